@@ -2,7 +2,7 @@
 
 from agentkernel.compiler.build import Compiled
 from agentkernel.compiler.drop_in.wrapper import AnySchedule
-from agentkernel.compiler.products.anchors import Anchor
+from agentkernel.compiler.products.anchors import ProductStep
 from agentkernel.compiler.region import Region
 from agentkernel.compiler.schedule import Schedule
 from agentkernel.compiler.schedules import power_of_two, splittable
@@ -23,7 +23,7 @@ def small(compiled: Compiled, form: str) -> dict[object, AnySchedule]:
     """Tiles so small that every loop runs more than once."""
     chosen: dict[object, AnySchedule] = {}
     for step in compiled.partition.steps:
-        if isinstance(step, Anchor):
+        if isinstance(step, ProductStep):
             chosen[step] = TILE
         elif isinstance(step, Region):
             chosen[step] = _region(step, compiled, form)

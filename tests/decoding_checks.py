@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from agentkernel.training.decoding.drawing import Drawing, draw
-from agentkernel.training.decoding.operations import Heads, Kept, Operations, Turns
+from agentkernel.training.decoding.drawing import TokenSampling, sample_tokens
+from agentkernel.training.decoding.operations import Heads, KeyValueCache, Operations, RotaryTables
 
 DTYPES = (torch.float32, torch.bfloat16)
 TOLERANCE = {torch.float32: 2e-6, torch.bfloat16: 1e-2}
@@ -74,8 +74,8 @@ def attended(
     kept_lengths[where] = torch.tensor(lengths, dtype=torch.int32, device=device)
     found = operations.attend(
         Heads(*torch.split(whole, widths, -1)),
-        Kept(keys, values),
-        Turns(angles.cos(), angles.sin()),
+        KeyValueCache(keys, values),
+        RotaryTables(angles.cos(), angles.sin()),
         where,
         kept_lengths,
     )
@@ -83,7 +83,7 @@ def attended(
 
 
 def draws_alike(
-    operations: Operations, width: int, drawing: Drawing, rows: int, device: str = "cpu"
+    operations: Operations, width: int, drawing: TokenSampling, rows: int, device: str = "cpu"
 ) -> None:
     """The same tokens as drawing.draw, wherever no rounding can decide between two."""
     torch.manual_seed(width)
@@ -91,7 +91,8 @@ def draws_alike(
     uniforms = torch.rand(rows, device=device)
     found = operations.draw(logits, uniforms, drawing)
     near = [
-        draw(logits, (uniforms + shift).clamp(0, 1 - 2**-24), drawing) for shift in (-2e-6, 2e-6)
+        sample_tokens(logits, (uniforms + shift).clamp(0, 1 - 2**-24), drawing)
+        for shift in (-2e-6, 2e-6)
     ]
     sure = near[0] == near[1]
     assert sure.float().mean() > 0.8

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from agentkernel.agents.debugger import RulesDebugger
-from agentkernel.agents.models.factory import Desk
+from agentkernel.agents.models.factory import ModelProvider
 from agentkernel.agents.planner import RulesPlanner
 from agentkernel.agents.protocols import Attempt, DraftRequest
 from agentkernel.domain.candidate import Candidate, Draft, NoTemplate
@@ -32,7 +32,7 @@ from agentkernel.domain.verdict import CaseResult, Failure, Mismatch, Verdict
 from agentkernel.storage.settings import load_settings
 from agentkernel.tools.problem.problems import LoadedProblem, load_problem
 from agentkernel.tools.targets import ResolvedTarget, load_targets
-from agentkernel.workflows.context import Crew, Kit, Tools
+from agentkernel.workflows.context import Agents, Deps, Tools
 from agentkernel.workflows.keys import JudgeScope, ProfileScope, draft_key, work_key
 from agentkernel.workflows.outcome import Baselines
 
@@ -338,9 +338,13 @@ class FakeWorkshop:
 
     @contextmanager
     def equip(
-        self, loaded: LoadedProblem, settings: Settings, resolved: ResolvedTarget, desk: Desk
-    ) -> Iterator[Kit]:
-        crew = Crew(
+        self,
+        loaded: LoadedProblem,
+        settings: Settings,
+        resolved: ResolvedTarget,
+        desk: ModelProvider,
+    ) -> Iterator[Deps]:
+        crew = Agents(
             RulesPlanner(self.coder.hypotheses), self.retriever, self.coder, RulesDebugger()
         )
         judge_scope = JudgeScope(
@@ -372,7 +376,7 @@ class FakeWorkshop:
             profile_key=lambda candidate: work_key(profile_scope, candidate),
             draft_key=lambda request: draft_key(loaded.problem.sha256, request),
         )
-        yield Kit(crew, tools)
+        yield Deps(crew, tools)
 
     def _judge(self, candidate: Candidate) -> Verdict:
         self.judged.append(candidate.sha256)

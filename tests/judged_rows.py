@@ -10,7 +10,7 @@ from agentkernel.domain.base import sha256_text
 from agentkernel.domain.verdict import Mismatch, Verdict
 from agentkernel.knowledge.code_structure import structure_of_code
 from agentkernel.training.data.modules import make_problem
-from agentkernel.training.training import Judged
+from agentkernel.training.training import JudgedKernel
 
 KERNEL = """import torch
 import torch.nn as nn
@@ -67,7 +67,7 @@ def verdict(text: str, *, accepted: bool = True, interpreted: bool = True) -> Ve
     )
 
 
-def right(problem: str, text: str, **more: object) -> Judged:
+def right(problem: str, text: str, **more: object) -> JudgedKernel:
     found = structure_of_code(problem)
     values: dict[str, object] = {
         "problem": problem,
@@ -83,10 +83,10 @@ def right(problem: str, text: str, **more: object) -> Judged:
         "structure": " ".join(found.ops) if found else "",
         "facts": {"inputs": "x float32[3, 5]", "bytes": "1200", "operations": "15"},
     }
-    return Judged.model_validate(values | more)
+    return JudgedKernel.model_validate(values | more)
 
 
-def wrong(problem: str, text: str, parent: str, **more: object) -> Judged:
+def wrong(problem: str, text: str, parent: str, **more: object) -> JudgedKernel:
     values: dict[str, object] = {
         "label": "refused",
         "verdict": verdict(text, accepted=False),
@@ -96,7 +96,7 @@ def wrong(problem: str, text: str, parent: str, **more: object) -> Judged:
     return right(problem, text, **(values | more))
 
 
-def family_rows(seed: int, *, timed: bool = True) -> list[Judged]:
+def family_rows(seed: int, *, timed: bool = True) -> list[JudgedKernel]:
     """Two right kernels of one made module, and one with a mistake."""
     problem = make_problem(seed).text
     fast, slow = kernel(2, 64), kernel(2, 128, 8)
@@ -109,11 +109,11 @@ def family_rows(seed: int, *, timed: bool = True) -> list[Judged]:
     ]
 
 
-def made_rows(count: int, *, timed: bool = True) -> list[Judged]:
+def made_rows(count: int, *, timed: bool = True) -> list[JudgedKernel]:
     return [row for seed in range(count) for row in family_rows(seed, timed=timed)]
 
 
-def write_rows(path: Path, rows: Iterable[Judged]) -> Path:
+def write_rows(path: Path, rows: Iterable[JudgedKernel]) -> Path:
     text = "".join(row.model_dump_json() + "\n" for row in rows)
     path.write_bytes(gzip.compress(text.encode(), mtime=0))  # the same rows, the same bytes
     return path

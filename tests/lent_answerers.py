@@ -11,17 +11,17 @@ import pytest
 
 from agentkernel.training import judging
 from agentkernel.training.data import knowledge_pairs
-from agentkernel.training.pair_lane import Answerer
-from agentkernel.training.pair_process import Answer, Question, Work
+from agentkernel.training.pair_lane import PairWorker
+from agentkernel.training.pair_process import WorkerAnswer, WorkerRequest, WorkKind
 
 
 @dataclass
 class Lent:
     """An Answerer of `Lender`: whoever closes it leaves the process to the next one."""
 
-    answerer: Answerer
+    answerer: PairWorker
 
-    def ask(self, question: Question, timeout_s: float) -> Answer:
+    def ask(self, question: WorkerRequest, timeout_s: float) -> WorkerAnswer:
         return self.answerer.ask(question, timeout_s)
 
     def kill(self) -> None:
@@ -41,10 +41,10 @@ class Lent:
 class Lender:
     """One Answerer for each work and its settings."""
 
-    answerers: dict[tuple[Work, str], Answerer] = field(default_factory=dict)
+    answerers: dict[tuple[WorkKind, str], PairWorker] = field(default_factory=dict)
 
-    def lend(self, work: Work, settings: str) -> Lent:
-        return Lent(self.answerers.setdefault((work, settings), Answerer(work, settings)))
+    def lend(self, work: WorkKind, settings: str) -> Lent:
+        return Lent(self.answerers.setdefault((work, settings), PairWorker(work, settings)))
 
     def __enter__(self) -> Self:
         return self
@@ -69,11 +69,11 @@ def lender() -> Iterator[Lender]:
 @pytest.fixture
 def lent(lender: Lender, monkeypatch: pytest.MonkeyPatch) -> Lender:
     """`generate_pairs` asks the processes of `lender`."""
-    monkeypatch.setattr(knowledge_pairs, "Answerer", lender.lend)
+    monkeypatch.setattr(knowledge_pairs, "PairWorker", lender.lend)
     return lender
 
 
 @pytest.fixture
 def lent_judge(lender: Lender, monkeypatch: pytest.MonkeyPatch) -> None:
     """`judge_all` of one job asks the process of `lender`."""
-    monkeypatch.setattr(judging, "Answerer", lender.lend)
+    monkeypatch.setattr(judging, "PairWorker", lender.lend)

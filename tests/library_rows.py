@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.certificate import Certificate
-from agentkernel.domain.night import ModelRow, Night, RegionRow, RegionStatus
+from agentkernel.domain.night import ModelRow, NightlyRun, RegionRow, RegionStatus
 from agentkernel.domain.problem import Problem, ShapeSet, TensorSpec
 from agentkernel.domain.profile import Ratio
 from agentkernel.domain.region import Kernel, KernelKey, RegionUse
@@ -134,8 +134,8 @@ def night(
     finished: str | None = "2026-11-20T02:10:00+00:00",
     models: tuple[ModelRow, ...] = (),
     regions: tuple[RegionRow, ...] = (),
-) -> Night:
-    return Night(
+) -> NightlyRun:
+    return NightlyRun(
         id=name,
         zoo=zoo,
         zoo_sha256="0" * 64,

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from agentkernel.compiler.drop_in.limits import eval_only
-from agentkernel.compiler.drop_in.wrapper import Source
+from agentkernel.compiler.drop_in.wrapper import DropInSource
 from agentkernel.compiler.lift.code import InductorCode, NotLifted
 from agentkernel.compiler.lift.variants import find_variant
 from agentkernel.compiler.lift.write import lift
@@ -107,12 +107,12 @@ class LiftedCase:
     loaded: LoadedProblem
     captured: Captured
     code: InductorCode | NotLifted
-    lifted: Source | NotLifted
+    lifted: DropInSource | NotLifted
 
     @property
     def text(self) -> str:
         """The lifted file."""
-        assert isinstance(self.lifted, Source), self.lifted
+        assert isinstance(self.lifted, DropInSource), self.lifted
         return self.lifted.text
 
     @property

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.certificate import Certificate, Signature, Versions
-from agentkernel.domain.night import Form, Lost, ModelRow, Night, RegionRow, RegionStatus
+from agentkernel.domain.night import Form, LostJob, ModelRow, NightlyRun, RegionRow, RegionStatus
 from agentkernel.domain.plan import Analysis, Plan
 from agentkernel.domain.problem import Problem, ShapeSet, TensorSpec
 from agentkernel.domain.profile import Ratio, Timing
@@ -235,7 +235,7 @@ def kernels() -> dict[str, Kernel]:
     return {item.sha256: item for item in found}
 
 
-def night(day: int = 23, **more: object) -> Night:
+def night(day: int = 23, **more: object) -> NightlyRun:
     """The measured night that ends on this day of November."""
     rows = (
         model("bert-base", 2140.0, 1.42, 1.31, dtype="bfloat16"),
@@ -244,7 +244,7 @@ def night(day: int = 23, **more: object) -> Night:
         model("unet-small", 12900.0, 1.55, 1.09, dtype="float32"),
         model("whisper-tiny", 930.0, 1.9, 1.64, dtype="float16"),
     )
-    found = Night(
+    found = NightlyRun(
         id=f"zoo-202611{day:02d}-020000-c0de",
         zoo="transformers",
         zoo_sha256="5" * 64,
@@ -259,18 +259,18 @@ def night(day: int = 23, **more: object) -> Night:
         gpu_s=3402.0,
         models=rows,
         regions=tuple(region(number) for number in range(30)),
-        lost=(Lost(job="kernel conv-block", why="its worker was killed (signal 9)"),),
+        lost=(LostJob(job="kernel conv-block", why="its worker was killed (signal 9)"),),
     )
     return found.model_copy(update=more)
 
 
-def with_model(found: Night, name: str, change: Callable[[ModelRow], ModelRow]) -> Night:
+def with_model(found: NightlyRun, name: str, change: Callable[[ModelRow], ModelRow]) -> NightlyRun:
     """The night with one model changed."""
     rows = tuple(change(row) if row.name == name else row for row in found.models)
     return found.model_copy(update={"models": rows})
 
 
-def with_region(found: Night, number: int, **more: object) -> Night:
+def with_region(found: NightlyRun, number: int, **more: object) -> NightlyRun:
     """The night with one region changed."""
     signature = region(number).signature
     rows = tuple(
@@ -279,7 +279,7 @@ def with_region(found: Night, number: int, **more: object) -> Night:
     return found.model_copy(update={"regions": rows})
 
 
-def history() -> tuple[Night, ...]:
+def history() -> tuple[NightlyRun, ...]:
     """Three nights before the 23rd: slower, with an older torch at first, two models fewer."""
     nights = []
     for index, day in enumerate((20, 21, 22)):
@@ -310,7 +310,7 @@ def history() -> tuple[Night, ...]:
     return tuple(nights)
 
 
-def tonight() -> Night:
+def tonight() -> NightlyRun:
     """The 23rd, with something of everything: slower, withdrawn, failed, an estimate, an error."""
     found = with_model(
         night(),

@@ -13,24 +13,24 @@ from agentkernel.domain.base import sha256_text
 from agentkernel.domain.knowledge import Entry, Filters, Structure
 from agentkernel.knowledge.facts import facts_of
 from agentkernel.knowledge.retrieval import identifiers
-from agentkernel.knowledge.truth_types import Found, Gone
+from agentkernel.knowledge.truth_types import LexicalHit, Removed
 
 
 class MemoryTruth:
     """Entries by id and in the order in which they last changed."""
 
     def __init__(self, entries: Sequence[Entry] = ()) -> None:
-        self._changes: dict[str, tuple[int, Entry | Gone]] = {}
+        self._changes: dict[str, tuple[int, Entry | Removed]] = {}
         self.last_seq = 0
         for entry in entries:
             self.put(entry)
 
-    def put(self, change: Entry | Gone) -> None:
+    def put(self, change: Entry | Removed) -> None:
         self.last_seq += 1
         self._changes.pop(change.id, None)
         self._changes[change.id] = (self.last_seq, change)
 
-    def entries(self, after_seq: int, limit: int) -> Iterator[tuple[int, Entry | Gone]]:
+    def entries(self, after_seq: int, limit: int) -> Iterator[tuple[int, Entry | Removed]]:
         newer = (change for change in self._changes.values() if change[0] > after_seq)
         return iter([change for change, _ in zip(newer, range(limit), strict=False)])
 
@@ -38,7 +38,7 @@ class MemoryTruth:
         change = self._changes.get(entry_id, (0, None))[1]
         return change if isinstance(change, Entry) else None
 
-    def lexical(self, words: str, limit: int, filters: Filters) -> list[Found]:
+    def lexical(self, words: str, limit: int, filters: Filters) -> list[LexicalHit]:
         """By the number of words in common."""
         wanted = set(words.lower().split())
         found = []
@@ -49,7 +49,7 @@ class MemoryTruth:
                 if shared and name not in filters.without_ids:
                     found.append((name, float(shared)))
         best = sorted(found, key=lambda pair: (-pair[1], pair[0]))[:limit]
-        return [Found(name, score, rank) for rank, (name, score) in enumerate(best, 1)]
+        return [LexicalHit(name, score, rank) for rank, (name, score) in enumerate(best, 1)]
 
 
 class HashEmbedder:

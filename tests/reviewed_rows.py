@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from agentkernel.domain.base import sha256_text
 from agentkernel.training.data.modules import make_problem
-from agentkernel.training.training import Judged
+from agentkernel.training.training import JudgedKernel
 from judged_rows import kernel, right, wrong
 
 REVIEW = """ANALYSIS
@@ -21,7 +21,7 @@ ESTIMATED_SPEEDUP
 """
 
 
-def profiled(seed: int, tile: int, us: float, **more: object) -> Judged:
+def profiled(seed: int, tile: int, us: float, **more: object) -> JudgedKernel:
     """A right kernel of module `seed`, with the lines of a profile."""
     facts = {"inputs": "x float32[3, 5]", "bound by": "memory", "time": f"{us} us, estimated"}
     text = kernel(100 + seed, tile)
@@ -29,9 +29,9 @@ def profiled(seed: int, tile: int, us: float, **more: object) -> Judged:
     return right(make_problem(seed).text, text, **(values | more))
 
 
-def reviewed_rows(count: int) -> list[Judged]:
+def reviewed_rows(count: int) -> list[JudgedKernel]:
     """Of each module a fast kernel, a slow one and a broken one."""
-    rows: list[Judged] = []
+    rows: list[JudgedKernel] = []
     for seed in range(count):
         fast, slow = profiled(seed, 64, 2.0), profiled(seed, 128, 3.0)
         broken = fast.kernel.replace(", mask=col < n_cols, other=0.0", "")

@@ -10,7 +10,7 @@ from agentkernel.domain.verdict import Failure, Gate, Verdict
 from agentkernel.training.folder import save_weights
 from agentkernel.training.new_model import make_new
 from agentkernel.training.rl.reward import JudgedTurn, Speed
-from agentkernel.training.rl.turn_pool import Answered
+from agentkernel.training.rl.turn_pool import ProblemAnswer
 from agentkernel.training.sft.tokens import make_tokenizer
 from agentkernel.training.training import NewModel, RlSettings, SamplingSettings, TrainingSettings
 from training_rows import make_row, problem, write_rows
@@ -76,7 +76,7 @@ class LikesLetters:
     def __init__(self) -> None:
         self.asked = 0
 
-    def judge(self, answers: Sequence[Answered]) -> list[JudgedTurn]:
+    def judge(self, answers: Sequence[ProblemAnswer]) -> list[JudgedTurn]:
         self.asked += len(answers)
         return [_judged(item.text) for item in answers]
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import fakes
-from agentkernel.agents.models.factory import Desk
+from agentkernel.agents.models.factory import ModelProvider
 from agentkernel.chat.domain_session import Changes
 from agentkernel.chat.session_session import Session
 from agentkernel.domain.settings import Settings
 from agentkernel.tools.problem.problems import LoadedProblem
 from agentkernel.tools.targets import ResolvedTarget
-from agentkernel.workflows.context import Kit
+from agentkernel.workflows.context import Deps
 from agentkernel.workflows.events import Event, OnEvent, ignore
 
 SCRIPTS = (
@@ -32,8 +32,12 @@ class SessionShop(fakes.FakeWorkshop):
 
     @contextmanager
     def equip(
-        self, loaded: LoadedProblem, settings: Settings, resolved: ResolvedTarget, desk: Desk
-    ) -> Iterator[Kit]:
+        self,
+        loaded: LoadedProblem,
+        settings: Settings,
+        resolved: ResolvedTarget,
+        desk: ModelProvider,
+    ) -> Iterator[Deps]:
         coder = self.coder
         if settings.coder.startswith("file:"):
             self.coder = fakes.ScriptedCoder((given_script(settings.coder),), self.delay_s)

@@ -16,8 +16,8 @@ from pathlib import Path
 from agentkernel.agents.coder import ALGEBRA, partitions, simplified, structure, variants
 from agentkernel.compiler.build import Compiled
 from agentkernel.compiler.drop_in.limits import eval_only
-from agentkernel.compiler.drop_in.wrapper import Source
-from agentkernel.compiler.ir import Uncovered
+from agentkernel.compiler.drop_in.wrapper import DropInSource
+from agentkernel.compiler.ir import UnsupportedOp
 from agentkernel.compiler.lift.code import InductorCode, NotLifted
 from agentkernel.compiler.lift.generate import generate_many
 from agentkernel.compiler.lift.variants import Variant, find_variant
@@ -42,7 +42,7 @@ class Drafted:
 
     strategy: str
     captured: Captured
-    draft: Source | NotLifted
+    draft: DropInSource | NotLifted
 
 
 @functools.cache
@@ -58,7 +58,7 @@ def rewritten(name: str) -> Captured:
     loaded, captured = problem(name)
     try:
         return simplified(loaded, captured).captured
-    except Uncovered:
+    except UnsupportedOp:
         return captured
 
 
@@ -71,7 +71,7 @@ def template_drafts(name: str) -> list[Drafted]:
         found[ALGEBRA] = _first(loaded, shorter, ALGEBRA)
     try:
         choices = partitions(loaded, captured, "mixed")
-    except Uncovered as error:
+    except UnsupportedOp as error:
         return [*found.values(), Drafted("templates", captured, NotLifted(reason=str(error)))]
     for item in choices:
         strategy = structure(item)
@@ -83,16 +83,16 @@ def template_drafts(name: str) -> list[Drafted]:
 def _first(loaded: LoadedProblem, captured: Captured, strategy: str) -> Drafted:
     try:
         draft = written(partitions(loaded, captured, "mixed")[0])
-    except Uncovered as error:
+    except UnsupportedOp as error:
         draft = NotLifted(reason=str(error))
     return Drafted(strategy, captured, draft)
 
 
-def written(compiled: Compiled) -> Source | NotLifted:
+def written(compiled: Compiled) -> DropInSource | NotLifted:
     """The best guess of its family, without a search, or what has no form."""
     try:
         return next(variants(compiled, lambda _: None, TARGET, 1)).source
-    except Uncovered as error:
+    except UnsupportedOp as error:
         return NotLifted(reason=str(error))
 
 
@@ -113,7 +113,7 @@ def lifted_draft(name: str, code: InductorCode | NotLifted) -> Drafted:
 
 def compile_failures(name: str, drafts: Sequence[Drafted]) -> list[str]:
     """For each draft that is one: what goes wrong when its kernels are compiled, or ""."""
-    texts = [item.draft.text for item in drafts if isinstance(item.draft, Source)]
+    texts = [item.draft.text for item in drafts if isinstance(item.draft, DropInSource)]
     found = compile_many(problem(name)[0], texts, TARGET)
     return [_failure(outcome) for outcome in found]
 
@@ -147,7 +147,7 @@ def _lines(name: str, drafts: Sequence[Drafted]) -> list[dict[str, object]]:
         {"name": name, "strategy": item.strategy}
         | (
             {"failure": next(failures), "text": item.draft.text}
-            if isinstance(item.draft, Source)
+            if isinstance(item.draft, DropInSource)
             else {"none": item.draft.reason, "stage": item.draft.stage}
         )
         for item in drafts

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agentkernel.domain.errors import OutputError, RunBusy
-from agentkernel.storage.disk import explaining, hold
+from agentkernel.storage.disk import explain_os_error, lock_open_file
 
 
 def line(path: Path, problem: str, full: bool) -> str:
@@ -28,7 +28,7 @@ def line(path: Path, problem: str, full: bool) -> str:
     ],
 )
 def test_a_failed_write_is_told(error: Exception, said: str, tmp_path: Path) -> None:
-    with pytest.raises(OutputError) as caught, explaining(tmp_path / "x", line):
+    with pytest.raises(OutputError) as caught, explain_os_error(tmp_path / "x", line):
         raise error
     assert str(caught.value) == said
 
@@ -55,24 +55,24 @@ def of_sqlite(code: int) -> sqlite3.OperationalError:
     ],
 )
 def test_whose_fault_a_failed_write_is(error: Exception, exit_code: int, tmp_path: Path) -> None:
-    with pytest.raises(OutputError) as caught, explaining(tmp_path / "x", line):
+    with pytest.raises(OutputError) as caught, explain_os_error(tmp_path / "x", line):
         raise error
     assert caught.value.exit_code == exit_code
 
 
 @pytest.mark.parametrize("error", [sqlite3.DatabaseError("malformed"), ValueError("a bug")])
 def test_damage_and_bugs_go_through(error: Exception, tmp_path: Path) -> None:
-    with pytest.raises(type(error), match=str(error)), explaining(tmp_path, line):
+    with pytest.raises(type(error), match=str(error)), explain_os_error(tmp_path, line):
         raise error
 
 
 def test_a_lock_is_waited_for_and_let_go(tmp_path: Path) -> None:
     busy = RunBusy("busy")
     with (tmp_path / "lock").open("a") as first, (tmp_path / "lock").open("a") as second:
-        hold(first, busy, 0.0)
+        lock_open_file(first, busy, 0.0)
         begin = time.monotonic()
         with pytest.raises(RunBusy, match="busy"):
-            hold(second, busy, 0.2)
+            lock_open_file(second, busy, 0.2)
         assert time.monotonic() - begin >= 0.2
     with (tmp_path / "lock").open("a") as third:
-        hold(third, busy, 0.0)
+        lock_open_file(third, busy, 0.0)

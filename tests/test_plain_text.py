@@ -11,7 +11,7 @@ import pytest
 from rich.table import Table
 
 from agentkernel.cli.judge import verdict_lines
-from agentkernel.cli.output import json_line, print_failure, print_json, say
+from agentkernel.cli.output import json_line, print_failure, print_json, print_plain
 from agentkernel.cli.rendering.plain_console import PlainConsole
 from agentkernel.cli.verify import replay_lines
 from agentkernel.domain.base import Frozen
@@ -111,8 +111,8 @@ def test_the_console_shows_it(capsys: pytest.CaptureFixture[str]) -> None:
     text = re.sub(r"\x1b\[[0-9;]*m", "", file.getvalue())
     assert text == plain(text)
     assert text.count("\\u202e") == 4
-    say(UNKIND)
-    say(UNKIND, error=True)
+    print_plain(UNKIND)
+    print_plain(UNKIND, error=True)
     print_failure(UNKIND, 2, "UserError", as_json=True)
     print_json(Named(name=UNKIND.replace("\ud800", "")))
     shown = capsys.readouterr()

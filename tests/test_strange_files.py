@@ -36,7 +36,7 @@ from agentkernel.storage.disk import (
 )
 from agentkernel.storage.records import Records, open_records, read_records
 from agentkernel.storage.source_text import read_source
-from agentkernel.tools.certificate.certificate import read_sealed
+from agentkernel.tools.certificate.certificate import read_certificate_file
 from agentkernel.tools.live_module import read_live, sha256_of
 from agentkernel.tools.ours import is_certificate
 from agentkernel.tools.problem.packages import source_bytes
@@ -156,7 +156,7 @@ def test_a_record_of_any_size_is_not_read(tmp_path: Path) -> None:
     with open_new(tmp_path / "certificate.json") as file:
         file.truncate(2**40)
     with pytest.raises(RunNotFound, match="has more than"):
-        read_sealed(tmp_path / "certificate.json")
+        read_certificate_file(tmp_path / "certificate.json")
 
 
 def test_a_typed_path_may_be_a_link_or_what_a_shell_hands_over(tmp_path: Path) -> None:
@@ -219,7 +219,7 @@ def test_a_pipe_in_a_run_hangs_no_list(tmp_path: Path, name: str) -> None:
 def test_a_pipe_is_no_certificate(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "certificate.json")
     with pytest.raises(RunNotFound, match="named pipe"):
-        read_sealed(tmp_path / "certificate.json")
+        read_certificate_file(tmp_path / "certificate.json")
 
 
 def test_a_pipe_is_no_library(tmp_path: Path) -> None:
@@ -345,7 +345,7 @@ def test_a_certificate_of_any_depth_is_one_line(tmp_path: Path) -> None:
     for depth in range(sys.getrecursionlimit(), 0, -1):
         path.write_text(signed + "[" * depth + "]" * depth + "}")
         with contextlib.suppress(RunNotFound):
-            read_sealed(path)
+            read_certificate_file(path)
             break
     else:
         pytest.fail("none is read")

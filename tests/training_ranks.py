@@ -14,7 +14,7 @@ from agentkernel.domain.errors import AgentKernelError
 from agentkernel.training import ranks
 from agentkernel.training.configuration import load_training
 from agentkernel.training.sft import watch
-from agentkernel.training.sft.sft import Judging, train_sft
+from agentkernel.training.sft.sft import HeldOutJudging, train_sft
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def in_a_process(words: list[str], count: int) -> list[str]:
 
 def main(file: str) -> None:
     """The first rank leaves what was said beside each folder; a mistake ends all, in its words."""
-    with ranks.joined():
+    with ranks.process_group():
         for values in json.loads(Path(file).read_text()):
             job = Job(**values)
             said: list[str] = []
@@ -58,31 +58,31 @@ def main(file: str) -> None:
             except AgentKernelError as error:
                 print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
                 raise SystemExit(error.exit_code) from error
-            if ranks.here().first:
+            if ranks.current_ranks().first:
                 Path(f"{job.out}.said").write_text("\n".join(said))
 
 
 def _train(job: Job, said: list[str]) -> None:
-    plain = watch.Watch
+    plain = watch.TrainingCallback
 
     class Signalled(plain):  # type: ignore[valid-type,misc]
         def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> Any:
-            if job.rank == ranks.here().rank and job.step == state.global_step:
+            if job.rank == ranks.current_ranks().rank and job.step == state.global_step:
                 os.kill(os.getpid(), job.signal)
             return super().on_step_end(args, state, control, **others)
 
-    watch.Watch = Signalled  # type: ignore[misc]
+    watch.TrainingCallback = Signalled  # type: ignore[misc]
     try:
         train_sft(
             Path(job.data),
             load_training("tiny", job.overrides),
             Path(job.out),
             model=job.model,
-            judging=Judging("h100", 1, job.evaluations),
+            judging=HeldOutJudging("h100", 1, job.evaluations),
             say=said.append,
         )
     finally:
-        watch.Watch = plain  # type: ignore[misc]
+        watch.TrainingCallback = plain  # type: ignore[misc]
 
 
 if __name__ == "__main__":

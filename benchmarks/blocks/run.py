@@ -34,7 +34,7 @@ import agentkernel
 import agentkernel.workflows.optimize
 from agentkernel.api import load_drop_in
 from agentkernel.domain.errors import AgentKernelError
-from agentkernel.tools.judge.interpreter.interpreter import harden
+from agentkernel.tools.judge.interpreter.interpreter import install_hooks
 from agentkernel.workflows.outcome import Result
 
 TOLERANCE = 1e-3
@@ -274,7 +274,7 @@ def _check(question: dict[str, Any], chosen: argparse.Namespace) -> dict[str, An
     """Compare the verified drop-in with the block once more, on weights and inputs that the judge
     has not seen; without a GPU in the judge's interpreter."""
     if chosen.device != "cuda":
-        harden()
+        install_hooks()
     folder = Path(question.pop("run"))
     result = Result.model_validate_json((folder / "result.json").read_text(encoding="utf-8"))
     taken = take(Block(**question), wide=chosen.device == "cuda", seed=1)

@@ -35,11 +35,11 @@ from agentkernel.tools.judge.comparison.compare import (
     HONEST_DRAWS,
     HONEST_FACTOR,
     Errors,
-    Ruled,
+    RuleResult,
     allowance,
 )
 from agentkernel.tools.judge.comparison.tally import Tally, errors, specials
-from agentkernel.tools.judge.comparison.worst import Blur, Suspects
+from agentkernel.tools.judge.comparison.worst import Perturb, Suspects
 from agentkernel.tools.judge.reference.population import Population
 from agentkernel.tools.judge.reference.reference import Answer, call_reference
 
@@ -110,7 +110,7 @@ class Allowed:
         self._eager = cast("torch.Tensor", answer.leaves[0])
         self._oracle = cast("torch.Tensor", answer.oracle[0])
         self._columns = columns
-        self._blur: Blur = lambda seed: answer.blurred.output(0, seed, 0.0)
+        self._blur: Perturb = lambda seed: answer.perturbed.output(0, seed, 0.0)
         theirs = errors(self._eager, self._oracle, self._eager)
         allowed = allowance(theirs, self._eager.dtype, "strict")
         self._seen: list[torch.Tensor] = []
@@ -139,7 +139,7 @@ class Allowed:
         suspects.add(found, self._eager, self._oracle, compared)
         seen = [suspects.at(value) for value in self._seen]
         largest = suspects.result(self._allowed.element, self._blur, seen)
-        return max(Ruled(tally.errors(0), self._allowed, largest).shares.values())
+        return max(RuleResult(tally.errors(0), self._allowed, largest).shares.values())
 
 
 def measure(problem: populations.Problem, half: str, device: str) -> Iterator[Margin]:

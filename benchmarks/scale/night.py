@@ -25,14 +25,14 @@ from pathlib import Path
 
 import recorded
 
-from agentkernel.cli.nightly.batch_screen import Screen
+from agentkernel.cli.nightly.batch_screen import NightlyScreen
 from agentkernel.cli.nightly.batch_zoo import kernels_of
 from agentkernel.nightly.library import Library
-from agentkernel.nightly.night import Wanted, run_night
+from agentkernel.nightly.night import NightOptions, run_night
 from agentkernel.nightly.page.compare import compare_nights
 from agentkernel.nightly.page.files import write_night
 from agentkernel.nightly.regions import WorkOrder, budget_of, merge_cuts
-from agentkernel.nightly.scheduler.agenda import Agenda
+from agentkernel.nightly.scheduler.agenda import Scheduler
 from agentkernel.nightly.scheduler.engine import LocalEngine
 from agentkernel.nightly.scheduler.question import Ranking
 from agentkernel.storage.settings import load_settings
@@ -45,13 +45,13 @@ BUDGET_S = 1e7
 class Watched:
     """The screen of `agentkernel batch`, with a kill after `kill` answers."""
 
-    screen: Screen
+    screen: NightlyScreen
     kill: int
     changes: int = 0
 
-    def watch(self, agenda: Agenda) -> None:
+    def watch(self, scheduler: Scheduler) -> None:
         """Show it; each job changes a night twice."""
-        self.screen.watch(agenda)
+        self.screen.watch(scheduler)
         self.changes += 1
         if self.kill and self.changes > 2 * self.kill:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -66,7 +66,7 @@ def call(asked: argparse.Namespace) -> dict[str, float]:
     """One call of `agentkernel batch` and its figures."""
     folder: Path = asked.folder
     zoo = recorded.zoo_of(asked.models, asked.blocks, asked.sharing, folder, spread=asked.spread)
-    wanted = Wanted(
+    wanted = NightOptions(
         zoo=zoo,
         parts=recorded.parts_of(zoo),
         target="h200",
@@ -77,7 +77,7 @@ def call(asked: argparse.Namespace) -> dict[str, float]:
         budget_s=BUDGET_S,
     )
     engine = LocalEngine(("cpu",), folder / "locks", lanes=asked.lanes)
-    watched = Watched(Screen(as_json=True), asked.kill)
+    watched = Watched(NightlyScreen(as_json=True), asked.kill)
     figures: dict[str, float] = {}
     with Library(folder / "library.sqlite") as library:
         before = library.night("last", zoo=zoo.name)

@@ -25,12 +25,12 @@ from agentkernel.nightly.scheduler.jobs import (
     Answer,
     CutDone,
     CutJob,
+    EndToEndDone,
+    EndToEndJob,
     Job,
     KernelDone,
     KernelJob,
-    Part,
-    WholeDone,
-    WholeJob,
+    ZooPart,
 )
 
 FOLDER = Path(__file__).parent
@@ -113,10 +113,10 @@ def zoo_of(models: int, blocks: int, sharing: float, folder: Path, *, spread: bo
     return Zoo(name=f"scale-{models}x{blocks * (1 + PARTS)}", models=found, folder=str(folder))
 
 
-def parts_of(zoo: Zoo) -> tuple[Part, ...]:
+def parts_of(zoo: Zoo) -> tuple[ZooPart, ...]:
     """Each model by itself."""
     return tuple(
-        Part(
+        ZooPart(
             zoo=zoo.model_copy(update={"models": (model,)}),
             sha256=sha256_text(model.model_dump_json()),
         )
@@ -131,8 +131,8 @@ def work(job: Job) -> Answer:
             return CutDone(cut=cut_of(job.part.model), gpu=GPU, seconds=5.0)
         case KernelJob():
             return kernel_done(job)
-        case WholeJob():
-            return WholeDone(row=model_row(job), seconds=20.0)
+        case EndToEndJob():
+            return EndToEndDone(row=model_row(job), seconds=20.0)
 
 
 def cut_of(model: ZooModel) -> ModelCut:
@@ -271,7 +271,7 @@ def certificate() -> Certificate:
     return Certificate.model_validate_json(text)
 
 
-def model_row(job: WholeJob) -> ModelRow:
+def model_row(job: EndToEndJob) -> ModelRow:
     """What the kernels save of the cut's time, beside a recorded model's torch.compile."""
     eager_us = job.cut.time_us
     at = {use.path: (item, use) for item in job.cut.regions for use in item.uses}

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, TypeGuard, cast
 
 from pydantic import PrivateAttr
 
-from agentkernel.chat.changes import over
+from agentkernel.chat.changes import settings_overlay
 from agentkernel.chat.session_session import Session
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.errors import ProblemError, RunNotFound
-from agentkernel.storage.source_text import told
+from agentkernel.storage.source_text import describe_syntax_error
 from agentkernel.workflows.events import OnEvent, ignore
 from agentkernel.workflows.outcome import Result
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from agentkernel.domain.region import Kernel
     from agentkernel.domain.settings import Settings
-    from agentkernel.swap.model import Applied, Calls
-    from agentkernel.workflows.context import Workshop
+    from agentkernel.swap.model import Applied, CallCounts
+    from agentkernel.workflows.context import RunFactory
 
 __all__ = [
     "Optimized",
@@ -89,7 +89,7 @@ def optimize(
     example_kwargs: Mapping[str, object] | None = None,
     out: str | Path | None = None,
     on_event: OnEvent = ignore,
-    workshop: Workshop | None = None,
+    workshop: RunFactory | None = None,
     **goals: str | float | None,
 ) -> Optimized:
     """Find a faster drop-in for `module` on inputs like `example_inputs` and `example_kwargs`:
@@ -183,7 +183,7 @@ def restore(model: nn.Module) -> int:
     return restore_modules(model)
 
 
-def counts(model: nn.Module) -> dict[str, Calls]:
+def counts(model: nn.Module) -> dict[str, CallCounts]:
     """By path, how often the modules with a kernel ran it, and how often and why the original."""
     from agentkernel.swap.model import counts as counts_of
 
@@ -197,7 +197,7 @@ def open_session(
     *,
     example_kwargs: Mapping[str, object] | None = None,
     on_event: OnEvent = ignore,
-    workshop: Workshop | None = None,
+    workshop: RunFactory | None = None,
     **goals: str | float | None,
 ) -> Session:
     """A session about a live module with its inputs, or about a file such as `layernorm.py`; a
@@ -217,7 +217,9 @@ def open_session(
         else problem_from_module(cast("nn.Module", what), tuple(example_inputs), example_kwargs)
     )
     runs = Path(began.runs)
-    return Session.begin(loaded, over(began), runs, on_event=on_event, workshop=workshop)
+    return Session.begin(
+        loaded, settings_overlay(began), runs, on_event=on_event, workshop=workshop
+    )
 
 
 def _settings(target: str | None, goals: dict[str, str | float | None]) -> Settings:
@@ -238,7 +240,7 @@ def load_drop_in(result: Result, original: nn.Module) -> nn.Module:
     """The verified file's `ModelNew` (a live problem's takes no arguments) with `original`'s
     weights. What runs is the text that was compared, not its file: bytecode may lie beside that.
     Raises RunNotFound where the file has changed since it was verified."""
-    from agentkernel.swap.source import executed
+    from agentkernel.swap.source import execute_module
 
     if result.candidate is None:
         raise RunNotFound(f"Run {result.run!r} kept a baseline: there is no drop-in to load.")
@@ -246,10 +248,11 @@ def load_drop_in(result: Result, original: nn.Module) -> nn.Module:
     source = _verified_source(path, result)
     name = f"agentkernel_drop_in_{sha256_text(source)[:10]}"
     try:
-        namespace = executed(source, name)
+        namespace = execute_module(source, name)
     except SyntaxError as error:
         raise RunNotFound(
-            f"The drop-in {str(path)!r} is not loaded: {told(error)}. Next: optimize again."
+            f"The drop-in {str(path)!r} is not loaded: {describe_syntax_error(error)}. "
+            "Next: optimize again."
         ) from error
     _return_own(namespace, original)
     made: nn.Module = namespace.ModelNew()

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agentkernel.agents.models.protocol import OnText, unheard
+from agentkernel.agents.models.protocol import OnText, ignore_text
 from agentkernel.agents.protocols import Attempt, Diagnosis, DraftRequest, Goals
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.errors import ModelUnavailable
-from agentkernel.domain.exchange import Finish, Question, Reply, Sampling
+from agentkernel.domain.exchange import Finish, ModelRequest, Reply, Sampling
 from agentkernel.domain.plan import Analysis, Decision, Hypothesis, Plan, Retrieved
 from agentkernel.domain.verdict import CompileFailed, Failure
 from agentkernel.tools.problem.problems import LoadedProblem
@@ -65,9 +65,9 @@ class ScriptedModel:
     answers: list[str | ModelUnavailable]
     finish: Finish = "stop"
     name: str = "chat:openai:scripted"
-    questions: list[Question] = field(default_factory=list)
+    questions: list[ModelRequest] = field(default_factory=list)
 
-    def ask(self, question: Question, on_text: OnText = unheard) -> Reply:
+    def ask(self, question: ModelRequest, on_text: OnText = ignore_text) -> Reply:
         self.questions.append(question)
         answer = self.answers.pop(0)
         if isinstance(answer, ModelUnavailable):

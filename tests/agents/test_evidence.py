@@ -18,7 +18,7 @@ from agentkernel.agents.evidence import (
     FaultEvidence,
     ValuesEvidence,
     evidence_of,
-    last_words,
+    last_log_line,
     tile_sizes,
 )
 from agentkernel.domain.candidate import Candidate
@@ -245,5 +245,5 @@ def test_a_refusal_without_a_failure() -> None:
 
 
 def test_last_words() -> None:
-    assert last_words("a\n  ValueError: b  \n   ^\n\n") == "ValueError: b"
-    assert last_words(" \n") == "no log"
+    assert last_log_line("a\n  ValueError: b  \n   ^\n\n") == "ValueError: b"
+    assert last_log_line(" \n") == "no log"

@@ -4,15 +4,15 @@ import pytest
 
 from agentkernel.agents.experience import (
     ALIKE,
-    LOST_CLEARLY,
+    CLEAR_SLOWDOWN,
     SHORT,
-    follow,
-    holds,
-    level,
+    experience_holds,
+    follow_experience,
+    matches_baselines,
     schedules_apart,
     shapes_apart,
-    start_of,
-    won_for,
+    starting_experience,
+    winner_for,
 )
 from agentkernel.domain.knowledge import Verified
 from agentkernel.domain.plan import Hypothesis, Retrieved, Won
@@ -67,7 +67,7 @@ def tried(*strategies: str) -> list[Hypothesis]:
 
 
 def start(tmp_path: Path, *items: Retrieved) -> str | None:
-    chosen = start_of(items, "hopper", small_problem(tmp_path).problem)
+    chosen = starting_experience(items, "hopper", small_problem(tmp_path).problem)
     return chosen.id if chosen else None
 
 
@@ -130,8 +130,10 @@ def test_distance_of_shapes_is_counted_in_doublings() -> None:
 
 
 def test_the_winner_goes_first_and_clear_losers_are_left_out() -> None:
-    slow = {"lifted": LOST_CLEARLY, "library": LOST_CLEARLY - 0.01}
-    made = follow(tried("library", "lifted", "fused", "algebra"), found("a", won(lost=slow)))
+    slow = {"lifted": CLEAR_SLOWDOWN, "library": CLEAR_SLOWDOWN - 0.01}
+    made = follow_experience(
+        tried("library", "lifted", "fused", "algebra"), found("a", won(lost=slow))
+    )
     assert made is not None
     assert [item.strategy for item in made] == ["fused", "library", "algebra"]
     assert [item.because for item in made] == ["experience/a", "", ""]
@@ -139,15 +141,15 @@ def test_the_winner_goes_first_and_clear_losers_are_left_out() -> None:
 
 
 def test_nothing_follows_from_a_strategy_that_is_not_offered() -> None:
-    assert follow(tried("gemm"), found("a", won())) is None
+    assert follow_experience(tried("gemm"), found("a", won())) is None
 
 
 def test_a_hypothesis_is_told_what_it_rests_on() -> None:
     what = won()
     items = (found("b", won("gemm")), found("a", what))
     hypothesis = tried("fused")[0]
-    assert won_for(hypothesis, items) is None
-    assert won_for(hypothesis.model_copy(update={"because": "experience/a"}), items) == what
+    assert winner_for(hypothesis, items) is None
+    assert winner_for(hypothesis.model_copy(update={"because": "experience/a"}), items) == what
 
 
 def test_the_nearest_schedule_has_the_nearest_constants() -> None:
@@ -176,15 +178,15 @@ FAST, SLOW = Ratio(value=1.3, low=1.28, high=1.32), Ratio(value=0.9, low=0.88, h
 def test_level_with_the_baselines(call: Call, expected: bool) -> None:
     tie = Ratio(value=1.0, low=0.995, high=1.004, call=call)
     made = attempt(measurement(FAST, tie)).profile
-    assert level(made) is expected
-    assert not level(None)
+    assert matches_baselines(made) is expected
+    assert not matches_baselines(None)
 
 
 def test_a_start_holds_where_it_is_right_and_fast() -> None:
     what = won(roofline=0.8)
     good = measurement(FAST, FAST, roofline=0.8 * SHORT)
-    assert holds([attempt(good)], what)
-    assert holds([attempt(name="b", profiled=False), attempt(good)], what)
+    assert experience_holds([attempt(good)], what)
+    assert experience_holds([attempt(name="b", profiled=False), attempt(good)], what)
 
 
 @pytest.mark.parametrize(
@@ -200,8 +202,8 @@ def test_a_start_holds_where_it_is_right_and_fast() -> None:
     ],
 )
 def test_a_start_that_disappoints_does_not_hold(case: list[object]) -> None:
-    assert not holds(case, won(roofline=0.8))  # type: ignore[arg-type]
+    assert not experience_holds(case, won(roofline=0.8))  # type: ignore[arg-type]
 
 
 def test_without_a_measurement_the_estimate_decides() -> None:
-    assert holds([attempt()], won())
+    assert experience_holds([attempt()], won())

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from agentkernel.agents.debugger import RulesDebugger
-from agentkernel.agents.known_fixes import advice_of, fixes_from, unknown
+from agentkernel.agents.known_fixes import best_fix_text, fixes_from, no_known_fixes
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.verdict import CompileFailed
 from agentkernel.knowledge.base import KnowledgeBase, open_base
@@ -54,5 +54,5 @@ def test_only_a_literal_fix_is_advice(base: KnowledgeBase) -> None:
     known = fixes_from(base)(failed("a strange error: frobnication failed"))
     assert known
     assert not any(item.literal for item in known)
-    assert advice_of(known) == ""
-    assert unknown(failed(LOG)) == ()
+    assert best_fix_text(known) == ""
+    assert no_known_fixes(failed(LOG)) == ()

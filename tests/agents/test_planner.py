@@ -54,7 +54,7 @@ def test_what_was_tried_is_not_tried_again(tmp_path: Path) -> None:
 def test_what_gave_nothing_takes_no_place_in_the_plan(tmp_path: Path) -> None:
     planner = RulesPlanner(lambda problem, target: offer(1.0, 2.0, 3.0, 4.0))
     problem, target = small_problem(tmp_path), load_targets()["h100-sxm"]
-    made = planner.plan(problem, ANALYSIS, target, Goals(), (), (), barren=("s0", "s2"))
+    made = planner.plan(problem, ANALYSIS, target, Goals(), (), (), exhausted=("s0", "s2"))
     assert names(made) == ["s1", "s3"]
 
 

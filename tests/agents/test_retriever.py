@@ -8,11 +8,11 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from agentkernel.agents.retriever import (
     KnowledgeRetriever,
     apply_hints,
+    as_retrieved,
     bears_on,
     main_dtype,
     query_text,
-    retrieved,
-    won_of,
+    winner_of,
 )
 from agentkernel.domain.knowledge import Entry, Score, Structure
 from agentkernel.domain.plan import Analysis, Decision, Hypothesis, Plan, Retrieved, Won
@@ -206,10 +206,10 @@ def test_experience_of_another_family_is_not_found(base: KnowledgeBase) -> None:
 
 def test_figures_that_cannot_be_read_are_none() -> None:
     entry = experience("a")
-    assert won_of(entry) == won()
-    assert won_of(entry.model_copy(update={"hints": {"experience": "{"}})) is None
-    assert won_of(entry.model_copy(update={"hints": {}})) is None
-    assert won_of(entry.model_copy(update={"kind": "pair"})) is None
+    assert winner_of(entry) == won()
+    assert winner_of(entry.model_copy(update={"hints": {"experience": "{"}})) is None
+    assert winner_of(entry.model_copy(update={"hints": {}})) is None
+    assert winner_of(entry.model_copy(update={"kind": "pair"})) is None
 
 
 @pytest.mark.parametrize(
@@ -231,8 +231,8 @@ def test_figures_that_cannot_be_read_are_none() -> None:
 def test_absurd_figures_are_none_and_advise_nothing(field: str, value: object) -> None:
     text = json.dumps(won().model_dump() | {field: value})
     entry = experience("a").model_copy(update={"hints": {"experience": text}})
-    assert won_of(entry) is None
-    found = retrieved(entry, Score(fused=1.0), "hopper", "float32")
+    assert winner_of(entry) is None
+    found = as_retrieved(entry, Score(fused=1.0), "hopper", "float32")
     assert found.hints == {}
     JsonPlusSerializer().dumps_typed(found)
 
@@ -241,7 +241,7 @@ def test_advice_that_no_schedule_can_follow_is_left_out() -> None:
     hints = {"row.num_warps": "8", "row.loop_block": "0", "row.loop_warps": "--5"}
     hints |= {"pointwise.block": "9" * 5000, "precision": "bf16", "focus": "x"}
     entry = experience("a").model_copy(update={"kind": "kernel", "hints": hints})
-    found = retrieved(entry, Score(fused=1.0), "hopper", "float32")
+    found = as_retrieved(entry, Score(fused=1.0), "hopper", "float32")
     assert found.hints == {"row.num_warps": "8"}
 
 

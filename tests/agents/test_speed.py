@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from model_cases import H100, analysis, candidate
 
 from agentkernel.agents.speed import SpeedEvidence, speed_evidence
-from agentkernel.domain.exchange import Message, Question, Sampling
+from agentkernel.domain.exchange import Message, ModelRequest, Sampling
 from agentkernel.domain.plan import Analysis
 from agentkernel.domain.profile import CompileReport, KernelResources, Measurement
 from fakes import measurement, profile, resources
@@ -101,4 +101,4 @@ def outline(measured: Measurement) -> str:
     text = "\n".join(": ".join(item) for item in evidence(kernel(), measured=measured).facts)
     sampling = Sampling(temperature=0, max_tokens=1)
     message = Message(role="user", text=text)
-    return Question(agent="coder", round=2, messages=(message,), sampling=sampling).outline("m")
+    return ModelRequest(agent="coder", round=2, messages=(message,), sampling=sampling).outline("m")

@@ -24,9 +24,9 @@ from agentkernel.agents.structured import (
     read_text,
 )
 from agentkernel.domain.errors import ModelUnavailable
-from agentkernel.domain.exchange import Message, Question, Reply
+from agentkernel.domain.exchange import Message, ModelRequest, Reply
 
-QUESTION = Question(
+QUESTION = ModelRequest(
     agent="planner", round=1, messages=(Message(role="user", text="Plan."),), sampling=SAMPLING
 )
 IDEA = {"strategy": "tiled", "reason": "fits", "predicted_us": 3.5}

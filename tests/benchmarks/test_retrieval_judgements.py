@@ -10,7 +10,7 @@ import yaml
 from pydantic import TypeAdapter
 
 from agentkernel.knowledge import documents
-from agentkernel.knowledge.evaluation import JUDGEMENTS, Judgement, Question, read_questions
+from agentkernel.knowledge.evaluation import JUDGEMENTS, Judgement, LabelledQuestion, read_questions
 
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "retrieval"
 TEXT = (FOLDER / JUDGEMENTS).read_text(encoding="utf-8")
@@ -48,7 +48,7 @@ def test_a_judgement_is_either_answers_or_a_gap(judgement: Judgement) -> None:
 
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.id)
-def test_its_answers_are_entries_that_may_answer_it(question: Question) -> None:
+def test_its_answers_are_entries_that_may_answer_it(question: LabelledQuestion) -> None:
     assert {entry.partition("/")[0] for entry in question.answers} <= MAY_ANSWER[question.kind]
     assert [entry for entry in question.answers if not file_of(entry).is_file()] == []
 

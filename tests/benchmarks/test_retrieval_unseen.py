@@ -11,7 +11,7 @@ import yaml
 from pydantic import TypeAdapter
 
 from agentkernel.knowledge.documents import load_documents
-from agentkernel.knowledge.evaluation import JUDGEMENTS, Judgement, Question, read_questions
+from agentkernel.knowledge.evaluation import JUDGEMENTS, Judgement, LabelledQuestion, read_questions
 from agentkernel.knowledge.fixes import load_fixes
 
 FIRST = Path(__file__).parents[2] / "benchmarks" / "retrieval"
@@ -38,7 +38,7 @@ class QuestionSet(NamedTuple):
     """One folder as it is read. `text` is its judgements as they stand in the file."""
 
     folder: str
-    questions: tuple[Question, ...]
+    questions: tuple[LabelledQuestion, ...]
     judged: dict[str, Judgement]
     text: str
 

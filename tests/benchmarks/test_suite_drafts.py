@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from agentkernel.compiler.drop_in.wrapper import Source
+from agentkernel.compiler.drop_in.wrapper import DropInSource
 from agentkernel.compiler.lift.code import InductorCode, NotLifted
 from agentkernel.tools.judge.judge import judge
 from agentkernel.tools.judge.policy.policy import check_policy
@@ -88,11 +88,11 @@ def lifted(name: str) -> Drafted:
 def template(name: str) -> Drafted | None:
     """The draft of the first strategy that has one."""
     drafts = template_drafts(name)
-    return next((item for item in drafts if isinstance(item.draft, Source)), None)
+    return next((item for item in drafts if isinstance(item.draft, DropInSource)), None)
 
 
 def assert_compiles(name: str, drafted: Drafted) -> None:
-    assert isinstance(drafted.draft, Source), f"{name}: {drafted.draft}"
+    assert isinstance(drafted.draft, DropInSource), f"{name}: {drafted.draft}"
     refused = check_policy(drafted.draft.text, "mixed")
     assert refused is None
     assert compile_failures(name, [drafted]) == [""], drafted.draft.text
@@ -121,7 +121,7 @@ def test_what_has_no_draft_says_why(name: str) -> None:
 def accepted(name: str) -> None:
     found = template(name)
     assert found is not None
-    assert isinstance(found.draft, Source)
+    assert isinstance(found.draft, DropInSource)
     verdict = judge(*problem(name), found.draft.text, JUDGING)
     assert verdict.accepted, f"{verdict.failure}\n{found.draft.text}"
 
@@ -142,7 +142,7 @@ def test_a_larger_template_draft_passes_the_judge_too(name: str) -> None:
 def test_what_the_judge_refuses_is_known(name: str) -> None:
     found = template(name)
     assert found is not None
-    assert isinstance(found.draft, Source)
+    assert isinstance(found.draft, DropInSource)
     verdict = judge(*problem(name), found.draft.text, JUDGING)
     assert verdict.failure is not None, "it is accepted now: take it off the list"
     assert verdict.failure.kind == REFUSED[name]

@@ -23,9 +23,9 @@ import sys
 
 import torch
 
-from agentkernel.tools.judge.interpreter.interpreter import harden
+from agentkernel.tools.judge.interpreter.interpreter import install_hooks
 
-harden()
+install_hooks()
 torch.manual_seed(0)
 
 

@@ -12,8 +12,17 @@ from typing import Literal, Self
 
 from agentkernel.chat.domain_session import Changes, Node, Place, Step, Tree
 from agentkernel.chat.intent import Intent, IntentContext
-from agentkernel.chat.outlook import Outlook
-from agentkernel.chat.replies import DiffOf, Editing, Ended, Moved, Ran, Reply, Said, TreeShown
+from agentkernel.chat.outlook import EstimateCache
+from agentkernel.chat.replies import (
+    DiffOf,
+    EditRequested,
+    PositionChanged,
+    Reply,
+    SessionEnded,
+    StepRan,
+    TextReply,
+    TreeShown,
+)
 from agentkernel.cli.chat.chat_protocol import Approve, SettingsFor
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.candidate import Candidate
@@ -97,7 +106,7 @@ class FakeSession:
         *,
         on_event: OnEvent,
         approve: Approve | None,
-        outlook: Outlook | None,
+        estimates: EstimateCache | None,
     ) -> FakeSession:
         folder = runs / f"{problem.problem.name}-chat-20260101-120000-abcd"
         folder.mkdir(parents=True)
@@ -113,7 +122,7 @@ class FakeSession:
         *,
         on_event: OnEvent,
         approve: Approve | None,
-        outlook: Outlook | None,
+        estimates: EstimateCache | None,
     ) -> FakeSession:
         session = cls(folder, on_event, approve)
         kept = json.loads(session.path.read_text())
@@ -143,36 +152,36 @@ class FakeSession:
             "late": lambda: (self.approved(text, after=0.5),),
             "crash": self.crash,
             "lost": self.lose,
-            "edit": lambda: (Editing(number=None, text=SOURCE, line=2),),
+            "edit": lambda: (EditRequested(number=None, text=SOURCE, line=2),),
             "show": lambda: (DiffOf(old="module", new="c1", text="+ \x1b[31mred"),),
         }
-        made = replies.get(text, lambda: (Said(text=f"heard {text!r}"[:200]),))()
+        made = replies.get(text, lambda: (TextReply(text=f"heard {text!r}"[:200]),))()
         self.done(text)
         return made
 
     def do(self, intent: Intent, text: str = "") -> Reply:
         self.done(text)
         if intent.name == "quit":
-            return Ended(text="Bye.")
+            return SessionEnded(text="Bye.")
         if intent.name == "tree":
             return TreeShown(tree=self.tree)
         if intent.name == "run":
             return self.step(text)
         if intent.name == "edit":
-            return Editing(number=None, text=SOURCE, line=2)
-        return Said(text=intent.model_dump_json())
+            return EditRequested(number=None, text=SOURCE, line=2)
+        return TextReply(text=intent.model_dump_json())
 
     def offer(self, source: str, base: int | None, origin: Literal["edited", "pasted"]) -> Reply:
         self.offered.append(source)
         self.done(f"{origin} {base}")
         if "(" in source.splitlines()[-1]:
-            return Said(text="It is no Python.", ok=False)
-        return Said(text=f"judged {len(source)} characters, {origin} from {base}")
+            return TextReply(text="It is no Python.", ok=False)
+        return TextReply(text=f"judged {len(source)} characters, {origin} from {base}")
 
     def set(self, changes: Changes, text: str) -> Reply:
         self.changes = {**self.changes, **changes}
         self.done(text)
-        return Moved(place=self.tree.place, text=f"set {json.dumps(changes)}")
+        return PositionChanged(place=self.tree.place, text=f"set {json.dumps(changes)}")
 
     def step(self, text: str, seconds: float = 0.0) -> Reply:
         number = len(self.tree.nodes) + 1
@@ -202,12 +211,14 @@ class FakeSession:
             places=(*self.tree.places, place),
             at=len(self.tree.places),
         )
-        return Ran(step=number, made=(number,), place=place, result=ended, text=f"made c{number}")
+        return StepRan(
+            step=number, made=(number,), place=place, result=ended, text=f"made c{number}"
+        )
 
     def approved(self, text: str, after: float = 0.0) -> Reply:
         assert self.approve is not None
         time.sleep(after)
-        return self.step(text) if self.approve(Asked()) else Said(text="not approved")
+        return self.step(text) if self.approve(Asked()) else TextReply(text="not approved")
 
     def crash(self) -> tuple[Reply, ...]:
         raise RuntimeError("a bug\nof two lines")
@@ -224,7 +235,7 @@ class FakeSession:
         self.path.write_text(json.dumps(kept))
 
     def transcript(self) -> tuple[Turn, ...]:
-        replies: tuple[Reply, ...] = (Said(text="the step was finished"),)
+        replies: tuple[Reply, ...] = (TextReply(text="the step was finished"),)
         return tuple(Turn(text, replies) for text in self.turns)
 
     def __enter__(self) -> Self:

@@ -13,20 +13,20 @@ import pytest
 
 from agentkernel.cli.app import run
 from agentkernel.cli.output import console
-from agentkernel.cli.rendering.approve import ask, asker
+from agentkernel.cli.rendering.approve import approver, ask_approval
 from agentkernel.cli.rendering.live import LiveTable
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.plan import Hypothesis, Plan
-from agentkernel.workflows.approval import Asked
+from agentkernel.workflows.approval import PendingApproval
 from agentkernel.workflows.events import ApprovalAsked, ApprovalGiven, Noted
 from fakes import ANALYSIS, PROBLEM
 
 IDEA = Hypothesis(strategy="tiled", reason="tiles that fit", predicted_us=2.0)
-PLAN = Asked(
+PLAN = PendingApproval(
     kind="plan", round=0, hypothesis=IDEA, plan=Plan(analysis=ANALYSIS, hypotheses=(IDEA,))
 )
 HOSTILE = "class ModelNew:\n    '''\x1b[2Jgone\x07'''\n"
-CANDIDATE = Asked(
+CANDIDATE = PendingApproval(
     kind="candidate",
     round=1,
     hypothesis=IDEA,
@@ -50,7 +50,7 @@ def test_only_a_clear_yes_is_one(
     typed: str, approved: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
-    assert ask(PLAN) is approved
+    assert ask_approval(PLAN) is approved
     assert "tiled (2.0 us predicted): tiles that fit" in capsys.readouterr().out
 
 
@@ -58,7 +58,7 @@ def test_a_candidate_is_shown_and_cannot_steer_the_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
-    assert ask(CANDIDATE)
+    assert ask_approval(CANDIDATE)
     shown = capsys.readouterr().out
     assert "by chat:m: tiled" in shown
     assert "class ModelNew:" in shown
@@ -73,10 +73,10 @@ def test_nobody_is_asked_where_nobody_is(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(sys, "stdin", Terminal())
     monkeypatch.setattr(sys, "stdout", Terminal())
-    assert asker(as_json=False) is ask
-    assert asker(as_json=True) is None
+    assert approver(as_json=False) is ask_approval
+    assert approver(as_json=True) is None
     monkeypatch.setattr(sys, "stdin", io.StringIO())
-    assert asker(as_json=False) is None
+    assert approver(as_json=False) is None
 
 
 @pytest.mark.parametrize("command", ["optimize", "batch", "bench"])

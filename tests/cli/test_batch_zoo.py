@@ -17,9 +17,15 @@ from pathlib import Path
 import pytest
 
 from agentkernel.cli.app import run
-from agentkernel.cli.nightly.batch_zoo import chosen, earlier, is_zoo, nights_folder, zoo_overrides
+from agentkernel.cli.nightly.batch_zoo import (
+    earlier_run,
+    is_zoo,
+    select_models,
+    zoo_folder,
+    zoo_overrides,
+)
 from agentkernel.domain.errors import SettingError
-from agentkernel.domain.night import Night
+from agentkernel.domain.night import NightlyRun
 from agentkernel.domain.zoo import Zoo, ZooModel
 from agentkernel.nightly.library import Library
 from agentkernel.nightly.zoo.read import packaged_zoos
@@ -106,8 +112,12 @@ def finished_jobs() -> int:
     path = Path(os.environ["XDG_DATA_HOME"]) / "agentkernel" / "library.sqlite"
     if not path.is_file():
         return 0
-    with library() as books:
-        return len(books.jobs("cut")) + len(books.jobs("kernel")) + len(books.jobs("whole"))
+    with library() as kernel_store:
+        return (
+            len(kernel_store.jobs("cut"))
+            + len(kernel_store.jobs("kernel"))
+            + len(kernel_store.jobs("whole"))
+        )
 
 
 def has_finished(jobs: int) -> bool:
@@ -121,13 +131,15 @@ def wait_until(true: Callable[[], bool], seconds: float = 240.0) -> None:
         time.sleep(0.1)
 
 
-def told(capsys: pytest.CaptureFixture[str]) -> tuple[Night, dict[str, object]]:
+def told(capsys: pytest.CaptureFixture[str]) -> tuple[NightlyRun, dict[str, object]]:
     """The last line of the output: the night, and all that stands beside it."""
     value = json.loads(capsys.readouterr().out.strip().splitlines()[-1])
-    return Night.model_validate(value["night"]), value
+    return NightlyRun.model_validate(value["night"]), value
 
 
-def finished_after(zoo: Path, kills: tuple[int, ...], capsys: pytest.CaptureFixture[str]) -> Night:
+def finished_after(
+    zoo: Path, kills: tuple[int, ...], capsys: pytest.CaptureFixture[str]
+) -> NightlyRun:
     """The zoo's first night, killed after so many jobs each time."""
     for jobs in kills:
         with begun(zoo) as child:
@@ -153,9 +165,9 @@ def finished_after(zoo: Path, kills: tuple[int, ...], capsys: pytest.CaptureFixt
 
 def break_kernel() -> None:
     """By hand, in the library."""
-    with library() as books:
-        books._db.execute("update kernels set source = source || '# more'")
-        books._db.commit()
+    with library() as kernel_store:
+        kernel_store._db.execute("update kernels set source = source || '# more'")
+        kernel_store._db.commit()
 
 
 @pytest.mark.slow
@@ -203,21 +215,23 @@ def test_a_folder_that_cannot_be_written_is_told_before_the_night(
 
 
 def test_a_night_is_never_compared_with_itself(tmp_path: Path) -> None:
-    with Library(tmp_path / "library.sqlite") as books:
+    with Library(tmp_path / "library.sqlite") as kernel_store:
         for number, name in enumerate(("first", "second")):
             started = f"2026-11-2{number}T02:00:00+00:00"
-            books.save_night(made_up(name, started=started, finished=started), 0)
-        assert earlier(books, "tiny", None) == books.night("second")
+            kernel_store.save_night(made_up(name, started=started, finished=started), 0)
+        assert earlier_run(kernel_store, "tiny", None) == kernel_store.night("second")
         for compare in (None, "last", "last-green"):
-            assert earlier(books, "tiny", compare, "second") == books.night("first")
-        assert earlier(books, "tiny", "first", "second") == books.night("first")
+            assert earlier_run(kernel_store, "tiny", compare, "second") == kernel_store.night(
+                "first"
+            )
+        assert earlier_run(kernel_store, "tiny", "first", "second") == kernel_store.night("first")
         with pytest.raises(SettingError, match="'second' is the night that goes on here"):
-            earlier(books, "tiny", "second", "second")
+            earlier_run(kernel_store, "tiny", "second", "second")
 
 
 def test_the_folder_of_a_zoos_nights() -> None:
-    assert nights_folder("tiny:a+b") == Path("agentkernel-nights/tiny-a+b")
-    assert len(nights_folder(f"tiny:{'+'.join(['model'] * 99)}").name) == 100
+    assert zoo_folder("tiny:a+b") == Path("agentkernel-nights/tiny-a+b")
+    assert len(zoo_folder(f"tiny:{'+'.join(['model'] * 99)}").name) == 100
 
 
 def test_what_is_a_zoo(zoo: Path) -> None:
@@ -274,10 +288,10 @@ def test_mistakes_are_one_line(
 def test_some_models_are_a_zoo_of_their_own() -> None:
     models = tuple(ZooModel(name=name, model="m:M") for name in "abc")
     zoo = Zoo(name="all", models=models, settings={"judge.seeds": 2, "coder": "compiler"})
-    assert chosen(zoo, ()) is zoo
-    assert chosen(zoo, ("c", "a")).name == "all:a+c"
+    assert select_models(zoo, ()) is zoo
+    assert select_models(zoo, ("c", "a")).name == "all:a+c"
     with pytest.raises(SettingError):
-        chosen(zoo, ("d",))
+        select_models(zoo, ("d",))
     assert zoo_overrides(zoo)[1:] == ["judge.seeds=2", 'coder="compiler"']
 
 
@@ -320,11 +334,11 @@ def test_the_packaged_tiny_zoo(tiny: Path, capsys: pytest.CaptureFixture[str]) -
     assert {row.status for row in night.regions if row.sha256} == {"reused"}
 
     broken = shared[0]
-    with library() as books:
-        books._db.execute(
+    with library() as kernel_store:
+        kernel_store._db.execute(
             "update kernels set source = source || '# more' where sha256 = ?", (broken.sha256,)
         )
-        books._db.commit()
+        kernel_store._db.commit()
     assert run(words(tiny)) == 6
     night, value = told(capsys)
     assert [row.signature for row in night.regions if row.status == "withdrawn"] == [

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.domain.night import Night
+from agentkernel.domain.night import NightlyRun
 
 MAIN = "import sys; from agentkernel.cli.app import main; main(sys.argv[1:])"
 LIMIT_S = 900.0
@@ -42,13 +42,13 @@ def started(folder: Path, *more: str) -> subprocess.Popen[bytes]:
         )
 
 
-def told(folder: Path) -> Night:
+def told(folder: Path) -> NightlyRun:
     """The night in the last line; every line is JSON, so that nothing of Ray is between them."""
     values = [json.loads(line) for line in (folder / "out.txt").read_text().splitlines()]
-    return Night.model_validate(values[-1]["night"])
+    return NightlyRun.model_validate(values[-1]["night"])
 
 
-def table(night: Night) -> tuple[object, object]:
+def table(night: NightlyRun) -> tuple[object, object]:
     """What a reader sees, without ids, moments and seconds."""
     models = [
         (

@@ -22,11 +22,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 from chat_fake import SOURCE, FakeSession
 
 from agentkernel.chat.domain_session import Place
-from agentkernel.chat.replies import Ran, Reply
+from agentkernel.chat.replies import Reply, StepRan
 from agentkernel.cli.app import run
 from agentkernel.cli.chat import chat_open, chat_screen
-from agentkernel.cli.chat.chat_events import STOPS, in_a_session
-from agentkernel.cli.chat.chat_open import Flags, Loading, read_flags
+from agentkernel.cli.chat.chat_events import STOPS, session_event
+from agentkernel.cli.chat.chat_open import BackgroundLoad, Flags, read_flags
 from agentkernel.cli.chat.chat_sessions import last_used
 from agentkernel.runtime.versions import installed_versions
 from agentkernel.tools.problem.problems import load_problem
@@ -457,7 +457,7 @@ def test_loading_tells_of_a_failure_and_raises_it_where_it_is_asked() -> None:
     def fail() -> Iterator[None]:
         raise ValueError("no module")
 
-    loading = Loading(fail)  # type: ignore[arg-type]
+    loading = BackgroundLoad(fail)  # type: ignore[arg-type]
     loading.start(heard.append)
     with pytest.raises(ValueError, match="no module"):
         loading.problem()
@@ -485,7 +485,7 @@ def test_a_candidate_by_hand_that_is_refused_says_how_to_look_at_it(
 
     def offer(session: FakeSession, text: str) -> tuple[Reply, ...]:
         made = session.step(text)
-        assert isinstance(made, Ran)
+        assert isinstance(made, StepRan)
         if text == "refused":
             nodes = (
                 *session.tree.nodes[:-1],
@@ -507,10 +507,10 @@ def test_a_candidate_by_hand_that_is_refused_says_how_to_look_at_it(
 def test_a_session_tells_no_names_that_nobody_can_use() -> None:
     kept = Noted(text="experience kept: experience/b59e763dc8806cd7")
     failed = Noted(text="experience is not kept: the disk is full")
-    assert in_a_session(kept) is None
-    assert in_a_session(failed) is failed
+    assert session_event(kept) is None
+    assert session_event(failed) is failed
     for stop in get_args(StopReason):
         ended = Decided(round=1, next="finish", stop=stop, best=None, status="failed", reason="r")
-        told = in_a_session(ended)
+        told = session_event(ended)
         assert isinstance(told, Decided)
         assert told.stop == f"done: {STOPS[stop]}"

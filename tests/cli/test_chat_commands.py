@@ -29,7 +29,7 @@ from agentkernel.cli.chat.chat_commands import (
     Ask,
     Change,
     Help,
-    Wrong,
+    InvalidCommand,
     known_keys,
     parse,
 )
@@ -161,7 +161,7 @@ def test_set_changes(line: str) -> None:
 @pytest.mark.parametrize("line", WRONG)
 def test_a_wrong_command_says_so_in_one_line(line: str) -> None:
     found = parse(line)
-    assert isinstance(found, Wrong)
+    assert isinstance(found, InvalidCommand)
     assert "\n" not in found.text
     for part in WRONG[line]:
         assert part in found.text
@@ -192,5 +192,5 @@ def test_the_keys_are_those_of_the_packaged_settings() -> None:
 @pytest.mark.parametrize("line", ["/show \x00", "/\x1b[2J", "/set \x1b x", "/undo ²"])
 def test_control_characters_and_odd_digits_are_no_crash(line: str) -> None:
     found = parse(line)
-    assert isinstance(found, Wrong)
+    assert isinstance(found, InvalidCommand)
     assert found.text.isprintable()

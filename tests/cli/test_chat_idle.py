@@ -9,8 +9,8 @@ from collections.abc import Callable
 import pytest
 
 from agentkernel.cli.chat import chat_open
-from agentkernel.cli.chat.chat_idle import Idle
-from agentkernel.cli.chat.chat_open import Loading
+from agentkernel.cli.chat.chat_idle import IdleLock
+from agentkernel.cli.chat.chat_open import BackgroundLoad
 
 SOON_S = 0.05
 
@@ -23,15 +23,15 @@ def waited(done: Callable[[], bool]) -> bool:
 
 
 @pytest.fixture
-def loading(monkeypatch: pytest.MonkeyPatch) -> Loading:
+def loading(monkeypatch: pytest.MonkeyPatch) -> BackgroundLoad:
     """It imports nothing."""
     monkeypatch.setattr(chat_open, "SLOW", "json")
-    monkeypatch.setattr(chat_open, "SOON", ())
-    monkeypatch.setattr(chat_open, "LATER", ())
-    return Loading()
+    monkeypatch.setattr(chat_open, "PRELOADED_FIRST", ())
+    monkeypatch.setattr(chat_open, "PRELOADED_LAST", ())
+    return BackgroundLoad()
 
 
-def test_nothing_looks_ahead_in_a_turn(loading: Loading) -> None:
+def test_nothing_looks_ahead_in_a_turn(loading: BackgroundLoad) -> None:
     looked: list[str] = []
     loading.idle.busy()
     loading.start(lambda error: None, lambda: looked.append("once"))
@@ -42,7 +42,7 @@ def test_nothing_looks_ahead_in_a_turn(loading: Loading) -> None:
     loading.leave()
 
 
-def test_a_turn_waits_for_what_is_at_work(loading: Loading) -> None:
+def test_a_turn_waits_for_what_is_at_work(loading: BackgroundLoad) -> None:
     order: list[str] = []
     begun, go_on = threading.Event(), threading.Event()
 
@@ -60,7 +60,7 @@ def test_a_turn_waits_for_what_is_at_work(loading: Loading) -> None:
     assert order == ["looked", "turn"]
 
 
-def test_the_end_waits_for_nothing_that_has_not_begun(loading: Loading) -> None:
+def test_the_end_waits_for_nothing_that_has_not_begun(loading: BackgroundLoad) -> None:
     looked: list[str] = []
     loading.idle.busy()
     loading.start(lambda error: None, *[lambda: looked.append("late")] * 3)
@@ -70,7 +70,7 @@ def test_the_end_waits_for_nothing_that_has_not_begun(loading: Loading) -> None:
 
 
 def test_a_failure_is_quiet_and_the_next_one_goes_on(
-    loading: Loading, capsys: pytest.CaptureFixture[str]
+    loading: BackgroundLoad, capsys: pytest.CaptureFixture[str]
 ) -> None:
     looked: list[str] = []
     failed: list[BaseException] = []
@@ -86,7 +86,7 @@ def test_a_failure_is_quiet_and_the_next_one_goes_on(
 
 
 def test_free_and_busy_may_be_said_twice() -> None:
-    idle = Idle()
+    idle = IdleLock()
     idle.free()
     idle.busy()
     idle.busy()

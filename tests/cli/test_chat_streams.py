@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from agentkernel.chat.domain_session import Place
-from agentkernel.chat.replies import Ran
+from agentkernel.chat.replies import StepRan
 from agentkernel.cli.chat.chat_edit import NotEdited, editor_words
-from agentkernel.cli.chat.chat_input import ScriptFeed, is_terminal
-from agentkernel.cli.chat.chat_open import Opening
+from agentkernel.cli.chat.chat_input import ScriptInput, is_terminal
+from agentkernel.cli.chat.chat_open import SessionOpening
 from agentkernel.cli.chat.chat_screen import TextScreen, chat_console
 from agentkernel.cli.chat.chat_sessions import session_folder
-from agentkernel.cli.chat.chat_turns import INTERRUPTED, Chat
-from agentkernel.cli.signals import Closed
+from agentkernel.cli.chat.chat_turns import INTERRUPTED, Conversation
+from agentkernel.cli.signals import SignalState
 from agentkernel.tools.problem.problems import LoadedProblem
 
 
@@ -25,27 +25,27 @@ def load_nothing() -> LoadedProblem:
 
 def test_a_closed_standard_input_has_no_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", None)
-    assert list(ScriptFeed().lines()) == []
+    assert list(ScriptInput().lines()) == []
     assert not is_terminal(sys.stdin)
     assert isinstance(editor_words({}), NotEdited)
 
 
 def test_a_stop_is_not_the_end_of_a_session_that_went_on() -> None:
-    chat = Chat(
-        opening=Opening(
+    chat = Conversation(
+        opening=SessionOpening(
             flags=None,
             on_event=lambda event: None,
             approve=lambda question: True,
             opened=lambda session: None,
             problem=load_nothing,
         ),
-        feed=ScriptFeed(),
+        feed=ScriptInput(),
         screen=TextScreen(chat_console()),
-        closed=Closed(),
+        closed=SignalState(),
         prompt=str,
     )
     chat.exit_code = INTERRUPTED
-    chat._shown(Ran(step=1, made=(), place=Place(), result=None, text="No new candidate."))
+    chat._shown(StepRan(step=1, made=(), place=Place(), result=None, text="No new candidate."))
     assert chat.exit_code == 0
 
 

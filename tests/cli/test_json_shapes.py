@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 from agentkernel.bench.rows import Row
 from agentkernel.bench.summary import Summary
 from agentkernel.cli.app import run
-from agentkernel.domain.night import Comparison, Night
+from agentkernel.domain.night import Comparison, NightlyRun
 from agentkernel.domain.profile import Profile
 from agentkernel.domain.verdict import Verdict
 from agentkernel.tools.certificate.replay import Replay
@@ -39,7 +39,7 @@ MODELS = {
     "verify": Replay,
     "bench row": Row,
     "bench summary": Summary,
-    "batch night": Night,
+    "batch night": NightlyRun,
     "batch comparison": Comparison,
     "train data": Card,
 }

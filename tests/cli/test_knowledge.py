@@ -11,10 +11,10 @@ import pytest
 
 from agentkernel.cli.app import run
 from agentkernel.cli.knowledge.knowledge_search import last_lines
-from agentkernel.cli.knowledge_command import COMMANDS
+from agentkernel.cli.knowledge_command import KNOWLEDGE_COMMANDS
 from agentkernel.domain.knowledge import Entry
 from agentkernel.knowledge.transfer import FOREIGN
-from agentkernel.knowledge.truth import open_truth
+from agentkernel.knowledge.truth import open_knowledge_store
 
 MODULE = """
 import torch
@@ -208,7 +208,7 @@ def test_a_pair_is_read_and_never_run(tmp_path: Path) -> None:
 def test_show_prints_the_whole_entry_without_control_characters(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with open_truth(tmp_path) as truth:
+    with open_knowledge_store(tmp_path) as truth:
         truth.put([entry_of("own/1", answer="x = '\x1b[2Jblank'\n")])
         truth.put([entry_of("own/1", answer="x = '\x1b[2Jother'\n")])
         truth.remove("own/1", "no use")
@@ -240,13 +240,13 @@ def test_an_export_comes_back_and_what_is_foreign_says_so(
     built: Path, tmp_path: Path, ask: Callable[..., dict[str, object]]
 ) -> None:
     first, second, file = tmp_path / "first", tmp_path / "second", tmp_path / "all.jsonl.gz"
-    with open_truth(first) as truth:
+    with open_knowledge_store(first) as truth:
         truth.put([entry_of("generated/1", verified="gpu"), entry_of("own/1", verified="no")])
     assert ask(first, "export", str(file))["entries"] == 2
     assert ask(first, "import", str(file))["same"] == 2
     assert ask(second, "import", str(file))["added"] == 2
     assert ask(second, "import", str(file))["changed"] == 0
-    with open_truth(second) as truth:
+    with open_knowledge_store(second) as truth:
         foreign, own = truth.get("generated/1"), truth.get("own/1")
     assert foreign is not None
     assert own is not None
@@ -281,7 +281,7 @@ def test_doctor_says_what_lags_and_what_is_damaged(
     assert "nothing in" in capsys.readouterr().out
     assert list(tmp_path.iterdir()) == []
     assert run(["knowledge", "build", "--where", str(tmp_path)]) == 0
-    with open_truth(tmp_path) as truth:
+    with open_knowledge_store(tmp_path) as truth:
         truth.put([entry_of("own/1")])
     capsys.readouterr()
     assert run(words) == 0
@@ -375,7 +375,7 @@ def test_the_settings_name_the_folder(
     assert json.loads(capsys.readouterr().out)["file"] == str(built / "knowledge.sqlite")
 
 
-@pytest.mark.parametrize("command", [name for name, _ in COMMANDS])
+@pytest.mark.parametrize("command", [name for name, _ in KNOWLEDGE_COMMANDS])
 def test_every_command_has_help_and_its_place_in_the_pages(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

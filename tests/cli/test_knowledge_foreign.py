@@ -12,7 +12,7 @@ import pytest
 from agentkernel.cli.app import run
 from agentkernel.domain.knowledge import Entry
 from agentkernel.knowledge.transfer import FOREIGN, NO_LICENCE
-from agentkernel.knowledge.truth import open_truth
+from agentkernel.knowledge.truth import open_knowledge_store
 
 Taken = dict[str, object]
 Take = Callable[..., Taken]
@@ -57,7 +57,7 @@ def take(tmp_path: Path, where: Path, capsys: pytest.CaptureFixture[str]) -> Tak
 
 def test_all_that_is_imported_says_so_and_has_a_licence(take: Take, where: Path) -> None:
     take(entry("own/1", verified="gpu"), entry("own/2"), entry("own/3", licence=" "))
-    with open_truth(where) as truth:
+    with open_knowledge_store(where) as truth:
         found = [truth.get(f"own/{number}") for number in (1, 2, 3)]
     assert [item and item.source for item in found] == [f"{FOREIGN}agentkernel"] * 3
     assert [item and item.licence for item in found] == ["MIT", "MIT", NO_LICENCE]
@@ -73,7 +73,7 @@ def test_ids_of_the_package_and_no_addresses_are_refused_by_name(take: Take, whe
             "their ids are no addresses": list(bad),
         }
         assert answer["missing"] == answer["changed"] == 0
-    with open_truth(where) as truth:
+    with open_knowledge_store(where) as truth:
         hopper = truth.get("notes/hopper")
         assert hopper is not None
         assert hopper.source == "agentkernel"
@@ -88,16 +88,16 @@ def test_a_repeat_changes_nothing_even_where_an_id_comes_twice(take: Take, where
     assert first["refused"] == {"their ids came before in this file": ["own/1"]}
     again = take(*two)
     assert (again["same"], again["changed"]) == (1, 0)
-    with open_truth(where) as truth:
+    with open_knowledge_store(where) as truth:
         assert truth.history("own/1") == ()
 
 
 def test_nothing_foreign_takes_the_place_of_what_was_made_here(take: Take, where: Path) -> None:
-    with open_truth(where) as truth:
+    with open_knowledge_store(where) as truth:
         truth.put([entry("own/1", source="mine.py")])
     answer = take(entry("own/1", answer="evil = 1"))
     assert answer["refused"] == {"other entries with their ids were made here": ["own/1"]}
-    with open_truth(where) as truth:
+    with open_knowledge_store(where) as truth:
         kept = truth.get("own/1")
     assert kept is not None
     assert kept.answer == "x = 1"
@@ -107,7 +107,7 @@ def test_imported_experiences_are_settled(take: Take, where: Path) -> None:
     both = (experience("experience/slow", 90.0), experience("experience/fast", 30.0))
     for _ in range(2):
         take(*both)
-        with open_truth(where) as truth:
+        with open_knowledge_store(where) as truth:
             assert truth.get("experience/fast") is not None
             assert truth.get("experience/slow") is None
             assert truth.get("experience/slow", superseded=True) is not None
@@ -120,10 +120,10 @@ def test_an_experience_whose_record_cannot_be_read_is_refused(take: Take) -> Non
 
 
 def test_an_older_store_with_foreign_entries_below_the_package_is_mended(where: Path) -> None:
-    with open_truth(where) as truth:
+    with open_knowledge_store(where) as truth:
         truth.put([entry("kernels/evil")])
     assert run(["knowledge", "build", "--where", str(where)]) == 0
-    with open_truth(where) as truth:
+    with open_knowledge_store(where) as truth:
         assert truth.get("kernels/evil") is None
         assert truth.get("notes/hopper") is not None
 
@@ -155,5 +155,5 @@ def test_gzip_is_told_by_the_content(packed: bool, tmp_path: Path, where: Path) 
     file = tmp_path / ("in.jsonl" if packed else "in.jsonl.gz")
     file.write_bytes(gzip.compress(text) if packed else text)
     assert run(["knowledge", "import", str(file), "--where", str(where)]) == 0
-    with open_truth(where) as truth:
+    with open_knowledge_store(where) as truth:
         assert truth.get("own/1") is not None

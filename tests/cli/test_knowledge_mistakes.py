@@ -15,7 +15,7 @@ from agentkernel.domain.errors import SettingError
 from agentkernel.domain.knowledge import Entry
 from agentkernel.domain.plain_text import plain, plain_line
 from agentkernel.knowledge.base import open_base
-from agentkernel.knowledge.truth import open_truth
+from agentkernel.knowledge.truth import open_knowledge_store
 
 ARANGE = "ValueError: arange's range must be a power of 2"
 LICENCES = ("MIT", "Apache-2.0, GPL-2.0", "")
@@ -26,7 +26,7 @@ ESCAPES = "red\x1b[31m\x1b]0;name\x07\n2. A false hit\r\u202e"
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the package brings, pairs under odd licences, and a text that steers terminals."""
     folder = tmp_path_factory.mktemp("knowledge")
-    with open_truth(folder) as truth:
+    with open_knowledge_store(folder) as truth:
         truth.put([pair(f"own/{number}", licence) for number, licence in enumerate(LICENCES)])
         for answer in ("x = 1", "x = 2"):
             evil = {"title": ESCAPES, "triton": ESCAPES, "source": ESCAPES, "verified": "gpu"}
@@ -130,7 +130,7 @@ def test_a_pair_of_a_set_without_a_licence_says_so(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")
     words = ["import-kernelbook", str(tmp_path / "rows.jsonl"), "--allow-any-licence"]
     assert run(["knowledge", *words, "--where", str(tmp_path / "w")]) == 0
-    with open_truth(tmp_path / "w") as truth:
+    with open_knowledge_store(tmp_path / "w") as truth:
         assert truth.stats().by_licence["not stated"] == 1
 
 

@@ -15,10 +15,10 @@ from queue import Queue
 import pytest
 
 from agentkernel.cli.app import run
-from agentkernel.cli.knowledge.knowledge_kernelbook import alone, import_shards
+from agentkernel.cli.knowledge.knowledge_kernelbook import import_lock, import_shards
 from agentkernel.domain.knowledge import Entry, Filters
 from agentkernel.knowledge.kernelbook import import_pairs
-from agentkernel.knowledge.truth import Truth, open_truth
+from agentkernel.knowledge.truth import KnowledgeStore, open_knowledge_store
 from lent_answerers import lender, lent
 from pair_maker import make_rows, write_json_lines
 
@@ -48,7 +48,7 @@ def answer_of(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, int]
     return answer
 
 
-def pairs_of(truth: Truth) -> list[str]:
+def pairs_of(truth: KnowledgeStore) -> list[str]:
     return [entry.id for entry in truth.select(Filters(kinds=("pair",)))]
 
 
@@ -94,7 +94,7 @@ def test_a_licence_that_is_asked_for_is_the_only_one(
     words = ["knowledge", "import-kernelbook", str(file), "--where", str(where)]
     assert run([*words, "--licence", "MIT"]) == 0
     assert "refused: Apache-2.0 " in capsys.readouterr().out
-    with open_truth(where) as truth:
+    with open_knowledge_store(where) as truth:
         licences = {entry.licence for entry in truth.select(Filters(kinds=("pair",)))}
     assert licences == {"MIT"}
 
@@ -120,7 +120,7 @@ def test_a_killed_import_goes_on_and_takes_nothing_twice(
     expected: list[str] = []
     whole = import_pairs(file, lambda entries, _: expected.extend(ids_of(entries)))
     words = ["import-kernelbook", str(file), "--where", str(where)]
-    with open_truth(where) as truth:
+    with open_knowledge_store(where) as truth:
         process = subprocess.Popen(
             [sys.executable, "-m", "agentkernel", "knowledge", *words],
             stdout=subprocess.DEVNULL,
@@ -134,7 +134,7 @@ def test_a_killed_import_goes_on_and_takes_nothing_twice(
     answer = answer_of(capsys, *words)
     assert answer["added"] == whole.added - kept
     assert answer["read"] < count
-    with open_truth(where) as truth:
+    with open_knowledge_store(where) as truth:
         assert sorted(pairs_of(truth)) == sorted(expected)
         assert truth.stats().versions == 0
     built = answer_of(capsys, "build", "--where", str(where))
@@ -146,7 +146,7 @@ def ids_of(entries: object) -> list[str]:
     return [entry.id for entry in entries if isinstance(entry, Entry)]
 
 
-def wait_for_pairs(truth: Truth, process: subprocess.Popen[bytes], least: int) -> int:
+def wait_for_pairs(truth: KnowledgeStore, process: subprocess.Popen[bytes], least: int) -> int:
     """The number of pairs as soon as there are `least` (of a first batch: any)."""
     end = time.monotonic() + 120
     while time.monotonic() < end and process.poll() is None:
@@ -165,7 +165,7 @@ def test_generated_pairs_are_made_once(tmp_path: Path, capsys: pytest.CaptureFix
     (folder / "doubled_relu.py").write_text(PLAIN)
     words = ["generate", str(folder), "--no-verify", "--where", str(where), "--target", "h100"]
     assert answer_of(capsys, *words)["made"] == 1
-    with open_truth(where) as truth:
+    with open_knowledge_store(where) as truth:
         (name,) = pairs_of(truth)
         entry = truth.get(name)
     assert name.startswith("generated/")
@@ -195,15 +195,15 @@ def test_imports_at_once_come_one_after_the_other(
 ) -> None:
     """Each looks for near copies among what was there when it began."""
     said: Queue[str] = Queue()
-    monkeypatch.setattr("agentkernel.cli.knowledge.knowledge_options.say_on_stderr", said.put)
+    monkeypatch.setattr("agentkernel.cli.knowledge.knowledge_options.print_to_stderr", said.put)
     file = write_json_lines(tmp_path / "rows.jsonl", make_rows(40))
 
-    def take(truth: Truth) -> int:
-        with alone(truth):
+    def take(truth: KnowledgeStore) -> int:
+        with import_lock(truth):
             return import_shards(truth, file, None, "MIT", lambda *_: None).added
 
-    with open_truth(tmp_path) as truth, ThreadPoolExecutor(1) as other:
-        with alone(truth):
+    with open_knowledge_store(tmp_path) as truth, ThreadPoolExecutor(1) as other:
+        with import_lock(truth):
             second = other.submit(take, truth)
             assert "this one waits" in said.get(timeout=30.0)
             assert import_shards(truth, file, None, "MIT", lambda *_: None).added > 20

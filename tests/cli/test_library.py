@@ -11,7 +11,7 @@ import pytest
 from agentkernel.cli.app import run
 from agentkernel.cli.nightly.library import exit_code
 from agentkernel.nightly.library import Library, default_library
-from agentkernel.nightly.library.verifying import Checked
+from agentkernel.nightly.library.verifying import VerifiedKernel
 from agentkernel.runtime.versions import installed_versions
 from library_rows import days_ago, kernel, key, night
 
@@ -180,11 +180,11 @@ def test_verify_withdraws_and_ends_in_6(path: Path, capsys: pytest.CaptureFixtur
 def test_what_is_withdrawn_outweighs_what_cannot_be_judged(path: Path) -> None:
     with Library(path) as library:
         line = library.lines()[0]
-    states = [Checked(line, "holds"), Checked(line, "skipped")]
+    states = [VerifiedKernel(line, "holds"), VerifiedKernel(line, "skipped")]
     assert exit_code(states) == 0
-    states.append(Checked(line, "undecided", "too slow"))
+    states.append(VerifiedKernel(line, "undecided", "too slow"))
     assert exit_code(states) == 4
-    assert exit_code([*states, Checked(line, "withdrawn")]) == 6
+    assert exit_code([*states, VerifiedKernel(line, "withdrawn")]) == 6
 
 
 def test_export(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

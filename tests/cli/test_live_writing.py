@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from run_events import result, started
 
 from agentkernel.cli.chat.chat_screen import JsonScreen, TextScreen
-from agentkernel.cli.rendering.live import LiveTable, Progress
+from agentkernel.cli.rendering.live import LiveTable, RunProgress
 from agentkernel.cli.rendering.live_writing import KEPT, LINES, LiveWriting
 from agentkernel.cli.rendering.watch import follow
 from agentkernel.workflows.events import (
@@ -106,7 +106,7 @@ def test_it_is_gone_when_the_model_is_done(event: Event) -> None:
 
 
 def test_it_stands_below_the_table() -> None:
-    progress = Progress()
+    progress = RunProgress()
     for event in (started(), Noted(text="a note"), piece("x = 1")):
         progress.show(event)
     console = Console(file=io.StringIO(), width=80)

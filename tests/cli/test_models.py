@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from agentkernel.cli.app import run
-from agentkernel.cli.models import checked, use_before
-from agentkernel.domain.exchange import Exchange, Message, Question, Reply, Sampling, Usage
+from agentkernel.cli.models import usage_before, with_checked_models
+from agentkernel.domain.exchange import Exchange, Message, ModelRequest, Reply, Sampling, Usage
 from agentkernel.storage.records import Records
 from agentkernel.storage.settings import default_tree
 from fakes import FakeWorkshop, Script, settings, small_problem
@@ -30,7 +30,7 @@ def made_run(folder: Path, *, answered: bool) -> Path:
     made = folder / "runs" / result.run
     if answered:
         records = Records(made / "run.sqlite")
-        question = Question(
+        question = ModelRequest(
             agent="coder",
             round=1,
             messages=(Message(role="user", text="?"),),
@@ -141,7 +141,7 @@ def test_flags_reach_the_settings(
 
 def test_the_run_to_replay_stays_the_same_one(tmp_path: Path) -> None:
     made = made_run(tmp_path, answered=True)
-    found = checked(settings(tmp_path / "runs", "models.replay=last"))
+    found = with_checked_models(settings(tmp_path / "runs", "models.replay=last"))
     assert found.models.replay == str(made)
 
 
@@ -158,7 +158,7 @@ def test_a_run_without_answers_cannot_be_replayed(
 
 
 def test_a_run_that_goes_on_counts_what_it_took_before(tmp_path: Path) -> None:
-    use = use_before(made_run(tmp_path, answered=True))
+    use = usage_before(made_run(tmp_path, answered=True))
     assert use.names == {"coder": "chat:openai:m"}
     assert use.tokens_limit == 9
     assert (use.uses["coder"].prompt, use.uses["coder"].unpriced) == (7, 1)

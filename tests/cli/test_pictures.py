@@ -14,29 +14,29 @@ from agentkernel.agents.models.ledger import Account, Ledger
 from agentkernel.chat.domain_session import Branch, Node, Place, Step, Tree
 from agentkernel.chat.intent import Suggestion
 from agentkernel.chat.replies import (
+    ClarificationNeeded,
     Compared,
     Cost,
     DiffOf,
-    Editing,
-    Ended,
+    EditRequested,
     Explained,
-    Found,
-    Moved,
+    FilesWritten,
+    KnowledgeFound,
     Planned,
+    PositionChanged,
     Profiled,
-    Puzzled,
-    Ran,
     Reply,
     Roofline,
     RooflinePoint,
-    Said,
+    SessionEnded,
     Source,
+    StepRan,
+    TextReply,
     TreeShown,
-    Wrote,
 )
 from agentkernel.cli.rendering.bars import scales
 from agentkernel.cli.rendering.page import View
-from agentkernel.cli.rendering.plain import cut, shown, shown_model
+from agentkernel.cli.rendering.plain import escaped, escaped_model, truncate
 from agentkernel.cli.rendering.replies import place_words, render
 from agentkernel.cli.rendering.roofline import chart_of, marks
 from agentkernel.domain.candidate import Candidate
@@ -192,9 +192,9 @@ CODE_HIT = HIT.model_copy(
     }
 )
 EXAMPLES: dict[str, Reply] = {
-    "said": Said(text="The goal is 2x against the fastest baseline."),
-    "refused": Said(text="There is no candidate 9. Known: c1 to c6.", ok=False),
-    "puzzled": Puzzled(
+    "said": TextReply(text="The goal is 2x against the fastest baseline."),
+    "refused": TextReply(text="There is no candidate 9. Known: c1 to c6.", ok=False),
+    "puzzled": ClarificationNeeded(
         text="'make it sing' is not understood.",
         options=("go back to candidate 3", "undo 3 steps"),
         nearest=(
@@ -202,8 +202,10 @@ EXAMPLES: dict[str, Reply] = {
             Suggestion(name="undo", example="undo"),
         ),
     ),
-    "ran": Ran(step=2, made=(3, 4), place=PLACE, result=RESULT, text="c4 is 1.2x faster than c2."),
-    "ran_refused": Ran(
+    "ran": StepRan(
+        step=2, made=(3, 4), place=PLACE, result=RESULT, text="c4 is 1.2x faster than c2."
+    ),
+    "ran_refused": StepRan(
         step=3,
         made=(3,),
         place=Place(candidate=1),
@@ -285,17 +287,19 @@ EXAMPLES: dict[str, Reply] = {
     "planned": Planned(plan=PLAN, tried=("rows",)),
     "planned_by_rule": Planned(plan=PLAN, note="Planned by rule, nothing was run yet."),
     "tree": TreeShown(tree=TREE),
-    "moved": Moved(place=PLACE, text="Strict again from here on."),
-    "moved_back": Moved(place=PLACE, text="At c2: right; precision: strict -> tf32."),
-    "changed": Moved(place=PLACE, text="precision: strict -> tf32. 'run' tries it."),
+    "moved": PositionChanged(place=PLACE, text="Strict again from here on."),
+    "moved_back": PositionChanged(place=PLACE, text="At c2: right; precision: strict -> tf32."),
+    "changed": PositionChanged(place=PLACE, text="precision: strict -> tf32. 'run' tries it."),
     "cost": Cost(seconds=125.0, accounts=LEDGER, text="Two steps."),
     "cost_free": Cost(seconds=5.0, accounts=None, text="No model was asked."),
-    "found": Found(query="rows", hits=(HIT,)),
-    "found_long": Found(query="rows", hits=(LONG_HIT, CODE_HIT)),
-    "found_nothing": Found(query="xyzzy", hits=()),
-    "wrote": Wrote(paths=("layernorm_optimized.py", "/tmp/" + "long/" * 20), text="Exported:"),
-    "editing": Editing(number=2, text=CODE, line=3),
-    "ended": Ended(text="Until next time: agentkernel resume layernorm-chat-1"),
+    "found": KnowledgeFound(query="rows", hits=(HIT,)),
+    "found_long": KnowledgeFound(query="rows", hits=(LONG_HIT, CODE_HIT)),
+    "found_nothing": KnowledgeFound(query="xyzzy", hits=()),
+    "wrote": FilesWritten(
+        paths=("layernorm_optimized.py", "/tmp/" + "long/" * 20), text="Exported:"
+    ),
+    "editing": EditRequested(number=2, text=CODE, line=3),
+    "ended": SessionEnded(text="Until next time: agentkernel resume layernorm-chat-1"),
 }
 
 
@@ -459,29 +463,29 @@ def test_source_is_cut_and_not_wrapped() -> None:
 
 
 def test_shown_writes_out_what_is_no_visible_sign() -> None:
-    assert shown("a\x1b[0m\x9b\u202eb\U000e0001\ud800\n") == (
+    assert escaped("a\x1b[0m\x9b\u202eb\U000e0001\ud800\n") == (
         "a\\x1b[0m\\x9b\\u202eb\\U000e0001\\ud800\n"
     )
-    assert shown("a\r\nb\rc") == "a\nb\\rc"
-    assert shown("naïve →", unicode=False) == "na\\xefve \\u2192"
-    assert shown_model(Said(text="\x07")).text == "\\x07"
+    assert escaped("a\r\nb\rc") == "a\nb\\rc"
+    assert escaped("naïve →", unicode=False) == "na\\xefve \\u2192"
+    assert escaped_model(TextReply(text="\x07")).text == "\\x07"
 
 
 def test_cut_counts_columns_and_marks_the_cut() -> None:
-    assert cut("abcdef", 6) == "abcdef"
-    assert cut("abcdef", 5) == "abcd…"
-    assert cut("abcdef", 5, unicode=False) == "abcd>"
-    assert cell_len(cut("漢字漢字", 5)) <= 5
-    assert cut("ab", 0) == ""
+    assert truncate("abcdef", 6) == "abcdef"
+    assert truncate("abcdef", 5) == "abcd…"
+    assert truncate("abcdef", 5, unicode=False) == "abcd>"
+    assert cell_len(truncate("漢字漢字", 5)) <= 5
+    assert truncate("ab", 0) == ""
 
 
 def test_no_value_is_a_dash_in_ascii_too() -> None:
     assert drawn(EXAMPLES["compared_by_hand"], unicode=False).isascii()
-    assert shown("–", unicode=False) == "-"
+    assert escaped("–", unicode=False) == "-"
 
 
 def test_one_reading_is_not_a_choice() -> None:
-    one = Puzzled(text="Do you mean this? 'yes' does it.", options=("start over",))
+    one = ClarificationNeeded(text="Do you mean this? 'yes' does it.", options=("start over",))
     assert drawn(one, 80).splitlines() == [f"? {one.text}", "  1. start over"]
 
 
@@ -504,10 +508,12 @@ def test_paths_are_told_from_the_working_folder(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     inside = str(tmp_path / "runs" / "softmax_optimized.py")
-    reply = Wrote(paths=(inside, "/elsewhere/report.md"), text=f"Kept c3 as {inside}: 181 us.")
+    reply = FilesWritten(
+        paths=(inside, "/elsewhere/report.md"), text=f"Kept c3 as {inside}: 181 us."
+    )
     assert drawn(reply) == "Kept c3 as runs/softmax_optimized.py: 181 us.\n  /elsewhere/report.md\n"
     result = RESULT.model_copy(update={"report": str(tmp_path / "runs" / "report.md")})
-    ran = Ran(step=1, made=(), place=Place(), result=result, text="")
+    ran = StepRan(step=1, made=(), place=Place(), result=result, text="")
     assert "run  2 drafts, 12 s; runs/report.md\n" in drawn(ran)
 
 

@@ -17,7 +17,7 @@ from run_events import KERNEL, one_round, profile_taken, result, started
 from agentkernel.bench.batch import Row
 from agentkernel.cli.nightly.batch import batch_table
 from agentkernel.cli.profile import measured_lines
-from agentkernel.cli.rendering.live import LiveTable, Progress
+from agentkernel.cli.rendering.live import LiveTable, RunProgress
 from agentkernel.cli.rendering.panel import facts, kernel_table, result_panel
 from agentkernel.cli.rendering.watch import follow
 from agentkernel.domain.profile import CompileReport
@@ -33,8 +33,8 @@ def drawn(what: RenderableType) -> str:
     return console.file.getvalue()
 
 
-def progress_of(events: list[object]) -> Progress:
-    progress = Progress()
+def progress_of(events: list[object]) -> RunProgress:
+    progress = RunProgress()
     for event in events:
         progress.show(event)  # type: ignore[arg-type]
     return progress

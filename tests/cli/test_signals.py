@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.cli.signals import ending_as_interrupted, watched
+from agentkernel.cli.signals import interrupt_on_termination, watch_signals
 
 CALL = """
 import os, signal, sys
@@ -41,7 +41,7 @@ def test_a_signal_ends_a_command_as_interrupted(name: str, tmp_path: Path) -> No
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_that_is_sent_twice_is_one(number: int) -> None:
     before = signal.getsignal(number)
-    with ending_as_interrupted():
+    with interrupt_on_termination():
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), number)
         os.kill(os.getpid(), number)
@@ -51,14 +51,14 @@ def test_a_signal_that_is_sent_twice_is_one(number: int) -> None:
 def test_what_nohup_ignores_stays_ignored() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with ending_as_interrupted():
+        with interrupt_on_termination():
             os.kill(os.getpid(), signal.SIGHUP)
     finally:
         signal.signal(signal.SIGHUP, before)
 
 
 def test_a_session_within_a_command_has_its_own_word() -> None:
-    with ending_as_interrupted(), watched() as closed:
+    with interrupt_on_termination(), watch_signals() as closed:
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGTERM)
         assert closed.exit_code == 128 + signal.SIGTERM

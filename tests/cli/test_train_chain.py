@@ -29,7 +29,7 @@ from agentkernel.training.data.rows import admitted, read_rows
 from agentkernel.training.folder import read_record
 from agentkernel.training.rl import rl_curve
 from agentkernel.training.sft.examples import make_examples
-from agentkernel.training.training import TASKS, DataSettings, Judged, TrainingRow
+from agentkernel.training.training import TASKS, DataSettings, JudgedKernel, TrainingRow
 from judged_rows import CHEAT, kernel, right, verdict, write_rows
 from killed_commands import finished, killed
 
@@ -60,13 +60,13 @@ SUITE = ("data/problems/held-out", "--target", "h100", "--devices", "cpu,cpu", "
 BENCH = ("bench", *SUITE, "--coder", "local:rl", "--samples", str(SAMPLES), *ONE_DRAFT)
 
 
-def poisoned(modules: list[str]) -> dict[str, Judged]:
+def poisoned(modules: list[str]) -> dict[str, JudgedKernel]:
     """Why a row is left out -> a row of a good module that nothing else speaks against."""
 
     def named(name: str, text: str | None = None) -> str:
         return (text or kernel(7)).replace("sum_7_kernel", f"{POISON}_{name}_kernel")
 
-    def claims(place: int, name: str, **more: object) -> Judged:
+    def claims(place: int, name: str, **more: object) -> JudgedKernel:
         return right(modules[place], named(name), **more)
 
     cheat = named("cheat", kernel(7, text=CHEAT))
@@ -146,13 +146,13 @@ def lay_sources(folder: Path) -> None:
 
 def good_modules() -> list[str]:
     """The texts of the modules that the good pairs are of."""
-    good = (Judged.model_validate_json(line) for line in text_of(PAIRS).splitlines())
+    good = (JudgedKernel.model_validate_json(line) for line in text_of(PAIRS).splitlines())
     return list(dict.fromkeys(row.problem for row in good))
 
 
 def sealed(out: Path) -> bool:
     """True once a checkpoint is whole."""
-    return checkpoints.last_whole(checkpoints.folder_of(out)) is not None
+    return checkpoints.last_complete(checkpoints.folder_of(out)) is not None
 
 
 def text_of(path: Path) -> str:
@@ -226,7 +226,7 @@ def test_practice_goes_on_and_no_step_stands_twice(practised: Done) -> None:
     assert "rl/training.jsonl" in practised.left
     assert "rl/training.json" not in practised.left
     assert "goes on from step " in practised.said
-    points = rl_curve.read_points(practised.folder / "rl")
+    points = rl_curve.read_rl_points(practised.folder / "rl")
     assert [point.step for point in points] == [1, 2, 3]
     # No file, so nothing for the judge, and no second turn.
     assert {(point.turns, point.no_file, point.reward) for point in points} == {(4.0, 1.0, -0.2)}

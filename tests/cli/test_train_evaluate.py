@@ -12,18 +12,18 @@ import typer
 from typer.testing import CliRunner
 
 from agentkernel.agents.models.local_text import Sample
-from agentkernel.cli.train.train_evaluate import evaluate, tasks_of, verdicts, write_all
+from agentkernel.cli.train.train_evaluate import evaluate_model, tasks_of, verdicts, write_all
 from agentkernel.domain.errors import ModelUnavailable, OutputError, SettingError, TrainingError
 from agentkernel.domain.exchange import Message
 from agentkernel.training import judging
-from agentkernel.training.data.questions import Question, Questions, to_write
-from agentkernel.training.decoding import Wrote
-from agentkernel.training.judging import STRICT, Asked, Found
+from agentkernel.training.data.questions import HeldOutQuestion, HeldOutQuestions, to_write
+from agentkernel.training.decoding import OnAnswer
+from agentkernel.training.judging import STRICT, JudgedSubmission, Submission
 from rl_stand_in import make_policy
 from training_rows import kernel, make_data, make_row, problem, write_rows
 
 app = typer.Typer()
-app.command()(evaluate)
+app.command()(evaluate_model)
 
 
 @pytest.mark.slow
@@ -101,7 +101,7 @@ def test_all_answers_are_written_before_one_is_judged(tmp_path: Path) -> None:
             self.name = name
 
         def write(
-            self, conversations: Sequence[Sequence[Message]], samples: int, wrote: Wrote
+            self, conversations: Sequence[Sequence[Message]], samples: int, wrote: OnAnswer
         ) -> list[list[Sample]]:
             order.append(f"{self.name}: {len(conversations)} x {samples}")
             wrote(1, 2)
@@ -109,8 +109,10 @@ def test_all_answers_are_written_before_one_is_judged(tmp_path: Path) -> None:
 
     order: list[str] = []
     asked = [
-        Questions("write", "H100", (Question(tmp_path, ()), Question(tmp_path, ()))),
-        Questions("repair", "H100", (Question(tmp_path, ()),)),
+        HeldOutQuestions(
+            "write", "H100", (HeldOutQuestion(tmp_path, ()), HeldOutQuestion(tmp_path, ()))
+        ),
+        HeldOutQuestions("repair", "H100", (HeldOutQuestion(tmp_path, ()),)),
     ]
     writers = {name: partial(Writes, name) for name in ("one", "other")}
     write_all(writers, asked, 3, silent=True)
@@ -124,15 +126,15 @@ def test_what_two_models_say_is_judged_once(
         ranked = False
 
         def write(
-            self, conversations: Sequence[Sequence[Message]], samples: int, wrote: Wrote
+            self, conversations: Sequence[Sequence[Message]], samples: int, wrote: OnAnswer
         ) -> list[list[Sample]]:
             return [[Sample(f"```python\n{kernel(0)}```", "stop", 3)] for _ in conversations]
 
-    def asked(lane: object, item: Asked) -> Found:
+    def asked(lane: object, item: Submission) -> JudgedSubmission:
         judged.append(item)
-        return Found(True)
+        return JudgedSubmission(True)
 
-    judged: list[Asked] = []
+    judged: list[Submission] = []
     monkeypatch.setattr(judging, "_asked", asked)
     path = tmp_path / "m0.py"
     path.write_text(problem(0))
@@ -140,7 +142,7 @@ def test_what_two_models_say_is_judged_once(
     writers = {"one": Same, "other": Same}
     found = list(verdicts(writers, questions, 1, STRICT, 1, 0, silent=True))
     assert [passed.pass_at[1].value for _, passed in found] == [1.0, 1.0]
-    assert judged == [Asked(path, kernel(0))]
+    assert judged == [Submission(path, kernel(0))]
 
 
 def test_tasks_are_asked_once_each_in_their_order() -> None:

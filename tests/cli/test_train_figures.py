@@ -7,21 +7,21 @@ import pytest
 from rich.console import Console
 
 from agentkernel.cli.train.train_figures import (
+    check_figures_path,
     difference_lines,
     figures,
     table,
-    try_figures,
     write_figures,
 )
 from agentkernel.cli.train.train_options import print_line
 from agentkernel.domain.errors import OutputError
-from agentkernel.training.evaluate.evaluate import Counted, PassAt, summed
+from agentkernel.training.evaluate.evaluate import PassAt, QuestionCounts, summarize
 from agentkernel.training.training import Task
 
 
 def passed(task: Task, *correct: int) -> PassAt:
     rows = [
-        Counted(
+        QuestionCounts(
             problem=f"p{number}",
             family="norm",
             samples=10,
@@ -32,7 +32,7 @@ def passed(task: Task, *correct: int) -> PassAt:
         )
         for number, right in enumerate(correct)
     ]
-    return summed(rows, 10, (1, 10), "triton", "H100", task=task)
+    return summarize(rows, 10, (1, 10), "triton", "H100", task=task)
 
 
 FOUND: dict[str, dict[Task, PassAt]] = {
@@ -72,8 +72,8 @@ def test_answers_that_nobody_decided_are_told() -> None:
 def test_a_file_that_cannot_be_written_is_told_before(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "no" / "figures.json"):
         with pytest.raises(OutputError):
-            try_figures(path)
-    try_figures(tmp_path / "figures.json")
+            check_figures_path(path)
+    check_figures_path(tmp_path / "figures.json")
     assert not list(tmp_path.iterdir())
 
 

@@ -10,7 +10,7 @@ import typer
 from typer.testing import CliRunner
 
 from agentkernel.cli.train import train_sft
-from agentkernel.cli.train.train_sft import sft, words_of
+from agentkernel.cli.train.train_sft import command_words, sft
 from agentkernel.domain.errors import SettingError, TrainingError
 from training_rows import make_data, make_row, write_rows
 
@@ -40,10 +40,10 @@ def test_several_gpus_get_the_words_of_the_call(
     found: list[list[str]] = []
 
     def on_several(context: typer.Context, gpus: str) -> None:
-        found.append(words_of(context))
+        found.append(command_words(context))
         raise typer.Exit(7)
 
-    monkeypatch.setattr(train_sft, "_on_several", on_several)
+    monkeypatch.setattr(train_sft, "_launch_ranks", on_several)
     out = str(tmp_path / "out")
     words = [str(tmp_path), "--out", out, "--config", "tiny", "-c", "sft.batch=1", "--json"]
     call = [*words, "-c", "sft.epochs=3", "--model", "there", "--gpus", "auto"]

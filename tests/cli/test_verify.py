@@ -112,9 +112,9 @@ def test_no_certificate_is_2_in_one_line(
 def test_no_sandbox_is_4(
     path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from agentkernel.tools.sandbox.tiers import Walls, probe
+    from agentkernel.tools.sandbox.tiers import Isolation, probe
 
-    if probe(Walls("landlock"), False) is None:
+    if probe(Isolation("landlock"), False) is None:
         pytest.skip("this kernel isolates without any program's help")
     probe.cache_clear()
     monkeypatch.setenv("PATH", "/nowhere")

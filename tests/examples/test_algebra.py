@@ -11,7 +11,7 @@ from agentkernel.agents.coder import ALGEBRA, family, simplified
 from agentkernel.agents.coder import partitions as compiled
 from agentkernel.agents.strategies import hypotheses
 from agentkernel.cli.app import run
-from agentkernel.compiler.derivation import algebra_of, words_of
+from agentkernel.compiler.derivation import algebra_of, derivation_text
 from agentkernel.compiler.rewrite import RULES
 from agentkernel.tools.problem.capture import Captured, capture
 from agentkernel.tools.problem.problems import LoadedProblem, load_problem
@@ -85,7 +85,7 @@ def launches(name: str) -> int:
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 def test_every_rule_derives_itself_in_words(rule) -> None:  # type: ignore[no-untyped-def]
-    words = words_of(rule)
+    words = derivation_text(rule)
     assert len(words) > 20
     assert "Conditions" not in words
     assert "\n" not in words

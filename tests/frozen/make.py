@@ -202,14 +202,14 @@ def make_bench(work: Path) -> tuple[str, ...]:
 def make_knowledge(work: Path) -> tuple[str, ...]:
     """Two pairs of the user's own, one of them changed once, and their vectors."""
     from agentkernel.cli.knowledge.knowledge_import import own_pair
-    from agentkernel.knowledge.truth import open_truth
+    from agentkernel.knowledge.truth import open_knowledge_store
     from agentkernel.knowledge.vectors import open_vectors
     from memory_truth import HashEmbedder
 
     answers = TESTS.parent / "src/agentkernel/knowledge/kernels"
     problems = TESTS.parent / "examples"
     folder = work / "knowledge"
-    with open_truth(folder) as store:
+    with open_knowledge_store(folder) as store:
         for title in ("Softmax over rows", "Softmax over rows, in registers"):
             pair = own_pair(
                 problems / "softmax.py", answers / "softmax_row.py", title, "MIT", "frozen"

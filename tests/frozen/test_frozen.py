@@ -18,7 +18,7 @@ import pytest
 
 import loop_child
 from agentkernel.cli.app import run
-from agentkernel.knowledge.truth import open_truth
+from agentkernel.knowledge.truth import open_knowledge_store
 from agentkernel.knowledge.vectors import open_vectors
 from agentkernel.tools.certificate.certificate import read_certificate
 from agentkernel.tools.store import open_run
@@ -264,7 +264,7 @@ def test_a_bench_has_nothing_left_to_do(place: Path, capsys: pytest.CaptureFixtu
 def test_a_knowledge_folder(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     where = ("--where", "knowledge")
     as_said("knowledge.stats.json", tidy(heard(capsys, "knowledge", "stats", "--json", *where)))
-    with open_truth(Path("knowledge")) as store:
+    with open_knowledge_store(Path("knowledge")) as store:
         names = [entry.id for _, entry in store.entries(0, 100)]
     shown = [
         json.loads(heard(capsys, "knowledge", "show", name, "--history", "--json", *where))
@@ -278,7 +278,7 @@ def test_vectors_are_read_as_they_lie(place: Path) -> None:
     embedder = HashEmbedder()
     files = {path: path.stat().st_mtime_ns for path in Path("knowledge/vectors").rglob("*.f32")}
     lines: list[str] = []
-    with open_truth(Path("knowledge")) as store:
+    with open_knowledge_store(Path("knowledge")) as store:
         dense = open_vectors(Path("knowledge/vectors"), embedder, lines.append)
         assert dense.seq == store.last_seq
         near = dense.search(embedder.embed(["SwiGLU gate"])[0], 2)

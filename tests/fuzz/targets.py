@@ -19,7 +19,7 @@ from agentkernel.cli.chat.chat_open import read_flags
 from agentkernel.cli.chat.chat_sessions import last_used, sessions
 from agentkernel.cli.knowledge import knowledge_show
 from agentkernel.cli.nightly import library
-from agentkernel.cli.nightly.batch_zoo import chosen, is_zoo
+from agentkernel.cli.nightly.batch_zoo import is_zoo, select_models
 from agentkernel.cli.report import report
 from agentkernel.cli.runs import runs
 from agentkernel.cli.show import show
@@ -28,14 +28,14 @@ from agentkernel.domain.errors import ProblemError
 from agentkernel.domain.plain_text import plain
 from agentkernel.domain.rules import Policy
 from agentkernel.knowledge.code_structure import structure_of_code
-from agentkernel.knowledge.transfer import Border, import_entries
-from agentkernel.knowledge.truth import open_truth
+from agentkernel.knowledge.transfer import ImportFilter, import_entries
+from agentkernel.knowledge.truth import open_knowledge_store
 from agentkernel.knowledge.vectors import open_vectors
 from agentkernel.nightly.zoo.read import read_zoo
 from agentkernel.storage.disk import read_regular
 from agentkernel.storage.source_text import compile_source, parse_source, read_source
 from agentkernel.tools.certificate.certificate import read_certificate
-from agentkernel.tools.judge.compiled import distinct
+from agentkernel.tools.judge.compiled import distinct_forms
 from agentkernel.tools.judge.gradients import declares_gradients
 from agentkernel.tools.judge.policy.kernel_text import telling_sizes
 from agentkernel.tools.judge.policy.policy import check_policy
@@ -114,11 +114,11 @@ def stores(folder: Path, touched: Touched) -> None:
         command(library.prune, file, withdrawn=True, yes=True)
         command(report, "20261121-100000-abcd", library=file)
     if "knowledge.sqlite" in touched or "export.jsonl" in touched:
-        with expected(), open_truth(knowledge) as truth:
-            border = Border(lambda name: truth.get(name, superseded=True))
+        with expected(), open_knowledge_store(knowledge) as truth:
+            border = ImportFilter(lambda name: truth.get(name, superseded=True))
             import_entries(lambda entries: truth.put(border.admitted(entries)), folder / EXPORT)
             truth.lexical("softmax row")
-        command(knowledge_show.show, "e/1", where=knowledge)
+        command(knowledge_show.show_entry, "e/1", where=knowledge)
         command(knowledge_show.stats, knowledge)
     if "vectors" in touched or touched.endswith(("knowledge", "knowledge/lock")):
         with expected():
@@ -132,7 +132,7 @@ def zoo(folder: Path, touched: Touched) -> None:
     is_zoo(path)
     with expected():
         found = read_zoo(path)
-        chosen(found, [model.name for model in found.models])
+        select_models(found, [model.name for model in found.models])
 
 
 def problem(folder: Path, touched: Touched) -> None:
@@ -170,7 +170,7 @@ def candidate(folder: Path, touched: Touched) -> None:
         find_race(text)
         declares_gradients(text)
         kernel_names(text)
-        distinct([], text)
+        distinct_forms([], text)
         structure_of_code(text)
         read_answer(f"Here it is:\n```python\n{text}\n```\n", parent=text)
         with expected(SyntaxError):

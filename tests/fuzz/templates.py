@@ -10,7 +10,7 @@ from pathlib import Path
 from edits import RUNS_CODE
 
 from agentkernel.knowledge.transfer import export_entries
-from agentkernel.knowledge.truth import open_truth
+from agentkernel.knowledge.truth import open_knowledge_store
 from agentkernel.knowledge.vectors import open_vectors
 from agentkernel.nightly.library import Library
 from agentkernel.nightly.library.export import export_library
@@ -90,7 +90,7 @@ def _stores(folder: Path) -> None:
         library.save_job("job", "kind", "{}")
         export_library(library, folder / "exported")
     entries = [entry(f"e/{number}", f"softmax {number}", "row sum") for number in range(5)]
-    with open_truth(folder / "knowledge") as truth:
+    with open_knowledge_store(folder / "knowledge") as truth:
         truth.put(entries)
         truth.remove("e/3", "wrong")
     open_vectors(folder / "knowledge", HashEmbedder()).catch_up(MemoryTruth(entries))

@@ -11,10 +11,10 @@ from agentkernel.domain.profile import ClockCheck
 from agentkernel.tools.problem.problems import load_problem
 from agentkernel.tools.profiler.audit import audit
 from agentkernel.tools.profiler.audit_problems import PROBLEMS
-from agentkernel.tools.profiler.contest import Contest
-from agentkernel.tools.profiler.contested import Contested
+from agentkernel.tools.profiler.contest import Comparison
+from agentkernel.tools.profiler.contested import ComparisonResult
 from agentkernel.tools.profiler.nvml import NvmlGauge
-from agentkernel.tools.profiler.rounds import Lost
+from agentkernel.tools.profiler.rounds import SideFailed
 from agentkernel.tools.profiler.settings import ProfileSettings
 
 pytestmark = pytest.mark.gpu
@@ -57,35 +57,35 @@ def forward(*lines: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def contest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Contest]:
+def contest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Comparison]:
     path: Path = tmp_path_factory.mktemp("problem") / "rows.py"
     path.write_text(PROBLEM)
-    with Contest(load_problem(str(path)), SETTINGS, NvmlGauge(), flush_bytes=256 << 20) as held:
+    with Comparison(load_problem(str(path)), SETTINGS, NvmlGauge(), flush_bytes=256 << 20) as held:
         yield held
 
 
-def measured(contest: Contest, source: str) -> Contested | Lost:
+def measured(contest: Comparison, source: str) -> ComparisonResult | SideFailed:
     process = contest.candidate(source)
-    assert not isinstance(process, Lost), process
+    assert not isinstance(process, SideFailed), process
     with process:
         return contest.measure(process, 0, record=False)
 
 
-def clock_of(contest: Contest, source: str) -> ClockCheck:
+def clock_of(contest: Comparison, source: str) -> ClockCheck:
     found = measured(contest, source)
-    assert isinstance(found, Contested), found
+    assert isinstance(found, ComparisonResult), found
     assert found.clock is not None
     return found.clock
 
 
-def test_an_honest_candidate_agrees_with_the_clock_outside(contest: Contest) -> None:
+def test_an_honest_candidate_agrees_with_the_clock_outside(contest: Comparison) -> None:
     check = clock_of(contest, MODEL)
     assert check.state == "agrees", check
     assert check.outside_us == pytest.approx(check.inside_us, rel=0.05, abs=3)
     assert check.fresh_inputs
 
 
-def test_events_that_report_half_are_disputed(contest: Contest) -> None:
+def test_events_that_report_half_are_disputed(contest: Comparison) -> None:
     # A dispute is settled by later volleys: where the card throttles in between, what it said at
     # first is of another clock (an H200 went from 208 to 157 us a call).
     checks = [clock_of(contest, HALF + MODEL)]
@@ -95,7 +95,7 @@ def test_events_that_report_half_are_disputed(contest: Contest) -> None:
     assert checks[-1].outside_us == pytest.approx(2 * checks[-1].inside_us, rel=0.1), checks
 
 
-def test_a_candidate_bound_by_the_host_is_not_accused(contest: Contest) -> None:
+def test_a_candidate_bound_by_the_host_is_not_accused(contest: Comparison) -> None:
     """Sixty small launches behind a small result: the host needs longer than the device."""
     busy = forward("y = x[:64]", "for _ in range(60): y = y + 0.0", f"return {WORK}")
     assert clock_of(contest, busy).state in {"agrees", "outside_shorter"}
@@ -170,9 +170,9 @@ def test_a_candidate_bound_by_the_host_is_not_accused(contest: Contest) -> None:
         ),
     ],
 )
-def test_a_cheat_has_a_name(contest: Contest, reasons: set[str], source: str) -> None:
+def test_a_cheat_has_a_name(contest: Comparison, reasons: set[str], source: str) -> None:
     found = measured(contest, source)
-    assert isinstance(found, Lost), found
+    assert isinstance(found, SideFailed), found
     assert found.reason in reasons, found
 
 

@@ -7,9 +7,9 @@ import time
 import pytest
 import torch
 
-from agentkernel.training.decoding import Drawing, answer_all
+from agentkernel.training.decoding import TokenSampling, answer_all
 from agentkernel.training.decoding.decoder import Decoder
-from agentkernel.training.decoding.generated import answering, generate
+from agentkernel.training.decoding.generated import generate, generating
 from agentkernel.training.decoding.llama import read_llama
 from agentkernel.training.decoding.operations import TorchOperations
 from agentkernel.training.decoding.slots import Prompt
@@ -56,16 +56,16 @@ def test_norms_and_gates(dtype: torch.dtype) -> None:
 def test_draws(width: int, temperature: float, top_p: float) -> None:
     from agentkernel.training.decoding.launches import TritonOperations
 
-    draws_alike(TritonOperations(), width, Drawing(temperature, top_p, 1), 64, "cuda")
+    draws_alike(TritonOperations(), width, TokenSampling(temperature, top_p, 1), 64, "cuda")
 
 
 def test_the_likeliest_tokens_are_those_of_transformers() -> None:
     model = make_llama("cuda")
     torch.manual_seed(5)
     prompts = [torch.randint(0, 50, (1 + number * 7 % 60,)).tolist() for number in range(40)]
-    drawing = Drawing(0.0, 1.0, 60)
+    drawing = TokenSampling(0.0, 1.0, 60)
     found = answer_all(model, prompts, drawing, ends=ENDS, window=128, seed=0, rows=9)
-    with answering(model, 0), torch.no_grad():
+    with generating(model, 0), torch.no_grad():
         wanted = [generate(model, [Prompt(0, item, 60)], drawing, ENDS)[0] for item in prompts]
     # In 32 bits the sums' order decides now and then between two that are as likely.
     same = sum(one == other for one, other in zip(found, wanted, strict=True))
@@ -83,7 +83,7 @@ def test_graphs_write_what_single_launches_write() -> None:
         Decoder(
             llama,
             prompts,
-            Drawing(0.9, 0.95, 90),
+            TokenSampling(0.9, 0.95, 90),
             count=64,
             ends=ENDS,
             seed=4,
@@ -110,7 +110,7 @@ def test_speed_and_what_is_given_back(capsys: pytest.CaptureFixture[str]) -> Non
         tie_word_embeddings=True,
     )
     prompts = [[1 + number % 99] * 300 for number in range(256)]
-    drawing = Drawing(0.8, 0.95, 256)
+    drawing = TokenSampling(0.8, 0.95, 256)
     answer_all(model, prompts, drawing, ends=NONE, window=SMALL.window, seed=0)
     before = torch.cuda.memory_allocated()
     begun_s = time.monotonic()

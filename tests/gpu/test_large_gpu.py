@@ -12,7 +12,7 @@ import torch
 
 from agentkernel.domain.verdict import Verdict
 from agentkernel.tools.judge.judge import judge
-from agentkernel.tools.judge.memory_plan import Room, plan_memory
+from agentkernel.tools.judge.memory_plan import FreeMemory, plan_memory
 from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.problem.problems import LoadedProblem, load_problem
@@ -89,7 +89,7 @@ def judged(problem: LoadedProblem, value: str, free: int) -> Verdict:
 
 @pytest.mark.parametrize("free", [24 * GB, 12 * GB])
 def test_a_right_kernel_passes_within_the_plan(problem: LoadedProblem, free: int) -> None:
-    plan = plan_memory(capture(problem), problem.problem.shape_sets[0], Room(free))
+    plan = plan_memory(capture(problem), problem.problem.shape_sets[0], FreeMemory(free))
     assert plan.route == "slices"
     torch.cuda.empty_cache()
     before = torch.cuda.mem_get_info()[0]

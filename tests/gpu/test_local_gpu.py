@@ -14,7 +14,7 @@ import torch
 from agentkernel.agents.models.local import LocalModel
 from agentkernel.agents.models.local_presets import LocalPreset
 from agentkernel.domain.errors import ModelUnavailable
-from agentkernel.domain.exchange import Message, Question, Reply, Sampling
+from agentkernel.domain.exchange import Message, ModelRequest, Reply, Sampling
 from agentkernel.runtime import gate
 from tiny_models import make_model
 
@@ -37,8 +37,8 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_model(tmp_path_factory.mktemp("tiny"))
 
 
-def question(seed: int = 1) -> Question:
-    return Question(
+def question(seed: int = 1) -> ModelRequest:
+    return ModelRequest(
         agent="coder",
         round=1,
         messages=(Message(role="user", text="def add(x, y):"),),
@@ -51,7 +51,7 @@ def test_writing_waits_for_another_process_that_times(base: Path) -> None:
     model.ask(question())
     replies: list[Reply] = []
     writer = threading.Thread(target=lambda: replies.append(model.ask(question())))
-    with gate.private(), ExitStack() as stack:
+    with gate.private_lock(), ExitStack() as stack:
         timer = subprocess.Popen(
             [sys.executable, "-c", TIMER],
             stdin=subprocess.PIPE,

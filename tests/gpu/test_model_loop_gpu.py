@@ -18,7 +18,7 @@ from model_story import FAST, PROBLEM, TWO, Author, Ended, read_end, serve
 from agentkernel.agents.models.local import LocalModel
 from agentkernel.cli.app import run as agentkernel
 from agentkernel.runtime import gate
-from agentkernel.runtime.gate import Gate
+from agentkernel.runtime.gate import GpuLock
 from tiny_models import make_model
 
 pytestmark = pytest.mark.gpu
@@ -64,7 +64,7 @@ def test_a_run_that_was_measured_is_replayed_without_its_endpoint(tmp_path: Path
     assert again.sources() == first.sources()
 
 
-class Noted(Gate):
+class Noted(GpuLock):
     """A gate that writes down who was inside of it, and when."""
 
     spans: list[tuple[str, float, float]]
@@ -99,7 +99,7 @@ def test_a_local_model_beside_the_compiler_writes_while_nobody_times(
     monkeypatch.setattr(LocalModel, "_write", noted)
     doors = Noted(tmp_path)
     doors.spans = []
-    monkeypatch.setattr(gate, "_gate", lambda: doors)
+    monkeypatch.setattr(gate, "_current_lock", lambda: doors)
     coder = f"team:local:{base}"
     how = ("--speedup", "9", "--rounds", "3", "-c", "models.max_tokens=64")
     end = optimized(tmp_path, coder, *how)

@@ -15,7 +15,7 @@ from agentkernel.tools.judge.judge import judge
 from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.problem.problems import LoadedProblem, load_problem, problem_from_module
-from agentkernel.tools.search import MeasuringSearcher, order
+from agentkernel.tools.search import MeasuringSearcher, best_first
 from agentkernel.tools.targets import find_target
 
 pytestmark = pytest.mark.gpu
@@ -67,7 +67,7 @@ def fastest(loaded: LoadedProblem, wanted: str) -> tuple[Variant, TrialResult]:
         [item.source.schedule for item in found],
         find_target(None).target,
     )
-    best = order(results)[0]
+    best = best_first(results)[0]
     return found[best], results[best]
 
 

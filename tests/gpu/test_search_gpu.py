@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agentkernel.tools.problem.problems import load_problem
-from agentkernel.tools.search import MeasuringSearcher, order
+from agentkernel.tools.search import MeasuringSearcher, best_first
 from agentkernel.tools.targets import find_target
 
 pytestmark = pytest.mark.gpu
@@ -65,7 +65,7 @@ def test_a_family_of_block_sizes(tmp_path: Path) -> None:
         find_target(None).target,
     )
     assert time.monotonic() - begin < 60
-    ranked = order(found)
+    ranked = best_first(found)
     assert len(ranked) >= 10
     assert found[15].pruned is not None
     assert "away from" in found[15].pruned

@@ -25,7 +25,7 @@ import numpy as np
 from agentkernel.domain.knowledge import Filters
 from agentkernel.knowledge.base import KnowledgeBase, open_base
 from agentkernel.knowledge.code_structure import structure_of_code
-from agentkernel.knowledge.evaluation import Question, read_questions
+from agentkernel.knowledge.evaluation import LabelledQuestion, read_questions
 from pair_maker import make_rows, write_json_lines
 
 QUESTIONS = Path(__file__).parents[2] / "benchmarks" / "retrieval"
@@ -156,7 +156,7 @@ class Answered(NamedTuple):
     hits: int
 
 
-def answered(base: KnowledgeBase, question: Question, filters: Filters) -> Answered:
+def answered(base: KnowledgeBase, question: LabelledQuestion, filters: Filters) -> Answered:
     """Ask one question in place of its own filters with `filters`."""
     query = question.query.model_copy(update={"filters": filters})
     began, used = time.perf_counter(), time.process_time()

@@ -19,7 +19,7 @@ from agentkernel.knowledge import base as base_module
 from agentkernel.knowledge.base import KnowledgeBase, open_base
 from agentkernel.knowledge.documents import PACKAGE
 from agentkernel.knowledge.packaged import all_packaged, packaged_sha256
-from agentkernel.knowledge.truth import open_truth
+from agentkernel.knowledge.truth import open_knowledge_store
 
 PARTS = ("notes/*.md", "fixes/*.md", "kernels/*.py", "*.py", "../domain/knowledge.py")
 REFRESH = """
@@ -114,7 +114,7 @@ def test_every_file_that_has_a_part_changes_the_hash(
 def test_two_processes_refresh_at_once(tmp_path: Path) -> None:
     both = [refreshing(tmp_path), refreshing(tmp_path)]
     assert [worker.communicate(timeout=100) for worker in both] == [("True\n", "")] * 2
-    with open_truth(tmp_path, pytest.fail) as truth:
+    with open_knowledge_store(tmp_path, pytest.fail) as truth:
         assert truth.count() == truth.last_seq == len(all_packaged())
 
 

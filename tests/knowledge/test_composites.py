@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from agentkernel.domain.knowledge import ReductionClass, Structure
-from agentkernel.knowledge.composites import PARTS, contracted, kinds_of
+from agentkernel.knowledge.composites import PARTS, composite_names, with_composites
 from agentkernel.knowledge.graph_structure import similarity
 from agentkernel.knowledge.op_names import canonical_op
-from agentkernel.knowledge.retrieval import described
+from agentkernel.knowledge.retrieval import structure_words
 
 
 def of(ops: str, reduction: ReductionClass | None = None) -> Structure:
@@ -49,8 +49,8 @@ def of(ops: str, reduction: ReductionClass | None = None) -> Structure:
 )
 def test_what_is_written_out_is_recognised(ops: str, reduction: ReductionClass, name: str) -> None:
     structure = of(ops, reduction)
-    assert name in kinds_of(structure)
-    assert name.split("_")[0] in described(structure)
+    assert name in composite_names(structure)
+    assert name.split("_")[0] in structure_words(structure)
     other = "tan" if name != "silu" else "relu"
     assert similarity(structure, of(name, reduction)) > similarity(structure, of(other, reduction))
 
@@ -72,17 +72,17 @@ def test_what_is_written_out_is_recognised(ops: str, reduction: ReductionClass, 
 )
 def test_nothing_else_is(ops: str, reduction: ReductionClass | None) -> None:
     structure = of(ops, reduction)
-    assert kinds_of(structure) == ()
-    assert contracted(structure) == structure.ops
+    assert composite_names(structure) == ()
+    assert with_composites(structure) == structure.ops
 
 
 def test_who_says_the_name_has_it_already() -> None:
-    assert kinds_of(of("layer_norm", "row")) == ()
-    assert contracted(of("add layer_norm relu", "row")) == ("add", "layer_norm", "relu")
+    assert composite_names(of("layer_norm", "row")) == ()
+    assert with_composites(of("add layer_norm relu", "row")) == ("add", "layer_norm", "relu")
 
 
 def test_the_rest_of_the_program_stays_where_it_is() -> None:
-    found = contracted(of("linear amax sub exp sum div dropout matmul", "contraction"))
+    found = with_composites(of("linear amax sub exp sum div dropout matmul", "contraction"))
     assert found == ("linear", "softmax", "dropout", "matmul")
 
 

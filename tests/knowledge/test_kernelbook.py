@@ -11,7 +11,7 @@ from agentkernel.domain.errors import MissingDependency, SettingError
 from agentkernel.domain.knowledge import Entry
 from agentkernel.knowledge.kernelbook import (
     LONGEST_PASSAGE,
-    Bad,
+    BadRow,
     ImportReport,
     Pair,
     import_pairs,
@@ -60,7 +60,7 @@ def one_module(name: str, body: str) -> Row:
     return a_row(uuid="same", python_code=code, entry_point=name, licenses=["MIT"])
 
 
-def read_one(path: Path, row: object) -> Pair | Bad:
+def read_one(path: Path, row: object) -> Pair | BadRow:
     (path / "one.jsonl").write_text(json.dumps(row) + "\n")
     (found,) = read_pairs(path / "one.jsonl")
     return found
@@ -110,7 +110,7 @@ def test_parquet_that_breaks_is_a_broken_row(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     (tmp_path / "x.parquet").write_bytes(b"PAR1 no parquet at all PAR1")
     (found,) = read_pairs(tmp_path / "x.parquet")
-    assert isinstance(found, Bad)
+    assert isinstance(found, BadRow)
 
 
 def test_parquet_without_its_package_names_the_remedy(
@@ -161,7 +161,7 @@ def test_an_unknown_start_is_refused(json_lines: Path) -> None:
 def test_a_row_that_is_no_pair_is_named(tmp_path: Path, text: str, reason: str) -> None:
     (tmp_path / "x.jsonl").write_text(text)
     found = list(read_pairs(tmp_path / "x.jsonl"))[-1]
-    assert isinstance(found, Bad)
+    assert isinstance(found, BadRow)
     assert reason in found.reason
     assert "\n" not in found.reason
 
@@ -170,7 +170,7 @@ def test_a_broken_archive_is_a_broken_row(tmp_path: Path, json_lines: Path) -> N
     content = gzip.compress(json_lines.read_bytes())
     (tmp_path / "x.jsonl.gz").write_bytes(content[: len(content) // 2])
     found = list(read_pairs(tmp_path / "x.jsonl.gz"))
-    assert isinstance(found[-1], Bad)
+    assert isinstance(found[-1], BadRow)
     assert len(found) > 10
 
 
@@ -182,7 +182,7 @@ def test_a_row_beyond_the_bound_is_passed_over(
     long = json.dumps(a_row(triton_code="x = 1\n" * 9000))
     (tmp_path / "x.jsonl").write_text(f"{good}\n{long}\n{good}\n")
     found = list(read_pairs(tmp_path / "x.jsonl"))
-    assert [type(item) for item in found] == [Pair, Bad, Pair]
+    assert [type(item) for item in found] == [Pair, BadRow, Pair]
 
 
 @pytest.mark.parametrize("chat", [False, True])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agentkernel.domain.knowledge import Entry, Filters, Query
-from agentkernel.knowledge.evaluation import Question
+from agentkernel.knowledge.evaluation import LabelledQuestion
 from agentkernel.knowledge.lexical_baseline import Bm25, Tuning, tuned_bm25
 
 
@@ -39,7 +39,9 @@ def test_words_and_kinds() -> None:
 
 def test_the_best_of_the_grid() -> None:
     questions = [
-        Question(id="s1", kind="symptom", query=Query(text="it spills"), answers=("notes/b",))
+        LabelledQuestion(
+            id="s1", kind="symptom", query=Query(text="it spills"), answers=("notes/b",)
+        )
     ]
     tuning, found = tuned_bm25(ENTRIES, questions)
     assert found.by_kind["all"].recall[1] == 1.0

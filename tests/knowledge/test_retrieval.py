@@ -10,16 +10,16 @@ from agentkernel.knowledge.retrieval import (
     Retriever,
     Weights,
     asked_words,
-    described,
+    embedded_text,
+    error_words,
     fuse,
     identifiers,
-    meant,
     question_kind,
-    said,
+    structure_words,
     tokens_of,
 )
 from agentkernel.knowledge.structures import StructureIndex
-from agentkernel.knowledge.truth_types import Gone
+from agentkernel.knowledge.truth_types import Removed
 from agentkernel.knowledge.vectors import DenseIndex, open_vectors
 from memory_truth import HashEmbedder, MemoryTruth, entry, op_vector, similarity
 
@@ -69,7 +69,7 @@ def test_a_hit_says_why_it_is_where_it_is(tmp_path: Path, truth: MemoryTruth) ->
     assert hit.entry.id == "pair/softmax"
     assert hit.passage == "softmax of rows"
     assert (hit.score.dense_rank, hit.score.lexical_rank, hit.score.structural_rank) == (1, 2, 1)
-    meaning, passage = EMBEDDER.embed([described(SOFTMAX), hit.passage])
+    meaning, passage = EMBEDDER.embed([structure_words(SOFTMAX), hit.passage])
     assert hit.score.dense == pytest.approx(float(meaning @ passage), abs=1e-5)
     assert hit.score.structural == 1.0
     assert hit.score.lexical == 2.0
@@ -140,7 +140,7 @@ def test_every_list_honours_the_filters(
 
 def test_what_the_truth_no_longer_has_is_not_found(tmp_path: Path, truth: MemoryTruth) -> None:
     search = retriever(tmp_path, truth)
-    truth.put(Gone("pair/softmax"))
+    truth.put(Removed("pair/softmax"))
     truth.put(entry("pair/gemm", "matrix product", licence="GPL"))
     assert "pair/softmax" not in found(search, text="softmax of rows", structure=SOFTMAX)
     assert "pair/gemm" not in found(
@@ -254,13 +254,13 @@ ValueError: tile of 48 is no power of 2
 
 def test_an_error_is_asked_without_the_files_of_its_traceback() -> None:
     own = "kernel[grid](x) ~~~^^^ ValueError: tile of 48 is no power of 2"
-    assert " ".join(said(TRACEBACK).split()) == own
-    assert meant(Query(text=TRACEBACK)) == said(TRACEBACK)
+    assert " ".join(error_words(TRACEBACK).split()) == own
+    assert embedded_text(Query(text=TRACEBACK)) == error_words(TRACEBACK)
     words = asked_words(Query(words=TRACEBACK))
     assert "tile" in words
     assert "someone" not in words
     only = 'File "a.py", line 1'
-    assert said(only) == only, "an error that is a frame alone keeps it"
+    assert error_words(only) == only, "an error that is a frame alone keeps it"
 
 
 def test_what_is_computed_is_asked_for_in_words_too() -> None:

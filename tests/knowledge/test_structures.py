@@ -9,7 +9,7 @@ from agentkernel.domain.knowledge import Filters, Structure
 from agentkernel.knowledge import structures
 from agentkernel.knowledge.facts import facts_of
 from agentkernel.knowledge.structures import StructureIndex
-from agentkernel.knowledge.truth_types import Gone
+from agentkernel.knowledge.truth_types import Removed
 from memory_truth import MemoryTruth, entry, op_vector, similarity
 
 
@@ -76,7 +76,7 @@ def test_nothing_to_search_with(index: StructureIndex, tmp_path: Path) -> None:
 def test_changes_are_taken_in_by_their_order(index: StructureIndex, truth: MemoryTruth) -> None:
     truth.put(entry("e/gemm", "g", ops=("exp", "sum")))
     truth.put(entry("e/norm", "now without a structure"))
-    truth.put(Gone("e/softmax"))
+    truth.put(Removed("e/softmax"))
     steps: list[tuple[int, int]] = []
     assert index.catch_up(truth, lambda at, last: steps.append((at, last))) == 8
     assert steps == [(8, 8)]

@@ -6,13 +6,13 @@ import pytest
 
 from agentkernel.domain.errors import KnowledgeError
 from agentkernel.domain.knowledge import Entry, Filters, Gain
-from agentkernel.knowledge.truth import Truth, open_truth
-from agentkernel.knowledge.truth_types import Gone, Progress, Put
+from agentkernel.knowledge.truth import KnowledgeStore, open_knowledge_store
+from agentkernel.knowledge.truth_types import Progress, PutCounts, Removed
 
 
 @pytest.fixture
-def truth(tmp_path: Path) -> Iterator[Truth]:
-    with open_truth(tmp_path) as opened:
+def truth(tmp_path: Path) -> Iterator[KnowledgeStore]:
+    with open_knowledge_store(tmp_path) as opened:
         yield opened
 
 
@@ -38,24 +38,26 @@ def experience(name: str, time_us: float, triton: str = "3.6", **changes: object
 
 def test_what_is_put_is_there_after_opening_again(tmp_path: Path) -> None:
     entry = pair("a", hints={"row.num_warps": "8"}, architectures=("hopper",))
-    with open_truth(tmp_path) as truth:
-        assert truth.put([entry, pair("b")]) == Put(2, 0, 0)
-    with open_truth(tmp_path) as truth:
+    with open_knowledge_store(tmp_path) as truth:
+        assert truth.put([entry, pair("b")]) == PutCounts(2, 0, 0)
+    with open_knowledge_store(tmp_path) as truth:
         assert truth.get("pairs/a") == entry
         assert truth.get("pairs/c") is None
         assert (truth.count(), truth.count("pair"), truth.count("fix")) == (2, 2, 0)
 
 
-def test_the_same_content_changes_nothing_and_another_one_keeps_the_old(truth: Truth) -> None:
+def test_the_same_content_changes_nothing_and_another_one_keeps_the_old(
+    truth: KnowledgeStore,
+) -> None:
     truth.put([pair("a")])
-    assert truth.put([pair("a", created="2026-01-01")]) == Put(0, 0, 1)
+    assert truth.put([pair("a", created="2026-01-01")]) == PutCounts(0, 0, 1)
     assert truth.last_seq == 1
-    assert truth.put([pair("a", title="Better")]) == Put(0, 1, 0)
+    assert truth.put([pair("a", title="Better")]) == PutCounts(0, 1, 0)
     assert truth.get("pairs/a") == pair("a", title="Better")
     assert [past.entry for past in truth.history("pairs/a")] == [pair("a")]
 
 
-def test_an_index_sees_each_changed_id_once_in_its_present_state(truth: Truth) -> None:
+def test_an_index_sees_each_changed_id_once_in_its_present_state(truth: KnowledgeStore) -> None:
     truth.put([pair("a"), pair("b"), pair("c")])
     seen = truth.last_seq
     truth.put([pair("a", title="Better")])
@@ -63,20 +65,20 @@ def test_an_index_sees_each_changed_id_once_in_its_present_state(truth: Truth) -
     truth.remove("pairs/c", "withdrawn")
     assert [change.entry for change in truth.entries(seen)] == [
         pair("a", title="Better"),
-        Gone("pairs/b"),
-        Gone("pairs/c"),
+        Removed("pairs/b"),
+        Removed("pairs/c"),
     ]
     assert [change.seq for change in truth.entries(limit=2)] == [4, 5]
     assert list(truth.entries(truth.last_seq)) == []
 
 
-def test_entries_come_page_by_page_without_loss(truth: Truth) -> None:
+def test_entries_come_page_by_page_without_loss(truth: KnowledgeStore) -> None:
     truth.put(pair(str(number)) for number in range(450))
     assert [change.seq for change in truth.entries()] == list(range(1, 451))
     assert len(list(truth.entries(limit=401))) == 401
 
 
-def test_a_superseded_entry_is_not_found_but_can_be_shown(truth: Truth) -> None:
+def test_a_superseded_entry_is_not_found_but_can_be_shown(truth: KnowledgeStore) -> None:
     truth.put([pair("old", title="Softmax rows"), pair("new", title="Softmax rows online")])
     assert truth.supersede("pairs/old", "pairs/new", "slower") is True
     assert truth.supersede("pairs/old", "pairs/new", "slower") is False
@@ -85,14 +87,16 @@ def test_a_superseded_entry_is_not_found_but_can_be_shown(truth: Truth) -> None:
     assert [found.id for found in truth.lexical("softmax")] == ["pairs/new"]
     (past,) = truth.history("pairs/old")
     assert (past.why, past.superseded_by) == ("slower", "pairs/new")
-    assert truth.put([pair("old", title="Softmax rows")]) == Put(same=1)
+    assert truth.put([pair("old", title="Softmax rows")]) == PutCounts(same=1)
     assert truth.get("pairs/old") is None
     truth.put([pair("old", title="Softmax mended")])
     assert len(truth.lexical("softmax")) == 2
 
 
 @pytest.mark.parametrize(("old", "new"), [("a", "a"), ("a", "none"), ("none", "a"), ("a", "gone")])
-def test_only_a_current_entry_supersedes_a_known_one(truth: Truth, old: str, new: str) -> None:
+def test_only_a_current_entry_supersedes_a_known_one(
+    truth: KnowledgeStore, old: str, new: str
+) -> None:
     truth.put([pair("a"), pair("gone")])
     truth.remove("pairs/gone", "withdrawn")
     with pytest.raises(KnowledgeError, match="Next:"):
@@ -114,11 +118,13 @@ def test_only_a_current_entry_supersedes_a_known_one(truth: Truth, old: str, new
         (experience("two", 9.0, gain=None), ["one", "two"]),
     ],
 )
-def test_the_better_experience_stays(truth: Truth, second: Entry, current: list[str]) -> None:
+def test_the_better_experience_stays(
+    truth: KnowledgeStore, second: Entry, current: list[str]
+) -> None:
     truth.settle(experience("one", 10.0, created="2026-01-01"))
     stamped = second if second.created else second.model_copy(update={"created": "2026-02-01"})
     settled = truth.settle(stamped)
-    assert settled.put == Put(added=1)
+    assert settled.put == PutCounts(added=1)
     assert sorted(entry.id for entry in truth.select(Filters())) == [f"pairs/{n}" for n in current]
     assert truth.count() + truth.count(state="superseded") == 2
 
@@ -144,7 +150,7 @@ def test_nothing_supersedes_what_was_measured_here_on_its_word_alone(
 ) -> None:
     claim = experience("claim", 0.5, created="2026-02-01").model_copy(update=foreign)
     for place, order in enumerate(((OWN, claim), (claim, OWN))):
-        with open_truth(tmp_path / str(place)) as truth:
+        with open_knowledge_store(tmp_path / str(place)) as truth:
             winners = [truth.settle(entry).winner for entry in order]
             assert winners[-1] == OWN.id
             assert truth.get(OWN.id) == OWN
@@ -152,7 +158,7 @@ def test_nothing_supersedes_what_was_measured_here_on_its_word_alone(
             assert truth.get(claim.id, superseded=True) == claim
 
 
-def test_of_two_foreign_experiences_the_verified_one_stays(truth: Truth) -> None:
+def test_of_two_foreign_experiences_the_verified_one_stays(truth: KnowledgeStore) -> None:
     foreign = {"source": "imported: there", "created": "2026-01-01"}
     truth.settle(experience("seen", 10.0, verified="gpu", **foreign))
     settled = truth.settle(experience("said", 0.5, **foreign))
@@ -160,7 +166,7 @@ def test_of_two_foreign_experiences_the_verified_one_stays(truth: Truth) -> None
 
 
 @pytest.mark.parametrize("time_us", [1e-9, 0.099, float("inf")])
-def test_a_time_that_cannot_be_is_refused(truth: Truth, time_us: float) -> None:
+def test_a_time_that_cannot_be_is_refused(truth: KnowledgeStore, time_us: float) -> None:
     truth.settle(OWN)
     claim = experience("claim", time_us)
     with pytest.raises(KnowledgeError, match=r"refused: a time of .* expected 0\.1 us or more"):
@@ -171,7 +177,7 @@ def test_a_time_that_cannot_be_is_refused(truth: Truth, time_us: float) -> None:
     assert [entry.id for entry in truth.select(Filters())] == [OWN.id]
 
 
-def test_figures_that_cannot_be_read_are_refused(truth: Truth) -> None:
+def test_figures_that_cannot_be_read_are_refused(truth: KnowledgeStore) -> None:
     with pytest.raises(KnowledgeError, match="'experience' cannot be read"):
         truth.settle(experience("claim", 9.0, hints={"experience": '{"tried": 1}'}))
     assert truth.count() == 0
@@ -181,17 +187,17 @@ def test_figures_that_cannot_be_read_are_refused(truth: Truth) -> None:
     "foreign", [{"source": "imported: here", "verified": "gpu"}, {"verified": "no"}]
 )
 def test_a_claim_under_the_id_of_an_own_experience_changes_nothing(
-    truth: Truth, foreign: dict[str, object]
+    truth: KnowledgeStore, foreign: dict[str, object]
 ) -> None:
     truth.settle(OWN)
     claim = OWN.model_copy(update={"answer": "other", **foreign})
-    assert truth.put([claim]) == Put(same=1)
+    assert truth.put([claim]) == PutCounts(same=1)
     assert truth.settle(claim).winner == OWN.id
     assert truth.get(OWN.id) == OWN
-    assert truth.put([OWN.model_copy(update={"answer": "better"})]) == Put(changed=1)
+    assert truth.put([OWN.model_copy(update={"answer": "better"})]) == PutCounts(changed=1)
 
 
-def test_progress_is_written_with_the_last_batch(truth: Truth) -> None:
+def test_progress_is_written_with_the_last_batch(truth: KnowledgeStore) -> None:
     def broken() -> Iterator[Entry]:
         for number in range(700):
             yield pair(str(number))
@@ -207,7 +213,7 @@ def test_progress_is_written_with_the_last_batch(truth: Truth) -> None:
     assert truth.progress("book") == Progress("book", 900, "finished")
 
 
-def test_filters_let_through_what_they_say(truth: Truth) -> None:
+def test_filters_let_through_what_they_say(truth: KnowledgeStore) -> None:
     truth.put(
         [
             pair("a", verified="gpu", architectures=("hopper", "ada")),
@@ -233,7 +239,7 @@ def test_filters_let_through_what_they_say(truth: Truth) -> None:
     assert ids(without_ids=("pairs/a",)) == "bc"
 
 
-def test_stats_count_what_is_current(truth: Truth) -> None:
+def test_stats_count_what_is_current(truth: KnowledgeStore) -> None:
     truth.put([pair("a"), pair("b", kind="note", licence="BSD"), pair("c")])
     truth.put([pair("a", title="Better")])
     truth.remove("pairs/c", "withdrawn")
@@ -246,7 +252,7 @@ def test_stats_count_what_is_current(truth: Truth) -> None:
     assert stats.file_bytes > 0
 
 
-def test_threads_share_one_truth(truth: Truth) -> None:
+def test_threads_share_one_truth(truth: KnowledgeStore) -> None:
     def work(name: int) -> None:
         for number in range(20):
             truth.put([pair(f"{name}-{number}")])

@@ -6,7 +6,7 @@ import pytest
 
 from agentkernel.domain.knowledge import Entry, Filters
 from agentkernel.knowledge import truth_lexical
-from agentkernel.knowledge.truth import Truth, open_truth
+from agentkernel.knowledge.truth import KnowledgeStore, open_knowledge_store
 from agentkernel.knowledge.truth_words import (
     distinct_stems,
     distinct_words,
@@ -26,8 +26,8 @@ def entry(name: str, title: str = "", answer: str = "", **changes: object) -> En
 
 
 @pytest.fixture
-def truth(tmp_path: Path) -> Iterator[Truth]:
-    with open_truth(tmp_path) as opened:
+def truth(tmp_path: Path) -> Iterator[KnowledgeStore]:
+    with open_knowledge_store(tmp_path) as opened:
         opened.put(
             [
                 entry("norm", "Layer norm", "y = F.layer_norm(x)"),
@@ -39,7 +39,7 @@ def truth(tmp_path: Path) -> Iterator[Truth]:
         yield opened
 
 
-def ids(truth: Truth, words: str, **fields: object) -> list[str]:
+def ids(truth: KnowledgeStore, words: str, **fields: object) -> list[str]:
     return [found.id for found in truth.lexical(words, 9, Filters.model_validate(fields))]
 
 
@@ -99,7 +99,7 @@ def test_a_word_comes_once_where_that_is_asked_for() -> None:
         ("ReLU()", "relu"),
     ],
 )
-def test_spellings_meet(truth: Truth, words: str, first: str) -> None:
+def test_spellings_meet(truth: KnowledgeStore, words: str, first: str) -> None:
     assert ids(truth, words)[0] == first
 
 
@@ -117,19 +117,19 @@ def test_spellings_meet(truth: Truth, words: str, first: str) -> None:
         "'; drop table words",
     ],
 )
-def test_no_character_is_an_error(truth: Truth, words: str) -> None:
+def test_no_character_is_an_error(truth: KnowledgeStore, words: str) -> None:
     truth.lexical(words)
     assert ids(truth, f"{words} dot_scaled")[0] == "scaled"
 
 
-def test_the_title_counts_most_and_ranks_go_up(truth: Truth) -> None:
+def test_the_title_counts_most_and_ranks_go_up(truth: KnowledgeStore) -> None:
     truth.put([entry("other", "Other", "swizzle"), entry("named", "Swizzle", "nothing of it")])
     found = truth.lexical("swizzle")
     assert [(hit.id, hit.rank) for hit in found] == [("named", 1), ("other", 2)]
     assert found[0].score > found[1].score > 0
 
 
-def test_what_changed_or_ended_is_found_by_its_present_words_only(truth: Truth) -> None:
+def test_what_changed_or_ended_is_found_by_its_present_words_only(truth: KnowledgeStore) -> None:
     truth.put([entry("norm", "Group norm")])
     assert ids(truth, "layer") == []
     assert ids(truth, "group") == ["norm"]
@@ -137,7 +137,7 @@ def test_what_changed_or_ended_is_found_by_its_present_words_only(truth: Truth) 
     assert ids(truth, "group norm") == []
 
 
-def test_document_counts_are_those_of_the_current_entries(truth: Truth) -> None:
+def test_document_counts_are_those_of_the_current_entries(truth: KnowledgeStore) -> None:
     truth.put([entry("norm", "Group norm"), entry("new", "norm norm")])
     truth.remove("relu", "withdrawn")
     truth.close()
@@ -149,7 +149,7 @@ def test_document_counts_are_those_of_the_current_entries(truth: Truth) -> None:
 
 
 def test_common_words_are_searched_together_titles_first(
-    truth: Truth, monkeypatch: pytest.MonkeyPatch
+    truth: KnowledgeStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(truth_lexical, "MOST_MATCHES", 1)
     truth.put(
@@ -167,7 +167,7 @@ def test_common_words_are_searched_together_titles_first(
     assert ids(truth, "swizzle softmax online", licences=("MIT",)) == ["title", "body"]
 
 
-def test_an_index_of_another_version_is_made_anew(truth: Truth) -> None:
+def test_an_index_of_another_version_is_made_anew(truth: KnowledgeStore) -> None:
     truth.remove("relu", "withdrawn")
     truth.close()
     file = sqlite3.connect(truth.path)
@@ -176,6 +176,6 @@ def test_an_index_of_another_version_is_made_anew(truth: Truth) -> None:
     file.execute("delete from terms")
     file.commit()
     file.close()
-    with open_truth(truth.path.parent) as again:
+    with open_knowledge_store(truth.path.parent) as again:
         assert ids(again, "layernorm") == ["norm"]
         assert ids(again, "relu") == []

@@ -12,7 +12,7 @@ import pytest
 from agentkernel.domain.errors import KnowledgeError
 from agentkernel.domain.knowledge import Entry
 from agentkernel.knowledge import truth as truth_module
-from agentkernel.knowledge.truth import open_truth
+from agentkernel.knowledge.truth import open_knowledge_store
 from agentkernel.knowledge.truth_schema import FILE_NAME
 
 CHILD = """
@@ -20,7 +20,7 @@ import sys
 from pathlib import Path
 from agentkernel.domain.knowledge import Entry
 from agentkernel.domain.errors import OutputError
-from agentkernel.knowledge.truth import open_truth
+from agentkernel.knowledge.truth import open_knowledge_store
 from agentkernel.knowledge.truth_types import Progress
 
 def entries(name, count):
@@ -38,7 +38,7 @@ def child(folder: Path, code: str) -> "subprocess.Popen[str]":
 
 
 def fill(folder: Path, count: int) -> Path:
-    with open_truth(folder) as truth:
+    with open_knowledge_store(folder) as truth:
         truth.put(
             Entry(
                 id=f"old/{number}",
@@ -60,7 +60,7 @@ def test_two_processes_put_at_once_and_nothing_is_lost(tmp_path: Path) -> None:
     for worker in workers:
         _, errors = worker.communicate(timeout=100)
         assert (worker.returncode, errors) == (0, "")
-    with open_truth(tmp_path) as truth:
+    with open_knowledge_store(tmp_path) as truth:
         assert truth.count() == truth.last_seq == 1800
         assert len(list(truth.entries())) == 1800
 
@@ -69,12 +69,12 @@ def test_a_kill_in_the_middle_keeps_all_batches_before(tmp_path: Path) -> None:
     code = "open_truth(folder).put(entries('new', 10**6), progress=Progress('book', 10**6))"
     worker = child(tmp_path, code)
     end = time.monotonic() + 60
-    with open_truth(tmp_path) as truth:
+    with open_knowledge_store(tmp_path) as truth:
         while truth.count() < 1000 and time.monotonic() < end:
             time.sleep(0.02)
         worker.send_signal(signal.SIGKILL)
         worker.communicate(timeout=30)
-    with open_truth(tmp_path, pytest.fail) as truth:
+    with open_knowledge_store(tmp_path, pytest.fail) as truth:
         count = truth.count()
         assert count >= 1000
         assert count % 500 == 0
@@ -104,7 +104,7 @@ def test_a_full_disk_is_one_clear_line_and_loses_nothing(tmp_path: Path) -> None
     assert (worker.returncode, errors) == (0, "")
     assert said.startswith("Cannot write the knowledge")
     assert len(said.splitlines()) == 1
-    with open_truth(tmp_path, pytest.fail) as truth:
+    with open_knowledge_store(tmp_path, pytest.fail) as truth:
         assert truth.get("old/0") is not None
         assert truth.get("old/599") is not None
         assert truth.put([]).added == 0
@@ -122,7 +122,7 @@ def test_a_full_small_file_system_loses_nothing(tmp_path: Path) -> None:
         said, errors = worker.communicate(timeout=100)
         assert (worker.returncode, errors) == (0, "")
         assert said.startswith("Cannot write the knowledge")
-        with open_truth(folder, pytest.fail) as truth:
+        with open_knowledge_store(folder, pytest.fail) as truth:
             assert truth.get("old/0") is not None
             assert truth.get("old/599") is not None
     finally:
@@ -131,12 +131,12 @@ def test_a_full_small_file_system_loses_nothing(tmp_path: Path) -> None:
 
 def test_a_truncated_file_is_set_aside_and_what_can_be_read_saved(tmp_path: Path) -> None:
     path = fill(tmp_path, 2000)
-    with open_truth(tmp_path) as truth:
+    with open_knowledge_store(tmp_path) as truth:
         identity, last = truth.identity, truth.last_seq
     content = path.read_bytes()
     path.write_bytes(content[: len(content) // 2])
     said: list[str] = []
-    with open_truth(tmp_path, said.append) as truth:
+    with open_knowledge_store(tmp_path, said.append) as truth:
         count = truth.count()
         assert count > 600
         assert truth.get("old/0") is not None
@@ -148,7 +148,7 @@ def test_a_truncated_file_is_set_aside_and_what_can_be_read_saved(tmp_path: Path
     (aside,) = tmp_path.glob("knowledge-damaged-*.sqlite")
     assert str(aside) in line
     assert aside.read_bytes() == content[: len(content) // 2]
-    with open_truth(tmp_path, pytest.fail) as truth:
+    with open_knowledge_store(tmp_path, pytest.fail) as truth:
         assert truth.count() == count
 
 
@@ -171,7 +171,7 @@ def test_any_damage_is_mended_on_opening(tmp_path: Path, damage: str) -> None:
             file.execute("create table theirs (x)")
         file.close()
     said: list[str] = []
-    with open_truth(tmp_path, said.append) as truth:
+    with open_knowledge_store(tmp_path, said.append) as truth:
         assert (truth.count() > 800) == damage.startswith("zeroed")
         assert truth.put([]).added == 0
     assert len(said) == 1
@@ -187,12 +187,12 @@ def test_damage_met_on_the_way_is_one_line_and_mended_at_the_next_opening(
     content[page : page + 4096] = bytes(4096)
     path.write_bytes(content)
     with (
-        open_truth(tmp_path, pytest.fail) as truth,
+        open_knowledge_store(tmp_path, pytest.fail) as truth,
         pytest.raises(KnowledgeError, match="run the command again"),
     ):
         list(truth.entries())
     said: list[str] = []
-    with open_truth(tmp_path, said.append) as truth:
+    with open_knowledge_store(tmp_path, said.append) as truth:
         assert 950 < len(list(truth.entries())) < 1000
     assert len(said) == 1
 
@@ -202,10 +202,10 @@ def test_a_damaged_file_in_use_is_left_alone(
 ) -> None:
     path = fill(tmp_path, 1000)
     monkeypatch.setattr(truth_module, "IN_USE_S", 0.2)
-    with open_truth(tmp_path):
+    with open_knowledge_store(tmp_path):
         path.write_bytes(path.read_bytes()[:100_000])
         with pytest.raises(KnowledgeError, match="in use by another process"):
-            open_truth(tmp_path)
+            open_knowledge_store(tmp_path)
     assert path.exists()
 
 
@@ -213,10 +213,10 @@ def test_a_kill_while_a_damaged_file_is_replaced_loses_nothing(tmp_path: Path) -
     path = fill(tmp_path, 100)
     path.rename(path.with_name(f"{FILE_NAME}.new"))
     path.with_name(f"{FILE_NAME}-wal").write_bytes(b"of the old file")
-    with open_truth(tmp_path, pytest.fail) as truth:
+    with open_knowledge_store(tmp_path, pytest.fail) as truth:
         assert truth.count() == 100
     path.with_name(f"{FILE_NAME}.new").write_bytes(b"half")
-    with open_truth(tmp_path, pytest.fail) as truth:
+    with open_knowledge_store(tmp_path, pytest.fail) as truth:
         assert truth.count() == 100
     assert not path.with_name(f"{FILE_NAME}.new").exists()
 
@@ -225,20 +225,20 @@ def test_a_kill_while_a_damaged_file_is_replaced_loses_nothing(tmp_path: Path) -
 @pytest.mark.parametrize("loss", ["emptied", "removed"])
 def test_a_file_that_is_gone_is_no_new_one(tmp_path: Path, state: str, loss: str) -> None:
     said: list[str] = []
-    open_truth(tmp_path, said.append).close()
+    open_knowledge_store(tmp_path, said.append).close()
     (tmp_path / state).parent.mkdir(parents=True)
     (tmp_path / state).write_text('{"seq": 40}')
-    open_truth(tmp_path, said.append).close()
+    open_knowledge_store(tmp_path, said.append).close()
     assert said == []
     if loss == "emptied":
         (tmp_path / FILE_NAME).write_bytes(b"")
     else:
         (tmp_path / FILE_NAME).unlink()
-    with open_truth(tmp_path, said.append) as truth:
+    with open_knowledge_store(tmp_path, said.append) as truth:
         # Numbers from 1 would pass for changes that the indexes have seen.
         assert truth.last_seq == 40
         assert truth.count() == 0
-    open_truth(tmp_path, said.append).close()
+    open_knowledge_store(tmp_path, said.append).close()
     (line,) = said
     assert "is gone" in line
     assert "knowledge import" in line
@@ -250,7 +250,7 @@ def test_an_empty_file_without_a_readable_index_is_a_new_one(tmp_path: Path, sta
     (tmp_path / "structures/structures.json").write_text(state)
     (tmp_path / FILE_NAME).write_bytes(b"")
     said: list[str] = []
-    with open_truth(tmp_path, said.append) as truth:
+    with open_knowledge_store(tmp_path, said.append) as truth:
         assert truth.last_seq == 0
     assert said == []
 
@@ -261,21 +261,21 @@ def test_a_newer_format_is_refused_in_one_line(tmp_path: Path) -> None:
         file.execute("pragma user_version = 99")
     file.close()
     with pytest.raises(KnowledgeError, match="format 99"):
-        open_truth(tmp_path)
+        open_knowledge_store(tmp_path)
     assert path.exists()
 
 
 def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(Exception, match="Cannot write the knowledge"):
-        open_truth(tmp_path / "file" / "below")
+        open_knowledge_store(tmp_path / "file" / "below")
 
 
 def test_no_link_in_the_folder_leads_elsewhere(tmp_path: Path) -> None:
     (tmp_path / "knowledge").mkdir()
     (tmp_path / "knowledge" / FILE_NAME).symlink_to(tmp_path / "other")
     with pytest.raises(Exception, match="it is a symbolic link"):
-        open_truth(tmp_path / "knowledge")
+        open_knowledge_store(tmp_path / "knowledge")
     assert not (tmp_path / "other").exists()
 
 
@@ -289,10 +289,10 @@ def test_rows_and_numbers_that_cannot_be_are_mended(tmp_path: Path, statement: s
         database.execute(statement)
         database.commit()
     said: list[str] = []
-    with open_truth(tmp_path, said.append) as truth:
+    with open_knowledge_store(tmp_path, said.append) as truth:
         assert len(list(truth.entries())) >= 4
     assert "was damaged" in said[0]
-    with open_truth(tmp_path, pytest.fail) as truth:
+    with open_knowledge_store(tmp_path, pytest.fail) as truth:
         assert truth.last_seq
 
 
@@ -311,11 +311,11 @@ def test_bytes_that_no_encoding_explains_are_mended(tmp_path: Path, damage: str)
     said: list[str] = []
     with (
         suppress(KnowledgeError),  # met on the way; the next opening mends it
-        open_truth(tmp_path, said.append) as truth,
+        open_knowledge_store(tmp_path, said.append) as truth,
     ):
         list(truth.entries())
-    with open_truth(tmp_path, said.append) as truth:
+    with open_knowledge_store(tmp_path, said.append) as truth:
         assert len(list(truth.entries())) >= 999
     assert len(said) == 1
-    with open_truth(tmp_path, pytest.fail) as truth:
+    with open_knowledge_store(tmp_path, pytest.fail) as truth:
         assert truth.count() >= 999

@@ -11,7 +11,7 @@ from agentkernel.domain.knowledge import Filters, Query
 from agentkernel.knowledge import vector_server, vectors
 from agentkernel.knowledge.base import open_base
 from agentkernel.knowledge.code_structure import structure_of_code
-from agentkernel.knowledge.truth_types import Gone
+from agentkernel.knowledge.truth_types import Removed
 from agentkernel.knowledge.vectors import DenseIndex, open_vectors
 from memory_truth import HashEmbedder, MemoryTruth, entry
 
@@ -56,7 +56,7 @@ def test_a_server_holds_the_same(server: str, truth: MemoryTruth) -> None:
     assert find(index, "softmax of rows") == []
     index.catch_up(truth)
     truth.put(entry("pair/softmax", "argmax of columns"))
-    truth.put(Gone("fixes/shape"))
+    truth.put(Removed("fixes/shape"))
     again = open_vectors(server, EMBEDDER)
     assert again.seq == 4
     assert again.catch_up(truth) == 6

@@ -17,7 +17,7 @@ import pytest
 from agentkernel.domain.errors import DiskFailure, OutputError, SettingError
 from agentkernel.domain.knowledge import Entry, Filters
 from agentkernel.knowledge import vector_folder, vectors
-from agentkernel.knowledge.truth_types import Gone
+from agentkernel.knowledge.truth_types import Removed
 from agentkernel.knowledge.vectors import DenseIndex, open_vectors
 from memory_truth import HashEmbedder, MemoryTruth, entry
 
@@ -108,12 +108,12 @@ def test_what_is_compared_one_by_one_follows_the_changes(tmp_path: Path) -> None
     reader = open_vectors(tmp_path, EMBEDDER)
     truth.put(entry("fixes/a", "three", kind="fix"))
     truth.put(entry("fixes/b", "four", "five", kind="fix"))
-    truth.put(Gone("e/3"))
+    truth.put(Removed("e/3"))
     index.catch_up(truth)
     for each in (index, reader, open_vectors(tmp_path, EMBEDDER)):
         assert find(each, "three", kinds=("fix",)) == ["fixes/a", "fixes/b"]
         assert find(each, "five", kinds=("fix",))[0] == "fixes/b"
-    truth.put(Gone("fixes/a"))
+    truth.put(Removed("fixes/a"))
     index.catch_up(truth)
     assert find(reader, "three", kinds=("fix",)) == ["fixes/b"]
     truth.put(entry("fixes/c", "six", kind="fix"))
@@ -139,7 +139,7 @@ def test_nothing_to_search_with(index: DenseIndex, tmp_path: Path) -> None:
 
 def test_changes_are_taken_in_by_their_order(index: DenseIndex, truth: MemoryTruth) -> None:
     truth.put(entry("pair/softmax", "argmax of columns", kind="kernel"))
-    truth.put(Gone("pair/gemm"))
+    truth.put(Removed("pair/gemm"))
     reached: list[tuple[int, int]] = []
     assert index.catch_up(truth, lambda at, last: reached.append((at, last))) == truth.last_seq
     assert reached == [(6, 6)]
@@ -248,7 +248,7 @@ def test_a_writer_does_not_undo_what_another_one_wrote(tmp_path: Path) -> None:
     asked: list[int] = []
     entries = truth.entries
 
-    def watched(after_seq: int, limit: int) -> Iterator[tuple[int, Entry | Gone]]:
+    def watched(after_seq: int, limit: int) -> Iterator[tuple[int, Entry | Removed]]:
         asked.append(after_seq)
         return entries(after_seq, limit)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from agentkernel.bench.redteam.bench import Bench, BenchSettings
+from agentkernel.bench.redteam.bench import CorpusJudge, CorpusSettings
 from redteam.naive import NaiveJudge
 
 collect_ignore = ["hostile", "honest", "problems"]
@@ -19,18 +19,18 @@ def naive_on_cpu() -> Iterator[NaiveJudge]:
 
 
 @pytest.fixture(scope="session")
-def bench_on_cpu() -> Iterator[Bench]:
-    with Bench(
-        BenchSettings(device="cpu", time_limit_s=15.0, budget_s=0.0, seed=0, seeds=3)
+def bench_on_cpu() -> Iterator[CorpusJudge]:
+    with CorpusJudge(
+        CorpusSettings(device="cpu", time_limit_s=15.0, budget_s=0.0, seed=0, seeds=3)
     ) as bench:
         yield bench
 
 
 @pytest.fixture(scope="session")
-def tight_bench_on_cpu() -> Iterator[Bench]:
+def tight_bench_on_cpu() -> Iterator[CorpusJudge]:
     """For those that take all the time or memory there is: less of it is waited for, or filled."""
-    with Bench(
-        BenchSettings(
+    with CorpusJudge(
+        CorpusSettings(
             device="cpu", time_limit_s=5.0, memory_bytes=4 << 30, budget_s=0.0, seed=0, seeds=3
         )
     ) as bench:
@@ -44,6 +44,6 @@ def naive_on_gpu() -> Iterator[NaiveJudge]:
 
 
 @pytest.fixture(scope="session")
-def bench_on_gpu() -> Iterator[Bench]:
-    with Bench(BenchSettings(device="cuda", seed=0)) as bench:
+def bench_on_gpu() -> Iterator[CorpusJudge]:
+    with CorpusJudge(CorpusSettings(device="cuda", seed=0)) as bench:
         yield bench

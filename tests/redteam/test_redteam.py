@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from agentkernel.bench.redteam.bench import Bench
-from agentkernel.bench.redteam.corpus import Entry, acts_on, read_corpus
-from agentkernel.bench.redteam.finding import Found
+from agentkernel.bench.redteam.bench import CorpusJudge
+from agentkernel.bench.redteam.corpus import CorpusEntry, acts_on, read_corpus
+from agentkernel.bench.redteam.finding import CorpusFinding
 from redteam.naive import NaiveJudge
 
 INSATIABLE = ("hangs_and_ignores_signals", "memory_hog")
@@ -35,42 +35,48 @@ def candidates(kind: str, device: str) -> list[object]:
     return found
 
 
-def fooled(judge: NaiveJudge, entry: Entry) -> None:
+def fooled(judge: NaiveJudge, entry: CorpusEntry) -> None:
     opinion = judge.judge(Path(entry.problem).read_text(encoding="utf-8"), entry.source)
     assert opinion.fooled, f"{entry.name} fools nobody: {opinion.why}"
 
 
-def as_expected(found: Found) -> None:
+def as_expected(found: CorpusFinding) -> None:
     said = f"{found.name}: expected {found.expected}, found {found.gate}: {found.reason}"
     assert found.right, said
 
 
 @pytest.mark.parametrize("entry", candidates("hostile", "cpu"))
-def test_a_trick_fools_the_naive_judge(entry: Entry, naive_on_cpu: NaiveJudge) -> None:
+def test_a_trick_fools_the_naive_judge(entry: CorpusEntry, naive_on_cpu: NaiveJudge) -> None:
     fooled(naive_on_cpu, entry)
 
 
 @pytest.mark.parametrize("entry", candidates("hostile", "cpu"))
-def test_a_trick_is_rejected(entry: Entry, bench_on_cpu: Bench, tight_bench_on_cpu: Bench) -> None:
+def test_a_trick_is_rejected(
+    entry: CorpusEntry, bench_on_cpu: CorpusJudge, tight_bench_on_cpu: CorpusJudge
+) -> None:
     bench = tight_bench_on_cpu if entry.name in INSATIABLE else bench_on_cpu
     as_expected(bench.judge(entry))
 
 
 @pytest.mark.parametrize("entry", candidates("honest", "cpu"))
-def test_an_honest_kernel_is_accepted(entry: Entry, bench_on_cpu: Bench) -> None:
+def test_an_honest_kernel_is_accepted(entry: CorpusEntry, bench_on_cpu: CorpusJudge) -> None:
     as_expected(bench_on_cpu.judge(entry))
 
 
 @pytest.mark.parametrize("entry", candidates("hostile", "cuda"))
-def test_a_trick_of_the_gpu_fools_the_naive_judge(entry: Entry, naive_on_gpu: NaiveJudge) -> None:
+def test_a_trick_of_the_gpu_fools_the_naive_judge(
+    entry: CorpusEntry, naive_on_gpu: NaiveJudge
+) -> None:
     fooled(naive_on_gpu, entry)
 
 
 @pytest.mark.parametrize("entry", candidates("hostile", "cuda"))
-def test_a_trick_of_the_gpu_is_rejected(entry: Entry, bench_on_gpu: Bench) -> None:
+def test_a_trick_of_the_gpu_is_rejected(entry: CorpusEntry, bench_on_gpu: CorpusJudge) -> None:
     as_expected(bench_on_gpu.judge(entry, profile=entry.gate == "timing"))
 
 
 @pytest.mark.parametrize("entry", candidates("honest", "cuda"))
-def test_an_honest_kernel_of_the_gpu_is_accepted(entry: Entry, bench_on_gpu: Bench) -> None:
+def test_an_honest_kernel_of_the_gpu_is_accepted(
+    entry: CorpusEntry, bench_on_gpu: CorpusJudge
+) -> None:
     as_expected(bench_on_gpu.judge(entry))

@@ -22,7 +22,7 @@ GB = 1 << 30
 
 def _hold(folder: str, nbytes: int, inside: Event, leave: Event) -> None:
     os.environ[gate.FOLDER] = folder
-    with reserved(nbytes, 10 * GB), gate.working():
+    with reserved(nbytes, 10 * GB), gate.shared():
         inside.set()
         leave.wait(30)
 
@@ -116,10 +116,10 @@ def test_nothing_is_held_before_the_device_is_used(
     with reserved(9 * GB, 10 * GB):
         waited = gate.waited_s()
         Timer(1.0, other.end).start()
-        with gate.timing():
+        with gate.exclusive():
             assert other.leave.is_set()
         assert gate.waited_s() - waited > 0.5
-    with reserved(9 * GB, 10 * GB), gate.working():
+    with reserved(9 * GB, 10 * GB), gate.shared():
         (entry,) = json.loads((tmp_path / LEDGER).read_text())
         assert entry["pid"] == os.getpid()
     with reserved(9 * GB, 10 * GB):

@@ -16,7 +16,7 @@ from agentkernel.tools.certificate.certificate import (
     canonical_json,
     hash_errors,
     read_certificate,
-    read_sealed,
+    read_certificate_file,
     sign_certificate,
 )
 from agentkernel.tools.certificate.signing import sign, signed_text
@@ -127,7 +127,7 @@ def test_a_field_of_a_later_version_breaks_no_signature(tmp_path: Path) -> None:
     assert old.signature is None
     signature = sign(signed_text(tree).encode())
     path.write_text(json.dumps({**tree, "signature": json.loads(signature.model_dump_json())}))
-    assert read_sealed(path).state == "valid"
+    assert read_certificate_file(path).state == "valid"
 
 
 def test_an_old_certificate_without_a_signature_loads(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_an_old_certificate_without_a_signature_loads(tmp_path: Path) -> None:
     for key in ("signature", "seeds", "unsigned"):
         del tree[key]
     path.write_text(json.dumps(tree))
-    assert read_sealed(path).state == "absent"
+    assert read_certificate_file(path).state == "absent"
     assert read_certificate(path).status == "met"
 
 

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from agentkernel.runtime import gate as doors
-from agentkernel.runtime.gate import Gate
+from agentkernel.runtime.gate import GpuLock
 from agentkernel.tools.sandbox.waiting import readable
 
 OTHER = """
 import sys
 from pathlib import Path
-from agentkernel.runtime.gate import Gate
-with Gate(Path(sys.argv[1])).hold(sys.argv[2]):
+from agentkernel.runtime.gate import GpuLock
+with GpuLock(Path(sys.argv[1])).hold(sys.argv[2]):
     print("in", flush=True)
     sys.stdin.readline()
 """
@@ -82,12 +82,12 @@ def test_a_process_that_dies_leaves_the_gate_open(tmp_path: Path) -> None:
     entered(timer)
     timer.kill()
     timer.communicate(timeout=20)
-    with Gate(tmp_path).hold("working"):
+    with GpuLock(tmp_path).hold("working"):
         pass
 
 
 def test_a_part_without_the_gpu_lets_others_time(tmp_path: Path) -> None:
-    gate = Gate(tmp_path)
+    gate = GpuLock(tmp_path)
     with gate.hold("working"):
         with gate.pause():
             timer = other(tmp_path, "timing")
@@ -100,7 +100,7 @@ def test_a_part_without_the_gpu_lets_others_time(tmp_path: Path) -> None:
 
 
 def test_waiting_to_time_inside_work_is_refused(tmp_path: Path) -> None:
-    gate = Gate(tmp_path)
+    gate = GpuLock(tmp_path)
     with (
         gate.hold("working"),
         pytest.raises(RuntimeError, match="timing inside working"),
@@ -112,7 +112,7 @@ def test_waiting_to_time_inside_work_is_refused(tmp_path: Path) -> None:
 
 
 def test_without_others_every_door_is_open() -> None:
-    gate = Gate(None)
+    gate = GpuLock(None)
     begin = time.monotonic()
     with gate.hold("working"), gate.pause():
         pass
@@ -134,12 +134,12 @@ def test_a_run_alone_gets_a_gate_for_itself_and_what_it_starts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv(doors.FOLDER, raising=False)
-    with doors.working():
+    with doors.shared():
         pass
-    with doors.private():
+    with doors.private_lock():
         folder = Path(os.environ[doors.FOLDER])
-        assert not doors.shared()
-        with doors.working():
+        assert not doors.has_other_users()
+        with doors.shared():
             child = subprocess.Popen(
                 [sys.executable, "-c", AS_TOLD],
                 stdin=subprocess.PIPE,
@@ -151,7 +151,7 @@ def test_a_run_alone_gets_a_gate_for_itself_and_what_it_starts(
         leave(child)
     assert doors.FOLDER not in os.environ
     assert not folder.exists()
-    with doors.timing():
+    with doors.exclusive():
         pass
 
 
@@ -159,9 +159,9 @@ def test_a_gate_that_others_share_is_left_as_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(doors.FOLDER, str(tmp_path))
-    with doors.private():
+    with doors.private_lock():
         assert os.environ[doors.FOLDER] == str(tmp_path)
-        assert doors.shared()
+        assert doors.has_other_users()
     assert os.environ[doors.FOLDER] == str(tmp_path)
 
 
@@ -174,6 +174,6 @@ def test_seconds_before_a_closed_door_are_counted(
     entered(timer)
     ending = threading.Timer(0.3, leave, [timer])
     ending.start()
-    with doors.working():
+    with doors.shared():
         assert 0.1 < doors.waited_s() - before < 20
     ending.join()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from agentkernel.compiler.graph_listing import MOST_LINES, graph_listing
+from agentkernel.compiler.graph_listing import MAX_LINES, graph_listing
 from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.problem.problems import load_problem
 from agentkernel.training.data.modules import make_problem
@@ -111,7 +111,7 @@ def test_a_line_that_would_be_cut_is_not_said_at_all(tmp_path: Path) -> None:
 
 
 def test_a_long_graph_is_not_listed(tmp_path: Path) -> None:
-    for count, some in ((MOST_LINES, True), (MOST_LINES + 1, False)):
+    for count, some in ((MAX_LINES, True), (MAX_LINES + 1, False)):
         lines = "\n".join(["        x = torch.exp(x)"] * count)
         body = f"    def forward(self, x):\n{lines}\n        return x"
         assert bool(listed(tmp_path, body, "torch.rand(3, 6)")) == some

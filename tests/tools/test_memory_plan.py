@@ -7,7 +7,13 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from agentkernel.tools.judge.memory_plan import RESERVE_BYTES, Footprint, Room, measure, plan_memory
+from agentkernel.tools.judge.memory_plan import (
+    RESERVE_BYTES,
+    Footprint,
+    FreeMemory,
+    measure,
+    plan_memory,
+)
 from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.problem.problems import problem_from_module
 from sliced_modules import Call
@@ -76,7 +82,9 @@ def routes(module: nn.Module, frees: list[float], shape: tuple[int, ...] = BIG) 
     with torch.device("meta"):
         loaded = problem_from_module(module.eval(), [torch.empty(shape)])
     captured, inputs = capture(loaded), loaded.problem.shape_sets[0]
-    return [plan_memory(captured, inputs, Room(int(free * 1e9), 1 << 40)).route for free in frees]
+    return [
+        plan_memory(captured, inputs, FreeMemory(int(free * 1e9), 1 << 40)).route for free in frees
+    ]
 
 
 def test_the_first_route_that_fits_is_taken() -> None:
@@ -97,7 +105,7 @@ def test_gradients_are_asked_where_those_of_all_sides_have_room() -> None:
         pool = Call(lambda x: F.avg_pool2d(x[None], 4)).eval()
         loaded = problem_from_module(pool, [torch.empty((1 << 14, 1 << 14))])
     captured, inputs = capture(loaded), loaded.problem.shape_sets[0]
-    asked = [plan_memory(captured, inputs, Room(free << 30)) for free in (16, 7)]
+    asked = [plan_memory(captured, inputs, FreeMemory(free << 30)) for free in (16, 7)]
     assert [plan.route for plan in asked] == ["whole", "whole"]
     assert [plan.differentiates for plan in asked] == [True, False]
 
@@ -113,7 +121,7 @@ def test_outputs_wait_on_the_host_where_the_device_is_short() -> None:
     captured, inputs = capture(loaded), loaded.problem.shape_sets[0]
     placed = []
     for free in (22e9, 17e9, 10.5e9):
-        plan = plan_memory(captured, inputs, Room(int(free), 1 << 40))
+        plan = plan_memory(captured, inputs, FreeMemory(int(free), 1 << 40))
         assert plan.route == "slices"
         assert plan.peak.device <= free
         placed.append((plan.eager_on_host, plan.found_on_host))
@@ -123,7 +131,7 @@ def test_outputs_wait_on_the_host_where_the_device_is_short() -> None:
 def test_what_does_not_fit_says_what_is_missing() -> None:
     with torch.device("meta"):
         loaded = problem_from_module(Call(torch.relu).eval(), [torch.empty(BIG)])
-    plan = plan_memory(capture(loaded), loaded.problem.shape_sets[0], Room(8 << 30))
+    plan = plan_memory(capture(loaded), loaded.problem.shape_sets[0], FreeMemory(8 << 30))
     assert plan.route == "none"
     assert plan.peak.device > plan.room.free
     assert plan.footprint.eager + RESERVE_BYTES > plan.room.free
@@ -134,7 +142,7 @@ def test_a_second_call_needs_room_for_what_the_first_left() -> None:
     with torch.device("meta"):
         loaded = problem_from_module(Call(lambda x: x.sum(1)).eval(), [torch.empty(BIG)])
     captured, inputs = capture(loaded), loaded.problem.shape_sets[0]
-    ample = plan_memory(captured, inputs, Room(1 << 40))
-    tight = plan_memory(captured, inputs, Room(int(ample.peak.device / 0.89)))
+    ample = plan_memory(captured, inputs, FreeMemory(1 << 40))
+    tight = plan_memory(captured, inputs, FreeMemory(int(ample.peak.device / 0.89)))
     assert (ample.route, ample.again) == ("whole", True)
     assert (tight.route, tight.again) == ("whole", False)

@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from agentkernel.runtime import processes
-from agentkernel.runtime.processes import give_way
+from agentkernel.runtime.processes import lower_priority
 
 FAMILY = """
 import os, subprocess, sys
@@ -25,10 +25,10 @@ def test_what_it_starts_gives_way_too_and_we_do_not() -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", FAMILY], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
-    give_way(process.pid)
+    lower_priority(process.pid)
     assert process.communicate("\n")[0] == "10\n"
     assert os.getpriority(os.PRIO_PROCESS, 0) == own
-    give_way(process.pid)
+    lower_priority(process.pid)
 
 
 def test_who_gives_way_already_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,14 +39,14 @@ def test_who_gives_way_already_is_left_alone(monkeypatch: pytest.MonkeyPatch) ->
         raise PermissionError
 
     monkeypatch.setattr(os, "setpriority", refused)
-    give_way(0)
+    lower_priority(0)
 
 
 def test_who_is_timed_is_in_front_for_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process without the right to raise a priority is not stopped by it."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
         before = os.getpriority(os.PRIO_PROCESS, child.pid)
-        with processes.in_front([child.pid, 2**22 + 1]):
+        with processes.raised_priority([child.pid, 2**22 + 1]):
             inside = os.getpriority(os.PRIO_PROCESS, child.pid)
             assert inside in {processes.TIMED_NICE, before}
         assert os.getpriority(os.PRIO_PROCESS, child.pid) == before
@@ -55,7 +55,7 @@ def test_who_is_timed_is_in_front_for_so_long(monkeypatch: pytest.MonkeyPatch) -
             raise PermissionError
 
         monkeypatch.setattr(os, "setpriority", refused)
-        with processes.in_front([child.pid]):
+        with processes.raised_priority([child.pid]):
             assert os.getpriority(os.PRIO_PROCESS, child.pid) == before
         child.communicate(b"\n")
 
@@ -63,6 +63,6 @@ def test_who_is_timed_is_in_front_for_so_long(monkeypatch: pytest.MonkeyPatch) -
 def test_a_raised_priority_ends_with_an_error_too() -> None:
     own = threading.get_native_id()
     before = os.getpriority(os.PRIO_PROCESS, own)
-    with pytest.raises(KeyError), processes.in_front([own]):
+    with pytest.raises(KeyError), processes.raised_priority([own]):
         raise KeyError
     assert os.getpriority(os.PRIO_PROCESS, own) == before

@@ -7,14 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-from agentkernel.domain.exchange import Exchange, Message, Question, Reply, Sampling
+from agentkernel.domain.exchange import Exchange, Message, ModelRequest, Reply, Sampling
 from agentkernel.storage.records import Records
 
 
 def exchange(round_number: int, text: str = "Yes.") -> Exchange:
     return Exchange(
         model="m",
-        question=Question(
+        question=ModelRequest(
             agent="coder",
             round=round_number,
             messages=(Message(role="user", text="Write."),),

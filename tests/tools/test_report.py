@@ -20,8 +20,8 @@ from agentkernel.domain.plan import (
 from agentkernel.domain.problem import Problem, ShapeSet, TensorSpec
 from agentkernel.domain.profile import ClockCheck
 from agentkernel.domain.verdict import Verdict
-from agentkernel.workflows.report import Entry, render_report
-from agentkernel.workflows.report_models import Diagnosed, ModelsSection, Taken, usd_text
+from agentkernel.workflows.report import ReportEntry, render_report
+from agentkernel.workflows.report_models import DiagnosisEntry, ModelsSection, UsageTotals, usd_text
 from fakes import (
     ANALYSIS,
     EAGER,
@@ -90,11 +90,13 @@ def rewritten(strategy: str) -> Plan:
     return PLAN.model_copy(update={"hypotheses": (*PLAN.hypotheses, idea)})
 
 
-CODER = Taken(
+CODER = UsageTotals(
     label="coder", questions=2, requests=3, prompt=9200, completion=1500, cached=4000,
     cost_usd=0.0274, seconds=11.9,
 )  # fmt: skip
-PLANNER = Taken(label="planner", questions=1, requests=1, unpriced=1, seconds=2.0, gpu_seconds=1.5)
+PLANNER = UsageTotals(
+    label="planner", questions=1, requests=1, unpriced=1, seconds=2.0, gpu_seconds=1.5
+)
 TOTAL = CODER.model_copy(
     update={
         "label": "total",
@@ -122,7 +124,7 @@ MODELS = ModelsSection(
         Calibration(predicted_by="local:./w", predictions=1, within=0, ratio=None),
     ),
     diagnoses=(
-        Diagnosed(
+        DiagnosisEntry(
             candidate=FIRST.id,
             round=1,
             failure_class="mismatch:tail",
@@ -183,8 +185,8 @@ def report(
         judge_sha256="0" * 64,
     )
     entries = (
-        Entry(candidate=first, verdict=verdict(first, mismatch()), profile=None),
-        Entry(candidate=SECOND, verdict=accepted, profile=found),
+        ReportEntry(candidate=first, verdict=verdict(first, mismatch()), profile=None),
+        ReportEntry(candidate=SECOND, verdict=accepted, profile=found),
     )
     return render_report(
         certificate,

@@ -27,9 +27,9 @@ from agentkernel.tools.store import (
     SESSION_FILE,
     USES_FILE,
     RunStore,
-    alone,
     create_run,
     list_runs,
+    lock_run,
     open_run,
     read_run,
 )
@@ -404,12 +404,12 @@ def test_a_full_disk_is_one_line_and_leaves_no_half_file(tmp_path: Path) -> None
 
 
 def test_a_run_is_worked_on_by_one_process(tmp_path: Path) -> None:
-    with alone(tmp_path):
+    with lock_run(tmp_path):
         child = subprocess.run(
             [sys.executable, "-c", BUSY, str(tmp_path)], capture_output=True, text=True, check=True
         )
     assert "works on run" in child.stdout
-    with alone(tmp_path, 0.0):
+    with lock_run(tmp_path, 0.0):
         pass
 
 
@@ -419,9 +419,9 @@ from dataclasses import replace
 from datetime import datetime, tzinfo
 from pathlib import Path
 from agentkernel.domain.errors import RunBusy
-from agentkernel.tools.store import alone
+from agentkernel.tools.store import lock_run
 try:
-    with alone(Path(sys.argv[1]), 0.2):
+    with lock_run(Path(sys.argv[1]), 0.2):
         print("two at once")
 except RunBusy as busy:
     print(busy)

@@ -13,13 +13,13 @@ from torch.utils._pytree import register_dataclass, tree_leaves, tree_structure
 
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.errors import ProblemError
-from agentkernel.domain.structure import Structure
+from agentkernel.domain.structure import DataStructure
 from agentkernel.tools.problem.structures import (
-    Apart,
-    NotPlain,
-    put_together,
-    take_apart,
+    FlatData,
+    UnsupportedData,
+    flatten_data,
     tensors_of,
+    unflatten_data,
     values_of,
 )
 
@@ -44,19 +44,19 @@ def nested(leaves: st.SearchStrategy[object]) -> st.SearchStrategy[object]:
 
 
 class Held(Frozen):
-    structure: Structure | None = None
+    structure: DataStructure | None = None
 
 
-def apart(value: object, *, nodes: bool = False) -> Apart:
-    found = take_apart(value, "x", nodes=nodes)
-    assert isinstance(found, Apart)
+def apart(value: object, *, nodes: bool = False) -> FlatData:
+    found = flatten_data(value, "x", nodes=nodes)
+    assert isinstance(found, FlatData)
     return found
 
 
 @given(nested(LEAVES))
 def test_what_was_taken_apart_is_put_together(value: object) -> None:
     found = apart(value)
-    again = put_together(found.structure, found.tensors)
+    again = unflatten_data(found.structure, found.tensors)
     assert tree_structure(again) == tree_structure(value)
     for now, then in zip(tree_leaves(again), tree_leaves(value), strict=True):
         assert now is then if isinstance(then, torch.Tensor) else repr(now) == repr(then)
@@ -136,8 +136,8 @@ def endless() -> list[object]:
     ],
 )
 def test_what_is_not_plain_is_named(value: object, what: str) -> None:
-    found = take_apart(value, "x")
-    assert isinstance(found, NotPlain)
+    found = flatten_data(value, "x")
+    assert isinstance(found, UnsupportedData)
     assert found.what.replace("a Output", "an Output") == what
 
 
@@ -146,12 +146,12 @@ def test_a_class_that_pytree_can_write_down_is_put_together() -> None:
     register_dataclass(Output, serialized_type_name=with_name)
     found = apart(Output(TENSOR, (TENSOR, TENSOR)), nodes=True)
     assert [place.path for place in found.places] == ["x[0]", "x[1][0]", "x[1][1]"]
-    again = put_together(found.structure, (1, 2, 3))
+    again = unflatten_data(found.structure, (1, 2, 3))
     assert again == Output(1, (2, 3))  # type: ignore[arg-type]
-    unknown = Structure("node", found.structure.literal.replace("Output", "Missing"))
+    unknown = DataStructure("node", found.structure.literal.replace("Output", "Missing"))
     with pytest.raises(ProblemError, match="pytree does not know the class"):
-        values_of(Structure("tuple", items=(unknown,)))
+        values_of(DataStructure("tuple", items=(unknown,)))
 
 
 def test_a_named_tuple_that_pytree_cannot_write_down_is_not_plain() -> None:
-    assert isinstance(take_apart(Pair(TENSOR, TENSOR), "x", nodes=True), NotPlain)
+    assert isinstance(flatten_data(Pair(TENSOR, TENSOR), "x", nodes=True), UnsupportedData)

@@ -7,7 +7,12 @@ import math
 import pytest
 
 from agentkernel.domain.errors import TimeIsUp
-from agentkernel.tools.sandbox.time_limit import require_time, search_seconds, time_left, within
+from agentkernel.tools.sandbox.time_limit import (
+    limited_time,
+    require_time,
+    search_seconds,
+    time_left,
+)
 
 
 def test_without_a_run_there_is_no_limit() -> None:
@@ -17,12 +22,12 @@ def test_without_a_run_there_is_no_limit() -> None:
 
 
 def test_a_search_leaves_time_for_the_judge() -> None:
-    with within(lambda: 30.0):
+    with limited_time(lambda: 30.0):
         assert search_seconds(60.0) == pytest.approx(10.0)
-        with within(lambda: 600.0):
+        with limited_time(lambda: 600.0):
             assert search_seconds(60.0) == 60.0
         assert time_left() == 30.0
-    with within(lambda: -1.0):
+    with limited_time(lambda: -1.0):
         assert search_seconds(60.0) == 0.0
         with pytest.raises(TimeIsUp):
             require_time()

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from agentkernel.compiler.drop_in.limits import eval_only
 from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.problem.problems import problem_from_module
-from agentkernel.tools.problem.training_mode import watched_mode
+from agentkernel.tools.problem.training_mode import watch_mode_reads
 
 X = torch.randn(4, 6)
 
@@ -126,15 +126,15 @@ def test_a_forward_that_never_asks_is_the_same_in_both_modes(module: nn.Module) 
 
 def test_what_torchscript_reads_is_not_seen() -> None:
     scripted = torch.jit.script(nn.Sequential(nn.Dropout()))
-    with watched_mode(nn.Sequential(scripted)) as mode:
+    with watch_mode_reads(nn.Sequential(scripted)) as mode:
         scripted(X)
     assert mode.asked
 
 
 def test_modules_are_as_they_were_after_it() -> None:
     module = nn.Dropout()
-    with pytest.raises(KeyError), watched_mode(module) as outer:  # noqa: PT012
-        with watched_mode(module) as inner:
+    with pytest.raises(KeyError), watch_mode_reads(module) as outer:  # noqa: PT012
+        with watch_mode_reads(module) as inner:
             assert module.training
         assert inner.asked
         module.eval()

@@ -7,13 +7,13 @@ import time
 from contextlib import nullcontext
 from pathlib import Path
 
-from agentkernel.bench.bench_task import Task
+from agentkernel.bench.bench_task import BenchTask
 from agentkernel.bench.rows import Row
 from agentkernel.domain.errors import MissingDependency
 from agentkernel.runtime import gate
 
 
-def work(task: Task) -> Row:
+def work(task: BenchTask) -> Row:
     """Notes that it began; then crashes, raises, lingers or answers."""
     name = Path(task.problem.name).name
     note(task, name)
@@ -44,12 +44,12 @@ def work(task: Task) -> Row:
     )
 
 
-def measure(task: Task, name: str) -> None:
+def measure(task: BenchTask, name: str) -> None:
     """As a run does: compiles without the GPU, works on it beside others, times alone."""
     for kind, door in (
         ("compiling", nullcontext()),
-        ("working", gate.working()),
-        ("timing", gate.timing()),
+        ("working", gate.shared()),
+        ("timing", gate.exclusive()),
     ):
         with door:
             begin = time.monotonic()
@@ -59,7 +59,7 @@ def measure(task: Task, name: str) -> None:
                 file.write(f"{device} {kind} {begin} {time.monotonic()} {name}\n")
 
 
-def note(task: Task, name: str) -> None:
+def note(task: BenchTask, name: str) -> None:
     """One line a problem begun, with the process that has it."""
     with (Path(task.out) / "begun.txt").open("a") as file:
         file.write(f"{name} {os.getpid()}\n")

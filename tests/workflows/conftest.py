@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import session_shop
-from agentkernel.chat.replies import Ran
+from agentkernel.chat.replies import StepRan
 from agentkernel.chat.session_session import Session
 
 
@@ -27,5 +27,5 @@ def session(tmp_path: Path, shop: session_shop.SessionShop) -> Iterator[Session]
 def ran(session: Session) -> Session:
     """After one run: c1 is right and fast, c2 wrong, c3 right and slow."""
     (reply,) = session.say("run")
-    assert isinstance(reply, Ran)
+    assert isinstance(reply, StepRan)
     return session

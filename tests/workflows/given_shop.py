@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from agentkernel.agents.factory import make_coder
-from agentkernel.agents.given import GivenCoder, GivenPlanner
-from agentkernel.agents.models.factory import Desk
+from agentkernel.agents.given import FileCoder, FilePlanner
+from agentkernel.agents.models.factory import ModelProvider
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.profile import Profile, ProfileFailed, Ratio
 from agentkernel.domain.settings import Settings
@@ -16,7 +16,7 @@ from agentkernel.domain.verdict import Verdict
 from agentkernel.tools.problem.problems import LoadedProblem
 from agentkernel.tools.search import StaticSearcher
 from agentkernel.tools.targets import ResolvedTarget
-from agentkernel.workflows.context import Kit
+from agentkernel.workflows.context import Deps
 from fakes import FakeWorkshop, Script, measurement, mismatch, profile, verdict
 
 RIGHT = "class ModelNew:\n    '''fast'''\n"
@@ -29,18 +29,22 @@ class GivenShop(FakeWorkshop):
     """`wrong` is refused, `slow` is slower than eager, all else is faster than both."""
 
     scripts: tuple[Script, ...] = ()
-    drafting: list[GivenCoder] = field(default_factory=list)
+    drafting: list[FileCoder] = field(default_factory=list)
 
     @contextmanager
     def equip(
-        self, loaded: LoadedProblem, settings: Settings, resolved: ResolvedTarget, desk: Desk
-    ) -> Iterator[Kit]:
+        self,
+        loaded: LoadedProblem,
+        settings: Settings,
+        resolved: ResolvedTarget,
+        desk: ModelProvider,
+    ) -> Iterator[Deps]:
         coder = make_coder(settings.coder, StaticSearcher(1.0), None, desk, settings)
-        assert isinstance(coder, GivenCoder)
+        assert isinstance(coder, FileCoder)
         self.drafting.append(coder)
         with super().equip(loaded, settings, resolved, desk) as kit:
-            crew = replace(kit.crew, coder=coder, planner=GivenPlanner(coder))
-            yield Kit(crew, kit.tools)
+            crew = replace(kit.crew, coder=coder, planner=FilePlanner(coder))
+            yield Deps(crew, kit.tools)
 
     def _judge(self, candidate: Candidate) -> Verdict:
         self.judged.append(candidate.sha256)

@@ -21,17 +21,17 @@ from agentkernel.domain.errors import MissingDependency
 from agentkernel.domain.night import ModelRow, RegionStatus
 from agentkernel.domain.region import Kernel, KernelKey, ModelCut, Region, RegionUse
 from agentkernel.domain.zoo import Zoo, ZooModel
-from agentkernel.nightly.regions import Rest
+from agentkernel.nightly.regions import WaitingRegions
 from agentkernel.nightly.scheduler.engine import GpuLost
 from agentkernel.nightly.scheduler.jobs import (
     Answer,
     CutDone,
     CutJob,
+    EndToEndDone,
     Job,
     KernelDone,
     KernelJob,
-    Part,
-    WholeDone,
+    ZooPart,
 )
 from library_rows import certificate
 
@@ -80,7 +80,7 @@ def answered(job: Job) -> Answer:
                 estimated_speedup=job.cut.time_us / (job.cut.time_us - saved),
                 swapped=len(job.kernels),
             )
-            return WholeDone(row=row, seconds=0.25)
+            return EndToEndDone(row=row, seconds=0.25)
 
 
 def kernel_done(job: KernelJob) -> KernelDone:
@@ -187,7 +187,7 @@ class Order:
         return tuple(item for item in self.regions if item.signature not in before)
 
 
-def budget(region: Region, rest: Rest, seconds: float) -> float:
+def budget(region: Region, rest: WaitingRegions, seconds: float) -> float:
     return seconds / (1 + rest.others)
 
 
@@ -212,9 +212,9 @@ def zoo_of(folder: Path, **regions: str) -> Zoo:
     return Zoo(name="made-up", models=models, folder=str(folder))
 
 
-def parts_of(zoo: Zoo) -> tuple[Part, ...]:
+def parts_of(zoo: Zoo) -> tuple[ZooPart, ...]:
     return tuple(
-        Part(
+        ZooPart(
             zoo=zoo.model_copy(update={"models": (model,)}),
             sha256=sha256_text(model.model_dump_json()),
         )

@@ -13,7 +13,7 @@ import pytest
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.errors import SettingError
 from agentkernel.tools.store import open_run
-from agentkernel.workflows.approval import Asked
+from agentkernel.workflows.approval import PendingApproval
 from agentkernel.workflows.drive import attempts_of
 from agentkernel.workflows.events import Decided, Event
 from agentkernel.workflows.optimize import resume, run
@@ -30,9 +30,9 @@ class Voice:
     """Says what it was told to say, in turn, and then always yes."""
 
     words: list[bool | BaseException] = field(default_factory=list)
-    heard: list[Asked] = field(default_factory=list)
+    heard: list[PendingApproval] = field(default_factory=list)
 
-    def __call__(self, asked: Asked) -> bool:
+    def __call__(self, asked: PendingApproval) -> bool:
         self.heard.append(asked)
         word = self.words.pop(0) if self.words else True
         if isinstance(word, BaseException):
@@ -91,7 +91,7 @@ def test_each_candidate_is_asked_about_before_it_is_judged(tmp_path: Path) -> No
     judged: list[int] = []
     voice = Voice()
 
-    def counted(asked: Asked) -> bool:
+    def counted(asked: PendingApproval) -> bool:
         judged.append(len(shop.judged))
         return voice(asked)
 
@@ -172,7 +172,7 @@ def test_a_run_that_waits_cannot_be_resumed_by_nobody(tmp_path: Path) -> None:
 
 
 def test_the_wait_costs_nothing_of_the_time(tmp_path: Path) -> None:
-    def slowly(asked: Asked) -> bool:
+    def slowly(asked: PendingApproval) -> bool:
         time.sleep(3.0)
         return True
 

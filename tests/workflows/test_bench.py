@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import bench_work
 
 from agentkernel.bench.bench import finished_rows, hang_limit_s, run_bench
-from agentkernel.bench.bench_task import Asked, Task
+from agentkernel.bench.bench_task import BenchOptions, BenchTask
 from agentkernel.bench.markdown import markdown
 from agentkernel.bench.rows import Row, rows_path
 from agentkernel.bench.suite import Shard, parse_shard, part, read_suite
@@ -40,19 +40,19 @@ if __name__ == "__main__":
 """
 
 
-def tasks(folder: Path, *names: str, time_s: float | None = None) -> list[Task]:
+def tasks(folder: Path, *names: str, time_s: float | None = None) -> list[BenchTask]:
     suite = folder / "suite" / "level1"
     suite.mkdir(parents=True, exist_ok=True)
     for name in names:
         (suite / f"{name}.py").write_text("")
-    asked = Asked(settings=load_settings(None, (), {"budget.time_s": time_s}))
+    asked = BenchOptions(settings=load_settings(None, (), {"budget.time_s": time_s}))
     out, cache = str(folder / "out"), str(folder / "cache")
     problems = read_suite(folder / "suite")
-    return [Task(problem=item, asked=asked, out=out, cache=cache) for item in problems]
+    return [BenchTask(problem=item, asked=asked, out=out, cache=cache) for item in problems]
 
 
 def run(
-    folder: Path, own: list[Task], devices: tuple[str, ...] = ("cpu",), lanes: int = 1
+    folder: Path, own: list[BenchTask], devices: tuple[str, ...] = ("cpu",), lanes: int = 1
 ) -> list[Row]:
     said: list[Row] = []
     run_bench(own, devices, folder / "out", WHOLE, said.append, bench_work.work, lanes=lanes)
@@ -274,7 +274,7 @@ def test_a_second_call_beside_the_first_does_nothing_again(tmp_path: Path) -> No
     assert set(begun(tmp_path).values()) == {1}
 
 
-def told(own: list[Task], folder: Path) -> tuple[str, str]:
+def told(own: list[BenchTask], folder: Path) -> tuple[str, str]:
     """The rows in their order and the table that is made of them."""
     rows = finished_rows(own, folder / "out")
     plain = [row.model_copy(update={"key": ""}) for row in rows]

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 import fakes
-from agentkernel.agents.models.factory import Desk
+from agentkernel.agents.models.factory import ModelProvider
 from agentkernel.bench.batch import Runner
-from agentkernel.bench.bench_problem import Hands, bench_problem
+from agentkernel.bench.bench_problem import ProblemTools, bench_problem
 from agentkernel.bench.bench_sample import kept_baseline
-from agentkernel.bench.bench_task import Asked, Task
+from agentkernel.bench.bench_task import BenchOptions, BenchTask
 from agentkernel.bench.rows import Row, Times
 from agentkernel.bench.suite import read_suite
 from agentkernel.bench.summary import below
@@ -27,7 +27,7 @@ from agentkernel.runtime.devices import LocalGpu
 from agentkernel.storage.settings import load_settings
 from agentkernel.tools.problem.problems import LoadedProblem, load_problem
 from agentkernel.tools.targets import ResolvedTarget, load_targets
-from agentkernel.workflows.context import Kit
+from agentkernel.workflows.context import Deps
 from agentkernel.workflows.optimize import resume, run
 from agentkernel.workflows.outcome import Baselines
 from agentkernel.workflows.state import OptimizeRequest
@@ -50,20 +50,20 @@ class Room:
 
     def task(
         self, samples: int = 1, source: str = fakes.PROBLEM, max_autotune: bool = True
-    ) -> Task:
+    ) -> BenchTask:
         path = self.folder / "suite" / "level1" / "plus.py"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(source)
         flags = {"target": "h100", "profile.max_autotune": max_autotune}
-        asked = Asked(settings=load_settings(None, (), flags), samples=samples)
-        return Task(
+        asked = BenchOptions(settings=load_settings(None, (), flags), samples=samples)
+        return BenchTask(
             problem=read_suite(self.folder / "suite")[0],
             asked=asked,
             out=str(self.folder / "out"),
             cache=str(self.folder / "cache"),
         )
 
-    def bench(self, task: Task) -> Row:
+    def bench(self, task: BenchTask) -> Row:
         def start(request: OptimizeRequest, on_event: object) -> object:
             self.started.append(request)
             return run(request, workshop=self.shop)
@@ -73,7 +73,7 @@ class Room:
             return resume(folder, workshop=self.shop)
 
         runner = Runner(start, again)  # type: ignore[arg-type]
-        return bench_problem(task, Hands(runner, self.resolve, self.measure))
+        return bench_problem(task, ProblemTools(runner, self.resolve, self.measure))
 
     def resolve(self, target: str | None) -> ResolvedTarget:
         found = load_targets()["h100-sxm"]
@@ -98,8 +98,12 @@ class Tuning(FakeWorkshop):
     tune: bool = True
 
     def equip(
-        self, loaded: LoadedProblem, settings: Settings, resolved: ResolvedTarget, desk: Desk
-    ) -> AbstractContextManager[Kit]:
+        self,
+        loaded: LoadedProblem,
+        settings: Settings,
+        resolved: ResolvedTarget,
+        desk: ModelProvider,
+    ) -> AbstractContextManager[Deps]:
         self.tune = settings.profile.max_autotune
         return super().equip(loaded, settings, resolved, desk)
 
@@ -323,10 +327,10 @@ def test_a_setting_that_is_new_in_a_version_leaves_known_rows_known(tmp_path: Pa
     class Newer(Settings):
         fresh: int = 3
 
-    class Wider(Asked):
+    class Wider(BenchOptions):
         settings: Newer
 
-    class Later(Task):
+    class Later(BenchTask):
         asked: Wider
 
     def asked(**more: int) -> Later:

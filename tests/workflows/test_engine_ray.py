@@ -23,16 +23,16 @@ from night_work import begun, zoo_of
 from test_night_engine import go, statuses, table
 
 from agentkernel.domain.errors import MissingDependency
-from agentkernel.nightly.scheduler.agenda import Agenda
+from agentkernel.nightly.scheduler.agenda import Scheduler
 from agentkernel.nightly.scheduler.engine import GpuLost
 from agentkernel.nightly.scheduler.jobs import CutJob, Job, KernelJob, read_job
-from agentkernel.nightly.scheduler.on_ray import RayEngine, Share, Slots, slots_of
+from agentkernel.nightly.scheduler.on_ray import ClusterSlots, RayEngine, ResourceShare, slots_of
 from agentkernel.nightly.scheduler.ray_driver import (
-    Begin,
+    BeginJob,
     Cluster,
+    ClusterRefused,
     Connected,
-    Ended,
-    Refused,
+    JobEnded,
     do_job,
 )
 from agentkernel.runtime.versions import installed_versions
@@ -62,11 +62,11 @@ HAS_TWO = Connected({"gpu_stand_in": 2.0, "CPU": 2.0})
 class FakeDriver:
     """Does jobs in a thread of this process; `fate` says what becomes of one instead."""
 
-    fate: Callable[[Job], Ended | Refused | None] = lambda job: None
-    answer: Connected | Refused = HAS_TWO
+    fate: Callable[[Job], JobEnded | ClusterRefused | None] = lambda job: None
+    answer: Connected | ClusterRefused = HAS_TWO
     most: int = 1000
     """After so many jobs the cluster is gone."""
-    begins: list[Begin] = field(default_factory=list)
+    begins: list[BeginJob] = field(default_factory=list)
 
     @contextmanager
     def reach(self, cluster: Cluster, log: Path) -> Iterator[Connection]:
@@ -84,12 +84,12 @@ class FakeDriver:
         line.send(self.answer)
         with line, suppress(EOFError, OSError):
             while len(self.begins) < self.most:
-                begin: Begin = line.recv()
+                begin: BeginJob = line.recv()
                 self.begins.append(begin)
                 job = read_job(begin.job)
                 answer = self.fate(job)
                 if answer is None:
-                    answer = Ended(begin.key, begin.work(job).model_dump_json())
+                    answer = JobEnded(begin.key, begin.work(job).model_dump_json())
                 line.send(answer)
 
 
@@ -100,13 +100,13 @@ def jobs() -> tuple[CutJob, KernelJob]:
 @pytest.mark.parametrize(
     ("resources", "workers", "of_cut", "of_kernel"),
     [
-        ({"GPU": 4.0, "CPU": 32.0}, 4, Share(1.0, 1.0), Share(1.0, 1.0)),
-        ({"gpu_stand_in": 2.0, "CPU": 8.0}, 2, Share(1.0), Share(stand_ins=1.0)),
-        ({"CPU": 3.0}, 3, Share(1.0), Share(1.0)),
+        ({"GPU": 4.0, "CPU": 32.0}, 4, ResourceShare(1.0, 1.0), ResourceShare(1.0, 1.0)),
+        ({"gpu_stand_in": 2.0, "CPU": 8.0}, 2, ResourceShare(1.0), ResourceShare(stand_ins=1.0)),
+        ({"CPU": 3.0}, 3, ResourceShare(1.0), ResourceShare(1.0)),
     ],
 )
 def test_what_a_job_holds(
-    resources: dict[str, float], workers: int, of_cut: Share, of_kernel: Share
+    resources: dict[str, float], workers: int, of_cut: ResourceShare, of_kernel: ResourceShare
 ) -> None:
     slots = slots_of(resources)
     cut, kernel = jobs()
@@ -114,8 +114,8 @@ def test_what_a_job_holds(
 
 
 def test_a_share_in_rays_words() -> None:
-    assert Share(stand_ins=1.0).options()["resources"] == {"gpu_stand_in": 1.0}
-    assert Slots(1, 0, 4).share(jobs()[1]).options() == {
+    assert ResourceShare(stand_ins=1.0).options()["resources"] == {"gpu_stand_in": 1.0}
+    assert ClusterSlots(1, 0, 4).share(jobs()[1]).options() == {
         "num_cpus": 1.0,
         "num_gpus": 1.0,
         "resources": {},
@@ -137,7 +137,7 @@ def test_without_ray_one_line_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch
 )
 def test_a_cluster_that_refuses_is_one_line(why: str, line: str) -> None:
     with pytest.raises(MissingDependency, match=line):
-        RayEngine("auto", reach=FakeDriver(answer=Refused(why)).reach)
+        RayEngine("auto", reach=FakeDriver(answer=ClusterRefused(why)).reach)
 
 
 def test_a_night_by_a_driver_has_the_table_of_a_local_one(tmp_path: Path) -> None:
@@ -152,12 +152,12 @@ def test_a_night_by_a_driver_has_the_table_of_a_local_one(tmp_path: Path) -> Non
 
 
 def lost_once(
-    ended: Callable[[str], Ended | Refused],
-) -> Callable[[Job], Ended | Refused | None]:
+    ended: Callable[[str], JobEnded | ClusterRefused],
+) -> Callable[[Job], JobEnded | ClusterRefused | None]:
     """The first draft is lost, as `ended` of its key says."""
     seen: set[str] = set()
 
-    def fate(job: Job) -> Ended | Refused | None:
+    def fate(job: Job) -> JobEnded | ClusterRefused | None:
         if not isinstance(job, KernelJob) or seen:
             return None
         seen.add(job.key)
@@ -169,12 +169,15 @@ def lost_once(
 @pytest.mark.parametrize(
     ("ended", "why"),
     [
-        (lambda key: Ended(key, lost="NodeDiedError"), "its worker or its node was lost (NodeDied"),
-        (lambda key: Ended(key, error=GpuLost("ECC error")), "the GPU was lost: ECC error"),
+        (
+            lambda key: JobEnded(key, lost="NodeDiedError"),
+            "its worker or its node was lost (NodeDied",
+        ),
+        (lambda key: JobEnded(key, error=GpuLost("ECC error")), "the GPU was lost: ECC error"),
     ],
 )
 def test_what_is_lost_is_done_again_and_said(
-    tmp_path: Path, ended: Callable[[str], Ended], why: str
+    tmp_path: Path, ended: Callable[[str], JobEnded], why: str
 ) -> None:
     engine = RayEngine("auto", reach=FakeDriver(lost_once(ended)).reach)
     night = go(tmp_path, zoo_of(tmp_path, a="one two"), engine=engine)
@@ -185,7 +188,7 @@ def test_what_is_lost_is_done_again_and_said(
 
 
 def test_a_job_that_hung_is_not_tried_again(tmp_path: Path) -> None:
-    fate = lost_once(lambda key: Ended(key, lost="WorkerCrashedError", hung=True))
+    fate = lost_once(lambda key: JobEnded(key, lost="WorkerCrashedError", hung=True))
     engine = RayEngine("auto", reach=FakeDriver(fate).reach, limit_s=lambda job: 9.0)
     night = go(tmp_path, zoo_of(tmp_path, a="one two"), engine=engine)
     assert sorted(statuses(night).values()) == ["failed", "new"]
@@ -207,7 +210,7 @@ def test_with_the_head_gone_the_same_call_goes_on(tmp_path: Path) -> None:
 def test_where_no_node_is_left_no_row_is_failed(tmp_path: Path) -> None:
     """All that runs is lost at once then; given out again it would be lost to the last row."""
     zoo = zoo_of(tmp_path, a="one two three")
-    fate = lost_once(lambda key: Refused("LocalRayletDiedError: the raylet died"))
+    fate = lost_once(lambda key: ClusterRefused("LocalRayletDiedError: the raylet died"))
     with pytest.raises(MissingDependency, match="not answer any more: LocalRaylet"):
         go(tmp_path, zoo, engine=RayEngine("auto", reach=FakeDriver(fate).reach))
     night = go(tmp_path, zoo, engine=RayEngine("auto", reach=FakeDriver().reach))
@@ -215,7 +218,7 @@ def test_where_no_node_is_left_no_row_is_failed(tmp_path: Path) -> None:
 
 
 def test_what_a_worker_raises_ends_the_night(tmp_path: Path) -> None:
-    fate = lost_once(lambda key: Ended(key, error=MissingDependency("no torch here")))
+    fate = lost_once(lambda key: JobEnded(key, error=MissingDependency("no torch here")))
     with pytest.raises(MissingDependency, match="no torch here"):
         go(
             tmp_path,
@@ -315,8 +318,8 @@ def test_with_the_head_killed_the_same_call_goes_on(
 
 @pytest.mark.slow
 def test_an_interruption_leaves_nothing_of_ray_behind(tmp_path: Path) -> None:
-    def interrupt(agenda: Agenda) -> None:
-        if agenda.decided:
+    def interrupt(scheduler: Scheduler) -> None:
+        if scheduler.decided:
             raise KeyboardInterrupt
 
     with cluster(2) as engine:

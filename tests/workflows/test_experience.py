@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from agentkernel.agents.experienced import GUESSES, NEIGHBOURS
-from agentkernel.agents.models.factory import Desk
-from agentkernel.agents.retriever import retrieved, won_of
+from agentkernel.agents.models.factory import ModelProvider
+from agentkernel.agents.retriever import as_retrieved, winner_of
 from agentkernel.domain.errors import OutputError
 from agentkernel.domain.knowledge import Entry, Score, Structure
 from agentkernel.domain.plan import Retrieved
@@ -21,7 +21,7 @@ from agentkernel.storage.settings import load_settings
 from agentkernel.tools.problem.problems import LoadedProblem, load_problem
 from agentkernel.tools.store import open_run
 from agentkernel.tools.targets import ResolvedTarget
-from agentkernel.workflows.context import Kit, Memory
+from agentkernel.workflows.context import Deps, ExperienceStore
 from agentkernel.workflows.events import CandidateDrafted, Event, Noted
 from agentkernel.workflows.optimize import run
 from agentkernel.workflows.outcome import Result
@@ -40,11 +40,15 @@ class LearningWorkshop(FakeWorkshop):
 
     @contextmanager
     def equip(
-        self, loaded: LoadedProblem, settings: Settings, resolved: ResolvedTarget, desk: Desk
-    ) -> Iterator[Kit]:
+        self,
+        loaded: LoadedProblem,
+        settings: Settings,
+        resolved: ResolvedTarget,
+        desk: ModelProvider,
+    ) -> Iterator[Deps]:
         with super().equip(loaded, settings, resolved, desk) as (crew, tools):
-            memory = Memory("hopper", lambda: PLUS, self._keep)
-            yield Kit(crew, replace(tools, memory=memory))
+            memory = ExperienceStore("hopper", lambda: PLUS, self._keep)
+            yield Deps(crew, replace(tools, memory=memory))
 
     def _keep(self, entry: Entry) -> str:
         if self.full:
@@ -84,7 +88,7 @@ def learned(folder: Path, *scripts: Script) -> Retrieved:
     shop = LearningWorkshop(scripts)
     optimise(folder, shop)
     score = Score(structural=1.0, structural_rank=1, fused=0.2)
-    return retrieved(shop.kept[-1], score, "hopper", "float32")
+    return as_retrieved(shop.kept[-1], score, "hopper", "float32")
 
 
 def test_the_answer_is_kept_with_what_failed_on_the_way(tmp_path: Path) -> None:
@@ -102,7 +106,7 @@ def test_the_answer_is_kept_with_what_failed_on_the_way(tmp_path: Path) -> None:
     assert entry.source == f"run {done.result.run}"
     assert (entry.verified, entry.architectures) == ("interpreter", ("hopper",))
     assert entry.triton
-    won = won_of(entry)
+    won = winner_of(entry)
     assert won is not None
     assert (won.strategy, won.measured, won.shapes) == ("fast", True, ((4, 8),))
     assert won.lost == {"slow": 2.5}

@@ -21,8 +21,8 @@ from agentkernel.chat.intent import (
 from agentkernel.chat.language import EXAMPLES, understand
 from agentkernel.chat.language.grammar import rows
 from agentkernel.chat.language.matching import VALUES
-from agentkernel.chat.language.numerals import spelled
-from agentkernel.chat.language.spelling import corrected
+from agentkernel.chat.language.numerals import spelled_number
+from agentkernel.chat.language.spelling import correct_spelling
 from agentkernel.chat.language.words import LEXICON
 
 TARGETS = ("a100", "a100-40", "a100-80", "b200", "h100", "h100-pcie", "h100-sxm", "h200", "l4",
@@ -550,7 +550,7 @@ def test_a_query_stays_as_it_was_typed() -> None:
     ],
 )
 def test_spelling(word: str, meant: str | None) -> None:
-    assert corrected(word) == meant
+    assert correct_spelling(word) == meant
 
 
 @pytest.mark.parametrize(
@@ -567,7 +567,7 @@ def test_spelling(word: str, meant: str | None) -> None:
     ],
 )
 def test_numbers_in_words(words: str, value: int | None, used: int) -> None:
-    found = spelled(words.split())
+    found = spelled_number(words.split())
     assert (found.value, found.used) == (value, used) if found else value is None
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from agentkernel.chat.intent import IntentContext, Understood
 from agentkernel.chat.language import understand
-from agentkernel.chat.language.grammar import looks
+from agentkernel.chat.language.grammar import read_only_requests
 
 CONTEXT = IntentContext(
     targets=("a100", "h100", "h200", "l4"), candidates=(1, 2, 3), current=2, precision="strict"
@@ -70,7 +70,7 @@ STILL_UNDERSTOOD = {
 def test_what_was_done_is_not_done_again(past: str, form: str) -> None:
     found = understand(form.format(past), CONTEXT)
     if isinstance(found, Understood):
-        assert {intent.name for intent in found.intents} <= looks()
+        assert {intent.name for intent in found.intents} <= read_only_requests()
 
 
 @pytest.mark.parametrize("form", OPEN)
@@ -79,7 +79,7 @@ def test_what_is_not_decided_is_not_done(command: str, form: str) -> None:
     assert isinstance(understand(command, CONTEXT), Understood)
     found = understand(form.format(command), CONTEXT)
     if isinstance(found, Understood):
-        assert {intent.name for intent in found.intents} <= looks()
+        assert {intent.name for intent in found.intents} <= read_only_requests()
 
 
 @pytest.mark.parametrize("text", [*STATED, *TOO_EARLY])

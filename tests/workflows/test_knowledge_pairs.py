@@ -16,7 +16,7 @@ from agentkernel.training import pair_process
 from agentkernel.training.data import knowledge_pairs
 from agentkernel.training.data.knowledge_pairs import Report, generate_pairs
 from agentkernel.training.judged_problems import Verification
-from agentkernel.training.pair_process import Failed, Judged, Question, Written
+from agentkernel.training.pair_process import JudgeFinding, WorkerFailed, WorkerRequest, WrittenCode
 from lent_answerers import Lender, lender, lent
 
 __all__ = ["lender", "lent"]
@@ -98,21 +98,21 @@ def test_the_judge_says_where_a_pair_was_verified(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_what_the_judge_rejects_is_wrong_code(tmp_path: Path, lender: Lender) -> None:
     path = put_module(tmp_path, "one", "return torch.relu(x) + 1")
-    written = lender.lend("write", H100).ask(Question(path=str(path)), 120)
-    assert isinstance(written, Written)
+    written = lender.lend("write", H100).ask(WorkerRequest(path=str(path)), 120)
+    assert isinstance(written, WrittenCode)
     other = put_module(tmp_path, "two", "return torch.relu(x) + 2")
     large = put_module(tmp_path, "large", "return torch.relu(x) + 1")
     large.write_text(large.read_text(encoding="utf-8").replace("6, 40", "600, 4000"))
     judge = lender.lend("judge", Verification().model_dump_json())
-    right = judge.ask(Question(path=str(path), answer=written.answer), 120)
-    wrong = judge.ask(Question(path=str(other), answer=written.answer), 120)
-    unknown = judge.ask(Question(path=str(large), answer=written.answer), 120)
-    assert isinstance(right, Judged)
+    right = judge.ask(WorkerRequest(path=str(path), answer=written.answer), 120)
+    wrong = judge.ask(WorkerRequest(path=str(other), answer=written.answer), 120)
+    unknown = judge.ask(WorkerRequest(path=str(large), answer=written.answer), 120)
+    assert isinstance(right, JudgeFinding)
     assert right.accepted
-    assert isinstance(wrong, Judged)
+    assert isinstance(wrong, JudgeFinding)
     assert wrong.accepted is False
     assert wrong.reason.startswith("correctness: ")
-    assert isinstance(unknown, Judged)
+    assert isinstance(unknown, JudgeFinding)
     assert unknown.accepted is None
     assert "too many to interpret" in unknown.reason
 
@@ -122,9 +122,9 @@ def test_a_module_that_hangs_is_given_up(tmp_path: Path, lender: Lender) -> None
     hangs = put_module(tmp_path, "hangs", "import time; time.sleep(600)")
     fine = put_module(tmp_path, "fine", "return x.sum(-1)")
     writer = lender.lend("write", H100)
-    answer = writer.ask(Question(path=str(hangs)), 2)
-    assert answer == Failed(reason="no answer within 2 s")
-    assert isinstance(writer.ask(Question(path=str(fine)), 120), Written)
+    answer = writer.ask(WorkerRequest(path=str(hangs)), 2)
+    assert answer == WorkerFailed(reason="no answer within 2 s")
+    assert isinstance(writer.ask(WorkerRequest(path=str(fine)), 120), WrittenCode)
 
 
 class FakeLane:
@@ -136,11 +136,13 @@ class FakeLane:
 
     def make(self, file: ProblemFile) -> knowledge_pairs.Outcome:
         if "wrong" in file.name:
-            return knowledge_pairs.Miss(file=file.name, stage="judge", reason="correctness: off")
-        written = Written(answer=f"# {file.name}", kernels=("k",), variant="default")
+            return knowledge_pairs.UnpairedModule(
+                file=file.name, stage="judge", reason="correctness: off"
+            )
+        written = WrittenCode(answer=f"# {file.name}", kernels=("k",), variant="default")
         if "slow" in file.name:
-            return knowledge_pairs.Made(written, "no", "no answer within 60 s")
-        return knowledge_pairs.Made(written, "gpu" if "gpu" in file.name else "interpreter")
+            return knowledge_pairs.MadePair(written, "no", "no answer within 60 s")
+        return knowledge_pairs.MadePair(written, "gpu" if "gpu" in file.name else "interpreter")
 
     def kill(self) -> None:
         self.killed = True
@@ -155,7 +157,7 @@ LANES: list[FakeLane] = []
 @pytest.fixture
 def judged_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     LANES.clear()
-    monkeypatch.setattr(knowledge_pairs, "Lane", FakeLane)
+    monkeypatch.setattr(knowledge_pairs, "WriterAndJudge", FakeLane)
     for place, name in enumerate(("gpu", "plain", "slow", "wrong")):
         put_module(tmp_path, name, f"return x * {place}")
     put_module(tmp_path, "zz_copy", "return x * 0")

@@ -15,14 +15,16 @@ from test_night_engine import wanted, zoo_of
 from agentkernel.nightly.library import Library
 from agentkernel.nightly.scheduler.jobs import CutDone, CutJob
 from agentkernel.nightly.scheduler.known_cuts import KnownCuts
-from agentkernel.nightly.scheduler.question import Question
+from agentkernel.nightly.scheduler.question import NightRequest
 
 GPU = "NVIDIA H200"
 
 
-def question(folder: Path, night: str, gpu: str | None = GPU, torch: str = "2.11.0") -> Question:
+def question(
+    folder: Path, night: str, gpu: str | None = GPU, torch: str = "2.11.0"
+) -> NightRequest:
     asked = wanted(folder, zoo_of(folder, a="one two"))
-    return Question(
+    return NightRequest(
         night=night,
         parts=asked.parts,
         target="h200",
@@ -33,14 +35,14 @@ def question(folder: Path, night: str, gpu: str | None = GPU, torch: str = "2.11
     )
 
 
-def job(asked: Question, sha256: str | None = None) -> CutJob:
+def job(asked: NightRequest, sha256: str | None = None) -> CutJob:
     part = asked.parts[0]
     if sha256 is not None:
         part = part.model_copy(update={"sha256": sha256})
     return CutJob(night=asked.night, part=part, target="h200")
 
 
-def measured(asked: Question) -> CutDone:
+def measured(asked: NightRequest) -> CutDone:
     cut = cut_of(asked.parts[0].model).model_copy(update={"basis": "measured"})
     return CutDone(cut=cut, gpu=GPU, seconds=60.0)
 

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.agents.models.factory import Desk
+from agentkernel.agents.models.factory import ModelProvider
 from agentkernel.agents.protocols import Attempt, Diagnosis
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.exchange import (
     AgentName,
     Exchange,
     Message,
-    Question,
+    ModelRequest,
     Reply,
     Sampling,
     Usage,
@@ -25,7 +25,7 @@ from agentkernel.domain.settings import Settings
 from agentkernel.domain.verdict import Verdict
 from agentkernel.tools.problem.problems import LoadedProblem
 from agentkernel.tools.targets import ResolvedTarget
-from agentkernel.workflows.context import Crew, Kit
+from agentkernel.workflows.context import Agents, Deps
 from agentkernel.workflows.model_accounts import (
     price_lines,
     priced_as,
@@ -41,7 +41,7 @@ MODEL = "chat:openai:m"
 def exchange(
     agent: AgentName, round_: int, cost: float | None, model: str = MODEL, tokens: int = 100
 ) -> Exchange:
-    question = Question(
+    question = ModelRequest(
         agent=agent,
         round=round_,
         messages=(Message(role="user", text=f"{agent} {round_} {cost}"),),
@@ -76,14 +76,18 @@ class AskingWorkshop(FakeWorkshop):
 
     @contextmanager
     def equip(
-        self, loaded: LoadedProblem, settings: Settings, resolved: ResolvedTarget, desk: Desk
-    ) -> Iterator[Kit]:
+        self,
+        loaded: LoadedProblem,
+        settings: Settings,
+        resolved: ResolvedTarget,
+        desk: ModelProvider,
+    ) -> Iterator[Deps]:
         assert desk.records is not None
         for item in self.asked:
             desk.records.save_exchange(item.question.key(item.model), item)
         with super().equip(loaded, settings, resolved, desk) as (crew, tools):
             debugger = OwnWords(crew.debugger)
-            yield Kit(Crew(crew.planner, crew.retriever, crew.coder, debugger), tools)
+            yield Deps(Agents(crew.planner, crew.retriever, crew.coder, debugger), tools)
 
 
 def ran(folder: Path, asked: tuple[Exchange, ...], *overrides: str) -> Result:

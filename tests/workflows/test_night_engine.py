@@ -22,11 +22,11 @@ from night_work import begun, parts_of, zoo_of
 
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.errors import MissingDependency, OutputError, RunBusy
-from agentkernel.domain.night import Night, RegionRow
+from agentkernel.domain.night import NightlyRun, RegionRow
 from agentkernel.domain.zoo import Zoo
 from agentkernel.nightly.library import Library
-from agentkernel.nightly.night import ENDED_UNDER_WAY, Wanted, run_night
-from agentkernel.nightly.scheduler.agenda import Agenda
+from agentkernel.nightly.night import ENDED_UNDER_WAY, NightOptions, run_night
+from agentkernel.nightly.scheduler.agenda import Scheduler
 from agentkernel.nightly.scheduler.engine import Engine, LocalEngine
 from agentkernel.nightly.scheduler.jobs import KernelJob
 from agentkernel.nightly.scheduler.question import Ranking
@@ -46,9 +46,9 @@ if __name__ == "__main__":
 """
 
 
-def wanted(folder: Path, zoo: Zoo, budget_s: float | None = None) -> Wanted:
+def wanted(folder: Path, zoo: Zoo, budget_s: float | None = None) -> NightOptions:
     settings = load_settings(None, (), {"runs": str(folder / "runs")})
-    return Wanted(
+    return NightOptions(
         zoo=zoo,
         parts=parts_of(zoo),
         target="h100-sxm",
@@ -66,9 +66,9 @@ def go(
     *,
     engine: Engine | None = None,
     budget_s: float | None = None,
-    watch: Callable[[Agenda], None] = lambda agenda: None,
-    report: Callable[[Night], int | None] = lambda night: None,
-) -> Night:
+    watch: Callable[[Scheduler], None] = lambda scheduler: None,
+    report: Callable[[NightlyRun], int | None] = lambda night: None,
+) -> NightlyRun:
     here = engine or LocalEngine(("cpu",), folder / "locks")
     with Library(folder / "library.sqlite") as library:
         return run_night(
@@ -76,15 +76,15 @@ def go(
         )
 
 
-def by_name(night: Night) -> dict[str, RegionRow]:
+def by_name(night: NightlyRun) -> dict[str, RegionRow]:
     return {row.name: row for row in night.regions}
 
 
-def statuses(night: Night) -> dict[str, str]:
+def statuses(night: NightlyRun) -> dict[str, str]:
     return {row.name: row.status for row in night.regions}
 
 
-def table(night: Night) -> tuple[object, object]:
+def table(night: NightlyRun) -> tuple[object, object]:
     """What a reader sees, without ids, moments and seconds."""
     return night.models, tuple(row.model_copy(update={"spent_s": 0.0}) for row in night.regions)
 
@@ -223,8 +223,8 @@ def test_what_the_machine_lacks_ends_the_night_and_keeps_what_is_done(tmp_path: 
 def test_an_interruption_leaves_a_night_to_go_on_with(tmp_path: Path) -> None:
     zoo = zoo_of(tmp_path, a="one two three")
 
-    def interrupt(agenda: Agenda) -> None:
-        if len(agenda.decided) == 2:
+    def interrupt(scheduler: Scheduler) -> None:
+        if len(scheduler.decided) == 2:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -240,8 +240,8 @@ def test_an_answer_that_was_changed_in_the_library_is_done_again(
 ) -> None:
     zoo = zoo_of(tmp_path, a="one two three")
 
-    def interrupt(agenda: Agenda) -> None:
-        if len(agenda.decided) == 2:
+    def interrupt(scheduler: Scheduler) -> None:
+        if len(scheduler.decided) == 2:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -278,10 +278,10 @@ def changed(text: str, what: str) -> str:
 def test_a_kernel_that_is_changed_after_its_answer_is_not_put_in(tmp_path: Path) -> None:
     zoo = zoo_of(tmp_path, a="one two")
 
-    def change(agenda: Agenda) -> None:
-        if "a" not in agenda.rows and len(agenda.decided) == 2:
-            for key, text in agenda.books.jobs("kernel").items():  # type: ignore[attr-defined]
-                agenda.books.save_job(key, "kernel", changed(text, "certificate"))
+    def change(scheduler: Scheduler) -> None:
+        if "a" not in scheduler.rows and len(scheduler.decided) == 2:
+            for key, text in scheduler.kernel_store.jobs("kernel").items():  # type: ignore[attr-defined]
+                scheduler.kernel_store.save_job(key, "kernel", changed(text, "certificate"))
 
     assert go(tmp_path, zoo, watch=change).models[0].swapped == 0
 
@@ -303,7 +303,7 @@ def test_a_night_has_finished_once_it_is_reported(tmp_path: Path) -> None:
     first = go(tmp_path, zoo)
     time.sleep(1.1)  # nights are told apart by the second
 
-    def broken(night: Night) -> int:
+    def broken(night: NightlyRun) -> int:
         with Library(tmp_path / "library.sqlite") as library:
             assert library.night("last", zoo="made-up") == first
             assert night.id in {item.id for item in library.history("made-up")}
@@ -315,9 +315,9 @@ def test_a_night_has_finished_once_it_is_reported(tmp_path: Path) -> None:
         with Library(tmp_path / "library.sqlite") as library:
             assert library.night("last", zoo="made-up") == first
     jobs = begun(tmp_path)
-    reported: list[Night] = []
+    reported: list[NightlyRun] = []
 
-    def report(night: Night) -> int:
+    def report(night: NightlyRun) -> int:
         reported.append(night)
         return 5
 
@@ -334,9 +334,9 @@ def test_a_night_has_finished_once_it_is_reported(tmp_path: Path) -> None:
 def test_the_budget_is_shared_and_what_it_does_not_reach_is_said(tmp_path: Path) -> None:
     budgets: list[float | None] = []
 
-    def watch(agenda: Agenda) -> None:
+    def watch(scheduler: Scheduler) -> None:
         budgets.extend(
-            job.budget_s for job in agenda.running.values() if isinstance(job, KernelJob)
+            job.budget_s for job in scheduler.running.values() if isinstance(job, KernelJob)
         )
 
     night = go(tmp_path, zoo_of(tmp_path, a="one two"), budget_s=200.0, watch=watch)
@@ -353,7 +353,7 @@ def test_the_budget_is_shared_and_what_it_does_not_reach_is_said(tmp_path: Path)
 def test_two_calls_of_one_night_at_a_time_are_one_too_many(tmp_path: Path) -> None:
     zoo = zoo_of(tmp_path, a="one")
 
-    def watch(agenda: Agenda) -> None:
+    def watch(scheduler: Scheduler) -> None:
         with pytest.raises(RunBusy, match="made-up"):
             go(tmp_path, zoo)
 

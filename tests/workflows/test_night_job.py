@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agentkernel.domain.zoo import Zoo, ZooModel
-from agentkernel.nightly.scheduler.jobs import CutDone, CutJob, Part
+from agentkernel.nightly.scheduler.jobs import CutDone, CutJob, ZooPart
 from agentkernel.nightly.scheduler.work import printing_to_stderr, run_job
 
 NOISY = """
@@ -32,7 +32,7 @@ def test_what_a_model_prints_goes_to_stderr(
     model = ZooModel(name="noisy", model="noisy.py:Noisy", inputs=("x=f32[4]",))
     zoo = Zoo(name="zoo", models=(model,), folder=str(tmp_path))
     print("before")
-    answer = run_job(CutJob(night="n", part=Part(zoo=zoo, sha256="0" * 64), target="h100-sxm"))
+    answer = run_job(CutJob(night="n", part=ZooPart(zoo=zoo, sha256="0" * 64), target="h100-sxm"))
     print("after")
     assert isinstance(answer, CutDone)
     out, err = capfd.readouterr()

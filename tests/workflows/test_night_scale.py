@@ -17,13 +17,13 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "scale"))
 import night as scale
 import recorded
 
-from agentkernel.cli.nightly.batch_screen import Screen
-from agentkernel.domain.night import Night
+from agentkernel.cli.nightly.batch_screen import NightlyScreen
+from agentkernel.domain.night import NightlyRun
 from agentkernel.domain.region import KernelKey
 from agentkernel.nightly.library import Library
-from agentkernel.nightly.night import Wanted, run_night
-from agentkernel.nightly.scheduler.agenda import Agenda
-from agentkernel.nightly.scheduler.engine import Jobs, Work
+from agentkernel.nightly.night import NightOptions, run_night
+from agentkernel.nightly.scheduler.agenda import Scheduler
+from agentkernel.nightly.scheduler.engine import JobSource, Work
 from agentkernel.storage.settings import load_settings
 
 OWN = ("/workflows/nights/", "/tools/regions/", "/cli/batch_zoo")
@@ -37,7 +37,7 @@ class Inline:
 
     workers = 2
 
-    def run(self, jobs: Jobs, work: Work) -> None:
+    def run(self, jobs: JobSource, work: Work) -> None:
         while (job := jobs.take()) is not None:
             jobs.done(job, work(job))
 
@@ -59,11 +59,11 @@ class CountedLibrary(Library):
 
 
 def go(
-    folder: Path, library: Library, models: int, watch: Callable[[Agenda], None] | None = None
-) -> Night:
+    folder: Path, library: Library, models: int, watch: Callable[[Scheduler], None] | None = None
+) -> NightlyRun:
     """A night, watched as `agentkernel batch --json` watches it where nobody else does."""
     zoo = recorded.zoo_of(models, BLOCKS, 0.5, folder)
-    wanted = Wanted(
+    wanted = NightOptions(
         zoo=zoo,
         parts=recorded.parts_of(zoo),
         target="h200",
@@ -73,7 +73,7 @@ def go(
         locks=folder / "locks",
         budget_s=scale.BUDGET_S,
     )
-    shown = Screen(as_json=True).watch
+    shown = NightlyScreen(as_json=True).watch
     return run_night(wanted, library, Inline(), recorded.work, scale.ranking(0.0), watch or shown)
 
 
@@ -117,8 +117,8 @@ def test_a_night_is_killed_and_finished_and_the_next_one_uses_it(tmp_path: Path)
     class Killed(Exception):
         pass
 
-    def kill(agenda: Agenda) -> None:
-        if len(agenda.decided) == 30:
+    def kill(scheduler: Scheduler) -> None:
+        if len(scheduler.decided) == 30:
             raise Killed
 
     library = CountedLibrary(tmp_path / "library.sqlite")

@@ -8,8 +8,8 @@ from torch import nn
 from agentkernel.domain.night import Form
 from agentkernel.domain.region import Kernel, ModelCut
 from agentkernel.domain.zoo import Zoo, ZooModel
-from agentkernel.nightly.scheduler.jobs import Part, WholeJob
-from agentkernel.nightly.wholes import decided
+from agentkernel.nightly.scheduler.jobs import EndToEndJob, ZooPart
+from agentkernel.nightly.wholes import checked_row
 from agentkernel.swap.forms import FormTimes, times_of
 from agentkernel.swap.whole import Oracle
 from agentkernel.tools.ratio import summarise
@@ -53,10 +53,10 @@ class Clock:
         )
 
 
-def job(kernels: dict[str, Kernel]) -> WholeJob:
-    return WholeJob(
+def job(kernels: dict[str, Kernel]) -> EndToEndJob:
+    return EndToEndJob(
         night="night",
-        part=Part(zoo=Zoo(name="zoo", models=(MODEL,)), sha256="0" * 64),
+        part=ZooPart(zoo=Zoo(name="zoo", models=(MODEL,)), sha256="0" * 64),
         target=None,
         cut=ModelCut(model="block", basis="measured", time_us=100.0, regions=()),
         kernels=kernels,
@@ -76,7 +76,7 @@ BAD = signed(norm_kernel(WRONG), "c" * 16)
 
 def test_one_wrong_kernel_costs_the_model_that_one_alone() -> None:
     clock = Clock()
-    row = decided(job({"norm": NORM, "mlp": MLP, "last": BAD}), Oracle(Source()), clock)
+    row = checked_row(job({"norm": NORM, "mlp": MLP, "last": BAD}), Oracle(Source()), clock)
     assert clock.asked == [{"norm", "mlp"}]
     assert (row.form, row.swapped, row.verified) == ("regions", 2, True)
     assert row.dropped == ("c" * 16,)
@@ -88,13 +88,13 @@ def test_one_wrong_kernel_costs_the_model_that_one_alone() -> None:
 
 
 def test_where_all_are_right_nothing_is_left_out() -> None:
-    row = decided(job({"norm": NORM, "mlp": MLP}), Oracle(Source()), Clock())
+    row = checked_row(job({"norm": NORM, "mlp": MLP}), Oracle(Source()), Clock())
     assert (row.swapped, row.dropped, row.left_out) == (2, (), {})
 
 
 def test_where_none_is_right_a_baseline_is_handed_over() -> None:
     clock = Clock()
-    row = decided(job({"norm": BAD}), Oracle(Source()), clock)
+    row = checked_row(job({"norm": BAD}), Oracle(Source()), clock)
     assert clock.asked == [set()]
     assert (row.form, row.swapped, row.verified) == ("torch.compile", 0, False)
     assert row.dropped == ("c" * 16,)
@@ -102,5 +102,5 @@ def test_where_none_is_right_a_baseline_is_handed_over() -> None:
 
 
 def test_a_model_without_kernels_is_timed_alone() -> None:
-    row = decided(job({}), Oracle(Source()), Clock())
+    row = checked_row(job({}), Oracle(Source()), Clock())
     assert (row.form, row.verified, row.left_out) == ("torch.compile", None, {})

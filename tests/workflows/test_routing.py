@@ -196,7 +196,7 @@ TEAM = Limits(replans=3)
 )
 def test_turns_after_an_estimate(given: LoopState, stop: str | None, outdone: bool) -> None:
     assert routing.stop_reason(given) == stop
-    assert routing.outdone(given) == outdone
+    assert routing.queue_without_gain(given) == outdone
 
 
 def test_a_time_limit_that_left_nothing_is_the_reason() -> None:

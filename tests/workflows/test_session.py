@@ -42,25 +42,25 @@ from agentkernel.chat.intent import (
     WriteTo,
 )
 from agentkernel.chat.replies import (
+    ClarificationNeeded,
     Compared,
     DiffOf,
-    Editing,
-    Ended,
+    EditRequested,
     Explained,
-    Moved,
+    FilesWritten,
     Planned,
+    PositionChanged,
     Profiled,
-    Puzzled,
-    Ran,
     Reply,
     Roofline,
-    Said,
+    SessionEnded,
     Source,
+    StepRan,
+    TextReply,
     TreeShown,
-    Wrote,
 )
 from agentkernel.chat.session_session import Session
-from agentkernel.chat.steps import earlier
+from agentkernel.chat.steps import earlier_attempts
 from agentkernel.domain.errors import RunBusy, RunNotFound
 from agentkernel.workflows.events import Event
 
@@ -102,7 +102,10 @@ EVERY: tuple[Intent, ...] = (
 
 
 def text_of(reply: Reply) -> str:
-    assert isinstance(reply, Said | Moved | Ran | Wrote | Puzzled | Ended), reply
+    assert isinstance(
+        reply,
+        TextReply | PositionChanged | StepRan | FilesWritten | ClarificationNeeded | SessionEnded,
+    ), reply
     return reply.text
 
 
@@ -125,20 +128,22 @@ def test_every_request_is_answered(session: Session, when: str) -> None:
             continue  # each is a run: once is enough
         reply = session.do(intent)
         assert reply.kind
-        if isinstance(reply, Said | Moved | Ran | Wrote | Puzzled):
+        if isinstance(
+            reply, TextReply | PositionChanged | StepRan | FilesWritten | ClarificationNeeded
+        ):
             assert reply.text.strip()
     assert len(session.transcript()) >= len(EVERY) - 3
 
 
 def test_a_setting_waits_for_a_run_and_is_run_once(ran: Session) -> None:
     (reply,) = ran.say("allow tf32")
-    assert isinstance(reply, Moved)
+    assert isinstance(reply, PositionChanged)
     assert "strict -> tf32" in reply.text
     assert "'run'" in reply.text
     assert len(ran.tree.steps) == 1
     moved, again = ran.say("allow bf16 and run")
-    assert isinstance(moved, Moved)
-    assert isinstance(again, Ran)
+    assert isinstance(moved, PositionChanged)
+    assert isinstance(again, StepRan)
     assert len(ran.tree.steps) == 2
     assert ran.tree.steps[1].changes == {"goals.precision": "bf16"}
     assert text_of(ran.say("allow bf16")[0]).startswith("It is so already")
@@ -146,7 +151,7 @@ def test_a_setting_waits_for_a_run_and_is_run_once(ran: Session) -> None:
 
 def test_less_memory_is_done_at_once(ran: Session) -> None:
     (reply,) = ran.say("use less memory")
-    assert isinstance(reply, Ran)
+    assert isinstance(reply, StepRan)
     assert ran.settings.goals.objective == "memory"
     both = ran.say("use less energy and run")
     assert [item.kind for item in both] == ["moved", "ran"]
@@ -250,11 +255,11 @@ def test_look_at_the_text(ran: Session) -> None:
 
 def test_keep_writes_what_is_right_and_refuses_what_is_not(ran: Session, tmp_path: Path) -> None:
     refused = ran.say("keep c2")[0]
-    assert isinstance(refused, Said)
+    assert isinstance(refused, TextReply)
     assert not refused.ok
     assert "refused at the gate" in refused.text
     kept = ran.say("keep it")[0]
-    assert isinstance(kept, Wrote)
+    assert isinstance(kept, FilesWritten)
     assert (tmp_path / "plus_optimized.py").read_text() == ran.tree.nodes[0].candidate.source
     assert (tmp_path / "plus_optimized.certificate.json").is_file()
     assert ran.tree.kept == 1
@@ -267,26 +272,28 @@ def test_save_destroys_nothing(ran: Session, tmp_path: Path) -> None:
     other.write_text("print()\n")
     for path in (str(tmp_path / "plus.py"), str(other), str(tmp_path / "a.txt"), "\0.py"):
         reply = ran.do(WriteTo(name="save", path=path))
-        assert isinstance(reply, Said), path
+        assert isinstance(reply, TextReply), path
         assert not reply.ok
     assert other.read_text() == "print()\n"
-    assert isinstance(ran.do(WriteTo(name="save", path=str(tmp_path / "new/fast.py"))), Wrote)
+    assert isinstance(
+        ran.do(WriteTo(name="save", path=str(tmp_path / "new/fast.py"))), FilesWritten
+    )
     assert (tmp_path / "new/fast.py").is_file()
 
 
 def test_a_candidate_by_hand_is_judged_like_any_other(ran: Session) -> None:
     editing = ran.do(Edit(candidate=1))
-    assert isinstance(editing, Editing)
+    assert isinstance(editing, EditRequested)
     same = ran.offer(editing.text, 1, "edited")
     assert text_of(same).startswith("Unchanged")
     better = ran.offer(session_shop.GIVEN + "# speedup 1.9\n", 1, "edited")
-    assert isinstance(better, Ran)
+    assert isinstance(better, StepRan)
     assert better.made == (4,)
     node = ran.tree.nodes[-1]
     assert (node.origin, node.parent) == ("edited", 1)
     assert ran.tree.place.candidate == 4
     (wrong,) = ran.say(f"```python\n{session_shop.GIVEN}# wrong\n```")
-    assert isinstance(wrong, Ran)
+    assert isinstance(wrong, StepRan)
     assert ran.tree.nodes[-1].origin == "pasted"
     assert ran.tree.place.candidate == 4
     assert ran.tree.nodes[-1].verdict is not None
@@ -321,7 +328,7 @@ def test_bad_input_is_one_clear_line(session: Session, text: str, said: str) -> 
 def test_unknown_candidates_settings_and_sentences(ran: Session) -> None:
     assert "no candidate c99" in text_of(ran.do(OnCandidate(name="keep", candidate=99)))
     puzzled = ran.say("sing me a song")[0]
-    assert isinstance(puzzled, Puzzled)
+    assert isinstance(puzzled, ClarificationNeeded)
     assert puzzled.nearest
     unknown = ran.set({"budget.round": 3}, "/set budget.round 3")
     assert "budget.rounds" in text_of(unknown)
@@ -339,14 +346,14 @@ def test_set_and_take_back(session: Session) -> None:
 
 def test_an_uncertain_sentence_waits_for_a_yes(ran: Session) -> None:
     asked = ran.say("go fp32")[0]
-    if isinstance(asked, Puzzled) and asked.options:
+    if isinstance(asked, ClarificationNeeded) and asked.options:
         answered = ran.say("1")[0]
-        assert not isinstance(answered, Puzzled)
-    assert not isinstance(ran.say("yes")[0], Ran)
+        assert not isinstance(answered, ClarificationNeeded)
+    assert not isinstance(ran.say("yes")[0], StepRan)
 
 
 def test_go_ahead_begins_a_run_where_nothing_waits(ran: Session) -> None:
-    assert isinstance(ran.say("go ahead")[0], Ran)
+    assert isinstance(ran.say("go ahead")[0], StepRan)
 
 
 def test_other_sizes_are_another_problem_and_undo_goes_back(ran: Session) -> None:
@@ -354,7 +361,7 @@ def test_other_sizes_are_another_problem_and_undo_goes_back(ran: Session) -> Non
     assert "x float32[16, 8]" in text_of(moved)
     assert ran.problem.problem.shape_sets[0].label == "x float32[16, 8]"
     again = ran.say("run")[0]
-    assert isinstance(again, Ran)
+    assert isinstance(again, StepRan)
     assert again.made == (4, 5, 6)
     assert "for other sizes" in text_of(ran.do(Compare(first=1, second=4)))
     ran.say("go back to c1")
@@ -377,7 +384,7 @@ def test_ctrl_c_ends_the_step_and_not_the_session(
         assert "stopped" in text_of(reply)
         assert [item.state for item in session.tree.steps] == ["stopped"]
         (after,) = session.say("run")
-        assert isinstance(after, Ran)
+        assert isinstance(after, StepRan)
         assert [item.state for item in session.tree.steps] == ["done"]
         assert session.tree.place.candidate is not None
 
@@ -395,7 +402,7 @@ def test_ctrl_c_before_the_first_draft_is_gone_on_with(
     with session_shop.begin(tmp_path, shop, stop) as session:
         assert "was stopped" in text_of(session.say("run")[0])
         assert [item.state for item in session.tree.steps] == ["stopped"]
-        assert isinstance(session.say("run")[0], Ran)
+        assert isinstance(session.say("run")[0], StepRan)
         assert len(list((tmp_path / "runs").glob("*/run.json"))) == 1
 
 
@@ -420,12 +427,12 @@ def test_a_bug_in_a_step_is_told_and_the_session_lives(
 
 def test_a_run_is_told_what_holds_of_earlier_ones(ran: Session) -> None:
     work = ran._work
-    names = [item.candidate.strategy for item in earlier(work, work.settings)]
+    names = [item.candidate.strategy for item in earlier_attempts(work, work.settings)]
     assert names == ["rows", "wrong", "slow"]
     ran.say("discard c3")
-    assert len(earlier(work, work.settings)) == 2
+    assert len(earlier_attempts(work, work.settings)) == 2
     ran.say("allow tf32")
-    assert earlier(work, work.settings) == ()
+    assert earlier_attempts(work, work.settings) == ()
 
 
 def test_what_was_drafted_by_rule_is_not_drafted_again(ran: Session) -> None:
@@ -439,7 +446,7 @@ def test_export_is_readable_and_does_it_again(ran: Session, tmp_path: Path) -> N
     ran.offer(session_shop.GIVEN, 1, "edited")
     ran.say("go back to c1")
     wrote = ran.do(WriteTo(name="export", path=str(tmp_path / "out")))
-    assert isinstance(wrote, Wrote)
+    assert isinstance(wrote, FilesWritten)
     folder = tmp_path / "out"
     told = (folder / "session.md").read_text()
     assert "## allow tf32" in told
@@ -459,7 +466,7 @@ def test_reopening_finds_everything(ran: Session, shop: session_shop.SessionShop
         assert again.tree == tree
         assert again.transcript() == turns
         assert again.settings.goals.precision == "tf32"
-        assert isinstance(again.say("run")[0], Ran)
+        assert isinstance(again.say("run")[0], StepRan)
 
 
 def test_one_process_at_a_time(session: Session) -> None:
@@ -499,8 +506,8 @@ def test_the_python_api(tmp_path: Path, shop: session_shop.SessionShop) -> None:
 
     runs = str(tmp_path / "runs")
     with open_session(nn.Softmax(dim=-1), (ones(4, 8),), workshop=shop, runs=runs) as session:
-        assert isinstance(session.say("run")[0], Ran)
-        assert isinstance(session.say("use batch size 2")[0], Moved)
+        assert isinstance(session.say("run")[0], StepRan)
+        assert isinstance(session.say("use batch size 2")[0], PositionChanged)
         folder = session.folder
     with open_session(folder, workshop=shop) as again:
         assert again.problem.problem.shape_sets[0].tensors[0].shape == (2, 8)
@@ -536,6 +543,6 @@ def test_ask_docs_says_what_it_found_or_why_not(session: Session) -> None:
 
 def test_verify_replays_the_judgement(ran: Session) -> None:
     reply = ran.do(OnCandidate(name="verify", candidate=1))
-    assert isinstance(reply, Said)
+    assert isinstance(reply, TextReply)
     assert "does not hold" in reply.text  # the real judge does not take the scripted text
     assert "signature valid" in reply.text

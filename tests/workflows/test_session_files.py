@@ -11,14 +11,14 @@ import pytest
 import fakes
 import session_shop
 from agentkernel.chat.intent import OnCandidate, WriteTo
-from agentkernel.chat.replies import Reply, Said, Wrote
+from agentkernel.chat.replies import FilesWritten, Reply, TextReply
 from agentkernel.chat.session_session import Session
 from agentkernel.domain.errors import ProblemError
 from session_shop import settings_for
 
 
 def refused(reply: Reply) -> str:
-    assert isinstance(reply, Said), reply
+    assert isinstance(reply, TextReply), reply
     assert not reply.ok
     return reply.text
 
@@ -36,7 +36,7 @@ def test_keep_spares_a_file_of_the_same_name(ran: Session, tmp_path: Path) -> No
 
 
 def test_keep_spares_a_drop_in_that_was_changed_by_hand(ran: Session, tmp_path: Path) -> None:
-    assert isinstance(ran.say("keep c1")[0], Wrote)
+    assert isinstance(ran.say("keep c1")[0], FilesWritten)
     kept = tmp_path / "plus_optimized.py"
     changed = kept.read_text() + "# tuned by hand\n"
     kept.write_text(changed)
@@ -47,16 +47,16 @@ def test_keep_spares_a_drop_in_that_was_changed_by_hand(ran: Session, tmp_path: 
 def test_keep_replaces_an_earlier_drop_in(ran: Session, tmp_path: Path) -> None:
     kept = tmp_path / "plus_optimized.py"
     for name, node in (("c1", ran.tree.nodes[0]), ("c3", ran.tree.nodes[2])):
-        assert isinstance(ran.say(f"keep {name}")[0], Wrote)
+        assert isinstance(ran.say(f"keep {name}")[0], FilesWritten)
         assert kept.read_text() == node.candidate.source
 
 
 def test_a_drop_in_of_another_session_is_known_by_its_certificate(
     ran: Session, tmp_path: Path
 ) -> None:
-    assert isinstance(ran.say("keep c1")[0], Wrote)
+    assert isinstance(ran.say("keep c1")[0], FilesWritten)
     ran._work.tree = ran.tree.model_copy(update={"nodes": ran.tree.nodes[1:]})
-    assert isinstance(ran.say("keep c3")[0], Wrote)
+    assert isinstance(ran.say("keep c3")[0], FilesWritten)
 
 
 def test_export_beside_the_module_spares_what_was_changed_since(
@@ -81,16 +81,16 @@ def test_export_spares_files_that_no_export_wrote(ran: Session, tmp_path: Path) 
 
 def test_export_again_tells_what_came_since(ran: Session, tmp_path: Path) -> None:
     folder = tmp_path / "out"
-    assert isinstance(export(ran, folder), Wrote)
+    assert isinstance(export(ran, folder), FilesWritten)
     ran.say("allow tf32")
-    assert isinstance(export(ran, folder), Wrote)
+    assert isinstance(export(ran, folder), FilesWritten)
     assert "## allow tf32" in (folder / "session.md").read_text()
 
 
 def test_export_of_a_copied_session_is_whole_without_its_runs(ran: Session, tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "runs" / str(ran.tree.steps[0].run))
     told = export(ran, tmp_path / "out")
-    assert isinstance(told, Wrote)
+    assert isinstance(told, FilesWritten)
     assert "without a drop-in" in told.text
     assert "c1 has no certificate here: No run" in told.text
     assert not (tmp_path / "out/plus_optimized.py").exists()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agentkernel.chat.intent import Plain
-from agentkernel.chat.replies import Said
+from agentkernel.chat.replies import TextReply
 from agentkernel.chat.session_session import Session
 from agentkernel.domain.errors import RunNotFound
 
@@ -13,11 +13,11 @@ from agentkernel.domain.errors import RunNotFound
 @pytest.mark.parametrize("line", ["/status", "/show c1", "/SAVE x.py", "/ask-docs tl.dot\nplease"])
 def test_a_command_is_not_taken_for_words(line: str, session: Session) -> None:
     (reply,) = session.say(line)
-    assert isinstance(reply, Said), "a guess would be one 'yes' away from what nobody asked"
+    assert isinstance(reply, TextReply), "a guess would be one 'yes' away from what nobody asked"
     assert not reply.ok
     assert f"{line.split()[0]!r} is a command of 'agentkernel chat'" in reply.text
     (after,) = session.say("yes")
-    assert isinstance(after, Said)
+    assert isinstance(after, TextReply)
     assert not after.ok
 
 
@@ -49,5 +49,5 @@ def test_the_status_does_not_deny_what_was_discarded(ran: Session) -> None:
     for name in ("c1", "c3"):
         ran.say(f"discard {name}")
     reply = ran.do(Plain(name="status"))
-    assert isinstance(reply, Said)
+    assert isinstance(reply, TextReply)
     assert "Every right candidate is discarded" in reply.text

@@ -11,8 +11,8 @@ from agentkernel.agents.planner import MODEL_IDEAS
 from agentkernel.agents.protocols import Goals
 from agentkernel.chat.intent import Intent, OnCandidate, Plain, Size, TryIdea
 from agentkernel.chat.intent import SetShapes as Shapes
-from agentkernel.chat.outlook import MOST_KEPT, Outlook
-from agentkernel.chat.replies import Explained, Planned, Ran, Said
+from agentkernel.chat.outlook import MOST_CACHED, EstimateCache
+from agentkernel.chat.replies import Explained, Planned, StepRan, TextReply
 from agentkernel.chat.session_session import Session
 from agentkernel.domain.errors import ProblemError
 from agentkernel.tools.problem import capture as capturing
@@ -73,7 +73,7 @@ def test_another_target_or_precision_has_other_figures_of_the_same_graph(
 ) -> None:
     path = tmp_path / "product.py"
     path.write_text(PRODUCT)
-    outlook, loaded = Outlook(), load_problem(str(path))
+    outlook, loaded = EstimateCache(), load_problem(str(path))
     asked = (("h100", "strict"), ("a100", "strict"), ("h100", "tf32"), ("h100", "strict"))
     bounds = [
         outlook.figures(loaded, find_target(name).target, precision).analysis.bound_us  # type: ignore[arg-type]
@@ -99,7 +99,7 @@ def test_other_sizes_are_another_graph(session: Session, captured: list[str]) ->
 def test_a_file_that_was_loaded_again_is_looked_at_again(
     tmp_path: Path, captured: list[str]
 ) -> None:
-    outlook, target = Outlook(), find_target("h100").target
+    outlook, target = EstimateCache(), find_target("h100").target
     for _ in range(2):
         outlook.figures(fakes.small_problem(tmp_path), target, "strict")
     assert len(captured) == 2
@@ -108,7 +108,7 @@ def test_a_file_that_was_loaded_again_is_looked_at_again(
 def test_a_live_module_is_looked_at_each_time(captured: list[str]) -> None:
     from torch import nn, ones
 
-    outlook, target = Outlook(), find_target("h100").target
+    outlook, target = EstimateCache(), find_target("h100").target
     module = nn.Sequential(nn.ReLU())
     loaded = problem_from_module(module, (ones(4, 8),))
     one = outlook.figures(loaded, target, "strict")
@@ -118,7 +118,7 @@ def test_a_live_module_is_looked_at_each_time(captured: list[str]) -> None:
 
 
 def test_a_failure_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    outlook, target = Outlook(), find_target("h100").target
+    outlook, target = EstimateCache(), find_target("h100").target
     loaded = fakes.small_problem(tmp_path)
 
     def fail(loaded: LoadedProblem) -> Captured:
@@ -132,10 +132,10 @@ def test_a_failure_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_only_the_last_few_are_kept(tmp_path: Path) -> None:
-    outlook, target = Outlook(), find_target("h100").target
-    for _ in range(MOST_KEPT + 3):
+    outlook, target = EstimateCache(), find_target("h100").target
+    for _ in range(MOST_CACHED + 3):
         outlook.figures(fakes.small_problem(tmp_path), target, "strict")
-    assert len(outlook._graphs) == len(outlook._figures) == MOST_KEPT
+    assert len(outlook._graphs) == len(outlook._figures) == MOST_CACHED
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_the_first_plan_names_what_its_coder_would_try(
 ) -> None:
     loaded, resolved = fakes.small_problem(tmp_path), find_target("h100")
     settings = fakes.settings(tmp_path / "runs").model_copy(update={"coder": coder})
-    plan = Outlook().first_plan(loaded, resolved, Goals(), settings)
+    plan = EstimateCache().first_plan(loaded, resolved, Goals(), settings)
     assert tuple(item.strategy for item in plan.hypotheses)[: len(ideas)] == ideas
     assert bool(plan.hypotheses) == bool(ideas)
     assert all(item.predicted_us for item in plan.hypotheses)
@@ -173,7 +173,7 @@ def test_an_idea_of_the_first_plan_can_be_tried(session: Session) -> None:
     found = session.do(Plain(name="ideas"))
     assert isinstance(found, Planned)
     unknown = session.do(TryIdea(idea=9))
-    assert isinstance(unknown, Said)
+    assert isinstance(unknown, TextReply)
     assert f"1. {found.plan.hypotheses[0].strategy}" in unknown.text
-    assert isinstance(session.do(TryIdea(idea=1)), Ran | Said)
+    assert isinstance(session.do(TryIdea(idea=1)), StepRan | TextReply)
     assert session.tree.steps

@@ -8,7 +8,7 @@ from typing import get_args
 
 import pytest
 
-from agentkernel.agents.models.protocol import OnText, unheard
+from agentkernel.agents.models.protocol import OnText, ignore_text
 from agentkernel.chat.intent import (
     AskDocs,
     CandidateName,
@@ -41,9 +41,9 @@ from agentkernel.chat.intent import (
 from agentkernel.chat.language import EXAMPLES, understand
 from agentkernel.chat.model_reading import prompt, read_with, reading_model
 from agentkernel.chat.sentences import sentence
-from agentkernel.chat.typed import Pasted, Sentence, Unreadable, typed
+from agentkernel.chat.typed import Pasted, Sentence, Unreadable, classify_input
 from agentkernel.domain.errors import ModelUnavailable
-from agentkernel.domain.exchange import Question, Sampling
+from agentkernel.domain.exchange import ModelRequest, Sampling
 from agentkernel.domain.exchange import Reply as Answer
 from agentkernel.storage.settings import load_settings
 
@@ -100,9 +100,9 @@ class Scripted:
 
     def __init__(self, *texts: str) -> None:
         self.texts = list(texts)
-        self.asked: list[Question] = []
+        self.asked: list[ModelRequest] = []
 
-    def ask(self, question: Question, on_text: OnText = unheard) -> Answer:
+    def ask(self, question: ModelRequest, on_text: OnText = ignore_text) -> Answer:
         self.asked.append(question)
         if not self.texts:
             raise ModelUnavailable("nobody is there")
@@ -131,11 +131,11 @@ def test_what_is_offered_to_be_typed_is_understood(intent: Intent) -> None:
     ],
 )
 def test_what_was_typed(text: str, found: object) -> None:
-    assert typed(text) == found
+    assert classify_input(text) == found
 
 
 def test_what_cannot_be_read_says_how_long_it_is() -> None:
-    found = typed("word " * 1000)
+    found = classify_input("word " * 1000)
     assert isinstance(found, Unreadable)
     assert "5,000 characters" in found.why
     assert len(found.kept) < 200

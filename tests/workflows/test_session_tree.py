@@ -10,7 +10,7 @@ import fakes
 from agentkernel.chat import tree as trees
 from agentkernel.chat.domain_session import Branch, Node, Place, Tree
 from agentkernel.chat.intent import CandidateRef
-from agentkernel.chat.tree import Found, Missing
+from agentkernel.chat.tree import NoSuchCandidate, ResolvedCandidate
 from agentkernel.domain.candidate import Candidate
 
 
@@ -94,7 +94,7 @@ class Walk(RuleBasedStateMachine):
     @rule(number=st.none() | st.integers(1, 5))
     def switch(self, number: int | None) -> None:
         found = trees.switch(self.tree, number)
-        if isinstance(found, Missing):
+        if isinstance(found, NoSuchCandidate):
             assert "\n" not in found.text
             return
         self.tree = found
@@ -181,7 +181,7 @@ def test_discarding_stands_at_the_parent_and_keeping_takes_back() -> None:
 
 def resolved(tree: Tree, ref: CandidateRef) -> int | None:
     found = trees.resolve(tree, ref)
-    assert isinstance(found, Found), found
+    assert isinstance(found, ResolvedCandidate), found
     return found.number
 
 
@@ -223,6 +223,6 @@ def test_missing_references_say_what_there_is() -> None:
         (trees.undo(grown(1)), "previous", "nowhere else"),
     ):
         found = trees.resolve(tree, ref)  # type: ignore[arg-type]
-        assert isinstance(found, Missing)
+        assert isinstance(found, NoSuchCandidate)
         assert said in found.text
         assert "\n" not in found.text

@@ -10,16 +10,16 @@ import pytest
 
 import fakes
 import session_shop
-from agentkernel.chat.looks import passes
+from agentkernel.chat.looks import memory_passes
 from agentkernel.chat.replies import (
     Compared,
     Explained,
-    Moved,
     Planned,
-    Ran,
+    PositionChanged,
     Reply,
     Roofline,
-    Said,
+    StepRan,
+    TextReply,
     TreeShown,
 )
 from agentkernel.chat.session_session import Session
@@ -64,7 +64,7 @@ def both(ran: Session) -> Session:
     """c1 estimated for the H100, then c2 for the H200, which is in force."""
     ran.say("try it on the h200")
     (reply,) = ran.say("run")
-    assert isinstance(reply, Ran), reply
+    assert isinstance(reply, StepRan), reply
     assert ran.tree.place.candidate == 2
     return ran
 
@@ -86,7 +86,7 @@ def stopping(tmp_path: Path, shop: EstimatingShop) -> Iterator[Session]:
 
 
 def text_of(reply: Reply) -> str:
-    assert isinstance(reply, Said | Moved | Ran), reply
+    assert isinstance(reply, TextReply | PositionChanged | StepRan), reply
     return reply.text
 
 
@@ -142,7 +142,7 @@ def test_the_same_gpu_by_another_name_is_no_change(ran: Session) -> None:
 
 def test_a_step_without_a_candidate_says_why(ran: Session) -> None:
     (reply,) = ran.say("run again")
-    assert isinstance(reply, Ran)
+    assert isinstance(reply, StepRan)
     assert (reply.made, reply.result) == ((), None)
     assert reply.text.startswith("No new candidate: all ideas were tried (rows). Next: 'be more")
     assert ran.tree.steps[-1].outcome == "no new candidate: all ideas were tried (rows)"
@@ -154,7 +154,7 @@ def test_a_step_without_a_candidate_says_why(ran: Session) -> None:
 def test_a_stopped_step_repeats_no_earlier_verdict(stopping: Session) -> None:
     stopping.say("try it on the h200")
     (reply,) = stopping.say("run")
-    assert isinstance(reply, Ran | Said)
+    assert isinstance(reply, StepRan | TextReply)
     assert getattr(reply, "result", None) is None
     assert "Stopped while drafting" in text_of(reply)
     assert stopping.tree.steps[-1].outcome == "Stopped while drafting"
@@ -165,7 +165,7 @@ def test_what_is_estimated_slower_is_no_place_to_stand(
 ) -> None:
     shop.slower = True
     (reply,) = session.say("run")
-    assert isinstance(reply, Ran)
+    assert isinstance(reply, StepRan)
     assert session.tree.place.candidate is None
     assert reply.result is not None
     assert (reply.result.status, reply.result.candidate) == ("kept_original", None)
@@ -190,7 +190,7 @@ def test_why_slow_counts_passes_and_precision_counts_products(session: Session) 
     assert isinstance(slow, Explained)
     assert any("Eager makes one pass over memory" in words for _, words in slow.notes)
     assert "1 operation," in "".join(words for _, words in slow.notes)
-    assert passes(300, 100).startswith("Eager makes 3 passes over memory where one would do")
+    assert memory_passes(300, 100).startswith("Eager makes 3 passes over memory where one would do")
     assert "It changes little here" in text_of(session.say("allow tf32")[0])
     assert "It changes little" not in text_of(session.say("strict again")[0])
 
@@ -208,11 +208,11 @@ def test_what_was_declined_belongs_to_the_step_that_judges_it(
         workshop=shop,
     ) as session:
         (first,) = session.say("run 1 round")
-        assert isinstance(first, Ran)
+        assert isinstance(first, StepRan)
         assert first.result is None
         assert session.tree.steps[0].outcome == "c1 not judged: declined"
         (second,) = session.say("run again")
-        assert isinstance(second, Ran)
+        assert isinstance(second, StepRan)
         assert second.made == (1,)
         assert second.text.startswith("New: c1 right (interpreted)")
         assert [node.step for node in session.tree.nodes] == [2]

@@ -13,7 +13,7 @@ from agentkernel.workflows.events import CandidateSetAside, Event, VerdictReache
 from agentkernel.workflows.optimize import run
 from agentkernel.workflows.outcome import Result
 from agentkernel.workflows.state import OptimizeRequest
-from agentkernel.workflows.triage import hopeless, second_chance
+from agentkernel.workflows.triage import retry_skipped, should_skip
 from fakes import FakeWorkshop, Script, mismatch, settings, small_problem, verdict
 
 
@@ -44,26 +44,26 @@ def tried(name: str, searched_us: float | None, *, right: bool = True, aside: st
 def test_who_is_hopeless(
     own: float | None, history: tuple[Attempt, ...], baseline: float | None, expected: str | None
 ) -> None:
-    found = hopeless(candidate("x", own), history, baseline)
+    found = should_skip(candidate("x", own), history, baseline)
     assert (found is None) == (expected is None)
     assert expected is None or expected in (found or "")
 
 
 def test_the_fastest_of_those_set_aside_gets_a_second_chance_unless_one_was_accepted() -> None:
     waiting = (tried("a", 9.0, aside="slow"), tried("b", 8.0, aside="slow"))
-    found = second_chance((tried("c", 1.0, right=False), *waiting))
+    found = retry_skipped((tried("c", 1.0, right=False), *waiting))
     assert found is not None
     assert found.strategy == "b"
-    assert second_chance((*waiting, tried("d", 9.0))) is None
-    assert second_chance((tried("c", 1.0, right=False),)) is None
+    assert retry_skipped((*waiting, tried("d", 9.0))) is None
+    assert retry_skipped((tried("c", 1.0, right=False),)) is None
 
 
 def test_one_that_broke_while_it_was_profiled_is_nobody_s_rival() -> None:
     broke = ProfileFailed(side="candidate", reason="wrong_output")
     broken = tried("a", 1.0).model_copy(update={"unprofiled": broke})
-    assert hopeless(candidate("x", 10.0), (broken,), None) is None
+    assert should_skip(candidate("x", 10.0), (broken,), None) is None
     waiting = tried("b", 10.0, aside="slow")
-    assert second_chance((broken, waiting)) == waiting.candidate
+    assert retry_skipped((broken, waiting)) == waiting.candidate
 
 
 def done(tmp_path: Path, shop: FakeWorkshop) -> tuple[Result, list[Event]]:

@@ -12,20 +12,20 @@ import pytest
 
 from agentkernel.agents.conversation import PromptName
 from agentkernel.agents.model import ModelCoder
-from agentkernel.agents.models.factory import Desk
-from agentkernel.agents.models.protocol import OnText, unheard
+from agentkernel.agents.models.factory import ModelProvider
+from agentkernel.agents.models.protocol import OnText, ignore_text
 from agentkernel.agents.models.recorded import RecordedModel
 from agentkernel.agents.planner import MODEL_IDEAS, RulesPlanner
 from agentkernel.agents.turn_planner import TurnPlanner
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.errors import PromptTooLong
-from agentkernel.domain.exchange import Question, Reply, Sampling
+from agentkernel.domain.exchange import ModelRequest, Reply, Sampling
 from agentkernel.domain.profile import Profile, ProfileFailed, Ratio
 from agentkernel.domain.settings import Settings
 from agentkernel.domain.verdict import CompileFailed, Verdict
 from agentkernel.tools.problem.problems import LoadedProblem
 from agentkernel.tools.targets import ResolvedTarget
-from agentkernel.workflows.context import Kit
+from agentkernel.workflows.context import Deps
 from agentkernel.workflows.events import CandidateDrafted, Decided, Event
 from agentkernel.workflows.optimize import resume, run
 from agentkernel.workflows.outcome import Result
@@ -54,12 +54,12 @@ class SmallModel:
     longest: int | None = None
     """Messages for which its window has room."""
     name: str = NAME
-    questions: list[Question] = field(default_factory=list)
+    questions: list[ModelRequest] = field(default_factory=list)
     shown: list[str | None] = field(default_factory=list)
     before: int = 0
     """Questions of earlier sessions."""
 
-    def ask(self, question: Question, on_text: OnText = unheard) -> Reply:
+    def ask(self, question: ModelRequest, on_text: OnText = ignore_text) -> Reply:
         if self.longest is not None and len(question.messages) > self.longest:
             raise PromptTooLong("The prompt has 9 tokens, the window 8.")
         self.questions.append(question)
@@ -82,8 +82,12 @@ class TurnShop(FakeWorkshop):
 
     @contextmanager
     def equip(
-        self, loaded: LoadedProblem, settings: Settings, resolved: ResolvedTarget, desk: Desk
-    ) -> Iterator[Kit]:
+        self,
+        loaded: LoadedProblem,
+        settings: Settings,
+        resolved: ResolvedTarget,
+        desk: ModelProvider,
+    ) -> Iterator[Deps]:
         assert self.model is not None
         assert desk.records is not None
         coder = ModelCoder(
@@ -93,7 +97,7 @@ class TurnShop(FakeWorkshop):
         )  # fmt: skip
         planner = TurnPlanner(RulesPlanner(lambda problem, target: MODEL_IDEAS))
         with super().equip(loaded, settings, resolved, desk) as kit:
-            yield Kit(replace(kit.crew, coder=coder, planner=planner), kit.tools)
+            yield Deps(replace(kit.crew, coder=coder, planner=planner), kit.tools)
 
     def _judge(self, candidate: Candidate) -> Verdict:
         self.judged.append(candidate.sha256)

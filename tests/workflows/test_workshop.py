@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.agents.models.factory import Desk
+from agentkernel.agents.models.factory import ModelProvider
 from agentkernel.domain.candidate import Candidate
 from agentkernel.runtime import gate
 from agentkernel.tools.problem.problems import load_problem
 from agentkernel.tools.targets import find_target
 from agentkernel.workflows.keys import ProfileScope, work_key
-from agentkernel.workflows.workshop import LocalWorkshop, profile_settings
+from agentkernel.workflows.workshop import LocalRunFactory, profile_settings
 from fakes import VERSIONS, settings
 
 COPY = """
@@ -34,7 +34,7 @@ def test_beside_others_a_profile_leaves_out_what_decides_nothing(
     monkeypatch.delenv(gate.FOLDER, raising=False)
     if others:
         monkeypatch.setenv(gate.FOLDER, str(tmp_path))
-    with gate.private():
+    with gate.private_lock():
         assert profile_settings(settings(tmp_path / "runs")).records is not others
 
 
@@ -53,7 +53,9 @@ def test_a_run_that_measures_has_a_gate_for_as_long_as_it_lasts(
     path = tmp_path / "copy.py"
     path.write_text(COPY)
     chosen = settings(tmp_path / "runs")
-    with LocalWorkshop().equip(load_problem(str(path)), chosen, find_target(None), Desk()):
+    with LocalRunFactory().equip(
+        load_problem(str(path)), chosen, find_target(None), ModelProvider()
+    ):
         assert Path(os.environ[gate.FOLDER]).is_dir()
-        assert not gate.shared()
+        assert not gate.has_other_users()
     assert gate.FOLDER not in os.environ

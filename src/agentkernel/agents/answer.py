@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from agentkernel.agents.edits import apply_edits, edit_is_open, find_edits
-from agentkernel.agents.json_text import JSON, objects_in, spoken
+from agentkernel.agents.json_text import JSON, objects_in, without_reasoning
 from agentkernel.storage.source_text import parse_source
 
 FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*([\w+-]*)[^\n]*$", re.M)
@@ -52,7 +52,7 @@ def extract_module(
 
 def read_answer(answer: str, class_name: str = "ModelNew", parent: str | None = None) -> Answer:
     """The file, with the word whether the answer was cut short."""
-    text, search = spoken(answer[-MOST_TEXT:]), _Search(class_name)
+    text, search = without_reasoning(answer[-MOST_TEXT:]), _Search(class_name)
     truncated = _cut(answer, text)
     block = next((item for item in _blocks(text) if search.defines(item.text)), None)
     edited = None if parent is None else _edited(text, parent, block, search)

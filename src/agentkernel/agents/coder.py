@@ -10,8 +10,8 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from agentkernel.agents.experience import won_for
-from agentkernel.agents.experienced import narrowed
+from agentkernel.agents.experience import winner_for
+from agentkernel.agents.experienced import narrow_by_experience
 from agentkernel.agents.protocols import DraftRequest, Searcher
 from agentkernel.compiler.attention import attention_schedules
 from agentkernel.compiler.attention_step import AttentionStep, attention_facts, find_steps
@@ -19,26 +19,26 @@ from agentkernel.compiler.build import Compiled, compile_graph
 from agentkernel.compiler.drop_in.constructor import ConstructorText, emit_constructor
 from agentkernel.compiler.drop_in.limits import adopt_limits
 from agentkernel.compiler.drop_in.returned import returned_classes, returned_text
-from agentkernel.compiler.drop_in.shared import with_views
-from agentkernel.compiler.drop_in.wrapper import AnySchedule, Source
+from agentkernel.compiler.drop_in.shared import with_output_views
+from agentkernel.compiler.drop_in.wrapper import AnySchedule, DropInSource
 from agentkernel.compiler.fusion import LibraryStep
-from agentkernel.compiler.ir import Uncovered
+from agentkernel.compiler.ir import UnsupportedOp
 from agentkernel.compiler.library import CALLS
 from agentkernel.compiler.lift.code import InductorCode, NotLifted
 from agentkernel.compiler.lift.drafts import (
     LiftedDraft,
     Rank,
     lifted_drafts,
-    race,
-    rivals,
-    standing,
+    rank_and_tune,
+    time_rank,
+    with_runner_up,
 )
-from agentkernel.compiler.products.anchors import Anchor, facts
+from agentkernel.compiler.products.anchors import ProductStep, gemm_facts
 from agentkernel.compiler.products.gemm_schedules import gemm_schedules
 from agentkernel.compiler.region import Region
 from agentkernel.compiler.rewrite import DEAD, Rewritten, rewrite
 from agentkernel.compiler.schedule import Schedule
-from agentkernel.compiler.schedules import Decision, schedules
+from agentkernel.compiler.schedules import Decision, region_schedules
 from agentkernel.compiler.search_order import single_changes
 from agentkernel.domain.candidate import Candidate, Draft, NoTemplate, TrialResult
 from agentkernel.domain.rules import Policy, Precision
@@ -68,12 +68,12 @@ class Variant:
     """One complete drop-in of the family."""
 
     label: str
-    source: Source
+    source: DropInSource
     forms: tuple[str, ...] = ()
     """How its kernels walk their rows."""
 
 
-class Writer(Protocol):
+class InductorCodes(Protocol):
     """Whoever writes code for graphs as TorchInductor does, one answer a variant."""
 
     def begin(self, captured: Captured) -> None: ...
@@ -86,7 +86,7 @@ class CompilerCoder:
 
     name = "compiler"
 
-    def __init__(self, searcher: Searcher, writer: Writer | None = None) -> None:
+    def __init__(self, searcher: Searcher, writer: InductorCodes | None = None) -> None:
         """`writer` asks TorchInductor; without one nothing is lifted."""
         self.searcher = searcher
         self.writer = writer
@@ -118,10 +118,10 @@ class CompilerCoder:
             choices = partitions(problem, graph, goals.policy, goals.precision)
             seen = frozenset(item.candidate.sha256 for item in request.history)
             every = family(choices, strategy, decision, request.target)
-            won = won_for(request.hypothesis, request.retrieved)
-            some = every if won is None else narrowed(every, won)
-            fresh = [item for item in some if sha(item.source.text) not in seen]
-        except Uncovered as error:
+            won = winner_for(request.hypothesis, request.retrieved)
+            some = every if won is None else narrow_by_experience(every, won)
+            fresh = [item for item in some if source_sha256(item.source.text) not in seen]
+        except UnsupportedOp as error:
             return Draft(candidate=None, none=NoTemplate(reason=str(error), uncovered=(error.op,)))
         if not fresh:
             return Draft(candidate=None, none=NoTemplate(reason="every schedule has been tried"))
@@ -131,19 +131,19 @@ class CompilerCoder:
     def _lift(self, problem: LoadedProblem, graph: Captured, request: DraftRequest) -> Draft:
         """The fastest of TorchInductor's variants, lifted."""
         if self.writer is None:
-            raise Uncovered(request.hypothesis.strategy, "there is nobody to ask TorchInductor")
+            raise UnsupportedOp(request.hypothesis.strategy, "there is nobody to ask TorchInductor")
         drafts = lifted_drafts(problem, graph, self.writer.codes(graph), request.goals.policy)
         if isinstance(drafts, NotLifted):
-            raise Uncovered(request.hypothesis.strategy, drafts.reason)
+            raise UnsupportedOp(request.hypothesis.strategy, drafts.reason)
         seen = {item.candidate.sha256 for item in request.history}
-        fresh = [item for item in drafts if sha(item.source.text) not in seen]
-        won = won_for(request.hypothesis, request.retrieved)
+        fresh = [item for item in drafts if source_sha256(item.source.text) not in seen]
+        won = winner_for(request.hypothesis, request.retrieved)
         if won is not None:
-            fresh = rivals(fresh, won.label)
+            fresh = with_runner_up(fresh, won.label)
         if not fresh:
             return Draft(candidate=None, none=NoTemplate(reason="every variant has been tried"))
         rank: Rank = lambda some: self._rank(problem, some, request)  # noqa: E731
-        pairs = race(fresh, problem, graph, rank, seen, won.label if won else "")
+        pairs = rank_and_tune(fresh, problem, graph, rank, seen, won.label if won else "")
         raced = [Variant(draft.label, draft.source) for draft, _ in pairs]
         made = _draft(raced, [result for _, result in pairs], request)
         if made.candidate is None or not graph.free_dims:
@@ -166,7 +166,7 @@ class CompilerCoder:
         )
 
 
-def sha(text: str) -> str:
+def source_sha256(text: str) -> str:
     """Content hash of a source, as candidates have it."""
     from agentkernel.domain.base import sha256_text
 
@@ -179,12 +179,12 @@ def partitions(
     """The partitions worth trying: products as our own GEMM, or left to the library; attention as
     one kernel, then as it is written out."""
     returned_text(captured.output_tree, itertools.repeat("_"))
-    captured = with_views(problem, captured)
+    captured = with_output_views(problem, captured)
     constructor = emit_constructor(problem, returned_classes(captured.output_tree))
     if isinstance(constructor, NoTemplate):
-        raise Uncovered("constructor", constructor.reason)
+        raise UnsupportedOp("constructor", constructor.reason)
     if constructor.foreign_imports:
-        raise Uncovered("constructor", f"it imports {', '.join(constructor.foreign_imports)}")
+        raise UnsupportedOp("constructor", f"it imports {', '.join(constructor.foreign_imports)}")
     plain = compile_graph(problem, captured, constructor, precision)
     choices = _with_products(plain, policy)
     if find_steps(plain.partition.steps):
@@ -197,11 +197,11 @@ def partitions(
             if policy == "triton"
             else "nothing to fuse around library calls"
         )
-        raise Uncovered(library[0], reason)
+        raise UnsupportedOp(library[0], reason)
     return kept
 
 
-def halved(best: Compiled, policy: Policy) -> Compiled | None:
+def split_rival(best: Compiled, policy: Policy) -> Compiled | None:
     """A slow rival of `best`: right, with a value in memory between the halves of the graph. None
     where `policy` does not allow it. Raises Uncovered."""
     plain = compile_graph(
@@ -224,7 +224,7 @@ def _require_no_plain_tensor(problem: LoadedProblem, captured: Captured) -> None
             continue
         if path not in known and node.users:
             reason = f"its attribute {path!r} is a plain tensor; a drop-in can have it as a buffer"
-            raise Uncovered("constructor", f"{reason} alone")
+            raise UnsupportedOp("constructor", f"{reason} alone")
 
 
 _REWRITTEN: WeakKeyDictionary[torch.fx.GraphModule, Rewritten] = WeakKeyDictionary()
@@ -235,13 +235,13 @@ def simplified(problem: LoadedProblem, captured: Captured) -> Rewritten:
     if captured.graph not in _REWRITTEN:
         _REWRITTEN[captured.graph] = rewrite(captured)
     found = _REWRITTEN[captured.graph]
-    if not _telling(found):
-        raise Uncovered(ALGEBRA, "no exact rewrite makes this graph cheaper")
+    if not _changes_graph(found):
+        raise UnsupportedOp(ALGEBRA, "no exact rewrite makes this graph cheaper")
     adopt_limits(problem, captured, found.captured)
     return found
 
 
-def written_from(
+def rewritten_graph_of(
     problem: LoadedProblem, captured: Captured, candidate: Candidate
 ) -> Captured | None:
     """The rewritten graph, for a candidate that was written from it."""
@@ -250,7 +250,7 @@ def written_from(
     return simplified(problem, captured).captured
 
 
-def _telling(found: Rewritten) -> bool:
+def _changes_graph(found: Rewritten) -> bool:
     """Nodes that nothing reads are left out of every drop-in anyway."""
     return any(step.rule != DEAD for step in found.steps)
 
@@ -260,7 +260,7 @@ def _with_products(plain: Compiled, policy: Policy) -> list[Compiled]:
     products = [step.node for step in plain.partition.steps if _is_product(step)]
     if not products:
         return [plain]
-    own = plain.anchored()
+    own = plain.own_products()
     single = all(node.dtype == torch.float32 for node in products)
     return [own, plain] if single or policy == "triton" else [plain, own]
 
@@ -272,7 +272,7 @@ def _written_out(
     """The rival of fused attention: its products and its softmax apart, where they have a form."""
     try:
         plain = compile_graph(problem, captured, constructor, precision, attention=False)
-    except Uncovered:
+    except UnsupportedOp:
         return []
     rivals = _with_products(plain, policy)[:1]
     return [item for item in rivals if writable(item)]
@@ -303,14 +303,14 @@ def family(
     """
     wanted = [item for item in choices if strategy not in REASONS or strategy == structure(item)]
     if not wanted:
-        raise Uncovered(strategy, "this policy leaves no such structure")
+        raise UnsupportedOp(strategy, "this policy leaves no such structure")
     found: dict[str, Variant] = {}
-    without: list[Uncovered] = []
+    without: list[UnsupportedOp] = []
     for compiled in wanted:
         try:
             for variant in variants(compiled, decision, target, MOST_VARIANTS // len(wanted)):
                 found.setdefault(variant.source.text, variant)
-        except Uncovered as error:
+        except UnsupportedOp as error:
             without.append(error)
     if without and not found:
         raise without[0]
@@ -322,7 +322,7 @@ def structure(compiled: Compiled) -> str:
     steps = compiled.partition.steps
     if find_steps(steps):
         return "attention"
-    if any(isinstance(step, Anchor) for step in steps):
+    if any(isinstance(step, ProductStep) for step in steps):
         return "gemm"
     return "library" if any(map(_is_product, steps)) else "fused"
 
@@ -336,7 +336,9 @@ def variants(
     for step, items in options.items():
         if not items:
             what = "attention" if isinstance(step, AttentionStep) else "a product"
-            raise Uncovered(what, f"no tile of its sizes fits the shared memory of {target.name}")
+            raise UnsupportedOp(
+                what, f"no tile of its sizes fits the shared memory of {target.name}"
+            )
     first = {step: items[0] for step, items in options.items()}
     counts = {step: len(items) for step, items in options.items()}
     for changes in single_changes(counts, compiled.symbols, most):
@@ -352,9 +354,9 @@ def _options(
     options: dict[object, Sequence[AnySchedule]] = {}
     for step in compiled.partition.steps:
         if isinstance(step, Region):
-            options[step] = schedules(step, compiled.symbols, decision)
-        elif isinstance(step, Anchor):
-            known = facts(step, compiled.symbols, compiled.precision)
+            options[step] = region_schedules(step, compiled.symbols, decision)
+        elif isinstance(step, ProductStep):
+            known = gemm_facts(step, compiled.symbols, compiled.precision)
             options[step] = gemm_schedules(known, target, decision)
         elif isinstance(step, AttentionStep):
             shapes = attention_facts(step, compiled.symbols)
@@ -366,7 +368,7 @@ def _forms(chosen: Iterable[AnySchedule]) -> tuple[str, ...]:
     return tuple(item.form if isinstance(item, Schedule) else "" for item in chosen)
 
 
-def _label(source: Source) -> str:
+def _label(source: DropInSource) -> str:
     """Constants for people: `layer_norm_kernel BLOCK_N=8192 num_warps=16`."""
     return "; ".join(
         " ".join([name, *(f"{key}={value}" for key, value in constants.items())])
@@ -377,7 +379,7 @@ def _label(source: Source) -> str:
 def _draft(
     variants: Sequence[Variant], results: Sequence[TrialResult], request: DraftRequest
 ) -> Draft:
-    pairs = sorted(zip(variants, results, strict=True), key=lambda pair: standing(pair[1]))
+    pairs = sorted(zip(variants, results, strict=True), key=lambda pair: time_rank(pair[1]))
     best, result = pairs[0]
     if result.pruned is not None:
         reason = f"no schedule of it runs: {result.pruned}"
@@ -402,7 +404,7 @@ def coverage(problem: LoadedProblem, captured: Captured) -> Coverage:
     """What the templates cover, and what stays with the library or stops the coder."""
     try:
         compiled = partitions(problem, captured, "mixed")[0]
-    except Uncovered as error:
+    except UnsupportedOp as error:
         return Coverage((), (error.op,))
     return Coverage(tuple(_patterns(compiled)), tuple(_library(compiled)))
 
@@ -417,7 +419,7 @@ def _patterns(compiled: Compiled) -> Iterator[str]:
     for step in compiled.partition.steps:
         if isinstance(step, Region):
             yield pattern_of(step)
-        elif isinstance(step, Anchor):
+        elif isinstance(step, ProductStep):
             yield "gemm_epilogue" if step.epilogue else "gemm"
         elif isinstance(step, AttentionStep):
             yield "attention"

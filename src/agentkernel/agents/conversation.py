@@ -7,12 +7,12 @@ from typing import Literal
 
 from agentkernel.agents.debugger import RulesDebugger
 from agentkernel.agents.evidence import evidence_of
-from agentkernel.agents.experience import start_of
+from agentkernel.agents.experience import starting_experience
 from agentkernel.agents.history import best_so_far, tried
 from agentkernel.agents.prompts import render
 from agentkernel.agents.protocols import Attempt, DraftRequest
 from agentkernel.agents.reviewer import Review
-from agentkernel.agents.shown import Shown, choose
+from agentkernel.agents.shown import FileContext, choose_files
 from agentkernel.agents.speed import speed_evidence
 from agentkernel.agents.taught import faster_turn, file_turn, repair_turn, write_turn
 from agentkernel.compiler.graph_listing import graph_listing
@@ -39,15 +39,15 @@ def coder_messages(
     request: DraftRequest,
     prompt: PromptName = "coder",
     review: Review | None = None,
-    shown: Shown | None = None,
+    shown: FileContext | None = None,
 ) -> tuple[Message, ...]:
     """The task with the candidate to go on from and its `review`; then, where there is one to mend,
     that file as the model's own turn and what the judge found in it. `shown` None: chosen by the
     defaults."""
     if shown is None:
-        shown = choose(request, TurnOptions(), one=prompt == "taught")
+        shown = choose_files(request, TurnOptions(), one=prompt == "taught")
     if prompt == "taught":
-        return _taught_messages(problem, request, shown)
+        return _fine_tuned_messages(problem, request, shown)
     refused, best = shown.refused, shown.right
     profile = best.profile if best else None
     example = example_of(problem, request, shown)
@@ -75,8 +75,8 @@ def coder_messages(
     return tuple(messages)
 
 
-def _taught_messages(
-    problem: LoadedProblem, request: DraftRequest, shown: Shown
+def _fine_tuned_messages(
+    problem: LoadedProblem, request: DraftRequest, shown: FileContext
 ) -> tuple[Message, ...]:
     """The turns that a model of `agentkernel train` knows: write, mend, make faster."""
     task = task_turn(problem, request.target.title, request.goals.policy)
@@ -102,11 +102,13 @@ def task_turn(loaded: LoadedProblem, target: str, policy: Policy) -> Message:
     return write_turn(problem.source, problem.class_name, target, policy, shapes, graph)
 
 
-def example_of(problem: LoadedProblem, request: DraftRequest, shown: Shown) -> Retrieved | None:
+def example_of(
+    problem: LoadedProblem, request: DraftRequest, shown: FileContext
+) -> Retrieved | None:
     """The kernel of an earlier run of the like, where no candidate of this one is to be shown."""
     if request.free or shown.right is not None:
         return None
-    return start_of(request.retrieved, family_of(request.target.arch), problem.problem)
+    return starting_experience(request.retrieved, family_of(request.target.arch), problem.problem)
 
 
 def _refusal(refused: Attempt, request: DraftRequest) -> str:
@@ -126,7 +128,7 @@ def _refusal(refused: Attempt, request: DraftRequest) -> str:
     )
 
 
-def _earlier(shown: Shown) -> Iterator[Message]:
+def _earlier(shown: FileContext) -> Iterator[Message]:
     """The refused files before the one to mend with what was found in each, the best nearest to
     it, as many as fit."""
     turns: list[tuple[Message, Message]] = []

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from agentkernel.agents.evidence import Evidence, evidence_of
-from agentkernel.agents.known_fixes import KnownFixes, advice_of, unknown
+from agentkernel.agents.known_fixes import KnownFixes, best_fix_text, no_known_fixes
 from agentkernel.agents.protocols import Attempt, Diagnosis
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.settings import MODEL_PREFIXES
@@ -45,7 +45,7 @@ class _Finding(NamedTuple):
 class RulesDebugger:
     """Failure class -> action, by fixed rules; repeated failures change the strategy."""
 
-    def __init__(self, fixes: KnownFixes = unknown) -> None:
+    def __init__(self, fixes: KnownFixes = no_known_fixes) -> None:
         """`fixes`: what is known of an error's text; it adds advice and decides nothing."""
         self._fixes = fixes
 
@@ -76,7 +76,7 @@ class RulesDebugger:
                 "failure_class": finding.failure_class,
                 "evidence": finding.evidence,
                 "action": action,
-                "advice": _advice(finding, evidence) + advice_of(known),
+                "advice": _advice(finding, evidence) + best_fix_text(known),
                 "fixes": tuple(item.id for item in known),
                 "line": evidence.line,
             }

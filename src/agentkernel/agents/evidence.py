@@ -11,11 +11,11 @@ from agentkernel.agents.source_lines import Excerpt, blamed_line, excerpt
 from agentkernel.agents.triton_rules import TritonRule, broken_rule
 from agentkernel.agents.wrong_values import (
     ErrorForm,
-    dtypes,
     error_form,
     explain_error,
-    passing,
-    place_words,
+    input_dtypes,
+    location_text,
+    passing_text,
     ratio,
     tile_edges,
 )
@@ -183,7 +183,7 @@ def refusal_line(candidate: Candidate, verdict: Verdict) -> str:
 def _compile(source: str, failure: CompileFailed) -> CompileEvidence:
     line = blamed_line(source, failure.log, failure.line)
     return CompileEvidence(
-        error=last_words(failure.log),
+        error=last_log_line(failure.log),
         line=line,
         excerpt=excerpt(source, line),
         rule=broken_rule(failure.log),
@@ -203,14 +203,14 @@ def _values(candidate: Candidate, verdict: Verdict, failure: Mismatch) -> Values
         ratio=ratio(failure),
         wrong_share=failure.wrong_share,
         pattern=failure.pattern,
-        place=place_words(failure),
+        place=location_text(failure),
         form=form,
         explained=explain_error(failure, form),
         error=failure.decisive,
         tiles=tile_edges(failure, tile_sizes(candidate)),
-        passing=passing(verdict),
+        passing=passing_text(verdict),
         outside=outside[1].rstrip(")") if outside else "",
-        dtypes=dtypes(verdict),
+        dtypes=input_dtypes(verdict),
         line=line,
         excerpt=excerpt(candidate.source, line),
     )
@@ -220,11 +220,11 @@ def _run(source: str, failure: RunFailed) -> FaultEvidence:
     line = blamed_line(source, failure.log)
     return FaultEvidence(
         fault=f"run: {failure.reason}",
-        text=last_words(failure.log),
+        text=last_log_line(failure.log),
         case=failure.case,
         line=line,
         excerpt=excerpt(source, line),
-        rule=broken_rule(last_words(failure.log)),
+        rule=broken_rule(last_log_line(failure.log)),
     )
 
 
@@ -235,7 +235,7 @@ def _fault(source: str, failure: Failure) -> FaultEvidence:
             rule = failure.rule if isinstance(failure, PolicyViolation) else failure.tool
             text, line = f"{rule}: {failure.text}", failure.line
         case LoadFailed():
-            text, line = last_words(failure.log), blamed_line(source, failure.log)
+            text, line = last_log_line(failure.log), blamed_line(source, failure.log)
         case WrongMeta():
             case = failure.case
             text = f"output {failure.output}: expected {failure.expected}, found {failure.found}"
@@ -259,7 +259,7 @@ def tile_sizes(candidate: Candidate) -> dict[str, int]:
     return written
 
 
-def last_words(log: str, most: int = 300) -> str:
+def last_log_line(log: str, most: int = 300) -> str:
     """The last line of a log that says something: an error's own message."""
     lines = [line.strip() for line in log.splitlines() if line.strip(" \t^~")]
     return lines[-1][:most] if lines else "no log"

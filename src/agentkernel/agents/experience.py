@@ -15,7 +15,7 @@ ALIKE = 0.95
 other sizes have 1.00; with another dtype or roofline class 0.97; with another rank 0.96; reduced
 along another dimension 0.90; with one op more than one to three 0.53 to 0.86, than nine 0.96 to
 0.99; written out 0.88; another norm 0.29."""
-LOST_CLEARLY = 1.15
+CLEAR_SLOWDOWN = 1.15
 """A strategy that took so many times as long as the winner is not tried again: what sizes within
 one structure changed between two strategies was less than this, as was the noise of a clock."""
 SHORT = 0.85
@@ -30,7 +30,7 @@ MISSING = 1.0
 Schedule = dict[str, dict[str, int]]
 
 
-def start_of(
+def starting_experience(
     retrieved: Sequence[Retrieved], family: str | None, problem: Problem
 ) -> Retrieved | None:
     """The experience to start from: of those alike enough that were gathered on `family` and seen
@@ -86,7 +86,9 @@ def doublings(left: int, right: int) -> float:
     return abs(math.log2(left) - math.log2(right))
 
 
-def follow(ranked: Sequence[Hypothesis], start: Retrieved) -> tuple[Hypothesis, ...] | None:
+def follow_experience(
+    ranked: Sequence[Hypothesis], start: Retrieved
+) -> tuple[Hypothesis, ...] | None:
     """`ranked` with the strategy that won there first, and without those that clearly lost there.
 
     None where the winner's strategy is not offered here: nothing follows from it then.
@@ -105,16 +107,16 @@ def without_losers(
 ) -> list[Hypothesis]:
     """A later plan's `ranked` without what clearly lost there, as long as the start holds."""
     begun = [item for item in history if item.candidate.origin == start.id]
-    if start.won is None or not holds(begun, start.won):
+    if start.won is None or not experience_holds(begun, start.won):
         return list(ranked)
     return [item for item in ranked if not _lost(item, start.won)]
 
 
 def _lost(hypothesis: Hypothesis, won: Won) -> bool:
-    return won.lost.get(hypothesis.strategy, 0.0) >= LOST_CLEARLY
+    return won.lost.get(hypothesis.strategy, 0.0) >= CLEAR_SLOWDOWN
 
 
-def won_for(hypothesis: Hypothesis, retrieved: Sequence[Retrieved]) -> Won | None:
+def winner_for(hypothesis: Hypothesis, retrieved: Sequence[Retrieved]) -> Won | None:
     """What the experience says that `hypothesis` rests on; None where it rests on none."""
     found = (item.won for item in retrieved if item.id == hypothesis.because)
     return next(found, None) if hypothesis.because else None
@@ -140,7 +142,7 @@ def schedules_apart(
     return total
 
 
-def level(profile: Profile | None) -> bool:
+def matches_baselines(profile: Profile | None) -> bool:
     """True where it was measured, and no baseline is clearly faster on any shape set."""
     measured = profile.measurements if profile else ()
     ratios = [
@@ -154,7 +156,7 @@ def level(profile: Profile | None) -> bool:
     )
 
 
-def holds(attempts: Sequence[Attempt], won: Won) -> bool:
+def experience_holds(attempts: Sequence[Attempt], won: Won) -> bool:
     """True where one of `attempts`, which all began from the experience, is as good as it promised:
     accepted, level with the fastest baseline or faster, and about as near to the roofline as there.
 
@@ -171,7 +173,7 @@ def _holds(attempt: Attempt, won: Won) -> bool:
         eager = profile.baseline_estimate
         fits = profile.report is None or profile.report.fits
         return fits and (eager is None or profile.estimate.time_us <= LEVEL * eager.time_us)
-    if not level(profile):
+    if not matches_baselines(profile):
         return False
     reached = profile.measurements[0].roofline_fraction
     return won.roofline is None or reached >= SHORT * won.roofline

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
 from agentkernel.agents.experience import schedules_apart
-from agentkernel.compiler.drop_in.wrapper import Source
+from agentkernel.compiler.drop_in.wrapper import DropInSource
 from agentkernel.domain.plan import Won
 
 NEIGHBOURS = 2
@@ -15,20 +15,20 @@ GUESSES = 2
 """Of the order without any experience, the first so many stay in: what was learned may mislead."""
 
 
-class Drafted(Protocol):
+class ScheduledDraft(Protocol):
     """A drop-in of the family."""
 
     @property
-    def source(self) -> Source: ...
+    def source(self) -> DropInSource: ...
 
     @property
     def forms(self) -> tuple[str, ...]: ...
 
 
-Some = TypeVar("Some", bound=Drafted)
+Some = TypeVar("Some", bound=ScheduledDraft)
 
 
-def narrowed(family: Sequence[Some], won: Won) -> list[Some]:
+def narrow_by_experience(family: Sequence[Some], won: Won) -> list[Some]:
     """The nearest schedule to the one that won, its next neighbours, then the best guesses.
 
     `family` is best guess first; of equally near ones the better guess is taken.
@@ -39,5 +39,5 @@ def narrowed(family: Sequence[Some], won: Won) -> list[Some]:
     return [family[place] for place in chosen]
 
 
-def _apart(item: Drafted, won: Won) -> float:
+def _apart(item: ScheduledDraft, won: Won) -> float:
     return schedules_apart(item.source.schedule, won.schedule, item.forms, won.forms)

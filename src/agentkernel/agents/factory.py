@@ -9,9 +9,9 @@ from agentkernel.domain.errors import SettingError
 from agentkernel.domain.settings import FILE_PREFIX, MODEL_PREFIXES, TEAM
 
 if TYPE_CHECKING:
-    from agentkernel.agents.coder import Writer
+    from agentkernel.agents.coder import InductorCodes
     from agentkernel.agents.model import ModelCoder
-    from agentkernel.agents.models.factory import Desk
+    from agentkernel.agents.models.factory import ModelProvider
     from agentkernel.agents.protocols import Coder, Searcher
     from agentkernel.agents.reviewer import Reviews
     from agentkernel.agents.team import TeamCoder
@@ -29,13 +29,13 @@ WARM = 1.0
 def make_coder(
     spec: str,
     searcher: Searcher,
-    writer: Writer | None = None,
-    desk: Desk | None = None,
+    writer: InductorCodes | None = None,
+    provider: ModelProvider | None = None,
     settings: Settings | None = None,
 ) -> Coder:
     """The coder of `spec`; `searcher` ranks the schedules of a coder that drafts families, `writer`
-    asks TorchInductor for one that lifts its code, `desk` gives a coder that is a model its model
-    (None: one whose answers nobody keeps), `settings` say who is in a team and who reviews.
+    asks TorchInductor for one that lifts its code, `provider` gives a coder that is a model its
+    model (None: one whose answers nobody keeps), `settings` say who is in a team and who reviews.
 
     Raises SettingError for a name that is not known, or a file that cannot be read.
     """
@@ -44,27 +44,27 @@ def make_coder(
 
         return CompilerCoder(searcher, writer)
     if spec.startswith(FILE_PREFIX):
-        from agentkernel.agents.given import given_coder
+        from agentkernel.agents.given import file_coder
 
-        return given_coder(spec)
+        return file_coder(spec)
     if spec.startswith(MODEL_PREFIXES):
-        coder = _model_coder(spec, desk, make_reviews(settings, desk), settings)
-        return replace(coder, seed_step=coder.sampling.samples, _spares=[])
+        coder = _model_coder(spec, provider, make_reviews(settings, provider), settings)
+        return replace(coder, seed_step=coder.sampling.samples, _unused_samples=[])
     if spec == TEAM or spec.startswith(f"{TEAM}:"):
-        return _team(spec, make_coder(COMPILER, searcher, writer), desk, settings)
+        return _team(spec, make_coder(COMPILER, searcher, writer), provider, settings)
     raise SettingError(
         f"Unknown coder {spec!r}. Known: {KNOWN}. Next: leave --coder out for the compiler coder."
     )
 
 
-def make_reviews(settings: Settings | None, desk: Desk | None) -> Reviews | None:
+def make_reviews(settings: Settings | None, provider: ModelProvider | None) -> Reviews | None:
     """The reviews of the model that the settings name, None where they name none."""
     named = settings.models.reviewer if settings else None
-    if named is None or desk is None:
+    if named is None or provider is None:
         return None
     from agentkernel.agents.reviewer import Reviewer, Reviews
 
-    return Reviews(Reviewer(desk.model(named), desk.sampling(named)))
+    return Reviews(Reviewer(provider.model(named), provider.sampling(named)))
 
 
 def check_coder(spec: str, options: TeamOptions) -> None:
@@ -72,24 +72,24 @@ def check_coder(spec: str, options: TeamOptions) -> None:
 
     Loads no weights and asks nobody.
     """
-    from agentkernel.agents.models.factory import named_as
+    from agentkernel.agents.models.factory import record_name
 
     if spec == COMPILER:
         return
     if spec.startswith(FILE_PREFIX):
-        from agentkernel.agents.given import given_coder
+        from agentkernel.agents.given import file_coder
 
-        given_coder(spec)
+        file_coder(spec)
         return
     if spec == TEAM or spec.startswith(f"{TEAM}:"):
         named = [*team_members(spec, options), *_by_class(options)]
         for member in named:
             if member != COMPILER:
-                named_as(member)
+                record_name(member)
         return
     if not spec.startswith(MODEL_PREFIXES):
         raise SettingError(f"Unknown coder {spec!r}. Known: {KNOWN}.")
-    named_as(spec)
+    record_name(spec)
 
 
 def team_members(spec: str, options: TeamOptions) -> tuple[str, ...]:
@@ -119,13 +119,13 @@ def _by_class(options: TeamOptions) -> tuple[str, ...]:
 
 
 def _model_coder(
-    spec: str, desk: Desk | None, reviews: Reviews | None, settings: Settings | None
+    spec: str, provider: ModelProvider | None, reviews: Reviews | None, settings: Settings | None
 ) -> ModelCoder:
     from agentkernel.agents.model import ModelCoder
-    from agentkernel.agents.models.factory import Desk
+    from agentkernel.agents.models.factory import ModelProvider
     from agentkernel.domain.settings import TurnOptions
 
-    own = desk or Desk()
+    own = provider or ModelProvider()
     model = own.model(spec)
     return ModelCoder(
         model.name, model, own.sampling(spec), own.prompt(spec), own.answered(), reviews=reviews,
@@ -133,15 +133,17 @@ def _model_coder(
     )  # fmt: skip
 
 
-def _team(spec: str, compiler: Coder, desk: Desk | None, settings: Settings | None) -> TeamCoder:
+def _team(
+    spec: str, compiler: Coder, provider: ModelProvider | None, settings: Settings | None
+) -> TeamCoder:
     from agentkernel.agents.team import TeamCoder
     from agentkernel.domain.settings import TeamOptions
 
     options = settings.team if settings else TeamOptions()
     specs = team_members(spec, options)
     more = [item for item in _by_class(options) if item not in (*specs, COMPILER)]
-    reviews = make_reviews(settings, desk)
-    made = [_model_coder(item, desk, reviews, settings) for item in (*specs, *more)]
+    reviews = make_reviews(settings, provider)
+    made = [_model_coder(item, provider, reviews, settings) for item in (*specs, *more)]
     pool = _told_apart(made, options.temperatures, settings.seed if settings else 0)
     names: dict[str, list[str]] = {COMPILER: []}
     for item, member in zip((*specs, *more), pool, strict=True):
@@ -172,7 +174,7 @@ def _told_apart(
         name = f"{item.name} #{again + 1}" if again else item.name
         sampling = item.sampling.model_copy(update=told)
         step = len(coders) * stride
-        made.append(replace(item, name=name, sampling=sampling, seed_step=step, _spares=[]))
+        made.append(replace(item, name=name, sampling=sampling, seed_step=step, _unused_samples=[]))
     return made
 
 

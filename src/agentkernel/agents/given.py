@@ -27,7 +27,7 @@ MOST_BYTES = 1_000_000
 
 
 @dataclass
-class GivenCoder:
+class FileCoder:
     """Drafts `source` as it stands, once."""
 
     name: str
@@ -50,13 +50,13 @@ class GivenCoder:
 
 
 @dataclass(frozen=True)
-class GivenPlanner:
+class FilePlanner:
     """Offers the text of the coder, and nothing once that was tried.
 
     Another file that was given before has the same strategy: the text tells them apart.
     """
 
-    coder: GivenCoder
+    coder: FileCoder
 
     def plan(
         self,
@@ -66,10 +66,10 @@ class GivenPlanner:
         goals: Goals,
         history: Sequence[Attempt],
         retrieved: Sequence[Retrieved],
-        barren: Sequence[str] = (),
+        exhausted: Sequence[str] = (),
     ) -> Plan:
         """One hypothesis, of which nobody predicts a time."""
-        over = GIVEN in barren or self.coder.tried(history)
+        over = GIVEN in exhausted or self.coder.tried(history)
         idea = Hypothesis(strategy=GIVEN, reason=f"the text of {self.coder.name}")
         return Plan(
             analysis=analysis,
@@ -79,13 +79,13 @@ class GivenPlanner:
         )
 
 
-def given_coder(spec: str) -> GivenCoder:
+def file_coder(spec: str) -> FileCoder:
     """The coder of `file:PATH`. Raises SettingError where there is no such text."""
-    path = given_path(spec)
-    return GivenCoder(f"{FILE_PREFIX}{path.name}", read_given(path))
+    path = file_coder_path(spec)
+    return FileCoder(f"{FILE_PREFIX}{path.name}", read_candidate_file(path))
 
 
-def given_path(spec: str) -> Path:
+def file_coder_path(spec: str) -> Path:
     """PATH of `file:PATH`. Raises SettingError where none is named."""
     named = spec.removeprefix(FILE_PREFIX)
     if not named:
@@ -96,7 +96,7 @@ def given_path(spec: str) -> Path:
         raise SettingError(f"Coder {spec!r}: {one_line(error)}. Expected file:PATH.") from error
 
 
-def read_given(path: Path) -> str:
+def read_candidate_file(path: Path) -> str:
     """The text of `path`, with its line ends as Python reads them. Raises SettingError."""
     expected = "Expected a file of Python that defines ModelNew. Next: mend the path after 'file:'."
     try:
@@ -114,4 +114,11 @@ def read_given(path: Path) -> str:
     return text
 
 
-__all__ = ["GIVEN", "GivenCoder", "GivenPlanner", "given_coder", "given_path", "read_given"]
+__all__ = [
+    "GIVEN",
+    "FileCoder",
+    "FilePlanner",
+    "file_coder",
+    "file_coder_path",
+    "read_candidate_file",
+]

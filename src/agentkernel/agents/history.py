@@ -70,7 +70,7 @@ def fastest(history: Sequence[Attempt], most: int) -> tuple[Attempt, ...]:
     return tuple(sorted(filter(_usable, history), key=_time)[:most])
 
 
-def told_us(attempt: Attempt) -> float | None:
+def known_time_us(attempt: Attempt) -> float | None:
     """Its time, measured or else estimated."""
     rank, time_us = _time(attempt)
     return time_us if rank < 2 else None

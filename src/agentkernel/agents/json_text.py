@@ -17,7 +17,7 @@ MOST_TRIES = 5_000
 """Beginnings that come to nothing before the search ends: each costs a look at the text before."""
 
 
-def spoken(answer: str) -> str:
+def without_reasoning(answer: str) -> str:
     """`answer` without its thoughts: some templates open the thought in the prompt, so that only
     its end is seen."""
     text = THOUGHT.sub("", answer[-LONGEST:].replace("\r\n", "\n").replace("\r", "\n"))
@@ -26,7 +26,7 @@ def spoken(answer: str) -> str:
 
 def objects_in(answer: str) -> list[dict[str, JSON]]:
     """The outermost JSON objects of `answer` in order; bare, fenced or in the middle of prose."""
-    return list(_scan(spoken(answer)))
+    return list(_scan(without_reasoning(answer)))
 
 
 def _scan(text: str) -> Iterator[dict[str, JSON]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from agentkernel.agents.retriever import Searched
+from agentkernel.agents.retriever import KnowledgeSearch
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.knowledge import Entry, Filters, Query
 from agentkernel.domain.verdict import Failure
@@ -28,12 +28,12 @@ KnownFixes = Callable[[Failure], Sequence[KnownFix]]
 """The fixes for a failure, the surest first."""
 
 
-def unknown(failure: Failure) -> tuple[KnownFix, ...]:
+def no_known_fixes(failure: Failure) -> tuple[KnownFix, ...]:
     """Nothing is known."""
     return ()
 
 
-def fixes_from(base: Searched) -> KnownFixes:
+def fixes_from(base: KnowledgeSearch) -> KnownFixes:
     """The fixes of a knowledge base: those whose error lines stand in the log, then the nearest."""
 
     def known(failure: Failure) -> tuple[KnownFix, ...]:
@@ -54,7 +54,7 @@ def error_text(failure: Failure) -> str:
     return str(getattr(failure, "log", ""))
 
 
-def advice_of(fixes: Sequence[KnownFix]) -> str:
+def best_fix_text(fixes: Sequence[KnownFix]) -> str:
     """The surest fix in a sentence, with its id, if its own error line was seen; else ""."""
     first = next((item for item in fixes if item.literal), None)
     return "" if first is None else f" Known ({first.id}): {first.title}. {_how(first.text)}"

@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 from agentkernel.agents.answer import extract_module
 from agentkernel.agents.conversation import ONGOING, PromptName, coder_messages, example_of
-from agentkernel.agents.models.protocol import Model, OnText, unheard
+from agentkernel.agents.models.protocol import Model, OnText, ignore_text
 from agentkernel.agents.protocols import Attempt, DraftRequest
 from agentkernel.agents.reviewer import Review, Reviews
-from agentkernel.agents.shown import Shown, choose
+from agentkernel.agents.shown import FileContext, choose_files
 from agentkernel.domain.candidate import Candidate, Draft, NoTemplate
 from agentkernel.domain.errors import PromptTooLong, one_line
-from agentkernel.domain.exchange import Exchange, Message, Question, Reply, Sampling
+from agentkernel.domain.exchange import Exchange, Message, ModelRequest, Reply, Sampling
 from agentkernel.domain.settings import TurnOptions
 from agentkernel.tools.problem.problems import LoadedProblem
 
@@ -34,7 +34,7 @@ AGAIN = {
 endpoints insist on turns that alternate."""
 
 
-class Spare(NamedTuple):
+class UnusedSample(NamedTuple):
     """A sample that was not drafted in the round in which it came."""
 
     round: int
@@ -56,7 +56,7 @@ class ModelCoder:
     prompt: PromptName = "coder"
     """What asks for a first draft."""
     answered: Sequence[Exchange] = ()
-    on_text: OnText = unheard
+    on_text: OnText = ignore_text
     reviews: Reviews | None = None
     """What is said of the candidate to go on from; None: nobody is asked."""
     turns: TurnOptions = field(default_factory=TurnOptions)
@@ -64,7 +64,7 @@ class ModelCoder:
     seed_step: int = 0
     """By how much the seed moves from a question to the next: the prompt of a tuned model may stay
     the same, and is to have another answer then."""
-    _spares: list[Spare] = field(default_factory=list)
+    _unused_samples: list[UnusedSample] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         for item in self.answered:
@@ -83,7 +83,7 @@ class ModelCoder:
         Raises ModelUnavailable where the model cannot be reached: what is verified stays, and the
         run can go on when it answers again.
         """
-        shown = choose(request, self.turns, one=self.prompt == "taught")
+        shown = choose_files(request, self.turns, one=self.prompt == "taught")
         if shown.refused is None:
             spare = self._spare(request)
             if spare is not None:
@@ -94,12 +94,12 @@ class ModelCoder:
         # A file that was too long counts as asked about, so that another has its turn.
         return made.model_copy(update={"shown": about})
 
-    def _fitting(self, problem: LoadedProblem, request: DraftRequest, shown: Shown) -> Draft:
+    def _fitting(self, problem: LoadedProblem, request: DraftRequest, shown: FileContext) -> Draft:
         """The answer to as much of `shown` as leaves room for one: all of it, one file, or the
         module alone."""
         fewer = [shown]
         fewer += [shown._replace(before=())] if shown.before else []
-        fewer += [Shown()] if shown.about else []
+        fewer += [FileContext()] if shown.about else []
         error = ""
         for files in fewer:
             try:
@@ -108,7 +108,7 @@ class ModelCoder:
                 error = one_line(failed)
         return Draft(candidate=None, none=NoTemplate(reason=error))
 
-    def _answer(self, problem: LoadedProblem, request: DraftRequest, shown: Shown) -> Draft:
+    def _answer(self, problem: LoadedProblem, request: DraftRequest, shown: FileContext) -> Draft:
         """The first file among the answers that was not tried, after two questions at most."""
         review = self._review(request, shown.right)
         messages = coder_messages(problem, request, self.prompt, review, shown)
@@ -125,14 +125,14 @@ class ModelCoder:
             messages = _with_more(messages, AGAIN[missing])
         return Draft(candidate=None, none=NoTemplate(reason=missing))
 
-    def _basis(self, shown: Shown) -> Attempt | None:
+    def _basis(self, shown: FileContext) -> Attempt | None:
         """The file that a question is about."""
         return shown.refused or (shown.right if self.improves else None)
 
     def _ask(
         self, messages: tuple[Message, ...], request: DraftRequest, sampling: Sampling
     ) -> Reply:
-        question = Question(
+        question = ModelRequest(
             agent="coder", round=request.round, messages=messages, sampling=sampling
         )
         reply = self.model.ask(question, self.on_text)
@@ -154,20 +154,20 @@ class ModelCoder:
 
     def _keep(self, made_in: int, reply: Reply) -> None:
         if len(reply.texts) > 1:
-            self._spares += [Spare(made_in, source) for source in sources_of(reply)]
+            self._unused_samples += [UnusedSample(made_in, source) for source in sources_of(reply)]
 
-    def _spare(self, request: DraftRequest) -> Spare | None:
+    def _spare(self, request: DraftRequest) -> UnusedSample | None:
         """The oldest sample of an earlier round of its own that was not tried yet."""
         tried = _tried(request)
         own = {item.round for item in self._own(request)}
         fitting = (
             item
-            for item in self._spares
+            for item in self._unused_samples
             if item.round < request.round and item.round in own and item.source not in tried
         )
         return min(fitting, key=lambda item: item.round, default=None)
 
-    def _from(self, spare: Spare, request: DraftRequest) -> Candidate:
+    def _from(self, spare: UnusedSample, request: DraftRequest) -> Candidate:
         """A sample that came earlier: it goes on from what was shown then."""
         first = next(item for item in self._own(request) if item.round == spare.round)
         return Candidate(
@@ -181,7 +181,7 @@ class ModelCoder:
         )
 
     def _candidate(
-        self, source: str, problem: LoadedProblem, request: DraftRequest, shown: Shown
+        self, source: str, problem: LoadedProblem, request: DraftRequest, shown: FileContext
     ) -> Candidate:
         example = example_of(problem, request, shown) if self.improves else None
         basis = self._basis(shown)

@@ -10,8 +10,8 @@ from pydantic import Field
 
 from agentkernel.agents.evidence import Evidence, evidence_of
 from agentkernel.agents.history import tried
-from agentkernel.agents.known_fixes import KnownFixes, unknown
-from agentkernel.agents.model_planner import Tell, unheard
+from agentkernel.agents.known_fixes import KnownFixes, no_known_fixes
+from agentkernel.agents.model_planner import Tell, ignore_line
 from agentkernel.agents.models.protocol import Model
 from agentkernel.agents.prompts import inline, render, shortened
 from agentkernel.agents.protocols import Attempt, Debugger, Diagnosis
@@ -19,7 +19,7 @@ from agentkernel.agents.structured import NotStructured, ask_structured
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.errors import ModelUnavailable, NotRecorded, one_line
-from agentkernel.domain.exchange import Message, Question, Sampling
+from agentkernel.domain.exchange import Message, ModelRequest, Sampling
 from agentkernel.domain.verdict import Verdict
 
 Action = Literal["repair", "next_hypothesis", "give_up"]
@@ -48,8 +48,8 @@ class ModelDebugger:
     model: Model
     rules: Debugger
     sampling: Sampling
-    tell: Tell = field(default=unheard)
-    fixes: KnownFixes = unknown
+    tell: Tell = field(default=ignore_line)
+    fixes: KnownFixes = no_known_fixes
 
     def diagnose(
         self, candidate: Candidate, verdict: Verdict, history: Sequence[Attempt]
@@ -93,7 +93,7 @@ class ModelDebugger:
             fixes=self.fixes(verdict.failure) if verdict.failure is not None else (),
             history=tried(earlier),
         )
-        question = Question(
+        question = ModelRequest(
             agent="debugger",
             round=candidate.round,
             messages=(Message(role="user", text=text),),

@@ -16,7 +16,7 @@ from agentkernel.agents.protocols import Attempt, Goals, Planner
 from agentkernel.agents.structured import NotStructured, ask_structured
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.errors import ModelUnavailable, NotRecorded, one_line
-from agentkernel.domain.exchange import Message, Question, Sampling
+from agentkernel.domain.exchange import Message, ModelRequest, Sampling
 from agentkernel.domain.plan import Analysis, Hypothesis, Plan, Retrieved
 from agentkernel.domain.target import Target
 from agentkernel.tools.problem.problems import LoadedProblem
@@ -43,7 +43,7 @@ class Ideas(Frozen):
     hypotheses: tuple[Idea, ...] = Field(min_length=1)
 
 
-def unheard(line: str) -> None:
+def ignore_line(line: str) -> None:
     """A listener that does nothing."""
 
 
@@ -58,7 +58,7 @@ class ModelPlanner:
     rules: Planner
     sampling: Sampling
     free: bool = True
-    tell: Tell = field(default=unheard)
+    tell: Tell = field(default=ignore_line)
 
     def plan(
         self,
@@ -68,10 +68,10 @@ class ModelPlanner:
         goals: Goals,
         history: Sequence[Attempt],
         retrieved: Sequence[Retrieved],
-        barren: Sequence[str] = (),
+        exhausted: Sequence[str] = (),
     ) -> Plan:
         """At most three hypotheses that were not tried yet; decisions are the rules'."""
-        made = self.rules.plan(problem, analysis, target, goals, history, retrieved, barren)
+        made = self.rules.plan(problem, analysis, target, goals, history, retrieved, exhausted)
         text = render(
             "planner",
             problem=problem.problem,
@@ -93,7 +93,7 @@ class ModelPlanner:
         return made.model_copy(update={"hypotheses": fresh}) if fresh else made
 
     def _ask(self, text: str, round_number: int) -> tuple[Idea, ...]:
-        question = Question(
+        question = ModelRequest(
             agent="planner",
             round=round_number,
             messages=(Message(role="user", text=text),),

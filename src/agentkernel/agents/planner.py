@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from agentkernel.agents.experience import follow, start_of, without_losers
+from agentkernel.agents.experience import follow_experience, starting_experience, without_losers
 from agentkernel.agents.protocols import Attempt, Goals
 from agentkernel.agents.retriever import bears_on, main_dtype
 from agentkernel.domain.plan import Analysis, Decision, Hypothesis, Plan, Retrieved, RooflineClass
@@ -54,19 +54,19 @@ class RulesPlanner:
         goals: Goals,
         history: Sequence[Attempt],
         retrieved: Sequence[Retrieved],
-        barren: Sequence[str] = (),
+        exhausted: Sequence[str] = (),
     ) -> Plan:
         """The hypotheses not tried yet, fastest predicted first, with the decisions.
 
         Where an experience is near enough, a first plan begins with the strategy that won there.
         """
-        tried = {*(item.candidate.strategy for item in history), *barren}
+        tried = {*(item.candidate.strategy for item in history), *exhausted}
         offered = self._hypotheses(problem, target)
         fresh = [item for item in offered if item.strategy not in tried]
         predicted = [predict(item, analysis) for item in fresh]
         ranked = sorted(predicted, key=lambda item: item.predicted_us or 0.0)
-        start = start_of(retrieved, family_of(target.arch), problem.problem)
-        followed = follow(ranked, start) if start is not None and not tried else None
+        start = starting_experience(retrieved, family_of(target.arch), problem.problem)
+        followed = follow_experience(ranked, start) if start is not None and not tried else None
         if start is not None and followed is None:
             ranked = without_losers(ranked, start, history)
         return Plan(

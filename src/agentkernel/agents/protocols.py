@@ -93,9 +93,9 @@ class Planner(Protocol):
         goals: Goals,
         history: Sequence[Attempt],
         retrieved: Sequence[Retrieved],
-        barren: Sequence[str] = (),
+        exhausted: Sequence[str] = (),
     ) -> Plan:
-        """`barren` are strategies for which the coder had nothing."""
+        """`exhausted` are strategies for which the coder had nothing."""
         ...
 
 

@@ -47,7 +47,7 @@ FAMILY_WORDS: Mapping[str, frozenset[str]] = {
 """First part of a decision key -> words of the patterns that it bears on."""
 
 
-class Searched(Protocol):
+class KnowledgeSearch(Protocol):
     """What a knowledge base offers to a retriever."""
 
     def search(self, query: Query, /) -> tuple[Hit, ...]: ...
@@ -86,7 +86,11 @@ class KnowledgeRetriever:
     """Asks the knowledge base with what the analysis and the graph say of the problem."""
 
     def __init__(
-        self, base: Searched, structure_of: StructureOf, limit: int = 6, experience: bool = False
+        self,
+        base: KnowledgeSearch,
+        structure_of: StructureOf,
+        limit: int = 6,
+        experience: bool = False,
     ) -> None:
         """`experience`: what earlier runs learned is found as well."""
         self._base = base
@@ -110,11 +114,11 @@ class KnowledgeRetriever:
         )
         hits = [*self._experiences(question, family), *self._base.search(question)]
         dtype = main_dtype(problem.problem)
-        found = {hit.entry.id: retrieved(hit.entry, hit.score, family, dtype) for hit in hits}
+        found = {hit.entry.id: as_retrieved(hit.entry, hit.score, family, dtype) for hit in hits}
         chosen = list(found.values())[: self._limit]
         note = self._base.get(f"notes/{family}")
         if note is not None and note.id not in {item.id for item in chosen}:
-            known = found.get(note.id) or retrieved(note, Score(fused=0.0), family, dtype)
+            known = found.get(note.id) or as_retrieved(note, Score(fused=0.0), family, dtype)
             chosen = [*chosen[: self._limit - 1], known]
         return tuple(chosen)
 
@@ -126,9 +130,9 @@ class KnowledgeRetriever:
         return self._base.search(asked)
 
 
-def retrieved(entry: Entry, score: Score, family: str | None, dtype: str) -> Retrieved:
+def as_retrieved(entry: Entry, score: Score, family: str | None, dtype: str) -> Retrieved:
     """A hit as a run knows it, with the hints that hold on `family` and for `dtype`."""
-    won = won_of(entry)
+    won = winner_of(entry)
     ranks = {
         name: getattr(score, f"{name}_rank")
         for name in ("dense", "lexical", "structural")
@@ -141,7 +145,7 @@ def retrieved(entry: Entry, score: Score, family: str | None, dtype: str) -> Ret
         source=entry.source,
         licence=entry.licence,
         score=round(score.fused, 4),
-        text=told(entry),
+        text=entry_text(entry),
         hints=advice_of(entry, family, dtype),
         verified=entry.verified,
         ranks=ranks,
@@ -159,13 +163,13 @@ def advice_of(entry: Entry, family: str | None, dtype: str) -> dict[str, str]:
     return {key: value for key, value in found.items() if can_follow(key, value)}
 
 
-def won_of(entry: Entry) -> Won | None:
+def winner_of(entry: Entry) -> Won | None:
     """What an experience says in figures; None for others, and where it cannot be read."""
     text = entry.hints.get(WON) if entry.kind == "experience" else None
     return None if text is None else read_won(text)
 
 
-def told(entry: Entry) -> str:
+def entry_text(entry: Entry) -> str:
     """The text that stands for an entry: of a pair and an experience both of its sides."""
     if entry.kind not in ("pair", "experience"):
         return entry.answer

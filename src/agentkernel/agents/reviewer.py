@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from agentkernel.agents.evidence import Fact
-from agentkernel.agents.json_text import JSON, objects_in, spoken
+from agentkernel.agents.json_text import JSON, objects_in, without_reasoning
 from agentkernel.agents.models.protocol import Model
 from agentkernel.agents.prompts import render, shortened
 from agentkernel.agents.protocols import Attempt
@@ -16,7 +16,7 @@ from agentkernel.agents.speed import speed_evidence
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.errors import ModelUnavailable, NotRecorded, one_line
-from agentkernel.domain.exchange import Message, Question, Reply, Sampling
+from agentkernel.domain.exchange import Message, ModelRequest, Reply, Sampling
 from agentkernel.domain.plan import Analysis
 from agentkernel.domain.profile import Profile
 from agentkernel.domain.target import Target
@@ -76,7 +76,7 @@ class Reviewer:
         Raises ModelUnavailable.
         """
         text = render("reviewer", candidate=candidate, facts=facts, target=target)
-        question = Question(
+        question = ModelRequest(
             agent="reviewer",
             round=candidate.round,
             messages=(Message(role="user", text=text),),
@@ -121,12 +121,12 @@ class Reviews:
 def parse_review(text: str) -> Review:
     """The sections of `text`, or of a JSON object in it; prose without any is all analysis."""
     found = sectioned_review(text)
-    return found or Review(analysis=shortened(spoken(text).strip(), SECTION_MOST))
+    return found or Review(analysis=shortened(without_reasoning(text).strip(), SECTION_MOST))
 
 
 def sectioned_review(text: str) -> Review | None:
     """The same, where `text` has the sections that it was asked for; None for prose."""
-    said = spoken(text)
+    said = without_reasoning(text)
     sections = _sections(said) or _json_sections(said)
     if not sections:
         return None

@@ -41,7 +41,7 @@ def redact(text: str) -> str:
     return text
 
 
-def sentence(error: object) -> str:
+def error_line(error: object) -> str:
     """What `error` says, on one line that is safe to show: a key is hidden before the line is cut,
     as the rest of a key that a cut has halved looks like nothing."""
     return one_line(UNSEEN.sub(" ", redact(str(error))))
@@ -67,14 +67,14 @@ class Redactor:
         return held
 
 
-def shown_url(url: str) -> str:
+def url_without_credentials(url: str) -> str:
     """`url` without user, password, query and fragment."""
     parts = urlsplit(url)
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
-def without_url(text: str, url: str | None) -> str:
-    """`text` with `url`, and the credentials in it, written as `shown_url` does."""
+def redact_url(text: str, url: str | None) -> str:
+    """`text` with `url`, and the credentials in it, written as `url_without_credentials` does."""
     if not url:
         return text
     parts = urlsplit(url)

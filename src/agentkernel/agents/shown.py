@@ -17,13 +17,13 @@ from agentkernel.agents.protocols import Attempt, DraftRequest
 from agentkernel.domain.settings import TurnOptions
 from agentkernel.domain.verdict import GATES, Mismatch
 
-Standing = tuple[float, float, float]
+RankKey = tuple[float, float, float]
 CAUGHT = ("execution", "timing")
 """Gates that find who did not do the work. Such a file came no further than one that the policy
 refuses: an answer that goes on from it goes on cheating."""
 
 
-class Shown(NamedTuple):
+class FileContext(NamedTuple):
     """The files of one question; none: the module alone."""
 
     refused: Attempt | None = None
@@ -39,7 +39,7 @@ class Shown(NamedTuple):
         return self.refused or self.right
 
 
-def choose(request: DraftRequest, options: TurnOptions, *, one: bool = False) -> Shown:
+def choose_files(request: DraftRequest, options: TurnOptions, *, one: bool = False) -> FileContext:
     """What the next question shows.
 
     `one`: a single file, right or refused, whatever was drafted last. Else the best right file, and
@@ -48,43 +48,45 @@ def choose(request: DraftRequest, options: TurnOptions, *, one: bool = False) ->
     """
     last = last_refused(request)
     if options.shown == "last":
-        return Shown(last, start(request))
+        return FileContext(last, file_to_improve(request))
     bound = request.free or request.parent is not None
-    left = ranked(request.history, request.shown, options.patience)
+    left = ranked_files(request.history, request.shown, options.patience)
     if one and not bound:
         best = next((item for item in left if not _right(item) or item.profile is not None), None)
-        return Shown() if best is None else _only(best)
-    right = start(request) if bound else next(filter(_right, left), None)
+        return FileContext() if best is None else _only(best)
+    right = file_to_improve(request) if bound else next(filter(_right, left), None)
     if last is None:
-        return Shown(right=right)
+        return FileContext(right=right)
     line = [item for item in _refused(request.history) if _strategy(item) == _strategy(last)]
-    mended = next((item for item in left if item in line), None)
-    others = sorted((item for item in line if item is not mended), key=standing, reverse=True)
-    return Shown(mended, right, tuple(others[: options.held - 1]) if mended else ())
+    repaired = next((item for item in left if item in line), None)
+    others = sorted((item for item in line if item is not repaired), key=rank_key, reverse=True)
+    return FileContext(repaired, right, tuple(others[: options.held - 1]) if repaired else ())
 
 
-def ranked(history: Sequence[Attempt], shown: Sequence[str], patience: int) -> tuple[Attempt, ...]:
+def ranked_files(
+    history: Sequence[Attempt], shown: Sequence[str], patience: int
+) -> tuple[Attempt, ...]:
     """The files that are not worn out, the best first: right ones by their time, then refused ones
     by how far they came, of equal ones that which was asked about least, then the latest."""
-    rising = sorted(history, key=standing)  # of one text, the best that is known of it stays
-    files = {item.candidate.sha256: item for item in rising if standing(item) > UNFIT}
+    rising = sorted(history, key=rank_key)  # of one text, the best that is known of it stays
+    files = {item.candidate.sha256: item for item in rising if rank_key(item) > UNFIT}
     asked = Counter(shown)
     spent = _spent(files, shown)
-    worn = {own for own, questions in spent.items() if questions >= patience}
-    left = [item for item in files.values() if not _out(item, files, worn)]
+    exhausted_files = {own for own, questions in spent.items() if questions >= patience}
+    left = [item for item in files.values() if not _out(item, files, exhausted_files)]
     left.reverse()
 
-    def order(item: Attempt) -> tuple[Standing, int]:
-        return standing(item), -asked[item.candidate.sha256]
+    def order(item: Attempt) -> tuple[RankKey, int]:
+        return rank_key(item), -asked[item.candidate.sha256]
 
     return tuple(sorted(left, key=order, reverse=True))
 
 
-UNFIT: Standing = (-1.0, 0.0, 0.0)
+UNFIT: RankKey = (-1.0, 0.0, 0.0)
 """Of a file that was not judged, or is right and breaks where it is measured."""
 
 
-def standing(attempt: Attempt) -> Standing:
+def rank_key(attempt: Attempt) -> RankKey:
     """How good a file is; larger is better. A right one by its time, measured before estimated; a
     refused one by the gate at which it was stopped, then by the share of wrong elements; a cheat
     like what the first gate stopped."""
@@ -105,20 +107,22 @@ def _spent(files: Mapping[str, Attempt], shown: Sequence[str]) -> Counter[str]:
     spent: Counter[str] = Counter()
     for asked in (files[own] for own in shown if own in files):
         for at in (asked, *_ancestors(asked, files)):
-            if standing(at) < standing(asked):
+            if rank_key(at) < rank_key(asked):
                 break
             spent[at.candidate.sha256] += 1
     return spent
 
 
-def _out(item: Attempt, files: Mapping[str, Attempt], worn: Set[str]) -> bool:
+def _out(item: Attempt, files: Mapping[str, Attempt], exhausted_files: Set[str]) -> bool:
     """True for one that gave way to a better one, is worn out, or came of one that is and is no
     better."""
     children = (at for at in files.values() if at.candidate.parent == item.candidate.sha256)
-    if any(standing(child) > standing(item) for child in children):
+    if any(rank_key(child) > rank_key(item) for child in children):
         return True
     line = (item, *_ancestors(item, files))
-    return any(at.candidate.sha256 in worn and standing(at) >= standing(item) for at in line)
+    return any(
+        at.candidate.sha256 in exhausted_files and rank_key(at) >= rank_key(item) for at in line
+    )
 
 
 def _ancestors(item: Attempt, files: Mapping[str, Attempt]) -> Iterator[Attempt]:
@@ -130,8 +134,8 @@ def _ancestors(item: Attempt, files: Mapping[str, Attempt]) -> Iterator[Attempt]
         above = files[above].candidate.parent
 
 
-def _only(best: Attempt) -> Shown:
-    return Shown(right=best) if _right(best) else Shown(refused=best)
+def _only(best: Attempt) -> FileContext:
+    return FileContext(right=best) if _right(best) else FileContext(refused=best)
 
 
 def _right(attempt: Attempt) -> bool:
@@ -146,7 +150,7 @@ def _strategy(attempt: Attempt) -> str:
     return attempt.candidate.strategy
 
 
-def start(request: DraftRequest) -> Attempt | None:
+def file_to_improve(request: DraftRequest) -> Attempt | None:
     """The right candidate to go on from, None where there is none or it is not to be shown."""
     return None if request.free else request.parent or best_so_far(request.history)
 
@@ -159,4 +163,11 @@ def last_refused(request: DraftRequest) -> Attempt | None:
     return last if last.verdict is not None and not last.verdict.accepted else None
 
 
-__all__ = ["Shown", "choose", "last_refused", "ranked", "standing", "start"]
+__all__ = [
+    "FileContext",
+    "choose_files",
+    "file_to_improve",
+    "last_refused",
+    "rank_key",
+    "ranked_files",
+]

@@ -21,7 +21,7 @@ from agentkernel.agents.coder import (
 )
 from agentkernel.compiler.build import Compiled
 from agentkernel.compiler.derivation import algebra_of
-from agentkernel.compiler.ir import Uncovered
+from agentkernel.compiler.ir import UnsupportedOp
 from agentkernel.compiler.rewrite import DEAD
 from agentkernel.domain.plan import Hypothesis
 from agentkernel.tools.problem.capture import Captured
@@ -33,7 +33,7 @@ INTERPRETED_ELEMENTS = 1_000_000
 """A graph with more elements in all its tensors is not judged in the interpreter at its own sizes
 within minutes."""
 
-TRIAL_TARGET = "h200"
+PROBE_TARGET = "h200"
 """The file that shows whether a structure can be written is written for this one."""
 
 
@@ -52,14 +52,14 @@ def hypotheses(
     """
     rewritten, names = _algebraic(problem, captured), _structures(problem, captured)
     written = tuple(Hypothesis(strategy=name, reason=REASONS[name]) for name in names)
-    alone = not written and elements(captured) <= INTERPRETED_ELEMENTS
+    alone = not written and element_count(captured) <= INTERPRETED_ELEMENTS
     single = len(problem.problem.shape_sets) == 1
     if not (lifting and single and (measurable or alone)):
         return tuple(item for item in rewritten if item.strategy == ALGEBRA) + written
     return (*rewritten, *written, Hypothesis(strategy=LIFTED, reason=REASONS[LIFTED]))
 
 
-def elements(captured: Captured) -> float:
+def element_count(captured: Captured) -> float:
     """Elements of all tensors that the graph reads or makes, at the declared sizes; infinitely many
     where no declared size says how many."""
     try:
@@ -72,22 +72,22 @@ def elements(captured: Captured) -> float:
 def _structures(problem: LoadedProblem, captured: Captured) -> list[str]:
     try:
         choices = partitions(problem, captured, "mixed")
-    except Uncovered:
+    except UnsupportedOp:
         return []
     held: dict[str, bool] = {}
     for item in choices:
-        held[structure(item)] = held.get(structure(item), True) and drafted(item)
+        held[structure(item)] = held.get(structure(item), True) and can_draft(item)
     return [name for name, whole in held.items() if whole]
 
 
-def drafted(compiled: Compiled) -> bool:
+def can_draft(compiled: Compiled) -> bool:
     """True where the first schedules give a file: some steps show only there that they have no
     form. Which ones do does not hang on the target."""
     if not writable(compiled):
         return False
     try:
-        next(variants(compiled, lambda _: None, find_target(TRIAL_TARGET).target, 1))
-    except Uncovered:
+        next(variants(compiled, lambda _: None, find_target(PROBE_TARGET).target, 1))
+    except UnsupportedOp:
         return False
     return True
 
@@ -97,7 +97,7 @@ def _algebraic(problem: LoadedProblem, captured: Captured) -> tuple[Hypothesis, 
     the judge may refuse its rounding, and then the graph as it was written is next."""
     try:
         found = simplified(problem, captured)
-    except Uncovered:
+    except UnsupportedOp:
         return ()
     lines = dict.fromkeys(step.derivation for step in found.steps if step.rule != DEAD)
     reason = "; ".join(lines)
@@ -107,7 +107,7 @@ def _algebraic(problem: LoadedProblem, captured: Captured) -> tuple[Hypothesis, 
     return tuple(Hypothesis(strategy=name, reason=reason, algebra=algebra) for name in names)
 
 
-def ask_ahead(
+def prefetch_inductor(
     coder: CompilerCoder,
     problem: LoadedProblem,
     captured: Captured,

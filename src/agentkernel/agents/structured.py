@@ -11,7 +11,7 @@ from agentkernel.agents.json_text import JSON, objects_in
 from agentkernel.agents.models.protocol import Model
 from agentkernel.agents.prompts import render, shortened
 from agentkernel.domain.base import Frozen
-from agentkernel.domain.exchange import Message, Question, Reply
+from agentkernel.domain.exchange import Message, ModelRequest, Reply
 
 KEPT_CHARACTERS = 4_000
 """Of an answer that could not be read: enough to see what the model did instead."""
@@ -32,7 +32,7 @@ class NotStructured(Frozen):
 Structured: TypeAlias = K | NotStructured
 
 
-def ask_structured(model: Model, question: Question, kind: type[K]) -> Structured[K]:
+def ask_structured(model: Model, question: ModelRequest, kind: type[K]) -> Structured[K]:
     """The model's answer as a `kind`; asked once more where it cannot be read.
 
     Nothing that a model says raises; ModelUnavailable goes through where it says nothing at all.

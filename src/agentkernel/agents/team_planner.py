@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agentkernel.agents.history import fastest, told_us
+from agentkernel.agents.history import fastest, known_time_us
 from agentkernel.agents.model import ModelCoder
 from agentkernel.agents.planner import MODEL_IDEAS, MOST, RulesPlanner, predict
 from agentkernel.agents.prompts import inline
@@ -43,15 +43,17 @@ class TeamPlanner:
         goals: Goals,
         history: Sequence[Attempt],
         retrieved: Sequence[Retrieved],
-        barren: Sequence[str] = (),
+        exhausted: Sequence[str] = (),
     ) -> Plan:
         """Strategies of the compiler, or one turn of a member."""
         members = self.team.members_for(analysis.roofline)
-        begun = [*(item.candidate.strategy for item in history), *barren]
+        begun = [*(item.candidate.strategy for item in history), *exhausted]
         left = self._left(begun, bool(fastest(history, 1)), len(members))
         if left:
-            made = self.compiler.plan(problem, analysis, target, goals, history, retrieved, barren)
-            fresh = tuple(item for item in made.hypotheses if item.strategy not in barren)
+            made = self.compiler.plan(
+                problem, analysis, target, goals, history, retrieved, exhausted
+            )
+            fresh = tuple(item for item in made.hypotheses if item.strategy not in exhausted)
             fresh = fresh[: min(left, MOST)]
             if fresh or not members:
                 fallback = made.fallback[: len(fresh)]
@@ -110,7 +112,7 @@ class TeamPlanner:
 def _reason(turn: Turn, parent: Attempt | None) -> str:
     if parent is None:
         return next(item.reason for item in MODEL_IDEAS if item.strategy == turn.idea)
-    time_us = told_us(parent)
+    time_us = known_time_us(parent)
     measured = parent.profile is not None and parent.profile.measured
     known = "" if time_us is None else f", {time_us:.1f} us{'' if measured else ' estimated'}"
     return f"go on from {parent.candidate.strategy!r} by {parent.candidate.coder}{known}"
@@ -125,7 +127,7 @@ def _reviewed(
         return made.model_copy(update={"reason": f"{made.reason}; no review: {found.reason}"})
     advice = "; ".join(found.optimizations) or found.analysis
     reason = f"{made.reason}; {found.by}: {inline(advice, REASON_MOST)}"
-    time_us = told_us(parent)
+    time_us = known_time_us(parent)
     if found.estimated_speedup is None or time_us is None:
         return made.model_copy(update={"reason": reason})
     promised = max(time_us / found.estimated_speedup, analysis.bound_us)

@@ -28,13 +28,13 @@ class TurnPlanner:
         goals: Goals,
         history: Sequence[Attempt],
         retrieved: Sequence[Retrieved],
-        barren: Sequence[str] = (),
+        exhausted: Sequence[str] = (),
     ) -> Plan:
         """What is left of the ideas, else one hypothesis: `turn 4`."""
-        made = self.ideas.plan(problem, analysis, target, goals, history, retrieved, barren)
-        if any(item.strategy not in barren for item in made.hypotheses):
+        made = self.ideas.plan(problem, analysis, target, goals, history, retrieved, exhausted)
+        if any(item.strategy not in exhausted for item in made.hypotheses):
             return made
-        begun = {*(item.candidate.strategy for item in history), *barren}
+        begun = {*(item.candidate.strategy for item in history), *exhausted}
         turn = Hypothesis(strategy=f"turn {len(begun) + 1}", reason=REASON)
         return made.model_copy(update={"hypotheses": (predict(turn, analysis),)})
 

@@ -72,14 +72,14 @@ def explain_error(found: Mismatch, form: ErrorForm) -> str:
         case "special values":
             return nan_origin(found)
         case "rounding":
-            return f"right but for rounding, {rounding(found.norm_error)}"
+            return f"right but for rounding, {rounding_text(found.norm_error)}"
         case "negated":
             return "every value has the wrong sign"
         case "zero":
             where = "everywhere" if found.wrong_share > WIDE else "in the wrong places"
             return f"0 {where}: never written, masked away, or multiplied by an empty sum"
         case "constant factor":
-            return f"the whole output is {factor(ratio(found) or 0.0)}"
+            return f"the whole output is {factor_text(ratio(found) or 0.0)}"
         case "misplaced":
             return (
                 "values of the right size that do not belong there: transposed, permuted, or "
@@ -91,7 +91,7 @@ def explain_error(found: Mismatch, form: ErrorForm) -> str:
     )
 
 
-def factor(times: float) -> str:
+def factor_text(times: float) -> str:
     """`4 times too large, as if ...`."""
     known = next((words for value, words in FACTORS if _near(times, value, 0.005)), None)
     if known is not None:
@@ -105,7 +105,7 @@ def factor(times: float) -> str:
     return f"{times:.4g} times the right one: a scale is missing or used twice"
 
 
-def rounding(norm_error: float) -> str:
+def rounding_text(norm_error: float) -> str:
     """The format whose rounding is about as large as the error."""
     for ulp, words in MANTISSAS:
         if norm_error >= ulp / 4:
@@ -133,7 +133,7 @@ def nan_origin(found: Mismatch) -> str:
     )
 
 
-def place_words(found: Mismatch) -> str:
+def location_text(found: Mismatch) -> str:
     """Where the wrong elements lie, in words that name tiles and programs."""
     index = list(found.first_index)
     match found.pattern:
@@ -163,13 +163,13 @@ def tile_edges(found: Mismatch, constants: dict[str, int]) -> str:
     return "; ".join(edges[:4])
 
 
-def passing(verdict: Verdict) -> str:
+def passing_text(verdict: Verdict) -> str:
     """What the same file is right for; "" where nothing passed before."""
     good = [item for item in verdict.cases if item.passed]
     bad = next((item for item in verdict.cases if not item.passed), None)
     if not good or bad is None:
         return ""
-    layout, plain = laid_out(bad), [item for item in good if not laid_out(item)]
+    layout, plain = input_layout(bad), [item for item in good if not input_layout(item)]
     if layout and plain:
         return (
             f"right with contiguous inputs, wrong with {layout} ones: it takes the inputs for "
@@ -185,13 +185,13 @@ def passing(verdict: Verdict) -> str:
     return words
 
 
-def laid_out(case: CaseResult) -> str:
+def input_layout(case: CaseResult) -> str:
     """How the inputs of a case lie in memory, "" where they are contiguous; its label says so."""
     found = LAYOUT.search(case.label)
     return found[1] if found else ""
 
 
-def dtypes(verdict: Verdict) -> tuple[str, ...]:
+def input_dtypes(verdict: Verdict) -> tuple[str, ...]:
     """The dtypes of the inputs, each once."""
     found = (name for item in verdict.cases for name in DTYPE.findall(item.shapes))
     return tuple(dict.fromkeys(found))

@@ -17,7 +17,7 @@ from agentkernel.bench.baselines import (
 )
 from agentkernel.bench.batch import Runner
 from agentkernel.bench.bench_sample import autotune_note, autotuned_of, times_of, to_sample
-from agentkernel.bench.bench_task import Task
+from agentkernel.bench.bench_task import BenchTask
 from agentkernel.bench.rows import Row, Sample, Times
 from agentkernel.domain.errors import (
     AgentKernelError,
@@ -30,7 +30,7 @@ from agentkernel.domain.errors import (
 )
 from agentkernel.domain.profile import ProfileFailed
 from agentkernel.domain.settings import Settings
-from agentkernel.runtime.devices import give_back
+from agentkernel.runtime.devices import release_cached_memory
 from agentkernel.runtime.versions import installed_versions
 from agentkernel.storage.atomic import make_folder
 from agentkernel.tools.judge.admission import ran_out, reserved, wanted_bytes
@@ -51,7 +51,7 @@ NOT_THE_PROBLEMS = (EnvironmentFailure, OutputError, SettingError, UnknownTarget
 
 
 @dataclass(frozen=True)
-class Hands:
+class ProblemTools:
     """What a problem is worked on with: this machine's, or a test's."""
 
     runner: Runner
@@ -60,20 +60,20 @@ class Hands:
 
 
 @dataclass(frozen=True)
-class Known:
+class CachedBaselines:
     """What the cache has of a problem's baselines, and under which key."""
 
     key: BaselineKey
     times: Times | None
 
 
-def run_problem(task: Task) -> Row:
+def run_problem(task: BenchTask) -> Row:
     """The row of one problem by this machine's coder, judge and profiler."""
     runner = Runner(run, lambda folder, on_event: resume(folder, on_event))
-    return bench_problem(task, Hands(runner, find_target, measure_here))
+    return bench_problem(task, ProblemTools(runner, find_target, measure_here))
 
 
-def bench_problem(task: Task, hands: Hands) -> Row:
+def bench_problem(task: BenchTask, hands: ProblemTools) -> Row:
     """Every sample of a problem, then its baselines. What breaks stands in the row's `error`.
 
     On a GPU that others use too it waits until what it holds is free; where memory ran out all the
@@ -108,10 +108,10 @@ def _room_for(nbytes: int, capacity: int) -> Iterator[None]:
             yield
         finally:
             gc.collect()
-            give_back("cuda")
+            release_cached_memory("cuda")
 
 
-def _wanted_bytes(task: Task) -> int:
+def _wanted_bytes(task: BenchTask) -> int:
     """Nothing where the problem cannot be loaded, which its row says."""
     try:
         return wanted_bytes(load_problem(task.problem.path))
@@ -119,7 +119,7 @@ def _wanted_bytes(task: Task) -> int:
         return 0
 
 
-def _row(task: Task, hands: Hands, resolved: ResolvedTarget) -> Row:
+def _row(task: BenchTask, hands: ProblemTools, resolved: ResolvedTarget) -> Row:
     settings = task.asked.settings
     samples: list[Sample] = []
     times, error = Times(autotune_note=task.asked.autotune_note), None
@@ -155,7 +155,9 @@ def _row(task: Task, hands: Hands, resolved: ResolvedTarget) -> Row:
     )
 
 
-def _known(task: Task, loaded: LoadedProblem, resolved: ResolvedTarget) -> Known | None:
+def _known(
+    task: BenchTask, loaded: LoadedProblem, resolved: ResolvedTarget
+) -> CachedBaselines | None:
     """None where nothing is measured. Max-autotune's time is left out where nobody asks for it."""
     gpu = gpu_name(resolved)
     if gpu is None:
@@ -164,11 +166,11 @@ def _known(task: Task, loaded: LoadedProblem, resolved: ResolvedTarget) -> Known
     times = cached_times(Path(task.cache), key)
     if times is not None and not task.asked.settings.profile.max_autotune:
         times = times.model_copy(update={"autotune_us": None})
-    return Known(key, times)
+    return CachedBaselines(key, times)
 
 
 def _run(
-    task: Task, index: int, loaded: LoadedProblem, runner: Runner, cached: Times | None
+    task: BenchTask, index: int, loaded: LoadedProblem, runner: Runner, cached: Times | None
 ) -> Result:
     """Go on with the run that a kill left, answer from a finished one, or start: without
     max-autotune, which may take minutes to build, where its time is known."""
@@ -203,12 +205,12 @@ def _finished(result: Result) -> Result:
 
 
 def _times(
-    task: Task,
+    task: BenchTask,
     loaded: LoadedProblem,
     resolved: ResolvedTarget,
     results: list[Result],
     measure: Measure,
-    known: Known | None,
+    known: CachedBaselines | None,
 ) -> Times:
     """From the runs, where a candidate was timed between them; else from the cache or measured."""
     note = task.asked.autotune_note

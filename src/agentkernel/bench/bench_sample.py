@@ -74,7 +74,7 @@ def _primary(certificate: Certificate | None) -> Measurement | None:
     return certificate.profile.measurements[0]
 
 
-def _is_correct(certificate: Certificate, told: _Told) -> bool:
+def _is_correct(certificate: Certificate, told: _RunRecords) -> bool:
     """True where the judge accepted a candidate that also runs for the target.
 
     One that has no profile may have broken while it was profiled, or the time for that was over.
@@ -150,22 +150,22 @@ def autotune_note(time_us: float | None, error: str | None) -> str:
 
 
 @dataclass(frozen=True)
-class _Told:
+class _RunRecords:
     """What a run's records say: every verdict, and every event as JSON."""
 
     verdicts: Sequence[Verdict]
     events: Sequence[str]
 
 
-def _read_run(runs: Path, run: str) -> _Told:
+def _read_run(runs: Path, run: str) -> _RunRecords:
     store = read_run(runs, run)
     try:
-        return _Told(store.records.verdicts(), store.records.events())
+        return _RunRecords(store.records.verdicts(), store.records.events())
     finally:
         store.close()
 
 
-def _hacks(told: _Told) -> tuple[str, ...]:
+def _hacks(told: _RunRecords) -> tuple[str, ...]:
     """Kind and rule of every candidate of a run that was caught."""
     missed = {
         (item.candidate, item.reason) for item in _own_misses(told) if item.reason in HACK_REASONS
@@ -174,7 +174,7 @@ def _hacks(told: _Told) -> tuple[str, ...]:
     return (*caught, *(f"profile:{reason}" for _, reason in sorted(missed)))
 
 
-def _own_misses(told: _Told) -> list[ProfileMissed]:
+def _own_misses(told: _RunRecords) -> list[ProfileMissed]:
     """The profiles that failed by the candidate's own fault."""
     found = map(_profile_missed, told.events)
     return [item for item in found if item is not None and item.side == "candidate"]

@@ -11,10 +11,10 @@ from agentkernel.bench.rows import NOT_RUN, SWITCHED_OFF
 from agentkernel.bench.suite import SuiteProblem
 from agentkernel.domain.base import Frozen, sha256_text
 from agentkernel.domain.settings import Settings
-from agentkernel.storage.disk import fitting
+from agentkernel.storage.disk import fit_file_name
 
 
-class Asked(Frozen):
+class BenchOptions(Frozen):
     """What a bench asks of every problem. `settings.runs` is not part of it."""
 
     settings: Settings
@@ -26,12 +26,12 @@ class Asked(Frozen):
         return NOT_RUN if self.settings.profile.max_autotune else SWITCHED_OFF
 
 
-class Task(Frozen):
+class BenchTask(Frozen):
     """One problem to bench; `out` is the bench's folder, `cache` that of known baselines. `alone`:
     tried once more with the device to itself, after memory ran out beside others."""
 
     problem: SuiteProblem
-    asked: Asked
+    asked: BenchOptions
     out: str
     cache: str
     alone: bool = False
@@ -50,9 +50,9 @@ class Task(Frozen):
 
     def runs(self, index: int) -> Path:
         """The folder of the runs of sample `index`: one run, or what a kill left of it."""
-        name = fitting(self.problem.name.replace("/", "-"))
+        name = fit_file_name(self.problem.name.replace("/", "-"))
         label = f"{index}-alone" if self.alone else str(index)
         return Path(self.out) / "runs" / f"{name}-{self.key[:8]}" / label
 
 
-__all__ = ["Asked", "Task"]
+__all__ = ["BenchOptions", "BenchTask"]

@@ -14,7 +14,7 @@ Move = Literal["faster", "slower", "same", "gained", "lost", "wrong", "not measu
 WORSE: tuple[Move, ...] = ("slower", "lost")
 
 
-class Moved(Frozen):
+class SpeedChange(Frozen):
     """One problem that both benches have: speedups over eager, each from its own session.
 
     "faster" and "slower": the 95% intervals do not touch. "gained" and "lost": correct in one
@@ -27,10 +27,10 @@ class Moved(Frozen):
     after: Ratio | None
 
 
-class Comparison(Frozen):
+class BenchComparison(Frozen):
     """All that both have, and what only one has. `ratio`: geometric mean of after / before."""
 
-    moved: tuple[Moved, ...]
+    moved: tuple[SpeedChange, ...]
     only_before: tuple[str, ...]
     only_after: tuple[str, ...]
     ratio: float | None
@@ -45,12 +45,12 @@ class Comparison(Frozen):
         return any(item.move in WORSE for item in self.moved)
 
 
-def compare(before: Sequence[Row], after: Sequence[Row]) -> Comparison:
+def compare(before: Sequence[Row], after: Sequence[Row]) -> BenchComparison:
     """Problem by problem, by name."""
     old, new = {row.name: row for row in before}, {row.name: row for row in after}
     moved = tuple(_moved(name, old[name], new[name]) for name in old if name in new)
     ratios = [item.after.value / item.before.value for item in moved if item.after and item.before]
-    return Comparison(
+    return BenchComparison(
         moved=moved,
         only_before=tuple(name for name in old if name not in new),
         only_after=tuple(name for name in new if name not in old),
@@ -58,9 +58,9 @@ def compare(before: Sequence[Row], after: Sequence[Row]) -> Comparison:
     )
 
 
-def _moved(name: str, before: Row, after: Row) -> Moved:
+def _moved(name: str, before: Row, after: Row) -> SpeedChange:
     old, new = _speed(before), _speed(after)
-    return Moved(name=name, move=_move(before, after, old, new), before=old, after=new)
+    return SpeedChange(name=name, move=_move(before, after, old, new), before=old, after=new)
 
 
 def _move(before: Row, after: Row, old: Ratio | None, new: Ratio | None) -> Move:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from agentkernel.bench.rows import BASELINES, Row
-from agentkernel.bench.summary import FLOOR, Against, Level, Summary
+from agentkernel.bench.summary import FLOOR, BaselineFigures, Level, Summary
 from agentkernel.domain.profile import Ratio
 from agentkernel.tools.metrics import THRESHOLDS, median
 from agentkernel.workflows.report_models import table
@@ -135,7 +135,7 @@ def against_headings(k: int) -> tuple[str, ...]:
     return ("level", "problems", *fast, "mean", "left out", f"speedup@{k}", "answer")
 
 
-def against_cells(level: str, found: Against) -> tuple[str, ...]:
+def against_cells(level: str, found: BaselineFigures) -> tuple[str, ...]:
     """One level against one baseline, as text."""
     return (
         level,
@@ -148,7 +148,7 @@ def against_cells(level: str, found: Against) -> tuple[str, ...]:
     )
 
 
-def _against(found: Sequence[tuple[str, Against]], k: int) -> list[str]:
+def _against(found: Sequence[tuple[str, BaselineFigures]], k: int) -> list[str]:
     return table(against_headings(k), [against_cells(name, item) for name, item in found])
 
 

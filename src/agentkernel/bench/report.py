@@ -11,7 +11,7 @@ from agentkernel.bench.rows import Row
 from agentkernel.bench.summary import Summary, summarise
 from agentkernel.domain.plain_text import plain
 from agentkernel.storage.atomic import write_atomic
-from agentkernel.tools.ours import is_json_with, require_all_ours, require_ours
+from agentkernel.tools.ours import is_json_with, require_all_generated, require_generated
 
 REPORT, SUMMARY = "report.md", "summary.json"
 
@@ -19,9 +19,9 @@ REPORT, SUMMARY = "report.md", "summary.json"
 def require_free(folder: Path) -> None:
     """Raise OutputError where a bench would write over somebody's file in `folder`: one with these
     names is its own beside a summary or rows of a bench."""
-    require_ours(folder / SUMMARY, is_json_with("suite", "coders"))
+    require_generated(folder / SUMMARY, is_json_with("suite", "coders"))
     proven = (folder / SUMMARY).is_file() or any(folder.glob("rows*.jsonl"))
-    require_all_ours((folder / REPORT, folder / PICTURE), proven)
+    require_all_generated((folder / REPORT, folder / PICTURE), proven)
 
 
 def write_report(folder: Path, suite: str, rows: Sequence[Row]) -> Summary:

@@ -22,7 +22,7 @@ FLOOR = 0.98
 """An answer whose interval lies below this times a baseline is worse than that baseline."""
 
 
-class Against(Frozen):
+class BaselineFigures(Frozen):
     """How candidates fare against one baseline, over `problems` on which it has a time.
 
     `fast`: fast_p by p. A wrong candidate is 0 there; in `geometric_mean` it is left out, and
@@ -53,7 +53,7 @@ class Level(Frozen):
     correct: float
     kernelbench_correct: float | None
     pass_at_k: float | None
-    against: tuple[Against, ...]
+    against: tuple[BaselineFigures, ...]
     roofline_at_k: float | None
     energy: float | None
     estimated: float | None
@@ -118,7 +118,7 @@ def _level(name: str, rows: Sequence[Row], k: int) -> Level:
         correct=mean([_correct(row) / row.planned for row in rows]) or 0.0,
         kernelbench_correct=_kernelbench(rows),
         pass_at_k=_mean_of(pass_at_k(row.planned, _correct(row), k) for row in rows),
-        against=tuple(against(rows, baseline, k) for baseline in BASELINES),
+        against=tuple(baseline_figures(rows, baseline, k) for baseline in BASELINES),
         roofline_at_k=_mean_of(best_at_k(_fractions(row), k) for row in measured),
         energy=geometric_mean(energies),
         estimated=geometric_mean([_estimated(row) for row in rows if row.gpu is None]),
@@ -133,7 +133,7 @@ def _level(name: str, rows: Sequence[Row], k: int) -> Level:
     )
 
 
-def against(rows: Sequence[Row], baseline: Baseline, k: int) -> Against:
+def baseline_figures(rows: Sequence[Row], baseline: Baseline, k: int) -> BaselineFigures:
     """One baseline's figures over the rows that a GPU measured it on; a broken problem is wrong."""
     timed = [row for row in rows if row.gpu is not None and row.times.of(baseline) is not None]
     broken = [row for row in rows if row.gpu is not None and row.error is not None]
@@ -143,7 +143,7 @@ def against(rows: Sequence[Row], baseline: Baseline, k: int) -> Against:
     answers = [
         value for row in timed for item in row.samples if (value := answer(row, item, baseline))
     ]
-    return Against(
+    return BaselineFigures(
         baseline=baseline,
         problems=len(counted),
         fast={

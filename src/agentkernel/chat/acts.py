@@ -9,12 +9,12 @@ from agentkernel.chat.changes import difference
 from agentkernel.chat.domain_session import Changes, Node, Place
 from agentkernel.chat.figures import time_words, verdict_words
 from agentkernel.chat.intent import Edit, OnCandidate, Run, SwitchBranch, TryIdea, Undo, WriteTo
-from agentkernel.chat.looks import no
-from agentkernel.chat.replies import Editing, Moved, Reply, Said, Wrote
-from agentkernel.chat.steps import Given, go_on, run_step
-from agentkernel.chat.tree import Missing, is_accepted, label, problem_of
+from agentkernel.chat.looks import not_possible
+from agentkernel.chat.replies import EditRequested, FilesWritten, PositionChanged, Reply, TextReply
+from agentkernel.chat.steps import HandWritten, continue_step, run_step
+from agentkernel.chat.tree import NoSuchCandidate, is_accepted, label, problem_of
 from agentkernel.chat.typed import MOST_SOURCE
-from agentkernel.chat.work import Work
+from agentkernel.chat.work import SessionState
 from agentkernel.domain.errors import AgentKernelError, RunNotFound, one_line
 from agentkernel.domain.profile import Measurement
 from agentkernel.domain.settings import MODEL_PREFIXES
@@ -22,7 +22,7 @@ from agentkernel.storage.source_text import parse_source
 from agentkernel.workflows.outcome import faster_baseline, ratio_against
 
 
-def run(work: Work, intent: Run, text: str) -> Reply:
+def run(work: SessionState, intent: Run, text: str) -> Reply:
     """Go on from where the session stands; a step that was stopped here goes on itself."""
     only_now: Changes = {}
     if intent.rounds is not None:
@@ -36,11 +36,11 @@ def run(work: Work, intent: Run, text: str) -> Reply:
         and not only_now
         and _is_here(work, last.number)
     ):
-        return go_on(work, last)
+        return continue_step(work, last)
     return run_step(work, text, only_now=only_now)
 
 
-def _is_here(work: Work, number: int) -> bool:
+def _is_here(work: SessionState, number: int) -> bool:
     """True where nothing was changed since that step began."""
     step = work.tree.step(number)
     return (
@@ -50,37 +50,39 @@ def _is_here(work: Work, number: int) -> bool:
     )
 
 
-def try_idea(work: Work, intent: TryIdea, text: str) -> Reply:
+def try_idea(work: SessionState, intent: TryIdea, text: str) -> Reply:
     """Run with one strategy of the plan in front."""
     from agentkernel.chat.looks import tried
 
     plan = work.plan or work.first_plan
     if not plan.hypotheses:
-        return no("The plan has no ideas. 'run' makes one and tries it in order.")
+        return not_possible("The plan has no ideas. 'run' makes one and tries it in order.")
     names = [item.strategy for item in plan.hypotheses]
     if intent.idea == "last":
         return run_step(work, text, focus=names[-1])
     if intent.idea == "next":
         left = [name for name in names if name not in tried(work)]
         if not left:
-            return no(f"All {len(names)} ideas were tried. 'be more aggressive' looks for others.")
+            return not_possible(
+                f"All {len(names)} ideas were tried. 'be more aggressive' looks for others."
+            )
         return run_step(work, text, focus=left[0])
     if intent.idea > len(names):
         known = "; ".join(f"{place}. {name}" for place, name in enumerate(names, 1))
-        return no(f"There is no idea {intent.idea}. Known: {known}.")
+        return not_possible(f"There is no idea {intent.idea}. Known: {known}.")
     return run_step(work, text, focus=names[intent.idea - 1])
 
 
-def repair(work: Work, intent: OnCandidate, text: str) -> Reply:
+def repair(work: SessionState, intent: OnCandidate, text: str) -> Reply:
     """Draft anew from a refused candidate, where a model drafts; a right one is made faster."""
     node = work.node(intent.candidate)
-    if isinstance(node, Missing):
-        return run_step(work, text) if not work.tree.nodes else no(node.text)
+    if isinstance(node, NoSuchCandidate):
+        return run_step(work, text) if not work.tree.nodes else not_possible(node.text)
     if is_accepted(node):
         return run_step(work, text)
     settings = work.settings
     if not (settings.coder.startswith(MODEL_PREFIXES) or settings.in_turns):
-        return no(
+        return not_possible(
             f"{label(node.number)} was written by the {node.candidate.coder} coder, which drafts "
             f"by rule and would write it again. 'edit {label(node.number)}' mends it by hand; a "
             "model does with the setting coder = chat:PROVIDER:MODEL."
@@ -88,98 +90,104 @@ def repair(work: Work, intent: OnCandidate, text: str) -> Reply:
     return run_step(work, text, focus=node.candidate.strategy or None)
 
 
-def undo(work: Work, intent: Undo) -> Reply:
+def undo(work: SessionState, intent: Undo) -> Reply:
     """So many places back."""
     if work.tree.at == 0:
-        return no("Nothing to undo: this is where the session began.")
+        return not_possible("Nothing to undo: this is where the session began.")
     before = work.place
     work.tree = trees.undo(work.tree, intent.steps)
-    return Moved(place=work.place, text=_moved_words(work, before))
+    return PositionChanged(place=work.place, text=_moved_words(work, before))
 
 
-def redo(work: Work) -> Reply:
+def redo(work: SessionState) -> Reply:
     """One place on again."""
     if work.tree.at + 1 >= len(work.tree.places):
-        return no("Nothing to redo.")
+        return not_possible("Nothing to redo.")
     before = work.place
     work.tree = trees.redo(work.tree)
-    return Moved(place=work.place, text=_moved_words(work, before))
+    return PositionChanged(place=work.place, text=_moved_words(work, before))
 
 
-def return_to(work: Work, intent: OnCandidate) -> Reply:
+def return_to(work: SessionState, intent: OnCandidate) -> Reply:
     """Stand at a candidate again, with its settings."""
     found = work.meant(intent.candidate)
-    if isinstance(found, Missing):
-        return no(found.text)
+    if isinstance(found, NoSuchCandidate):
+        return not_possible(found.text)
     before = work.place
     work.tree = trees.return_to(work.tree, found.number)
-    return Moved(place=work.place, text=_moved_words(work, before))
+    return PositionChanged(place=work.place, text=_moved_words(work, before))
 
 
-def restart(work: Work) -> Reply:
+def restart(work: SessionState) -> Reply:
     """The module and the first settings; the tree stays."""
     before = work.place
     work.tree = trees.move(work.tree, Place(branch=before.branch))
-    return Moved(place=work.place, text=f"{_moved_words(work, before)} Nothing was thrown away.")
+    return PositionChanged(
+        place=work.place, text=f"{_moved_words(work, before)} Nothing was thrown away."
+    )
 
 
-def fork(work: Work, intent: OnCandidate) -> Reply:
+def fork(work: SessionState, intent: OnCandidate) -> Reply:
     """Begin a branch."""
     found = work.meant(intent.candidate)
-    if isinstance(found, Missing):
-        return no(found.text)
+    if isinstance(found, NoSuchCandidate):
+        return not_possible(found.text)
     old = work.place.branch
     work.tree = trees.fork(work.tree, found.number)
     text = (
         f"Branch {work.place.branch} begins at {label(found.number)}. "
         f"'switch to branch {old}' goes back."
     )
-    return Moved(place=work.place, text=text)
+    return PositionChanged(place=work.place, text=text)
 
 
-def switch_branch(work: Work, intent: SwitchBranch) -> Reply:
+def switch_branch(work: SessionState, intent: SwitchBranch) -> Reply:
     """Stand at another branch's tip."""
     if isinstance(intent.branch, str) and intent.branch != "main":
         known = ", ".join(str(item.number) for item in work.tree.branches)
-        return no(
+        return not_possible(
             f"No branch has the name {intent.branch!r}: branches have numbers. Known: {known}."
         )
     number = 1 if isinstance(intent.branch, str) else intent.branch
     found = trees.switch(work.tree, number)
-    if isinstance(found, Missing):
-        return no(found.text)
+    if isinstance(found, NoSuchCandidate):
+        return not_possible(found.text)
     before = work.place
     work.tree = found
-    return Moved(place=work.place, text=f"Branch {work.place.branch}. {_moved_words(work, before)}")
+    return PositionChanged(
+        place=work.place, text=f"Branch {work.place.branch}. {_moved_words(work, before)}"
+    )
 
 
-def keep(work: Work, intent: OnCandidate) -> Reply:
+def keep(work: SessionState, intent: OnCandidate) -> Reply:
     """Write a right candidate beside the module, with its certificate."""
     return _keep(work, work.node(intent.candidate), None)
 
 
-def save(work: Work, intent: WriteTo) -> Reply:
+def save(work: SessionState, intent: WriteTo) -> Reply:
     """The same, to a path."""
     return _keep(work, work.node(intent.candidate), intent.path)
 
 
-def _keep(work: Work, node: Node | Missing, path: str | None) -> Reply:
+def _keep(work: SessionState, node: Node | NoSuchCandidate, path: str | None) -> Reply:
     from agentkernel.chat.files import drop_in_path, write_drop_in
 
-    if isinstance(node, Missing):
-        return no(node.text)
+    if isinstance(node, NoSuchCandidate):
+        return not_possible(node.text)
     name = label(node.number)
     if not is_accepted(node):
-        return no(f"{name} is not kept: {verdict_words(node)}. Only what the judge passed can be.")
+        return not_possible(
+            f"{name} is not kept: {verdict_words(node)}. Only what the judge passed can be."
+        )
     paths = write_drop_in(work, node, drop_in_path(work, path))
     work.tree = trees.keep(work.tree, node.number)
     time = time_words(node)
     text = f"Kept {name} as {paths[0]}" + (f": {time}." if time else ".")
     warning = _warning(work, node)
-    return Wrote(paths=paths, text=f"{text} {warning}".strip())
+    return FilesWritten(paths=paths, text=f"{text} {warning}".strip())
 
 
-def _warning(work: Work, node: Node) -> str:
+def _warning(work: SessionState, node: Node) -> str:
     """What somebody who keeps it must know."""
     parts = []
     if problem_of(work.tree, node):
@@ -209,20 +217,22 @@ def _faster_baseline(measured: Measurement) -> str:
     return f"It is not surely faster than {name}{time}{switch}."
 
 
-def reject(work: Work, intent: OnCandidate) -> Reply:
+def reject(work: SessionState, intent: OnCandidate) -> Reply:
     """Discard a candidate; it stays in the tree."""
     node = work.node(intent.candidate)
-    if isinstance(node, Missing):
-        return no(node.text)
+    if isinstance(node, NoSuchCandidate):
+        return not_possible(node.text)
     if node.number in work.tree.rejected:
-        return Said(text=f"{label(node.number)} is discarded already.")
+        return TextReply(text=f"{label(node.number)} is discarded already.")
     work.tree = trees.reject(work.tree, node.number)
     at = label(work.place.candidate)
     text = f"{label(node.number)} is discarded; the session stands at {at}."
-    return Moved(place=work.place, text=f"{text} 'keep {label(node.number)}' takes it back.")
+    return PositionChanged(
+        place=work.place, text=f"{text} 'keep {label(node.number)}' takes it back."
+    )
 
 
-def export(work: Work, intent: WriteTo, texts: dict[str, str]) -> Reply:
+def export(work: SessionState, intent: WriteTo, texts: dict[str, str]) -> Reply:
     """The whole session in a folder: readable, and replayable."""
     from agentkernel.chat.files import certificate_of, write_session
 
@@ -238,32 +248,34 @@ def export(work: Work, intent: WriteTo, texts: dict[str, str]) -> Reply:
             chosen = None
     paths = write_session(work, intent.path, chosen, texts)
     what = f"with {label(chosen.number)} as its drop-in" if chosen else "without a drop-in"
-    return Wrote(paths=paths, text=f"The session is written, {what}: {paths[0]}{missing}")
+    return FilesWritten(paths=paths, text=f"The session is written, {what}: {paths[0]}{missing}")
 
 
-def edit(work: Work, intent: Edit) -> Reply:
+def edit(work: SessionState, intent: Edit) -> Reply:
     """Hand a candidate's text out to be changed."""
     found = work.meant(intent.candidate)
-    if isinstance(found, Missing):
-        return no(found.text)
+    if isinstance(found, NoSuchCandidate):
+        return not_possible(found.text)
     number = found.number
     if number is None:
         node = work.node("current")
-        if intent.candidate == "original" or isinstance(node, Missing):
-            return no("The module itself is not edited here. 'run' makes a candidate to edit.")
+        if intent.candidate == "original" or isinstance(node, NoSuchCandidate):
+            return not_possible(
+                "The module itself is not edited here. 'run' makes a candidate to edit."
+            )
         number = node.number
-    return Editing(number=number, text=work.source(number), line=intent.line)
+    return EditRequested(number=number, text=work.source(number), line=intent.line)
 
 
-def offer(work: Work, given: Given, base: int | None, text: str) -> Reply:
+def offer(work: SessionState, given: HandWritten, base: int | None, text: str) -> Reply:
     """Judge a candidate that was written by hand, like any other."""
     if base is not None and work.tree.node(base) is None:
-        return no(f"There is no candidate c{base} that it could come from.")
+        return not_possible(f"There is no candidate c{base} that it could come from.")
     trouble = _trouble(given.source)
     if trouble:
-        return no(trouble)
+        return not_possible(trouble)
     if base is not None and work.source(base) == given.source:
-        return Said(text=f"Unchanged: it is {label(base)} as it was. Nothing to judge.")
+        return TextReply(text=f"Unchanged: it is {label(base)} as it was. Nothing to judge.")
     return run_step(work, text, given=given, base=base)
 
 
@@ -283,7 +295,7 @@ def _trouble(source: str) -> str:
     return ""
 
 
-def _moved_words(work: Work, before: Place) -> str:
+def _moved_words(work: SessionState, before: Place) -> str:
     place = work.place
     node = work.tree.node(place.candidate) if place.candidate is not None else None
     parts = [f"At {label(place.candidate)}" + (f": {verdict_words(node)}" if node else "")]

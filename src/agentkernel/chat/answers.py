@@ -30,8 +30,8 @@ from agentkernel.chat.intent import (
     WriteTo,
 )
 from agentkernel.chat.language import EXAMPLES
-from agentkernel.chat.replies import Ended, Reply, Said
-from agentkernel.chat.work import Work
+from agentkernel.chat.replies import Reply, SessionEnded, TextReply
+from agentkernel.chat.work import SessionState
 
 STARTERS = frozenset(
     {
@@ -47,7 +47,7 @@ STARTERS = frozenset(
 """What starts work by itself."""
 
 
-def answer(work: Work, intent: Intent, text: str, *, run_now: bool) -> Reply:
+def answer(work: SessionState, intent: Intent, text: str, *, run_now: bool) -> Reply:
     """Do what `intent` asks. `run_now` False: a later request of the sentence starts the work.
 
     Raises AgentKernelError for what cannot be done, with one clear line.
@@ -99,7 +99,7 @@ def answer(work: Work, intent: Intent, text: str, *, run_now: bool) -> Reply:
             assert_never(intent)
 
 
-def _plain(work: Work, intent: Plain, text: str, *, run_now: bool) -> Reply:
+def _plain(work: SessionState, intent: Plain, text: str, *, run_now: bool) -> Reply:
     match intent.name:
         case "more_aggressive":
             return setting.more_aggressive(work, text, run_now=run_now)
@@ -124,18 +124,18 @@ def _plain(work: Work, intent: Plain, text: str, *, run_now: bool) -> Reply:
         case "restart":
             return acts.restart(work)
         case "help":
-            return Said(text=help_text())
+            return TextReply(text=help_text())
         case "quit":
-            return Ended(text=f"Saved. Go on with:\nagentkernel resume {work.id}")
+            return SessionEnded(text=f"Saved. Go on with:\nagentkernel resume {work.id}")
         case "stop":
-            return Said(text="Nothing is running. Ctrl-C stops a step while it runs.")
+            return TextReply(text="Nothing is running. Ctrl-C stops a step while it runs.")
         case "approve" | "decline":
-            return looks.no("Nothing waits for an answer.")
+            return looks.not_possible("Nothing waits for an answer.")
         case _:
             assert_never(intent.name)
 
 
-def _on_candidate(work: Work, intent: OnCandidate, text: str) -> Reply:
+def _on_candidate(work: SessionState, intent: OnCandidate, text: str) -> Reply:
     match intent.name:
         case "why_slow" | "profile":
             return looks.profile(work, intent)
@@ -165,7 +165,7 @@ def _on_candidate(work: Work, intent: OnCandidate, text: str) -> Reply:
             assert_never(intent.name)
 
 
-def _export(work: Work, intent: WriteTo) -> Reply:
+def _export(work: SessionState, intent: WriteTo) -> Reply:
     from agentkernel.chat.transcript import (
         JSON_LINES,
         PAGE,

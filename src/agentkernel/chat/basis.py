@@ -7,7 +7,7 @@ from typing import NamedTuple
 from agentkernel.chat.domain_session import Node
 
 
-class Basis(NamedTuple):
+class TimeBasis(NamedTuple):
     """Times of one basis may be compared. `where`: the GPU that it was measured on, or the target
     that it was estimated for."""
 
@@ -20,14 +20,14 @@ class Basis(NamedTuple):
         return f"measured on {self.where}" if self.measured else f"estimated for {self.where}"
 
 
-def basis_of(node: Node) -> Basis | None:
+def basis_of(node: Node) -> TimeBasis | None:
     """What its time rests on; None where it has none."""
     profile = node.profile
     if profile is None:
         return None
     if profile.measurements:
-        return Basis(True, profile.measured_on or profile.measurements[0].gpu.name)
-    return Basis(False, profile.target)
+        return TimeBasis(True, profile.measured_on or profile.measurements[0].gpu.name)
+    return TimeBasis(False, profile.target)
 
 
 def for_target(node: Node, target: str | None) -> bool:

@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING
 from agentkernel.chat import figures
 from agentkernel.chat.domain_session import Node
 from agentkernel.chat.intent import OnCandidate
-from agentkernel.chat.looks import no
-from agentkernel.chat.replies import Reply, Said
-from agentkernel.chat.tree import Missing, is_accepted, label
-from agentkernel.chat.work import Work
+from agentkernel.chat.looks import not_possible
+from agentkernel.chat.replies import Reply, TextReply
+from agentkernel.chat.tree import NoSuchCandidate, is_accepted, label
+from agentkernel.chat.work import SessionState
 from agentkernel.domain.errors import RunNotFound
 
 if TYPE_CHECKING:
     from agentkernel.tools.certificate.replay import Replay
 
 
-def verify(work: Work, intent: OnCandidate) -> Reply:
+def verify(work: SessionState, intent: OnCandidate) -> Reply:
     """Replay a candidate's certificate: its signature, its hashes and the judgement again."""
     from agentkernel.chat.files import write_certificate
     from agentkernel.tools.certificate.replay import replay
 
     node = _right(work, intent)
-    if isinstance(node, Said):
+    if isinstance(node, TextReply):
         return node
     path = write_certificate(work, node)
     found = replay(path, allow_unsandboxed=work.settings.judge.allow_unsandboxed)
@@ -37,7 +37,7 @@ def verify(work: Work, intent: OnCandidate) -> Reply:
         f"{item.what}: {item.then} then, {item.now} now" + (", which decides" * item.decisive)
         for item in found.differences
     ]
-    return Said(text="\n".join([f"{name} {_ending(found)}.", *lines]), ok=found.holds)
+    return TextReply(text="\n".join([f"{name} {_ending(found)}.", *lines]), ok=found.holds)
 
 
 def _ending(found: Replay) -> str:
@@ -48,13 +48,13 @@ def _ending(found: Replay) -> str:
     return "not decided here" if found.undecided else "holds" if found.holds else "does not hold"
 
 
-def certificate(work: Work, intent: OnCandidate) -> Reply:
+def certificate(work: SessionState, intent: OnCandidate) -> Reply:
     """What is certified about a candidate, and in which file."""
     from agentkernel.chat.files import write_certificate
     from agentkernel.tools.certificate.certificate import read_certificate
 
     node = _right(work, intent)
-    if isinstance(node, Said):
+    if isinstance(node, TextReply):
         return node
     path = write_certificate(work, node)
     found = read_certificate(path)
@@ -66,21 +66,23 @@ def certificate(work: Work, intent: OnCandidate) -> Reply:
         f"made {found.created} for {found.target}, signed by {signer}",
         f"in {path}",
     )
-    return Said(text="\n".join(lines))
+    return TextReply(text="\n".join(lines))
 
 
-def _right(work: Work, intent: OnCandidate) -> Node | Said:
+def _right(work: SessionState, intent: OnCandidate) -> Node | TextReply:
     """A candidate that may be handed over, else why not."""
     node = work.node(intent.candidate)
-    if isinstance(node, Missing):
-        return no(node.text)
+    if isinstance(node, NoSuchCandidate):
+        return not_possible(node.text)
     if not is_accepted(node):
         words = figures.verdict_words(node)
-        return no(f"{label(node.number)} cannot be handed over: {words}. 'why was it rejected?'")
+        return not_possible(
+            f"{label(node.number)} cannot be handed over: {words}. 'why was it rejected?'"
+        )
     try:
         from agentkernel.chat.files import run_folder
 
         run_folder(work, node)
     except RunNotFound as error:
-        return no(str(error))
+        return not_possible(str(error))
     return node

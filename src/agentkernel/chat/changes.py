@@ -29,7 +29,7 @@ WORDS = {
 }
 
 
-def over(began: Settings) -> SettingsFor:
+def settings_overlay(began: Settings) -> SettingsFor:
     """Puts dotted keys over the settings that a session began with. Raises SettingError."""
     known = keys_of(began)
 
@@ -79,7 +79,7 @@ def value_of(settings: Settings, key: str) -> object:
     return value
 
 
-def merged(old: Changes, new: Mapping[str, SettingValue]) -> Changes:
+def merge_changes(old: Changes, new: Mapping[str, SettingValue]) -> Changes:
     """`old` with `new`; None takes a change back. Raises SettingError for what stays as it is."""
     fixed = next((key for key in new if key in FIXED), None)
     if fixed is not None:
@@ -95,18 +95,20 @@ def difference(old: Settings, new: Settings) -> tuple[str, ...]:
     """Each setting that is another one, as `precision: strict -> tf32`."""
     lines = []
     for key in keys_of(new):
-        before, after = in_force(old, key), in_force(new, key)
+        before, after = effective_value(old, key), effective_value(new, key)
         if before != after:
-            lines.append(f"{WORDS.get(key, key)}: {shown(before)} -> {shown(after)}")
+            lines.append(
+                f"{WORDS.get(key, key)}: {display_value(before)} -> {display_value(after)}"
+            )
     return tuple(lines)
 
 
-def in_force(settings: Settings, key: str) -> object:
+def effective_value(settings: Settings, key: str) -> object:
     """The value that counts: a policy that is not set follows from who drafts."""
     return settings.policy if key == "goals.policy" else value_of(settings, key)
 
 
-def shown(value: object) -> str:
+def display_value(value: object) -> str:
     """A setting's value for people."""
     if value is None:
         return "none"

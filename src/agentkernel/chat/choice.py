@@ -7,7 +7,7 @@ from agentkernel.chat.intent import Intent, Plain, Understanding, Understood
 MOST_DIGITS = 2
 
 
-def picked(
+def pick_option(
     text: str, found: Understanding, options: tuple[tuple[Intent, ...], ...]
 ) -> tuple[Intent, ...] | None:
     """The one that a number names, counted from 1, or, where there is only one, that a yes in any

@@ -158,7 +158,7 @@ def _classes(first: Node, second: Node) -> str:
 def roofline(nodes: Sequence[Node], analysis: Analysis) -> Roofline | None:
     """The candidates and the last one's baselines under the roof of the GPU that its time is for;
     those for another one are left out by name. None where none has a time."""
-    from agentkernel.tools.roofline.picture import picture_of, to_point
+    from agentkernel.tools.roofline.picture import drawing_of, to_point
 
     right = [node for node in nodes if node.profile is not None and is_accepted(node)]
     if not right or not analysis.memory_time_us:
@@ -167,7 +167,7 @@ def roofline(nodes: Sequence[Node], analysis: Analysis) -> Roofline | None:
     assert last is not None
     assert basis is not None
     timed = [node for node in right if basis_of(node) == basis]
-    picture = picture_of(last, analysis)
+    picture = drawing_of(last, analysis)
     points = [
         RooflinePoint(
             label=point.label,
@@ -204,11 +204,11 @@ def roofline(nodes: Sequence[Node], analysis: Analysis) -> Roofline | None:
         peak_gflops=picture.roof.peak_tflops * 1e3,
         peak_of=peak,
         points=tuple(points),
-        note=left_out([node for node in right if node not in timed]),
+        note=left_out_text([node for node in right if node not in timed]),
     )
 
 
-def left_out(nodes: Sequence[Node]) -> str:
+def left_out_text(nodes: Sequence[Node]) -> str:
     """Candidates that a picture does not show, with the GPU that their times are for."""
     by_basis: dict[str, list[int]] = {}
     for node in nodes:

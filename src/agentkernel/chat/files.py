@@ -9,11 +9,11 @@ from agentkernel.chat.domain_session import Node
 from agentkernel.chat.gather import attempt_of
 from agentkernel.chat.transcript import JSON_LINES, PAGE, PAGE_BEGINS, SCRIPT
 from agentkernel.chat.tree import label
-from agentkernel.chat.work import Work
+from agentkernel.chat.work import SessionState
 from agentkernel.domain.certificate import Certificate, Status
 from agentkernel.domain.errors import AgentKernelError, OutputError, RunNotFound
 from agentkernel.domain.plain_text import plain
-from agentkernel.storage.atomic import make_folder, saving, write_atomic
+from agentkernel.storage.atomic import explain_write_failure, make_folder, write_atomic
 from agentkernel.tools.certificate.certificate import (
     build_certificate,
     canonical_json,
@@ -26,7 +26,7 @@ from agentkernel.workflows.outcome import decide_outcome
 TOLD = frozenset({PAGE, JSON_LINES, SCRIPT})
 
 
-def certificate_of(work: Work, node: Node) -> Certificate:
+def certificate_of(work: SessionState, node: Node) -> Certificate:
     """The record of one right candidate; that of its run where the run handed it over.
 
     Raises RunNotFound where the run's folder is gone.
@@ -55,7 +55,7 @@ def certificate_of(work: Work, node: Node) -> Certificate:
     )
 
 
-def write_certificate(work: Work, node: Node) -> Path:
+def write_certificate(work: SessionState, node: Node) -> Path:
     """The certificate as a file of its own in the run's folder, where a replay finds all it needs.
     Written once: another time it is the same file."""
     folder = run_folder(work, node)
@@ -65,7 +65,7 @@ def write_certificate(work: Work, node: Node) -> Path:
     return path
 
 
-def run_folder(work: Work, node: Node) -> Path:
+def run_folder(work: SessionState, node: Node) -> Path:
     """The folder of the run that made a candidate. Raises RunNotFound."""
     step = work.tree.step(node.step)
     if step is None or step.run is None:
@@ -73,7 +73,7 @@ def run_folder(work: Work, node: Node) -> Path:
     return find_run(work.runs, step.run)
 
 
-def drop_in_path(work: Work, path: str | None) -> Path:
+def drop_in_path(work: SessionState, path: str | None) -> Path:
     """Where a drop-in goes: beside the module, or as typed. Raises OutputError for a path that
     would destroy something."""
     name = drop_in_name(work.module)
@@ -96,7 +96,7 @@ def drop_in_path(work: Work, path: str | None) -> Path:
     return target
 
 
-def _spare(work: Work, target: Path, shown: str) -> None:
+def _spare(work: SessionState, target: Path, shown: str) -> None:
     """Raises OutputError where a file is there that is no drop-in as it was written: somebody's
     own work, or a drop-in that was changed by hand."""
     if target.exists() and not _as_written(work, target):
@@ -106,7 +106,7 @@ def _spare(work: Work, target: Path, shown: str) -> None:
         )
 
 
-def _as_written(work: Work, target: Path) -> bool:
+def _as_written(work: SessionState, target: Path) -> bool:
     """True for the text of a candidate of this session, or of the certificate beside it."""
     text = _text(target)
     if any(text == node.candidate.source for node in work.tree.nodes):
@@ -134,7 +134,7 @@ def typed_path(path: str) -> Path:
     return found
 
 
-def write_drop_in(work: Work, node: Node, path: Path) -> tuple[str, ...]:
+def write_drop_in(work: SessionState, node: Node, path: Path) -> tuple[str, ...]:
     """The candidate at `path` and its certificate beside it. Raises OutputError, RunNotFound."""
     certificate = canonical_json(certificate_of(work, node))
     beside = _certificate_beside(path)
@@ -145,7 +145,7 @@ def write_drop_in(work: Work, node: Node, path: Path) -> tuple[str, ...]:
 
 
 def write_session(
-    work: Work, path: str | None, node: Node | None, texts: dict[str, str]
+    work: SessionState, path: str | None, node: Node | None, texts: dict[str, str]
 ) -> tuple[str, ...]:
     """`texts` (file name -> content) with the module and the drop-in of `node`, in one folder."""
     folder = work.folder / "export" if path is None else typed_path(path)
@@ -187,5 +187,5 @@ def _spare_all(files: dict[str, str], folder: Path) -> None:
 
 def _text(path: Path) -> str:
     """What a file holds; "" where there is none."""
-    with saving(path):
+    with explain_write_failure(path):
         return path.read_bytes().decode("utf-8", "replace") if path.is_file() else ""

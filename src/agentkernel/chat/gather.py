@@ -18,7 +18,7 @@ from agentkernel.tools.store import RunStore
 PLAN: TypeAdapter[Plan] = TypeAdapter(Plan)
 
 
-class Gathered(NamedTuple):
+class RunCandidates(NamedTuple):
     """The tree with a run's candidates. `made` are new; `seen` are all of the run, in order."""
 
     tree: Tree
@@ -26,7 +26,7 @@ class Gathered(NamedTuple):
     seen: tuple[int, ...]
 
 
-class Ending(NamedTuple):
+class RunEnding(NamedTuple):
     """How a run came to its end, as its events tell it. `planned`: strategies of the last plan,
     `barren`: (strategy, why nothing came of it), `node`: what it did last."""
 
@@ -36,13 +36,13 @@ class Ending(NamedTuple):
     node: str = ""
 
 
-def ending_of(store: RunStore) -> Ending:
+def ending_of(store: RunStore) -> RunEnding:
     """The same of a run that may have been cut off."""
     plan = plan_in(store)
     begun = _events(store, ("node_started",))
     decisions = _events(store, ("decision",))
     drafts = _events(store, ("candidate_drafted",))
-    return Ending(
+    return RunEnding(
         planned=tuple(item.strategy for item in plan.hypotheses) if plan is not None else (),
         barren=tuple(
             (str(item["strategy"]), str(item["reason"])) for item in drafts if not item["candidate"]
@@ -92,7 +92,7 @@ def _events(store: RunStore, kinds: tuple[str, ...]) -> list[dict[str, object]]:
 
 def add_attempts(
     tree: Tree, step: int, attempts: Sequence[Attempt], origin: Origin = "drafted"
-) -> Gathered:
+) -> RunCandidates:
     """The tree with `attempts` of that step: known ones are completed, others get numbers."""
     made: list[int] = []
     seen: list[int] = []
@@ -106,7 +106,7 @@ def add_attempts(
         seen.append(known.number)
         if _says_more(attempt, known):
             tree = complete(tree, _told(_asked_anew(tree, step, known, attempt), attempt))
-    return Gathered(tree, tuple(made), tuple(seen))
+    return RunCandidates(tree, tuple(made), tuple(seen))
 
 
 def attempt_of(node: Node) -> Attempt:

@@ -12,21 +12,21 @@ from agentkernel.chat.basis import basis_of, for_target
 from agentkernel.chat.domain_session import Node
 from agentkernel.chat.intent import AskDocs, CandidateRef, Compare, Diff, ExplainLine, OnCandidate
 from agentkernel.chat.outlook import NOTE
-from agentkernel.chat.reach import out_of_reach
+from agentkernel.chat.reach import infeasible_goal
 from agentkernel.chat.replies import (
+    ClarificationNeeded,
     DiffOf,
     Explained,
-    Found,
+    KnowledgeFound,
     Planned,
     Profiled,
-    Puzzled,
     Reply,
-    Said,
     Source,
+    TextReply,
     TreeShown,
 )
-from agentkernel.chat.tree import Missing, is_accepted, label, problem_of, time_us
-from agentkernel.chat.work import Work
+from agentkernel.chat.tree import NoSuchCandidate, is_accepted, label, problem_of, time_us
+from agentkernel.chat.work import SessionState
 from agentkernel.domain.errors import KnowledgeError, OutputError
 from agentkernel.domain.plain_text import sentence
 
@@ -36,12 +36,12 @@ ONE_PASS = 1.02
 """Bytes that eager moves over the least, up to which there is no pass to save."""
 
 
-def no(text: str) -> Said:
+def not_possible(text: str) -> TextReply:
     """What could not be done, with what would."""
-    return Said(text=text, ok=False)
+    return TextReply(text=text, ok=False)
 
 
-def explain_module(work: Work) -> Reply:
+def explain_module(work: SessionState) -> Reply:
     """Where the module's own time goes, before there is a candidate: estimated from its graph."""
     target, (analysis, eager) = work.target, work.figures
     ops = ", ".join(f"{name} x{count}" for name, count in sorted(analysis.op_counts.items()))
@@ -52,16 +52,16 @@ def explain_module(work: Work) -> Reply:
         f"At best {analysis.bound_us:.3g} us: {least} and {analysis.flops / 1e9:.3g} GFLOP.",
         f"Eager PyTorch {eager.time_us:.3g} us in {count} operation{'' if count == 1 else 's'}, "
         f"bound by {eager.bound}.",
-        passes(eager.bytes_moved, analysis.bytes_min),
+        memory_passes(eager.bytes_moved, analysis.bytes_min),
         f"{left:.0%} of eager's time is not needed by the roofline. 'run' goes after it.",
-        out_of_reach(work),
+        infeasible_goal(work),
         f"Operations: {ops}.",
     )
     notes = tuple((None, line) for line in lines if line)
     return Explained(name=work.file_name(None), notes=notes)
 
 
-def passes(moved: int, least: int) -> str:
+def memory_passes(moved: int, least: int) -> str:
     """How often eager's operations take the data through memory, in one line; "" where nothing is
     moved."""
     if not least:
@@ -76,19 +76,21 @@ def passes(moved: int, least: int) -> str:
     )
 
 
-def profile(work: Work, intent: OnCandidate) -> Reply:
+def profile(work: SessionState, intent: OnCandidate) -> Reply:
     """Where a candidate's time goes, measured or estimated, and what stands in its way."""
     if not work.tree.nodes or intent.candidate == "original":
         return explain_module(work)
     node = work.node(intent.candidate)
-    if isinstance(node, Missing):
-        return no(node.text)
+    if isinstance(node, NoSuchCandidate):
+        return not_possible(node.text)
     if not is_accepted(node):
         return why_rejected(work, OnCandidate(name="why_rejected", candidate=node.number))
     plan = work.plan_of(node)
     if node.profile is None or plan is None:
         why = f": {node.unprofiled.side}: {node.unprofiled.reason}" if node.unprofiled else ""
-        return no(f"{sentence(f'{label(node.number)} has no profile{why}')} 'run' takes one.")
+        return not_possible(
+            f"{sentence(f'{label(node.number)} has no profile{why}')} 'run' takes one."
+        )
     from agentkernel.agents.speed import speed_evidence
 
     target = work.target if work.target.name == node.profile.target else None
@@ -98,19 +100,19 @@ def profile(work: Work, intent: OnCandidate) -> Reply:
         "estimated": "estimated from the roofline; nobody measured it",
     }[evidence.basis]
     facts = [("basis", basis), *((fact.name, fact.value) for fact in evidence.facts)]
-    reach = out_of_reach(work, look=False) if target is not None else ""
+    reach = infeasible_goal(work, look=False) if target is not None else ""
     if reach and problem_of(work.tree, node) == work.place.problem:
         facts.append(("goal", reach))
     return Profiled(node=node, analysis=plan.analysis, facts=tuple(facts))
 
 
-def roofline(work: Work, intent: OnCandidate) -> Reply:
+def roofline(work: SessionState, intent: OnCandidate) -> Reply:
     """Every right candidate for these sizes under the roof, with the baselines. The GPU is the one
     in force, where anybody has a time for it; else, and where a candidate is named, that of its
     time."""
     node = work.node(intent.candidate)
-    if isinstance(node, Missing):
-        return explain_module(work) if not work.tree.nodes else no(node.text)
+    if isinstance(node, NoSuchCandidate):
+        return explain_module(work) if not work.tree.nodes else not_possible(node.text)
     same = [
         item
         for item in work.tree.nodes
@@ -129,7 +131,7 @@ def roofline(work: Work, intent: OnCandidate) -> Reply:
     highest = min(roofs, key=lambda analysis: analysis.compute_time_us, default=None)
     found = None if highest is None else figures.roofline(shown, highest)
     if found is None:
-        return no("No candidate has a time yet. 'run' gives one.")
+        return not_possible("No candidate has a time yet. 'run' gives one.")
     if len({analysis.compute_time_us for analysis in roofs}) > 1:
         note = f"The roof is that of the loosest precision shown. {found.note}".strip()
         found = found.model_copy(update={"note": note})
@@ -139,21 +141,21 @@ def roofline(work: Work, intent: OnCandidate) -> Reply:
     return found.model_copy(update={"note": note})
 
 
-def tree(work: Work) -> Reply:
+def tree(work: SessionState) -> Reply:
     """The tree."""
     return TreeShown(tree=work.tree, target=work.target_name or "")
 
 
-def plan(work: Work) -> Reply:
+def plan(work: SessionState) -> Reply:
     """The plan in force, with those of its strategies that were tried; before a run the rules' one.
     Raises ProblemError."""
-    found, reach = work.plan, out_of_reach(work)
+    found, reach = work.plan, infeasible_goal(work)
     if found is None:
         return Planned(plan=work.first_plan, tried=tried(work), note=f"{NOTE} {reach}".strip())
     return Planned(plan=found, tried=tried(work), note=reach)
 
 
-def tried(work: Work) -> tuple[str, ...]:
+def tried(work: SessionState) -> tuple[str, ...]:
     """The strategies that candidates for these sizes and the target in force came from."""
     names = [
         node.candidate.strategy
@@ -165,54 +167,62 @@ def tried(work: Work) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in names if name))
 
 
-def _aimed(work: Work, node: Node) -> bool:
+def _aimed(work: SessionState, node: Node) -> bool:
     step = work.tree.step(node.step)
     return step is None or work.target_of(step.changes) == work.target_name
 
 
-def show_candidate(work: Work, intent: OnCandidate) -> Reply:
+def show_candidate(work: SessionState, intent: OnCandidate) -> Reply:
     """A candidate's file, or the module's."""
     found = work.meant(intent.candidate)
-    if isinstance(found, Missing):
-        return no(found.text)
+    if isinstance(found, NoSuchCandidate):
+        return not_possible(found.text)
     work.shown = (found.number, 1)
     name = work.file_name(found.number)
     return Source(number=found.number, name=name, text=work.source(found.number))
 
 
-def explain_kernel(work: Work, intent: OnCandidate) -> Reply:
+def explain_kernel(work: SessionState, intent: OnCandidate) -> Reply:
     """What a candidate's kernels do, from its text."""
     found = work.meant(intent.candidate)
-    if isinstance(found, Missing):
-        return no(found.text)
+    if isinstance(found, NoSuchCandidate):
+        return not_possible(found.text)
     return _explained(work, found.number, None, None)
 
 
-def explain_line(work: Work, intent: ExplainLine) -> Reply:
+def explain_line(work: SessionState, intent: ExplainLine) -> Reply:
     """What a line does; "this line" is the one that was shown last."""
     found = work.meant(intent.candidate)
-    if isinstance(found, Missing):
-        return no(found.text)
+    if isinstance(found, NoSuchCandidate):
+        return not_possible(found.text)
     number, line = found.number, intent.line
     if line is None:
         if work.shown is None:
-            return Puzzled(text="Which line?", options=("explain line 12", "show the kernel"))
+            return ClarificationNeeded(
+                text="Which line?", options=("explain line 12", "show the kernel")
+            )
         number, line = work.shown
     count = len(work.source(number).splitlines())
     if line > count:
         name = work.file_name(number)
-        return no(f"{name} has {count} lines: there is no line {line}. 'show' gives them.")
+        return not_possible(
+            f"{name} has {count} lines: there is no line {line}. 'show' gives them."
+        )
     work.shown = (number, line)
     return _explained(work, number, line, intent.last_line)
 
 
-def _explained(work: Work, number: int | None, first: int | None, last: int | None) -> Reply:
+def _explained(
+    work: SessionState, number: int | None, first: int | None, last: int | None
+) -> Reply:
     import importlib
 
     try:
         module = importlib.import_module("agentkernel.chat.explain.explain")
     except ModuleNotFoundError:
-        return no("Explanations are not part of this installation. 'show' gives the text.")
+        return not_possible(
+            "Explanations are not part of this installation. 'show' gives the text."
+        )
     explain: Callable[..., tuple[tuple[int | None, str], ...]] = module.explain
     text = work.source(number)
     name = work.file_name(number)
@@ -225,19 +235,21 @@ def _explained(work: Work, number: int | None, first: int | None, last: int | No
     return Explained(name=name, notes=tuple(explain(text, first, last)), source=source)
 
 
-def diff(work: Work, intent: Diff) -> Reply:
+def diff(work: SessionState, intent: Diff) -> Reply:
     """The changed lines of one candidate, seen from another."""
     new = work.meant(intent.candidate)
-    if isinstance(new, Missing):
-        return no(new.text)
+    if isinstance(new, NoSuchCandidate):
+        return not_possible(new.text)
     node = work.tree.node(new.number) if new.number is not None else None
     if node is None and intent.against == "parent":
-        return no("The session stands at the module: nothing was changed. 'run' makes a candidate.")
+        return not_possible(
+            "The session stands at the module: nothing was changed. 'run' makes a candidate."
+        )
     old = work.meant(intent.against)
     if node is not None and intent.against == "parent":
         before = node.parent
-    elif isinstance(old, Missing):
-        return no(old.text)
+    elif isinstance(old, NoSuchCandidate):
+        return not_possible(old.text)
     else:
         before = old.number
     names = work.file_name(before), work.file_name(new.number)
@@ -247,69 +259,71 @@ def diff(work: Work, intent: Diff) -> Reply:
     return DiffOf(old=names[0], new=names[1], text="\n".join(lines))
 
 
-def compare(work: Work, intent: Compare) -> Reply:
+def compare(work: SessionState, intent: Compare) -> Reply:
     """Two candidates side by side; the module is what eager PyTorch does."""
     sides: list[Node | None] = []
     for ref in (intent.first, intent.second or _newest(work, intent.first)):
         side = _side(work, ref, intent)
-        if isinstance(side, Missing):
-            return no(side.text)
+        if isinstance(side, NoSuchCandidate):
+            return not_possible(side.text)
         sides.append(side)
     first, second = sides
     if first is None and second is None:
-        return no("Two candidates are compared, or one with the module. 'tree' lists them.")
+        return not_possible(
+            "Two candidates are compared, or one with the module. 'tree' lists them."
+        )
     if first is None or second is None:
         node = second if first is None else first
         assert node is not None
         return figures.against_module(node)
     if problem_of(work.tree, first) != problem_of(work.tree, second):
         text = f"{label(first.number)} and {label(second.number)} are for other sizes or dtypes"
-        return no(f"{text}: their times say nothing of one another.")
+        return not_possible(f"{text}: their times say nothing of one another.")
     older, newer = sorted((first, second), key=lambda node: node.number)
     work.compared = (older.number, newer.number)
     return figures.compared(older, newer)
 
 
-def _newest(work: Work, first: CandidateRef) -> CandidateRef:
+def _newest(work: SessionState, first: CandidateRef) -> CandidateRef:
     """What a candidate is compared with where nobody says: the fastest right one of the newest step
     that judged any, its parent where it is of that step itself."""
     one = work.node(first)
     right = [node for node in work.tree.nodes if is_accepted(node)]
-    if isinstance(one, Missing) or not right or right[-1].step <= one.step:
+    if isinstance(one, NoSuchCandidate) or not right or right[-1].step <= one.step:
         return "parent"
     newest = [node for node in right if node.step == right[-1].step]
     return min(newest, key=lambda node: time_us(node) or math.inf).number
 
 
-def _side(work: Work, ref: CandidateRef, intent: Compare) -> Node | Missing | None:
+def _side(work: SessionState, ref: CandidateRef, intent: Compare) -> Node | NoSuchCandidate | None:
     """A candidate, None for the module. A parent is that of the other side."""
     if ref == "current":
         return work.node(ref)
     if ref == "parent":
         given = intent.second if intent.first == "parent" else intent.first
         other = work.node(given or "current")
-        if isinstance(other, Missing):
+        if isinstance(other, NoSuchCandidate):
             return other
         return work.tree.node(other.parent) if other.parent is not None else None
     found = work.meant(ref)
-    if isinstance(found, Missing):
+    if isinstance(found, NoSuchCandidate):
         return found
     return None if found.number is None else work.tree.node(found.number)
 
 
-def why_rejected(work: Work, intent: OnCandidate) -> Reply:
+def why_rejected(work: SessionState, intent: OnCandidate) -> Reply:
     """The verdict in words, with its evidence and the line at fault."""
     node = work.node(intent.candidate)
-    if isinstance(node, Missing):
-        return no(node.text)
+    if isinstance(node, NoSuchCandidate):
+        return not_possible(node.text)
     if intent.candidate == "current" and is_accepted(node):
         refused = [item for item in work.tree.nodes if not is_accepted(item)]
         if not refused:
-            return Said(text="No candidate was refused.")
+            return TextReply(text="No candidate was refused.")
         node = refused[-1]
     name = label(node.number)
     if is_accepted(node):
-        return Said(text=f"{name} was not refused: {figures.verdict_words(node)}.")
+        return TextReply(text=f"{name} was not refused: {figures.verdict_words(node)}.")
     words = f"{name}: {figures.verdict_words(node)}"
     verdict = node.verdict
     if verdict is None or verdict.accepted:
@@ -336,7 +350,7 @@ def _around(node: Node, line: int | None) -> Source | None:
     return Source(number=node.number, name=name, text=text, first=begin, marked=(line,))
 
 
-def ask_docs(work: Work, intent: AskDocs) -> Reply:
+def ask_docs(work: SessionState, intent: AskDocs) -> Reply:
     """What the knowledge base holds on a question."""
     from agentkernel.domain.knowledge import Query
     from agentkernel.knowledge.base import open_base
@@ -348,5 +362,5 @@ def ask_docs(work: Work, intent: AskDocs) -> Reply:
             base.refresh(wait=False)
             hits = base.search(Query(text=intent.query, words=intent.query, limit=MOST_HITS))
     except (OutputError, KnowledgeError) as error:
-        return no(str(error))
-    return Found(query=intent.query, hits=hits)
+        return not_possible(str(error))
+    return KnowledgeFound(query=intent.query, hits=hits)

@@ -15,7 +15,7 @@ from agentkernel.agents.structured import NotStructured, ask_structured
 from agentkernel.chat.intent import Intent, IntentContext, IntentName
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.errors import ModelUnavailable, one_line
-from agentkernel.domain.exchange import Message, Question, Sampling
+from agentkernel.domain.exchange import Message, ModelRequest, Sampling
 from agentkernel.domain.settings import MODEL_PREFIXES, Settings
 
 MOST_REQUESTS = 6
@@ -48,7 +48,7 @@ def read_with(
 ) -> tuple[Intent, ...]:
     """The requests that the model reads, none where it gives nothing that counts. `tell` hears in
     one line why it did not answer."""
-    question = Question(
+    question = ModelRequest(
         agent="reader",
         round=0,
         messages=(Message(role="user", text=prompt(text, context, examples)),),

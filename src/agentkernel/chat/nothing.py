@@ -11,8 +11,8 @@ from agentkernel.domain.settings import MODEL_PREFIXES
 
 if TYPE_CHECKING:
     from agentkernel.chat.domain_session import Node
-    from agentkernel.chat.gather import Ending
-    from agentkernel.chat.work import Work
+    from agentkernel.chat.gather import RunEnding
+    from agentkernel.chat.work import SessionState
 
 STOPS = {
     "met": "the goal is met already",
@@ -36,12 +36,12 @@ DOING = {
 }
 
 
-def why_nothing(work: Work, ending: Ending, tried: Sequence[str]) -> str:
+def why_no_candidates(work: SessionState, ending: RunEnding, tried: Sequence[str]) -> str:
     """The reason, without a full stop."""
     if ending.stop in STOPS:
         return STOPS[ending.stop]
     if ending.barren:
-        return "; ".join(_barren(work, name, reason) for name, reason in ending.barren[:3])
+        return "; ".join(_exhausted(work, name, reason) for name, reason in ending.barren[:3])
     if ending.planned:
         return "no idea that is left is expected to be faster"
     if tried:
@@ -49,14 +49,14 @@ def why_nothing(work: Work, ending: Ending, tried: Sequence[str]) -> str:
     return "no rule names an idea for this module"
 
 
-def _barren(work: Work, strategy: str, reason: str) -> str:
+def _exhausted(work: SessionState, strategy: str, reason: str) -> str:
     again = next((node for node in work.tree.nodes if node.candidate.id in reason), None)
     if again is not None:
         return f"{strategy!r} gives {label(again.number)} again"
     return f"{strategy!r}: {one_line(reason, 200)}"
 
 
-def least_memory(work: Work, node: Node | None) -> str:
+def least_memory(work: SessionState, node: Node | None) -> str:
     """Where little memory is asked for: that a candidate holds nothing but inputs and outputs; ""
     where that is not known."""
     profile = None if node is None else node.profile
@@ -71,7 +71,7 @@ def least_memory(work: Work, node: Node | None) -> str:
     )
 
 
-def what_next(work: Work, node: Node | None) -> str:
+def what_next(work: SessionState, node: Node | None) -> str:
     """What may bring something new."""
     drafts = work.settings.coder
     if drafts.startswith(MODEL_PREFIXES) or work.settings.in_turns:
@@ -82,7 +82,7 @@ def what_next(work: Work, node: Node | None) -> str:
     return f"Next: {first}, {by_hand}, or other sizes."
 
 
-def stopped_words(ending: Ending, unjudged: Sequence[Node]) -> str:
+def stopped_words(ending: RunEnding, unjudged: Sequence[Node]) -> str:
     """`Stopped while judging c4`."""
     doing = DOING.get(ending.node, "")
     if not doing:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 COMPILER = "compiler"
-MOST_KEPT = 16
+MOST_CACHED = 16
 """Graphs, figures and plans of each kind: whoever walks through sizes needs the last few."""
 NOTE = (
     "Planned by rule, nothing was run yet. A run also asks what is known of such modules, and a "
@@ -32,7 +32,7 @@ NOTE = (
 )
 
 
-class Figures(NamedTuple):
+class ModuleEstimate(NamedTuple):
     """The roofline of a module, and its time in eager PyTorch; both estimated."""
 
     analysis: Analysis
@@ -47,7 +47,7 @@ class GraphKey(NamedTuple):
     module_class: type[nn.Module]
 
 
-class FiguresKey(NamedTuple):
+class EstimateKey(NamedTuple):
     """`target`: the whole of it as JSON, since one name may mean two descriptions."""
 
     graph: GraphKey
@@ -58,7 +58,7 @@ class FiguresKey(NamedTuple):
 class PlanKey(NamedTuple):
     """What the rules' plan hangs on beside the figures. `most`: ideas in it."""
 
-    figures: FiguresKey
+    figures: EstimateKey
     goals: str
     coder: str
     most: int
@@ -66,7 +66,7 @@ class PlanKey(NamedTuple):
 
 
 @dataclass
-class Outlook:
+class EstimateCache:
     """Graph, figures and first plan of modules, each kept under all that it hangs on.
 
     A live module is looked at anew each time: its owner may change it between two questions.
@@ -74,15 +74,19 @@ class Outlook:
     """
 
     _graphs: dict[GraphKey, Captured] = field(default_factory=dict)
-    _figures: dict[FiguresKey, Figures] = field(default_factory=dict)
+    _figures: dict[EstimateKey, ModuleEstimate] = field(default_factory=dict)
     _plans: dict[PlanKey, Plan] = field(default_factory=dict)
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
-    def figures(self, loaded: LoadedProblem, target: Target, precision: Precision) -> Figures:
+    def figures(
+        self, loaded: LoadedProblem, target: Target, precision: Precision
+    ) -> ModuleEstimate:
         """What bounds the module on `target`. Raises ProblemError."""
         with self._lock:
-            key = figures_key(loaded, target, precision)
-            return kept(self._figures, key, loaded, lambda: self._look(loaded, target, precision))
+            key = estimate_key(loaded, target, precision)
+            return cached_value(
+                self._figures, key, loaded, lambda: self._look(loaded, target, precision)
+            )
 
     def first_plan(
         self, loaded: LoadedProblem, resolved: ResolvedTarget, goals: Goals, settings: Settings
@@ -90,7 +94,9 @@ class Outlook:
         """What the rules would try, without a draft, a run or a model. Raises ProblemError."""
         with self._lock:
             key = plan_key(loaded, resolved, goals, settings)
-            return kept(self._plans, key, loaded, lambda: self._plan(loaded, resolved, goals, key))
+            return cached_value(
+                self._plans, key, loaded, lambda: self._plan(loaded, resolved, goals, key)
+            )
 
     def holds(
         self, loaded: LoadedProblem, resolved: ResolvedTarget, goals: Goals, settings: Settings
@@ -107,13 +113,15 @@ class Outlook:
     def _graph(self, loaded: LoadedProblem) -> Captured:
         from agentkernel.tools.problem.capture import capture
 
-        return kept(self._graphs, graph_key(loaded), loaded, lambda: capture(loaded))
+        return cached_value(self._graphs, graph_key(loaded), loaded, lambda: capture(loaded))
 
-    def _look(self, loaded: LoadedProblem, target: Target, precision: Precision) -> Figures:
+    def _look(self, loaded: LoadedProblem, target: Target, precision: Precision) -> ModuleEstimate:
         from agentkernel.tools.roofline.roofline import analyse, estimate_eager
 
         captured = self._graph(loaded)
-        return Figures(analyse(captured, target, precision), estimate_eager(captured, target))
+        return ModuleEstimate(
+            analyse(captured, target, precision), estimate_eager(captured, target)
+        )
 
     def _plan(
         self, loaded: LoadedProblem, resolved: ResolvedTarget, goals: Goals, key: PlanKey
@@ -154,9 +162,9 @@ def graph_key(loaded: LoadedProblem) -> GraphKey:
     return GraphKey(loaded.problem.sha256, loaded.module_class)
 
 
-def figures_key(loaded: LoadedProblem, target: Target, precision: Precision) -> FiguresKey:
+def estimate_key(loaded: LoadedProblem, target: Target, precision: Precision) -> EstimateKey:
     """What a module's figures are kept under."""
-    return FiguresKey(graph_key(loaded), target.model_dump_json(), precision)
+    return EstimateKey(graph_key(loaded), target.model_dump_json(), precision)
 
 
 def plan_key(
@@ -166,7 +174,7 @@ def plan_key(
     from agentkernel.agents.planner import MOST
 
     return PlanKey(
-        figures_key(loaded, resolved.target, goals.precision),
+        estimate_key(loaded, resolved.target, goals.precision),
         goals.model_dump_json(),
         settings.coder,
         settings.budget.rounds if settings.in_turns else MOST,
@@ -174,7 +182,7 @@ def plan_key(
     )
 
 
-def kept(
+def cached_value(
     known: dict[Key, Value], key: Key, loaded: LoadedProblem, make: Callable[[], Value]
 ) -> Value:
     """The value of `key`, made where it is not known; that of a live module is not kept."""
@@ -182,7 +190,7 @@ def kept(
         return make()
     if key not in known:
         value = make()
-        while len(known) >= MOST_KEPT:
+        while len(known) >= MOST_CACHED:
             del known[next(iter(known))]
         known[key] = value
     return known[key]

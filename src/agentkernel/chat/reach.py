@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from agentkernel.chat.basis import for_target
 from agentkernel.chat.tree import problem_of
-from agentkernel.chat.work import Work
+from agentkernel.chat.work import SessionState
 from agentkernel.domain.errors import AgentKernelError
 from agentkernel.domain.plan import Analysis, Plan
 from agentkernel.domain.profile import Estimate, Measurement
 from agentkernel.workflows.outcome import faster_baseline
 
 
-def out_of_reach(work: Work, *, look: bool = True) -> str:
+def infeasible_goal(work: SessionState, *, look: bool = True) -> str:
     """One line where the roofline allows less than the goal against the faster baseline known; ""
     where the goal may be reached, or nobody knows.
 
@@ -33,7 +33,7 @@ def out_of_reach(work: Work, *, look: bool = True) -> str:
         eager = _eager(work, look)
         if eager is None or against == "compile":
             return ""
-        most, baseline, basis = most_of(eager, plan.analysis), "eager", "estimated"
+        most, baseline, basis = roofline_speedup(eager, plan.analysis), "eager", "estimated"
     if most >= goal:
         return ""
     return (
@@ -42,7 +42,7 @@ def out_of_reach(work: Work, *, look: bool = True) -> str:
     )
 
 
-def most_of(eager: Estimate, analysis: Analysis) -> float:
+def roofline_speedup(eager: Estimate, analysis: Analysis) -> float:
     """The speedup over eager of what reaches the roofline, both estimated."""
     return eager.time_us / analysis.bound_us if analysis.bound_us else float("inf")
 
@@ -53,7 +53,7 @@ def _does_less(plan: Plan) -> bool:
     return any(item.algebra is not None for item in plan.hypotheses)
 
 
-def _measured(work: Work) -> tuple[Measurement, ...]:
+def _measured(work: SessionState) -> tuple[Measurement, ...]:
     """Of every candidate for these sizes and this target: the most hopeful one counts."""
     target, found = work.target_name, []
     for node in reversed(work.tree.nodes):
@@ -79,7 +79,7 @@ def _against(measured: Measurement, baseline: str) -> tuple[float, str]:
     return times[name] / measured.roofline_us, name
 
 
-def _eager(work: Work, look: bool) -> Estimate | None:
+def _eager(work: SessionState, look: bool) -> Estimate | None:
     """Eager's estimate: a candidate's for this target, else the module's own."""
     target = work.target_name
     for node in reversed(work.tree.nodes):

@@ -15,7 +15,7 @@ from agentkernel.domain.plan import Analysis, Plan
 from agentkernel.workflows.outcome import Result
 
 
-class Said(Frozen):
+class TextReply(Frozen):
     """Plain lines. `ok` False: the request could not be done, and the text says what would."""
 
     kind: Literal["said"] = "said"
@@ -23,7 +23,7 @@ class Said(Frozen):
     ok: bool = True
 
 
-class Puzzled(Frozen):
+class ClarificationNeeded(Frozen):
     """Not understood, or not surely: the nearest things that are, as sentences to type."""
 
     kind: Literal["puzzled"] = "puzzled"
@@ -32,7 +32,7 @@ class Puzzled(Frozen):
     options: tuple[str, ...] = ()
 
 
-class Ran(Frozen):
+class StepRan(Frozen):
     """A step that ran. `made` are the numbers of its candidates, `place` where the session stands
     now."""
 
@@ -88,7 +88,7 @@ HAND = {"edited": "edited by hand", "pasted": "pasted"}
 """Who wrote a candidate that nobody drafted."""
 
 
-def told_rows(reply: Compared) -> tuple[tuple[str, tuple[str, ...]], ...]:
+def readable_rows(reply: Compared) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """The rows of a comparison for people: who wrote a candidate by hand is said as that."""
     return tuple((what, _told(what, values, reply.nodes)) for what, values in reply.rows)
 
@@ -153,7 +153,7 @@ class TreeShown(Frozen):
     target: str = ""
 
 
-class Moved(Frozen):
+class PositionChanged(Frozen):
     """The session stands elsewhere, or works with other settings."""
 
     kind: Literal["moved"] = "moved"
@@ -170,7 +170,7 @@ class Cost(Frozen):
     text: str
 
 
-class Found(Frozen):
+class KnowledgeFound(Frozen):
     """What the knowledge base holds on a question."""
 
     kind: Literal["found"] = "found"
@@ -178,7 +178,7 @@ class Found(Frozen):
     hits: tuple[Hit, ...]
 
 
-class Wrote(Frozen):
+class FilesWritten(Frozen):
     """Files that were written."""
 
     kind: Literal["wrote"] = "wrote"
@@ -186,7 +186,7 @@ class Wrote(Frozen):
     text: str
 
 
-class Editing(Frozen):
+class EditRequested(Frozen):
     """The user is to change `text` (from candidate `number`, or the module) at `line`; the new text
     comes back by `Session.offer`."""
 
@@ -196,7 +196,7 @@ class Editing(Frozen):
     line: int | None = None
 
 
-class Ended(Frozen):
+class SessionEnded(Frozen):
     """The session is over."""
 
     kind: Literal["ended"] = "ended"
@@ -204,9 +204,9 @@ class Ended(Frozen):
 
 
 Reply: TypeAlias = Annotated[
-    Said
-    | Puzzled
-    | Ran
+    TextReply
+    | ClarificationNeeded
+    | StepRan
     | Source
     | DiffOf
     | Explained
@@ -215,12 +215,12 @@ Reply: TypeAlias = Annotated[
     | Roofline
     | Planned
     | TreeShown
-    | Moved
+    | PositionChanged
     | Cost
-    | Found
-    | Wrote
-    | Editing
-    | Ended,
+    | KnowledgeFound
+    | FilesWritten
+    | EditRequested
+    | SessionEnded,
     Field(discriminator="kind"),
 ]
 

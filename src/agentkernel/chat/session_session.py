@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from agentkernel.chat import acts, setting
 from agentkernel.chat.answers import STARTERS, answer
-from agentkernel.chat.changes import SettingsFor, over
-from agentkernel.chat.choice import picked
+from agentkernel.chat.changes import SettingsFor, settings_overlay
+from agentkernel.chat.choice import pick_option
 from agentkernel.chat.domain_session import Changes, Step, Tree
 from agentkernel.chat.intent import (
     Ambiguous,
@@ -26,21 +26,21 @@ from agentkernel.chat.intent import (
 from agentkernel.chat.language import EXAMPLES, understand
 from agentkernel.chat.language.parts import UNKNOWN
 from agentkernel.chat.model_reading import read_with, reading_model
-from agentkernel.chat.outlook import Outlook
-from agentkernel.chat.replies import Puzzled, Reply, Said, Turn
+from agentkernel.chat.outlook import EstimateCache
+from agentkernel.chat.replies import ClarificationNeeded, Reply, TextReply, Turn
 from agentkernel.chat.sentences import sentence, sentences
-from agentkernel.chat.steps import Given, go_on
-from agentkernel.chat.store import SessionStore, create_folder, keep_live, now, open_store
-from agentkernel.chat.typed import MOST_SOURCE, Pasted, Unreadable, readable, typed
-from agentkernel.chat.work import Approve, Work
+from agentkernel.chat.steps import HandWritten, continue_step
+from agentkernel.chat.store import SessionStore, create_folder, now, open_store, save_live_module
+from agentkernel.chat.typed import MOST_SOURCE, Pasted, Unreadable, classify_input, readable
+from agentkernel.chat.work import Approve, SessionState
 from agentkernel.domain.errors import AgentKernelError, ProblemError, RunNotFound
 from agentkernel.domain.settings import Settings
-from agentkernel.tools.store import alone
+from agentkernel.tools.store import lock_run
 from agentkernel.workflows.events import ModelPassedOver, Noted, OnEvent, ignore
 
 if TYPE_CHECKING:
     from agentkernel.tools.problem.problems import LoadedProblem
-    from agentkernel.workflows.context import Workshop
+    from agentkernel.workflows.context import RunFactory
 
 BUSY_S = 2.0
 """How long another process that is about to end may still hold the session."""
@@ -53,7 +53,7 @@ class Session:
     manager; nothing is lost where it is not closed. After `close` a turn raises RunNotFound.
     """
 
-    def __init__(self, work: Work, cleanup: ExitStack) -> None:
+    def __init__(self, work: SessionState, cleanup: ExitStack) -> None:
         """Use `begin` or `reopen`."""
         self._work = work
         self._cleanup = cleanup
@@ -68,11 +68,11 @@ class Session:
         *,
         on_event: OnEvent = ignore,
         approve: Approve | None = None,
-        workshop: Workshop | None = None,
-        outlook: Outlook | None = None,
+        workshop: RunFactory | None = None,
+        estimates: EstimateCache | None = None,
     ) -> Self:
         """A new session in a new folder `runs/NAME-chat-STAMP/`. `settings_for` puts dotted keys
-        over the user's settings and refuses what is wrong, `outlook` what is known of the problem
+        over the user's settings and refuses what is wrong, `estimates` what is known of the problem
         already. Raises OutputError, ProblemError, SettingError."""
         settings = settings_for({})
         _recorded(settings.runs)
@@ -81,7 +81,7 @@ class Session:
             problem = replace(problem, problem=problem.problem.model_copy(update={"path": path}))
         folder = create_folder(runs, problem.problem.name)
         if problem.live is not None:
-            keep_live(folder, problem.live, problem.live_inputs)
+            save_live_module(folder, problem.live, problem.live_inputs)
 
         def fill(store: SessionStore) -> Tree:
             store.begin(problem.problem, settings)
@@ -89,7 +89,7 @@ class Session:
 
         session = cls._open(folder, SessionStore, fill, settings_for, on_event, approve, workshop)
         session._work.loaded[""] = problem
-        session._work.outlook = outlook or Outlook()
+        session._work.estimates = estimates or EstimateCache()
         return session
 
     @classmethod
@@ -100,8 +100,8 @@ class Session:
         *,
         on_event: OnEvent = ignore,
         approve: Approve | None = None,
-        workshop: Workshop | None = None,
-        outlook: Outlook | None = None,
+        workshop: RunFactory | None = None,
+        estimates: EstimateCache | None = None,
     ) -> Self:
         """The session in `folder` as its last turn left it; a step that a kill cut off is finished
         first. `settings_for` None: over the settings that it began with.
@@ -111,7 +111,7 @@ class Session:
         session = cls._open(
             Path(folder), open_store, SessionStore.tree, settings_for, on_event, approve, workshop
         )
-        session._work.outlook = outlook or Outlook()
+        session._work.estimates = estimates or EstimateCache()
         session._finish_what_was_cut_off()
         return session
 
@@ -124,16 +124,16 @@ class Session:
         settings_for: SettingsFor | None,
         on_event: OnEvent,
         approve: Approve | None,
-        workshop: Workshop | None,
+        workshop: RunFactory | None,
     ) -> Self:
         with ExitStack() as cleanup:
             if folder.is_dir():
-                cleanup.enter_context(alone(folder, BUSY_S))
+                cleanup.enter_context(lock_run(folder, BUSY_S))
             store = opened(folder)
             cleanup.callback(store.close)
             first = tree(store)
-            chosen = settings_for or over(store.settings())
-            work = Work(folder, store, chosen, first, on_event, approve, workshop)
+            chosen = settings_for or settings_overlay(store.settings())
+            work = SessionState(folder, store, chosen, first, on_event, approve, workshop)
             return cls(work, cleanup.pop_all())
 
     def __enter__(self) -> Self:
@@ -152,7 +152,7 @@ class Session:
         self._closed = True
         self._cleanup.close()
 
-    def _opened(self) -> Work:
+    def _opened(self) -> SessionState:
         """What is in hand. Raises RunNotFound after `close`."""
         if self._closed:
             raise RunNotFound(
@@ -198,11 +198,11 @@ class Session:
     def say(self, text: str) -> tuple[Reply, ...]:
         """Do what a line asks for, in plain English; a pasted candidate is judged. A user's mistake
         is an answer: Said with `ok` False."""
-        found = typed(text)
+        found = classify_input(text)
         if isinstance(found, Unreadable):
-            return self._turn(found.kept, lambda: (Said(text=found.why, ok=False),))
+            return self._turn(found.kept, lambda: (TextReply(text=found.why, ok=False),))
         if isinstance(found, Pasted):
-            given = Given(found.source, "pasted")
+            given = HandWritten(found.source, "pasted")
             return self._turn(
                 found.source, lambda: (acts.offer(self._work, given, None, "a pasted candidate"),)
             )
@@ -218,7 +218,7 @@ class Session:
         """Judge a candidate written by hand, made from candidate `base`: the same judge, the same
         profile, the same tree."""
         text = f"a candidate {origin} by hand"
-        given = Given(readable(source), origin)
+        given = HandWritten(readable(source), origin)
         shown = given.source if 0 < len(given.source.strip()) <= MOST_SOURCE else text
         return self._turn(shown, lambda: (acts.offer(self._work, given, base, text),))[0]
 
@@ -233,29 +233,29 @@ class Session:
         try:
             replies = asked()
         except KeyboardInterrupt:
-            replies = (Said(text="Stopped.", ok=False),)
+            replies = (TextReply(text="Stopped.", ok=False),)
         except AgentKernelError as error:
-            replies = (Said(text=str(error), ok=False),)
+            replies = (TextReply(text=str(error), ok=False),)
         try:
             said = tuple(self._work.approved)
             turn = Turn(text=readable(text), replies=replies, at=now(), approved=said)
             self._work.store.add_turn(turn, self._work.tree)
         except AgentKernelError as error:
-            replies = (*replies, Said(text=f"This turn is not kept: {error}", ok=False))
+            replies = (*replies, TextReply(text=f"This turn is not kept: {error}", ok=False))
         return replies
 
     def _understood(self, text: str) -> tuple[Reply, ...]:
         context = self._work.context
         options, self._work.options = self._work.options, ()
         found = understand(text, context)
-        chosen = picked(text, found, options)
+        chosen = pick_option(text, found, options)
         match found:
             case _ if chosen is not None:
                 return self._all(chosen, text)
             case Understood(intents=(Plain(name="approve"),)) if len(options) > 1:
                 return self._which(options)
             case Understood(intents=(Plain(name="decline"),)) if options:
-                return (Said(text="Nothing is done."),)
+                return (TextReply(text="Nothing is done."),)
             case Understood():
                 return self._all(found.intents, text)
             case Ambiguous():
@@ -267,7 +267,7 @@ class Session:
         """Ask which of the readings is meant; the next sentence may answer."""
         self._work.options = options
         ask = "Do you mean this? 'yes' does it." if len(options) == 1 else "That may mean:"
-        return (Puzzled(text=ask, options=tuple(sentences(item) for item in options)),)
+        return (ClarificationNeeded(text=ask, options=tuple(sentences(item) for item in options)),)
 
     def _all(self, intents: tuple[Intent, ...], text: str) -> tuple[Reply, ...]:
         """One reply an intent; what starts work does so once, at the last that asks for it."""
@@ -277,8 +277,10 @@ class Session:
             try:
                 replies.append(answer(self._work, intent, text, run_now=not later))
             except AgentKernelError as error:
-                replies.append(Said(text=str(error), ok=False))
-            if getattr(replies[-1], "ok", True) is False or isinstance(replies[-1], Puzzled):
+                replies.append(TextReply(text=str(error), ok=False))
+            if getattr(replies[-1], "ok", True) is False or isinstance(
+                replies[-1], ClarificationNeeded
+            ):
                 break
         return tuple(replies)
 
@@ -292,18 +294,20 @@ class Session:
             if intents:
                 self._work.on_event(Noted(text=f"read as: {sentences(intents)}"))
                 return self._all(intents, text)
-        return (Puzzled(text=_not_understood(found, named, told), nearest=found.nearest),)
+        return (
+            ClarificationNeeded(text=_not_understood(found, named, told), nearest=found.nearest),
+        )
 
     def _read(self, named: str, text: str, tell: Callable[[str], None]) -> tuple[Intent, ...]:
         """The model's reading; its answers are kept in the session's own records."""
-        from agentkernel.agents.models.factory import Desk
+        from agentkernel.agents.models.factory import ModelProvider
         from agentkernel.storage.records import Records
         from agentkernel.workflows.desk import chat_options
         from agentkernel.workflows.events import model_asked, model_retried, model_writing
 
         work, chosen = self._work, self._work.settings.models
         records = Records(work.folder / "models.sqlite")
-        desk = Desk(
+        provider = ModelProvider(
             records=records,
             base_url=chosen.base_url,
             options=chat_options(chosen),
@@ -313,13 +317,13 @@ class Session:
             tell=lambda line: work.on_event(ModelPassedOver(text=line)),
         )
         try:
-            model, sampling = desk.model(named), desk.sampling(named)
+            model, sampling = provider.model(named), provider.sampling(named)
             return read_with(model, sampling, text, work.context, EXAMPLES, tell)
         except AgentKernelError as error:
             tell(str(error))
             return ()
         finally:
-            desk.close()
+            provider.close()
             records.close()
 
     def _finish_what_was_cut_off(self) -> None:
@@ -329,7 +333,7 @@ class Session:
                 self._turn(step.text, partial(self._gone_on, step))
 
     def _gone_on(self, step: Step) -> tuple[Reply, ...]:
-        return (go_on(self._work, step),)
+        return (continue_step(self._work, step),)
 
 
 def _recorded(path: str) -> str:

@@ -8,33 +8,33 @@ from agentkernel.agents.history import outcome
 from agentkernel.agents.models.ledger import totals
 from agentkernel.chat import figures
 from agentkernel.chat.basis import basis_of, for_target
-from agentkernel.chat.changes import WORDS, difference, in_force, shown
+from agentkernel.chat.changes import WORDS, difference, display_value, effective_value
 from agentkernel.chat.domain_session import Node
 from agentkernel.chat.gather import attempt_of
-from agentkernel.chat.reach import out_of_reach
-from agentkernel.chat.replies import Cost, Reply, Said
+from agentkernel.chat.reach import infeasible_goal
+from agentkernel.chat.replies import Cost, Reply, TextReply
 from agentkernel.chat.tree import fastest, is_accepted, label
-from agentkernel.chat.work import Work
+from agentkernel.chat.work import SessionState
 from agentkernel.domain.errors import OutputError
 from agentkernel.domain.exchange import Exchange
 
 
-def history(work: Work) -> Reply:
+def history(work: SessionState) -> Reply:
     """Every step with its candidates and what became of each."""
     if not work.tree.steps:
-        return Said(text="Nothing was tried yet. 'run' begins.")
+        return TextReply(text="Nothing was tried yet. 'run' begins.")
     lines = []
     for step in work.tree.steps:
         lines.append(f"{step.number}. {step.text!r} from {label(step.base)}: {step.outcome}")
         for node in work.tree.nodes:
             if node.step == step.number:
                 name = node.candidate.strategy or node.candidate.coder
-                told = f"{outcome(attempt_of(node))}{_elsewhere(work, node)}"
+                told = f"{outcome(attempt_of(node))}{_other_target(work, node)}"
                 lines.append(f"   {_marks(work, node)} {name}: {told}")
-    return Said(text="\n".join(lines))
+    return TextReply(text="\n".join(lines))
 
 
-def _elsewhere(work: Work, node: Node) -> str:
+def _other_target(work: SessionState, node: Node) -> str:
     """The GPU that a time is for, where that is not the one in force."""
     target = work.target_name
     if node.profile is None or target is None or for_target(node, target):
@@ -42,7 +42,7 @@ def _elsewhere(work: Work, node: Node) -> str:
     return f", for {node.profile.target}"
 
 
-def _marks(work: Work, node: Node) -> str:
+def _marks(work: SessionState, node: Node) -> str:
     marks = [
         word
         for word, holds in (
@@ -55,7 +55,7 @@ def _marks(work: Work, node: Node) -> str:
     return label(node.number) + (f" ({', '.join(marks)})" if marks else "")
 
 
-def status(work: Work) -> Reply:
+def status(work: SessionState) -> Reply:
     """Where the session stands, in a few lines."""
     settings, current = work.settings, work.place.candidate
     node = work.tree.node(current) if current is not None else None
@@ -77,11 +77,11 @@ def status(work: Work) -> Reply:
         lines.append(f"At other sizes than the module's own: {sizes}.")
     if work.tree.kept is not None:
         lines.append(f"Kept: {label(work.tree.kept)}.")
-    reach = out_of_reach(work, look=False)
-    return Said(text="\n".join([*lines, reach] if reach else lines))
+    reach = infeasible_goal(work, look=False)
+    return TextReply(text="\n".join([*lines, reach] if reach else lines))
 
 
-def _fastest(work: Work, target: str | None) -> str:
+def _fastest(work: SessionState, target: str | None) -> str:
     """The fastest for the GPU in force; one for another GPU is said to be."""
     best = fastest(work.tree, target)
     if best is not None:
@@ -104,16 +104,16 @@ def _told(node: Node, target: str | None) -> str:
     return figures.verdict_words(node) + (f", {time}" if time else "")
 
 
-def settings(work: Work) -> Reply:
+def settings(work: SessionState) -> Reply:
     """The settings that matter most, then those that were changed here."""
     now = work.settings
-    lines = [f"{words}: {shown(in_force(now, key))}" for key, words in WORDS.items()]
+    lines = [f"{words}: {display_value(effective_value(now, key))}" for key, words in WORDS.items()]
     changed = difference(work.settings_of({}), now)
     lines += [f"changed here: {item}" for item in changed] or ["nothing was changed here"]
-    return Said(text="\n".join(lines))
+    return TextReply(text="\n".join(lines))
 
 
-def targets(work: Work) -> Reply:
+def targets(work: SessionState) -> Reply:
     """Every GPU that a kernel can be for."""
     from agentkernel.tools.targets import load_targets
 
@@ -122,10 +122,10 @@ def targets(work: Work) -> Reply:
         f"{'*' if name == now else ' '} {name}: {target.title}"
         for name, target in load_targets().items()
     ]
-    return Said(text="\n".join([*lines, "  local: the GPU of this machine"]))
+    return TextReply(text="\n".join([*lines, "  local: the GPU of this machine"]))
 
 
-def cost(work: Work) -> Reply:
+def cost(work: SessionState) -> Reply:
     """Seconds of all steps, and what models took in them and in reading sentences."""
     seconds = sum(step.seconds for step in work.tree.steps)
     exchanges = [item for path in _records(work) for item in _exchanges(path)]
@@ -141,7 +141,7 @@ def cost(work: Work) -> Reply:
     return Cost(seconds=seconds, accounts=accounts, text=text)
 
 
-def _records(work: Work) -> list[str]:
+def _records(work: SessionState) -> list[str]:
     runs = [str(work.runs / step.run / "run.sqlite") for step in work.tree.steps if step.run]
     return [*runs, str(work.folder / "models.sqlite")]
 

@@ -9,7 +9,7 @@ from agentkernel.agents.protocols import Attempt
 from agentkernel.chat.domain_session import Changes, Node, Origin, Step, StepState
 from agentkernel.chat.figures import conclusion, time_words, verdict_words
 from agentkernel.chat.gather import (
-    Ending,
+    RunEnding,
     add_attempts,
     attempt_of,
     attempts_in,
@@ -17,8 +17,8 @@ from agentkernel.chat.gather import (
     plan_in,
 )
 from agentkernel.chat.looks import tried
-from agentkernel.chat.nothing import least_memory, stopped_words, what_next, why_nothing
-from agentkernel.chat.replies import Ran, Reply, Said
+from agentkernel.chat.nothing import least_memory, stopped_words, what_next, why_no_candidates
+from agentkernel.chat.replies import Reply, StepRan, TextReply
 from agentkernel.chat.tree import (
     begin_step,
     end_step,
@@ -28,7 +28,7 @@ from agentkernel.chat.tree import (
     note_run,
     problem_of,
 )
-from agentkernel.chat.work import Work
+from agentkernel.chat.work import SessionState
 from agentkernel.domain.errors import AgentKernelError, RunNotFound, one_line
 from agentkernel.domain.plain_text import sentence
 from agentkernel.domain.rules import Policy, Precision
@@ -53,7 +53,7 @@ POLICIES: tuple[Policy, ...] = ("triton", "mixed", "any")
 """From the strictest on: what holds under one holds under those behind it."""
 
 
-class Given(NamedTuple):
+class HandWritten(NamedTuple):
     """A candidate that somebody wrote by hand."""
 
     source: str
@@ -67,12 +67,12 @@ class _Ended(NamedTuple):
 
 
 def run_step(
-    work: Work,
+    work: SessionState,
     text: str,
     *,
     only_now: Changes | None = None,
     focus: str | None = None,
-    given: Given | None = None,
+    given: HandWritten | None = None,
     base: int | None = None,
 ) -> Reply:
     """Run once from where the session stands, with `only_now` over its settings for this step.
@@ -94,22 +94,22 @@ def run_step(
         loaded,
         settings,
         ("chat", f"session={work.id}", f"step={step.number}", text),
-        () if given is not None else earlier(work, settings),
+        () if given is not None else earlier_attempts(work, settings),
         focus,
     )
     ended = _guarded(lambda: _run(work, step.number, request))
-    return finish(work, step.number, ended)
+    return finish_step(work, step.number, ended)
 
 
-def go_on(work: Work, step: Step) -> Reply:
+def continue_step(work: SessionState, step: Step) -> Reply:
     """Finish a step that was stopped or cut off; one that had not begun says so."""
     run = step.run or _run_of(work, step)
     if run is None:
         work.tree = end_step(work.tree, step.number, "stopped", "it had not begun", 0.0)
-        return Said(text=f"{step.text!r} was cut off before it began. Ask again.", ok=False)
+        return TextReply(text=f"{step.text!r} was cut off before it began. Ask again.", ok=False)
     work.tree = note_run(work.tree, step.number, run)
     ended = _guarded(lambda: _resume(work, step.number, run))
-    return finish(work, step.number, ended)
+    return finish_step(work, step.number, ended)
 
 
 def request_of(
@@ -125,20 +125,20 @@ def request_of(
     return OptimizeRequest(loaded, settings, None, flags, history=history, focus=focus)
 
 
-def _run(work: Work, step: int, request: OptimizeRequest) -> Result:
+def _run(work: SessionState, step: int, request: OptimizeRequest) -> Result:
     from agentkernel.workflows.optimize import run
 
     return run(request, _noting(work, step), workshop=work.workshop, approve=work.asking)
 
 
-def _resume(work: Work, step: int, name: str) -> Result:
+def _resume(work: SessionState, step: int, name: str) -> Result:
     from agentkernel.workflows.optimize import resume
 
     listen = _noting(work, step)
     return resume(name, listen, runs=work.runs, workshop=work.workshop, approve=work.asking)
 
 
-def _noting(work: Work, step: int) -> Callable[[Event], None]:
+def _noting(work: SessionState, step: int) -> Callable[[Event], None]:
     """Hears a run's events: its id is written down before anything else is done."""
 
     def listen(event: Event) -> None:
@@ -163,7 +163,7 @@ def _guarded(work: Callable[[], Result]) -> _Ended:
     return _Ended("stopped" if result.interrupted else "done", result)
 
 
-def finish(work: Work, number: int, ended: _Ended) -> Reply:
+def finish_step(work: SessionState, number: int, ended: _Ended) -> Reply:
     """Take in what a step's run found, and stand at the best of it."""
     step = work.tree.step(number)
     assert step is not None
@@ -180,10 +180,10 @@ def finish(work: Work, number: int, ended: _Ended) -> Reply:
     outcome = f"{STATUS.get(shown.status, shown.status)}: {shown.reason}" if shown else why
     work.tree = end_step(work.tree, number, ended.state, outcome, seconds)
     if result is None and not gathered.seen:
-        return Said(text=_ended_words(step, ended, why), ok=False)
+        return TextReply(text=_ended_words(step, ended, why), ok=False)
     if stands != work.place.candidate:
         work.tree = move(work.tree, work.place.model_copy(update={"candidate": stands}))
-    return Ran(
+    return StepRan(
         step=number,
         made=new,
         place=work.place,
@@ -196,7 +196,7 @@ class _Gathered(NamedTuple):
     made: tuple[int, ...]
     seen: tuple[int, ...]
     seconds: float
-    ending: Ending = Ending()
+    ending: RunEnding = RunEnding()
 
 
 def _tells_of(result: Result, own: Sequence[Node]) -> bool:
@@ -208,7 +208,9 @@ def _tells_of(result: Result, own: Sequence[Node]) -> bool:
     return bool(judged) and (not timed or any(map(is_accepted, judged)))
 
 
-def _why(work: Work, ended: _Ended, ending: Ending, own: Sequence[Node], stands: int | None) -> str:
+def _why(
+    work: SessionState, ended: _Ended, ending: RunEnding, own: Sequence[Node], stands: int | None
+) -> str:
     """What came of a step whose run has no result of its own, in one line."""
     if ended.state == "failed":
         return ended.why
@@ -216,12 +218,12 @@ def _why(work: Work, ended: _Ended, ending: Ending, own: Sequence[Node], stands:
         return stopped_words(ending, [node for node in own if node.verdict is None])
     if own:
         return ", ".join(f"{label(node.number)} {verdict_words(node)}" for node in own[:6])
-    why = f"no new candidate: {why_nothing(work, ending, tried(work))}"
+    why = f"no new candidate: {why_no_candidates(work, ending, tried(work))}"
     held = least_memory(work, _node(work, stands))
     return f"{why}; {held.rstrip('.')}" if held else why
 
 
-def _gather(work: Work, step: Step, ended: _Ended) -> _Gathered:
+def _gather(work: SessionState, step: Step, ended: _Ended) -> _Gathered:
     from agentkernel.tools.store import read_run
 
     run = step.run or (ended.result.run if ended.result is not None else None)
@@ -245,14 +247,14 @@ def _gather(work: Work, step: Step, ended: _Ended) -> _Gathered:
     return _Gathered(found.made, found.seen, seconds, ending)
 
 
-def _new(work: Work, gathered: _Gathered, left: set[int]) -> tuple[int, ...]:
+def _new(work: SessionState, gathered: _Gathered, left: set[int]) -> tuple[int, ...]:
     """The candidates of this step, and those of `left`, known and not judged, that it judged."""
     nodes = [node for node in map(work.tree.node, gathered.seen) if node is not None]
     judged = [node.number for node in nodes if node.number in left and node.verdict is not None]
     return tuple(number for number in gathered.seen if number in (*gathered.made, *judged))
 
 
-def _stands_at(work: Work, step: Step, seen: Sequence[int]) -> int | None:
+def _stands_at(work: SessionState, step: Step, seen: Sequence[int]) -> int | None:
     """The best right candidate of the step and of where it began; else where it began. What was
     drafted and is estimated slower than eager is no better place."""
     found = [node for node in map(work.tree.node, seen) if node is not None and is_accepted(node)]
@@ -260,7 +262,7 @@ def _stands_at(work: Work, step: Step, seen: Sequence[int]) -> int | None:
         return found[-1].number
     found = [node for node in found if node.profile is None or not estimated_slower(node.profile)]
     base = work.tree.node(step.base) if step.base is not None else None
-    if base is not None and is_accepted(base) and holds(work, base):
+    if base is not None and is_accepted(base) and verdict_holds(work, base):
         found = [base, *found]
     goals = work.goals
     attempts = {item.number: attempt_of(item) for item in found}
@@ -269,7 +271,7 @@ def _stands_at(work: Work, step: Step, seen: Sequence[int]) -> int | None:
     return work.place.candidate if chosen is None else chosen
 
 
-def holds(work: Work, node: Node) -> bool:
+def verdict_holds(work: SessionState, node: Node) -> bool:
     """True where a candidate's verdict counts under the settings and sizes in force."""
     if node.verdict is None or problem_of(work.tree, node) != work.place.problem:
         return False
@@ -279,7 +281,7 @@ def holds(work: Work, node: Node) -> bool:
     return precise and allowed
 
 
-def earlier(work: Work, settings: Settings) -> tuple[Attempt, ...]:
+def earlier_attempts(work: SessionState, settings: Settings) -> tuple[Attempt, ...]:
     """What earlier steps found for the same sizes under the same rules, in order."""
     rules = (settings.goals.precision, settings.policy)
     return tuple(
@@ -292,7 +294,7 @@ def earlier(work: Work, settings: Settings) -> tuple[Attempt, ...]:
     )
 
 
-def _for_given(work: Work, settings: Settings, source: str) -> Settings:
+def _for_given(work: SessionState, settings: Settings, source: str) -> Settings:
     """The settings for judging one file by the rules in force."""
     from agentkernel.domain.base import sha256_text
 
@@ -308,7 +310,7 @@ def _for_given(work: Work, settings: Settings, source: str) -> Settings:
     return settings.model_copy(update=update)
 
 
-def _run_of(work: Work, step: Step) -> str | None:
+def _run_of(work: SessionState, step: Step) -> str | None:
     """The run that was made for a step: its manifest says so."""
     from agentkernel.tools.store import read_manifest, run_folders
 
@@ -325,7 +327,9 @@ def _run_of(work: Work, step: Step) -> str | None:
     return None
 
 
-def _words(work: Work, step: Step, made: Sequence[int], stands: int | None, ended: _Ended) -> str:
+def _words(
+    work: SessionState, step: Step, made: Sequence[int], stands: int | None, ended: _Ended
+) -> str:
     """What changed against where the step began, in one or two lines."""
     nodes = [node for node in map(work.tree.node, made) if node is not None]
     new = ", ".join(_new_words(node) for node in nodes[:6])
@@ -364,5 +368,5 @@ def _ended_words(step: Step, ended: _Ended, why: str) -> str:
     return f"{step.text[:60]!r} failed: {ended.why}"
 
 
-def _node(work: Work, number: int | None) -> Node | None:
+def _node(work: SessionState, number: int | None) -> Node | None:
     return None if number is None else work.tree.node(number)

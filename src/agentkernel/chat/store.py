@@ -19,7 +19,7 @@ from agentkernel.domain.errors import RunNotFound, one_line
 from agentkernel.domain.plan import Plan
 from agentkernel.domain.problem import Problem
 from agentkernel.domain.settings import Settings
-from agentkernel.storage.atomic import make_folder, saving
+from agentkernel.storage.atomic import explain_write_failure, make_folder
 from agentkernel.storage.database import connect
 from agentkernel.tools.live_module import LIVE, read_live, write_live
 from agentkernel.tools.store import SESSION_FILE, note_use, plain_name, stamp
@@ -49,7 +49,7 @@ class SessionStore:
         self.path = folder / NAME
         self._lock = threading.Lock()
         self._written: dict[int, Node] = {}
-        with saving(self.path):
+        with explain_write_failure(self.path):
             self._db = connect(self.path)
             try:
                 self._db.execute("pragma journal_mode=wal")
@@ -71,7 +71,7 @@ class SessionStore:
             "created": now(),
             "settings": settings.model_dump_json(),
         }
-        with saving(self.path), self._lock, self._db:
+        with explain_write_failure(self.path), self._lock, self._db:
             self._db.execute("begin")
             for item in rows.items():
                 self._db.execute("insert or replace into meta values (?,?)", item)
@@ -105,7 +105,7 @@ class SessionStore:
 
     def add_problem(self, key: str, problem: Problem) -> None:
         """Keep a derived problem."""
-        with saving(self.path), self._lock, self._db:
+        with explain_write_failure(self.path), self._lock, self._db:
             self._put_problem(key, problem)
 
     def plan(self, step: int) -> Plan | None:
@@ -116,14 +116,14 @@ class SessionStore:
 
     def save_plan(self, step: int, plan: Plan) -> None:
         """Keep the plan of a step's run."""
-        with saving(self.path), self._lock, self._db:
+        with explain_write_failure(self.path), self._lock, self._db:
             self._db.execute(
                 "insert or replace into plans values (?,?)", (step, plan.model_dump_json())
             )
 
     def save_tree(self, tree: Tree) -> None:
         """Keep the tree in the middle of a turn: a step has begun."""
-        with saving(self.path), self._lock, self._db:
+        with explain_write_failure(self.path), self._lock, self._db:
             self._db.execute("begin")
             self._put_tree(tree)
         self._written = {item.number: item for item in tree.nodes}
@@ -131,7 +131,7 @@ class SessionStore:
     def add_turn(self, turn: Turn, tree: Tree) -> None:
         """Keep a turn that ended, with the tree that it left."""
         replies = REPLIES.dump_json(turn.replies).decode()
-        with saving(self.path), self._lock, self._db:
+        with explain_write_failure(self.path), self._lock, self._db:
             self._db.execute("begin")
             self._put_tree(tree)
             kept = self._db.execute(
@@ -221,7 +221,7 @@ def create_folder(runs: Path, name: str) -> Path:
     """Make `runs/NAME-chat-STAMP/`. Raises OutputError."""
     make_folder(runs)
     folder = runs / f"{plain_name(name) or 'module'}-chat-{stamp(datetime.now(UTC))}"
-    with saving(folder):
+    with explain_write_failure(folder):
         folder.mkdir()
     note_use(folder)
     return folder
@@ -249,13 +249,13 @@ def open_store(folder: Path) -> SessionStore:
     return store
 
 
-def keep_live(folder: Path, live: object, inputs: object) -> None:
+def save_live_module(folder: Path, live: object, inputs: object) -> None:
     """Keep a live module with its inputs beside the session."""
     write_live(folder, live, inputs)
 
 
-def restore_live(folder: Path) -> object:
-    """What `keep_live` wrote. Raises RunNotFound."""
+def load_live_module(folder: Path) -> object:
+    """What `save_live_module` wrote. Raises RunNotFound."""
     return read_live(folder / LIVE)
 
 
@@ -264,4 +264,4 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-__all__ = ["NAME", "SessionStore", "create_folder", "damaged", "keep_live", "open_store"]
+__all__ = ["NAME", "SessionStore", "create_folder", "damaged", "open_store", "save_live_module"]

@@ -6,26 +6,26 @@ from collections.abc import Sequence
 
 from agentkernel.agents.prompts import fenced, inline
 from agentkernel.chat.replies import (
+    ClarificationNeeded,
     Compared,
     Cost,
     DiffOf,
-    Editing,
-    Ended,
+    EditRequested,
     Explained,
-    Found,
-    Moved,
+    FilesWritten,
+    KnowledgeFound,
     Planned,
+    PositionChanged,
     Profiled,
-    Puzzled,
-    Ran,
     Reply,
     Roofline,
-    Said,
+    SessionEnded,
     Source,
+    StepRan,
+    TextReply,
     TreeShown,
     Turn,
-    Wrote,
-    told_rows,
+    readable_rows,
 )
 from agentkernel.chat.tree import label
 
@@ -76,11 +76,11 @@ def as_script(turns: Sequence[Turn]) -> str:
 def words(reply: Reply) -> str:
     """An answer as Markdown."""
     match reply:
-        case Said() | Ran() | Moved() | Cost() | Wrote():
+        case TextReply() | StepRan() | PositionChanged() | Cost() | FilesWritten():
             return "  \n".join(inline(line, 2000) for line in reply.text.splitlines())
-        case Ended():
+        case SessionEnded():
             return reply.text or "The session ended."
-        case Puzzled():
+        case ClarificationNeeded():
             near = [item.example for item in reply.nearest] + list(reply.options)
             return "\n".join([reply.text, *(f"- {inline(item)}" for item in near)])
         case Source():
@@ -117,17 +117,17 @@ def words(reply: Reply) -> str:
                 )
                 or "No candidate yet."
             )
-        case Found():
+        case KnowledgeFound():
             hits = [f"- {hit.entry.id}: {inline(hit.entry.title)}" for hit in reply.hits]
             return "\n".join(hits) or "Nothing was found."
-        case Editing():
+        case EditRequested():
             return f"{label(reply.number)} was opened for a change."
 
 
 def _compared(reply: Compared) -> str:
     heads = " | ".join(label(node.number) for node in reply.nodes)
     lines = [f"| | {heads} |", "|---" * (len(reply.nodes) + 1) + "|"]
-    for what, cells in told_rows(reply):
+    for what, cells in readable_rows(reply):
         told = " | ".join(inline(cell).replace("|", "/") for cell in cells)
         lines.append(f"| {what} | {told} |")
     return "\n".join([*lines, "", reply.verdict])

@@ -22,13 +22,13 @@ from agentkernel.chat.domain_session import (
 from agentkernel.chat.intent import CandidateRef
 
 
-class Found(NamedTuple):
+class ResolvedCandidate(NamedTuple):
     """A candidate; None: the user's module."""
 
     number: int | None
 
 
-class Missing(NamedTuple):
+class NoSuchCandidate(NamedTuple):
     """Nothing of that name: one line for the user."""
 
     text: str
@@ -151,23 +151,23 @@ def _next_branch(tree: Tree) -> int:
     return max(item.number for item in tree.branches) + 1
 
 
-def switch(tree: Tree, number: int | None) -> Tree | Missing:
+def switch(tree: Tree, number: int | None) -> Tree | NoSuchCandidate:
     """Stand at the tip of branch `number`; None: the other one, where there are two."""
     others = [item for item in tree.branches if item.number != tree.place.branch]
     known = ", ".join(str(item.number) for item in tree.branches)
     if not others:
-        return Missing("There is one branch only. 'split from here' begins another.")
+        return NoSuchCandidate("There is one branch only. 'split from here' begins another.")
     if number is None:
         if len(others) > 1:
-            return Missing(
+            return NoSuchCandidate(
                 f"Which branch? There are {known}: 'switch to branch {others[0].number}'."
             )
         return move(tree, others[0].tip)
     if number == tree.place.branch:
-        return Missing(f"Branch {number} is where the session stands. Others: {known}.")
+        return NoSuchCandidate(f"Branch {number} is where the session stands. Others: {known}.")
     found = next((item for item in others if item.number == number), None)
     return (
-        Missing(f"There is no branch {number}. Known: {known}.")
+        NoSuchCandidate(f"There is no branch {number}. Known: {known}.")
         if found is None
         else move(tree, found.tip)
     )
@@ -264,36 +264,44 @@ def problem_of(tree: Tree, node: Node) -> str:
     return "" if step is None else step.problem
 
 
-def resolve(tree: Tree, ref: CandidateRef, target: str | None = None) -> Found | Missing:
+def resolve(
+    tree: Tree, ref: CandidateRef, target: str | None = None
+) -> ResolvedCandidate | NoSuchCandidate:
     """Which candidate is meant; the module counts as one. "fastest" is that for `target`."""
     if isinstance(ref, int):
         return _numbered(tree, ref)
     if ref == "original":
-        return Found(None)
+        return ResolvedCandidate(None)
     if not tree.nodes and ref != "current":
-        return Missing("There is no candidate yet. 'run' makes the first.")
+        return NoSuchCandidate("There is no candidate yet. 'run' makes the first.")
     current = tree.place.candidate
     match ref:
         case "current":
-            return Found(current)
+            return ResolvedCandidate(current)
         case "last":
-            return Found(tree.nodes[-1].number)
+            return ResolvedCandidate(tree.nodes[-1].number)
         case "fastest" | "better":
             found = fastest(tree, target)
-            return Found(found) if found is not None else Missing(_none_fastest(tree, target))
+            return (
+                ResolvedCandidate(found)
+                if found is not None
+                else NoSuchCandidate(_none_fastest(tree, target))
+            )
         case "parent":
             node = tree.node(current) if current is not None else None
             return (
-                Missing("The session stands at the module itself, which was made from nothing.")
+                NoSuchCandidate(
+                    "The session stands at the module itself, which was made from nothing."
+                )
                 if node is None
-                else Found(node.parent)
+                else ResolvedCandidate(node.parent)
             )
         case "previous":
             earlier = [item.candidate for item in tree.places[: tree.at]]
             others = [item for item in earlier if item != current]
             if not others:
-                return Missing("The session stood nowhere else before.")
-            return Found(others[-1])
+                return NoSuchCandidate("The session stood nowhere else before.")
+            return ResolvedCandidate(others[-1])
 
 
 def _none_fastest(tree: Tree, target: str | None) -> str:
@@ -308,12 +316,12 @@ def _none_fastest(tree: Tree, target: str | None) -> str:
     )
 
 
-def _numbered(tree: Tree, number: int) -> Found | Missing:
+def _numbered(tree: Tree, number: int) -> ResolvedCandidate | NoSuchCandidate:
     if tree.node(number) is not None:
-        return Found(number)
+        return ResolvedCandidate(number)
     known = ", ".join(f"c{item.number}" for item in tree.nodes[-12:])
     hint = f"Known: {known}." if known else "There is none yet: 'run' makes the first."
-    return Missing(f"There is no candidate c{number}. {hint}")
+    return NoSuchCandidate(f"There is no candidate c{number}. {hint}")
 
 
 def label(number: int | None) -> str:

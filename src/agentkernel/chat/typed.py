@@ -38,7 +38,7 @@ class Unreadable(NamedTuple):
     kept: str
 
 
-def typed(text: str) -> Sentence | Pasted | Unreadable:
+def classify_input(text: str) -> Sentence | Pasted | Unreadable:
     """What `text` is. A fenced block, an import of torch or a class ModelNew begin a candidate."""
     plain = readable(text)
     if is_source(plain):

@@ -11,9 +11,16 @@ from agentkernel.agents.protocols import Goals
 from agentkernel.chat.changes import SettingsFor
 from agentkernel.chat.domain_session import Changes, Node, Place, Tree
 from agentkernel.chat.intent import CandidateRef, Intent, IntentContext
-from agentkernel.chat.outlook import Figures, Outlook
-from agentkernel.chat.store import SessionStore, restore_live
-from agentkernel.chat.tree import Found, Missing, better, fastest, label, resolve
+from agentkernel.chat.outlook import EstimateCache, ModuleEstimate
+from agentkernel.chat.store import SessionStore, load_live_module
+from agentkernel.chat.tree import (
+    NoSuchCandidate,
+    ResolvedCandidate,
+    better,
+    fastest,
+    label,
+    resolve,
+)
 from agentkernel.domain.errors import SettingError, UnknownTarget
 from agentkernel.domain.plan import Plan
 from agentkernel.domain.problem import Problem
@@ -24,14 +31,14 @@ if TYPE_CHECKING:
     from agentkernel.domain.target import Target
     from agentkernel.tools.problem.problems import LoadedProblem
     from agentkernel.tools.targets import ResolvedTarget
-    from agentkernel.workflows.context import Workshop
+    from agentkernel.workflows.context import RunFactory
 
 Approve = Callable[..., bool]
 """Asked with what waits for a yes: a plan or a candidate."""
 
 
 @dataclass
-class Work:
+class SessionState:
     """The state of one open session. Only `tree` and the caches ever change."""
 
     folder: Path
@@ -40,8 +47,8 @@ class Work:
     tree: Tree
     on_event: OnEvent = ignore
     approve: Approve | None = None
-    workshop: Workshop | None = None
-    outlook: Outlook = field(default_factory=Outlook)
+    workshop: RunFactory | None = None
+    estimates: EstimateCache = field(default_factory=EstimateCache)
     loaded: dict[str, LoadedProblem] = field(default_factory=dict)
     options: tuple[tuple[Intent, ...], ...] = ()
     """The readings of the last sentence that had more than one."""
@@ -103,7 +110,7 @@ class Work:
         if self.module.origin != "live":
             return None
         known = self.loaded.get("")
-        return restore_live(self.folder) if known is None else (known.live, known.live_inputs)
+        return load_live_module(self.folder) if known is None else (known.live, known.live_inputs)
 
     @property
     def target(self) -> Target:
@@ -142,21 +149,21 @@ class Work:
         """True where figures and first plan of the module in force are worked out already."""
         try:
             loaded = self.loaded.get(self.place.problem)
-            return loaded is not None and self.outlook.holds(
+            return loaded is not None and self.estimates.holds(
                 loaded, self.resolved, self.goals, self.settings
             )
         except (SettingError, UnknownTarget):
             return False
 
     @property
-    def figures(self) -> Figures:
+    def figures(self) -> ModuleEstimate:
         """What bounds the module in force. Raises ProblemError, UnknownTarget."""
-        return self.outlook.figures(self.problem, self.target, self.settings.goals.precision)
+        return self.estimates.figures(self.problem, self.target, self.settings.goals.precision)
 
     @property
     def first_plan(self) -> Plan:
         """What the rules would try on it. Raises ProblemError, UnknownTarget."""
-        return self.outlook.first_plan(self.problem, self.resolved, self.goals, self.settings)
+        return self.estimates.first_plan(self.problem, self.resolved, self.goals, self.settings)
 
     @property
     def asking(self) -> Approve | None:
@@ -214,7 +221,7 @@ class Work:
             waiting="choice" if self.options else "nothing",
         )
 
-    def meant(self, ref: CandidateRef) -> Found | Missing:
+    def meant(self, ref: CandidateRef) -> ResolvedCandidate | NoSuchCandidate:
         """The candidate that a reference names, or the module; "better" is one of the two that were
         compared last, in this turn or an earlier one."""
         pair = (self.compared or self._last_compared()) if ref == "better" else None
@@ -224,10 +231,10 @@ class Work:
         number = better(self.tree, pair)
         if number is None:
             names = " and ".join(map(label, pair))
-            return Missing(
+            return NoSuchCandidate(
                 f"Of {names} none is known to be the better. 'keep c{pair[0]}' names one."
             )
-        return Found(number)
+        return ResolvedCandidate(number)
 
     def _last_compared(self) -> tuple[int, int] | None:
         for turn in reversed(self.store.turns()):
@@ -236,11 +243,11 @@ class Work:
                     return reply.nodes[0].number, reply.nodes[1].number
         return None
 
-    def node(self, ref: CandidateRef) -> Node | Missing:
+    def node(self, ref: CandidateRef) -> Node | NoSuchCandidate:
         """The candidate that is meant. Where the session stands at the module, "current" is the
         fastest one, else the last."""
         found = self.meant(ref)
-        if isinstance(found, Missing):
+        if isinstance(found, NoSuchCandidate):
             return found
         number = found.number
         if number is None and ref == "current":
@@ -251,8 +258,8 @@ class Work:
         if node is not None:
             return node
         if not self.tree.nodes:
-            return Missing("There is no candidate yet. 'run' makes the first.")
-        return Missing("That is the module itself. Expected a candidate, such as 'c1'.")
+            return NoSuchCandidate("There is no candidate yet. 'run' makes the first.")
+        return NoSuchCandidate("That is the module itself. Expected a candidate, such as 'c1'.")
 
     def source(self, number: int | None) -> str:
         """The text of a candidate, or of the module's file."""

@@ -27,13 +27,13 @@ from agentkernel.cli.report import report
 from agentkernel.cli.resume import resume
 from agentkernel.cli.runs import runs
 from agentkernel.cli.show import show
-from agentkernel.cli.signals import ending_as_interrupted
-from agentkernel.cli.streams import nowhere, standard_streams
+from agentkernel.cli.signals import interrupt_on_termination
+from agentkernel.cli.streams import discard_output, standard_streams
 from agentkernel.cli.targets import targets
 from agentkernel.cli.train_command import train
 from agentkernel.cli.verify import verify
 from agentkernel.domain.errors import AgentKernelError, OutputLost, one_line
-from agentkernel.storage.disk import FULL, is_machines
+from agentkernel.storage.disk import FULL, is_machine_fault
 from agentkernel.version import __version__
 
 EXIT_FAILED, EXIT_USER, EXIT_ENVIRONMENT, EXIT_INTERRUPTED = 1, 2, 4, 130
@@ -110,7 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
     try:
-        with standard_streams(), ending_as_interrupted():
+        with standard_streams(), interrupt_on_termination():
             code = run(words, debug=debug)
     except OutputLost as error:
         print_failure(str(error), error.exit_code, "OutputLost", as_json=False)
@@ -126,7 +126,7 @@ def run(words: list[str], *, debug: bool = False) -> int:
         return code if isinstance(code, int) else 0
     except Exception as error:  # the border: every failure becomes a line and a number
         if isinstance(error, OutputLost):
-            nowhere()
+            discard_output()
         elif debug and not isinstance(error, typer.Abort):
             raise
         line, exit_code = explain(error)
@@ -145,7 +145,7 @@ def explain(error: Exception) -> tuple[str, int]:
         return INTERRUPTED, EXIT_INTERRUPTED
     if isinstance(error, BrokenPipeError):
         return "The reader of what is said went away.", EXIT_ENVIRONMENT
-    if isinstance(error, OSError) and (is_machines(error) or error.errno in PATHS):
+    if isinstance(error, OSError) and (is_machine_fault(error) or error.errno in PATHS):
         return _explain_system(error)
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":  # torch's
         said = f"No memory was left: {one_line(error, 200)}."
@@ -166,7 +166,7 @@ def _explain_system(error: OSError) -> tuple[str, int]:
     said = f"Cannot use{about or ' a file'}: {error.strerror or error}."
     if error.errno in FULL:
         return f"{said} Next: make room, or name another --runs.", EXIT_ENVIRONMENT
-    if is_machines(error):
+    if is_machine_fault(error):
         return f"{said} Next: mend the machine, or name a folder elsewhere.", EXIT_ENVIRONMENT
     if isinstance(error, PermissionError):
         return f"{said} Next: name a file or folder that you may use.", EXIT_USER

@@ -21,7 +21,7 @@ from agentkernel.workflows.workshop import judge_settings, profile_settings
 
 
 @dataclass(frozen=True)
-class CandidateBench:
+class LoadedCandidate:
     """A problem, a candidate's source and the machine it is tried on."""
 
     settings: Settings
@@ -46,7 +46,7 @@ class CandidateBench:
         )
 
 
-def open_bench(
+def load_candidate(
     reference: str,
     candidate: Path,
     *,
@@ -56,13 +56,13 @@ def open_bench(
     overrides: Sequence[str],
     config: Path | None,
     flags: Mapping[str, object],
-) -> CandidateBench:
+) -> LoadedCandidate:
     """Read the problem and the candidate; the candidate is not executed here."""
     settings = load_settings(config, overrides, flags)
     resolved = find_target(settings.target)
     source = read_source(candidate)
     loaded = load_problem(reference, inputs, init, kwargs)
-    return CandidateBench(settings, resolved, loaded, capture(loaded), source)
+    return LoadedCandidate(settings, resolved, loaded, capture(loaded), source)
 
 
 def read_source(path: Path) -> str:

@@ -98,11 +98,11 @@ def check_gpu() -> Check:
 
 def check_sandbox(settings: Settings) -> Check:
     """The strongest wall between a candidate and this machine."""
-    from agentkernel.tools.sandbox.tiers import find_walls
+    from agentkernel.tools.sandbox.tiers import find_isolation
 
     mend = "apt-get install bubblewrap"
     try:
-        walls = find_walls(cuda=False, allow_unsandboxed=settings.judge.allow_unsandboxed)
+        walls = find_isolation(cuda=False, allow_unsandboxed=settings.judge.allow_unsandboxed)
     except AgentKernelError as error:
         return Check("sandbox", False, str(error), mend, required=True)
     weak = walls.tier != "bubblewrap"

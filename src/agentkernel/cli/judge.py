@@ -23,7 +23,7 @@ from agentkernel.cli.options import (
 from agentkernel.domain.plain_text import plain
 
 if TYPE_CHECKING:
-    from agentkernel.cli.bench_command import CandidateBench
+    from agentkernel.cli.bench_command import LoadedCandidate
     from agentkernel.domain.verdict import Verdict
 
 CandidateFile = Annotated[Path, typer.Option("--candidate", help="The file that defines ModelNew.")]
@@ -68,10 +68,10 @@ def judge(
     as_json: AsJson = False,
 ) -> None:
     """Judge a candidate against its module; exit 0 accepted, 3 rejected."""
-    from agentkernel.cli.bench_command import open_bench
+    from agentkernel.cli.bench_command import load_candidate
     from agentkernel.cli.output import console, print_json
 
-    bench = open_bench(
+    bench = load_candidate(
         reference,
         candidate,
         inputs=inputs or (),
@@ -99,7 +99,7 @@ def judge(
 
 
 def find_verdict(
-    bench: CandidateBench, *, static: bool, sanitize: bool, declared_sizes: bool = False
+    bench: LoadedCandidate, *, static: bool, sanitize: bool, declared_sizes: bool = False
 ) -> Verdict:
     """The judge's finding, with compute-sanitizer's where it is asked for."""
     from agentkernel.tools.judge.judge import judge as run_judge
@@ -110,9 +110,9 @@ def find_verdict(
     verdict = run_judge(bench.loaded, bench.captured, bench.source, settings)
     if not sanitize:
         return verdict
-    from agentkernel.tools.judge.sanitize import sanitized
+    from agentkernel.tools.judge.sanitize import with_sanitizer_findings
 
-    return sanitized(verdict, bench.loaded, bench.captured, bench.source, settings)
+    return with_sanitizer_findings(verdict, bench.loaded, bench.captured, bench.source, settings)
 
 
 def verdict_lines(verdict: Verdict) -> list[str]:

@@ -8,25 +8,25 @@ import typer
 from typer.core import TyperCommand
 
 from agentkernel.cli.knowledge.knowledge_build import build, generate
-from agentkernel.cli.knowledge.knowledge_doctor import doctor
-from agentkernel.cli.knowledge.knowledge_eval import evaluate
+from agentkernel.cli.knowledge.knowledge_doctor import check_knowledge
+from agentkernel.cli.knowledge.knowledge_eval import evaluate_search
 from agentkernel.cli.knowledge.knowledge_import import add, export_file, import_file
 from agentkernel.cli.knowledge.knowledge_kernelbook import import_kernelbook
 from agentkernel.cli.knowledge.knowledge_search import search
-from agentkernel.cli.knowledge.knowledge_show import show, stats
+from agentkernel.cli.knowledge.knowledge_show import show_entry, stats
 
-COMMANDS: tuple[tuple[str, Callable[..., None]], ...] = (
+KNOWLEDGE_COMMANDS: tuple[tuple[str, Callable[..., None]], ...] = (
     ("build", build),
     ("search", search),
-    ("show", show),
+    ("show", show_entry),
     ("stats", stats),
     ("add", add),
     ("import-kernelbook", import_kernelbook),
     ("generate", generate),
-    ("eval", evaluate),
+    ("eval", evaluate_search),
     ("export", export_file),
     ("import", import_file),
-    ("doctor", doctor),
+    ("doctor", check_knowledge),
 )
 
 knowledge = typer.Typer(
@@ -36,5 +36,5 @@ knowledge = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for name, command in COMMANDS:
+for name, command in KNOWLEDGE_COMMANDS:
     knowledge.command(name, cls=TyperCommand)(command)

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 
 QUIET_S = 5.0
 """Between two lines where no terminal watches."""
-Show = Callable[[int, int | None, str], None]
+ShowProgress = Callable[[int, int | None, str], None]
 """Hears how much is done, of how much where that is known, and a few words."""
 
 
 @contextmanager
-def shown(what: str, *, silent: bool = False) -> Iterator[Show]:
+def progress_bar(what: str, *, silent: bool = False) -> Iterator[ShowProgress]:
     """A bar on stderr, or a line every `QUIET_S` where that is no terminal; `silent`: nothing."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
     from rich.progress import TimeElapsedColumn as Elapsed
@@ -44,7 +44,7 @@ def shown(what: str, *, silent: bool = False) -> Iterator[Show]:
 
 
 @contextmanager
-def catching_up(*, silent: bool = False) -> Iterator[Callable[[int, int], None]]:
+def indexing_progress(*, silent: bool = False) -> Iterator[Callable[[int, int], None]]:
     """The progress of a refresh: the number of the change reached, and the last one."""
-    with shown("indexing", silent=silent) as show:
+    with progress_bar("indexing", silent=silent) as show:
         yield lambda done, last: show(done, last, "")

@@ -37,10 +37,10 @@ def model_checks(settings: Settings) -> tuple[Check, ...]:
 
 def check_given(spec: str) -> Check:
     """Whether the file of `file:PATH` can be read."""
-    from agentkernel.agents.given import given_coder
+    from agentkernel.agents.given import file_coder
 
     try:
-        found = given_coder(spec)
+        found = file_coder(spec)
     except AgentKernelError as error:
         return Check("coder", False, str(error), "name another file")
     return Check("coder", True, f"{found.name}, {len(found.source.splitlines())} lines")
@@ -74,11 +74,11 @@ def check_local() -> Check:
 
 def check_model(agent: str, spec: str, settings: Settings) -> Check:
     """What the model `spec` of this agent needs. Nothing is asked of it or of the hub."""
-    from agentkernel.agents.models.factory import named_as
+    from agentkernel.agents.models.factory import record_name
     from agentkernel.agents.models.local_presets import PREFIX
 
     try:
-        found = named_as(spec, settings.models.base_url)
+        found = record_name(spec, settings.models.base_url)
     except AgentKernelError as error:
         return Check(agent, False, str(error), "see docs/models.md")
     return _check_here(agent, spec) if spec.startswith(PREFIX) else _check_there(agent, found)
@@ -86,14 +86,16 @@ def check_model(agent: str, spec: str, settings: Settings) -> Check:
 
 def _check_there(agent: str, found: ModelSpec) -> Check:
     """A client for the provider, and its key unless the endpoint is one's own."""
-    from agentkernel.agents.secrets import shown_url
+    from agentkernel.agents.secrets import url_without_credentials
 
     provider = found.name.removeprefix("chat:").partition(":")[0]
     package = f"langchain-{provider.replace('_', '-')}"
     if not _version(package):
         return Check(agent, False, f"{found.name} needs {package}", f"pip install {package}")
     if found.base_url is not None:
-        return Check(agent, True, f"{found.name} at {shown_url(found.base_url)}, no key needed")
+        return Check(
+            agent, True, f"{found.name} at {url_without_credentials(found.base_url)}, no key needed"
+        )
     key = KEYS.get(provider)
     if key is not None and not os.environ.get(key):
         return Check(agent, False, f"{found.name} needs {key}", f"export {key}=...")

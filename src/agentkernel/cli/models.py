@@ -11,24 +11,24 @@ from urllib.parse import urlsplit
 from agentkernel.domain.errors import RunNotFound, SettingError
 
 if TYPE_CHECKING:
-    from agentkernel.cli.rendering.live_models import ModelUse
+    from agentkernel.cli.rendering.live_models import ModelUsage
     from agentkernel.domain.exchange import AgentName, Exchange
     from agentkernel.domain.settings import Settings
 
 
-class Named(NamedTuple):
+class NamedModel(NamedTuple):
     """A model of the settings: who asks it, and what the user wrote."""
 
     agent: AgentName
     spec: str
 
 
-def named_models(settings: Settings) -> Iterator[Named]:
+def named_models(settings: Settings) -> Iterator[NamedModel]:
     """The models that `settings` name, each member of `team:MODEL,MODEL` by itself."""
     from agentkernel.agents.factory import coder_models
 
     chosen = settings.models
-    yield from (Named("coder", item) for item in coder_models(settings.coder, settings.team))
+    yield from (NamedModel("coder", item) for item in coder_models(settings.coder, settings.team))
     every: tuple[tuple[AgentName, str | None], ...] = (
         ("planner", chosen.planner),
         ("debugger", chosen.debugger),
@@ -36,10 +36,10 @@ def named_models(settings: Settings) -> Iterator[Named]:
     )
     for agent, spec in every:
         if spec is not None:
-            yield Named(agent, spec)
+            yield NamedModel(agent, spec)
 
 
-def checked(settings: Settings) -> Settings:
+def with_checked_models(settings: Settings) -> Settings:
     """The same settings, with the run to replay by a name that stays true.
 
     Raises SettingError or RunNotFound for what cannot be tried.
@@ -60,10 +60,10 @@ def checked(settings: Settings) -> Settings:
 
 def check_model(agent: str, spec: str, base_url: str | None) -> None:
     """Raises SettingError, with the agent's name, where `spec` names no model."""
-    from agentkernel.agents.models.factory import named_as
+    from agentkernel.agents.models.factory import record_name
 
     try:
-        found = named_as(spec, base_url)
+        found = record_name(spec, base_url)
     except SettingError as error:
         raise SettingError(f"{agent}: {str(error).removeprefix('Coder ')}") from error
     check_endpoint(agent, found.base_url)
@@ -116,31 +116,31 @@ def recorded(folder: Path) -> tuple[Exchange, ...]:
         return records.exchanges()
 
 
-def model_use(settings: Settings, before: tuple[Exchange, ...] = ()) -> ModelUse:
+def model_usage(settings: Settings, before: tuple[Exchange, ...] = ()) -> ModelUsage:
     """What a screen shows of the models: who may be asked, and what they took `before`."""
-    from agentkernel.agents.models.factory import named_as
-    from agentkernel.cli.rendering.live_models import ModelUse, use_of
+    from agentkernel.agents.models.factory import record_name
+    from agentkernel.cli.rendering.live_models import ModelUsage, usage_of
 
     base_url = settings.models.base_url
     from agentkernel.domain.settings import MODEL_PREFIXES
 
     alone = settings.coder.startswith(MODEL_PREFIXES)
     names = {
-        agent: named_as(spec, base_url).name
+        agent: record_name(spec, base_url).name
         for agent, spec in named_models(settings)
         if agent != "coder" or alone  # of a team, nobody says beforehand whose turn it is
     }
-    return ModelUse(
+    return ModelUsage(
         names,
-        use_of(before),
+        usage_of(before),
         tokens_limit=settings.budget.tokens,
         usd_limit=settings.budget.usd,
         replay=settings.models.replay is not None,
     )
 
 
-def use_before(folder: Path) -> ModelUse:
+def usage_before(folder: Path) -> ModelUsage:
     """The same for a run that goes on. Raises RunNotFound."""
     from agentkernel.tools.store import read_manifest
 
-    return model_use(read_manifest(folder).settings, recorded(folder))
+    return model_usage(read_manifest(folder).settings, recorded(folder))

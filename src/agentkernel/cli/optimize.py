@@ -59,7 +59,7 @@ def optimize(
     as_json: AsJson = False,
 ) -> None:
     """Make a module faster: plan, draft, judge, measure, decide; hand over a drop-in."""
-    from agentkernel.cli.models import checked, model_use
+    from agentkernel.cli.models import model_usage, with_checked_models
     from agentkernel.cli.rendering.quantities import parse_bytes, parse_seconds
     from agentkernel.cli.rendering.watch import follow
     from agentkernel.storage.settings import load_settings
@@ -85,17 +85,17 @@ def optimize(
             **configured.settings(),
         },
     )
-    settings = checked(settings)
+    settings = with_checked_models(settings)
     problem = load_problem(reference, inputs or (), init, kwargs)
 
-    from agentkernel.cli.rendering.approve import asker
+    from agentkernel.cli.rendering.approve import approver
     from agentkernel.workflows.optimize import run
     from agentkernel.workflows.state import OptimizeRequest
 
     request = OptimizeRequest(problem, settings, out, tuple(sys.argv[1:]))
     result = follow(
-        lambda on_event: run(request, on_event, approve=asker(as_json=as_json)),
+        lambda on_event: run(request, on_event, approve=approver(as_json=as_json)),
         as_json=as_json,
-        models=model_use(settings),
+        models=model_usage(settings),
     )
     raise typer.Exit(result.exit_code)

@@ -32,7 +32,7 @@ def console() -> Console:
     return PlainConsole(highlight=False, width=PLAIN_WIDTH, force_terminal=False, no_color=True)
 
 
-def say(text: object = "", *, error: bool = False) -> None:
+def print_plain(text: object = "", *, error: bool = False) -> None:
     """Print lines, whoever wrote the words in them, to stdout or stderr at once."""
     print(plain(str(text)), file=sys.stderr if error else sys.stdout, flush=True)
 

@@ -42,12 +42,12 @@ def profile(
     as_json: AsJson = False,
 ) -> None:
     """Judge a candidate, then time it against eager and torch.compile, or estimate it."""
-    from agentkernel.cli.bench_command import open_bench
+    from agentkernel.cli.bench_command import load_candidate
     from agentkernel.cli.judge import verdict_lines
     from agentkernel.cli.output import console, print_json
     from agentkernel.domain.profile import ProfileFailed
 
-    bench = open_bench(
+    bench = load_candidate(
         reference,
         candidate,
         inputs=inputs or (),

@@ -9,13 +9,13 @@ from typing import Annotated
 import typer
 
 from agentkernel.cli.options import AsJson, ConfigFile, Overrides, Runs
-from agentkernel.cli.output import say
+from agentkernel.cli.output import print_plain
 from agentkernel.domain.plain_text import plain
 
 PAGE_NAME = "report.html"
 PAGE_MARK = '<p class="kicker">'
 """What every page has before its headline."""
-NIGHT_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4}")
+NIGHTLY_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4}")
 """A run's name begins with its problem's."""
 RunOrNight = Annotated[
     str,
@@ -49,35 +49,35 @@ def report(
     from agentkernel.cli.folder import runs_path
     from agentkernel.cli.output import print_json
     from agentkernel.storage.atomic import make_folder, write_atomic
-    from agentkernel.tools.ours import require_ours
+    from agentkernel.tools.ours import require_generated
 
     given = Path(name)
-    if is_night(given):
-        page, usual = night_html(given)
-    elif NIGHT_ID.fullmatch(name) and not given.exists():
-        page, usual = kept_night_html(name, library)
+    if is_nightly(given):
+        page, usual = nightly_html(given)
+    elif NIGHTLY_ID.fullmatch(name) and not given.exists():
+        page, usual = stored_nightly_html(name, library)
     else:
         place = runs_path(runs, config, overrides)
-        refuse_others(given, place)
+        require_run_or_nightly(given, place)
         page, usual = run_html(place, name)
     # Not resolved: a link in its place would lead the write elsewhere.
     path = (out if out is not None else usual).absolute()
     make_folder(path.parent)
     if out is not None:
-        require_ours(path, lambda text: PAGE_MARK in text)
+        require_generated(path, lambda text: PAGE_MARK in text)
     write_atomic(path, plain(page))
     if as_json:
         print_json({"page": str(path)})
     else:
-        say(path)
+        print_plain(path)
 
 
-def is_night(path: Path) -> bool:
+def is_nightly(path: Path) -> bool:
     """True for a file of JSON, and for a folder with a night's record."""
     return (path / "night.json").is_file() or (path.suffix == ".json" and path.is_file())
 
 
-def refuse_others(path: Path, runs: Path) -> None:
+def require_run_or_nightly(path: Path, runs: Path) -> None:
     """Raises RunNotFound for a path that is neither a run's folder nor its name, or the beginning
     of one, in `runs`."""
     from agentkernel.domain.errors import RunNotFound
@@ -98,7 +98,7 @@ def refuse_others(path: Path, runs: Path) -> None:
     )
 
 
-def night_html(path: Path) -> tuple[str, Path]:
+def nightly_html(path: Path) -> tuple[str, Path]:
     """The page of a night's record, and where it lies by default."""
     from agentkernel.nightly.page.page import night_page, render
     from agentkernel.nightly.page.record import read_night_file
@@ -109,10 +109,10 @@ def night_html(path: Path) -> tuple[str, Path]:
     return render(page), folder / "night.html"
 
 
-def kept_night_html(name: str, file: Path | None) -> tuple[str, Path]:
+def stored_nightly_html(name: str, file: Path | None) -> tuple[str, Path]:
     """The page of the night `name` in the library, compared with the one before it, and where it
     lies by default. Raises RunNotFound."""
-    from agentkernel.cli.nightly.batch_zoo import kernels_of, night_folder
+    from agentkernel.cli.nightly.batch_zoo import kernels_of, nightly_folder
     from agentkernel.domain.errors import RunNotFound
     from agentkernel.nightly.library import Library, default_library
     from agentkernel.nightly.page.compare import compare_nights
@@ -134,7 +134,7 @@ def kept_night_html(name: str, file: Path | None) -> tuple[str, Path]:
             "is over. Next: agentkernel batch ZOO.yaml, or name the file with --library."
         )
     page = night_page(found, compare_nights(before, found), history, kernels)
-    return render(page), night_folder(found) / "night.html"
+    return render(page), nightly_folder(found) / "night.html"
 
 
 def run_html(runs: Path, name: str) -> tuple[str, Path]:
@@ -142,7 +142,7 @@ def run_html(runs: Path, name: str) -> tuple[str, Path]:
     from agentkernel.domain.errors import RunNotFound
     from agentkernel.nightly.page.page import render
     from agentkernel.nightly.page.run_page import run_page
-    from agentkernel.tools.certificate.certificate import read_sealed
+    from agentkernel.tools.certificate.certificate import read_certificate_file
     from agentkernel.tools.store import read_run
     from agentkernel.workflows.handover import report_entry
     from agentkernel.workflows.model_accounts import recorded_attempts
@@ -155,7 +155,7 @@ def run_html(runs: Path, name: str) -> tuple[str, Path]:
                 f"Run {store.id!r} has no certificate yet. Expected a finished run. "
                 f"Next: agentkernel resume {store.id}"
             )
-        sealed = read_sealed(file)
+        sealed = read_certificate_file(file)
         if sealed.certificate is None:
             raise RunNotFound(
                 f"{str(file)!r} is no certificate: {sealed.problem}. Expected what optimize wrote. "

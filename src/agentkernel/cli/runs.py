@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agentkernel.cli.options import AsJson, ConfigFile, Overrides, Runs
-from agentkernel.cli.output import say
+from agentkernel.cli.output import print_plain
 
 MOST_CORRUPT = 20
 """Folders that cannot be read of which each has a line of its own."""
@@ -26,7 +26,7 @@ def runs(
         print_json([item.model_dump(mode="json") for item in found])
         return
     if not found:
-        say(f"No runs in {str(folder)!r}. Next: agentkernel optimize FILE --target h100")
+        print_plain(f"No runs in {str(folder)!r}. Next: agentkernel optimize FILE --target h100")
         return
     from rich.table import Table
 
@@ -41,4 +41,4 @@ def runs(
         table.add_row(item.id, item.created[:19], item.problem, item.target, item.status)
     console().print(table)
     if left_out:
-        say(f"{len(left_out)} more that cannot be read; --json names them.")
+        print_plain(f"{len(left_out)} more that cannot be read; --json names them.")

@@ -50,12 +50,12 @@ def read_result(store: RunStore) -> Result | None:
     """The run's result, None while it is unfinished or where the file is damaged."""
     from pydantic import ValidationError
 
-    from agentkernel.workflows.handover import placed_result
+    from agentkernel.workflows.handover import relocated_result
     from agentkernel.workflows.outcome import Result
 
     try:
         found = Result.model_validate_json(read_regular_text(store.result_path))
-        return placed_result(store, found)
+        return relocated_result(store, found)
     except (OSError, UnicodeDecodeError, ValidationError):
         return None
 
@@ -185,13 +185,13 @@ def model_table(models: ModelsSection) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    from agentkernel.workflows.report_models import taken_rows
+    from agentkernel.workflows.report_models import usage_rows
 
     table = Table(box=None, pad_edge=False)
     table.add_column("models")
     for heading in ("questions", "requests", "tokens in", "out", "cached", "USD", "s", "GPU s"):
         table.add_column(heading, justify="right")
-    for row in taken_rows(models.by_agent, models.total):
+    for row in usage_rows(models.by_agent, models.total):
         table.add_row(*(Text(cell) for cell in row))
     return table
 

@@ -17,12 +17,12 @@ REPEATED_S = 2.0
 """Within this, another signal is the same wish: `timeout` and a closing shell send theirs twice."""
 
 
-class Closing(KeyboardInterrupt):
+class SessionClosing(KeyboardInterrupt):
     """The session is to end: a step stops as at Ctrl-C, with the best so far kept."""
 
 
 @dataclass
-class Closed:
+class SignalState:
     """Which signal asks for the end, 0: none. `stopped`: Ctrl-C was pressed since it was last set
     to False, whoever caught it."""
 
@@ -36,10 +36,10 @@ class Closed:
 
 
 @contextmanager
-def watched() -> Iterator[Closed]:
+def watch_signals() -> Iterator[SignalState]:
     """While it holds, Ctrl-C leaves its mark, a closed terminal (SIGHUP) or SIGTERM raises Closing
     once; where SIGHUP is ignored (nohup) it stays so."""
-    closed = Closed()
+    closed = SignalState()
     terminals = terminal_files()
 
     def close(number: int, frame: FrameType | None) -> None:
@@ -47,8 +47,8 @@ def watched() -> Iterator[Closed]:
             return
         closed.signal = number
         if number == signal.SIGHUP:
-            leave(terminals)
-        raise Closing
+            detach_terminals(terminals)
+        raise SessionClosing
 
     def stop(number: int, frame: FrameType | None) -> None:
         closed.stopped = True
@@ -68,7 +68,7 @@ def watched() -> Iterator[Closed]:
 
 
 @contextmanager
-def ending_as_interrupted() -> Iterator[None]:
+def interrupt_on_termination() -> Iterator[None]:
     """While it holds, SIGTERM and SIGHUP interrupt a command as Ctrl-C does; where one of them is
     ignored (nohup) it stays so."""
     terminals = terminal_files()
@@ -81,7 +81,7 @@ def ending_as_interrupted() -> Iterator[None]:
             return
         last = now
         if number == signal.SIGHUP:
-            leave(terminals)
+            detach_terminals(terminals)
         raise KeyboardInterrupt
 
     before = {number: signal.getsignal(number) for number in ENDING}
@@ -102,7 +102,7 @@ def terminal_files() -> list[int]:
     return [file for file in files if os.isatty(file)]
 
 
-def leave(terminals: list[int]) -> None:
+def detach_terminals(terminals: list[int]) -> None:
     """Write to nowhere what was for a terminal that is gone: each write to it would fail."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     for file in terminals:

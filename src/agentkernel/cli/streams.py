@@ -51,11 +51,11 @@ def standard_streams() -> Iterator[None]:
         yield
         sys.stdout.flush()
     except OutputLost:
-        nowhere()
+        discard_output()
         raise
 
 
-def nowhere() -> None:
+def discard_output() -> None:
     """Write to nowhere what is still to be written: each further write would fail."""
     file = os.open(os.devnull, os.O_WRONLY)
     os.dup2(file, STDOUT)

@@ -9,20 +9,20 @@ from typer.core import TyperCommand
 
 from agentkernel.cli.train.train_cost import cost
 from agentkernel.cli.train.train_data import data
-from agentkernel.cli.train.train_evaluate import evaluate
+from agentkernel.cli.train.train_evaluate import evaluate_model
 from agentkernel.cli.train.train_pairs import pairs, problems
 from agentkernel.cli.train.train_reviews import reviews
 from agentkernel.cli.train.train_rl import rl
 from agentkernel.cli.train.train_sft import sft
 
-COMMANDS: tuple[tuple[str, Callable[..., None]], ...] = (
+TRAIN_COMMANDS: tuple[tuple[str, Callable[..., None]], ...] = (
     ("problems", problems),
     ("pairs", pairs),
     ("reviews", reviews),
     ("data", data),
     ("sft", sft),
     ("rl", rl),
-    ("evaluate", evaluate),
+    ("evaluate", evaluate_model),
     ("cost", cost),
 )
 
@@ -33,5 +33,5 @@ train = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for name, command in COMMANDS:
+for name, command in TRAIN_COMMANDS:
     train.command(name, cls=TyperCommand)(command)

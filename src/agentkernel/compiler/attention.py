@@ -11,8 +11,8 @@ from agentkernel.compiler.products.gemm_schedules import (
     ITEM_BYTES,
     Decision,
     FloatType,
-    Schedule,
-    hinted,
+    GemmSchedule,
+    gemm_hints,
     prefer,
 )
 from agentkernel.domain.rules import Precision
@@ -86,7 +86,7 @@ class AttentionFacts:
     masked: bool = False
 
 
-def emit_attention(spec: AttentionSpec, schedule: Schedule) -> KernelText:
+def emit_attention(spec: AttentionSpec, schedule: GemmSchedule) -> KernelText:
     """The kernel under a schedule of BLOCK_T, BLOCK_S, num_warps and num_stages.
 
     Scores, the running maximum and sum, and the output stay in fp32 registers; fp32 operands are
@@ -98,7 +98,7 @@ def emit_attention(spec: AttentionSpec, schedule: Schedule) -> KernelText:
 
 def attention_schedules(
     facts: AttentionFacts, target: Target, decision: Decision = lambda _: None
-) -> list[Schedule]:
+) -> list[GemmSchedule]:
     """Schedules that fit the shared memory, those that fill the SMs first, hinted ones before."""
     fitting = [
         (tile, depth)
@@ -110,11 +110,11 @@ def attention_schedules(
         for tile, depth in fitting
     ]
 
-    def small_if_idle(schedule: Schedule) -> int:
+    def small_if_idle(schedule: GemmSchedule) -> int:
         programs = facts.heads * -(-facts.queries // schedule["BLOCK_T"])
         return schedule["BLOCK_T"] if programs < target.sm_count.value else 0
 
-    wanted = hinted(facts.dtype, decision, "attention")
+    wanted = gemm_hints(facts.dtype, decision, "attention")
     return prefer(sorted(found, key=small_if_idle), wanted)
 
 
@@ -237,7 +237,7 @@ def _body(spec: AttentionSpec, even: str | None, diagonal: bool) -> list[str]:
     product = f"tl.dot(q, k{option})"
     lines = [
         *(["inside = start + keys < S"] if odd else []),
-        *_operand("k", "dims[:, None] < D", "inside[None, :]", spec, even),
+        *_load_operand("k", "dims[:, None] < D", "inside[None, :]", spec, even),
         f"scores = {product}" if folded else f"scores = tl.fma({product}, scale, 0.0)",
         *_masking(spec, odd, diagonal),
         "new_best = tl.maximum(best, tl.max(scores, axis=1))",
@@ -246,7 +246,7 @@ def _body(spec: AttentionSpec, even: str | None, diagonal: bool) -> list[str]:
         f"weights = {weights}",
         f"decay = {decay}",
         "total = total * decay + tl.sum(weights, axis=1)",
-        *_operand("v", "value_dims[None, :] < E", "inside[:, None]", spec, even),
+        *_load_operand("v", "value_dims[None, :] < E", "inside[:, None]", spec, even),
         f"acc = tl.dot({_weights(spec)}, v, acc * decay[:, None]{option})",
         "best = new_best",
         "k_ptrs += BLOCK_S * stride_k2",
@@ -256,7 +256,7 @@ def _body(spec: AttentionSpec, even: str | None, diagonal: bool) -> list[str]:
     return [*(f"    {line}" for line in lines), ""]
 
 
-def _operand(
+def _load_operand(
     name: str, dim_mask: str, key_mask: str, spec: AttentionSpec, even: str | None
 ) -> list[str]:
     """Load a tile of keys or values, masked only where it can stick out."""
@@ -321,14 +321,14 @@ def _end(spec: AttentionSpec) -> list[str]:
     ]
 
 
-def _launch(spec: AttentionSpec, schedule: Schedule) -> list[str]:
+def _launch(spec: AttentionSpec, schedule: GemmSchedule) -> list[str]:
     q, k, v, out, mask = spec.q, spec.k, spec.v, spec.out, spec.mask
     grid = f"triton.cdiv({q}.shape[2], {schedule['BLOCK_T']}) * {q}.shape[0] * {q}.shape[1],"
     arguments = [
         q, k, v, *([mask] if mask else []), out,
         f"{q}.shape[1]", f"{q}.shape[1] // {k}.shape[1]",
         f"{q}.shape[1] // {v}.shape[1]", f"{q}.shape[2]", f"{k}.shape[2]",
-        _scale(spec), *_stride_values(q, 3), *_stride_values(k, 3), *_stride_values(v, 3),
+        _log2_scale(spec), *_stride_values(q, 3), *_stride_values(k, 3), *_stride_values(v, 3),
         *(_stride_values(mask, 4) if mask else []), *_stride_values(out, 3),
     ]  # fmt: skip
     options = [
@@ -373,7 +373,7 @@ def _folded(spec: AttentionSpec) -> bool:
     return spec.rising and not (spec.mask is not None and spec.mask_kind == "add")
 
 
-def _scale(spec: AttentionSpec) -> str:
+def _log2_scale(spec: AttentionSpec) -> str:
     """The scale, in units of log2(e) where weights are powers of two."""
     if _exact(spec):
         return spec.scale

@@ -11,7 +11,7 @@ from torch import fx
 from agentkernel.compiler.attention_match import AttentionMatch, find_attention
 from agentkernel.compiler.ir import GraphBuilder, Node, same
 
-OP = "attention"
+ATTENTION_OP = "attention"
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -64,4 +64,12 @@ def attention_node(
     assert isinstance(q, Node)
     assert isinstance(v, Node)
     args = [item for item in nodes if isinstance(item, Node)]
-    return b._make("library", OP, tuple(args), q.dtype, (*q.shape[:-1], v.shape[-1]), (match,), OP)
+    return b._make(
+        "library",
+        ATTENTION_OP,
+        tuple(args),
+        q.dtype,
+        (*q.shape[:-1], v.shape[-1]),
+        (match,),
+        ATTENTION_OP,
+    )

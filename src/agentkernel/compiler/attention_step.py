@@ -9,7 +9,7 @@ import sympy
 
 from agentkernel.compiler.attention import AttentionFacts, AttentionSpec, emit_attention
 from agentkernel.compiler.attention_match import AttentionMatch
-from agentkernel.compiler.attention_node import OP
+from agentkernel.compiler.attention_node import ATTENTION_OP
 from agentkernel.compiler.emit import Names
 from agentkernel.compiler.fusion import LibraryStep, Partition
 from agentkernel.compiler.ir import Expr, Node, numel, same
@@ -42,7 +42,9 @@ class AttentionStep:
 def with_attention(partition: Partition) -> Partition:
     """Attention nodes as steps of their own."""
     steps = tuple(
-        AttentionStep(step.node) if isinstance(step, LibraryStep) and step.node.op == OP else step
+        AttentionStep(step.node)
+        if isinstance(step, LibraryStep) and step.node.op == ATTENTION_OP
+        else step
         for step in partition.steps
     )
     return Partition(steps, partition.outputs)  # type: ignore[arg-type]
@@ -70,7 +72,7 @@ def emit_attention_step(
     lines: list[str] = []
     flat = len(step.node.shape) == 3
     q, k, v = (
-        _operand(node, wanted, flat, buffers, symbols, reserved, lines)
+        _operand_text(node, wanted, flat, buffers, symbols, reserved, lines)
         for node, wanted in zip(step.node.args, ("query", "key", "value"), strict=False)
     )
     if flat:
@@ -86,7 +88,7 @@ def emit_attention_step(
     head, value = step.node.args[0].shape[-1], step.node.args[2].shape[-1]
     spec = AttentionSpec(
         name=name, q=q, k=k, v=v, out=out,
-        scale=_scale(match, q, symbols),
+        scale=_scale_text(match, q, symbols),
         dtype=FLOATS[step.node.dtype], head_dim=symbols.hint(head),
         value_dim=symbols.hint(value), head_size=_size(head, f"{q}.shape[3]"),
         value_size=_size(value, f"{v}.shape[3]"), causal=match.causal, mask=mask,
@@ -97,7 +99,7 @@ def emit_attention_step(
     return KernelCode(text_.source, text_.kernels, text_.launch, text_.helpers, tuple(lines))
 
 
-def _scale(match: AttentionMatch, q: str, symbols: Symbols) -> str:
+def _scale_text(match: AttentionMatch, q: str, symbols: Symbols) -> str:
     """The wrapper's expression of what multiplies the scores."""
     if match.scale is None:
         return f"{q}.shape[3] ** -0.5"
@@ -117,7 +119,7 @@ def _size(size: Expr, reading: str) -> str | None:
     return None if size.is_number else reading
 
 
-def _operand(
+def _operand_text(
     node: Node, wanted: str, flat: bool, buffers: Mapping[Node, str], symbols: Symbols,
     reserved: Names, lines: list[str],
 ) -> str:  # fmt: skip

@@ -12,7 +12,7 @@ from agentkernel.compiler.ir import ONE, Expr, Node, Shape, numel, same
 Hint = Callable[[Expr], int]
 
 
-class Misfit(Exception):
+class IncompatibleAxes(Exception):
     """These nodes cannot share one iteration space; the partition then stores the value between."""
 
 
@@ -76,7 +76,7 @@ def leaves(dim: Iterable[Atom]) -> Dim:
     return tuple(leaf for atom in dim for leaf in atom.leaves())
 
 
-def tie(left: Dim, right: Dim) -> None:
+def unify(left: Dim, right: Dim) -> None:
     """Make two dimensions of one size the same, splitting atoms by common factors."""
     one, two = list(leaves(left)), list(leaves(right))
     if len(one) == len(two) == 1 and one[0] is not two[0]:
@@ -97,9 +97,9 @@ def tie(left: Dim, right: Dim) -> None:
             b.parts = (outer, a)
             two.append(outer)
         else:
-            raise Misfit(f"sizes {a.size} and {b.size} share no factor")
+            raise IncompatibleAxes(f"sizes {a.size} and {b.size} share no factor")
     if one or two:
-        raise Misfit("dimensions of different size")
+        raise IncompatibleAxes("dimensions of different size")
 
 
 def _unite(a: Atom, b: Atom) -> None:
@@ -125,19 +125,19 @@ def regroup(dims: Dims, shape: Shape) -> Dims:
         taken: list[Atom] = []
         while not same(numel([atom.size for atom in taken]), size):
             if not rest:
-                raise Misfit("reshape to another number of elements")
+                raise IncompatibleAxes("reshape to another number of elements")
             _take(rest, taken, size)
         result.append(tuple(reversed(taken)))
     if rest:
-        raise Misfit("reshape leaves elements over")
+        raise IncompatibleAxes("reshape leaves elements over")
     return tuple(reversed(result))
 
 
 def regroups(old: Shape, new: Shape) -> bool:
     """Whether the sizes show how the dimensions of one shape fall into those of the other."""
     try:
-        regroup(fresh(old), new)
-    except Misfit:
+        regroup(new_axes(old), new)
+    except IncompatibleAxes:
         return False
     return True
 
@@ -146,13 +146,13 @@ def _take(rest: list[Atom], taken: list[Atom], size: Expr) -> None:
     atom = rest.pop()
     need = quotient(size, numel([item.size for item in taken])) if taken else size
     if need is None:
-        raise Misfit("a reshape that cuts across factors")
+        raise IncompatibleAxes("a reshape that cuts across factors")
     if same(atom.size, need) or quotient(need, atom.size) is not None:
         taken.append(atom)
         return
     outer = quotient(atom.size, need)
     if outer is None:
-        raise Misfit(f"{atom.size} does not split at {need}")
+        raise IncompatibleAxes(f"{atom.size} does not split at {need}")
     high, low = Atom(outer), Atom(need)
     atom.parts = (high, low)
     rest.append(high)
@@ -180,7 +180,7 @@ class Layout:
         if node.kind in ("constant", "size"):
             return ()
         if node.kind == "iota":
-            return fresh(node.shape)
+            return new_axes(node.shape)
         if node.kind == "field" and node.args[0] in self.members:
             return self.visit(node.args[0])
         if node in self.members:
@@ -196,7 +196,7 @@ class Layout:
         if node.op == "gather":
             table = node.args[-1]
             if _inside(table, self.members):
-                raise Misfit("a table that is not stored yet")
+                raise IncompatibleAxes("a table that is not stored yet")
             self.tables.append(table)
         for arg in node.operands:
             dims = self.visit(arg)
@@ -204,7 +204,7 @@ class Layout:
                 if arg.shape[index - len(node.shape) + len(dims)] == 1:
                     continue
                 if result[index]:
-                    tie(result[index], dim)
+                    unify(result[index], dim)
                 else:
                     result[index] = dim
         return tuple(result)
@@ -222,17 +222,17 @@ class Layout:
             return tuple(dims[int(index)] for index in node.attrs)  # type: ignore[call-overload]
         if node.op == "expand":
             return tuple(
-                fresh((size,))[0] if old == 1 and size != 1 else dim
+                new_axes((size,))[0] if old == 1 and size != 1 else dim
                 for dim, old, size in zip(dims, node.args[0].shape, node.shape, strict=True)
             )
         if node.op == "reshape":
             return regroup(dims, node.shape)
-        raise Misfit(f"{node.op} of a value that is not stored")
+        raise IncompatibleAxes(f"{node.op} of a value that is not stored")
 
     def _load(self, node: Node) -> Dims:
         """Read a buffer through its chain of views: strides follow the views exactly."""
         root = node.root
-        dims = fresh(root.shape)
+        dims = new_axes(root.shape)
         access = Access(root, _paired(dims, contiguous_strides(root.shape)), sympy.Integer(0))
         chain: list[Node] = []
         while node.kind == "view":
@@ -241,7 +241,7 @@ class Layout:
         views = chain
         if chain and chain[-1].op == "reshape" and not regroups(root.shape, chain[-1].shape):
             # What is stored lies under the new shape as it lies under its own.
-            dims = fresh(chain[-1].shape)
+            dims = new_axes(chain[-1].shape)
             access.strides = _paired(dims, contiguous_strides(chain[-1].shape))
             views = chain[:-1]
         for view in reversed(views):
@@ -254,7 +254,7 @@ class Layout:
             return tuple(dims[int(index)] for index in view.attrs)  # type: ignore[call-overload]
         if view.op == "expand":
             return tuple(
-                fresh((size,))[0] if old == 1 and size != 1 else dim
+                new_axes((size,))[0] if old == 1 and size != 1 else dim
                 for dim, old, size in zip(dims, view.args[0].shape, view.shape, strict=True)
             )
         if view.op == "reshape":
@@ -268,10 +268,10 @@ class Layout:
     ) -> Dims:
         atoms = leaves(dims[axis])
         if len(atoms) > 1:
-            raise Misfit("a slice across merged dimensions")
+            raise IncompatibleAxes("a slice across merged dimensions")
         stride = access.resolved().get(atoms[0], sympy.Integer(0)) if atoms else sympy.Integer(0)
         kept = {atom: value for atom, value in access.resolved().items() if atom not in atoms}
-        new = fresh((view.shape[axis],))[0]
+        new = new_axes((view.shape[axis],))[0]
         access.strides = [*kept.items(), *((atom, stride * step) for atom in new)]
         access.offset = access.offset + start * stride
         return tuple(new if at == axis else dim for at, dim in enumerate(dims))
@@ -281,7 +281,7 @@ def _inside(root: Node, members: frozenset[Node]) -> bool:
     return root in members or (root.kind == "field" and root.args[0] in members)
 
 
-def fresh(shape: Shape) -> Dims:
+def new_axes(shape: Shape) -> Dims:
     """New axes for a shape; a size of 1 has none."""
     return tuple(() if size == 1 else (Atom(size),) for size in shape)
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 import torch
 
 from agentkernel.compiler.attention_step import with_attention
-from agentkernel.compiler.axes import Misfit, contiguous_strides
+from agentkernel.compiler.axes import IncompatibleAxes, contiguous_strides
 from agentkernel.compiler.drop_in.constructor import ConstructorText
-from agentkernel.compiler.drop_in.wrapper import AnySchedule, Source, write
+from agentkernel.compiler.drop_in.wrapper import AnySchedule, DropInSource, write
 from agentkernel.compiler.fusion import Output, Partition, partition
-from agentkernel.compiler.ir import Node, Shape, Uncovered
+from agentkernel.compiler.ir import Node, Shape, UnsupportedOp
 from agentkernel.compiler.lowering import LoweredGraph, lower
 from agentkernel.compiler.lowering.registry import to_expr
-from agentkernel.compiler.products.anchors import with_anchors
+from agentkernel.compiler.products.anchors import with_product_steps
 from agentkernel.compiler.sizes import Symbols, symbols_of
 from agentkernel.domain.rules import Precision
 from agentkernel.tools.problem.capture import Captured
@@ -34,16 +34,16 @@ class Compiled:
     symbols: Symbols
     precision: Precision
 
-    def write(self, schedules: Mapping[object, AnySchedule]) -> Source:
+    def write(self, schedules: Mapping[object, AnySchedule]) -> DropInSource:
         """The drop-in under `schedules`, one entry a step of the partition."""
         return write(
             self.loaded, self.captured, self.constructor, self.graph.inputs, self.partition,
             schedules, self.precision,
         )  # fmt: skip
 
-    def anchored(self) -> Compiled:
+    def own_products(self) -> Compiled:
         """The same with every matrix product as our own GEMM and its epilogue fused."""
-        return replace(self, partition=with_anchors(self.partition))
+        return replace(self, partition=with_product_steps(self.partition))
 
 
 def compile_graph(
@@ -66,8 +66,8 @@ def compile_graph(
     outputs = _outputs(captured, graph)
     try:
         parts = with_attention(partition(outputs, symbols.hint, halved=halved))
-    except Misfit as error:
-        raise Uncovered("layout", str(error)) from error
+    except IncompatibleAxes as error:
+        raise UnsupportedOp("layout", str(error)) from error
     return Compiled(loaded, captured, constructor, graph, parts, symbols, precision)
 
 
@@ -87,5 +87,5 @@ def _strides(node: Node, value: object) -> Shape:
     strides = tuple(to_expr(stride) for stride in value.stride())
     for stride, size in zip(strides, node.shape, strict=True):
         if stride == 0 and size != 1:
-            raise Uncovered("expand", "an output whose elements share memory")
+            raise UnsupportedOp("expand", "an output whose elements share memory")
     return strides

@@ -10,7 +10,7 @@ from agentkernel.domain.plan import Algebra, AlgebraStep, Work
 
 def algebra_of(found: Rewritten) -> Algebra:
     """The steps of a rewrite, without what only drops nodes that nothing reads."""
-    words = {rule.name: words_of(rule) for rule in RULES}
+    words = {rule.name: derivation_text(rule) for rule in RULES}
     steps = tuple(
         AlgebraStep(
             rule=step.rule,
@@ -25,7 +25,7 @@ def algebra_of(found: Rewritten) -> Algebra:
     return Algebra(steps=steps, before=_work(found.before), after=_work(found.after))
 
 
-def words_of(rule: Rule) -> str:
+def derivation_text(rule: Rule) -> str:
     """The derivation that stands at the head of the rule's file; "" where docstrings are off."""
     text = inspect.getdoc(inspect.getmodule(rule.apply)) or ""
     _, _, rest = text.partition("Derivation:")

@@ -10,7 +10,7 @@ from agentkernel.compiler.region import Region
 from agentkernel.compiler.schedule import Schedule
 
 WIDTH = 95
-FIELD_NAMES = {
+OPERATION_NAMES = {
     "layer_norm": "LayerNorm", "native_layer_norm": "LayerNorm", "rms_norm": "RMSNorm",
     "group_norm": "GroupNorm", "instance_norm": "InstanceNorm", "batch_norm": "BatchNorm",
     "softmax": "softmax", "log_softmax": "log-softmax", "logsumexp": "log-sum-exp",
@@ -26,17 +26,19 @@ FIELD_NAMES = {
     "amin": "minimum", "var": "variance", "std": "standard deviation",
 }  # fmt: skip
 """ATen's name -> the field's."""
-QUIET = frozenset(("view", "reshape", "permute", "transpose", "expand", "unsqueeze", "squeeze",
-                   "to", "_to_copy", "t", "unsafe_view", "flatten", "clone", "contiguous", "alias",
-                   "slice", "select", "split", "chunk", "unbind"))  # fmt: skip
+UNNAMED_OPS = frozenset((
+    "view", "reshape", "permute", "transpose", "expand", "unsqueeze", "squeeze", "to",
+    "_to_copy", "t", "unsafe_view", "flatten", "clone", "contiguous", "alias", "slice",
+    "select", "split", "chunk", "unbind",
+))  # fmt: skip
 
 
-def field_name(origin: str) -> str:
+def operation_name(origin: str) -> str:
     """What people call an ATen operation."""
-    return FIELD_NAMES.get(origin, origin.strip("_").replace("_", " "))
+    return OPERATION_NAMES.get(origin, origin.strip("_").replace("_", " "))
 
 
-def docstring(region: Region, schedule: Schedule) -> list[str]:
+def kernel_docstring(region: Region, schedule: Schedule) -> list[str]:
     """The kernel's docstring as lines, quotes included."""
     text = f"{_capital(_what(region))}{_where(region)}.{_how(region, schedule)}"
     if len(text) + 6 <= WIDTH:
@@ -54,7 +56,7 @@ def _capital(text: str) -> str:
 
 def _what(region: Region) -> str:
     """The operations in order, the reducing ones first among equals: `LayerNorm, GELU, add`."""
-    names = _distinct(field_name(node.origin) for node in region.nodes if _telling(node))
+    names = _distinct(operation_name(node.origin) for node in region.nodes if _telling(node))
     if len(names) > 6:
         names = [*names[:5], f"{len(names) - 5} more"]
     return ", ".join(names[:-1]) + (" and " if len(names) > 1 else "") + names[-1]
@@ -65,7 +67,7 @@ def _distinct(names: Iterable[str]) -> list[str]:
 
 
 def _telling(node: Node) -> bool:
-    return bool(node.origin) and node.origin not in QUIET and node.op != "copy"
+    return bool(node.origin) and node.origin not in UNNAMED_OPS and node.op != "copy"
 
 
 def _where(region: Region) -> str:

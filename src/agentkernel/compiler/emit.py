@@ -21,7 +21,7 @@ from agentkernel.compiler.expressions import (
     literal,
     pointwise_text,
 )
-from agentkernel.compiler.fusion import owner
+from agentkernel.compiler.fusion import computing_node
 from agentkernel.compiler.ir import Expr, Node, compute_dtype, same
 from agentkernel.compiler.region import Axis, Region
 from agentkernel.compiler.schedule import Schedule
@@ -64,7 +64,7 @@ class Names:
 
 
 @dataclass
-class Body:
+class BodyLines:
     """Lines of a kernel in the making: tile values go to `here`, row values to `before`."""
 
     here: list[str]
@@ -202,7 +202,7 @@ class Emitter:
         uses: dict[Node, int] = {}
         for node in self.region.nodes:
             for arg in node.operands:
-                bottom = owner(arg) if owner(arg) in self.region.nodes else arg
+                bottom = computing_node(arg) if computing_node(arg) in self.region.nodes else arg
                 weight = 3 if node.kind == "reduce" else 1
                 for item in {arg, arg.root, bottom}:
                     uses[item] = uses.get(item, 0) + weight
@@ -269,7 +269,11 @@ class Emitter:
                 terms.append(self.index(axis))
             elif stride != 0:
                 index = self.index(axis)
-                if axis in self.region.cols and not self.divides_index and far(axis.size * stride):
+                if (
+                    axis in self.region.cols
+                    and not self.divides_index
+                    and needs_int64(axis.size * stride)
+                ):
                     index = f"{index}.to(tl.int64)"
                 terms.append(f"{index} * {self.sizes.text(stride)}")
         return " + ".join(terms)
@@ -298,7 +302,7 @@ class Emitter:
 
     # values
 
-    def value(self, node: Node, body: Body) -> Text:
+    def value(self, node: Node, body: BodyLines) -> Text:
         """The text of a value, emitting what it needs first."""
         known = self.row_values.get(node) or self.tile_values.get(node)
         if known is None:
@@ -312,7 +316,7 @@ class Emitter:
             return False
         return self.region.spans(node)[1] if node in self.region.layout.dims else False
 
-    def _emit(self, node: Node, body: Body) -> Text:
+    def _emit(self, node: Node, body: BodyLines) -> Text:
         layout = self.region.layout
         if node.kind == "constant":
             return _constant(node)
@@ -350,7 +354,7 @@ class Emitter:
                 terms.append(code if step == 1 else f"{code} * {self.sizes.text(step)}")
         return Text(" + ".join(terms) or "0", 3)
 
-    def _load(self, node: Node, access: Access, body: Body) -> Text:
+    def _load(self, node: Node, access: Access, body: BodyLines) -> Text:
         buffer = access.buffer
         rows, cols = self.touches(access)
         arguments = [self.place(buffer, access)]
@@ -372,7 +376,7 @@ class Emitter:
             code += f".to({TRITON_TYPES[compute_dtype(buffer.dtype)]})"
         return self.assign(_short(self.buffers[buffer]), code, body, tile=cols, node=node)
 
-    def _within(self, node: Node, body: Body) -> Text:
+    def _within(self, node: Node, body: BodyLines) -> Text:
         """An index, asserted to lie in its dimension wherever there is an element."""
         index = self._named(node.args[0], self._argument(node, node.args[0], body), body)
         size = self.value(node.args[1], body)
@@ -385,7 +389,7 @@ class Emitter:
         self.asserts = True
         return index
 
-    def _gather(self, node: Node, body: Body) -> Text:
+    def _gather(self, node: Node, body: BodyLines) -> Text:
         table, index = node.args[-1], self._argument(node.args[0], node.args[0], body)
         rows, cols = self.region.spans(node)
         guards = [self.value(guard, body).within(COMPARE) for guard in node.operands[1:]]
@@ -399,7 +403,7 @@ class Emitter:
             code += f".to({TRITON_TYPES[compute_dtype(table.dtype)]})"
         return self.assign(node.name, code, body, tile=cols, node=node)
 
-    def _pointwise(self, node: Node, body: Body) -> Text:
+    def _pointwise(self, node: Node, body: BodyLines) -> Text:
         if (found := self._shared(node)) is not None:
             return found
         args = [self._argument(node, arg, body) for arg in node.args]
@@ -429,7 +433,7 @@ class Emitter:
             return text
         return self.assign(node.name, text.code, body, tile=tile, node=node)
 
-    def _named(self, node: Node, text: Text, body: Body) -> Text:
+    def _named(self, node: Node, text: Text, body: BodyLines) -> Text:
         """A name for what an operation writes out twice, such as a ReLU its argument."""
         if node.kind in ("constant", "size", "iota") or text.code.isidentifier():
             return text
@@ -438,7 +442,7 @@ class Emitter:
         (self.tile_values if tile else self.row_values)[node] = name
         return name
 
-    def _argument(self, node: Node, arg: Node, body: Body) -> Text:
+    def _argument(self, node: Node, arg: Node, body: BodyLines) -> Text:
         """The text of `arg`; an index that is computed with is as wide as eager's."""
         text = self.value(arg, body)
         if arg.root.kind == "iota" and node.dtype == torch.int64 and text.code != "0":
@@ -455,7 +459,7 @@ class Emitter:
         return None
 
     def assign(
-        self, wanted: str, code: str, body: Body, *, tile: bool, node: Node | None = None
+        self, wanted: str, code: str, body: BodyLines, *, tile: bool, node: Node | None = None
     ) -> Text:
         """Write `name = code` and give the name; the same name again for the same node."""
         name = self.given.get(node) if node is not None else None
@@ -467,7 +471,7 @@ class Emitter:
         (body.here if tile else body.before).append(f"{name} = {code}")
         return Text(name, ATOM)
 
-    def store_lines(self, store: Store, access: Access, body: Body) -> str:
+    def store_lines(self, store: Store, access: Access, body: BodyLines) -> str:
         """The line that stores a value."""
         rows, cols = self.touches(access)
         value = self.value(store.node, body)
@@ -494,7 +498,7 @@ class Emitter:
         return Text(f"{text.within(2)} + tl.zeros({shape}, {kind})", 3)
 
 
-def far(elements: Expr) -> bool:
+def needs_int64(elements: Expr) -> bool:
     """Whether so many elements may be more than 32 bits count; free sizes may."""
     return not elements.is_number or int(elements) > INT32_LIMIT
 

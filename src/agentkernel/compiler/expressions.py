@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import torch
 
-from agentkernel.compiler.ir import Uncovered
+from agentkernel.compiler.ir import UnsupportedOp
 
 TRITON_TYPES = {
     torch.float64: "tl.float64", torch.float32: "tl.float32", torch.float16: "tl.float16",
@@ -35,13 +35,13 @@ INFIX = {"add": ("+", SUM), "sub": ("-", SUM), "mul": ("*", PRODUCT), "div": ("/
 ORDERINGS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 LOGICAL = {"logical_and": "&", "logical_or": "|", "logical_xor": "^"}
 BITWISE = {"bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^"}
-OF_TRUTHS = {"add": "logical_or", "mul": "logical_and", "maximum": "logical_or",
+BOOLEAN_OPS = {"add": "logical_or", "mul": "logical_and", "maximum": "logical_or",
              "minimum": "logical_and"}  # fmt: skip
 """Arithmetic of truth values: one bit has no carry, so `+` would be an exclusive or."""
 BUILT_IN = {"abs": "tl.abs", "exp2": "tl.exp2", "log": "tl.log", "log2": "tl.log2",
             "sqrt": "tl.sqrt_rn", "rsqrt": "tl.rsqrt", "sin": "tl.sin", "cos": "tl.cos",
             "erf": "tl.erf", "floor": "tl.floor", "ceil": "tl.ceil"}  # fmt: skip
-HELPED = ("exp", "expm1", "log1p", "sigmoid", "tanh", "maximum", "minimum")
+OPS_WITH_HELPERS = ("exp", "expm1", "log1p", "sigmoid", "tanh", "maximum", "minimum")
 
 
 def literal(value: object) -> str:
@@ -67,13 +67,13 @@ def pointwise_text(
     `coarse`: the result is rounded to 16 bits, so the hardware's exp will do.
     """
     if result == torch.bool:
-        op = OF_TRUTHS.get(op, op)
+        op = BOOLEAN_OPS.get(op, op)
     if op == "sqrt" and source == torch.float64:
         return Text(f"tl.sqrt({args[0].code})")
     found = _operator(op, args) or (_coarse(op, args) if coarse else None)
     found = found or _special(op, args, source, result, helpers)
     if found is None:
-        raise Uncovered(op, "no Triton form")
+        raise UnsupportedOp(op, "no Triton form")
     return found
 
 
@@ -85,7 +85,7 @@ def _operator(op: str, args: list[Text]) -> Text | None:
     if op in ORDERINGS:
         return Text(f"{args[0].within(COMPARE)} {ORDERINGS[op]} {args[1].within(COMPARE)}", COMPARE)
     if op in LOGICAL:
-        left, right = (_truth(arg) for arg in args)
+        left, right = (_as_boolean(arg) for arg in args)
         return Text(f"{left} {LOGICAL[op]} {right}", LOGIC)
     if op in BITWISE:
         left, right = (arg.within(PRODUCT) for arg in args)
@@ -104,7 +104,7 @@ def _coarse(op: str, args: list[Text]) -> Text | None:
     return None
 
 
-def _truth(arg: Text) -> str:
+def _as_boolean(arg: Text) -> str:
     return f"({arg.code})" if arg.strength <= COMPARE else f"({arg.code} != 0)"
 
 
@@ -118,7 +118,7 @@ def _special(
             return found
     if op in ("maximum", "minimum") and not source.is_floating_point:
         return Text(f"tl.{op}({first.code}, {args[1].code})")
-    if op in HELPED:
+    if op in OPS_WITH_HELPERS:
         helpers.add(op)
         return Text(f"{op}({', '.join(arg.code for arg in args)})")
     if op == "silu":
@@ -155,7 +155,7 @@ def _double(op: str, first: Text) -> Text | None:
         above = first.within(PRODUCT) if op == "silu" else "1.0"
         return Text(f"{above} / (1.0 + tl.exp(-{first.within(PRODUCT)}))", PRODUCT)
     if op in ("expm1", "tanh"):
-        raise Uncovered(op, "in fp64")
+        raise UnsupportedOp(op, "in fp64")
     return None
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from agentkernel.compiler.axes import Hint, Misfit, Store, contiguous_strides
+from agentkernel.compiler.axes import Hint, IncompatibleAxes, Store, contiguous_strides
 from agentkernel.compiler.ir import Node, Shape
 from agentkernel.compiler.region import Region, analyse
 
@@ -55,7 +55,7 @@ def topological(outputs: Iterable[Node]) -> list[Node]:
     return list(order)
 
 
-def owner(node: Node) -> Node:
+def computing_node(node: Node) -> Node:
     """The node that a kernel must compute to have `node`: below views and fields."""
     root = node.root
     return root.args[0] if root.kind == "field" else root
@@ -77,7 +77,7 @@ class _Merger:
 
     def producers(self, node: Node) -> Iterator[Node]:
         for arg in node.args:
-            source = owner(arg)
+            source = computing_node(arg)
             if source in self.group:
                 yield source
 
@@ -94,7 +94,7 @@ class _Merger:
         members = frozenset(inside)
         found: dict[tuple[Node, Shape], None] = {}
         for output in self.outputs:
-            if owner(output.node) in members:
+            if computing_node(output.node) in members:
                 found.setdefault((output.node, output.strides))
         returned = {node for node, _ in found}
         for node in self.order:
@@ -102,7 +102,7 @@ class _Merger:
                 continue
             for arg in node.args:
                 root = arg.root
-                placed = owner(arg) in members and owner(arg) in self.group
+                placed = computing_node(arg) in members and computing_node(arg) in self.group
                 if placed and root not in returned:
                     found.setdefault((root, contiguous_strides(root.shape)))
         return [Store(node, strides) for node, strides in found]
@@ -110,7 +110,7 @@ class _Merger:
     def fits(self, nodes: list[Node]) -> Region | None:
         try:
             return analyse(nodes, self.stores(nodes), self.hint)
-        except Misfit:
+        except IncompatibleAxes:
             return None
 
     def merge_all(self) -> None:
@@ -196,9 +196,9 @@ def partition(outputs: Sequence[Output], hint: Hint, *, halved: bool = False) ->
 def _indices(order: Sequence[Node], outputs: Sequence[Output]) -> dict[Node, frozenset[Node]]:
     """For each node what it is computed from that depends on nothing stored, as an index or a mask
     does; not what has to be stored itself, since it is returned or a library reads it."""
-    stored = {owner(output.node) for output in outputs}
-    stored |= {owner(arg) for node in order if node.kind == "library" for arg in node.args}
-    stored |= {owner(node.args[-1]) for node in order if node.op == "gather"}
+    stored = {computing_node(output.node) for output in outputs}
+    stored |= {computing_node(arg) for node in order if node.kind == "library" for arg in node.args}
+    stored |= {computing_node(node.args[-1]) for node in order if node.op == "gather"}
     free: set[Node] = set()
     found: dict[Node, frozenset[Node]] = {}
     for node in order:

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from agentkernel.tools.problem.capture import Captured
     from agentkernel.tools.roofline.op_cost import SizeOf
 
-MOST_LINES = 40
+MAX_LINES = 40
 """Longer graphs have kernels that are longer than a row may be."""
-MOST_CHARACTERS = 300
+MAX_CHARACTERS = 300
 """Of a line; a cut one would say something else."""
-OURS = ("device", "layout", "pin_memory", "memory_format")
+OMITTED_ARGUMENTS = ("device", "layout", "pin_memory", "memory_format")
 """Keywords that say how a graph was captured, not what it computes."""
-UNSAID = ("_assert", "sym_", "alias", "detach", "clone")
+OMITTED_OPS = ("_assert", "sym_", "alias", "detach", "clone")
 """How those begin that compute nothing."""
 WEIGHT = re.compile(r"\bself\.[\w.]+")
 """A weight among operands: no input's name has a point in it."""
@@ -58,7 +58,7 @@ def graph_listing(captured: Captured) -> str:
         value = node.meta.get("val")
         if node.op != "call_function" or not isinstance(value, torch.Tensor | list | tuple):
             continue
-        if operator.startswith(UNSAID):
+        if operator.startswith(OMITTED_OPS):
             first = node.args[0] if node.args else None
             names[node.name] = names.get(first.name, "") if isinstance(first, Node) else ""
             continue
@@ -69,11 +69,11 @@ def graph_listing(captured: Captured) -> str:
         told += [
             f"{key}={_operand(item, names, size_of)}"
             for key, item in node.kwargs.items()
-            if key not in OURS
+            if key not in OMITTED_ARGUMENTS
         ]
         shape = _shape(value, usual, size_of) if isinstance(value, torch.Tensor) else ""
         lines.append(f"{names[node.name]} = {operator}({', '.join(told)}){shape}")
-    fits = len(lines) <= MOST_LINES and all(len(line) <= MOST_CHARACTERS for line in lines)
+    fits = len(lines) <= MAX_LINES and all(len(line) <= MAX_CHARACTERS for line in lines)
     if not fits:
         return ""
     shapes = {

@@ -23,7 +23,7 @@ REDUCTIONS = ("sum", "prod", "max", "min", "any", "all", "argmax", "argmin", "mo
 """`moments` yields (mean, sum of squared deviations), `expsum` (max, sum of exp(x - max))."""
 
 
-class Uncovered(Exception):
+class UnsupportedOp(Exception):
     """An ATen call that no lowering covers: `op` and why. Caught by the coder, never by users."""
 
     def __init__(self, op: str, reason: str) -> None:
@@ -168,7 +168,7 @@ class GraphBuilder:
         rank = len(value.shape)
         axes = tuple(sorted({dim % rank for dim in dims})) if rank else ()
         if any(value.shape[axis] == 0 for axis in axes):
-            raise Uncovered(op, "a reduction over no elements")  # a tile has one or more
+            raise UnsupportedOp(op, "a reduction over no elements")  # a tile has one or more
         shape = tuple(ONE if index in axes else s for index, s in enumerate(value.shape))
         dtype = compute_dtype(value.dtype)
         if op in ("argmax", "argmin"):

@@ -6,15 +6,15 @@ from dataclasses import dataclass, replace
 
 from agentkernel.compiler.columns import column_lines
 from agentkernel.compiler.compiler_helpers import HELPERS
-from agentkernel.compiler.describe import docstring
+from agentkernel.compiler.describe import kernel_docstring
 from agentkernel.compiler.emit import INT32_LIMIT, Emitter, Names
 from agentkernel.compiler.ir import Expr, Node, numel
-from agentkernel.compiler.pointwise import pointwise
+from agentkernel.compiler.pointwise import pointwise_body
 from agentkernel.compiler.region import Region
-from agentkernel.compiler.rows import indent, persistent
+from agentkernel.compiler.rows import indent, persistent_body
 from agentkernel.compiler.schedule import Schedule, long_rows, persistent_limit
 from agentkernel.compiler.sizes import Symbols
-from agentkernel.compiler.sweeps import looped
+from agentkernel.compiler.sweeps import looped_body
 
 MOST_WARPS = 16
 """For tiles of up to 32768 elements: 64 a thread."""
@@ -62,9 +62,9 @@ def emit_kernel(request: KernelRequest) -> KernelCode:
 def _single(request: KernelRequest) -> KernelCode:
     emitter = new_emitter(request)
     form = request.schedule.form
-    body = {"persistent": persistent, "looped": looped}.get(form, pointwise)(emitter)
+    body = {"persistent": persistent_body, "looped": looped_body}.get(form, pointwise_body)(emitter)
     header = program_lines(emitter)
-    doc = docstring(request.region, request.schedule)
+    doc = kernel_docstring(request.region, request.schedule)
     source = function_text(
         request.name, parameters(emitter), doc, [*header, *body], asserts=emitter.asserts
     )

@@ -14,7 +14,7 @@ def function_text(function: ast.FunctionDef, docstring: str) -> str:
     head = [f"@{ast.unparse(item)}" for item in function.decorator_list]
     signature = f"def {function.name}({ast.unparse(function.args)}):"
     body = list(block_lines(function.body, "    "))
-    return "\n".join([*head, *wrapped(signature, ""), *_docstring(docstring), *body])
+    return "\n".join([*head, *wrap_line(signature, ""), *_docstring(docstring), *body])
 
 
 def _docstring(text: str) -> list[str]:
@@ -26,16 +26,16 @@ def block_lines(body: Sequence[ast.stmt], indent: str) -> Iterator[str]:
     for statement in body:
         if isinstance(statement, ast.For):
             head = f"for {ast.unparse(statement.target)} in {ast.unparse(statement.iter)}:"
-            yield from wrapped(head, indent)
+            yield from wrap_line(head, indent)
             yield from block_lines(statement.body, indent + "    ")
         elif isinstance(statement, ast.If):
             yield from _branches(statement, "if", indent)
         else:
-            yield from wrapped(ast.unparse(statement), indent)
+            yield from wrap_line(ast.unparse(statement), indent)
 
 
 def _branches(statement: ast.If, word: str, indent: str) -> Iterator[str]:
-    yield from wrapped(f"{word} {ast.unparse(statement.test)}:", indent)
+    yield from wrap_line(f"{word} {ast.unparse(statement.test)}:", indent)
     yield from block_lines(statement.body, indent + "    ")
     rest = [item for item in statement.orelse if not isinstance(item, ast.Pass)]
     if len(rest) == 1 and isinstance(rest[0], ast.If):
@@ -45,7 +45,7 @@ def _branches(statement: ast.If, word: str, indent: str) -> Iterator[str]:
         yield from block_lines(rest, indent + "    ")
 
 
-def wrapped(text: str, indent: str) -> list[str]:
+def wrap_line(text: str, indent: str) -> list[str]:
     """`text` as one line where it fits; else broken after commas within its longest bracket, or,
     where there is none to break, at sums within parentheses of its own."""
     text = text if '"' in text else text.replace("'", '"')
@@ -67,9 +67,9 @@ def wrapped(text: str, indent: str) -> list[str]:
 
 
 def forward_lines(text: str) -> list[str]:
-    """`wrapped` for a line of a method's body, which is indented later."""
+    """`wrap_line` for a line of a method's body, which is indented later."""
     indent = " " * 8
-    return [line.removeprefix(indent) for line in wrapped(text, indent)]
+    return [line.removeprefix(indent) for line in wrap_line(text, indent)]
 
 
 def _longest_bracket(text: str) -> tuple[int, int]:
@@ -108,11 +108,11 @@ def _pieces(text: str, separator: str) -> list[str]:
 def _filled(pieces: Sequence[str], indent: str) -> list[str]:
     """As many pieces a line as fit, each with its comma; a single one without."""
     if len(pieces) == 1:
-        return wrapped(pieces[0], indent)
+        return wrap_line(pieces[0], indent)
     lines: list[str] = []
     for piece in pieces:
         if len(indent) + len(piece) >= WIDTH:
-            broken = wrapped(piece, indent)
+            broken = wrap_line(piece, indent)
             lines += [*broken[:-1], f"{broken[-1]},"]
         elif lines and len(lines[-1]) + len(piece) + 2 <= WIDTH:
             lines[-1] += f" {piece},"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import fx
 
-from agentkernel.compiler.ir import Node, Uncovered
+from agentkernel.compiler.ir import Node, UnsupportedOp
 from agentkernel.compiler.sizes import Symbols
 
 CALLS = {
@@ -35,7 +35,7 @@ def library_call(node: Node, buffers: Mapping[Node, str], symbols: Symbols) -> s
         return f"torch.matmul({a}, {b})"
     function = CALLS.get(node.op)
     if function is None:
-        raise Uncovered(node.op, "no template, and not among the allowed library calls")
+        raise UnsupportedOp(node.op, "no template, and not among the allowed library calls")
     call = node.attrs[0]
     assert isinstance(call, fx.Node)
     tensors = dict(zip(call.all_input_nodes, node.args, strict=False))
@@ -67,7 +67,7 @@ def tensor_text(node: Node, buffers: Mapping[Node, str], symbols: Symbols) -> st
     if node in buffers:
         return buffers[node]
     if node.kind != "view":
-        raise Uncovered(node.op, "a library call on a value that is not stored")
+        raise UnsupportedOp(node.op, "a library call on a value that is not stored")
     below = tensor_text(node.args[0], buffers, symbols)
     sizes = ", ".join(symbols.wrapper(size) for size in node.shape)
     if node.op == "slice":

@@ -165,7 +165,7 @@ def selected(x, mask, dim: tl.constexpr, keep_dims: tl.constexpr = False):
     """The only element along a dimension for which mask holds."""
     return tl.sum(tl.where(mask, x, 0), dim, keep_dims=keep_dims).to(x.dtype)'''
 
-HELPERS: dict[str, tuple[str, tuple[str, ...]]] = {
+LIFTED_HELPERS: dict[str, tuple[str, tuple[str, ...]]] = {
     **{name: templates.HELPERS[name] for name in
        ("exp", "expm1", "log1p", "tanh", "maximum", "minimum", "multiply")},
     "either": (ANY, ()),
@@ -249,6 +249,6 @@ BUILT_IN = {
 """TorchInductor's name -> Triton's own."""
 
 
-def helper_sources(names: Iterable[str]) -> list[str]:
+def lifted_helper_sources(names: Iterable[str]) -> list[str]:
     """Sources of the named helpers and of what they call, callees first."""
-    return templates.helper_sources(names, HELPERS)
+    return templates.helper_sources(names, LIFTED_HELPERS)

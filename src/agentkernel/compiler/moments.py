@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 
 from agentkernel.compiler.columns import column_lines
-from agentkernel.compiler.emit import Body, Emitter
+from agentkernel.compiler.emit import BodyLines, Emitter
 from agentkernel.compiler.expressions import TRITON_TYPES, Text
 from agentkernel.compiler.ir import Node
 from agentkernel.compiler.rows import _fields, fold, indent, masked
@@ -19,7 +19,7 @@ SMALL = 4
 is its spread (an exponential distribution) must rarely seem so, since it is swept twice then."""
 
 
-class Lanes(NamedTuple):
+class CentredSums(NamedTuple):
     """Variables of the sums about a centre: one a row, then one a lane."""
 
     centre: str
@@ -34,7 +34,7 @@ def is_centred(emitter: Emitter) -> bool:
     return emitter.schedule.form == "looped" and not emitter.many_rows
 
 
-def welford(emitter: Emitter, node: Node, value: Text, body: Body) -> tuple[str, str, str]:
+def welford(emitter: Emitter, node: Node, value: Text, body: BodyLines) -> tuple[str, str, str]:
     """Write Welford's update of every lane, about an origin of the row's own; the names of its
     mean, its sum of squares and the origin.
 
@@ -62,13 +62,13 @@ def origin_lines(emitter: Emitter, node: Node, origin: str, before: list[str]) -
     """Lines that bind the row's first element; 0 where that is no finite number, which would make
     the mean NaN where it is infinite."""
     lines: list[str] = []
-    first = _near(emitter, node, 1, "first", Body(lines, before))
+    first = _near(emitter, node, 1, "first", BodyLines(lines, before))
     value = fold(emitter, "sum", first, integer=False)
     lines.append(f"{origin} = {value}")
     return [*lines, f'{origin} = tl.where(tl.abs({origin}) < float("inf"), {origin}, 0.0)']
 
 
-def _near(emitter: Emitter, node: Node, width: int, name: str, body: Body) -> str:
+def _near(emitter: Emitter, node: Node, width: int, name: str, body: BodyLines) -> str:
     """The name of the first `width` columns of what `node` reduces."""
     source = node.args[0]
     with emitter.on_columns(name, width):
@@ -82,7 +82,7 @@ def _near(emitter: Emitter, node: Node, width: int, name: str, body: Body) -> st
     return bound
 
 
-def centred(emitter: Emitter, value: Text, body: Body) -> Lanes:
+def centred(emitter: Emitter, value: Text, body: BodyLines) -> CentredSums:
     """Write the step of the sums of x - c and of its square, c the mean of the first columns, 0
     where that is small.
 
@@ -93,12 +93,14 @@ def centred(emitter: Emitter, value: Text, body: Body) -> Lanes:
     over 8192 fp32 columns on an H200.
     """
     unique = emitter.names.unique
-    lanes = Lanes(unique("centre"), unique("lane_sum"), unique("lane_squares"), unique("apart"))
+    lanes = CentredSums(
+        unique("centre"), unique("lane_sum"), unique("lane_squares"), unique("apart")
+    )
     body.here += _step(emitter, lanes, value)
     return lanes
 
 
-def _step(emitter: Emitter, lanes: Lanes, value: Text) -> list[str]:
+def _step(emitter: Emitter, lanes: CentredSums, value: Text) -> list[str]:
     apart = masked(emitter, f"{value.within(2)} - {lanes.centre}", "0.0")
     return [
         f"{lanes.apart} = {apart}",
@@ -107,10 +109,10 @@ def _step(emitter: Emitter, lanes: Lanes, value: Text) -> list[str]:
     ]
 
 
-def sample_lines(emitter: Emitter, node: Node, lanes: Lanes, before: list[str]) -> list[str]:
+def sample_lines(emitter: Emitter, node: Node, lanes: CentredSums, before: list[str]) -> list[str]:
     """Lines that bind the centre by the row's first columns."""
     lines: list[str] = []
-    near = _near(emitter, node, SAMPLE, "near", Body(lines, before))
+    near = _near(emitter, node, SAMPLE, "near", BodyLines(lines, before))
     total = fold(emitter, "sum", near, integer=False)
     squares = fold(emitter, "sum", f"{near} * {near}", integer=False)
     lines.append(f"{lanes.centre} = {total} / {SAMPLE}")
@@ -118,13 +120,13 @@ def sample_lines(emitter: Emitter, node: Node, lanes: Lanes, before: list[str]) 
     return [*lines, f"{lanes.centre} = tl.where({small}, 0.0, {lanes.centre})"]
 
 
-def zero_lines(node: Node, lanes: Lanes) -> list[str]:
+def zero_lines(node: Node, lanes: CentredSums) -> list[str]:
     """Lines that set the sums to zero."""
     kind = TRITON_TYPES[node.dtype]
     return [f"{name} = tl.zeros([BLOCK_N], {kind})" for name in (lanes.total, lanes.squares)]
 
 
-def finish_centred(emitter: Emitter, node: Node, lanes: Lanes, lines: list[str]) -> None:
+def finish_centred(emitter: Emitter, node: Node, lanes: CentredSums, lines: list[str]) -> None:
     """Fold the sums, sweep again about the mean where the centre was far off, bind the fields.
 
     The test is negated because it must hold of NaN: squares about a far centre may overflow where
@@ -141,7 +143,7 @@ def finish_centred(emitter: Emitter, node: Node, lanes: Lanes, lines: list[str])
         f"{squares} = {square_sums} - {count} * {shift} * {shift}",
     ]
     emitter.tile_values.clear()
-    again = Body([], lines)
+    again = BodyLines([], lines)
     value = emitter.full_tile(node.args[0], emitter.value(node.args[0], again))
     again.here += _step(emitter, lanes, value)
     emitter.tile_values.clear()
@@ -158,12 +160,12 @@ def finish_centred(emitter: Emitter, node: Node, lanes: Lanes, lines: list[str])
         ]),
     ]  # fmt: skip
     mean_field, squares_field = _fields(emitter, node)
-    body = Body(lines, lines)
+    body = BodyLines(lines, lines)
     mean = emitter.assign("mean", f"{lanes.centre} + {shift}", body, tile=False)
     emitter.row_values.update({mean_field: mean, squares_field: Text(squares)})
 
 
-def lane_count(emitter: Emitter, node: Node, length: str, body: Body) -> str:
+def lane_count(emitter: Emitter, node: Node, length: str, body: BodyLines) -> str:
     """How many of the `length` columns each lane has seen."""
     if emitter.col_mask is None:
         return f"({length} // BLOCK_N)"
@@ -175,7 +177,7 @@ def lane_count(emitter: Emitter, node: Node, length: str, body: Body) -> str:
 
 
 def merge_moments(
-    emitter: Emitter, node: Node, names: tuple[str, str, str], origin: str, body: Body
+    emitter: Emitter, node: Node, names: tuple[str, str, str], origin: str, body: BodyLines
 ) -> None:
     """Counts, means about `origin` and sums of squares of parts -> those of the row (Chan, Golub
     and LeVeque 1979)."""

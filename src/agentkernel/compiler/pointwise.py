@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from agentkernel.compiler.emit import Body, Emitter, row_invariant
+from agentkernel.compiler.emit import BodyLines, Emitter, row_invariant
 
 
-def pointwise(emitter: Emitter) -> list[str]:
+def pointwise_body(emitter: Emitter) -> list[str]:
     """Loads, arithmetic and stores at every place once."""
     lines: list[str] = []
-    body = Body(lines, lines)
+    body = BodyLines(lines, lines)
     if emitter.schedule.invariant_first:
         for node in row_invariant(emitter):
             emitter.value(node, body)

@@ -11,12 +11,12 @@ from agentkernel.compiler.axes import (
     Access,
     Atom,
     Hint,
+    IncompatibleAxes,
     Layout,
-    Misfit,
     Store,
     leaves,
     store_access,
-    tie,
+    unify,
 )
 from agentkernel.compiler.ir import Expr, Node, numel, same
 
@@ -124,15 +124,15 @@ def _tie_reductions(layout: Layout) -> None:
         if not set(leaves(first)) & set(leaves(dim)):
             lengths = (numel([atom.size for atom in leaves(item)]) for item in (first, dim))
             if not same(*lengths):
-                raise Misfit("reductions of different length")
-            tie(first, dim)
+                raise IncompatibleAxes("reductions of different length")
+            unify(first, dim)
 
 
 def _no_diagonals(layout: Layout) -> None:
     for dims in layout.dims.values():
         atoms = [leaf for dim in dims for leaf in leaves(dim)]
         if len(set(atoms)) != len(atoms):
-            raise Misfit("a value meets its own transpose")
+            raise IncompatibleAxes("a value meets its own transpose")
 
 
 def _all_atoms(layout: Layout) -> frozenset[Atom]:
@@ -145,7 +145,7 @@ def _reduced_atoms(layout: Layout) -> frozenset[Atom]:
     if not sets:
         return frozenset()
     if any(item != sets[0] for item in sets):
-        raise Misfit("reductions over different axes")
+        raise IncompatibleAxes("reductions over different axes")
     return sets[0]
 
 
@@ -154,7 +154,7 @@ def _complete_reductions(layout: Layout, rows: frozenset[Atom]) -> None:
     for node, _ in layout.reduced:
         kept = {leaf for dim in layout.dims[node] for leaf in leaves(dim)}
         if kept != rows:
-            raise Misfit("a reduction that some rows share")
+            raise IncompatibleAxes("a reduction that some rows share")
 
 
 def _complete_stores(
@@ -163,7 +163,7 @@ def _complete_stores(
     for access in accesses:
         atoms = frozenset(access.resolved())
         if atoms not in (rows | cols, rows):
-            raise Misfit("a stored value that several programs would write")
+            raise IncompatibleAxes("a stored value that several programs would write")
 
 
 def _order(

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agentkernel.compiler.emit import Body, Emitter, row_invariant
+from agentkernel.compiler.emit import BodyLines, Emitter, row_invariant
 from agentkernel.compiler.expressions import TRITON_TYPES, Text
 from agentkernel.compiler.ir import Node, compute_dtype
 
 INFINITY = {"max": '-float("inf")', "min": 'float("inf")'}
 
 
-def depth(node: Node, members: frozenset[Node], known: dict[Node, int]) -> int:
+def reduction_depth(node: Node, members: frozenset[Node], known: dict[Node, int]) -> int:
     """How many reductions of this kernel lie between the loads and `node`, itself included."""
     if node not in known:
-        below = max((depth(arg, members, known) for arg in node.args), default=0)
+        below = max((reduction_depth(arg, members, known) for arg in node.args), default=0)
         inside = node in members or node.root in members
         known[node] = below + (1 if inside and node.kind == "reduce" else 0)
         if node.kind in ("view", "field"):
@@ -57,7 +57,7 @@ def fold(emitter: Emitter, op: str, code: str, *, integer: bool) -> str:
         emitter.helpers.add("multiply")
         return f"tl.reduce({code}, {axis}, multiply{keep})"
     if op in ("argmax", "argmin") and not integer:
-        return first_place(emitter, op, code, emitter.columns)
+        return first_index(emitter, op, code, emitter.columns)
     if op in ("argmax", "argmin"):
         return f"tl.{op}({code}, axis={axis}{keep})"
     if op in ("any", "all"):
@@ -66,7 +66,7 @@ def fold(emitter: Emitter, op: str, code: str, *, integer: bool) -> str:
     return f"tl.{op}({code}, axis={axis}{keep})"
 
 
-def first_place(emitter: Emitter, op: str, best: str, places: str) -> str:
+def first_index(emitter: Emitter, op: str, best: str, places: str) -> str:
     """The first of `places` where the row has its extremum, or NaN."""
     helper = f"place_of_{op.removeprefix('arg')}"
     emitter.helpers.add(helper)
@@ -79,7 +79,7 @@ class RowReduction:
 
     emitter: Emitter
 
-    def emit(self, node: Node, body: Body) -> None:
+    def emit(self, node: Node, body: BodyLines) -> None:
         """Write the reduction `node` and bind its value (or its fields')."""
         emitter = self.emitter
         source = node.args[0]
@@ -94,7 +94,7 @@ class RowReduction:
             text = fold(emitter, node.op, masked(emitter, code, identity_of(node)), integer=integer)
             emitter.row_values[node] = emitter.assign(node.name, text, body, tile=False)
 
-    def _moments(self, node: Node, source: Node, value: Text, body: Body) -> None:
+    def _moments(self, node: Node, source: Node, value: Text, body: BodyLines) -> None:
         emitter = self.emitter
         mean_field, squares_field = _fields(emitter, node)
         count = emitter.sizes.text(emitter.region.col_count)
@@ -107,7 +107,7 @@ class RowReduction:
         emitter.differences[(source, mean_field)] = centred
         emitter.row_values.update({mean_field: mean, squares_field: squares})
 
-    def _expsum(self, node: Node, source: Node, value: Text, body: Body) -> None:
+    def _expsum(self, node: Node, source: Node, value: Text, body: BodyLines) -> None:
         emitter = self.emitter
         top_field, total_field = _fields(emitter, node)
         top = masked(emitter, value.code, '-float("inf")')
@@ -115,24 +115,24 @@ class RowReduction:
         code = f"tl.max({top}, axis={emitter.reduce_axis}{keep})"
         row_max = emitter.assign("row_max", code, body, tile=False)
         shift = row_max.code
-        if guarded(node):
-            code = f"tl.where({infinite(shift)}, 0.0, {shift})"
+        if guards_infinite_maximum(node):
+            code = f"tl.where({is_infinite_text(shift)}, 0.0, {shift})"
             shift = emitter.assign("shift", code, body, tile=False).code
         grown = exp_call(emitter, f"{value.within(2)} - {shift}", source)
         numerator = emitter.assign("numerator", grown, body, tile=True)
         total = fold(emitter, "sum", masked(emitter, numerator.code, "0.0"), integer=False)
         row_sum = emitter.assign("row_sum", total, body, tile=False)
-        if not guarded(node):
+        if not guards_infinite_maximum(node):
             emitter.numerators[(source, top_field)] = numerator
         emitter.row_values.update({top_field: row_max, total_field: row_sum})
 
 
-def guarded(node: Node) -> bool:
+def guards_infinite_maximum(node: Node) -> bool:
     """Whether an expsum takes no infinite maximum out."""
     return "guarded" in node.attrs
 
 
-def infinite(code: str) -> str:
+def is_infinite_text(code: str) -> str:
     """True of plus and minus infinity."""
     return f'tl.abs({code}) == float("inf")'
 
@@ -162,7 +162,7 @@ def _operand(node: Node, value: Text) -> str:
 def _fields(emitter: Emitter, node: Node) -> tuple[Node, Node]:
     """The two field nodes of a double reduction that the kernel's graph reads (or fresh ones)."""
     found: dict[int, Node] = {}
-    for candidate in every_arg(emitter):
+    for candidate in all_operands(emitter):
         if candidate.kind == "field" and candidate.args[0] is node:
             index = candidate.attrs[0]
             assert isinstance(index, int)
@@ -174,7 +174,7 @@ def _fields(emitter: Emitter, node: Node) -> tuple[Node, Node]:
     return found.get(0, blank[0]), found.get(1, blank[1])
 
 
-def every_arg(emitter: Emitter) -> list[Node]:
+def all_operands(emitter: Emitter) -> list[Node]:
     """All nodes that the region's nodes and stores read, through views."""
     seen: dict[Node, None] = {}
     waiting: list[Node] = [store.node for store in emitter.region.stores]
@@ -189,10 +189,10 @@ def every_arg(emitter: Emitter) -> list[Node]:
     return list(seen)
 
 
-def persistent(emitter: Emitter) -> list[str]:
+def persistent_body(emitter: Emitter) -> list[str]:
     """The kernel's body with every row of a program in registers: load once, store once."""
     lines: list[str] = []
-    body = Body(lines, lines)
+    body = BodyLines(lines, lines)
     if emitter.schedule.invariant_first:
         for node in row_invariant(emitter):
             emitter.value(node, body)
@@ -204,7 +204,7 @@ def persistent(emitter: Emitter) -> list[str]:
     return lines
 
 
-def _stores(emitter: Emitter, body: Body, *, rows: bool, tiles: bool) -> list[str]:
+def _stores(emitter: Emitter, body: BodyLines, *, rows: bool, tiles: bool) -> list[str]:
     """Store lines of row values, tile values, or both."""
     lines: list[str] = []
     pairs = zip(emitter.region.stores, emitter.region.store_accesses, strict=True)
@@ -223,7 +223,7 @@ def passes(emitter: Emitter) -> list[list[Node]]:
     levels: dict[int, list[Node]] = {}
     for node in emitter.region.nodes:
         if node.kind == "reduce":
-            levels.setdefault(depth(node, members, known), []).append(node)
+            levels.setdefault(reduction_depth(node, members, known), []).append(node)
     return [levels[level] for level in sorted(levels)]
 
 

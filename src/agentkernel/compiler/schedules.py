@@ -21,7 +21,7 @@ SPLIT_FROM = 16384
 Decision = Callable[[str], str | None]
 
 
-def schedules(region: Region, symbols: Symbols, decision: Decision) -> list[Schedule]:
+def region_schedules(region: Region, symbols: Symbols, decision: Decision) -> list[Schedule]:
     """Schedules for one region, best guess first, without repeats; at least one."""
     make = _reductions if region.reduces else _pointwise
     return list(dict.fromkeys(make(region, symbols, decision)))
@@ -92,11 +92,11 @@ def _order(region: Region, rows: int, length: int, decision: Decision) -> tuple[
 
 def splittable(region: Region) -> bool:
     """True where every reduction reads the loads directly and none needs another's result."""
-    from agentkernel.compiler.rows import depth
+    from agentkernel.compiler.rows import reduction_depth
 
     members, known = frozenset(region.nodes), {}  # type: ignore[var-annotated]
     ops = [node for node in region.nodes if node.kind == "reduce"]
-    return all(depth(node, members, known) == 1 for node in ops) and not any(
+    return all(reduction_depth(node, members, known) == 1 for node in ops) and not any(
         node.op in ("argmax", "argmin") for node in ops
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from agentkernel.compiler.attention_step import AttentionStep, attention_facts
 from agentkernel.compiler.ir import numel
-from agentkernel.compiler.products.anchors import Anchor
+from agentkernel.compiler.products.anchors import ProductStep
 from agentkernel.compiler.region import Region
 from agentkernel.compiler.sizes import Symbols
 
@@ -39,7 +39,7 @@ def single_changes(
 
 def work_us(step: object, symbols: Symbols) -> float:
     """Time of a kernel, roughly: what it moves or multiplies, and a launch."""
-    if isinstance(step, Anchor):
+    if isinstance(step, ProductStep):
         m, n, k = (symbols.hint(size) for size in step.sizes)
         batch = symbols.hint(numel(step.node.args[1].shape[:-2]))
         return 1.0 + 2 * batch * m * n * k / FLOP_PER_US

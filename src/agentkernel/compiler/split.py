@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from agentkernel.compiler.columns import column_lines
-from agentkernel.compiler.describe import docstring
-from agentkernel.compiler.emit import INT32_LIMIT, Body, Emitter, far
+from agentkernel.compiler.describe import kernel_docstring
+from agentkernel.compiler.emit import INT32_LIMIT, BodyLines, Emitter, needs_int64
 from agentkernel.compiler.expressions import TRITON_TYPES
 from agentkernel.compiler.ir import Node, compute_dtype
 from agentkernel.compiler.kernel import (
@@ -21,12 +21,12 @@ from agentkernel.compiler.rows import (
     _stores,
     exp_call,
     fold,
-    guarded,
+    guards_infinite_maximum,
     has_tile_stores,
     indent,
-    infinite,
+    is_infinite_text,
 )
-from agentkernel.compiler.sweeps import accumulate, finish, fold_max, lane_type
+from agentkernel.compiler.sweeps import accumulate, finish_accumulator, fold_max, lane_type
 
 TORCH_NAMES = {value: str(key) for key, value in TRITON_TYPES.items()}
 
@@ -42,7 +42,7 @@ def emit_split(request: KernelRequest) -> KernelCode:
     second = _finish_body(end, nodes, fields)
     names = (f"{request.name}_partials", request.name)
     pointers = [f"{name}_ptr" for name in fields]
-    doc = docstring(request.region, request.schedule)
+    doc = kernel_docstring(request.region, request.schedule)
     last = ['"""Fold the chunks\' statistics of each row, then finish it."""']
     sources = [
         function_text(name, parameters(emitter, *pointers), text, lines, asserts=emitter.asserts)
@@ -80,7 +80,7 @@ def _chunk(emitter: Emitter) -> str:
     """The program's chunk, in as many bits as the columns before it need."""
     count = emitter.region.col_count
     if count.is_number:
-        wide = ".to(tl.int64)" if far(count) else ""
+        wide = ".to(tl.int64)" if needs_int64(count) else ""
     else:
         wide = f".to(tl.int64 if {emitter.sizes.text(count)} > {INT32_LIMIT} else tl.int32)"
     return f"chunk = tl.program_id(1){wide}"
@@ -97,7 +97,7 @@ def _walk(emitter: Emitter, lines: list[str]) -> list[str]:
 def _partial_body(emitter: Emitter, nodes: list[Node]) -> tuple[list[str], dict[str, str]]:
     """The first kernel's body, and its workspaces: name -> torch dtype."""
     lines = [*_chunk_lines(emitter), _chunk(emitter)]
-    body = Body([], lines)
+    body = BodyLines([], lines)
     emitter.eviction = "evict_last" if has_tile_stores(emitter) else "evict_first"
     carried = [accumulate(emitter, node, body) for node in nodes]
     emitter.tile_values.clear()
@@ -154,7 +154,7 @@ def _moment_parts(
     kind = TRITON_TYPES[node.dtype]
     valid, chunk_mean, apart = unique("valid"), unique("chunk_mean"), unique("apart")
     lines.append(f"{valid} = {_valid(emitter, 'chunk')}")
-    count = lane_count(emitter, node, valid, Body(lines, lines))
+    count = lane_count(emitter, node, valid, BodyLines(lines, lines))
     mean, squares, origin = names
     total = fold(emitter, "sum", f"{mean} * {count}", integer=False)
     lines += [
@@ -169,7 +169,7 @@ def _finish_body(emitter: Emitter, nodes: list[Node], fields: dict[str, str]) ->
     """The second kernel's body: the chunks' statistics are lanes to be merged like any others."""
     tiles = has_tile_stores(emitter)
     lines = [*_chunk_lines(emitter), "part = tl.arange(0, CHUNKS)"]
-    body = Body(lines, lines)
+    body = BodyLines(lines, lines)
     names = iter(fields)
     for node in nodes:
         loaded: list[str] = []
@@ -182,18 +182,18 @@ def _finish_body(emitter: Emitter, nodes: list[Node], fields: dict[str, str]) ->
     if tiles:
         lines.append(_chunk(emitter))
         emitter.eviction = "evict_first"
-        inner = Body([], lines)
+        inner = BodyLines([], lines)
         stores = _stores(emitter, inner, rows=False, tiles=True)
         lines += _walk(emitter, [*inner.here, *stores])
         emitter.tile_values.clear()
-    ends = _stores(emitter, Body(lines, lines), rows=True, tiles=False)
+    ends = _stores(emitter, BodyLines(lines, lines), rows=True, tiles=False)
     if tiles and ends:
         lines.append("if chunk == 0:")
         return lines + indent(ends)
     return lines + ends
 
 
-def _merge(emitter: Emitter, node: Node, parts: tuple[str, ...], body: Body) -> None:
+def _merge(emitter: Emitter, node: Node, parts: tuple[str, ...], body: BodyLines) -> None:
     """Fold the chunks' statistics into the row's."""
     if node.op == "moments":
         size = emitter.names.unique("part_size")
@@ -205,16 +205,16 @@ def _merge(emitter: Emitter, node: Node, parts: tuple[str, ...], body: Body) -> 
     elif node.op == "expsum":
         _merge_expsum(emitter, node, parts, body)
     else:
-        finish(emitter, node, parts, "CHUNKS", body)
+        finish_accumulator(emitter, node, parts, "CHUNKS", body)
 
 
-def _merge_expsum(emitter: Emitter, node: Node, parts: tuple[str, ...], body: Body) -> None:
+def _merge_expsum(emitter: Emitter, node: Node, parts: tuple[str, ...], body: BodyLines) -> None:
     """Sums of exponentials about their own maxima -> one about the row's maximum."""
     top_field, total_field = _fields(emitter, node)
     top = emitter.assign("row_max", fold_max(emitter, parts[0]), body, tile=False)
     shift = top.code
-    if guarded(node):
-        code = f"tl.where({infinite(shift)}, 0.0, {shift})"
+    if guards_infinite_maximum(node):
+        code = f"tl.where({is_infinite_text(shift)}, 0.0, {shift})"
         shift = emitter.assign("shift", code, body, tile=False).code
     scale = exp_call(emitter, f"{parts[0]} - {shift}", node.args[0])
     code = fold(emitter, "sum", f"{parts[1]} * {scale}", integer=False)

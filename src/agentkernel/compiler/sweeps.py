@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import torch
 
 from agentkernel.compiler.columns import column_lines
-from agentkernel.compiler.emit import Body, Emitter
+from agentkernel.compiler.emit import BodyLines, Emitter
 from agentkernel.compiler.expressions import TRITON_TYPES, Text
 from agentkernel.compiler.ir import Node, compute_dtype
 from agentkernel.compiler.moments import (
-    Lanes,
+    CentredSums,
     centred,
     finish_centred,
     is_centred,
@@ -27,13 +27,13 @@ from agentkernel.compiler.rows import (
     _operand,
     _stores,
     exp_call,
-    first_place,
+    first_index,
     fold,
-    guarded,
+    guards_infinite_maximum,
     has_tile_stores,
     identity_of,
     indent,
-    infinite,
+    is_infinite_text,
     masked,
     passes,
 )
@@ -49,7 +49,7 @@ class Accumulator:
     init: tuple[str, ...]
 
 
-def accumulate(emitter: Emitter, node: Node, body: Body) -> Accumulator:
+def accumulate(emitter: Emitter, node: Node, body: BodyLines) -> Accumulator:
     """Write the step of a reduction into the loop body and return what it carries."""
     source = node.args[0]
     value = emitter.full_tile(source, emitter.value(source, body))
@@ -74,7 +74,9 @@ def accumulate(emitter: Emitter, node: Node, body: Body) -> Accumulator:
     return Accumulator((name,), (f"{name} = tl.full({shape}, {identity}, {kind})",))
 
 
-def _position(emitter: Emitter, node: Node, value: Text, body: Body, shape: str) -> Accumulator:
+def _position(
+    emitter: Emitter, node: Node, value: Text, body: BodyLines, shape: str
+) -> Accumulator:
     """The extremum of every lane and the first column that has it."""
     unique = emitter.names.unique
     best, place, seen, better = unique("best"), unique("place"), unique("seen"), unique("better")
@@ -116,7 +118,7 @@ def _extremum(emitter: Emitter, node: Node, name: str, step: str) -> str:
     return f"tl.{node.op}imum({name}, {step})"
 
 
-def _moments(emitter: Emitter, node: Node, value: Text, body: Body, shape: str) -> Accumulator:
+def _moments(emitter: Emitter, node: Node, value: Text, body: BodyLines, shape: str) -> Accumulator:
     if is_centred(emitter):
         lanes = centred(emitter, value, body)
         start = sample_lines(emitter, node, lanes, body.before)
@@ -127,7 +129,7 @@ def _moments(emitter: Emitter, node: Node, value: Text, body: Body, shape: str) 
     return Accumulator(names, (*origin_lines(emitter, node, names[2], body.before), *zeros))
 
 
-def _expsum(emitter: Emitter, node: Node, value: Text, body: Body, shape: str) -> Accumulator:
+def _expsum(emitter: Emitter, node: Node, value: Text, body: BodyLines, shape: str) -> Accumulator:
     """One running maximum a row, and a sum in every lane that is rescaled once a tile."""
     source = node.args[0]
     unique = emitter.names.unique
@@ -137,8 +139,8 @@ def _expsum(emitter: Emitter, node: Node, value: Text, body: Body, shape: str) -
     grown = exp_call(emitter, f"{value.within(2)} - {shift}", source)
     scale = exp_call(emitter, f"{top} - {shift}", source)
     left_in = f"{new_top} == {LOWEST}"
-    if guarded(node):
-        left_in = infinite(new_top)
+    if guards_infinite_maximum(node):
+        left_in = is_infinite_text(new_top)
         scale = f"tl.where({left_in}, 1.0, {scale})"
     body.here += [
         f"{new_top} = tl.maximum({top}, {fold_max(emitter, seen)})",
@@ -155,10 +157,12 @@ def _expsum(emitter: Emitter, node: Node, value: Text, body: Body, shape: str) -
     return Accumulator((top, total), (f"{top} = {start}", f"{total} = tl.zeros({shape}, {kind})"))
 
 
-def finish(emitter: Emitter, node: Node, names: tuple[str, ...], length: str, body: Body) -> None:
+def finish_accumulator(
+    emitter: Emitter, node: Node, names: tuple[str, ...], length: str, body: BodyLines
+) -> None:
     """Fold the lanes of a finished sweep over `length` columns and bind the value (or fields)."""
     if node.op == "moments" and is_centred(emitter):
-        finish_centred(emitter, node, Lanes(*names), body.before)
+        finish_centred(emitter, node, CentredSums(*names), body.before)
     elif node.op == "moments":
         mean, squares, origin = names
         count = lane_count(emitter, node, length, body)
@@ -169,7 +173,7 @@ def finish(emitter: Emitter, node: Node, names: tuple[str, ...], length: str, bo
         total = emitter.assign("row_sum", code, body, tile=False)
         emitter.row_values.update({top_field: Text(names[0]), total_field: total})
     elif node.op in ("argmax", "argmin"):
-        code = first_place(emitter, node.op, *names)
+        code = first_index(emitter, node.op, *names)
         emitter.row_values[node] = emitter.assign(node.name, code, body, tile=False)
     else:
         integer = not compute_dtype(node.args[0].dtype).is_floating_point
@@ -183,7 +187,7 @@ def fold_max(emitter: Emitter, code: str) -> str:
     return f"tl.max({code}, axis={emitter.reduce_axis}{keep})"
 
 
-def looped(emitter: Emitter) -> list[str]:
+def looped_body(emitter: Emitter) -> list[str]:
     """The kernel's body with each row walked tile by tile, once for every depth of reductions."""
     lines: list[str] = []
     sweeps = passes(emitter)
@@ -193,7 +197,7 @@ def looped(emitter: Emitter) -> list[str]:
         again = more or position + 1 < len(sweeps)
         emitter.eviction = "evict_last" if again else "evict_first"
         lines += sweep(emitter, nodes)
-    body = Body([], lines)
+    body = BodyLines([], lines)
     emitter.eviction = "evict_first"
     emitter.tile_values.clear()
     stores = _stores(emitter, body, rows=False, tiles=True)
@@ -201,7 +205,7 @@ def looped(emitter: Emitter) -> list[str]:
         lines.append(f"for start in range(0, {count}, BLOCK_N):")
         lines += indent([*column_lines(emitter, "start"), *body.here, *stores])
     emitter.tile_values.clear()
-    body = Body(lines, lines)
+    body = BodyLines(lines, lines)
     lines += _stores(emitter, body, rows=True, tiles=False)
     return lines
 
@@ -209,7 +213,7 @@ def looped(emitter: Emitter) -> list[str]:
 def sweep(emitter: Emitter, nodes: list[Node]) -> list[str]:
     """One loop over the row that accumulates `nodes`, and the merge of their lanes."""
     lines: list[str] = []
-    body = Body([], lines)
+    body = BodyLines([], lines)
     count = emitter.sizes.text(emitter.region.col_count)
     emitter.tile_values.clear()
     carried = [accumulate(emitter, node, body) for node in nodes]
@@ -217,7 +221,7 @@ def sweep(emitter: Emitter, nodes: list[Node]) -> list[str]:
     lines += [line for item in carried for line in item.init]
     lines.append(f"for start in range(0, {count}, BLOCK_N):")
     lines += indent([*column_lines(emitter, "start"), *body.here])
-    after = Body(lines, lines)
+    after = BodyLines(lines, lines)
     for node, item in zip(nodes, carried, strict=True):
-        finish(emitter, node, item.names, count, after)
+        finish_accumulator(emitter, node, item.names, count, after)
     return lines

@@ -42,7 +42,7 @@ class Sampling(Frozen):
     timeout_s: float = Field(default=600.0, gt=0)
 
 
-class Question(Frozen):
+class ModelRequest(Frozen):
     """One thing that an agent asks of a model in one round of a run."""
 
     agent: AgentName
@@ -98,7 +98,7 @@ class Exchange(Frozen):
     """A question with its answer, as a run keeps it. `cost_usd` None: no price is known."""
 
     model: str
-    question: Question
+    question: ModelRequest
     reply: Reply
     cost_usd: float | None = None
     attempts: int = 1

@@ -83,7 +83,7 @@ class RegionRow(Frozen):
     bytes_min: int | None = None
 
 
-class Lost(Frozen):
+class LostJob(Frozen):
     """A job that had to be done again: its worker was killed, or its GPU fell off."""
 
     job: str
@@ -91,7 +91,7 @@ class Lost(Frozen):
     again: int = 1
 
 
-class Night(Frozen):
+class NightlyRun(Frozen):
     """One run over a zoo. `gpu` None: nothing was measured. Seconds of wall time in `budget_s`
     (None: no limit) and `wall_s`; `gpu_s` sums the jobs' own."""
 
@@ -110,7 +110,7 @@ class Night(Frozen):
     gpu_s: float = 0.0
     models: tuple[ModelRow, ...] = ()
     regions: tuple[RegionRow, ...] = ()
-    lost: tuple[Lost, ...] = ()
+    lost: tuple[LostJob, ...] = ()
 
     @property
     def basis(self) -> Basis:

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import SerializerFunctionWrapHandler, model_serializer
 
 from agentkernel.domain.base import Frozen, sha256_text
-from agentkernel.domain.structure import Structure
+from agentkernel.domain.structure import DataStructure
 
 DType = Literal[
     "float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool"
@@ -98,7 +98,7 @@ class Problem(Frozen):
     class_name: str
     init_source: str = ""
     shape_sets: tuple[ShapeSet, ...]
-    arguments: Structure | None = None
+    arguments: DataStructure | None = None
     package: Package | None = None
 
     @model_serializer(mode="wrap")

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.certificate import Certificate
-from agentkernel.domain.structure import Structure
+from agentkernel.domain.structure import DataStructure
 
 Basis = Literal["measured", "estimated"]
 
@@ -109,8 +109,8 @@ class Kernel(Frozen):
     parameters: tuple[str, ...]
     input_strides: tuple[tuple[int, ...] | None, ...] = ()
     parameter_strides: tuple[tuple[int, ...], ...] = ()
-    arguments: Structure | None = None
-    returns: Structure | None = None
+    arguments: DataStructure | None = None
+    returns: DataStructure | None = None
     certificate: Certificate
     run: str
     created: str

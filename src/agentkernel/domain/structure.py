@@ -9,7 +9,7 @@ Kind = Literal["tensor", "literal", "tuple", "list", "dict", "node"]
 
 
 @dataclass(frozen=True, slots=True)
-class Structure:
+class DataStructure:
     """Nested plain data with its tensors left out; they are counted from left to right.
 
     `literal` is the text of a "literal" (None, bool, int, float or str); of a "node", which is a
@@ -20,7 +20,7 @@ class Structure:
     kind: Kind
     literal: str = ""
     keys: tuple[str, ...] = ()
-    items: tuple[Structure, ...] = ()
+    items: tuple[DataStructure, ...] = ()
 
     @property
     def text(self) -> str:

@@ -19,10 +19,10 @@ from agentkernel.knowledge.graph_structure import VECTORS, op_vector, similarity
 from agentkernel.knowledge.packaged import ORIGINS, all_packaged, packaged_sha256
 from agentkernel.knowledge.retrieval import Mixture, Retriever
 from agentkernel.knowledge.structures import StructureIndex
-from agentkernel.knowledge.transfer import Border, Taken, import_entries
-from agentkernel.knowledge.truth import Truth, default_folder, open_truth
+from agentkernel.knowledge.transfer import ImportCounts, ImportFilter, import_entries
+from agentkernel.knowledge.truth import KnowledgeStore, default_folder, open_knowledge_store
 from agentkernel.knowledge.truth_schema import BATCH
-from agentkernel.knowledge.truth_types import Progress, Put
+from agentkernel.knowledge.truth_types import Progress, PutCounts
 from agentkernel.knowledge.vectors import DenseIndex, open_vectors
 from agentkernel.knowledge.vectors import Progress as Watch
 
@@ -32,22 +32,22 @@ GONE = "the package does not bring it any more"
 Say = Callable[[str], None]
 
 
-def ignore(line: str) -> None:
+def ignore_line(line: str) -> None:
     """Nobody listens."""
 
 
-class Brought(NamedTuple):
+class PackagedUpdate(NamedTuple):
     """What became of the packaged entries."""
 
-    put: Put
+    put: PutCounts
     removed: int = 0
 
 
-class Built(NamedTuple):
+class RefreshReport(NamedTuple):
     """What a refresh did: the packaged entries that were written, and the changes that the vectors
     and the structures caught up with."""
 
-    packaged: Put
+    packaged: PutCounts
     removed: int
     vectors: int
     structures: int
@@ -58,11 +58,11 @@ class KnowledgeBase:
 
     def __init__(
         self,
-        truth: Truth,
+        truth: KnowledgeStore,
         dense: DenseIndex,
         structures: StructureIndex,
         retriever: Retriever,
-        say: Say = ignore,
+        say: Say = ignore_line,
     ) -> None:
         self.truth = truth
         self._say = say
@@ -81,14 +81,14 @@ class KnowledgeBase:
     ) -> None:
         self.truth.close()
 
-    def refresh(self, progress: Watch | None = None, *, wait: bool = True) -> Built:
+    def refresh(self, progress: Watch | None = None, *, wait: bool = True) -> RefreshReport:
         """Bring the packaged entries into the truth, and what changed there into the indexes.
 
         `progress` hears the number of the change reached and the last one. Without `wait`, an
         index that another process is writing is left to it.
         """
         brought = self._bring()
-        return Built(
+        return RefreshReport(
             *brought,
             self._catch_up(progress, wait),
             self._structures.catch_up(self.truth, progress, wait),
@@ -129,27 +129,27 @@ class KnowledgeBase:
         return self.truth.get(entry_id)
 
     def remember(self, entry: Entry) -> str:
-        """Take an experience in (see `Truth.settle`): the id of the entry that stands now. What
-        another process is writing at is left to it; the next refresh catches up."""
+        """Take an experience in (see `KnowledgeStore.settle`): the id of the entry that stands now.
+        What another process is writing at is left to it; the next refresh catches up."""
         settled = self.truth.settle(entry)
         self._catch_up(None, wait=False)
         self._structures.catch_up(self.truth, None, False)
         return settled.winner
 
-    def import_(self, path: Path) -> Taken:
+    def import_(self, path: Path) -> ImportCounts:
         """Take an export in as somebody else's word (see `transfer.Border`), its experiences as
         `remember` does. `refresh` comes first: what the package brings has to be known.
 
         Raises what `transfer.import_entries` raises.
         """
-        border = Border(lambda entry_id: self.truth.get(entry_id, superseded=True))
+        border = ImportFilter(lambda entry_id: self.truth.get(entry_id, superseded=True))
         found = import_entries(lambda entries: self._settled(border.admitted(entries)), path)
-        return Taken(found, tuple(border.refused))
+        return ImportCounts(found, tuple(border.refused))
 
-    def _settled(self, entries: Iterable[Entry]) -> Put:
+    def _settled(self, entries: Iterable[Entry]) -> PutCounts:
         """Put `entries`, and settle the experiences, of which not all are to stand."""
         source = iter(entries)
-        done = Put()
+        done = PutCounts()
         while batch := tuple(islice(source, BATCH)):
             done = done.plus(self.truth.put(item for item in batch if item.kind != "experience"))
             for item in batch:
@@ -157,7 +157,7 @@ class KnowledgeBase:
                     done = done.plus(self.truth.settle(item).put)
         return done
 
-    def _bring(self) -> Brought:
+    def _bring(self) -> PackagedUpdate:
         """Bring the packaged entries in; a few ms, and no write, where they are as they were.
 
         They are where neither what they are made from nor any entry of theirs changed since.
@@ -165,7 +165,7 @@ class KnowledgeBase:
         files = packaged_sha256()
         held = self.truth.held(ORIGINS)
         if self.truth.progress(PACKAGED) == Progress(PACKAGED, held.last_seq, files):
-            return Brought(Put(same=held.current))
+            return PackagedUpdate(PutCounts(same=held.current))
         packaged = all_packaged()
         brought = self._put(packaged)
         held = self.truth.held(ORIGINS)
@@ -175,7 +175,7 @@ class KnowledgeBase:
             self.truth.put((), Progress(PACKAGED, held.last_seq, files))
         return brought
 
-    def _put(self, packaged: Sequence[Entry]) -> Brought:
+    def _put(self, packaged: Sequence[Entry]) -> PackagedUpdate:
         put = self.truth.put(packaged)
         names = {entry.id for entry in packaged}
         # Other kinds have no place below these ids, and all of them are read only to mend that.
@@ -184,7 +184,7 @@ class KnowledgeBase:
         old = [item.id for item in found if item.id.startswith(ORIGINS) and item.id not in names]
         for name in old:
             self.truth.remove(name, GONE)
-        return Brought(put, len(old))
+        return PackagedUpdate(put, len(old))
 
 
 def open_base(
@@ -206,12 +206,12 @@ def open_base(
     folder = where or default_folder()
     vectors = load_embedder(embedder)
     with ExitStack() as cleanup:
-        truth = cleanup.enter_context(open_truth(folder, say))
+        truth = cleanup.enter_context(open_knowledge_store(folder, say))
         dense = open_vectors(chroma or folder / "vectors", vectors, say)
         structures = StructureIndex(folder / "structures", op_vector, similarity, VECTORS, say)
         retriever = Retriever(truth, dense, structures, vectors, mixture, match)
         cleanup.pop_all()
-    return KnowledgeBase(truth, dense, structures, retriever, say or ignore)
+    return KnowledgeBase(truth, dense, structures, retriever, say or ignore_line)
 
 
 def checked_server(chroma: str) -> str:

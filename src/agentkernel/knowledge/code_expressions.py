@@ -10,8 +10,8 @@ from agentkernel.knowledge.code_library import (
     HOST_ATTRIBUTES,
     RETURNS_ITSELF,
     TRANSPOSED,
-    Full,
-    Record,
+    LimitReached,
+    OpRecord,
     called_dims,
     list_method,
 )
@@ -21,12 +21,12 @@ from agentkernel.knowledge.code_values import (
     TENSOR,
     Arguments,
     Function,
-    Host,
+    HostValue,
     Instance,
-    Many,
     Op,
     Tensor,
     Value,
+    ValueList,
     any_tensor,
     literal,
 )
@@ -42,7 +42,7 @@ Scope = dict[str, Value]
 class Expressions(ABC):
     """Reads expressions; what a function of the file does is for the room above."""
 
-    def __init__(self, program: Program, record: Record) -> None:
+    def __init__(self, program: Program, record: OpRecord) -> None:
         self.program = program
         self.record = record
         self._steps = 0
@@ -59,10 +59,10 @@ class Expressions(ABC):
         """What an expression comes to; arguments come before what they are given to."""
         self._steps += 1
         if self._steps > MOST_STEPS:
-            raise Full
+            raise LimitReached
         match node:
             case ast.Constant():
-                return Host(node.value, known=True)
+                return HostValue(node.value, known=True)
             case ast.Name():
                 return self._name(node.id, scope)
             case ast.Attribute():
@@ -79,7 +79,7 @@ class Expressions(ABC):
                 return self.record.emit(["compare"]) if any_tensor(sides) else HOST
             case ast.BoolOp():
                 values = [self.value(item, scope) for item in node.values]
-                return next((item for item in values if not isinstance(item, Host)), HOST)
+                return next((item for item in values if not isinstance(item, HostValue)), HOST)
             case ast.Subscript():
                 return self._subscript(node, scope)
         return self._compound(node, scope)
@@ -87,9 +87,9 @@ class Expressions(ABC):
     def _compound(self, node: ast.expr, scope: Scope) -> Value:
         match node:
             case ast.List() | ast.Tuple() | ast.Set():
-                return Many(self._spread(node.elts, scope))
+                return ValueList(self._spread(node.elts, scope))
             case ast.Dict():
-                return Many([self.value(item, scope) for item in node.values])
+                return ValueList([self.value(item, scope) for item in node.values])
             case ast.IfExp():
                 otherwise = self.truth(node.test, scope) is False
                 return self.value(node.orelse if otherwise else node.body, scope)
@@ -148,8 +148,8 @@ class Expressions(ABC):
         owner = self.value(node.value, scope)
         sliced = isinstance(node.slice, ast.Slice)
         index = HOST if sliced else self.value(node.slice, scope)
-        if isinstance(owner, Many) and owner.items:
-            place = index.value if isinstance(index, Host) else None
+        if isinstance(owner, ValueList) and owner.items:
+            place = index.value if isinstance(index, HostValue) else None
             if isinstance(place, int) and -len(owner.items) <= place < len(owner.items):
                 return owner.items[place]
             return owner if sliced else owner.items[0]
@@ -159,10 +159,10 @@ class Expressions(ABC):
 
     def _unary(self, node: ast.UnaryOp, scope: Scope) -> Value:
         value = self.value(node.operand, scope)
-        if not isinstance(value, Host):
+        if not isinstance(value, HostValue):
             return self.record.operator(type(node.op), [value])
         if isinstance(node.op, ast.USub) and isinstance(value.value, int | float):
-            return Host(-value.value, known=value.known)
+            return HostValue(-value.value, known=value.known)
         return HOST
 
     # -- tests, loops, targets -----------------------------------------------------------------
@@ -178,7 +178,7 @@ class Expressions(ABC):
             left, right = (self._plain(item, scope) for item in (test.left, test.comparators[0]))
             return _compared(test.ops[0], left, right)
         value = self._plain(test, scope)
-        if isinstance(value, Host):
+        if isinstance(value, HostValue):
             return bool(value.value) if value.known else None
         return None if value is None else True
 
@@ -189,14 +189,14 @@ class Expressions(ABC):
 
     def turns(self, value: Value) -> Iterator[Value]:
         """What a loop over `value` takes, one a turn."""
-        if isinstance(value, Many) and value.items:
+        if isinstance(value, ValueList) and value.items:
             yield from value.items[:MOST_TURNS]
         else:
             yield TENSOR if isinstance(value, Tensor) else HOST
 
     def _comprehension(
         self, node: ast.ListComp | ast.GeneratorExp | ast.SetComp, scope: Scope
-    ) -> Many:
+    ) -> ValueList:
         inner = dict(scope)
         items: list[Value] = []
         first, *others = node.generators
@@ -206,7 +206,7 @@ class Expressions(ABC):
                 turn = next(self.turns(self.value(other.iter, inner)))
                 self.assign(other.target, turn, inner)
             items.append(self.value(node.elt, inner))
-        return Many(items)
+        return ValueList(items)
 
     def assign(self, target: ast.expr, value: Value, scope: Scope) -> None:
         """Let `target` stand for `value` from here on."""
@@ -218,7 +218,7 @@ class Expressions(ABC):
                 if isinstance(owner, Instance):
                     owner.attributes[target.attr] = value
             case ast.Tuple() | ast.List():
-                parts: list[Value] = value.items if isinstance(value, Many) else []
+                parts: list[Value] = value.items if isinstance(value, ValueList) else []
                 if len(parts) != len(target.elts):
                     each: Value = value if isinstance(value, Tensor) else HOST
                     parts = [each] * len(target.elts)
@@ -262,7 +262,7 @@ class Expressions(ABC):
         values: list[Value] = []
         for node in nodes:
             value = self.value(node, scope)
-            if isinstance(node, ast.Starred) and isinstance(value, Many):
+            if isinstance(node, ast.Starred) and isinstance(value, ValueList):
                 values += value.items
             else:
                 values.append(value)
@@ -293,7 +293,7 @@ class Expressions(ABC):
             return self._instance_method(owner, node, function.attr, given)
         if isinstance(owner, Tensor):
             return self.record.method(owner, function.attr, given)
-        if isinstance(owner, Many):
+        if isinstance(owner, ValueList):
             moved = function.attr in RETURNS_ITSELF
             return owner if moved else list_method(owner, function.attr, given)
         if isinstance(owner, Op | Function) and function.attr in ("forward", "__call__", "apply"):
@@ -307,7 +307,7 @@ class Expressions(ABC):
     ) -> Value:
         if name in ("register_buffer", "register_parameter", "add_module", "register_module"):
             key = given.first
-            if isinstance(key, Host) and isinstance(key.value, str) and len(given.placed) > 1:
+            if isinstance(key, HostValue) and isinstance(key.value, str) and len(given.placed) > 1:
                 module = name.endswith("_module")
                 owner.attributes[key.value] = given.placed[1] if module else TENSOR
             return HOST
@@ -320,7 +320,7 @@ class Expressions(ABC):
             return owner
         if name in ("children", "modules"):
             parts = owner.attributes.values()
-            return Many([item for item in parts if not isinstance(item, Host | Tensor)])
+            return ValueList([item for item in parts if not isinstance(item, HostValue | Tensor)])
         return self.record.unknown(given.placed)
 
     def _invoked(self, callee: Value, node: ast.Call, given: Arguments) -> Value:
@@ -337,7 +337,7 @@ class Expressions(ABC):
                 if any_tensor(given.placed):
                     return self.record.emit(callee.ops, called_dims(given))
                 return TENSOR if self.record.emits else Op(callee.ops, is_module=True)
-            case Many():
+            case ValueList():
                 value: Value = TENSOR
                 for item in callee.items if callee.chained else callee.items[:1]:
                     placed = [value, *given.placed[1:]] if given.placed else []
@@ -355,14 +355,14 @@ def _is_super(node: ast.expr) -> bool:
 
 def _compared(operator: ast.cmpop, left: Value | None, right: Value | None) -> bool | None:
     """What `is`, `==` and their opposites come to, None where the values do not say."""
-    if not isinstance(right, Host) or not right.known or left is None:
+    if not isinstance(right, HostValue) or not right.known or left is None:
         return None
-    known = isinstance(left, Host) and left.known
+    known = isinstance(left, HostValue) and left.known
     if isinstance(operator, ast.Is | ast.IsNot):
-        if isinstance(left, Host) and not known:
+        if isinstance(left, HostValue) and not known:
             return None
-        same = isinstance(left, Host) and left.value is right.value
+        same = isinstance(left, HostValue) and left.value is right.value
         return same is isinstance(operator, ast.Is)
-    if isinstance(operator, ast.Eq | ast.NotEq) and isinstance(left, Host) and known:
+    if isinstance(operator, ast.Eq | ast.NotEq) and isinstance(left, HostValue) and known:
         return (left.value == right.value) is isinstance(operator, ast.Eq)
     return None

@@ -13,11 +13,11 @@ from agentkernel.knowledge.code_values import (
     MOST_ITEMS,
     TENSOR,
     Arguments,
-    Host,
-    Many,
+    HostValue,
     Op,
     Tensor,
     Value,
+    ValueList,
     any_tensor,
 )
 from agentkernel.knowledge.op_names import (
@@ -76,11 +76,11 @@ PAIRED = {"max": "maximum", "min": "minimum"}
 """Reductions of one tensor -> what they are over two, elementwise."""
 
 
-class Full(Exception):
+class LimitReached(Exception):
     """The bound on ops or steps is met: what was found so far stands."""
 
 
-class Record:
+class OpRecord:
     """The ops that are called while `emits` is set, in order, `most` of them."""
 
     def __init__(self, rank: int | None, most: int) -> None:
@@ -95,7 +95,7 @@ class Record:
         if self.emits:
             for op in ops:
                 if len(self.ops) >= self._most:
-                    raise Full
+                    raise LimitReached
                 self.ops.append(op)
                 self.reductions.append(reduction_of(op, dims, self._rank))
         return TENSOR
@@ -111,9 +111,9 @@ class Record:
         if any_tensor(sides):
             op = canonical_op(OPERATORS.get(kind, ""))
             return self.emit([op]) if op else TENSOR
-        lists = [side for side in sides if isinstance(side, Many)]
+        lists = [side for side in sides if isinstance(side, ValueList)]
         if kind is ast.Add and len(lists) == len(sides):
-            return Many([item for side in lists for item in side.items])
+            return ValueList([item for side in lists for item in side.items])
         return lists[0] if kind is ast.Mult and lists else HOST
 
     def named(self, name: str, given: Arguments) -> Value:
@@ -143,7 +143,7 @@ class Record:
         tail = name.rsplit(".", 1)[-1]
         dims = called_dims(given)
         equation = given.first
-        if tail == "einsum" and isinstance(equation, Host) and isinstance(equation.value, str):
+        if tail == "einsum" and isinstance(equation, HostValue) and isinstance(equation.value, str):
             return self.emit(einsum_ops(equation.value), (-1,))
         if tail in DIAGONALS and any_tensor(given.all):
             self.emit(expansion(name), dims)
@@ -163,21 +163,23 @@ class Record:
         first = given.first
         if name in SAME_ITEMS:
             return first
-        if name == "enumerate" and isinstance(first, Many):
+        if name == "enumerate" and isinstance(first, ValueList):
             numbered = enumerate(first.items)
-            return Many([Many([Host(index, known=True), item]) for index, item in numbered])
-        if name == "zip" and given.placed and all(isinstance(it, Many) for it in given.placed):
-            columns = [item.items for item in given.placed if isinstance(item, Many)]
-            return Many([Many(list(row)) for row in zip(*columns, strict=False)])
+            return ValueList(
+                [ValueList([HostValue(index, known=True), item]) for index, item in numbered]
+            )
+        if name == "zip" and given.placed and all(isinstance(it, ValueList) for it in given.placed):
+            columns = [item.items for item in given.placed if isinstance(item, ValueList)]
+            return ValueList([ValueList(list(row)) for row in zip(*columns, strict=False)])
         if name in ("abs", "pow", "round") and isinstance(first, Tensor):
             return self.emit(expansion(name))
-        items = first.items if isinstance(first, Many) else [first]
+        items = first.items if isinstance(first, ValueList) else [first]
         if name in ("sum", *PAIRED) and any_tensor(items):
             return self.emit([PAIRED.get(name, "add")])
         return HOST if name in HOST_FUNCTIONS else self.unknown(given.placed)
 
 
-def list_method(owner: Many, name: str, given: Arguments) -> Value:
+def list_method(owner: ValueList, name: str, given: Arguments) -> Value:
     """A call of a method of a list or of a container of modules."""
     first = given.first
     if name == "append":
@@ -185,7 +187,7 @@ def list_method(owner: Many, name: str, given: Arguments) -> Value:
     elif name == "insert" and len(given.placed) > 1:
         owner.items.insert(0, given.placed[1])
         del owner.items[MOST_ITEMS:]
-    elif name == "extend" and isinstance(first, Many):
+    elif name == "extend" and isinstance(first, ValueList):
         owner.extend(first.items)
     elif name in ("values", "items", "children", "modules"):
         return owner
@@ -206,20 +208,22 @@ def called_dims(given: Arguments, start: int = 1) -> tuple[int, ...] | None:
     return next((found for found in places if found is not None), None)
 
 
-def _container(name: str, given: Sequence[Value]) -> Many:
+def _container(name: str, given: Sequence[Value]) -> ValueList:
     """A list of modules; of a list of pairs (a name and a module) the modules."""
     items = list(given)
-    if len(items) == 1 and isinstance(items[0], Many):
+    if len(items) == 1 and isinstance(items[0], ValueList):
         items = [
-            item.items[-1] if isinstance(item, Many) and not item.chained and item.items else item
+            item.items[-1]
+            if isinstance(item, ValueList) and not item.chained and item.items
+            else item
             for item in items[0].items
         ]
-    return Many(items, chained=name == "Sequential")
+    return ValueList(items, chained=name == "Sequential")
 
 
 def _torch_module(name: str, tail: str, given: Arguments) -> Value:
     if tail in DICTIONARIES:
-        return given.placed[0] if given.placed else Many([])
+        return given.placed[0] if given.placed else ValueList([])
     if tail not in RECURRENT and not name.startswith("torch.nn"):
         return HOST
     takes_dim = "oftm" in tail or tail in ("GLU", "CosineSimilarity")
@@ -228,7 +232,7 @@ def _torch_module(name: str, tail: str, given: Arguments) -> Value:
 
 
 def _integers(value: Value) -> tuple[int, ...] | None:
-    items = value.items if isinstance(value, Many) else [value]
-    found = [item.value for item in items if isinstance(item, Host) and item.known]
+    items = value.items if isinstance(value, ValueList) else [value]
+    found = [item.value for item in items if isinstance(item, HostValue) and item.known]
     whole = tuple(item for item in found if type(item) is int)
     return whole if whole and len(whole) == len(items) else None

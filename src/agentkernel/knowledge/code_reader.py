@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterable, Sequence
 
 from agentkernel.knowledge.code_expressions import Expressions, Scope
-from agentkernel.knowledge.code_library import Record
+from agentkernel.knowledge.code_library import OpRecord
 from agentkernel.knowledge.code_program import Program
 from agentkernel.knowledge.code_values import (
     HOST,
@@ -14,15 +14,15 @@ from agentkernel.knowledge.code_values import (
     Arguments,
     Function,
     Instance,
-    Many,
     Value,
+    ValueList,
 )
 
 MOST_OPS = 256
 MOST_DEPTH = 24
 
 
-class Returned(Exception):
+class FunctionReturned(Exception):
     """The function that is read came to a return."""
 
     def __init__(self, value: Value) -> None:
@@ -34,7 +34,7 @@ class Reader(Expressions):
     """Walks a module's constructor and forward; its `record` holds the ops that these call."""
 
     def __init__(self, program: Program, rank: int | None) -> None:
-        super().__init__(program, Record(rank, MOST_OPS))
+        super().__init__(program, OpRecord(rank, MOST_OPS))
         self._depth = 0
 
     def read(self, name: str, given: Arguments) -> None:
@@ -68,7 +68,7 @@ class Reader(Expressions):
             if isinstance(function.node, ast.Lambda):
                 return self.value(function.node.body, scope)
             self._body(function.node.body, scope)
-        except Returned as answer:
+        except FunctionReturned as answer:
             return answer.value
         finally:
             self._depth -= 1
@@ -92,7 +92,7 @@ class Reader(Expressions):
         scope |= dict(zip(names, given.placed, strict=False))
         if spec.vararg:
             rest = given.placed[len(names) :]
-            scope[spec.vararg.arg] = Many(rest) if rest or not self.record.emits else TENSOR
+            scope[spec.vararg.arg] = ValueList(rest) if rest or not self.record.emits else TENSOR
         known = {*names, *keywords}
         return scope | {name: value for name, value in given.named.items() if name in known}
 
@@ -103,7 +103,9 @@ class Reader(Expressions):
     def _statement(self, node: ast.stmt, scope: Scope) -> None:
         match node:
             case ast.Return():
-                raise Returned(HOST if node.value is None else self.value(node.value, scope))
+                raise FunctionReturned(
+                    HOST if node.value is None else self.value(node.value, scope)
+                )
             case ast.Assign():
                 value = self.value(node.value, scope)
                 for target in node.targets:
@@ -134,7 +136,7 @@ class Reader(Expressions):
     def _augment(self, node: ast.AugAssign, scope: Scope) -> None:
         old = self.value(node.target, scope)
         new = self.value(node.value, scope)
-        if isinstance(old, Many) and isinstance(new, Many):
+        if isinstance(old, ValueList) and isinstance(new, ValueList):
             old.extend(new.items)
         else:
             self.assign(node.target, self.record.operator(type(node.op), [old, new]), scope)

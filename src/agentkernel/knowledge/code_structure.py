@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from agentkernel.domain.knowledge import Structure
 from agentkernel.knowledge.code_inputs import inputs_of
-from agentkernel.knowledge.code_library import Full
+from agentkernel.knowledge.code_library import LimitReached
 from agentkernel.knowledge.code_program import Program
 from agentkernel.knowledge.code_reader import Reader
 from agentkernel.knowledge.op_names import strongest
@@ -46,7 +46,7 @@ def structure_of_code(source: str, entry_point: str | None = None) -> Structure 
         return None
     facts = inputs_of(tree)
     reader = Reader(program, facts.rank)
-    with suppress(Full, RecursionError):
+    with suppress(LimitReached, RecursionError):
         reader.read(name, program.constructor_arguments())
     record = reader.record
     return Structure(

@@ -19,7 +19,7 @@ class Tensor:
 
 
 @dataclass(frozen=True)
-class Host:
+class HostValue:
     """A Python value: known where the source spells it out."""
 
     value: object = None
@@ -27,7 +27,7 @@ class Host:
 
 
 @dataclass
-class Many:
+class ValueList:
     """A list, tuple or container of values, in order; `chained`: called one after the other."""
 
     items: list[Value]
@@ -82,15 +82,15 @@ class Arguments(NamedTuple):
         return [*self.placed, *self.named.values()]
 
 
-Value = Tensor | Host | Many | Op | Function | Instance
+Value = Tensor | HostValue | ValueList | Op | Function | Instance
 TENSOR = Tensor()
 DIAGONAL = Tensor(diagonal=True)
-HOST = Host()
+HOST = HostValue()
 
 
-def literal(node: ast.expr) -> Host:
+def literal(node: ast.expr) -> HostValue:
     """The value of a constant; unknown for anything else."""
-    return Host(node.value, known=True) if isinstance(node, ast.Constant) else HOST
+    return HostValue(node.value, known=True) if isinstance(node, ast.Constant) else HOST
 
 
 def any_tensor(values: Iterable[Value]) -> bool:
@@ -98,6 +98,6 @@ def any_tensor(values: Iterable[Value]) -> bool:
     for value in values:
         if isinstance(value, Tensor):
             return True
-        if isinstance(value, Many) and any(isinstance(item, Tensor) for item in value.items):
+        if isinstance(value, ValueList) and any(isinstance(item, Tensor) for item in value.items):
             return True
     return False

@@ -92,14 +92,16 @@ PARTS: Mapping[str, tuple[str, ...]] = {
 """What a composite is made of, as people write it."""
 
 
-def contracted(structure: Structure) -> tuple[str, ...]:
+def with_composites(structure: Structure) -> tuple[str, ...]:
     """The ops with each recognised sequence as the one op that it is."""
     return _contracted(structure.ops, structure.reduction)
 
 
-def kinds_of(structure: Structure) -> tuple[str, ...]:
+def composite_names(structure: Structure) -> tuple[str, ...]:
     """The composites that were recognised, each once: what nobody wrote by its name."""
-    return tuple(name for name in dict.fromkeys(contracted(structure)) if name not in structure.ops)
+    return tuple(
+        name for name in dict.fromkeys(with_composites(structure)) if name not in structure.ops
+    )
 
 
 @lru_cache(maxsize=16_384)

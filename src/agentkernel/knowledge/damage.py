@@ -7,7 +7,7 @@ from pathlib import Path
 
 from agentkernel.domain.errors import one_line
 from agentkernel.storage.database import UNREADABLE, is_damage, reading
-from agentkernel.storage.disk import explaining, room_failure
+from agentkernel.storage.disk import explain_os_error, room_failure
 
 
 def database_damage(database: Path) -> str | None:
@@ -33,7 +33,7 @@ def keeping(what: str, folder: Path) -> AbstractContextManager[None]:
             f"written. Next: {'make room' if full else 'choose another folder, or make room'}."
         )
 
-    return explaining(folder, line)
+    return explain_os_error(folder, line)
 
 
 def refuse_failing_disk(folder: Path) -> None:

@@ -13,7 +13,7 @@ import yaml
 from pydantic import Field, ValidationError
 
 from agentkernel.domain.base import Frozen
-from agentkernel.storage.source_text import parse_source, told
+from agentkernel.storage.source_text import describe_syntax_error, parse_source
 
 PACKAGE = Path(__file__).parent
 ARCHITECTURES: dict[str, tuple[str, ...]] = {
@@ -155,7 +155,9 @@ def read_kernel(path: Path) -> Document:
     try:
         tree = parse_source(text, str(path))
     except SyntaxError as error:
-        raise DocumentError(f"{path} {told(error)}. Expected valid Python.") from error
+        raise DocumentError(
+            f"{path} {describe_syntax_error(error)}. Expected valid Python."
+        ) from error
     front = _front_matter(_meta_literal(tree, path), path)
     about = ast.get_docstring(tree)
     if not about:

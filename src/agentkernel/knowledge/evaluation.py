@@ -29,7 +29,7 @@ Search = Callable[[Query], Sequence[str]]
 StructureOf = Callable[[str], Structure | None]
 
 
-class Question(Frozen):
+class LabelledQuestion(Frozen):
     """A labelled question. `answers` are ids of entries any of which helps; none: a known gap."""
 
     id: str
@@ -49,7 +49,7 @@ class Score(Frozen):
     p95_ms: float
 
 
-class Outcome(Frozen):
+class SearchOutcome(Frozen):
     """One way of searching: `by_kind` has "all" beside the kinds. `missed` are the questions
     without an answer among the first 5."""
 
@@ -80,14 +80,14 @@ class _Row(Frozen):
     architecture: str | None = None
 
 
-def read_questions(folder: Path, structure_of: StructureOf) -> tuple[Question, ...]:
+def read_questions(folder: Path, structure_of: StructureOf) -> tuple[LabelledQuestion, ...]:
     """The labelled questions of `folder` with their judgements, in the order of the files.
 
     A module is asked by its text and its structure, an error by its text as words as well. Raises
     ProblemError, with the file's name, for what does not parse and for a question nobody judged.
     """
     judged = _judgements(folder / JUDGEMENTS)
-    found: list[Question] = []
+    found: list[LabelledQuestion] = []
     for kind, name in FILES.items():
         for row in _rows(folder / name):
             if row.id not in judged:
@@ -97,12 +97,12 @@ def read_questions(folder: Path, structure_of: StructureOf) -> tuple[Question, .
                 )
             query = _query(kind, row, structure_of)
             found.append(
-                Question(id=row.id, kind=kind, query=query, answers=judged[row.id].answers)
+                LabelledQuestion(id=row.id, kind=kind, query=query, answers=judged[row.id].answers)
             )
     return tuple(found)
 
 
-def evaluate(name: str, questions: Sequence[Question], search: Search) -> Outcome:
+def evaluate(name: str, questions: Sequence[LabelledQuestion], search: Search) -> SearchOutcome:
     """Ask every question that has an answer once, and count. Times are wall, in milliseconds."""
     ranks: dict[str, int | None] = {}
     times: dict[str, float] = {}
@@ -119,7 +119,7 @@ def evaluate(name: str, questions: Sequence[Question], search: Search) -> Outcom
         for kind in FILES
         if any(item.kind == kind for item in asked)
     }
-    return Outcome(
+    return SearchOutcome(
         name=name,
         by_kind={
             kind: score([ranks[item.id] for item in group], [times[item.id] for item in group])

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agentkernel.domain.knowledge import ReductionClass, Structure
-from agentkernel.knowledge.composites import PARTS, contracted
+from agentkernel.knowledge.composites import PARTS, with_composites
 from agentkernel.knowledge.op_names import (
     FAMILIES,
     canonical_op,
@@ -160,7 +160,7 @@ def _op_features(structure: Structure) -> Features:
     A recognised sequence counts as the composite that it is, and a composite, recognised or called,
     as a little of what it is made of.
     """
-    features = _damped(contracted(structure))
+    features = _damped(with_composites(structure))
     for op, value in _damped(structure.ops).items():
         features[op] = max(features.get(op, 0.0), PART_SHARE * value)
     for op in tuple(features):
@@ -181,7 +181,7 @@ def _damped(ops: Sequence[str]) -> dict[str, float]:
 def _pair_features(structure: Structure) -> Features:
     """Neighbours, as they are written and with each recognised sequence as one."""
     features: dict[str, float] = {}
-    for ops in {structure.ops, contracted(structure)}:
+    for ops in {structure.ops, with_composites(structure)}:
         counts = Counter(pairwise(["^", *ops, "$"]))
         for (left, right), count in counts.items():
             value = _pair_weight(left, right) * (1 + math.log(count))

@@ -66,7 +66,7 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True)
-class Bad:
+class BadRow:
     """A row that is no pair, and why, on one line."""
 
     at: Progress
@@ -93,7 +93,7 @@ class ImportReport(Frozen):
     """Its rows that are done: with `source`, where the next import may start."""
 
 
-class Put(Protocol):
+class PutBatch(Protocol):
     """Stores entries together with how far the import is."""
 
     def __call__(self, entries: Sequence[Entry], progress: Progress) -> None: ...
@@ -103,14 +103,14 @@ ProblemOf = Callable[[str], str | None]
 """The problem of the entry of that id, also of one that was ended; None: there is none."""
 
 
-def nothing_held(entry_id: str) -> str | None:
+def empty_store(entry_id: str) -> str | None:
     """An empty store."""
     return None
 
 
 def read_pairs(
     path: Path, start_at: Progress | tuple[str, int] | None = None
-) -> Iterator[Pair | Bad]:
+) -> Iterator[Pair | BadRow]:
     """The pairs of a file, or of all shards of a folder by name; rows come one at a time.
 
     `start_at` is the last progress reported: the rows up to it are passed over. Raises SettingError
@@ -129,7 +129,7 @@ def read_pairs(
         skip = start.position if start and name == start.source else 0
         for number, row in enumerate(rows_of(shard, skip), start=skip + 1):
             at = Progress(name, number)
-            yield Bad(at, "", row) if isinstance(row, str) else _pair(row, at)
+            yield BadRow(at, "", row) if isinstance(row, str) else _pair(row, at)
 
 
 def id_of(pair: Pair) -> str:
@@ -161,12 +161,12 @@ def pair_entry(pair: Pair) -> Entry:
 
 def import_pairs(
     path: Path,
-    put: Put,
+    put: PutBatch,
     *,
     licences: Collection[str] | None = PERMISSIVE,
     licence_if_missing: str = "",
     seen: NearDuplicates | None = None,
-    held: ProblemOf = nothing_held,
+    held: ProblemOf = empty_store,
     say: Callable[[ImportReport], None] | None = None,
     start_at: Progress | tuple[str, int] | None = None,
 ) -> ImportReport:
@@ -200,7 +200,7 @@ def import_pairs(
 
 
 def _hand_over(
-    work: _Import, put: Put, at: Progress, say: Callable[[ImportReport], None] | None
+    work: _Import, put: PutBatch, at: Progress, say: Callable[[ImportReport], None] | None
 ) -> None:
     put(tuple(work.waiting), at)
     work.waiting.clear()
@@ -224,10 +224,10 @@ class _Import:
     broken: list[str] = field(default_factory=list)
     started: float = field(default_factory=time.monotonic)
 
-    def take(self, row: Pair | Bad) -> None:
+    def take(self, row: Pair | BadRow) -> None:
         """Count one row, and keep its entry where it is one."""
         self.counts["read"] += 1
-        if isinstance(row, Bad):
+        if isinstance(row, BadRow):
             self._break(row)
             return
         names = row.licences or ((self.licence_if_missing,) if self.licence_if_missing else ())
@@ -237,7 +237,7 @@ class _Import:
             return
         reason = _unsound(row)
         if reason:
-            self._break(Bad(row.at, row.entry_point or row.uuid, reason))
+            self._break(BadRow(row.at, row.entry_point or row.uuid, reason))
         elif not self.seen.add(row.python_code):
             self.counts["duplicates"] += 1
         else:
@@ -277,7 +277,7 @@ class _Import:
             return True
         return bool(names) and all(name.lower() in self.licences for name in names)
 
-    def _break(self, bad: Bad) -> None:
+    def _break(self, bad: BadRow) -> None:
         self.counts["broken"] += 1
         if len(self.broken) < NAMED_BROKEN:
             name = f" ({bad.name})" if bad.name else ""
@@ -312,7 +312,7 @@ def _compiles(code: str) -> bool:
 # -- one row ---------------------------------------------------------------------------------------
 
 
-def _pair(row: Mapping[str, object], at: Progress) -> Pair | Bad:
+def _pair(row: Mapping[str, object], at: Progress) -> Pair | BadRow:
     """A row in either layout as a pair."""
     name = _text(row, "entry_point", "module_name")
     python_code = _text(row, "python_code", "pytorch_code")
@@ -324,7 +324,7 @@ def _pair(row: Mapping[str, object], at: Progress) -> Pair | Bad:
         name = name if name in python_code else ""
     if not python_code.strip() or not triton_code.strip():
         missing = "PyTorch" if not python_code.strip() else "Triton"
-        return Bad(at, name, f"no {missing} code")
+        return BadRow(at, name, f"no {missing} code")
     stars = row.get("stars")
     return Pair(
         at=at,

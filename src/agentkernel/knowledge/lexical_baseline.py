@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from agentkernel.domain.errors import MissingDependency
 from agentkernel.domain.knowledge import Entry, Query
-from agentkernel.knowledge.evaluation import Outcome, Question, evaluate
+from agentkernel.knowledge.evaluation import LabelledQuestion, SearchOutcome, evaluate
 from agentkernel.knowledge.truth_words import words_of
 
 K1 = (0.6, 0.9, 1.2, 1.6, 2.2)
@@ -59,10 +59,12 @@ class Bm25:
         return [entry.id for entry in found if not kinds or entry.kind in kinds][: query.limit]
 
 
-def tuned_bm25(entries: Sequence[Entry], questions: Sequence[Question]) -> tuple[Tuning, Outcome]:
+def tuned_bm25(
+    entries: Sequence[Entry], questions: Sequence[LabelledQuestion]
+) -> tuple[Tuning, SearchOutcome]:
     """The best of a grid over constants and fields, by recall@5, then MRR. It is tuned on the very
     questions that it is then asked: no search by words of this kind does better."""
-    best: tuple[Tuning, Outcome] | None = None
+    best: tuple[Tuning, SearchOutcome] | None = None
     for values in product(K1, B, FIELDS):
         tuning = Tuning(*values)
         found = evaluate("lexical only", questions, Bm25(entries, tuning).search)
@@ -73,7 +75,7 @@ def tuned_bm25(entries: Sequence[Entry], questions: Sequence[Question]) -> tuple
     return best
 
 
-def _merit(found: Outcome) -> tuple[float, float]:
+def _merit(found: SearchOutcome) -> tuple[float, float]:
     every = found.by_kind["all"]
     return every.recall[5], every.mrr
 

@@ -11,13 +11,13 @@ from pydantic import Field
 
 from agentkernel.domain.base import Frozen, sha256_text
 from agentkernel.domain.knowledge import Entry, Filters, Hit, Query, Score, Structure
-from agentkernel.knowledge.composites import kinds_of
+from agentkernel.knowledge.composites import composite_names
 from agentkernel.knowledge.embedding import Embedder, Vectors
 from agentkernel.knowledge.facts import Facts, facts_of
 from agentkernel.knowledge.passages import by_best_passage
-from agentkernel.knowledge.structures import Alike, Floats
-from agentkernel.knowledge.truth_types import Found
-from agentkernel.knowledge.vector_types import Changes, Near
+from agentkernel.knowledge.structures import Floats, SimilarEntry
+from agentkernel.knowledge.truth_types import LexicalHit
+from agentkernel.knowledge.vector_types import Changes, NearEntry
 
 CHARACTERS_A_TOKEN = 4
 MOST_WORDS = 64
@@ -41,18 +41,20 @@ COMMON_WORDS = frozenset(
 QuestionKind = Literal["error", "structure", "words"]
 
 
-class TruthLike(Changes, Protocol):
+class EntryStore(Changes, Protocol):
     """The entries themselves, and the search by words over them."""
 
     def get(self, entry_id: str, /) -> Entry | None: ...
 
-    def lexical(self, words: str, limit: int, filters: Filters) -> list[Found]: ...
+    def lexical(self, words: str, limit: int, filters: Filters) -> list[LexicalHit]: ...
 
 
-class DenseLike(Protocol):
+class DenseSearch(Protocol):
     """What `vectors.DenseIndex` offers to a search."""
 
-    def search(self, vector: Vectors, limit: int, filters: Filters | None = None) -> list[Near]: ...
+    def search(
+        self, vector: Vectors, limit: int, filters: Filters | None = None
+    ) -> list[NearEntry]: ...
 
     def facts(self, entry_id: str) -> Facts | None: ...
 
@@ -60,7 +62,9 @@ class DenseLike(Protocol):
 class NoVectors:
     """An index of vectors that finds nothing."""
 
-    def search(self, vector: Vectors, limit: int, filters: Filters | None = None) -> list[Near]:
+    def search(
+        self, vector: Vectors, limit: int, filters: Filters | None = None
+    ) -> list[NearEntry]:
         """Nothing."""
         return []
 
@@ -69,12 +73,12 @@ class NoVectors:
         return None
 
 
-class StructuresLike(Protocol):
+class StructureSearch(Protocol):
     """What `structures.StructureIndex` offers to a search."""
 
     def search(
         self, structure: Structure, limit: int, filters: Filters | None = None
-    ) -> list[Alike]: ...
+    ) -> list[SimilarEntry]: ...
 
     def unit_vector(self, structure: Structure) -> Floats: ...
 
@@ -83,7 +87,7 @@ Literally = Callable[[str], Sequence[str]]
 """The ids of entries that name a message literally, the surest first."""
 
 
-def nothing(message: str) -> Sequence[str]:
+def no_literal_matches(message: str) -> Sequence[str]:
     """Nobody knows it."""
     return ()
 
@@ -151,12 +155,12 @@ class Retriever:
 
     def __init__(
         self,
-        truth: TruthLike,
-        dense: DenseLike,
-        structures: StructuresLike,
+        truth: EntryStore,
+        dense: DenseSearch,
+        structures: StructureSearch,
         embedder: Embedder,
         mixture: Mixture | None = None,
-        literal: Literally = nothing,
+        literal: Literally = no_literal_matches,
     ) -> None:
         self._truth = truth
         self._dense = dense
@@ -198,8 +202,8 @@ class Retriever:
             for entry, score in _within(chosen, query.tokens, query.limit)
         )
 
-    def _near(self, query: Query) -> list[Near]:
-        text = meant(query)
+    def _near(self, query: Query) -> list[NearEntry]:
+        text = embedded_text(query)
         if not text.strip():
             return []
         vector = self._embedder.embed([text])[0]
@@ -316,16 +320,16 @@ class Retriever:
         return np.asarray(matrix @ matrix.T, dtype=np.float32)
 
 
-def meant(query: Query) -> str:
+def embedded_text(query: Query) -> str:
     """What is embedded of a question: its words, or what its code computes. Code itself is mostly
     names and punctuation, which tell little."""
     structure = query.structure
     if structure is not None and structure.ops:
-        return described(structure)
-    return said(query.text) if ERROR_TEXT.search(query.text) else query.text
+        return structure_words(structure)
+    return error_words(query.text) if ERROR_TEXT.search(query.text) else query.text
 
 
-def said(error: str) -> str:
+def error_words(error: str) -> str:
     """An error's own words: without the files and lines of its traceback, which tell only whose
     program it was."""
     left = FRAME.sub("", error)
@@ -337,15 +341,15 @@ def asked_words(query: Query) -> str:
     code was found to compute before its names."""
     text = query.words or query.text
     if question_kind(query) == "error":
-        text = said(text)
+        text = error_words(text)
     elif query.structure is not None and query.structure.ops:
-        text = f"{described(query.structure)} {text}"
+        text = f"{structure_words(query.structure)} {text}"
     return " ".join(identifiers(text))
 
 
-def described(structure: Structure) -> str:
+def structure_words(structure: Structure) -> str:
     """What was recognised, then the ops, each once, and what is reduced, in words."""
-    names = dict.fromkeys((*kinds_of(structure), *structure.ops))
+    names = dict.fromkeys((*composite_names(structure), *structure.ops))
     words = " ".join(names).replace("_", " ")
     known = structure.reduction not in (None, "none")
     return f"{words} {structure.reduction} reduction" if known else words

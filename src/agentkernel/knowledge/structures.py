@@ -18,7 +18,7 @@ from agentkernel.domain.errors import one_line
 from agentkernel.domain.knowledge import Entry, Filters, Structure
 from agentkernel.knowledge.damage import keeping
 from agentkernel.knowledge.facts import group_of, passing
-from agentkernel.knowledge.truth_types import Gone, Say
+from agentkernel.knowledge.truth_types import Removed, Say
 from agentkernel.knowledge.vector_types import Changes
 from agentkernel.knowledge.vectors import Progress
 from agentkernel.storage.disk import open_append, read_regular_text
@@ -42,7 +42,7 @@ BATCH_ENTRIES = 20_000
 """Entries taken in before the files are written: it bounds the memory, and what a kill costs."""
 
 
-class Alike(NamedTuple):
+class SimilarEntry(NamedTuple):
     """An entry, and how alike its structure is, 0 to 1."""
 
     entry_id: str
@@ -164,7 +164,7 @@ class StructureIndex:
 
     def search(
         self, structure: Structure, limit: int, filters: Filters | None = None
-    ) -> list[Alike]:
+    ) -> list[SimilarEntry]:
         """The `limit` entries that are most alike among those that `filters` let through, best
         first, ties by id; the nearest `SHORTLIST` op vectors are compared exactly."""
         self._refresh()
@@ -183,7 +183,7 @@ class StructureIndex:
             if text not in values:
                 other = Structure.model_validate_json(text)
                 values[text] = float(self._similarity(structure, other))
-            found.append(Alike(table.ids[place], values[text]))
+            found.append(SimilarEntry(table.ids[place], values[text]))
         found.sort(key=lambda alike: (-alike.value, alike.entry_id))
         return found[:limit]
 
@@ -283,7 +283,7 @@ class _Found(NamedTuple):
 
 def _merged(
     table: _Table,
-    changes: Iterable[tuple[int, Entry | Gone]],
+    changes: Iterable[tuple[int, Entry | Removed]],
     unit_vector: Callable[[Structure], Floats],
 ) -> _Table:
     """`table` with `changes`: changed and gone entries leave, new ones come last. The entries are

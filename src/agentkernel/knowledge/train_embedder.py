@@ -26,7 +26,7 @@ from agentkernel.knowledge.code_structure import structure_of_code
 from agentkernel.knowledge.documents import PACKAGE, load_documents
 from agentkernel.knowledge.fixes import load_fixes
 from agentkernel.knowledge.packaged import packaged_entries
-from agentkernel.knowledge.retrieval import described
+from agentkernel.knowledge.retrieval import structure_words
 from agentkernel.storage.source_text import parse_source
 
 SEED = 20261121
@@ -50,7 +50,7 @@ SKIPPED_FOLDERS = ("tests", "testing", "test")
 MAX_WORDS = 96
 
 
-class Pair(NamedTuple):
+class TextPair(NamedTuple):
     """Two texts that mean the same."""
 
     left: str
@@ -81,7 +81,7 @@ def main() -> None:
     print(text)
 
 
-def collect_pairs(limit: int) -> list[Pair]:
+def collect_pairs(limit: int) -> list[TextPair]:
     """Harvested pairs (at most `limit`, drawn by SEED) and the project's own, shuffled."""
     draw = random.Random(SEED)
     found = sorted(set(itertools.chain.from_iterable(map(harvest, PACKAGES))))
@@ -91,7 +91,7 @@ def collect_pairs(limit: int) -> list[Pair]:
     return pairs
 
 
-def harvest(package: str) -> Iterator[Pair]:
+def harvest(package: str) -> Iterator[TextPair]:
     """Pairs from the sources of an installed package; nothing is imported."""
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
@@ -107,7 +107,7 @@ def harvest(package: str) -> Iterator[Pair]:
         yield from _pairs_of(tree, path.stem)
 
 
-def _pairs_of(tree: ast.Module, module: str) -> Iterator[Pair]:
+def _pairs_of(tree: ast.Module, module: str) -> Iterator[TextPair]:
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             about = ast.get_docstring(node)
@@ -126,44 +126,46 @@ def _label(node: ast.FunctionDef | ast.ClassDef, module: str) -> str:
     return f"{module} {node.name} {arguments}"
 
 
-def _text_pairs(label: str, about: str) -> Iterator[Pair]:
+def _text_pairs(label: str, about: str) -> Iterator[TextPair]:
     first, _, rest = about.strip().partition("\n\n")
     first, rest = _clean(first), _clean(rest)
     if len(first.split()) >= 3:
-        yield Pair(_clean(re.sub(r"(?<=[a-z])(?=[A-Z])|_", " ", label)), first)
+        yield TextPair(_clean(re.sub(r"(?<=[a-z])(?=[A-Z])|_", " ", label)), first)
     if len(first.split()) >= 4 and len(rest.split()) >= 8:
-        yield Pair(first, rest)
+        yield TextPair(first, rest)
 
 
-def own_pairs() -> Iterator[Pair]:
+def own_pairs() -> Iterator[TextPair]:
     """Pairs from the packaged notes, kernels and fixes: title, tags or ops with each passage, and
     a fix's passages (error lines, symptoms) with its text and with each other."""
     for document in load_documents():
         tags = " ".join((*document.patterns, *document.architectures)).replace("_", " ")
         for passage in document.passages:
-            yield Pair(document.title, _clean(passage))
-            yield Pair(_clean(f"{tags} {document.summary}"), _clean(passage))
+            yield TextPair(document.title, _clean(passage))
+            yield TextPair(_clean(f"{tags} {document.summary}"), _clean(passage))
             yield from _parts_of(passage)
     for entry in packaged_entries(load_documents(), structure_of_code):
         if entry.structure is not None:
-            ops = described(entry.structure)
-            yield from (Pair(ops, _clean(passage)) for passage in (entry.title, *entry.passages))
+            ops = structure_words(entry.structure)
+            yield from (
+                TextPair(ops, _clean(passage)) for passage in (entry.title, *entry.passages)
+            )
     for fix in load_fixes():
         texts = [
             _clean(part) for part in re.split(r"\n\n+|^#+ .*$", fix.answer, flags=re.MULTILINE)
         ]
         for passage in map(_clean, fix.passages):
-            yield Pair(passage, fix.title)
-            yield from (Pair(passage, text) for text in texts if len(text.split()) >= 8)
+            yield TextPair(passage, fix.title)
+            yield from (TextPair(passage, text) for text in texts if len(text.split()) >= 8)
         passages = [_clean(passage) for passage in fix.passages]
-        yield from (Pair(one, other) for one, other in itertools.pairwise(passages))
+        yield from (TextPair(one, other) for one, other in itertools.pairwise(passages))
 
 
-def _parts_of(passage: str) -> Iterator[Pair]:
+def _parts_of(passage: str) -> Iterator[TextPair]:
     """A passage's first sentence with the rest."""
     first, _, rest = passage.partition(". ")
     if len(first.split()) >= 3 and len(rest.split()) >= 8:
-        yield Pair(_clean(first), _clean(rest))
+        yield TextPair(_clean(first), _clean(rest))
 
 
 def _clean(text: str) -> str:
@@ -171,7 +173,7 @@ def _clean(text: str) -> str:
     return " ".join(words[:MAX_WORDS])
 
 
-def train_vocabulary(pairs: list[Pair], out: Path) -> None:
+def train_vocabulary(pairs: list[TextPair], out: Path) -> None:
     """A lower-case byte-level BPE of VOCABULARY entries."""
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
@@ -191,7 +193,7 @@ def train_vocabulary(pairs: list[Pair], out: Path) -> None:
     tokenizer.save(str(out), pretty=False)
 
 
-def train_vectors(pairs: list[Pair], out: Path) -> float:
+def train_vectors(pairs: list[TextPair], out: Path) -> float:
     """Write fp16 token vectors [VOCABULARY, DIMENSIONS]; returns the last 50 steps' mean loss."""
     import torch
     from safetensors.torch import save_file

@@ -20,8 +20,8 @@ from agentkernel.domain.errors import KnowledgeError, OutputError, one_line
 from agentkernel.domain.knowledge import Entry
 from agentkernel.domain.plan import FOREIGN
 from agentkernel.knowledge.packaged import ORIGINS
-from agentkernel.knowledge.truth_types import Imported, Put
-from agentkernel.knowledge.truth_write import refusal
+from agentkernel.knowledge.truth_types import Imported, PutCounts
+from agentkernel.knowledge.truth_write import implausible_figures
 from agentkernel.storage.disk import open_new, open_regular, refuse_strange
 
 EXPORT_FORMAT = 1
@@ -34,7 +34,7 @@ ADDRESS = re.compile(r"(?:(?!\.\.?(?:/|\Z))[A-Za-z0-9._-]{1,120}(?:/(?=[^/])|\Z)
 """An id that may come in: up to four parts between slashes, none of them a step in a file tree."""
 GZIP = b"\x1f\x8b"
 """How a file begins that gzip wrote (RFC 1952, section 2.3.1)."""
-PutAll = Callable[[Iterable[Entry]], Put]
+PutAll = Callable[[Iterable[Entry]], PutCounts]
 Get = Callable[[str], Entry | None]
 """The entry of that id, also one that was ended."""
 
@@ -46,7 +46,7 @@ class Refusal(NamedTuple):
     why: str
 
 
-class Taken(NamedTuple):
+class ImportCounts(NamedTuple):
     """What became of an export."""
 
     found: Imported
@@ -140,7 +140,7 @@ def import_entries(put: PutAll, path: Path) -> Imported:
     return Imported(done, reading.expected, reading.broken_count, tuple(reading.broken))
 
 
-class Border:
+class ImportFilter:
     """Which entries of one export come in, and what do they say of themselves then?"""
 
     def __init__(self, get: Get) -> None:
@@ -156,8 +156,8 @@ class Border:
         """
         for entry in entries:
             known = self._get(entry.id) if ADDRESS.fullmatch(entry.id) else None
-            foreign = marked(entry)
-            here = known is not None and _same(marked(known), foreign)
+            foreign = mark_imported(entry)
+            here = known is not None and _same(mark_imported(known), foreign)
             why = "" if here else self._refusal(entry, known)
             if entry.id in self._met:
                 why = "their ids came before in this file"
@@ -174,10 +174,10 @@ class Border:
             return "their ids are the package's own"
         if known is not None and not known.source.startswith(FOREIGN):
             return "other entries with their ids were made here"
-        return "their figures of a run cannot be" if refusal(entry) else ""
+        return "their figures of a run cannot be" if implausible_figures(entry) else ""
 
 
-def marked(entry: Entry) -> Entry:
+def mark_imported(entry: Entry) -> Entry:
     """`entry` with a source that says that it was imported, and with a licence, if only in name."""
     foreign = entry.source.startswith(FOREIGN)
     source = entry.source if foreign else f"{FOREIGN}{entry.source}"

@@ -27,19 +27,19 @@ from agentkernel.knowledge.truth_schema import (
 )
 from agentkernel.knowledge.truth_types import (
     Change,
-    Found,
-    Gone,
-    Held,
     Imported,
-    Past,
+    LexicalHit,
+    OldVersion,
+    OriginState,
     Progress,
-    Put,
+    PutCounts,
+    Removed,
     Say,
     Settled,
     State,
     Stats,
 )
-from agentkernel.knowledge.truth_write import Writer
+from agentkernel.knowledge.truth_write import StoreWriter
 from agentkernel.storage.database import (
     IN_USE_S,
     UNREADABLE,
@@ -55,11 +55,11 @@ SHOWN_SOURCES = 20
 Row = tuple[object, ...]
 
 
-class Truth:
+class KnowledgeStore:
     """An open knowledge file. Any number of processes and threads may read and write at once.
 
     A failed write raises OutputError and leaves what was there before; damage that is met on the
-    way raises KnowledgeError, and the next `open_truth` saves what can be read.
+    way raises KnowledgeError, and the next `open_knowledge_store` saves what can be read.
     """
 
     def __init__(self, path: Path, connection: sqlite3.Connection, in_use: IO[bytes]) -> None:
@@ -68,7 +68,7 @@ class Truth:
         self._in_use = in_use
         self._lock = threading.RLock()
 
-    def __enter__(self) -> Truth:
+    def __enter__(self) -> KnowledgeStore:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -90,7 +90,7 @@ class Truth:
         """The number of the last change; 0 before the first one."""
         return _int(self._rows("select value from meta where key = 'next_seq'")[0][0]) - 1
 
-    def put(self, entries: Iterable[Entry], progress: Progress | None = None) -> Put:
+    def put(self, entries: Iterable[Entry], progress: Progress | None = None) -> PutCounts:
         """Take in `entries`, `BATCH` a transaction, reading them one batch at a time.
 
         The same id with the same content (`created` apart) changes nothing, also where it is
@@ -98,11 +98,11 @@ class Truth:
         into the history. `progress` is written in the transaction of the last batch, or after it.
         """
         source = iter(entries)
-        total = Put()
+        total = PutCounts()
         while batch := tuple(islice(source, BATCH)):
             last = len(batch) < BATCH
             with self._writing() as writer:
-                done = Put()
+                done = PutCounts()
                 for entry in batch:
                     done = done.plus(writer.put(entry))
                 if last and progress is not None:
@@ -149,7 +149,7 @@ class Truth:
         )
         return self._entry(rows[0][0]) if rows else None
 
-    def history(self, entry_id: str) -> tuple[Past, ...]:
+    def history(self, entry_id: str) -> tuple[OldVersion, ...]:
         """The versions of an entry that are found no more, oldest first."""
         rows = self._rows(
             """select body, why, null, ended, number from history where id = ?
@@ -159,7 +159,7 @@ class Truth:
             entry_id,
         )
         return tuple(
-            Past(self._entry(body), str(why), None if by is None else str(by), str(ended))
+            OldVersion(self._entry(body), str(why), None if by is None else str(by), str(ended))
             for body, why, by, ended, _ in rows
         )
 
@@ -179,7 +179,9 @@ class Truth:
             )
             for seq, entry_id, body in rows:
                 after_seq = _int(seq)
-                yield Change(after_seq, Gone(str(entry_id)) if body is None else self._entry(body))
+                yield Change(
+                    after_seq, Removed(str(entry_id)) if body is None else self._entry(body)
+                )
             if len(rows) < page:
                 return
             left = None if left is None else left - page
@@ -208,7 +210,7 @@ class Truth:
         rows = self._rows(f"select count(*) from entries where state = ? {where}", state, *values)
         return _int(rows[0][0])
 
-    def held(self, origins: Iterable[str]) -> Held:
+    def held(self, origins: Iterable[str]) -> OriginState:
         """The entries whose ids begin with one of `origins` (`notes/`)."""
         ranges = [(origin, origin[:-1] + chr(ord(origin[-1]) + 1)) for origin in origins]
         where = " or ".join("id >= ? and id < ?" for _ in ranges)
@@ -217,7 +219,7 @@ class Truth:
             *(bound for pair in ranges for bound in pair),
         )
         current, last_seq = rows[0]
-        return Held(int(float(str(current))), _int(last_seq))
+        return OriginState(int(float(str(current))), _int(last_seq))
 
     def stats(self) -> Stats:
         """What there is, by kind, licence, verification and source."""
@@ -238,7 +240,9 @@ class Truth:
             file_bytes=self.path.stat().st_size,
         )
 
-    def lexical(self, words: str, limit: int = 60, filters: Filters | None = None) -> list[Found]:
+    def lexical(
+        self, words: str, limit: int = 60, filters: Filters | None = None
+    ) -> list[LexicalHit]:
         """The current entries that share rare words with `words` (any text), best first."""
         with self._lock, using(self.path):
             return truth_lexical.search(self._db, words, limit, filters or Filters())
@@ -268,9 +272,9 @@ class Truth:
             return read_entry(body)
 
     @contextmanager
-    def _writing(self) -> Iterator[Writer]:
+    def _writing(self) -> Iterator[StoreWriter]:
         with self._lock, using(self.path), transaction(self._db):
-            writer = Writer(self._db)
+            writer = StoreWriter(self._db)
             yield writer
             writer.finish()
 
@@ -286,7 +290,7 @@ def folder_of(index: str | None) -> Path:
     return expanded(index) if index else default_folder()
 
 
-def open_truth(folder: Path, say: Say | None = None) -> Truth:
+def open_knowledge_store(folder: Path, say: Say | None = None) -> KnowledgeStore:
     """Open `folder`/knowledge.sqlite, making it where it is missing; close it or use `with`.
 
     A damaged file is set aside and what can be read goes into a new one, whose `identity` and
@@ -318,7 +322,7 @@ def open_truth(folder: Path, say: Say | None = None) -> Truth:
                 "a new one is begun without the entries. Next: 'agentkernel knowledge import FILE' "
                 "with an export of yours brings them back."
             )
-        return Truth(path, connection, TOLD.in_use(path))
+        return KnowledgeStore(path, connection, TOLD.in_use(path))
 
 
 def _open(path: Path, first_seq: int = 1) -> sqlite3.Connection:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from agentkernel.domain.knowledge import Entry, Filters
 from agentkernel.knowledge.truth_schema import read_entry
-from agentkernel.knowledge.truth_types import Found
+from agentkernel.knowledge.truth_types import LexicalHit
 from agentkernel.knowledge.truth_words import WORDS_FORMAT, distinct_stems, stems_of
 
 TITLE_WEIGHT = 4.0
@@ -131,7 +131,9 @@ def _known_terms(connection: sqlite3.Connection, words: str) -> list[_Term]:
     return [_Term(*row) for row in rows]
 
 
-def search(connection: sqlite3.Connection, words: str, limit: int, filters: Filters) -> list[Found]:
+def search(
+    connection: sqlite3.Connection, words: str, limit: int, filters: Filters
+) -> list[LexicalHit]:
     """The current entries that share words with `words`, best first; any characters may be in it.
 
     The rarest words are searched for, ordered by BM25. Where that finds nothing, as many of the
@@ -145,7 +147,7 @@ def search(connection: sqlite3.Connection, words: str, limit: int, filters: Filt
         common = terms[within : within + MOST_COMMON]
         scored = _together(connection, common, limit, filters)
     ordered = sorted(scored.items(), key=lambda item: (-item[1], item[0]))
-    return [Found(name, score, rank) for rank, (name, score) in enumerate(ordered, start=1)]
+    return [LexicalHit(name, score, rank) for rank, (name, score) in enumerate(ordered, start=1)]
 
 
 def _ranked(

@@ -15,14 +15,14 @@ FILE_HEADER_BYTES = 100
 MOST_BODY_BYTES = 64 * 2**20
 
 
-class Body(NamedTuple):
+class EntryBody(NamedTuple):
     """A row of the table `bodies`, as found: a page that is no longer in use may hold one too."""
 
     doc: int
     text: str
 
 
-def bodies_on_pages(path: Path) -> Iterator[Body]:
+def entries_on_pages(path: Path) -> Iterator[EntryBody]:
     """Every row of two columns, its own number and a JSON object, in the order of the pages."""
     with path.open("rb") as file:
         pages = _Pages(file)
@@ -51,7 +51,7 @@ class _Pages:
         self._file.seek((number - 1) * self.size)
         return self._file.read(self.size)
 
-    def body(self, page: bytes, at: int) -> Body | None:
+    def body(self, page: bytes, at: int) -> EntryBody | None:
         """The row of the cell at `at`; None where it is another table's or cut off."""
         try:
             length, at = _varint(page, at)
@@ -69,7 +69,7 @@ class _Pages:
         whole = next_type == head and first == 0 and second == 13 + 2 * len(text)
         if len(record) != length or not whole or text[:1] != b"{":
             return None
-        return Body(doc, text.decode("utf-8", "replace"))
+        return EntryBody(doc, text.decode("utf-8", "replace"))
 
     def _payload(self, page: bytes, at: int, length: int) -> bytes:
         most = self.size - 35

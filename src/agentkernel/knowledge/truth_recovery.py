@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from agentkernel.domain.knowledge import Entry
-from agentkernel.knowledge.truth_pages import bodies_on_pages
+from agentkernel.knowledge.truth_pages import entries_on_pages
 from agentkernel.knowledge.truth_schema import BATCH, connect, read_entry, writing
 from agentkernel.knowledge.truth_types import State
-from agentkernel.knowledge.truth_write import Writer
+from agentkernel.knowledge.truth_write import StoreWriter
 from agentkernel.storage.database import (
     UNREADABLE,
     Damage,
@@ -34,7 +34,7 @@ INDEX_STATES = ("vectors/vectors-*/state.json", "structures/structures.json")
 """Where the indexes beside a knowledge file say how far in it they are."""
 
 
-class Ended(NamedTuple):
+class EntryEnd(NamedTuple):
     """Why an entry is not current."""
 
     id: str
@@ -43,11 +43,11 @@ class Ended(NamedTuple):
     why: str
 
 
-class Saved(NamedTuple):
+class SavedEntry(NamedTuple):
     """One entry that was read."""
 
     entry: Entry
-    ended: Ended | None
+    ended: EntryEnd | None
 
 
 class Recovered(NamedTuple):
@@ -65,7 +65,7 @@ def recover(path: Path) -> Recovered:
     full disk at any moment leaves the old file or the new one, whole.
     """
     new = new_of(path)
-    with writing(path), Remains(path) as remains:
+    with writing(path), DamagedStore(path) as remains:
         first = max(remains.last_number("next_seq") or 0, time.time_ns() // 1_000_000)
         with contextlib.closing(connect(new, first)) as connection:
             entries = _save(connection, remains.entries())
@@ -90,18 +90,18 @@ def _change_reached(state: Path) -> int:
         return 0
 
 
-def _save(connection: sqlite3.Connection, found: Iterator[Saved]) -> int:
+def _save(connection: sqlite3.Connection, found: Iterator[SavedEntry]) -> int:
     """Put all of them, then end those that were ended. Answers how many there are."""
     total = 0
-    ended: list[Ended] = []
+    ended: list[EntryEnd] = []
     while batch := tuple(islice(found, BATCH)):
         with transaction(connection):
-            writer = Writer(connection)
+            writer = StoreWriter(connection)
             total += sum(writer.put(entry).added for entry, _ in batch)
             writer.finish()
         ended.extend(end for _, end in batch if end is not None)
     with transaction(connection):
-        writer = Writer(connection)
+        writer = StoreWriter(connection)
         for end in ended:
             by = end.superseded_by if writer.knows(end.superseded_by) else None
             writer.end(end.id, end.state, by, end.why)
@@ -111,21 +111,21 @@ def _save(connection: sqlite3.Connection, found: Iterator[Saved]) -> int:
     return total
 
 
-class Remains:
+class DamagedStore:
     """A damaged file, open for reading only. Every row is asked for by its own number."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._connection = reading_damaged(path, "bodies")
 
-    def __enter__(self) -> Remains:
+    def __enter__(self) -> DamagedStore:
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._connection is not None:
             self._connection.close()
 
-    def entries(self) -> Iterator[Saved]:
+    def entries(self) -> Iterator[SavedEntry]:
         """All that can be read; a lost state is current.
 
         First row by row, in the order in which they first came, then what lies on pages that the
@@ -136,22 +136,22 @@ class Remains:
             row = self._row("select body from bodies where doc = ?", doc)
             if row is not None:
                 yield from self._saved(doc, row[0], seen)
-        for body in bodies_on_pages(self.path):
+        for body in entries_on_pages(self.path):
             if body.doc not in seen:
                 yield from self._saved(body.doc, body.text, seen)
 
-    def _saved(self, doc: int, body: object, seen: set[int]) -> Iterator[Saved]:
+    def _saved(self, doc: int, body: object, seen: set[int]) -> Iterator[SavedEntry]:
         with contextlib.suppress(Damage):
             entry = read_entry(body)
             seen.add(doc)
-            yield Saved(entry, self._ended(doc, entry.id))
+            yield SavedEntry(entry, self._ended(doc, entry.id))
 
-    def _ended(self, doc: int, entry_id: str) -> Ended | None:
+    def _ended(self, doc: int, entry_id: str) -> EntryEnd | None:
         row = self._row("select state, superseded_by, why from entries where doc = ?", doc)
         if row is None or row[0] not in ("superseded", "removed"):
             return None
         state: State = "superseded" if row[0] == "superseded" else "removed"
-        return Ended(entry_id, state, str(row[1] or ""), str(row[2]))
+        return EntryEnd(entry_id, state, str(row[1] or ""), str(row[2]))
 
     def last_number(self, key: str) -> int | None:
         """A number of the file's head; None where it cannot be read."""

@@ -11,9 +11,9 @@ from pydantic import ValidationError
 from agentkernel.domain.errors import KnowledgeError, one_line
 from agentkernel.domain.knowledge import Entry
 from agentkernel.storage import database
-from agentkernel.storage.database import Damage, Told, text_of, transaction
+from agentkernel.storage.database import Damage, DatabaseMessages, text_of, transaction
 
-TOLD = Told("knowledge in", "folder", "another folder", KnowledgeError)
+TOLD = DatabaseMessages("knowledge in", "folder", "another folder", KnowledgeError)
 writing, using = TOLD.writing, TOLD.using
 FILE_NAME = "knowledge.sqlite"
 FORMAT = 1

@@ -13,16 +13,18 @@ State = Literal["current", "superseded", "removed"]
 """Only a current entry is found; the others are kept and can be shown."""
 
 
-class Put(NamedTuple):
+class PutCounts(NamedTuple):
     """How many entries were new, had another content, or were there already."""
 
     added: int = 0
     changed: int = 0
     same: int = 0
 
-    def plus(self, other: Put) -> Put:
+    def plus(self, other: PutCounts) -> PutCounts:
         """Both together."""
-        return Put(self.added + other.added, self.changed + other.changed, self.same + other.same)
+        return PutCounts(
+            self.added + other.added, self.changed + other.changed, self.same + other.same
+        )
 
 
 class Progress(NamedTuple):
@@ -34,14 +36,14 @@ class Progress(NamedTuple):
     state: str = "unfinished"
 
 
-class Held(NamedTuple):
+class OriginState(NamedTuple):
     """Of the entries of some origins: how many are current, and the last change to any."""
 
     current: int
     last_seq: int
 
 
-class Found(NamedTuple):
+class LexicalHit(NamedTuple):
     """A hit of the lexical index: BM25 (greater is better) and the 1-based rank."""
 
     id: str
@@ -52,13 +54,13 @@ class Found(NamedTuple):
 class Settled(NamedTuple):
     """What `settle` did: `winner` is the experience that is found from now on."""
 
-    put: Put
+    put: PutCounts
     winner: str
     superseded: tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Gone:
+class Removed:
     """In the order of change: an entry that an index has to drop."""
 
     id: str
@@ -68,11 +70,11 @@ class Change(NamedTuple):
     """The state that an id is in since the change number `seq`."""
 
     seq: int
-    entry: Entry | Gone
+    entry: Entry | Removed
 
 
 @dataclass(frozen=True)
-class Past:
+class OldVersion:
     """A version that is not found any more. `ended`: ISO 8601, UTC."""
 
     entry: Entry
@@ -101,7 +103,7 @@ class Stats:
 class Imported:
     """What an import took in. `broken` names the first lines that could not be read, with why."""
 
-    put: Put
+    put: PutCounts
     expected: int | None
     """What the header says; None: there was no header."""
     broken_count: int

@@ -14,7 +14,7 @@ from agentkernel.domain.knowledge import Entry
 from agentkernel.domain.plan import FOREIGN, WON, read_won
 from agentkernel.knowledge.truth_lexical import Terms
 from agentkernel.knowledge.truth_schema import read_entry
-from agentkernel.knowledge.truth_types import Progress, Put, Settled, State
+from agentkernel.knowledge.truth_types import Progress, PutCounts, Settled, State
 from agentkernel.storage.database import Damage
 
 LEAST_TIME_US = 0.1
@@ -42,7 +42,7 @@ class Trust(NamedTuple):
     dated: bool
 
 
-class Writer:
+class StoreWriter:
     """What one transaction does."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
@@ -63,19 +63,19 @@ class Writer:
     def progress(self, progress: Progress) -> None:
         self._db.execute("insert or replace into imports values (?, ?, ?)", progress)
 
-    def put(self, entry: Entry) -> Put:
+    def put(self, entry: Entry) -> PutCounts:
         known = self._known(entry.id)
         content = content_sha256(entry)
         if known is None:
             self._doc += 1
             self._insert(self._doc, entry, content)
-            return Put(added=1)
+            return PutCounts(added=1)
         if known.sha256 == content:
-            return Put(same=1)
+            return PutCounts(same=1)
         if entry.kind == "experience" and self._outweighed(entry, self._body(known.doc)):
-            return Put(same=1)
+            return PutCounts(same=1)
         self._replace(known, entry, content)
-        return Put(changed=1)
+        return PutCounts(changed=1)
 
     def _outweighed(self, entry: Entry, known: Entry) -> bool:
         """True where `entry` may not take the place of `known`, whose id it has."""
@@ -140,7 +140,7 @@ class Writer:
 
     def settle(self, entry: Entry) -> Settled:
         """See `Truth.settle`. Raises KnowledgeError for figures that cannot be."""
-        why = refusal(entry)
+        why = implausible_figures(entry)
         if why is not None:
             raise KnowledgeError(f"Experience {entry.id!r} is refused: {why}.")
         put = self.put(entry)
@@ -151,7 +151,7 @@ class Writer:
         rivals = self._rivals(entry)
         ordered = sorted(
             [*rivals, entry],
-            key=lambda item: (made(item, self._clock) or UNDATED, item.id == entry.id),
+            key=lambda item: (created_at(item, self._clock) or UNDATED, item.id == entry.id),
         )
         winner = ordered[0]
         for newer in ordered[1:]:
@@ -210,15 +210,15 @@ def trust_in(entry: Entry, now: datetime) -> Trust:
     then what was verified, then what is our own."""
     own = not entry.source.startswith(FOREIGN)
     return Trust(
-        possible=refusal(entry) is None,
+        possible=implausible_figures(entry) is None,
         measured_here=own and entry.verified == "gpu" and entry.gain is not None,
         verified=VERIFIED_RANK[entry.verified],
         own=own,
-        dated=not entry.created or made(entry, now) is not None,
+        dated=not entry.created or created_at(entry, now) is not None,
     )
 
 
-def refusal(entry: Entry) -> str | None:
+def implausible_figures(entry: Entry) -> str | None:
     """Why the figures of an experience cannot be, as one line; None where they can."""
     if entry.kind != "experience":
         return None
@@ -230,7 +230,7 @@ def refusal(entry: Entry) -> str | None:
     return None
 
 
-def made(entry: Entry, now: datetime) -> datetime | None:
+def created_at(entry: Entry, now: datetime) -> datetime | None:
     """When the entry was made; None where it does not say, or says a time that is still to come."""
     try:
         stamp = datetime.fromisoformat(entry.created)

@@ -25,7 +25,7 @@ from agentkernel.knowledge.vector_types import (
     FORMAT,
     HNSW,
     ROWS_AN_ENTRY,
-    Near,
+    NearEntry,
     Rows,
     best_of_entries,
     parsed_row,
@@ -128,7 +128,7 @@ class FolderStore:
                 self._collection.upsert(ids=ids[first:last], embeddings=vectors[first:last])
         self._ledger.reached(seq)
 
-    def nearest(self, vector: Vectors, limit: int, filters: Filters) -> list[Near]:
+    def nearest(self, vector: Vectors, limit: int, filters: Filters) -> list[NearEntry]:
         self._follow()
         rows = self._ledger.rows_of_group
         groups = passing(rows, filters)
@@ -145,7 +145,7 @@ class FolderStore:
         return self._ledger.nearest(vector, limit, groups, filters)
 
     @without_panic()
-    def _by_graph(self, vector: Vectors, depth: int, filters: Filters) -> list[Near]:
+    def _by_graph(self, vector: Vectors, depth: int, filters: Filters) -> list[NearEntry]:
         """The entries of the nearest `depth` rows that pass, by Chroma's graph."""
         answer = self._collection.query(
             query_embeddings=np.asarray(vector, dtype=np.float32)[None],
@@ -153,13 +153,13 @@ class FolderStore:
             include=["distances"],
         )
 
-        def passed() -> Iterator[Near]:
+        def passed() -> Iterator[NearEntry]:
             for row, distance in zip(answer["ids"][0], answer["distances"][0], strict=True):
                 name, number = parsed_row(row)
                 facts = self._ledger.facts(name)
                 if facts is None or name in filters.without_ids or not facts.passes(filters):
                     continue
-                yield Near(name, 1.0 - float(distance), number)
+                yield NearEntry(name, 1.0 - float(distance), number)
 
         return best_of_entries(passed())
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from agentkernel.domain.knowledge import Filters
 from agentkernel.knowledge.embedding import Vectors
 from agentkernel.knowledge.facts import Facts, facts_in
-from agentkernel.knowledge.vector_types import Near, Rows
+from agentkernel.knowledge.vector_types import NearEntry, Rows
 from agentkernel.storage.disk import read_regular_text
 
 DATABASE = "chroma.sqlite3"
@@ -222,7 +222,7 @@ class Ledger:
 
     def nearest(
         self, vector: Vectors, limit: int, groups: Sequence[str], filters: Filters
-    ) -> list[Near]:
+    ) -> list[NearEntry]:
         """The `limit` nearest entries of `groups` by reading all their rows, nearest first."""
         columns = [self._group(group) for group in groups]
         names = [name for column in columns for name in column.names]
@@ -238,7 +238,9 @@ class Ledger:
         most = limit + len(filters.without_ids)
         edge = np.partition(best, len(best) - most)[len(best) - most] if len(best) > most else -1.0
         found = [
-            Near(names[place], float(best[place]), self._passage(cosines, begins, counts, place))
+            NearEntry(
+                names[place], float(best[place]), self._passage(cosines, begins, counts, place)
+            )
             for place in np.flatnonzero((best >= edge) & (best > -1.0)).tolist()
             if names[place] not in filters.without_ids
         ]

@@ -21,7 +21,7 @@ from agentkernel.knowledge.vector_types import (
     FORMAT,
     HNSW,
     ROWS_AN_ENTRY,
-    Near,
+    NearEntry,
     Rows,
     best_of_entries,
     parsed_row,
@@ -92,7 +92,7 @@ class ServerStore:
             )
         self._keep(seq, groups)
 
-    def nearest(self, vector: Vectors, limit: int, filters: Filters) -> list[Near]:
+    def nearest(self, vector: Vectors, limit: int, filters: Filters) -> list[NearEntry]:
         if time.monotonic() - self._read_at > LOOK_AGAIN_S:
             self._collection = self._again()
             self._read()
@@ -111,7 +111,7 @@ class ServerStore:
             names, distances = answer["ids"][0], answer["distances"][0]
             parsed = zip(map(parsed_row, names), distances, strict=True)
             near = best_of_entries(
-                Near(name, 1.0 - float(distance), number)
+                NearEntry(name, 1.0 - float(distance), number)
                 for (name, number), distance in parsed
                 if name not in filters.without_ids
             )

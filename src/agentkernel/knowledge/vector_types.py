@@ -12,7 +12,7 @@ import numpy as np
 from agentkernel.domain.knowledge import Entry, Filters
 from agentkernel.knowledge.embedding import Vectors
 from agentkernel.knowledge.facts import Facts
-from agentkernel.knowledge.truth_types import Gone
+from agentkernel.knowledge.truth_types import Removed
 
 FORMAT = 3
 """Raised with every change of what is kept: an index of another one is made anew."""
@@ -37,10 +37,10 @@ class Changes(Protocol):
     @property
     def last_seq(self) -> int: ...
 
-    def entries(self, after_seq: int, limit: int) -> Iterator[tuple[int, Entry | Gone]]: ...
+    def entries(self, after_seq: int, limit: int) -> Iterator[tuple[int, Entry | Removed]]: ...
 
 
-class Near(NamedTuple):
+class NearEntry(NamedTuple):
     """An entry, how near its nearest passage lies (cosine, -1 to 1) and which one that is."""
 
     entry_id: str
@@ -80,7 +80,7 @@ class VectorStore(Protocol):
         """Put each entry's rows in place of those that it has (of one entry only once), then note
         that `seq` is reached. Half of it is mended by doing it again."""
 
-    def nearest(self, vector: Vectors, limit: int, filters: Filters) -> list[Near]:
+    def nearest(self, vector: Vectors, limit: int, filters: Filters) -> list[NearEntry]:
         """The `limit` entries nearest to `vector` (float32 [width]), nearest first, ties by id."""
 
 
@@ -95,9 +95,9 @@ def parsed_row(row: str) -> tuple[str, int]:
     return name, int(number)
 
 
-def best_of_entries(rows: Iterator[Near]) -> list[Near]:
+def best_of_entries(rows: Iterator[NearEntry]) -> list[NearEntry]:
     """Of each entry the first of its `rows`, which come nearest first; ties by id."""
-    best: dict[str, Near] = {}
+    best: dict[str, NearEntry] = {}
     for near in rows:
         best.setdefault(near.entry_id, near)
     return sorted(best.values(), key=lambda near: (-near.cosine, near.entry_id))

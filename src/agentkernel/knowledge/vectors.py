@@ -11,10 +11,10 @@ from agentkernel.domain.base import sha256_text
 from agentkernel.domain.knowledge import Entry, Filters
 from agentkernel.knowledge.embedding import Embedder, Vectors
 from agentkernel.knowledge.facts import Facts, group_of
-from agentkernel.knowledge.truth_types import Gone, Say
+from agentkernel.knowledge.truth_types import Removed, Say
 from agentkernel.knowledge.vector_folder import open_folder
 from agentkernel.knowledge.vector_server import open_server
-from agentkernel.knowledge.vector_types import FORMAT, Changes, Near, Rows, VectorStore
+from agentkernel.knowledge.vector_types import FORMAT, Changes, NearEntry, Rows, VectorStore
 
 BATCH_ROWS = 1024
 """Rows embedded and written at once; it bounds the memory of a catch-up."""
@@ -56,13 +56,15 @@ class DenseIndex:
                         progress(self.seq, truth.last_seq)
             return self.seq
 
-    def search(self, vector: Vectors, limit: int, filters: Filters | None = None) -> list[Near]:
+    def search(
+        self, vector: Vectors, limit: int, filters: Filters | None = None
+    ) -> list[NearEntry]:
         """The `limit` entries nearest to `vector` (float32 [width]), nearest first, ties by id."""
         if limit < 1 or not np.any(vector):
             return []
         return self._store.nearest(vector, limit, filters or Filters())
 
-    def _rows(self, part: Sequence[tuple[int, Entry | Gone]]) -> list[Rows]:
+    def _rows(self, part: Sequence[tuple[int, Entry | Removed]]) -> list[Rows]:
         """What each entry of `part` is now; all its passages are embedded together."""
         latest = {change.id: change for _, change in part}
         entries = [change for change in latest.values() if isinstance(change, Entry)]
@@ -97,10 +99,10 @@ def open_vectors(where: Path | str, embedder: Embedder, say: Say | None = None) 
 
 
 def _parts(
-    batch: Sequence[tuple[int, Entry | Gone]], most: int
-) -> Iterator[list[tuple[int, Entry | Gone]]]:
+    batch: Sequence[tuple[int, Entry | Removed]], most: int
+) -> Iterator[list[tuple[int, Entry | Removed]]]:
     """Runs of changes with at most `most` passages together (one change may have more)."""
-    part: list[tuple[int, Entry | Gone]] = []
+    part: list[tuple[int, Entry | Removed]] = []
     rows = 0
     for seq, change in batch:
         size = len(change.passages) if isinstance(change, Entry) else 0

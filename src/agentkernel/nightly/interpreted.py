@@ -7,7 +7,7 @@ import sys
 import warnings
 
 from agentkernel.domain.errors import AgentKernelError, one_line
-from agentkernel.nightly.scheduler.jobs import WholeJob
+from agentkernel.nightly.scheduler.jobs import EndToEndJob
 from agentkernel.runtime.processes import end_with_parent
 
 SEEDS = (0, 1)
@@ -19,14 +19,14 @@ def main(line: str) -> int:
     process that holds the other end of the pipe `line`."""
     end_with_parent(int(line))
     warnings.simplefilter("ignore")
-    job = WholeJob.model_validate_json(sys.stdin.readline())
+    job = EndToEndJob.model_validate_json(sys.stdin.readline())
     from agentkernel.nightly.zoo.load import flat_outputs, load_model
-    from agentkernel.swap.whole import check_whole
+    from agentkernel.swap.whole import check_end_to_end
 
     try:
         loaded = load_model(job.part.zoo, job.part.model)
         parameters = {path: job.parameters[path] for path in job.kernels}
-        verdict = check_whole(
+        verdict = check_end_to_end(
             loaded, job.kernels, parameters, "cpu", seeds=SEEDS, flat=flat_outputs
         )
     except AgentKernelError as error:

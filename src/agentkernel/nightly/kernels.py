@@ -29,7 +29,7 @@ SPENT = 0.9
 """A search that took this share of its budget was ended by it."""
 
 
-def verify(job: KernelJob, known: Kernel) -> KernelDone:
+def verify_known_kernel(job: KernelJob, known: Kernel) -> KernelDone:
     """Judge a known kernel again on the region's problem; the same seeds, rule and policy."""
     from agentkernel.tools.judge.judge import judge
     from agentkernel.tools.problem.capture import capture
@@ -52,7 +52,7 @@ def verify(job: KernelJob, known: Kernel) -> KernelDone:
     return KernelDone(status="withdrawn", reason=f"does not verify any more: {words}", kernel=known)
 
 
-def draft(job: KernelJob) -> KernelDone:
+def draft_kernel(job: KernelJob) -> KernelDone:
     """Search a kernel for the region, going on with the run that a kill left."""
     call = region_call(job)
     settings = job.settings.model_copy(update={"runs": job.runs})
@@ -65,7 +65,7 @@ def draft(job: KernelJob) -> KernelDone:
         raise KeyboardInterrupt
     if result.status == "failed":
         return KernelDone(status="failed", reason=result.reason, run=result.run, limited=limited)
-    why = why_kept(result, measurable=gpu_of(find_target(settings.target)) is not None)
+    why = baseline_reason(result, measurable=gpu_of(find_target(settings.target)) is not None)
     if why:
         return KernelDone(status="kept", reason=why, run=result.run, limited=limited)
     kernel = to_kernel(result, job, call)
@@ -91,7 +91,7 @@ def _run(request: OptimizeRequest) -> Result:
     return resume_newest(folder, lambda left: resume(left, ignore)) or run(request, ignore)
 
 
-def why_kept(result: Result, *, measurable: bool) -> str:
+def baseline_reason(result: Result, *, measurable: bool) -> str:
     """Why the baseline stays; "" where there is a kernel that is not slower."""
     if result.status not in HANDED_OVER or result.candidate is None:
         return result.reason

@@ -16,38 +16,38 @@ from pydantic import Field, ValidationError
 from agentkernel.domain.base import Frozen, sha256_text
 from agentkernel.domain.certificate import Versions
 from agentkernel.domain.errors import RunBusy
-from agentkernel.domain.night import Lost, Night
+from agentkernel.domain.night import LostJob, NightlyRun
 from agentkernel.domain.settings import Settings
 from agentkernel.domain.zoo import Zoo
 from agentkernel.nightly.rows import night_of
-from agentkernel.nightly.scheduler.agenda import Agenda
+from agentkernel.nightly.scheduler.agenda import Scheduler
 from agentkernel.nightly.scheduler.engine import Engine, Work
-from agentkernel.nightly.scheduler.jobs import Part, asked_of
-from agentkernel.nightly.scheduler.question import Books, Question, Ranking
-from agentkernel.storage.atomic import make_folder, saving
+from agentkernel.nightly.scheduler.jobs import ZooPart, relevant_settings
+from agentkernel.nightly.scheduler.question import KernelStore, NightRequest, Ranking
+from agentkernel.storage.atomic import explain_write_failure, make_folder
 from agentkernel.storage.disk import open_append
 
 OPENED = "opened"
 """Kind of the record of a night that has begun."""
 ENDED_UNDER_WAY = "the night was ended in the middle of it"
-Watch = Callable[[Agenda], None]
-Report = Callable[[Night], int | None]
+Watch = Callable[[Scheduler], None]
+Report = Callable[[NightlyRun], int | None]
 """What is made of a finished night, and the exit code that it comes to (None: nobody compared)."""
 
 
-class Shelf(Books, Protocol):
+class NightStore(KernelStore, Protocol):
     """The library, with its nights."""
 
-    def save_night(self, night: Night, exit_code: int | None = None) -> None: ...
+    def save_night(self, night: NightlyRun, exit_code: int | None = None) -> None: ...
 
 
 @dataclass(frozen=True)
-class Wanted:
+class NightOptions:
     """What a call asks for: `runs` will hold the runs of drafts, a folder a night; `locks` tells
     calls of one machine apart. `gpu` is the one that measures here."""
 
     zoo: Zoo
-    parts: tuple[Part, ...]
+    parts: tuple[ZooPart, ...]
     target: str
     settings: Settings
     gpu: str | None
@@ -64,7 +64,7 @@ class Wanted:
             self.zoo.name,
             *(f"{part.model.model_dump_json()} {part.sha256}" for part in self.parts),
             self.target,
-            asked_of(self.settings),
+            relevant_settings(self.settings),
             str(self.gpu),
             self.versions.model_dump_json(),
             str(self.budget_s),
@@ -77,26 +77,26 @@ class Wanted:
         return sha256_text("\n".join(part.sha256 for part in self.parts))
 
 
-class Opened(Frozen):
+class NightMarker(Frozen):
     """A night that has begun. `running`: key and name of the jobs that nobody has answered."""
 
     id: str
     started: str
     wall_s: float = 0.0
     running: dict[str, str] = Field(default_factory=dict)
-    lost: tuple[Lost, ...] = ()
+    lost: tuple[LostJob, ...] = ()
     finished: bool = False
 
 
 def run_night(
-    wanted: Wanted,
-    shelf: Shelf,
+    wanted: NightOptions,
+    night_store: NightStore,
     engine: Engine,
     work: Work,
     ranking: Ranking,
-    watch: Watch = lambda agenda: None,
+    watch: Watch = lambda scheduler: None,
     report: Report = lambda night: None,
-) -> Night:
+) -> NightlyRun:
     """Do the night that `wanted` asks for, or go on with the one that a kill left.
 
     The night has finished once `report` is through with it: before, no other night is compared with
@@ -104,47 +104,51 @@ def run_night(
     on the same one, and what the engine and `report` raise: the same call goes on then.
     """
     with _alone(wanted):
-        opened = _open(wanted, shelf)
-        agenda = _agenda(wanted, opened, shelf, engine, ranking)
+        opened = _open(wanted, night_store)
+        scheduler = _scheduler(wanted, opened, night_store, engine, ranking)
 
         def note(finished: bool = False) -> None:
-            running = {job.key: job.name for job in agenda.running.values()}
+            running = {job.key: job.name for job in scheduler.running.values()}
             now = opened.model_copy(
                 update={
-                    "wall_s": round(agenda.wall_s, 3),
+                    "wall_s": round(scheduler.wall_s, 3),
                     "running": running,
-                    "lost": tuple(agenda.lost_jobs),
+                    "lost": tuple(scheduler.lost_jobs),
                     "finished": finished,
                 }
             )
-            shelf.save_job(_marker(wanted), OPENED, now.model_dump_json())
+            night_store.save_job(_marker(wanted), OPENED, now.model_dump_json())
 
         def changed() -> None:
             note()
-            watch(agenda)
+            watch(scheduler)
 
-        agenda.changed = changed
+        scheduler.changed = changed
         changed()
-        engine.run(agenda, work)
+        engine.run(scheduler, work)
         night = night_of(
-            agenda,
+            scheduler,
             zoo=wanted.zoo.name,
             zoo_sha256=wanted.zoo_sha256,
             started=opened.started,
             finished=_now(),
             versions=wanted.versions,
         )
-        shelf.save_night(night.model_copy(update={"finished": None}))
-        shelf.save_night(night, report(night))
+        night_store.save_night(night.model_copy(update={"finished": None}))
+        night_store.save_night(night, report(night))
         note(finished=True)
         return night
 
 
-def _agenda(
-    wanted: Wanted, opened: Opened, shelf: Shelf, engine: Engine, ranking: Ranking
-) -> Agenda:
+def _scheduler(
+    wanted: NightOptions,
+    opened: NightMarker,
+    night_store: NightStore,
+    engine: Engine,
+    ranking: Ranking,
+) -> Scheduler:
     runs = f"{wanted.settings.runs}/{opened.id}"
-    question = Question(
+    question = NightRequest(
         night=opened.id,
         parts=wanted.parts,
         target=wanted.target,
@@ -156,36 +160,38 @@ def _agenda(
         budget_s=wanted.budget_s,
         reserve=wanted.reserve,
     )
-    return Agenda(question, shelf, ranking, spent_s=opened.wall_s, lost_jobs=list(opened.lost))
+    return Scheduler(
+        question, night_store, ranking, spent_s=opened.wall_s, lost_jobs=list(opened.lost)
+    )
 
 
-def _open(wanted: Wanted, shelf: Shelf) -> Opened:
+def _open(wanted: NightOptions, night_store: NightStore) -> NightMarker:
     """The night that a kill left, with what it was at; else a new one."""
-    text = shelf.job(_marker(wanted))
+    text = night_store.job(_marker(wanted))
     if text is not None:
         try:
-            left = Opened.model_validate_json(text)
+            left = NightMarker.model_validate_json(text)
         except ValidationError:
-            left = Opened(id="", started="", finished=True)
+            left = NightMarker(id="", started="", finished=True)
         if not left.finished:
-            cut_off = [name for key, name in left.running.items() if shelf.job(key) is None]
-            lost = (*left.lost, *(Lost(job=name, why=ENDED_UNDER_WAY) for name in cut_off))
+            cut_off = [name for key, name in left.running.items() if night_store.job(key) is None]
+            lost = (*left.lost, *(LostJob(job=name, why=ENDED_UNDER_WAY) for name in cut_off))
             return left.model_copy(update={"running": {}, "lost": lost})
     moment = datetime.now(UTC)
     name = f"{moment:%Y%m%d-%H%M%S}-{sha256_text(f'{moment.isoformat()} {wanted.key}')[:4]}"
-    return Opened(id=name, started=moment.isoformat(timespec="seconds"))
+    return NightMarker(id=name, started=moment.isoformat(timespec="seconds"))
 
 
-def _marker(wanted: Wanted) -> str:
+def _marker(wanted: NightOptions) -> str:
     return f"{OPENED}:{wanted.key}"
 
 
 @contextmanager
-def _alone(wanted: Wanted) -> Iterator[None]:
+def _alone(wanted: NightOptions) -> Iterator[None]:
     """Be the only call that works on this night. Raises RunBusy."""
     make_folder(wanted.locks)
     path = wanted.locks / f"night-{wanted.key}.lock"
-    with saving(path):
+    with explain_write_failure(path):
         file = open_append(path)
     with file:
         try:

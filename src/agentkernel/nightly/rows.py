@@ -3,51 +3,51 @@
 from __future__ import annotations
 
 from agentkernel.domain.certificate import Versions
-from agentkernel.domain.night import ModelRow, Night, RegionRow
+from agentkernel.domain.night import ModelRow, NightlyRun, RegionRow
 from agentkernel.domain.region import Basis, Region
-from agentkernel.nightly.scheduler.agenda import Agenda
-from agentkernel.nightly.scheduler.decided import Decided
+from agentkernel.nightly.scheduler.agenda import Scheduler
+from agentkernel.nightly.scheduler.decided import RegionOutcome
 
 
 def night_of(
-    agenda: Agenda,
+    scheduler: Scheduler,
     *,
     zoo: str,
     zoo_sha256: str,
     started: str,
     finished: str | None,
     versions: Versions,
-) -> Night:
+) -> NightlyRun:
     """The night as it stands; `finished` None: it goes on."""
-    asked = agenda.question
-    return Night(
+    asked = scheduler.question
+    return NightlyRun(
         id=asked.night,
         zoo=zoo,
         zoo_sha256=zoo_sha256,
         target=asked.target,
-        gpu=agenda.gpu,
+        gpu=scheduler.gpu,
         workers=asked.workers,
         started=started,
         finished=finished,
         versions=versions,
         budget_s=asked.budget_s,
-        wall_s=round(agenda.wall_s, 3),
-        gpu_s=round(agenda.seconds, 3),
-        models=model_rows(agenda),
-        regions=region_rows(agenda),
-        lost=tuple(agenda.lost_jobs),
+        wall_s=round(scheduler.wall_s, 3),
+        gpu_s=round(scheduler.seconds, 3),
+        models=model_rows(scheduler),
+        regions=region_rows(scheduler),
+        lost=tuple(scheduler.lost_jobs),
     )
 
 
-def model_rows(agenda: Agenda) -> tuple[ModelRow, ...]:
+def model_rows(scheduler: Scheduler) -> tuple[ModelRow, ...]:
     """One a model, in the zoo's order; a model without a row says why."""
     rows = []
-    for part in agenda.question.parts:
+    for part in scheduler.question.parts:
         name = part.model.name
-        row = agenda.rows.get(name)
+        row = scheduler.rows.get(name)
         if row is None:
-            basis: Basis = "measured" if agenda.gpu is not None else "estimated"
-            why = agenda.errors.get(name, "not done yet")
+            basis: Basis = "measured" if scheduler.gpu is not None else "estimated"
+            why = scheduler.errors.get(name, "not done yet")
             row = ModelRow(
                 name=name,
                 weight=part.model.weight,
@@ -59,16 +59,16 @@ def model_rows(agenda: Agenda) -> tuple[ModelRow, ...]:
     return tuple(rows)
 
 
-def region_rows(agenda: Agenda) -> tuple[RegionRow, ...]:
+def region_rows(scheduler: Scheduler) -> tuple[RegionRow, ...]:
     """Every region that was worked on or was to be, the most promising first."""
-    named = {region.signature for region in agenda.order} | set(agenda.decided)
-    regions = [agenda.regions[signature] for signature in named]
-    unreached = Decided(status="unreached", reason="the night ended before it")
+    named = {region.signature for region in scheduler.order} | set(scheduler.decided)
+    regions = [scheduler.regions[signature] for signature in named]
+    unreached = RegionOutcome(status="unreached", reason="the night ended before it")
     ordered = sorted(regions, key=lambda item: (-item.score, item.signature))
-    return tuple(_row(item, agenda.decided.get(item.signature, unreached)) for item in ordered)
+    return tuple(_row(item, scheduler.decided.get(item.signature, unreached)) for item in ordered)
 
 
-def _row(region: Region, decided: Decided) -> RegionRow:
+def _row(region: Region, decided: RegionOutcome) -> RegionRow:
     return RegionRow(
         signature=region.signature,
         name=region.name,

@@ -13,14 +13,14 @@ from pydantic import ValidationError
 from agentkernel.domain.night import Form, ModelRow
 from agentkernel.domain.profile import Ratio
 from agentkernel.domain.region import Kernel
-from agentkernel.nightly.scheduler.jobs import WholeDone, WholeJob
+from agentkernel.nightly.scheduler.jobs import EndToEndDone, EndToEndJob
 from agentkernel.nightly.scheduler.work import described, gpu_of
 from agentkernel.tools.targets import ResolvedTarget, find_target
 
 if TYPE_CHECKING:
     from agentkernel.swap.forms import FormTimes
     from agentkernel.swap.useful import Timed
-    from agentkernel.swap.whole import Oracle, WholeVerdict
+    from agentkernel.swap.whole import EndToEndVerdict, Oracle
 
 INTERPRETED_S = 300.0
 """A model's outputs are compared in Triton's interpreter for so long."""
@@ -28,14 +28,14 @@ SAME = Ratio(value=1.0, low=1.0, high=1.0, low99=1.0, high99=1.0, call="same")
 Kernels = Mapping[str, Kernel]
 
 
-def whole(job: WholeJob) -> WholeDone:
+def end_to_end(job: EndToEndJob) -> EndToEndDone:
     """The model's row: measured where a GPU measures for the target, else estimated."""
     resolved = find_target(job.target)
-    row = estimated(job) if gpu_of(resolved) is None else measured(job, resolved)
-    return WholeDone(row=row)
+    row = estimated_row(job) if gpu_of(resolved) is None else measured_row(job, resolved)
+    return EndToEndDone(row=row)
 
 
-def measured(job: WholeJob, resolved: ResolvedTarget) -> ModelRow:
+def measured_row(job: EndToEndJob, resolved: ResolvedTarget) -> ModelRow:
     """Outputs first, then the time of every form."""
     from agentkernel.nightly.zoo.load import flat_outputs, load_model
     from agentkernel.swap.forms import time_forms
@@ -45,35 +45,35 @@ def measured(job: WholeJob, resolved: ResolvedTarget) -> ModelRow:
     l2_mb = described(resolved).l2_mb.value
 
     def timed(some: Kernels) -> FormTimes:
-        return time_forms(loaded, some, names(some, job), "cuda", l2_mb=l2_mb)
+        return time_forms(loaded, some, operand_names(some, job), "cuda", l2_mb=l2_mb)
 
-    return decided(job, Oracle(loaded, "cuda", flat=flat_outputs), timed)
+    return checked_row(job, Oracle(loaded, "cuda", flat=flat_outputs), timed)
 
 
-def decided(job: WholeJob, oracle: Oracle, timed: Timed) -> ModelRow:
+def checked_row(job: EndToEndJob, oracle: Oracle, timed: Timed) -> ModelRow:
     """The row: kernels with which the outputs are wrong are left out, and then those that do not
     help; `timed` times the model with some of them in."""
     from agentkernel.swap.forms import best_form
-    from agentkernel.swap.right import right
-    from agentkernel.swap.useful import useful
+    from agentkernel.swap.right import select_correct
+    from agentkernel.swap.useful import select_faster
 
-    def judged(some: Kernels) -> WholeVerdict:
-        return checked(oracle, some, job)
+    def judged(some: Kernels) -> EndToEndVerdict:
+        return check_outputs(oracle, some, job)
 
-    chosen = right(job.kernels, judged) if job.kernels else None
+    chosen = select_correct(job.kernels, judged) if job.kernels else None
     fit = {} if chosen is None else chosen.kernels
     verdict = None if chosen is None else chosen.verdict
     left_out = {} if chosen is None else dict(chosen.left_out)
-    found = useful(fit, timed)
+    found = select_faster(fit, timed)
     times, form = found.times, found.form
     compared = ("regions", len(fit))
     while form.startswith("regions") and (form, len(found.kernels)) != compared:
         # What is handed over is what was compared: these kernels, in this form.
-        again = checked(oracle, found.kernels, job, form)
+        again = check_outputs(oracle, found.kernels, job, form)
         if again.accepted:
             verdict = again
             break
-        times = without(times, form, again.reason)
+        times = without_form(times, form, again.reason)
         form = best_form(times)
     swapped = found.kernels if form.startswith("regions") else {}
     return ModelRow(
@@ -83,7 +83,7 @@ def decided(job: WholeJob, oracle: Oracle, timed: Timed) -> ModelRow:
         basis="measured",
         form=form,
         timings=times.timings,
-        failed=failures(times.failed, verdict),
+        failed=form_failures(times.failed, verdict),
         vs_eager=SAME if form == "eager" else times.ratio(form, "eager"),
         vs_compile=SAME if form == "torch.compile" else times.ratio(form, "torch.compile"),
         verified=verdict.accepted if verdict is not None else None,
@@ -92,20 +92,20 @@ def decided(job: WholeJob, oracle: Oracle, timed: Timed) -> ModelRow:
         swapped=len(swapped),
         dropped=tuple(sorted({*found.dropped, *left_out})),
         left_out=left_out,
-        time_in_regions=time_in(job, swapped),
+        time_in_regions=time_share(job, swapped),
     )
 
 
-def checked(
-    oracle: Oracle, kernels: Kernels, job: WholeJob, form: Form = "regions"
-) -> WholeVerdict:
+def check_outputs(
+    oracle: Oracle, kernels: Kernels, job: EndToEndJob, form: Form = "regions"
+) -> EndToEndVerdict:
     """The outputs of the model with `kernels` in, under the strict rule."""
-    from agentkernel.swap.whole import check_whole
+    from agentkernel.swap.whole import check_end_to_end
 
-    return check_whole(
+    return check_end_to_end(
         oracle.loaded,
         kernels,
-        names(kernels, job),
+        operand_names(kernels, job),
         oracle.device,
         form=form,
         flat=oracle.flat,
@@ -113,22 +113,22 @@ def checked(
     )
 
 
-def without(times: FormTimes, form: Form, why: str) -> FormTimes:
+def without_form(times: FormTimes, form: Form, why: str) -> FormTimes:
     """The times of the other forms; `form` failed."""
     timings = {name: timing for name, timing in times.timings.items() if name != form}
     failed = {**times.failed, form: f"the outputs are not right: {why}"}
     return times.model_copy(update={"timings": timings, "failed": failed})
 
 
-def estimated(job: WholeJob) -> ModelRow:
+def estimated_row(job: EndToEndJob) -> ModelRow:
     """Arithmetic: eager's estimate less what each kernel is estimated to save. The outputs are
     compared in Triton's interpreter."""
     saved = savings(job)
     kept = {path: kernel for path, kernel in job.kernels.items() if saved[kernel.key.signature] > 0}
     dropped = tuple(sorted(name for name, value in saved.items() if value <= 0))
-    verdict = interpreted(job.model_copy(update={"kernels": kept})) if kept else None
+    verdict = interpreted_outputs(job.model_copy(update={"kernels": kept})) if kept else None
     told = None if isinstance(verdict, str) else verdict
-    failed: dict[Form, str] = failures({}, told)
+    failed: dict[Form, str] = form_failures({}, told)
     if isinstance(verdict, str):
         failed["regions"] = verdict
     used = kept if told is None or told.accepted else {}
@@ -150,11 +150,11 @@ def estimated(job: WholeJob) -> ModelRow:
         eager_error=told.eager_error if told is not None else None,
         swapped=len(used),
         dropped=dropped,
-        time_in_regions=time_in(job, used),
+        time_in_regions=time_share(job, used),
     )
 
 
-def savings(job: WholeJob) -> dict[str, float]:
+def savings(job: EndToEndJob) -> dict[str, float]:
     """Microseconds of one forward that each signature's kernel is estimated to save."""
     regions = {use.path: (item, use) for item in job.cut.regions for use in item.uses}
     saved: dict[str, float] = {}
@@ -167,7 +167,7 @@ def savings(job: WholeJob) -> dict[str, float]:
     return saved
 
 
-def time_in(job: WholeJob, kernels: Kernels) -> float:
+def time_share(job: EndToEndJob, kernels: Kernels) -> float:
     """Share of the eager forward that the submodules of `kernels` take, 0 to 1."""
     spent = sum(
         use.calls * region.eager_us
@@ -178,22 +178,22 @@ def time_in(job: WholeJob, kernels: Kernels) -> float:
     return min(1.0, spent / job.cut.time_us) if job.cut.time_us > 0 else 0.0
 
 
-def names(kernels: Kernels, job: WholeJob) -> dict[str, tuple[str, ...]]:
+def operand_names(kernels: Kernels, job: EndToEndJob) -> dict[str, tuple[str, ...]]:
     """The operands' names at the paths of `kernels`."""
     return {path: job.parameters[path] for path in kernels}
 
 
-def failures(failed: Mapping[Form, str], verdict: WholeVerdict | None) -> dict[Form, str]:
+def form_failures(failed: Mapping[Form, str], verdict: EndToEndVerdict | None) -> dict[Form, str]:
     """Why a form has no time: what refused it, or that the outputs were wrong."""
     if verdict is None or verdict.accepted:
         return dict(failed)
     return {**failed, "regions": f"the outputs are not right: {verdict.reason}"}
 
 
-def interpreted(job: WholeJob) -> WholeVerdict | str:
+def interpreted_outputs(job: EndToEndJob) -> EndToEndVerdict | str:
     """The outputs with the kernels in Triton's interpreter, which wants a process that has had it
     from its beginning; why there is no answer, where it takes too long or breaks."""
-    from agentkernel.swap.whole import WholeVerdict
+    from agentkernel.swap.whole import EndToEndVerdict
 
     line, held = os.pipe()
     words = [sys.executable, "-m", "agentkernel.nightly.interpreted", str(line)]
@@ -217,7 +217,7 @@ def interpreted(job: WholeJob) -> WholeVerdict | str:
         child.kill()
         child.wait()
     try:
-        return WholeVerdict.model_validate_json(told.strip().rpartition("\n")[2])
+        return EndToEndVerdict.model_validate_json(told.strip().rpartition("\n")[2])
     except ValidationError:
         last = (log.strip().splitlines() or [f"exit {child.returncode}"])[-1]
         return f"outputs not compared: {last[:200]}"

@@ -11,12 +11,12 @@ from typing import IO
 
 from agentkernel.domain.errors import SettingError
 from agentkernel.runtime.devices import local_gpu
-from agentkernel.storage.atomic import make_folder, saving
+from agentkernel.storage.atomic import explain_write_failure, make_folder
 from agentkernel.storage.disk import open_append
 
 CPU = "cpu"
-MOST_LANES = 5
-CPUS_A_LANE = 3
+MOST_WORKERS = 5
+CPUS_PER_WORKER = 3
 """A problem keeps about so many cores busy while it compiles."""
 
 
@@ -53,15 +53,15 @@ def parse_devices(text: str | None, visible: tuple[str, ...]) -> tuple[str, ...]
     return tuple(visible[int(word)] for word in words)
 
 
-def default_lanes(devices: Sequence[str], cpus: int) -> int:
+def default_workers(devices: Sequence[str], cpus: int) -> int:
     """How many problems a device works on at a time: one on the CPU, on a GPU as many as its share
     of the cores feeds, five at most."""
     gpus = sum(device != CPU for device in devices)
-    return 1 if gpus == 0 else max(1, min(MOST_LANES, cpus // (CPUS_A_LANE * gpus)))
+    return 1 if gpus == 0 else max(1, min(MOST_WORKERS, cpus // (CPUS_PER_WORKER * gpus)))
 
 
 @contextmanager
-def exclusive(folder: Path, devices: Sequence[str]) -> Iterator[None]:
+def hold_devices(folder: Path, devices: Sequence[str]) -> Iterator[None]:
     """Hold the GPUs among `devices` against other benches of this machine; waits for one that has
     some of them, and for the lanes of one that was killed."""
     with ExitStack() as held:
@@ -75,7 +75,7 @@ def exclusive(folder: Path, devices: Sequence[str]) -> Iterator[None]:
 
 
 @contextmanager
-def joined(folder: Path, device: str) -> Iterator[None]:
+def join_devices(folder: Path, device: str) -> Iterator[None]:
     """Be one of the lanes of the bench that holds `device`: the next bench waits for all of them,
     also where this one was killed and the system has not ended them yet."""
     if device == CPU:
@@ -90,7 +90,7 @@ def joined(folder: Path, device: str) -> Iterator[None]:
 def _opened(folder: Path, device: str, suffix: str) -> Iterator[IO[bytes]]:
     make_folder(folder)
     path = folder / f"gpu-{device.replace('/', '_')}.{suffix}"
-    with saving(path):
+    with explain_write_failure(path):
         file = open_append(path)
     with file:
         yield file

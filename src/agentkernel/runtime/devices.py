@@ -132,7 +132,7 @@ def _properties(raw: dict[str, object]) -> DeviceProperties:
     )
 
 
-def give_back(device: str) -> None:
+def release_cached_memory(device: str) -> None:
     """Let other processes have the device memory that this one's allocator keeps. What is in a
     cycle, as an exception and the frames that it passed are, goes first."""
     if device == "cuda":

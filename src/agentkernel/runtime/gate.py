@@ -25,8 +25,8 @@ FOLDER = "AGENTKERNEL_GATE"
 Hold = Literal["working", "timing"]
 
 
-class Gate:
-    """This process's place at the gate of `folder`; None: there is nobody else."""
+class GpuLock:
+    """This process's place at the gate of `lock_folder`; None: there is nobody else."""
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
@@ -65,7 +65,7 @@ class Gate:
         """Through a turnstile to the door: one who waits to time stops later ones who want to
         work, so that it gets its turn (flock alone lets readers starve a writer)."""
         if self._folder is not None:
-            use()
+            announce_use()
             began = time.monotonic()
             with ExitStack() as files:
                 door = files.enter_context(open_append(self._folder / "door"))
@@ -73,7 +73,7 @@ class Gate:
                     fcntl.flock(turnstile, fcntl.LOCK_EX)
                     fcntl.flock(door, fcntl.LOCK_EX if kind == "timing" else fcntl.LOCK_SH)
                 self._files = files.pop_all()
-            if shared():
+            if has_other_users():
                 _waits.append(time.monotonic() - began)
         self._held = kind
 
@@ -84,13 +84,13 @@ class Gate:
 
 
 @cache
-def _gate_of(folder: str | None) -> Gate:
-    return Gate(None if folder is None else Path(folder))
+def _lock_of(folder: str | None) -> GpuLock:
+    return GpuLock(None if folder is None else Path(folder))
 
 
-def _gate() -> Gate:
+def _current_lock() -> GpuLock:
     """That of the variable as it stands: a run's own gate comes and goes."""
-    return _gate_of(os.environ.get(FOLDER))
+    return _lock_of(os.environ.get(FOLDER))
 
 
 _waits: list[float] = []
@@ -102,7 +102,7 @@ _private: set[str] = set()
 
 
 @contextmanager
-def private() -> Iterator[None]:
+def private_lock() -> Iterator[None]:
     """A gate for this process and those that it starts meanwhile, unless it has one already."""
     if FOLDER in os.environ:
         yield
@@ -117,18 +117,18 @@ def private() -> Iterator[None]:
             os.environ.pop(FOLDER, None)
 
 
-def folder() -> Path | None:
+def lock_folder() -> Path | None:
     """Where the gate's files are; None where every door is open."""
     named = os.environ.get(FOLDER)
     return None if named is None else Path(named)
 
 
-def there() -> bool:
+def is_enabled() -> bool:
     """True where doors may be closed."""
     return FOLDER in os.environ
 
 
-def shared() -> bool:
+def has_other_users() -> bool:
     """True where other runs go through the gate too."""
     return os.environ.get(FOLDER) not in {None, *_private}
 
@@ -149,7 +149,7 @@ def before_first_use(claim: Callable[[], None]) -> Iterator[None]:
         _claims.clear()
 
 
-def use() -> None:
+def announce_use() -> None:
     """The GPU is about to be used: who comes through a door has said so."""
     while _claims:
         began = time.monotonic()
@@ -157,16 +157,16 @@ def use() -> None:
         _waits.append(time.monotonic() - began)
 
 
-def working() -> AbstractContextManager[None]:
+def shared() -> AbstractContextManager[None]:
     """Use the GPU beside others, but not while somebody times."""
-    return _gate().hold("working")
+    return _current_lock().hold("working")
 
 
-def timing() -> AbstractContextManager[None]:
+def exclusive() -> AbstractContextManager[None]:
     """Have the GPU alone."""
-    return _gate().hold("timing")
+    return _current_lock().hold("timing")
 
 
 def without_gpu() -> AbstractContextManager[None]:
-    """Inside `working`, for a part that needs no GPU (a compiler's): others may time meanwhile."""
-    return _gate().pause()
+    """Inside `shared`, for a part that needs no GPU (a compiler's): others may time meanwhile."""
+    return _current_lock().pause()

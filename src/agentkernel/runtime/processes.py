@@ -13,7 +13,7 @@ COMPILER_NICE = 10
 TIMED_NICE = -10
 
 
-def give_way(pid: int) -> None:
+def lower_priority(pid: int) -> None:
     """Lower the priority of the thread that leads process `pid` (0: of this thread) and of all that
     it starts from now on. For good: never where something is timed."""
     with contextlib.suppress(ProcessLookupError):
@@ -23,7 +23,7 @@ def give_way(pid: int) -> None:
 
 
 @contextlib.contextmanager
-def in_front(pids: Iterable[int]) -> Iterator[None]:
+def raised_priority(pids: Iterable[int]) -> Iterator[None]:
     """Meanwhile the leading threads of `pids` get a processor before all who have not asked: a
     module of many short kernels is as slow as its launches. Where the system does not let us (it
     takes CAP_SYS_NICE), nothing changes."""

@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from agentkernel.runtime import gate
-from agentkernel.runtime.bench_lanes import CPU, exclusive, joined
+from agentkernel.runtime.bench_lanes import CPU, hold_devices, join_devices
 
 J = TypeVar("J")
 A = TypeVar("A")
 
 
 @dataclass(frozen=True)
-class Place:
+class WorkerPlace:
     """Where a lane works: a device, and the folder of the gate that all lanes of it share.
 
     `gate` is None on the CPU; `locks` is the folder that tells the users of one machine's GPUs
@@ -38,7 +38,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Ended(Generic[J, A]):
+class JobResult(Generic[J, A]):
     """A job with its answer, or with what ended it: `error` is what it raised, BrokenProcessPool
     where its process died, `hung` where it was ended at its limit."""
 
@@ -55,19 +55,19 @@ class Ended(Generic[J, A]):
 
 
 @dataclass(frozen=True)
-class Begun(Generic[J]):
+class RunningJob(Generic[J]):
     """A job on its lane; `until` is the monotonic time at which its process ends itself."""
 
-    lane: Lane
+    worker: PoolWorker
     job: J
     until: float
 
 
 @dataclass
-class Lane:
+class PoolWorker:
     """One process on a device, which does one job at a time."""
 
-    place: Place
+    place: WorkerPlace
     executor: ProcessPoolExecutor
 
     def renew(self) -> None:
@@ -76,16 +76,16 @@ class Lane:
         self.executor = _executor(self.place)
 
 
-def spread(
+def run_jobs(
     take: Callable[[], J | None],
     work: Callable[[J], A],
     devices: Sequence[str],
     locks: Path,
     *,
     limit_s: Callable[[J], float | None],
-    keep: Callable[[Ended[J, A]], bool] = lambda ended: ended.error is None,
+    keep: Callable[[JobResult[J, A]], bool] = lambda ended: ended.error is None,
     usable: Callable[[str], bool] = lambda device: True,
-) -> Iterator[Ended[J, A]]:
+) -> Iterator[JobResult[J, A]]:
     """Each job as it ends, one lane an entry of `devices`, which are held meanwhile.
 
     `take` gives the next job, or None where there is none for now: it is asked again after each
@@ -93,8 +93,8 @@ def spread(
     own job with it; after an answer that `keep` refuses a lane has another process, and none at
     all where its device is not `usable` any more. What hangs past `limit_s` is ended.
     """
-    running: dict[Future[A], Begun[J]] = {}
-    with _lanes(devices, locks) as idle:
+    running: dict[Future[A], RunningJob[J]] = {}
+    with _workers(devices, locks) as idle:
         while True:
             _begin(take, work, limit_s, idle, running)
             if not running:
@@ -102,15 +102,15 @@ def spread(
             done, _ = wait(running, return_when=FIRST_COMPLETED)
             for future in done:
                 begun = running.pop(future)
-                lane = begun.lane
+                worker = begun.worker
                 ended = _ended(future, begun)
                 if keep(ended):
-                    idle.append(lane)
-                elif usable(lane.place.device):
-                    lane.renew()
-                    idle.append(lane)
+                    idle.append(worker)
+                elif usable(worker.place.device):
+                    worker.renew()
+                    idle.append(worker)
                 else:
-                    lane.executor.shutdown(wait=False, cancel_futures=True)
+                    worker.executor.shutdown(wait=False, cancel_futures=True)
                 yield ended
 
 
@@ -118,41 +118,43 @@ def _begin(
     take: Callable[[], J | None],
     work: Callable[[J], A],
     limit_s: Callable[[J], float | None],
-    idle: list[Lane],
-    running: dict[Future[A], Begun[J]],
+    idle: list[PoolWorker],
+    running: dict[Future[A], RunningJob[J]],
 ) -> None:
     """Give every idle lane a job, as long as there are any."""
     while idle:
         job = take()
         if job is None:
             return
-        lane, limit = idle.pop(), limit_s(job)
+        worker, limit = idle.pop(), limit_s(job)
         until = math.inf if limit is None else time.monotonic() + limit
         try:
-            future = lane.executor.submit(_guarded, work, job, limit)
+            future = worker.executor.submit(_guarded, work, job, limit)
         except BrokenProcessPool:  # killed while it was idle
-            lane.renew()
-            future = lane.executor.submit(_guarded, work, job, limit)
-        running[future] = Begun(lane, job, until)
+            worker.renew()
+            future = worker.executor.submit(_guarded, work, job, limit)
+        running[future] = RunningJob(worker, job, until)
 
 
-def _ended(future: Future[A], begun: Begun[J]) -> Ended[J, A]:
-    job, device = begun.job, begun.lane.place.device
+def _ended(future: Future[A], begun: RunningJob[J]) -> JobResult[J, A]:
+    job, device = begun.job, begun.worker.place.device
     error = future.exception()
     if error is not None:
         hung = isinstance(error, BrokenProcessPool) and time.monotonic() >= begun.until
-        return Ended(job, device, error=error, hung=hung)
-    return Ended(job, device, answer=future.result())
+        return JobResult(job, device, error=error, hung=hung)
+    return JobResult(job, device, answer=future.result())
 
 
 @contextmanager
-def _lanes(devices: Sequence[str], locks: Path) -> Iterator[list[Lane]]:
+def _workers(devices: Sequence[str], locks: Path) -> Iterator[list[PoolWorker]]:
     """The lanes, the first device's first one last, while this process holds the devices."""
     with ExitStack() as held:
-        held.enter_context(exclusive(locks, devices))
-        gates = {device: held.enter_context(_gate(device)) for device in dict.fromkeys(devices)}
-        places = [Place(device, gates[device], locks) for device in devices]
-        lanes = [Lane(place, _executor(place)) for place in reversed(places)]
+        held.enter_context(hold_devices(locks, devices))
+        lock_folders = {
+            device: held.enter_context(_lock_folder(device)) for device in dict.fromkeys(devices)
+        }
+        places = [WorkerPlace(device, lock_folders[device], locks) for device in devices]
+        lanes = [PoolWorker(place, _executor(place)) for place in reversed(places)]
         try:
             yield list(lanes)
         except BaseException:
@@ -161,12 +163,12 @@ def _lanes(devices: Sequence[str], locks: Path) -> Iterator[list[Lane]]:
                 process.terminate()
             raise
         finally:
-            for lane in lanes:
-                lane.executor.shutdown(wait=True, cancel_futures=True)
+            for worker in lanes:
+                worker.executor.shutdown(wait=True, cancel_futures=True)
 
 
 @contextmanager
-def _gate(device: str) -> Iterator[str | None]:
+def _lock_folder(device: str) -> Iterator[str | None]:
     """The folder of a device's gate; None on the CPU, where nobody times."""
     if device == CPU:
         yield None
@@ -177,7 +179,7 @@ def _gate(device: str) -> Iterator[str | None]:
         yield folder
 
 
-def _executor(place: Place) -> ProcessPoolExecutor:
+def _executor(place: WorkerPlace) -> ProcessPoolExecutor:
     """A process of its own, forked from one that has the imports behind it and no CUDA yet."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__, "torch"])
@@ -188,14 +190,14 @@ _held = ExitStack()
 """What this process keeps until it ends, once it is a lane: its place among a device's lanes."""
 
 
-def _prepare(place: Place) -> None:
+def _prepare(place: WorkerPlace) -> None:
     os.environ["CUDA_VISIBLE_DEVICES"] = "" if place.device == CPU else place.device
     if place.gate is None:
         os.environ.pop(gate.FOLDER, None)
     else:
         os.environ[gate.FOLDER] = place.gate
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    _held.enter_context(joined(place.locks, place.device))
+    _held.enter_context(join_devices(place.locks, place.device))
 
 
 def _end_with_parent() -> None:

@@ -9,14 +9,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from agentkernel.domain.errors import AgentKernelError
-from agentkernel.storage.disk import explaining, hold, open_append, open_new, refuse_strange
+from agentkernel.storage.disk import (
+    explain_os_error,
+    lock_open_file,
+    open_append,
+    open_new,
+    refuse_strange,
+)
 
 
 def write_atomic(path: Path, content: str | bytes) -> None:
     """Write to a neighbour, flush it to disk, then rename it over `path`. Raises OutputError."""
     data = content.encode() if isinstance(content, str) else content
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
-    with saving(path):
+    with explain_write_failure(path):
         refuse_strange(path)
         try:
             with open_new(temporary) as file:
@@ -31,7 +37,7 @@ def write_atomic(path: Path, content: str | bytes) -> None:
 
 def make_folder(path: Path) -> None:
     """Create `path` with its parents and prove that it can be written to. Raises OutputError."""
-    with saving(path):
+    with explain_write_failure(path):
         path.mkdir(parents=True, exist_ok=True)
         probe = path / f".probe.{os.getpid()}.{secrets.token_hex(4)}"
         open_new(probe).close()
@@ -39,19 +45,19 @@ def make_folder(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def alone(lock: Path, busy: AgentKernelError, wait_s: float) -> Iterator[None]:
+def hold_file_lock(lock: Path, busy: AgentKernelError, wait_s: float) -> Iterator[None]:
     """Hold the file `lock`, made where none is, which stays. Raises `busy` where another process
     still holds it after `wait_s`, OutputError."""
-    with saving(lock):
+    with explain_write_failure(lock):
         file = open_append(lock)
     with file:
-        hold(file, busy, wait_s)
+        lock_open_file(file, busy, wait_s)
         yield
 
 
-def saving(path: Path) -> contextlib.AbstractContextManager[None]:
+def explain_write_failure(path: Path) -> contextlib.AbstractContextManager[None]:
     """Turn a failed write to `path` (file, folder or database) into one clear OutputError."""
-    return explaining(path, _explain)
+    return explain_os_error(path, _explain)
 
 
 def _explain(path: Path, problem: str, full: bool) -> str:
@@ -69,7 +75,7 @@ def _explain(path: Path, problem: str, full: bool) -> str:
 def append_line(path: Path, line: str) -> None:
     """Add `line` to a file of lines and flush it to disk; what a kill left of a line before it is
     cut away. Raises OutputError."""
-    with saving(path), open_append(path) as file:
+    with explain_write_failure(path), open_append(path) as file:
         _cut_torn_line(file.fileno())
         file.write(line.encode() + b"\n")
         file.flush()

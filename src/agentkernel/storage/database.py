@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Literal
 
 from agentkernel.domain.errors import AgentKernelError, one_line
-from agentkernel.storage.disk import explaining, hold, open_append, refuse_strange
+from agentkernel.storage.disk import explain_os_error, lock_open_file, open_append, refuse_strange
 
 CORRUPT_CODES = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 UNREADABLE = (sqlite3.DatabaseError, UnicodeDecodeError)
@@ -50,7 +50,7 @@ class Damage(sqlite3.DatabaseError):
 
 
 @dataclass(frozen=True)
-class Told:
+class DatabaseMessages:
     """How the user hears of one kind of file. Each message names the path after `name`.
 
     `place` is what must be writable, `elsewhere` what to name where it is not; `error` is raised
@@ -65,7 +65,7 @@ class Told:
     def writing(self, path: Path) -> AbstractContextManager[None]:
         """Turn a failed write to `path` into one clear OutputError; damage is passed on as it
         is."""
-        return explaining(path, self._cannot_write)
+        return explain_os_error(path, self._cannot_write)
 
     @contextmanager
     def using(self, path: Path) -> Iterator[None]:
@@ -109,7 +109,7 @@ class Told:
             file = open_append(path.with_name(f"{path.name}{suffix}"))
         with file:
             with self.writing(path):
-                hold(file, busy, wait_s)
+                lock_open_file(file, busy, wait_s)
             yield
 
     def _cannot_write(self, path: Path, problem: str, full: bool) -> str:

@@ -44,7 +44,7 @@ Line = Callable[[Path, str, bool], str]
 
 
 @contextmanager
-def explaining(path: Path, line: Line) -> Iterator[None]:
+def explain_os_error(path: Path, line: Line) -> Iterator[None]:
     """Turn a failed write to `path` (file, folder or database) into an OutputError with `line`;
     into a DiskFailure where the machine, not the path, is at fault.
 
@@ -54,10 +54,10 @@ def explaining(path: Path, line: Line) -> Iterator[None]:
         yield
     except OSError as error:
         told = line(path, error.strerror or str(error), error.errno in FULL)
-        raise (DiskFailure if is_machines(error) else OutputError)(told) from error
+        raise (DiskFailure if is_machine_fault(error) else OutputError)(told) from error
     except sqlite3.OperationalError as error:
         told = line(path, _sqlite_words(path, error), "full" in str(error))
-        machines = is_machines(error) or is_read_only(path)
+        machines = is_machine_fault(error) or is_read_only(path)
         raise (DiskFailure if machines else OutputError)(told) from error
 
 
@@ -94,7 +94,7 @@ def _sqlite_words(path: Path, error: sqlite3.OperationalError) -> str:
     return "the disk is read-only" if is_read_only(path) else str(error)
 
 
-def is_machines(error: OSError | sqlite3.OperationalError) -> bool:
+def is_machine_fault(error: OSError | sqlite3.OperationalError) -> bool:
     """Whether a write failed by the machine's fault, so that the same command may succeed later."""
     if isinstance(error, OSError):
         return error.errno in MACHINES
@@ -102,7 +102,7 @@ def is_machines(error: OSError | sqlite3.OperationalError) -> bool:
     return (getattr(error, "sqlite_errorcode", 0) & 0xFF) in MACHINES_SQLITE
 
 
-def fitting(name: str) -> str:
+def fit_file_name(name: str) -> str:
     """As much of `name` as the name of a file has room for beside what is added to it."""
     return os.fsencode(name)[:LONGEST_NAME].decode(errors="ignore")
 
@@ -192,7 +192,7 @@ def _kind(mode: int) -> str:
     return next((words for asked, words in kinds if asked(mode)), "it is no regular file")
 
 
-def hold(file: IO[str] | IO[bytes], busy: AgentKernelError, wait_s: float) -> None:
+def lock_open_file(file: IO[str] | IO[bytes], busy: AgentKernelError, wait_s: float) -> None:
     """Be the only process that holds `file`, until it is closed or the process ends.
 
     Raises `busy` after `wait_s`: one that was killed holds on until the system has ended it.

@@ -21,7 +21,7 @@ from agentkernel.domain.exchange import Exchange
 from agentkernel.domain.plan import Retrieved
 from agentkernel.domain.profile import Profile
 from agentkernel.domain.verdict import Verdict
-from agentkernel.storage.atomic import saving
+from agentkernel.storage.atomic import explain_write_failure
 from agentkernel.storage.database import (
     UNREADABLE,
     Damage,
@@ -98,7 +98,7 @@ class Records:
         self.path = path
         self._lock = threading.Lock()
         self._session: int | None = None
-        with saving(path):
+        with explain_write_failure(path):
             self._db = connection or _connect(path)
             self._db.execute("pragma journal_mode=wal")
             self._db.executescript(SCHEMA)
@@ -128,7 +128,7 @@ class Records:
 
     def lost(self, line: str) -> None:
         """Note what was lost, for whoever opens the file from now on."""
-        with saving(self.path), self._lock:
+        with explain_write_failure(self.path), self._lock:
             self._db.execute("insert into losses (text) values (?)", (line,))
 
     def draft(self, key: str) -> Draft | None:
@@ -137,7 +137,7 @@ class Records:
 
     def save_draft(self, key: str, draft: Draft) -> None:
         """Keep a draft, and its candidate."""
-        with saving(self.path), self._lock, self._db:
+        with explain_write_failure(self.path), self._lock, self._db:
             self._db.execute("begin")
             self._db.execute("insert or replace into drafts values (?,?)", _pair(key, draft))
             self._finish("draft", key)
@@ -150,7 +150,7 @@ class Records:
 
     def save_verdict(self, key: str, verdict: Verdict) -> None:
         """Keep a judgement and mark its execution finished, in one transaction."""
-        with saving(self.path), self._lock, self._db:
+        with explain_write_failure(self.path), self._lock, self._db:
             self._db.execute("begin")
             self._db.execute(
                 "insert or replace into judgements values (?,?,?)",
@@ -164,7 +164,7 @@ class Records:
 
     def save_profile(self, key: str, profile: Profile) -> None:
         """Keep a profile and mark its execution finished, in one transaction."""
-        with saving(self.path), self._lock, self._db:
+        with explain_write_failure(self.path), self._lock, self._db:
             self._db.execute("begin")
             self._db.execute(
                 "insert or replace into profiles values (?,?,?)",
@@ -179,7 +179,7 @@ class Records:
     def save_exchange(self, key: str, exchange: Exchange) -> None:
         """Keep what a model answered, in one transaction; a first answer is never replaced."""
         question = exchange.question
-        with saving(self.path), self._lock, self._db:
+        with explain_write_failure(self.path), self._lock, self._db:
             self._db.execute(
                 "insert or ignore into exchanges values (?,?,?,?)",
                 (key, question.agent, question.round, exchange.model_dump_json()),
@@ -193,7 +193,7 @@ class Records:
 
     def save_silence(self, key: str, text: str) -> None:
         """Keep why a model gave no answer: a replay is to go the same way."""
-        with saving(self.path), self._lock, self._db:
+        with explain_write_failure(self.path), self._lock, self._db:
             self._db.execute("insert or replace into silences values (?,?)", (key, text))
 
     def exchanges(self) -> tuple[Exchange, ...]:
@@ -205,7 +205,7 @@ class Records:
         """Keep what the run was given to read: a knowledge base goes on, and a replay asks what
         was asked."""
         value = RETRIEVED.dump_json(tuple(found)).decode()
-        with saving(self.path), self._lock, self._db:
+        with explain_write_failure(self.path), self._lock, self._db:
             self._db.execute("insert or replace into retrieved values (1,?)", (value,))
 
     def retrieved(self) -> tuple[Retrieved, ...] | None:
@@ -215,7 +215,7 @@ class Records:
 
     def started(self, task: Task, key: str) -> None:
         """Note that `task` is now really run for `key`."""
-        with saving(self.path), self._lock:
+        with explain_write_failure(self.path), self._lock:
             self._db.execute(
                 "insert into executions (task, key, pid) values (?,?,?)", (task, key, os.getpid())
             )
@@ -248,7 +248,7 @@ class Records:
 
     def add_event(self, kind: str, value: str) -> None:
         """Append an event as JSON text."""
-        with saving(self.path), self._lock:
+        with explain_write_failure(self.path), self._lock:
             self._db.execute("insert into events (kind, value) values (?,?)", (kind, value))
 
     def events(self) -> tuple[str, ...]:
@@ -258,7 +258,7 @@ class Records:
 
     def spend(self, seconds: float) -> None:
         """Note that this session has lasted `seconds` so far."""
-        with saving(self.path), self._lock:
+        with explain_write_failure(self.path), self._lock:
             if self._session is None:
                 cursor = self._db.execute("insert into sessions (pid) values (?)", (os.getpid(),))
                 self._session = cursor.lastrowid
@@ -310,7 +310,7 @@ def read_records(path: Path) -> Records:
     Raises OutputError for a disk that cannot be read.
     """
     connection = _connect(MEMORY)
-    with saving(path):
+    with explain_write_failure(path):
         refuse_strange(path)
         if is_empty(path):
             records = Records(path, connection)
@@ -337,7 +337,7 @@ def open_records(path: Path, alone: Callable[[], AbstractContextManager[None]]) 
     """Open `path` for writing, made where it is missing. What can be read of a damaged file, which
     `alone` keeps others from, goes into a new one, row by row, and the old one is set aside under a
     name of its own; `losses` says so from then on. Raises OutputError, and what `alone` raises."""
-    with saving(path):
+    with explain_write_failure(path):
         empty = is_empty(path)
         try:
             records = _checked(Records(path))
@@ -377,7 +377,7 @@ def _replaced(path: Path, error: Exception) -> Records:
         kept = _save_rows(path, records)
         # What stayed in the journal would be lost with the renaming.
         records._db.execute("pragma wal_checkpoint(truncate)")
-    aside = replace_damaged(path, saving)
+    aside = replace_damaged(path, explain_write_failure)
     records = Records(path)
     records.lost(
         f"{path.name} was damaged ({one_line(error, 120)}): {kept} rows were saved into a new one, "

@@ -130,7 +130,7 @@ def _unmarked(source: str | bytes) -> str | bytes:
     return source.removeprefix(BYTE_ORDER_MARK) if isinstance(source, str) else source
 
 
-def told(error: SyntaxError) -> str:
+def describe_syntax_error(error: SyntaxError) -> str:
     """`line 3: invalid syntax`, or only what is wrong where that has no line."""
     return f"line {error.lineno}: {error.msg}" if error.lineno else str(error.msg)
 
@@ -157,10 +157,10 @@ __all__ = [
     "check_one_reading",
     "check_size",
     "compile_source",
+    "describe_syntax_error",
     "parse_expression",
     "parse_source",
     "read_literal",
     "read_source",
     "symbol_tables",
-    "told",
 ]

@@ -11,13 +11,13 @@ from agentkernel.storage.source_text import read_literal
 from agentkernel.swap.operands import contiguous_strides
 from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.problem.identity import (
-    difference,
+    graph_difference,
     problem_graph,
     signed_modules,
     state_forms,
 )
 from agentkernel.tools.problem.problems import restore_problem
-from agentkernel.tools.problem.regions_arguments import Bound, describe
+from agentkernel.tools.problem.regions_arguments import BoundCall, describe
 from agentkernel.tools.problem.tools_arguments import identifiers
 
 if TYPE_CHECKING:
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
     from agentkernel.domain.certificate import Certificate, ModuleGraph
 
-NEXT = "Next: optimize this module itself."
+NEXT_OPTIMIZE_MODULE = "Next: optimize this module itself."
 
 
-def equal_names(module: nn.Module, kernel: Kernel) -> tuple[str, ...]:
+def matching_parameters(module: nn.Module, kernel: Kernel) -> tuple[str, ...]:
     """The state_dict names of `module` in the order of `kernel.parameters`.
 
     Raises KernelRefused, with the difference named, where `module` computes something else than
@@ -40,7 +40,8 @@ def equal_names(module: nn.Module, kernel: Kernel) -> tuple[str, ...]:
         flat, region = signed_modules(module, _bound(kernel))
     except (ProblemError, RuntimeError, TypeError, ValueError) as error:
         raise KernelRefused(
-            f"{name}: it has no graph on the verified inputs: {one_line(error, 200)} {NEXT}"
+            f"{name}: it has no graph on the verified inputs: {one_line(error, 200)} "
+            f"{NEXT_OPTIMIZE_MODULE}"
         ) from error
     finally:
         for item, training in modes.items():
@@ -49,15 +50,15 @@ def equal_names(module: nn.Module, kernel: Kernel) -> tuple[str, ...]:
     if verified is None and region.signature != kernel.key.signature:
         raise KernelRefused(
             f"{name}: its graph is {region.signature!r}, verified for {kernel.key.signature!r}, "
-            f"and the record says no more. {NEXT}"
+            f"and the record says no more. {NEXT_OPTIMIZE_MODULE}"
         )
-    words = difference(flat, verified) if verified is not None else None
+    words = graph_difference(flat, verified) if verified is not None else None
     if words is not None:
-        raise KernelRefused(f"{name}: {words}. {NEXT}")
+        raise KernelRefused(f"{name}: {words}. {NEXT_OPTIMIZE_MODULE}")
     return flat.parameters
 
 
-def _bound(kernel: Kernel) -> Bound:
+def _bound(kernel: Kernel) -> BoundCall:
     """A call on the inputs that the kernel was verified for, without their values."""
     import torch
 
@@ -72,7 +73,7 @@ def _bound(kernel: Kernel) -> Bound:
         dtype = getattr(torch, spec.dtype)
         inputs.append(torch.empty_strided(spec.shape, steps, dtype=dtype, device="meta"))
     names = identifiers([spec.name for spec in specs])
-    return Bound(tuple(inputs), names, kernel.arguments, kernel.returns)
+    return BoundCall(tuple(inputs), names, kernel.arguments, kernel.returns)
 
 
 def graph_of(certificate: Certificate) -> ModuleGraph | None:
@@ -99,4 +100,4 @@ def tensor_forms_of(module: nn.Module) -> tuple[str, ...]:
     return tuple(sorted(describe(tuple(held.values()))))
 
 
-__all__ = ["equal_names", "graph_of", "tensor_forms", "tensor_forms_of"]
+__all__ = ["graph_of", "matching_parameters", "tensor_forms", "tensor_forms_of"]

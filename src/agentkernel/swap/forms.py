@@ -17,9 +17,14 @@ from agentkernel.domain.region import Kernel
 from agentkernel.runtime import gate
 from agentkernel.swap.model import apply
 from agentkernel.swap.whole import ModelSource
-from agentkernel.tools.profiler.nvml import NvmlGauge, Reading, Watch
-from agentkernel.tools.profiler.rounds import Clockwork, Lost, Pace, Rounds, measure_rounds
-from agentkernel.tools.profiler.timing.bench import Bench, Device, flush_bytes, less_events
+from agentkernel.tools.profiler.nvml import GaugeMonitor, NvmlGauge, Reading
+from agentkernel.tools.profiler.rounds import GaugeClock, Pace, Rounds, SideFailed, measure_rounds
+from agentkernel.tools.profiler.timing.bench import (
+    CallTimer,
+    Device,
+    flush_bytes,
+    subtract_event_time,
+)
 from agentkernel.tools.ratio import paired_ratio, summarise
 
 if TYPE_CHECKING:
@@ -47,27 +52,29 @@ class FormTimes(Frozen):
         return self.ratios.get(form, {}).get(baseline)
 
 
-class OwnSide:
+class InProcessSide:
     """One form in this process. Verified code: its times need no second clock."""
 
-    def __init__(self, name: Form, bench: Bench, call: Callable[[], object]) -> None:
+    def __init__(self, name: Form, bench: CallTimer, call: Callable[[], object]) -> None:
         self.name: str = name
         self._bench = bench
         self._call = call
         self._event_us = bench.event_us()
         self._last_us = 0.0
 
-    def block(self, calls: int) -> tuple[float, ...] | Lost:
+    def block(self, calls: int) -> tuple[float, ...] | SideFailed:
         """Microseconds of `calls` cold calls."""
         try:
-            found = less_events(self._bench.block(self._call, calls, self._last_us), self._event_us)
+            found = subtract_event_time(
+                self._bench.block(self._call, calls, self._last_us), self._event_us
+            )
         except Exception as error:  # noqa: BLE001 - a form that raises has no time
-            return Lost(side=self.name, reason="raised", log=one_line(error))
+            return SideFailed(side=self.name, reason="raised", log=one_line(error))
         self._last_us = found[0]
         return found
 
 
-class PlainClock:
+class UngaugedClock:
     """The clock of a machine without a gauge."""
 
     def now(self) -> float:
@@ -97,11 +104,11 @@ def time_forms(
     """
     kind = cast("Device", device.partition(":")[0])
     failed: dict[Form, str] = {}
-    with torch.no_grad(), gate.working():
+    with torch.no_grad(), gate.shared():
         calls = _calls(loaded, kernels, parameters, device, forms, failed)
-    with torch.no_grad(), gate.timing(), _clockwork(kind, device) as clockwork:
-        bench = Bench(kind, flush_bytes(l2_mb) if kind == "cuda" else 1 << 16)
-        sides = [OwnSide(form, bench, call) for form, call in calls.items()]
+    with torch.no_grad(), gate.exclusive(), _clockwork(kind, device) as clockwork:
+        bench = CallTimer(kind, flush_bytes(l2_mb) if kind == "cuda" else 1 << 16)
+        sides = [InProcessSide(form, bench, call) for form, call in calls.items()]
         chosen = (pace or Pace()).model_copy(update={"flush_us": bench.flush_us()})
         rounds = _rounds(sides, clockwork, chosen, seed, failed)
     return _times(rounds, failed)
@@ -147,16 +154,16 @@ def _surely_faster(times: FormTimes, form: Form, other: Form) -> bool:
 
 
 @contextmanager
-def _clockwork(kind: Device, device: str) -> Iterator[Clockwork]:
+def _clockwork(kind: Device, device: str) -> Iterator[GaugeClock]:
     if kind == "cpu":
-        yield PlainClock()
+        yield UngaugedClock()
         return
     number = torch.device(device).index or 0
     uuid = str(torch.cuda.get_device_properties(number).uuid).removeprefix("GPU-")
     with ExitStack() as open_until:
         open_until.enter_context(torch.cuda.device(number))
         gauge = NvmlGauge(f"GPU-{uuid}", number)
-        yield open_until.enter_context(Watch(gauge))
+        yield open_until.enter_context(GaugeMonitor(gauge))
 
 
 def _calls(
@@ -200,8 +207,8 @@ def _bound(
 
 
 def _rounds(
-    sides: list[OwnSide],
-    clockwork: Clockwork,
+    sides: list[InProcessSide],
+    clockwork: GaugeClock,
     pace: Pace,
     seed: int,
     failed: dict[Form, str],
@@ -211,7 +218,7 @@ def _rounds(
     left = list(reversed(sides))
     while left:
         found = measure_rounds(left, clockwork, pace, seed)
-        if not isinstance(found, Lost):
+        if not isinstance(found, SideFailed):
             return found
         failed[cast("Form", found.side)] = f"{found.reason}: {found.log}"
         left = [side for side in left if side.name != found.side]

@@ -17,7 +17,7 @@ from torch.utils._device import DeviceContext
 from agentkernel.domain.errors import KernelRefused, ProblemError
 from agentkernel.domain.problem import ScalarSpec
 from agentkernel.domain.region import Kernel
-from agentkernel.domain.structure import Structure
+from agentkernel.domain.structure import DataStructure
 from agentkernel.swap.operands import Form, Operand, contiguous_strides
 from agentkernel.tools.problem.attributes import (
     INTERNAL,
@@ -28,7 +28,7 @@ from agentkernel.tools.problem.attributes import (
     class_attributes,
     same,
 )
-from agentkernel.tools.problem.structures import put_together, tensors_of, value_of, values_of
+from agentkernel.tools.problem.structures import tensors_of, unflatten_data, value_of, values_of
 
 STATE: Final = "_agentkernel_swap"
 """The attribute that holds a swapped module's state."""
@@ -40,9 +40,9 @@ PLAIN_TENSORS = frozenset({torch.Tensor, nn.Parameter, nn.Buffer})
 class Nested:
     """The structures of a call's arguments: `positional`, then one for each of `keywords`."""
 
-    positional: tuple[Structure, ...]
+    positional: tuple[DataStructure, ...]
     keywords: tuple[str, ...]
-    named: tuple[Structure, ...]
+    named: tuple[DataStructure, ...]
 
     def inputs(self, values: Sequence[object]) -> Sequence[object] | None:
         """The tensors in `values`; None where they are nested otherwise, or a scalar is another."""
@@ -68,7 +68,7 @@ class Arguments:
     keywords: Mapping[str, object]
     open: bool = False
     nested: Nested | None = None
-    returns: Structure | None = None
+    returns: DataStructure | None = None
     values: Mapping[str, object] = field(default_factory=dict)
 
     def bind(self, args: Sequence[object], kwargs: Mapping[str, object]) -> Sequence[object] | None:
@@ -83,7 +83,7 @@ class Arguments:
         if self.returns is None:
             return found
         outputs = found if isinstance(found, tuple) else (found,)
-        return put_together(self.returns, outputs, self.values)
+        return unflatten_data(self.returns, outputs, self.values)
 
     def _values(
         self,
@@ -120,7 +120,7 @@ class Arguments:
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
+class WatchedModule:
     """One module of the region as it was when the kernel was put in: its children, and its own
     attributes and those of its class (`shared`), which the graph has as constants. `inner` modules
     are not called by the kernel."""
@@ -219,13 +219,13 @@ def _values(kernel: Kernel) -> dict[str, object]:
         raise KernelRefused(f"Kernel {kernel.sha256[:10]!r}: {error}") from error
 
 
-def watched_in(module: nn.Module) -> tuple[Watched, ...]:
+def watch_modules(module: nn.Module) -> tuple[WatchedModule, ...]:
     """The region's module and all below it."""
     return tuple(_watched(item, item is not module) for item in module.modules())
 
 
-def _watched(module: nn.Module, inner: bool) -> Watched:
-    return Watched(
+def _watched(module: nn.Module, inner: bool) -> WatchedModule:
+    return WatchedModule(
         module,
         inner,
         tuple(module._modules.items()),
@@ -242,7 +242,7 @@ def _own_attributes(module: nn.Module) -> Iterator[tuple[str, object]]:
             yield name, value
 
 
-def ambient_refusal(device_type: str, inner: bool) -> str | None:
+def process_state_refusal(device_type: str, inner: bool) -> str | None:
     """What in PyTorch's own state keeps a kernel from standing for the module."""
     if torch._C._len_torch_dispatch_stack():
         return "mode"

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from agentkernel.domain.errors import KernelRefused, ProblemError, one_line
 from agentkernel.domain.region import Kernel
-from agentkernel.swap.equal import equal_names, tensor_forms, tensor_forms_of
+from agentkernel.swap.equal import matching_parameters, tensor_forms, tensor_forms_of
 from agentkernel.swap.source import check_kernel
-from agentkernel.swap.swap import Swap, make_swap, original_class, put_in, swap_of, take_out
+from agentkernel.swap.swap import Swap, make_swap, original_class, swap_in, swap_of, swap_out
 
 if TYPE_CHECKING:
     from torch import nn
@@ -34,7 +34,7 @@ class Applied:
 
 
 @dataclass(frozen=True)
-class Calls:
+class CallCounts:
     """How often a swapped module ran its `kernel` and how often the original (`fallback`), by
     reason; `off` says why the kernel is not asked any more."""
 
@@ -70,7 +70,7 @@ def apply(
             )
         planned.append((module, make_swap(module, kernel, own.get(path, kernel.parameters))))
     for module, swap in planned:
-        put_in(module, swap)
+        swap_in(module, swap)
     return Applied({path: kernel.sha256 for path, kernel in kernels.items()})
 
 
@@ -87,7 +87,7 @@ def apply_equal(
     own = dict(parameters or {})
     for path, kernel in kernels.items():
         check_kernel(kernel)
-        names = equal_names(_submodule(model, path), kernel)
+        names = matching_parameters(_submodule(model, path), kernel)
         own.setdefault(path, names)
     return apply(model, kernels, own)
 
@@ -110,7 +110,7 @@ def apply_all(model: nn.Module, kernel: Kernel, class_name: str) -> Applied:
         if inside or not (named or tensor_forms_of(module) == forms):
             continue
         try:
-            parameters[path] = equal_names(module, kernel)
+            parameters[path] = matching_parameters(module, kernel)
             make_swap(module, kernel, parameters[path])
         except KernelRefused as error:
             if named:
@@ -123,10 +123,10 @@ def apply_all(model: nn.Module, kernel: Kernel, class_name: str) -> Applied:
 def restore(model: nn.Module) -> int:
     """Take all kernels out: every module has its own class and attributes again. Returns how many
     modules had one."""
-    return sum(take_out(module) for module in list(model.modules()))
+    return sum(swap_out(module) for module in list(model.modules()))
 
 
-def counts(model: nn.Module) -> dict[str, Calls]:
+def counts(model: nn.Module) -> dict[str, CallCounts]:
     """What the swapped modules' calls ran since their kernels were put in, by path. Calls inside of
     torch.compile's graphs are not counted."""
     found = {}
@@ -134,7 +134,7 @@ def counts(model: nn.Module) -> dict[str, Calls]:
         swap = swap_of(module)
         if swap is not None:
             fallback = sum(swap.reasons.values())
-            found[path] = Calls(swap.called, fallback, dict(swap.reasons), swap.off)
+            found[path] = CallCounts(swap.called, fallback, dict(swap.reasons), swap.off)
     return found
 
 
@@ -151,4 +151,4 @@ def _submodule(model: nn.Module, path: str) -> nn.Module:
         ) from error
 
 
-__all__ = ["Applied", "Calls", "apply", "apply_all", "apply_equal", "counts", "restore"]
+__all__ = ["Applied", "CallCounts", "apply", "apply_all", "apply_equal", "counts", "restore"]

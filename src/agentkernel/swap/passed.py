@@ -17,7 +17,7 @@ from torch import nn
 from torch.autograd import forward_ad
 from torch.nn.modules import module as hooks
 
-from agentkernel.swap.guard import HOOKS, Watched
+from agentkernel.swap.guard import HOOKS, WatchedModule
 from agentkernel.swap.operands import Operand
 
 Own = dict[str, Any]
@@ -31,7 +31,7 @@ _tracing = torch._C._get_tracing_state
 
 
 @dataclass(frozen=True, slots=True)
-class Passed:
+class AcceptedCall:
     """What a call had that the guard let through.
 
     `held` are the dictionaries of children and operands, `empty` those that have to stay empty
@@ -83,13 +83,13 @@ class Passed:
         return self.check(*[given[place] for place in self.places], *self.operands)
 
 
-def passed(
-    watched: Sequence[Watched],
+def remember_call(
+    watched: Sequence[WatchedModule],
     operands: Sequence[Operand],
     given: Sequence[object],
     device: torch.device,
     gradients: bool = False,
-) -> Passed | None:
+) -> AcceptedCall | None:
     """What the call with the inputs `given`, which the guard has just let through, had; None where
     this torch or this Python cannot tell quickly whether the next one has it too."""
     if _make_check is None or not TELLS:
@@ -105,7 +105,7 @@ def passed(
         return None
     held, empty = _dictionaries(watched, operands)
     modules = tuple(item.module for item in watched)
-    return Passed(
+    return AcceptedCall(
         modules=modules,
         own=[_version(module.__dict__) for module in modules],
         held=held,
@@ -123,7 +123,7 @@ def passed(
 
 
 def _dictionaries(
-    watched: Sequence[Watched], operands: Sequence[Operand]
+    watched: Sequence[WatchedModule], operands: Sequence[Operand]
 ) -> tuple[tuple[Own, ...], tuple[Own, ...]]:
     """Those whose version counts and those that have to be empty, each once."""
     held: dict[int, Own] = {}

@@ -7,27 +7,27 @@ from dataclasses import dataclass, field
 
 from agentkernel.domain.region import Kernel
 from agentkernel.swap.useful import strongest_first, with_signatures
-from agentkernel.swap.whole import WholeVerdict
+from agentkernel.swap.whole import EndToEndVerdict
 
 MOST_CHECKS = 6
 """Checks of the whole model beside the first one."""
-Checked = Callable[[Mapping[str, Kernel]], WholeVerdict]
+Checked = Callable[[Mapping[str, Kernel]], EndToEndVerdict]
 
 
 @dataclass(frozen=True)
-class Right:
+class CorrectKernels:
     """The kernels by path with which the outputs are right, the verdict on them (on all, where no
     choice is right), and by signature why the others are left out."""
 
     kernels: Mapping[str, Kernel]
-    verdict: WholeVerdict
+    verdict: EndToEndVerdict
     left_out: Mapping[str, str]
     checks: int = 1
 
 
-def right(
+def select_correct(
     kernels: Mapping[str, Kernel], checked: Checked, *, most_checks: int = MOST_CHECKS
-) -> Right:
+) -> CorrectKernels:
     """Take in all of the kernels, or else half by half those with which the outputs stay right.
 
     Each kernel is right by itself, but their errors add up. Those of one signature go in or out
@@ -36,13 +36,13 @@ def right(
     """
     first = checked(kernels)
     if first.accepted:
-        return Right(kernels, first, {})
+        return CorrectKernels(kernels, first, {})
     names = strongest_first(kernels)
     if not first.provable or not names:
-        return Right({}, first, dict.fromkeys(names, first.reason))
+        return CorrectKernels({}, first, dict.fromkeys(names, first.reason))
     search = _Search(kernels, checked, most_checks)
     kept = search.add((), tuple(names), first.reason)
-    return Right(
+    return CorrectKernels(
         with_signatures(kernels, kept) if kept else {},
         search.verdict or first,
         search.left_out,
@@ -58,7 +58,7 @@ class _Search:
     checked: Checked
     most: int
     checks: int = 0
-    verdict: WholeVerdict | None = None
+    verdict: EndToEndVerdict | None = None
     left_out: dict[str, str] = field(default_factory=dict)
 
     def add(

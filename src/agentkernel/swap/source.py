@@ -19,7 +19,7 @@ from agentkernel.tools.problem.tools_arguments import called_flat
 if TYPE_CHECKING:
     from torch import nn
 
-NEXT = "Next: optimize the region again."
+NEXT_OPTIMIZE_REGION = "Next: optimize the region again."
 TRITON = re.compile(r"^\s*(?:import|from)\s+triton\b", re.M)
 _classes: dict[str, type[nn.Module]] = {}
 """By SHA-256: uses of one kernel share its compiled binaries."""
@@ -36,7 +36,7 @@ def kernel_class(kernel: Kernel) -> type[nn.Module]:
     return _classes[kernel.sha256]
 
 
-def built(kernel: Kernel) -> nn.Module:
+def build_kernel(kernel: Kernel) -> nn.Module:
     """A `ModelNew` of the kernel's text in eval mode, with the constructor's arguments that its
     problem names, called on the flat list of inputs. Raises KernelRefused."""
     made = kernel_class(kernel)
@@ -50,7 +50,7 @@ def built(kernel: Kernel) -> nn.Module:
     except (TypeError, AgentKernelError) as error:
         raise KernelRefused(
             f"Kernel {kernel.sha256[:10]!r} cannot be built: {one_line(error)}. Expected a "
-            f"drop-in that takes the arguments of {problem.class_name}. {NEXT}"
+            f"drop-in that takes the arguments of {problem.class_name}. {NEXT_OPTIMIZE_REGION}"
         ) from error
 
 
@@ -58,16 +58,20 @@ def check_kernel(kernel: Kernel) -> None:
     """Raise KernelRefused where nothing proves this text. Nothing is imported."""
     name = f"Kernel {kernel.sha256[:10]!r}"
     if kernel.withdrawn is not None:
-        raise KernelRefused(f"{name} is withdrawn: {one_line(kernel.withdrawn)}. {NEXT}")
+        raise KernelRefused(
+            f"{name} is withdrawn: {one_line(kernel.withdrawn)}. {NEXT_OPTIMIZE_REGION}"
+        )
     if sha256_text(kernel.source) != kernel.sha256:
-        raise KernelRefused(f"{name} has changed since it was verified. {NEXT}")
+        raise KernelRefused(f"{name} has changed since it was verified. {NEXT_OPTIMIZE_REGION}")
     certificate = kernel.certificate
     if certificate.verdict is None or not certificate.verdict.accepted:
-        raise KernelRefused(f"{name} was not accepted by the judge. {NEXT}")
+        raise KernelRefused(f"{name} was not accepted by the judge. {NEXT_OPTIMIZE_REGION}")
     wrong = hash_errors(certificate)
     if certificate.candidate_sha256 != kernel.sha256 or wrong:
         text = ", ".join(wrong) or f"candidate {str(certificate.candidate_sha256)[:10]!r}"
-        raise KernelRefused(f"{name} has the certificate of another text ({text}). {NEXT}")
+        raise KernelRefused(
+            f"{name} has the certificate of another text ({text}). {NEXT_OPTIMIZE_REGION}"
+        )
 
 
 def keeps_gradients(kernel: Kernel) -> bool:
@@ -84,15 +88,15 @@ def needs_triton(source: str) -> bool:
 def _import(kernel: Kernel) -> type[nn.Module]:
     try:
         name = f"agentkernel_kernel_{kernel.sha256[:16]}"
-        return cast("type[nn.Module]", executed(kernel.source, name).ModelNew)
+        return cast("type[nn.Module]", execute_module(kernel.source, name).ModelNew)
     except Exception as error:
         raise KernelRefused(
             f"Kernel {kernel.sha256[:10]!r} raised {type(error).__name__} when imported: "
-            f"{one_line(error)}. Expected torch and triton as in its key. {NEXT}"
+            f"{one_line(error)}. Expected torch and triton as in its key. {NEXT_OPTIMIZE_REGION}"
         ) from error
 
 
-def executed(text: str, name: str) -> types.ModuleType:
+def execute_module(text: str, name: str) -> types.ModuleType:
     """`text` as the module `name`: the very text, from no file and no bytecode beside one, and the
     one that `inspect` finds, which Triton asks for a kernel's lines. Raises SyntaxError for a text
     with more than one reading, and whatever running it raises."""

@@ -26,17 +26,17 @@ from agentkernel.domain.region import Kernel
 from agentkernel.swap.guard import (
     STATE,
     Arguments,
-    Watched,
-    ambient_refusal,
+    WatchedModule,
     arguments_of,
     inputs_refusal,
     lazy_refusal,
     operands_refusal,
-    watched_in,
+    process_state_refusal,
+    watch_modules,
 )
 from agentkernel.swap.operands import Operand, tie_operands
-from agentkernel.swap.passed import Passed, passed
-from agentkernel.swap.source import built, keeps_gradients, needs_triton
+from agentkernel.swap.passed import AcceptedCall, remember_call
+from agentkernel.swap.source import build_kernel, keeps_gradients, needs_triton
 from agentkernel.swap.traced import REFUSED, Traced, traced_function
 
 ORIGINAL = "_agentkernel_original"
@@ -51,23 +51,23 @@ NO_DEVICE = torch.device("meta")
 @dataclass
 class Swap:
     """A module's kernel and what became of its calls. `off` says why it is not used any more;
-    `passed` is the last call that the guard let through, `traced` what torch.compile reads; where
-    there is none, it traces the guard itself, if that is `traceable`. `gradients`: the kernel's
-    were judged, and a call that requires some runs it."""
+    `remember_call` is the last call that the guard let through, `traced` what torch.compile reads;
+    where there is none, it traces the guard itself, if that is `traceable`. `gradients`: the
+    kernel's were judged, and a call that requires some runs it."""
 
     kernel: Kernel
     names: tuple[str, ...]
     new: nn.Module
     arguments: Arguments
     operands: tuple[Operand, ...]
-    watched: tuple[Watched, ...]
+    watched: tuple[WatchedModule, ...]
     on_cpu: bool
     gradients: bool = False
     traceable: bool = True
     called: int = 0
     raised: int = 0
     off: str | None = None
-    passed: Passed | None = None
+    passed: AcceptedCall | None = None
     traced: Traced | None = None
     reasons: Counter[str] = field(default_factory=Counter)
 
@@ -91,13 +91,13 @@ class Swap:
         elif device.type != "cpu" or not self.on_cpu:
             return "device"
         refusal = (
-            ambient_refusal(device.type, len(self.watched) > 1)
+            process_state_refusal(device.type, len(self.watched) > 1)
             or self._refusal(given, device)
             or lazy_refusal(given, self.operands)
         )
         if refusal is not None:
             return refusal
-        self.passed = passed(self.watched, self.operands, given, device, self.gradients)
+        self.passed = remember_call(self.watched, self.operands, given, device, self.gradients)
         return given
 
     def traced_inputs(
@@ -163,8 +163,8 @@ def make_swap(module: nn.Module, kernel: Kernel, names: Sequence[str]) -> Swap:
             f"{type(module).__name__} is an instance with {what}: no kernel can stand for it. "
             "Expected a module whose class has the forward. Next: leave it out."
         )
-    new = built(kernel)
-    arguments, watched = arguments_of(kernel, module), watched_in(module)
+    new = build_kernel(kernel)
+    arguments, watched = arguments_of(kernel, module), watch_modules(module)
     operands = tie_operands(module, new, kernel, names)
     on_cpu = not needs_triton(kernel.source) or _interpreted()
     return Swap(
@@ -181,13 +181,13 @@ def make_swap(module: nn.Module, kernel: Kernel, names: Sequence[str]) -> Swap:
     )
 
 
-def put_in(module: nn.Module, swap: Swap) -> None:
+def swap_in(module: nn.Module, swap: Swap) -> None:
     """From now on `module` runs the kernel, in the place of one that it may have had."""
     module.__class__ = swapped_class(original_class(module), swap.kernel.sha256)
     module.__dict__[STATE] = swap
 
 
-def take_out(module: nn.Module) -> bool:
+def swap_out(module: nn.Module) -> bool:
     """Give `module` its class and attributes back; False where it has no kernel."""
     found = module.__dict__.pop(STATE, None) is not None
     module.__class__ = original_class(module)
@@ -285,7 +285,7 @@ def _deepcopy(self: nn.Module, memo: dict[int, object]) -> nn.Module:
     if swap is not None and not any(item.changed() for item in swap.watched):
         # A copy of another kind (on meta, in another dtype) has no place for the kernel.
         with contextlib.suppress(KernelRefused):
-            put_in(made, make_swap(made, swap.kernel, swap.names))
+            swap_in(made, make_swap(made, swap.kernel, swap.names))
     return made
 
 
@@ -312,8 +312,8 @@ __all__ = [
     "Swap",
     "make_swap",
     "original_class",
-    "put_in",
+    "swap_in",
     "swap_of",
+    "swap_out",
     "swapped_class",
-    "take_out",
 ]

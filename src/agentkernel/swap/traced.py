@@ -22,7 +22,7 @@ from torch import nn
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.region import Kernel
 from agentkernel.storage.source_text import parse_source, read_literal
-from agentkernel.swap.guard import HOOKS, PLAIN_TENSORS, Arguments, Watched
+from agentkernel.swap.guard import HOOKS, PLAIN_TENSORS, Arguments, WatchedModule
 from agentkernel.swap.operands import Form, Operand
 from agentkernel.tools.problem.attributes import PLAIN
 
@@ -38,11 +38,11 @@ _functions: dict[tuple[object, ...], Traced] = {}
 """By text and classes: uses of a kernel share one, and its guards."""
 
 
-class Given:
+class OperandHolder:
     """Stands for `self` in the kernel's forward, with the module's own tensors as attributes."""
 
 
-class _Cannot(Exception):
+class _NotTraceable(Exception):
     """This region cannot be written so."""
 
 
@@ -52,14 +52,14 @@ def traced_function(
     new: nn.Module,
     arguments: Arguments,
     operands: Sequence[Operand],
-    watched: Sequence[Watched],
+    watched: Sequence[WatchedModule],
     on_cpu: bool,
 ) -> Traced | None:
     """`f(module, *args, **kwargs)`: what forward returns, or REFUSED; None where the kernel's
     forward reads more of itself than its operands, or an attribute has no literal."""
     try:
         text = _text(module, kernel, new, arguments, operands, watched, on_cpu)
-    except _Cannot:
+    except _NotTraceable:
         return None
     kinds = tuple(type(item.module) for item in watched)
     name = sha256_text(f"{kernel.sha256}\n{text}")
@@ -75,7 +75,7 @@ def _text(
     new: nn.Module,
     arguments: Arguments,
     operands: Sequence[Operand],
-    watched: Sequence[Watched],
+    watched: Sequence[WatchedModule],
     on_cpu: bool,
 ) -> str:
     paths = {id(item): path for path, item in module.named_modules()}
@@ -83,7 +83,7 @@ def _text(
     known = tuple(name for names in places for name in names)
     read = _read_of_itself(kernel.source)
     if read is None or not all(_is_of(chain, known) for chain in read):
-        raise _Cannot
+        raise _NotTraceable
     lines = ["def traced(self, *args, **kwargs):"]
     for at, item in enumerate(watched):
         lines += _place_lines(at, paths[id(item.module)])
@@ -109,7 +109,7 @@ def _made(
     linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
     namespace: dict[str, object] = {
         "torch": torch,
-        "Given": Given,
+        "Given": OperandHolder,
         "REFUSED": REFUSED,
         "PLAIN_TENSORS": PLAIN_TENSORS,
         "ARGUMENTS": arguments,
@@ -134,7 +134,7 @@ def _place_lines(at: int, path: str) -> Iterator[str]:
         yield f"    if type(m{at}) is not KINDS[{at}]: return REFUSED"
 
 
-def _module_lines(name: str, item: Watched) -> Iterator[str]:
+def _module_lines(name: str, item: WatchedModule) -> Iterator[str]:
     refuse = ": return REFUSED"
     yield f"    if {name}.training{refuse}"
     if item.inner:
@@ -143,7 +143,7 @@ def _module_lines(name: str, item: Watched) -> Iterator[str]:
     yield f"    if len({name}._modules) != {len(item.children)}{refuse}"
     for attribute, value in (*item.own, *item.shared):
         if not attribute.isidentifier() or isinstance(value, torch.Tensor):
-            raise _Cannot
+            raise _NotTraceable
         read = f"{name}.{attribute}"
         if _has_literal(value) or type(value) in PLAIN:
             yield f"    if {read} {_differs(value)}{refuse}"
@@ -159,7 +159,7 @@ def _differs(value: object) -> str:
     if isinstance(value, torch.dtype):
         return f"is not {value}"
     if not _is_literal(value):
-        raise _Cannot
+        raise _NotTraceable
     return f"!= {value!r}"
 
 
@@ -191,14 +191,14 @@ def _input_lines(inputs: Sequence[Form | str], on_cpu: bool) -> Iterator[str]:
             yield "    if torch.is_autocast_enabled(device.type): return REFUSED"
         yield from _tensor_lines(value, form)
     if first is None:
-        raise _Cannot
+        raise _NotTraceable
 
 
 def _literal(text: str) -> object:
     try:
         value: object = read_literal(text)
     except (ValueError, SyntaxError) as error:
-        raise _Cannot from error
+        raise _NotTraceable from error
     return value
 
 
@@ -238,7 +238,7 @@ def _names_of(
 ) -> tuple[str, ...]:
     found = tuple(named.get((id(tensors), name), "") for tensors, name in places)
     if not all(part.isidentifier() for name in found for part in name.split(".")):
-        raise _Cannot
+        raise _NotTraceable
     return found
 
 
@@ -335,4 +335,4 @@ class _Reader(ast.NodeVisitor):
             self.plain = False
 
 
-__all__ = ["REFUSED", "Given", "Traced", "traced_function"]
+__all__ = ["REFUSED", "OperandHolder", "Traced", "traced_function"]

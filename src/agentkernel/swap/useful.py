@@ -15,7 +15,7 @@ Timed = Callable[[Mapping[str, Kernel]], FormTimes]
 
 
 @dataclass(frozen=True)
-class Useful:
+class FasterKernels:
     """The kernels that are kept by path (none where a baseline is handed over), the signatures of
     those that are not, the form to hand over and the times that it rests on."""
 
@@ -26,7 +26,9 @@ class Useful:
     tries: int = 0
 
 
-def useful(kernels: Mapping[str, Kernel], timed: Timed, *, most_tries: int = MOST_TRIES) -> Useful:
+def select_faster(
+    kernels: Mapping[str, Kernel], timed: Timed, *, most_tries: int = MOST_TRIES
+) -> FasterKernels:
     """Keep the kernels with which the whole model is surely faster than both baselines.
 
     Where all of them together are not, the half that gained the most by itself is tried, and its
@@ -44,7 +46,7 @@ def useful(kernels: Mapping[str, Kernel], timed: Timed, *, most_tries: int = MOS
     form = best_form(search.times)
     kept = {} if form in BASELINES else with_signatures(kernels, search.names)
     dropped = tuple(name for name in sorted(names) if name not in signatures_of(kept))
-    return Useful(kept, dropped, form, search.times, search.tries)
+    return FasterKernels(kept, dropped, form, search.times, search.tries)
 
 
 @dataclass

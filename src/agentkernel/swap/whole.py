@@ -17,10 +17,10 @@ from agentkernel.domain.night import Form
 from agentkernel.domain.region import Kernel
 from agentkernel.domain.verdict import Mismatch
 from agentkernel.runtime import gate
-from agentkernel.swap.model import Calls, apply, counts
+from agentkernel.swap.model import CallCounts, apply, counts
 from agentkernel.tools.judge.comparison.compare import compare_output
 from agentkernel.tools.judge.comparison.worst import Leeway
-from agentkernel.tools.judge.reference.reference import Answer, Blurred, call_reference
+from agentkernel.tools.judge.reference.reference import Answer, PerturbedOracle, call_reference
 
 SEEDS = (0, 1, 2)
 Flat = Callable[[object], Sequence[torch.Tensor]]
@@ -45,7 +45,7 @@ class ModelSource(Protocol):
     def make_call(self, device: str = "cpu", seed: int = 0) -> Call: ...
 
 
-class WholeVerdict(Frozen):
+class EndToEndVerdict(Frozen):
     """Norm-wise errors against fp64, the largest over outputs and seeds: `worst_error` with the
     kernels in, `eager_error` without; None where nothing was compared. `kernel_calls` ran a kernel,
     `fallbacks` the original."""
@@ -83,7 +83,7 @@ def flat_tensors(output: object) -> tuple[torch.Tensor, ...]:
 
 
 @dataclass(frozen=True)
-class Asked:
+class ReferenceCall:
     """One seed's call: its inputs as `leaves` of `tree`, and the right answer."""
 
     leaves: list[object]
@@ -102,9 +102,9 @@ class Oracle:
         self.device = device
         self.flat = flat
         self._model: nn.Module | None = None
-        self._asked: dict[int, Asked | str] = {}
+        self._asked: dict[int, ReferenceCall | str] = {}
 
-    def asked(self, seed: int) -> Asked | str:
+    def asked(self, seed: int) -> ReferenceCall | str:
         """The call with this seed; why nothing can be proven by it."""
         if seed not in self._asked:
             self._asked[seed] = self._answer(seed)
@@ -112,10 +112,10 @@ class Oracle:
         if isinstance(found, str):
             return found
         # What an ulp does is drawn anew for each check: kept, the draws would fill the memory.
-        blurred = Blurred(self._flat_model(found.tree), found.leaves, training=False)
-        return replace(found, answer=replace(found.answer, blurred=blurred))
+        perturbed = PerturbedOracle(self._flat_model(found.tree), found.leaves, training=False)
+        return replace(found, answer=replace(found.answer, perturbed=perturbed))
 
-    def _answer(self, seed: int) -> Asked | str:
+    def _answer(self, seed: int) -> ReferenceCall | str:
         call = self.loaded.make_call(self.device, seed)
         leaves, tree = tree_flatten((tuple(call.args), dict(call.kwargs)))
         try:
@@ -124,7 +124,7 @@ class Oracle:
             return "the model in fp64 does not fit in memory beside itself"
         # Its state is a whole model, and is not compared.
         slim = replace(answer, state_after={}, state_oracle={}, inputs_after=[])
-        return _unusable(answer) or Asked(leaves, tree, slim)
+        return _unusable(answer) or ReferenceCall(leaves, tree, slim)
 
     def _flat_model(self, tree: TreeSpec) -> FlatModel:
         if self._model is None:
@@ -132,7 +132,7 @@ class Oracle:
         return FlatModel(self._model, tree, self.flat)
 
 
-def check_whole(
+def check_end_to_end(
     loaded: ModelSource,
     kernels: Mapping[str, Kernel],
     parameters: Mapping[str, tuple[str, ...]] | None = None,
@@ -142,7 +142,7 @@ def check_whole(
     seeds: Sequence[int] = SEEDS,
     flat: Flat = flat_tensors,
     oracle: Oracle | None = None,
-) -> WholeVerdict:
+) -> EndToEndVerdict:
     """Compare the outputs with the kernels in to the fp64 model's under the judge's strict rule.
 
     `form` "regions+torch.compile" compiles the model with the kernels in; their calls are not
@@ -151,11 +151,11 @@ def check_whole(
     fp64 is not accepted: nothing else would prove it. Raises what `apply` raises.
     """
     oracle = oracle or Oracle(loaded, device, flat=flat)
-    with gate.working():
+    with gate.shared():
         swapped = loaded.build(device)
         apply(swapped, kernels, parameters)
         compiled = form == "regions+torch.compile"
-        seen = _Seen()
+        seen = _ErrorsSoFar()
         run = torch.compile(swapped) if compiled else swapped
         refusal, provable = "", True
         for seed in seeds:
@@ -170,7 +170,7 @@ def check_whole(
     ran = sum(item.kernel for item in calls)
     if not refusal and kernels and not ran and not compiled:
         refusal = f"no kernel ran: {_reasons(calls)}"
-    return WholeVerdict(
+    return EndToEndVerdict(
         accepted=not refusal,
         worst_error=max(seen.errors, default=None),
         eager_error=max(seen.eager, default=None),
@@ -182,7 +182,7 @@ def check_whole(
 
 
 @dataclass
-class _Seen:
+class _ErrorsSoFar:
     """Norm-wise errors of the outputs so far, with the kernels in and without."""
 
     errors: list[float] = field(default_factory=list)
@@ -190,7 +190,7 @@ class _Seen:
 
 
 def _one_call(
-    swapped: Callable[..., object], asked: Asked, seed: int, flat: Flat, seen: _Seen
+    swapped: Callable[..., object], asked: ReferenceCall, seed: int, flat: Flat, seen: _ErrorsSoFar
 ) -> str:
     """What is wrong with the outputs on one seed's inputs; "" where nothing is."""
     try:
@@ -217,7 +217,7 @@ def _compare(
     label: str,
     answer: Answer,
     found: Sequence[torch.Tensor],
-    seen: _Seen,
+    seen: _ErrorsSoFar,
 ) -> str:
     """Add the outputs' errors to `seen`; what is wrong, or ""."""
     if len(found) != len(answer.leaves):
@@ -250,7 +250,7 @@ def _compare(
 
 def _leeway(answer: Answer, index: int) -> Leeway:
     """Single elements are excused by what an ulp of the inputs and weights does to the original."""
-    return Leeway(blur=lambda seed: answer.blurred.output(index, seed, answer.rounding))
+    return Leeway(perturb=lambda seed: answer.perturbed.output(index, seed, answer.rounding))
 
 
 def _words(found: Mismatch) -> str:
@@ -261,7 +261,7 @@ def _copied(leaves: Sequence[object]) -> list[object]:
     return [leaf.clone() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
 
 
-def _reasons(calls: Iterable[Calls]) -> str:
+def _reasons(calls: Iterable[CallCounts]) -> str:
     total: Counter[str] = Counter()
     for item in calls:
         total.update(item.reasons)

@@ -22,10 +22,10 @@ from agentkernel.domain.certificate import Versions
 from agentkernel.domain.errors import OutputError, RunBusy, RunNotFound
 from agentkernel.domain.problem import Problem
 from agentkernel.domain.settings import Settings
-from agentkernel.storage.atomic import make_folder, saving, write_atomic
+from agentkernel.storage.atomic import explain_write_failure, make_folder, write_atomic
 from agentkernel.storage.disk import (
-    fitting,
-    hold,
+    fit_file_name,
+    lock_open_file,
     make_own_folder,
     open_append,
     read_regular,
@@ -118,7 +118,7 @@ class RunStore:
         """Keep the source as `candidates/<id>.py`."""
         path = self.folder / "candidates" / f"{candidate.id}.py"
         if not path.is_file():
-            with saving(path):
+            with explain_write_failure(path):
                 make_own_folder(path.parent)
             write_atomic(path, candidate.source)
         return path
@@ -129,18 +129,18 @@ class RunStore:
 
 
 @contextmanager
-def alone(folder: Path, wait_s: float = BUSY_S) -> Iterator[None]:
+def lock_run(folder: Path, wait_s: float = BUSY_S) -> Iterator[None]:
     """Be the only process that works on the run in `folder`; one that was killed holds it for the
     moment until the system has ended it. Raises RunBusy after `wait_s`."""
     busy = RunBusy(
         f"Another process works on run {folder.name!r}. Expected a run that nobody works on. "
         "Next: wait for it, or end it and resume."
     )
-    with saving(folder / "lock"):
+    with explain_write_failure(folder / "lock"):
         file = open_append(folder / "lock")
     with file:
-        with saving(folder / "lock"):
-            hold(file, busy, wait_s)
+        with explain_write_failure(folder / "lock"):
+            lock_open_file(file, busy, wait_s)
         yield
 
 
@@ -193,7 +193,7 @@ def create_run(
     try:
         manifest = _fill(unfinished, manifest, loaded, more or {})
         note_use(unfinished)
-        with saving(folder):
+        with explain_write_failure(folder):
             unfinished.rename(folder)
     except OutputError:
         shutil.rmtree(unfinished, ignore_errors=True)
@@ -203,7 +203,7 @@ def create_run(
 
 def plain_name(name: str) -> str:
     """Small letters, digits and hyphens of `name`, as many as the name of a folder may have."""
-    return fitting(re.sub(r"[^a-z0-9]+", "-", name.lower())).strip("-")
+    return fit_file_name(re.sub(r"[^a-z0-9]+", "-", name.lower())).strip("-")
 
 
 def stamp(now: datetime) -> str:
@@ -221,7 +221,7 @@ class Uses(NamedTuple):
 def note_use(folder: Path) -> None:
     """Note that a run or session is now begun, or gone on with. Raises OutputError."""
     path = folder / USES_FILE
-    with saving(path):
+    with explain_write_failure(path):
         newest = max((uses(Path(item)).last for item in _folders(folder.parent)), default=0)
         with open_append(path) as file:
             # A line break comes first too: it ends what a kill left of a line.
@@ -249,14 +249,14 @@ def _fill(
     folder: Path, manifest: Manifest, loaded: LoadedProblem, more: Mapping[str, str]
 ) -> Manifest:
     """Write all that a run begins with; the manifest as it was written."""
-    with saving(folder):
+    with explain_write_failure(folder):
         (folder / "candidates").mkdir(parents=True)
     write_atomic(folder / "problem.py", loaded.problem.source)
     if loaded.live is not None:
         digest = write_live(folder, loaded.live, loaded.live_inputs)
         manifest = manifest.model_copy(update={"live_sha256": digest})
     for name, text in more.items():
-        with saving(folder):
+        with explain_write_failure(folder):
             (folder / name).parent.mkdir(exist_ok=True)
         write_atomic(folder / name, text)
     write_atomic(folder / "run.json", manifest.model_dump_json(indent=2) + "\n")
@@ -291,7 +291,9 @@ def open_run(runs: Path, run: str) -> RunStore:
     RunNotFound with one clear line, RunBusy where it is damaged and another process works on it."""
     folder = find_run(runs, run)
     manifest = read_manifest(folder)
-    store = RunStore(folder, manifest, open_records(folder / "run.sqlite", lambda: alone(folder)))
+    store = RunStore(
+        folder, manifest, open_records(folder / "run.sqlite", lambda: lock_run(folder))
+    )
     note_use(folder)
     return store
 
@@ -306,7 +308,7 @@ def read_run(runs: Path, run: str) -> RunStore:
 def set_aside(path: Path) -> Path:
     """Rename a corrupt database (with its journal files) so that a new one can take its place."""
     target = path.with_name(f"{path.name}.corrupt")
-    with saving(path):
+    with explain_write_failure(path):
         path.replace(target)
         for suffix in ("-wal", "-shm"):
             path.with_name(path.name + suffix).unlink(missing_ok=True)

@@ -26,7 +26,7 @@ KEPT = 2
 """Whole checkpoints that are kept: should the disk lose one, there is another."""
 
 
-class Whole(Frozen):
+class CheckpointRecord(Frozen):
     """What a whole checkpoint holds, and what was spent until then."""
 
     step: int
@@ -54,13 +54,15 @@ def step_of(folder: Path) -> int | None:
     return int(number) if named else None
 
 
-def seal(folder: Path, tokens: int, seconds: float, ranks: int = 1, sharded: bool = False) -> Whole:
+def mark_complete(
+    folder: Path, tokens: int, seconds: float, ranks: int = 1, sharded: bool = False
+) -> CheckpointRecord:
     """Say that the checkpoint in `folder` is whole, once all of it is on the disk."""
     hashes = {str(path.relative_to(folder)): _flushed(path) for path in _files(folder)}
     files = {str(path.relative_to(folder)): path.stat().st_size for path in _files(folder)}
     step = step_of(folder)
     assert step is not None
-    whole = Whole(
+    whole = CheckpointRecord(
         step=step,
         files=files,
         sha256=hashes,
@@ -74,11 +76,11 @@ def seal(folder: Path, tokens: int, seconds: float, ranks: int = 1, sharded: boo
     return whole
 
 
-def read_whole(folder: Path) -> Whole | None:
+def read_checkpoint(folder: Path) -> CheckpointRecord | None:
     """What a checkpoint says of itself; None where files are missing or of another size. Their
     bytes are not read: `changed_file` does that."""
     try:
-        whole = Whole.model_validate_json((folder / MARKER).read_text(encoding="utf-8"))
+        whole = CheckpointRecord.model_validate_json((folder / MARKER).read_text(encoding="utf-8"))
         there = {str(path.relative_to(folder)): path.stat().st_size for path in _files(folder)}
     except (OSError, UnicodeDecodeError, ValidationError):
         return None
@@ -96,27 +98,29 @@ def changed_file(folder: Path, hashes: Mapping[str, str]) -> str | None:
     return None
 
 
-def last_whole(checkpoints: Path) -> Path | None:
+def last_complete(checkpoints: Path) -> Path | None:
     """The whole checkpoint of the latest step."""
-    found = [folder for folder in _steps(checkpoints) if read_whole(folder) is not None]
+    found = [folder for folder in _steps(checkpoints) if read_checkpoint(folder) is not None]
     return found[-1] if found else None
 
 
-def drop_halves(checkpoints: Path) -> tuple[Path, ...]:
+def drop_incomplete(checkpoints: Path) -> tuple[Path, ...]:
     """Remove what is not whole; gives what was removed."""
-    halves = tuple(folder for folder in _steps(checkpoints) if read_whole(folder) is None)
+    halves = tuple(folder for folder in _steps(checkpoints) if read_checkpoint(folder) is None)
     for folder in halves:
         shutil.rmtree(folder)
     return halves
 
 
-def go_on_from(checkpoints: Path, say: Callable[[str], None]) -> tuple[Path | None, Whole | None]:
+def resume_point(
+    checkpoints: Path, say: Callable[[str], None]
+) -> tuple[Path | None, CheckpointRecord | None]:
     """The last whole one and its marker, None twice where there is none; what is half or changed is
     removed. Raises TrainingError for one that would run code."""
-    for half in drop_halves(checkpoints):
+    for half in drop_incomplete(checkpoints):
         say(f"left out {half.name}: a kill left half of it")
-    while (last := last_whole(checkpoints)) is not None:
-        whole = read_whole(last)
+    while (last := last_complete(checkpoints)) is not None:
+        whole = read_checkpoint(last)
         changed = None if whole is None else changed_file(last, whole.sha256)
         if changed is None:
             refuse_code(last)
@@ -129,13 +133,13 @@ def go_on_from(checkpoints: Path, say: Callable[[str], None]) -> tuple[Path | No
 def drop_older(checkpoints: Path, kept: int = KEPT) -> None:
     """Remove all but the `kept` latest whole ones. The marker goes first: what a kill leaves of a
     folder is no checkpoint any more."""
-    whole = [folder for folder in _steps(checkpoints) if read_whole(folder) is not None]
+    whole = [folder for folder in _steps(checkpoints) if read_checkpoint(folder) is not None]
     for folder in whole[: max(len(whole) - kept, 0)]:
         (folder / MARKER).unlink()
         shutil.rmtree(folder)
 
 
-def prepare(out: Path) -> Path:
+def make_checkpoint_folder(out: Path) -> Path:
     """The folder for checkpoints, made where it is not there. Raises OutputError."""
     found = folder_of(out)
     make_folder(found)
@@ -179,15 +183,15 @@ def _flush(path: Path) -> None:
 
 __all__ = [
     "MARKER",
-    "Whole",
+    "CheckpointRecord",
     "changed_file",
-    "drop_halves",
+    "drop_incomplete",
     "drop_older",
     "folder_of",
-    "go_on_from",
-    "last_whole",
-    "prepare",
-    "read_whole",
-    "seal",
+    "last_complete",
+    "make_checkpoint_folder",
+    "mark_complete",
+    "read_checkpoint",
+    "resume_point",
     "sha256_of",
 ]

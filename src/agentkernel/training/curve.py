@@ -26,7 +26,7 @@ LEAST_LOSS = 1e-6
 """What a loss of 0 is drawn as."""
 
 
-class Point(Frozen):
+class LossPoint(Frozen):
     """One line of the curve; what was not looked at then is None."""
 
     step: int
@@ -42,26 +42,26 @@ class Point(Frozen):
     problems: int | None = None
 
 
-def add_point(out: Path, point: Point) -> None:
+def add_point(out: Path, point: LossPoint) -> None:
     """Append it to `training.jsonl`. Raises OutputError."""
     append_line(out / FILE, point.model_dump_json(exclude_none=True))
 
 
-def read_points(out: Path) -> tuple[Point, ...]:
+def read_points(out: Path) -> tuple[LossPoint, ...]:
     """All whole lines; what a kill left of the last one is no point."""
     path = out / FILE
     if not path.is_file():
         return ()
-    found: list[Point] = []
+    found: list[LossPoint] = []
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
-            found.append(Point.model_validate_json(line))
+            found.append(LossPoint.model_validate_json(line))
         except ValidationError:
             continue
     return tuple(found)
 
 
-def cut_after(out: Path, step: int) -> None:
+def drop_points_after(out: Path, step: int) -> None:
     """Leave out what was reached after `step`: it is trained once more."""
     points = read_points(out)
     kept = [point for point in points if point.step <= step]
@@ -70,12 +70,12 @@ def cut_after(out: Path, step: int) -> None:
         write_atomic(out / FILE, lines)
 
 
-def draw(out: Path, title: str) -> None:
+def draw_curve(out: Path, title: str) -> None:
     """Write the picture beside the points."""
     write_atomic(out / PICTURE, plain(curve_svg(read_points(out), title)))
 
 
-def curve_svg(points: Sequence[Point], title: str) -> str:
+def curve_svg(points: Sequence[LossPoint], title: str) -> str:
     """A stand-alone SVG: losses on the left axis, a power of ten a line, as most of a training
     happens far below its first loss; pass@1 on the right one."""
     parts = [
@@ -184,4 +184,13 @@ def _text(x: float, y: float, words: str, anchor: str) -> str:
     )
 
 
-__all__ = ["FILE", "PICTURE", "Point", "add_point", "curve_svg", "cut_after", "draw", "read_points"]
+__all__ = [
+    "FILE",
+    "PICTURE",
+    "LossPoint",
+    "add_point",
+    "curve_svg",
+    "draw_curve",
+    "drop_points_after",
+    "read_points",
+]

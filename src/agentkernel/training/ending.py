@@ -10,19 +10,19 @@ import torch
 
 from agentkernel.training import checkpoints, folder
 from agentkernel.training.folder import Ended
-from agentkernel.training.loading import MANY_WEIGHTS, Base
+from agentkernel.training.loading import MANY_WEIGHTS, BaseWeights
 from agentkernel.training.training import TrainingSettings
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
-def ended_words(step: int, planned: int) -> str:
+def interrupted_message(step: int, planned: int) -> str:
     """What is said where a signal ended it after `step` of `planned` steps."""
     return f"ended after step {step} of {planned}; the same call goes on"
 
 
-class Timed(Protocol):
+class TimedRecord(Protocol):
     """What a record says of a training's time."""
 
     @property
@@ -31,7 +31,7 @@ class Timed(Protocol):
     def seconds(self) -> float: ...
 
 
-def used_up(record: Timed, before: float | None, most_minutes: float | None) -> bool:
+def is_time_spent(record: TimedRecord, before: float | None, most_minutes: float | None) -> bool:
     """Whether a training ended by time, with `before` as its most minutes, and has none left."""
     if record.ended != "minutes" or most_minutes is None:
         return False
@@ -39,12 +39,14 @@ def used_up(record: Timed, before: float | None, most_minutes: float | None) -> 
     return record.seconds >= 60 * most_minutes or (before or 0.0) >= most_minutes
 
 
-def used_up_at(whole: checkpoints.Whole | None, most_minutes: float | None) -> bool:
+def is_time_spent_at(
+    whole: checkpoints.CheckpointRecord | None, most_minutes: float | None
+) -> bool:
     """Whether there was no time left after a checkpoint."""
     return whole is not None and most_minutes is not None and whole.seconds >= 60 * most_minutes
 
 
-def before_words(step: int, planned: int) -> str:
+def already_done_message(step: int, planned: int) -> str:
     """What is said where an earlier call did all that there are steps or time for."""
     if step >= planned:
         return f"all {step} steps were done before"
@@ -55,7 +57,7 @@ def save_trained(
     out: Path,
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
-    base: Base,
+    base: BaseWeights,
     settings: TrainingSettings,
     *,
     bf16: bool,
@@ -76,10 +78,10 @@ def drop_checkpoints(out: Path) -> None:
 
 
 __all__ = [
-    "before_words",
+    "already_done_message",
     "drop_checkpoints",
-    "ended_words",
+    "interrupted_message",
+    "is_time_spent",
+    "is_time_spent_at",
     "save_trained",
-    "used_up",
-    "used_up_at",
 ]

@@ -19,7 +19,7 @@ from agentkernel.domain.base import Frozen
 from agentkernel.domain.certificate import Versions
 from agentkernel.domain.errors import RunBusy, TrainingError
 from agentkernel.storage import atomic
-from agentkernel.storage.atomic import make_folder, saving, write_atomic
+from agentkernel.storage.atomic import explain_write_failure, make_folder, write_atomic
 from agentkernel.storage.disk import make_own_folder
 from agentkernel.training import checkpoints
 from agentkernel.training.curve import FILE as CURVE
@@ -84,14 +84,14 @@ class Record(Frozen):
 
 
 @contextmanager
-def alone(out: Path) -> Iterator[None]:
+def exclusive(out: Path) -> Iterator[None]:
     """Be the only process that trains in `out`. Raises RunBusy, OutputError."""
     make_folder(out)
     busy = RunBusy(
         f"Another process trains in {str(out)!r}. Expected that nobody does. Next: wait for it, "
         "end it, or give another --out; the same command then goes on."
     )
-    with atomic.alone(out / LOCK, busy, wait_s=0.0):
+    with atomic.hold_file_lock(out / LOCK, busy, wait_s=0.0):
         yield
 
 
@@ -127,7 +127,7 @@ def _begun(path: Path) -> dict[str, object]:
 def _is_empty(out: Path) -> bool:
     """Whether nothing was trained there: a mistaken setting costs the folder nothing."""
     done = (out / RECORD).is_file() or (out / CURVE).is_file()
-    return not done and checkpoints.last_whole(checkpoints.folder_of(out)) is None
+    return not done and checkpoints.last_complete(checkpoints.folder_of(out)) is None
 
 
 def identity_of(
@@ -139,11 +139,11 @@ def identity_of(
         del tree["sft"][free]
     tree["licences"] = list(settings.data.licences)
     tree["rl.spared"] = settings.rl.spared
-    named = without_neutral(dict(_flat(tree, "")))
+    named = without_default_settings(dict(_flat(tree, "")))
     return {**named, "data": data_sha256[:16], "older data": (older_sha256 or "none")[:16]}
 
 
-def without_neutral(named: dict[str, str]) -> dict[str, str]:
+def without_default_settings(named: dict[str, str]) -> dict[str, str]:
     """Settings that came later are not named where they change nothing: a folder that was begun
     before them goes on."""
     return {key: value for key, value in named.items() if NEUTRAL.get(key) != value}
@@ -200,7 +200,7 @@ def save_tokenizer(out: Path, tokenizer: PreTrainedTokenizerBase) -> Path:
     """Keep a tokenizer that was made for this training, whole or not at all."""
     kept = out / TOKENIZER
     temporary = out / f".{TOKENIZER}.tmp"
-    with saving(kept):
+    with explain_write_failure(kept):
         shutil.rmtree(temporary, ignore_errors=True)
         make_own_folder(temporary)
         tokenizer.save_pretrained(str(temporary))
@@ -221,14 +221,14 @@ def save_weights(
     A file is there whole or not at all. Raises OutputError.
     """
     temporary = out / ".weights.tmp"
-    with saving(out):
+    with explain_write_failure(out):
         shutil.rmtree(temporary, ignore_errors=True)
         make_own_folder(temporary)
         # Left to choose, peft asks the hub whether the vocabulary has grown; it has not.
         kept: dict[str, Any] = {} if base is None else {"save_embedding_layers": False}
         model.save_pretrained(str(temporary), **kept)
         tokenizer.save_pretrained(str(temporary))
-        (temporary / OWN_FILE).write_text(own_file(base, sampling), encoding="utf-8")
+        (temporary / OWN_FILE).write_text(model_file(base, sampling), encoding="utf-8")
         moved = [path for path in sorted(temporary.iterdir()) if path.name != "README.md"]
         hashes = {path.name: checkpoints.sha256_of(path) for path in moved if path.is_file()}
         # Weights that are written over others are of no training until their hashes are there.
@@ -250,7 +250,7 @@ def _hashes(marker: Path) -> dict[str, str]:
     return dict(found)
 
 
-def own_file(base: str | None, sampling: SamplingSettings) -> str:
+def model_file(base: str | None, sampling: SamplingSettings) -> str:
     """agentkernel.yaml: the folder is a model, or an adapter on `base`."""
     where = {"model": "."} if base is None else {"model": base, "adapter": "."}
     asked = {
@@ -265,15 +265,15 @@ def own_file(base: str | None, sampling: SamplingSettings) -> str:
 __all__ = [
     "Ended",
     "Record",
-    "alone",
     "card_hash",
     "check_weights",
     "claim",
+    "exclusive",
     "identity_of",
-    "own_file",
+    "model_file",
     "read_record",
     "save_tokenizer",
     "save_weights",
-    "without_neutral",
+    "without_default_settings",
     "write_record",
 ]

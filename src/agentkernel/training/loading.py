@@ -25,7 +25,7 @@ MANY_WEIGHTS = 1_000_000_000
 
 
 @dataclass(frozen=True)
-class Base:
+class BaseWeights:
     """The weights that a training begins with."""
 
     model: PreTrainedModel
@@ -99,7 +99,7 @@ def load_tokenizer(model: str) -> PreTrainedTokenizerBase:
 
 def load_base(
     settings: TrainingSettings, tokenizer: PreTrainedTokenizerBase, attention: str
-) -> Base:
+) -> BaseWeights:
     """The weights to train: in fp32 where all of them are (a step is smaller than what bf16 can
     tell apart), else in the GPU's 16-bit type or in 4 bits. `attention` names the function.
 
@@ -113,18 +113,18 @@ def load_base(
         assert settings.new is not None
         made = make_new(settings.new, tokenizer, sft.seed)
         made.set_attn_implementation(attention)
-        return Base(made, has_adapter=False, name=None)
+        return BaseWeights(made, has_adapter=False, name=None)
     preset = parse_local(settings.model)
     model = _whole(preset, sft, attention)
     if preset.adapter is None:
-        return Base(model, has_adapter=False, name=_name(preset.model))
+        return BaseWeights(model, has_adapter=False, name=_name(preset.model))
     tuned = _tuned(model, preset.adapter, train=sft.method != "full")
     if sft.method == "full":
         merged = tuned.merge_and_unload()
         # Below an adapter all weights stand still.
         merged.requires_grad_(True)
-        return Base(merged, has_adapter=False, name=_name(preset.model))
-    return Base(tuned, has_adapter=True, name=_name(preset.model))
+        return BaseWeights(merged, has_adapter=False, name=_name(preset.model))
+    return BaseWeights(tuned, has_adapter=True, name=_name(preset.model))
 
 
 def _name(model: str) -> str:
@@ -202,7 +202,7 @@ def lora_of(settings: SftSettings) -> LoraConfig | None:
 
 __all__ = [
     "MANY_WEIGHTS",
-    "Base",
+    "BaseWeights",
     "check_method",
     "check_packages",
     "load_base",

@@ -17,7 +17,13 @@ from pydantic import TypeAdapter
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.errors import one_line
 from agentkernel.tools.sandbox.waiting import readable
-from agentkernel.training.pair_process import READY, Answer, Failed, Question, Work
+from agentkernel.training.pair_process import (
+    READY,
+    WorkerAnswer,
+    WorkerFailed,
+    WorkerRequest,
+    WorkKind,
+)
 
 MODULE = "agentkernel.training.pair_process"
 START_S = 180.0
@@ -29,25 +35,25 @@ LOG_CHARACTERS = 300
 THREADS = "1"
 """Of torch in a process, unless the environment says another number: several stand side by side,
 and the modules are small."""
-ANSWERS: TypeAdapter[Answer] = TypeAdapter(Answer)
-Asked = TypeVar("Asked", bound=Frozen)
-Told = TypeVar("Told")
+ANSWERS: TypeAdapter[WorkerAnswer] = TypeAdapter(WorkerAnswer)
+RequestT = TypeVar("RequestT", bound=Frozen)
+AnswerT = TypeVar("AnswerT")
 
 
-class Lane(Generic[Asked, Told]):
+class WorkerProcess(Generic[RequestT, AnswerT]):
     """A process of `module`, run with `arguments` and the numbers of its two pipes; the next
     question starts another where it is gone. `told` reads its answers, a line of JSON each."""
 
-    def __init__(self, module: str, arguments: Sequence[str], told: TypeAdapter[Told]) -> None:
+    def __init__(self, module: str, arguments: Sequence[str], told: TypeAdapter[AnswerT]) -> None:
         self._module = module
         self._arguments = tuple(arguments)
         self._told = told
         self._process: _Process | None = None
 
-    def ask(self, question: Asked, timeout_s: float) -> Told | Failed:
+    def ask(self, question: RequestT, timeout_s: float) -> AnswerT | WorkerFailed:
         """The answer, or Failed where the process dies or takes more than `timeout_s`."""
         process = self._ready()
-        if isinstance(process, Failed):
+        if isinstance(process, WorkerFailed):
             return process
         line = process.line_after(question.model_dump_json() + "\n", timeout_s)
         if line is None:
@@ -57,19 +63,19 @@ class Lane(Generic[Asked, Told]):
             self.close()
         return self._told.validate_json(line)
 
-    def _ready(self) -> _Process | Failed:
+    def _ready(self) -> _Process | WorkerFailed:
         if self._process is None:
             self._process = process = _Process(self._module, self._arguments)
             if process.line_after("", START_S) != READY:
                 return self._lost(process, START_S)
         return self._process
 
-    def _lost(self, process: _Process, timeout_s: float) -> Failed:
+    def _lost(self, process: _Process, timeout_s: float) -> WorkerFailed:
         ended = process.ended()
         self.close()
         if ended is None:
-            return Failed(reason=f"no answer within {timeout_s:g} s")
-        return Failed(reason=one_line(f"the process ended with {ended}: {process.log_end}"))
+            return WorkerFailed(reason=f"no answer within {timeout_s:g} s")
+        return WorkerFailed(reason=one_line(f"the process ended with {ended}: {process.log_end}"))
 
     def kill(self) -> None:
         """End what is at work, from another thread: whoever asked gets Failed."""
@@ -95,10 +101,10 @@ class Lane(Generic[Asked, Told]):
         self.close()
 
 
-class Answerer(Lane[Question, Answer]):
+class PairWorker(WorkerProcess[WorkerRequest, WorkerAnswer]):
     """A process for one kind of work of `pair_process`."""
 
-    def __init__(self, work: Work, settings: str) -> None:
+    def __init__(self, work: WorkKind, settings: str) -> None:
         super().__init__(MODULE, (work, settings), ANSWERS)
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from agentkernel.tools.problem.capture import Captured
     from agentkernel.tools.problem.problems import LoadedProblem
 
-Work = Literal["write", "judge"]
+WorkKind = Literal["write", "judge"]
 READY = "ready"
 LIBRARY_ALONE = "nothing is left to Triton"
 """How the lifter begins to say that every step is a library call."""
@@ -33,14 +33,14 @@ TEMPLATES = "gemm_triton"
 """The variant that writes matrix products itself."""
 
 
-class Question(Frozen):
+class WorkerRequest(Frozen):
     """A problem's file and, for the judge, the Triton code for it."""
 
     path: str
     answer: str = ""
 
 
-class Written(Frozen):
+class WrittenCode(Frozen):
     """Standalone Triton code, and who wrote it: a variant of TorchInductor's settings."""
 
     kind: Literal["written"] = "written"
@@ -49,7 +49,7 @@ class Written(Frozen):
     variant: str
 
 
-class Judged(Frozen):
+class JudgeFinding(Frozen):
     """`accepted` None: the judge came to no answer, and `reason` says why."""
 
     kind: Literal["judged"] = "judged"
@@ -59,38 +59,38 @@ class Judged(Frozen):
     verdict: Verdict | None = None
 
 
-class Failed(Frozen):
+class WorkerFailed(Frozen):
     """No code, and why."""
 
     kind: Literal["failed"] = "failed"
     reason: str
 
 
-Answer = Written | Judged | Failed
+WorkerAnswer = WrittenCode | JudgeFinding | WorkerFailed
 
 
-def writing(target: Target) -> Callable[[Question], Answer]:
+def writing(target: Target) -> Callable[[WorkerRequest], WorkerAnswer]:
     """What answers questions with code, for the GPU that is here or else for `target`."""
-    from agentkernel.compiler.lift.child import prepare
+    from agentkernel.compiler.lift.child import prepare_process
 
-    pretended = prepare(target)
+    pretended = prepare_process(target)
     return lambda question: _written(question.path, pretended)
 
 
-def _written(path: str, pretended: bool) -> Written | Failed:
+def _written(path: str, pretended: bool) -> WrittenCode | WorkerFailed:
     """As `torch.compile` writes it; where that calls the library alone, by its own templates."""
     from agentkernel.compiler.drop_in.limits import eval_only
-    from agentkernel.compiler.lift.record import record
+    from agentkernel.compiler.lift.record import record_graph
     from agentkernel.tools.problem.capture import capture
     from agentkernel.tools.problem.problems import load_problem
     from agentkernel.tools.problem.specialise import specialise
 
     loaded = load_problem(path)
     captured = capture(loaded)
-    graph = record(specialise(captured))
+    graph = record_graph(specialise(captured))
     differs = eval_only(loaded, captured)
     found = _lifted(loaded, captured, graph, "default", pretended, differs)
-    if isinstance(found, Failed) and found.reason.startswith(LIBRARY_ALONE):
+    if isinstance(found, WorkerFailed) and found.reason.startswith(LIBRARY_ALONE):
         found = _lifted(loaded, captured, graph, TEMPLATES, pretended, differs)
     return found
 
@@ -102,44 +102,44 @@ def _lifted(
     variant: str,
     pretended: bool,
     differs_in_training: bool,
-) -> Written | Failed:
-    from agentkernel.compiler.lift.child import written
+) -> WrittenCode | WorkerFailed:
+    from agentkernel.compiler.lift.child import generate_code
     from agentkernel.compiler.lift.code import NotLifted
     from agentkernel.compiler.lift.variants import find_variant
     from agentkernel.compiler.lift.write import lift
     from agentkernel.tools.judge.policy.policy import check_policy
 
-    code = written(graph, find_variant(variant), pretended)
+    code = generate_code(graph, find_variant(variant), pretended)
     if isinstance(code, NotLifted):
-        return Failed(reason=code.reason)
+        return WorkerFailed(reason=code.reason)
     source = lift(code, loaded, captured, differs_in_training=differs_in_training)
     if isinstance(source, NotLifted):
-        return Failed(reason=source.reason)
+        return WorkerFailed(reason=source.reason)
     refused = check_policy(source.text, POLICY)
     if refused is not None:
-        return Failed(reason=f"policy {POLICY!r}: {refused.text}")
-    return Written(answer=source.text, kernels=source.kernels, variant=variant)
+        return WorkerFailed(reason=f"policy {POLICY!r}: {refused.text}")
+    return WrittenCode(answer=source.text, kernels=source.kernels, variant=variant)
 
 
-def judging(verification: Verification) -> Callable[[Question], Answer]:
+def judging(verification: Verification) -> Callable[[WorkerRequest], WorkerAnswer]:
     """What answers questions with the judge's finding. The problem of the last one stays loaded."""
     problems = JudgedProblems(verification, most=1)
     return lambda question: _judged(question, problems)
 
 
-def _judged(question: Question, problems: JudgedProblems) -> Judged:
+def _judged(question: WorkerRequest, problems: JudgedProblems) -> JudgeFinding:
     problem = problems.load(Path(question.path))
     try:
         verdict = problems.judge(problem, question.answer)
     except SandboxUnavailable as error:
-        return Judged(accepted=None, reason=one_line(error))
+        return JudgeFinding(accepted=None, reason=one_line(error))
     if verdict is None:
-        return Judged(accepted=None, reason=problem.too_large)
+        return JudgeFinding(accepted=None, reason=problem.too_large)
     if verdict.failure is None:
-        return Judged(accepted=True, interpreted=verdict.interpreted, verdict=verdict)
+        return JudgeFinding(accepted=True, interpreted=verdict.interpreted, verdict=verdict)
     reason = one_line(f"{verdict.gate}: {_words(verdict.failure)}")
     undecided = is_undecided(verdict.failure)
-    return Judged(
+    return JudgeFinding(
         accepted=None if undecided else False,
         interpreted=verdict.interpreted,
         reason=reason,
@@ -162,7 +162,7 @@ def _words(failure: Failure) -> str:
     return ", ".join(f"{name} {value}" for name, value in told.items())
 
 
-def serve(answer: Callable[[Question], Answer], questions: int, answers: int) -> None:
+def serve(answer: Callable[[WorkerRequest], WorkerAnswer], questions: int, answers: int) -> None:
     """Answer question after question until the pipe `questions` ends. What a module raises is an
     answer; what it ends or hangs is the asker's to see."""
     with (
@@ -174,13 +174,13 @@ def serve(answer: Callable[[Question], Answer], questions: int, answers: int) ->
             print(_safely(answer, line).model_dump_json(), file=told, flush=True)
 
 
-def _safely(answer: Callable[[Question], Answer], line: str) -> Answer:
+def _safely(answer: Callable[[WorkerRequest], WorkerAnswer], line: str) -> WorkerAnswer:
     try:
-        return answer(Question.model_validate_json(line))
+        return answer(WorkerRequest.model_validate_json(line))
     except AgentKernelError as error:
-        return Failed(reason=one_line(error))
+        return WorkerFailed(reason=one_line(error))
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a strange module may raise anything
-        return Failed(reason=one_line(f"{type(error).__name__}: {error}"))
+        return WorkerFailed(reason=one_line(f"{type(error).__name__}: {error}"))
 
 
 def main(work: str, settings: str, questions: str, answers: str) -> None:

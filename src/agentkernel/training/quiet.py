@@ -11,7 +11,7 @@ TALKERS = ("trl", "accelerate", "peft", "torch.distributed")
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
+def silenced_libraries() -> Iterator[None]:
     """Without bars, and without what libraries tell one another about their next releases."""
     from datasets.utils import logging as data_logging
     from transformers.utils import logging as model_logging
@@ -39,4 +39,4 @@ def quiet() -> Iterator[None]:
             item.setLevel(level)
 
 
-__all__ = ["quiet"]
+__all__ = ["silenced_libraries"]

@@ -122,7 +122,7 @@ def _held(ranks: Ranks, place: AbstractContextManager[None]) -> Iterator[None]:
         place.__exit__(None, None, None)
 
 
-def here() -> Ranks:
+def current_ranks() -> Ranks:
     """This process, as whoever started it says; alone where nobody does."""
     count = int(os.environ.get("WORLD_SIZE", "1"))
     return Ranks(int(os.environ.get("RANK", "0")), count) if count > 1 else Ranks()
@@ -130,14 +130,14 @@ def here() -> Ranks:
 
 def local_rank() -> int:
     """Which of this machine's GPUs is this process's."""
-    return int(os.environ.get("LOCAL_RANK", "0")) if here().count > 1 else 0
+    return int(os.environ.get("LOCAL_RANK", "0")) if current_ranks().count > 1 else 0
 
 
 @contextmanager
-def joined() -> Iterator[Ranks]:
+def process_group() -> Iterator[Ranks]:
     """Among the others that train together, until all of them have left; where a process group is
     there already, by that one. Raises RankLost where one of them is gone."""
-    ranks = here()
+    ranks = current_ranks()
     if ranks.count == 1:
         yield ranks
         return
@@ -177,4 +177,4 @@ def _is_gone(error: Exception) -> bool:
     return any(words in str(error).lower() for words in GONE)
 
 
-__all__ = ["Ranks", "here", "joined", "local_rank"]
+__all__ = ["Ranks", "current_ranks", "local_rank", "process_group"]

@@ -20,8 +20,8 @@ from agentkernel.agents.models.local_files import model_folder
 from agentkernel.agents.models.local_presets import parse_local
 from agentkernel.domain.errors import ModelUnavailable, TrainingError, one_line
 from agentkernel.training import checkpoints, folder
-from agentkernel.training.checkpoints import Whole
-from agentkernel.training.curve import cut_after
+from agentkernel.training.checkpoints import CheckpointRecord
+from agentkernel.training.curve import drop_points_after
 from agentkernel.training.loading import MANY_WEIGHTS
 from agentkernel.training.ranks import Ranks
 from agentkernel.training.training import TrainingSettings
@@ -49,10 +49,10 @@ def is_sharded(settings: TrainingSettings, ranks: Ranks) -> bool:
         )
     if ranks.count == 1 or shard == "none" or method != "full":
         return False
-    return shard == "full" or weights_of(settings) >= MANY_WEIGHTS
+    return shard == "full" or parameter_count(settings) >= MANY_WEIGHTS
 
 
-def weights_of(settings: TrainingSettings) -> int:
+def parameter_count(settings: TrainingSettings) -> int:
     """How many weights the model has, without loading them. Raises ModelUnavailable."""
     if settings.model is None:
         from agentkernel.training.new_model import parameters_of
@@ -88,7 +88,7 @@ def _empty(config: Any) -> PreTrainedModel:
 
 
 @contextmanager
-def loading(sharded: bool) -> Iterator[None]:
+def sharded_loading(sharded: bool) -> Iterator[None]:
     """Where weights will lie in parts, one rank of a machine reads them, and the others have an
     empty model: eight copies of an 8B in fp32 are 256 GB."""
     before = {name: os.environ.get(name) for name in RAM_EFFICIENT}
@@ -104,7 +104,7 @@ def loading(sharded: bool) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def arguments_of(sharded: bool) -> dict[str, Any]:
+def fsdp_arguments(sharded: bool) -> dict[str, Any]:
     """What the trainer's arguments say of it."""
     if not sharded:
         return {}
@@ -118,7 +118,7 @@ def arguments_of(sharded: bool) -> dict[str, Any]:
     return {"fsdp": True, "fsdp_config": config}
 
 
-def admit_cpu() -> None:
+def allow_cpu_sharding() -> None:
     """Shard on CPUs as well: torch can, and accelerate only asks what kind of machine it is. To be
     called once there are arguments, and before there is a trainer."""
     from accelerate import PartialState  # type: ignore[import-untyped]
@@ -141,7 +141,7 @@ def set_precision(trainer: Any) -> None:
     )
 
 
-def check_same(whole: Whole, ranks: Ranks, sharded: bool) -> None:
+def check_same(whole: CheckpointRecord, ranks: Ranks, sharded: bool) -> None:
     """Raises TrainingError where a checkpoint is of another number of ranks: a step is of another
     batch then, and what each rank drew is not known; or where its files are of another kind."""
     if whole.ranks != ranks.count:
@@ -160,7 +160,7 @@ def check_same(whole: Whole, ranks: Ranks, sharded: bool) -> None:
         )
 
 
-def whole_model(checkpoint: Path, like: Any) -> PreTrainedModel:
+def gathered_model(checkpoint: Path, like: Any) -> PreTrainedModel:
     """The model of a checkpoint in parts, in this process's own memory; `like` is any model of its
     shape."""
     from torch.distributed import checkpoint as parts
@@ -182,7 +182,7 @@ def whole_model(checkpoint: Path, like: Any) -> PreTrainedModel:
 
 
 @contextmanager
-def readable(
+def readable_checkpoint(
     checkpoint: Path,
     out: Path,
     like: Any,
@@ -194,7 +194,7 @@ def readable(
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir()
     try:
-        model = whole_model(checkpoint, like)
+        model = gathered_model(checkpoint, like)
         folder.save_weights(place, model, tokenizer, None, settings.sampling)
         del model
         yield place
@@ -202,7 +202,7 @@ def readable(
         shutil.rmtree(place, ignore_errors=True)
 
 
-def folder_of_any(
+def readable_folder(
     out: Path,
     like: Any,
     tokenizer: PreTrainedTokenizerBase,
@@ -212,45 +212,45 @@ def folder_of_any(
     """How a checkpoint becomes a folder that `local:` loads: it is one unless it is in parts."""
     if not sharded:
         return nullcontext
-    return lambda place: readable(place, out, like, tokenizer, settings)
+    return lambda place: readable_checkpoint(place, out, like, tokenizer, settings)
 
 
-def last_of(
+def resume_checkpoint(
     out: Path, ranks: Ranks, sharded: bool, say: Callable[[str], None]
-) -> tuple[Path | None, Whole | None]:
+) -> tuple[Path | None, CheckpointRecord | None]:
     """The checkpoint to go on from; what lies behind it is left out. Raises TrainingError."""
-    last, whole = checkpoints.go_on_from(checkpoints.prepare(out), say)
+    last, whole = checkpoints.resume_point(checkpoints.make_checkpoint_folder(out), say)
     if whole is not None:
         check_same(whole, ranks, sharded)
-    cut_after(out, whole.step if whole else 0)
+    drop_points_after(out, whole.step if whole else 0)
     return last, whole
 
 
-def batch_of(settings: TrainingSettings, ranks: Ranks) -> int:
+def rows_a_step(settings: TrainingSettings, ranks: Ranks) -> int:
     """Rows of a step, packed or not."""
     return settings.sft.batch * settings.sft.accumulate * ranks.count
 
 
-def words_of(settings: TrainingSettings, ranks: Ranks, sharded: bool) -> str:
+def ranks_note(settings: TrainingSettings, ranks: Ranks, sharded: bool) -> str:
     """What is said of several ranks behind the device's name; "" of one."""
     if ranks.count == 1:
         return ""
     parts = ", weights and optimizer states in parts" if sharded else ""
-    return f" x {ranks.count}, a batch of {batch_of(settings, ranks)} rows in all{parts}"
+    return f" x {ranks.count}, a batch of {rows_a_step(settings, ranks)} rows in all{parts}"
 
 
 __all__ = [
-    "admit_cpu",
-    "arguments_of",
-    "batch_of",
+    "allow_cpu_sharding",
     "check_same",
-    "folder_of_any",
+    "fsdp_arguments",
+    "gathered_model",
     "is_sharded",
-    "last_of",
-    "loading",
-    "readable",
+    "parameter_count",
+    "ranks_note",
+    "readable_checkpoint",
+    "readable_folder",
+    "resume_checkpoint",
+    "rows_a_step",
     "set_precision",
-    "weights_of",
-    "whole_model",
-    "words_of",
+    "sharded_loading",
 ]

@@ -27,7 +27,7 @@ TASKS: tuple[Task, ...] = ("write", "optimise", "repair")
 SHARES: dict[Task, float] = {"write": 0.4, "optimise": 0.3, "repair": 0.3}
 
 
-class Judged(Frozen):
+class JudgedKernel(Frozen):
     """A kernel for a problem, with what the judge found: the raw material of all three tasks.
 
     `parent` is the SHA-256 of the kernel that it was made from (a broken one of a right one, a
@@ -104,13 +104,13 @@ Seed = Annotated[int, Field(ge=0, lt=2**32)]
 """What numpy takes for one as well."""
 
 
-class Settings(Frozen):
+class FiniteSettings(Frozen):
     """What a user sets: all numbers are finite."""
 
     model_config = ConfigDict(allow_inf_nan=False)
 
 
-class DataSettings(Settings):
+class DataSettings(FiniteSettings):
     """How rows are chosen. `shares` of the three tasks; `held_out` modules, of structures that no
     row of the training part has; a row longer than `most_characters` is left out."""
 
@@ -121,7 +121,7 @@ class DataSettings(Settings):
     seed: Seed = 0
 
 
-class NewModel(Settings):
+class NewModel(FiniteSettings):
     """A model that is made from nothing, of the Llama kind; `vocabulary` of its own tokenizer."""
 
     vocabulary: int = Field(default=8192, ge=300)
@@ -145,7 +145,7 @@ class NewModel(Settings):
         return heads
 
 
-class Lora(Settings):
+class Lora(FiniteSettings):
     """Which matrices get an adapter, and of which rank."""
 
     rank: int = Field(default=16, ge=1)
@@ -167,7 +167,7 @@ HALVED = "halved"
 """The strategy of a kernel that is cut in two, to be slow: nobody is taught to write one."""
 
 
-class SftSettings(Settings):
+class SftSettings(FiniteSettings):
     """Supervised fine-tuning: the loss is that of completions alone. `replay` is the share of rows
     that comes from older data, against forgetting; `tasks` an ablation's choice. `most_minutes` is
     for all calls together: the learning rate comes to its end with them where they are fewer than
@@ -199,7 +199,7 @@ class SftSettings(Settings):
     seed: Seed = 0
 
 
-class RlSettings(Settings):
+class RlSettings(FiniteSettings):
     """Reinforcement on the judge, several turns a problem.
 
     The reward of a turn is `correct` for a right kernel + `speed` x min(speedup, `most_speedup`) /
@@ -246,7 +246,7 @@ class RlSettings(Settings):
         return self.problems * self.oversample
 
 
-class SamplingSettings(Settings):
+class SamplingSettings(FiniteSettings):
     """How the finished model is asked: what its folder says to `--coder local:PATH`."""
 
     temperature: float = Field(default=0.8, ge=0)
@@ -254,7 +254,7 @@ class SamplingSettings(Settings):
     most_tokens: int = Field(default=1500, ge=1)
 
 
-class TrainingSettings(Settings):
+class TrainingSettings(FiniteSettings):
     """configs/training/NAME.yaml: one model, all steps. `model` is a folder or a hub's name; None
     where `new` says what is made from nothing."""
 

@@ -12,7 +12,7 @@ from agentkernel.domain.plan import Hypothesis, Plan
 from agentkernel.domain.settings import Settings
 
 
-class Asked(Frozen):
+class PendingApproval(Frozen):
     """A plan before anything of it is drafted, or a candidate before it is judged.
 
     `hypothesis` is the first of the plan, or the one that the candidate tries.
@@ -30,7 +30,7 @@ class Asked(Frozen):
         return self.candidate.source if self.candidate is not None else ""
 
 
-Approve: TypeAlias = Callable[[Asked], bool]
+Approve: TypeAlias = Callable[[PendingApproval], bool]
 """True to go on. The run waits for it, and the wait costs nothing of its time."""
 
 

@@ -11,7 +11,7 @@ from langgraph.types import interrupt
 
 from agentkernel.agents.protocols import Attempt
 from agentkernel.workflows import events
-from agentkernel.workflows.approval import Asked
+from agentkernel.workflows.approval import PendingApproval
 from agentkernel.workflows.context import Context
 from agentkernel.workflows.state import DECLINED, LoopState, Update
 
@@ -19,7 +19,9 @@ from agentkernel.workflows.state import DECLINED, LoopState, Update
 def approve_plan(state: LoopState, runtime: Runtime[Context]) -> Update:
     """Go on with the plan, or end the run with what it has."""
     first = state.queue[0]
-    if interrupt(Asked(kind="plan", round=state.round, hypothesis=first, plan=state.plan)):
+    if interrupt(
+        PendingApproval(kind="plan", round=state.round, hypothesis=first, plan=state.plan)
+    ):
         return Update(stop=None)
     runtime.context.emit(events.Noted(text="the plan was declined"))
     return Update(stop=DECLINED, queue=(), nothing="the plan was declined")
@@ -30,7 +32,9 @@ def approve_candidate(state: LoopState, runtime: Runtime[Context]) -> Update:
     candidate, hypothesis = state.candidate, state.hypothesis
     if candidate is None or hypothesis is None:
         raise ValueError("there is no candidate to approve")
-    asked = Asked(kind="candidate", round=state.round, hypothesis=hypothesis, candidate=candidate)
+    asked = PendingApproval(
+        kind="candidate", round=state.round, hypothesis=hypothesis, candidate=candidate
+    )
     if interrupt(asked):
         return Update(stop=None)
     runtime.context.emit(

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from agentkernel.agents.models.factory import Desk
+from agentkernel.agents.models.factory import ModelProvider
 from agentkernel.agents.models.ledger import Account, totals
 from agentkernel.agents.protocols import (
     Attempt,
@@ -36,7 +36,7 @@ from agentkernel.workflows.events import OnEvent
 from agentkernel.workflows.outcome import Baselines
 
 
-class Start(Frozen):
+class RunStart(Frozen):
     """What a run begins with beside its problem and settings; see OptimizeRequest."""
 
     history: tuple[Attempt, ...] = ()
@@ -44,7 +44,7 @@ class Start(Frozen):
 
 
 @dataclass(frozen=True)
-class Memory:
+class ExperienceStore:
     """Where a run leaves what it learned."""
 
     family: str
@@ -72,14 +72,14 @@ class Tools:
     draft_key: Callable[[DraftRequest], str]
     graph: Callable[[], ModuleGraph | None] = lambda: None
     """What the problem's module computes, in the form that another module is compared with."""
-    memory: Memory | None = None
+    memory: ExperienceStore | None = None
     """None: nothing is learned."""
     warnings: tuple[str, ...] = ()
     """What is amiss on this machine, a line each."""
 
 
 @dataclass(frozen=True)
-class Crew:
+class Agents:
     """The agents of one run."""
 
     planner: Planner
@@ -88,15 +88,15 @@ class Crew:
     debugger: Debugger
 
 
-class Kit(NamedTuple):
+class Deps(NamedTuple):
     """Who works on a run, and with what."""
 
-    crew: Crew
+    crew: Agents
     tools: Tools
 
 
 @dataclass(frozen=True)
-class Session:
+class RunClock:
     """The clock of one process's part of a run: seconds spent before and since. It stands still
     while somebody is asked, and while other runs have the device."""
 
@@ -131,11 +131,11 @@ class Context:
     problem: LoadedProblem
     target: Target
     store: RunStore
-    crew: Crew
+    crew: Agents
     tools: Tools
     emit: OnEvent
-    session: Session
-    start: Start = field(default_factory=Start)
+    session: RunClock
+    start: RunStart = field(default_factory=RunStart)
     """What earlier runs leave to this one."""
     approve: Approve | None = None
     """Who is asked where the settings want it."""
@@ -147,7 +147,7 @@ class Context:
         return totals(self.store.records.exchanges()).total
 
 
-class Workshop(Protocol):
+class RunFactory(Protocol):
     """What builds the tools and agents of a run: the real one, or a test's."""
 
     def resolve(self, settings: Settings) -> ResolvedTarget:
@@ -159,8 +159,12 @@ class Workshop(Protocol):
         ...
 
     def equip(
-        self, loaded: LoadedProblem, settings: Settings, resolved: ResolvedTarget, desk: Desk
-    ) -> AbstractContextManager[Kit]:
+        self,
+        loaded: LoadedProblem,
+        settings: Settings,
+        resolved: ResolvedTarget,
+        desk: ModelProvider,
+    ) -> AbstractContextManager[Deps]:
         """Agents and tools for one problem, put away when the run is over. Models come from
         `desk`."""
         ...

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from agentkernel.agents.models.factory import Desk
+from agentkernel.agents.models.factory import ModelProvider
 from agentkernel.agents.models.options import ChatOptions, packaged_options
 from agentkernel.domain.settings import ModelOptions
 from agentkernel.storage.records import Records, read_records
@@ -16,7 +16,9 @@ from agentkernel.workflows.events import OnEvent
 
 
 @contextmanager
-def open_desk(store: RunStore, emit: OnEvent, spent_s: Callable[[], float]) -> Iterator[Desk]:
+def open_model_provider(
+    store: RunStore, emit: OnEvent, spent_s: Callable[[], float]
+) -> Iterator[ModelProvider]:
     """The models of a run: every answer is kept in its records and told to `emit`; `spent_s` is the
     run's clock.
 
@@ -24,7 +26,7 @@ def open_desk(store: RunStore, emit: OnEvent, spent_s: Callable[[], float]) -> I
     """
     settings = store.manifest.settings
     replayed = settings.models.replay
-    desk = Desk(
+    desk = ModelProvider(
         records=store.records,
         base_url=settings.models.base_url,
         options=chat_options(settings.models),

@@ -22,16 +22,16 @@ from agentkernel.domain import candidate, plan, profile, settings, verdict
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.errors import OutputError, one_line
 from agentkernel.domain.settings import FILE_PREFIX, MODEL_PREFIXES
-from agentkernel.storage.atomic import saving
+from agentkernel.storage.atomic import explain_write_failure
 from agentkernel.storage.database import connect
 from agentkernel.tools.store import RunStore, set_aside
 from agentkernel.workflows import approval, outcome, state
-from agentkernel.workflows.approval import Asked, check_approval
+from agentkernel.workflows.approval import PendingApproval, check_approval
 from agentkernel.workflows.context import Context
 from agentkernel.workflows.events import ApprovalAsked, ApprovalGiven
 from agentkernel.workflows.handover import conclude, saved_result
 from agentkernel.workflows.outcome import Result
-from agentkernel.workflows.start import taken_over
+from agentkernel.workflows.start import inherited_attempts
 from agentkernel.workflows.state import Limits, LoopInput, LoopState
 
 Graph = CompiledStateGraph[LoopState, Context, LoopInput, LoopState]
@@ -57,7 +57,7 @@ def checkpoint_types() -> tuple[tuple[str, str], ...]:
 @contextmanager
 def open_saver(path: Path) -> Iterator[SqliteSaver]:
     """LangGraph's SQLite saver on `path`, which restores our own types and no others."""
-    with saving(path):
+    with explain_write_failure(path):
         connection = connect(path, isolation="DEFERRED")
     try:
         serde = JsonPlusSerializer(allowed_msgpack_modules=checkpoint_types())
@@ -66,7 +66,7 @@ def open_saver(path: Path) -> Iterator[SqliteSaver]:
         connection.close()
 
 
-def drive(context: Context, build: GraphBuilder) -> Result:
+def drive_graph(context: Context, build: GraphBuilder) -> Result:
     """Run or go on with the graph of `context`'s store.
 
     A damaged checkpoint is set aside; the loop then starts again and finds what was finished in
@@ -90,7 +90,7 @@ def _run_graph(context: Context, build: GraphBuilder) -> Result:
         begun = saver.get_tuple(config) is not None
         start = loop_input(store) if begun else first_input(context)
         try:
-            with saving(store.checkpoint_path):
+            with explain_write_failure(store.checkpoint_path):
                 graph.invoke(
                     None if begun else start,
                     config,
@@ -112,13 +112,13 @@ def _run_graph(context: Context, build: GraphBuilder) -> Result:
     return saved_result(store) or conclude(context, end)
 
 
-def _asked(graph: Graph, config: RunnableConfig) -> Asked | None:
+def _asked(graph: Graph, config: RunnableConfig) -> PendingApproval | None:
     """What the graph waits for; None where it came to its end."""
     found = graph.get_state(config).interrupts
-    return Asked.model_validate(found[0].value) if found else None
+    return PendingApproval.model_validate(found[0].value) if found else None
 
 
-def _answer(context: Context, asked: Asked) -> bool:
+def _answer(context: Context, asked: PendingApproval) -> bool:
     """Somebody's word. Raises SettingError where there is nobody."""
     check_approval(context.store.manifest.settings, context.approve)
     assert context.approve is not None
@@ -157,7 +157,7 @@ def _is_damaged(context: Context, build: GraphBuilder) -> bool:
 
 def first_input(context: Context) -> LoopInput:
     """What the loop begins with: the settings', and what earlier runs leave to it."""
-    update = {"history": taken_over(context), "focus": context.start.focus}
+    update = {"history": inherited_attempts(context), "focus": context.start.focus}
     return loop_input(context.store).model_copy(update=update)
 
 

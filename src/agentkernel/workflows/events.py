@@ -8,7 +8,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import Field
 
 from agentkernel.agents.models.retries import Retry
-from agentkernel.agents.models.writing import Piece
+from agentkernel.agents.models.writing import TextPiece
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.certificate import Status
 from agentkernel.domain.exchange import AgentName, Exchange
@@ -286,7 +286,7 @@ def model_asked(exchange: Exchange, reused: bool) -> ModelAsked:
     )
 
 
-def model_writing(piece: Piece) -> ModelWriting:
+def model_writing(piece: TextPiece) -> ModelWriting:
     """The event for what a model wrote just now."""
     return ModelWriting(**piece._asdict())
 

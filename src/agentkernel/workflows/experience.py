@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from agentkernel.agents.calibration import measured_us
-from agentkernel.agents.experience import level, shapes_of
+from agentkernel.agents.experience import matches_baselines, shapes_of
 from agentkernel.agents.history import outcome
 from agentkernel.agents.protocols import Attempt
 from agentkernel.agents.retriever import WON
@@ -15,7 +15,7 @@ from agentkernel.domain.errors import AgentKernelError, one_line
 from agentkernel.domain.knowledge import Entry, Gain, Structure, Verified
 from agentkernel.domain.plan import Won
 from agentkernel.domain.problem import Problem
-from agentkernel.knowledge.retrieval import described
+from agentkernel.knowledge.retrieval import structure_words
 from agentkernel.workflows import events
 from agentkernel.workflows.context import Context
 from agentkernel.workflows.outcome import Result, best_attempt
@@ -27,7 +27,7 @@ LINE_MOST = 200
 ID_DIGITS = 16
 
 
-class Where(NamedTuple):
+class RunOrigin(NamedTuple):
     """On what a run worked, and when it ended (ISO 8601, UTC)."""
 
     family: str
@@ -45,7 +45,7 @@ def keep_experience(context: Context, state: LoopState, result: Result, ended: s
     if memory is None or best is None:
         return
     versions = context.store.manifest.versions
-    where = Where(memory.family, memory.structure(), versions.triton, result.run, ended)
+    where = RunOrigin(memory.family, memory.structure(), versions.triton, result.run, ended)
     searched = sum(1 + len(item.tried) for item in context.store.records.drafts())
     try:
         entry = experience_of(context.problem.problem, state, best, where, searched)
@@ -62,13 +62,13 @@ def worth_keeping(state: LoopState, result: Result) -> Attempt | None:
     measured to be level with that: a module of the like may need just it. Else None."""
     if result.candidate_sha256 is None:
         best = best_attempt(state.history, state.goals)
-        return best if best is not None and level(best.profile) else None
+        return best if best is not None and matches_baselines(best.profile) else None
     answers = (item for item in state.history if item.candidate.sha256 == result.candidate_sha256)
     return next(answers, None)
 
 
 def experience_of(
-    problem: Problem, state: LoopState, best: Attempt, where: Where, searched: int
+    problem: Problem, state: LoopState, best: Attempt, where: RunOrigin, searched: int
 ) -> Entry:
     """The accepted candidate with its problem, measurement and what failed on the way.
 
@@ -99,7 +99,7 @@ def experience_of(
         summary=summary,
         problem=problem_text(problem),
         answer=candidate.source,
-        passages=(f"{title}. {summary}", described(where.structure)),
+        passages=(f"{title}. {summary}", structure_words(where.structure)),
         source=f"run {where.run}",
         licence=NOT_STATED,
         verified=verified_by(best),
@@ -170,7 +170,7 @@ def failures_of(state: LoopState, best: Attempt) -> tuple[str, ...]:
     return tuple(one_line(line, LINE_MOST) for line in lines)
 
 
-def _name(problem: Problem, best: Attempt, where: Where, gain: Gain | None) -> str:
+def _name(problem: Problem, best: Attempt, where: RunOrigin, gain: Gain | None) -> str:
     """Measured ones compete by their time; of the others a problem has one a family."""
     parts = [problem.sha256, where.family, where.triton]
     if gain is not None:

@@ -17,15 +17,20 @@ from agentkernel.domain.plain_text import plain
 from agentkernel.domain.problem import Problem
 from agentkernel.domain.profile import MatmulPrecision, ProfileFailed
 from agentkernel.domain.verdict import Verdict
-from agentkernel.storage.atomic import make_folder, saving, write_atomic
+from agentkernel.storage.atomic import explain_write_failure, make_folder, write_atomic
 from agentkernel.storage.disk import read_regular_text
 from agentkernel.tools.certificate.certificate import (
     build_certificate,
     canonical_json,
     drop_in_name,
 )
-from agentkernel.tools.ours import is_certificate, is_drop_in, require_all_ours, require_ours
-from agentkernel.tools.roofline.picture import picture_of, roofline_svg
+from agentkernel.tools.ours import (
+    is_certificate,
+    is_drop_in,
+    require_all_generated,
+    require_generated,
+)
+from agentkernel.tools.roofline.picture import drawing_of, roofline_svg
 from agentkernel.tools.store import RunStore
 from agentkernel.workflows.context import Context
 from agentkernel.workflows.model_accounts import models_section
@@ -39,7 +44,7 @@ from agentkernel.workflows.outcome import (
     of_this_run,
     ratio_against,
 )
-from agentkernel.workflows.report import Entry, render_report
+from agentkernel.workflows.report import ReportEntry, render_report
 from agentkernel.workflows.routing import why_nothing
 from agentkernel.workflows.state import LoopState
 
@@ -79,10 +84,10 @@ def conclude(
     return result
 
 
-def report_entry(attempt: Attempt) -> Entry:
+def report_entry(attempt: Attempt) -> ReportEntry:
     """What a report says of one candidate."""
     facts = refusal_facts(attempt.candidate, attempt.verdict)
-    return Entry(
+    return ReportEntry(
         candidate=attempt.candidate,
         verdict=attempt.verdict,
         profile=attempt.profile,
@@ -96,14 +101,14 @@ def saved_result(store: RunStore) -> Result | None:
     with contextlib.suppress(OSError, UnicodeDecodeError, ValidationError):
         saved = Result.model_validate_json(read_regular_text(store.result_path))
         # A folder that was moved is as finished as before.
-        found = placed_result(store, saved)
+        found = relocated_result(store, saved)
         files = (found.candidate, found.certificate, found.report)
         if not found.interrupted and all(Path(item).is_file() for item in files if item):
             return found
     return None
 
 
-def placed_result(store: RunStore, result: Result) -> Result:
+def relocated_result(store: RunStore, result: Result) -> Result:
     """`result` with its files in the run's folder, which may have been moved since, or in `--out`
     while they are there."""
     kept = store.manifest.out is not None
@@ -157,7 +162,7 @@ def _drawing(certificate: Certificate) -> str | None:
         return None
     if not certificate.plan.analysis.memory_time_us:
         return None
-    return roofline_svg(picture_of(certificate.profile, certificate.plan.analysis))
+    return roofline_svg(drawing_of(certificate.profile, certificate.plan.analysis))
 
 
 def _write(store: RunStore, certificate: Certificate, report: str, drawing: str | None) -> _Paths:
@@ -170,7 +175,7 @@ def _write(store: RunStore, certificate: Certificate, report: str, drawing: str 
     if source is not None:
         files[name] = source
     else:
-        with saving(store.folder):
+        with explain_write_failure(store.folder):
             (store.folder / name).unlink(missing_ok=True)
     for key, text in files.items():
         write_atomic(store.folder / key, text)
@@ -193,9 +198,9 @@ def require_free(problem: Problem, out: Path) -> None:
     name = drop_in_name(problem)
     places = _outside(out, name)
     certificate, drop_in = places.pop("certificate.json"), places.pop(name)
-    require_ours(drop_in, is_drop_in(certificate))
-    require_ours(certificate, is_certificate)
-    require_all_ours(places.values(), certificate.is_file())
+    require_generated(drop_in, is_drop_in(certificate))
+    require_generated(certificate, is_certificate)
+    require_all_generated(places.values(), certificate.is_file())
 
 
 def _places(store: RunStore, name: str) -> dict[str, Path]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from agentkernel.agents.calibration import calibration
 from agentkernel.agents.factory import coder_models
-from agentkernel.agents.models.factory import named_as
+from agentkernel.agents.models.factory import record_name
 from agentkernel.agents.models.ledger import Account, totals
 from agentkernel.agents.models.local_presets import PREFIX
 from agentkernel.agents.models.prices import unpriced
@@ -16,7 +16,7 @@ from agentkernel.domain.errors import SettingError
 from agentkernel.domain.settings import Settings
 from agentkernel.tools.store import RunStore
 from agentkernel.workflows import events
-from agentkernel.workflows.report_models import Diagnosed, ModelsSection, Taken
+from agentkernel.workflows.report_models import DiagnosisEntry, ModelsSection, UsageTotals
 
 PASSED_OVER = '{"kind":"model_passed_over",'
 DIAGNOSED = '{"kind":"diagnosis",'
@@ -33,10 +33,10 @@ def models_section(store: RunStore, history: Sequence[Attempt]) -> ModelsSection
     found = totals(exchanges)
     replayed = settings.models.replay
     return ModelsSection(
-        by_agent=tuple(taken(item) for item in found.by_agent),
-        by_round=tuple(taken(item) for item in found.by_round),
-        by_model=tuple(taken(item) for item in found.by_model),
-        total=taken(found.total),
+        by_agent=tuple(usage_totals(item) for item in found.by_agent),
+        by_round=tuple(usage_totals(item) for item in found.by_round),
+        by_model=tuple(usage_totals(item) for item in found.by_model),
+        total=usage_totals(found.total),
         unpriced=tuple(price_lines(found.by_model, settings)),
         calibration=calibration(history),
         diagnoses=diagnoses(told),
@@ -57,9 +57,9 @@ def recorded_attempts(store: RunStore) -> tuple[Attempt, ...]:
     )
 
 
-def taken(account: Account) -> Taken:
+def usage_totals(account: Account) -> UsageTotals:
     """An account as the report knows it."""
-    return Taken.model_validate(account.model_dump())
+    return UsageTotals.model_validate(account.model_dump())
 
 
 def price_lines(accounts: Sequence[Account], settings: Settings) -> Iterator[str]:
@@ -84,7 +84,7 @@ def priced_as(model: str, settings: Settings) -> str:
     coders = coder_models(settings.coder, settings.team)
     for spec in (*coders, chosen.planner, chosen.debugger, chosen.reviewer, model):
         try:
-            found = named_as(spec or "", chosen.base_url)
+            found = record_name(spec or "", chosen.base_url)
         except SettingError:
             continue  # a coder that is no model
         if found.name == model:
@@ -99,14 +99,14 @@ def passed_over(told: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(said))
 
 
-def diagnoses(told: Sequence[str]) -> tuple[Diagnosed, ...]:
+def diagnoses(told: Sequence[str]) -> tuple[DiagnosisEntry, ...]:
     """Each refused candidate's last diagnosis, of all sessions."""
     found = [
         events.Diagnosed.model_validate_json(text) for text in told if text.startswith(DIAGNOSED)
     ]
     latest = {item.candidate: item for item in found}
     return tuple(
-        Diagnosed(
+        DiagnosisEntry(
             candidate=item.candidate,
             round=item.round,
             failure_class=item.failure_class,

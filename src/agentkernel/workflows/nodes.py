@@ -15,7 +15,7 @@ from agentkernel.domain.errors import ModelUnavailable, NotRecorded, TimeIsUp, o
 from agentkernel.domain.plan import Hypothesis, Plan
 from agentkernel.domain.profile import Profile, ProfileFailed
 from agentkernel.domain.verdict import Verdict
-from agentkernel.tools.sandbox.time_limit import within
+from agentkernel.tools.sandbox.time_limit import limited_time
 from agentkernel.workflows import events
 from agentkernel.workflows.context import Context
 from agentkernel.workflows.desk import left_s
@@ -24,13 +24,13 @@ from agentkernel.workflows.handover import conclude
 from agentkernel.workflows.outcome import EARLIER, OUT_OF_TIME, best_attempt, decide_outcome
 from agentkernel.workflows.routing import (
     after_decide,
-    misled,
-    outdone,
+    queue_without_gain,
     stop_reason,
+    warm_start_failed,
     why_nothing,
 )
 from agentkernel.workflows.state import LoopState, Update
-from agentkernel.workflows.triage import hopeless, second_chance
+from agentkernel.workflows.triage import retry_skipped, should_skip
 
 
 class Node(Protocol):
@@ -47,7 +47,7 @@ def observed(name: events.NodeName, node: Node) -> Node:
         begin = context.session.spent()
         context.emit(events.NodeStarted(node=name, round=state.round, spent_s=begin))
         try:
-            with within(lambda: _left_s(context, name)):
+            with limited_time(lambda: _left_s(context, name)):
                 update = node(state, runtime)
         except TimeIsUp:
             update = Update()
@@ -140,7 +140,7 @@ def draft(state: LoopState, runtime: Runtime[Context]) -> Update:
         round=state.round if repair else state.round + 1,
         shown=state.shown,
     )
-    made = _not_again(_drafted(context, request), state)
+    made = _without_repeats(_drafted(context, request), state)
     candidate = _with_lineage(made, state)
     if candidate is not None:
         context.store.write_candidate(candidate)
@@ -157,7 +157,7 @@ def draft(state: LoopState, runtime: Runtime[Context]) -> Update:
             origin=candidate.origin or None if candidate else None,
         )
     )
-    aside = _set_aside(context, candidate, state)
+    aside = _skip_reason(context, candidate, state)
     if candidate is not None and aside is not None:
         context.emit(
             events.CandidateSetAside(round=request.round, candidate=candidate.id, reason=aside)
@@ -172,7 +172,7 @@ def draft(state: LoopState, runtime: Runtime[Context]) -> Update:
         candidate=kept,
         history=left,
         nothing=reason,
-        barren=_barren(state, made, request.hypothesis),
+        barren=_exhausted_strategies(state, made, request.hypothesis),
         shown=state.shown if made.shown is None else (*state.shown, made.shown),
         hypothesis=request.hypothesis,
         queue=state.queue if repair else state.queue[1:],
@@ -183,18 +183,18 @@ def draft(state: LoopState, runtime: Runtime[Context]) -> Update:
     )
 
 
-def _barren(state: LoopState, made: Draft, hypothesis: Hypothesis) -> tuple[str, ...]:
+def _exhausted_strategies(state: LoopState, made: Draft, hypothesis: Hypothesis) -> tuple[str, ...]:
     """With a strategy for which there was nothing; a start from experience leaves it untried."""
     nothing = made.none is not None and not hypothesis.because
     return (*state.barren, hypothesis.strategy) if nothing else state.barren
 
 
-def _set_aside(context: Context, candidate: Candidate | None, state: LoopState) -> str | None:
+def _skip_reason(context: Context, candidate: Candidate | None, state: LoopState) -> str | None:
     """Why the candidate is not judged; only latency lets the search tell."""
     if candidate is None or candidate.searched_us is None or state.goals.objective != "latency":
         return None
     try:
-        return hopeless(candidate, state.history, context.tools.quick_baseline_us())
+        return should_skip(candidate, state.history, context.tools.quick_baseline_us())
     except TimeIsUp:
         return OUT_OF_TIME
 
@@ -223,7 +223,7 @@ def _drafted(context: Context, request: DraftRequest) -> Draft:
     return made
 
 
-def _not_again(made: Draft, state: LoopState) -> Draft:
+def _without_repeats(made: Draft, state: LoopState) -> Draft:
     """Nothing, where the text is one that an earlier run tried: what became of it is known."""
     earlier = {item.candidate.sha256 for item in state.history if item.candidate.round == EARLIER}
     if made.candidate is None or made.candidate.sha256 not in earlier:
@@ -327,8 +327,8 @@ def decide(state: LoopState, runtime: Runtime[Context]) -> Update:
     """Stop, take the next hypothesis, or plan again."""
     context = runtime.context
     state = state.model_copy(update={"spent_s": context.session.spent()})
-    queue = () if gave_up(state.diagnosis) or outdone(state) else state.queue
-    retraced = misled(state)
+    queue = () if gave_up(state.diagnosis) or queue_without_gain(state) else state.queue
+    retraced = warm_start_failed(state)
     if retraced and state.plan is not None and state.hypothesis is not None:
         text = f"{state.hypothesis.because} does not hold here: everything is searched"
         context.emit(events.Noted(text=text))
@@ -337,7 +337,7 @@ def decide(state: LoopState, runtime: Runtime[Context]) -> Update:
         state = state.model_copy(update={"plan": full, "retraced": state.retraced + 1})
     state = state.model_copy(update={"queue": queue})
     stop = stop_reason(state)
-    again = second_chance(state.history) if stop in ("hypotheses", "rounds") else None
+    again = retry_skipped(state.history) if stop in ("hypotheses", "rounds") else None
     if again is not None:
         stop = None
     state = state.model_copy(update={"stop": stop, "candidate": again})

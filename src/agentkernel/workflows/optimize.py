@@ -13,19 +13,19 @@ from agentkernel.domain.settings import Settings
 from agentkernel.runtime.versions import installed_versions
 from agentkernel.storage.atomic import make_folder
 from agentkernel.tools.problem.problems import LoadedProblem
-from agentkernel.tools.store import RunStore, alone, create_run, open_run, run_folders
+from agentkernel.tools.store import RunStore, create_run, lock_run, open_run, run_folders
 from agentkernel.tools.targets import ResolvedTarget
 from agentkernel.workflows import asking, nodes, routing
 from agentkernel.workflows.approval import Approve, check_approval
-from agentkernel.workflows.context import Context, Session, Workshop
-from agentkernel.workflows.desk import open_desk
-from agentkernel.workflows.drive import Graph, drive
+from agentkernel.workflows.context import Context, RunClock, RunFactory
+from agentkernel.workflows.desk import open_model_provider
+from agentkernel.workflows.drive import Graph, drive_graph
 from agentkernel.workflows.events import Event, Finished, ModelWriting, OnEvent, RunStarted, ignore
 from agentkernel.workflows.handover import require_free, saved_result
 from agentkernel.workflows.outcome import Result
 from agentkernel.workflows.start import read_start, settings_of, start_files
 from agentkernel.workflows.state import LoopInput, LoopState, OptimizeRequest
-from agentkernel.workflows.workshop import LocalWorkshop
+from agentkernel.workflows.workshop import LocalRunFactory
 
 
 def build_graph(saver: BaseCheckpointSaver[str]) -> Graph:
@@ -62,7 +62,7 @@ def run(
     request: OptimizeRequest,
     on_event: OnEvent = ignore,
     *,
-    workshop: Workshop | None = None,
+    workshop: RunFactory | None = None,
     approve: Approve | None = None,
 ) -> Result:
     """Optimise one module in a new run folder. `approve` is asked where the settings want it.
@@ -70,9 +70,9 @@ def run(
     Raises AgentKernelError for what cannot be tried.
     """
     check_approval(request.settings, approve)
-    shop = workshop or LocalWorkshop()
+    factory = workshop or LocalRunFactory()
     files = start_files(request)
-    resolved = shop.resolve(request.settings)
+    resolved = factory.resolve(request.settings)
     if request.out is not None:
         make_folder(request.out.parent if request.out.suffix == ".py" else request.out)
         require_free(request.problem.problem, request.out)
@@ -83,12 +83,12 @@ def run(
         target=resolved.target.name,
         note=resolved.note,
         versions=installed_versions(),
-        judge_sha256=shop.judge_sha256(),
+        judge_sha256=factory.judge_sha256(),
         flags=request.flags,
         out=str(request.out) if request.out is not None else None,
         more=files,
     )
-    return _work(store, request.problem, shop, resolved, on_event, approve, resumed=False)
+    return _work(store, request.problem, factory, resolved, on_event, approve, resumed=False)
 
 
 def resume_newest(runs: Path, take_up: Callable[[str], Result]) -> Result | None:
@@ -106,7 +106,7 @@ def resume(
     on_event: OnEvent = ignore,
     *,
     runs: Path = Path("./agentkernel-runs"),
-    workshop: Workshop | None = None,
+    workshop: RunFactory | None = None,
     approve: Approve | None = None,
 ) -> Result:
     """Go on with a run (id, unique beginning, path or "last"); a finished one answers at once."""
@@ -121,16 +121,16 @@ def resume(
     except SettingError:
         store.close()
         raise
-    shop = workshop or LocalWorkshop()
+    factory = workshop or LocalRunFactory()
     settings = store.manifest.settings.model_copy(update={"target": store.manifest.target})
-    resolved = shop.resolve(settings)
-    return _work(store, store.problem(), shop, resolved, on_event, approve, resumed=True)
+    resolved = factory.resolve(settings)
+    return _work(store, store.problem(), factory, resolved, on_event, approve, resumed=True)
 
 
 def _work(
     store: RunStore,
     loaded: LoadedProblem,
-    shop: Workshop,
+    factory: RunFactory,
     resolved: ResolvedTarget,
     on_event: OnEvent,
     approve: Approve | None,
@@ -145,18 +145,18 @@ def _work(
     settings: Settings = settings_of(store)
     try:
         start = read_start(store)
-        session = Session(store.records.spent_before())
+        session = RunClock(store.records.spent_before())
         with (
-            alone(store.folder),
-            open_desk(store, emit, session.spent) as desk,
-            shop.equip(loaded, settings, resolved, desk) as (crew, tools),
+            lock_run(store.folder),
+            open_model_provider(store, emit, session.spent) as desk,
+            factory.equip(loaded, settings, resolved, desk) as (crew, tools),
         ):
             emit(_started(store, resolved, session, tools.warnings, resumed=resumed))
             context = Context(
                 loaded, resolved.target, store, crew, tools, emit, session,
                 start=start, approve=approve, measurable=resolved.measurable,
             )  # fmt: skip
-            result = drive(context, build_graph)
+            result = drive_graph(context, build_graph)
             emit(Finished(result=result))
     finally:
         store.close()
@@ -166,7 +166,7 @@ def _work(
 def _started(
     store: RunStore,
     resolved: ResolvedTarget,
-    session: Session,
+    session: RunClock,
     warnings: tuple[str, ...],
     *,
     resumed: bool,

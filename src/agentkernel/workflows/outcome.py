@@ -140,14 +140,14 @@ def accepted(attempt: Attempt) -> bool:
     return attempt.verdict is not None and attempt.verdict.accepted
 
 
-def breaks(attempt: Attempt) -> bool:
+def broke_profiling(attempt: Attempt) -> bool:
     """True where the candidate itself kept it from being profiled: it may never be handed over."""
     return attempt.unprofiled is not None and attempt.unprofiled.side == "candidate"
 
 
 def best_attempt(history: Sequence[Attempt], goals: Goals) -> Attempt | None:
     """The best accepted attempt by the objective: safe measured ones first, then the estimate."""
-    usable = [item for item in history if accepted(item) and not breaks(item)]
+    usable = [item for item in history if accepted(item) and not broke_profiling(item)]
     return min(usable, key=lambda item: _rank(item, goals), default=None)
 
 
@@ -434,7 +434,7 @@ def _why_none(history: Sequence[Attempt], nothing: str) -> str:
     judged = [(item.candidate, item.verdict) for item in own if item.verdict is not None]
     if not judged:
         return nothing or ("nothing was judged" if own else "no candidate was drafted")
-    broken = next((item.unprofiled for item in reversed(own) if breaks(item)), None)
+    broken = next((item.unprofiled for item in reversed(own) if broke_profiling(item)), None)
     if broken is not None:
         return (
             f"the accepted candidate does not run for the target: {broken.reason}: {_tail(broken)}"

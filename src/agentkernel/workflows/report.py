@@ -22,7 +22,7 @@ from agentkernel.workflows.report_models import (
     calibration_line,
     cell,
     diagnosis_cells,
-    taken_rows,
+    usage_rows,
 )
 
 HEADLINES: dict[Status, str] = {
@@ -36,7 +36,7 @@ HEADLINES: dict[Status, str] = {
 SHOWN_TRIALS = 8
 
 
-class Entry(Frozen):
+class ReportEntry(Frozen):
     """One candidate with what became of it."""
 
     candidate: Candidate
@@ -48,7 +48,7 @@ class Entry(Frozen):
     """Why it was refused: names of facts and what they are."""
 
 
-class Row(NamedTuple):
+class ReportRow(NamedTuple):
     """A line of the candidates' table; `measured` and `estimated` columns stay apart."""
 
     id: str
@@ -79,7 +79,7 @@ class TrialRow(NamedTuple):
 
 def render_report(
     certificate: Certificate,
-    entries: tuple[Entry, ...],
+    entries: tuple[ReportEntry, ...],
     retrieved: tuple[Retrieved, ...],
     drafts: tuple[Draft, ...],
     *,
@@ -122,7 +122,7 @@ def render_report(
         missing=unmeasured_words,
         plain=cell,
         models=models,
-        taken_rows=taken_rows,
+        taken_rows=usage_rows,
         calibration_line=calibration_line,
         diagnosis_cells=diagnosis_cells,
         cell=cell,
@@ -145,7 +145,7 @@ def algebraic(plan: Plan | None) -> Hypothesis | None:
     return next((item for item in hypotheses if item.algebra is not None), None)
 
 
-def handed_over(entries: tuple[Entry, ...], sha256: str | None) -> Candidate | None:
+def handed_over(entries: tuple[ReportEntry, ...], sha256: str | None) -> Candidate | None:
     """The candidate with this hash."""
     return next((item.candidate for item in entries if item.candidate.sha256 == sha256), None)
 
@@ -194,11 +194,11 @@ def dtypes(certificate: Certificate) -> tuple[str, ...]:
     return tuple(found)
 
 
-def row(entry: Entry) -> Row:
+def row(entry: ReportEntry) -> ReportRow:
     """The table line of one candidate, primary shapes."""
     candidate, verdict, profile = entry.candidate, entry.verdict, entry.profile
     primary = profile.measurements[0] if profile and profile.measurements else None
-    return Row(
+    return ReportRow(
         id=candidate.id,
         parent=candidate.parent[:10] if candidate.parent else "–",
         round=candidate.round,
@@ -216,7 +216,7 @@ def row(entry: Entry) -> Row:
     )
 
 
-def refusals(entries: tuple[Entry, ...]) -> list[str]:
+def refusals(entries: tuple[ReportEntry, ...]) -> list[str]:
     """A line for each candidate that was refused: the candidate, then why."""
     return [
         f"`{entry.candidate.id}`: " + "; ".join(f"{name} {cell(value)}" for name, value in facts)
@@ -225,7 +225,7 @@ def refusals(entries: tuple[Entry, ...]) -> list[str]:
     ]
 
 
-def lineage(entries: tuple[Entry, ...], handed_over: str | None) -> list[str]:
+def lineage(entries: tuple[ReportEntry, ...], handed_over: str | None) -> list[str]:
     """Mermaid lines: the problem, then every candidate below what it was drafted from."""
     known = {entry.candidate.id for entry in entries}
     lines = []
@@ -308,7 +308,7 @@ def _strategy(candidate: Candidate) -> str:
     return f"{name} (from {cell(candidate.origin)})" if candidate.origin else name
 
 
-def _gate(entry: Entry) -> str:
+def _gate(entry: ReportEntry) -> str:
     verdict = entry.verdict
     if verdict is None:
         return f"set aside: {entry.aside}" if entry.aside else "not judged"

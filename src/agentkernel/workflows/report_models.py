@@ -15,7 +15,7 @@ MARKUP = {"|": "/", "`": "'", "<": "‹", "](": "] ("}
 """What would end a cell, or be a tag, a link or a picture; models write some of the texts."""
 
 
-class Taken(Frozen):
+class UsageTotals(Frozen):
     """What some questions took together. `cost_usd` is the sum of the known costs, None where none
     is known; `unpriced` counts the questions whose cost is not."""
 
@@ -36,7 +36,7 @@ class Taken(Frozen):
         return self.prompt + self.completion
 
 
-class Diagnosed(Frozen):
+class DiagnosisEntry(Frozen):
     """What was made of a refused candidate, and by whom: a model's name, "" for the rules."""
 
     candidate: str
@@ -50,21 +50,21 @@ class Diagnosed(Frozen):
 class ModelsSection(Frozen):
     """All that the report tells of the models that were asked."""
 
-    by_agent: tuple[Taken, ...]
-    by_round: tuple[Taken, ...]
-    by_model: tuple[Taken, ...]
-    total: Taken
+    by_agent: tuple[UsageTotals, ...]
+    by_round: tuple[UsageTotals, ...]
+    by_model: tuple[UsageTotals, ...]
+    total: UsageTotals
     unpriced: tuple[str, ...] = ()
     """A line for each model whose cost is not known."""
     calibration: tuple[Calibration, ...] = ()
-    diagnoses: tuple[Diagnosed, ...] = ()
+    diagnoses: tuple[DiagnosisEntry, ...] = ()
     replayed: str | None = None
     """The run whose answers were given again."""
     passed_over: tuple[str, ...] = ()
     """Where rules stood in for a model, and why."""
 
 
-class TakenRow(NamedTuple):
+class UsageRow(NamedTuple):
     """A line of the tables."""
 
     label: str
@@ -78,15 +78,15 @@ class TakenRow(NamedTuple):
     gpu_seconds: str
 
 
-def taken_rows(accounts: Sequence[Taken], total: Taken) -> list[TakenRow]:
+def usage_rows(accounts: Sequence[UsageTotals], total: UsageTotals) -> list[UsageRow]:
     """The lines of one table, the total as the last."""
-    return [taken_row(item) for item in (*accounts, total)]
+    return [usage_row(item) for item in (*accounts, total)]
 
 
-def taken_row(account: Taken) -> TakenRow:
+def usage_row(account: UsageTotals) -> UsageRow:
     """One line. Tokens that nobody counted are a dash, not 0."""
     counted = account.tokens > 0
-    return TakenRow(
+    return UsageRow(
         label=cell(account.label),
         questions=str(account.questions),
         requests=str(account.requests),
@@ -107,7 +107,7 @@ def calibration_line(found: Calibration) -> str:
     return f"{who}: {held} (measured no slower than predicted, but for a tenth){ratio}"
 
 
-def diagnosis_cells(found: Diagnosed) -> tuple[str, ...]:
+def diagnosis_cells(found: DiagnosisEntry) -> tuple[str, ...]:
     """The cells of one diagnosis."""
     action = found.action.replace("_", " ")
     who = found.by or RULES
@@ -141,14 +141,14 @@ def cell(text: str) -> str:
 
 
 __all__ = [
-    "Diagnosed",
+    "DiagnosisEntry",
     "ModelsSection",
-    "Taken",
+    "UsageTotals",
     "calibration_line",
     "cell",
     "count_text",
     "diagnosis_cells",
-    "taken_rows",
+    "usage_rows",
     "usd_text",
 ]
 

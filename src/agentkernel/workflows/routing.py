@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from agentkernel.agents.experience import holds, won_for
+from agentkernel.agents.experience import experience_holds, winner_for
 from agentkernel.agents.protocols import Attempt
 from agentkernel.domain.settings import MODEL_PREFIXES
 from agentkernel.workflows.outcome import best_attempt, goals_met, of_this_run
@@ -160,13 +160,13 @@ def turns_left(best: Attempt, state: LoopState) -> bool:
     return state.plan.analysis.bound_us < bar
 
 
-def outdone(state: LoopState) -> bool:
+def queue_without_gain(state: LoopState) -> bool:
     """True where what is in the queue promises nothing, but others have a turn after it."""
     best = best_attempt(state.history, state.goals)
     return best is not None and no_estimated_gain(best, state) and turns_left(best, state)
 
 
-def misled(state: LoopState) -> bool:
+def warm_start_failed(state: LoopState) -> bool:
     """True where what was just tried began from an experience, and does not hold what that
     promised: the plan without it is followed then."""
     hypothesis, plan = state.hypothesis, state.plan
@@ -174,9 +174,9 @@ def misled(state: LoopState) -> bool:
         return False
     if time_is_up(state):
         return False
-    won = won_for(hypothesis, state.retrieved)
+    won = winner_for(hypothesis, state.retrieved)
     begun = [item for item in state.history if item.candidate.origin == hypothesis.because]
-    return won is None or not holds(begun, won)
+    return won is None or not experience_holds(begun, won)
 
 
 def nothing_to_replan(state: LoopState) -> bool:

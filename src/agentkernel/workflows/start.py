@@ -6,7 +6,7 @@ import os
 
 from pydantic import ValidationError
 
-from agentkernel.agents.given import given_path, read_given
+from agentkernel.agents.given import file_coder_path, read_candidate_file
 from agentkernel.agents.protocols import Attempt
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.errors import RunNotFound
@@ -15,7 +15,7 @@ from agentkernel.domain.settings import FILE_PREFIX, Settings
 from agentkernel.domain.verdict import Verdict
 from agentkernel.storage.disk import read_regular_text
 from agentkernel.tools.store import RunStore
-from agentkernel.workflows.context import Context, Start
+from agentkernel.workflows.context import Context, RunStart
 from agentkernel.workflows.events import Noted
 from agentkernel.workflows.outcome import EARLIER, OUT_OF_TIME
 from agentkernel.workflows.state import OptimizeRequest
@@ -30,10 +30,10 @@ def start_files(request: OptimizeRequest) -> dict[str, str]:
     """What the folder of a new run is to keep: path below it -> text. Raises SettingError."""
     files: dict[str, str] = {}
     if request.settings.coder.startswith(FILE_PREFIX):
-        path = given_path(request.settings.coder)
-        files[f"{GIVEN}/{path.name}"] = read_given(path)
+        path = file_coder_path(request.settings.coder)
+        files[f"{GIVEN}/{path.name}"] = read_candidate_file(path)
     if request.history or request.focus is not None:
-        start = Start(history=request.history, focus=request.focus)
+        start = RunStart(history=request.history, focus=request.focus)
         files[START] = start.model_dump_json(indent=1) + "\n"
     return files
 
@@ -43,17 +43,17 @@ def settings_of(store: RunStore) -> Settings:
     settings = store.manifest.settings
     if not settings.coder.startswith(FILE_PREFIX):
         return settings
-    copy = store.folder.absolute() / GIVEN / given_path(settings.coder).name
+    copy = store.folder.absolute() / GIVEN / file_coder_path(settings.coder).name
     return settings.model_copy(update={"coder": f"{FILE_PREFIX}{copy}"})
 
 
-def read_start(store: RunStore) -> Start:
+def read_start(store: RunStore) -> RunStart:
     """What the run began with. Raises RunNotFound where the file is there but cannot be read."""
     path = store.folder / START
     if not os.path.lexists(path):
-        return Start()
+        return RunStart()
     try:
-        return Start.model_validate_json(read_regular_text(path))
+        return RunStart.model_validate_json(read_regular_text(path))
     except (OSError, UnicodeDecodeError, ValidationError) as error:
         problem = "is unreadable" if isinstance(error, OSError) else "is corrupt"
         raise RunNotFound(
@@ -62,7 +62,7 @@ def read_start(store: RunStore) -> Start:
         ) from error
 
 
-def taken_over(context: Context) -> tuple[Attempt, ...]:
+def inherited_attempts(context: Context) -> tuple[Attempt, ...]:
     """The earlier attempts that hold in this run; each that does not is noted and left out, so that
     its text may be drafted and judged anew."""
     held = []

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from agentkernel.agents.protocols import Attempt
 from agentkernel.domain.candidate import Candidate
-from agentkernel.workflows.outcome import OUT_OF_TIME, accepted, breaks
+from agentkernel.workflows.outcome import OUT_OF_TIME, accepted, broke_profiling
 from agentkernel.workflows.state import DECLINED
 
 RIVAL = 0.99
@@ -21,7 +21,7 @@ BASELINE = 1.25
 quick look at the baselines are two clocks, hence the room."""
 
 
-def hopeless(
+def should_skip(
     candidate: Candidate, history: Sequence[Attempt], baseline_us: float | None
 ) -> str | None:
     """Why `candidate` need not be judged now; None where it should be."""
@@ -38,7 +38,7 @@ def hopeless(
     return None
 
 
-def second_chance(history: Sequence[Attempt]) -> Candidate | None:
+def retry_skipped(history: Sequence[Attempt]) -> Candidate | None:
     """Of those set aside the fastest, where no candidate was accepted: a run should end knowing
     whether what it wrote is right."""
     if any(_stands(item) for item in history):
@@ -53,4 +53,4 @@ def second_chance(history: Sequence[Attempt]) -> Candidate | None:
 
 def _stands(attempt: Attempt) -> bool:
     """True where it may be handed over: accepted, and not broken while it was profiled."""
-    return accepted(attempt) and not breaks(attempt)
+    return accepted(attempt) and not broke_profiling(attempt)

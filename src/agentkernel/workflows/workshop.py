@@ -8,15 +8,15 @@ from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
 
-from agentkernel.agents.coder import CompilerCoder, coverage, written_from
+from agentkernel.agents.coder import CompilerCoder, coverage, rewritten_graph_of
 from agentkernel.agents.debugger import RulesDebugger
 from agentkernel.agents.factory import make_coder
-from agentkernel.agents.given import GivenCoder, GivenPlanner
-from agentkernel.agents.known_fixes import fixes_from, unknown
+from agentkernel.agents.given import FileCoder, FilePlanner
+from agentkernel.agents.known_fixes import fixes_from, no_known_fixes
 from agentkernel.agents.model import ModelCoder
 from agentkernel.agents.model_debugger import ModelDebugger
 from agentkernel.agents.model_planner import ModelPlanner
-from agentkernel.agents.models.factory import Desk
+from agentkernel.agents.models.factory import ModelProvider
 from agentkernel.agents.planner import MODEL_IDEAS, Hypotheses, RulesPlanner
 from agentkernel.agents.protocols import Coder, Debugger, Planner, Retriever, Searcher
 from agentkernel.agents.retriever import (
@@ -25,8 +25,8 @@ from agentkernel.agents.retriever import (
     RecordedRetriever,
     apply_hints,
 )
-from agentkernel.agents.strategies import ask_ahead
 from agentkernel.agents.strategies import hypotheses as compiler_hypotheses
+from agentkernel.agents.strategies import prefetch_inductor
 from agentkernel.agents.team import TeamCoder
 from agentkernel.agents.team_planner import TeamPlanner
 from agentkernel.agents.turn_planner import TurnPlanner
@@ -50,16 +50,16 @@ from agentkernel.runtime.versions import installed_versions
 from agentkernel.tools.judge.fingerprint import judge_sha256
 from agentkernel.tools.judge.judge import judge
 from agentkernel.tools.judge.settings import JudgeSettings, fresh_seed, keyed_seed
-from agentkernel.tools.judge.workers import expect_judged
+from agentkernel.tools.judge.workers import prefork_judge_workers
 from agentkernel.tools.problem.capture import Captured, capture
 from agentkernel.tools.problem.identity import problem_graph
 from agentkernel.tools.problem.problems import LoadedProblem
 from agentkernel.tools.profiler import ProfileSession, ProfileSettings
 from agentkernel.tools.roofline.roofline import analyse
-from agentkernel.tools.sandbox.session import close_spares, expect_worker
+from agentkernel.tools.sandbox.session import close_idle_workers, prefork_worker
 from agentkernel.tools.search import MeasuringSearcher, StaticSearcher
 from agentkernel.tools.targets import ResolvedTarget, find_target
-from agentkernel.workflows.context import Crew, Kit, Memory, Tools
+from agentkernel.workflows.context import Agents, Deps, ExperienceStore, Tools
 from agentkernel.workflows.keys import JudgeScope, ProfileScope, draft_key, work_key
 from agentkernel.workflows.outcome import Baselines, side_effect_note
 
@@ -70,7 +70,7 @@ STATIC_SEARCH_S = 60.0
 """Long enough that the family is compiled whole: a cut one would depend on the machine's load."""
 
 
-class LocalWorkshop:
+class LocalRunFactory:
     """What this machine has: its GPU where there is one, else interpreter and cross-compiler."""
 
     def resolve(self, settings: Settings) -> ResolvedTarget:
@@ -83,8 +83,12 @@ class LocalWorkshop:
 
     @contextmanager
     def equip(
-        self, loaded: LoadedProblem, settings: Settings, resolved: ResolvedTarget, desk: Desk
-    ) -> Iterator[Kit]:
+        self,
+        loaded: LoadedProblem,
+        settings: Settings,
+        resolved: ResolvedTarget,
+        desk: ModelProvider,
+    ) -> Iterator[Deps]:
         """Agents and tools for one problem; the module is captured once, on first use."""
         judging = judge_settings(settings, resolved)
 
@@ -96,7 +100,7 @@ class LocalWorkshop:
         known = open_knowledge(settings, warnings.append)
         with (
             nullcontext() if known is None else known,
-            gate.private() if resolved.measurable else nullcontext(),
+            gate.private_lock() if resolved.measurable else nullcontext(),
             ProfileSession(loaded, resolved, profile_settings(settings)) as session,
             InductorWriter(resolved.target, left_s=desk.left_s) as writer,
         ):
@@ -109,9 +113,9 @@ class LocalWorkshop:
             )
             tools = replace(made, warnings=tuple(warnings))
             try:
-                yield Kit(make_crew(settings, resolved, coder, captured, desk, known), tools)
+                yield Deps(make_agents(settings, resolved, coder, captured, desk, known), tools)
             finally:
-                close_spares()
+                close_idle_workers()
 
 
 def open_knowledge(settings: Settings, say: Callable[[str], None]) -> KnowledgeBase | None:
@@ -137,8 +141,8 @@ def open_knowledge(settings: Settings, say: Callable[[str], None]) -> KnowledgeB
 def start_workers(judging: JudgeSettings) -> None:
     """Let the processes that a run begins with do their imports meanwhile: one that compiles, and
     one that judges (or, on a GPU, races schedules)."""
-    expect_worker(device="cpu", interpret=False, allow_unsandboxed=judging.allow_unsandboxed)
-    expect_judged(judging)
+    prefork_worker(device="cpu", interpret=False, allow_unsandboxed=judging.allow_unsandboxed)
+    prefork_judge_workers(judging)
 
 
 def make_searcher(
@@ -154,14 +158,14 @@ def make_searcher(
     return StaticSearcher(STATIC_SEARCH_S, allow_unsandboxed=unsandboxed)
 
 
-def make_crew(
+def make_agents(
     settings: Settings,
     resolved: ResolvedTarget,
     coder: Coder,
     captured: Callable[[], Captured],
-    desk: Desk,
+    desk: ModelProvider,
     known: KnowledgeBase | None = None,
-) -> Crew:
+) -> Agents:
     """The agents that the settings name."""
     compiler = coder.compiler if isinstance(coder, TeamCoder) else coder
 
@@ -172,11 +176,11 @@ def make_crew(
             problem, captured(), measurable=resolved.measurable,
             lifting=compiler.writer is not None and target.vendor == "nvidia",
         )  # fmt: skip
-        ask_ahead(compiler, problem, captured(), offered)
+        prefetch_inductor(compiler, problem, captured(), offered)
         return offered
 
     retriever: Retriever = NoKnowledge()
-    fixes = unknown if known is None else fixes_from(known)
+    fixes = no_known_fixes if known is None else fixes_from(known)
     if known is not None:
         options = settings.knowledge
         retriever = KnowledgeRetriever(
@@ -196,7 +200,7 @@ def make_crew(
             desk.tell,
             fixes,
         )
-    return Crew(planner, retriever, coder, debugger)
+    return Agents(planner, retriever, coder, debugger)
 
 
 def structure_of(captured: Callable[[], Captured], analysis: Analysis) -> Structure:
@@ -204,19 +208,21 @@ def structure_of(captured: Callable[[], Captured], analysis: Analysis) -> Struct
     return structure_of_graph(captured(), analysis.roofline)
 
 
-def _planner(settings: Settings, coder: Coder, hypotheses: Hypotheses, desk: Desk) -> Planner:
+def _planner(
+    settings: Settings, coder: Coder, hypotheses: Hypotheses, desk: ModelProvider
+) -> Planner:
     """Rules, or the model that the settings name; a given file leaves nothing to plan.
 
     In a team the compiler's strategies are the rules', and the model says what the members are to
     try.
     """
-    if isinstance(coder, GivenCoder):
-        return GivenPlanner(coder)
+    if isinstance(coder, FileCoder):
+        return FilePlanner(coder)
     named = settings.models.planner
     if not isinstance(coder, TeamCoder):
         rules = RulesPlanner(hypotheses)
         free = not isinstance(coder, CompilerCoder)
-        ideas = _asking(named, rules, desk, free=free) if named else rules
+        ideas = _agent_or_rules(named, rules, desk, free=free) if named else rules
         return TurnPlanner(ideas) if isinstance(coder, ModelCoder) else ideas
     ideas = RulesPlanner(lambda problem, target: MODEL_IDEAS)
     return TeamPlanner(
@@ -226,11 +232,11 @@ def _planner(settings: Settings, coder: Coder, hypotheses: Hypotheses, desk: Des
         from_scratch=settings.team.from_scratch,
         beam=settings.team.beam,
         reviews=coder.reviews,
-        ideas=_asking(named, ideas, desk, free=True) if named else None,
+        ideas=_agent_or_rules(named, ideas, desk, free=True) if named else None,
     )
 
 
-def _asking(named: str, rules: Planner, desk: Desk, *, free: bool) -> ModelPlanner:
+def _agent_or_rules(named: str, rules: Planner, desk: ModelProvider, *, free: bool) -> ModelPlanner:
     return ModelPlanner(desk.model(named), rules, desk.sampling(named), free, desk.tell)
 
 
@@ -279,7 +285,7 @@ def _tools(
         session.make_room()
         if judging.device == "cuda":
             # The second one is the profile's, the third one KernelBench's rule's.
-            expect_judged(judging, count=3 if judging.kernelbench else 2)
+            prefork_judge_workers(judging, count=3 if judging.kernelbench else 2)
         verdict = judge(loaded, captured(), candidate.source, judging_of(candidate))
         effect = captured().side_effect
         if effect is None:
@@ -287,7 +293,7 @@ def _tools(
         return verdict.model_copy(update={"notes": (*verdict.notes, side_effect_note(effect))})
 
     def run_profile(candidate: Candidate) -> Profile | ProfileFailed:
-        written = written_from(loaded, captured(), candidate)
+        written = rewritten_graph_of(loaded, captured(), candidate)
         return session.profile(captured(), candidate.source, written)
 
     def run_graph() -> ModuleGraph | None:
@@ -316,7 +322,7 @@ def _memory(
     resolved: ResolvedTarget,
     known: KnowledgeBase | None,
     structure: Callable[[], Structure],
-) -> Memory | None:
+) -> ExperienceStore | None:
     """Where experience goes; None where none is kept. A target without a family has none: it would
     be found for every other."""
     family = family_of(resolved.target.arch)
@@ -324,7 +330,7 @@ def _memory(
         return None
     if settings.models.replay is not None:
         return None  # what it finds is the other run's
-    return Memory(family, structure, known.remember)
+    return ExperienceStore(family, structure, known.remember)
 
 
 def judge_settings(settings: Settings, resolved: ResolvedTarget) -> JudgeSettings:
@@ -350,7 +356,7 @@ def profile_settings(settings: Settings) -> ProfileSettings:
         precision=settings.goals.precision,
         max_autotune=settings.profile.max_autotune,
         autotune_limit_s=settings.profile.autotune_limit_s,
-        records=not gate.shared(),
+        records=not gate.has_other_users(),
         allow_unsandboxed=settings.judge.allow_unsandboxed,
     )
 

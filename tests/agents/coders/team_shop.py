@@ -14,8 +14,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from model_cases import SAMPLING, ScriptedModel
 
 from agentkernel.agents.model import ModelCoder
-from agentkernel.agents.models.factory import Desk
-from agentkernel.agents.models.protocol import Model, OnText, unheard
+from agentkernel.agents.models.factory import ModelProvider
+from agentkernel.agents.models.protocol import Model, OnText, ignore_text
 from agentkernel.agents.models.recorded import RecordedModel
 from agentkernel.agents.planner import RulesPlanner
 from agentkernel.agents.reviewer import Reviewer, Reviews
@@ -23,14 +23,14 @@ from agentkernel.agents.team import TeamCoder
 from agentkernel.agents.team_planner import TeamPlanner
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.errors import ModelUnavailable
-from agentkernel.domain.exchange import Question, Reply, Usage
+from agentkernel.domain.exchange import ModelRequest, Reply, Usage
 from agentkernel.domain.plan import Analysis, RooflineClass
 from agentkernel.domain.profile import Profile, ProfileFailed, Ratio
 from agentkernel.domain.settings import Settings
 from agentkernel.domain.verdict import Verdict
 from agentkernel.tools.problem.problems import LoadedProblem
 from agentkernel.tools.targets import ResolvedTarget
-from agentkernel.workflows.context import Kit
+from agentkernel.workflows.context import Deps
 from fakes import ANALYSIS, FakeWorkshop, measurement, mismatch, profile, verdict
 
 NAMED = re.compile(r"'''drawn up as (\w+)'''")
@@ -54,7 +54,7 @@ def answer(name: str) -> str:
 class Speaking(ScriptedModel):
     """A scripted model that counts its tokens, and says the same again once it has said all."""
 
-    def ask(self, question: Question, on_text: OnText = unheard) -> Reply:
+    def ask(self, question: ModelRequest, on_text: OnText = ignore_text) -> Reply:
         if not self.answers:
             self.questions.append(question)
             return Reply(texts=("I have said all.",), finish=("stop",), usage=SPENT)
@@ -76,31 +76,39 @@ class TeamShop(FakeWorkshop):
 
     @contextmanager
     def equip(
-        self, loaded: LoadedProblem, settings: Settings, resolved: ResolvedTarget, desk: Desk
-    ) -> Iterator[Kit]:
+        self,
+        loaded: LoadedProblem,
+        settings: Settings,
+        resolved: ResolvedTarget,
+        provider: ModelProvider,
+    ) -> Iterator[Deps]:
         self.models = {name: Speaking(said, name=name) for name, said in self.answers.items()}
 
         def kept(model: Model) -> Model:
-            return RecordedModel(model, desk.records, desk.prices) if desk.records else model
+            return (
+                RecordedModel(model, provider.records, provider.prices)
+                if provider.records
+                else model
+            )
 
         reviews = Reviews(Reviewer(kept(self.reviewer), SAMPLING)) if self.reviewer else None
         members = [
             ModelCoder(
                 name, kept(model), SAMPLING.model_copy(update={"seed": seed}),
-                answered=desk.answered(), reviews=reviews, seed_step=len(self.models),
+                answered=provider.answered(), reviews=reviews, seed_step=len(self.models),
             )
             for seed, (name, model) in enumerate(self.models.items())
         ]  # fmt: skip
         team = TeamCoder(self.coder, members, self.by_class, reviews=reviews)
-        with super().equip(loaded, settings, resolved, desk) as kit:
+        with super().equip(loaded, settings, resolved, provider) as kit:
             planner = TeamPlanner(
                 RulesPlanner(self.coder.hypotheses, most=9), team, settings.budget.rounds,
                 from_scratch=settings.team.from_scratch, beam=settings.team.beam, reviews=reviews,
             )  # fmt: skip
             tools = replace(kit.tools, analyse=lambda: self.analysis)
-            yield Kit(replace(kit.crew, coder=team, planner=planner), tools)
+            yield Deps(replace(kit.crew, coder=team, planner=planner), tools)
 
-    def questions(self, member: str) -> list[Question]:
+    def questions(self, member: str) -> list[ModelRequest]:
         """What a member was asked in this session."""
         return self.models[member].questions
 

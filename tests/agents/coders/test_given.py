@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agentkernel.agents.factory import check_coder, make_coder
-from agentkernel.agents.given import MOST_BYTES, GivenCoder, GivenPlanner
+from agentkernel.agents.given import MOST_BYTES, FileCoder, FilePlanner
 from agentkernel.agents.protocols import Attempt, DraftRequest, Goals
 from agentkernel.domain.errors import SettingError
 from agentkernel.domain.plan import Hypothesis, Plan
@@ -35,8 +35,8 @@ def asked(*history: Attempt) -> DraftRequest:
     )
 
 
-def offered(coder: GivenCoder, problem: LoadedProblem, *history: Attempt) -> list[str]:
-    plan = GivenPlanner(coder).plan(problem, ANALYSIS, TARGET, Goals(), history, ())
+def offered(coder: FileCoder, problem: LoadedProblem, *history: Attempt) -> list[str]:
+    plan = FilePlanner(coder).plan(problem, ANALYSIS, TARGET, Goals(), history, ())
     return [item.strategy for item in plan.hypotheses]
 
 
@@ -50,7 +50,7 @@ def test_the_text_is_drafted_with_its_name(tmp_path: Path) -> None:
 
 
 def test_the_same_text_is_not_drafted_again(tmp_path: Path) -> None:
-    coder, problem = GivenCoder("file:k.py", TEXT), small_problem(tmp_path)
+    coder, problem = FileCoder("file:k.py", TEXT), small_problem(tmp_path)
     made = coder.draft(problem, asked(attempt(name=TEXT)))
     assert made.candidate is None
     assert made.none is not None
@@ -58,14 +58,14 @@ def test_the_same_text_is_not_drafted_again(tmp_path: Path) -> None:
 
 
 def test_the_plan_offers_the_text_until_it_was_tried(tmp_path: Path) -> None:
-    coder, problem = GivenCoder("file:k.py", TEXT), small_problem(tmp_path)
+    coder, problem = FileCoder("file:k.py", TEXT), small_problem(tmp_path)
     other = attempt(name="another")
     named = other.candidate.model_copy(update={"strategy": "given"})
     assert offered(coder, problem) == ["given"]
     assert offered(coder, problem, other.model_copy(update={"candidate": named})) == ["given"]
     assert offered(coder, problem, attempt(name=TEXT)) == []
-    barren = GivenPlanner(coder).plan(problem, ANALYSIS, TARGET, Goals(), (), (), ("given",))
-    assert barren.hypotheses == ()
+    exhausted = FilePlanner(coder).plan(problem, ANALYSIS, TARGET, Goals(), (), (), ("given",))
+    assert exhausted.hypotheses == ()
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from chat_server import ChatServer, Cuts, Says
 
 from agentkernel.agents.factory import make_coder
 from agentkernel.agents.model import NO_CODE, SAME, ModelCoder
-from agentkernel.agents.models.factory import Desk, make_model
+from agentkernel.agents.models.factory import ModelProvider, make_model
 from agentkernel.agents.models.options import ChatOptions, packaged_options
 from agentkernel.agents.protocols import Attempt
 from agentkernel.agents.reviewer import Reviewer, Reviews
@@ -149,9 +149,9 @@ def test_samples_outlive_the_process(problem: LoadedProblem, tmp_path: Path) -> 
     options = QUICK.model_copy(update={"samples": 2})
     records = Records(tmp_path / "run.sqlite")
     with ChatServer([Says(texts=(fenced(GOOD), fenced(OTHER)))]) as server:
-        desk = Desk(records, server.url, options)
-        make_coder(NAME, NoSearch(), desk=desk).draft(problem, draft_request())
-        later = make_coder(NAME, NoSearch(), desk=desk)
+        provider = ModelProvider(records, server.url, options)
+        make_coder(NAME, NoSearch(), provider=provider).draft(problem, draft_request())
+        later = make_coder(NAME, NoSearch(), provider=provider)
         history = (drafted(GOOD, 1),)
         draft = later.draft(problem, draft_request(round=2, history=history))
     assert draft.candidate is not None
@@ -165,9 +165,9 @@ def test_a_draft_that_was_not_kept_is_made_again_from_the_same_answer(
     options = QUICK.model_copy(update={"samples": 2})
     records = Records(tmp_path / "run.sqlite")
     with ChatServer([Says(texts=(fenced(GOOD), fenced(OTHER)))]) as server:
-        desk = Desk(records, server.url, options)
-        first = make_coder(NAME, NoSearch(), desk=desk).draft(problem, draft_request())
-        again = make_coder(NAME, NoSearch(), desk=desk).draft(problem, draft_request())
+        provider = ModelProvider(records, server.url, options)
+        first = make_coder(NAME, NoSearch(), provider=provider).draft(problem, draft_request())
+        again = make_coder(NAME, NoSearch(), provider=provider).draft(problem, draft_request())
     assert again == first
     assert len(server.requests) == 1
 

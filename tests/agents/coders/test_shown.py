@@ -13,7 +13,7 @@ from chat_cases import EXAMPLE, draft_request
 
 from agentkernel.agents.conversation import MOST_EARLIER, coder_messages
 from agentkernel.agents.protocols import Attempt, Diagnosis, DraftRequest
-from agentkernel.agents.shown import Shown, choose, ranked
+from agentkernel.agents.shown import FileContext, choose_files, ranked_files
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.profile import ProfileFailed
@@ -55,7 +55,7 @@ def right(name: str, parent: str = "", us: float | None = None, estimated: float
 
 def names(*history: Attempt, asked: tuple[str, ...] = (), patience: int = 2) -> list[str]:
     shown = tuple(map(sha256_text, asked))
-    return [item.candidate.source for item in ranked(history, shown, patience)]
+    return [item.candidate.source for item in ranked_files(history, shown, patience)]
 
 
 @pytest.mark.parametrize("gate", ["execution", "timing"])
@@ -73,7 +73,7 @@ def name_of(found: Attempt | None) -> str | None:
 
 
 def taught(*history: Attempt, asked: tuple[str, ...] = ()) -> str | None:
-    found = choose(request(*history, asked=asked, diagnosis=MEND), BEST, one=True)
+    found = choose_files(request(*history, asked=asked, diagnosis=MEND), BEST, one=True)
     assert found.before == ()
     return name_of(found.about)
 
@@ -161,26 +161,28 @@ def test_a_chat_model_mends_the_best_of_the_idea_with_the_others_before_it() -> 
         refused("other idea", "execution", strategy="fused"), right("right", us=9.0),
         refused("load", "load"), refused("far", "correctness"), refused("last", "compile", "far"),
     )  # fmt: skip
-    found = choose(request(*history, asked=("far",), diagnosis=MEND), BEST)
+    found = choose_files(request(*history, asked=("far",), diagnosis=MEND), BEST)
     assert (name_of(found.refused), name_of(found.right)) == ("far", "right")
     assert [name_of(item) for item in found.before] == ["last"]
-    many = choose(request(*history, diagnosis=MEND), TurnOptions(held=5))
+    many = choose_files(request(*history, diagnosis=MEND), TurnOptions(held=5))
     assert [name_of(item) for item in many.before] == ["last", "load"]
-    assert choose(request(*history), BEST) == Shown(right=history[1])
+    assert choose_files(request(*history), BEST) == FileContext(right=history[1])
 
 
 def test_last_is_what_was_drafted_last() -> None:
     history = (refused("far", "correctness"), refused("last", "compile", "far"))
-    found = choose(request(*history, diagnosis=MEND), TurnOptions(shown="last"), one=True)
+    found = choose_files(request(*history, diagnosis=MEND), TurnOptions(shown="last"), one=True)
     assert name_of(found.refused) == "last"
-    assert choose(request(*history), TurnOptions(shown="last"), one=True) == Shown()
+    assert choose_files(request(*history), TurnOptions(shown="last"), one=True) == FileContext()
 
 
 def test_a_turn_of_a_team_shows_what_the_turn_names() -> None:
     fast, slow = right("fast", us=9.0), right("slow", us=12.0)
     for one in (True, False):
-        assert choose(request(fast, slow, parent=slow), BEST, one=one) == Shown(right=slow)
-        assert choose(request(fast, slow, free=True), BEST, one=one) == Shown()
+        assert choose_files(request(fast, slow, parent=slow), BEST, one=one) == FileContext(
+            right=slow
+        )
+        assert choose_files(request(fast, slow, free=True), BEST, one=one) == FileContext()
 
 
 def test_the_conversation_holds_the_best_nearest_to_its_end() -> None:
@@ -191,7 +193,7 @@ def test_the_conversation_holds_the_best_nearest_to_its_end() -> None:
     )
     asked = request(refused("far", "correctness"), meta, refused("last", "compile"), diagnosis=MEND)
     turns = coder_messages(
-        load_problem(str(EXAMPLE)), asked, shown=choose(asked, TurnOptions(held=3))
+        load_problem(str(EXAMPLE)), asked, shown=choose_files(asked, TurnOptions(held=3))
     )
     assert [item.role for item in turns] == ["user", *["assistant", "user"] * 3]
     assert [

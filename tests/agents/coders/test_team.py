@@ -416,7 +416,7 @@ def test_a_planner_that_is_a_model_says_what_the_member_is_to_try(tmp_path: Path
     planner = TeamPlanner(nothing, team, 5, ideas=ideas)
     best = right()
     made = planner.plan(
-        small_problem(tmp_path), analysis(), H100, Goals(), (best,), (), barren=("fused",)
+        small_problem(tmp_path), analysis(), H100, Goals(), (best,), (), exhausted=("fused",)
     )
     (turn,) = made.hypotheses
     assert turn.strategy == f"improve {best.candidate.id} with {ANN}, turn 1"

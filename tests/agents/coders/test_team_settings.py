@@ -8,7 +8,7 @@ import pytest
 
 from agentkernel.agents.coder import CompilerCoder
 from agentkernel.agents.factory import check_coder, make_coder
-from agentkernel.agents.models.factory import Desk
+from agentkernel.agents.models.factory import ModelProvider
 from agentkernel.agents.protocols import DraftRequest, Goals
 from agentkernel.agents.team import TeamCoder
 from agentkernel.agents.team_planner import TeamPlanner
@@ -16,7 +16,7 @@ from agentkernel.domain.errors import SettingError
 from agentkernel.domain.settings import ClassCoders, Settings, TeamOptions
 from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.targets import ResolvedTarget
-from agentkernel.workflows.workshop import make_crew
+from agentkernel.workflows.workshop import make_agents
 from fakes import ANALYSIS, settings, small_problem
 from first_drafts import TARGET, FirstFirst
 
@@ -29,8 +29,8 @@ def team_settings(folder: Path, *more: str) -> Settings:
 
 def test_each_member_has_a_name_a_temperature_and_seeds_of_its_own(tmp_path: Path) -> None:
     chosen = team_settings(tmp_path, "seed=5", "models.samples=2")
-    desk = Desk(options=Desk().options.model_copy(update={"samples": 2}))
-    made = make_coder(f"team:{ANN},{ANN},{BOB}", FirstFirst(), desk=desk, settings=chosen)
+    provider = ModelProvider(options=ModelProvider().options.model_copy(update={"samples": 2}))
+    made = make_coder(f"team:{ANN},{ANN},{BOB}", FirstFirst(), provider=provider, settings=chosen)
     assert isinstance(made, TeamCoder)
     assert [item.name for item in made.members] == [ANN, f"{ANN} #2", BOB]
     assert [item.sampling.temperature for item in made.members] == pytest.approx([0.2, 0.5, 0.2])
@@ -48,7 +48,7 @@ def test_temperatures_and_classes_come_from_the_settings(tmp_path: Path) -> None
         tmp_path, f"team.members=[{ANN}, {BOB}]", "team.temperatures=[0.1, 0.9]",
         "team.by_class.memory=compiler", "team.by_class.compute=[chat:openai:cid]",
     )  # fmt: skip
-    made = make_coder("team", FirstFirst(), desk=Desk(), settings=chosen)
+    made = make_coder("team", FirstFirst(), provider=ModelProvider(), settings=chosen)
     assert isinstance(made, TeamCoder)
     assert [item.sampling.temperature for item in made.members] == [0.1, 0.9]
     names = {
@@ -86,10 +86,10 @@ def test_right_names_pass(spec: str) -> None:
 def test_the_real_compiler_drafts_what_is_its_own(tmp_path: Path) -> None:
     problem = small_problem(tmp_path)
     chosen = team_settings(tmp_path, f"team.members=[{ANN}]")
-    coder = make_coder("team", FirstFirst(), desk=Desk(), settings=chosen)
+    coder = make_coder("team", FirstFirst(), provider=ModelProvider(), settings=chosen)
     captured = capture(problem)
     here = ResolvedTarget(TARGET, None, "a test", measurable=False)
-    crew = make_crew(chosen, here, coder, lambda: captured, Desk())
+    crew = make_agents(chosen, here, coder, lambda: captured, ModelProvider())
     assert isinstance(crew.planner, TeamPlanner)
     goals = Goals(policy=chosen.policy)
     plan = crew.planner.plan(problem, ANALYSIS, TARGET, goals, (), ())
@@ -105,7 +105,7 @@ def test_the_real_compiler_drafts_what_is_its_own(tmp_path: Path) -> None:
 
 def test_a_tuned_model_is_given_the_module_as_it_was_taught(tmp_path: Path) -> None:
     chosen = team_settings(tmp_path, f"team.members=[local:kernelllm, {ANN}]")
-    made = make_coder("team", FirstFirst(), desk=Desk(), settings=chosen)
+    made = make_coder("team", FirstFirst(), provider=ModelProvider(), settings=chosen)
     assert isinstance(made, TeamCoder)
     assert [item.improves for item in made.members] == [False, True]
     assert [item.sampling.temperature for item in made.members] == [1.0, 0.2]

@@ -8,7 +8,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "coders"))
 
 from agentkernel.agents.models.options import ChatOptions, packaged_options
-from agentkernel.domain.exchange import Message, Question, Sampling
+from agentkernel.domain.exchange import Message, ModelRequest, Sampling
 
 QUICK = packaged_options().model_copy(
     update={"timeout_s": 5.0, "attempts": 3, "wall_s": 20.0, "backoff_s": 0.01, "max_tokens": 64}
@@ -20,10 +20,10 @@ def options(**changes: object) -> ChatOptions:
     return QUICK.model_copy(update=changes)
 
 
-def question(text: str = "Write a kernel.", **changes: object) -> Question:
+def question(text: str = "Write a kernel.", **changes: object) -> ModelRequest:
     sampling = {"temperature": 0.5, "max_tokens": 64, "timeout_s": 5.0}
     wanted = {key: changes.pop(key) for key in list(changes) if key in Sampling.model_fields}
-    base = Question(
+    base = ModelRequest(
         agent="coder",
         round=1,
         messages=(Message(role="system", text="Be brief."), Message(role="user", text=text)),

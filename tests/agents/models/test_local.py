@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from agentkernel.agents.models.local import LocalModel, must_step_aside
+from agentkernel.agents.models.local import LocalModel, must_free_gpu
 from agentkernel.agents.models.local_presets import LocalPreset
 from agentkernel.agents.models.local_text import decode, prompt_ids, read_sample
 from agentkernel.agents.models.local_weights import Weights, load_weights
 from agentkernel.domain.errors import MissingDependency, ModelUnavailable
-from agentkernel.domain.exchange import Message, Question, Sampling
+from agentkernel.domain.exchange import Message, ModelRequest, Sampling
 from tiny_models import BEGIN, END, WINDOW, make_adapter, make_model
 
 needs_peft = pytest.mark.skipif(find_spec("peft") is None, reason="the package peft is not here")
@@ -38,9 +38,9 @@ def weights(base: Path) -> Weights:
     return load_weights(LocalPreset(model=str(base)))
 
 
-def question(text: str = "def add(x, y):", **sampling: object) -> Question:
+def question(text: str = "def add(x, y):", **sampling: object) -> ModelRequest:
     values = {"temperature": 1.0, "max_tokens": 40, **sampling}
-    return Question(
+    return ModelRequest(
         agent="coder",
         round=1,
         messages=(Message(role="user", text=text),),
@@ -330,4 +330,4 @@ def test_the_weights_leave_the_gpu_where_the_judge_lacks_memory(
     release_between: bool, free_gb: float, aside: bool
 ) -> None:
     preset = LocalPreset(model="tiny", release_between=release_between)
-    assert must_step_aside(preset, int(free_gb * 1e9)) is aside
+    assert must_free_gpu(preset, int(free_gb * 1e9)) is aside

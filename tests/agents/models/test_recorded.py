@@ -20,12 +20,12 @@ from endpoint_cases import options, question
 # isort: split
 from chat_server import ChatServer, Refuses, Says
 
-from agentkernel.agents.models.factory import Desk, make_model
+from agentkernel.agents.models.factory import ModelProvider, make_model
 from agentkernel.agents.models.prices import Price, Prices
-from agentkernel.agents.models.protocol import OnText, unheard
+from agentkernel.agents.models.protocol import OnText, ignore_text
 from agentkernel.agents.models.recorded import RecordedModel, ReplayedModel
 from agentkernel.domain.errors import ModelUnavailable, NotRecorded
-from agentkernel.domain.exchange import Exchange, Question, Reply, Usage
+from agentkernel.domain.exchange import Exchange, ModelRequest, Reply, Usage
 from agentkernel.storage.records import Records
 
 KEY = "sk-sentinel-0123456789"
@@ -41,7 +41,7 @@ class Slow:
         self.asked = 0
         self.seconds = seconds
 
-    def ask(self, question: Question, on_text: OnText = unheard) -> Reply:
+    def ask(self, question: ModelRequest, on_text: OnText = ignore_text) -> Reply:
         self.asked += 1
         time.sleep(self.seconds)
         on_text("Yes.")
@@ -131,7 +131,7 @@ def test_a_replay_needs_no_model(records: Records, tmp_path: Path) -> None:
 class Counting(Slow):
     """Says which question it answers."""
 
-    def ask(self, question: Question, on_text: OnText = unheard) -> Reply:
+    def ask(self, question: ModelRequest, on_text: OnText = ignore_text) -> Reply:
         self.asked += 1
         return Reply(texts=(f"Answer {self.asked}.",), finish=("stop",))
 
@@ -174,14 +174,14 @@ def test_no_key_is_in_the_records(records: Records, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     with ChatServer([Refuses(500), Says(f"Your key is {KEY}."), 401]) as server:
         heard: list[str] = []
-        desk = Desk(
+        provider = ModelProvider(
             records,
             server.url.replace("http://", f"http://user:{KEY}@"),
             options(),
             on_exchange=lambda exchange, _: heard.append(exchange.model_dump_json()),
             on_retry=lambda retry: heard.append(str(retry)),
         )
-        model = desk.model("chat:openai:scripted")
+        model = provider.model("chat:openai:scripted")
         model.ask(question())
         with pytest.raises(ModelUnavailable) as caught:
             model.ask(question(round=2))
@@ -198,9 +198,9 @@ import sys
 from pathlib import Path
 sys.path[:0] = {paths!r}
 from endpoint_cases import options, question
-from agentkernel.agents.models.factory import Desk
+from agentkernel.agents.models.factory import ModelProvider
 from agentkernel.storage.records import Records
-model = Desk(Records(Path({path!r})), {url!r}, options()).model("chat:openai:scripted")
+model = ModelProvider(Records(Path({path!r})), {url!r}, options()).model("chat:openai:scripted")
 for number in range(3):
     print(model.ask(question(round=number)).texts[0], flush=True)
 """
@@ -242,7 +242,7 @@ class Gone:
 
     name = "fake"
 
-    def ask(self, question: Question, on_text: OnText = unheard) -> Reply:
+    def ask(self, question: ModelRequest, on_text: OnText = ignore_text) -> Reply:
         raise ModelUnavailable("Model 'fake' refuses the key.")
 
 

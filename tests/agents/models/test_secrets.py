@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentkernel.agents.secrets import Redactor, redact, shown_url, without_url
+from agentkernel.agents.secrets import Redactor, redact, redact_url, url_without_credentials
 
 KEY = "abcabcab"
 
@@ -42,7 +42,7 @@ def test_pieces_say_what_the_whole_says(pieces: list[str]) -> None:
 
 def test_an_endpoint_is_told_without_its_credentials() -> None:
     url = "http://user:pw12@127.0.0.1:8000/v1?token=t1"
-    assert shown_url(url) == "http://127.0.0.1:8000/v1"
-    assert without_url(f"no {url} for pw12", url) == (
+    assert url_without_credentials(url) == "http://127.0.0.1:8000/v1"
+    assert redact_url(f"no {url} for pw12", url) == (
         "no http://<hidden>@127.0.0.1:8000/v1?<hidden> for <hidden>"
     )

@@ -17,9 +17,9 @@ from endpoint_cases import options, question
 from chat_server import ChatServer, Cuts, Garbage, Says, Scripted, completion
 
 from agentkernel.agents.models import writing
-from agentkernel.agents.models.factory import Desk
+from agentkernel.agents.models.factory import ModelProvider
 from agentkernel.agents.models.protocol import ANEW
-from agentkernel.agents.models.writing import EVERY_S, Piece, Writing, showable
+from agentkernel.agents.models.writing import EVERY_S, StreamedAnswer, TextPiece, safe_to_show
 from agentkernel.domain.errors import ModelUnavailable
 from agentkernel.storage.records import Records
 
@@ -38,22 +38,24 @@ class Clock:
         return self.now
 
 
-def written(*pieces: str, model: str = "m") -> list[Piece]:
-    told: list[Piece] = []
-    made = Writing(model, question(), told.append)
+def written(*pieces: str, model: str = "m") -> list[TextPiece]:
+    told: list[TextPiece] = []
+    made = StreamedAnswer(model, question(), told.append)
     for piece in pieces:
         made.hear(piece)
     made.end()
     return told
 
 
-def asked(*answers: Scripted, folder: Path) -> tuple[list[Piece], str, Desk]:
+def asked(*answers: Scripted, folder: Path) -> tuple[list[TextPiece], str, ModelProvider]:
     """What is told while the last of `answers` is given, and that answer."""
-    told: list[Piece] = []
+    told: list[TextPiece] = []
     with ChatServer(list(answers)) as server:
-        desk = Desk(Records(folder / "r.sqlite"), server.url, options(), on_piece=told.append)
-        reply = desk.model("chat:openai:scripted").ask(question())
-    return told, reply.texts[0], desk
+        provider = ModelProvider(
+            Records(folder / "r.sqlite"), server.url, options(), on_piece=told.append
+        )
+        reply = provider.model("chat:openai:scripted").ask(question())
+    return told, reply.texts[0], provider
 
 
 def test_many_pieces_are_told_as_few(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,20 +98,20 @@ def test_a_key_is_told_by_its_name_wherever_it_is_cut(monkeypatch: pytest.Monkey
     ],
 )
 def test_nothing_told_steers_a_screen(text: str, shown: str) -> None:
-    assert showable(text) == shown
+    assert safe_to_show(text) == shown
     assert "".join(item.text for item in written(text)) == shown
 
 
 def test_a_stream_is_told_while_it_lasts(tmp_path: Path) -> None:
     began = time.monotonic()
-    told, text, desk = asked(Says(TEXT, pause_s=0.01), folder=tmp_path)
+    told, text, provider = asked(Says(TEXT, pause_s=0.01), folder=tmp_path)
     lasted = time.monotonic() - began
     assert "".join(item.text for item in told) == text == TEXT
     assert 3 < len(told) <= lasted / EVERY_S + 2
     assert {(item.agent, item.model, item.round) for item in told} == {
         ("coder", "chat:openai:scripted", 1)
     }
-    exchange = desk.answered()[0]
+    exchange = provider.answered()[0]
     assert (exchange.reply.usage.prompt, exchange.reply.usage.completion) == (100, 20)
 
 
@@ -120,17 +122,19 @@ def test_a_stream_that_breaks_is_told_anew(tmp_path: Path) -> None:
 
 
 def test_an_answer_from_the_record_is_not_written_again(tmp_path: Path) -> None:
-    told, _, desk = asked(Says("once"), folder=tmp_path)
+    told, _, provider = asked(Says("once"), folder=tmp_path)
     assert len(told) == 1
-    assert desk.model("chat:openai:scripted").ask(question()).texts == ("once",)
+    assert provider.model("chat:openai:scripted").ask(question()).texts == ("once",)
     assert len(told) == 1
 
 
 def test_samples_of_one_request_are_told_when_they_are_there(tmp_path: Path) -> None:
-    told: list[Piece] = []
+    told: list[TextPiece] = []
     with ChatServer([Says(texts=("one", "two"))]) as server:
-        desk = Desk(Records(tmp_path / "r.sqlite"), server.url, options(), on_piece=told.append)
-        desk.model("chat:openai:scripted").ask(question(samples=2))
+        provider = ModelProvider(
+            Records(tmp_path / "r.sqlite"), server.url, options(), on_piece=told.append
+        )
+        provider.model("chat:openai:scripted").ask(question(samples=2))
     assert [item.text for item in told] == ["one"]
 
 

@@ -7,7 +7,7 @@ import pytest
 from agentkernel.domain.night import Form
 from agentkernel.domain.region import Kernel
 from agentkernel.swap.forms import FormTimes, best_form, time_forms, times_of
-from agentkernel.swap.useful import useful
+from agentkernel.swap.useful import select_faster
 from agentkernel.tools.profiler.rounds import Pace
 from agentkernel.tools.ratio import summarise
 from applied_kernels import block, example, mlp_kernel, norm_kernel
@@ -145,7 +145,7 @@ ALL: dict[str, Kernel] = {"norm": NORMS, "mlp": MLP, "last": NORMS}
 
 
 def test_all_stay_where_the_whole_gains() -> None:
-    found = useful(ALL, lambda _: times(eager=100, compiled=90, regions=60))
+    found = select_faster(ALL, lambda _: times(eager=100, compiled=90, regions=60))
     assert (found.form, found.dropped, found.tries) == ("regions", (), 0)
     assert dict(found.kernels) == ALL
 
@@ -157,14 +157,14 @@ def test_the_group_that_costs_is_left_out() -> None:
         asked.append(set(kernels))
         return times(eager=100, compiled=90, regions=95 if "mlp" in kernels else 70)
 
-    found = useful(ALL, timed)
+    found = select_faster(ALL, timed)
     assert asked == [{"norm", "mlp", "last"}, {"norm", "last"}]
     assert (found.form, set(found.kernels)) == ("regions", {"norm", "last"})
     assert found.dropped == (MLP.key.signature,)
 
 
 def test_where_none_helps_none_stays() -> None:
-    found = useful(ALL, lambda _: times(eager=100, compiled=50, regions=80))
+    found = select_faster(ALL, lambda _: times(eager=100, compiled=50, regions=80))
     assert (found.form, dict(found.kernels)) == ("torch.compile", {})
     assert found.dropped == tuple(sorted({NORMS.key.signature, MLP.key.signature}))
 
@@ -177,7 +177,7 @@ def test_tries_are_counted() -> None:
         asked.append(len(kernels))
         return times(eager=100, compiled=50, regions=100)
 
-    assert useful(many, timed, most_tries=3).tries == 3
+    assert select_faster(many, timed, most_tries=3).tries == 3
     assert len(asked) == 4
     assert asked == [20, 10, 19, 19], "the stronger half, then all but the weakest"
 
@@ -190,7 +190,7 @@ def test_the_half_that_gains_is_found_and_halved() -> None:
         asked.append(set(kernels))
         return times(eager=100, compiled=50, regions=40 + 5 * len(kernels))
 
-    found = useful(many, timed)
+    found = select_faster(many, timed)
     assert [len(paths) for paths in asked] == [8, 4, 2, 1]
     assert (found.form, set(found.kernels), found.tries) == ("regions", {"layer7"}, 3)
     assert len(found.dropped) == 7

@@ -12,7 +12,7 @@ from torch import nn
 import agentkernel
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.errors import KernelRefused, RunNotFound
-from agentkernel.domain.night import Form, ModelRow, Night, RegionRow, RegionStatus
+from agentkernel.domain.night import Form, ModelRow, NightlyRun, RegionRow, RegionStatus
 from agentkernel.domain.region import Kernel, RegionUse
 from agentkernel.nightly.page.from_night import kernels_of_night
 from agentkernel.swap.from_run import kernel_of_run
@@ -117,7 +117,7 @@ def write_night(
         RegionUse(model="two", path="last", parameters=own),
     )
     left_out = (kernel.key.signature,) if dropped else ()
-    night = Night(
+    night = NightlyRun(
         id="night-1",
         zoo="tiny",
         zoo_sha256="",

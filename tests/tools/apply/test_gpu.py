@@ -10,7 +10,7 @@ from torch import nn
 
 from agentkernel.swap.forms import best_form, time_forms
 from agentkernel.swap.model import apply, counts
-from agentkernel.swap.whole import check_whole
+from agentkernel.swap.whole import check_end_to_end
 from agentkernel.tools.profiler.rounds import Pace
 from applied_kernels import TRITON, block, example, norm_kernel
 
@@ -34,7 +34,7 @@ class Source:
 
 @pytest.mark.parametrize("form", ["regions", "regions+torch.compile"])
 def test_the_whole_is_right(form: str) -> None:
-    found = check_whole(Source(), KERNELS, device="cuda", form=form)  # type: ignore[arg-type]
+    found = check_end_to_end(Source(), KERNELS, device="cuda", form=form)  # type: ignore[arg-type]
     assert found.accepted, found.reason
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from agentkernel.domain.errors import SettingError
 from agentkernel.runtime.bench_lanes import (
-    default_lanes,
-    exclusive,
-    joined,
+    default_workers,
+    hold_devices,
+    join_devices,
     parse_devices,
     visible_devices,
 )
@@ -54,11 +54,11 @@ def test_a_second_bench_waits_for_the_gpu(tmp_path: Path) -> None:
     entered = threading.Event()
 
     def second() -> None:
-        with exclusive(tmp_path, ("1", "0")):
+        with hold_devices(tmp_path, ("1", "0")):
             entered.set()
 
     thread = threading.Thread(target=second)
-    with exclusive(tmp_path, ("0", "cpu")):
+    with hold_devices(tmp_path, ("0", "cpu")):
         thread.start()
         assert not entered.wait(0.3)
     thread.join(5)
@@ -66,9 +66,9 @@ def test_a_second_bench_waits_for_the_gpu(tmp_path: Path) -> None:
 
 
 def test_other_devices_do_not_wait(tmp_path: Path) -> None:
-    with exclusive(tmp_path, ("0",)), exclusive(tmp_path, ("1",)):
+    with hold_devices(tmp_path, ("0",)), hold_devices(tmp_path, ("1",)):
         pass
-    with exclusive(tmp_path, ("cpu",)), exclusive(tmp_path, ("cpu", "cpu")):
+    with hold_devices(tmp_path, ("cpu",)), hold_devices(tmp_path, ("cpu", "cpu")):
         pass
 
 
@@ -76,11 +76,11 @@ def test_a_lane_left_over_from_a_killed_bench_is_waited_for(tmp_path: Path) -> N
     entered = threading.Event()
 
     def second() -> None:
-        with exclusive(tmp_path, ("0",)):
+        with hold_devices(tmp_path, ("0",)):
             entered.set()
 
     thread = threading.Thread(target=second)
-    with joined(tmp_path, "0"), joined(tmp_path, "0"):
+    with join_devices(tmp_path, "0"), join_devices(tmp_path, "0"):
         thread.start()
         assert not entered.wait(0.3)
     thread.join(5)
@@ -101,4 +101,4 @@ def test_a_lane_left_over_from_a_killed_bench_is_waited_for(tmp_path: Path) -> N
     ],
 )
 def test_as_many_lanes_as_the_cores_feed(devices: tuple[str, ...], cpus: int, lanes: int) -> None:
-    assert default_lanes(devices, cpus) == lanes
+    assert default_workers(devices, cpus) == lanes

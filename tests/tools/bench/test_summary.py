@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentkernel.bench.rows import Row, Times
-from agentkernel.bench.summary import Level, against, summarise
+from agentkernel.bench.summary import Level, baseline_figures, summarise
 from bench_rows import broken, ratio, row, sample, suite, unmeasured
 
 
@@ -130,7 +130,7 @@ def test_a_baseline_that_failed_takes_the_problem_out_of_its_own_column_alone() 
 def test_more_broken_problems_never_help(speeds: list[float], wrong: int) -> None:
     good = [row(f"level1/{index}", sample(value)) for index, value in enumerate(speeds)]
     bad = [broken(f"level1/x{index}") for index in range(wrong)]
-    alone, both = against(good, "eager", 1), against([*good, *bad], "eager", 1)
+    alone, both = baseline_figures(good, "eager", 1), baseline_figures([*good, *bad], "eager", 1)
     assert all(both.fast[p] <= alone.fast[p] for p in alone.fast)
     assert both.geometric_mean == alone.geometric_mean
     assert both.left_out == wrong

@@ -6,11 +6,11 @@ import pytest
 
 from agentkernel.tools.judge.cases.cases import Case
 from agentkernel.tools.judge.cases.shapes import CaseShape
-from agentkernel.tools.judge.comparison.finding import Outcome
+from agentkernel.tools.judge.comparison.finding import CaseOutcome
 from agentkernel.tools.judge.judge import judge
 from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.judge.training import judge_training
-from agentkernel.tools.judge.trial import Trial
+from agentkernel.tools.judge.trial import CaseRunner
 from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.problem.problems import load_problem
 from agentkernel.tools.sandbox.session import open_worker
@@ -69,15 +69,15 @@ def tried(prepared, worker):
         settings = JudgeSettings(
             seed=0, policy="any", device_bytes=wishes.pop("device_bytes", None)
         )
-        trial = Trial(worker, loaded, captured, settings, [])
-        assert trial.build(source) is None
+        runner = CaseRunner(worker, loaded, captured, settings, [])
+        assert runner.build(source) is None
         inputs = wishes.pop("inputs", loaded.problem.shape_sets[0])
         wishes = {"distribution": "normal", "seed": 1} | wishes
         case = case or Case(CaseShape(inputs, "declared", 0), **wishes)
         if case.training:  # every other call is in eval mode
-            return judge_training(trial, case)
-        outcome = trial.run(case, echoes=True)
-        assert isinstance(outcome, Outcome), outcome
-        return outcome, trial
+            return judge_training(runner, case)
+        outcome = runner.run(case, follow_ups=True)
+        assert isinstance(outcome, CaseOutcome), outcome
+        return outcome, runner
 
     return run

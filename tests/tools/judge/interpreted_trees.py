@@ -14,7 +14,7 @@ import torch
 import triton
 import triton.language as tl
 
-from agentkernel.tools.judge.interpreter.interpreter import harden
+from agentkernel.tools.judge.interpreter.interpreter import install_hooks
 
 
 @triton.jit
@@ -56,7 +56,7 @@ def kernel(
     tl.store(wrong_ptr + at, tl.associative_scan(x, 1, halves))
 
 
-harden()
+install_hooks()
 x = torch.randn(4, 16, generator=torch.Generator().manual_seed(3))
 run, back = x.clone(), x.clone()
 for t in range(1, 16):

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentkernel.tools.judge.execution.watch import Watch
+from agentkernel.tools.judge.execution.watch import LaunchState
 from agentkernel.tools.judge.interpreter.arithmetic import bf16_to_f32, f32_to_bf16, rounded_product
 
 
@@ -38,7 +38,7 @@ def test_each_precision_has_its_own_error():
 
 
 def test_a_watch_keeps_the_first_refusal():
-    watch = Watch()
+    watch = LaunchState()
     first, second = ValueError("first"), ValueError("second")
     watch.refuse(first)
     watch.refuse(second)

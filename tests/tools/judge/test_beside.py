@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from agentkernel.tools.judge.beside import (
-    as_served,
-    judge_methods,
-    judge_one_tensor,
+    judge_aliased_inputs,
+    judge_other_methods,
+    judge_serving_conditions,
     other_methods,
 )
 from agentkernel.tools.judge.cases.cases import Case
 from agentkernel.tools.judge.cases.shapes import CaseShape
 from agentkernel.tools.judge.settings import JudgeSettings
-from agentkernel.tools.judge.trial import Trial
+from agentkernel.tools.judge.trial import CaseRunner
 
 PROBLEM = """
 import torch
@@ -42,10 +42,10 @@ class ModelNew(nn.Module):
 def on_trial(prepared, worker):
     def start(problem, source):
         loaded, captured = prepared(problem)
-        trial = Trial(worker, loaded, captured, JudgeSettings(seed=0, policy="any"), [])
-        assert trial.build(source) is None
+        runner = CaseRunner(worker, loaded, captured, JudgeSettings(seed=0, policy="any"), [])
+        assert runner.build(source) is None
         shape = CaseShape(loaded.problem.shape_sets[0], "declared", 0)
-        return trial, Case(shape, "normal", 3)
+        return runner, Case(shape, "normal", 3)
 
     return start
 
@@ -58,8 +58,8 @@ BUSY = (
 
 @pytest.mark.parametrize(("body", "right"), [(BUSY, False), ("return 2 * x[:]", True)])
 def test_a_call_after_one_that_raised_is_asked(on_trial, body, right):
-    trial, case = on_trial(DOUBLE, CANDIDATE.format("x", body))
-    found = as_served(trial, case)
+    runner, case = on_trial(DOUBLE, CANDIDATE.format("x", body))
+    found = judge_serving_conditions(runner, case)
     assert (found.failure is None) == right, found
     assert right or "after calls that raised" in found.failure.case
 
@@ -79,8 +79,8 @@ def test_a_call_after_one_that_raised_is_asked(on_trial, body, right):
 def test_another_default_dtype_is_asked_where_the_original_does_not_look_at_it(
     on_trial, problem, body, right
 ):
-    trial, case = on_trial(problem, CANDIDATE.format("x", body))
-    found = as_served(trial, case)
+    runner, case = on_trial(problem, CANDIDATE.format("x", body))
+    found = judge_serving_conditions(runner, case)
     assert (found.failure is None) == right, found
     assert found.refused == 0
 
@@ -88,8 +88,8 @@ def test_another_default_dtype_is_asked_where_the_original_does_not_look_at_it(
 def test_who_refuses_another_default_dtype_is_asked_without_it(on_trial):
     body = "assert torch.get_default_dtype() == torch.float32\n        return VALUE"
     for value, right in (("2 * x", True), ("3 * x", False)):
-        trial, case = on_trial(DOUBLE, CANDIDATE.format("x", body.replace("VALUE", value)))
-        found = as_served(trial, case)
+        runner, case = on_trial(DOUBLE, CANDIDATE.format("x", body.replace("VALUE", value)))
+        found = judge_serving_conditions(runner, case)
         assert (found.failure is None) == right
         assert found.refused == 0
 
@@ -107,9 +107,9 @@ ADDS = PROBLEM.format("a, b", "a.add_(b)\n        return a + b", 2)
     ],
 )  # fmt: skip
 def test_one_tensor_is_given_for_two_inputs(on_trial, body, right):
-    trial, case = on_trial(ADDS, CANDIDATE.format("a, b", body))
-    assert trial.run(case).failure is None
-    failure = judge_one_tensor(trial, case)
+    runner, case = on_trial(ADDS, CANDIDATE.format("a, b", body))
+    assert runner.run(case).failure is None
+    failure = judge_aliased_inputs(runner, case)
     assert (failure is None) == right, failure
 
 
@@ -123,8 +123,8 @@ def test_one_tensor_is_given_for_two_inputs(on_trial, body, right):
     ],
 )
 def test_who_holds_every_input_is_refused(on_trial, body, right):
-    trial, case = on_trial(DOUBLE, CANDIDATE.format("x", body))
-    found = [trial.run(case).failure for _ in range(40)]
+    runner, case = on_trial(DOUBLE, CANDIDATE.format("x", body))
+    found = [runner.run(case).failure for _ in range(40)]
     failed = [failure for failure in found if failure is not None]
     assert (not failed) == right
     assert right or "held after nobody uses them" in failed[0].log
@@ -162,8 +162,8 @@ def get_inputs():
 def test_other_methods_leave_the_state_that_the_originals_do(on_trial, old, new, right):
     """One that is not there raises."""
     source = WITH_RESET.replace("class Model", "class ModelNew").replace(old, new)
-    trial, case = on_trial(WITH_RESET, source)
-    assert other_methods(type(trial.asker.base)) == ["reset", "told"]
-    failure = judge_methods(trial, case)
+    runner, case = on_trial(WITH_RESET, source)
+    assert other_methods(type(runner.oracle_inputs.base)) == ["reset", "told"]
+    failure = judge_other_methods(runner, case)
     assert (failure is None) == right, failure
     assert right or "after reset(), total" in failure.case

@@ -3,7 +3,7 @@
 import pytest
 
 from agentkernel.domain.verdict import ExecutionFailed, RunFailed
-from agentkernel.tools.judge.bounds import NOT_LOOKED, find_overrun, interpreted
+from agentkernel.tools.judge.bounds import NOT_LOOKED, find_out_of_bounds, interpreted
 from agentkernel.tools.judge.judge import plan_cases
 from agentkernel.tools.judge.settings import JudgeSettings
 
@@ -29,7 +29,7 @@ def looked(prepared, sources):
         settings = interpreted(JudgeSettings(seed=0, device="cuda"))
         notes = []
         plan = plan_cases(loaded, captured, settings)
-        return find_overrun(loaded, captured, source, settings, plan, notes), notes
+        return find_out_of_bounds(loaded, captured, source, settings, plan, notes), notes
 
     return look
 

@@ -9,13 +9,18 @@ import torch
 from agentkernel.tools.judge.cases.cases import (
     KINDS,
     Case,
-    Echo,
+    FollowUp,
     in_modes,
     interpreted_cases,
     measured_cases,
-    told_apart,
+    source_modes,
 )
-from agentkernel.tools.judge.cases.edges import constants_of, literals_of, rows_of, wide_inputs
+from agentkernel.tools.judge.cases.edges import (
+    constants_of,
+    literals_of,
+    row_structure,
+    wide_inputs,
+)
 from agentkernel.tools.judge.cases.layouts import (
     arranged,
     copied,
@@ -28,8 +33,8 @@ from agentkernel.tools.judge.cases.shapes import (
     CaseShape,
     at_sizes,
     drawn_sizes,
-    emptied,
     past_tile,
+    with_empty_size,
 )
 from agentkernel.tools.judge.cases.values import Distribution, Sampler, peak_places, randomise_state
 from agentkernel.tools.judge.ends import end_cases
@@ -37,10 +42,10 @@ from agentkernel.tools.judge.judge import plan_cases
 from agentkernel.tools.judge.policy.kernel_text import largest_tile, telling_sizes
 from agentkernel.tools.judge.reference.question import (
     TF32_STEP,
-    Asker,
-    Question,
+    OracleInputs,
+    ReferenceCase,
     edit,
-    looks_up,
+    indexes_elements,
     rounding,
 )
 from agentkernel.tools.judge.settings import JudgeSettings
@@ -74,7 +79,7 @@ def test_a_plan_tries_everything(prepared, sources, plan, monkeypatch):
         "offset",
         "sliced",
     }
-    changes = {echo.change for case in required for echo in case.echoes}
+    changes = {follow_up.change for case in required for follow_up in case.follow_ups}
     assert changes >= {"again", "one", "few", "swap", "weights"}
     assert len({case.seed for case in required}) >= 5
     assert len({case.shape.label for case in required}) >= 4
@@ -88,12 +93,12 @@ def test_what_a_file_may_tell_apart_is_asked_both_ways(prepared, sources):
     plan = plan_cases(loaded, captured, JudgeSettings(seed=0))
     text = "torch.is_grad_enabled() and self.training"
     for seed in range(12):
-        cases = in_modes(plan, lambda shape: True, told_apart(text), seed)
+        cases = in_modes(plan, lambda shape: True, source_modes(text), seed)
         assert not any(case.gradients for case in cases)
-        again = [case for case in cases if Echo("again") in case.echoes and case.required]
+        again = [case for case in cases if FollowUp("again") in case.follow_ups and case.required]
         assert {case.layout for case in again} >= {"strided", "stepped"}
         assert "nan" in {case.distribution for case in again}
-        trained = [case for case in cases if Echo("training") in case.echoes]
+        trained = [case for case in cases if FollowUp("training") in case.follow_ups]
         most = max(case.shape.elements for case in plan if case.required)
         for asked in (again, trained):
             assert most in {case.shape.elements for case in asked}
@@ -105,24 +110,24 @@ def test_training_mode_is_asked_where_the_original_is_the_same_there(prepared):
     loaded, captured = prepared(text)
     same, _ = prepared(FORM.format("x", "x.relu()", "torch.rand(8)"))
     for problem, expected in ((loaded, None), (same, 1)):
-        asker = Asker(problem, captured, JudgeSettings(seed=0), [])
+        oracle_inputs = OracleInputs(problem, captured, JudgeSettings(seed=0), [])
         shape = CaseShape(problem.problem.shape_sets[0], "declared", 0)
         for distribution in ("normal", "zeros"):  # of zeros dropout gives zeros, and draws
             case = Case(shape, distribution, 1)
-            question = asker.ask(case)
-            found = asker.follow(case, question, Echo("training"))
-            assert found is (question if expected else None)
+            reference_case = oracle_inputs.ask(case)
+            found = oracle_inputs.follow(case, reference_case, FollowUp("training"))
+            assert found is (reference_case if expected else None)
 
 
 def test_one_case_of_three_records_gradients(prepared, sources):
     loaded, captured = prepared(sources.SOFTMAX_PROBLEM)
     plan = plan_cases(loaded, captured, JudgeSettings(seed=0))
-    drawn = [in_modes(plan, lambda shape: True, told_apart(""), seed) for seed in range(12)]
+    drawn = [in_modes(plan, lambda shape: True, source_modes(""), seed) for seed in range(12)]
     places = [{at for at, case in enumerate(cases) if case.gradients} for cases in drawn]
     assert all(len(found) >= len(plan) // 5 for found in places)
     assert len(set.union(*places)) > 2 * len(plan) // 3
-    assert [case.echoes for case in drawn[0]] == [case.echoes for case in plan]
-    none = in_modes(plan, lambda shape: False, told_apart("grad"), 0)
+    assert [case.follow_ups for case in drawn[0]] == [case.follow_ups for case in plan]
+    none = in_modes(plan, lambda shape: False, source_modes("grad"), 0)
     assert none == plan
 
 
@@ -138,8 +143,8 @@ def test_a_large_shape_is_asked_for_plain_values_alone(prepared, sources):
     asked = {case.distribution for case in cases if case.shape.label != large}
     assert asked == EVERY
     (stand_in,) = {case.shape.label for case in cases if case.distribution == "own"}
-    again = [case for case in cases if case.shape.label == stand_in and case.echoes]
-    assert {echo.change for echo in again[0].echoes} == {"again", "one", "weights"}
+    again = [case for case in cases if case.shape.label == stand_in and case.follow_ups]
+    assert {follow_up.change for follow_up in again[0].follow_ups} == {"again", "one", "weights"}
     assert len(cases) == len(plain) + 1
 
 
@@ -352,8 +357,8 @@ def test_a_graph_that_takes_elements_by_number_is_known(prepared, sources):
         "    def forward(self, x):\n        return x[:, self.rows]\n\n\n"
         "def get_inputs():\n    return [torch.randn(4, 6)]\n"
     )
-    assert looks_up(prepared(triangle)[1])
-    assert not looks_up(prepared(sources.SOFTMAX_PROBLEM)[1])
+    assert indexes_elements(prepared(triangle)[1])
+    assert not indexes_elements(prepared(sources.SOFTMAX_PROBLEM)[1])
 
 
 def test_the_references_own_rounding_is_known(prepared, sources, monkeypatch):
@@ -460,7 +465,7 @@ def test_rows_of_what_is_elementwise_have_any_size(prepared):
     loaded, captured = prepared(
         FORM.format("x, y", "torch.hypot(x, y)", "torch.randn(32, 100), torch.randn(32, 100)")
     )
-    sampler = Sampler(loaded, "cpu", 0, rows=rows_of(captured))
+    sampler = Sampler(loaded, "cpu", 0, rows=row_structure(captured))
     x, y = sampler.draw(loaded.problem.shape_sets[0], 0, "rows", 3, 1.0)
     sizes = x.double().square().mean(-1).sqrt()
     assert float(sizes.max()) > 1e20
@@ -474,7 +479,7 @@ def test_rows_of_what_is_elementwise_have_any_size(prepared):
 def test_one_row_of_what_is_reduced_is_masked_as_a_whole(prepared):
     for result, dim in (("x.softmax(-1)", 1), ("x.softmax(0)", 0)):
         loaded, captured = prepared(FORM.format("x", result, "torch.randn(16, 9)"))
-        sampler = Sampler(loaded, "cpu", 0, rows=rows_of(captured))
+        sampler = Sampler(loaded, "cpu", 0, rows=row_structure(captured))
         (x,) = sampler.draw(loaded.problem.shape_sets[0], 0, "rows", 3, 1.0)
         assert int((x == -math.inf).all(dim).sum()) == 1
         assert int(x.isinf().sum()) == x.shape[dim]
@@ -486,7 +491,7 @@ def test_masks_have_rows_that_are_special_as_a_whole(prepared):
             "x, m", "torch.where(m, x, 0.0).sum(-1)", "torch.randn(16, 9), torch.rand(16, 9) < 0.5"
         )
     )
-    sampler = Sampler(loaded, "cpu", 0, rows=rows_of(captured))
+    sampler = Sampler(loaded, "cpu", 0, rows=row_structure(captured))
     _, mask = sampler.draw(loaded.problem.shape_sets[0], 0, "rows", 3, 1.0)
     counts = mask.sum(-1)
     assert int((counts == 0).sum()) >= 3
@@ -500,7 +505,7 @@ def test_inputs_that_are_compared_nearly_equal_each_other(prepared):
     inputs = "torch.randn(32, 10), torch.randn(32, 10)"
     for result, alike in (("(x == y).all(-1)", True), ("(x + y).sum(-1)", False)):
         loaded, captured = prepared(FORM.format("x, y", result, inputs))
-        sampler = Sampler(loaded, "cpu", 0, rows=rows_of(captured))
+        sampler = Sampler(loaded, "cpu", 0, rows=row_structure(captured))
         x, y = sampler.draw(loaded.problem.shape_sets[0], 0, "rows", 3, 1.0)
         same = (x == y) | x.isinf()
         if not alike:
@@ -587,34 +592,34 @@ def test_a_module_that_looks_up_by_a_buffer_is_asked_for_rows_that_there_are(pre
         "def get_inputs():\n    return [torch.randn(4, 6, 6)]\n"
     )
     for distribution in ("uniform", "spiked"):
-        _, question = asked(prepared, text, distribution)
-        assert isinstance(question, Question), question
-        assert int(question.model.kinds.min()) >= 0
-        assert int(question.model.kinds.max()) == 1
+        _, reference_case = asked(prepared, text, distribution)
+        assert isinstance(reference_case, ReferenceCase), reference_case
+        assert int(reference_case.model.kinds.min()) >= 0
+        assert int(reference_case.model.kinds.max()) == 1
 
 
 def test_special_values_meet_where_a_module_is_elementwise(prepared):
     """The kind of 0 * NaN, and of two infinities."""
     shapes = "torch.randn(16, 9), torch.randn(16, 9)"
-    _, question = asked(prepared, FORM.format("x, y", "x * y", shapes), "nan")
+    _, reference_case = asked(prepared, FORM.format("x, y", "x * y", shapes), "nan")
     words = {
         (str(a), str(b))
-        for a, b in zip(*(item.flatten().tolist() for item in question.inputs), strict=True)
+        for a, b in zip(*(item.flatten().tolist() for item in reference_case.inputs), strict=True)
     }
     for pair in (("nan", "0.0"), ("inf", "0.0"), ("-inf", "-inf"), ("inf", "-inf"), ("nan", "inf")):
         assert pair in words
         assert pair[::-1] in words
-    oracle = question.answer.oracle[0]
-    zero_by_nan = (question.inputs[0] == 0) & question.inputs[1].isnan()
+    oracle = reference_case.answer.oracle[0]
+    zero_by_nan = (reference_case.inputs[0] == 0) & reference_case.inputs[1].isnan()
     assert bool(oracle[zero_by_nan].isnan().all())
     shapes = "torch.randn(16, 9), torch.randn(9), torch.randn(16, 1)"
-    _, question = asked(prepared, FORM.format("x, y, z", "x * y + z", shapes), "nan")
-    for value in question.inputs[:2]:
+    _, reference_case = asked(prepared, FORM.format("x, y, z", "x * y + z", shapes), "nan")
+    for value in reference_case.inputs[:2]:
         assert bool(value.isnan().any())
         assert bool((value == -math.inf).any())
     shapes = "torch.randn(16, 9), torch.randn(9, 16)"
-    _, question = asked(prepared, FORM.format("x, y", "x @ y", shapes), "nan")
-    assert int(question.inputs[0].isnan().sum()) <= 4
+    _, reference_case = asked(prepared, FORM.format("x, y", "x @ y", shapes), "nan")
+    assert int(reference_case.inputs[0].isnan().sum()) <= 4
 
 
 def test_every_tensor_is_asked_turned_and_with_a_step():
@@ -631,17 +636,19 @@ def test_every_tensor_is_asked_turned_and_with_a_step():
 
 def test_large_values_are_as_large_as_the_reference_takes(prepared):
     for body, least in (("x.softmax(-1)", 1e14), ("x ** 4", 1e4), ("x.exp()", 1.0)):
-        _, question = asked(prepared, FORM.format("x", body, "torch.randn(16, 30)"), "large")
-        assert isinstance(question, Question), question
-        assert float(question.inputs[0].abs().max()) > least
+        _, reference_case = asked(prepared, FORM.format("x", body, "torch.randn(16, 30)"), "large")
+        assert isinstance(reference_case, ReferenceCase), reference_case
+        assert float(reference_case.inputs[0].abs().max()) > least
 
 
 def asked(prepared, text, distribution):
     loaded, captured = prepared(text)
     settings = JudgeSettings(seed=0)
-    asker = Asker(loaded, captured, settings, [])
+    oracle_inputs = OracleInputs(loaded, captured, settings, [])
     plan = plan_cases(loaded, captured, settings)
-    return asker, asker.ask(next(case for case in plan if case.distribution == distribution))
+    return oracle_inputs, oracle_inputs.ask(
+        next(case for case in plan if case.distribution == distribution)
+    )
 
 
 def test_a_module_is_asked_within_its_domain(prepared):
@@ -649,9 +656,9 @@ def test_a_module_is_asked_within_its_domain(prepared):
     numbers."""
     form = FORM.format("x", "torch.acosh(x).mean(-1)", "1.0 + torch.rand(16, 100)")
     for distribution in ("spiked", "large", "uniform", "sparse"):
-        _, question = asked(prepared, form, distribution)
-        assert isinstance(question, Question), question
-        assert float(question.inputs[0].min()) >= 1
+        _, reference_case = asked(prepared, form, distribution)
+        assert isinstance(reference_case, ReferenceCase), reference_case
+        assert float(reference_case.inputs[0].min()) >= 1
 
 
 def test_weights_of_any_sign_are_asked_where_the_original_takes_them(prepared):
@@ -663,8 +670,8 @@ def test_weights_of_any_sign_are_asked_where_the_original_takes_them(prepared):
     )
     for result, signed in (("x * self.weight", True), ("x * self.weight.sqrt()", False)):
         text = form.format("x", result, "torch.randn(16, 100)")
-        _, question = asked(prepared, text, "spiked")
-        assert bool((question.model.weight.detach() < 0).any()) == signed
+        _, reference_case = asked(prepared, text, "spiked")
+        assert bool((reference_case.model.weight.detach() < 0).any()) == signed
 
 
 def test_vectors_of_weights_have_any_size_where_the_original_takes_them(prepared):
@@ -676,8 +683,8 @@ def test_vectors_of_weights_have_any_size_where_the_original_takes_them(prepared
     )
     for result, most in (("x * self.weight", 1e4), ("x * self.weight.exp()", 0)):
         text = form.format("x", result, "torch.randn(16, 100)")
-        _, question = asked(prepared, text, "sorted")
-        sizes = question.model.weight.detach().abs()
+        _, reference_case = asked(prepared, text, "sorted")
+        sizes = reference_case.model.weight.detach().abs()
         assert (float(sizes.max()) > 1e4) == bool(most)
         assert (float(sizes.min()) < 1e-4) == bool(most)
 
@@ -703,9 +710,11 @@ STATEFUL = FORM.replace(
 def test_inputs_are_elements_and_rows_of_the_state(prepared):
     """The kinds of an edge that falls on the wrong side and of a point that is a code itself."""
     result = "(x[..., None] > self.edges).sum(-1) + (x @ self.codes.T).sum()"
-    _, question = asked(prepared, STATEFUL.format("x", result, "torch.randn(16, 100)"), "uniform")
-    (x,) = question.inputs
-    model = question.model
+    _, reference_case = asked(
+        prepared, STATEFUL.format("x", result, "torch.randn(16, 100)"), "uniform"
+    )
+    (x,) = reference_case.inputs
+    model = reference_case.model
     assert bool(torch.isin(x, model.edges).any())
     codes = model.codes.detach()
     assert bool((x[:, None] == codes).all(-1).any())
@@ -718,8 +727,8 @@ def test_what_is_subtracted_lies_as_far_from_zero_as_the_input(prepared):
         ("x @ self.codes.T", False),
     ):
         text = STATEFUL.format("x", result, "torch.randn(16, 100)")
-        _, question = asked(prepared, text, "shifted")
-        assert (float(question.model.codes.detach().mean()) > 1e2) == far
+        _, reference_case = asked(prepared, text, "shifted")
+        assert (float(reference_case.model.codes.detach().mean()) > 1e2) == far
 
 
 def test_integers_are_asked_below_zero_but_where_a_loop_counts_them_down(prepared):
@@ -772,7 +781,7 @@ def test_a_size_past_a_tile_and_sizes_of_zero_are_asked(prepared, sources):
     longer = past_tile(inputs, captured, 150_000, 2048, asked)
     assert longer.inputs.tensors[0].shape[-1] == 2049
     assert past_tile(inputs, captured, 150_000, 128, asked) is None
-    empty = [shape.inputs.tensors[0].shape for shape in emptied(inputs, captured)]
+    empty = [shape.inputs.tensors[0].shape for shape in with_empty_size(inputs, captured)]
     assert {shape.index(0) for shape in empty} == {0, 1}
 
 
@@ -788,7 +797,7 @@ def test_a_tensor_of_more_elements_than_a_number_of_the_file_is_asked(prepared, 
     assert largest("i = x & 0x3FFFF") > 1 << 18
     assert largest("i = x & ((1 << 17) - 1)") in range((1 << 17) + 1, (1 << 18) + 1)
     assert largest("i = x % 131072 + (y & 0x3FFFF)") > 1 << 18
-    few = max(x.elements for x in emptied(small.shape.inputs, captured))
+    few = max(x.elements for x in with_empty_size(small.shape.inputs, captured))
     assert largest("i = x & 0x7FFFFF") == few
     found = end_cases(small, asked, captured, ast.parse("i = x & 0x3FFFF"), 150_000, 4)
     assert max(case.shape.elements for case in found) == few, "no tensor of four rows has as many"

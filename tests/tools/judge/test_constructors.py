@@ -2,7 +2,7 @@
 
 from agentkernel.tools.judge.cases.cases import Case
 from agentkernel.tools.judge.cases.shapes import CaseShape
-from agentkernel.tools.judge.constructors import arguments, rebuilt
+from agentkernel.tools.judge.constructors import constructor_arguments, constructor_variants
 
 SQUARE = """
 import torch
@@ -33,7 +33,7 @@ def get_init_inputs():
 def _rebuilt(prepared, text, seed=0):
     loaded, captured = prepared(text)
     case = Case(CaseShape(loaded.problem.shape_sets[0], "declared", 0), "normal", 1)
-    return rebuilt(loaded, captured, case, "cpu", seed)
+    return constructor_variants(loaded, captured, case, "cpu", seed)
 
 
 def test_each_argument_is_changed_by_itself(prepared):
@@ -84,7 +84,7 @@ def test_what_has_no_signature_of_its_own_has_no_arguments(prepared):
     head = SQUARE.partition("    def __init__")[0]
     text = f"{head}    def forward(self, x):\n        return x + 1\n\n\ndef get_inputs():\n"
     loaded, _ = prepared(f"{text}    return [torch.randn(6, 8)]\n")
-    assert arguments(loaded) == []
+    assert constructor_arguments(loaded) == []
 
 
 def test_a_candidate_is_right_or_refuses_to_be_built(judged, sources):

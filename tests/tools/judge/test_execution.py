@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.tools.judge.execution.execution import read_testimony, report, weigh
+from agentkernel.tools.judge.execution.execution import check_trace, parse_trace, trace_notes
 
 CALL = "add_kernel[(triton.cdiv(n, 128),)](x, y, out, n, BLOCK=128)"
 SECOND = """
@@ -426,7 +426,7 @@ def test_a_library_product_is_reported_or_refused(judged, sources):
 
 def witnessed(**call):
     full = {"launches": [0], "operators": [], "library": [], "moved": [], "draws": False} | call
-    return read_testimony({"kernels": [["k", 3]], "calls": [full], "violations": []})
+    return parse_trace({"kernels": [["k", 3]], "calls": [full], "violations": []})
 
 
 @pytest.mark.parametrize(
@@ -448,21 +448,21 @@ def witnessed(**call):
 )
 def test_each_policy_refuses_its_own(call, refused):
     for policy in ("triton", "mixed", "any"):
-        found = weigh(witnessed(**call), policy, ["first"], {"product"})
+        found = check_trace(witnessed(**call), policy, ["first"], {"product"})
         assert (found.rule if found else None) == refused.get(policy)
         assert found is None or found.case == "first"
 
 
 def test_what_is_allowed_is_reported_once():
-    assert report(witnessed(library=["mm", "mm"], operators=["add (9 elements)"])) == [
+    assert trace_notes(witnessed(library=["mm", "mm"], operators=["add (9 elements)"])) == [
         "the library computes: mm",
         "torch computes: add",
     ]
 
 
 def test_a_reply_that_makes_no_sense_is_no_evidence():
-    seen = read_testimony({"kernels": 3, "calls": [7, {"launches": "x"}], "violations": [[1]]})
-    assert weigh(seen, "triton", [], ()).rule == "no-kernel"
+    seen = parse_trace({"kernels": 3, "calls": [7, {"launches": "x"}], "violations": [[1]]})
+    assert check_trace(seen, "triton", [], ()).rule == "no-kernel"
 
 
 def test_what_is_computed_after_the_call_is_no_answer(judged):

@@ -4,7 +4,12 @@ import pytest
 import torch
 import triton.language as tl
 
-from agentkernel.tools.judge.execution.forms import MOST, Forms, Unknown, described
+from agentkernel.tools.judge.execution.forms import (
+    MOST,
+    LaunchForms,
+    UnknownForm,
+    describe_argument,
+)
 
 
 class Kernel:
@@ -23,14 +28,14 @@ X = torch.ones(3)
     [(17, 33, True), (16, 48, True), (16, 17, False), (1, 17, False), (17, 1 << 40, False)],
 )
 def test_numbers_are_one_form_where_triton_takes_them_for_one(one, other, alike):
-    forms = Forms()
+    forms = LaunchForms()
     for n in (one, other):
         forms.add(Kernel, (X, n), {"BLOCK": 64, "grid": (n,), "warmup": False, "num_warps": 4})
     assert len(forms.all()) == 2 - alike
 
 
 def test_constants_are_what_they_are():
-    forms = Forms()
+    forms = LaunchForms()
     for block in (32, 64, 64):
         forms.add(Kernel, (X, 5), {"BLOCK": block})
     assert len(forms.all()) == 2
@@ -38,16 +43,16 @@ def test_constants_are_what_they_are():
 
 
 def test_what_has_no_form_is_counted():
-    forms = Forms()
+    forms = LaunchForms()
     forms.add(Kernel, (X, object()), {"BLOCK": 64})
     for block in range(MOST + 1):
         forms.add(Kernel, (X, 5), {"BLOCK": block})
     assert forms.left_out == 2
-    with pytest.raises(Unknown):
-        described([1, 2], False)
+    with pytest.raises(UnknownForm):
+        describe_argument([1, 2], False)
 
 
 def test_types_are_named():
-    assert described(torch.ones(2, dtype=torch.bfloat16), False) == ["tensor", "bfloat16"]
-    assert described(tl.float32, True) == ["dtype", "fp32"]
-    assert described(tl.constexpr(3), False) == ["constant", 3]
+    assert describe_argument(torch.ones(2, dtype=torch.bfloat16), False) == ["tensor", "bfloat16"]
+    assert describe_argument(tl.float32, True) == ["dtype", "fp32"]
+    assert describe_argument(tl.constexpr(3), False) == ["constant", 3]

@@ -14,7 +14,7 @@ import torch
 from agentkernel.agents.coder import family, partitions
 from agentkernel.domain.verdict import Mismatch, Verdict
 from agentkernel.tools.judge.gradients import (
-    Pass,
+    BackwardPass,
     Round,
     _laid_out,
     _mismatch,
@@ -24,10 +24,10 @@ from agentkernel.tools.judge.gradients import (
     _swallowed,
     change,
     gradients,
-    record,
+    record_forward,
     rolled,
 )
-from agentkernel.tools.judge.reference.question import Question
+from agentkernel.tools.judge.reference.question import ReferenceCase
 from agentkernel.tools.judge.reference.reference import Answer
 from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.problem.problems import load_problem
@@ -109,7 +109,7 @@ def test_gradients_that_come_in_lie_in_memory_as_asked(form: str, stride: tuple[
 
 def test_a_second_derivative_is_of_the_first_ones() -> None:
     x = torch.tensor([1.0, 2.0])
-    recorded = record(lambda x: x**3, {}, [x])
+    recorded = record_forward(lambda x: x**3, {}, [x])
     found = gradients(recorded, [recorded.result], [torch.ones(2)], twice=True)
     assert torch.allclose(found["input 0"], 2 * (3 * x**2) * (6 * x))
 
@@ -126,7 +126,7 @@ def test_a_graph_can_be_differentiated_again() -> None:
             return ctx.room.mul_(2.0) * gradient
 
     x = torch.tensor([1.0, 2.0])
-    recorded = record(Once.apply, {}, [x])
+    recorded = record_forward(Once.apply, {}, [x])
     found = [
         gradients(recorded, [recorded.result], [torch.ones(2)], last=last)["input 0"].clone()
         for last in (False, True)
@@ -170,11 +170,11 @@ def test_rounding_has_no_side_and_a_factor_has() -> None:
 def test_a_derivative_is_what_differences_are() -> None:
     torch.manual_seed(3)
     model = torch.nn.Linear(16, 24)
-    question = Question([torch.randn(8, 16), 2], model, cast(Answer, None))
+    reference_case = ReferenceCase([torch.randn(8, 16), 2], model, cast(Answer, None))
     ends = [torch.randn(8, 24)]
-    pairs = [_moved(question, seed) for seed in range(3)]
+    pairs = [_moved(reference_case, seed) for seed in range(3)]
     calls = [[[item.model(item.inputs[0]).detach()] for item in pair] for pair in pairs]
-    recorded = record(model, dict(model.named_parameters()), question.inputs[:1])
+    recorded = record_forward(model, dict(model.named_parameters()), reference_case.inputs[:1])
     right = gradients(recorded, [recorded.result], ends)
     assert set(right) == {"input 0", "weight", "bias"}
     assert _off(right, pairs, calls, ends) < 0.02
@@ -184,9 +184,9 @@ def test_a_derivative_is_what_differences_are() -> None:
 
 def test_rounds_are_given_other_sizes_and_outputs() -> None:
     leaves = [torch.zeros(8, 16), torch.zeros(4, dtype=torch.int64), torch.zeros(8, 3)]
-    question = cast(Question, SimpleNamespace(answer=SimpleNamespace(leaves=leaves)))
+    reference_case = cast(ReferenceCase, SimpleNamespace(answer=SimpleNamespace(leaves=leaves)))
     names: tuple[Round, ...] = ("plain", "small", "large", "infinite", "one", "rest", "changed")
-    rounds = _rounds(question, 5, Pass(rounds=names))
+    rounds = _rounds(reference_case, 5, BackwardPass(rounds=names))
     assert list(rounds) == list(names[:-1])
     for name, least, most in (("small", 1e-9, 1e-6), ("large", 1e7, 1e10), ("plain", 0.1, 10.0)):
         first, none, third = rounds[name]
@@ -200,15 +200,15 @@ def test_rounds_are_given_other_sizes_and_outputs() -> None:
     one, rest = rounds["one"], rounds["rest"]
     assert [x is None for x in one] != [x is None for x in rest]
     assert sum(x is not None for x in (*one, *rest)) == 2
-    question.answer.leaves[2:] = []
-    assert list(_rounds(question, 5, Pass(rounds=("one", "rest")))) == ["one"]
+    reference_case.answer.leaves[2:] = []
+    assert list(_rounds(reference_case, 5, BackwardPass(rounds=("one", "rest")))) == ["one"]
 
 
 def test_what_is_not_wanted_requires_no_gradient_meanwhile() -> None:
     weight = torch.ones(2, requires_grad=True)
-    alone = record(lambda x: x * weight, {"weight": weight}, [torch.ones(2)], "parameters")
+    alone = record_forward(lambda x: x * weight, {"weight": weight}, [torch.ones(2)], "parameters")
     assert list(alone.leaves) == ["weight"]
-    inputs = record(lambda x: x * weight, {"weight": weight}, [torch.ones(2)], "inputs")
+    inputs = record_forward(lambda x: x * weight, {"weight": weight}, [torch.ones(2)], "inputs")
     assert list(inputs.leaves) == ["input 0"]
     assert weight.requires_grad
 

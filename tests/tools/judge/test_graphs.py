@@ -1,6 +1,6 @@
 """Are kernels that a CUDA graph holds counted when it is replayed, and only then?"""
 
-from agentkernel.tools.judge.execution.graphs import Graphs
+from agentkernel.tools.judge.execution.graphs import CudaGraphs
 
 
 class Graph:
@@ -21,7 +21,7 @@ class Graph:
 
 def watched(recording=True, muted=False):
     kind = type("Kind", (Graph,), dict(vars(Graph)))
-    graphs, begun, heard = Graphs(lambda: recording), [], []
+    graphs, begun, heard = CudaGraphs(lambda: recording), [], []
 
     def replayed(kernels):
         heard.append(list(kernels))
@@ -79,7 +79,7 @@ def test_a_graph_from_elsewhere_is_noted_when_it_is_replayed():
         def replay(self):
             super().replay()
 
-    graphs, unseen = Graphs(lambda: True), []
+    graphs, unseen = CudaGraphs(lambda: True), []
     graphs.watch(Kind, lambda: None, lambda kernels: False)
     graphs.watch_base(Base, lambda: unseen.append(True))
     known, strange, raw = Kind(), Kind(), Base()

@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from agentkernel.tools.judge.held import Held
-from agentkernel.tools.judge.memory_plan import Footprint, MemoryPlan, Room, Stage
+from agentkernel.tools.judge.held import MeasuredMemory
+from agentkernel.tools.judge.memory_plan import Footprint, FreeMemory, MemoryPlan, Stage
 
 GB = 10**9
 
 
 def plan(*stages: Stage) -> MemoryPlan:
-    return MemoryPlan(Footprint(0, 0, 0, 0, 0, 0, 0, 0), stages, "slices", Room(80 * GB))
+    return MemoryPlan(Footprint(0, 0, 0, 0, 0, 0, 0, 0), stages, "slices", FreeMemory(80 * GB))
 
 
 def readings() -> Iterator[int]:
@@ -30,7 +30,7 @@ def test_the_most_of_each_stage_is_noted_beside_the_plan() -> None:
         asked.append(next(free))
         return asked[-1]
 
-    held = Held(plan(Stage("eager", 21 * GB), Stage("compare", 12 * GB)), ask, 80 * GB)
+    held = MeasuredMemory(plan(Stage("eager", 21 * GB), Stage("compare", 12 * GB)), ask, 80 * GB)
     with held.stage("eager"):
         while len(asked) < 2:
             time.sleep(0.001)
@@ -44,8 +44,8 @@ def test_small_plans_and_devices_that_nobody_asks_are_not_looked_at() -> None:
         raise AssertionError
 
     for held in (
-        Held(plan(Stage("eager", GB // 2)), fails, 80 * GB),
-        Held(plan(Stage("eager", GB)), None, 0),
+        MeasuredMemory(plan(Stage("eager", GB // 2)), fails, 80 * GB),
+        MeasuredMemory(plan(Stage("eager", GB)), None, 0),
     ):
         with held.stage("eager"):
             pass

@@ -7,7 +7,7 @@ from torch import nn
 from agentkernel.tools.judge.comparison.compare import compare_output
 from agentkernel.tools.judge.comparison.tally import errors
 from agentkernel.tools.judge.comparison.worst import Leeway
-from agentkernel.tools.judge.reference.honest import Honest, in_tf32, sequential
+from agentkernel.tools.judge.reference.honest import RoundingNoise, in_tf32, sequential
 from agentkernel.tools.judge.reference.population import Population
 from agentkernel.tools.judge.reference.reference import call_reference
 
@@ -27,7 +27,7 @@ def judged(model, given, found, rounds=frozenset()):
     answer = call_reference(model, given)
     known = Population(model, given, False, rounds)
     leeway = Leeway(
-        blur=lambda seed: answer.blurred.output(0, seed, 0.0),
+        perturb=lambda seed: answer.perturbed.output(0, seed, 0.0),
         honest=known.honest(0),
         permitted=known.permitted(0),
         permits="TF32",
@@ -100,11 +100,11 @@ def test_tf32_passes_in_a_convolution_where_it_is_permitted_and_is_named():
 
 def test_what_is_copied_compared_or_selected_does_not_move():
     x = torch.randn(8, 40)
-    with Honest(1):
+    with RoundingNoise(1):
         found = [torch.relu(x), x.sort().values, x.amax(-1), torch.cat([x, x]), x.t(), x[2]]
     plain = [torch.relu(x), x.sort().values, x.amax(-1), torch.cat([x, x]), x.t(), x[2]]
     assert all(torch.equal(one, other) for one, other in zip(found, plain, strict=True))
-    with Honest(1):
+    with RoundingNoise(1):
         assert not torch.equal(x.exp(), plain[0])
 
 

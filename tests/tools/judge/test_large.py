@@ -4,7 +4,7 @@ import pytest
 
 from agentkernel.tools.judge.cases.cases import Case
 from agentkernel.tools.judge.cases.shapes import CaseShape
-from agentkernel.tools.judge.memory_plan import Room, plan_memory
+from agentkernel.tools.judge.memory_plan import FreeMemory, plan_memory
 from agentkernel.tools.judge.reference.question import NotApplicable
 
 HEAD = "import torch, triton\nimport triton.language as tl\nfrom torch import nn\n"
@@ -43,9 +43,9 @@ def bytes_for(prepared):
     def find(problem, route):
         loaded, captured = prepared(problem)
         inputs = loaded.problem.shape_sets[0]
-        least = plan_memory(captured, inputs, Room(1, 1 << 40, 0)).footprint.eager
+        least = plan_memory(captured, inputs, FreeMemory(1, 1 << 40, 0)).footprint.eager
         for times in (1.3, 1.6, 2.2, 3, 4, 5, 6):
-            room = Room(int(times * least), 1 << 40, 0)
+            room = FreeMemory(int(times * least), 1 << 40, 0)
             if plan_memory(captured, inputs, room).route == route:
                 return room.free
         raise AssertionError(f"no size for {route}")
@@ -72,10 +72,10 @@ WRONG = [
 
 @pytest.mark.parametrize(("problem", "body"), RIGHT)
 def test_a_right_candidate_passes_in_slices(tried, bytes_for, problem, body):
-    outcome, trial = tried(problem, candidate(body), device_bytes=bytes_for(problem, "slices"))
+    outcome, runner = tried(problem, candidate(body), device_bytes=bytes_for(problem, "slices"))
     assert outcome.failure is None, outcome.failure
     assert [item.passed for item in outcome.results] == [True]
-    (plan,) = trial._plans.values()
+    (plan,) = runner._plans.values()
     assert plan.route == "slices"
     assert plan.slices > 2
 
@@ -113,15 +113,15 @@ def test_weights_are_those_of_the_module_whose_turn_it_is(tried, bytes_for):
 
     source = LINEAR.replace("class Model(", "class ModelNew(").split("def get_inputs")[0]
     free = bytes_for(LINEAR, "slices")
-    outcome, trial = tried(LINEAR, source, device_bytes=free)
-    shape = CaseShape(trial.loaded.problem.shape_sets[0], "declared", 0)
+    outcome, runner = tried(LINEAR, source, device_bytes=free)
+    shape = CaseShape(runner.loaded.problem.shape_sets[0], "declared", 0)
     small = shape.inputs.model_copy(
         update={"inputs": [shape.inputs.inputs[0].model_copy(update={"shape": (1, 512)})]}
     )
-    second = trial.run(Case(CaseShape(small, "small", 0), "normal", 2, module="second"))
+    second = runner.run(Case(CaseShape(small, "small", 0), "normal", 2, module="second"))
     assert second.failure is None, second.failure
-    outcome = trial.run(Case(shape, "normal", 1))
-    assert [plan.route for plan in trial._plans.values()] == ["slices", "whole"]
+    outcome = runner.run(Case(shape, "normal", 1))
+    assert [plan.route for plan in runner._plans.values()] == ["slices", "whole"]
     assert outcome.failure is None, outcome.failure
 
 
@@ -155,25 +155,25 @@ def test_where_memory_runs_out_it_is_planned_anew(tried, prepared, monkeypatch, 
     until outputs wait on the host."""
     import torch
 
-    from agentkernel.tools.judge.trial import Trial
+    from agentkernel.tools.judge.trial import CaseRunner
     from agentkernel.tools.sandbox.session import WorkerFailed
 
     loaded, captured = prepared(POINTWISE)
     inputs = loaded.problem.shape_sets[0]
-    held = plan_memory(captured, inputs, Room(1 << 40, 1 << 40, 0)).footprint
+    held = plan_memory(captured, inputs, FreeMemory(1 << 40, 1 << 40, 0)).footprint
     free = {"whole": 24, "slices": 8}[route] * held.eager
-    call, calls = Trial.call, []
+    call, calls = CaseRunner.call, []
 
-    def short(trial, case, question, memory, recall=False):
-        plan = trial.plan(case.shape)
+    def short(runner, case, reference_case, memory, recall=False):
+        plan = runner.plan(case.shape)
         calls.append(plan.placing)
         if plan.found_on_host:
-            return call(trial, case, question, memory, recall)
+            return call(runner, case, reference_case, memory, recall)
         if plan.route == "whole":
             raise torch.OutOfMemoryError("no room")
         return WorkerFailed("raised", "no room", error="OutOfMemoryError")
 
-    monkeypatch.setattr(Trial, "call", short)
+    monkeypatch.setattr(CaseRunner, "call", short)
     right = candidate("return torch.tanh(x) * 3")
     outcome, _ = tried(POINTWISE, right, device_bytes=free)
     assert calls[0][0] == route
@@ -194,13 +194,13 @@ def test_a_case_leaves_no_tensor_to_the_collector(tried, bytes_for, worker, rout
 
     free = bytes_for(POINTWISE, "slices") if route == "slices" else None
     right = candidate("return torch.tanh(x) * 3")
-    _, trial = tried(POINTWISE, right, device_bytes=free)
-    shape = CaseShape(trial.loaded.problem.shape_sets[0], "declared", 0)
+    _, runner = tried(POINTWISE, right, device_bytes=free)
+    shape = CaseShape(runner.loaded.problem.shape_sets[0], "declared", 0)
     gc.collect()
     gc.disable()
     try:
         before = tensors()
-        outcome = trial.run(Case(shape, "normal", 2))
+        outcome = runner.run(Case(shape, "normal", 2))
         assert outcome.failure is None
         worker.call("agentkernel.tools.judge.child:rest", {}, 60.0)
         assert not tensors() - before
@@ -210,15 +210,15 @@ def test_a_case_leaves_no_tensor_to_the_collector(tried, bytes_for, worker, rout
 
 def test_what_does_not_fit_is_said_with_its_figures(prepared, worker):
     from agentkernel.tools.judge.settings import JudgeSettings
-    from agentkernel.tools.judge.trial import Trial
+    from agentkernel.tools.judge.trial import CaseRunner
 
     loaded, captured = prepared(POINTWISE)
-    trial = Trial(
+    runner = CaseRunner(
         worker, loaded, captured, JudgeSettings(seed=0, policy="any", device_bytes=100_000), []
     )
-    assert trial.build(candidate("return torch.tanh(x) * 3")) is None
+    assert runner.build(candidate("return torch.tanh(x) * 3")) is None
     shape = CaseShape(loaded.problem.shape_sets[0], "declared", 0)
-    outcome = trial.run(Case(shape, "normal", 1))
+    outcome = runner.run(Case(shape, "normal", 1))
     assert isinstance(outcome, NotApplicable)
     assert outcome.out_of_memory
     assert "0.1 MB free" in outcome.reason
@@ -241,8 +241,8 @@ def test_slices_that_are_another_function_are_not_believed(tried, bytes_for, mon
     block = Sliced.block
     monkeypatch.setattr(Sliced, "block", lambda *a: [2 * x for x in block(*a)])
     free = bytes_for(POINTWISE, "slices")
-    outcome, trial = tried(POINTWISE, candidate("return torch.tanh(x) * 3"), device_bytes=free)
+    outcome, runner = tried(POINTWISE, candidate("return torch.tanh(x) * 3"), device_bytes=free)
     assert outcome.failure is None
-    assert "compared with eager instead" in trial.asker._notes[0]
+    assert "compared with eager instead" in runner.oracle_inputs._notes[0]
     outcome, _ = tried(POINTWISE, candidate("return torch.tanh(x) * 6"), device_bytes=free)
     assert outcome.failure.kind == "mismatch"

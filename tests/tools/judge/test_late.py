@@ -3,7 +3,7 @@
 import torch
 
 from agentkernel.tools.judge.execution import checksum
-from agentkernel.tools.judge.execution.outliving import late_work
+from agentkernel.tools.judge.execution.outliving import background_work
 
 
 class Idle:
@@ -14,7 +14,7 @@ class Idle:
 
 
 def asked(leaves, write=lambda: None):
-    return late_work(leaves, Idle(), lambda: None, write)
+    return background_work(leaves, Idle(), lambda: None, write)
 
 
 def test_what_is_written_after_the_stream_was_done_shows(monkeypatch):

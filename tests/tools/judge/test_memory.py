@@ -8,8 +8,8 @@ from typing import cast
 import pytest
 import torch
 
-from agentkernel.tools.judge.memory import Memory
-from agentkernel.tools.judge.reference.question import Question
+from agentkernel.tools.judge.memory import CaseMemory
+from agentkernel.tools.judge.reference.question import ReferenceCase
 from agentkernel.tools.sandbox.session import Worker
 
 
@@ -38,7 +38,7 @@ class FullWorker:
 def test_what_was_shared_is_released(room: int) -> None:
     worker = FullWorker(room)
     inputs = [torch.ones(4), 2.0, torch.ones(3)]
-    question = SimpleNamespace(inputs=inputs, answer=SimpleNamespace(leaves=[torch.ones(2)]))
+    reference_case = SimpleNamespace(inputs=inputs, answer=SimpleNamespace(leaves=[torch.ones(2)]))
     with pytest.raises(torch.OutOfMemoryError):
-        Memory(cast("Worker", worker), cast("Question", question), recalls=True)
+        CaseMemory(cast("Worker", worker), cast("ReferenceCase", reference_case), recalls=True)
     assert not worker.held

@@ -19,10 +19,10 @@ from agentkernel.tools.judge.execution.operators import (
     library_kinds,
     only_free,
     record_operators,
-    with_leftovers,
+    with_uninitialized_memory,
     written_storages,
 )
-from agentkernel.tools.judge.execution.record import POOL, Leftovers
+from agentkernel.tools.judge.execution.record import POOL, UninitializedMemory
 
 FEW = 8
 
@@ -248,7 +248,7 @@ def test_what_fresh_memory_holds_is_drawn(dtype):
 
     torch.set_deterministic_debug_mode("warn")
     try:
-        with_leftovers(allocate, Leftovers("cpu").fill)
+        with_uninitialized_memory(allocate, UninitializedMemory("cpu").fill)
         own = torch.empty((POOL, 3), dtype=dtype)
     finally:
         torch.set_deterministic_debug_mode("default")
@@ -262,7 +262,7 @@ def test_what_fresh_memory_holds_is_drawn(dtype):
 def test_what_fresh_memory_holds_can_be_had_again():
     found = []
     for seed in (7, 7, 8):
-        leftovers = Leftovers("cpu", seed)
+        leftovers = UninitializedMemory("cpu", seed)
         rooms = [torch.full((2 * POOL,), 5.0) for _ in range(32)]
         for room in rooms:
             leftovers.fill(room)

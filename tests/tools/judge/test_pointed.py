@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from agentkernel.tools.judge.reference.pointed import points_as_well
+from agentkernel.tools.judge.reference.pointed import points_at_equal_value
 
 
 class Ordered(nn.Module):
@@ -31,7 +31,7 @@ def test_equal_values_may_come_in_any_order_where_none_was_asked_for(turned):
         (eager.roll(1, -1), False, False),
     ):
         model = Ordered(stable, turned)
-        assert points_as_well(model, [x], False, 0, found, eager) is right
+        assert points_at_equal_value(model, [x], False, 0, found, eager) is right
 
 
 class Largest(nn.Module):
@@ -42,4 +42,4 @@ class Largest(nn.Module):
 def test_integers_are_told_apart_past_53_bits():
     x = torch.tensor([[(1 << 60), (1 << 60) + 1, 5]])
     eager = torch.argmax(x, dim=-1)
-    assert not points_as_well(Largest(), [x], False, 0, torch.tensor([0]), eager)
+    assert not points_at_equal_value(Largest(), [x], False, 0, torch.tensor([0]), eager)

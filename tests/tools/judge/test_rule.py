@@ -3,10 +3,10 @@
 import pytest
 
 from agentkernel.domain.verdict import ExecutionFailed, Mismatch, Verdict
-from agentkernel.tools.judge.execution.watch import watch
+from agentkernel.tools.judge.execution.watch import launch_state
 from agentkernel.tools.judge.interpreter.arithmetic import note_product
 from agentkernel.tools.judge.judge import plan_cases
-from agentkernel.tools.judge.reference.question import Asker
+from agentkernel.tools.judge.reference.question import OracleInputs
 from agentkernel.tools.judge.settings import JudgeSettings
 
 NORM = """
@@ -117,9 +117,9 @@ def test_the_first_rule_asks_for_no_shifted_values(prepared):
         for rule in (1, 2)
     ]
     assert kinds[1] - kinds[0] == {"shifted"}
-    asker = Asker(loaded, captured, JudgeSettings(seed=0, rule=1), [])
+    oracle_inputs = OracleInputs(loaded, captured, JudgeSettings(seed=0, rule=1), [])
     case = next(x for x in plan_cases(loaded, captured, JudgeSettings(seed=0, rule=1)) if x.primary)
-    assert asker.ask(case).answer.population is None
+    assert oracle_inputs.ask(case).answer.population is None
 
 
 @pytest.mark.slow
@@ -154,10 +154,10 @@ def test_a_wide_accumulator_passes(judged):
     ],
 )
 def test_products_are_read_by_their_types(operand, accumulator, precision, words):
-    watch.reset("ascending")
+    launch_state.reset("ascending")
     note_product(operand, accumulator, precision)
-    assert len(watch.products) == bool(words)
-    assert words in "".join(watch.products)
+    assert len(launch_state.products) == bool(words)
+    assert words in "".join(launch_state.products)
 
 
 def test_an_old_record_is_under_the_first_rule():

@@ -8,7 +8,7 @@ from agentkernel.tools.judge.sanitize import (
     find_binary,
     read_findings,
     sanitize,
-    sanitized,
+    with_sanitizer_findings,
 )
 from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.sandbox.session import open_worker
@@ -75,7 +75,7 @@ def test_where_the_tool_is_absent_a_note_says_so(prepared, sources):
 def test_a_verdict_keeps_what_it_was_and_gains_the_note(judged, prepared, sources):
     problem = sources.ADD_PROBLEM.replace("DTYPE", "float32")
     verdict = judged(problem, sources.ADD, seeds=1)
-    after = sanitized(verdict, *prepared(problem), sources.ADD, JudgeSettings(seed=0))
+    after = with_sanitizer_findings(verdict, *prepared(problem), sources.ADD, JudgeSettings(seed=0))
     assert after.accepted
     words = NOT_INSTALLED if find_binary() is None else "needs a GPU"
     assert any(words in note for note in after.notes)

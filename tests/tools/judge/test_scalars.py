@@ -4,19 +4,19 @@ from agentkernel.domain.problem import ScalarSpec, ShapeSet, TensorSpec
 from agentkernel.storage.source_text import read_literal
 from agentkernel.tools.judge.cases.cases import Case
 from agentkernel.tools.judge.cases.shapes import CaseShape
-from agentkernel.tools.judge.scalars import others, scalar_cases, varied
+from agentkernel.tools.judge.scalars import other_scalars, scalar_cases, with_other_scalars
 
 
 def test_numbers_are_asked_on_every_side():
-    assert others(True) == (False,)
-    assert others("mean") == ()
-    assert others(0, 7) == (1, -1, 8)
-    found = others(0.01)
+    assert other_scalars(True) == (False,)
+    assert other_scalars("mean") == ()
+    assert other_scalars(0, 7) == (1, -1, 8)
+    found = other_scalars(0.01)
     assert 0.0 in found
     assert max(found) > 2
     assert min(found) <= -1
     assert 0.01 not in found
-    assert len(set(others(0.0))) == len(others(0.0))
+    assert len(set(other_scalars(0.0))) == len(other_scalars(0.0))
 
 
 def test_an_integer_is_asked_past_the_longest_dimension():
@@ -26,7 +26,7 @@ def test_an_integer_is_asked_past_the_longest_dimension():
             ScalarSpec(name="shift", literal="5"),
         )
     )
-    values = [read_literal(item.inputs[1].literal) for item in varied(inputs)]
+    values = [read_literal(item.inputs[1].literal) for item in with_other_scalars(inputs)]
     assert values == [6, 4, 0, -5, 66]
 
 
@@ -38,7 +38,9 @@ def test_one_value_of_each_number_comes_at_the_largest_size():
     )
     cases = scalar_cases(Case(small, "normal", 3), large)
     found = [case.shape.inputs.inputs for case in cases]
-    assert [item[1:] for item in found] == [item.inputs[1:] for item in varied(small.inputs)]
+    assert [item[1:] for item in found] == [
+        item.inputs[1:] for item in with_other_scalars(small.inputs)
+    ]
     wide = [specs for specs in found if specs[0].shape == (4, 600)]
     assert len(wide) == 2
     assert [specs[1] == scalars[0] for specs in wide] == [False, True]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from agentkernel.tools.judge.traces import Traces
+from agentkernel.tools.judge.traces import LaunchAccesses
 
 START = 4096
 FLAG = 8192
@@ -11,7 +11,7 @@ FLAG = 8192
 
 @pytest.fixture
 def traces():
-    made = Traces()
+    made = LaunchAccesses()
     made.launch()
     made.add(START, START + 256, 4)
     made.add(FLAG, FLAG + 4, 4)

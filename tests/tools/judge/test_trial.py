@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from agentkernel.tools.judge import child
-from agentkernel.tools.judge.cases.cases import Case, Echo, in_turns
+from agentkernel.tools.judge.cases.cases import Case, FollowUp, in_turns
 from agentkernel.tools.judge.cases.shapes import CaseShape
 from agentkernel.tools.judge.settings import JudgeSettings
-from agentkernel.tools.judge.trial import Trial, compare_roles
+from agentkernel.tools.judge.trial import CaseRunner, compare_roles
 from agentkernel.tools.sandbox.protocol import JSON
 from agentkernel.tools.sandbox.worker import WorkerState
 
@@ -100,7 +100,7 @@ def test_a_kernel_that_gives_itself_a_name_is_refused(tried):
     source = KERNEL.replace("VALUE", "2 * x")
     renamed = source.replace("return y", 'kernel.fn.__name__ = "a b"\n        return y')
     for text, right in ((source, True), (renamed, False)):
-        outcome, _ = tried(SCALE, text, echoes=(Echo("again"),))
+        outcome, _ = tried(SCALE, text, follow_ups=(FollowUp("again"),))
         assert (outcome.failure is None) == right
         assert right or outcome.failure.rule == "global-state"
 
@@ -134,36 +134,36 @@ BODIES = {
     "2 * x if n < 3 else self.kept[n % 3].copy_(2 * x)\n        return out",
     "honest": "return 2 * x",
 }
-ECHOES = tuple(Echo(change) for change in ("again", "one", "few", "swap", "values"))
+ECHOES = tuple(FollowUp(change) for change in ("again", "one", "few", "swap", "values"))
 
 
 @pytest.mark.parametrize("name", BODIES)
 def test_calls_after_changes_in_place_show_what_is_kept(tried, name):
-    outcome, trial = tried(SCALE, WHOLE.replace("BODY", BODIES[name]), echoes=ECHOES)
+    outcome, runner = tried(SCALE, WHOLE.replace("BODY", BODIES[name]), follow_ups=ECHOES)
     assert (outcome.failure is None) == (name == "honest"), outcome.failure
     if name == "honest":
         assert len(outcome.results) == 1 + len(ECHOES)
-        assert trial.repeatable is True
+        assert runner.repeatable is True
 
 
 def test_only_swapped_rows_show_a_checksum(tried):
     source = WHOLE.replace("BODY", BODIES["kept by the sum"])
-    outcome, _ = tried(SCALE, source, echoes=(Echo("swap"),))
+    outcome, _ = tried(SCALE, source, follow_ups=(FollowUp("swap"),))
     assert "two rows swapped" in outcome.failure.case
-    outcome, _ = tried(SCALE, source, echoes=(Echo("again"),))
+    outcome, _ = tried(SCALE, source, follow_ups=(FollowUp("again"),))
     assert outcome.failure is None
 
 
 def test_the_same_call_with_other_bits_is_told_and_accepted(tried):
     body = "return 2 * x * (1 + 1e-7 * torch.rand(1, 40))"
-    outcome, trial = tried(SCALE, WHOLE.replace("BODY", body), echoes=(Echo("again"),))
+    outcome, runner = tried(SCALE, WHOLE.replace("BODY", body), follow_ups=(FollowUp("again"),))
     assert outcome.failure is None
-    assert trial.repeatable is False
+    assert runner.repeatable is False
 
 
 def test_a_case_without_a_second_call_says_nothing_of_repeating(tried):
-    _, trial = tried(SCALE, WHOLE.replace("BODY", "return 2 * x"))
-    assert trial.repeatable is None
+    _, runner = tried(SCALE, WHOLE.replace("BODY", "return 2 * x"))
+    assert runner.repeatable is None
 
 
 WEIGHTED = """
@@ -202,7 +202,7 @@ PACKED = (
 )
 def test_weights_and_buffers_are_followed(tried, body, right):
     source = WEIGHTS.replace("BODY", body)
-    outcome, _ = tried(WEIGHTED, source, echoes=(Echo("weights"),))
+    outcome, _ = tried(WEIGHTED, source, follow_ups=(FollowUp("weights"),))
     assert (outcome.failure is None) == right, outcome.failure
 
 
@@ -216,7 +216,7 @@ def test_weights_and_buffers_are_followed(tried, body, right):
 )
 def test_a_weight_that_is_nan_shows_in_what_depends_on_it(tried, problem, body, right):
     """Zero times a weight is NaN in eager alone."""
-    outcome, _ = tried(problem, WEIGHTS.replace("BODY", body), echoes=(Echo("nan"),))
+    outcome, _ = tried(problem, WEIGHTS.replace("BODY", body), follow_ups=(FollowUp("nan"),))
     assert (outcome.failure is None) == right, outcome.failure
     assert right or "changed to NaN" in outcome.failure.case
 
@@ -248,14 +248,14 @@ def test_modules_take_turns(prepared, worker, body, caught_by):
     source = source.replace("class ModelNew", "KEPT, NEWEST = {}, []\n\n\nclass ModelNew")
     source = source.replace("self.kept = {}", "self.kept = {}\n        NEWEST.append(self)")
     loaded, captured = prepared(WEIGHTED)
-    trial = Trial(worker, loaded, captured, JudgeSettings(seed=0, policy="any"), [])
-    assert trial.build(source) is None
-    assert trial.turns
+    runner = CaseRunner(worker, loaded, captured, JudgeSettings(seed=0, policy="any"), [])
+    assert runner.build(source) is None
+    assert runner.turns
     shape = CaseShape(loaded.problem.shape_sets[0], "declared", 0)
     plain = [Case(shape, "normal", seed) for seed in range(20, 27)]
     cases = in_turns(plain, lambda shape: True)
     assert [case.module for case in cases] == ["", "second", "", "rebuilt", "", "replaced", ""]
-    failed = [case for case in cases if trial.run(case).failure is not None]
+    failed = [case for case in cases if runner.run(case).failure is not None]
     assert bool(failed) == (caught_by is not None), [case.label for case in failed]
     assert caught_by is None or caught_by in failed[0].label
 

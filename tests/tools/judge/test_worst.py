@@ -85,11 +85,11 @@ def test_ill_conditioned_elements_are_excused_and_no_others():
     def undefined(draw):
         return torch.full_like(oracle, math.nan)
 
-    assert judged(found, oracle, Leeway(blur=sensitive)).mismatch is None
-    assert judged(found, oracle, Leeway(blur=undefined)).mismatch is not None
-    assert judged(found, oracle, Leeway(blur=lambda draw: oracle)).mismatch is not None
+    assert judged(found, oracle, Leeway(perturb=sensitive)).mismatch is None
+    assert judged(found, oracle, Leeway(perturb=undefined)).mismatch is not None
+    assert judged(found, oracle, Leeway(perturb=lambda draw: oracle)).mismatch is not None
     found[9, 9] += 2e-5
-    assert judged(found, oracle, Leeway(blur=sensitive)).mismatch.first_index == (9, 9)
+    assert judged(found, oracle, Leeway(perturb=sensitive)).mismatch.first_index == (9, 9)
 
 
 class Differences(torch.nn.Module):
@@ -101,7 +101,7 @@ def test_a_mean_that_is_an_ulp_off_passes_for_constant_inputs():
     x = torch.full((8, 97), 0.75)
     answer = call_reference(Differences(), [x])
     found = x - (x.sum(-1, keepdim=True) * torch.tensor(1 / 97)) * (1 + 2**-23)
-    leeway = Leeway(lambda seed: answer.blurred.output(0, seed, 0.0), constant=True)
+    leeway = Leeway(lambda seed: answer.perturbed.output(0, seed, 0.0), constant=True)
     assert float(found.abs().max()) > 0
     assert judged(found, answer.oracle[0], leeway, answer.leaves[0]).mismatch is None
     assert judged(found, answer.oracle[0], Leeway(), answer.leaves[0]).mismatch is not None
@@ -147,7 +147,7 @@ def test_large_outputs_are_looked_at_in_parts(monkeypatch):
     assert judged(found, oracle).mismatch is None
     found[40] = 0.0
     assert judged(found, oracle).mismatch.first_index == (40, 0)
-    assert judged(found, oracle, Leeway(blur=lambda draw: oracle * 2)).mismatch is None
+    assert judged(found, oracle, Leeway(perturb=lambda draw: oracle * 2)).mismatch is None
 
 
 def tf32(value):
@@ -173,7 +173,7 @@ def test_what_eager_rounds_to_tf32_may_round_elsewhere():
         )
 
     def ruled(found, step):
-        leeway = Leeway(blur=lambda seed: answer.blurred.output(0, seed, step))
+        leeway = Leeway(perturb=lambda seed: answer.perturbed.output(0, seed, step))
         return judged(found, oracle, leeway, eager).mismatch
 
     eager = eager.clone()

@@ -15,8 +15,8 @@ from agentkernel.nightly.library.evidence import (
     OTHER_CERTIFICATE,
     OTHER_SIGNATURE,
     OTHER_SOURCE,
+    certificate_mismatch,
     figures_of,
-    why_unfit,
 )
 from agentkernel.tools.certificate.signing import certificate_signature
 from agentkernel.workflows.handover import _figures
@@ -43,27 +43,27 @@ def forged(item: Kernel, source: str) -> Kernel:
 
 
 def test_what_was_signed_and_is_whole_fits() -> None:
-    assert why_unfit(kernel(signed=True), signed=True) is None
+    assert certificate_mismatch(kernel(signed=True), signed=True) is None
     assert certificate_signature(kernel(signed=True).certificate) == "valid"
 
 
 def test_a_kernel_without_signature_fits_unless_it_must_have_one() -> None:
     assert certificate_signature(kernel().certificate) == "absent"
-    assert why_unfit(kernel()) is None
-    assert why_unfit(kernel(), signed=True) == "its certificate is not signed"
+    assert certificate_mismatch(kernel()) is None
+    assert certificate_mismatch(kernel(), signed=True) == "its certificate is not signed"
 
 
 def test_another_text_with_its_hashes_replaced_does_not_fit_the_signature() -> None:
     wrong = forged(kernel(signed=True), "class ModelNew: import os\n")
     assert certificate_signature(wrong.certificate) == "invalid"
-    assert why_unfit(wrong) == OTHER_SIGNATURE
+    assert certificate_mismatch(wrong) == OTHER_SIGNATURE
 
 
 def test_another_source_or_certificate_is_told_apart() -> None:
     whole = kernel(signed=True)
-    assert why_unfit(edited(whole, source="x\n")) == OTHER_SOURCE
+    assert certificate_mismatch(edited(whole, source="x\n")) == OTHER_SOURCE
     other = kernel(1, signed=True).certificate
-    assert why_unfit(edited(whole, certificate=other)) == OTHER_CERTIFICATE
+    assert certificate_mismatch(edited(whole, certificate=other)) == OTHER_CERTIFICATE
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_another_source_or_certificate_is_told_apart() -> None:
     ],
 )
 def test_edited_figures_and_keys_are_named(update: dict[str, object], names: str) -> None:
-    found = why_unfit(edited(kernel(signed=True), **update))
+    found = certificate_mismatch(edited(kernel(signed=True), **update))
     assert found is not None
     assert found.startswith(names)
     assert found.endswith("not as in its certificate")
@@ -92,8 +92,8 @@ def test_edited_figures_and_keys_are_named(update: dict[str, object], names: str
 def test_an_estimate_that_calls_itself_measured_does_not_fit() -> None:
     """Also where the certificate has no figures of its own."""
     bare = kernel(speedup=None, signed=True)
-    assert why_unfit(bare) is None
-    assert why_unfit(edited(bare, basis="measured")) == "basis not as in its certificate"
+    assert certificate_mismatch(bare) is None
+    assert certificate_mismatch(edited(bare, basis="measured")) == "basis not as in its certificate"
 
 
 def test_the_estimates_target_is_the_gpu_of_the_key() -> None:
@@ -101,9 +101,9 @@ def test_the_estimates_target_is_the_gpu_of_the_key() -> None:
     candidate = Candidate(source=item.source, coder="scripted", round=1)
     proof = item.certificate.model_copy(update={"profile": profile(candidate)})
     whole = edited(item, certificate=proof, time_us=2.5, baseline_us=5.0)
-    assert why_unfit(whole) is None
+    assert certificate_mismatch(whole) is None
     gpu = edited(whole, key=key(gpu="NVIDIA H200"))
-    assert why_unfit(gpu) == "gpu not as in its certificate"
+    assert certificate_mismatch(gpu) == "gpu not as in its certificate"
 
 
 def test_a_certificates_figures_are_those_that_its_run_hands_over() -> None:

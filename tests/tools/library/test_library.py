@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.domain.structure import Structure
+from agentkernel.domain.structure import DataStructure
 from agentkernel.nightly.library import Library
 from agentkernel.nightly.library.evidence import (
     OTHER_CERTIFICATE,
@@ -50,9 +50,11 @@ def test_what_was_put_is_found_by_its_whole_key(library: Library) -> None:
 
 
 def test_how_arguments_and_outputs_are_nested_comes_back(library: Library) -> None:
-    tensor = Structure("tensor")
-    pair = Structure("tuple", items=(tensor, Structure("literal", "None")))
-    call = Structure("tuple", items=(pair, Structure("dict", keys=("'mask'",), items=(tensor,))))
+    tensor = DataStructure("tensor")
+    pair = DataStructure("tuple", items=(tensor, DataStructure("literal", "None")))
+    call = DataStructure(
+        "tuple", items=(pair, DataStructure("dict", keys=("'mask'",), items=(tensor,)))
+    )
     for number, update in enumerate(
         [{"arguments": call}, {"returns": pair}, {"arguments": call, "returns": pair}]
     ):

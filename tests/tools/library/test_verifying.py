@@ -15,7 +15,7 @@ from agentkernel.domain.certificate import Certificate
 from agentkernel.domain.region import Kernel, KernelKey
 from agentkernel.nightly.library import Library
 from agentkernel.nightly.library.evidence import OTHER_CERTIFICATE, OTHER_SIGNATURE, UNREADABLE_ROW
-from agentkernel.nightly.library.verifying import Checked, verify_kernel
+from agentkernel.nightly.library.verifying import VerifiedKernel, verify_kernel
 from agentkernel.runtime.versions import installed_versions
 from agentkernel.tools.certificate.certificate import sign_certificate
 from agentkernel.tools.problem.problems import problem_from_module
@@ -58,7 +58,7 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Library
         yield opened
 
 
-def check(library: Library, runs: Path | None = None) -> Checked:
+def check(library: Library, runs: Path | None = None) -> VerifiedKernel:
     (line,) = library.lines()
     return verify_kernel(library, line, HERE, runs=runs)
 
@@ -89,7 +89,7 @@ def test_a_wrong_one_is_withdrawn_with_the_reason(library: Library) -> None:
     assert found.state == "withdrawn"
     assert found.reason.startswith("verdict: accepted then, rejected at correctness")
     assert library.find(KEY) is None
-    assert check(library) == Checked(library.lines()[0], "withdrawn", found.reason)
+    assert check(library) == VerifiedKernel(library.lines()[0], "withdrawn", found.reason)
 
 
 def test_an_edited_certificate_withdraws_and_nothing_is_executed(library: Library) -> None:

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from agentkernel.compiler.lift.record import GraphRecord, Unrecordable, rebuild, record
+from agentkernel.compiler.lift.record import GraphRecord, Unrecordable, rebuild_graph, record_graph
 from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.problem.problems import problem_from_module
 from agentkernel.tools.problem.specialise import specialise
@@ -22,13 +22,13 @@ class Mixed(nn.Module):
 
 
 def _recorded(x: torch.Tensor) -> GraphRecord:
-    return record(specialise(capture(problem_from_module(Mixed(), [x]))))
+    return record_graph(specialise(capture(problem_from_module(Mixed(), [x]))))
 
 
 def test_a_graph_that_travelled_computes_the_same() -> None:
     x = torch.randn(4, 6)
     travelled = pickle.loads(_recorded(x).dumps())
-    found = rebuild(travelled, torch.device("cpu"))(x)
+    found = rebuild_graph(travelled, torch.device("cpu"))(x)
     for mine, theirs in zip(found, Mixed()(x), strict=True):
         assert mine.dtype == theirs.dtype
         assert torch.equal(mine, theirs)
@@ -48,4 +48,4 @@ def test_a_graph_in_a_graph_is_refused() -> None:
     with graph.graph.inserting_after(first):
         graph.graph.create_node("call_module", "inner", (first,))
     with pytest.raises(Unrecordable, match="call_module inner"):
-        record(replace(fixed, graph=graph))
+        record_graph(replace(fixed, graph=graph))

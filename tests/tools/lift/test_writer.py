@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from agentkernel.compiler.lift.code import InductorCode, NotLifted
-from agentkernel.compiler.lift.variants import find_variant, fitting
+from agentkernel.compiler.lift.variants import find_variant, variants_for
 from agentkernel.compiler.lift.writer import InductorWriter
 from agentkernel.domain.errors import TimeIsUp
 from agentkernel.tools.problem.capture import capture
@@ -121,7 +121,7 @@ def _runs(pid: int) -> bool:
 
 def test_variants_are_asked_for_by_what_a_graph_computes() -> None:
     pointwise, norm, layers = (
-        {variant.name for variant in fitting(kinds)}
+        {variant.name for variant in variants_for(kinds)}
         for kinds in ((), ("pointwise", "reduction"), ("matmul", "pointwise"))
     )
     assert pointwise == {"default", "pointwise_configs", "combo"}

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentkernel.domain.night import ChangeKind, Comparison, ModelRow, Night
+from agentkernel.domain.night import ChangeKind, Comparison, ModelRow, NightlyRun
 from agentkernel.domain.profile import Ratio
 from agentkernel.nightly.page.compare import compare_nights
 from agentkernel.nightly.page.speeds import time_ratio
@@ -34,7 +34,7 @@ def kinds(found: Comparison) -> list[ChangeKind]:
     return [item.kind for item in found.changes]
 
 
-def slowed(found: Night, factor: float) -> Night:
+def slowed(found: NightlyRun, factor: float) -> NightlyRun:
     """Bert alone, `factor` times slower, eager and torch.compile with it."""
     return with_model(
         found,
@@ -50,7 +50,7 @@ def slowed(found: Night, factor: float) -> Night:
 
 
 @pytest.mark.parametrize("found", [night(), *history()])
-def test_the_same_night_has_no_changes(found: Night) -> None:
+def test_the_same_night_has_no_changes(found: NightlyRun) -> None:
     result = compare_nights(found, found)
     assert result.changes == ()
     assert result.exit_code == 0
@@ -274,7 +274,7 @@ def test_regions_that_moved() -> None:
 
 
 @st.composite
-def nights(draw: st.DrawFn) -> Night:
+def nights(draw: st.DrawFn) -> NightlyRun:
     """Some of the models, each at some speed in some form."""
     rows = []
     for name in draw(st.lists(st.sampled_from(("a", "b", "c")), unique=True)):
@@ -296,7 +296,7 @@ def nights(draw: st.DrawFn) -> Night:
 
 @settings(max_examples=60, deadline=None)
 @given(nights(), nights())
-def test_gain_one_way_is_regression_the_other(first: Night, second: Night) -> None:
+def test_gain_one_way_is_regression_the_other(first: NightlyRun, second: NightlyRun) -> None:
     there, back = compare_nights(first, second), compare_nights(second, first)
     for one, other in (("regression", "gain"), ("gain", "regression")):
         found = {item.what: item.ratio for item in there.changes if item.kind == one}
@@ -309,7 +309,7 @@ def test_gain_one_way_is_regression_the_other(first: Night, second: Night) -> No
     assert kinds(compare_nights(first, first)) == []
 
 
-def drawn(seed: int) -> Night:
+def drawn(seed: int) -> NightlyRun:
     """Bert as a noisy clock sees it: rounds with 2% of spread, a hiccup in ten."""
     draw = random.Random(seed)
 

@@ -11,11 +11,18 @@ from hypothesis import strategies as st
 
 from agentkernel.domain.region import RegionUse
 from agentkernel.nightly.page.budget import budget_bars
-from agentkernel.nightly.page.costs import model_costs, price_of_percent
-from agentkernel.nightly.page.drawing import LETTER, TICK_GAP, Frame, LogAxis, figure, spread
-from agentkernel.nightly.page.labels import Box, Mark, around, place_labels
-from agentkernel.nightly.page.lineage import difference, lineages
-from agentkernel.nightly.page.merged import Merged, merged_regions
+from agentkernel.nightly.page.costs import model_costs, seconds_per_percent
+from agentkernel.nightly.page.drawing import (
+    LETTER,
+    TICK_GAP,
+    Frame,
+    LogAxis,
+    spread_apart,
+    tick_label,
+)
+from agentkernel.nightly.page.labels import Box, Mark, place_labels, square_around
+from agentkernel.nightly.page.lineage import lineages, source_diff
+from agentkernel.nightly.page.merged import MergedRegions, merged_regions
 from agentkernel.nightly.page.roofline import NARROW, WIDE, plot_svg, region_plot
 from agentkernel.nightly.page.speeds import mean_speedup, speedup
 from agentkernel.nightly.page.tables import region_order
@@ -43,7 +50,7 @@ def test_ticks_lie_inside_and_apart(low: float, wide: float, length: float) -> N
 
 @given(st.lists(st.floats(0, 300), min_size=1, max_size=9))
 def test_labels_are_spread_in_their_order(places: list[float]) -> None:
-    moved = spread(places, 15, 0, 300)
+    moved = spread_apart(places, 15, 0, 300)
     order = sorted(range(len(places)), key=lambda index: places[index])
     ordered = [moved[index] for index in order]
     assert all(b - a >= 15 - 1e-6 for a, b in itertools.pairwise(ordered))
@@ -55,7 +62,7 @@ def test_labels_are_spread_in_their_order(places: list[float]) -> None:
 def test_the_words_of_ticks_lie_apart(low: float, wide: float, length: float) -> None:
     axis = LogAxis(low, low * wide, length)
     for one, two in itertools.pairwise(axis.ticks(LETTER)):
-        half = LETTER * (len(figure(one)) + len(figure(two))) / 2
+        half = LETTER * (len(tick_label(one)) + len(tick_label(two))) / 2
         assert axis.place(two) - axis.place(one) > half
 
 
@@ -65,7 +72,7 @@ PLACE = st.tuples(st.floats(0, 300), st.floats(0, 200))
 @given(st.lists(PLACE, max_size=40))
 def test_no_label_covers_another_or_a_point(places: list[tuple[float, float]]) -> None:
     inside = Box(0, 0, 300, 200)
-    dots = [around(x, y, 6) for x, y in places]
+    dots = [square_around(x, y, 6) for x, y in places]
     marks = [Mark(x, y, str(number)) for number, (x, y) in enumerate(places[:9], 1)]
     found = place_labels(marks, dots, inside)
     assert found == place_labels(marks, dots, inside)
@@ -78,11 +85,11 @@ def test_no_label_covers_another_or_a_point(places: list[tuple[float, float]]) -
 
 def test_labels_stand_beside_their_points_where_there_is_room() -> None:
     inside = Box(0, 0, 300, 200)
-    (right,) = place_labels([Mark(50, 50, "1")], [around(50, 50, 6)], inside)
+    (right,) = place_labels([Mark(50, 50, "1")], [square_around(50, 50, 6)], inside)
     assert not right.led
     assert right.box.left > 50
     pile = [Mark(50, 50, str(number)) for number in range(9)]
-    found = place_labels(pile, [around(50, 50, 6)], inside)
+    found = place_labels(pile, [square_around(50, 50, 6)], inside)
     assert [label.mark for label in found] == pile, "each has a place"
     assert not found[0].led
     assert found[-1].led
@@ -104,7 +111,7 @@ def test_the_largest_shares_carry_their_numbers(frame: Frame) -> None:
     ("value", "text"), [(1.0, "1"), (0.05, "0.05"), (2000.0, "2,000"), (1e7, "1e7"), (1e-4, "1e-4")]
 )
 def test_tick_labels(value: float, text: str) -> None:
-    assert figure(value) == text
+    assert tick_label(value) == text
 
 
 def test_lineage_goes_back_over_the_nights() -> None:
@@ -119,7 +126,7 @@ def test_lineage_goes_back_over_the_nights() -> None:
 
 
 def test_a_diff_shows_the_changed_lines() -> None:
-    lines = difference("a\nb\nc", "a\nB\nc")
+    lines = source_diff("a\nb\nc", "a\nB\nc")
     assert [(item.kind, item.text) for item in lines] == [
         ("hunk", "@@ -1,3 +1,3 @@"),
         ("", " a"),
@@ -186,12 +193,12 @@ def test_bars_hold_all_that_was_spent() -> None:
     assert len(bars) == 13
     assert max(bar.share for bar in bars) == 1
     assert budget_bars(night(regions=())) == ()
-    price = price_of_percent(found)
+    price = seconds_per_percent(found)
     mean = mean_speedup(found.models, "measured")
     assert price is not None
     assert mean is not None
     assert price == pytest.approx(3402.0 / (100 * (mean - 1)))
-    assert price_of_percent(night(models=(model("a", 100.0, 1.2, 1.0),))) is None
+    assert seconds_per_percent(night(models=(model("a", 100.0, 1.2, 1.0),))) is None
 
 
 def test_each_model_has_its_own_price() -> None:
@@ -234,7 +241,7 @@ def test_merged_regions_are_counted_within_and_across() -> None:
     ]
     rows = tuple(region(number, uses=item) for number, item in enumerate(uses))
     found = merged_regions(night(regions=rows))
-    assert found == Merged(regions=3, submodules=7, within=2, across=2)
+    assert found == MergedRegions(regions=3, submodules=7, within=2, across=2)
     assert found.words == (
         "3 regions stand for 7 submodules: 57% of them need no kernel of their own, "
         "29% shared within a model, 29% across models."

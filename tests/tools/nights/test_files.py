@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 from agentkernel.domain.errors import RunNotFound
-from agentkernel.domain.night import Night
+from agentkernel.domain.night import NightlyRun
 from agentkernel.nightly.page.compare import compare_nights
 from agentkernel.nightly.page.costs import model_costs
 from agentkernel.nightly.page.files import write_night
@@ -34,7 +34,7 @@ from made_up_nights import (
 NASTY = "=cmd|'/c calc'!A1 <script>x</script> \x00\x1b[31m | `y` [a](http://b)"
 
 
-def hostile() -> Night:
+def hostile() -> NightlyRun:
     found = with_model(night(), "bert-base", lambda row: row.model_copy(update={"error": NASTY}))
     return with_region(found, 0, name=NASTY, status="failed", reason=NASTY, shapes=NASTY)
 

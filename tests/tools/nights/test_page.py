@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.domain.night import Night
+from agentkernel.domain.night import NightlyRun
 from agentkernel.nightly.page.compare import compare_nights
 from agentkernel.nightly.page.files import write_night
 from agentkernel.nightly.page.page import night_page, render
@@ -272,7 +272,7 @@ def test_large_nights_are_cut_with_a_word() -> None:
         night().model_copy(update={"target": "no-such-gpu", "finished": None, "budget_s": None}),
     ],
 )  # fmt: skip
-def test_little_is_no_trouble(found: Night) -> None:
+def test_little_is_no_trouble(found: NightlyRun) -> None:
     text = render(night_page(found, compare_nights(None, found), (), {}))
     assert "No earlier night to compare with." in text
     assert "nan" not in re.sub(r"<(script|style)>.*?</\1>", "", text, flags=re.S).lower()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from agentkernel.domain.profile import GpuState
 from agentkernel.tools.profiler.nvml import Reading
-from agentkernel.tools.profiler.rounds import Lost
+from agentkernel.tools.profiler.rounds import SideFailed
 
 STATE = GpuState(
     name="Simulated GPU",
@@ -70,10 +70,10 @@ class SimulatedSide:
     seed: int = 0
     asked: list[int] = field(default_factory=list)
 
-    def block(self, calls: int) -> tuple[float, ...] | Lost:
+    def block(self, calls: int) -> tuple[float, ...] | SideFailed:
         self.asked.append(calls)
         if self.dies_after is not None and len(self.asked) > self.dies_after:
-            return Lost(side=self.name, reason="timeout", log="no answer within 60 s")
+            return SideFailed(side=self.name, reason="timeout", log="no answer within 60 s")
         generator = random.Random(f"{self.seed}-{self.name}-{len(self.asked)}")
         slow = 1.0 + self.drift_per_s * self.clockwork.time_s
         samples = tuple(

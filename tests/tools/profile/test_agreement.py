@@ -8,29 +8,29 @@ from collections.abc import Sequence
 import pytest
 
 from agentkernel.domain.profile import ClockCheck
-from agentkernel.tools.profiler.rounds import Lost
+from agentkernel.tools.profiler.rounds import SideFailed
 from agentkernel.tools.profiler.timing.agreement import (
-    Empty,
-    Timed,
+    ClockPair,
+    EmptyBatchCost,
     as_failure,
     compare_clocks,
-    fit_empty,
+    fit_empty_batches,
 )
 from agentkernel.tools.profiler.timing.arena import Layout, packed
-from agentkernel.tools.profiler.timing.clock import Plan
+from agentkernel.tools.profiler.timing.clock import BatchPlan
 from agentkernel.tools.profiler.timing.volleys import APPEAL, LONG_FLUSH, CandidateSide
 
-EMPTY = Empty(start_us=400.0, call_us=90.0)
+EMPTY = EmptyBatchCost(start_us=400.0, call_us=90.0)
 
 
-def volleys(outside_us: float, inside_us: float, count: int = 12) -> list[Timed]:
+def volleys(outside_us: float, inside_us: float, count: int = 12) -> list[ClockPair]:
     """Volleys of 8 to 16 calls that take `outside_us` more than empty ones, with 10 us of noise."""
     chosen = random.Random(3)
     found = []
     for _ in range(count):
         calls = chosen.randint(8, 16)
         wall = EMPTY.wall_us(calls) + calls * outside_us + chosen.gauss(0, 10)
-        found.append(Timed(calls, wall, inside_us * chosen.gauss(1, 0.003)))
+        found.append(ClockPair(calls, wall, inside_us * chosen.gauss(1, 0.003)))
     return found
 
 
@@ -66,7 +66,7 @@ def test_two_volleys_prove_nothing() -> None:
 
 def test_a_wildly_scattered_outside_disputes_nothing() -> None:
     scattered = [
-        Timed(10, EMPTY.wall_us(10) + 10 * us, 100.0) for us in (60, 150, 90, 300, 80, 170, 95)
+        ClockPair(10, EMPTY.wall_us(10) + 10 * us, 100.0) for us in (60, 150, 90, 300, 80, 170, 95)
     ]
     check = compare_clocks(scattered, EMPTY)
     assert check is not None
@@ -74,11 +74,11 @@ def test_a_wildly_scattered_outside_disputes_nothing() -> None:
 
 
 def test_the_line_through_empty_volleys_ignores_hiccups() -> None:
-    points = [Timed(calls, 400.0 + 90.0 * calls) for calls in range(8, 17)]
-    points[2] = Timed(10, 9_000.0)
-    points[7] = Timed(15, 20_000.0)
-    assert fit_empty(points)[:2] == (pytest.approx(400.0), pytest.approx(90.0))
-    single = fit_empty([Timed(1, 300.0), Timed(1, 310.0), Timed(1, 900.0)])
+    points = [ClockPair(calls, 400.0 + 90.0 * calls) for calls in range(8, 17)]
+    points[2] = ClockPair(10, 9_000.0)
+    points[7] = ClockPair(15, 20_000.0)
+    assert fit_empty_batches(points)[:2] == (pytest.approx(400.0), pytest.approx(90.0))
+    single = fit_empty_batches([ClockPair(1, 300.0), ClockPair(1, 310.0), ClockPair(1, 900.0)])
     assert single == (310.0, 0.0, (-10.0, 0.0, 590.0))
 
 
@@ -89,9 +89,9 @@ def test_empty_volleys_have_noise_of_their_own(hidden_us: float, least: int, mos
     chosen = random.Random(11)
     disputed = 0
     for _ in range(200):
-        empty = fit_empty([Timed(1, chosen.gauss(11_000, 1_800)) for _ in range(31)])
+        empty = fit_empty_batches([ClockPair(1, chosen.gauss(11_000, 1_800)) for _ in range(31)])
         walls = (chosen.gauss(12_700 + hidden_us, 1_800) for _ in range(31))
-        check = compare_clocks([Timed(1, wall, 1_700.0) for wall in walls], empty)
+        check = compare_clocks([ClockPair(1, wall, 1_700.0) for wall in walls], empty)
         assert check is not None
         disputed += check.state == "disputed"
     assert least <= disputed <= most
@@ -114,25 +114,25 @@ def test_a_dispute_is_a_failure_with_both_figures() -> None:
 class Playing(CandidateSide):
     """A candidate's side whose volleys are numbers: what outside shows behind long flushes."""
 
-    def __init__(self, first: Sequence[Timed], behind_long_us: float) -> None:
+    def __init__(self, first: Sequence[ClockPair], behind_long_us: float) -> None:
         self.timed = [first[0], *first]
         self.empty = _Nothing()  # type: ignore[assignment]
         self.checked = 0
         self._behind_long_us = behind_long_us
         self._volleys = _Ground()  # type: ignore[assignment]
-        self.plans: list[Plan] = []
+        self.plans: list[BatchPlan] = []
 
-    def _volley(self, plan: Plan) -> tuple[float, ...] | Lost:
+    def _batch(self, plan: BatchPlan) -> tuple[float, ...] | SideFailed:
         self.plans.append(plan)
         wall = EMPTY.wall_us(plan.wanted) + plan.wanted * self._behind_long_us
-        self.timed.append(Timed(plan.wanted, wall, self._behind_long_us))
-        self.empty.timed.append(Timed(plan.wanted, EMPTY.wall_us(plan.wanted)))
+        self.timed.append(ClockPair(plan.wanted, wall, self._behind_long_us))
+        self.empty.timed.append(ClockPair(plan.wanted, EMPTY.wall_us(plan.wanted)))
         return (1.0,)
 
 
 class _Nothing:
     def __init__(self) -> None:
-        self.timed = [Timed(calls, EMPTY.wall_us(calls)) for calls in (8, 8, 12, 16)]
+        self.timed = [ClockPair(calls, EMPTY.wall_us(calls)) for calls in (8, 8, 12, 16)]
 
 
 class _Ground:

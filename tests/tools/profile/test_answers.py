@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from agentkernel.tools.profiler.timing.answers import Look, check_all, check_one, distance
+from agentkernel.tools.profiler.timing.answers import OutputProbe, check_all, check_one, distance
 from agentkernel.tools.profiler.timing.arena import Layout, make_buffers, packed, row
 
 ANSWERS = {call: [torch.linspace(1, 2, 64) * (1 + 0.1 * call)] for call in range(4)}
@@ -84,9 +84,9 @@ def test_a_look_takes_the_same_places_of_every_row() -> None:
         first, second = row(slots, layout.outputs, index)
         first.copy_(torch.arange(1600.0).view(40, 40) + 10_000 * index)
         second.fill_(index)
-    found = Look(layout, "cpu", seed=1).at(slots, 4)
+    found = OutputProbe(layout, "cpu", seed=1).at(slots, 4)
     assert [tuple(item.shape) for item in found] == [(4, 512), (4, 3)]
     assert torch.equal(found[0][3] - found[0][0], torch.full((512,), 30_000.0))
     assert found[1].tolist() == [[index] * 3 for index in range(4)]
-    other = Look(layout, "cpu", seed=2).at(slots, 4)
+    other = OutputProbe(layout, "cpu", seed=2).at(slots, 4)
     assert not torch.equal(found[0], other[0])

@@ -10,9 +10,9 @@ import pytest
 from simulated_gpu import SimulatedGauge
 
 from agentkernel.tools.problem.problems import LoadedProblem, load_problem
-from agentkernel.tools.profiler.contest import Contest
-from agentkernel.tools.profiler.contested import Contested
-from agentkernel.tools.profiler.rounds import Lost, Pace, Rounds
+from agentkernel.tools.profiler.contest import Comparison
+from agentkernel.tools.profiler.contested import ComparisonResult
+from agentkernel.tools.profiler.rounds import Pace, Rounds, SideFailed
 from agentkernel.tools.profiler.settings import ProfileSettings
 from agentkernel.tools.profiler.sides import TUNED_MODES
 
@@ -70,17 +70,17 @@ def troubled(trouble: str, *modes: str) -> str:
     return IN_THE_TWINS.replace("TROUBLED", repr(modes)).replace("TROUBLE", trouble)
 
 
-def measured(contest: Contest) -> Contested:
-    process = contest.candidate(CANDIDATE)
-    assert not isinstance(process, Lost), process
+def measured(comparison: Comparison) -> ComparisonResult:
+    process = comparison.candidate(CANDIDATE)
+    assert not isinstance(process, SideFailed), process
     with process:
-        found = contest.measure(process, 0)
-    assert isinstance(found, Contested), found
+        found = comparison.measure(process, 0)
+    assert isinstance(found, ComparisonResult), found
     return found
 
 
 def test_all_three_are_timed_in_the_same_rounds(tmp_path: Path) -> None:
-    with Contest(
+    with Comparison(
         problem(tmp_path), SETTINGS, SimulatedGauge(), flush_bytes=4096, device="cpu"
     ) as held:
         found = measured(held)
@@ -107,7 +107,7 @@ def test_what_befalls_it_costs_the_others_nothing(tmp_path: Path, trouble: str, 
     """It is refused, does not end, or dies in the middle of the rounds."""
     settings = SETTINGS.model_copy(update={"autotune_limit_s": 3.0})
     loaded = problem(tmp_path, troubled(trouble, *TUNED_MODES))
-    with Contest(loaded, settings, SimulatedGauge(), flush_bytes=4096, device="cpu") as held:
+    with Comparison(loaded, settings, SimulatedGauge(), flush_bytes=4096, device="cpu") as held:
         found = measured(held)
         again = held.measure_baselines(0)
     assert found.autotuned is None
@@ -136,7 +136,7 @@ def test_the_faster_of_its_two_modes_is_kept_or_the_one_that_works(
     """One mode is slow, is refused, takes the process down, or does not end within the time."""
     settings = SETTINGS.model_copy(update={"autotune_limit_s": 4.0})
     loaded = problem(tmp_path, troubled(trouble, TUNED_MODES[slow]))
-    with Contest(loaded, settings, SimulatedGauge(), flush_bytes=4096, device="cpu") as held:
+    with Comparison(loaded, settings, SimulatedGauge(), flush_bytes=4096, device="cpu") as held:
         found = measured(held)
     assert found.autotune_error is None
     assert found.autotuned_mode == TUNED_MODES[kept]
@@ -148,7 +148,7 @@ def test_quick_times_do_not_wait_for_it(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr("agentkernel.tools.profiler.held_twin.sends_tensors", lambda request: False)
     loaded = problem(tmp_path, troubled("time.sleep(50)", *TUNED_MODES))
     begun = time.monotonic()
-    with Contest(loaded, SETTINGS, SimulatedGauge(), flush_bytes=4096, device="cpu") as held:
+    with Comparison(loaded, SETTINGS, SimulatedGauge(), flush_bytes=4096, device="cpu") as held:
         held.begin()
         rounds = held.measure_quickly()
         took_s = time.monotonic() - begun
@@ -160,7 +160,7 @@ def test_quick_times_do_not_wait_for_it(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_left_out_it_starts_no_process(tmp_path: Path) -> None:
     settings = SETTINGS.model_copy(update={"max_autotune": False, "compare_compile": False})
-    with Contest(
+    with Comparison(
         problem(tmp_path), settings, SimulatedGauge(), flush_bytes=4096, device="cpu"
     ) as held:
         rounds = held.measure_baselines(0)

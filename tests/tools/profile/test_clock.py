@@ -10,9 +10,9 @@ from simulated_gpu import SimulatedGauge
 
 from agentkernel.domain.profile import ClockCheck
 from agentkernel.tools.problem.problems import load_problem
-from agentkernel.tools.profiler.contest import Contest
-from agentkernel.tools.profiler.contested import Contested
-from agentkernel.tools.profiler.rounds import Lost, Pace
+from agentkernel.tools.profiler.contest import Comparison
+from agentkernel.tools.profiler.contested import ComparisonResult
+from agentkernel.tools.profiler.rounds import Pace, SideFailed
 from agentkernel.tools.profiler.settings import ProfileSettings
 
 PROBLEM = """
@@ -51,38 +51,40 @@ def forward(*lines: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def contest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Contest]:
+def comparison(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Comparison]:
     path: Path = tmp_path_factory.mktemp("problem") / "toy.py"
     path.write_text(PROBLEM)
     gauge = SimulatedGauge()
-    with Contest(load_problem(str(path)), SETTINGS, gauge, flush_bytes=4096, device="cpu") as held:
+    with Comparison(
+        load_problem(str(path)), SETTINGS, gauge, flush_bytes=4096, device="cpu"
+    ) as held:
         yield held
 
 
 @pytest.fixture(scope="module")
-def patient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Contest]:
+def patient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Comparison]:
     path: Path = tmp_path_factory.mktemp("problem") / "toy.py"
     path.write_text(PROBLEM)
     gauge = SimulatedGauge()
-    with Contest(load_problem(str(path)), LONG, gauge, flush_bytes=4096, device="cpu") as held:
+    with Comparison(load_problem(str(path)), LONG, gauge, flush_bytes=4096, device="cpu") as held:
         yield held
 
 
-def measured(contest: Contest, source: str) -> Contested | Lost:
-    process = contest.candidate(source)
-    assert not isinstance(process, Lost), process
+def measured(comparison: Comparison, source: str) -> ComparisonResult | SideFailed:
+    process = comparison.candidate(source)
+    assert not isinstance(process, SideFailed), process
     with process:
-        return contest.measure(process, 0)
+        return comparison.measure(process, 0)
 
 
-def clock_of(contest: Contest, source: str) -> ClockCheck:
-    found = measured(contest, source)
-    assert isinstance(found, Contested), found
+def clock_of(comparison: Comparison, source: str) -> ClockCheck:
+    found = measured(comparison, source)
+    assert isinstance(found, ComparisonResult), found
     assert found.clock is not None
     return found.clock
 
 
-def test_an_honest_candidate_agrees_with_the_clock_outside(patient: Contest) -> None:
+def test_an_honest_candidate_agrees_with_the_clock_outside(patient: Comparison) -> None:
     check = clock_of(patient, "import time\n" + SLEEPS)
     assert check.state in {"agrees", "outside_shorter"}, check
     assert check.outside_us == pytest.approx(50_000, rel=0.2)
@@ -92,7 +94,7 @@ def test_an_honest_candidate_agrees_with_the_clock_outside(patient: Contest) -> 
 
 
 @pytest.mark.slow
-def test_a_patched_timer_that_reports_half_is_disputed(patient: Contest) -> None:
+def test_a_patched_timer_that_reports_half_is_disputed(patient: Comparison) -> None:
     """On the CPU `perf_counter` is what CUDA events are on the GPU."""
     patched = "import time\nreal = time.perf_counter\ntime.perf_counter = lambda: real() * 0.5\n"
     check = clock_of(patient, patched + SLEEPS)
@@ -163,8 +165,8 @@ def test_a_patched_timer_that_reports_half_is_disputed(patient: Contest) -> None
         ),
     ],
 )
-def test_a_cheat_has_a_name(contest: Contest, reasons: set[str], source: str) -> None:
-    found = measured(contest, source)
-    assert isinstance(found, Lost), found
+def test_a_cheat_has_a_name(comparison: Comparison, reasons: set[str], source: str) -> None:
+    found = measured(comparison, source)
+    assert isinstance(found, SideFailed), found
     assert found.side == "candidate"
     assert found.reason in reasons, found

@@ -16,26 +16,26 @@ from simulated_gpu import SimulatedGauge
 
 from agentkernel.runtime import gate
 from agentkernel.tools.problem.problems import load_problem
-from agentkernel.tools.profiler.compiling import Deadline, Doors, compile_threads, wrap
-from agentkernel.tools.profiler.contest import Contest
-from agentkernel.tools.profiler.contested import Contested
-from agentkernel.tools.profiler.rounds import Lost, Pace, Rounds, Side
+from agentkernel.tools.profiler.compiling import CompilerLocks, Deadline, compile_threads, wrap
+from agentkernel.tools.profiler.contest import Comparison
+from agentkernel.tools.profiler.contested import ComparisonResult
+from agentkernel.tools.profiler.rounds import Pace, Rounds, Side, SideFailed
 from agentkernel.tools.profiler.settings import ProfileSettings
 from agentkernel.tools.sandbox.waiting import readable
 
 OTHER = """
 import sys
 from pathlib import Path
-from agentkernel.runtime.gate import Gate
-with Gate(Path(sys.argv[1])).hold(sys.argv[2]):
+from agentkernel.runtime.gate import GpuLock
+with GpuLock(Path(sys.argv[1])).hold(sys.argv[2]):
     print("in", flush=True)
     sys.stdin.readline()
 """
 BUSY = """
 import sys, time
 from pathlib import Path
-from agentkernel.runtime.gate import Gate
-place = Gate(Path(sys.argv[1]))
+from agentkernel.runtime.gate import GpuLock
+place = GpuLock(Path(sys.argv[1]))
 while True:
     with place.hold("working"):
         time.sleep(0.05)
@@ -48,7 +48,7 @@ import torch
 import torch._inductor.compile_fx as compile_fx
 import torch._inductor.runtime.benchmarking as benchmarking
 from agentkernel.tools import gate
-from agentkernel.tools.profiler.compiling import Deadline, Doors, patch_compiler
+from agentkernel.tools.profiler.compiling import Deadline, CompilerLocks, patch_compiler
 
 held = lambda: gate._gate()._held
 inner = compile_fx.compile_fx
@@ -64,7 +64,7 @@ def tuner(self, call):
 
 compile_fx.compile_fx = compiler
 benchmarking.TritonBenchmarker.benchmark_gpu = tuner
-doors = Doors(Deadline())
+doors = CompilerLocks(Deadline())
 patch_compiler(doors)
 with doors.opened(), doors.working():
     torch.compile(lambda x: x + 1.0)(torch.ones(4))
@@ -107,33 +107,33 @@ def leave(process: subprocess.Popen[str]) -> None:
 
 
 def test_others_time_while_the_compiler_works_and_not_while_it_benchmarks(folder: Path) -> None:
-    doors = Doors(Deadline())
+    locks = CompilerLocks(Deadline())
     with other(folder, "timing") as timer:
-        with doors.opened(), doors.working():
+        with locks.opened(), locks.working():
             started = inside(timer, 0.0)
         assert not started
-        with doors.opened(), doors.working(), doors.without_gpu():
+        with locks.opened(), locks.working(), locks.without_gpu():
             assert inside(timer, 20.0)
             leave(timer)
     with other(folder, "working") as worker:
         assert inside(worker, 20.0)
         leave(worker)
     with ExitStack() as inner:
-        for door in (doors.opened, doors.working, doors.without_gpu, doors.working):
-            inner.enter_context(door())
+        for lock in (locks.opened, locks.working, locks.without_gpu, locks.working):
+            inner.enter_context(lock())
         timer = inner.enter_context(other(folder, "timing"))
         assert not inside(timer, 1.0), "a benchmark inside of the compiler's part"
-    with doors.opened(), doors.working(), other(folder, "timing") as timer:
+    with locks.opened(), locks.working(), other(folder, "timing") as timer:
         assert not inside(timer, 1.0), "working is held again"
 
 
 def test_outside_of_a_request_the_parent_holds_the_gate(folder: Path) -> None:
     """A benchmark in the middle of a volley must not wait for whom it is made for."""
-    doors = Doors(Deadline())
+    locks = CompilerLocks(Deadline())
     with other(folder, "timing") as parent:
         assert inside(parent, 20.0)
-        with doors.working(), doors.without_gpu():
-            assert gate._gate()._held is None
+        with locks.working(), locks.without_gpu():
+            assert gate._current_lock()._held is None
         leave(parent)
 
 
@@ -142,8 +142,8 @@ def test_waiting_at_the_gate_is_not_held_against_a_compilation(folder: Path) -> 
     with other(folder, "timing") as timer:
         assert inside(timer, 20.0)
         threading.Timer(1.5, leave, (timer,)).start()
-        doors = Doors(deadline)
-        with deadline.within(0.6, expired.set), doors.opened(), doors.working():
+        locks = CompilerLocks(deadline)
+        with deadline.within(0.6, expired.set), locks.opened(), locks.working():
             assert not expired.is_set()
             assert expired.wait(20.0), "what it does inside counts"
 
@@ -215,13 +215,13 @@ class Model(nn.Module):
 """
 
 
-class Recorded(Contest):
+class Recorded(Comparison):
     """Says how the gate is held while rounds are timed."""
 
     held: tuple[object, ...] = ()
 
-    def _rounds(self, sides: Sequence[Side], pace: Pace | None = None) -> Rounds | Lost:
-        self.held = (*self.held, gate._gate()._held)
+    def _rounds(self, sides: Sequence[Side], pace: Pace | None = None) -> Rounds | SideFailed:
+        self.held = (*self.held, gate._current_lock()._held)
         return super()._rounds(sides, pace)
 
 
@@ -238,20 +238,20 @@ def test_a_contest_gets_through_beside_another_run(folder: Path, tmp_path: Path)
         with Recorded(
             load_problem(str(path)), settings, SimulatedGauge(), flush_bytes=4096, device="cpu"
         ) as held:
-            assert not isinstance(held.copy_gb_per_s(), Lost)
+            assert not isinstance(held.copy_gb_per_s(), SideFailed)
             process = held.candidate(PROBLEM.replace("Model", "ModelNew"))
-            assert not isinstance(process, Lost)
+            assert not isinstance(process, SideFailed)
             with process:
                 found = held.measure(process, 0)
             alone = held.measure_baselines(0)
     finally:
         busy.kill()
         busy.wait()
-    assert isinstance(found, Contested), found
+    assert isinstance(found, ComparisonResult), found
     assert (found.compile_error, found.autotune_error) == (None, None)
     assert isinstance(alone, Rounds)
     assert held.held == ("timing", "timing")
-    assert gate._gate()._held is None
+    assert gate._current_lock()._held is None
 
 
 POOL = """

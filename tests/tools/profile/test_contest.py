@@ -11,9 +11,9 @@ from simulated_gpu import SimulatedGauge
 
 from agentkernel.domain.rules import Precision
 from agentkernel.tools.problem.problems import LoadedProblem, load_problem
-from agentkernel.tools.profiler.contest import Contest
-from agentkernel.tools.profiler.contested import Contested
-from agentkernel.tools.profiler.rounds import Lost, Pace
+from agentkernel.tools.profiler.contest import Comparison
+from agentkernel.tools.profiler.contested import ComparisonResult
+from agentkernel.tools.profiler.rounds import Pace, SideFailed
 from agentkernel.tools.profiler.settings import ProfileSettings, baselines_matmul
 
 PROBLEM = """
@@ -51,27 +51,29 @@ def problem(tmp_path_factory: pytest.TempPathFactory) -> LoadedProblem:
 
 
 @pytest.fixture(scope="module")
-def contest(problem: LoadedProblem) -> Iterator[Contest]:
+def comparison(problem: LoadedProblem) -> Iterator[Comparison]:
     gauge = SimulatedGauge(energy=0.0)
-    with Contest(problem, SETTINGS, gauge, flush_bytes=4096, device="cpu") as held:
+    with Comparison(problem, SETTINGS, gauge, flush_bytes=4096, device="cpu") as held:
         yield held
 
 
-def measured(contest: Contest, source: str, shape_set: int = 0) -> Contested | Lost:
-    process = contest.candidate(source)
-    if isinstance(process, Lost):
+def measured(
+    comparison: Comparison, source: str, shape_set: int = 0
+) -> ComparisonResult | SideFailed:
+    process = comparison.candidate(source)
+    if isinstance(process, SideFailed):
         return process
     with process:
-        return contest.measure(process, shape_set)
+        return comparison.measure(process, shape_set)
 
 
-def test_both_shape_sets_are_timed_with_one_worker_and_one_twin(contest: Contest) -> None:
-    process = contest.candidate(CANDIDATE)
-    assert not isinstance(process, Lost)
+def test_both_shape_sets_are_timed_with_one_worker_and_one_twin(comparison: Comparison) -> None:
+    process = comparison.candidate(CANDIDATE)
+    assert not isinstance(process, SideFailed)
     with process:
-        found = [contest.measure(process, shape_set) for shape_set in (0, 1, 0)]
+        found = [comparison.measure(process, shape_set) for shape_set in (0, 1, 0)]
     for item in found:
-        assert isinstance(item, Contested), item
+        assert isinstance(item, ComparisonResult), item
         assert len(item.rounds.kept) >= 3
         assert min(item.rounds.samples("candidate")) > 0
         assert item.compiled is None
@@ -79,28 +81,28 @@ def test_both_shape_sets_are_timed_with_one_worker_and_one_twin(contest: Contest
         assert item.eager.energy_mj is not None
 
 
-def test_a_slower_candidate_is_seen_as_such(contest: Contest) -> None:
+def test_a_slower_candidate_is_seen_as_such(comparison: Comparison) -> None:
     slow = CANDIDATE.replace(
         "return torch.relu", "import time; time.sleep(0.01)\n        return torch.relu"
     )
-    found = measured(contest, slow)
-    assert isinstance(found, Contested)
+    found = measured(comparison, slow)
+    assert isinstance(found, ComparisonResult)
     assert min(found.rounds.medians("candidate")) > 10_000
     assert max(found.rounds.medians("eager")) < min(found.rounds.medians("candidate"))
 
 
-def test_what_was_posted_ahead_answers_the_same_question_only(contest: Contest) -> None:
-    assert contest.start() is None
-    twin = contest._twin.process
-    assert twin is not None
-    twin.post({"do": "copy", "bytes": 1 << 20})
-    early = twin.ask({"do": "copy", "bytes": 1 << 20}, 20.0)
-    assert not isinstance(early, Lost)
+def test_what_was_posted_ahead_answers_the_same_question_only(comparison: Comparison) -> None:
+    assert comparison.start() is None
+    baseline_process = comparison._main_baseline.process
+    assert baseline_process is not None
+    baseline_process.post({"do": "copy", "bytes": 1 << 20})
+    early = baseline_process.ask({"do": "copy", "bytes": 1 << 20}, 20.0)
+    assert not isinstance(early, SideFailed)
     assert "gb_per_s" in early
-    assert not twin._posted
-    twin.post({"do": "forget"})
-    other = twin.ask({"do": "copy", "bytes": 1 << 20}, 20.0)
-    assert not isinstance(other, Lost)
+    assert not baseline_process._posted
+    baseline_process.post({"do": "forget"})
+    other = baseline_process.ask({"do": "copy", "bytes": 1 << 20}, 20.0)
+    assert not isinstance(other, SideFailed)
     assert "gb_per_s" in other
 
 
@@ -112,10 +114,10 @@ def test_what_was_posted_ahead_answers_the_same_question_only(contest: Contest) 
     ],
 )
 def test_a_broken_candidate_is_a_value(
-    contest: Contest, change: tuple[str, str], reason: str, words: str
+    comparison: Comparison, change: tuple[str, str], reason: str, words: str
 ) -> None:
-    found = measured(contest, CANDIDATE.replace(*change))
-    assert isinstance(found, Lost)
+    found = measured(comparison, CANDIDATE.replace(*change))
+    assert isinstance(found, SideFailed)
     assert (found.side, found.reason) == ("candidate", reason)
     assert words in found.log
 
@@ -124,31 +126,31 @@ def test_a_broken_candidate_is_a_value(
 def test_a_candidate_that_hangs_runs_into_the_limit(problem: LoadedProblem) -> None:
     hanging = CANDIDATE.replace("return torch.relu", "while True: pass\n        return torch.relu")
     settings = SETTINGS.model_copy(update={"start_limit_s": 15.0})
-    with Contest(problem, settings, SimulatedGauge(), flush_bytes=4096, device="cpu") as held:
+    with Comparison(problem, settings, SimulatedGauge(), flush_bytes=4096, device="cpu") as held:
         found = measured(held, hanging)
-    assert isinstance(found, Lost)
+    assert isinstance(found, SideFailed)
     assert found.reason == "timeout"
 
 
 @pytest.mark.slow
-def test_a_twin_that_died_is_started_again(contest: Contest) -> None:
-    assert contest.start() is None
-    twin = contest._twin.process
-    assert twin is not None
-    twin.close()
-    assert isinstance(measured(contest, CANDIDATE), Contested)
+def test_a_twin_that_died_is_started_again(comparison: Comparison) -> None:
+    assert comparison.start() is None
+    baseline_process = comparison._main_baseline.process
+    assert baseline_process is not None
+    baseline_process.close()
+    assert isinstance(measured(comparison, CANDIDATE), ComparisonResult)
 
 
 @pytest.mark.slow
 def test_torch_compile_is_timed_beside_eager_and_kept(problem: LoadedProblem) -> None:
     settings = SETTINGS.model_copy(update={"compare_compile": True})
-    with Contest(problem, settings, SimulatedGauge(), flush_bytes=4096, device="cpu") as held:
+    with Comparison(problem, settings, SimulatedGauge(), flush_bytes=4096, device="cpu") as held:
         found = measured(held, CANDIDATE)
         again = held.measure_baselines(0)
-    assert isinstance(found, Contested)
+    assert isinstance(found, ComparisonResult)
     assert found.compile_error is None
     assert found.rounds.samples("compile")
-    assert not isinstance(again, Lost)
+    assert not isinstance(again, SideFailed)
 
 
 @pytest.mark.slow
@@ -170,11 +172,11 @@ def test_a_module_that_torch_compile_refuses_still_has_eager(
         + "    torch.compile = refuse\n"
     )
     settings = SETTINGS.model_copy(update={"compare_compile": True, "compile_limit_s": 20.0})
-    with Contest(
+    with Comparison(
         load_problem(str(path)), settings, SimulatedGauge(), flush_bytes=4096, device="cpu"
     ) as held:
         found = measured(held, CANDIDATE)
-    assert isinstance(found, Contested)
+    assert isinstance(found, ComparisonResult)
     assert found.compiled is None
     assert words in (found.compile_error or "")
 
@@ -186,14 +188,14 @@ def test_what_was_begun_ahead_is_taken_up(
     monkeypatch.setattr("agentkernel.tools.profiler.held_twin.sends_tensors", lambda request: False)
     single = problem.problem.model_copy(update={"shape_sets": problem.problem.shape_sets[:1]})
     alone = dataclasses.replace(problem, problem=single)
-    with Contest(alone, SETTINGS, SimulatedGauge(), flush_bytes=4096, device="cpu") as held:
+    with Comparison(alone, SETTINGS, SimulatedGauge(), flush_bytes=4096, device="cpu") as held:
         held.begin()
-        twin = held._twin.process
-        assert twin is not None
-        assert not isinstance(held.copy_gb_per_s(), Lost)
+        baseline_process = held._main_baseline.process
+        assert baseline_process is not None
+        assert not isinstance(held.copy_gb_per_s(), SideFailed)
         rounds = held.measure_baselines(0)
-        assert held._twin.process is twin
-    assert not isinstance(rounds, Lost)
+        assert held._main_baseline.process is baseline_process
+    assert not isinstance(rounds, SideFailed)
     assert rounds.samples("eager")
 
 
@@ -209,11 +211,11 @@ def test_the_baselines_may_round_as_the_candidate_may(
     )
     settings = SETTINGS.model_copy(update={"precision": precision, "shape_sets": (0,)})
     gauge = SimulatedGauge(energy=0.0)
-    with Contest(
+    with Comparison(
         load_problem(str(path)), settings, gauge, flush_bytes=4096, device="cpu"
-    ) as contest:
-        found = measured(contest, CANDIDATE)
-    assert isinstance(found, Contested), found
+    ) as comparison:
+        found = measured(comparison, CANDIDATE)
+    assert isinstance(found, ComparisonResult), found
     assert found.matmul_precision == allowed
 
 
@@ -228,15 +230,15 @@ LARGE = SETTINGS.model_copy(update={"keep_bytes": 0})
 
 
 @pytest.fixture(scope="module")
-def crowded(problem: LoadedProblem) -> Iterator[Contest]:
-    with Contest(problem, LARGE, SimulatedGauge(), flush_bytes=4096, device="cpu") as held:
+def crowded(problem: LoadedProblem) -> Iterator[Comparison]:
+    with Comparison(problem, LARGE, SimulatedGauge(), flush_bytes=4096, device="cpu") as held:
         yield held
 
 
 @pytest.mark.slow
-def test_large_tensors_are_timed_on_one_row_with_their_outputs_checked(crowded: Contest) -> None:
+def test_large_tensors_are_timed_on_one_row_with_their_outputs_checked(crowded: Comparison) -> None:
     found = measured(crowded, CANDIDATE)
-    assert isinstance(found, Contested), found
+    assert isinstance(found, ComparisonResult), found
     assert crowded._ground is not None
     assert crowded._ground.layout.resident
     assert found.clock is not None
@@ -244,7 +246,7 @@ def test_large_tensors_are_timed_on_one_row_with_their_outputs_checked(crowded: 
     assert found.clock.checked_outputs >= 3
     crowded.make_room()
     assert crowded._problem.pool is None
-    assert isinstance(measured(crowded, CANDIDATE), Contested)
+    assert isinstance(measured(crowded, CANDIDATE), ComparisonResult)
 
 
 @pytest.mark.parametrize(
@@ -263,8 +265,8 @@ def test_large_tensors_are_timed_on_one_row_with_their_outputs_checked(crowded: 
     ],
 )
 def test_a_cheat_on_one_row_is_found(
-    crowded: Contest, change: tuple[str, str], reason: str
+    crowded: Comparison, change: tuple[str, str], reason: str
 ) -> None:
     found = measured(crowded, CANDIDATE.replace(*change))
-    assert isinstance(found, Lost)
+    assert isinstance(found, SideFailed)
     assert (found.side, found.reason) == ("candidate", reason)

@@ -9,10 +9,10 @@ from simulated_gpu import STATE, SimulatedClockwork, SimulatedSide
 
 from agentkernel.domain.plan import Analysis
 from agentkernel.domain.profile import ClockCheck, Measurement
-from agentkernel.tools.profiler.contested import Contested, Extras
+from agentkernel.tools.profiler.contested import ComparisonResult, SideMeasures
 from agentkernel.tools.profiler.figures import kernel_names, own_share, to_measurement
 from agentkernel.tools.profiler.rounds import Pace, Rounds, measure_rounds
-from agentkernel.tools.profiler.timing.bench import Launched
+from agentkernel.tools.profiler.timing.bench import KernelLaunch
 
 SOURCE = """
 import triton
@@ -41,26 +41,26 @@ def analysis(bytes_min: int, flops: int, compute_time_us: float) -> Analysis:
     )
 
 
-def contested(*, compiled: bool) -> Contested:
+def measured_sides(*, compiled: bool) -> ComparisonResult:
     clockwork = SimulatedClockwork()
     times = {"candidate": 100.0, "eager": 200.0} | ({"compile": 110.0} if compiled else {})
     sides = [SimulatedSide(name, us, clockwork, 0.0) for name, us in times.items()]
     rounds = measure_rounds(sides, clockwork, Pace())
     assert isinstance(rounds, Rounds)
-    return Contested(
+    return ComparisonResult(
         rounds=rounds,
-        candidate=Extras(1000, 99.0, 12.0),
-        eager=Extras(3000, 198.0, 25.0),
-        compiled=Extras(1000) if compiled else None,
+        candidate=SideMeasures(1000, 99.0, 12.0),
+        eager=SideMeasures(3000, 198.0, 25.0),
+        compiled=SideMeasures(1000) if compiled else None,
         compile_error=None if compiled else "Unsupported: it broke",
-        launches=(Launched("add_rows", 90.0), Launched("Memcpy DtoD", 10.0)),
+        launches=(KernelLaunch("add_rows", 90.0), KernelLaunch("Memcpy DtoD", 10.0)),
         gpu=STATE,
     )
 
 
 def test_a_memory_bound_call_at_half_the_ceiling() -> None:
     found = to_measurement(
-        contested(compiled=True),
+        measured_sides(compiled=True),
         shapes="x",
         analysis=analysis(200_000_000, 50_000_000, 1.0),
         copy_gb_per_s=4000.0,
@@ -81,7 +81,7 @@ def test_a_memory_bound_call_at_half_the_ceiling() -> None:
 
 def test_a_compute_bound_call_is_held_against_the_compute_peak() -> None:
     found = to_measurement(
-        contested(compiled=True),
+        measured_sides(compiled=True),
         shapes="x",
         analysis=analysis(1000, 50_000_000, 80.0),
         copy_gb_per_s=4000.0,
@@ -92,7 +92,7 @@ def test_a_compute_bound_call_is_held_against_the_compute_peak() -> None:
 
 def test_a_failed_torch_compile_leaves_its_reason() -> None:
     found = to_measurement(
-        contested(compiled=False),
+        measured_sides(compiled=False),
         shapes="x",
         analysis=analysis(1000, 1000, 1.0),
         copy_gb_per_s=4000.0,
@@ -110,7 +110,9 @@ def test_the_third_baseline_has_its_own_time_and_ratio() -> None:
     rounds = measure_rounds(sides, clockwork, Pace())
     assert isinstance(rounds, Rounds)
     found = to_measurement(
-        dataclasses.replace(contested(compiled=False), rounds=rounds, autotuned=Extras(0, 104.0)),
+        dataclasses.replace(
+            measured_sides(compiled=False), rounds=rounds, autotuned=SideMeasures(0, 104.0)
+        ),
         shapes="x",
         analysis=analysis(1000, 1000, 1.0),
         copy_gb_per_s=4000.0,
@@ -141,7 +143,7 @@ def test_the_clock_is_in_the_record() -> None:
         calls=120,
     )
     found = to_measurement(
-        dataclasses.replace(contested(compiled=False), clock=check),
+        dataclasses.replace(measured_sides(compiled=False), clock=check),
         shapes="x",
         analysis=analysis(200_000_000, 50_000_000, 1.0),
         copy_gb_per_s=4000.0,

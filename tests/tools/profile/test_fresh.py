@@ -18,8 +18,8 @@ from agentkernel.tools.profiler.timing.arena import (
 )
 from agentkernel.tools.profiler.timing.fresh import (
     PERIOD,
-    Fresh,
-    FreshInPlace,
+    FreshInputs,
+    FreshInputsInPlace,
     checksum,
     scale_in_period,
     sums_of,
@@ -47,7 +47,7 @@ def layout(rows: int = 4) -> Layout:
 def test_rows_have_the_shapes_the_strides_and_their_own_memory() -> None:
     plan = layout()
     pool = make_buffers(plan, "cpu").pool
-    Fresh(inputs(), plan, seed=0).write(pool, 1)
+    FreshInputs(inputs(), plan, seed=0).write(pool, 1)
     seen: set[int] = set()
     for index in range(4):
         for made, given in zip(row(pool, plan.tensors, index), inputs(), strict=True):
@@ -65,7 +65,7 @@ def test_rows_have_the_shapes_the_strides_and_their_own_memory() -> None:
 def test_floats_differ_from_row_to_row_and_stay_in_their_range() -> None:
     plan, given = layout(), inputs()
     pool = make_buffers(plan, "cpu").pool
-    fresh = Fresh(given, plan, seed=0)
+    fresh = FreshInputs(given, plan, seed=0)
     assert fresh.varies
     fresh.write(pool, 1)
     rows = [row(pool, plan.tensors, index) for index in range(4)]
@@ -84,7 +84,7 @@ def test_even_a_sum_of_many_positive_numbers_tells_rows_apart() -> None:
     many = torch.rand(100_000)
     plan = Layout((spec_of(many),), (packed("float32", [1]),), 8, flush_bytes=64)
     pool = make_buffers(plan, "cpu").pool
-    Fresh([many], plan, seed=0).write(pool, 5)
+    FreshInputs([many], plan, seed=0).write(pool, 5)
     sums = sorted(float(row(pool, plan.tensors, index)[0].sum()) for index in range(8))
     assert sums[-1] / sums[0] > 1.05
 
@@ -92,7 +92,7 @@ def test_even_a_sum_of_many_positive_numbers_tells_rows_apart() -> None:
 def test_the_same_seed_writes_the_same_numbers_and_another_does_not() -> None:
     plan = layout()
     first, second = make_buffers(plan, "cpu").pool, make_buffers(plan, "cpu").pool
-    fresh = Fresh(inputs(), plan, seed=0)
+    fresh = FreshInputs(inputs(), plan, seed=0)
     fresh.write(first, 7)
     fresh.write(second, 7)
     assert torch.equal(first, second)
@@ -103,7 +103,7 @@ def test_the_same_seed_writes_the_same_numbers_and_another_does_not() -> None:
 def test_without_variation_rows_are_copies() -> None:
     plan = layout()
     pool = make_buffers(plan, "cpu").pool
-    fresh = Fresh(inputs(), plan, seed=0, vary=False)
+    fresh = FreshInputs(inputs(), plan, seed=0, vary=False)
     assert not fresh.varies
     fresh.write(pool, 1)
     for index in range(4):
@@ -114,7 +114,7 @@ def test_without_variation_rows_are_copies() -> None:
 def test_a_single_changed_element_is_found_and_put_right() -> None:
     plan = layout()
     pool = make_buffers(plan, "cpu").pool
-    fresh = Fresh(inputs(), plan, seed=0)
+    fresh = FreshInputs(inputs(), plan, seed=0)
     fresh.write(pool, 3)
     assert fresh.unchanged(pool, 3) == [True] * 4
     row(pool, plan.tensors, 2)[2][5] += 1
@@ -168,7 +168,7 @@ def test_inputs_written_in_place_come_back_to_the_last_bit(dtype: torch.dtype) -
     )
     given = torch.cat([wide, torch.tensor([0.0, -0.0, torch.inf, -torch.inf, torch.nan])])
     plan, pool = resident(given.to(dtype), torch.arange(9))
-    fresh = FreshInPlace(plan, pool)
+    fresh = FreshInputsInPlace(plan, pool)
     floats, numbers = row(pool, plan.tensors, 0)
     before = floats.clone()
     seen = []
@@ -187,7 +187,7 @@ def test_inputs_written_in_place_come_back_to_the_last_bit(dtype: torch.dtype) -
 
 def test_a_write_to_an_input_in_place_is_found() -> None:
     plan, pool = resident(torch.randn(1000), torch.randn(10))
-    fresh = FreshInPlace(plan, pool)
+    fresh = FreshInputsInPlace(plan, pool)
     fresh.write(pool, 1)
     row(pool, plan.tensors, 0)[0][77] *= 0.5
     assert fresh.unchanged(pool, 1) == [False, True]
@@ -195,7 +195,7 @@ def test_a_write_to_an_input_in_place_is_found() -> None:
 
 def test_a_pool_of_another_process_begins_with_the_problems_values() -> None:
     plan, pool = resident(torch.randn(1000))
-    fresh, other = FreshInPlace(plan, pool), make_buffers(plan, "cpu").pool
+    fresh, other = FreshInputsInPlace(plan, pool), make_buffers(plan, "cpu").pool
     fresh.write(pool, 1)
     fresh.begin(other, 2)
     fresh.write(pool, 2)

@@ -6,7 +6,7 @@ import time
 
 from simulated_gpu import STATE, SimulatedGauge
 
-from agentkernel.tools.profiler.nvml import Reading, Watch, busy_state, reasons_of
+from agentkernel.tools.profiler.nvml import GaugeMonitor, Reading, busy_state, reasons_of
 
 
 def test_every_bit_has_its_name_and_an_unknown_one_is_kept() -> None:
@@ -40,7 +40,7 @@ class TickingGauge(SimulatedGauge):
 
 
 def test_a_watch_gives_the_readings_of_a_span_and_stops() -> None:
-    with Watch(TickingGauge(), period_s=0.001) as watch:
+    with GaugeMonitor(TickingGauge(), period_s=0.001) as watch:
         time.sleep(0.02)
         begin = watch.now()
         time.sleep(0.05)
@@ -55,5 +55,5 @@ def test_a_watch_gives_the_readings_of_a_span_and_stops() -> None:
 
 
 def test_a_span_too_short_for_a_reading_gets_one_taken_now() -> None:
-    watch = Watch(TickingGauge())
+    watch = GaugeMonitor(TickingGauge())
     assert len(watch.between(1.0, 1.0)) == 1

@@ -13,18 +13,20 @@ from agentkernel.domain.profile import Estimate, Profile
 from agentkernel.tools.roofline.picture import (
     HEIGHT,
     WIDTH,
-    Picture,
-    Point,
+    DrawnSide,
     Roof,
-    picture_of,
+    RooflineDrawing,
+    drawing_of,
     roofline_svg,
     roofline_text,
     to_point,
 )
 
 H200 = Roof("NVIDIA H200", 4300.0, 66.9)
-PICTURE = Picture(
-    H200, (Point("candidate", 1.0, 4.0, 130.2), Point("eager", 1.0, 1.6, 325.0)), estimated=False
+PICTURE = RooflineDrawing(
+    H200,
+    (DrawnSide("candidate", 1.0, 4.0, 130.2), DrawnSide("eager", 1.0, 1.6, 325.0)),
+    estimated=False,
 )
 
 
@@ -59,7 +61,7 @@ def test_an_eager_forward_of_views_has_no_point() -> None:
     made = Profile(
         candidate="a", target="h200", report=None, estimate=candidate, baseline_estimate=eager
     )
-    picture = picture_of(made, analysis(8, 0))
+    picture = drawing_of(made, analysis(8, 0))
     assert [point.label for point in picture.points] == ["candidate"]
 
 
@@ -97,8 +99,8 @@ def test_everything_lies_inside_the_frame(
     intensity: float, share: float, gb_per_s: float, peak: float
 ) -> None:
     roof = Roof("gpu", gb_per_s, peak)
-    point = Point("candidate", intensity, roof.tflops(intensity) * share, 10.0)
-    picture = Picture(roof, (point,), estimated=True)
+    point = DrawnSide("candidate", intensity, roof.tflops(intensity) * share, 10.0)
+    picture = RooflineDrawing(roof, (point,), estimated=True)
     svg = roofline_svg(picture)
     path = re.search(r'points="([^"]+)"', svg)
     assert path is not None

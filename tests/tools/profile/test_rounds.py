@@ -5,13 +5,19 @@ from __future__ import annotations
 import pytest
 from simulated_gpu import SimulatedClockwork, SimulatedSide
 
-from agentkernel.tools.profiler.rounds import Lost, Pace, Rounds, calls_per_block, measure_rounds
+from agentkernel.tools.profiler.rounds import (
+    Pace,
+    Rounds,
+    SideFailed,
+    calls_per_block,
+    measure_rounds,
+)
 from agentkernel.tools.ratio import paired_ratio
 
 PACE = Pace(seconds=2.5)
 
 
-def contest(
+def comparison(
     clockwork: SimulatedClockwork, pace: Pace = PACE, *, noise: float = 0.02, drift: float = 0.0
 ) -> tuple[Rounds, list[SimulatedSide]]:
     sides = [
@@ -24,7 +30,7 @@ def contest(
 
 
 def test_quiet_sides_need_the_fewest_rounds() -> None:
-    found, _ = contest(SimulatedClockwork(), noise=0.005)
+    found, _ = comparison(SimulatedClockwork(), noise=0.005)
     assert len(found.kept) == PACE.min_rounds
     assert paired_ratio(found.medians("eager"), found.medians("candidate")).value == pytest.approx(
         2.5, rel=0.01
@@ -33,7 +39,7 @@ def test_quiet_sides_need_the_fewest_rounds() -> None:
 
 def test_noisy_sides_go_on_until_the_ratio_is_known_or_time_is_up() -> None:
     clockwork = SimulatedClockwork()
-    found, _ = contest(clockwork, noise=1.5)
+    found, _ = comparison(clockwork, noise=1.5)
     assert len(found.kept) > PACE.min_rounds
     assert clockwork.time_s < PACE.seconds + 0.2
 
@@ -42,9 +48,9 @@ def test_few_rough_rounds_get_up_to_four_times_the_time() -> None:
     """Long blocks: a handful of rounds fit into the usual time."""
     long = PACE.model_copy(update={"block_ms": 120.0, "max_calls": 10_000})
     rough, known, shorter = SimulatedClockwork(), SimulatedClockwork(), SimulatedClockwork()
-    many, _ = contest(rough, long, noise=8.0)
-    few, _ = contest(known, long, noise=0.15)
-    some, _ = contest(shorter, long.model_copy(update={"seconds": 1.25}), noise=8.0)
+    many, _ = comparison(rough, long, noise=8.0)
+    few, _ = comparison(known, long, noise=0.15)
+    some, _ = comparison(shorter, long.model_copy(update={"seconds": 1.25}), noise=8.0)
     assert len(few.kept) < long.min_rounds
     assert known.time_s < long.seconds + 1.0, "a round takes 0.4 s"
     assert len(many.kept) > len(few.kept)
@@ -55,7 +61,7 @@ def test_few_rough_rounds_get_up_to_four_times_the_time() -> None:
 
 def test_a_gpu_that_slows_down_all_the_time_does_not_move_the_ratio() -> None:
     clockwork = SimulatedClockwork()
-    found, _ = contest(clockwork, noise=0.01, drift=1.0)
+    found, _ = comparison(clockwork, noise=0.01, drift=1.0)
     value = paired_ratio(found.medians("eager"), found.medians("candidate")).value
     assert value == pytest.approx(2.5, rel=0.03)
     assert found.medians("eager")[-1] > 1.2 * found.medians("eager")[0]
@@ -63,26 +69,26 @@ def test_a_gpu_that_slows_down_all_the_time_does_not_move_the_ratio() -> None:
 
 def test_a_throttled_round_is_set_aside_and_counted() -> None:
     clockwork = SimulatedClockwork(spells=[(0.05, 0.12, ("hw_thermal_slowdown",), 900)])
-    found, _ = contest(clockwork, noise=0.005)
+    found, _ = comparison(clockwork, noise=0.005)
     assert found.discarded
     assert len(found.kept) == PACE.min_rounds
 
 
 def test_a_power_cap_alone_spoils_nothing() -> None:
     clockwork = SimulatedClockwork(spells=[(0.0, 100.0, ("sw_power_cap",), 1700)])
-    found, _ = contest(clockwork, noise=0.005)
+    found, _ = comparison(clockwork, noise=0.005)
     assert not found.discarded
 
 
 def test_a_power_cap_that_slows_one_side_spoils_the_round() -> None:
     clockwork = SimulatedClockwork(spells=[(0.05, 0.06, ("sw_power_cap",), 1500)])
-    found, _ = contest(clockwork, noise=0.005)
+    found, _ = comparison(clockwork, noise=0.005)
     assert len(found.discarded) == 1
 
 
 def test_throttled_throughout_ends_without_a_kept_round() -> None:
     clockwork = SimulatedClockwork(spells=[(0.0, 1e9, ("hw_power_brake_slowdown",), 300)])
-    found, _ = contest(clockwork)
+    found, _ = comparison(clockwork)
     assert not found.kept
     assert len(found.discarded) <= PACE.max_rounds
 
@@ -94,7 +100,7 @@ def test_a_side_that_hangs_ends_the_measurement() -> None:
         SimulatedSide("eager", 100.0, clockwork),
     ]
     found = measure_rounds(sides, clockwork, PACE)
-    assert found == Lost(side="candidate", reason="timeout", log="no answer within 60 s")
+    assert found == SideFailed(side="candidate", reason="timeout", log="no answer within 60 s")
 
 
 def test_slow_calls_end_near_the_time_budget() -> None:
@@ -110,7 +116,7 @@ def test_the_order_of_the_sides_changes_from_round_to_round() -> None:
     orders: list[str] = []
 
     class Noting(SimulatedSide):
-        def block(self, calls: int) -> tuple[float, ...] | Lost:
+        def block(self, calls: int) -> tuple[float, ...] | SideFailed:
             orders.append(self.name)
             return super().block(calls)
 

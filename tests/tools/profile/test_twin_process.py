@@ -9,7 +9,7 @@ from pathlib import Path
 
 PARENT = """
 import sys, time
-from agentkernel.tools.profiler.twin_process import TwinProcess
+from agentkernel.tools.profiler.twin_process import BaselineProcess
 
 def busy(path):
     open(path, "w").close()
@@ -20,7 +20,7 @@ class Slow:
     def __reduce__(self):
         return busy, (sys.argv[1],)
 
-twin = TwinProcess()
+twin = BaselineProcess()
 twin.post({"do": "nothing", "slow": Slow()})
 print(twin._process.pid, flush=True)
 time.sleep(60)

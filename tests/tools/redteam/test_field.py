@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.bench.redteam.bench import Bench, BenchSettings
+from agentkernel.bench.redteam.bench import CorpusJudge, CorpusSettings
 from agentkernel.bench.redteam.corpus import read_corpus
-from agentkernel.bench.redteam.field import Lane, _by_problem, _next, judge_corpus
-from agentkernel.bench.redteam.finding import Found
+from agentkernel.bench.redteam.field import JudgeProcess, _by_problem, _next, judge_corpus
+from agentkernel.bench.redteam.finding import CorpusFinding
 from redteam.small import HONEST, PROBLEM, candidate, put, small_corpus
 
-QUICK = BenchSettings(seeds=1, budget_s=0.0)
+QUICK = CorpusSettings(seeds=1, budget_s=0.0)
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def test_in_two_processes_a_wrong_one_is_looked_at_again(corpus: Path) -> None:
         "zombie",
         candidate("Its reference ends all.", "problem: dies\nneeds: cpu", "1"),
     )
-    heard: list[Found] = []
+    heard: list[CorpusFinding] = []
     entries = read_corpus(corpus)
     found = judge_corpus(entries, QUICK, 2, heard.append)
     assert [item.name for item in found] == ["nearly", "plus", "wrong", "zombie"]
@@ -45,7 +45,7 @@ def test_in_two_processes_a_wrong_one_is_looked_at_again(corpus: Path) -> None:
 
 def test_a_reference_that_does_not_run_is_a_finding(corpus: Path) -> None:
     (corpus / "problems" / "plus.py").write_text(PROBLEM.replace("x + 1", "x + nothing"))
-    with Bench(QUICK) as bench:
+    with CorpusJudge(QUICK) as bench:
         found = bench.judge(read_corpus(corpus, ["plus"])[0])
     assert (found.right, found.gate) == (False, None)
     assert "nothing" in found.reason
@@ -53,7 +53,7 @@ def test_a_reference_that_does_not_run_is_a_finding(corpus: Path) -> None:
 
 def test_a_problem_is_captured_once(corpus: Path) -> None:
     hostile, honest = read_corpus(corpus)
-    with Bench(QUICK) as bench:
+    with CorpusJudge(QUICK) as bench:
         first, second = bench.judge(hostile), bench.judge(honest)
     assert (first.right, second.right) == (True, True)
     assert first.capture_s > 10 * second.capture_s
@@ -68,10 +68,10 @@ def test_a_lane_keeps_to_its_problems_and_leaves_others_theirs(corpus: Path) -> 
     waiting = _by_problem(read_corpus(corpus))
     assert [entry.name for entry in waiting][:4] == ["b0", "b1", "b2", "a0"]
     problems = {entry.problem_name: entry.problem for entry in waiting}
-    first, second = Lane(None, {problems["b"]}), Lane(None, set())  # type: ignore[arg-type]
-    lanes = [first, second]
-    assert _next(waiting, first, lanes).name == "b0"
-    assert _next(waiting, second, lanes).name == "a0"
+    first, second = JudgeProcess(None, {problems["b"]}), JudgeProcess(None, set())  # type: ignore[arg-type]
+    judge_processes = [first, second]
+    assert _next(waiting, first, judge_processes).name == "b0"
+    assert _next(waiting, second, judge_processes).name == "a0"
     second.problems.add(problems["a"])
-    assert _next(waiting, second, lanes).name == "a1"
-    assert _next(waiting, second, lanes).problem_name == "plus"
+    assert _next(waiting, second, judge_processes).name == "a1"
+    assert _next(waiting, second, judge_processes).problem_name == "plus"

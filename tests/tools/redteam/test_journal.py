@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 
 from agentkernel.bench.redteam import field
-from agentkernel.bench.redteam.bench import BenchSettings
-from agentkernel.bench.redteam.corpus import Entry, read_corpus
+from agentkernel.bench.redteam.bench import CorpusSettings
+from agentkernel.bench.redteam.corpus import CorpusEntry, read_corpus
 from agentkernel.bench.redteam.field import judge_corpus
-from agentkernel.bench.redteam.finding import Found
+from agentkernel.bench.redteam.finding import CorpusFinding
 from agentkernel.bench.redteam.journal import Journal
 from agentkernel.domain.errors import OutputError
 from agentkernel.runtime.versions import installed_versions
 from redteam.small import small_corpus
 
-QUICK = BenchSettings(seeds=1, budget_s=0.0)
+QUICK = CorpusSettings(seeds=1, budget_s=0.0)
 
 
 @pytest.fixture
@@ -28,8 +28,8 @@ def journal(path: Path, judge: str = "judge", device: str = "triton interpreter"
     return Journal(path, judge, device, installed_versions())
 
 
-def found(entry: Entry, gate: str = "correctness") -> Found:
-    return Found.model_validate(
+def found(entry: CorpusEntry, gate: str = "correctness") -> CorpusFinding:
+    return CorpusFinding.model_validate(
         {
             "name": entry.name,
             "kind": entry.kind,
@@ -50,12 +50,12 @@ def test_the_second_call_judges_nothing(
     first = judge_corpus(entries, QUICK, 1, lambda _: None, journal(path))
     assert len(path.read_text().splitlines()) == 2
 
-    def nothing(left: list[Entry], *_: object, **__: object) -> list[object]:
+    def nothing(left: list[CorpusEntry], *_: object, **__: object) -> list[object]:
         assert not left
         return []
 
     monkeypatch.setattr(field, "_spread", nothing)
-    heard: list[Found] = []
+    heard: list[CorpusFinding] = []
     assert judge_corpus(entries, QUICK, 1, heard.append, journal(path)) == first
     assert len(heard) == 2
     assert len(path.read_text().splitlines()) == 2

@@ -6,9 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.bench.redteam.bench import nothing_found
+from agentkernel.bench.redteam.bench import undecided_finding
 from agentkernel.bench.redteam.corpus import read_corpus
-from agentkernel.bench.redteam.report import BEGIN, END, Summary, markdown, summarise, write_table
+from agentkernel.bench.redteam.report import (
+    BEGIN,
+    END,
+    CorpusSummary,
+    markdown,
+    summarise,
+    write_table,
+)
 from agentkernel.domain.errors import OutputError
 from fakes import VERSIONS
 from redteam.small import small_corpus
@@ -19,9 +26,9 @@ def corpus(tmp_path: Path) -> Path:
     return small_corpus(tmp_path / "corpus")
 
 
-def summary(corpus: Path) -> Summary:
+def summary(corpus: Path) -> CorpusSummary:
     hostile, honest = read_corpus(corpus)
-    lost = nothing_found(hostile, "x")
+    lost = undecided_finding(hostile, "x")
     found = lost.model_copy(
         update={"gate": "run", "right": True, "start_s": 1.5, "capture_s": 0.5, "cases_s": 2.0}
     )

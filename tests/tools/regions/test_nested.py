@@ -15,11 +15,11 @@ from torch.utils._pytree import tree_leaves, tree_structure
 
 from agentkernel.domain.errors import KernelRefused
 from agentkernel.domain.region import Kernel
-from agentkernel.domain.structure import Structure
+from agentkernel.domain.structure import DataStructure
 from agentkernel.nightly.regions.cut import RegionCall, cut_model, region_problem
 from agentkernel.swap.model import apply, counts, restore
-from agentkernel.tools.problem.regions_arguments import Bound, bind_call
-from agentkernel.tools.problem.structures import Apart, put_together, take_apart, values_of
+from agentkernel.tools.problem.regions_arguments import BoundCall, bind_call
+from agentkernel.tools.problem.structures import FlatData, flatten_data, unflatten_data, values_of
 from agentkernel.tools.targets import load_targets
 from applied_kernels import HEAD, make_kernel
 from region_models import WIDTH, Cache, FakeLoaded, loaded
@@ -31,7 +31,7 @@ TENSOR = torch.ones(1)
 class Mix(nn.Module):
     """x * weight, and every other tensor of the call times its number."""
 
-    def __init__(self, returns: Structure | None = None) -> None:
+    def __init__(self, returns: DataStructure | None = None) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.randn(WIDTH))
         self.returns = returns
@@ -47,7 +47,7 @@ class Mix(nn.Module):
             total = total + (index + 1) * item
         if self.returns is None:
             return total
-        return put_together(
+        return unflatten_data(
             self.returns, [total + index for index in range(self.returns.tensors)], self.values
         )
 
@@ -55,21 +55,21 @@ class Mix(nn.Module):
 class Outer(nn.Module):
     """Calls `inner` on `structure`, a pair of arguments and keywords, filled with tensors."""
 
-    def __init__(self, structure: Structure, returns: Structure | None = None) -> None:
+    def __init__(self, structure: DataStructure, returns: DataStructure | None = None) -> None:
         super().__init__()
         self.structure = structure
         self.inner = Mix(returns)
 
     def forward(self, x: torch.Tensor) -> object:
-        args, kwargs = put_together(
+        args, kwargs = unflatten_data(
             self.structure, [x * (index + 2) for index in range(self.structure.tensors)]
         )
         return self.inner(x, *args, **kwargs)
 
 
-def structure_of(value: object) -> Structure:
-    found = take_apart(value)
-    assert isinstance(found, Apart)
+def structure_of(value: object) -> DataStructure:
+    found = flatten_data(value)
+    assert isinstance(found, FlatData)
     return found.structure
 
 
@@ -215,7 +215,7 @@ def test_names_that_are_alike_are_told_apart() -> None:
     bound = bind_call(
         Mix(), (TENSOR, {"a b": TENSOR, "a_b": TENSOR}), {"data_a": None, "lambda": TENSOR}
     )
-    assert isinstance(bound, Bound)
+    assert isinstance(bound, BoundCall)
     assert bound.names == ("x", "data_a_b", "data_a_b_", "input_lambda")
 
 

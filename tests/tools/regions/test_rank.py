@@ -10,7 +10,7 @@ from agentkernel.nightly.regions.rank import (
     LEAST_SECONDS,
     LEAST_SHARE,
     MOST_OPS_AT_ONCE,
-    Rest,
+    WaitingRegions,
     budget_of,
     chosen_regions,
     least_share,
@@ -50,7 +50,7 @@ TREE = (LINEAR, NORM, LAYER)
 
 def beside(one, regions):
     others = [item for item in regions if item.signature != one.signature]
-    return Rest(len(others), sum(item.score for item in others))
+    return WaitingRegions(len(others), sum(item.score for item in others))
 
 
 def names(regions):

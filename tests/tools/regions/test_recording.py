@@ -8,7 +8,7 @@ from torch import nn
 
 from agentkernel.domain.errors import ProblemError
 from agentkernel.nightly.regions.recording import record, record_inputs
-from agentkernel.tools.problem.regions_arguments import Bound, Unbound, bind_call, describe
+from agentkernel.tools.problem.regions_arguments import BoundCall, UnboundCall, bind_call, describe
 from region_models import WIDTH, Cache, FakeLoaded, Gate, Mlp, Tower, loaded
 
 
@@ -135,14 +135,14 @@ def test_keywords_go_to_their_places_and_gaps_get_defaults():
             return x
 
     x = torch.ones(1)
-    assert bind_call(Three(), (x,), {}) == Bound((x,), ("x",))
-    assert bind_call(Three(), (), {"y": 5, "x": x}) == Bound((x, 5), ("x", "y"))
-    assert bind_call(Three(), (x,), {"z": 1}) == Bound((x,), ("x",))
+    assert bind_call(Three(), (x,), {}) == BoundCall((x,), ("x",))
+    assert bind_call(Three(), (), {"y": 5, "x": x}) == BoundCall((x, 5), ("x", "y"))
+    assert bind_call(Three(), (x,), {"z": 1}) == BoundCall((x,), ("x",))
     named = bind_call(Three(), (x,), {"z": 2})
     assert (named.inputs, named.structure.text) == ((x,), "((*,), {'z': 2})")
-    assert isinstance(bind_call(Three(), (3,), {}), Unbound)
-    assert isinstance(bind_call(Three(), (x, 1, 2), {}), Unbound)
-    assert bind_call(Gate(), (x,), {"mask": 1}) == Bound((x, 1), ("x", "mask"))
+    assert isinstance(bind_call(Three(), (3,), {}), UnboundCall)
+    assert isinstance(bind_call(Three(), (x, 1, 2), {}), UnboundCall)
+    assert bind_call(Gate(), (x,), {"mask": 1}) == BoundCall((x, 1), ("x", "mask"))
 
 
 def test_strides_are_told_but_for_dimensions_of_one():

@@ -11,7 +11,7 @@ from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.problem.flat import flat_module
 from agentkernel.tools.problem.problems import problem_from_module
 from agentkernel.tools.problem.regions_arguments import bind_call
-from agentkernel.tools.problem.signature import random_op, sign
+from agentkernel.tools.problem.signature import random_op, sign_graph
 from region_models import WIDTH, Mlp
 
 
@@ -19,7 +19,7 @@ def signed(module, *inputs):
     module = module.eval()
     bound = bind_call(module, inputs, {})
     problem = problem_from_module(flat_module(module, bound), bound.inputs)
-    return sign(capture(problem), module, bound)
+    return sign_graph(capture(problem), module, bound)
 
 
 def signature(module, *inputs):

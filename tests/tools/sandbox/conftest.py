@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agentkernel.tools.sandbox.session import WorkerFailed
-from agentkernel.tools.sandbox.tiers import Walls, probe
+from agentkernel.tools.sandbox.tiers import Isolation, probe
 
 EXECUTE = "agentkernel.tools.sandbox.ops:execute"
 ISOLATED = ("bubblewrap", "namespaces", "landlock")
@@ -26,7 +26,7 @@ def pytest_generate_tests(metafunc):
 
 
 def _param(name):
-    reason = probe(Walls(name), False)
+    reason = probe(Isolation(name), False)
     return pytest.param(name, marks=pytest.mark.skipif(reason is not None, reason=str(reason)))
 
 

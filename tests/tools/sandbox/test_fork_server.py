@@ -19,7 +19,7 @@ from agentkernel.tools.sandbox.census import descendants
 from agentkernel.tools.sandbox.fork_server import MADE_BY_IMPORT, close_servers, fork_server
 from agentkernel.tools.sandbox.limits import Limits
 from agentkernel.tools.sandbox.session import Worker, open_worker
-from agentkernel.tools.sandbox.tiers import find_walls
+from agentkernel.tools.sandbox.tiers import find_isolation
 
 pytestmark = pytest.mark.xdist_group("fork_server")
 
@@ -53,7 +53,7 @@ def no_servers(monkeypatch):
 
 def started(tier):
     """The server that the tests of `tier` share, started where there is none."""
-    return fork_server(find_walls(cuda=False, wanted=tier), "cpu", True)
+    return fork_server(find_isolation(cuda=False, wanted=tier), "cpu", True)
 
 
 def inside(server, tier):
@@ -82,11 +82,11 @@ def gone(pid, within_s):
 @pytest.fixture
 def pair(tier):
     """Two workers at once: from a fork server, and started alone."""
-    walls = find_walls(cuda=False, wanted=tier)
-    assert walls.forked
+    isolation = find_isolation(cuda=False, wanted=tier)
+    assert isolation.forked
     with (
         open_worker(device="cpu", interpret=True, tier=tier) as forked,
-        Worker(replace(walls, forked=False), "cpu", True, Limits()) as alone,
+        Worker(replace(isolation, forked=False), "cpu", True, Limits()) as alone,
     ):
         alone.await_ready()
         yield forked, alone
@@ -158,8 +158,8 @@ def test_one_that_still_imports_ends_with_its_parent(tier):
     body = (
         "import os, signal, sys\n"
         "from agentkernel.tools.sandbox.fork_server import fork_server\n"
-        "from agentkernel.tools.sandbox.tiers import find_walls\n"
-        f"server = fork_server(find_walls(cuda=False, wanted={tier!r}), 'cpu', True)\n"
+        "from agentkernel.tools.sandbox.tiers import find_isolation\n"
+        f"server = fork_server(find_isolation(cuda=False, wanted={tier!r}), 'cpu', True)\n"
         "print(server._process.pid, flush=True)\n"
         "sys.stdin.read()"
     )
@@ -178,7 +178,7 @@ def test_a_worker_that_was_closed_early_leaves_no_folder(tier, nothing_left, tmp
     pid = inside(started(tier), tier)
     os.kill(pid, signal.SIGSTOP)
     try:
-        Worker(find_walls(cuda=False, wanted=tier), "cpu", True, Limits()).close()
+        Worker(find_isolation(cuda=False, wanted=tier), "cpu", True, Limits()).close()
     finally:
         os.kill(pid, signal.SIGCONT)
     with open_worker(device="cpu", interpret=True, tier=tier) as later:
@@ -206,14 +206,14 @@ def test_what_one_prints_lies_with_the_temporary_files(tmp_path, monkeypatch, no
 @pytest.mark.parametrize("forked", [True, False])
 def test_a_parent_with_many_open_files(forked, run):
     """select(2) takes no number above 1023."""
-    walls = replace(find_walls(cuda=False, wanted="landlock"), forked=forked)
+    isolation = replace(find_isolation(cuda=False, wanted="landlock"), forked=forked)
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     if before[1] < 2000:
         pytest.skip("no right to so many open files")
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(2000, before[0]), before[1]))
     held = [os.open("/dev/null", os.O_RDONLY) for _ in range(1100)]
     try:
-        with Worker(walls, "cpu", True, Limits()) as worker:
+        with Worker(isolation, "cpu", True, Limits()) as worker:
             worker.await_ready()
             assert run(worker, "return 1") == 1
     finally:
@@ -223,13 +223,13 @@ def test_a_parent_with_many_open_files(forked, run):
 
 
 def test_one_that_hangs_is_replaced(server_tier, run, nothing_left):
-    walls = find_walls(cuda=False, wanted=server_tier)
+    isolation = find_isolation(cuda=False, wanted=server_tier)
     server = started(server_tier)
-    with Worker(walls, "cpu", True, Limits()) as first:
+    with Worker(isolation, "cpu", True, Limits()) as first:
         first.await_ready()
     os.kill(inside(server, server_tier), signal.SIGSTOP)
     with (
-        Worker(walls, "cpu", True, Limits(start_timeout_s=0.5)) as lost,
+        Worker(isolation, "cpu", True, Limits(start_timeout_s=0.5)) as lost,
         pytest.raises(SandboxUnavailable, match="did not start"),
     ):
         lost.await_ready()
@@ -248,10 +248,10 @@ def test_a_refusal_that_is_not_cudas_concedes_nothing(monkeypatch):
     with pytest.raises(SandboxUnavailable):
         open_worker(device="cuda", interpret=False, tier="none")
     assert not any(event.is_set() for event in events)
-    assert session.concede()
+    assert session.weaken_isolation()
     assert [event.is_set() for event in events] == [True, False]
-    assert session.concede()
-    assert not session.concede()
+    assert session.weaken_isolation()
+    assert not session.weaken_isolation()
 
 
 def test_the_compiler_is_hashed_once_for_all_forks(run):

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from agentkernel.tools.sandbox.cuda_ipc import CudaSlice
-from agentkernel.tools.sandbox.own_block import GRANULE_BYTES, Block
-from agentkernel.tools.sandbox.tensors import apart, share_apart
+from agentkernel.tools.sandbox.own_block import GRANULE_BYTES, IpcAllocation
+from agentkernel.tools.sandbox.tensors import copy_exclusive, share_exclusive
 
 
 class Device:
@@ -37,7 +37,7 @@ class Device:
 @pytest.mark.parametrize(("nbytes", "granules"), [(1, 1), (2 << 20, 1), ((2 << 20) + 1, 2)])
 def test_a_block_is_whole_granules_and_freed_with_its_last_user(nbytes, granules):
     device = Device(16 << 20)
-    block = Block(nbytes, 3, device)
+    block = IpcAllocation(nbytes, 3, device)
     address, writable = block.__cuda_array_interface__["data"][0], 3
     assert device.held == {address: (granules * GRANULE_BYTES, writable)}
     assert block.nbytes == granules * GRANULE_BYTES
@@ -47,9 +47,9 @@ def test_a_block_is_whole_granules_and_freed_with_its_last_user(nbytes, granules
 
 
 def test_a_full_device_is_asked_twice_and_then_says_so():
-    Block(4 << 20, 0, Device(0, cached=4 << 20))
+    IpcAllocation(4 << 20, 0, Device(0, cached=4 << 20))
     with pytest.raises(MemoryError):
-        Block(4 << 20, 0, Device(0, cached=2 << 20))
+        IpcAllocation(4 << 20, 0, Device(0, cached=2 << 20))
 
 
 def zeros(nbytes, device):
@@ -69,7 +69,7 @@ def zeros(nbytes, device):
     ],
 )
 def test_a_copy_apart_has_the_values_and_strides_and_nothing_else(tensor):
-    own = apart(tensor, zeros)
+    own = copy_exclusive(tensor, zeros)
     assert torch.equal(own, tensor)
     assert (own.stride(), own.dtype, own.storage_offset()) == (tensor.stride(), tensor.dtype, 0)
     storage = own.untyped_storage()
@@ -83,10 +83,10 @@ def test_a_copy_apart_has_the_values_and_strides_and_nothing_else(tensor):
 def test_gaps_do_not_cross():
     """What lies between a strided input's elements may be anything of the judge's."""
     base = torch.full((8, 8), 7.0)
-    own = apart(base[:, ::2], zeros)
+    own = copy_exclusive(base[:, ::2], zeros)
     whole = torch.empty(0, dtype=torch.uint8).set_(own.untyped_storage()).view(torch.float32)
     assert int((whole == 7.0).sum()) == 32
-    shared = share_apart(base[:, ::2])
+    shared = share_exclusive(base[:, ::2])
     whole = torch.empty(0, dtype=torch.uint8).set_(shared.tensor.untyped_storage())
     assert int((whole[: whole.numel() // 4 * 4].view(torch.float32) == 7.0).sum()) == 32
     os.close(shared.fd)

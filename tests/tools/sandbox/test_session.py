@@ -11,9 +11,14 @@ import torch
 from agentkernel.domain.errors import SandboxUnavailable, TimeIsUp
 from agentkernel.tools.sandbox.fork_server import close_servers
 from agentkernel.tools.sandbox.limits import Limits
-from agentkernel.tools.sandbox.session import WorkerFailed, close_spares, expect_worker, open_worker
-from agentkernel.tools.sandbox.tiers import find_walls
-from agentkernel.tools.sandbox.time_limit import within
+from agentkernel.tools.sandbox.session import (
+    WorkerFailed,
+    close_idle_workers,
+    open_worker,
+    prefork_worker,
+)
+from agentkernel.tools.sandbox.tiers import find_isolation
+from agentkernel.tools.sandbox.time_limit import limited_time
 
 
 @pytest.fixture(scope="module")
@@ -39,11 +44,11 @@ def test_ops_elsewhere_are_refused(worker):
 def test_a_call_ends_with_the_time_limit_of_the_run(run):
     with open_worker(device="cpu", interpret=True) as own:
         begin = time.monotonic()
-        with within(lambda: 1.0 + begin - time.monotonic()), pytest.raises(TimeIsUp):
+        with limited_time(lambda: 1.0 + begin - time.monotonic()), pytest.raises(TimeIsUp):
             run(own, "import time\nwhile True: time.sleep(0.1)")
         assert time.monotonic() - begin < 10.0
         assert not own.alive
-    with within(lambda: 0.0), pytest.raises(TimeIsUp):
+    with limited_time(lambda: 0.0), pytest.raises(TimeIsUp):
         run(own, "return 1")
 
 
@@ -55,17 +60,17 @@ def test_printing_forges_no_reply_and_the_log_is_bounded(worker, run):
 
 
 def test_an_expected_worker_is_used_once_and_for_its_own_wishes(run, nothing_left):
-    expect_worker(device="cpu", interpret=True, count=2)
+    prefork_worker(device="cpu", interpret=True, count=2)
     with (
         open_worker(device="cpu", interpret=True) as first,
         open_worker(device="cpu", interpret=True) as second,
     ):
         assert [run(item, "return 1") for item in (first, second)] == [1, 1]
         assert first.scratch != second.scratch
-    expect_worker(device="cpu", interpret=True)
+    prefork_worker(device="cpu", interpret=True)
     with open_worker(device="cpu", interpret=False) as other:
         assert run(other, "import os\nreturn os.environ.get('TRITON_INTERPRET')") is None
-    close_spares()
+    close_idle_workers()
 
 
 LOADED = "import sys\nreturn [name in sys.modules for name in ('torch._dynamo', 'triton')]"
@@ -73,7 +78,7 @@ LOADED = "import sys\nreturn [name in sys.modules for name in ('torch._dynamo', 
 
 def test_no_worker_imports_what_its_kind_does_not_need(run):
     """A front end comes before and after one that compiles, from one fork server."""
-    close_spares()
+    close_idle_workers()
     close_servers()
     kinds = [(True, False), (False, True), (False, False), (False, True)]
     found = []
@@ -86,8 +91,8 @@ def test_no_worker_imports_what_its_kind_does_not_need(run):
 
 def test_what_nobody_took_ends_with_its_process(tmp_path):
     script = (
-        "from agentkernel.tools.sandbox.session import expect_worker\n"
-        "expect_worker(device='cpu', interpret=True)\n"
+        "from agentkernel.tools.sandbox.session import prefork_worker\n"
+        "prefork_worker(device='cpu', interpret=True)\n"
     )
     environment = os.environ | {"TMPDIR": str(tmp_path)}
     subprocess.run([sys.executable, "-c", script], check=True, env=environment, timeout=30)
@@ -96,8 +101,8 @@ def test_what_nobody_took_ends_with_its_process(tmp_path):
 
 def test_without_walls_there_is_no_worker_unless_allowed():
     with pytest.raises(SandboxUnavailable):
-        find_walls(cuda=False, wanted="none")
-    assert find_walls(cuda=False, wanted="none", allow_unsandboxed=True).tier == "none"
+        find_isolation(cuda=False, wanted="none")
+    assert find_isolation(cuda=False, wanted="none", allow_unsandboxed=True).tier == "none"
 
 
 @pytest.mark.gpu

@@ -4,7 +4,13 @@ import os
 
 import torch
 
-from agentkernel.tools.sandbox.tensors import ALIGNMENT, PAGE, OpenTensors, share_apart, share_room
+from agentkernel.tools.sandbox.tensors import (
+    ALIGNMENT,
+    PAGE,
+    OpenTensors,
+    share_exclusive,
+    share_room,
+)
 
 
 def test_a_shared_tensor_begins_where_an_allocated_one_may():
@@ -12,7 +18,7 @@ def test_a_shared_tensor_begins_where_an_allocated_one_may():
     places = set()
     for number in range(12):
         given = torch.arange(40.0).view(5, 8).t()
-        shared = share_apart(given) if number % 2 else share_room((5, 8), torch.float32, "cpu")
+        shared = share_exclusive(given) if number % 2 else share_room((5, 8), torch.float32, "cpu")
         opened.add([shared.ref], [os.dup(shared.fd)])
         found = opened.get(shared.ref)
         shared.tensor.copy_(torch.full_like(shared.tensor, number))

@@ -10,7 +10,7 @@ import torch
 import agentkernel
 from agentkernel.tools.sandbox.limits import Limits
 from agentkernel.tools.sandbox.session import Worker, WorkerFailed, open_worker
-from agentkernel.tools.sandbox.tiers import find_walls
+from agentkernel.tools.sandbox.tiers import find_isolation
 
 REFUSED = ("Permission", "Read-only", "No such file", "No such process", "not permitted")
 SECRET = "hunter2"
@@ -112,14 +112,14 @@ def test_the_machines_settings_are_read_only_without_landlock_too(tier, forked, 
     """User 0 may write them without a capability: it takes a mount to keep a candidate from it."""
     if tier == "landlock":
         pytest.skip("no mounts of its own")
-    walls = replace(find_walls(cuda=False, wanted=tier), forked=forked)
+    isolation = replace(find_isolation(cuda=False, wanted=tier), forked=forked)
     body = (
         "import os\n"
         "paths = ('/proc/sys/kernel', '/proc/sysrq-trigger', '/proc/irq', '/proc/bus')\n"
         "return [path for path in paths if os.path.exists(path)\n"
         "        and not os.statvfs(path).f_flag & os.ST_RDONLY]"
     )
-    with Worker(walls, "cpu", True, Limits()) as worker:
+    with Worker(isolation, "cpu", True, Limits()) as worker:
         worker.await_ready()
         assert run(worker, body) == []
 
@@ -153,9 +153,9 @@ def test_a_system_call_that_nothing_needs_is_refused(worker, run, name):
     """By the filter: EPERM or ENOSYS, where the kernel itself would have said something else."""
     body = (
         "import ctypes\n"
-        "from agentkernel.tools.sandbox.syscalls import number\n"
+        "from agentkernel.tools.sandbox.syscalls import syscall_number\n"
         "libc = ctypes.CDLL(None, use_errno=True)\n"
-        f"code = libc.syscall(number({name!r}), *{CALLS[name]!r})\n"
+        f"code = libc.syscall(syscall_number({name!r}), *{CALLS[name]!r})\n"
         "return [code, ctypes.get_errno()]"
     )
     code, error = run(worker, body)

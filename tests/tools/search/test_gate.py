@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from agentkernel.runtime import gate
-from agentkernel.runtime.gate import Gate
+from agentkernel.runtime.gate import GpuLock
 from agentkernel.tools.search.agreement import Sketch
-from agentkernel.tools.search.bench_worker import Warmed
-from agentkernel.tools.search.measuring import _Race
+from agentkernel.tools.search.bench_worker import WarmUpResult
+from agentkernel.tools.search.measuring import _HalvingSearch
 
 
-class Noted(Gate):
+class Noted(GpuLock):
     """A gate that knows how this process stands to it, and makes everybody wait a moment."""
 
     held: str | None = None
@@ -49,10 +49,10 @@ class Bench:
     def alive(self, index: int) -> bool:
         return index in self.loaded
 
-    def warm(self, variants: Sequence[tuple[int, str]]) -> Warmed:
+    def warm(self, variants: Sequence[tuple[int, str]]) -> WarmUpResult:
         self.seen.append(("warm", self.place.held))
         self.loaded |= {index for index, _ in variants}
-        return Warmed({index: Sketch(0, (1.0,)) for index, _ in variants})
+        return WarmUpResult({index: Sketch(0, (1.0,)) for index, _ in variants})
 
     def time_block(
         self, index: int, calls: int, *, last_us: float, limit_us: float
@@ -68,13 +68,13 @@ class Bench:
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Noted:
     found = Noted(tmp_path)
-    monkeypatch.setattr(gate, "_gate", lambda: found)
+    monkeypatch.setattr(gate, "_current_lock", lambda: found)
     return found
 
 
-def race(bench: Bench, seconds: float) -> _Race:
+def race(bench: Bench, seconds: float) -> _HalvingSearch:
     sources = [str(index) for index in range(5)]
-    return _Race(bench, sources, time.monotonic() + seconds)  # type: ignore[arg-type]
+    return _HalvingSearch(bench, sources, time.monotonic() + seconds)  # type: ignore[arg-type]
 
 
 def test_loading_shares_the_device_and_timing_does_not(place: Noted) -> None:

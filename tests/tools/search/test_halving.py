@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentkernel.tools.search.halving import STAGES, halve
+from agentkernel.tools.search.halving import STAGES, halve_successively
 
 
 class NoisyTimes:
@@ -47,8 +47,8 @@ def within(blocks: int) -> Callable[[], bool]:
     return time_left
 
 
-def best(standings: dict[int, object]) -> int:
-    return min(standings, key=lambda index: standings[index].time_us)  # type: ignore[attr-defined]
+def best(times_by_schedule: dict[int, object]) -> int:
+    return min(times_by_schedule, key=lambda index: times_by_schedule[index].time_us)  # type: ignore[attr-defined]
 
 
 @settings(max_examples=50, deadline=None)
@@ -56,14 +56,14 @@ def best(standings: dict[int, object]) -> int:
 def test_without_noise_the_fastest_wins_and_everyone_is_ranked_right(
     times_us: list[float], seed: int
 ) -> None:
-    found = halve(range(len(times_us)), NoisyTimes(times_us), always)
+    found = halve_successively(range(len(times_us)), NoisyTimes(times_us), always)
     assert len(found) == len(times_us)
     assert times_us[best(found)] == min(times_us)
 
 
 def test_calls_go_to_the_good_ones() -> None:
     times = NoisyTimes([100.0 + index for index in range(30)])
-    halve(range(30), times, always)
+    halve_successively(range(30), times, always)
     assert times.calls[0] == sum(stage.calls for stage in STAGES)
     assert times.calls[29] == STAGES[0].calls
     assert sum(times.calls.values()) < 30 * 25
@@ -72,7 +72,7 @@ def test_calls_go_to_the_good_ones() -> None:
 @pytest.mark.parametrize("seed", range(8))
 def test_with_noise_the_winner_is_within_two_percent(seed: int) -> None:
     times = NoisyTimes([100.0 * 1.01**index for index in range(24)], noise=0.02, seed=seed)
-    assert times.times_us[best(halve(range(24), times, always))] < 102.0
+    assert times.times_us[best(halve_successively(range(24), times, always))] < 102.0
 
 
 def test_a_loser_never_ranks_before_those_who_went_on() -> None:
@@ -84,7 +84,7 @@ def test_a_loser_never_ranks_before_those_who_went_on() -> None:
             first = self.calls[index] <= STAGES[0].calls
             return [value * (0.5 if first else 1.0) for value in found or []]
 
-    found = halve(range(12), Lucky([100.0 + index for index in range(12)]), always)
+    found = halve_successively(range(12), Lucky([100.0 + index for index in range(12)]), always)
     assert best(found) == 0
     finalists = [item.time_us for item in found.values() if item.stage == 2]
     losers = [item.time_us for item in found.values() if item.stage == 0]
@@ -94,21 +94,23 @@ def test_a_loser_never_ranks_before_those_who_went_on() -> None:
 def test_one_that_fails_late_is_left_out() -> None:
     times = NoisyTimes([100.0, 110.0, 120.0, 130.0])
     times.failing = {0: 10}
-    found = halve(range(4), times, always)
+    found = halve_successively(range(4), times, always)
     assert 0 not in found
     assert best(found) == 1
 
 
 def test_when_time_is_up_the_finished_stage_counts() -> None:
-    found = halve(range(9), NoisyTimes([200.0 - index for index in range(9)]), within(10))
+    found = halve_successively(
+        range(9), NoisyTimes([200.0 - index for index in range(9)]), within(10)
+    )
     assert len(found) == 9
     assert {item.stage for item in found.values()} == {0}
     assert best(found) == 8
 
 
 def test_who_had_no_turn_is_left_out() -> None:
-    assert sorted(halve(range(9), NoisyTimes([1.0] * 9), within(4))) == [0, 1, 2, 3]
+    assert sorted(halve_successively(range(9), NoisyTimes([1.0] * 9), within(4))) == [0, 1, 2, 3]
 
 
 def test_nothing_to_rank() -> None:
-    assert halve([], NoisyTimes([]), always) == {}
+    assert halve_successively([], NoisyTimes([]), always) == {}

@@ -6,7 +6,7 @@ from agentkernel.domain.candidate import TrialResult
 from agentkernel.domain.profile import CompileReport, KernelResources
 from agentkernel.domain.verdict import CompileFailed, LoadFailed
 from agentkernel.tools.search.pruning import prune
-from agentkernel.tools.search.static import order, preference
+from agentkernel.tools.search.static import best_first, preference
 
 
 def report(
@@ -70,4 +70,4 @@ def test_measured_before_estimated_and_never_what_was_pruned() -> None:
         trial(pruned="spills", time_us=0.1),
         trial(time_us=8.0),
     ]
-    assert order(trials) == (4, 2, 1, 0)
+    assert best_first(trials) == (4, 2, 1, 0)

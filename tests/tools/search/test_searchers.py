@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from agentkernel.tools.problem.problems import LoadedProblem, load_problem
-from agentkernel.tools.search import MeasuringSearcher, StaticSearcher, order
-from agentkernel.tools.search.bench_worker import BenchWorker
+from agentkernel.tools.search import MeasuringSearcher, StaticSearcher, best_first
+from agentkernel.tools.search.bench_worker import ScheduleWorker
 from agentkernel.tools.targets import load_targets
 
 PROBLEM = """
@@ -81,7 +81,7 @@ def test_measuring_times_the_right_ones_and_names_what_is_wrong_with_the_others(
     assert len(freed) == 1
     by_label = {item.label: item for item in found}
     assert [item.label for item in found] == list(FAMILY)
-    assert set(order(found)) == {0, 1, 2}
+    assert set(best_first(found)) == {0, 1, 2}
     assert all(by_label[name].time_us for name in ("good", "wide", "wider"))
     assert all(by_label[name].estimated_us for name in ("good", "wide", "wider"))
     assert "away from that of most" in (by_label["wrong"].pruned or "")
@@ -90,7 +90,7 @@ def test_measuring_times_the_right_ones_and_names_what_is_wrong_with_the_others(
 
 
 def test_a_schedule_that_kills_the_worker_costs_only_itself(problem: LoadedProblem) -> None:
-    with BenchWorker(
+    with ScheduleWorker(
         problem, device="cpu", seed=0, flush_bytes=4096, allow_unsandboxed=False
     ) as bench:
         assert bench.warm([(0, GOOD), (1, DEADLY)]) is None
@@ -112,6 +112,6 @@ def test_static_estimates_in_the_order_of_preference(problem: LoadedProblem) -> 
     found = StaticSearcher().rank(
         problem, sources, [*FAMILY, "deadly"], [{}] * 6, load_targets()["h100-sxm"]
     )
-    assert order(found) == (0, 1, 2, 3)
+    assert best_first(found) == (0, 1, 2, 3)
     assert all(item.time_us is None for item in found)
     assert "ended with exit code 3" in (found[5].pruned or "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from agentkernel.training.data.breaking import MISTAKES, broken_variants
-from agentkernel.training.data.trimming import trimmed
+from agentkernel.training.data.trimming import trimmed_kernel
 
 KERNEL = '''"""Drop-in for `Model` of problem.py."""
 
@@ -58,26 +58,26 @@ class ModelNew(nn.Module):
 
 
 def test_the_envelope_and_the_second_kernel_are_left_out() -> None:
-    text = trimmed(KERNEL)
+    text = trimmed_kernel(KERNEL)
     ast.parse(text)
     for gone in ("VERIFIED", "long_rows", "Drop-in", "2048", "== 0"):
         assert gone not in text
     assert "        sum_kernel[(triton.cdiv(x.shape[0], 4),)](\n            x, output" in text
     assert "if self.training:" in text
-    assert trimmed(text) == text
+    assert trimmed_kernel(text) == text
 
 
 def test_what_cannot_be_read_is_left_as_it_is() -> None:
-    assert trimmed("def (") == "def ("
+    assert trimmed_kernel("def (") == "def ("
 
 
 def test_each_mistake_is_a_change_that_still_reads() -> None:
-    found = list(broken_variants(trimmed(KERNEL), 3))
+    found = list(broken_variants(trimmed_kernel(KERNEL), 3))
     assert len(found) >= 12
     assert len({item.text for item in found}) == len(found)
     for item in found:
         ast.parse(item.text)
-        assert item.text != trimmed(KERNEL)
+        assert item.text != trimmed_kernel(KERNEL)
         assert item.change
 
 
@@ -87,7 +87,9 @@ def test_a_seed_gives_the_same_mistakes_and_another_one_others() -> None:
 
 
 def test_a_missing_launch_leaves_no_part_of_it() -> None:
-    text = next(x.text for x in broken_variants(trimmed(KERNEL), 0) if x.mistake == "no launch")
+    text = next(
+        x.text for x in broken_variants(trimmed_kernel(KERNEL), 0) if x.mistake == "no launch"
+    )
     assert "sum_kernel[" not in text
     assert "BLOCK_M=4" not in text
 

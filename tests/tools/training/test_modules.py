@@ -13,7 +13,7 @@ from agentkernel.knowledge.code_structure import structure_of_code
 from agentkernel.tools.problem.problems import load_problem
 from agentkernel.training.data.modules import MODULE_KINDS, GeneratedProblem, make_problem
 from agentkernel.training.data.operators import OPERATORS, linear
-from agentkernel.training.data.writing import Style, Writing
+from agentkernel.training.data.writing import AuthorStyle, ModuleDraft
 
 FIRST = 5_000
 
@@ -75,9 +75,9 @@ def test_a_matrix_product_that_no_width_keeps_small_is_not_written() -> None:
     assert linear(begun([4, 8]))
 
 
-def begun(shape: list[int]) -> Writing:
+def begun(shape: list[int]) -> ModuleDraft:
     rng = random.Random(0)
-    writing = Writing(rng, Style.drawn(rng), shape, "float32")
+    writing = ModuleDraft(rng, AuthorStyle.drawn(rng), shape, "float32")
     writing.first_shape, writing.first_dtype = list(shape), "float32"
     writing.begin()
     return writing

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agentkernel.training.data.modules import make_problem
-from agentkernel.training.data.vetting import refusal
+from agentkernel.training.data.vetting import module_refusal
 
 HONEST = make_problem(7).text
 ALLOWED = ("MIT", "Apache-2.0")
@@ -67,26 +67,26 @@ AT_IMPORT = (
 def test_generated_modules_pass() -> None:
     for seed in range(400):
         problem = make_problem(seed)
-        assert refusal(problem.text, problem.licence, ALLOWED) is None
+        assert module_refusal(problem.text, problem.licence, ALLOWED) is None
 
 
 @pytest.mark.parametrize("line", IN_FORWARD)
 def test_what_reaches_past_torch_operators_is_refused(line: str) -> None:
-    assert refusal(FORWARD.format(line="pass"), "MIT", ALLOWED) is None
-    assert refusal(FORWARD.format(line=line), "MIT", ALLOWED) is not None
+    assert module_refusal(FORWARD.format(line="pass"), "MIT", ALLOWED) is None
+    assert module_refusal(FORWARD.format(line=line), "MIT", ALLOWED) is not None
 
 
 @pytest.mark.parametrize("head", AT_IMPORT)
 def test_what_runs_at_import_is_refused(head: str) -> None:
-    assert refusal(head + HONEST, "MIT", ALLOWED) is not None
+    assert module_refusal(head + HONEST, "MIT", ALLOWED) is not None
 
 
 def test_a_licence_that_is_not_allowed_is_refused_by_name() -> None:
-    assert refusal(HONEST, "apache-2.0", ALLOWED) is None
-    assert "GPL-3.0" in (refusal(HONEST, "GPL-3.0", ALLOWED) or "")
-    assert refusal(HONEST, "", ALLOWED) is not None
+    assert module_refusal(HONEST, "apache-2.0", ALLOWED) is None
+    assert "GPL-3.0" in (module_refusal(HONEST, "GPL-3.0", ALLOWED) or "")
+    assert module_refusal(HONEST, "", ALLOWED) is not None
 
 
 def test_no_python_and_too_much_of_it_are_refused() -> None:
-    assert refusal("def (", "MIT", ALLOWED) is not None
-    assert refusal("#" * 50_000, "MIT", ALLOWED) is not None
+    assert module_refusal("def (", "MIT", ALLOWED) is not None
+    assert module_refusal("#" * 50_000, "MIT", ALLOWED) is not None

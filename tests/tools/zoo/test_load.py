@@ -15,7 +15,13 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from agentkernel.domain.errors import ProblemError
 from agentkernel.domain.zoo import Zoo, ZooModel
-from agentkernel.nightly.zoo.load import Call, LoadedModel, flat_outputs, load_model, run_call
+from agentkernel.nightly.zoo.load import (
+    ForwardCall,
+    LoadedModel,
+    flat_outputs,
+    load_model,
+    run_call,
+)
 
 NET = """
 import torch
@@ -224,7 +230,7 @@ class Full(nn.Module):
 
 def test_what_the_gpu_raises_passes_through() -> None:
     with pytest.raises(torch.OutOfMemoryError):
-        run_call(Full(), Call((torch.ones(1),)))
+        run_call(Full(), ForwardCall((torch.ones(1),)))
 
 
 def test_the_hash_covers_what_would_change_the_model(load: Load, folder: Path) -> None:

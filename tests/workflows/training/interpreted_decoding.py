@@ -13,8 +13,8 @@ path.insert(0, str(Path(__file__).parents[2]))
 
 import torch
 
-from agentkernel.tools.judge.interpreter.interpreter import harden
-from agentkernel.training.decoding.drawing import Drawing
+from agentkernel.tools.judge.interpreter.interpreter import install_hooks
+from agentkernel.training.decoding.drawing import TokenSampling
 from agentkernel.training.decoding.launches import TritonOperations
 from agentkernel.training.decoding.operations import TorchOperations
 from decoding_checks import DTYPES, TOLERANCE, attended, close, draws_alike, parts
@@ -55,7 +55,7 @@ def attention() -> None:
 def draws() -> None:
     for top_p in (1.0, 0.9, 0.3, 1e-6):
         for width in (7, 64, 200):
-            draws_alike(ours, width, Drawing(0.7, top_p, 1), rows=24)
+            draws_alike(ours, width, TokenSampling(0.7, top_p, 1), rows=24)
 
 
 def nobody_likely() -> None:
@@ -64,12 +64,12 @@ def nobody_likely() -> None:
     logits[0, 3] = logits[1, 0] = 2.0
     uniforms = torch.tensor([1 - 2**-24, 0.0])
     for top_p in (1.0, 0.5):
-        assert ours.draw(logits, uniforms, Drawing(1.0, top_p, 1)).tolist() == [3, 0]
-        assert plain.draw(logits, uniforms, Drawing(1.0, top_p, 1)).tolist() == [3, 0]
+        assert ours.draw(logits, uniforms, TokenSampling(1.0, top_p, 1)).tolist() == [3, 0]
+        assert plain.draw(logits, uniforms, TokenSampling(1.0, top_p, 1)).tolist() == [3, 0]
 
 
 if __name__ == "__main__":
-    harden()
+    install_hooks()
     torch.manual_seed(0)
     norms()
     gates()

@@ -8,7 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentkernel.training.rl.advantages import Ranked, advantages, rejected, rewards_to_go
+from agentkernel.training.rl.advantages import (
+    CorrectTurn,
+    advantages,
+    rejected_turns,
+    rewards_to_go,
+)
 
 REWARD = st.floats(-2.0, 2.0, allow_nan=False)
 ROLLOUTS = st.lists(st.lists(REWARD, min_size=1, max_size=4), min_size=2, max_size=6)
@@ -95,8 +100,8 @@ def test_what_nobody_judged_is_neither_learned_nor_a_yardstick() -> None:
     st.floats(0.05, 1.0),
 )
 def test_the_best_shares_are_kept(shares: list[float | None], keep: float) -> None:
-    right = [Ranked(2 * place, share) for place, share in enumerate(shares)]
-    dropped = rejected(right, keep)
+    right = [CorrectTurn(2 * place, share) for place, share in enumerate(shares)]
+    dropped = rejected_turns(right, keep)
     known = [item for item in right if item.own_share is not None]
     kept = [item for item in known if item.place not in dropped]
     assert dropped <= {item.place for item in known}
@@ -106,7 +111,7 @@ def test_the_best_shares_are_kept(shares: list[float | None], keep: float) -> No
 
 
 def test_equal_shares_are_all_kept_and_half_of_different_ones() -> None:
-    assert rejected([Ranked(place, 1.0) for place in range(8)], 0.5) == frozenset()
-    different = [Ranked(0, 0.1), Ranked(1, 0.9), Ranked(2, 0.5), Ranked(3, 0.7)]
-    assert rejected(different, 0.5) == {0, 2}
-    assert rejected(different, 1.0) == frozenset()
+    assert rejected_turns([CorrectTurn(place, 1.0) for place in range(8)], 0.5) == frozenset()
+    different = [CorrectTurn(0, 0.1), CorrectTurn(1, 0.9), CorrectTurn(2, 0.5), CorrectTurn(3, 0.7)]
+    assert rejected_turns(different, 0.5) == {0, 2}
+    assert rejected_turns(different, 1.0) == frozenset()

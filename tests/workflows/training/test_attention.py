@@ -7,7 +7,13 @@ import torch
 
 from agentkernel.training.new_model import make_new
 from agentkernel.training.sft import attention
-from agentkernel.training.sft.attention import _half, _varlen, attend, register, sound_backward
+from agentkernel.training.sft.attention import (
+    _half,
+    _varlen,
+    attend,
+    register_attention,
+    without_cudnn_attention,
+)
 from agentkernel.training.sft.tokens import make_tokenizer
 from agentkernel.training.training import NewModel
 
@@ -34,7 +40,7 @@ def test_a_packed_document_is_read_as_if_it_were_alone() -> None:
     model = make_new(NEW, TOKENIZER, seed=0)
     with torch.no_grad():
         alone = [model(torch.tensor([item])).logits[0] for item in DOCUMENTS]
-        model.set_attn_implementation(register())
+        model.set_attn_implementation(register_attention())
         together = model(**_packed()).logits[0]
     torch.testing.assert_close(together, torch.cat(alone), rtol=1e-5, atol=1e-6)
 
@@ -84,7 +90,7 @@ def test_a_packed_batch_in_bf16_goes_to_the_kernel(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(attention, "_varlen", counted)
     with torch.no_grad():
         alone = [model(torch.tensor([item]).cuda()).logits[0] for item in DOCUMENTS]
-        model.set_attn_implementation(register())
+        model.set_attn_implementation(register_attention())
         with torch.autocast("cuda", dtype=torch.bfloat16):
             together = model(**packed).logits[0]
     assert calls == [torch.bfloat16] * NEW.layers
@@ -115,7 +121,7 @@ def test_the_kernel_for_many_lengths_says_the_same(size: int, scaling: float | N
 
 def test_a_training_asks_every_kernel_but_cudnns_and_leaves_the_choice_as_it_was() -> None:
     before = torch.backends.cuda.cudnn_sdp_enabled()
-    with sound_backward():
+    with without_cudnn_attention():
         assert not torch.backends.cuda.cudnn_sdp_enabled()
         assert torch.backends.cuda.flash_sdp_enabled()
         assert torch.backends.cuda.mem_efficient_sdp_enabled()
@@ -132,7 +138,7 @@ def test_rows_that_see_nothing_have_finite_gradients_on_a_gpu() -> None:
     )
     mask = torch.ones(tokens, tokens, dtype=torch.bool, device="cuda").tril()[None, None]
     mask = mask & (torch.arange(tokens, device="cuda") >= lead)
-    with sound_backward():
+    with without_cudnn_attention():
         found = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
         found[:, :, lead:].sum().backward()
     for item in (query, key, value):

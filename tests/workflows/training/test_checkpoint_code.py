@@ -13,7 +13,7 @@ import torch.distributed.checkpoint as parts
 
 from agentkernel.domain.errors import TrainingError
 from agentkernel.training.checkpoint_code import VARIABLE, refuse_code
-from agentkernel.training.checkpoints import go_on_from, seal
+from agentkernel.training.checkpoints import mark_complete, resume_point
 
 
 class Trap:
@@ -35,7 +35,7 @@ def checkpoint(places: Path, metadata: bytes) -> Path:
     folder = places / "checkpoint-1"
     (folder / "model").mkdir(parents=True)
     (folder / "model" / ".metadata").write_bytes(metadata)
-    seal(folder, tokens=1, seconds=1.0)
+    mark_complete(folder, tokens=1, seconds=1.0)
     return folder
 
 
@@ -43,7 +43,7 @@ def test_metadata_that_names_a_function_is_refused_unread(tmp_path: Path) -> Non
     mark = tmp_path / "mark"
     checkpoint(tmp_path / "places", pickle.dumps(Trap(mark)))
     with pytest.raises(TrainingError, match="it names") as raised:
-        go_on_from(tmp_path / "places", print)
+        resume_point(tmp_path / "places", print)
     assert "\n" not in str(raised.value)
     assert not mark.exists()
 
@@ -53,7 +53,7 @@ def test_what_torch_writes_is_gone_on_from(tmp_path: Path) -> None:
     parts.save(values | {"lr": 0.1}, checkpoint_id=tmp_path / "parts", no_dist=True)
     metadata = (tmp_path / "parts" / ".metadata").read_bytes()
     folder = checkpoint(tmp_path / "places", metadata)
-    assert go_on_from(tmp_path / "places", print)[0] == folder
+    assert resume_point(tmp_path / "places", print)[0] == folder
     like = {"model": {name: torch.zeros_like(item) for name, item in values["model"].items()}}
     read = like | {"lr": 0.0}
     parts.load(read, checkpoint_id=tmp_path / "parts", no_dist=True)

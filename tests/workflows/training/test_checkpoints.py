@@ -5,12 +5,12 @@ from pathlib import Path
 
 from agentkernel.training.checkpoints import (
     MARKER,
-    drop_halves,
+    drop_incomplete,
     drop_older,
-    go_on_from,
-    last_whole,
-    read_whole,
-    seal,
+    last_complete,
+    mark_complete,
+    read_checkpoint,
+    resume_point,
 )
 
 
@@ -20,7 +20,7 @@ def _make(places: Path, step: int, whole: bool = True) -> Path:
     (folder / "weights").write_bytes(b"w" * step)
     (folder / "optimizer").write_bytes(b"o" * 10)
     if whole:
-        seal(folder, tokens=step * 100, seconds=1.5)
+        mark_complete(folder, tokens=step * 100, seconds=1.5)
     return folder
 
 
@@ -28,11 +28,11 @@ def test_the_last_whole_one_is_that_of_the_latest_step(tmp_path: Path) -> None:
     for step in (5, 20, 100):
         _make(tmp_path, step)
     half = _make(tmp_path, 120, whole=False)
-    assert last_whole(tmp_path) == tmp_path / "checkpoint-100"
-    found = read_whole(tmp_path / "checkpoint-100")
+    assert last_complete(tmp_path) == tmp_path / "checkpoint-100"
+    found = read_checkpoint(tmp_path / "checkpoint-100")
     assert found is not None
     assert (found.step, found.tokens, found.seconds) == (100, 10_000, 1.5)
-    assert drop_halves(tmp_path) == (half,)
+    assert drop_incomplete(tmp_path) == (half,)
     assert not half.exists()
 
 
@@ -43,8 +43,8 @@ def test_what_a_kill_or_a_disk_cut_short_is_not_whole(tmp_path: Path) -> None:
     (more / "another").write_text("x")
     (torn / MARKER).write_text('{"step": 4, "fi')
     moved.rename(tmp_path / "checkpoint-50")
-    assert last_whole(tmp_path) is None
-    assert len(drop_halves(tmp_path)) == 5
+    assert last_complete(tmp_path) is None
+    assert len(drop_incomplete(tmp_path)) == 5
 
 
 def test_older_ones_go_and_the_two_latest_stay(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_older_ones_go_and_the_two_latest_stay(tmp_path: Path) -> None:
         "checkpoint-3",
         "runs",
     ]
-    assert last_whole(tmp_path / "nowhere") is None
+    assert last_complete(tmp_path / "nowhere") is None
 
 
 def test_a_checkpoint_with_flipped_bytes_is_left_out_for_the_one_before(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_a_checkpoint_with_flipped_bytes_is_left_out_for_the_one_before(tmp_path
     (tmp_path / "checkpoint-100" / "weights").write_bytes(b"w" * 99 + b"v")
     (tmp_path / "checkpoint-20" / "optimizer").write_bytes(b"p" + b"o" * 9)
     said: list[str] = []
-    last, whole = go_on_from(tmp_path, said.append)
+    last, whole = resume_point(tmp_path, said.append)
     assert last == tmp_path / "checkpoint-5"
     assert whole is not None
     assert whole.step == 5
@@ -82,4 +82,4 @@ def test_a_checkpoint_of_an_older_version_goes_by_its_sizes(tmp_path: Path) -> N
     marker = json.loads((folder / MARKER).read_text())
     del marker["sha256"]
     (folder / MARKER).write_text(json.dumps(marker))
-    assert go_on_from(tmp_path, print)[0] == folder
+    assert resume_point(tmp_path, print)[0] == folder

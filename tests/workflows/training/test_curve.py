@@ -6,17 +6,17 @@ from xml.etree import ElementTree
 from agentkernel.training.curve import (
     FILE,
     PICTURE,
-    Point,
+    LossPoint,
     add_point,
     curve_svg,
-    cut_after,
-    draw,
+    draw_curve,
+    drop_points_after,
     read_points,
 )
 
 
-def _point(step: int, **more: float) -> Point:
-    return Point.model_validate({"step": step, "epoch": 0.1, "tokens": 5, "seconds": 1, **more})
+def _point(step: int, **more: float) -> LossPoint:
+    return LossPoint.model_validate({"step": step, "epoch": 0.1, "tokens": 5, "seconds": 1, **more})
 
 
 def test_points_are_kept_up_to_the_checkpoint_that_is_gone_on_from(tmp_path: Path) -> None:
@@ -24,7 +24,7 @@ def test_points_are_kept_up_to_the_checkpoint_that_is_gone_on_from(tmp_path: Pat
         add_point(tmp_path, _point(step, loss=5.0 - step))
     with (tmp_path / FILE).open("a") as file:
         file.write('{"step": 5, "lo')
-    cut_after(tmp_path, 2)
+    drop_points_after(tmp_path, 2)
     add_point(tmp_path, _point(3, loss=1.0))
     assert [(point.step, point.loss) for point in read_points(tmp_path)] == [
         (1, 4.0),
@@ -43,7 +43,7 @@ def test_the_picture_has_a_line_for_each_kind_of_point(tmp_path: Path) -> None:
     assert "pass@1" in svg
     for point in points:
         add_point(tmp_path, point)
-    draw(tmp_path, "small")
+    draw_curve(tmp_path, "small")
     assert (tmp_path / PICTURE).read_text().count("<polyline") == 2
 
 

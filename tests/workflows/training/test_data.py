@@ -20,9 +20,9 @@ from agentkernel.domain.errors import SettingError, TrainingError
 from agentkernel.training.data.card import Card, read_card
 from agentkernel.training.data.data import held_out_problems, make_data, read_rows
 from agentkernel.training.data.modules import make_problem
-from agentkernel.training.data.rows import admitted, refusal
+from agentkernel.training.data.rows import admitted, row_refusal
 from agentkernel.training.data.sources import Origin
-from agentkernel.training.training import DataSettings, Judged, Split
+from agentkernel.training.training import DataSettings, JudgedKernel, Split
 from judged_rows import CHEAT, family_rows, kernel, made_rows, right, verdict, write_rows, wrong
 
 SETTINGS = DataSettings(held_out=6)
@@ -30,7 +30,7 @@ SPLITS: tuple[Split, ...] = ("train", "held-out")
 
 
 def made(
-    folder: Path, rows: list[Judged], settings: DataSettings = SETTINGS, name: str = "out"
+    folder: Path, rows: list[JudgedKernel], settings: DataSettings = SETTINGS, name: str = "out"
 ) -> Card:
     path = write_rows(folder / f"{name}.jsonl.gz", rows)
     return make_data([Origin("pairs", path)], settings, folder / name)
@@ -110,7 +110,7 @@ def test_the_same_rows_in_any_order_come_to_the_same_bytes_and_another_seed_does
     assert len({row.id for row in rows_found}) == len(rows_found)
 
 
-def poisoned() -> dict[str, Judged]:
+def poisoned() -> dict[str, JudgedKernel]:
     """Reason -> a row of a module of its own, that nothing may be learned from."""
     problems = [make_problem(seed).text for seed in range(500, 520)]
     good = verdict(kernel(7))
@@ -146,7 +146,7 @@ def test_a_poisoned_row_is_never_learned_from_and_is_counted_by_its_reason(tmp_p
     for split in SPLITS:
         for row in read_rows(tmp_path / "out", split):
             assert row.problem_sha256 not in hashes
-            assert split == "held-out" or refusal(row, SETTINGS.licences) is None
+            assert split == "held-out" or row_refusal(row, SETTINGS.licences) is None
     for reason in bad:
         assert reason in (tmp_path / "out" / "card.md").read_text()
 

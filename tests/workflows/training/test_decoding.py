@@ -13,19 +13,19 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM, PreTrainedModel
 
-from agentkernel.training.decoding import Drawing, answer_all
-from agentkernel.training.decoding.decoder import CPU, GPU, Decoder, Pace
-from agentkernel.training.decoding.drawing import draw, streams
-from agentkernel.training.decoding.generated import answering, generate
+from agentkernel.training.decoding import TokenSampling, answer_all
+from agentkernel.training.decoding.decoder import CPU, GPU, DecodePacing, Decoder
+from agentkernel.training.decoding.drawing import sample_tokens, uniform_streams
+from agentkernel.training.decoding.generated import generate, generating
 from agentkernel.training.decoding.llama import read_llama
 from agentkernel.training.decoding.operations import TorchOperations
-from agentkernel.training.decoding.plain import as_plain
+from agentkernel.training.decoding.plain import as_plain_llama
 from agentkernel.training.decoding.slots import Prompt
 from decoding_checks import make_llama
 
 HERE = Path(__file__).parent
 ENDS = frozenset([7])
-GREEDY = Drawing(0.0, 1.0, 40)
+GREEDY = TokenSampling(0.0, 1.0, 40)
 WINDOW = 64
 
 
@@ -42,7 +42,7 @@ def asked(found: Sequence[Sequence[int]], most: int) -> list[Prompt]:
 
 def alone(model: LlamaForCausalLM, found: Sequence[Sequence[int]]) -> list[list[int]]:
     """What transformers writes, one by one."""
-    with answering(model, 0), torch.no_grad():
+    with generating(model, 0), torch.no_grad():
         return [generate(model, [item], GREEDY, ENDS)[0] for item in asked(found, 40)]
 
 
@@ -58,7 +58,7 @@ def alone(model: LlamaForCausalLM, found: Sequence[Sequence[int]]) -> list[list[
 def test_the_likeliest_tokens_are_those_of_transformers(changes: dict[str, object]) -> None:
     model = make_llama("cpu", torch.float32, **changes)
     found = prompts()
-    assert as_plain(model) is model
+    assert as_plain_llama(model) is model
     wanted = alone(model, found)
     for rows in (1, 3, 64):
         answers = answer_all(model, found, GREEDY, ends=ENDS, window=WINDOW, seed=0, rows=rows)
@@ -66,11 +66,11 @@ def test_the_likeliest_tokens_are_those_of_transformers(changes: dict[str, objec
     assert {len(item) for item in wanted} > {1, 40}
 
 
-@pytest.mark.parametrize("pace", [CPU, GPU, Pace(3, 0.5, 40, 2)])
-def test_nothing_depends_on_who_is_answered_beside(pace: Pace) -> None:
+@pytest.mark.parametrize("pace", [CPU, GPU, DecodePacing(3, 0.5, 40, 2)])
+def test_nothing_depends_on_who_is_answered_beside(pace: DecodePacing) -> None:
     llama = read_llama(make_llama())
     assert llama is not None
-    drawing = Drawing(1.0, 0.9, 40)
+    drawing = TokenSampling(1.0, 0.9, 40)
     found: list[dict[int, list[int]]] = []
     for count, seed in ((1, 3), (4, 3), (8, 3), (4, 2**70 - 3)):
         answers: dict[int, list[int]] = {}
@@ -91,7 +91,9 @@ class Recording(TorchOperations):
     def __init__(self) -> None:
         self.logits: list[torch.Tensor] = []
 
-    def draw(self, logits: torch.Tensor, uniforms: torch.Tensor, drawing: Drawing) -> torch.Tensor:
+    def draw(
+        self, logits: torch.Tensor, uniforms: torch.Tensor, drawing: TokenSampling
+    ) -> torch.Tensor:
         self.logits.append(logits)
         return super().draw(logits, uniforms, drawing)
 
@@ -104,11 +106,11 @@ def test_rows_get_fewer_by_quarters_so_that_few_graphs_do() -> None:
     Decoder(
         llama,
         several,
-        Drawing(1.0, 1.0, 40),
+        TokenSampling(1.0, 1.0, 40),
         count=8,
         ends=frozenset(),
         seed=0,
-        pace=Pace(4, 0.0, 4096, 2),
+        pace=DecodePacing(4, 0.0, 4096, 2),
         operations=noted,
     ).run(lambda row, answer: None)
     assert [len(item) for item in noted.logits] == [8] * 29 + [2] * 8
@@ -124,7 +126,7 @@ def test_tokens_are_as_likely_as_the_model_says(dtype: torch.dtype, off: float) 
     Decoder(
         llama,
         asked([prompt], 40),
-        Drawing(1.0, 1.0, 40),
+        TokenSampling(1.0, 1.0, 40),
         count=1,
         ends=frozenset(),
         seed=0,
@@ -161,8 +163,8 @@ def test_tokens_are_drawn_as_often_as_they_are_likely(temperature: float, top_p:
     kept = int((falling.cumsum(0) < top_p).sum()) + 1
     wanted = torch.zeros(8, dtype=torch.float64)
     wanted[order[:kept]] = falling[:kept] / falling[:kept].sum()
-    uniforms = streams(3, range(200), number // 200).flatten()
-    drawn = draw(logits.expand(number, -1), uniforms, Drawing(temperature, top_p, 1))
+    uniforms = uniform_streams(3, range(200), number // 200).flatten()
+    drawn = sample_tokens(logits.expand(number, -1), uniforms, TokenSampling(temperature, top_p, 1))
     counts = drawn.bincount(minlength=8)
     assert counts[wanted == 0].sum() == 0
     expected = (wanted * number)[wanted > 0]
@@ -173,9 +175,9 @@ def test_tokens_are_drawn_as_often_as_they_are_likely(temperature: float, top_p:
 
 
 def test_streams_are_a_rows_own() -> None:
-    several = streams(-3, [4, 0, 2], 9)
-    assert torch.equal(several[2], streams(-3, [2], 5000)[0, :9])
-    assert not torch.equal(several, streams(3, [4, 0, 2], 9))
+    several = uniform_streams(-3, [4, 0, 2], 9)
+    assert torch.equal(several[2], uniform_streams(-3, [2], 5000)[0, :9])
+    assert not torch.equal(several, uniform_streams(3, [4, 0, 2], 9))
     assert several.min() >= 0 < 1 > several.max()
 
 
@@ -272,7 +274,7 @@ def test_a_model_is_left_as_it_was_whatever_happens(make: object) -> None:
     def breaks(number: int, total: int) -> None:
         raise Broken
 
-    drawing = Drawing(1.0, 0.9, 4)
+    drawing = TokenSampling(1.0, 0.9, 4)
     with pytest.raises(Broken):
         answer_all(model, prompts(), drawing, ends=ENDS, window=WINDOW, seed=0, wrote=breaks)
     assert model.training

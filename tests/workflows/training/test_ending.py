@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 
 from agentkernel.training import checkpoints, ending
 from agentkernel.training.ending import drop_checkpoints, save_trained
-from agentkernel.training.loading import Base
+from agentkernel.training.loading import BaseWeights
 from agentkernel.training.new_model import make_new
 from agentkernel.training.sft.tokens import make_tokenizer
 from agentkernel.training.training import TrainingSettings
@@ -27,7 +27,7 @@ def test_many_weights_are_saved_in_bf16(
     monkeypatch.setattr(ending, "MANY_WEIGHTS", many)
     tokenizer = make_tokenizer([problem(0)], TINY.vocabulary, TINY.window)
     model = make_new(TINY, tokenizer, 0)
-    base, chosen = Base(model, has_adapter=False, name=None), in_full(settings())
+    base, chosen = BaseWeights(model, has_adapter=False, name=None), in_full(settings())
     save_trained(tmp_path, model, tokenizer, base, chosen, bf16=bf16)
     weights = load_file(tmp_path / "model.safetensors")
     assert {str(item.dtype) for item in weights.values()} == {kept}
@@ -39,7 +39,7 @@ def in_full(chosen: TrainingSettings) -> TrainingSettings:
 
 
 def test_checkpoints_go_and_nothing_else(tmp_path: Path) -> None:
-    (checkpoints.prepare(tmp_path) / "checkpoint-3").mkdir()
+    (checkpoints.make_checkpoint_folder(tmp_path) / "checkpoint-3").mkdir()
     (tmp_path / "training.json").write_text("{}")
     drop_checkpoints(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["training.json"]

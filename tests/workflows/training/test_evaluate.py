@@ -10,19 +10,19 @@ from agentkernel.agents.models.local_text import Sample
 from agentkernel.domain.exchange import Message, Sampling
 from agentkernel.training.data.questions import from_rows, to_write
 from agentkernel.training.evaluate.evaluate import (
-    Counted,
     PassAt,
-    answered,
+    QuestionCounts,
     difference,
+    run_evaluation,
     spread_over,
-    summed,
+    summarize,
 )
-from agentkernel.training.evaluate.families import family_of
+from agentkernel.training.evaluate.families import module_family
 from agentkernel.training.evaluate.nearest import NearestWriter
 from agentkernel.training.evaluate.writer import LocalWriter
-from agentkernel.training.judging import STRICT, Asked, Found, Judgements, judge_all
-from agentkernel.training.pair_process import Judged, judging
-from agentkernel.training.pair_process import Question as PairQuestion
+from agentkernel.training.judging import STRICT, JudgedSubmission, Judgements, Submission, judge_all
+from agentkernel.training.pair_process import JudgeFinding, judging
+from agentkernel.training.pair_process import WorkerRequest as PairQuestion
 from lent_answerers import lender, lent_judge
 from tiny_models import make_model
 from training_rows import kernel, make_row, problem
@@ -71,7 +71,7 @@ def test_right_wrong_cheating_and_empty_answers_are_told_apart(problems: list[Pa
     writer = Says(*said, "no file here")
     known: Judgements = {}
     questions = to_write(problems, "h100", "triton")
-    found = answered(writer, questions, 4, ks=(1, 2, 10), jobs=1, known=known)
+    found = run_evaluation(writer, questions, 4, ks=(1, 2, 10), jobs=1, known=known)
     right, wrong = found.rows
     assert [item.accepted for item in known.values()].count(True) == 1
     assert len(known) == 4  # two files for two modules
@@ -101,7 +101,9 @@ def test_a_broken_file_is_mended_by_a_file_or_by_an_edit_and_not_by_itself(
     )
     same, right = (f"```python\n{text}```" for text in (kernel(1), kernel(0)))
     writer = Says(same, right, edit, "no file here")
-    found = answered(writer, from_rows("repair", [row], problems, "triton"), 4, ks=(1,), jobs=1)
+    found = run_evaluation(
+        writer, from_rows("repair", [row], problems, "triton"), 4, ks=(1,), jobs=1
+    )
     (counted,) = found.rows
     assert writer.asked == [row.messages]
     assert (counted.correct, counted.no_file, counted.hacks) == (2, 1, 0)
@@ -116,7 +118,9 @@ def test_another_comment_or_layout_makes_no_other_file(problems: list[Path]) -> 
     texts = (f"# Mended.\n{given}", given.replace(", y, n, BLOCK:", ",  y,\n    n, BLOCK:"))
     assert given not in texts
     writer = Says(*(f"```python\n{text}```" for text in texts))
-    found = answered(writer, from_rows("repair", [row], problems, "triton"), 2, ks=(1,), jobs=1)
+    found = run_evaluation(
+        writer, from_rows("repair", [row], problems, "triton"), 2, ks=(1,), jobs=1
+    )
     assert found.rows[0].reasons == {"unchanged": 2}
 
 
@@ -127,16 +131,18 @@ def test_of_ranked_answers_the_first_k_are_tried_and_not_any_k(problems: list[Pa
         ranked = True
 
     writer = Ranks("no file here", f"```python\n{kernel(0)}```", "no file here")
-    found = answered(writer, to_write(problems[:1], "h100", "triton"), 3, ks=(1, 2, 3), jobs=1)
+    found = run_evaluation(
+        writer, to_write(problems[:1], "h100", "triton"), 3, ks=(1, 2, 3), jobs=1
+    )
     assert found.rows[0].ranked == (False, True, False)
     assert {k: item.value for k, item in found.pass_at.items()} == {1: 0.0, 2: 1.0, 3: 1.0}
     # Older records have draws alone.
     old = found.rows[0].model_dump(exclude={"ranked"})
-    assert Counted.model_validate(old).ranked == ()
+    assert QuestionCounts.model_validate(old).ranked == ()
 
 
-def counted(problem: str, correct: int, case: str = "") -> Counted:
-    return Counted(
+def counted(problem: str, correct: int, case: str = "") -> QuestionCounts:
+    return QuestionCounts(
         problem=problem,
         case=case,
         family="norm",
@@ -148,8 +154,8 @@ def counted(problem: str, correct: int, case: str = "") -> Counted:
     )
 
 
-def figures(*rows: Counted) -> PassAt:
-    return summed(rows, 4, (1,), "triton", "H100", task="repair")
+def figures(*rows: QuestionCounts) -> PassAt:
+    return summarize(rows, 4, (1,), "triton", "H100", task="repair")
 
 
 def test_several_files_of_one_module_count_each_and_are_drawn_together() -> None:
@@ -189,17 +195,19 @@ def test_only_questions_that_both_were_asked_are_compared() -> None:
 
 def test_a_problem_that_cannot_be_judged_is_undecided(tmp_path: Path) -> None:
     assert judge_all([], jobs=2) == ()
-    (found,) = judge_all([Asked(tmp_path / "none.py", kernel(0))], jobs=2)
+    (found,) = judge_all([Submission(tmp_path / "none.py", kernel(0))], jobs=2)
     assert found.accepted is None
     assert found.reason
 
 
 def test_what_is_known_is_not_judged_again(tmp_path: Path) -> None:
-    one, other = (Asked(tmp_path / "none.py", kernel(number)) for number in (0, 1))
-    known = {one: Found(True)}
+    one, other = (Submission(tmp_path / "none.py", kernel(number)) for number in (0, 1))
+    known = {one: JudgedSubmission(True)}
     found = judge_all([other, one, one], jobs=1, known=known)
     assert [item.accepted for item in found] == [None, True, True]
-    assert known == {one: Found(True)}  # where the judge was lost, the next one may not be
+    assert known == {
+        one: JudgedSubmission(True)
+    }  # where the judge was lost, the next one may not be
 
 
 def test_some_of_many_are_spread_over_all() -> None:
@@ -210,7 +218,7 @@ def test_some_of_many_are_spread_over_all() -> None:
 
 def test_figures_are_summed_by_family() -> None:
     rows = [
-        Counted(
+        QuestionCounts(
             problem=f"p{number}",
             family="norm" if number % 2 else "softmax",
             samples=10,
@@ -221,14 +229,14 @@ def test_figures_are_summed_by_family() -> None:
         )
         for number in range(4)
     ]
-    found = summed(rows, 10, (1, 10), "triton", "H100")
+    found = summarize(rows, 10, (1, 10), "triton", "H100")
     assert found.pass_at[1].value == pytest.approx(0.15)
     assert found.pass_at[10].value == pytest.approx(0.75)
     assert found.by_family["norm"].pass_at == {1: pytest.approx(0.2), 10: 1.0}
     assert found.no_file_rate.value == 0.1
     assert found.hack_rate.low == 0.0
     assert found.hack_rate.high > 0.0
-    assert summed([], 10, (1,), "triton", "H100").pass_at == {}
+    assert summarize([], 10, (1,), "triton", "H100").pass_at == {}
 
 
 def test_the_nearest_kernels_are_copied_as_they_are() -> None:
@@ -252,7 +260,7 @@ def test_the_nearest_kernels_are_copied_as_they_are() -> None:
     ],
 )
 def test_families_are_seen_from_operators(text: str, family: str) -> None:
-    assert family_of(text) == family
+    assert module_family(text) == family
 
 
 def test_questions_of_different_lengths_are_answered_in_one_batch_as_alone(tmp_path: Path) -> None:
@@ -287,7 +295,7 @@ def test_a_problem_stays_loaded_until_its_file_says_something_else(tmp_path: Pat
 
     def accepted(number: int) -> bool | None:
         found = answer(PairQuestion(path=str(path), answer=kernel(number)))
-        assert isinstance(found, Judged)
+        assert isinstance(found, JudgeFinding)
         return found.accepted
 
     path.write_text(problem(0) + "\nimport tempfile\n\ntempfile.mkdtemp('loaded', dir='.')\n")

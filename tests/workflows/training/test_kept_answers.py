@@ -13,8 +13,8 @@ from agentkernel.agents.models.local_text import Sample
 from agentkernel.domain.errors import OutputError, TrainingError
 from agentkernel.domain.exchange import Message
 from agentkernel.training.data.questions import to_write
-from agentkernel.training.evaluate.evaluate import answered
-from agentkernel.training.evaluate.kept_answers import KeptWriter, made_from
+from agentkernel.training.evaluate.evaluate import run_evaluation
+from agentkernel.training.evaluate.kept_answers import CachedWriter, model_fingerprints
 from lent_answerers import lender, lent_judge
 from rl_stand_in import make_policy
 from training_rows import kernel, make_data, problem
@@ -41,14 +41,14 @@ class Counts:
         ]
 
 
-def keep(folder: Path, writer: Counts, **changes: object) -> KeptWriter:
+def keep(folder: Path, writer: Counts, **changes: object) -> CachedWriter:
     values = {
         "model": "local:m",
         "seed": 0,
         "made_from": {"model": "a" * 64, "settings": "s"},
         **changes,
     }
-    return KeptWriter(folder, make=lambda: writer, **values)  # type: ignore[arg-type]
+    return CachedWriter(folder, make=lambda: writer, **values)  # type: ignore[arg-type]
 
 
 def test_the_same_question_is_asked_once(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_the_same_question_is_asked_once(tmp_path: Path) -> None:
 
     # With all of it here, with a part and without any.
     for made in ({"model": "a" * 64, "settings": "s"}, {"settings": "s"}, dict[str, str]()):
-        again = KeptWriter(tmp_path, "local:m", 0, made, nobody)
+        again = CachedWriter(tmp_path, "local:m", 0, made, nobody)
         assert again.has(ASKED, 2)
         assert again.write(ASKED, 2) == first
         assert again.ranked
@@ -149,7 +149,8 @@ def test_what_is_kept_is_judged_as_what_is_said(tmp_path: Path) -> None:
 
     writer, questions = Says(), to_write([path], "h100", "triton")
     found = [
-        answered(keep(tmp_path / "kept", writer), questions, 2, ks=(1,), jobs=1) for _ in range(2)
+        run_evaluation(keep(tmp_path / "kept", writer), questions, 2, ks=(1,), jobs=1)
+        for _ in range(2)
     ]
     assert writer.asked == 1
     assert found[0].rows == found[1].rows
@@ -159,21 +160,23 @@ def test_what_is_kept_is_judged_as_what_is_said(tmp_path: Path) -> None:
 def test_what_answers_are_made_from_is_weights_and_settings_or_the_rows(tmp_path: Path) -> None:
     data, policy = make_data(tmp_path / "data"), make_policy(tmp_path / "m")
     name = f"local:{policy}"
-    first = made_from(name, data)
+    first = model_fingerprints(name, data)
     assert set(first) == {"model", "settings"}
-    assert made_from(name, data) == first
-    assert set(made_from("nearest", data)) == {"rows"}
+    assert model_fingerprints(name, data) == first
+    assert set(model_fingerprints("nearest", data)) == {"rows"}
     own = policy / "agentkernel.yaml"
     own.write_text(own.read_text().replace("temperature: 0.8", "temperature: 0.3"))
-    colder = made_from(name, data)
+    colder = model_fingerprints(name, data)
     assert colder["settings"] != first["settings"]
     assert colder["model"] == first["model"]
     for file in ("model.safetensors", "tokenizer_config.json"):
-        before, path = made_from(name, data), policy / file
+        before, path = model_fingerprints(name, data), policy / file
         path.write_bytes(path.read_bytes()[:-4] + b"abcd")
-        assert made_from(name, data)["model"] != before["model"]
+        assert model_fingerprints(name, data)["model"] != before["model"]
     (policy / "training.json").write_text("{}")  # says how they came about, and decides nothing
-    assert made_from(name, data) == made_from(name, data) | {"settings": colder["settings"]}
+    assert model_fingerprints(name, data) == model_fingerprints(name, data) | {
+        "settings": colder["settings"]
+    }
 
 
 def test_an_adapter_on_a_model_of_the_hub_is_told_by_its_own_files(tmp_path: Path) -> None:
@@ -183,7 +186,7 @@ def test_an_adapter_on_a_model_of_the_hub_is_told_by_its_own_files(tmp_path: Pat
     found = []
     for weights in (b"one", b"two"):
         (adapter / "adapter_model.safetensors").write_bytes(weights)
-        found.append(made_from(f"local:{adapter}", tmp_path))
+        found.append(model_fingerprints(f"local:{adapter}", tmp_path))
     assert set(found[0]) == {"adapter", "settings"}
     assert found[0]["adapter"] != found[1]["adapter"]
 
@@ -192,6 +195,6 @@ def test_an_adapter_on_a_model_of_the_hub_is_told_by_its_own_files(tmp_path: Pat
     "model", ["local:{here}/nowhere", "local:{here}/no.yaml", "untrained:{here}/nowhere", "nearest"]
 )
 def test_of_what_is_not_here_nothing_is_said(model: str, tmp_path: Path) -> None:
-    assert made_from(model.format(here=tmp_path), tmp_path) == {}
+    assert model_fingerprints(model.format(here=tmp_path), tmp_path) == {}
     (tmp_path / "nowhere").mkdir()  # records without weights
-    assert made_from(model.format(here=tmp_path), tmp_path) == {}
+    assert model_fingerprints(model.format(here=tmp_path), tmp_path) == {}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agentkernel.training.data.modules import GeneratedProblem
-from agentkernel.training.data.pair_work import PairSettings, Worked, work_on
+from agentkernel.training.data.pair_work import PairSettings, ProblemResult, work_on
 from agentkernel.training.training import HALVED
 
 TEXT = """import torch
@@ -28,7 +28,7 @@ def get_init_inputs():
 """
 
 
-def worked(folder: Path, computed: str, **settings: object) -> Worked:
+def worked(folder: Path, computed: str, **settings: object) -> ProblemResult:
     problem = GeneratedProblem(text=TEXT.format(computed), name="module")
     chosen = PairSettings.model_validate({"target": "h100", "broken": 0, **settings})
     return work_on(problem, chosen, folder)

@@ -14,7 +14,7 @@ import pytest
 from agentkernel.domain.errors import OutputError, RunBusy, SettingError, TrainingError
 from agentkernel.training.data import pairs
 from agentkernel.training.data.modules import GeneratedProblem
-from agentkernel.training.data.pair_work import Missed, PairQuestion, PairSettings, Worked
+from agentkernel.training.data.pair_work import Missed, PairRequest, PairSettings, ProblemResult
 from agentkernel.training.data.pairs import (
     generated,
     make_pairs,
@@ -22,8 +22,8 @@ from agentkernel.training.data.pairs import (
     read_missed,
     read_pairs,
 )
-from agentkernel.training.pair_process import Failed
-from agentkernel.training.training import Judged
+from agentkernel.training.pair_process import WorkerFailed
+from agentkernel.training.training import JudgedKernel
 
 PLAIN = '''import torch
 import torch.nn as nn
@@ -53,21 +53,21 @@ class ScriptedLane:
     def __init__(self, module: str, arguments: Sequence[str], told: object) -> None:
         self.settings = PairSettings.model_validate_json(arguments[0])
 
-    def ask(self, question: PairQuestion, timeout_s: float) -> Worked | Failed:
+    def ask(self, question: PairRequest, timeout_s: float) -> ProblemResult | WorkerFailed:
         problem = question.problem
         self.asked.append(problem.sha256)
         assert problem.seed is not None
         if problem.seed % 3 == 0:
-            return Failed(reason="the process ended with -9: ")
-        return Worked(rows=(judged(problem, "a"), judged(problem, "b")))
+            return WorkerFailed(reason="the process ended with -9: ")
+        return ProblemResult(rows=(judged(problem, "a"), judged(problem, "b")))
 
     def kill(self) -> None: ...
 
     def close(self) -> None: ...
 
 
-def judged(problem: GeneratedProblem, kernel: str) -> Judged:
-    return Judged(
+def judged(problem: GeneratedProblem, kernel: str) -> JudgedKernel:
+    return JudgedKernel(
         problem=problem.text,
         kernel=kernel,
         coder="compiler",
@@ -85,7 +85,7 @@ def some(count: int) -> list[GeneratedProblem]:
 @pytest.fixture
 def scripted(monkeypatch: pytest.MonkeyPatch) -> type[ScriptedLane]:
     ScriptedLane.asked.clear()
-    monkeypatch.setattr(pairs, "Lane", ScriptedLane)
+    monkeypatch.setattr(pairs, "WorkerProcess", ScriptedLane)
     monkeypatch.setattr(ScriptedLane, "__class_getitem__", lambda _: ScriptedLane, raising=False)
     return ScriptedLane
 
@@ -289,8 +289,8 @@ def test_right_and_broken_kernels_are_judged_and_poison_is_never_run(tmp_path: P
 
 
 class FailingLane(ScriptedLane):
-    def ask(self, question: PairQuestion, timeout_s: float) -> Worked | Failed:
-        return Failed(reason="TypeError: two values for one name")
+    def ask(self, question: PairRequest, timeout_s: float) -> ProblemResult | WorkerFailed:
+        return WorkerFailed(reason="TypeError: two values for one name")
 
 
 def test_where_nothing_works_it_does_not_go_on_for_ever(

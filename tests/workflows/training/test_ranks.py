@@ -26,7 +26,7 @@ from agentkernel.training.curve import read_points
 from agentkernel.training.evaluate.writer import LocalWriter
 from agentkernel.training.folder import read_record
 from agentkernel.training.launch import launch
-from agentkernel.training.ranks import Ranks, here, joined
+from agentkernel.training.ranks import Ranks, current_ranks, process_group
 from agentkernel.training.sft.sft import train_sft
 from agentkernel.training.training import TrainingSettings
 from tiny_models import make_model
@@ -144,9 +144,9 @@ def test_a_signal_to_one_rank_ends_all_after_the_same_step(together: Path) -> No
     record = read_record(together / "asked")
     assert record is not None
     assert (record.ended, record.steps) == ("signal", 1)
-    last = checkpoints.last_whole(checkpoints.folder_of(together / "asked"))
+    last = checkpoints.last_complete(checkpoints.folder_of(together / "asked"))
     assert last is not None
-    whole = checkpoints.read_whole(last)
+    whole = checkpoints.read_checkpoint(last)
     assert whole is not None
     assert (whole.step, whole.ranks, whole.sharded) == (1, 2, True)
     assert {"rng_state_0.pth", "rng_state_1.pth"} <= whole.files.keys()
@@ -166,7 +166,7 @@ def test_after_a_kill_the_same_call_ends_where_it_would_have(
     together: Path, data: Path, tmp_path: Path
 ) -> None:
     out = together / "killed"
-    last = checkpoints.last_whole(checkpoints.folder_of(out))
+    last = checkpoints.last_complete(checkpoints.folder_of(out))
     assert last is not None
     assert last.name == "checkpoint-2"
     killed = Job(str(data), str(out), PARTS)
@@ -220,7 +220,7 @@ def test_many_weights_lie_in_parts_and_adapters_never(
     assert sharding.is_sharded(settings("sft.shard=full"), two)
     assert not sharding.is_sharded(settings("sft.shard=full"), Ranks())
     named = with_model(settings(), str(base))
-    known = sharding.weights_of(named)
+    known = sharding.parameter_count(named)
     assert known == sum(item.numel() for item in load_file(base / "model.safetensors").values())
     monkeypatch.setattr(sharding, "MANY_WEIGHTS", known)
     assert sharding.is_sharded(named, two)
@@ -235,22 +235,22 @@ def test_many_weights_lie_in_parts_and_adapters_never(
 def test_weights_are_read_once_where_they_lie_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     name = "FSDP_CPU_RAM_EFFICIENT_LOADING"
     monkeypatch.delenv(name, raising=False)
-    with sharding.loading(False):
+    with sharding.sharded_loading(False):
         assert name not in os.environ
-    with sharding.loading(True):
+    with sharding.sharded_loading(True):
         assert os.environ[name] == "true"
     assert name not in os.environ
 
 
 def test_alone_nothing_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WORLD_SIZE", raising=False)
-    with joined() as ranks:
-        assert (ranks, here()) == (Ranks(), Ranks())
+    with process_group() as ranks:
+        assert (ranks, current_ranks()) == (Ranks(), Ranks())
         assert ranks.first
         assert ranks.given(lambda: 3) == ranks.after_first(lambda: 3) == ranks.most(3) == 3
         ranks.wait()
         assert not torch.distributed.is_initialized()
     monkeypatch.setenv("WORLD_SIZE", "4")
     monkeypatch.setenv("RANK", "3")
-    assert here() == Ranks(3, 4)
-    assert not here().first
+    assert current_ranks() == Ranks(3, 4)
+    assert not current_ranks().first

@@ -19,12 +19,12 @@ from chat_server import ChatServer, Cuts, Refuses, Says, Scripted
 
 from agentkernel.domain.errors import ModelUnavailable, TrainingError
 from agentkernel.domain.exchange import Reply
-from agentkernel.training.data.review_choice import gathered_from, reviewable
+from agentkernel.training.data.review_choice import gather_rows, reviewable
 from agentkernel.training.data.review_file import review_file
-from agentkernel.training.data.review_pool import answers
+from agentkernel.training.data.review_pool import concurrent_answers
 from agentkernel.training.data.reviews import ReviewsReport, Teacher, answers_file, make_reviews
-from agentkernel.training.data.sources import Origin, TaughtReview
-from agentkernel.training.training import Judged
+from agentkernel.training.data.sources import Origin, TeacherReview
+from agentkernel.training.training import JudgedKernel
 from judged_rows import CHEAT, kernel, right, write_rows
 from reviewed_rows import by_number, number_in, profiled, review, reviewed_rows, slow_ones
 
@@ -39,7 +39,7 @@ def key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def made(
-    folder: Path, server: ChatServer, rows: Sequence[Judged] | None = None, **asked: object
+    folder: Path, server: ChatServer, rows: Sequence[JudgedKernel] | None = None, **asked: object
 ) -> ReviewsReport:
     path = write_rows(folder / "pairs.jsonl.gz", reviewed_rows(4) if rows is None else rows)
     values: dict[str, object] = {"jobs": 1, "options": QUICK, "base_url": server.url}
@@ -47,14 +47,14 @@ def made(
     return make_reviews([Origin("pairs", path)], teacher, folder / "reviews.jsonl")
 
 
-def kept(folder: Path) -> list[TaughtReview]:
+def kept(folder: Path) -> list[TeacherReview]:
     text = (folder / "reviews.jsonl").read_text()
-    return [TaughtReview.model_validate_json(line) for line in text.splitlines()]
+    return [TeacherReview.model_validate_json(line) for line in text.splitlines()]
 
 
-def order(folder: Path, rows: Sequence[Judged], *, everything: bool = False) -> list[str]:
+def order(folder: Path, rows: Sequence[JudgedKernel], *, everything: bool = False) -> list[str]:
     origin = Origin("pairs", write_rows(folder / "p.jsonl.gz", rows))
-    with closing(gathered_from([origin], LICENCES, folder, lambda *_: None)) as gathered:
+    with closing(gather_rows([origin], LICENCES, folder, lambda *_: None)) as gathered:
         return [item.kernel for item in reviewable(gathered, everything=everything)]
 
 
@@ -233,7 +233,7 @@ def test_a_spoiled_last_line_is_cut(tail: bytes, tmp_path: Path) -> None:
     path.write_bytes(b'{"kernel_sha256": "a", "text": "x"}\n' + tail)
     with review_file(path) as file:
         assert file.known == {"a"}
-        file.add(TaughtReview(kernel_sha256="b", text="y"))
+        file.add(TeacherReview(kernel_sha256="b", text="y"))
     assert [item.kernel_sha256 for item in kept(tmp_path)] == ["a", "b"]
 
 
@@ -241,7 +241,7 @@ def test_a_line_that_lacks_its_end_alone_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "reviews.jsonl"
     path.write_bytes(b'{"kernel_sha256": "a", "text": "x"}')
     with review_file(path) as file:
-        file.add(TaughtReview(kernel_sha256="b", text="y"))
+        file.add(TeacherReview(kernel_sha256="b", text="y"))
     assert [item.kernel_sha256 for item in kept(tmp_path)] == ["a", "b"]
 
 
@@ -278,11 +278,11 @@ def test_a_damaged_record_is_told_in_one_line(tmp_path: Path) -> None:
 
 
 def test_a_bug_in_asking_is_no_missing_answer() -> None:
-    def ask(row: Judged) -> Reply:
+    def ask(row: JudgedKernel) -> Reply:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        list(answers(iter([profiled(0, 64, 2.0)]), ask, 2))
+        list(concurrent_answers(iter([profiled(0, 64, 2.0)]), ask, 2))
 
 
 def test_as_many_questions_as_jobs_are_under_way(tmp_path: Path) -> None:
@@ -293,10 +293,10 @@ def test_as_many_questions_as_jobs_are_under_way(tmp_path: Path) -> None:
             taken.append(seed)
             yield profiled(seed, 64, 2.0)
 
-    def ask(row: Judged) -> Reply:
+    def ask(row: JudgedKernel) -> Reply:
         return Reply(texts=(json.dumps(row.facts),), finish=("stop",))
 
-    found = answers(rows(), ask, 3)  # type: ignore[arg-type]
+    found = concurrent_answers(rows(), ask, 3)  # type: ignore[arg-type]
     next(found)
     assert len(taken) == 3
     assert len(list(found)) == 5

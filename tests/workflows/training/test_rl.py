@@ -26,16 +26,16 @@ from agentkernel.training.configuration import load_training
 from agentkernel.training.curve import FILE, PICTURE
 from agentkernel.training.data.rl_problems import training_problems
 from agentkernel.training.data.rows import fingerprint
-from agentkernel.training.folder import RECORD, alone
+from agentkernel.training.folder import RECORD, exclusive
 from agentkernel.training.judged_problems import Verification
 from agentkernel.training.rl import rl, rl_trainer
 from agentkernel.training.rl.reward import JudgedTurn
-from agentkernel.training.rl.rl import Practice, RlDone, train_rl, turn_settings
-from agentkernel.training.rl.rl_curve import read_points
-from agentkernel.training.rl.rl_record import read_record
+from agentkernel.training.rl.rl import RlJudging, RlResult, train_rl, turn_settings
+from agentkernel.training.rl.rl_curve import read_rl_points
+from agentkernel.training.rl.rl_record import read_rl_record
 from agentkernel.training.rl.rl_trainer import micro_batches
-from agentkernel.training.rl.rollouts import Sample
-from agentkernel.training.rl.turn_pool import Answered, JudgePool, LocalJudges
+from agentkernel.training.rl.rollouts import TurnSample
+from agentkernel.training.rl.turn_pool import JudgePool, LocalBackend, ProblemAnswer
 from agentkernel.training.rl.turn_work import TurnSettings
 from agentkernel.training.training import TrainingSettings
 from rl_stand_in import GOOD, LikesLetters, make_modules, make_policy, settings, verdict
@@ -56,13 +56,13 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_policy(tmp_path_factory.mktemp("rl") / "model")
 
 
-def practise(data: Path, policy: Path, out: Path, **changes: object) -> RlDone:
+def practise(data: Path, policy: Path, out: Path, **changes: object) -> RlResult:
     chosen = settings(**changes)
     return train_rl(data, chosen, out, model=str(policy), environment=LikesLetters())
 
 
 @pytest.fixture(scope="module")
-def whole(data: Path, policy: Path, tmp_path_factory: pytest.TempPathFactory) -> RlDone:
+def whole(data: Path, policy: Path, tmp_path_factory: pytest.TempPathFactory) -> RlResult:
     """A training that nobody disturbed."""
     return practise(data, policy, tmp_path_factory.mktemp("rl") / "whole")
 
@@ -94,7 +94,7 @@ def test_what_is_rewarded_becomes_likelier(policy: Path, data: Path, tmp_path: P
     record = done.record
     assert record.begin is not None
     assert record.end is not None
-    points = read_points(done.out)
+    points = read_rl_points(done.out)
     # Of two right turns the second is paid where it is faster: 1.2 is about the most a turn.
     assert points[-1].reward > points[0].reward + 0.2
     assert points[-1].first > points[0].first
@@ -115,7 +115,7 @@ def test_a_cheat_becomes_rarer(policy: Path, data: Path, tmp_path: Path) -> None
     class HatesLetters:
         """The judge's verdict on whatever has one is that it cheats."""
 
-        def judge(self, answers: Sequence[Answered]) -> list[JudgedTurn]:
+        def judge(self, answers: Sequence[ProblemAnswer]) -> list[JudgedTurn]:
             caught = PolicyViolation(rule="torch-compute", line=1, text="torch.add")
             return [
                 JudgedTurn(
@@ -128,7 +128,7 @@ def test_a_cheat_becomes_rarer(policy: Path, data: Path, tmp_path: Path) -> None
     chosen = settings(steps=15, rollouts=12, turns=1)
     out = tmp_path / "out"
     train_rl(data, chosen, out, model=str(policy), environment=HatesLetters())
-    rates = [point.hack_rate for point in read_points(out)]
+    rates = [point.hack_rate for point in read_rl_points(out)]
     assert sum(rates[:3]) / 3 > sum(rates[-3:]) / 3 + 0.2
     assert chance(out, data) < chance(policy, data) - 0.2
 
@@ -170,7 +170,7 @@ def test_another_share_than_fine_tuning_spared_is_refused(tmp_path: Path) -> Non
 
 @needs_trl
 def test_a_gradient_that_is_no_number_changes_nothing(
-    whole: RlDone, policy: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    whole: RlResult, policy: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import torch
 
@@ -186,28 +186,28 @@ def test_a_gradient_that_is_no_number_changes_nothing(
     done = practise(data, policy, tmp_path / "out")
     weights = load_weights(parse_local(str(done.out))).model.parameters()  # type: ignore[operator]
     assert all(item.isfinite().all() for item in weights)
-    norms = [item.gradient_norm for item in read_points(done.out)]
+    norms = [item.gradient_norm for item in read_rl_points(done.out)]
     assert [norm is not None and not math.isfinite(norm) for norm in norms] == [
         step in bad for step in range(1, 7)
     ]
     played, bad = list[int](), {2, 3, 4}
     with pytest.raises(TrainingError, match=r"gradients of 3 steps in a row .* up to step 4"):
         practise(data, policy, tmp_path / "lost")
-    last = checkpoints.last_whole(checkpoints.folder_of(tmp_path / "lost"))
+    last = checkpoints.last_complete(checkpoints.folder_of(tmp_path / "lost"))
     assert last is not None
 
 
 @needs_trl
-def test_the_folder_is_a_model_and_says_how_it_came_about(whole: RlDone) -> None:
+def test_the_folder_is_a_model_and_says_how_it_came_about(whole: RlResult) -> None:
     own = yaml.safe_load((whole.out / "agentkernel.yaml").read_text())
     assert (own["model"], own["prompt"]) == (".", "taught")
     assert parse_local(f"local:{whole.out}").prompt == "taught"
-    record = read_record(whole.out)
+    record = read_rl_record(whole.out)
     assert record == whole.record
     assert record is not None
     assert (record.steps, record.planned_steps, record.ended) == (6, 6, "steps")
     assert (record.problems, record.speed, record.judged_on) == (3, "estimated", "cpu")
-    points = read_points(whole.out)
+    points = read_rl_points(whole.out)
     assert [item.step for item in points] == list(range(1, 7))
     assert record.turns == sum(item.turns for item in points) <= 6 * 2 * 3 * 2
     assert "<polyline" in (whole.out / PICTURE).read_text()
@@ -216,7 +216,7 @@ def test_the_folder_is_a_model_and_says_how_it_came_about(whole: RlDone) -> None
 
 @needs_trl
 def test_the_same_call_does_nothing_more_and_another_is_refused(
-    whole: RlDone, data: Path, policy: Path
+    whole: RlResult, data: Path, policy: Path
 ) -> None:
     again = practise(data, policy, whole.out)
     assert (again.record, again.resumed_from) == (whole.record, 6)
@@ -224,20 +224,20 @@ def test_the_same_call_does_nothing_more_and_another_is_refused(
         practise(data, policy, whole.out, hack=-2.0)
     with pytest.raises(TrainingError, match="model was"):
         practise(data, whole.out, whole.out)
-    with alone(whole.out), pytest.raises(RunBusy):
+    with exclusive(whole.out), pytest.raises(RunBusy):
         practise(data, policy, whole.out)
 
 
 @pytest.mark.slow
 @needs_trl
 def test_killed_it_goes_on_and_ends_where_it_would_have(
-    whole: RlDone, data: Path, policy: Path, tmp_path: Path
+    whole: RlResult, data: Path, policy: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
     places = checkpoints.folder_of(out)
     _killed_at(5, data, policy, out)
     assert not (out / RECORD).exists()
-    assert checkpoints.last_whole(places) == places / "checkpoint-4"
+    assert checkpoints.last_complete(places) == places / "checkpoint-4"
     # What a kill in the middle of saving or of a line leaves.
     half = places / "checkpoint-6"
     half.mkdir()
@@ -246,7 +246,7 @@ def test_killed_it_goes_on_and_ends_where_it_would_have(
         file.write('{"step": 6, "rew')
     done = practise(data, policy, out)
     assert done.resumed_from == 4
-    ours, theirs = read_points(out), read_points(whole.out)
+    ours, theirs = read_rl_points(out), read_rl_points(whole.out)
     timed = {"seconds", "write_s", "judge_s"}
     assert [item.model_dump(exclude=timed) for item in ours] == [
         item.model_dump(exclude=timed) for item in theirs
@@ -270,7 +270,7 @@ def _killed_at(step: int, data: Path, policy: Path, out: Path) -> None:
 
 @needs_trl
 def test_killed_before_the_record_it_only_writes_the_folder(
-    whole: RlDone, data: Path, policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    whole: RlResult, data: Path, policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Killed(BaseException):
         pass
@@ -290,7 +290,7 @@ def test_killed_before_the_record_it_only_writes_the_folder(
 
 @needs_trl
 def test_the_time_is_up_and_the_same_call_goes_on(
-    whole: RlDone, data: Path, policy: Path, tmp_path: Path
+    whole: RlResult, data: Path, policy: Path, tmp_path: Path
 ) -> None:
     done = practise(data, policy, tmp_path, most_minutes=1e-6)
     assert (done.record.ended, done.record.steps) == ("minutes", 1)
@@ -314,7 +314,7 @@ def test_how_samples_are_cut_into_batches_changes_nothing(
     data: Path, policy: Path, tmp_path: Path
 ) -> None:
     found = [
-        read_points(practise(data, policy, tmp_path / str(rows), steps=1, batch=rows).out)[0]
+        read_rl_points(practise(data, policy, tmp_path / str(rows), steps=1, batch=rows).out)[0]
         for rows in (1, 5, 64)
     ]
     assert found[0].learned > 5
@@ -328,9 +328,9 @@ def test_samples_are_padded_on_their_own_sides_and_the_idle_left_out() -> None:
     from agentkernel.training.rl.rl_trainer import micro_batches
 
     samples = [
-        Sample((7, 8), (9,), 0.5),
-        Sample((5,), (3, 4), -1.0),
-        Sample((1, 1, 1), (2, 2), 0.0),
+        TurnSample((7, 8), (9,), 0.5),
+        TurnSample((5,), (3, 4), -1.0),
+        TurnSample((1, 1, 1), (2, 2), 0.0),
     ]
     empty, batch = micro_batches(samples, count=2, rows=4, pad=0)
     assert batch["prompt_ids"].tolist() == [[7, 8], [0, 5]]
@@ -344,7 +344,7 @@ def test_samples_are_padded_on_their_own_sides_and_the_idle_left_out() -> None:
 
 @needs_trl
 def test_an_adapter_is_trained_further(data: Path, policy: Path, tmp_path: Path) -> None:
-    def lora(out: Path, model: Path, method: str) -> RlDone:
+    def lora(out: Path, model: Path, method: str) -> RlResult:
         base = settings(steps=2)
         sft = base.sft.model_copy(update={"method": method})
         chosen = base.model_copy(update={"sft": sft})
@@ -362,8 +362,8 @@ def test_an_adapter_is_trained_further(data: Path, policy: Path, tmp_path: Path)
 
 def test_times_that_nobody_can_measure_are_not_promised(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="cannot be measured"):
-        turn_settings(Practice(target="h100", device="cpu", speed="measured"))
-    found = turn_settings(Practice(target="h100", device="cpu"))
+        turn_settings(RlJudging(target="h100", device="cpu", speed="measured"))
+    found = turn_settings(RlJudging(target="h100", device="cpu"))
     assert (found.speed, found.verification.policy) == ("estimated", "triton")
 
 
@@ -381,10 +381,10 @@ class Puts:
     def __init__(self, pool: JudgePool) -> None:
         self.pool = pool
 
-    def judge(self, answers: Sequence[Answered]) -> list[JudgedTurn]:
+    def judge(self, answers: Sequence[ProblemAnswer]) -> list[JudgedTurn]:
         return self.pool.judge([item._replace(text=self._text(item)) for item in answers])
 
-    def _text(self, item: Answered) -> str:
+    def _text(self, item: ProblemAnswer) -> str:
         number = next(number for number in range(3) if problem(number) == item.problem)
         wrong = kernel(number + 1)
         files = (kernel(number), wrong, TORCH_ALONE)
@@ -398,9 +398,9 @@ def test_two_steps_on_the_judge_itself(data: Path, policy: Path, tmp_path: Path)
         verification=Verification(policy="triton", budget_s=0.0, seeds=1), target="h100"
     )
     chosen: TrainingSettings = settings(steps=2, rollouts=4)
-    with JudgePool(LocalJudges(asked, jobs=2)) as pool:
+    with JudgePool(LocalBackend(asked, jobs=2)) as pool:
         done = train_rl(data, chosen, tmp_path, model=str(policy), environment=Puts(pool))
-    points = read_points(done.out)
+    points = read_rl_points(done.out)
     assert done.finished
     assert all(point.undecided == 0.0 for point in points)
     assert sum(point.correct for point in points) > 0

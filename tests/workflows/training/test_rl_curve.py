@@ -6,7 +6,13 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from agentkernel.training.curve import FILE
-from agentkernel.training.rl.rl_curve import RlPoint, add_point, curve_svg, cut_after, read_points
+from agentkernel.training.rl.rl_curve import (
+    RlPoint,
+    add_rl_point,
+    drop_rl_points_after,
+    read_rl_points,
+    rl_curve_svg,
+)
 
 
 def point(step: int, **more: float) -> RlPoint:
@@ -16,23 +22,23 @@ def point(step: int, **more: float) -> RlPoint:
 
 
 def test_points_are_kept_and_cut(tmp_path: Path) -> None:
-    assert read_points(tmp_path) == ()
-    cut_after(tmp_path, 0)
+    assert read_rl_points(tmp_path) == ()
+    drop_rl_points_after(tmp_path, 0)
     for step in (1, 2, 3):
-        add_point(tmp_path, point(step, speedup=2.0))
+        add_rl_point(tmp_path, point(step, speedup=2.0))
     with (tmp_path / FILE).open("a") as file:
         file.write('{"step": 4, "rew')
-    assert [item.step for item in read_points(tmp_path)] == [1, 2, 3]
-    cut_after(tmp_path, 2)
-    add_point(tmp_path, point(3))
-    assert [item.speedup for item in read_points(tmp_path)] == [2.0, 2.0, None]
+    assert [item.step for item in read_rl_points(tmp_path)] == [1, 2, 3]
+    drop_rl_points_after(tmp_path, 2)
+    add_rl_point(tmp_path, point(3))
+    assert [item.speedup for item in read_rl_points(tmp_path)] == [2.0, 2.0, None]
 
 
 def test_the_picture_has_a_panel_each_and_is_well_formed() -> None:
-    text = curve_svg([point(1), point(2, speedup=1.5), point(3, speedup=2.5)], "a <title>")
+    text = rl_curve_svg([point(1), point(2, speedup=1.5), point(3, speedup=2.5)], "a <title>")
     tree = ElementTree.fromstring(text)
     assert len(tree.findall("{*}polyline")) == 4
     assert "nan" not in text
-    empty = curve_svg([], "nothing")
+    empty = rl_curve_svg([], "nothing")
     assert empty.count("nothing known") == 4
     ElementTree.fromstring(empty)

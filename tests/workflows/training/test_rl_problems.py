@@ -12,7 +12,7 @@ from agentkernel.domain.errors import TrainingError
 from agentkernel.domain.exchange import Message
 from agentkernel.training.configuration import load_training
 from agentkernel.training.data.rl_problems import chosen_at, module_in, training_problems
-from agentkernel.training.sft.sft_rows import rows_of
+from agentkernel.training.sft.sft_rows import read_sft_rows
 from rl_stand_in import make_modules
 from training_rows import make_row, problem, write_rows
 
@@ -33,7 +33,9 @@ def test_what_fine_tuning_spares_is_what_practice_takes_and_nothing_else(tmp_pat
     spared = {item.sha256 for item in training_problems(data, LICENCES, 0.25)}
     said: list[str] = []
     settings = load_training("tiny", ["rl.spared=0.25"])
-    learned = {row.problem_sha256 for row in rows_of(data, data, settings, said.append).learned}
+    learned = {
+        row.problem_sha256 for row in read_sft_rows(data, data, settings, said.append).learned
+    }
     assert 3 <= len(spared) <= 20
     assert spared | learned == every
     assert not spared & learned

@@ -13,9 +13,15 @@ from agentkernel.domain.verdict import CompileFailed, PolicyViolation
 from agentkernel.training.data.rl_problems import RlProblem
 from agentkernel.training.new_model import make_new
 from agentkernel.training.rl.reward import JudgedTurn, Speed
-from agentkernel.training.rl.rollouts import conversation, roll_out, samples_of, tally, telling
-from agentkernel.training.rl.sampler import Drawing, ModelWriter, Written
-from agentkernel.training.rl.turn_pool import Answered
+from agentkernel.training.rl.rollouts import (
+    conversation,
+    informative_groups,
+    roll_out,
+    samples_of,
+    turn_statistics,
+)
+from agentkernel.training.rl.sampler import ModelWriter, SampledAnswer, TokenSampling
+from agentkernel.training.rl.turn_pool import ProblemAnswer
 from agentkernel.training.sft.tokens import make_tokenizer
 from agentkernel.training.training import RlSettings
 from rl_stand_in import TINY, verdict
@@ -44,10 +50,12 @@ class Script:
         self.asked: list[list[tuple[Message, ...]]] = []
         self.seeds: list[int] = []
 
-    def write(self, conversations: Sequence[Sequence[Message]], seed: int) -> list[Written]:
+    def write(self, conversations: Sequence[Sequence[Message]], seed: int) -> list[SampledAnswer]:
         self.asked.append([tuple(item) for item in conversations])
         self.seeds.append(seed)
-        return [Written((1, 2), (3, number), f"{number}") for number in range(len(conversations))]
+        return [
+            SampledAnswer((1, 2), (3, number), f"{number}") for number in range(len(conversations))
+        ]
 
 
 class Says:
@@ -57,7 +65,7 @@ class Says:
         self.rounds = list(rounds)
         self.parents: list[list[str | None]] = []
 
-    def judge(self, answers: Sequence[Answered]) -> list[JudgedTurn]:
+    def judge(self, answers: Sequence[ProblemAnswer]) -> list[JudgedTurn]:
         self.parents.append([item.parent for item in answers])
         return list(self.rounds[len(self.parents) - 1])
 
@@ -99,7 +107,7 @@ def test_samples_have_turn_level_advantages_and_tallies_count() -> None:
     assert [item.advantage for item in samples] == pytest.approx(
         [right + 0.5, -(right - 1.0) / 2, -1.0 - right / 2, 0.0]
     )
-    found = tally(groups, samples, settings)
+    found = turn_statistics(groups, samples, settings)
     assert (found.turns, found.correct, found.hacks, found.undecided) == (4, 0.25, 0.25, 0.25)
     assert (found.first, found.solved, found.speedup) == (0.25, 0.25, 1.5)
     assert found.reward == pytest.approx((right - 1.0) / 3)
@@ -113,7 +121,7 @@ def test_rejection_leaves_out_right_turns_alone() -> None:
     samples = samples_of(groups, settings)
     assert samples[0].advantage == 0.0
     assert samples[1].advantage > 0 > samples[3].advantage > samples[2].advantage
-    assert tally(groups, samples, settings).rejected == 1
+    assert turn_statistics(groups, samples, settings).rejected == 1
 
 
 def test_a_right_file_without_facts_ends_the_try() -> None:
@@ -144,7 +152,9 @@ def test_a_model_answers_many_at_once_the_same_for_the_same_seed() -> None:
     tokenizer = make_tokenizer([problem(0)], TINY.vocabulary)
     model = make_new(TINY, tokenizer, 0)
     ends = [int(tokenizer.eos_token_id)]
-    writer = ModelWriter(model, tokenizer, Drawing(1.0, 1.0, 40), ends=ends, window=TINY.window)
+    writer = ModelWriter(
+        model, tokenizer, TokenSampling(1.0, 1.0, 40), ends=ends, window=TINY.window
+    )
     short, long = (Message(role="user", text="a" * count) for count in (3, 40))
     model.train()
     state = torch.get_rng_state()
@@ -168,7 +178,7 @@ def test_padding_changes_nothing() -> None:
         for layer in model.model.layers:
             for part in (layer.self_attn.v_proj, layer.self_attn.o_proj):
                 part.weight.mul_(50.0)
-    drawing = Drawing(1e-4, 1.0, 8)
+    drawing = TokenSampling(1e-4, 1.0, 8)
     writer = ModelWriter(model, tokenizer, drawing, ends=[1], window=TINY.window)
     short, long = (Message(role="user", text="xyz" * count) for count in (2, 90))
     assert writer.write([(short,), (long,)], seed=0)[0] == writer.write([(short,)], seed=0)[0]
@@ -181,7 +191,7 @@ class Mixed(Script):
         super().__init__()
         self.sure = sure
 
-    def write(self, conversations: Sequence[Sequence[Message]], seed: int) -> list[Written]:
+    def write(self, conversations: Sequence[Sequence[Message]], seed: int) -> list[SampledAnswer]:
         first = super().write(conversations, seed)
         texts = [
             kernel(0 if conversations[place][0].text in self.sure else place)
@@ -220,8 +230,8 @@ def test_of_more_modules_than_are_judged_those_are_kept_whose_tries_differ() -> 
 
 
 def test_where_too_few_tries_differ_others_fill_up_in_the_order_that_they_came_in() -> None:
-    same = [Written((1,), (2,), "no file")] * 3
-    other = [*same[:2], Written((1,), (2,), f"```python\n{kernel(0)}```")]
-    assert telling([same, other, same], 2) == [0, 1]
-    assert telling([same, same, other], 1) == [2]
-    assert telling([other, same], 5) == [0, 1]
+    same = [SampledAnswer((1,), (2,), "no file")] * 3
+    other = [*same[:2], SampledAnswer((1,), (2,), f"```python\n{kernel(0)}```")]
+    assert informative_groups([same, other, same], 2) == [0, 1]
+    assert informative_groups([same, same, other], 1) == [2]
+    assert informative_groups([other, same], 5) == [0, 1]

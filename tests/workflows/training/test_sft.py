@@ -22,19 +22,19 @@ from agentkernel.agents.models.local import LocalModel
 from agentkernel.agents.models.local_presets import parse_local
 from agentkernel.agents.models.local_weights import load_weights
 from agentkernel.domain.errors import MissingDependency, RunBusy, TrainingError
-from agentkernel.domain.exchange import Question, Sampling
+from agentkernel.domain.exchange import ModelRequest, Sampling
 from agentkernel.training import checkpoints, loading
 from agentkernel.training.configuration import load_training
-from agentkernel.training.curve import PICTURE, Point, read_points
-from agentkernel.training.evaluate.evaluate import PassAt, summed
-from agentkernel.training.evaluate.untrained import untrained
+from agentkernel.training.curve import PICTURE, LossPoint, read_points
+from agentkernel.training.evaluate.evaluate import PassAt, summarize
+from agentkernel.training.evaluate.untrained import base_model
 from agentkernel.training.evaluate.writer import LocalWriter
-from agentkernel.training.folder import BEGUN, RECORD, alone, read_record
+from agentkernel.training.folder import BEGUN, RECORD, exclusive, read_record
 from agentkernel.training.sft import attention, sft, watch
 from agentkernel.training.sft.attention import attend
 from agentkernel.training.sft.examples import Example, as_dataset
-from agentkernel.training.sft.sft import SftDone, train_sft
-from agentkernel.training.sft.sft_judging import aimed
+from agentkernel.training.sft.sft import SftResult, train_sft
+from agentkernel.training.sft.sft_judging import with_target
 from agentkernel.training.training import TrainingSettings
 from tiny_models import make_model
 from training_rows import make_data, make_row, write_rows
@@ -55,7 +55,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> SftDone:
+def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> SftResult:
     """A training that nobody disturbed."""
     return train_sft(data, settings(), tmp_path_factory.mktemp("whole") / "out")
 
@@ -65,12 +65,12 @@ def losses(out: Path) -> list[tuple[int, float | None]]:
 
 
 def held_out(out: Path) -> list[tuple[int, float]]:
-    points: tuple[Point, ...] = read_points(out)
+    points: tuple[LossPoint, ...] = read_points(out)
     return [(item.step, item.held_out_loss) for item in points if item.held_out_loss is not None]
 
 
 @needs_trl
-def test_the_loss_falls_and_the_folder_says_how_it_came_about(whole: SftDone, data: Path) -> None:
+def test_the_loss_falls_and_the_folder_says_how_it_came_about(whole: SftResult, data: Path) -> None:
     curve = losses(whole.out)
     assert [step for step, _ in curve] == list(range(1, 13))
     assert curve[-1][1] is not None
@@ -90,7 +90,7 @@ def test_the_loss_falls_and_the_folder_says_how_it_came_about(whole: SftDone, da
 
 
 @needs_trl
-def test_it_is_loaded_as_a_coder_and_writes(whole: SftDone) -> None:
+def test_it_is_loaded_as_a_coder_and_writes(whole: SftResult) -> None:
     own = yaml.safe_load((whole.out / "agentkernel.yaml").read_text())
     assert own == {
         "model": ".",
@@ -104,14 +104,14 @@ def test_it_is_loaded_as_a_coder_and_writes(whole: SftDone) -> None:
     # Drawn: what so small a model holds for likeliest is a mark, which is no text.
     asked = Sampling(temperature=1.0, max_tokens=20, seed=0)
     turns = make_row(3).messages
-    reply = model.ask(Question(agent="coder", round=0, messages=turns, sampling=asked))
+    reply = model.ask(ModelRequest(agent="coder", round=0, messages=turns, sampling=asked))
     assert reply.texts[0].strip()
     assert reply.usage.completion > 5
 
 
 @needs_trl
-def test_the_weights_before_it_are_known(whole: SftDone, tmp_path: Path) -> None:
-    before = untrained(whole.out)
+def test_the_weights_before_it_are_known(whole: SftResult, tmp_path: Path) -> None:
+    before = base_model(whole.out)
     after = load_weights(parse_local(f"local:{whole.out}"))
     first, last = next(before.model.parameters()), next(after.model.parameters())
     assert first.shape == last.shape
@@ -121,12 +121,12 @@ def test_the_weights_before_it_are_known(whole: SftDone, tmp_path: Path) -> None
     )
     assert len(answers[0]) == 2
     with pytest.raises(TrainingError, match="holds no training"):
-        untrained(tmp_path)
+        base_model(tmp_path)
 
 
 @needs_trl
 def test_the_same_call_does_nothing_more(
-    whole: SftDone, data: Path, monkeypatch: pytest.MonkeyPatch
+    whole: SftResult, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sft, "_trained", None)
     said: list[str] = []
@@ -139,13 +139,13 @@ def test_the_same_call_does_nothing_more(
 @pytest.mark.slow
 @needs_trl
 def test_killed_between_two_steps_it_ends_where_it_would_have(
-    whole: SftDone, data: Path, tmp_path: Path
+    whole: SftResult, data: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
     places = checkpoints.folder_of(out)
     _killed_after(8, data, out)
     assert not (out / RECORD).exists()
-    assert checkpoints.last_whole(places) == places / "checkpoint-6"
+    assert checkpoints.last_complete(places) == places / "checkpoint-6"
     # What a kill in the middle of saving leaves: a folder without a marker.
     half = places / "checkpoint-9"
     half.mkdir(exist_ok=True)
@@ -176,7 +176,7 @@ def _killed_after(step: int, data: Path, out: Path) -> None:
 
 @needs_trl
 def test_killed_before_the_record_it_only_writes_the_folder(
-    whole: SftDone, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    whole: SftResult, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Killed(BaseException):
         pass
@@ -219,16 +219,16 @@ def test_a_signal_saves_and_ends_it_and_the_time_too(data: Path, tmp_path: Path)
 
 @needs_trl
 def test_what_the_time_ended_is_judged_left_alone_and_goes_on_with_more(
-    whole: SftDone, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    whole: SftResult, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    passed = summed([], 1, (1,), "triton", "H100")
+    passed = summarize([], 1, (1,), "triton", "H100")
     calls: list[str] = []
 
     def judged(model: str, *rest: object) -> PassAt:
         calls.append(model)
         return passed
 
-    monkeypatch.setattr(sft, "judged", judged)
+    monkeypatch.setattr(sft, "judge_model", judged)
     limited = settings("sft.most_minutes=1e-9", "sft.evaluate_problems=2")
     done = train_sft(data, limited, tmp_path)
     assert (done.record.ended, done.record.steps, done.finished) == ("minutes", 1, False)
@@ -261,10 +261,10 @@ def watched(times: int, most_minutes: float | None = None) -> list[int]:
         found.append(step)
 
     with TemporaryDirectory() as name:
-        watching = watch.Watch(
+        watching = watch.TrainingCallback(
             Path(name),
             None,
-            watch.Stop(),
+            watch.StopRequest(),
             most_minutes,
             lambda done, total, words: None,
             judge,
@@ -286,7 +286,9 @@ def watched(times: int, most_minutes: float | None = None) -> list[int]:
 def test_what_is_no_number_ends_it_before_a_checkpoint(broken: str, tmp_path: Path) -> None:
     from transformers import TrainerControl, TrainerState, TrainingArguments
 
-    watching = watch.Watch(tmp_path, None, watch.Stop(), None, lambda done, total, words: None)
+    watching = watch.TrainingCallback(
+        tmp_path, None, watch.StopRequest(), None, lambda done, total, words: None
+    )
     arguments = TrainingArguments(output_dir=str(tmp_path), report_to="none")
     logs = {"loss": 1.0, "grad_norm": 0.5}
     for first in (True, False):  # all ranks end, not the one alone that writes
@@ -339,7 +341,7 @@ def test_an_adapter_is_trained_saved_and_loaded_on_its_model(data: Path, tmp_pat
     model = LocalModel(f"local:{out}")
     asked = Sampling(temperature=0.0, max_tokens=5)
     turns = make_row(3).messages
-    assert model.ask(Question(agent="coder", round=0, messages=turns, sampling=asked)).texts
+    assert model.ask(ModelRequest(agent="coder", round=0, messages=turns, sampling=asked)).texts
     # An adapter that is there already is trained further, or put into all weights.
     further = train_sft(data, load_training("tiny", few), tmp_path / "more", model=str(out))
     assert further.record.trained_parameters == done.record.trained_parameters
@@ -352,7 +354,9 @@ def test_an_adapter_is_trained_saved_and_loaded_on_its_model(data: Path, tmp_pat
 @needs_trl
 def test_held_out_modules_are_judged_at_the_end(data: Path, tmp_path: Path) -> None:
     few = ["sft.most_steps=1", "sft.evaluate_problems=2"]
-    done = train_sft(data, load_training("tiny", few), tmp_path, judging=sft.Judging("h100", 2))
+    done = train_sft(
+        data, load_training("tiny", few), tmp_path, judging=sft.HeldOutJudging("h100", 2)
+    )
     passed = done.record.passed
     assert passed is not None
     assert (passed.problems, passed.samples, passed.pass_at[1].value) == (2, 2, 0.0)
@@ -383,22 +387,22 @@ def test_older_rows_are_repeated(data: Path, tmp_path: Path) -> None:
 
 @needs_trl
 @pytest.mark.parametrize("change", ["sft.learning_rate=1e-2", "sft.seed=3", "new.hidden=32"])
-def test_another_training_is_not_gone_on_with(whole: SftDone, data: Path, change: str) -> None:
+def test_another_training_is_not_gone_on_with(whole: SftResult, data: Path, change: str) -> None:
     with pytest.raises(TrainingError, match=change.partition("=")[0]) as caught:
         train_sft(data, settings(change), whole.out)
     assert "\n" not in str(caught.value)
 
 
 @needs_trl
-def test_other_data_is_not_gone_on_with(whole: SftDone, tmp_path: Path) -> None:
+def test_other_data_is_not_gone_on_with(whole: SftResult, tmp_path: Path) -> None:
     other = write_rows(tmp_path, [make_row(7)])
     with pytest.raises(TrainingError, match="data was"):
         train_sft(other, settings(), whole.out)
 
 
 @needs_trl
-def test_a_folder_that_somebody_trains_in_is_left_alone(whole: SftDone, data: Path) -> None:
-    with alone(whole.out), pytest.raises(RunBusy, match="Another process"):
+def test_a_folder_that_somebody_trains_in_is_left_alone(whole: SftResult, data: Path) -> None:
+    with exclusive(whole.out), pytest.raises(RunBusy, match="Another process"):
         train_sft(data, settings(), whole.out)
 
 
@@ -446,7 +450,7 @@ def test_what_is_lacking_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @needs_trl
-def test_what_the_folder_belongs_to_can_be_read(whole: SftDone) -> None:
+def test_what_the_folder_belongs_to_can_be_read(whole: SftResult) -> None:
     begun = json.loads((whole.out / BEGUN).read_text())
     assert begun["sft.learning_rate"] == "0.003"
     assert "sft.most_minutes" not in begun
@@ -456,8 +460,10 @@ def test_the_judge_is_asked_for_the_gpu_of_the_rows(tmp_path: Path) -> None:
     rows = [make_row(0, target="l4")]
     place, said = write_rows(tmp_path, rows), list[str]()
     asked = load_training("tiny", ["sft.evaluate_problems=2"])
-    assert aimed(None, place, asked, said.append) == sft.Judging("l4")
-    assert aimed(sft.Judging("h100", 2), place, asked, said.append) == sft.Judging("h100", 2)
+    assert with_target(None, place, asked, said.append) == sft.HeldOutJudging("l4")
+    assert with_target(
+        sft.HeldOutJudging("h100", 2), place, asked, said.append
+    ) == sft.HeldOutJudging("h100", 2)
     assert len(said) == 1
     nobody = load_training("tiny", ["sft.evaluate_problems=0"])
-    assert aimed(None, place, nobody, said.append) is None
+    assert with_target(None, place, nobody, said.append) is None

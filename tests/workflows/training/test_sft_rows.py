@@ -7,7 +7,7 @@ from pathlib import Path
 from agentkernel.agents.taught import write_turn
 from agentkernel.domain.base import sha256_text
 from agentkernel.training.configuration import load_training
-from agentkernel.training.sft.sft_rows import rows_of
+from agentkernel.training.sft.sft_rows import read_sft_rows
 from agentkernel.training.training import TrainingRow
 from training_rows import make_row, problem, write_rows
 
@@ -43,11 +43,11 @@ def test_older_rows_of_held_out_modules_and_their_like_are_left_out(tmp_path: Pa
     ]
     older = write_rows(tmp_path / "older", rows)
     said: list[str] = []
-    found = rows_of(data, older, load_training("tiny", ["sft.replay=0.9"]), said.append)
+    found = read_sft_rows(data, older, load_training("tiny", ["sft.replay=0.9"]), said.append)
     assert found.learned[4:] == (fine,)
     assert found.replayed == 1
     assert said[0].startswith("5 of 6 older rows left out")
     assert len(said) == 2
     said.clear()
-    assert rows_of(data, None, load_training("tiny", ()), said.append).replayed == 0
+    assert read_sft_rows(data, None, load_training("tiny", ()), said.append).replayed == 0
     assert said == ["4 rows"]

@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 import torch
 
-from agentkernel.training.checkpoints import Whole
+from agentkernel.training.checkpoints import CheckpointRecord
 from agentkernel.training.configuration import load_training
 from agentkernel.training.curve import read_points
 from agentkernel.training.new_model import make_new
-from agentkernel.training.quiet import quiet
+from agentkernel.training.quiet import silenced_libraries
 from agentkernel.training.sft import attention, sft, watch
-from agentkernel.training.sft.attention import register
+from agentkernel.training.sft.attention import register_attention
 from agentkernel.training.sft.examples import IGNORED, Example, as_dataset
-from agentkernel.training.sft.sft import SftDone, train_sft
+from agentkernel.training.sft.sft import SftResult, train_sft
 from agentkernel.training.sft.tokens import make_tokenizer
 from agentkernel.training.training import NewModel
 from training_rows import make_data
@@ -48,7 +48,7 @@ def made(kind: Callable[..., Any], out: Path, *, adapter: bool = False, **change
     from trl import SFTConfig
 
     model = make_new(NEW, TOKENIZER, seed=0)
-    model.set_attn_implementation(register() if changes.get("packing", True) else "sdpa")
+    model.set_attn_implementation(register_attention() if changes.get("packing", True) else "sdpa")
     values: dict[str, Any] = {
         "output_dir": str(out),
         "per_device_train_batch_size": 2,
@@ -69,7 +69,7 @@ def made(kind: Callable[..., Any], out: Path, *, adapter: bool = False, **change
         "disable_tqdm": True,
     }
     lora = LoraConfig(r=2, target_modules="all-linear", task_type="CAUSAL_LM")
-    with quiet():
+    with silenced_libraries():
         return kind(
             model=model,
             args=SFTConfig(**{**values, **changes}),
@@ -109,7 +109,7 @@ def test_it_learns_what_trl_learns(tmp_path: Path, *, adapter: bool) -> None:
     trainers = [made(kind, tmp_path, adapter=adapter) for kind in (packed_trainer, SFTTrainer)]
     assert trainers[0]._own_loss
     for trainer in trainers:
-        with quiet():
+        with silenced_libraries():
             trainer.train()
             trainer.evaluate()
     ours, theirs = (trainer.state.log_history for trainer in trainers)
@@ -174,7 +174,7 @@ def test_a_model_that_scales_its_logits_is_left_to_trl(name: str) -> None:
 
 
 def test_filling_changes_neither_what_is_learned_nor_what_is_read() -> None:
-    from agentkernel.training.sft.sft_trainer import PackedCollator, tell_rows
+    from agentkernel.training.sft.sft_trainer import PackedCollator, patch_loss_forward
 
     documents = [[5, 6, 7], [8, 9], [10, 11, 12, 13]]
     whole, short = (
@@ -190,8 +190,8 @@ def test_filling_changes_neither_what_is_learned_nor_what_is_read() -> None:
     assert (whole["max_length_q"], whole["read"]) == (16, 9)
     assert whole.keys() == short.keys()
     model = make_new(NEW, TOKENIZER, seed=0)
-    model.set_attn_implementation(register())
-    tell_rows(model)
+    model.set_attn_implementation(register_attention())
+    patch_loss_forward(model)
     lost = []
     for batch in (whole, short):
         given = {key: value for key, value in batch.items() if key not in ("labels", "read")}
@@ -202,7 +202,11 @@ def test_filling_changes_neither_what_is_learned_nor_what_is_read() -> None:
 def test_compiled_layers_share_one_graph_for_any_documents(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from agentkernel.training.sft.sft_trainer import PackedCollator, compile_layers, tell_rows
+    from agentkernel.training.sft.sft_trainer import (
+        PackedCollator,
+        compile_layers,
+        patch_loss_forward,
+    )
 
     def of_one_row(query: Any, key: Any, value: Any, ends: Any, longest: int, scaling: Any) -> Any:
         mixed = query + key + value + ends.sum() * 0
@@ -219,9 +223,9 @@ def test_compiled_layers_share_one_graph_for_any_documents(
         return graph.forward
 
     model = make_new(NEW, TOKENIZER, seed=0)
-    model.set_attn_implementation(register())
+    model.set_attn_implementation(register_attention())
     names = list(model.state_dict())
-    tell_rows(model)
+    patch_loss_forward(model)
     torch._dynamo.reset()
     batches = [
         PackedCollator(as_batch, size=32, window=16)(items)  # type: ignore[arg-type]
@@ -297,7 +301,7 @@ def test_a_training_of_a_minute_comes_to_its_rate_s_end_over_a_kill(
     class Killed(BaseException):
         pass
 
-    def trained(kill_after: int) -> SftDone:
+    def trained(kill_after: int) -> SftResult:
         def show(done: int, total: int | None, words: str) -> None:
             clock["now"] += 3.0
             if done == kill_after:
@@ -328,9 +332,11 @@ def test_what_a_call_needs_before_its_first_step_lowers_no_rate(
     clock = {"now": 0.0}
     monkeypatch.setattr(watch, "time", SimpleNamespace(monotonic=lambda: clock["now"]))
     for spent_s, shares in ((0.0, (0.0, 0.5, 1.0)), (30.0, (0.5, 0.75, 1.0))):
-        before = Whole(step=10, files={}, seconds=spent_s) if spent_s else None
+        before = CheckpointRecord(step=10, files={}, seconds=spent_s) if spent_s else None
         clock["now"] = 100.0
-        seen = watch.Watch(tmp_path, before, watch.Stop(), 1.0, lambda *given: None)
+        seen = watch.TrainingCallback(
+            tmp_path, before, watch.StopRequest(), 1.0, lambda *given: None
+        )
         clock["now"] += 20.0  # tokens, weights
         assert seen.rate_share == shares[0]
         state: Any = SimpleNamespace(global_step=0, max_steps=10)
@@ -357,7 +363,7 @@ def test_compiled_layers_lose_what_the_others_lose(tmp_path: Path) -> None:
             use_cpu=False,
             bf16=True,
         )
-        with quiet():
+        with silenced_libraries():
             trainer.train()
             trainer.evaluate()
         lines = trainer.state.log_history

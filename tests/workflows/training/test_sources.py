@@ -11,7 +11,7 @@ from agentkernel.domain.candidate import Candidate, Draft
 from agentkernel.domain.errors import SettingError
 from agentkernel.domain.knowledge import Entry
 from agentkernel.knowledge.kernelbook import PERMISSIVE
-from agentkernel.knowledge.truth import open_truth
+from agentkernel.knowledge.truth import open_knowledge_store
 from agentkernel.runtime.versions import installed_versions
 from agentkernel.storage.settings import load_settings
 from agentkernel.tools.problem.problems import load_problem
@@ -20,21 +20,21 @@ from agentkernel.training.data.modules import make_problem
 from agentkernel.training.data.problems import problems_in
 from agentkernel.training.data.sources import (
     Origin,
-    Unread,
+    UnreadableRow,
     fingerprint,
     origin_of,
     read_origin,
     read_reviews,
 )
-from agentkernel.training.training import Judged
+from agentkernel.training.training import JudgedKernel
 from judged_rows import kernel, made_rows, verdict, write_rows
 from pair_maker import make_rows
 
 BOMB = "import pathlib\npathlib.Path('{path}').write_text('run')\n"
 
 
-def judged(origin: Origin) -> list[Judged]:
-    return [row for row in read_origin(origin) if isinstance(row, Judged)]
+def judged(origin: Origin) -> list[JudgedKernel]:
+    return [row for row in read_origin(origin) if isinstance(row, JudgedKernel)]
 
 
 def test_pairs_come_back_as_they_were_and_what_is_torn_is_counted(tmp_path: Path) -> None:
@@ -46,12 +46,12 @@ def test_pairs_come_back_as_they_were_and_what_is_torn_is_counted(tmp_path: Path
     torn = tmp_path / "torn.jsonl.gz"
     torn.write_bytes(path.read_bytes()[:-40])
     found = list(read_origin(Origin("pairs", torn)))
-    assert isinstance(found[-1], Unread)
+    assert isinstance(found[-1], UnreadableRow)
     assert fingerprint(origin) != fingerprint(Origin("pairs", torn))
     plain = tmp_path / "plain.jsonl"
     plain.write_text(rows[0].model_dump_json() + '\n{"problem": 1, "kernel": "", "label": 2}\n[]\n')
     kinds = [type(item) for item in read_origin(origin_of(str(plain)))]
-    assert kinds == [Judged, Unread, Unread]
+    assert kinds == [JudgedKernel, UnreadableRow, UnreadableRow]
 
 
 def test_published_rows_are_somebodys_word_with_their_own_licence(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_a_verified_entry_of_the_knowledge_base_is_no_verdict(tmp_path: Path) ->
         licence="MIT",
         verified="gpu",
     )
-    with open_truth(tmp_path / "base") as truth:
+    with open_knowledge_store(tmp_path / "base") as truth:
         truth.put([entry, entry.model_copy(update={"id": "kernelbook/2"})])
     origin = origin_of(str(tmp_path / "base"))
     assert origin.kind == "knowledge"
@@ -145,7 +145,7 @@ def test_candidates_of_runs_come_with_the_verdicts_on_them(tmp_path: Path) -> No
     assert rows[0].facts["inputs"] == loaded.problem.shape_sets[0].label
     assert rows[0].licence == "Apache-2.0"
     assert judged(Origin("runs", tmp_path / "runs"))[0].licence == "not stated"
-    assert sum(isinstance(item, Unread) for item in read_origin(origin)) == 1
+    assert sum(isinstance(item, UnreadableRow) for item in read_origin(origin)) == 1
     assert fingerprint(origin) == fingerprint(origin)
 
 
@@ -161,9 +161,9 @@ def test_a_teachers_reviews_are_read_whole_or_by_their_sections(tmp_path: Path) 
     origin = origin_of(str(path))
     assert origin.kind == "reviews"
     first, second, third = read_reviews(origin)
-    assert not isinstance(first, Unread)
-    assert not isinstance(second, Unread)
-    assert isinstance(third, Unread)
+    assert not isinstance(first, UnreadableRow)
+    assert not isinstance(second, UnreadableRow)
+    assert isinstance(third, UnreadableRow)
     assert first.review.estimated_speedup == 1.5
     assert first.review.optimizations == ("wider",)
     assert second.review.analysis == "fine"

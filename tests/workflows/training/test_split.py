@@ -8,10 +8,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agentkernel.training.data.split import (
-    Likeness,
-    Module,
-    family_of,
+    NearDuplicates,
+    SplitModule,
     hold_out,
+    kernel_family,
     quotas,
     rows_of_tasks,
 )
@@ -21,9 +21,9 @@ KEYS = st.lists(st.sampled_from([f"op{n}" for n in range(12)]), max_size=2, uniq
 MODULES = st.lists(st.tuples(KEYS, st.booleans(), st.sampled_from("ab")), max_size=40)
 
 
-def modules_of(values: list[tuple[list[str], bool, str]]) -> list[Module]:
+def modules_of(values: list[tuple[list[str], bool, str]]) -> list[SplitModule]:
     return [
-        Module(f"{place:03d}", tuple(keys), cell, fits)
+        SplitModule(f"{place:03d}", tuple(keys), cell, fits)
         for place, (keys, fits, cell) in enumerate(values)
     ]
 
@@ -46,7 +46,7 @@ def test_no_structure_stands_on_both_sides(
 
 
 def test_the_seed_chooses_and_all_cells_take_part() -> None:
-    modules = [Module(f"{n:04d}", (f"op{n}",), f"cell{n % 4}", True) for n in range(400)]
+    modules = [SplitModule(f"{n:04d}", (f"op{n}",), f"cell{n % 4}", True) for n in range(400)]
     held = hold_out(modules, 40, 0)
     cells = [item.cell for item in modules if item.sha256 in held.modules]
     assert {name: cells.count(name) for name in cells} == {f"cell{n}": 10 for n in range(4)}
@@ -54,9 +54,9 @@ def test_the_seed_chooses_and_all_cells_take_part() -> None:
 
 
 def test_a_common_structure_and_one_that_nobody_read_are_not_held_out() -> None:
-    common = [Module(f"a{n:03d}", ("relu",), "c", True) for n in range(300)]
-    unread = [Module(f"b{n:03d}", (), "c", True) for n in range(100)]
-    rare = [Module(f"c{n:03d}", (f"op{n}", "x" * n), "c", True) for n in range(9)]
+    common = [SplitModule(f"a{n:03d}", ("relu",), "c", True) for n in range(300)]
+    unread = [SplitModule(f"b{n:03d}", (), "c", True) for n in range(100)]
+    rare = [SplitModule(f"c{n:03d}", (f"op{n}", "x" * n), "c", True) for n in range(9)]
     assert {name[0] for name in hold_out([*common, *unread, *rare], 50, 0).modules} == {"c"}
 
 
@@ -92,24 +92,24 @@ def test_quotas_take_all_that_is_wanted_and_the_large_cells_give_way(
 
 
 def test_the_family_is_that_of_the_operator_that_says_most() -> None:
-    assert family_of("mul add layer_norm") == "normalisation"
-    assert family_of("relu linear layer_norm") == "contraction"
-    assert family_of("") == "unknown"
+    assert kernel_family("mul add layer_norm") == "normalisation"
+    assert kernel_family("relu linear layer_norm") == "contraction"
+    assert kernel_family("") == "unknown"
 
 
 def test_a_copy_under_other_names_is_near_and_another_module_is_not() -> None:
     from agentkernel.training.data.modules import make_problem
 
     text = make_problem(3).text
-    like = Likeness([text])
+    like = NearDuplicates([text])
     assert like.near(text.replace("def forward", "# A comment.\n    def forward"))
     assert not like.near(make_problem(4).text)
-    assert not Likeness([]).near(text)
+    assert not NearDuplicates([]).near(text)
 
 
 def test_a_rare_kind_is_taught_as_well_as_tested() -> None:
-    many = [Module(f"m{number}", (f"many {number}",), "many", True) for number in range(300)]
-    rare = [Module(f"r{number}", (f"rare {number}",), "rare", True) for number in range(20)]
+    many = [SplitModule(f"m{number}", (f"many {number}",), "many", True) for number in range(300)]
+    rare = [SplitModule(f"r{number}", (f"rare {number}",), "rare", True) for number in range(20)]
     held = hold_out([*many, *rare], 60, 0).modules
     assert len(held) == 60
     assert sum(name.startswith("r") for name in held) == 5

@@ -8,21 +8,23 @@ from agentkernel.domain.base import sha256_text
 from agentkernel.training.data.modules import make_problem
 from agentkernel.training.data.rows import kernel_of
 from agentkernel.training.data.tasks import (
-    Drafted,
+    DraftedConversation,
     conversations,
     repair_words,
     schedule_of,
     speed_facts,
     training_row,
 )
-from agentkernel.training.training import HALVED, Judged
+from agentkernel.training.training import HALVED, JudgedKernel
 from judged_rows import family_rows, kernel, right, wrong
 
 PROBLEM = make_problem(1).text
 FAST, SLOW = kernel(2, 64), kernel(2, 128, 8)
 
 
-def drafted(rows: list[Judged], reviews: dict[str, Review] | None = None) -> list[Drafted]:
+def drafted(
+    rows: list[JudgedKernel], reviews: dict[str, Review] | None = None
+) -> list[DraftedConversation]:
     return list(conversations(rows, reviews or {}))
 
 
@@ -92,10 +94,10 @@ def test_the_inputs_are_named_as_a_run_names_them() -> None:
 
 
 def test_only_times_of_one_kind_and_one_gpu_are_compared() -> None:
-    def timed(text: str, time_us: float | None, gpu: str, estimated: float | None) -> Judged:
+    def timed(text: str, time_us: float | None, gpu: str, estimated: float | None) -> JudgedKernel:
         return right(PROBLEM, text, time_us=time_us, gpu=gpu, estimated_us=estimated)
 
-    def speedups(*rows: Judged) -> list[float | None]:
+    def speedups(*rows: JudgedKernel) -> list[float | None]:
         return [item.speedup for item in drafted(list(rows)) if item.task == "optimise"]
 
     assert speedups(timed(FAST, 2.0, "H200", None), timed(SLOW, 3.0, "H200", None)) == [1.5]

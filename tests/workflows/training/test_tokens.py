@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentkernel.agents.models.local_text import decode, prompt_ids, without_marks
+from agentkernel.agents.models.local_text import decode, escape_special_tokens, prompt_ids
 from agentkernel.domain.errors import TrainingError
 from agentkernel.domain.exchange import Message
 from agentkernel.training.sft.tokens import LEAST, MARKS, make_tokenizer, texts_of
@@ -29,7 +29,7 @@ def _ids(tokenizer: PreTrainedTokenizerFast, text: str) -> list[int]:
 @given(st.text())
 @settings(deadline=None, max_examples=50)
 def test_any_text_comes_back_as_it_was(text: str) -> None:
-    clean = without_marks(MADE, text)
+    clean = escape_special_tokens(MADE, text)
     assert decode(MADE, _ids(MADE, clean)) == clean
 
 
@@ -37,7 +37,7 @@ def test_any_text_comes_back_as_it_was(text: str) -> None:
 @settings(deadline=None, max_examples=50)
 def test_no_mark_is_smuggled_in_by_a_text(text: str) -> None:
     marks = {MADE.convert_tokens_to_ids(mark) for mark in MARKS}
-    assert not marks & set(_ids(MADE, without_marks(MADE, text)))
+    assert not marks & set(_ids(MADE, escape_special_tokens(MADE, text)))
     tokens = prompt_ids(MADE, [Message(role="user", text=text)], chat_template=True)
     assert [token for token in tokens if token in marks] == [
         MADE.convert_tokens_to_ids(mark) for mark in ("<|user|>", "<|end|>", "<|assistant|>")

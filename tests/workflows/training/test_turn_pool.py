@@ -11,12 +11,12 @@ import pytest
 from agentkernel.agents.taught import completion
 from agentkernel.domain.errors import EnvironmentFailure, SandboxUnavailable
 from agentkernel.training.judged_problems import Verification
-from agentkernel.training.pair_lane import Asked, Told
-from agentkernel.training.pair_process import Failed
+from agentkernel.training.pair_lane import AnswerT, RequestT
+from agentkernel.training.pair_process import WorkerFailed
 from agentkernel.training.rl import turn_pool
 from agentkernel.training.rl.reward import JudgedTurn, reward_of
-from agentkernel.training.rl.turn_pool import Answered, JudgePool, LocalJudges
-from agentkernel.training.rl.turn_work import TurnAnswer, TurnQuestion, TurnSettings
+from agentkernel.training.rl.turn_pool import JudgePool, LocalBackend, ProblemAnswer
+from agentkernel.training.rl.turn_work import TurnAnswer, TurnRequest, TurnSettings
 from rl_stand_in import settings, verdict
 from training_rows import kernel, problem
 
@@ -37,17 +37,17 @@ class Scripted:
     """Judges by a table of texts; what is not in it is lost, the first `loses` questions too."""
 
     def __init__(self, *, loses: int = 0, unable: str = "") -> None:
-        self.asked: list[TurnQuestion] = []
+        self.asked: list[TurnRequest] = []
         self.loses, self.unable, self.closed = loses, unable, False
 
-    def ask(self, questions: Sequence[TurnQuestion]) -> list[TurnAnswer | Failed]:
+    def ask(self, questions: Sequence[TurnRequest]) -> list[TurnAnswer | WorkerFailed]:
         self.asked += questions
         return [self._one(item) for item in questions]
 
-    def _one(self, question: TurnQuestion) -> TurnAnswer | Failed:
+    def _one(self, question: TurnRequest) -> TurnAnswer | WorkerFailed:
         self.loses -= 1
         if self.loses >= 0 or "lost" in question.file:
-            return Failed(reason="the process ended with -9: ")
+            return WorkerFailed(reason="the process ended with -9: ")
         why = "not timed: twin died" if "slow" in question.file else ""
         turn = JudgedTurn(file=question.file, verdict=verdict(), why=why)
         return TurnAnswer(turn=turn, unable=self.unable)
@@ -56,14 +56,16 @@ class Scripted:
         self.closed = True
 
 
-def answer(text: str, of: str = "p") -> Answered:
-    return Answered(of, completion("Why.", text))
+def answer(text: str, of: str = "p") -> ProblemAnswer:
+    return ProblemAnswer(of, completion("Why.", text))
 
 
 def test_equal_files_are_judged_once_and_no_file_never() -> None:
     judges = Scripted()
     with JudgePool(judges) as pool:
-        found = pool.judge([answer(CHEAT), answer(CHEAT), answer(CHEAT, "q"), Answered("p", "No.")])
+        found = pool.judge(
+            [answer(CHEAT), answer(CHEAT), answer(CHEAT, "q"), ProblemAnswer("p", "No.")]
+        )
         assert [item.file is not None for item in found] == [True, True, True, False]
         assert len(judges.asked) == 2
         assert pool.judge([answer(CHEAT)]) == found[:1]
@@ -120,9 +122,9 @@ def test_the_judge_itself() -> None:
         speed="none",
     )
     wrong = kernel(0).replace("+ 2.0", "+ 3.0")
-    with JudgePool(LocalJudges(asked, jobs=1)) as pool:
+    with JudgePool(LocalBackend(asked, jobs=1)) as pool:
         texts = (kernel(0), wrong, CHEAT, wrong + SAYS)
-        found = pool.judge([Answered(problem(0), completion("", text)) for text in texts])
+        found = pool.judge([ProblemAnswer(problem(0), completion("", text)) for text in texts])
         broken = pool.judge([answer(kernel(0), "raise SystemExit('no module')")])
     outcomes = [reward_of(item, settings().rl).outcome for item in found]
     assert outcomes == ["right", "wrong", "hack", "wrong"]
@@ -132,25 +134,25 @@ def test_the_judge_itself() -> None:
 
 
 def test_where_one_judge_cannot_be_asked_the_others_stop(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Slow(Generic[Asked, Told]):
+    class Slow(Generic[RequestT, AnswerT]):
         def __init__(self, *given: object) -> None:
             self.asked = 0
             lanes.append(self)
 
-        def ask(self, question: TurnQuestion, timeout_s: float) -> Failed:
+        def ask(self, question: TurnRequest, timeout_s: float) -> WorkerFailed:
             self.asked += 1
             if self is lanes[1]:
                 raise OSError("no more processes")
             time.sleep(0.1)
-            return Failed(reason="-")
+            return WorkerFailed(reason="-")
 
         def kill(self) -> None: ...
         def close(self) -> None: ...
 
     lanes: list[Slow] = []
-    monkeypatch.setattr(turn_pool, "Lane", Slow)
-    judges = LocalJudges(TurnSettings(), jobs=2)
+    monkeypatch.setattr(turn_pool, "WorkerProcess", Slow)
+    judges = LocalBackend(TurnSettings(), jobs=2)
     with pytest.raises(OSError, match="no more processes"):
-        judges.ask([TurnQuestion(problem=str(number), file="x") for number in range(20)])
+        judges.ask([TurnRequest(problem=str(number), file="x") for number in range(20)])
     judges.close()
     assert lanes[0].asked < 4

@@ -10,8 +10,8 @@ from agentkernel.agents.taught import completion
 from agentkernel.domain.errors import MissingDependency
 from agentkernel.training.judged_problems import Verification
 from agentkernel.training.rl.reward import reward_of
-from agentkernel.training.rl.turn_pool import Answered, JudgePool, LocalJudges
-from agentkernel.training.rl.turn_ray import RayJudges
+from agentkernel.training.rl.turn_pool import JudgePool, LocalBackend, ProblemAnswer
+from agentkernel.training.rl.turn_ray import RayBackend
 from agentkernel.training.rl.turn_work import TurnSettings
 from rl_stand_in import settings
 from training_rows import kernel, problem
@@ -26,24 +26,24 @@ ASKED = TurnSettings(
 def test_without_the_package_it_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(MissingDependency, match="pip install 'agentkernel"):
-        RayJudges("auto", ASKED)
+        RayBackend("auto", ASKED)
 
 
 @needs_ray
 @pytest.mark.slow
 def test_a_cluster_that_nobody_started() -> None:
     with pytest.raises(MissingDependency, match=r"No Ray cluster answers at '127\.0\.0\.1:9'"):
-        RayJudges("127.0.0.1:9", ASKED, patience_s=5.0)
+        RayBackend("127.0.0.1:9", ASKED, patience_s=5.0)
 
 
 @needs_ray
 @pytest.mark.slow
 def test_the_same_verdicts_as_here() -> None:
     texts = (kernel(0), kernel(1), "class ModelNew:\n    pass\n")
-    asked = [Answered(problem(0), completion("", text)) for text in texts]
-    with JudgePool(LocalJudges(ASKED, jobs=1)) as pool:
+    asked = [ProblemAnswer(problem(0), completion("", text)) for text in texts]
+    with JudgePool(LocalBackend(ASKED, jobs=1)) as pool:
         here = [reward_of(item, settings().rl) for item in pool.judge(asked)]
-    with JudgePool(RayJudges("local", ASKED)) as pool:
+    with JudgePool(RayBackend("local", ASKED)) as pool:
         there = [reward_of(item, settings().rl) for item in pool.judge(asked)]
     assert here == there
     assert [item.outcome for item in here] == ["right", "wrong", "hack"]

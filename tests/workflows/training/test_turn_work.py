@@ -10,7 +10,7 @@ import pytest
 from agentkernel.domain.profile import Profile, ProfileFailed
 from agentkernel.training.judged_problems import JudgedProblems, Verification
 from agentkernel.training.rl.reward import reward_of
-from agentkernel.training.rl.turn_work import TurnJudge, TurnQuestion, TurnSettings
+from agentkernel.training.rl.turn_work import TurnJudge, TurnRequest, TurnSettings
 from rl_stand_in import settings
 from training_rows import kernel, problem
 
@@ -23,8 +23,8 @@ def judge(tmp_path_factory: pytest.TempPathFactory) -> TurnJudge:
     return TurnJudge(asked, tmp_path_factory.mktemp("turns"))
 
 
-def ask(judge: TurnJudge, file: str, text: str = problem(0)) -> TurnQuestion:
-    return TurnQuestion(problem=text, file=file)
+def ask(judge: TurnJudge, file: str, text: str = problem(0)) -> TurnRequest:
+    return TurnRequest(problem=text, file=file)
 
 
 def test_it_is_estimated_where_nobody_measures_and_says_so(judge: TurnJudge) -> None:
@@ -65,7 +65,7 @@ def test_an_estimate_never_stands_in_for_a_time(
 
 
 def test_a_question_without_a_file_is_answered_with_versions(judge: TurnJudge) -> None:
-    assert judge.answer(TurnQuestion()).versions is not None
+    assert judge.answer(TurnRequest()).versions is not None
 
 
 def test_few_problems_stay_loaded(tmp_path: Path) -> None:

@@ -6,14 +6,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from agentkernel.agents.models.chat import ChatModel, OnRetry, unheeded
+from agentkernel.agents.models.chat import ChatModel, OnRetry, ignore_retry
 from agentkernel.agents.models.local_presets import PREFIX, Prompt, parse_local
 from agentkernel.agents.models.options import ChatOptions, packaged_options
 from agentkernel.agents.models.prices import Prices, load_prices
-from agentkernel.agents.models.protocol import LeftS, Model, endless, unheard
-from agentkernel.agents.models.recorded import OnExchange, RecordedModel, ReplayedModel, unnoted
-from agentkernel.agents.models.writing import OnPiece, unwatched
-from agentkernel.agents.secrets import shown_url
+from agentkernel.agents.models.protocol import LeftS, Model, ignore_text, no_deadline
+from agentkernel.agents.models.recorded import (
+    OnExchange,
+    RecordedModel,
+    ReplayedModel,
+    ignore_exchange,
+)
+from agentkernel.agents.models.writing import OnPiece, ignore_piece
+from agentkernel.agents.secrets import url_without_credentials
 from agentkernel.domain.errors import SettingError
 from agentkernel.domain.exchange import Exchange, Sampling
 from agentkernel.storage.records import Records
@@ -34,7 +39,9 @@ class ModelSpec(NamedTuple):
     @property
     def priced_as(self) -> str:
         """Its name in the price table."""
-        return f"{self.name}@{shown_url(self.base_url)}" if self.base_url else self.name
+        return (
+            f"{self.name}@{url_without_credentials(self.base_url)}" if self.base_url else self.name
+        )
 
 
 def parse_model(spec: str, base_url: str | None = None) -> ModelSpec:
@@ -52,7 +59,7 @@ def parse_model(spec: str, base_url: str | None = None) -> ModelSpec:
     endpoint = url or base_url or None
     if endpoint is not None and not endpoint.startswith(("http://", "https://")):
         raise SettingError(
-            f"Endpoint {shown_url(endpoint)!r} is no URL. Expected e.g. http://127.0.0.1:8000/v1."
+            f"Endpoint {url_without_credentials(endpoint)!r} is no URL. Expected e.g. http://127.0.0.1:8000/v1."
         )
     return ModelSpec(CHAT + text, endpoint)
 
@@ -61,8 +68,8 @@ def make_model(
     spec: str,
     base_url: str | None = None,
     options: ChatOptions | None = None,
-    on_retry: OnRetry = unheeded,
-    left_s: LeftS = endless,
+    on_retry: OnRetry = ignore_retry,
+    left_s: LeftS = no_deadline,
 ) -> ChatModel:
     """The model that `spec` names. Raises SettingError."""
     found = parse_model(spec, base_url)
@@ -70,7 +77,7 @@ def make_model(
 
 
 @dataclass(frozen=True)
-class Desk:
+class ModelProvider:
     """Where a run's agents get their models: recorded ones, or those of a run to replay. Weights
     that one of them loads are shared by all who name the same; `close` lets go of them.
 
@@ -81,24 +88,24 @@ class Desk:
     base_url: str | None = None
     options: ChatOptions = field(default_factory=packaged_options)
     prices: Prices = field(default_factory=load_prices)
-    on_exchange: OnExchange = unnoted
-    on_retry: OnRetry = unheeded
-    on_piece: OnPiece = unwatched
+    on_exchange: OnExchange = ignore_exchange
+    on_retry: OnRetry = ignore_retry
+    on_piece: OnPiece = ignore_piece
     """Hears what a model writes while it writes."""
     replay: Records | None = None
     said: Mapping[str, float] = field(default_factory=dict)
     """What the user says of every model's sampling, a tuned one's too."""
-    left_s: LeftS = endless
+    left_s: LeftS = no_deadline
     """What is left of the run's time; no answer takes longer."""
     judge_key: str | None = None
     """The run's, by which what a model is told of verdicts can be replayed."""
-    tell: Callable[[str], None] = unheard
+    tell: Callable[[str], None] = ignore_text
     """Hears where rules stand in for a model, and why."""
     _loaded: dict[str, LocalModel] = field(default_factory=dict)
 
     def model(self, spec: str) -> Model:
         """The model that `spec` names, asked through the records. Raises SettingError."""
-        named = named_as(spec, self.base_url)
+        named = record_name(spec, self.base_url)
         if self.replay is not None:
             return ReplayedModel(named.name, self.replay, self.on_exchange, into=self.records)
         asked = self._asked(spec)
@@ -147,7 +154,7 @@ class Desk:
         return self._loaded[spec]
 
 
-def named_as(spec: str, base_url: str | None = None) -> ModelSpec:
+def record_name(spec: str, base_url: str | None = None) -> ModelSpec:
     """What a model is called in records and prices. Raises SettingError."""
     if spec.startswith(PREFIX):
         parse_local(spec)
@@ -157,4 +164,4 @@ def named_as(spec: str, base_url: str | None = None) -> ModelSpec:
     raise SettingError(f"Unknown model {spec!r}. Expected {MODELS}.")
 
 
-__all__ = ["MODELS", "Desk", "ModelSpec", "make_model", "named_as", "parse_model"]
+__all__ = ["MODELS", "ModelProvider", "ModelSpec", "make_model", "parse_model", "record_name"]

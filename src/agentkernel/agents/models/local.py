@@ -15,9 +15,9 @@ from agentkernel.agents.models.local_presets import LocalPreset, parse_local
 from agentkernel.agents.models.local_stream import FirstSample
 from agentkernel.agents.models.local_text import Sample, StopAt, prompt_ids, read_sample
 from agentkernel.agents.models.local_weights import Weights, load_weights
-from agentkernel.agents.models.protocol import LEAST_S, LeftS, OnText, endless, unheard
+from agentkernel.agents.models.protocol import LEAST_S, LeftS, OnText, ignore_text, no_deadline
 from agentkernel.domain.errors import ModelUnavailable, PromptTooLong, one_line
-from agentkernel.domain.exchange import Question, Reply, Sampling, Usage
+from agentkernel.domain.exchange import ModelRequest, Reply, Sampling, Usage
 from agentkernel.runtime import gate
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class LocalModel:
     """
 
     def __init__(
-        self, name: str, preset: LocalPreset | None = None, left_s: LeftS = endless
+        self, name: str, preset: LocalPreset | None = None, left_s: LeftS = no_deadline
     ) -> None:
         self.name = name
         self.left_s = left_s
@@ -48,7 +48,7 @@ class LocalModel:
         weights = self._weights
         return weights.size_bytes if weights is not None and weights.on_device else 0
 
-    def ask(self, question: Question, on_text: OnText = unheard) -> Reply:
+    def ask(self, question: ModelRequest, on_text: OnText = ignore_text) -> Reply:
         """The answer; the same seed gives the same texts on the same machine.
 
         Raises ModelUnavailable where the model cannot be loaded, does not fit the GPU, or its
@@ -62,7 +62,7 @@ class LocalModel:
             prompt = prompt_ids(weights.tokenizer, question.messages, self.preset.chat_template)
             most = self._room(weights, len(prompt), question.sampling.max_tokens)
             on_gpu = weights.device.type == "cuda"
-            with gate.working() if on_gpu else nullcontext():
+            with gate.shared() if on_gpu else nullcontext():
                 entered = time.monotonic()
                 try:
                     samples = self._write(weights, prompt, most, question.sampling, on_text)
@@ -140,10 +140,10 @@ class LocalModel:
         torch.cuda.synchronize(weights.device)
         torch.cuda.empty_cache()
         free, _ = torch.cuda.mem_get_info(weights.device)
-        if must_step_aside(self.preset, free):
-            self._step_aside(weights)
+        if must_free_gpu(self.preset, free):
+            self._free_gpu(weights)
 
-    def _step_aside(self, weights: Weights) -> None:
+    def _free_gpu(self, weights: Weights) -> None:
         """Take the weights off the GPU; those in 4 bits live there or not at all."""
         if self.preset.quantization == "none":
             weights.model.to("cpu")
@@ -158,7 +158,7 @@ class LocalModel:
             torch.cuda.empty_cache()
 
     def _too_large(self, weights: Weights, samples: int) -> ModelUnavailable:
-        self._step_aside(weights)
+        self._free_gpu(weights)
         free, total = torch.cuda.mem_get_info(weights.device)
         return ModelUnavailable(
             f"Model {self.name!r} does not fit the GPU: {weights.size_bytes / GB:.1f} GB of "
@@ -168,7 +168,7 @@ class LocalModel:
         )
 
 
-def must_step_aside(preset: LocalPreset, free_bytes: int) -> bool:
+def must_free_gpu(preset: LocalPreset, free_bytes: int) -> bool:
     """True where `free_bytes` of the GPU's memory, beside the weights, are too few for judging."""
     return preset.release_between and free_bytes < preset.judge_gb * GB
 
@@ -209,4 +209,4 @@ def _own_randomness(device: torch.device, seed: int | None) -> Iterator[None]:
         yield
 
 
-__all__ = ["LocalModel", "must_step_aside"]
+__all__ = ["LocalModel", "must_free_gpu"]

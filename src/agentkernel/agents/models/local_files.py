@@ -28,7 +28,7 @@ def model_folder(name: str) -> Path:
     )
 
 
-def folder_here(name: str) -> Path | None:
+def local_model_folder(name: str) -> Path | None:
     """The folder of the model or adapter `name` if it is on this machine, with its weights: nobody
     is asked for it."""
     folder = Path(name).expanduser()

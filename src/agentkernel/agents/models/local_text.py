@@ -32,7 +32,7 @@ def prompt_ids(
 
     Raises ModelUnavailable where the template has no place for a role.
     """
-    turns = [(turn.role, without_marks(tokenizer, turn.text)) for turn in messages]
+    turns = [(turn.role, escape_special_tokens(tokenizer, turn.text)) for turn in messages]
     if chat_template and tokenizer.chat_template is not None:
         try:
             written = tokenizer.apply_chat_template(
@@ -53,7 +53,7 @@ def prompt_ids(
     return [int(token) for token in encoded["input_ids"]]
 
 
-def without_marks(tokenizer: PreTrainedTokenizerBase, text: str) -> str:
+def escape_special_tokens(tokenizer: PreTrainedTokenizerBase, text: str) -> str:
     """`text` with a blank inside whatever the tokenizer would read as a mark of its own, so that a
     comment in a user's module cannot end its turn and begin another's."""
     marks = {
@@ -137,8 +137,8 @@ __all__ = [
     "Sample",
     "StopAt",
     "decode",
+    "escape_special_tokens",
     "first_stop",
     "prompt_ids",
     "read_sample",
-    "without_marks",
 ]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from transformers.generation.streamers import BaseStreamer
 
 
-class Causal(Protocol):
+class CausalModel(Protocol):
     """What is used of a causal language model, with or without an adapter."""
 
     def parameters(self) -> Iterator[torch.nn.Parameter]: ...
@@ -47,7 +47,7 @@ class Causal(Protocol):
 class Weights:
     """A model in memory with its tokenizer, and the device that it works on."""
 
-    model: Causal
+    model: CausalModel
     tokenizer: PreTrainedTokenizerBase
     device: torch.device
     ends: frozenset[int]
@@ -97,7 +97,7 @@ def _read(
         folder, local_files_only=True, trust_remote_code=False
     )
     keywords = _four_bits(device) if quantization == "4bit" else {}
-    with gate.working() if keywords else nullcontext(), _without_bars():
+    with gate.shared() if keywords else nullcontext(), _without_bars():
         model = AutoModelForCausalLM.from_pretrained(
             folder,
             dtype=best_dtype(device),
@@ -111,13 +111,13 @@ def _read(
     # A question says how it is sampled: nothing beside the weights may add to that.
     model.generation_config = GenerationConfig()  # type: ignore[no-untyped-call]
     # Its own types leave open what generate gives; without return_dict it is a tensor.
-    causal = cast("Causal", model.eval())  # type: ignore[no-untyped-call]
+    causal = cast("CausalModel", model.eval())  # type: ignore[no-untyped-call]
     if adapter is not None:
         causal = _with_adapter(causal, adapter)
     return Weights(causal, tokenizer, device, ends, window)
 
 
-def _with_adapter(model: Causal, adapter: Path) -> Causal:
+def _with_adapter(model: CausalModel, adapter: Path) -> CausalModel:
     from peft import PeftModel
 
     there = next(model.parameters()).device
@@ -125,7 +125,7 @@ def _with_adapter(model: Causal, adapter: Path) -> Causal:
         # What one library tells another about its next release is not for the user.
         warnings.simplefilter("ignore", FutureWarning)
         # Left alone, peft reads an adapter onto the GPU, where somebody may be timing.
-        tuned: Causal = PeftModel.from_pretrained(
+        tuned: CausalModel = PeftModel.from_pretrained(
             model, str(adapter), is_trainable=False, torch_device=str(there)
         ).eval()
     return tuned
@@ -188,4 +188,4 @@ def _check_packages(quantization: Quantization, device: torch.device, adapter: P
         )
 
 
-__all__ = ["Causal", "Weights", "best_dtype", "load_weights"]
+__all__ = ["CausalModel", "Weights", "best_dtype", "load_weights"]

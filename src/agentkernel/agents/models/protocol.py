@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from agentkernel.domain.exchange import Question, Reply
+from agentkernel.domain.exchange import ModelRequest, Reply
 
 OnText = Callable[[str], None]
 """Hears each piece of the first sample's text as it comes, and ANEW where it is to forget them."""
@@ -19,12 +19,12 @@ LEAST_S = 1.0
 """An answer gets this long in any case."""
 
 
-def endless() -> float:
+def no_deadline() -> float:
     """Nobody waits for the run."""
     return float("inf")
 
 
-def unheard(text: str) -> None:
+def ignore_text(text: str) -> None:
     """A listener that does nothing."""
 
 
@@ -34,6 +34,6 @@ class Model(Protocol):
     name: str
     """As written after `--coder`; part of every key, never a secret."""
 
-    def ask(self, question: Question, on_text: OnText = unheard) -> Reply:
+    def ask(self, question: ModelRequest, on_text: OnText = ignore_text) -> Reply:
         """The answer to `question`. Raises ModelUnavailable with one clear line."""
         ...

@@ -8,12 +8,12 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
-from agentkernel.agents.models.chat import Counted
+from agentkernel.agents.models.chat import CountedReply
 from agentkernel.agents.models.prices import Prices, cost_of
-from agentkernel.agents.models.protocol import Model, OnText, unheard
-from agentkernel.agents.models.writing import OnPiece, told_while_written, unwatched
+from agentkernel.agents.models.protocol import Model, OnText, ignore_text
+from agentkernel.agents.models.writing import OnPiece, ignore_piece, stream_pieces
 from agentkernel.domain.errors import EnvironmentFailure, ModelUnavailable, NotRecorded
-from agentkernel.domain.exchange import Exchange, Question, Reply
+from agentkernel.domain.exchange import Exchange, ModelRequest, Reply
 from agentkernel.storage.records import Records
 
 OnExchange = Callable[[Exchange, bool], None]
@@ -24,14 +24,16 @@ OnExchange = Callable[[Exchange, bool], None]
 class CountingModel(Protocol):
     """A model that knows how many requests an answer took."""
 
-    def ask_counted(self, question: Question, on_text: OnText = unheard) -> Counted: ...
+    def ask_counted(
+        self, question: ModelRequest, on_text: OnText = ignore_text
+    ) -> CountedReply: ...
 
 
-def unnoted(exchange: Exchange, reused: bool) -> None:
+def ignore_exchange(exchange: Exchange, reused: bool) -> None:
     """A listener that does nothing."""
 
 
-class Turns:
+class KeyLocks:
     """A lock a key: who asks what is just being asked waits for that answer."""
 
     def __init__(self) -> None:
@@ -51,18 +53,18 @@ class RecordedModel:
     model: Model
     records: Records
     prices: Prices = field(default_factory=Prices)
-    on_exchange: OnExchange = unnoted
+    on_exchange: OnExchange = ignore_exchange
     priced_as: str = ""
     """Name in the price table; "" for the model's own."""
-    on_piece: OnPiece = unwatched
+    on_piece: OnPiece = ignore_piece
     """Hears what the model writes; an answer from the record is not written again."""
     name: str = field(init=False)
-    _turns: Turns = field(default_factory=Turns)
+    _turns: KeyLocks = field(default_factory=KeyLocks)
 
     def __post_init__(self) -> None:
         self.name = self.model.name
 
-    def ask(self, question: Question, on_text: OnText = unheard) -> Reply:
+    def ask(self, question: ModelRequest, on_text: OnText = ignore_text) -> Reply:
         """The recorded answer, else the model's. Raises ModelUnavailable."""
         key = question.key(self.name)
         with self._turns.of(key):
@@ -73,14 +75,14 @@ class RecordedModel:
         self.on_exchange(exchange, kept is not None)
         return exchange.reply
 
-    def _asked(self, key: str, question: Question, on_text: OnText) -> Exchange:
+    def _asked(self, key: str, question: ModelRequest, on_text: OnText) -> Exchange:
         model = self.model
         try:
-            with told_while_written(self.name, question, on_text, self.on_piece) as hear:
+            with stream_pieces(self.name, question, on_text, self.on_piece) as hear:
                 counted = (
                     model.ask_counted(question, hear)
                     if isinstance(model, CountingModel)
-                    else Counted(model.ask(question, hear), 1)
+                    else CountedReply(model.ask(question, hear), 1)
                 )
         except EnvironmentFailure as error:
             self.records.save_silence(key, str(error))
@@ -107,11 +109,11 @@ class ReplayedModel:
 
     name: str
     records: Records
-    on_exchange: OnExchange = unnoted
+    on_exchange: OnExchange = ignore_exchange
     into: Records | None = None
     _given: set[str] = field(default_factory=set)
 
-    def ask(self, question: Question, on_text: OnText = unheard) -> Reply:
+    def ask(self, question: ModelRequest, on_text: OnText = ignore_text) -> Reply:
         """The recorded answer. Raises ModelUnavailable where the model gave none then, NotRecorded
         where it was not asked this."""
         key = question.key(self.name)
@@ -136,7 +138,7 @@ class ReplayedModel:
         self.on_exchange(kept, True)
         return kept.reply
 
-    def _alike(self, question: Question) -> Exchange | None:
+    def _alike(self, question: ModelRequest) -> Exchange | None:
         outline = question.outline(self.name)
         return next(
             (

@@ -11,7 +11,7 @@ from email.utils import parsedate_to_datetime
 from typing import Literal, NamedTuple
 
 from agentkernel.agents.models.options import ChatOptions
-from agentkernel.agents.secrets import sentence
+from agentkernel.agents.secrets import error_line
 from agentkernel.domain.exchange import FailureKind
 
 Kind = FailureKind | Literal["request", "unknown"]
@@ -52,7 +52,7 @@ class Retry(NamedTuple):
 
 def failure_of(error: Exception) -> Failure:
     """What a client's exception means; the clients share no type, so names and codes decide."""
-    text = sentence(error) or type(error).__name__
+    text = error_line(error) or type(error).__name__
     status = getattr(error, "status_code", None)
     if isinstance(status, int):
         return _of_status(status, text, _headers(error))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agentkernel.agents.models.retries import Failure, Kind
-from agentkernel.agents.secrets import redact, shown_url, without_url
+from agentkernel.agents.secrets import redact, redact_url, url_without_credentials
 from agentkernel.domain.errors import ModelUnavailable
 
 HAPPENED: dict[Kind, str] = {
@@ -26,18 +26,18 @@ def unavailable(
     name: str, base_url: str | None, failure: Failure, requests: int, spent_s: float
 ) -> ModelUnavailable:
     """The error for the model `name`, after `requests` that took `spent_s` seconds."""
-    where = f" at {shown_url(base_url)}" if base_url else ""
+    where = f" at {url_without_credentials(base_url)}" if base_url else ""
     happened = HAPPENED.get(failure.kind, "does not answer")
     provider = name.removeprefix("chat:").partition(":")[0]
     step = NEXT.get(failure.kind, ANY_NEXT).format(key=f"{provider.upper()}_API_KEY")
     tries = f"{requests} request{'' if requests == 1 else 's'} in {spent_s:.1f} s"
-    text = told(failure.text, base_url).rstrip(".")
+    text = redacted_message(failure.text, base_url).rstrip(".")
     return ModelUnavailable(f"Model {name!r}{where} {happened}: {text} ({tries}). Next: {step}.")
 
 
-def told(text: str, base_url: str | None) -> str:
+def redacted_message(text: str, base_url: str | None) -> str:
     """What an endpoint or its client says, without a key and without the URL's credentials."""
-    return redact(without_url(text, base_url))
+    return redact(redact_url(text, base_url))
 
 
-__all__ = ["told", "unavailable"]
+__all__ = ["redacted_message", "unavailable"]

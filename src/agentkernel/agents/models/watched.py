@@ -8,26 +8,26 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, NamedTuple, TypeVar
 
-T = TypeVar("T")
+PieceT = TypeVar("PieceT")
 
 
-class _Piece(NamedTuple, Generic[T]):
-    value: T
+class _Piece(NamedTuple, Generic[PieceT]):
+    value: PieceT
 
 
 class _End(NamedTuple):
     error: Exception | None
 
 
-def watched(
-    pieces: Callable[[], Iterable[T]], timeout_s: float, left_s: float = float("inf")
-) -> Iterator[T]:
+def read_with_timeout(
+    pieces: Callable[[], Iterable[PieceT]], timeout_s: float, left_s: float = float("inf")
+) -> Iterator[PieceT]:
     """What `pieces` gives, read by another thread.
 
     Raises TimeoutError after `timeout_s` of silence or `left_s` in all, and whatever reading
     raises. Pings on the line count as silence: they are no pieces.
     """
-    heard: queue.SimpleQueue[_Piece[T] | _End] = queue.SimpleQueue()
+    heard: queue.SimpleQueue[_Piece[PieceT] | _End] = queue.SimpleQueue()
     left = threading.Event()
     reader = threading.Thread(target=_read, args=(pieces, heard, left), daemon=True)
     reader.start()
@@ -45,8 +45,8 @@ def watched(
 
 
 def _next(
-    heard: queue.SimpleQueue[_Piece[T] | _End], timeout_s: float, left_s: float
-) -> _Piece[T] | _End:
+    heard: queue.SimpleQueue[_Piece[PieceT] | _End], timeout_s: float, left_s: float
+) -> _Piece[PieceT] | _End:
     try:
         return heard.get(timeout=max(0.0, min(timeout_s, left_s)))
     except queue.Empty:
@@ -55,8 +55,8 @@ def _next(
 
 
 def _read(
-    pieces: Callable[[], Iterable[T]],
-    heard: queue.SimpleQueue[_Piece[T] | _End],
+    pieces: Callable[[], Iterable[PieceT]],
+    heard: queue.SimpleQueue[_Piece[PieceT] | _End],
     left: threading.Event,
 ) -> None:
     try:
@@ -70,4 +70,4 @@ def _read(
         heard.put(_End(None))
 
 
-__all__ = ["watched"]
+__all__ = ["read_with_timeout"]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from agentkernel.agents.models.options import ChatOptions, Structured
-from agentkernel.domain.exchange import Finish, Question, Usage
+from agentkernel.domain.exchange import Finish, ModelRequest, Usage
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
@@ -31,7 +31,7 @@ MOST_CHARACTERS = 2_000_000
 """Where an endpoint that never ends is cut off."""
 
 
-class Said(NamedTuple):
+class ReplySample(NamedTuple):
     """One sample."""
 
     text: str
@@ -39,7 +39,7 @@ class Said(NamedTuple):
     usage: Usage
 
 
-class Call(NamedTuple):
+class ModelCall(NamedTuple):
     """A connected model and what is to be said to it."""
 
     model: BaseChatModel
@@ -49,7 +49,7 @@ class Call(NamedTuple):
 
 
 def connect(
-    provider: str, model: str, base_url: str | None, options: ChatOptions, question: Question
+    provider: str, model: str, base_url: str | None, options: ChatOptions, question: ModelRequest
 ) -> BaseChatModel:
     """The client for `question`; it tries nothing again by itself."""
     from langchain.chat_models import init_chat_model
@@ -83,14 +83,16 @@ def _own_endpoint(
     return settings
 
 
-def call_for(model: BaseChatModel, provider: str, question: Question, options: ChatOptions) -> Call:
+def call_for(
+    model: BaseChatModel, provider: str, question: ModelRequest, options: ChatOptions
+) -> ModelCall:
     """What to say to `model`, with the schema of the answer in the form that it takes."""
     turns: list[tuple[str, str]] = [(item.role, item.text) for item in question.messages]
     extra: dict[str, object] = {}
     if question.sampling.stop:
         extra["stop"] = list(question.sampling.stop)
     if not question.answer_schema:
-        return Call(model, turns, extra)
+        return ModelCall(model, turns, extra)
     form = options.structured
     form = TAKES.get(provider, "text") if form == "auto" else form
     schema = json.loads(question.answer_schema)
@@ -102,7 +104,7 @@ def call_for(model: BaseChatModel, provider: str, question: Question, options: C
     else:
         role, text = turns[-1]
         turns[-1] = (role, f"{text}\n\n{IN_WORDS}{question.answer_schema}")
-    return Call(model, turns, extra)
+    return ModelCall(model, turns, extra)
 
 
 def _response_format(model: BaseChatModel, form: Mapping[str, object]) -> dict[str, object]:
@@ -121,7 +123,7 @@ def _tool(model: BaseChatModel, schema: object) -> dict[str, object]:
 
 
 @dataclass
-class Heard:
+class PartialSample:
     """What has come of one sample so far."""
 
     texts: list[str] = field(default_factory=list)
@@ -146,9 +148,9 @@ class Heard:
         said = "".join(self.texts)
         return said if said.strip() else "".join(self.arguments) or said
 
-    def said(self, finish: Finish) -> Said:
+    def said(self, finish: Finish) -> ReplySample:
         """The sample as it stands."""
-        return Said(self.text, finish, self.usage)
+        return ReplySample(self.text, finish, self.usage)
 
 
 def _arguments(message: BaseMessage) -> str:
@@ -214,4 +216,4 @@ def total(usages: list[Usage]) -> Usage:
     return result
 
 
-__all__ = ["Call", "Heard", "Said", "call_for", "connect", "total", "usage_of"]
+__all__ = ["ModelCall", "PartialSample", "ReplySample", "call_for", "connect", "total", "usage_of"]

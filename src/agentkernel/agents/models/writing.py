@@ -10,14 +10,14 @@ from typing import NamedTuple
 
 from agentkernel.agents.models.protocol import ANEW, OnText
 from agentkernel.agents.secrets import Redactor
-from agentkernel.domain.exchange import AgentName, Question
+from agentkernel.domain.exchange import AgentName, ModelRequest
 from agentkernel.domain.plain_text import plain
 
 EVERY_S = 0.1
 """Pieces that come faster are told as one."""
 
 
-class Piece(NamedTuple):
+class TextPiece(NamedTuple):
     """New text of an answer. `characters`: of the answer so far, with this piece; as many as the
     piece has where the answer begins, or begins anew after a failed request."""
 
@@ -28,20 +28,20 @@ class Piece(NamedTuple):
     characters: int
 
 
-OnPiece = Callable[[Piece], None]
+OnPiece = Callable[[TextPiece], None]
 """Hears what a model writes, at most every EVERY_S seconds and once more at its end."""
 
 
-def unwatched(piece: Piece) -> None:
+def ignore_piece(piece: TextPiece) -> None:
     """A listener that does nothing."""
 
 
 @dataclass
-class Writing:
+class StreamedAnswer:
     """One answer while it comes, without keys and with control characters as escapes."""
 
     model: str
-    question: Question
+    question: ModelRequest
     tell: OnPiece
     _redactor: Redactor = field(default_factory=Redactor)
     _waiting: str = ""
@@ -63,25 +63,25 @@ class Writing:
         self._say()
 
     def _say(self) -> None:
-        text, self._waiting = showable(self._waiting), ""
+        text, self._waiting = safe_to_show(self._waiting), ""
         if not text:
             return
         self._characters += len(text)
         self._told_at = time.monotonic()
         asked = self.question
-        self.tell(Piece(asked.agent, self.model, asked.round, text, self._characters))
+        self.tell(TextPiece(asked.agent, self.model, asked.round, text, self._characters))
 
 
 @contextmanager
-def told_while_written(
-    model: str, question: Question, on_text: OnText, tell: OnPiece
+def stream_pieces(
+    model: str, question: ModelRequest, on_text: OnText, tell: OnPiece
 ) -> Iterator[OnText]:
     """Who hears the pieces of an answer, so that `tell` hears of them too; what was held back of
     one that failed is not told."""
-    if tell is unwatched:
+    if tell is ignore_piece:
         yield on_text
         return
-    writing = Writing(model, question, tell)
+    writing = StreamedAnswer(model, question, tell)
 
     def both(text: str) -> None:
         on_text(text)
@@ -91,11 +91,19 @@ def told_while_written(
     writing.end()
 
 
-def showable(text: str) -> str:
+def safe_to_show(text: str) -> str:
     """`text` as any screen or log can take it: what steers a terminal, or hides or reorders what a
     person sees, stands there as an escape (`\\x1b`); a surrogate without its half is no character.
     """
     return plain(text.encode("utf-8", "replace").decode("utf-8"))
 
 
-__all__ = ["EVERY_S", "OnPiece", "Piece", "Writing", "showable", "told_while_written", "unwatched"]
+__all__ = [
+    "EVERY_S",
+    "OnPiece",
+    "StreamedAnswer",
+    "TextPiece",
+    "ignore_piece",
+    "safe_to_show",
+    "stream_pieces",
+]

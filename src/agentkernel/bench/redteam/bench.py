@@ -6,14 +6,14 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, Self, TypeVar
 
-from agentkernel.bench.redteam.corpus import Entry
-from agentkernel.bench.redteam.finding import Found, expected_gate, find
+from agentkernel.bench.redteam.corpus import CorpusEntry
+from agentkernel.bench.redteam.finding import CorpusFinding, compare_with_expected, expected_gate
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.errors import EnvironmentFailure, UserError
 from agentkernel.domain.profile import ProfileFailed
 from agentkernel.tools.judge.settings import JudgeSettings, fresh_seed
-from agentkernel.tools.judge.workers import expect_judged
-from agentkernel.tools.sandbox.session import close_spares, settle_spares
+from agentkernel.tools.judge.workers import prefork_judge_workers
+from agentkernel.tools.sandbox.session import close_idle_workers, settle_idle_workers
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class BenchSettings(Frozen):
+class CorpusSettings(Frozen):
     """How a corpus is judged. `time_limit_s` bounds each call of a candidate: some hang on purpose.
     `ahead`: the next worker starts while this one works; worth it where cores are idle."""
 
@@ -41,10 +41,10 @@ class BenchSettings(Frozen):
     allow_unsandboxed: bool = False
 
 
-class Bench:
+class CorpusJudge:
     """Judges candidates one after the other; each problem is loaded and captured once."""
 
-    def __init__(self, settings: BenchSettings) -> None:
+    def __init__(self, settings: CorpusSettings) -> None:
         self._settings = settings
         self._problems: dict[str, tuple[LoadedProblem, Captured]] = {}
         self._profiler: tuple[str, ProfileSession] | None = None
@@ -67,12 +67,12 @@ class Bench:
 
     def close(self) -> None:
         """End what was started ahead of need."""
-        close_spares()
+        close_idle_workers()
         if self._profiler is not None:
             self._profiler[1].close()
             self._profiler = None
 
-    def judge(self, entry: Entry, *, profile: bool = False) -> Found:
+    def judge(self, entry: CorpusEntry, *, profile: bool = False) -> CorpusFinding:
         """Judge `entry`; with `profile`, time it too if it is accepted.
 
         Raises EnvironmentFailure; a reference that does not run is a finding.
@@ -86,11 +86,11 @@ class Bench:
         except EnvironmentFailure:
             raise
         except UserError as error:
-            return nothing_found(entry, str(error))
+            return undecided_finding(entry, str(error))
         failed, profile_s = None, 0.0
         if profile and verdict.accepted:
             profile_s, failed = _timed(lambda: self._profile(entry, loaded, captured))
-        found = find(entry, verdict, failed)
+        found = compare_with_expected(entry, verdict, failed)
         times = {"start_s": start_s, "capture_s": capture_s, "profile_s": profile_s}
         return found.model_copy(update={key: round(value, 3) for key, value in times.items()})
 
@@ -106,7 +106,7 @@ class Bench:
     def _await_worker(self) -> None:
         """Until a worker is ready, so that its start is not counted as judging."""
         self._expect(1)
-        settle_spares()
+        settle_idle_workers()
         if self._settings.ahead:
             self._expect(2)
 
@@ -116,10 +116,10 @@ class Bench:
             memory_bytes=self._settings.memory_bytes,
             allow_unsandboxed=self._settings.allow_unsandboxed,
         )
-        expect_judged(worker, count)
+        prefork_judge_workers(worker, count)
 
     def _profile(
-        self, entry: Entry, loaded: LoadedProblem, captured: Captured
+        self, entry: CorpusEntry, loaded: LoadedProblem, captured: Captured
     ) -> ProfileFailed | None:
         from agentkernel.tools.profiler import ProfileSession, ProfileSettings
         from agentkernel.tools.targets import find_target
@@ -138,7 +138,7 @@ class Bench:
         return found if isinstance(found, ProfileFailed) else None
 
 
-def judge_settings(entry: Entry, settings: BenchSettings) -> JudgeSettings:
+def judge_settings(entry: CorpusEntry, settings: CorpusSettings) -> JudgeSettings:
     """A hostile one is judged by what it does, an honest one by what it says too."""
     return JudgeSettings(
         policy=entry.policy,
@@ -153,9 +153,9 @@ def judge_settings(entry: Entry, settings: BenchSettings) -> JudgeSettings:
     )
 
 
-def nothing_found(entry: Entry, reason: str) -> Found:
+def undecided_finding(entry: CorpusEntry, reason: str) -> CorpusFinding:
     """A candidate about which nothing could be decided."""
-    return Found(
+    return CorpusFinding(
         name=entry.name,
         kind=entry.kind,
         problem=entry.problem_name,

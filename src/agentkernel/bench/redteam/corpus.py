@@ -27,7 +27,7 @@ WORDS: dict[str, tuple[str, ...]] = {
 """Header entries with the values that each may have; `problem` names a file."""
 
 
-class Entry(Frozen):
+class CorpusEntry(Frozen):
     """One candidate of the corpus. `gate` is None for an honest one, which is to be accepted."""
 
     name: str
@@ -54,7 +54,7 @@ class Entry(Frozen):
         return self.kind == "honest" or self.static_only
 
 
-def read_corpus(folder: Path, only: Sequence[str] = ()) -> tuple[Entry, ...]:
+def read_corpus(folder: Path, only: Sequence[str] = ()) -> tuple[CorpusEntry, ...]:
     """Every candidate of `folder`, hostile ones first, by name; of those, the ones named in `only`.
 
     Raises ProblemError with one clear line for a folder that is no corpus, a bad header and a name
@@ -71,7 +71,7 @@ def read_corpus(folder: Path, only: Sequence[str] = ()) -> tuple[Entry, ...]:
     return _selected(entries, only)
 
 
-def read_entry(path: Path, kind: Kind) -> Entry:
+def read_entry(path: Path, kind: Kind) -> CorpusEntry:
     """One candidate's file; it is read, not executed. Raises ProblemError."""
     try:
         source = path.read_text(encoding="utf-8")
@@ -83,7 +83,7 @@ def read_entry(path: Path, kind: Kind) -> Entry:
     problem = path.parent.parent / "problems" / f"{values['problem']}.py"
     if not problem.is_file():
         raise _bad(path, f"problem {values['problem']!r} is no file of {problem.parent.name}/")
-    return Entry.model_validate(
+    return CorpusEntry.model_validate(
         {
             "name": path.stem,
             "kind": kind,
@@ -99,7 +99,7 @@ def read_entry(path: Path, kind: Kind) -> Entry:
     )
 
 
-def acts_on(entry: Entry, device: Literal["cpu", "cuda"]) -> bool:
+def acts_on(entry: CorpusEntry, device: Literal["cpu", "cuda"]) -> bool:
     """Whether the candidate can do here what it tries. Timing is judged on a GPU alone."""
     return device == "cuda" or (entry.needs == "cpu" and entry.gate != "timing")
 
@@ -135,7 +135,7 @@ def _check(path: Path, kind: Kind, values: Mapping[str, str]) -> None:
         raise _bad(path, "gate 'policy' and 'static: only' go together")
 
 
-def _selected(entries: tuple[Entry, ...], only: Sequence[str]) -> tuple[Entry, ...]:
+def _selected(entries: tuple[CorpusEntry, ...], only: Sequence[str]) -> tuple[CorpusEntry, ...]:
     known = [entry.name for entry in entries]
     names = [name.removesuffix(".py").rpartition("/")[2] for name in only]
     for name in names:

@@ -12,20 +12,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
 
-from agentkernel.bench.redteam.bench import Bench, BenchSettings, nothing_found
-from agentkernel.bench.redteam.corpus import Entry
-from agentkernel.bench.redteam.finding import Found
+from agentkernel.bench.redteam.bench import CorpusJudge, CorpusSettings, undecided_finding
+from agentkernel.bench.redteam.corpus import CorpusEntry
+from agentkernel.bench.redteam.finding import CorpusFinding
 from agentkernel.bench.redteam.journal import Journal
 from agentkernel.domain.errors import EnvironmentFailure, one_line
 
-Say = Callable[[Found], None]
+Say = Callable[[CorpusFinding], None]
 SHARE_OF_CORES = {"cpu": 1.0, "cuda": 0.75}
 """Most of the time a candidate's kernels are compiled, on one core; the rest are for the twins and
 what the driver does."""
 
 
 @dataclass
-class Lane:
+class JudgeProcess:
     """One process, and the problems that it has captured."""
 
     executor: ProcessPoolExecutor
@@ -41,12 +41,12 @@ def default_jobs(device: Literal["cpu", "cuda"]) -> int:
     return max(1, int((os.cpu_count() or 1) * SHARE_OF_CORES[device]))
 
 
-def bench_settings(
+def corpus_settings(
     device: Literal["cpu", "cuda"], jobs: int, *, allow_unsandboxed: bool = False
-) -> BenchSettings:
+) -> CorpusSettings:
     """Threads and spare workers for `jobs` processes on this machine's cores."""
     cores = os.cpu_count() or 1
-    return BenchSettings(
+    return CorpusSettings(
         device=device,
         time_limit_s=TIME_LIMIT_S[device],
         ahead=cores >= 2 * jobs,
@@ -56,12 +56,12 @@ def bench_settings(
 
 
 def judge_corpus(
-    entries: Sequence[Entry],
-    settings: BenchSettings,
+    entries: Sequence[CorpusEntry],
+    settings: CorpusSettings,
     jobs: int,
     say: Say,
     journal: Journal | None = None,
-) -> tuple[Found, ...]:
+) -> tuple[CorpusFinding, ...]:
     """Judge all of `entries` in `jobs` processes; `say` hears each finding as it comes. What
     `journal` knows is not judged again, and what is found goes there.
 
@@ -70,11 +70,11 @@ def judge_corpus(
     candidate.
     """
     timing = settings.device == "cuda"
-    found: dict[str, Found] = {}
-    again: list[Entry] = []
+    found: dict[str, CorpusFinding] = {}
+    again: list[CorpusEntry] = []
     together = jobs > 1
 
-    def settle(entry: Entry, item: Found, *, new: bool = True) -> None:
+    def settle(entry: CorpusEntry, item: CorpusFinding, *, new: bool = True) -> None:
         found[_key(entry)] = item
         if new and journal is not None:
             journal.note(entry, item)
@@ -98,37 +98,40 @@ def judge_corpus(
     return tuple(found[_key(entry)] for entry in entries)
 
 
-def _key(entry: Entry) -> str:
+def _key(entry: CorpusEntry) -> str:
     return f"{entry.kind}/{entry.name}"
 
 
 def _spread(
-    entries: Sequence[Entry], settings: BenchSettings, jobs: int, *, profile: bool = False
-) -> Iterator[tuple[Entry, Found]]:
+    entries: Sequence[CorpusEntry], settings: CorpusSettings, jobs: int, *, profile: bool = False
+) -> Iterator[tuple[CorpusEntry, CorpusFinding]]:
     """Each finding as it comes. A process that ends takes only its own candidate with it."""
     waiting = _by_problem(entries)
-    running: dict[Future[Found], tuple[Lane, Entry]] = {}
-    with _lanes(min(jobs, len(waiting)), settings) as idle:
+    running: dict[Future[CorpusFinding], tuple[JudgeProcess, CorpusEntry]] = {}
+    with _processes(min(jobs, len(waiting)), settings) as idle:
         every = list(idle)
         while waiting or running:
             while idle and waiting:
-                lane = idle.pop()
-                entry = _next(waiting, lane, every)
-                lane.problems.add(entry.problem)
+                judge_process = idle.pop()
+                entry = _next(waiting, judge_process, every)
+                judge_process.problems.add(entry.problem)
                 timed = profile and entry.gate == "timing"
-                running[lane.executor.submit(_judge, entry, timed)] = (lane, entry)
+                running[judge_process.executor.submit(_judge, entry, timed)] = (
+                    judge_process,
+                    entry,
+                )
             done, _ = wait(running, return_when=FIRST_COMPLETED)
             for future in done:
-                lane, entry = running.pop(future)
+                judge_process, entry = running.pop(future)
                 item = _result(future, alone=jobs == 1)
                 if item is None:
-                    item = nothing_found(entry, _reason(future))
-                    _renew(lane, settings)
-                idle.append(lane)
+                    item = undecided_finding(entry, _reason(future))
+                    _renew(judge_process, settings)
+                idle.append(judge_process)
                 yield entry, item
 
 
-def _result(future: Future[Found], *, alone: bool) -> Found | None:
+def _result(future: Future[CorpusFinding], *, alone: bool) -> CorpusFinding | None:
     """None where the process ended, or raised what no judge should. A worker that did not start may
     lack what a neighbour holds, device memory say: that counts where there is none."""
     try:
@@ -141,30 +144,32 @@ def _result(future: Future[Found], *, alone: bool) -> Found | None:
         return None
 
 
-def _reason(future: Future[Found]) -> str:
+def _reason(future: Future[CorpusFinding]) -> str:
     error = future.exception()
     if error is None or isinstance(error, BrokenProcessPool):
         return "the judge's own process ended"
     return f"the judge raised {type(error).__name__}: {one_line(error, 120)}"
 
 
-def _renew(lane: Lane, settings: BenchSettings) -> None:
+def _renew(judge_process: JudgeProcess, settings: CorpusSettings) -> None:
     """What is left of the old process is not to be trusted."""
-    lane.executor.shutdown(wait=False, cancel_futures=True)
-    lane.executor = _executor(settings)
-    lane.problems.clear()
+    judge_process.executor.shutdown(wait=False, cancel_futures=True)
+    judge_process.executor = _executor(settings)
+    judge_process.problems.clear()
 
 
-def _by_problem(entries: Sequence[Entry]) -> list[Entry]:
+def _by_problem(entries: Sequence[CorpusEntry]) -> list[CorpusEntry]:
     """Problems with many candidates first: they take the longest."""
     counts = Counter(entry.problem for entry in entries)
     return sorted(entries, key=lambda entry: (-counts[entry.problem], entry.problem, entry.name))
 
 
-def _next(waiting: list[Entry], lane: Lane, every: Sequence[Lane]) -> Entry:
+def _next(
+    waiting: list[CorpusEntry], judge_process: JudgeProcess, every: Sequence[JudgeProcess]
+) -> CorpusEntry:
     """Of the lane's own problems first, then of one that no lane has, then any."""
     taken = set().union(*(item.problems for item in every))
-    own = next((entry for entry in waiting if entry.problem in lane.problems), None)
+    own = next((entry for entry in waiting if entry.problem in judge_process.problems), None)
     fresh = next((entry for entry in waiting if entry.problem not in taken), None)
     entry = own or fresh or waiting[0]
     waiting.remove(entry)
@@ -172,16 +177,16 @@ def _next(waiting: list[Entry], lane: Lane, every: Sequence[Lane]) -> Entry:
 
 
 @contextmanager
-def _lanes(count: int, settings: BenchSettings) -> Iterator[list[Lane]]:
-    lanes = [Lane(_executor(settings)) for _ in range(count)]
+def _processes(count: int, settings: CorpusSettings) -> Iterator[list[JudgeProcess]]:
+    judge_processes = [JudgeProcess(_executor(settings)) for _ in range(count)]
     try:
-        yield list(lanes)
+        yield list(judge_processes)
     finally:
-        for lane in lanes:
-            lane.executor.shutdown(wait=True, cancel_futures=True)
+        for judge_process in judge_processes:
+            judge_process.executor.shutdown(wait=True, cancel_futures=True)
 
 
-def _executor(settings: BenchSettings) -> ProcessPoolExecutor:
+def _executor(settings: CorpusSettings) -> ProcessPoolExecutor:
     """A process of its own: seeds are drawn from torch's global generator. It is forked from one
     that has the imports behind it and has not touched CUDA."""
     context = multiprocessing.get_context("forkserver")
@@ -189,18 +194,18 @@ def _executor(settings: BenchSettings) -> ProcessPoolExecutor:
     return ProcessPoolExecutor(1, context, initializer=_prepare, initargs=(settings,))
 
 
-_bench: list[Bench] = []
+_bench: list[CorpusJudge] = []
 """This process's own bench, once it is a lane."""
 
 
-def _prepare(settings: BenchSettings) -> None:
+def _prepare(settings: CorpusSettings) -> None:
     import torch
 
     torch.set_num_threads(settings.threads)
-    _bench[:] = [Bench(settings)]
+    _bench[:] = [CorpusJudge(settings)]
 
 
-def _judge(entry: Entry, profile: bool) -> Found:
+def _judge(entry: CorpusEntry, profile: bool) -> CorpusFinding:
     found = _bench[0].judge(entry, profile=profile)
     if _bench[0].device == "cuda":
         import torch

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agentkernel.bench.redteam.corpus import Entry
+from agentkernel.bench.redteam.corpus import CorpusEntry
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.profile import ProfileFailed
 from agentkernel.domain.verdict import GATES, Failure, Gate, LoadFailed, RunFailed, Verdict
@@ -16,7 +16,7 @@ NAMING = ("rule", "reason", "pattern", "tool", "name", "text", "expected", "foun
 UNDECIDED = "No case could be judged"
 
 
-class Found(Frozen):
+class CorpusFinding(Frozen):
     """What became of one candidate. Times are wall seconds in the process that judged it."""
 
     name: str
@@ -49,19 +49,21 @@ class Found(Frozen):
         return self.start_s + self.capture_s + self.cases_s + self.profile_s
 
 
-def expected_gate(entry: Entry) -> Gate:
+def expected_gate(entry: CorpusEntry) -> Gate:
     """The gate that a candidate has to reach and not to pass."""
     return entry.gate or "accepted"
 
 
-def find(entry: Entry, verdict: Verdict, profile_failed: ProfileFailed | None = None) -> Found:
+def compare_with_expected(
+    entry: CorpusEntry, verdict: Verdict, profile_failed: ProfileFailed | None = None
+) -> CorpusFinding:
     """Compare the judge's finding, and the profiler's where it was asked, with what is expected."""
     gate: Gate | None = None if undecided(verdict) else verdict.gate
     reason = failure_line(verdict.failure)
     if verdict.accepted and profile_failed is not None:
         gate = None if profile_failed.side in NOT_THE_CANDIDATES else "timing"
         reason = f"{profile_failed.side}: {profile_failed.reason}"
-    return Found(
+    return CorpusFinding(
         name=entry.name,
         kind=entry.kind,
         problem=entry.problem_name,
@@ -75,7 +77,7 @@ def find(entry: Entry, verdict: Verdict, profile_failed: ProfileFailed | None = 
     )
 
 
-def is_right(entry: Entry, gate: Gate | None) -> bool:
+def is_right(entry: CorpusEntry, gate: Gate | None) -> bool:
     """An honest one has to be accepted; a hostile one rejected at its gate or before it.
 
     Where the source was not to be read, a rejection by reading it proves nothing.

@@ -6,18 +6,18 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from agentkernel.bench.redteam.corpus import Entry
-from agentkernel.bench.redteam.finding import Found
+from agentkernel.bench.redteam.corpus import CorpusEntry
+from agentkernel.bench.redteam.finding import CorpusFinding
 from agentkernel.domain.base import Frozen, sha256_text
 from agentkernel.domain.certificate import Versions
 from agentkernel.storage.atomic import append_line
 
 
-class Line(Frozen):
+class JournalLine(Frozen):
     """One finding; `key` names the candidate's text and all that judged it."""
 
     key: str
-    found: Found
+    found: CorpusFinding
 
 
 class Journal:
@@ -29,26 +29,26 @@ class Journal:
         self._who = f"{judge_sha256}\n{device}\n{versions.model_dump_json()}"
         self._known = {line.key: line.found for line in _lines(path)}
 
-    def known(self, entry: Entry) -> Found | None:
+    def known(self, entry: CorpusEntry) -> CorpusFinding | None:
         """What was found of it, if it was judged."""
         return self._known.get(self._key(entry))
 
-    def note(self, entry: Entry, found: Found) -> None:
+    def note(self, entry: CorpusEntry, found: CorpusFinding) -> None:
         """Write it down. Raises OutputError where the file cannot be written."""
-        append_line(self._path, Line(key=self._key(entry), found=found).model_dump_json())
+        append_line(self._path, JournalLine(key=self._key(entry), found=found).model_dump_json())
 
-    def _key(self, entry: Entry) -> str:
+    def _key(self, entry: CorpusEntry) -> str:
         reference = Path(entry.problem).read_text(encoding="utf-8")
         expected = entry.model_dump_json(exclude={"path", "problem", "title"})
         return sha256_text("\n".join((self._who, expected, reference)))
 
 
-def _lines(path: Path) -> list[Line]:
+def _lines(path: Path) -> list[JournalLine]:
     """The whole lines of a file that may not be there."""
     found = []
     for text in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
         try:
-            found.append(Line.model_validate_json(text))
+            found.append(JournalLine.model_validate_json(text))
         except ValidationError:
             continue  # a torn line, or another program's
     return found

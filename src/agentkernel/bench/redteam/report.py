@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from agentkernel.bench.redteam.corpus import Entry
-from agentkernel.bench.redteam.finding import Found, expected_gate
+from agentkernel.bench.redteam.corpus import CorpusEntry
+from agentkernel.bench.redteam.finding import CorpusFinding, expected_gate
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.certificate import Versions
 from agentkernel.domain.errors import OutputError
@@ -15,7 +15,7 @@ from agentkernel.storage.atomic import write_atomic
 BEGIN, END = "<!-- red team: begin -->", "<!-- red team: end -->"
 
 
-class Spent(Frozen):
+class SecondsSpent(Frozen):
     """Seconds of all processes together, by what they were spent on."""
 
     start_s: float = 0.0
@@ -24,7 +24,7 @@ class Spent(Frozen):
     profile_s: float = 0.0
 
 
-class Summary(Frozen):
+class CorpusSummary(Frozen):
     """A judged corpus. `skipped` names what cannot act on this machine."""
 
     corpus: str
@@ -36,27 +36,27 @@ class Summary(Frozen):
     skipped: tuple[str, ...]
     wall_s: float
     per_minute: float
-    spent: Spent
+    spent: SecondsSpent
     judge_sha256: str
     versions: Versions
-    found: tuple[Found, ...]
+    found: tuple[CorpusFinding, ...]
 
 
 def summarise(
     corpus: Path,
-    found: Sequence[Found],
-    skipped: Sequence[Entry],
+    found: Sequence[CorpusFinding],
+    skipped: Sequence[CorpusEntry],
     *,
     device: str,
     jobs: int,
     wall_s: float,
     judge_sha256: str,
     versions: Versions,
-) -> Summary:
+) -> CorpusSummary:
     """Count and add up."""
     names = ("start_s", "capture_s", "cases_s", "profile_s")
     sums = {name: round(sum(getattr(item, name) for item in found), 2) for name in names}
-    return Summary(
+    return CorpusSummary(
         corpus=str(corpus),
         device=device,
         jobs=jobs,
@@ -66,14 +66,14 @@ def summarise(
         skipped=tuple(entry.name for entry in skipped),
         wall_s=round(wall_s, 2),
         per_minute=round(60 * len(found) / max(wall_s, 1e-9), 1),
-        spent=Spent(**sums),
+        spent=SecondsSpent(**sums),
         judge_sha256=judge_sha256,
         versions=versions,
         found=tuple(found),
     )
 
 
-def write_table(path: Path, summary: Summary, entries: Sequence[Entry]) -> None:
+def write_table(path: Path, summary: CorpusSummary, entries: Sequence[CorpusEntry]) -> None:
     """Put the Markdown table between the markers of `path`; a new file gets nothing else.
 
     Raises OutputError where the file has text and no markers, or cannot be written.
@@ -93,7 +93,7 @@ def write_table(path: Path, summary: Summary, entries: Sequence[Entry]) -> None:
     write_atomic(path, f"{before}{block}{after.removeprefix(chr(10))}")
 
 
-def markdown(summary: Summary, entries: Sequence[Entry]) -> str:
+def markdown(summary: CorpusSummary, entries: Sequence[CorpusEntry]) -> str:
     """Every candidate of the corpus, also those that this machine could not try."""
     by_name = {(item.kind, item.name): item for item in summary.found}
     versions = summary.versions
@@ -110,7 +110,7 @@ def markdown(summary: Summary, entries: Sequence[Entry]) -> str:
     return "\n".join(parts)
 
 
-def _rows(entries: Sequence[Entry], found: dict[tuple[str, str], Found]) -> list[str]:
+def _rows(entries: Sequence[CorpusEntry], found: dict[tuple[str, str], CorpusFinding]) -> list[str]:
     lines = [
         "| candidate | what it does | problem | expected | found |",
         "|---|---|---|---|---|",
@@ -128,7 +128,7 @@ def _rows(entries: Sequence[Entry], found: dict[tuple[str, str], Found]) -> list
     return lines
 
 
-def _outcome(item: Found | None) -> str:
+def _outcome(item: CorpusFinding | None) -> str:
     if item is None:
         return "not tried"
     gate = item.gate or "undecided"

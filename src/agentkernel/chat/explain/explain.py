@@ -28,7 +28,7 @@ from agentkernel.chat.explain.explain_kernel import (
     kernel_notes,
     launch_constants,
 )
-from agentkernel.chat.explain.explain_worth import worth_a_note
+from agentkernel.chat.explain.explain_worth import notable_statements
 
 Notes = tuple[tuple[int | None, str], ...]
 """(line counted from 1, or None for the file as a whole; words), in the order of the file."""
@@ -56,13 +56,13 @@ def explain(source: str, first: int | None = None, last: int | None = None) -> N
     lines = source.split("\n")
     count = len(lines) - 1 if lines[-1] == "" and len(lines) > 1 else len(lines)
     if len(source) > MOST_READ:
-        return _by_form(lines, count, first, last, too_long(source))
+        return _by_form(lines, count, first, last, too_long_text(source))
     try:
         if first is None:
             return _whole(parse_file(source))
         words = _read_lines(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        return _by_form(lines, count, first, last, unread(error))
+        return _by_form(lines, count, first, last, parse_error_text(error))
     return _range(words, lines, count, first, last)
 
 
@@ -85,14 +85,14 @@ def _range(
     return tuple(notes) or ((first, "blank lines"),)
 
 
-def unread(error: BaseException) -> str:
+def parse_error_text(error: BaseException) -> str:
     """Why a text was not parsed."""
     where = f", line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
     why = str(error.args[0]) if error.args else type(error).__name__
     return f"This text is no Python that can be read ({why}{where})."
 
 
-def too_long(source: str) -> str:
+def too_long_text(source: str) -> str:
     """Why a text was not read."""
     return (
         f"This text has {len(source):,} characters. Expected at most {MOST_READ:,}: it is not "
@@ -330,7 +330,7 @@ def _kernel_story(file: TritonFile, kernel: Kernel) -> list[tuple[int | None, st
     constants = launch_constants(kernel)
     if constants:
         notes.append((line, f"at the launch: {constants}"))
-    named = worth_a_note(kernel, file)
+    named = notable_statements(kernel, file)
     worth = (
         (statement.lineno, words)
         for statement, words in kernel_notes(file, kernel)

@@ -73,7 +73,7 @@ class Kernel:
             for name, value in launch.arguments.items():
                 if value:
                     found.setdefault(name, {})[value] = None
-        return {name: either(tuple(values)) for name, values in found.items()}
+        return {name: join_alternatives(tuple(values)) for name, values in found.items()}
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ def code(node: ast.AST, width: int = CODE_WIDTH) -> str:
     return text if len(text) <= width else text[: width - 3] + "..."
 
 
-def either(values: Sequence[str]) -> str:
+def join_alternatives(values: Sequence[str]) -> str:
     """`a or b`; past a few, how many more there are."""
     more = len(values) - MOST_VALUES
     words = " or ".join(values[:MOST_VALUES])
@@ -318,7 +318,7 @@ class Assigned:
             if not isinstance(node, ast.Assign):
                 continue
             for target in node.targets:
-                for name, value in given(target, node.value).items():
+                for name, value in assigned_names(target, node.value).items():
                     met.setdefault(name, []).append((node.lineno, order, value))
         self._lines: dict[str, list[int]] = {}
         self._values: dict[str, list[ast.expr]] = {}
@@ -338,7 +338,7 @@ class Assigned:
         return self._values[name][place - 1] if place else None
 
 
-def given(target: ast.expr, value: ast.expr) -> dict[str, ast.expr]:
+def assigned_names(target: ast.expr, value: ast.expr) -> dict[str, ast.expr]:
     """Name -> value of one assignment."""
     if isinstance(target, ast.Name):
         return {target.id: value}

@@ -10,10 +10,10 @@ from agentkernel.chat.explain.explain_roles import (
     Role,
     Scope,
     argument_words,
-    bare,
     names_in,
     resolved,
     root_of,
+    without_conversions,
 )
 from agentkernel.chat.explain.explain_values import place_words, value_words
 
@@ -81,7 +81,7 @@ def _learn(statement: ast.stmt, scope: Scope) -> None:
 
 def _remember(name: str, value: ast.expr, scope: Scope) -> None:
     """Where a value was read from, until the name means something else."""
-    inner = bare(value)
+    inner = without_conversions(value)
     loaded = isinstance(inner, ast.Call) and scope.file.called(inner.func) == "tl.load"
     root = root_of(inner.args[0], scope) if isinstance(inner, ast.Call) and inner.args else ""
     if loaded and root:

@@ -132,15 +132,15 @@ def names_in(node: ast.AST) -> Iterator[str]:
     yield from (item.id for item in sorted(found, key=lambda item: (item.lineno, item.col_offset)))
 
 
-def terms(node: ast.expr) -> list[ast.expr]:
+def summands(node: ast.expr) -> list[ast.expr]:
     """The summands of a sum, conversions and added axes taken off."""
-    node = bare(node)
+    node = without_conversions(node)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-        return [*terms(node.left), *terms(node.right)]
+        return [*summands(node.left), *summands(node.right)]
     return [node]
 
 
-def bare(node: ast.expr) -> ast.expr:
+def without_conversions(node: ast.expr) -> ast.expr:
     """Without `[:, None]` and `.to(...)`."""
     while True:
         if isinstance(node, ast.Subscript):
@@ -213,12 +213,12 @@ __all__ = [
     "Scope",
     "argument_words",
     "axis_of",
-    "bare",
     "code",
     "names_in",
     "origins",
     "resolved",
     "root_of",
-    "terms",
+    "summands",
     "unit",
+    "without_conversions",
 ]

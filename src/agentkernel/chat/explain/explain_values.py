@@ -9,11 +9,11 @@ from agentkernel.chat.explain.explain_roles import (
     Scope,
     argument_words,
     axis_of,
-    bare,
     origins,
     root_of,
-    terms,
+    summands,
     unit,
+    without_conversions,
 )
 
 ELEMENTWISE = {
@@ -124,7 +124,7 @@ def mask_words(node: ast.expr, scope: Scope) -> str:
 
 
 def _conditions(node: ast.expr) -> list[ast.expr]:
-    node = bare(node)
+    node = without_conversions(node)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitAnd):
         return [*_conditions(node.left), *_conditions(node.right)]
     if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And):
@@ -134,7 +134,7 @@ def _conditions(node: ast.expr) -> list[ast.expr]:
 
 def index_words(node: ast.expr, scope: Scope, name: str) -> str:
     """Indices: of the program's tile, of a loop's block, or made from others."""
-    parts = terms(node)
+    parts = summands(node)
     ranges = [part for part in parts if _is_range(part, scope)]
     if len(ranges) != 1:
         return _index_arithmetic(node, scope)
@@ -151,7 +151,7 @@ def index_words(node: ast.expr, scope: Scope, name: str) -> str:
 
 
 def _index_arithmetic(node: ast.expr, scope: Scope) -> str:
-    inner = bare(node)
+    inner = without_conversions(node)
     if isinstance(inner, ast.BinOp) and isinstance(inner.op, ast.Mod | ast.FloorDiv):
         return f"a coordinate of each element: {code(inner)}"
     return f"the offsets {code(node)} of the elements"
@@ -159,7 +159,7 @@ def _index_arithmetic(node: ast.expr, scope: Scope) -> str:
 
 def program_words(node: ast.expr) -> str:
     """Arithmetic on a program's number."""
-    inner = bare(node)
+    inner = without_conversions(node)
     if isinstance(inner, ast.BinOp) and isinstance(inner.op, ast.Mult):
         return f"where this program's tile begins: {code(inner)}"
     if isinstance(inner, ast.BinOp) and isinstance(inner.op, ast.FloorDiv | ast.Mod):
@@ -262,7 +262,7 @@ def place_words(address: ast.expr, scope: Scope) -> str:
     root = root_of(address, scope)
     if not root:
         return f"the address {code(address)}"
-    parts = terms(address)
+    parts = summands(address)
     rest = [part for part in parts if not (isinstance(part, ast.Name) and part.id == root)]
     if len(rest) == len(parts):
         return f"{argument_words(root, scope)} through {code(address)}"

@@ -9,13 +9,13 @@ from agentkernel.chat.explain.explain_file import Kernel, TritonFile, dotted, ke
 from agentkernel.chat.explain.explain_roles import names_in
 
 
-def worth_a_note(kernel: Kernel, file: TritonFile) -> frozenset[ast.stmt]:
+def notable_statements(kernel: Kernel, file: TritonFile) -> frozenset[ast.stmt]:
     """Memory, reductions, products, loops and conversions; what a loop carries on; what is made of
     the values before they are written."""
     named = {
         node
         for node in ast.walk(kernel.node)
-        if isinstance(node, ast.stmt) and node is not kernel.node and is_worth_a_note(node, file)
+        if isinstance(node, ast.stmt) and node is not kernel.node and is_notable(node, file)
     }
     return frozenset(named | running_values(kernel) | written_values(kernel, file))
 
@@ -74,7 +74,7 @@ def _targets(node: ast.Assign | ast.AugAssign) -> Iterator[str]:
         yield from names_in(target)
 
 
-def is_worth_a_note(statement: ast.stmt, file: TritonFile) -> bool:
+def is_notable(statement: ast.stmt, file: TritonFile) -> bool:
     """True for what an overview names: memory, reductions, products, loops, conversions."""
     if isinstance(statement, ast.For | ast.While | ast.If):
         return True

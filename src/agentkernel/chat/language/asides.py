@@ -70,7 +70,7 @@ def ends_at_goal(tags: tuple[Tag, ...]) -> bool:
     return bool(BACK_TO_GOAL.match(_text(tags)))
 
 
-def states(tags: tuple[Tag, ...]) -> bool:
+def only_states_something(tags: tuple[Tag, ...]) -> bool:
     """True where the clause states something and asks for nothing, whatever it speaks of."""
     if any(tag.negated or tag.has(*NO_STATEMENT) or _is_value(tag) for tag in tags):
         return False

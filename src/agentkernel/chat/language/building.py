@@ -34,10 +34,10 @@ SEEN_FROM = frozenset(
     }
 )
 Slot = str | int | float | None | tuple[object, ...]
-Slots = dict[str, Slot]
+SlotValues = dict[str, Slot]
 
 
-class Impossible(Exception):
+class InvalidValues(Exception):
     """The words fit, their values do not; the text is one line for the user."""
 
 
@@ -47,7 +47,7 @@ def _intents() -> TypeAdapter[Intent]:
     return TypeAdapter(Intent)
 
 
-def built(match: Match, context: IntentContext, original: str) -> list[Intent]:
+def build_intents(match: Match, context: IntentContext, original: str) -> list[Intent]:
     """The readings of a match: one, or one for each GPU that a name may mean.
 
     Raises Impossible for a value that no request can have. `original`: the text as typed.
@@ -59,13 +59,13 @@ def built(match: Match, context: IntentContext, original: str) -> list[Intent]:
             found.append(_intents().validate_python({"name": match.row.name, **slots}))
         except ValidationError as error:
             what = error.errors()[0]
-            raise Impossible(
+            raise InvalidValues(
                 f"The value {what['input']!r} is out of range for {match.row.name!r}."
             ) from error
     return found
 
 
-def _plain(match: Match, context: IntentContext, original: str) -> list[Slots]:
+def _plain(match: Match, context: IntentContext, original: str) -> list[SlotValues]:
     if match.row.name not in ON_CANDIDATE:
         return [{}]
     refs = _candidates(match, context)
@@ -81,20 +81,20 @@ def _candidate(tag: Tag, context: IntentContext) -> int | str:
     if tag.value == "other":
         others = [number for number in context.candidates if number != context.current]
         if context.current is None or len(others) != 1:
-            raise Impossible("'the other' may be any of several candidates: name it, as in c3.")
+            raise InvalidValues("'the other' may be any of several candidates: name it, as in c3.")
         return others[0]
     if isinstance(tag.value, str):
         return tag.value
     number = _count(tag)
     if context.candidates and number not in context.candidates:
         known = ", ".join(f"c{item}" for item in context.candidates[:12])
-        raise Impossible(f"There is no candidate c{number}. Known: {known}.")
+        raise InvalidValues(f"There is no candidate c{number}. Known: {known}.")
     return number
 
 
 def _count(tag: Tag) -> int:
     if not isinstance(tag.value, int | float) or tag.value % 1 or not 1 <= tag.value <= 10**9:
-        raise Impossible(f"{tag.text!r} is no count: expected a whole number from 1.")
+        raise InvalidValues(f"{tag.text!r} is no count: expected a whole number from 1.")
     return int(tag.value)
 
 
@@ -102,8 +102,8 @@ def _number(tag: Tag) -> float:
     return float(tag.value) if isinstance(tag.value, int | float) else 0.0
 
 
-def _run(match: Match, context: IntentContext, original: str) -> list[Slots]:
-    slots: Slots = {}
+def _run(match: Match, context: IntentContext, original: str) -> list[SlotValues]:
+    slots: SlotValues = {}
     for tag in match.values("ROUNDS"):
         slots["rounds"] = _count(tag)
     for tag in match.values("DURATION"):
@@ -111,7 +111,7 @@ def _run(match: Match, context: IntentContext, original: str) -> list[Slots]:
     return [slots]
 
 
-def _less_memory(match: Match, context: IntentContext, original: str) -> list[Slots]:
+def _less_memory(match: Match, context: IntentContext, original: str) -> list[SlotValues]:
     for tag in match.values("HALF"):
         return [{"fraction": _number(tag)}]
     for tag in match.values("PERCENT"):
@@ -121,24 +121,24 @@ def _less_memory(match: Match, context: IntentContext, original: str) -> list[Sl
     return [{}]
 
 
-def _memory_limit(match: Match, context: IntentContext, original: str) -> list[Slots]:
+def _memory_limit(match: Match, context: IntentContext, original: str) -> list[SlotValues]:
     return [{"max_bytes": int(_number(match.values("BYTES")[0]))}]
 
 
-def _precision(match: Match, context: IntentContext, original: str) -> list[Slots]:
+def _precision(match: Match, context: IntentContext, original: str) -> list[SlotValues]:
     return [{"precision": match.row.value}]
 
 
-def _target(match: Match, context: IntentContext, original: str) -> list[Slots]:
+def _target(match: Match, context: IntentContext, original: str) -> list[SlotValues]:
     for tag in match.values("TARGET"):
         if not tag.value:
-            raise Impossible(f"{tag.text!r} is none of the targets: 'which targets are there?'")
+            raise InvalidValues(f"{tag.text!r} is none of the targets: 'which targets are there?'")
         if isinstance(tag.value, tuple):
             return [{"target": str(name)} for name in tag.value]
     return [{"target": "local"} if match.values("LOCAL") else {}]
 
 
-def _shapes(match: Match, context: IntentContext, original: str) -> list[Slots]:
+def _shapes(match: Match, context: IntentContext, original: str) -> list[SlotValues]:
     shapes = tuple(tag.value for tag in match.values("SHAPELIT"))
     sizes = [
         _size(str(tag.value[0]), int(tag.value[1]))
@@ -160,14 +160,14 @@ def _size_name(match: Match) -> str:
     return (names[0] if names else "batch").replace(" ", "_").replace("-", "_")
 
 
-def _dtype(match: Match, context: IntentContext, original: str) -> list[Slots]:
+def _dtype(match: Match, context: IntentContext, original: str) -> list[SlotValues]:
     for tag in match.values("DTYPE"):
         return [{"dtype": DTYPES["half" if tag.has("HALF") else str(tag.value)]}]
     return [{"dtype": "bfloat16" if match.values("BF16") else "float32"}]
 
 
-def _explain_line(match: Match, context: IntentContext, original: str) -> list[Slots]:
-    slots: Slots = {}
+def _explain_line(match: Match, context: IntentContext, original: str) -> list[SlotValues]:
+    slots: SlotValues = {}
     for tag in match.values("LINE"):
         if isinstance(tag.value, tuple):
             slots = {"line": int(tag.value[0]), "last_line": int(tag.value[1])}
@@ -177,7 +177,7 @@ def _explain_line(match: Match, context: IntentContext, original: str) -> list[S
     return [{**slots, **({"candidate": refs[0]} if refs else {})}]
 
 
-def _diff(match: Match, context: IntentContext, original: str) -> list[Slots]:
+def _diff(match: Match, context: IntentContext, original: str) -> list[SlotValues]:
     """One candidate is seen from its parent; a place such as "the original" is what the current
     one is seen from; of two, the later in the tree is seen from the other."""
     refs = _candidates(match, context)
@@ -196,34 +196,34 @@ def _diff(match: Match, context: IntentContext, original: str) -> list[Slots]:
     return [{"candidate": first, "against": second}]
 
 
-def _compare(match: Match, context: IntentContext, original: str) -> list[Slots]:
+def _compare(match: Match, context: IntentContext, original: str) -> list[SlotValues]:
     first, *others = [*_candidates(match, context), "current"]
     second = others[0] if others and others[0] != first else None
     return [{"first": first, "second": second}]
 
 
-def _verify(match: Match, context: IntentContext, original: str) -> list[Slots]:
+def _verify(match: Match, context: IntentContext, original: str) -> list[SlotValues]:
     """What is checked against the original is the other candidate, or the current one."""
     refs = [ref for ref in _candidates(match, context) if ref != "original"]
     if len(refs) > 1:
-        raise Impossible("A candidate is verified against the original module only.")
+        raise InvalidValues("A candidate is verified against the original module only.")
     return [{"candidate": refs[0]} if refs else {}]
 
 
-def _try_idea(match: Match, context: IntentContext, original: str) -> list[Slots]:
+def _try_idea(match: Match, context: IntentContext, original: str) -> list[SlotValues]:
     if match.row.value:
         return [{"idea": match.row.value}]
     tag = match.values("IDEA", "ORD")[0]
     return [{"idea": tag.value if isinstance(tag.value, str) else _count(tag)}]
 
 
-def _undo(match: Match, context: IntentContext, original: str) -> list[Slots]:
+def _undo(match: Match, context: IntentContext, original: str) -> list[SlotValues]:
     for tag in match.values("STEPS", "TIMES"):
         return [{"steps": _count(tag)}]
     return [{}]
 
 
-def _switch_branch(match: Match, context: IntentContext, original: str) -> list[Slots]:
+def _switch_branch(match: Match, context: IntentContext, original: str) -> list[SlotValues]:
     for tag in match.values("BRANCHNO"):
         return [{"branch": _count(tag)}]
     for tag in match.values("BRANCHNAME"):
@@ -231,7 +231,7 @@ def _switch_branch(match: Match, context: IntentContext, original: str) -> list[
     return [{}]
 
 
-def _stop_at(match: Match, context: IntentContext, original: str) -> list[Slots]:
+def _stop_at(match: Match, context: IntentContext, original: str) -> list[SlotValues]:
     for tag in match.values("RUNTIME"):
         return [{"runtime_us": _number(tag)}]
     for tag in match.values("PERCENT"):
@@ -241,32 +241,32 @@ def _stop_at(match: Match, context: IntentContext, original: str) -> list[Slots]
     return [{"speedup": _number(match.values("TIMES", "FACTOR")[0])}]
 
 
-def _budget(match: Match, context: IntentContext, original: str) -> list[Slots]:
+def _budget(match: Match, context: IntentContext, original: str) -> list[SlotValues]:
     slots = _run(match, context, original)[0]
     for tag in match.values("MONEY"):
         slots["usd"] = _number(tag)
     return [slots]
 
 
-def _policy(match: Match, context: IntentContext, original: str) -> list[Slots]:
+def _policy(match: Match, context: IntentContext, original: str) -> list[SlotValues]:
     return [{"policy": match.row.value}]
 
 
-def _write(match: Match, context: IntentContext, original: str) -> list[Slots]:
+def _write(match: Match, context: IntentContext, original: str) -> list[SlotValues]:
     refs = _candidates(match, context)
-    slots: Slots = {"candidate": refs[0]} if refs else {}
+    slots: SlotValues = {"candidate": refs[0]} if refs else {}
     for tag in match.values("PATH"):
         slots["path"] = original[tag.start : tag.end].strip("\"'`").rstrip(".")
     return [slots]
 
 
-def _edit(match: Match, context: IntentContext, original: str) -> list[Slots]:
+def _edit(match: Match, context: IntentContext, original: str) -> list[SlotValues]:
     slots = _explain_line(match, context, original)[0]
     slots.pop("last_line", None)
     return [slots]
 
 
-Maker = Callable[[Match, IntentContext, str], list[Slots]]
+Maker = Callable[[Match, IntentContext, str], list[SlotValues]]
 MAKERS: dict[str, Maker] = {
     "run": _run,
     "less_memory": _less_memory,

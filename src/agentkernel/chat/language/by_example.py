@@ -13,15 +13,15 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from agentkernel.chat.intent import Intent, IntentContext
-from agentkernel.chat.language.asides import leads_in, refers_back, speaks_of, states
+from agentkernel.chat.language.asides import leads_in, only_states_something, refers_back, speaks_of
 from agentkernel.chat.language.features import is_value
-from agentkernel.chat.language.grammar import looks, rows
+from agentkernel.chat.language.grammar import read_only_requests, rows
 from agentkernel.chat.language.patterns import Pattern
 from agentkernel.chat.language.polarity import is_question
 from agentkernel.chat.language.slots import intent_of
 from agentkernel.chat.language.tags import Tag
 from agentkernel.chat.language.text import words_of
-from agentkernel.chat.language.told import HELD, is_past, is_past_fact, is_reported
+from agentkernel.chat.language.told import INVENTORY, is_past, is_past_fact, is_reported
 
 if TYPE_CHECKING:
     from agentkernel.chat.language.classifier import Classifier
@@ -114,43 +114,45 @@ class Guess:
 
 
 @dataclass(frozen=True, slots=True)
-class Second:
+class ExampleReading:
     """What the second reader found: `intents` to do, else perhaps one `option` to ask about."""
 
     intents: tuple[Intent, ...] = ()
     option: Intent | None = None
 
 
-def read(tags: Sequence[Tag], context: IntentContext, shown: str, classifier: Classifier) -> Second:
+def read(
+    tags: Sequence[Tag], context: IntentContext, shown: str, classifier: Classifier
+) -> ExampleReading:
     """The requests of a sentence that the grammar refused. `tags` with their polarity marked."""
     words = tuple(tags)
     if any(tag.has("FOREIGN", "ADVICE") for tag in words):
-        return Second()
+        return ExampleReading()
     if not any(letter.isalpha() for tag in words for letter in tag.text):
-        return Second()
+        return ExampleReading()
     if not REPORTED.isdisjoint(word for tag in words for word in tag.text.split()):
-        return Second()
+        return ExampleReading()
     judge = _Judge(context, shown, classifier)
     whole = judge.guess(words)
     clauses = _clauses(words)
     if len(clauses) > MOST_CLAUSES:
-        return Second()
+        return ExampleReading()
     parts = [judge.guess(clause) for clause in clauses]
     asked = {part.label for part in parts if part.probability >= SURE_OF_CLAUSE} - {"none"}
     if len(asked) > 1:
         several = _several(judge, clauses, parts)
-        return Second(intents=several) if several else Second()
+        return ExampleReading(intents=several) if several else ExampleReading()
     if whole.intent is None or not judge.may_be(whole, words):
-        return Second()
+        return ExampleReading()
     least = judge.least(whole, words)
     fits = all(
         _belongs(judge, whole, clause, part) for clause, part in zip(clauses, parts, strict=True)
     )
     if whole.probability >= least and fits and not _acts_besides(whole.label, clauses):
-        return Second(intents=(whole.intent,))
+        return ExampleReading(intents=(whole.intent,))
     if whole.probability >= WORTH_ASKING and fits and not _is_negated(words):
-        return Second(option=whole.intent)
-    return Second()
+        return ExampleReading(option=whole.intent)
+    return ExampleReading()
 
 
 class _Judge:
@@ -191,10 +193,10 @@ class _Judge:
         if guess.label not in BOUND and not _is_harmless_if(guess.label, tags, text):
             return False
         if _looks_only(guess.label):
-            told = all(_is_told(part, guess.label) for part in _clauses(tags))
+            told = all(_is_statement(part, guess.label) for part in _clauses(tags))
             return not GIVES_UP.search(text) and not told
         told = all(is_reported(part) or is_past(part) for part in _clauses(tags))
-        held = guess.label.partition("=")[0] in HELD and is_past_fact(tags)
+        held = guess.label.partition("=")[0] in INVENTORY and is_past_fact(tags)
         return not (_is_asked(tags) or told or held)
 
 
@@ -213,12 +215,14 @@ def _allows(tags: tuple[Tag, ...], text: str) -> bool:
     return bool(NOT_ONLY_OWN.search(text) or NO_OBJECTION.search(text))
 
 
-def _is_told(clause: tuple[Tag, ...], label: str) -> bool:
+def _is_statement(clause: tuple[Tag, ...], label: str) -> bool:
     """True for a statement: "the certificate looks good" asks for none. One that says that
     something is slow or unclear is a question."""
     if label in QUESTIONS_BY_STATEMENT:
         return False
-    return states(clause) or bool(STATEMENT.search(" ".join(tag.text for tag in clause)))
+    return only_states_something(clause) or bool(
+        STATEMENT.search(" ".join(tag.text for tag in clause))
+    )
 
 
 def doubts(tags: Sequence[Tag], found: Sequence[Intent], classifier: Classifier) -> bool:
@@ -249,7 +253,7 @@ def _several(
         sure = part.probability >= max(judge.least(part, clause), SURE_OF_CLAUSE)
         if part.intent is not None and sure and judge.may_be(part, clause):
             found.append(part.intent)
-        elif not (states(clause) or leads_in(clause) or refers_back(clause)):
+        elif not (only_states_something(clause) or leads_in(clause) or refers_back(clause)):
             return ()
     return tuple(found)
 
@@ -285,7 +289,7 @@ def _belongs(judge: _Judge, whole: Guess, clause: tuple[Tag, ...], part: Guess) 
         return len(text.split()) < 3 or speaks_of(clause, _known(whole.label) | {"NEG", "NO"})
     if none < MOST_NONE_OF_A_PRONOUN and not PRONOUNS.isdisjoint(words):
         return part.probability < SURE
-    return states(clause) and speaks_of(clause, _known(whole.label))
+    return only_states_something(clause) and speaks_of(clause, _known(whole.label))
 
 
 def _is_fragment(clause: tuple[Tag, ...]) -> bool:
@@ -319,7 +323,7 @@ def _known(label: str) -> frozenset[str]:
 
 
 def _looks_only(label: str) -> bool:
-    return label.partition("=")[0] in looks()
+    return label.partition("=")[0] in read_only_requests()
 
 
 def _is_asked(tags: tuple[Tag, ...]) -> bool:

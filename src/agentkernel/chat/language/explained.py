@@ -75,7 +75,7 @@ WISHES = Pattern(
 
 
 @dataclass(frozen=True, slots=True)
-class Explained:
+class SplitText:
     """`request`: the tags without the clauses that explain. `cut`: there were some. `weighs`: one
     of them holds something that may be meant as a request too."""
 
@@ -91,7 +91,7 @@ class _Clause:
     end: int
 
 
-def explained(tags: Sequence[Tag]) -> Explained:
+def split_explanations(tags: Sequence[Tag]) -> SplitText:
     """The text apart from what explains it.
 
     A clause that stands first is set aside only where a comma ends it, a request follows, and
@@ -111,7 +111,7 @@ def explained(tags: Sequence[Tag]) -> Explained:
     while cut and kept and kept[0].has("MARK"):
         del kept[0]
     weighs = any(_weighs(each.kind, tags[each.start : each.end]) for each in cut)
-    return Explained(tuple(kept), bool(cut), weighs)
+    return SplitText(tuple(kept), bool(cut), weighs)
 
 
 def _clause_at(tags: Sequence[Tag], at: int) -> _Clause | None:

@@ -273,7 +273,7 @@ def rows() -> tuple[Row, ...]:
 
 
 @cache
-def looks() -> frozenset[str]:
+def read_only_requests() -> frozenset[str]:
     """Names of the requests that change nothing."""
     return frozenset(row.name for row in rows() if row.kind in ("info", "ask")) | {
         "ask_docs",

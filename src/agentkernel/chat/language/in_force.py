@@ -22,7 +22,9 @@ MEANS_STRICT = ("STRICT", "REDUCED", "FP32", "PRECISION")
 """Words that ask for strict results, whatever is allowed now."""
 
 
-def answered(found: Sequence[Intent], tags: Sequence[Tag], context: IntentContext) -> list[Intent]:
+def resolve_go_ahead(
+    found: Sequence[Intent], tags: Sequence[Tag], context: IntentContext
+) -> list[Intent]:
     """The same requests, "go ahead" read by what waits for an answer: with nothing waiting it
     begins a run, else it is a yes."""
     goes = any(tag.has("GOAHEAD") for tag in tags) and all(tag.has(*ANSWER) for tag in tags)

@@ -10,13 +10,13 @@ from agentkernel.chat.language.polarity import PRECISIONS, SLOTS
 from agentkernel.chat.language.tags import Tag
 from agentkernel.chat.language.text import words_of
 from agentkernel.chat.language.told import (
-    HELD,
+    INVENTORY,
     is_demanded,
     is_inventory,
     is_past,
     is_past_fact,
     is_reported,
-    is_told,
+    is_statement,
 )
 
 VALUES = words_of(
@@ -71,7 +71,7 @@ def matches(
         return []
     present = frozenset[str]().union(*(tag.concepts for tag in tags)) if tags else frozenset()
     polite = not present.isdisjoint({"POLITE"})
-    told, reported, past = is_told(tags), is_reported(tags), is_past(tags)
+    told, reported, past = is_statement(tags), is_reported(tags), is_past(tags)
     held, there = is_past_fact(tags), is_inventory(tags)
     found = [
         match
@@ -83,7 +83,7 @@ def matches(
         and not (row.name in REPORTED and reported and not (question or asked))
         and not (row.name == "verify" and not (question or asked) and is_demanded(tags))
         and not (row.kind in ("act", "change") and past)
-        and not (row.name in HELD and held)
+        and not (row.name in INVENTORY and held)
         and not (row.name == "run" and there)
         and not (row.name == "fork" and _names_a_branch(tags))
         and (match := _match(row, tags, spare)) is not None

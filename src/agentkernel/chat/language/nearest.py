@@ -26,7 +26,9 @@ def in_common(tags: Sequence[Tag]) -> bool:
     return any(tag.concepts - COMMON for tag in tags)
 
 
-def nearest(tags: Sequence[Tag], most: int, classifier: Classifier) -> tuple[Suggestion, ...]:
+def nearest_requests(
+    tags: Sequence[Tag], most: int, classifier: Classifier
+) -> tuple[Suggestion, ...]:
     """The likeliest requests, best first, each with a sentence that asks for it."""
     found: list[Suggestion] = []
     order = (-classifier.probabilities(tags)).argsort(kind="stable")

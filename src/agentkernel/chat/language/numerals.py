@@ -28,7 +28,7 @@ class Numeral(NamedTuple):
     used: int
 
 
-def spelled(words: list[str]) -> Numeral | None:
+def spelled_number(words: list[str]) -> Numeral | None:
     """The longest number that `words` begin with; None where they begin with none."""
     total = current = used = 0
     scaled = False

@@ -8,10 +8,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from agentkernel.chat.intent import Intent, IntentContext, Run
-from agentkernel.chat.language.asides import ends_at_goal, leads_in, refers_back, speaks_of, states
-from agentkernel.chat.language.building import built
+from agentkernel.chat.language.asides import (
+    ends_at_goal,
+    leads_in,
+    only_states_something,
+    refers_back,
+    speaks_of,
+)
+from agentkernel.chat.language.building import build_intents
 from agentkernel.chat.language.commands import begins_clause, may_begin, new_command
-from agentkernel.chat.language.grammar import looks
+from agentkernel.chat.language.grammar import read_only_requests
 from agentkernel.chat.language.matching import Match, matches
 from agentkernel.chat.language.polarity import NOUNS, VERBS, is_question
 from agentkernel.chat.language.tags import Tag
@@ -80,7 +86,7 @@ class Unsure(Exception):
         self.options = options
 
 
-class Parts:
+class SentenceParts:
     """The ways to cut one sentence into requests; each cut is read once."""
 
     def __init__(
@@ -169,7 +175,9 @@ class Parts:
         tags = self.tags[start:end]
         if start not in self.clauses or end not in self.clauses:
             return False
-        return leads_in(tags) or (states(tags) and not (self.asked and end == len(self.tags)))
+        return leads_in(tags) or (
+            only_states_something(tags) and not (self.asked and end == len(self.tags))
+        )
 
     def _asides_fit(self, parts: list[tuple[int, int]]) -> bool:
         """True where what is passed over speaks of nothing but what is asked for beside it."""
@@ -179,7 +187,11 @@ class Parts:
             tags = self.tags[part[0] : part[1]]
             if self._matches(*part) or self._backwards(*part):
                 continue
-            if leads_in(tags) and not states(tags) and any(row.kind != "info" for row in rows):
+            if (
+                leads_in(tags)
+                and not only_states_something(tags)
+                and any(row.kind != "info" for row in rows)
+            ):
                 return False
             if not leads_in(tags) and not speaks_of(tags, known):
                 return False
@@ -253,7 +265,9 @@ class Parts:
         top = [match for match in found if match.score >= found[0].score]
         options: list[Intent] = []
         for match in top:
-            options += [i for i in built(match, self.context, self.shown) if i not in options]
+            options += [
+                i for i in build_intents(match, self.context, self.shown) if i not in options
+            ]
         if len(options) > 1 or not all(match.row.sure for match in top):
             raise Unsure(tuple((option,) for option in options))
         return options[0]
@@ -265,7 +279,7 @@ def only_states(tags: Sequence[Tag], asked: bool, intent: Intent, before: Sequen
     words = [tag for tag in tags if not tag.has("MARK", "SEP", "BUT")]
     if not before or asked or not words or words[0].text.split()[0] not in STATES:
         return False
-    if intent.name in (looks() - TOLD_OF) | ANSWERS or any(
+    if intent.name in (read_only_requests() - TOLD_OF) | ANSWERS or any(
         tag.has("POLITE", "MAY") for tag in words
     ):
         return False

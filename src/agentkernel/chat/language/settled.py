@@ -8,7 +8,7 @@ from agentkernel.chat.intent import Ambiguous, Intent, Run, Understood
 from agentkernel.chat.language.parts import ANSWERS, SETTINGS, NoReading
 
 
-def settled(found: list[Intent], shown: str) -> Understood | Ambiguous:
+def resolve_requests(found: list[Intent], shown: str) -> Understood | Ambiguous:
     """Without a "yes" before the request itself and without repetitions; contradictions asked."""
     if any(intent.name not in ANSWERS for intent in found):
         found = [intent for intent in found if intent.name not in ANSWERS]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import get_args
 
 from agentkernel.chat.intent import AskDocs, CandidateName, Intent, IntentContext, SwitchBranch
-from agentkernel.chat.language.building import Impossible, built
+from agentkernel.chat.language.building import InvalidValues, build_intents
 from agentkernel.chat.language.features import is_value
 from agentkernel.chat.language.grammar import Item, Row
 from agentkernel.chat.language.matching import Match
@@ -17,7 +17,7 @@ PRECISIONS = frozenset({"TF32", "BF16"})
 
 
 @dataclass(frozen=True, slots=True)
-class Slots:
+class SlotRule:
     """`kinds`: the values that may be there; `least` and `most` of them. `beside`: a concept that
     a bare number needs beside it."""
 
@@ -27,34 +27,34 @@ class Slots:
     beside: frozenset[str] = frozenset()
 
 
-ON_ONE = Slots(REF, 0, 1)
-SLOTS: dict[str, Slots] = {
+ON_ONE = SlotRule(REF, 0, 1)
+SLOTS: dict[str, SlotRule] = {
     **dict.fromkeys(get_args(CandidateName), ON_ONE),
-    "return_to": Slots(REF, 1, 1),
-    "run": Slots(frozenset({"ROUNDS", "DURATION"}), 0, 1),
-    "less_memory": Slots(frozenset({"HALF", "PERCENT", "TIMES"}), 0, 1),
-    "memory_limit": Slots(frozenset({"BYTES"}), 1, 1),
-    "precision=tf32": Slots(frozenset({"TF32"}), 1, 2),
-    "precision=bf16": Slots(frozenset({"BF16"}), 1, 2),
-    "precision=strict": Slots(PRECISIONS | {"FP32", "STRICT"}, 0, 4),
-    "target": Slots(frozenset({"TARGET"}), 1, 1),
-    "shapes": Slots(
+    "return_to": SlotRule(REF, 1, 1),
+    "run": SlotRule(frozenset({"ROUNDS", "DURATION"}), 0, 1),
+    "less_memory": SlotRule(frozenset({"HALF", "PERCENT", "TIMES"}), 0, 1),
+    "memory_limit": SlotRule(frozenset({"BYTES"}), 1, 1),
+    "precision=tf32": SlotRule(frozenset({"TF32"}), 1, 2),
+    "precision=bf16": SlotRule(frozenset({"BF16"}), 1, 2),
+    "precision=strict": SlotRule(PRECISIONS | {"FP32", "STRICT"}, 0, 4),
+    "target": SlotRule(frozenset({"TARGET"}), 1, 1),
+    "shapes": SlotRule(
         frozenset({"SHAPELIT", "SIZE", "NUM"}), 0, 6, frozenset({"SIZENAME", "SIZE", "SHAPE"})
     ),
-    "dtype": Slots(frozenset({"DTYPE", "BF16", "FP32"}), 1, 1),
-    "explain_line": Slots(REF | {"LINE"}, 0, 2, frozenset({"LINE", "LINEWORD"})),
-    "edit": Slots(REF | {"LINE"}, 0, 2, frozenset({"CANDWORD", "KERNEL"})),
-    "diff": Slots(REF, 0, 2),
-    "compare": Slots(REF, 1, 2),
-    "try_idea": Slots(frozenset({"IDEA", "ORD", "NUM"}), 1, 1, frozenset({"IDEAWORD"})),
-    "undo": Slots(frozenset({"STEPS"}), 0, 1),
-    "switch_branch": Slots(
+    "dtype": SlotRule(frozenset({"DTYPE", "BF16", "FP32"}), 1, 1),
+    "explain_line": SlotRule(REF | {"LINE"}, 0, 2, frozenset({"LINE", "LINEWORD"})),
+    "edit": SlotRule(REF | {"LINE"}, 0, 2, frozenset({"CANDWORD", "KERNEL"})),
+    "diff": SlotRule(REF, 0, 2),
+    "compare": SlotRule(REF, 1, 2),
+    "try_idea": SlotRule(frozenset({"IDEA", "ORD", "NUM"}), 1, 1, frozenset({"IDEAWORD"})),
+    "undo": SlotRule(frozenset({"STEPS"}), 0, 1),
+    "switch_branch": SlotRule(
         frozenset({"BRANCHNO", "BRANCHNAME", "NUM", "CAND"}), 0, 1, frozenset({"BRANCH", "FORK"})
     ),
-    "stop_at": Slots(frozenset({"TIMES", "FACTOR", "RUNTIME", "PERCENT"}), 1, 1),
-    "budget": Slots(frozenset({"DURATION", "ROUNDS", "MONEY"}), 1, 2),
-    "save": Slots(REF | {"PATH"}, 0, 2),
-    "export": Slots(frozenset({"PATH"}), 0, 1),
+    "stop_at": SlotRule(frozenset({"TIMES", "FACTOR", "RUNTIME", "PERCENT"}), 1, 1),
+    "budget": SlotRule(frozenset({"DURATION", "ROUNDS", "MONEY"}), 1, 2),
+    "save": SlotRule(REF | {"PATH"}, 0, 2),
+    "export": SlotRule(frozenset({"PATH"}), 0, 1),
 }
 """By label; a request that is not named here takes no value."""
 NEVER = frozenset({"approve", "decline", "none"})
@@ -71,7 +71,7 @@ def intent_of(
         return None
     if name == "ask_docs":
         return _question(tags, shown)
-    slots = SLOTS.get(label, Slots())
+    slots = SLOTS.get(label, SlotRule())
     values = _wanted([tag for tag in tags if is_value(tag)], slots)
     if not slots.least <= len(values) <= slots.most or _odd_word(tags):
         return None
@@ -112,13 +112,13 @@ def _built(
     filled = tuple((Item(tag.concepts, True, False), tag) for tag in (*values, *names))
     row = Row(name, value or None, True, False, "act", (), frozenset())
     try:
-        found = built(Match(row, filled, 0.0), context, shown)
-    except Impossible:
+        found = build_intents(Match(row, filled, 0.0), context, shown)
+    except InvalidValues:
         return None
     return found[0] if len(found) == 1 else None
 
 
-def _wanted(values: list[Tag], slots: Slots) -> list[Tag]:
+def _wanted(values: list[Tag], slots: SlotRule) -> list[Tag]:
     """Without what only describes: "the winner" beside a number, "the baseline" of a speedup."""
     numbered = any(tag.has(*REF) and not isinstance(tag.value, str) for tag in values)
     return [

@@ -10,7 +10,7 @@ SHORTEST = 4
 """Letters; of words under five only those with two letters swapped are read ("shwo")."""
 
 
-def corrected(word: str) -> str | None:
+def correct_spelling(word: str) -> str | None:
     """The one known word at distance 1 (a letter more, less, changed, or two swapped) of `word`.
 
     None where there is none or more than one, for shorter words, and where the first

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from agentkernel.chat.intent import IntentContext
-from agentkernel.chat.language.numerals import ORDINALS, spelled
-from agentkernel.chat.language.spelling import corrected
+from agentkernel.chat.language.numerals import ORDINALS, spelled_number
+from agentkernel.chat.language.spelling import correct_spelling
 from agentkernel.chat.language.text import Token, words_of
 from agentkernel.chat.language.words import (
     ALWAYS_A_CANDIDATE,
@@ -46,7 +46,7 @@ class Tag:
         return not self.concepts.isdisjoint(concepts)
 
 
-def tagged(tokens: list[Token], context: IntentContext) -> list[Tag]:
+def tag_tokens(tokens: list[Token], context: IntentContext) -> list[Tag]:
     """Tags of the tokens in order: names of GPUs, then phrases, then single words."""
     targets = _target_names(context.targets)
     found: list[Tag] = []
@@ -134,7 +134,7 @@ def _numeral(tokens: list[Token], at: int) -> tuple[Tag, int] | None:
             break
         parts += token.text.split("-")
         ends[len(parts)] = used
-    found = spelled(parts)
+    found = spelled_number(parts)
     if found is None or found.used not in ends:
         return None
     here = tokens[at : at + ends[found.used]]
@@ -204,7 +204,7 @@ def _word(token: Token) -> Tag:
     for form in _forms(word):
         if form in known:
             return _join([token], known[form], _value_of_word(form, known[form]))
-    meant = corrected(word) if token.kind == "word" else None
+    meant = correct_spelling(word) if token.kind == "word" else None
     if meant:
         return _join([token], known[meant], _value_of_word(meant, known[meant]))
     mark = {"MARK"} if token.kind == "mark" else set()

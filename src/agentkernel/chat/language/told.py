@@ -24,14 +24,14 @@ PAST_FACT = Pattern(
     r"(?:was|were|used to be|(?:had|has|have) (?:been|passed))\b"
 )
 """What held: "the goal was 2x"."""
-HELD = words_of("stop_at budget memory_limit precision dtype run shapes policy target")
+INVENTORY = words_of("stop_at budget memory_limit precision dtype run shapes policy target")
 """Requests that are not made by what once held."""
 HAS = Pattern(
     LEAD + r"(?:i|we|they|there|it|you|this)(?: only| now)? (?:have|has|had|are|were|is|was)\b"
 )
 
 
-def is_told(tags: Sequence[Tag]) -> bool:
+def is_statement(tags: Sequence[Tag]) -> bool:
     """True for "we pay for electricity": a statement of a person or a thing, with no word that
     asks."""
     words = [tag for tag in tags if not tag.has("MARK", "SEP") and tag.text not in ("so", "but")]

@@ -32,7 +32,7 @@ from agentkernel.chat.language.classifier import (
 from agentkernel.chat.language.features import BUCKETS, features, words_of_tags
 from agentkernel.chat.language.grammar import EXAMPLES
 from agentkernel.chat.language.polarity import with_polarity
-from agentkernel.chat.language.tags import Tag, tagged
+from agentkernel.chat.language.tags import Tag, tag_tokens
 from agentkernel.chat.language.text import clean, tokenise
 from agentkernel.chat.language.values import with_values
 
@@ -100,7 +100,7 @@ def digest(rows: Sequence[Example]) -> str:
 
 def tags_of(text: str) -> list[Tag]:
     """The tags of a sentence, as the readers see them."""
-    return with_polarity(with_values(tagged(tokenise(clean(text)), CONTEXT)))
+    return with_polarity(with_values(tag_tokens(tokenise(clean(text)), CONTEXT)))
 
 
 def trained(rows: Sequence[Example]) -> Classifier:

@@ -21,17 +21,17 @@ from agentkernel.chat.intent import (
     Understanding,
     Understood,
 )
-from agentkernel.chat.language.building import Impossible
+from agentkernel.chat.language.building import InvalidValues
 from agentkernel.chat.language.by_example import doubts, read
 from agentkernel.chat.language.docs_question import docs_question
-from agentkernel.chat.language.explained import explained
-from agentkernel.chat.language.grammar import EXAMPLES, looks
-from agentkernel.chat.language.in_force import answered, forbids_nothing
-from agentkernel.chat.language.nearest import in_common, nearest
-from agentkernel.chat.language.parts import SETTINGS, NoReading, Parts, Unsure, only_states
+from agentkernel.chat.language.explained import split_explanations
+from agentkernel.chat.language.grammar import EXAMPLES, read_only_requests
+from agentkernel.chat.language.in_force import forbids_nothing, resolve_go_ahead
+from agentkernel.chat.language.nearest import in_common, nearest_requests
+from agentkernel.chat.language.parts import SETTINGS, NoReading, SentenceParts, Unsure, only_states
 from agentkernel.chat.language.polarity import with_polarity
-from agentkernel.chat.language.settled import settled
-from agentkernel.chat.language.tags import Tag, tagged
+from agentkernel.chat.language.settled import resolve_requests
+from agentkernel.chat.language.tags import Tag, tag_tokens
 from agentkernel.chat.language.text import (
     HARD_BREAKS,
     MOST_CHARACTERS,
@@ -40,7 +40,7 @@ from agentkernel.chat.language.text import (
     tokenise,
     words_of,
 )
-from agentkernel.chat.language.unsettled import unsettled
+from agentkernel.chat.language.unsettled import is_undecided
 from agentkernel.chat.language.values import with_values
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def understand(text: str, context: IntentContext) -> Understanding:
     if not tokens or len(tokens) > MOST_TOKENS:
         reason = "No words in it." if not tokens else f"More than {MOST_TOKENS} words."
         return _not_understood(shown, reason)
-    tags = with_values(tagged(tokens, context))
+    tags = with_values(tag_tokens(tokens, context))
     if len(tokens) == 1 and tokens[0].kind == "quoted":
         return _not_understood(shown, "Words in quotes ask for nothing by themselves.", tags)
     found = _meant(tags, context, shown)
@@ -83,7 +83,7 @@ def _in_force(
     found: Understood, tags: list[Tag], context: IntentContext, shown: str
 ) -> Understanding:
     """The requests that change something where the session stands."""
-    intents = answered(found.intents, tags, context)
+    intents = resolve_go_ahead(found.intents, tags, context)
     nothing = forbids_nothing(intents, tags, context)
     if nothing is None:
         return Understood(intents=tuple(intents))
@@ -94,7 +94,7 @@ def _in_force(
 def _meant(tags: list[Tag], context: IntentContext, shown: str) -> Understanding:
     """What the text asks for without the clauses that explain; where nothing is left that asks, of
     all of it, in which one setting or question may be read, and no more."""
-    parts = explained(tags)
+    parts = split_explanations(tags)
     if not parts.cut or any(docs_question(sentence, shown) for sentence in _sentences(tags)):
         return _read(tags, context, shown)
     asked = _read(list(parts.request), context, shown)
@@ -107,7 +107,7 @@ def _meant(tags: list[Tag], context: IntentContext, shown: str) -> Understanding
         return _asked_back(shown, asked)
     if not isinstance(whole, Understood):
         return whole
-    harmless = len(whole.intents) == 1 and whole.intents[0].name in SETTINGS | looks()
+    harmless = len(whole.intents) == 1 and whole.intents[0].name in SETTINGS | read_only_requests()
     return whole if harmless else _asked_back(shown, whole)
 
 
@@ -118,20 +118,20 @@ def _asked_back(shown: str, *found: Understood) -> Ambiguous:
 def _read(tags: list[Tag], context: IntentContext, shown: str) -> Understanding:
     try:
         _refuse_to_delete(tags)
-        found = settled(_text(tags, context, shown), shown)
+        found = resolve_requests(_text(tags, context, shown), shown)
     except Unsure as unsure:
         return Ambiguous(text=shown, options=unsure.options[:MOST_OPTIONS])
-    except Impossible as none:
+    except InvalidValues as none:
         return _not_understood(shown, str(none), tags)
     except NoReading as none:
         second = _second(tags, context, shown, str(none))
-        if isinstance(second, Understood) and unsettled(tags, second.intents):
+        if isinstance(second, Understood) and is_undecided(tags, second.intents):
             return _asked_back(shown, second)
         return second
     if not isinstance(found, Understood) or (len(tags) == 1 and found == YES):
         return found
     doubted = doubts(_with_polarity(tags), found.intents, _classifier())
-    return _asked_back(shown, found) if doubted or unsettled(tags, found.intents) else found
+    return _asked_back(shown, found) if doubted or is_undecided(tags, found.intents) else found
 
 
 def _with_polarity(tags: list[Tag]) -> list[Tag]:
@@ -143,7 +143,7 @@ def _second(tags: list[Tag], context: IntentContext, shown: str, reason: str) ->
     words = _with_polarity(tags)
     found = read(words, context, shown, _classifier())
     if found.intents:
-        return settled(list(found.intents), shown)
+        return resolve_requests(list(found.intents), shown)
     if found.option is not None:
         return Ambiguous(text=shown, options=((found.option,),))
     return _not_understood(shown, reason, words)
@@ -161,7 +161,7 @@ def _refuse_to_delete(tags: list[Tag]) -> None:
     texts = [tag.text for tag in tags]
     if DELETES.isdisjoint(texts) or not any(tag.has("CAND") for tag in tags):
         return
-    raise Impossible("No candidate is ever deleted: 'discard c3' sets one aside.")
+    raise InvalidValues("No candidate is ever deleted: 'discard c3' sets one aside.")
 
 
 def _text(tags: list[Tag], context: IntentContext, shown: str) -> list[Intent]:
@@ -171,7 +171,7 @@ def _text(tags: list[Tag], context: IntentContext, shown: str) -> list[Intent]:
     if not whole:
         raise NoReading("Nothing in it to do.")
     if any(_has_no_object(sentence) for sentence in sentences[1:]):
-        one = Parts(tuple(whole), context, shown, True, whole[-1].text == "?").as_one()
+        one = SentenceParts(tuple(whole), context, shown, True, whole[-1].text == "?").as_one()
         if one:
             return one
     try:
@@ -193,7 +193,7 @@ def _sentence(tags: list[Tag], context: IntentContext, shown: str, only: bool) -
     docs = docs_question(tags, shown)
     if docs is not None:
         return [docs]
-    return Parts(tuple(tags), context, shown, only, tags[-1].text == "?").read()
+    return SentenceParts(tuple(tags), context, shown, only, tags[-1].text == "?").read()
 
 
 def _has_no_object(tags: list[Tag]) -> bool:
@@ -215,5 +215,5 @@ def _not_understood(shown: str, reason: str, tags: Sequence[Tag] = ()) -> NotUnd
     if not in_common(tags):
         return NotUnderstood(text=shown, reason=reason, nearest=ANYWAY)
     return NotUnderstood(
-        text=shown, reason=reason, nearest=nearest(tags, MOST_NEAREST, _classifier())
+        text=shown, reason=reason, nearest=nearest_requests(tags, MOST_NEAREST, _classifier())
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from agentkernel.chat.intent import Intent
-from agentkernel.chat.language.grammar import looks
+from agentkernel.chat.language.grammar import read_only_requests
 from agentkernel.chat.language.patterns import Pattern
 from agentkernel.chat.language.polarity import is_question
 from agentkernel.chat.language.tags import Tag
@@ -50,7 +50,7 @@ ON_ALREADY = Pattern(
 )
 """What is so: "tf32 is on"."""
 CONDITION = Pattern(r"\b(?:when|once|as soon as|after|until|till|if)\b")
-ENDS_OF_A_RUN = frozenset({"stop_at", "budget"})
+RUN_LIMITS = frozenset({"stop_at", "budget"})
 AT_ONCE = words_of("save export keep reject return_to undo redo fork restart switch_branch")
 """Requests that are done as they are read, which is too early where they wait for a goal."""
 USES = Pattern(
@@ -67,11 +67,13 @@ COMPARED = Pattern(
 SPOKEN = frozenset({"approve", "decline", "quit"})
 
 
-def unsettled(tags: Sequence[Tag], found: Sequence[Intent]) -> bool:
+def is_undecided(tags: Sequence[Tag], found: Sequence[Intent]) -> bool:
     """True where the requests that were read should be asked back before they are done. Those that
     only look are in doubt only where two candidates are compared by a statement."""
     changing: set[str] = {
-        item.name for item in found if item.name not in looks() and item.name not in SPOKEN
+        item.name
+        for item in found
+        if item.name not in read_only_requests() and item.name not in SPOKEN
     }
     if not changing:
         return any(_states_a_comparison(sentence) for sentence in _sentences(tags))
@@ -102,13 +104,13 @@ def _states_a_comparison(sentence: Sequence[Tag]) -> bool:
 
 def _waits_for_a_goal(text: str, changing: set[str]) -> bool:
     """True for "save it when you reach 2x": read as a goal and something that is done at once."""
-    ends = bool(changing & ENDS_OF_A_RUN) and bool(changing & AT_ONCE)
+    ends = bool(changing & RUN_LIMITS) and bool(changing & AT_ONCE)
     return ends and bool(CONDITION.search(text))
 
 
 def _drops_an_act(tags: Sequence[Tag], changing: set[str]) -> bool:
     """True for "export it after 10 minutes" where only the time was read."""
-    return changing <= ENDS_OF_A_RUN and any(
+    return changing <= RUN_LIMITS and any(
         tag.has("EXPORT", "UNDO", "REJECT", "FORK", "RESTART")
         and not tag.has("FILLER", "STOP", "UNTIL", "GOAL", "FORBID", "DROPIN")
         for tag in tags

@@ -24,15 +24,15 @@ from agentkernel.cli.options import (
     UsdLimit,
     model_flags,
 )
-from agentkernel.cli.output import say
+from agentkernel.cli.output import print_plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rich.table import Table
 
-    from agentkernel.bench.bench_task import Asked
-    from agentkernel.bench.compare import Comparison
+    from agentkernel.bench.bench_task import BenchOptions
+    from agentkernel.bench.compare import BenchComparison
     from agentkernel.bench.rows import Row
     from agentkernel.bench.summary import Summary
 
@@ -117,8 +117,8 @@ def bench(
             f"bench got {len(words)} words: {' '.join(words)!r}. Expected one SUITE, or "
             "'compare A B' with the folders of two benches."
         )
-    from agentkernel.bench.bench_task import Asked
-    from agentkernel.cli.models import checked
+    from agentkernel.bench.bench_task import BenchOptions
+    from agentkernel.cli.models import with_checked_models
     from agentkernel.storage.settings import load_settings
     from agentkernel.workflows.approval import check_approval
 
@@ -141,18 +141,18 @@ def bench(
             usd=usd,
         ),
     }
-    settings = checked(load_settings(config, overrides or (), flags))
+    settings = with_checked_models(load_settings(config, overrides or (), flags))
     check_approval(settings, None)
-    asked = Asked(settings=settings, samples=samples)
+    asked = BenchOptions(settings=settings, samples=samples)
     suite = Path(words[0])
     out = out or Path("agentkernel-bench") / suite.resolve().name
-    where = Where(devices, lanes, shard, out)
+    where = BenchPlacement(devices, lanes, shard, out)
     rows, summary, total = _run(asked, suite, only or [], where, silent=as_json)
     _show(rows, summary, total, out, as_json=as_json)
     raise typer.Exit(1 if any(row.error is not None for row in rows) else 0)
 
 
-class Where(NamedTuple):
+class BenchPlacement(NamedTuple):
     """On what a call works, on which part, and into which folder: as the flags say it."""
 
     devices: str | None
@@ -162,27 +162,27 @@ class Where(NamedTuple):
 
 
 def _run(
-    asked: Asked, suite: Path, only: list[str], where: Where, *, silent: bool
+    asked: BenchOptions, suite: Path, only: list[str], where: BenchPlacement, *, silent: bool
 ) -> tuple[tuple[Row, ...], Summary, int]:
     """All rows there are, also those of other shards; and how many there are to be."""
     from agentkernel.bench.baselines import cache_folder
     from agentkernel.bench.bench import finished_rows, run_bench
-    from agentkernel.bench.bench_task import Task
+    from agentkernel.bench.bench_task import BenchTask
     from agentkernel.bench.report import require_free, write_report
     from agentkernel.bench.suite import parse_shard, part, read_suite
-    from agentkernel.runtime.bench_lanes import default_lanes, parse_devices, visible_devices
+    from agentkernel.runtime.bench_lanes import default_workers, parse_devices, visible_devices
     from agentkernel.tools.targets import find_target
 
     own = parse_shard(where.shard)
     problems = read_suite(suite, only)
     devices = parse_devices(where.devices, visible_devices())
-    lanes = where.lanes or default_lanes(devices, len(os.sched_getaffinity(0)))
+    lanes = where.lanes or default_workers(devices, len(os.sched_getaffinity(0)))
     find_target(asked.settings.target)
     cache = str(cache_folder())
     out = where.out
     require_free(out)
     place = str(out.resolve())
-    tasks = [Task(problem=item, asked=asked, out=place, cache=cache) for item in problems]
+    tasks = [BenchTask(problem=item, asked=asked, out=place, cache=cache) for item in problems]
     mine = part(tasks, own)
 
     def reported() -> tuple[tuple[Row, ...], Summary]:
@@ -207,7 +207,7 @@ def print_row(row: Row) -> None:
     from agentkernel.bench.markdown import problem_cells
 
     cells = problem_cells(row)
-    say(f"{row.name}: {row.status}: {cells[-1]} ({row.seconds:.0f} s)")
+    print_plain(f"{row.name}: {row.status}: {cells[-1]} ({row.seconds:.0f} s)")
 
 
 def _show(rows: tuple[Row, ...], summary: Summary, total: int, out: Path, *, as_json: bool) -> None:
@@ -292,7 +292,7 @@ def _compare(before: Path, after: Path, *, as_json: bool) -> None:
     raise typer.Exit(EXIT_WORSE if found.worse else 0)
 
 
-def compare_table(found: Comparison) -> Table:
+def compare_table(found: BenchComparison) -> Table:
     """The problems that moved."""
     from agentkernel.bench.markdown import interval
 
@@ -302,7 +302,7 @@ def compare_table(found: Comparison) -> Table:
     return _table(headings, cells)
 
 
-def compare_lines(found: Comparison) -> list[str]:
+def compare_lines(found: BenchComparison) -> list[str]:
     """How many moved which way, and what cannot be compared."""
     from typing import get_args
 

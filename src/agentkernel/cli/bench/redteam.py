@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from agentkernel.bench.redteam.corpus import Entry
-    from agentkernel.bench.redteam.finding import Found
-    from agentkernel.bench.redteam.report import Summary
+    from agentkernel.bench.redteam.corpus import CorpusEntry
+    from agentkernel.bench.redteam.finding import CorpusFinding
+    from agentkernel.bench.redteam.report import CorpusSummary
 
 EXIT_UNEXPECTED = 3
 CorpusFolder = Annotated[
@@ -70,17 +70,17 @@ def redteam(
 
 def _judge(
     corpus: Path,
-    entries: tuple[Entry, ...],
+    entries: tuple[CorpusEntry, ...],
     jobs: int | None,
     journal: Path | None,
     *,
     allow_unsandboxed: bool,
     silent: bool,
-) -> Summary:
+) -> CorpusSummary:
     import time
 
     from agentkernel.bench.redteam.corpus import acts_on
-    from agentkernel.bench.redteam.field import bench_settings, default_jobs, judge_corpus
+    from agentkernel.bench.redteam.field import corpus_settings, default_jobs, judge_corpus
     from agentkernel.bench.redteam.journal import Journal
     from agentkernel.bench.redteam.report import summarise
     from agentkernel.domain.errors import MissingDependency
@@ -96,7 +96,7 @@ def _judge(
             f"None of {len(entries)} candidates can act here: they need a GPU. Next: run it on one."
         )
     jobs = jobs or default_jobs(device)
-    settings = bench_settings(device, jobs, allow_unsandboxed=allow_unsandboxed)
+    settings = corpus_settings(device, jobs, allow_unsandboxed=allow_unsandboxed)
     on = "triton interpreter" if gpu is None or device == "cpu" else gpu.name
     judge, versions = judge_sha256(), installed_versions()
     notes = None if journal is None else Journal(journal, judge, on, versions)
@@ -115,12 +115,14 @@ def _judge(
     )
 
 
-def progress(total: int, *, silent: bool) -> AbstractContextManager[Callable[[Found], None]]:
+def progress(
+    total: int, *, silent: bool
+) -> AbstractContextManager[Callable[[CorpusFinding], None]]:
     """On stderr while candidates are judged: a bar, or a line each where no terminal watches."""
     from contextlib import contextmanager
 
     @contextmanager
-    def shown() -> Iterator[Callable[[Found], None]]:
+    def shown() -> Iterator[Callable[[CorpusFinding], None]]:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
         from rich.progress import TimeElapsedColumn as Elapsed
 
@@ -133,7 +135,7 @@ def progress(total: int, *, silent: bool) -> AbstractContextManager[Callable[[Fo
         ) as bar:
             task = bar.add_task("the first ones", total=total)
 
-            def say(item: Found) -> None:
+            def say(item: CorpusFinding) -> None:
                 mark = "" if item.right else " NOT AS EXPECTED"
                 bar.update(task, advance=1, description=f"{item.name}: {item.gate}{mark}")
                 if not silent and not screen.is_terminal:
@@ -145,7 +147,7 @@ def progress(total: int, *, silent: bool) -> AbstractContextManager[Callable[[Fo
     return shown()
 
 
-def table(summary: Summary) -> Table:
+def table(summary: CorpusSummary) -> Table:
     """One row a candidate; those that came out otherwise last, where eyes are."""
     from rich.table import Table
 
@@ -170,7 +172,7 @@ def table(summary: Summary) -> Table:
     return shown
 
 
-def summary_lines(summary: Summary) -> list[str]:
+def summary_lines(summary: CorpusSummary) -> list[str]:
     """How many were as expected, how fast, and where the time went."""
     spent = summary.spent
     whole = max(1e-9, spent.start_s + spent.capture_s + spent.cases_s + spent.profile_s)

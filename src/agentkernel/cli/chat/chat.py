@@ -70,8 +70,8 @@ def chat(
     as_json: AsJson = False,
 ) -> None:
     """Tune one module in conversation: ask, steer, go back, compare, keep."""
-    from agentkernel.cli.chat.chat_hold import Call, hold
-    from agentkernel.cli.chat.chat_open import Flags, Loading, plain_values
+    from agentkernel.cli.chat.chat_hold import ChatRequest, run_chat
+    from agentkernel.cli.chat.chat_open import BackgroundLoad, Flags, plain_values
 
     given: dict[str, object] = {
         "target": target,
@@ -106,15 +106,15 @@ def chat(
         return load_problem(reference, inputs or (), init, kwargs)
 
     check_file(reference)
-    call = Call(
+    call = ChatRequest(
         flags=flags,
         name=Path(reference.partition(":")[0]).name.removesuffix(".py"),
-        loading=Loading(load),
+        loading=BackgroundLoad(load),
         script=script,
         as_json=as_json,
         debug=bool(context.obj),
     )
-    raise typer.Exit(hold(call))
+    raise typer.Exit(run_chat(call))
 
 
 def check_file(reference: str) -> None:

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING
 from agentkernel.domain.errors import KnowledgeError, OutputError, SettingError
 
 if TYPE_CHECKING:
-    from agentkernel.chat.outlook import Outlook
+    from agentkernel.chat.outlook import EstimateCache
     from agentkernel.domain.settings import Settings
     from agentkernel.tools.problem.problems import LoadedProblem
 
-ASKED = "softmax"
+WARM_UP_QUERY = "softmax"
 
 
 @dataclass(frozen=True)
-class Ahead:
+class Preparation:
     """The module's graph, figures and first plan, and the knowledge that a search opens."""
 
-    outlook: Outlook
+    estimates: EstimateCache
     problem: Callable[[], LoadedProblem]
     settings: Callable[[], Settings]
     tell: Callable[[str], None]
@@ -35,8 +35,8 @@ class Ahead:
         settings = self.settings()
         resolved = find_target(settings.target)
         problem, goals = self.problem(), goals_of(settings)
-        self.outlook.figures(problem, resolved.target, goals.precision)
-        self.outlook.first_plan(problem, resolved, goals, settings)
+        self.estimates.figures(problem, resolved.target, goals.precision)
+        self.estimates.first_plan(problem, resolved, goals, settings)
 
     def knowledge(self) -> None:
         """Ask the knowledge folder once and close it: libraries and files are then at hand. Nothing
@@ -51,6 +51,6 @@ class Ahead:
             folder: Path = folder_of(known.index)
             if (folder / FILE_NAME).is_file():
                 with open_base(folder, known.embedder, say=self.tell) as base:
-                    base.search(Query(text=ASKED, words=ASKED, limit=1))
+                    base.search(Query(text=WARM_UP_QUERY, words=WARM_UP_QUERY, limit=1))
         except (OutputError, KnowledgeError, SettingError):
             pass  # a search says what is wrong with it

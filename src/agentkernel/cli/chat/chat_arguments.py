@@ -19,7 +19,7 @@ LINES = re.compile(r"(?:lines?\s+)?(\d{1,9})(?:\s*(?:-|to)\s*(\d{1,9}))?$", re.I
 ROUNDS = re.compile(r"(\d{1,9})(?:\s*rounds?)?(?=\s|$)", re.I)
 
 
-class WrongArgument(Exception):
+class InvalidArgument(Exception):
     """Carries what is wrong, without the usage."""
 
 
@@ -45,7 +45,7 @@ def candidate(word: str) -> CandidateRef:
     place = next((item for item in PLACES if item == word.lower()), None)
     if place is None:
         places = ", ".join(PLACES)
-        raise WrongArgument(f"{word[:40]!r} is no candidate; expected c1, c2 ... or {places}")
+        raise InvalidArgument(f"{word[:40]!r} is no candidate; expected c1, c2 ... or {places}")
     return place
 
 
@@ -61,7 +61,7 @@ def idea(word: str) -> IdeaRef:
 def number(word: str, expected: str = "a number from 1 on") -> int:
     """A whole number from 1 on. Raises WrongArgument."""
     if NUMBER.fullmatch(word) is None or int(word) == 0:
-        raise WrongArgument(f"{word[:40]!r} is not {expected}")
+        raise InvalidArgument(f"{word[:40]!r} is not {expected}")
     return int(word)
 
 
@@ -69,10 +69,10 @@ def lines(text: str) -> LineRange:
     """`12`, `12-20` or `line 12`. Raises WrongArgument."""
     match = LINES.fullmatch(text)
     if match is None or int(match[1]) == 0:
-        raise WrongArgument(f"{text[:40]!r} is no line; expected e.g. 12 or 12-20")
+        raise InvalidArgument(f"{text[:40]!r} is no line; expected e.g. 12 or 12-20")
     first, last = int(match[1]), int(match[2]) if match[2] else None
     if last is not None and last < first:
-        raise WrongArgument(f"lines {first}-{last} run backwards; expected {last}-{first}")
+        raise InvalidArgument(f"lines {first}-{last} run backwards; expected {last}-{first}")
     return LineRange(first, last)
 
 
@@ -86,7 +86,7 @@ def span(text: str) -> Span:
         return Span(count, None)
     time = SPAN.match(rest)
     if time is None or time[2] is None or float(time[1]) == 0:
-        raise WrongArgument(f"{rest[:40]!r} is no time span; expected e.g. 90s, 10m or 1h")
+        raise InvalidArgument(f"{rest[:40]!r} is no time span; expected e.g. 90s, 10m or 1h")
     return Span(count, float(time[1]) * SPAN_FACTORS[time[2].lower()])
 
 
@@ -98,7 +98,9 @@ def setting(text: str) -> SettingValue:
         value = text
     if value is None or isinstance(value, str | int | float | bool):
         return value
-    raise WrongArgument(f"{text[:40]!r} is no single value; expected e.g. 3, true, null or a name")
+    raise InvalidArgument(
+        f"{text[:40]!r} is no single value; expected e.g. 3, true, null or a name"
+    )
 
 
 def path(text: str) -> str | None:

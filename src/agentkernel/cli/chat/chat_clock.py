@@ -12,7 +12,7 @@ EVERY_S = 1.0
 ERASED = "\r\x1b[2K"
 
 
-class Clock:
+class ElapsedTime:
     """One line of `stream` that counts the seconds from `start` to `stop` and is then gone.
 
     It writes from a thread of its own to the stream that it was made with: whoever swaps stdout

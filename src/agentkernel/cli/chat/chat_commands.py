@@ -31,7 +31,7 @@ from agentkernel.chat.intent import (
     WriteTo,
 )
 from agentkernel.cli.chat import chat_arguments as read
-from agentkernel.cli.chat.chat_arguments import WrongArgument
+from agentkernel.cli.chat.chat_arguments import InvalidArgument
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.errors import one_line
 from agentkernel.domain.rules import Precision
@@ -60,13 +60,13 @@ class Help(Frozen):
     text: str
 
 
-class Wrong(Frozen):
+class InvalidCommand(Frozen):
     """One line on why the command cannot be done, with its usage."""
 
     text: str
 
 
-Parsed: TypeAlias = Ask | Change | Help | Wrong
+Parsed: TypeAlias = Ask | Change | Help | InvalidCommand
 Build: TypeAlias = Callable[[str], Intent | Changes]
 
 
@@ -95,15 +95,15 @@ def parse(line: str) -> Parsed:
         return help_on(rest)
     command = COMMANDS.get(ALIASES.get(name, name))
     if command is None:
-        return Wrong(text=unknown(name))
+        return InvalidCommand(text=unknown(name))
     try:
         made = command.build(rest)
         return Change(changes=made) if isinstance(made, dict) else Ask(intent=made)
-    except WrongArgument as error:
+    except InvalidArgument as error:
         why = str(error)
     except ValidationError as error:
         why = f"{one_line(rest, 40)!r}: {error.errors(include_url=False)[0]['msg']}"
-    return Wrong(text=f"/{command.name}: {why}. Usage: {command.usage}")
+    return InvalidCommand(text=f"/{command.name}: {why}. Usage: {command.usage}")
 
 
 def unknown(name: str) -> str:
@@ -113,21 +113,21 @@ def unknown(name: str) -> str:
     return f"Unknown command {'/' + name[:40]!r}.{hint} /help lists them."
 
 
-def help_on(name: str) -> Help | Wrong:
+def help_on(name: str) -> Help | InvalidCommand:
     """All commands, or one."""
     if not name:
         return Help(text=HELP)
     plain = name.removeprefix("/").lower()
     command = COMMANDS.get(ALIASES.get(plain, plain))
     if command is None:
-        return Wrong(text=unknown(plain))
+        return InvalidCommand(text=unknown(plain))
     return Help(text=f"{command.usage}\n  {command.help}")
 
 
 def _plain(name: PlainName) -> Build:
     def build(text: str) -> Intent:
         if text:
-            raise WrongArgument(f"takes nothing, got {text[:40]!r}")
+            raise InvalidArgument(f"takes nothing, got {text[:40]!r}")
         return Plain(name=name)
 
     return build
@@ -149,7 +149,7 @@ def _only(text: str) -> CandidateRef:
 def _words(text: str, most: int) -> list[str]:
     words = text.split()
     if len(words) > most:
-        raise WrongArgument(f"takes at most {most}, got {' '.join(words)[:60]!r}")
+        raise InvalidArgument(f"takes at most {most}, got {' '.join(words)[:60]!r}")
     return words
 
 
@@ -190,7 +190,7 @@ def _diff(text: str) -> Intent:
 def _compare(text: str) -> Intent:
     words = _words(text, 2)
     if len(words) != 2:
-        raise WrongArgument("needs two candidates")
+        raise InvalidArgument("needs two candidates")
     return Compare(first=read.candidate(words[0]), second=read.candidate(words[1]))
 
 
@@ -202,9 +202,9 @@ def _set(text: str) -> Intent | Changes:
         key, _, value = text.partition(" ")
     key, value = key.strip(), value.strip()
     if not value:
-        raise WrongArgument(f"{key[:40]!r} needs a value")
+        raise InvalidArgument(f"{key[:40]!r} needs a value")
     if key not in known_keys():
-        raise WrongArgument(_unknown_key(key))
+        raise InvalidArgument(_unknown_key(key))
     return {key: read.setting(value)}
 
 
@@ -232,7 +232,7 @@ def _precision(text: str) -> Intent:
     known: tuple[Precision, ...] = get_args(Precision)
     found = next((item for item in known if item == text.lower()), None)
     if found is None:
-        raise WrongArgument(f"{text[:40]!r} is no precision; expected {', '.join(known)}")
+        raise InvalidArgument(f"{text[:40]!r} is no precision; expected {', '.join(known)}")
     return SetPrecision(precision=found)
 
 
@@ -257,7 +257,7 @@ def _try(text: str) -> Intent:
 
 def _ask_docs(text: str) -> Intent:
     if not text:
-        raise WrongArgument("needs words to search for")
+        raise InvalidArgument("needs words to search for")
     return AskDocs(query=text)
 
 
@@ -269,7 +269,7 @@ def _write(name: Literal["save", "export"]) -> Build:
 
 
 def _never(text: str) -> Intent:
-    raise WrongArgument(text)
+    raise InvalidArgument(text)
 
 
 TABLE = (

@@ -52,7 +52,7 @@ KEPT = "experience kept:"
 """How the note begins that says under which name a run's experience stands."""
 
 
-def in_a_session(event: Event) -> Event | None:
+def session_event(event: Event) -> Event | None:
     """The event as a session tells it: without names that nobody can use there. None: not at
     all."""
     match event:

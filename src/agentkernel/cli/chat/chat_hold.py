@@ -9,20 +9,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agentkernel.chat.outlook import Outlook
-from agentkernel.cli.chat.chat_ahead import Ahead
+from agentkernel.chat.outlook import EstimateCache
+from agentkernel.cli.chat.chat_ahead import Preparation
 from agentkernel.cli.chat.chat_completion import Names
-from agentkernel.cli.chat.chat_input import Feed, ScriptFeed, is_terminal
-from agentkernel.cli.chat.chat_open import Flags, Loading, Opening
-from agentkernel.cli.chat.chat_prompt import PromptFeed
+from agentkernel.cli.chat.chat_input import InputSource, ScriptInput, is_terminal
+from agentkernel.cli.chat.chat_open import BackgroundLoad, Flags, SessionOpening
+from agentkernel.cli.chat.chat_prompt import PromptInput
 from agentkernel.cli.chat.chat_screen import JsonScreen, Screen, TextScreen, chat_console
 from agentkernel.cli.chat.chat_sessions import resume_words
 from agentkernel.cli.chat.chat_text import shortened
-from agentkernel.cli.chat.chat_turns import Approval, Chat
-from agentkernel.cli.signals import Closed, watched
+from agentkernel.cli.chat.chat_turns import Approval, Conversation
+from agentkernel.cli.signals import SignalState, watch_signals
 
 if TYPE_CHECKING:
-    from agentkernel.cli.chat.chat_protocol import Question, SessionLike
+    from agentkernel.cli.chat.chat_protocol import ApprovalRequest, SessionLike
     from agentkernel.workflows.events import Event
 
 NAME_SHOWN = 24
@@ -31,27 +31,27 @@ WELCOME = "Plain words or commands, see /help. Ctrl-C stops a step, Ctrl-D ends.
 
 
 @dataclass(frozen=True)
-class Call:
+class ChatRequest:
     """What a command line asks for: a new session, or with `folder` an old one. `name` stands in
     the prompt; `script` None: a person, or standard input."""
 
     flags: Flags | None
     name: str
-    loading: Loading
+    loading: BackgroundLoad
     folder: Path | None = None
     script: Path | None = None
     as_json: bool = False
     debug: bool = False
 
 
-def hold(call: Call) -> int:
+def run_chat(call: ChatRequest) -> int:
     """Hold the session; the exit code is the last result's, 0 without one."""
-    with screen_of(call) as screen, watched() as closed:
-        return Holding(call, screen, closed).run()
+    with screen_of(call) as screen, watch_signals() as closed:
+        return TerminalChat(call, screen, closed).run()
 
 
 @contextmanager
-def screen_of(call: Call) -> Iterator[Screen]:
+def screen_of(call: ChatRequest) -> Iterator[Screen]:
     """The screen; with --json nothing but objects goes to stdout, whoever prints."""
     if not call.as_json:
         yield TextScreen(chat_console())
@@ -61,39 +61,39 @@ def screen_of(call: Call) -> Iterator[Screen]:
         yield screen
 
 
-class Holding:
+class TerminalChat:
     """The parts of a session, put together."""
 
-    def __init__(self, call: Call, screen: Screen, closed: Closed) -> None:
+    def __init__(self, call: ChatRequest, screen: Screen, closed: SignalState) -> None:
         self.call, self.screen, self.closed = call, screen, closed
         self.events = 0
-        self.outlook = Outlook()
-        self.opening = Opening(
+        self.estimates = EstimateCache()
+        self.opening = SessionOpening(
             flags=call.flags,
             on_event=self.event,
             approve=self.approve,
             opened=self.opened,
             problem=call.loading.problem,
             folder=call.folder,
-            outlook=self.outlook,
+            estimates=self.estimates,
         )
         self.feed = self.feed_of()
         self.approval = Approval(screen, self.feed)
 
-    def feed_of(self) -> Feed:
+    def feed_of(self) -> InputSource:
         """A prompt where a person sits at both ends, else lines."""
         script = self.call.script
         person = is_terminal(sys.stdin) and is_terminal(sys.__stdout__)
         if script is not None and script != STDIN:
-            return ScriptFeed(script)
+            return ScriptInput(script)
         if script is not None or self.call.as_json or not person:
-            return ScriptFeed()
-        return PromptFeed(self.prompt, self.names, self.screen.note, self.call.loading.idle)
+            return ScriptInput()
+        return PromptInput(self.prompt, self.names, self.screen.note, self.call.loading.idle)
 
     def run(self) -> int:
         """Open, converse, close; say how to go on."""
         loading = self.call.loading
-        chat = Chat(
+        chat = Conversation(
             opening=self.opening,
             feed=self.feed,
             screen=self.screen,
@@ -105,7 +105,7 @@ class Holding:
         )
         try:
             self.welcome()
-            if isinstance(self.feed, PromptFeed):
+            if isinstance(self.feed, PromptInput):
                 loading.start(self.feed.fail, *self.ahead())
             return chat.converse()
         finally:
@@ -117,8 +117,8 @@ class Holding:
         flags = self.call.flags
         if flags is None or self.call.folder is not None:
             return ()
-        ahead = Ahead(
-            self.outlook, self.call.loading.problem, lambda: flags.settings({}), self.screen.note
+        ahead = Preparation(
+            self.estimates, self.call.loading.problem, lambda: flags.settings({}), self.screen.note
         )
         return ahead.look, ahead.knowledge
 
@@ -131,7 +131,7 @@ class Holding:
                 for reply in session.transcript()[-1].replies:
                     self.screen.reply(reply)
             self.screen.end_turn()
-            self.screen.note(standing(session))
+            self.screen.note(status_line(session))
         if self.feed.typed:
             self.screen.note(WELCOME)
 
@@ -147,7 +147,7 @@ class Holding:
     def opened(self, session: SessionLike) -> None:
         """Tell the screen, and keep what is typed in the session's folder."""
         self.screen.opened(session)
-        if isinstance(self.feed, PromptFeed):
+        if isinstance(self.feed, PromptInput):
             self.feed.history.keep_in(session.folder)
 
     def event(self, event: Event) -> None:
@@ -155,7 +155,7 @@ class Holding:
         self.events += 1
         self.screen.event(event)
 
-    def approve(self, question: Question) -> bool:
+    def approve(self, question: ApprovalRequest) -> bool:
         """Ask the user."""
         return self.approval(question)
 
@@ -181,7 +181,7 @@ class Holding:
         )
 
 
-def standing(session: SessionLike) -> str:
+def status_line(session: SessionLike) -> str:
     """Where a session stands, in a line."""
     tree = session.tree
     at = tree.place.candidate

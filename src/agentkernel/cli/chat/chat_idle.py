@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
-class Idle:
+class IdleLock:
     """Held by the thread that converses, except while somebody types."""
 
     def __init__(self) -> None:

@@ -15,7 +15,7 @@ YES = frozenset({"y", "yes"})
 ALWAYS = frozenset({"a", "always"})
 
 
-class Feed(Protocol):
+class InputSource(Protocol):
     """Where inputs come from."""
 
     @property
@@ -32,7 +32,7 @@ class Feed(Protocol):
         ...
 
 
-class Block(Exception):
+class UnclosedBlock(Exception):
     """A block without its end. `line` counts from 1."""
 
     def __init__(self, line: int) -> None:
@@ -57,10 +57,10 @@ def _block(lines: Iterator[str], begin: int) -> str:
         if line.strip() == END:
             return "\n".join(held)
         held.append(line)
-    raise Block(begin)
+    raise UnclosedBlock(begin)
 
 
-class ScriptFeed:
+class ScriptInput:
     """A file of lines, or standard input where it is no terminal."""
 
     typed = False

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
 from agentkernel.chat.domain_session import Changes, SettingValue
-from agentkernel.cli.chat.chat_idle import Idle
+from agentkernel.cli.chat.chat_idle import IdleLock
 from agentkernel.domain.base import Frozen
 from agentkernel.storage.atomic import write_atomic
 from agentkernel.storage.disk import read_regular_text
 
 if TYPE_CHECKING:
-    from agentkernel.chat.outlook import Outlook
+    from agentkernel.chat.outlook import EstimateCache
     from agentkernel.cli.chat.chat_protocol import Approve, SessionClass, SessionLike, SettingsFor
     from agentkernel.domain.settings import Settings
     from agentkernel.tools.problem.problems import LoadedProblem
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 FLAGS = "flags.json"
 STORE = "session.sqlite"
 SLOW = "torch"
-SOON = (
+PRELOADED_FIRST = (
     "agentkernel.chat.session_session",
     "agentkernel.cli.rendering.live",
     "agentkernel.tools.problem.capture",
@@ -34,7 +34,7 @@ SOON = (
     "agentkernel.knowledge.base",
 )
 """What answers and steps import, seconds' worth of it."""
-LATER = (
+PRELOADED_LAST = (
     "torch._dynamo",
     "torch.export._trace",
     "chromadb",
@@ -59,7 +59,7 @@ class Flags(Frozen):
     def settings(self, changes: Changes) -> Settings:
         """The settings with `changes` (null: as if never set) over what was given. Raises
         SettingError or UnknownTarget."""
-        from agentkernel.cli.models import checked
+        from agentkernel.cli.models import with_checked_models
         from agentkernel.storage.settings import load_settings
         from agentkernel.tools.targets import find_target
 
@@ -68,7 +68,7 @@ class Flags(Frozen):
         config = None if self.config is None else Path(self.config)
         settings = load_settings(config, (*self.overrides, *nulls), values)
         find_target(settings.target)
-        return checked(settings)
+        return with_checked_models(settings)
 
 
 def read_flags(folder: Path) -> Flags | None:
@@ -96,7 +96,7 @@ def session_class() -> SessionClass:
     return cast("SessionClass", module.Session)
 
 
-class Loading:
+class BackgroundLoad:
     """A problem that loads on another thread, with all that the first step needs. `load` None: a
     session that is opened again has its own.
 
@@ -106,7 +106,7 @@ class Loading:
     """
 
     def __init__(self, load: Callable[[], LoadedProblem] | None = None) -> None:
-        self.idle = Idle()
+        self.idle = IdleLock()
         self._load = load
         self._pool: ThreadPoolExecutor | None = None
         self._problem: Future[LoadedProblem] | None = None
@@ -126,7 +126,7 @@ class Loading:
         if self._load is not None:
             self._problem = self._pool.submit(self._load)
             self._problem.add_done_callback(tell)
-        for name in (*SOON, *LATER):
+        for name in (*PRELOADED_FIRST, *PRELOADED_LAST):
             self._pool.submit(import_module, name)
         for look in ahead:
             self._pool.submit(self._when_idle, look)
@@ -157,9 +157,9 @@ class Loading:
 
 
 @dataclass
-class Opening:
+class SessionOpening:
     """A session to be: begun for a `problem` at the first turn that needs it, or opened again from
-    `folder` at once. `flags` None: with the settings that it was left with. `outlook`: what is
+    `folder` at once. `flags` None: with the settings that it was left with. `estimates`: what is
     known of the problem already."""
 
     flags: Flags | None
@@ -168,7 +168,7 @@ class Opening:
     opened: Callable[[SessionLike], None]
     problem: Callable[[], LoadedProblem]
     folder: Path | None = None
-    outlook: Outlook | None = None
+    estimates: EstimateCache | None = None
     session: SessionLike | None = field(default=None, init=False)
 
     def open(self) -> SessionLike:
@@ -184,7 +184,7 @@ class Opening:
             self.session.__exit__(None, None, None)
 
 
-def begin(opening: Opening) -> SessionLike:
+def begin(opening: SessionOpening) -> SessionLike:
     """A new session; a session without a turn leaves no folder."""
     assert opening.flags is not None
     settings_for: SettingsFor = opening.flags.settings
@@ -194,13 +194,13 @@ def begin(opening: Opening) -> SessionLike:
         Path(settings_for({}).runs),
         on_event=opening.on_event,
         approve=opening.approve,
-        outlook=opening.outlook,
+        estimates=opening.estimates,
     )
     write_atomic(session.folder / FLAGS, opening.flags.model_dump_json(indent=1) + "\n")
     return session.__enter__()
 
 
-def reopen(opening: Opening, folder: Path) -> SessionLike:
+def reopen(opening: SessionOpening, folder: Path) -> SessionLike:
     """A session as it was left; a step that was cut off is finished first."""
     settings_for = None if opening.flags is None else opening.flags.settings
     session = session_class().reopen(
@@ -208,6 +208,6 @@ def reopen(opening: Opening, folder: Path) -> SessionLike:
         settings_for,
         on_event=opening.on_event,
         approve=opening.approve,
-        outlook=opening.outlook,
+        estimates=opening.estimates,
     )
     return session.__enter__()

@@ -22,12 +22,12 @@ from prompt_toolkit.patch_stdout import patch_stdout
 
 from agentkernel.cli.chat.chat_completion import Names, SessionCompleter
 from agentkernel.cli.chat.chat_history import SessionHistory
-from agentkernel.cli.chat.chat_idle import Idle
-from agentkernel.cli.signals import Closing
+from agentkernel.cli.chat.chat_idle import IdleLock
+from agentkernel.cli.signals import SessionClosing
 
 MOST_SHOWN = 2000
 """Characters of a paste that are put into the line; a longer one is shown by its size."""
-STAND_IN = re.compile(r"\[paste (\d+): \d+ lines?\]")
+PASTE_PLACEHOLDER = re.compile(r"\[paste (\d+): \d+ lines?\]")
 CLEARED = "Ctrl-D or /quit ends the session."
 """What Ctrl-C says where there is nothing to clear."""
 
@@ -53,10 +53,10 @@ class Pastes:
             at = int(match[1]) - 1
             return self.texts[at] if at < len(self.texts) else match[0]
 
-        return STAND_IN.sub(text, line)
+        return PASTE_PLACEHOLDER.sub(text, line)
 
 
-class PromptFeed:
+class PromptInput:
     """Lines typed at a terminal. `prompt` is asked anew for each line, `say` writes a hint, `idle`
     is free while the prompt stands."""
 
@@ -67,7 +67,7 @@ class PromptFeed:
         prompt: Callable[[], str],
         names: Callable[[], Names],
         say: Callable[[str], None],
-        idle: Idle,
+        idle: IdleLock,
     ) -> None:
         self._idle = idle
         self.history = SessionHistory()
@@ -93,7 +93,7 @@ class PromptFeed:
                     line = self._session.prompt(self._prompt(), pre_run=self._check)
             except EOFError:
                 return
-            except Closing:
+            except SessionClosing:
                 raise
             except KeyboardInterrupt:  # while this line waited for the other thread: it is dropped
                 continue

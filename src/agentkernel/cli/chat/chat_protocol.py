@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, Self, TypeAlias
 if TYPE_CHECKING:
     from agentkernel.chat.domain_session import Changes, Tree
     from agentkernel.chat.intent import Intent, IntentContext
-    from agentkernel.chat.outlook import Outlook
+    from agentkernel.chat.outlook import EstimateCache
     from agentkernel.chat.replies import Reply
     from agentkernel.domain.candidate import Candidate
     from agentkernel.domain.plan import Hypothesis, Plan
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from agentkernel.workflows.events import OnEvent
 
 
-class Question(Protocol):
+class ApprovalRequest(Protocol):
     """What is to be approved, a pydantic value: a plan before anything of it is drafted, or a
     candidate before it is judged."""
 
@@ -51,7 +51,7 @@ class TurnLike(Protocol):
     def replies(self) -> tuple[Reply, ...]: ...
 
 
-Approve: TypeAlias = "Callable[[Question], bool]"
+Approve: TypeAlias = "Callable[[ApprovalRequest], bool]"
 SettingsFor: TypeAlias = "Callable[[Changes], Settings]"
 
 
@@ -103,7 +103,7 @@ class SessionClass(Protocol):
         *,
         on_event: OnEvent,
         approve: Approve | None,
-        outlook: Outlook | None,
+        estimates: EstimateCache | None,
     ) -> SessionLike: ...
 
     def reopen(
@@ -113,5 +113,5 @@ class SessionClass(Protocol):
         *,
         on_event: OnEvent,
         approve: Approve | None,
-        outlook: Outlook | None,
+        estimates: EstimateCache | None,
     ) -> SessionLike: ...

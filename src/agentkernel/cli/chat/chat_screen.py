@@ -10,11 +10,11 @@ from typing import IO, TYPE_CHECKING, Protocol
 from rich.segment import Segment
 from rich.text import Text
 
-from agentkernel.chat.replies import Ended
-from agentkernel.cli.chat.chat_clock import Clock
-from agentkernel.cli.chat.chat_events import in_a_session
+from agentkernel.chat.replies import SessionEnded
+from agentkernel.cli.chat.chat_clock import ElapsedTime
+from agentkernel.cli.chat.chat_events import session_event
 from agentkernel.cli.chat.chat_text import shortened
-from agentkernel.cli.output import json_line, say
+from agentkernel.cli.output import json_line, print_plain
 from agentkernel.cli.rendering.plain_console import PlainConsole
 from agentkernel.domain.plain_text import plain
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.live import Live
 
-    from agentkernel.chat.replies import Reply, Said
-    from agentkernel.cli.chat.chat_protocol import Question, SessionLike
-    from agentkernel.cli.rendering.live import Progress
+    from agentkernel.chat.replies import Reply, TextReply
+    from agentkernel.cli.chat.chat_protocol import ApprovalRequest, SessionLike
+    from agentkernel.cli.rendering.live import RunProgress
     from agentkernel.workflows.events import Event
 
 LEAST_WIDTH = 20
 ECHOED = 200
 """Characters of an input that are said again."""
-ASKED = "Go on with this? [y/N/a(lways)] "
+APPROVAL_PROMPT = "Go on with this? [y/N/a(lways)] "
 
 
 class Screen(Protocol):
@@ -58,7 +58,7 @@ class Screen(Protocol):
         """Something happened in a step."""
         ...
 
-    def ask(self, question: Question) -> str:
+    def ask(self, question: ApprovalRequest) -> str:
         """Show what is to be approved; the line to ask with."""
         ...
 
@@ -66,7 +66,7 @@ class Screen(Protocol):
         """An answer."""
         ...
 
-    def failed(self, said: Said) -> None:
+    def failed(self, said: TextReply) -> None:
         """What is said of a bug: shown without what might have the bug."""
         ...
 
@@ -81,8 +81,8 @@ class TextScreen:
     def __init__(self, console: Console) -> None:
         self.console = console
         self._drawn = console.is_terminal and not console.is_dumb_terminal
-        self._clock = Clock(console.file, console.width)
-        self._progress: Progress | None = None
+        self._clock = ElapsedTime(console.file, console.width)
+        self._progress: RunProgress | None = None
         self._live: Live | None = None
 
     def opened(self, session: SessionLike) -> None:
@@ -108,7 +108,7 @@ class TextScreen:
             self._clock.stop()
 
     def event(self, event: Event) -> None:
-        told = in_a_session(event)
+        told = session_event(event)
         if told is None:
             return
         counted = self._clock.stop()
@@ -119,19 +119,19 @@ class TextScreen:
         if counted and self._progress is None:  # no run, whose table counts itself
             self._clock.start()
 
-    def ask(self, question: Question) -> str:
+    def ask(self, question: ApprovalRequest) -> str:
         self._clock.stop()
         if self._progress is not None:
             self._progress.note = ""  # the question says which idea it is
         self._stop(leave=True)  # what came of the one before it stands above the next question
         self.console.print(Text(question_text(question)))
-        return ASKED
+        return APPROVAL_PROMPT
 
     def reply(self, reply: Reply) -> None:
         self._stop(leave=True)
-        if isinstance(reply, Ended):
+        if isinstance(reply, SessionEnded):
             return  # whoever closes the session says how to go on, for any end of it
-        shown = Visible(picture(reply, self.console))
+        shown = EscapedOutput(picture(reply, self.console))
         if self.console.is_terminal:
             self.console.print(shown)
             return
@@ -140,7 +140,7 @@ class TextScreen:
         for line in text.get().splitlines():  # no blanks up to the width for a file or a diff
             print(line.rstrip(), file=self.console.file, flush=True)
 
-    def failed(self, said: Said) -> None:
+    def failed(self, said: TextReply) -> None:
         self._stop(leave=True)
         self.note(said.text)
 
@@ -158,12 +158,12 @@ class TextScreen:
     def _draw(self, event: Event) -> None:
         from rich.live import Live
 
-        from agentkernel.cli.rendering.live import Progress
+        from agentkernel.cli.rendering.live import RunProgress
         from agentkernel.workflows.events import Finished, ModelAsked, RunStarted
 
         if isinstance(event, RunStarted):
             self._stop(leave=True)
-            self._progress = Progress()
+            self._progress = RunProgress()
         if self._progress is None:  # no run: a model reads a sentence, and /cost counts that
             if not isinstance(event, ModelAsked):
                 self._line(event)
@@ -176,7 +176,7 @@ class TextScreen:
             self._live = Live(
                 console=self.console,
                 refresh_per_second=4,
-                get_renderable=lambda: Visible(table()),
+                get_renderable=lambda: EscapedOutput(table()),
             )
             self._live.start()
 
@@ -190,7 +190,7 @@ class TextScreen:
             live.stop()
 
 
-class Visible:
+class EscapedOutput:
     """A renderable whose own text moves no terminal: events and answers hold what others wrote."""
 
     def __init__(self, inner: RenderableType) -> None:
@@ -216,7 +216,7 @@ class JsonScreen:
         pass
 
     def note(self, text: str) -> None:
-        say(text, error=True)
+        print_plain(text, error=True)
 
     def working(self) -> AbstractContextManager[None]:
         return nullcontext()
@@ -224,14 +224,14 @@ class JsonScreen:
     def event(self, event: Event) -> None:
         self._write("event", json_line(event))
 
-    def ask(self, question: Question) -> str:
+    def ask(self, question: ApprovalRequest) -> str:
         self._write("asked", json_line(question))
         return ""
 
     def reply(self, reply: Reply) -> None:
         self._write("reply", json_line(reply))
 
-    def failed(self, said: Said) -> None:
+    def failed(self, said: TextReply) -> None:
         self.reply(said)
 
     def end_turn(self) -> None:
@@ -257,7 +257,7 @@ def picture(reply: Reply, console: Console) -> RenderableType:
     return render(reply, console.width, colour, unicode=not console.options.ascii_only)
 
 
-def question_text(question: Question) -> str:
+def question_text(question: ApprovalRequest) -> str:
     """The hypotheses of a plan, or the text of a candidate below its idea."""
     made, plan = question.candidate, question.plan
     tried = (question.hypothesis,) if plan is None else plan.hypotheses

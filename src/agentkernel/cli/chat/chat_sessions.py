@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from agentkernel.cli.chat.chat_open import STORE
-from agentkernel.cli.output import say
+from agentkernel.cli.output import print_plain
 from agentkernel.domain.base import Frozen
 
 MOST_LISTED = 10
@@ -112,12 +112,12 @@ def list_sessions(runs: Path, *, as_json: bool) -> None:
         print_json([item.model_dump(mode="json") for item in found])
         return
     for item in found[:MOST_LISTED]:
-        say(f"{item.used}  {item.id}")
+        print_plain(f"{item.used}  {item.id}")
     if found:
-        say("Go on with one:   agentkernel resume SESSION")
+        print_plain("Go on with one:   agentkernel resume SESSION")
     else:
-        say(f"No sessions in {str(runs)!r} yet.")
-    say("Begin another:    agentkernel chat FILE --target h100")
+        print_plain(f"No sessions in {str(runs)!r} yet.")
+    print_plain("Begin another:    agentkernel chat FILE --target h100")
 
 
 def resume_words(folder: Path, usual: Path) -> str:

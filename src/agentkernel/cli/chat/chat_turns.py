@@ -6,16 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from agentkernel.chat.replies import Editing, Ended, Ran, Reply, Said
-from agentkernel.cli.chat.chat_commands import Ask, Change, Help, Parsed, Wrong, parse
+from agentkernel.chat.replies import EditRequested, Reply, SessionEnded, StepRan, TextReply
+from agentkernel.cli.chat.chat_commands import Ask, Change, Help, InvalidCommand, Parsed, parse
 from agentkernel.cli.chat.chat_edit import NotEdited, edit
-from agentkernel.cli.chat.chat_input import ALWAYS, YES, Block, Feed, inputs
-from agentkernel.cli.signals import Closed
+from agentkernel.cli.chat.chat_input import ALWAYS, YES, InputSource, UnclosedBlock, inputs
+from agentkernel.cli.signals import SignalState
 from agentkernel.domain.errors import AgentKernelError, OutputLost, UserError, one_line
 
 if TYPE_CHECKING:
-    from agentkernel.cli.chat.chat_open import Opening
-    from agentkernel.cli.chat.chat_protocol import Question, SessionLike
+    from agentkernel.cli.chat.chat_open import SessionOpening
+    from agentkernel.cli.chat.chat_protocol import ApprovalRequest, SessionLike
     from agentkernel.cli.chat.chat_screen import Screen
 
 STOPPED = "Stopped. The session is as it was before; nothing that was judged is lost."
@@ -29,10 +29,10 @@ class Approval:
     """Asks the user before a step goes on; `always` answers for the rest of the session."""
 
     screen: Screen
-    feed: Feed
+    feed: InputSource
     always: bool = False
 
-    def __call__(self, question: Question) -> bool:
+    def __call__(self, question: ApprovalRequest) -> bool:
         if self.always:
             return True
         line = self.screen.ask(question)
@@ -44,14 +44,14 @@ class Approval:
 
 
 @dataclass
-class Chat:
+class Conversation:
     """A session with its input and its screen. `prompt` is what stands before an input, `ready`
     says that the problem is loaded, `debug` lets a bug through."""
 
-    opening: Opening
-    feed: Feed
+    opening: SessionOpening
+    feed: InputSource
     screen: Screen
-    closed: Closed
+    closed: SignalState
     prompt: Callable[[], str]
     ready: Callable[[], bool] = lambda: True
     loading: str = ""
@@ -65,8 +65,8 @@ class Chat:
             for text in inputs(self.feed.lines()):
                 if self._ends(text):
                     break
-        except Block as error:
-            self.screen.reply(Said(text=f"{error} Nothing of it was used.", ok=False))
+        except UnclosedBlock as error:
+            self.screen.reply(TextReply(text=f"{error} Nothing of it was used.", ok=False))
         except KeyboardInterrupt:
             if not self.closed.signal:
                 raise
@@ -85,7 +85,7 @@ class Chat:
             ended = self._turn(text)
         except KeyboardInterrupt:
             if not self.closed.signal:
-                self.screen.reply(Said(text=STOPPED))
+                self.screen.reply(TextReply(text=STOPPED))
         finally:
             self.screen.end_turn()
         if self.closed.stopped:
@@ -105,30 +105,30 @@ class Chat:
         except AgentKernelError as error:
             if self.opening.session is None and isinstance(error, UserError):
                 raise
-            self.screen.reply(Said(text=str(error), ok=False))
+            self.screen.reply(TextReply(text=str(error), ok=False))
         except Exception as error:  # the border: the session outlives a bug in one turn
             if self.debug or self.opening.session is None:
                 raise
             line = f"{type(error).__name__}: {one_line(error)}. This is a bug; the session lives."
-            self.screen.failed(Said(text=f"{line} --debug shows where.", ok=False))
+            self.screen.failed(TextReply(text=f"{line} --debug shows where.", ok=False))
         return False
 
     def _shown(self, reply: Reply) -> bool:
         self.screen.reply(reply)
-        if isinstance(reply, Editing):
+        if isinstance(reply, EditRequested):
             return self._shown(self._edited(reply))
-        if isinstance(reply, Ran) and reply.result is not None:
+        if isinstance(reply, StepRan) and reply.result is not None:
             self.exit_code = reply.result.exit_code
             if reply.result.interrupted:
                 self.screen.note(CUT_SHORT)
             hint = self._hint(reply)
             if hint:
                 self.screen.note(hint)
-        elif isinstance(reply, Ran) and self.exit_code == INTERRUPTED:
+        elif isinstance(reply, StepRan) and self.exit_code == INTERRUPTED:
             self.exit_code = 0  # the stop before it is no longer what came last
-        return isinstance(reply, Ended)
+        return isinstance(reply, SessionEnded)
 
-    def _hint(self, reply: Ran) -> str:
+    def _hint(self, reply: StepRan) -> str:
         """What to look at after a candidate by hand that the session does not stand at."""
         tree = self._session().tree
         made = tree.node(reply.made[-1]) if reply.made else None
@@ -143,12 +143,12 @@ class Chat:
             return self._session().say(text)
         request: Parsed = parse(line)
         match request:
-            case Wrong():
-                return (Said(text=request.text, ok=False),)
+            case InvalidCommand():
+                return (TextReply(text=request.text, ok=False),)
             case Help():
-                return (Said(text=request.text),)
+                return (TextReply(text=request.text),)
             case Ask() if self.opening.session is None and request.intent.name == "quit":
-                return (Ended(),)
+                return (SessionEnded(),)
             case Ask():
                 return (self._session().do(request.intent, line),)
             case Change():
@@ -159,14 +159,14 @@ class Chat:
             self.screen.note(self.loading)
         return self.opening.open()
 
-    def _edited(self, wanted: Editing) -> Reply:
+    def _edited(self, wanted: EditRequested) -> Reply:
         session = self._session()
         done = edit(wanted.text, wanted.number, wanted.line, session.folder)
         if isinstance(done, NotEdited):
-            return Said(text=done.reason, ok=not done.failed)
+            return TextReply(text=done.reason, ok=not done.failed)
         with self.screen.working():
             reply = session.offer(done.source, wanted.number, "edited")
-        if isinstance(reply, Said) and not reply.ok:
+        if isinstance(reply, TextReply) and not reply.ok:
             kept = f"The text is kept in {str(done.path)!r}."
             return reply.model_copy(update={"text": f"{reply.text} {kept}"})
         return reply

@@ -37,13 +37,13 @@ def build(
     as_json: AsJson = False,
 ) -> None:
     """Take in what the package brings and bring the indexes up to date; again at any time."""
-    from agentkernel.cli.knowledge.knowledge_options import opened_base, place_of
-    from agentkernel.cli.knowledge_progress import catching_up
+    from agentkernel.cli.knowledge.knowledge_options import open_knowledge, place_of
+    from agentkernel.cli.knowledge_progress import indexing_progress
     from agentkernel.cli.output import console, print_json
 
     place = place_of(where, chroma, embedder, overrides, config)
-    with opened_base(place) as base:
-        with catching_up(silent=as_json) as progress:
+    with open_knowledge(place) as base:
+        with indexing_progress(silent=as_json) as progress:
             built = base.refresh(progress)
         entries, last = base.truth.count(), base.truth.last_seq
     if as_json:
@@ -88,12 +88,12 @@ def generate(
 ) -> None:
     """Make pairs of a folder of modules with TorchInductor; exit 1 where none could be made."""
     from agentkernel.cli.knowledge.knowledge_options import (
-        a_licence,
-        opened_base,
+        licence_name,
+        open_knowledge,
         place_of,
-        say_on_stderr,
+        print_to_stderr,
     )
-    from agentkernel.cli.knowledge_progress import catching_up
+    from agentkernel.cli.knowledge_progress import indexing_progress
     from agentkernel.cli.output import console, print_json
     from agentkernel.domain.base import sha256_text
     from agentkernel.domain.knowledge import Filters
@@ -102,9 +102,9 @@ def generate(
     from agentkernel.storage.settings import load_settings
     from agentkernel.training.data.knowledge_pairs import generate_pairs
 
-    licence = a_licence("--licence", licence)
+    licence = licence_name("--licence", licence)
     chosen = load_settings(config, overrides or (), {"target": target}).target
-    with opened_base(place_of(where, chroma, embedder, overrides, config)) as base:
+    with open_knowledge(place_of(where, chroma, embedder, overrides, config)) as base:
         truth = base.truth
         known = {
             sha256_text(entry.problem)
@@ -120,25 +120,25 @@ def generate(
             put,
             target=chosen or ("h100" if local_gpu() is None else "local"),
             jobs=jobs,
-            say=(lambda line: None) if as_json else say_on_stderr,
+            say=(lambda line: None) if as_json else print_to_stderr,
             limit=limit,
             verify=not no_verify,
             known=known.__contains__,
             licence=licence,
             structure_of=structure_of_code,
         )
-        with catching_up(silent=as_json) as progress:
+        with indexing_progress(silent=as_json) as progress:
             base.refresh(progress)
     if as_json:
         print_json(made)
     else:
         screen = console()
-        for line in report_lines(made):
+        for line in generated_lines(made):
             screen.print(line, markup=False)
     raise typer.Exit(1 if made.failed and not made.made else 0)
 
 
-def report_lines(made: Report) -> list[str]:
+def generated_lines(made: Report) -> list[str]:
     """What became of the modules."""
     from agentkernel.domain.plain_text import plain_line
 

@@ -12,7 +12,7 @@ from agentkernel.cli.knowledge.knowledge_options import Chroma, EmbedderName, Wh
 from agentkernel.cli.options import AsJson, ConfigFile, Overrides
 
 if TYPE_CHECKING:
-    from agentkernel.cli.knowledge.knowledge_options import Place
+    from agentkernel.cli.knowledge.knowledge_options import KnowledgePlace
 
 EXIT_DAMAGED = 4
 BUILD = "agentkernel knowledge build"
@@ -28,7 +28,7 @@ class Finding(NamedTuple):
     mend: str = ""
 
 
-def doctor(
+def check_knowledge(
     where: Where = None,
     chroma: Chroma = None,
     embedder: EmbedderName = None,
@@ -40,7 +40,7 @@ def doctor(
     from agentkernel.cli.knowledge.knowledge_options import place_of
     from agentkernel.cli.output import console, print_json
 
-    findings = list(look(place_of(where, chroma, embedder, overrides, config)))
+    findings = list(examine(place_of(where, chroma, embedder, overrides, config)))
     damaged = any(item.name == "truth" and not item.ok for item in findings)
     if as_json:
         print_json({"ok": not damaged, "findings": [item._asdict() for item in findings]})
@@ -56,12 +56,12 @@ def doctor(
     raise typer.Exit(EXIT_DAMAGED if damaged else 0)
 
 
-def look(place: Place) -> Iterator[Finding]:
+def examine(place: KnowledgePlace) -> Iterator[Finding]:
     """What there is, in the order in which it depends on each other. Nothing is begun."""
     from agentkernel.cli.knowledge.knowledge_show import size_words
     from agentkernel.knowledge.damage import database_damage
     from agentkernel.knowledge.embedding import load_embedder
-    from agentkernel.knowledge.truth import open_truth
+    from agentkernel.knowledge.truth import open_knowledge_store
     from agentkernel.knowledge.truth_recovery import lost_changes
     from agentkernel.knowledge.truth_schema import FILE_NAME
 
@@ -92,13 +92,13 @@ def look(place: Place) -> Iterator[Finding]:
         yield Finding("truth", False, f"damaged: {damage}", f"{BUILD}: saves what can be read")
         return
     mended: list[str] = []
-    with open_truth(place.folder, mended.append) as truth:
+    with open_knowledge_store(place.folder, mended.append) as truth:
         last = truth.last_seq
         yield Finding("truth", True, f"whole: {truth.count()} entries, change {last}")
     yield from _indexes(place, last)
 
 
-def _indexes(place: Place, last: int) -> Iterator[Finding]:
+def _indexes(place: KnowledgePlace, last: int) -> Iterator[Finding]:
     from agentkernel.knowledge.embedding import load_embedder
     from agentkernel.knowledge.graph_structure import VECTORS, op_vector, similarity
     from agentkernel.knowledge.structures import StructureIndex

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
     from agentkernel.domain.knowledge import Query
     from agentkernel.knowledge.base import KnowledgeBase
-    from agentkernel.knowledge.evaluation import Outcome, Question
+    from agentkernel.knowledge.evaluation import LabelledQuestion, SearchOutcome
 
 Questions = Annotated[
     Path, typer.Argument(help="Folder with questions and judgements.", metavar="[FOLDER]")
 ]
 
 
-def evaluate(
+def evaluate_search(
     folder: Questions = Path("benchmarks/retrieval"),
     where: Where = None,
     chroma: Chroma = None,
@@ -34,16 +34,20 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Ask labelled questions: recall, MRR and time by words only, by meaning only, by all."""
-    from agentkernel.cli.knowledge.knowledge_options import opened_base, place_of, there_if_named
-    from agentkernel.cli.knowledge_progress import catching_up
+    from agentkernel.cli.knowledge.knowledge_options import (
+        open_knowledge,
+        place_of,
+        require_if_named,
+    )
+    from agentkernel.cli.knowledge_progress import indexing_progress
     from agentkernel.cli.output import console, print_json
     from agentkernel.knowledge.code_structure import structure_of_code
     from agentkernel.knowledge.evaluation import read_questions
 
     questions = read_questions(folder, structure_of_code)
-    place = there_if_named(place_of(where, chroma, embedder, overrides, config))
-    with opened_base(place) as base:
-        with catching_up(silent=as_json) as progress:
+    place = require_if_named(place_of(where, chroma, embedder, overrides, config))
+    with open_knowledge(place) as base:
+        with indexing_progress(silent=as_json) as progress:
             base.refresh(progress)
         found = outcomes(base, questions)
     gaps = sum(not question.answers for question in questions)
@@ -56,7 +60,9 @@ def evaluate(
     screen.print(f"not among the first 5: {', '.join(found[-1].missed) or 'none'}", markup=False)
 
 
-def outcomes(base: KnowledgeBase, questions: Sequence[Question]) -> tuple[Outcome, ...]:
+def outcomes(
+    base: KnowledgeBase, questions: Sequence[LabelledQuestion]
+) -> tuple[SearchOutcome, ...]:
     """A library's BM25 tuned on the same questions, the dense index alone, and all of it."""
     from agentkernel.domain.knowledge import Filters
     from agentkernel.knowledge.evaluation import evaluate as ask
@@ -78,7 +84,7 @@ def outcomes(base: KnowledgeBase, questions: Sequence[Question]) -> tuple[Outcom
     )
 
 
-def table(found: Sequence[Outcome]) -> Table:
+def table(found: Sequence[SearchOutcome]) -> Table:
     """A row a way of searching and kind of question."""
     from rich.table import Table
 

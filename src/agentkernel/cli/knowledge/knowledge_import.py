@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from agentkernel.domain.knowledge import Entry
-    from agentkernel.knowledge.transfer import Refusal, Taken
+    from agentkernel.knowledge.transfer import ImportCounts, Refusal
 
 OWN_ID_DIGITS = 12
 NAMED_REFUSED = 5
@@ -50,16 +50,16 @@ def add(
     as_json: AsJson = False,
 ) -> None:
     """Add a pair of your own: a PyTorch file and its Triton code, read and never run."""
-    from agentkernel.cli.knowledge.knowledge_options import a_licence, opened_base, place_of
-    from agentkernel.cli.knowledge_progress import catching_up
+    from agentkernel.cli.knowledge.knowledge_options import licence_name, open_knowledge, place_of
+    from agentkernel.cli.knowledge_progress import indexing_progress
     from agentkernel.cli.output import console, print_json
     from agentkernel.domain.plain_text import plain_line
 
-    licence = None if licence is None else a_licence("--licence", licence)
+    licence = None if licence is None else licence_name("--licence", licence)
     entry = own_pair(problem, answer, title, licence, source)
-    with opened_base(place_of(where, chroma, embedder, overrides, config)) as base:
+    with open_knowledge(place_of(where, chroma, embedder, overrides, config)) as base:
         put = base.truth.put([entry])
-        with catching_up(silent=as_json) as progress:
+        with indexing_progress(silent=as_json) as progress:
             base.refresh(progress)
     state = "added" if put.added else "changed" if put.changed else "known already"
     if as_json:
@@ -118,18 +118,18 @@ def export_file(
 ) -> None:
     """Write the entries into a file, a line of JSON each, to bring them to another machine."""
     from agentkernel.cli.knowledge.knowledge_options import (
-        among,
         filters_of,
-        opened_truth,
+        match_licences,
+        open_entries,
         place_of,
-        there,
+        require_knowledge,
     )
     from agentkernel.cli.output import console, print_json
     from agentkernel.domain.errors import KnowledgeError
 
     filters = filters_of(kinds, licences, verified)
-    with opened_truth(there(place_of(where, None, None, overrides, config))) as truth:
-        filters = among(filters, truth)
+    with open_entries(require_knowledge(place_of(where, None, None, overrides, config))) as truth:
+        filters = match_licences(filters, truth)
         if next(truth.select(filters), None) is None:
             raise KnowledgeError(
                 f"Nothing to export to {str(path)!r}: no entry of {truth.count()} is let through. "
@@ -152,15 +152,15 @@ def import_file(
     as_json: AsJson = False,
 ) -> None:
     """Take in an export; all of it is somebody else's word, and its sources say so."""
-    from agentkernel.cli.knowledge.knowledge_options import opened_base, place_of
-    from agentkernel.cli.knowledge_progress import catching_up
+    from agentkernel.cli.knowledge.knowledge_options import open_knowledge, place_of
+    from agentkernel.cli.knowledge_progress import indexing_progress
     from agentkernel.cli.output import console, print_json
 
-    with opened_base(place_of(where, chroma, embedder, overrides, config)) as base:
+    with open_knowledge(place_of(where, chroma, embedder, overrides, config)) as base:
         # What the package brings is then known, and nothing foreign passes for it.
         base.refresh()
         taken = base.import_(path)
-        with catching_up(silent=as_json) as progress:
+        with indexing_progress(silent=as_json) as progress:
             base.refresh(progress)
     found = taken.found
     if as_json:
@@ -180,7 +180,7 @@ def import_file(
         screen.print(line, markup=False)
 
 
-def taken_lines(taken: Taken) -> list[str]:
+def taken_lines(taken: ImportCounts) -> list[str]:
     """What came in, what is missing, and what was left out and why."""
     from agentkernel.domain.plain_text import plain_line
 

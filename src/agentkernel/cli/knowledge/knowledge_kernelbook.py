@@ -16,11 +16,11 @@ from agentkernel.storage.disk import open_append
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from agentkernel.cli.knowledge_progress import Show
+    from agentkernel.cli.knowledge_progress import ShowProgress
     from agentkernel.domain.knowledge import Entry
     from agentkernel.knowledge.kernelbook import ImportReport
     from agentkernel.knowledge.near_duplicates import NearDuplicates
-    from agentkernel.knowledge.truth import Truth
+    from agentkernel.knowledge.truth import KnowledgeStore
     from agentkernel.knowledge.truth_types import Progress
 
 DONE = "done"
@@ -52,8 +52,8 @@ def import_kernelbook(
     as_json: AsJson = False,
 ) -> None:
     """Take in published pairs such as KernelBook; the same call goes on after a kill."""
-    from agentkernel.cli.knowledge.knowledge_options import opened_base, place_of
-    from agentkernel.cli.knowledge_progress import catching_up, shown
+    from agentkernel.cli.knowledge.knowledge_options import open_knowledge, place_of
+    from agentkernel.cli.knowledge_progress import indexing_progress, progress_bar
     from agentkernel.cli.output import console, print_json
     from agentkernel.domain.errors import SettingError
     from agentkernel.knowledge.kernelbook import PERMISSIVE
@@ -64,25 +64,25 @@ def import_kernelbook(
             "of them. Next: leave one out."
         )
     licences = None if allow_any_licence else frozenset(permitted or PERMISSIVE)
-    with opened_base(place_of(where, chroma, embedder, overrides, config)) as base:
-        with alone(base.truth), shown("rows", silent=as_json) as show:
+    with open_knowledge(place_of(where, chroma, embedder, overrides, config)) as base:
+        with import_lock(base.truth), progress_bar("rows", silent=as_json) as show:
             found = import_shards(base.truth, path, licences, licence_if_missing, show)
-        with catching_up(silent=as_json) as progress:
+        with indexing_progress(silent=as_json) as progress:
             base.refresh(progress)
         total = base.truth.count("pair")
     if as_json:
         print_json({**found.model_dump(mode="json"), "pairs": total})
         return
     screen = console()
-    for line in (*report_lines(found), f"{total} pairs in all"):
+    for line in (*imported_lines(found), f"{total} pairs in all"):
         screen.print(line, markup=False)
 
 
 @contextmanager
-def alone(truth: Truth) -> Iterator[None]:
+def import_lock(truth: KnowledgeStore) -> Iterator[None]:
     """Be the only import of pairs into `truth`, after waiting for another one: each compares its
     rows with what was there when it began, so two at once would keep near copies of each other."""
-    from agentkernel.cli.knowledge.knowledge_options import say_on_stderr
+    from agentkernel.cli.knowledge.knowledge_options import print_to_stderr
     from agentkernel.knowledge.truth_schema import writing
 
     path = truth.path.with_name(f"{truth.path.name}.import")
@@ -92,17 +92,17 @@ def alone(truth: Truth) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say_on_stderr("Another import goes on in this folder: this one waits for its end.")
+            print_to_stderr("Another import goes on in this folder: this one waits for its end.")
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
 def import_shards(
-    truth: Truth,
+    truth: KnowledgeStore,
     path: Path,
     licences: frozenset[str] | None,
     licence_if_missing: str,
-    show: Show,
+    show: ShowProgress,
 ) -> ImportReport:
     """Import each shard from where it was left, with its progress in the truth beside its pairs.
 
@@ -141,7 +141,7 @@ def import_shards(
             return None if entry is None else entry.problem
 
         def say(report: ImportReport, before: ImportReport = total) -> None:
-            so_far = added_up(before, report)
+            so_far = merged_report(before, report)
             show(so_far.read, None, f"read, {so_far.added} added")
 
         found = kernelbook.import_pairs(
@@ -159,7 +159,7 @@ def import_shards(
         some = some or sound
         # A file of which nothing could be read is no finished one: the same call says so again.
         truth.put((), Progress(source, found.position, DONE) if sound else Progress(source, 0))
-        total = added_up(total, found)
+        total = merged_report(total, found)
     if total.read and not some:
         raise KnowledgeError(
             f"None of {total.read} rows in {str(path)!r} is a pair; the first: "
@@ -176,7 +176,7 @@ def licensed(entry: Entry) -> Entry:
     return entry if entry.licence else entry.model_copy(update={"licence": NO_LICENCE})
 
 
-def added_up(one: ImportReport, other: ImportReport) -> ImportReport:
+def merged_report(one: ImportReport, other: ImportReport) -> ImportReport:
     """Both together; the place reached is the other's."""
     from collections import Counter
 
@@ -195,7 +195,7 @@ def added_up(one: ImportReport, other: ImportReport) -> ImportReport:
     )
 
 
-def report_lines(found: ImportReport) -> list[str]:
+def imported_lines(found: ImportReport) -> list[str]:
     """How many rows came in, and why the others did not."""
     from agentkernel.domain.plain_text import plain_line
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from agentkernel.domain.errors import SettingError
     from agentkernel.domain.knowledge import Filters
     from agentkernel.knowledge.base import KnowledgeBase
-    from agentkernel.knowledge.truth import Truth
+    from agentkernel.knowledge.truth import KnowledgeStore
 
 Where = Annotated[
     Path | None,
@@ -43,7 +43,7 @@ KNOWN_LICENCES = 12
 """How many of the licences there are here a line names, the most frequent first."""
 
 
-class Place(NamedTuple):
+class KnowledgePlace(NamedTuple):
     """Where the knowledge lies, and what makes vectors of it."""
 
     folder: Path
@@ -59,7 +59,7 @@ def place_of(
     embedder: str | None,
     overrides: Sequence[str] | None,
     config: Path | None,
-) -> Place:
+) -> KnowledgePlace:
     """The flags, else the settings, else the user's folder. Raises SettingError."""
     from agentkernel.knowledge.truth import folder_of
     from agentkernel.storage.settings import load_settings
@@ -74,10 +74,10 @@ def place_of(
         from agentkernel.knowledge.base import checked_server
 
         checked_server(chroma)
-    return Place(folder, chroma, options.embedder, where is not None)
+    return KnowledgePlace(folder, chroma, options.embedder, where is not None)
 
 
-def there(place: Place) -> Place:
+def require_knowledge(place: KnowledgePlace) -> KnowledgePlace:
     """`place`, where there is knowledge: who reads begins no folder. Raises KnowledgeError."""
     from agentkernel.domain.errors import KnowledgeError
     from agentkernel.knowledge.truth_schema import FILE_NAME
@@ -91,26 +91,27 @@ def there(place: Place) -> Place:
     return place
 
 
-def there_if_named(place: Place) -> Place:
-    """As `there`; a first search in the user's own folder begins it. Raises KnowledgeError."""
-    return there(place) if place.named else place
+def require_if_named(place: KnowledgePlace) -> KnowledgePlace:
+    """As `require_knowledge`; a first search in the user's own folder begins it. Raises
+    KnowledgeError."""
+    return require_knowledge(place) if place.named else place
 
 
-def opened_base(place: Place) -> KnowledgeBase:
+def open_knowledge(place: KnowledgePlace) -> KnowledgeBase:
     """All of it; what was mended on opening is said on stderr."""
     from agentkernel.knowledge.base import open_base
 
-    return open_base(place.folder, place.embedder, chroma=place.chroma, say=say_on_stderr)
+    return open_base(place.folder, place.embedder, chroma=place.chroma, say=print_to_stderr)
 
 
-def opened_truth(place: Place) -> Truth:
+def open_entries(place: KnowledgePlace) -> KnowledgeStore:
     """The entries alone, without the indexes."""
-    from agentkernel.knowledge.truth import open_truth
+    from agentkernel.knowledge.truth import open_knowledge_store
 
-    return open_truth(place.folder, say_on_stderr)
+    return open_knowledge_store(place.folder, print_to_stderr)
 
 
-def say_on_stderr(line: str) -> None:
+def print_to_stderr(line: str) -> None:
     """One line beside the answer."""
     from agentkernel.cli.rendering.plain_console import PlainConsole
 
@@ -150,7 +151,7 @@ def filters_of(
     )
 
 
-def among(filters: Filters, truth: Truth) -> Filters:
+def match_licences(filters: Filters, truth: KnowledgeStore) -> Filters:
     """`filters` with the licences as the entries of `truth` spell them.
 
     Case does not count, and an entry under several licences is found by each. A name that no entry
@@ -168,7 +169,7 @@ def among(filters: Filters, truth: Truth) -> Filters:
         found.update(dict.fromkeys(same or [readable(asked)]))
         if not same:
             names = [name or _no_licence() for name in known][:KNOWN_LICENCES]
-            say_on_stderr(
+            print_to_stderr(
                 plain_line(
                     f"--licence is {asked!r}, which no entry has. Known here: "
                     f"{', '.join(names) or 'none'}."
@@ -189,7 +190,7 @@ def _no_licence() -> str:
     return NO_LICENCE
 
 
-def a_licence(flag: str, name: str) -> str:
+def licence_name(flag: str, name: str) -> str:
     """The name of a licence that a flag gives. Raises SettingError for none."""
     from agentkernel.cli.knowledge.knowledge_text import readable
     from agentkernel.domain.errors import SettingError

@@ -66,24 +66,26 @@ def search(
 ) -> None:
     """Find pairs, kernels, notes and fixes by words, by a module or by an error."""
     from agentkernel.cli.knowledge.knowledge_options import (
-        among,
         filters_of,
-        opened_base,
+        match_licences,
+        open_knowledge,
         place_of,
-        there_if_named,
+        require_if_named,
     )
     from agentkernel.cli.knowledge.knowledge_text import readable
-    from agentkernel.cli.knowledge_progress import catching_up
+    from agentkernel.cli.knowledge_progress import indexing_progress
     from agentkernel.cli.output import console, print_json
 
     filters = filters_of(kinds, licences, verified, arch)
     log = "" if error is None else error_text(error)
-    query = asked(readable(" ".join(words or ())), module, log, filters, limit, tokens)
-    place = there_if_named(place_of(where, chroma, embedder, overrides, config))
-    with opened_base(place) as base:
-        with catching_up(silent=as_json) as progress:
+    query = query_of(readable(" ".join(words or ())), module, log, filters, limit, tokens)
+    place = require_if_named(place_of(where, chroma, embedder, overrides, config))
+    with open_knowledge(place) as base:
+        with indexing_progress(silent=as_json) as progress:
             base.refresh(progress, wait=False)
-        hits = base.search(query.model_copy(update={"filters": among(filters, base.truth)}))
+        hits = base.search(
+            query.model_copy(update={"filters": match_licences(filters, base.truth)})
+        )
     if as_json:
         print_json({"hits": [hit.model_dump(mode="json") for hit in hits]})
         return
@@ -95,7 +97,7 @@ def search(
         screen.print("Nothing found. Next: fewer or other words, or fewer filters.")
 
 
-def asked(
+def query_of(
     words: str,
     module: Path | None,
     log: str,

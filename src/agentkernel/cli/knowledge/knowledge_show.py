@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from agentkernel.domain.knowledge import Entry
-    from agentkernel.knowledge.truth_types import Past, Stats
+    from agentkernel.knowledge.truth_types import OldVersion, Stats
 
 EntryId = Annotated[str, typer.Argument(metavar="ID", help="As search shows it: notes/hopper.")]
 WithHistory = Annotated[bool, typer.Option("--history", help="Also what it was before.")]
 
 
-def show(
+def show_entry(
     entry_id: EntryId,
     history: WithHistory = False,
     where: Where = None,
@@ -32,13 +32,17 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show an entry whole, also one that is found no more."""
-    from agentkernel.cli.knowledge.knowledge_options import opened_truth, place_of, there
+    from agentkernel.cli.knowledge.knowledge_options import (
+        open_entries,
+        place_of,
+        require_knowledge,
+    )
     from agentkernel.cli.knowledge.knowledge_text import readable
     from agentkernel.cli.output import console, print_json
     from agentkernel.domain.errors import KnowledgeError
 
     entry_id = readable(entry_id)
-    with opened_truth(there(place_of(where, None, None, overrides, config))) as truth:
+    with open_entries(require_knowledge(place_of(where, None, None, overrides, config))) as truth:
         entry = truth.get(entry_id, superseded=True)
         current = truth.get(entry_id) is not None
         past = truth.history(entry_id) if history else ()
@@ -68,10 +72,14 @@ def stats(
     as_json: AsJson = False,
 ) -> None:
     """Count the entries by kind, licence, verification and source."""
-    from agentkernel.cli.knowledge.knowledge_options import opened_truth, place_of, there
+    from agentkernel.cli.knowledge.knowledge_options import (
+        open_entries,
+        place_of,
+        require_knowledge,
+    )
     from agentkernel.cli.output import console, print_json
 
-    with opened_truth(there(place_of(where, None, None, overrides, config))) as truth:
+    with open_entries(require_knowledge(place_of(where, None, None, overrides, config))) as truth:
         found = truth.stats()
         path = truth.path
     if as_json:
@@ -153,7 +161,7 @@ def _facts(entry: Entry, *, current: bool) -> list[tuple[str, str]]:
     return [(name, value) for name, value in facts if value]
 
 
-def history_lines(past: Sequence[Past]) -> list[str]:
+def history_lines(past: Sequence[OldVersion]) -> list[str]:
     """A line for each version that is found no more."""
     from agentkernel.domain.plain_text import plain_line
 
@@ -165,7 +173,7 @@ def history_lines(past: Sequence[Past]) -> list[str]:
     return [plain_line(line) for line in lines]
 
 
-def _past_values(past: Past) -> dict[str, object]:
+def _past_values(past: OldVersion) -> dict[str, object]:
     return {
         "entry": past.entry.model_dump(mode="json"),
         "why": past.why,

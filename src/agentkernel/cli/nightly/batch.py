@@ -18,13 +18,13 @@ from agentkernel.cli.options import (
     TimeLimit,
     with_groups,
 )
-from agentkernel.cli.output import say
+from agentkernel.cli.output import print_plain
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from agentkernel.bench.batch import Row
-    from agentkernel.cli.nightly.batch_zoo import Asked
+    from agentkernel.cli.nightly.batch_zoo import ZooFlags
     from agentkernel.domain.settings import Settings
     from agentkernel.workflows.events import Event
     from agentkernel.workflows.outcome import Result
@@ -81,8 +81,8 @@ def batch(
 ) -> None:
     """Optimise a list of problems, or the models of a zoo; the same call goes on after a kill."""
     from agentkernel.bench.batch import Runner, batch_exit_code, read_list, run_batch
-    from agentkernel.cli.models import checked
-    from agentkernel.cli.nightly.batch_zoo import Asked, is_zoo
+    from agentkernel.cli.models import with_checked_models
+    from agentkernel.cli.nightly.batch_zoo import ZooFlags, is_zoo
     from agentkernel.cli.output import console, print_json
     from agentkernel.cli.rendering.quantities import parse_seconds
     from agentkernel.domain.errors import SettingError
@@ -91,9 +91,9 @@ def batch(
     from agentkernel.workflows.approval import check_approval
 
     flags = {"target": target, **drafting.settings(), **configured.settings()}
-    asked = Asked(parse_seconds(time), ray, workers, compare, out, library, only or (), as_json)
+    asked = ZooFlags(parse_seconds(time), ray, workers, compare, out, library, only or (), as_json)
     if is_zoo(list_file, asked.given()):
-        night(list_file, asked, flags, configured)
+        run_nightly(list_file, asked, flags, configured)
     if asked.given() is not None:
         raise SettingError(
             f"{asked.given()} goes with a zoo, and {list_file.name} has no 'models:'. Next: leave "
@@ -103,7 +103,7 @@ def batch(
     def settings_for(own: Mapping[str, object]) -> Settings:
         known = {key: value for key, value in own.items() if value is not None}
         overrides = configured.overrides or ()
-        return checked(load_settings(configured.config, overrides, {**flags, **known}))
+        return with_checked_models(load_settings(configured.config, overrides, {**flags, **known}))
 
     settings = settings_for({})
     check_approval(settings, None)
@@ -128,18 +128,22 @@ def batch(
     raise typer.Exit(batch_exit_code(rows))
 
 
-def night(file: Path, asked: Asked, flags: dict[str, object], configured: Configured) -> NoReturn:
+def run_nightly(
+    file: Path, asked: ZooFlags, flags: dict[str, object], configured: Configured
+) -> NoReturn:
     """A night over the zoo in `file`; leaves with its exit code."""
-    from agentkernel.cli.models import checked
-    from agentkernel.cli.nightly.batch_zoo import chosen, run_zoo, zoo_overrides
+    from agentkernel.cli.models import with_checked_models
+    from agentkernel.cli.nightly.batch_zoo import run_zoo, select_models, zoo_overrides
     from agentkernel.nightly.zoo.read import read_zoo
     from agentkernel.storage.settings import load_settings
     from agentkernel.workflows.approval import check_approval
 
-    zoo = chosen(read_zoo(file), asked.only)
+    zoo = select_models(read_zoo(file), asked.only)
     target = flags["target"] or zoo.target
     own = [*zoo_overrides(zoo), *(configured.overrides or ())]
-    settings = checked(load_settings(configured.config, own, {**flags, "target": target}))
+    settings = with_checked_models(
+        load_settings(configured.config, own, {**flags, "target": target})
+    )
     check_approval(settings, None)
     raise typer.Exit(run_zoo(zoo, settings, asked))
 
@@ -162,7 +166,7 @@ def ignore_row(row: Row) -> None:
 def print_row(row: Row) -> None:
     """One line when a problem is done."""
     why = row.error or (row.result.reason if row.result else "")
-    say(f"{Path(row.file).name}: {row.status}: {why}")
+    print_plain(f"{Path(row.file).name}: {row.status}: {why}")
 
 
 def row_values(row: Row) -> dict[str, object]:

@@ -12,15 +12,15 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from agentkernel.cli.output import say
-from agentkernel.nightly.page.wording import lost_words
+from agentkernel.cli.output import print_plain
+from agentkernel.nightly.page.wording import lost_text
 
 if TYPE_CHECKING:
     from rich.live import Live
     from rich.table import Table
 
-    from agentkernel.domain.night import Comparison, ModelRow, Night
-    from agentkernel.nightly.scheduler.agenda import Agenda
+    from agentkernel.domain.night import Comparison, ModelRow, NightlyRun
+    from agentkernel.nightly.scheduler.agenda import Scheduler
 
 T = TypeVar("T")
 SHOWN_REGIONS = 12
@@ -28,7 +28,7 @@ REFRESH_S = 0.5
 
 
 @dataclass
-class Screen:
+class NightlyScreen:
     """What is shown while a night goes on: a table on a terminal, else a line an event."""
 
     as_json: bool
@@ -38,7 +38,7 @@ class Screen:
     _shown: float = -math.inf
 
     @contextmanager
-    def live(self) -> Iterator[Screen]:
+    def live(self) -> Iterator[NightlyScreen]:
         """Around the night."""
         from rich.live import Live
 
@@ -52,14 +52,14 @@ class Screen:
             self._live = shown
             yield self
 
-    def watch(self, agenda: Agenda) -> None:
+    def watch(self, scheduler: Scheduler) -> None:
         """Show what has changed; a table is made as often as it is shown."""
         if self._live is not None:
             if time.monotonic() - self._shown > REFRESH_S:
-                self._live.update(progress(agenda))
+                self._live.update(progress(scheduler))
                 self._shown = time.monotonic()
             return
-        for values in _news(agenda, self.said):
+        for values in _new_events(scheduler, self.said):
             self._say(values)
 
     def _say(self, values: Mapping[str, str]) -> None:
@@ -68,27 +68,27 @@ class Screen:
         if self.as_json:
             print_json(dict(values))
         else:
-            say(": ".join(item for item in list(values.values())[1:] if item))
+            print_plain(": ".join(item for item in list(values.values())[1:] if item))
 
 
-def _news(agenda: Agenda, said: Counter[str]) -> Iterator[dict[str, str]]:
+def _new_events(scheduler: Scheduler, said: Counter[str]) -> Iterator[dict[str, str]]:
     """What came since `said`, which is brought up to date. All of these only ever grow."""
-    for name, cut in _since(agenda.cuts, "cut", said):
+    for name, cut in _since(scheduler.cuts, "cut", said):
         yield {"kind": "cut", "what": name, "status": f"{len(cut.regions)} regions"}
-    for signature, decided in _since(agenda.decided, "region", said):
+    for signature, decided in _since(scheduler.decided, "region", said):
         yield {
             "kind": "region",
-            "what": f"{agenda.regions[signature].name} {signature[:8]}",
+            "what": f"{scheduler.regions[signature].name} {signature[:8]}",
             "status": decided.status,
             "reason": decided.reason,
         }
-    for name, row in _since(agenda.rows, "model", said):
+    for name, row in _since(scheduler.rows, "model", said):
         yield {"kind": "model", "what": name, "status": row.form}
-    for name, why in _since(agenda.errors, "error", said):
+    for name, why in _since(scheduler.errors, "error", said):
         yield {"kind": "model", "what": name, "status": "failed", "reason": why}
-    for jobs, why in lost_words(agenda.lost_jobs[said["lost"] :]):
+    for jobs, why in lost_text(scheduler.lost_jobs[said["lost"] :]):
         yield {"kind": "lost", "what": jobs, "status": why}
-    said["lost"] = len(agenda.lost_jobs)
+    said["lost"] = len(scheduler.lost_jobs)
 
 
 def _since(found: dict[str, T], kind: str, said: Counter[str]) -> list[tuple[str, T]]:
@@ -98,38 +98,38 @@ def _since(found: dict[str, T], kind: str, said: Counter[str]) -> list[tuple[str
     return new[::-1]
 
 
-def progress(agenda: Agenda) -> Table:
+def progress(scheduler: Scheduler) -> Table:
     """One line a model, then the regions that are worked on and the latest decided."""
     from rich.table import Table
 
     from agentkernel.cli.rendering.quantities import show_share, show_span
 
-    budget = agenda.question.budget_s
+    budget = scheduler.question.budget_s
     limit = f" of {show_span(budget)}" if budget is not None else ""
     table = Table(
-        title=f"night {agenda.question.night}: {show_span(agenda.wall_s)}{limit}",
+        title=f"night {scheduler.question.night}: {show_span(scheduler.wall_s)}{limit}",
         box=None,
         pad_edge=False,
     )
     for heading in ("model", "region", "share", "status"):
         table.add_column(heading, justify="right" if heading == "share" else "left")
-    for part in agenda.question.parts:
+    for part in scheduler.question.parts:
         name = part.model.name
-        row, error = agenda.rows.get(name), agenda.errors.get(name)
-        status = error or (row.form if row else "cut" if name in agenda.cuts else "waits")
+        row, error = scheduler.rows.get(name), scheduler.errors.get(name)
+        status = error or (row.form if row else "cut" if name in scheduler.cuts else "waits")
         table.add_row(name, "", "", status)
-    shown = [job.region for job in agenda.running.values() if job.kind == "kernel"]
-    latest = islice(reversed(agenda.decided), SHOWN_REGIONS)
-    shown += [agenda.regions[signature] for signature in latest]
+    shown = [job.region for job in scheduler.running.values() if job.kind == "kernel"]
+    latest = islice(reversed(scheduler.decided), SHOWN_REGIONS)
+    shown += [scheduler.regions[signature] for signature in latest]
     for region in shown[:SHOWN_REGIONS]:
-        decided = agenda.decided.get(region.signature)
+        decided = scheduler.decided.get(region.signature)
         models = ", ".join(dict.fromkeys(use.model for use in region.uses))
         status = decided.status if decided else "under way"
         table.add_row(models, region.name, show_share(region.share), status)
     return table
 
 
-def models_table(night: Night) -> Table:
+def models_table(night: NightlyRun) -> Table:
     """The end-to-end figures; measured and estimated ones are never in one column."""
     from rich.table import Table
 
@@ -149,7 +149,7 @@ def models_table(night: Night) -> Table:
     return table
 
 
-def _cells(row: ModelRow, night: Night) -> tuple[str, ...]:
+def _cells(row: ModelRow, night: NightlyRun) -> tuple[str, ...]:
     from agentkernel.cli.rendering.quantities import show_ratio, show_share, show_us
 
     if row.error is not None:
@@ -178,7 +178,9 @@ def _cells(row: ModelRow, night: Night) -> tuple[str, ...]:
     )
 
 
-def show(night: Night, comparison: Comparison, folder: Path, *, as_json: bool) -> None:
+def print_summary(
+    night: NightlyRun, comparison: Comparison, folder: Path, *, as_json: bool
+) -> None:
     """The end-to-end table, what changed, and where the reports are."""
     from agentkernel.cli.output import console, print_json
     from agentkernel.nightly.page.changes import change_text, headline

@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agentkernel.cli.nightly.batch_screen import Screen, show
+from agentkernel.cli.nightly.batch_screen import NightlyScreen, print_summary
 from agentkernel.domain.errors import ProblemError, RunNotFound, SettingError
 
 if TYPE_CHECKING:
-    from agentkernel.domain.night import Comparison, Night
+    from agentkernel.domain.night import Comparison, NightlyRun
     from agentkernel.domain.region import Kernel
     from agentkernel.domain.settings import Settings
     from agentkernel.domain.zoo import Zoo
     from agentkernel.nightly.library import Library
     from agentkernel.nightly.scheduler.engine import Engine
-    from agentkernel.nightly.scheduler.jobs import Part
+    from agentkernel.nightly.scheduler.jobs import ZooPart
     from agentkernel.tools.targets import ResolvedTarget
 
 LAST = ("last", "last-green")
@@ -35,7 +35,7 @@ MOST_FOLDER = 100
 
 
 @dataclass(frozen=True)
-class Asked:
+class ZooFlags:
     """The flags of a night as they were given."""
 
     time_s: float | None = None
@@ -78,7 +78,7 @@ def zoo_overrides(zoo: Zoo) -> list[str]:
     return [*DEFAULTS, *(f"{key}={json.dumps(value)}" for key, value in zoo.settings.items())]
 
 
-def chosen(zoo: Zoo, only: Sequence[str]) -> Zoo:
+def select_models(zoo: Zoo, only: Sequence[str]) -> Zoo:
     """The models named by `only`, as a zoo of another name: its nights are not the whole zoo's.
 
     Raises SettingError.
@@ -96,9 +96,9 @@ def chosen(zoo: Zoo, only: Sequence[str]) -> Zoo:
     return zoo.model_copy(update={"models": models, "name": name})
 
 
-def parts_of(zoo: Zoo) -> tuple[Part, ...]:
+def parts_of(zoo: Zoo) -> tuple[ZooPart, ...]:
     """Each model with its hash. One that does not load is a row of the night, not its end."""
-    from agentkernel.nightly.scheduler.jobs import Part
+    from agentkernel.nightly.scheduler.jobs import ZooPart
     from agentkernel.nightly.zoo.load import load_model
 
     found = []
@@ -108,7 +108,7 @@ def parts_of(zoo: Zoo) -> tuple[Part, ...]:
         except ProblemError as error:
             sha256 = f"not loaded: {error}"
         alone = zoo.model_copy(update={"models": (model,)})
-        found.append(Part(zoo=alone, sha256=sha256))
+        found.append(ZooPart(zoo=alone, sha256=sha256))
     return tuple(found)
 
 
@@ -122,10 +122,10 @@ def check_workers(workers: int | None) -> None:
         )
 
 
-def engine_for(asked: Asked, resolved: ResolvedTarget, locks: Path) -> Engine:
+def engine_for(asked: ZooFlags, resolved: ResolvedTarget, locks: Path) -> Engine:
     """Ray where an address is given; else the GPUs that measure for the target, or CPU lanes."""
     from agentkernel.nightly.scheduler.engine import LocalEngine
-    from agentkernel.runtime.bench_lanes import CPU, default_lanes, visible_devices
+    from agentkernel.runtime.bench_lanes import CPU, default_workers, visible_devices
 
     if asked.ray is not None:
         from agentkernel.nightly.scheduler.on_ray import RayEngine
@@ -138,24 +138,24 @@ def engine_for(asked: Asked, resolved: ResolvedTarget, locks: Path) -> Engine:
     if not devices:
         return LocalEngine((CPU,), locks, lanes=asked.workers or min(2, cpus))
     used = devices[: asked.workers] if asked.workers else devices
-    lanes = max(1, asked.workers // len(used)) if asked.workers else default_lanes(used, cpus)
+    lanes = max(1, asked.workers // len(used)) if asked.workers else default_workers(used, cpus)
     return LocalEngine(used, locks, lanes=lanes)
 
 
-def run_zoo(zoo: Zoo, settings: Settings, asked: Asked) -> int:
+def run_zoo(zoo: Zoo, settings: Settings, asked: ZooFlags) -> int:
     """The night, its reports and its exit code: 0 fine, 5 a regression, 6 not verified."""
     from agentkernel.bench.baselines import cache_folder
     from agentkernel.nightly.library import Library, default_library
-    from agentkernel.nightly.night import Wanted, run_night
+    from agentkernel.nightly.night import NightOptions, run_night
     from agentkernel.nightly.page.compare import compare_nights
     from agentkernel.nightly.page.files import require_free, write_night
-    from agentkernel.nightly.scheduler.hands import ranking
+    from agentkernel.nightly.scheduler.hands import default_ranking
     from agentkernel.nightly.scheduler.work import gpu_of, printing_to_stderr, run_job
     from agentkernel.runtime.versions import installed_versions
     from agentkernel.storage.atomic import make_folder
     from agentkernel.tools.targets import find_target
 
-    make_folder(asked.out or nights_folder(zoo.name))  # told before the night, not after it
+    make_folder(asked.out or zoo_folder(zoo.name))  # told before the night, not after it
     if asked.out is not None:
         require_free(asked.out)
     if asked.ray is None:  # a cluster's own resources limit its jobs
@@ -166,7 +166,7 @@ def run_zoo(zoo: Zoo, settings: Settings, asked: Asked) -> int:
     runs = Path(settings.runs).resolve() / ".nights"
     with printing_to_stderr():  # the files of models are imported
         parts = parts_of(zoo)
-    wanted = Wanted(
+    wanted = NightOptions(
         zoo=zoo,
         parts=parts,
         target=resolved.target.name,
@@ -177,14 +177,16 @@ def run_zoo(zoo: Zoo, settings: Settings, asked: Asked) -> int:
         budget_s=asked.time_s,
         reserve=ESTIMATED_RESERVE if gpu is None else MEASURED_RESERVE,
     )
-    screen = Screen(asked.as_json)
+    screen = NightlyScreen(asked.as_json)
     made: list[Comparison] = []
     with Library(asked.library or default_library()) as library:
-        earlier(library, zoo.name, asked.compare)  # a name that no night has is told before
+        earlier_run(library, zoo.name, asked.compare)  # a name that no night has is told before
 
-        def report(night: Night) -> int:
-            comparison = compare_nights(earlier(library, zoo.name, asked.compare, night.id), night)
-            folder = asked.out or night_folder(night)
+        def report(night: NightlyRun) -> int:
+            comparison = compare_nights(
+                earlier_run(library, zoo.name, asked.compare, night.id), night
+            )
+            folder = asked.out or nightly_folder(night)
             history = library.history(zoo.name)
             write_night(folder, night, comparison, history, kernels_of(library, night))
             made.append(comparison)
@@ -193,24 +195,30 @@ def run_zoo(zoo: Zoo, settings: Settings, asked: Asked) -> int:
         engine = engine_for(asked, resolved, locks)
         with screen.live():
             night = run_night(
-                wanted, library, engine, run_job, ranking(len(zoo.models)), screen.watch, report
+                wanted,
+                library,
+                engine,
+                run_job,
+                default_ranking(len(zoo.models)),
+                screen.watch,
+                report,
             )
     (comparison,) = made
-    show(night, comparison, asked.out or night_folder(night), as_json=asked.as_json)
+    print_summary(night, comparison, asked.out or nightly_folder(night), as_json=asked.as_json)
     return comparison.exit_code
 
 
-def night_folder(night: Night) -> Path:
+def nightly_folder(night: NightlyRun) -> Path:
     """Where a night's reports lie by default."""
-    return nights_folder(night.zoo) / night.id
+    return zoo_folder(night.zoo) / night.id
 
 
-def nights_folder(zoo: str) -> Path:
+def zoo_folder(zoo: str) -> Path:
     """Where those of all nights over a zoo lie."""
     return Path("agentkernel-nights") / zoo.replace(":", "-")[:MOST_FOLDER]
 
 
-def kernels_of(library: Library, night: Night) -> dict[str, Kernel]:
+def kernels_of(library: Library, night: NightlyRun) -> dict[str, Kernel]:
     """The kernels that a night's page shows, and their parents, by SHA-256: those of its largest
     regions. All of a large zoo's, with their certificates, do not fit in memory."""
     from agentkernel.nightly.page.folds import MOST_KERNELS
@@ -226,9 +234,9 @@ def kernels_of(library: Library, night: Night) -> dict[str, Kernel]:
     return found
 
 
-def earlier(
+def earlier_run(
     library: Library, zoo: str, compare: str | None, other_than: str | None = None
-) -> Night | None:
+) -> NightlyRun | None:
     """The night to compare with; the last one of this zoo where nothing is asked for. Never the
     night `other_than`, which is compared.
 

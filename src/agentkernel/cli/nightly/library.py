@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperCommand
 
 from agentkernel.cli.options import AllowUnsandboxed, AsJson, ConfigFile, Overrides, Runs, Unpickle
-from agentkernel.cli.output import say
+from agentkernel.cli.output import print_plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from agentkernel.domain.region import Kernel
-    from agentkernel.nightly.library import KernelLine, Library, Measured, Pruned
-    from agentkernel.nightly.library.verifying import Checked
+    from agentkernel.nightly.library import KernelMeasurement, KernelSummary, Library, PruneResult
+    from agentkernel.nightly.library.verifying import VerifiedKernel
 
 EXIT_WITHDRAWN, EXIT_UNDECIDED = 6, 4
 SHORTEST_SHA = 4
@@ -80,24 +80,24 @@ def list_kernels(
     from agentkernel.cli.output import console, print_json
 
     most = limit or (None if as_json else MOST_LISTED)
-    with opened(path) as library:
+    with open_library(path) as library:
         lines = library.checked_lines(valid=valid, newest=most)
         if as_json:
             print_json([_line_values(item) for item in lines])
         elif lines:
             if len(lines) == most and library.count() > most:
-                say(f"The newest {most} of {library.count()} kernels; --limit shows more.")
+                print_plain(f"The newest {most} of {library.count()} kernels; --limit shows more.")
             console().print(kernel_table(lines))
         else:
             where = str(library.path)
-            say(f"No kernels in {where!r}. Next: agentkernel batch ZOO.yaml --target h100")
+            print_plain(f"No kernels in {where!r}. Next: agentkernel batch ZOO.yaml --target h100")
 
 
 def show(sha256: Sha, path: LibraryFile = None, as_json: AsJson = False) -> None:
     """Show a kernel whole, under each of its keys: figures, evidence, source."""
     from agentkernel.cli.output import console, print_json
 
-    with opened(path) as library:
+    with open_library(path) as library:
         keys = _named(library, sha256)
         most = None if as_json else MOST_LISTED
         lines = library.checked_lines(sha256=keys[0].sha256, newest=most)
@@ -114,7 +114,7 @@ def show(sha256: Sha, path: LibraryFile = None, as_json: AsJson = False) -> None
             return
         screen = console()
         if len(keys) > len(lines):
-            say(f"The newest {len(lines)} of {len(keys)} keys; --json shows all.")
+            print_plain(f"The newest {len(lines)} of {len(keys)} keys; --json shows all.")
         for line in kernel_lines(lines, kernels, measured[-MOST_LISTED:]):
             screen.print(line, markup=False, soft_wrap=True)
 
@@ -144,7 +144,7 @@ def verify(
         )
     runs = runs_path(runs_folder, config, overrides)
     checked = []
-    with opened(path) as library:
+    with open_library(path) as library:
         lines = _named(library, sha256) if sha256 is not None else _usable(library)
         versions = installed_versions()
         for line in lines:
@@ -163,7 +163,7 @@ def verify(
         if as_json:
             print_json({"exit_code": code, "kernels": [_checked_values(item) for item in checked]})
         else:
-            say(count_words(checked))
+            print_plain(count_words(checked))
         raise typer.Exit(code)
 
 
@@ -178,13 +178,13 @@ def export(
     from agentkernel.cli.output import print_json
     from agentkernel.nightly.library.export import export_library
 
-    with opened(path) as library:
+    with open_library(path) as library:
         found = export_library(library, folder, withdrawn=withdrawn, modules=modules)
         if as_json:
             print_json({**asdict(found), "folder": str(found.folder)})
             return
         left = f"; {found.left_out} that may not be used left out" if found.left_out else ""
-        say(f"{found.kernels} kernels in {str(found.folder)!r}{left}")
+        print_plain(f"{found.kernels} kernels in {str(found.folder)!r}{left}")
 
 
 def prune(
@@ -220,7 +220,7 @@ def prune(
             "--other-versions, --keep-gpu, --nights-older-than. Next: name one; nothing is dropped "
             "without --yes."
         )
-    with opened(path) as library:
+    with open_library(path) as library:
         found = library.prune(rule, yes=yes)
         if as_json:
             print_json(_pruned_values(found))
@@ -230,14 +230,14 @@ def prune(
 
 
 @contextmanager
-def opened(path: Path | None) -> Iterator[Library]:
+def open_library(path: Path | None) -> Iterator[Library]:
     """The library that the flag names, else the user's own; it has to be there. Raises
     LibraryError.
 
     Where it was damaged the command ends in 4, though it said what could be read: what is missing
     from its answer nobody knows.
     """
-    from agentkernel.cli.knowledge.knowledge_options import say_on_stderr
+    from agentkernel.cli.knowledge.knowledge_options import print_to_stderr
     from agentkernel.domain.errors import LibraryError
     from agentkernel.nightly.library import Library, default_library
 
@@ -247,13 +247,13 @@ def opened(path: Path | None) -> Iterator[Library]:
             f"No library of kernels in {str(place)!r}. Expected the file that 'agentkernel batch' "
             "wrote. Next: check --library, or agentkernel batch ZOO.yaml --target h100"
         )
-    with Library(place, say_on_stderr) as library:
+    with Library(place, print_to_stderr) as library:
         yield library
         if library.mended is not None:
             raise typer.Exit(EXIT_UNDECIDED)
 
 
-def kernel_table(lines: Sequence[KernelLine]) -> Table:
+def kernel_table(lines: Sequence[KernelSummary]) -> Table:
     """One row a kernel and key."""
     from rich.table import Table
     from rich.text import Text
@@ -280,7 +280,7 @@ def kernel_table(lines: Sequence[KernelLine]) -> Table:
     return table
 
 
-def state_words(line: KernelLine) -> str:
+def state_words(line: KernelSummary) -> str:
     """For people: whether the library gives it out, and if not, why."""
     if line.withdrawn is not None:
         return f"withdrawn: {line.withdrawn}"
@@ -290,7 +290,7 @@ def state_words(line: KernelLine) -> str:
 
 
 def kernel_lines(
-    lines: Sequence[KernelLine], kernels: Sequence[Kernel], measured: Sequence[Measured]
+    lines: Sequence[KernelSummary], kernels: Sequence[Kernel], measured: Sequence[KernelMeasurement]
 ) -> list[str]:
     """For people: each key with its figures, what was measured, the source."""
     from agentkernel.domain.plain_text import plain, plain_line
@@ -325,7 +325,7 @@ def speedup_words(speedup: float | None, basis: str) -> str:
     return f"{speedup:.2f}x" + (" (estimated)" if basis == "estimated" else "")
 
 
-def checked_words(found: Checked) -> str:
+def checked_words(found: VerifiedKernel) -> str:
     """One line about a kernel that was judged again."""
     from agentkernel.domain.plain_text import plain_line
 
@@ -334,14 +334,14 @@ def checked_words(found: Checked) -> str:
     return f"{line.sha256[:10]} {plain_line(line.problem)} on {line.key.gpu}: {found.state}{reason}"
 
 
-def count_words(checked: Sequence[Checked]) -> str:
+def count_words(checked: Sequence[VerifiedKernel]) -> str:
     """How many of each."""
     states = [item.state for item in checked]
     parts = [f"{states.count(state)} {state}" for state in dict.fromkeys(states)]
     return ", ".join(parts) or "no kernel to verify"
 
 
-def exit_code(checked: Sequence[Checked], *, mended: bool = False) -> int:
+def exit_code(checked: Sequence[VerifiedKernel], *, mended: bool = False) -> int:
     """6 outweighs 4: what does not verify is told though another one could not be judged, or the
     file was damaged and `mended`."""
     states = {item.state for item in checked}
@@ -350,7 +350,7 @@ def exit_code(checked: Sequence[Checked], *, mended: bool = False) -> int:
     return EXIT_UNDECIDED if mended or "undecided" in states else 0
 
 
-def pruned_lines(found: Pruned) -> list[str]:
+def pruned_lines(found: PruneResult) -> list[str]:
     """For people: what goes, what stays in spite of the rule, and how to go on."""
     from agentkernel.domain.plain_text import plain_line
 
@@ -371,7 +371,7 @@ def pruned_lines(found: Pruned) -> list[str]:
     return lines
 
 
-def _named(library: Library, sha256: str) -> tuple[KernelLine, ...]:
+def _named(library: Library, sha256: str) -> tuple[KernelSummary, ...]:
     """The keys of the one kernel that the digits name. Raises LibraryError."""
     from agentkernel.domain.errors import LibraryError
 
@@ -390,21 +390,21 @@ def _named(library: Library, sha256: str) -> tuple[KernelLine, ...]:
     return lines
 
 
-def _usable(library: Library) -> tuple[KernelLine, ...]:
+def _usable(library: Library) -> tuple[KernelSummary, ...]:
     return tuple(item for item in library.lines() if item.withdrawn is None)
 
 
-def _line_values(line: KernelLine) -> dict[str, object]:
+def _line_values(line: KernelSummary) -> dict[str, object]:
     values = {**asdict(line), "key": line.key.model_dump(mode="json")}
     del values["row"]
     return values
 
 
-def _checked_values(found: Checked) -> dict[str, object]:
+def _checked_values(found: VerifiedKernel) -> dict[str, object]:
     return {**_line_values(found.kernel), "state": found.state, "reason": found.reason}
 
 
-def _pruned_values(found: Pruned) -> dict[str, object]:
+def _pruned_values(found: PruneResult) -> dict[str, object]:
     return {
         "dropped": found.dropped,
         "kernels": [{**_line_values(item.kernel), "why": item.why} for item in found.kernels],

@@ -5,14 +5,14 @@ from __future__ import annotations
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from agentkernel.chat.replies import Compared, Cost, Planned, Profiled, told_rows
+from agentkernel.chat.replies import Compared, Cost, Planned, Profiled, readable_rows
 from agentkernel.cli.rendering.bars import bars
 from agentkernel.cli.rendering.family import verdict_words
 from agentkernel.cli.rendering.page import View, facts, grid, hanging, lines
-from agentkernel.cli.rendering.plain import flat, shown
+from agentkernel.cli.rendering.plain import escaped, flat
 from agentkernel.cli.rendering.quantities import show_bytes, show_span, show_us
 from agentkernel.domain.plan import Analysis
-from agentkernel.workflows.report_models import Taken, taken_rows
+from agentkernel.workflows.report_models import UsageTotals, usage_rows
 
 ROOFLINE = "possible"
 """What the evidence calls the time on the roofline, which the analysis gives."""
@@ -91,8 +91,12 @@ def compared(reply: Compared, view: View) -> RenderableType:
     headings = ("", *(f"c{node.number}" for node in reply.nodes))
     count = len(headings)
     rows = [
-        (what, *(shown(value, view.unicode) for value in values), *[""] * (count - 1 - len(values)))
-        for what, values in told_rows(reply)
+        (
+            what,
+            *(escaped(value, view.unicode) for value in values),
+            *[""] * (count - 1 - len(values)),
+        )
+        for what, values in readable_rows(reply)
     ]
     parts: list[RenderableType] = [grid(headings, [row[:count] for row in rows], view)]
     if any(node.profile is not None for node in reply.nodes):
@@ -111,9 +115,9 @@ def cost(reply: Cost, view: View) -> RenderableType:
         lines(f"{show_span(reply.seconds)} in all steps, of which models took:")
     ]
     if reply.accounts is not None:
-        takings = [Taken(**item.model_dump()) for item in reply.accounts.by_agent]
-        total = Taken(**reply.accounts.total.model_dump())
-        rows = [tuple(row) for row in taken_rows(takings, total)]
+        takings = [UsageTotals(**item.model_dump()) for item in reply.accounts.by_agent]
+        total = UsageTotals(**reply.accounts.total.model_dump())
+        rows = [tuple(row) for row in usage_rows(takings, total)]
         if len(takings) == 1:
             rows = rows[:1]  # the total of one is that one
         if not view.unicode:

@@ -5,26 +5,26 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
-from agentkernel.cli.output import say
-from agentkernel.workflows.approval import Approve, Asked
+from agentkernel.cli.output import print_plain
+from agentkernel.workflows.approval import Approve, PendingApproval
 
 
-def asker(*, as_json: bool) -> Approve | None:
+def approver(*, as_json: bool) -> Approve | None:
     """Who asks on this terminal; None where nobody reads the question or could answer it."""
     there = sys.stdin.isatty() and sys.stdout.isatty() and not as_json
-    return ask if there else None
+    return ask_approval if there else None
 
 
-def ask(asked: Asked) -> bool:
+def ask_approval(asked: PendingApproval) -> bool:
     """Show what is asked about, and wait for y or n; the end of the input is a no."""
-    for line in lines_of(asked):
-        say(line)
+    for line in approval_lines(asked):
+        print_plain(line)
     question = "Draft this?" if asked.kind == "plan" else "Judge this?"
     while True:
         try:
             answer = input(f"{question} [y/N] ").strip().lower()
         except EOFError:
-            say()
+            print_plain()
             return False
         if answer in ("y", "yes"):
             return True
@@ -32,7 +32,7 @@ def ask(asked: Asked) -> bool:
             return False
 
 
-def lines_of(asked: Asked) -> Iterator[str]:
+def approval_lines(asked: PendingApproval) -> Iterator[str]:
     """The plan's hypotheses, or the candidate's text below who drafted it and why."""
     if asked.candidate is None:
         tried = asked.plan.hypotheses if asked.plan is not None else (asked.hypothesis,)

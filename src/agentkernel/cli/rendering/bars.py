@@ -11,7 +11,7 @@ from rich.text import Text
 
 from agentkernel.chat.domain_session import Node
 from agentkernel.cli.rendering.page import View
-from agentkernel.cli.rendering.plain import cut
+from agentkernel.cli.rendering.plain import truncate
 from agentkernel.cli.rendering.quantities import show_us
 
 LEAST_BAR = 8
@@ -103,11 +103,11 @@ def _drawn(scale: Scale, view: View) -> RenderableType:
     figures = max(cell_len(text) for text in texts)
     room = min(MOST_BAR, view.width - label - figures - 3)
     told = [f"{mark} {name} {show_us(time_us)}" for mark, name, time_us in scale.lines]
-    title = Text(cut(scale.title, view.width, view.unicode), style="bold")
+    title = Text(truncate(scale.title, view.width, view.unicode), style="bold")
     foot = Text(", ".join(told), overflow="fold")
     if room < LEAST_BAR:
         plain = [
-            Text(cut(f"{bar.label} {text}", view.width, view.unicode))
+            Text(truncate(f"{bar.label} {text}", view.width, view.unicode))
             for bar, text in zip(scale.bars, texts, strict=True)
         ]
         return Group(title, *plain, *([foot] if told else []))

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from agentkernel.chat.replies import DiffOf, Explained, Source
 from agentkernel.cli.rendering.page import View, hanging, lines
-from agentkernel.cli.rendering.plain import cut, cut_line, flat
+from agentkernel.cli.rendering.plain import flat, truncate, truncate_line
 
 COLOURED_CHARACTERS = 200_000
 """Longer texts stay without colours: they would take seconds."""
@@ -29,7 +29,7 @@ def source(reply: Source, view: View) -> RenderableType:
 
 def _title(reply: Source, view: View) -> Text:
     name = f"c{reply.number}: {reply.name}" if reply.number is not None else reply.name
-    return Text(cut(flat(name), view.width, view.unicode), style="bold")
+    return Text(truncate(flat(name), view.width, view.unicode), style="bold")
 
 
 def _numbered(reply: Source, view: View) -> Iterator[Text]:
@@ -47,7 +47,7 @@ def _line(number: int, line: Text, digits: int, marked: bool, view: View) -> Tex
     bar = view.sign("│", "|")
     head = Text(f"{'>' if marked else ' '} {number:>{digits}} {bar} ")
     head.stylize("bold" if marked else "dim")
-    whole = cut_line(head + line, view.width, view.unicode)
+    whole = truncate_line(head + line, view.width, view.unicode)
     whole.no_wrap = True
     return whole
 
@@ -78,7 +78,7 @@ def diff(reply: DiffOf, view: View) -> RenderableType:
     title = (
         f"{flat(reply.old)} -> {flat(reply.new)}: {_lines(more)} added, {_lines(less)} taken out"
     )
-    drawn = [Text(cut(row, view.width, view.unicode), style=_diff_style(row)) for row in rows]
+    drawn = [Text(truncate(row, view.width, view.unicode), style=_diff_style(row)) for row in rows]
     return Group(lines(Text(title, style="bold")), *drawn)
 
 
@@ -92,7 +92,7 @@ def _diff_style(row: str) -> str:
 
 def explained(reply: Explained, view: View) -> RenderableType:
     """Lines of code, each with what it does below; without a source the notes alone."""
-    title = Text(cut(flat(reply.name), view.width, view.unicode), style="bold")
+    title = Text(truncate(flat(reply.name), view.width, view.unicode), style="bold")
     general = [lines(words) for line, words in reply.notes if line is None]
     noted = [(line, words) for line, words in reply.notes if line is not None]
     code: dict[int, Text] = {}

@@ -17,7 +17,7 @@ TEXT_WIDTH = 60
 """Characters of a request that a line quotes."""
 
 
-def family(tree: Tree, view: View, target: str = "") -> RenderableType:
+def candidate_tree(tree: Tree, view: View, target: str = "") -> RenderableType:
     """The tree from the module down; below some depth a candidate says whom it came from. A time
     for another GPU than `target` names it."""
     here = tree.place.candidate
@@ -111,4 +111,4 @@ def speed_words(node: Node) -> str:
     return f"{show_us(profile.estimate.time_us)} estimated"
 
 
-__all__ = ["family", "speed_words", "verdict_words"]
+__all__ = ["candidate_tree", "speed_words", "verdict_words"]

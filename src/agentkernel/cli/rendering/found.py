@@ -7,9 +7,9 @@ import textwrap
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from agentkernel.chat.replies import Found
+from agentkernel.chat.replies import KnowledgeFound
 from agentkernel.cli.rendering.page import View, lines
-from agentkernel.cli.rendering.plain import cut, flat
+from agentkernel.cli.rendering.plain import flat, truncate
 from agentkernel.domain.knowledge import Entry
 
 BEGIN_LINES = 3
@@ -19,21 +19,21 @@ UNTOLD = ("#", "Sources:", "```")
 """How paragraphs begin that say nothing by themselves."""
 
 
-def found(reply: Found, view: View) -> RenderableType:
+def search_results(reply: KnowledgeFound, view: View) -> RenderableType:
     """Title, name and beginning of each hit, and how the whole of one is seen."""
     if not reply.hits:
         return lines(f"Nothing found on {flat(reply.query)!r}. Next: fewer or other words.")
     parts: list[RenderableType] = []
     for rank, hit in enumerate(reply.hits, start=1):
         head = f"{rank}. {flat(hit.entry.title)}"
-        parts.append(Text(cut(head, view.width, view.unicode), style="bold"))
+        parts.append(Text(truncate(head, view.width, view.unicode), style="bold"))
         parts += [_row(row, view) for row in (hit.entry.id, *beginning(hit.entry, view))]
     whole = f"The whole of one: agentkernel knowledge show {reply.hits[0].entry.id}"
     return Group(*parts, "", lines(whole))
 
 
 def _row(text: str, view: View) -> Text:
-    return Text(cut(f"{' ' * INDENT}{text}", view.width, view.unicode))
+    return Text(truncate(f"{' ' * INDENT}{text}", view.width, view.unicode))
 
 
 def beginning(entry: Entry, view: View) -> list[str]:
@@ -46,7 +46,7 @@ def beginning(entry: Entry, view: View) -> list[str]:
     rows = textwrap.wrap(prose(entry.answer), max(1, view.width - INDENT))
     kept = rows[:BEGIN_LINES]
     if len(rows) > BEGIN_LINES:
-        kept[-1] = cut(f"{kept[-1]} {rows[BEGIN_LINES]}", view.width - INDENT, view.unicode)
+        kept[-1] = truncate(f"{kept[-1]} {rows[BEGIN_LINES]}", view.width - INDENT, view.unicode)
     return kept
 
 
@@ -62,4 +62,4 @@ def prose(text: str) -> str:
     return " ".join(told)
 
 
-__all__ = ["found"]
+__all__ = ["search_results"]

@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from agentkernel.cli.rendering.live_models import ModelUse
+from agentkernel.cli.rendering.live_models import ModelUsage
 from agentkernel.cli.rendering.live_writing import LiveWriting
 from agentkernel.cli.rendering.quantities import show_ratio, show_share, show_span, show_us
 from agentkernel.workflows.events import (
@@ -38,7 +38,7 @@ from agentkernel.workflows.events import (
 
 
 @dataclass
-class Row:
+class CandidateRow:
     """One candidate's line."""
 
     round: int
@@ -52,17 +52,17 @@ class Row:
 
 
 @dataclass
-class Progress:
+class RunProgress:
     """What the events so far amount to; `show` takes them in the order in which they come."""
 
-    rows: list[Row] = field(default_factory=list)
+    rows: list[CandidateRow] = field(default_factory=list)
     heading: str = ""
     node: str = ""
     note: str = ""
     time_limit_s: float | None = None
     began: float = field(default_factory=time.monotonic)
     spent_before_s: float = 0.0
-    models: ModelUse = field(default_factory=ModelUse)
+    models: ModelUsage = field(default_factory=ModelUsage)
     writing: LiveWriting = field(default_factory=LiveWriting)
 
     def show(self, event: Event) -> None:
@@ -107,12 +107,12 @@ class Progress:
             case _:
                 self.node = ""
 
-    def row(self, candidate: str, round_: int) -> Row:
+    def row(self, candidate: str, round_: int) -> CandidateRow:
         """The candidate's line, a new one where it has none."""
         short = candidate[:10]
         found = next((item for item in self.rows if item.candidate == short), None)
         if found is None:
-            found = Row(round_, short)
+            found = CandidateRow(round_, short)
             self.rows.append(found)
         return found
 
@@ -125,7 +125,7 @@ class Progress:
 
     def _drafted(self, event: CandidateDrafted) -> None:
         if event.candidate is None:
-            self.rows.append(Row(event.round, "-", event.reason or "nothing to offer"))
+            self.rows.append(CandidateRow(event.round, "-", event.reason or "nothing to offer"))
         else:
             self.row(event.candidate, event.round)
             self.note = f"{event.coder}: {event.strategy}"
@@ -168,10 +168,10 @@ class Progress:
 
 
 class LiveTable:
-    """`Progress` on a terminal, drawn anew four times a second."""
+    """`RunProgress` on a terminal, drawn anew four times a second."""
 
-    def __init__(self, console: Console, models: ModelUse | None = None) -> None:
-        self.progress = Progress(models=models or ModelUse())
+    def __init__(self, console: Console, models: ModelUsage | None = None) -> None:
+        self.progress = RunProgress(models=models or ModelUsage())
         self._live = Live(console=console, refresh_per_second=4, get_renderable=self.progress.table)
 
     def show(self, event: Event) -> None:

@@ -23,7 +23,7 @@ WORDS = 80
 
 
 @dataclass
-class Use:
+class AgentUsage:
     """What one agent's model took; `reused` answers came from a record, at no cost."""
 
     answers: int = 0
@@ -46,7 +46,7 @@ class Use:
             self.usd = (self.usd or 0.0) + usd
 
 
-class Waiting(NamedTuple):
+class PendingAnswer(NamedTuple):
     """A model that is being asked."""
 
     agent: str
@@ -54,7 +54,7 @@ class Waiting(NamedTuple):
     since: float
 
 
-class Again(NamedTuple):
+class PendingRetry(NamedTuple):
     """A request that failed; the next one goes out at `due`."""
 
     retry: ModelRetried
@@ -62,17 +62,17 @@ class Again(NamedTuple):
 
 
 @dataclass
-class ModelUse:
+class ModelUsage:
     """What the events of models amount to. `names`: agent -> model, of those that have one."""
 
     names: Mapping[AgentName, str] = field(default_factory=dict)
-    uses: dict[str, Use] = field(default_factory=dict)
+    uses: dict[str, AgentUsage] = field(default_factory=dict)
     tokens_limit: int | None = None
     usd_limit: float | None = None
     replay: bool = False
     """The answers come from another run: nobody is waited for."""
-    waiting: Waiting | None = None
-    again: Again | None = None
+    waiting: PendingAnswer | None = None
+    again: PendingRetry | None = None
 
     def show(self, event: Event) -> None:
         """Take one event in."""
@@ -84,7 +84,7 @@ class ModelUse:
             case ModelAsked():
                 self._answered(event)
             case ModelRetried():
-                self.again = Again(event, time.monotonic() + event.wait_s)
+                self.again = PendingRetry(event, time.monotonic() + event.wait_s)
             case _:
                 pass
 
@@ -100,12 +100,12 @@ class ModelUse:
                 who = f"{self.waiting.agent} waits for {self.waiting.model}"
                 shown.append(Text(f"{who}: {show_span(seconds)}"))
         if self.again is not None:
-            shown.append(Text(again_text(self.again)))
+            shown.append(Text(retry_text(self.again)))
         return shown
 
     def budget_text(self) -> str:
         """How much of the budgets is spent; "" where there is none."""
-        all_ = total_of([*self.uses.values()])
+        all_ = total_usage([*self.uses.values()])
         parts = []
         if self.tokens_limit is not None:
             spent = show_count(all_.prompt + all_.completion)
@@ -117,10 +117,10 @@ class ModelUse:
     def _wait_for(self, agent: AgentName | None) -> None:
         self.again = None
         model = self.names.get(agent) if agent is not None and not self.replay else None
-        self.waiting = Waiting(str(agent), model, time.monotonic()) if model else None
+        self.waiting = PendingAnswer(str(agent), model, time.monotonic()) if model else None
 
     def _answered(self, event: ModelAsked) -> None:
-        use = self.uses.setdefault(event.agent, Use())
+        use = self.uses.setdefault(event.agent, AgentUsage())
         if event.reused:
             use.reused += 1
         else:
@@ -139,7 +139,7 @@ class ModelUse:
             table.add_column(heading, justify="right")
         rows = [*self.uses.items()]
         if len(rows) > 1:
-            rows.append(("total", total_of([use for _, use in rows])))
+            rows.append(("total", total_usage([use for _, use in rows])))
         for name, use in rows:
             table.add_row(
                 name,
@@ -153,10 +153,10 @@ class ModelUse:
         return table
 
 
-def total_of(uses: Sequence[Use]) -> Use:
+def total_usage(uses: Sequence[AgentUsage]) -> AgentUsage:
     """All of them together."""
     known = [use.usd for use in uses if use.usd is not None]
-    return Use(
+    return AgentUsage(
         answers=sum(use.answers for use in uses),
         reused=sum(use.reused for use in uses),
         prompt=sum(use.prompt for use in uses),
@@ -167,17 +167,17 @@ def total_of(uses: Sequence[Use]) -> Use:
     )
 
 
-def use_of(exchanges: Sequence[Exchange]) -> dict[str, Use]:
+def usage_of(exchanges: Sequence[Exchange]) -> dict[str, AgentUsage]:
     """What earlier sessions took, by agent."""
-    uses: dict[str, Use] = {}
+    uses: dict[str, AgentUsage] = {}
     for item in exchanges:
         usage = item.reply.usage
-        use = uses.setdefault(item.question.agent, Use())
+        use = uses.setdefault(item.question.agent, AgentUsage())
         use.add(usage.prompt, usage.completion, item.cost_usd, item.reply.seconds)
     return uses
 
 
-def again_text(again: Again) -> str:
+def retry_text(again: PendingRetry) -> str:
     """The failure on one line, and when the next request goes out."""
     retry, left = again.retry, again.due - time.monotonic()
     following = f"request {retry.attempt + 1}"

@@ -11,7 +11,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from agentkernel.cli.rendering.plain import cut, flat
+from agentkernel.cli.rendering.plain import flat, truncate
 
 GAP = 2
 """Columns between those of a table."""
@@ -143,7 +143,7 @@ def _blocks(headings: Sequence[str], rows: Sequence[Sequence[str]], view: View) 
         wide = min(wide, view.width // 3)
         for heading, value in zip(headings[1:], row[1:], strict=True):
             if value:
-                head = cut(heading, wide, view.unicode)
+                head = truncate(heading, wide, view.unicode)
                 parts.append(hanging(f"  {head}{' ' * (wide - cell_len(head))} ", value, view))
     return Group(*parts)
 

@@ -49,7 +49,7 @@ def read_certificate(result: Result) -> Certificate | None:
         return None
 
 
-TOLD_APART = 1.1
+DISTINGUISHABLE = 1.1
 """Estimated times that are within this factor of each other may as well be the other way round."""
 
 
@@ -79,7 +79,7 @@ def figure_rows(result: Result, no_autotune: str | None = None) -> list[tuple[st
         ratio = f", {show_ratio(result.estimated_speedup_vs_eager)}"
         text = f"{show_us(result.estimated_time_us)}{eager}{ratio}"
         near = result.estimated_speedup_vs_eager
-        if near is not None and 1 / TOLD_APART < near < TOLD_APART:
+        if near is not None and 1 / DISTINGUISHABLE < near < DISTINGUISHABLE:
             text += ": an estimate cannot tell which is faster"
         rows.append((f"estimated ({result.target})", text))
     if result.error_vs_oracle is not None:

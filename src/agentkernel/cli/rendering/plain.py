@@ -18,7 +18,7 @@ TAB = 4
 """Columns of a tab."""
 
 
-def shown(text: str, unicode: bool = True) -> str:
+def escaped(text: str, unicode: bool = True) -> str:
     r"""`text` with everything that is no visible sign written out: ESC becomes `\x1b`.
 
     Line ends and tabs stay, tabs as blanks. Without `unicode` the answer is ASCII, a dash too.
@@ -29,8 +29,8 @@ def shown(text: str, unicode: bool = True) -> str:
     return text.expandtabs(TAB)
 
 
-def shown_model(value: Model, unicode: bool = True) -> Model:
-    """A copy of `value` with every text in it, however deep, as `shown` writes it."""
+def escaped_model(value: Model, unicode: bool = True) -> Model:
+    """A copy of `value` with every text in it, however deep, as `escaped` writes it."""
     changes = {
         name: _shown_value(getattr(value, name), unicode) for name in type(value).model_fields
     }
@@ -40,9 +40,9 @@ def shown_model(value: Model, unicode: bool = True) -> Model:
 def _shown_value(value: Any, unicode: bool) -> Any:
     match value:
         case str():
-            return shown(value, unicode)
+            return escaped(value, unicode)
         case BaseModel():
-            return shown_model(value, unicode)
+            return escaped_model(value, unicode)
         case tuple() | list():
             return type(value)(_shown_value(item, unicode) for item in value)
         case dict():
@@ -58,7 +58,7 @@ def flat(text: str) -> str:
     return " ".join(text.split())
 
 
-def near(path: str) -> str:
+def relative_path(path: str) -> str:
     """A path as it is typed from the working folder; one that lies elsewhere stays as it is."""
     try:
         return str(Path(path).relative_to(Path.cwd())) if path else path
@@ -66,7 +66,7 @@ def near(path: str) -> str:
         return path
 
 
-def cut(text: str, width: int, unicode: bool = True) -> str:
+def truncate(text: str, width: int, unicode: bool = True) -> str:
     """At most `width` columns of a line; the cut is marked by … (by > in ASCII)."""
     if cell_len(text) <= width:
         return text
@@ -75,7 +75,7 @@ def cut(text: str, width: int, unicode: bool = True) -> str:
     return line.plain + ("…" if unicode else ">") if width > 0 else ""
 
 
-def cut_line(line: Text, width: int, unicode: bool) -> Text:
+def truncate_line(line: Text, width: int, unicode: bool) -> Text:
     """The same for a line with styles."""
     if line.cell_len <= width:
         return line
@@ -85,4 +85,12 @@ def cut_line(line: Text, width: int, unicode: bool) -> Text:
     return line
 
 
-__all__ = ["cut", "cut_line", "escape", "flat", "near", "shown", "shown_model"]
+__all__ = [
+    "escape",
+    "escaped",
+    "escaped_model",
+    "flat",
+    "relative_path",
+    "truncate",
+    "truncate_line",
+]

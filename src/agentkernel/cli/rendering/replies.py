@@ -5,28 +5,28 @@ from __future__ import annotations
 from rich.console import Group, RenderableType
 
 from agentkernel.chat.replies import (
+    ClarificationNeeded,
     Compared,
     Cost,
     DiffOf,
-    Editing,
-    Ended,
+    EditRequested,
     Explained,
-    Found,
-    Moved,
+    FilesWritten,
+    KnowledgeFound,
     Planned,
+    PositionChanged,
     Profiled,
-    Puzzled,
-    Ran,
     Reply,
     Roofline,
-    Said,
+    SessionEnded,
     Source,
+    StepRan,
+    TextReply,
     TreeShown,
-    Wrote,
 )
-from agentkernel.cli.rendering.found import found
+from agentkernel.cli.rendering.found import search_results
 from agentkernel.cli.rendering.page import Page, View, hanging, lines
-from agentkernel.cli.rendering.plain import flat, shown_model
+from agentkernel.cli.rendering.plain import escaped_model, flat
 from agentkernel.cli.rendering.steps import moved, place_words, ran, wrote
 
 LEAST_WIDTH = 20
@@ -39,28 +39,28 @@ def render(reply: Reply, width: int, colour: bool, unicode: bool = True) -> Rend
     words carry the meaning, and whatever is no visible sign is shown escaped.
     """
     view = View(max(LEAST_WIDTH, width), colour, unicode)
-    return Page(_drawn(shown_model(reply, unicode), view), view)
+    return Page(_drawn(escaped_model(reply, unicode), view), view)
 
 
 def _drawn(reply: Reply, view: View) -> RenderableType:
     """Pictures are imported where they are wanted: the first prompt does not wait for them."""
     match reply:
-        case Said():
+        case TextReply():
             return said(reply)
-        case Puzzled():
-            return puzzled(reply, view)
-        case Ran():
+        case ClarificationNeeded():
+            return not_understood(reply, view)
+        case StepRan():
             return ran(reply, view)
-        case Moved():
+        case PositionChanged():
             return moved(reply, view)
-        case Wrote():
+        case FilesWritten():
             return wrote(reply, view)
-        case Editing():
+        case EditRequested():
             return lines(editing_words(reply))
-        case Ended():
+        case SessionEnded():
             return lines(reply.text) if reply.text else Group()
-        case Found():
-            return found(reply, view)
+        case KnowledgeFound():
+            return search_results(reply, view)
         case Source() | DiffOf() | Explained():
             return _code(reply, view)
     return _picture(reply, view)
@@ -82,7 +82,7 @@ def _picture(
     reply: Compared | Profiled | Roofline | Planned | TreeShown | Cost, view: View
 ) -> RenderableType:
     from agentkernel.cli.rendering import accounts
-    from agentkernel.cli.rendering.family import family
+    from agentkernel.cli.rendering.family import candidate_tree
     from agentkernel.cli.rendering.roofline import roofline
 
     match reply:
@@ -95,17 +95,17 @@ def _picture(
         case Cost():
             return accounts.cost(reply, view)
         case TreeShown():
-            return family(reply.tree, view, reply.target)
+            return candidate_tree(reply.tree, view, reply.target)
         case Roofline():
             return roofline(reply, view)
 
 
-def said(reply: Said) -> RenderableType:
+def said(reply: TextReply) -> RenderableType:
     """Plain lines; ! before what could not be done."""
     return lines(reply.text) if reply.ok else lines(f"! {reply.text}", style="yellow")
 
 
-def puzzled(reply: Puzzled, view: View) -> RenderableType:
+def not_understood(reply: ClarificationNeeded, view: View) -> RenderableType:
     """What was not understood, the readings it may have, the nearest sentences."""
     parts: list[RenderableType] = [lines(f"? {reply.text}", style="yellow")]
     if reply.options:
@@ -120,7 +120,7 @@ def puzzled(reply: Puzzled, view: View) -> RenderableType:
     return Group(*parts)
 
 
-def editing_words(reply: Editing) -> str:
+def editing_words(reply: EditRequested) -> str:
     """What is to be edited, and where."""
     what = "the module" if reply.number is None else f"c{reply.number}"
     count = len(reply.text.splitlines())

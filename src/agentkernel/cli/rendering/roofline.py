@@ -12,7 +12,7 @@ from rich.text import Text
 
 from agentkernel.chat.replies import Roofline, RooflinePoint
 from agentkernel.cli.rendering.page import View, grid, hanging, lines
-from agentkernel.cli.rendering.plain import cut
+from agentkernel.cli.rendering.plain import truncate
 from agentkernel.cli.rendering.quantities import show_share
 
 ROWS = 14
@@ -111,7 +111,7 @@ def legend(reply: Roofline, names: Sequence[str], view: View) -> RenderableType:
 
 
 def _label(point: RooflinePoint, view: View) -> str:
-    return cut(point.label, max(8, view.width - 46), view.unicode)
+    return truncate(point.label, max(8, view.width - 46), view.unicode)
 
 
 def _legend_line(reply: Roofline, name: str, point: RooflinePoint, view: View) -> RenderableType:
@@ -195,7 +195,7 @@ def _draw_points(
             else:
                 taken.append((column, name))
         for column, text in taken:
-            text = cut(text, chart.columns, unicode=False)
+            text = truncate(text, chart.columns, unicode=False)
             start = max(0, min(column, chart.columns - len(text)))
             cells[height][start : start + len(text)] = list(text)
 

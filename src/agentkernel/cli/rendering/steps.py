@@ -9,9 +9,9 @@ from rich.text import Text
 
 from agentkernel.chat.changes import WORDS
 from agentkernel.chat.domain_session import Changes, Place
-from agentkernel.chat.replies import Moved, Ran, Wrote
+from agentkernel.chat.replies import FilesWritten, PositionChanged, StepRan
 from agentkernel.cli.rendering.page import View, facts, hanging, lines
-from agentkernel.cli.rendering.plain import near
+from agentkernel.cli.rendering.plain import relative_path
 from agentkernel.workflows.outcome import Result
 
 GOAL = {"met": "met", "improved": "not met"}
@@ -20,7 +20,7 @@ CHANGE = re.compile(r"[a-z][\w .]*: .+ -> ")
 """How words on a setting that was changed begin."""
 
 
-def ran(reply: Ran, view: View) -> RenderableType:
+def ran(reply: StepRan, view: View) -> RenderableType:
     """What changed, the figures of what the step made, and where its run lies."""
     parts: list[RenderableType]
     settings, place = settings_words(reply.place.changes), _unsaid_place(reply)
@@ -36,7 +36,7 @@ def ran(reply: Ran, view: View) -> RenderableType:
     return Group(*parts)
 
 
-def _unsaid_place(reply: Ran) -> str:
+def _unsaid_place(reply: StepRan) -> str:
     """`, now at c3 on branch 2` where the words do not name the place."""
     told = reply.place.branch == 1 and f"stands at {_at(reply.place)}" in reply.text
     return "" if told else f", now at {_branch_words(reply.place)}"
@@ -56,11 +56,11 @@ def run_words(result: Result) -> str:
     from agentkernel.cli.rendering.quantities import show_span
 
     drafts = "1 draft" if result.drafts == 1 else f"{result.drafts} drafts"
-    where = result.run if result.report is None else near(result.report)
+    where = result.run if result.report is None else relative_path(result.report)
     return f"{drafts}, {show_span(result.spent_s)}; {where}"
 
 
-def moved(reply: Moved, view: View) -> RenderableType:
+def moved(reply: PositionChanged, view: View) -> RenderableType:
     """Where the session stands now, or the setting that is another one; each said once."""
     arrow = view.sign("→ ", "-> ")
     at = f"At {_at(reply.place)}"
@@ -77,12 +77,12 @@ def moved(reply: Moved, view: View) -> RenderableType:
     return Group(*parts)
 
 
-def wrote(reply: Wrote, view: View) -> RenderableType:
+def wrote(reply: FilesWritten, view: View) -> RenderableType:
     """The words, and the files that they do not name; as they are typed from here."""
     text = reply.text
     for path in reply.paths:
-        text = text.replace(path, near(path))
-    rest = [near(path) for path in reply.paths if path not in reply.text]
+        text = text.replace(path, relative_path(path))
+    rest = [relative_path(path) for path in reply.paths if path not in reply.text]
     return Group(*([lines(text)] if text else []), *(hanging("  ", path, view) for path in rest))
 
 

@@ -11,7 +11,7 @@ from agentkernel.workflows.events import Event, Finished, ModelWriting, OnEvent,
 from agentkernel.workflows.outcome import Result
 
 if TYPE_CHECKING:
-    from agentkernel.cli.rendering.live_models import ModelUse
+    from agentkernel.cli.rendering.live_models import ModelUsage
 
 
 def follow(
@@ -20,7 +20,7 @@ def follow(
     as_json: bool,
     lines: bool = True,
     panel: bool = True,
-    models: ModelUse | None = None,
+    models: ModelUsage | None = None,
 ) -> Result:
     """Run `job`, showing its events: a live table on a terminal, JSON `lines` elsewhere, there
     without what a model is writing unless they were asked for.

@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     from agentkernel.training.training import RlSettings, SftSettings, TrainingSettings
 
 BASIS = "computed, not measured"
-Weights = Annotated[
+CostedModel = Annotated[
     str | None,
     typer.Option("--model", metavar="PATH", help="A folder of weights, in place of the config's."),
 ]
-Gpus = Annotated[int, typer.Option("--gpus", min=1, help="GPUs of one machine.")]
-Gpu = Annotated[str | None, typer.Option("--target", help="The GPU; the local one, else h100.")]
+MachineGpus = Annotated[int, typer.Option("--gpus", min=1, help="GPUs of one machine.")]
+CostedTarget = Annotated[
+    str | None, typer.Option("--target", help="The GPU; the local one, else h100.")
+]
 Rows = Annotated[int, typer.Option("--rows", min=1, help="Rows that are learned from.")]
 Tokens = Annotated[
     int, typer.Option("--tokens-a-row", min=2, help="Of question and answer, on the average.")
@@ -35,9 +37,9 @@ Judges = Annotated[int, typer.Option("--judges", min=1, help="Processes that jud
 
 def cost(
     training: Training = "qwen2.5-coder-3b",
-    model: Weights = None,
-    gpus: Gpus = 1,
-    target: Gpu = None,
+    model: CostedModel = None,
+    gpus: MachineGpus = 1,
+    target: CostedTarget = None,
     rows: Rows = 30_000,
     tokens_a_row: Tokens = 1500,
     judges: Judges = 16,

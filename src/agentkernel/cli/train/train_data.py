@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from agentkernel.cli.options import AsJson, Overrides
-from agentkernel.cli.output import say
+from agentkernel.cli.output import print_plain
 
 if TYPE_CHECKING:
     from agentkernel.training.data.card import Card
@@ -42,7 +42,7 @@ def data(
 ) -> None:
     """Write rows of the three tasks, held-out modules and a card; the same call after a kill comes
     to the same bytes."""
-    from agentkernel.cli.knowledge_progress import shown
+    from agentkernel.cli.knowledge_progress import progress_bar
     from agentkernel.cli.output import print_json
     from agentkernel.domain.errors import SettingError
     from agentkernel.training.configuration import load_training
@@ -56,7 +56,7 @@ def data(
         )
     settings = load_training(training, overrides or ()).data
     origins = [origin_of(item, licence) for item in sources]
-    with shown("data", silent=as_json) as show:
+    with progress_bar("data", silent=as_json) as show:
         card = make_data(
             origins,
             settings,
@@ -67,7 +67,7 @@ def data(
     if as_json:
         print_json({"out": str(out), **card.model_dump(mode="json")})
     else:
-        say("\n".join(report_lines(card, out)))
+        print_plain("\n".join(data_lines(card, out)))
 
 
 def command_line(
@@ -90,7 +90,7 @@ def command_line(
     return shlex.join([*words, "--out", str(out)])
 
 
-def report_lines(card: Card, out: Path) -> list[str]:
+def data_lines(card: Card, out: Path) -> list[str]:
     """What the folder holds, and what was asked for and is not there."""
     from agentkernel.domain.plain_text import plain_line
     from agentkernel.training.data.card import unreadable

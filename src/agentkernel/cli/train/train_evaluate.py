@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from agentkernel.cli.options import AsJson
-from agentkernel.cli.train.train_options import DataFolder, judging_device, print_line, saying
+from agentkernel.cli.train.train_options import DataFolder, judging_device, line_printer, print_line
 
 if TYPE_CHECKING:
     from agentkernel.cli.train.train_figures import Found
     from agentkernel.domain.errors import SettingError
-    from agentkernel.training.data.questions import Questions
+    from agentkernel.training.data.questions import HeldOutQuestions
     from agentkernel.training.evaluate.evaluate import PassAt, Show
     from agentkernel.training.evaluate.writer import Writer
     from agentkernel.training.judged_problems import Verification
@@ -66,7 +66,7 @@ OutFile = Annotated[
 ]
 
 
-def evaluate(
+def evaluate_model(
     data: DataFolder,
     models: Models,
     tasks: Tasks = None,
@@ -85,10 +85,10 @@ def evaluate(
     answers without a file; and how far each is from the first model."""
     from agentkernel.cli.output import console, print_json
     from agentkernel.cli.train.train_figures import (
+        check_figures_path,
         difference_lines,
         figures,
         table,
-        try_figures,
         write_figures,
     )
     from agentkernel.domain.errors import TrainingError
@@ -111,14 +111,14 @@ def evaluate(
     verification = STRICT.model_copy(update={"device": device, "budget_s": budget})
     wanted = tasks_of(tasks or ("write",))
     if "write" in wanted:
-        target = target_of(data, target, saying(as_json))
+        target = target_of(data, target, line_printer(as_json))
     asked = [questions_of(task, data, chosen, target, verification.policy) for task in wanted]
     writers = {
         model: prepared(model, data, seed, answers, asked, samples)
         for model in dict.fromkeys(models)
     }
     if out is not None:
-        try_figures(out)
+        check_figures_path(out)
     if answers is not None:
         write_all(writers, asked, samples, silent=as_json)
     found: Found = {}
@@ -157,7 +157,7 @@ def prepared(
     data: Path,
     seed: int,
     answers: Path | None,
-    asked: Sequence[Questions],
+    asked: Sequence[HeldOutQuestions],
     samples: int,
 ) -> Callable[[], Writer]:
     """Whoever answers under that name, once called: only then are weights loaded. Raises what
@@ -165,7 +165,7 @@ def prepared(
     from functools import cache
 
     from agentkernel.domain.errors import ModelUnavailable
-    from agentkernel.training.evaluate.kept_answers import KeptWriter, made_from
+    from agentkernel.training.evaluate.kept_answers import CachedWriter, model_fingerprints
 
     def make() -> Writer:
         return writer_of(model, data, seed)
@@ -173,10 +173,10 @@ def prepared(
     if answers is None:
         check_model(model)
         return make
-    made = made_from(model, data)
+    made = model_fingerprints(model, data)
 
-    def kept() -> KeptWriter:
-        return KeptWriter(answers, model, seed, made, cache(make))
+    def kept() -> CachedWriter:
+        return CachedWriter(answers, model, seed, made, cache(make))
 
     if not all(kept().has(questions.conversations, samples) for questions in asked):
         try:
@@ -191,19 +191,19 @@ def prepared(
 
 def write_all(
     writers: Mapping[str, Callable[[], Writer]],
-    asked: Sequence[Questions],
+    asked: Sequence[HeldOutQuestions],
     samples: int,
     *,
     silent: bool,
 ) -> None:
     """Have all answers written before one is judged: a GPU is then needed for seconds, and its
     memory holds one model at a time."""
-    from agentkernel.cli.knowledge_progress import shown
+    from agentkernel.cli.knowledge_progress import progress_bar
 
     for model, writer_now in writers.items():
         writer = writer_now()
         for questions in asked:
-            with shown(f"{model}, {questions.task}", silent=silent) as show:
+            with progress_bar(f"{model}, {questions.task}", silent=silent) as show:
 
                 def wrote(done: int, total: int, show: Show = show) -> None:
                     show(done, total, "answers written")
@@ -213,7 +213,7 @@ def write_all(
 
 def verdicts(
     writers: Mapping[str, Callable[[], Writer]],
-    asked: Sequence[Questions],
+    asked: Sequence[HeldOutQuestions],
     samples: int,
     verification: Verification,
     jobs: int | None,
@@ -222,17 +222,17 @@ def verdicts(
     silent: bool,
 ) -> Iterator[tuple[tuple[str, Task], PassAt]]:
     """Each model with each task, once its answers are judged; what several say, once."""
-    from agentkernel.cli.knowledge_progress import shown
-    from agentkernel.training.evaluate.evaluate import answered
-    from agentkernel.training.evaluate.kept_answers import KeptWriter
+    from agentkernel.cli.knowledge_progress import progress_bar
+    from agentkernel.training.evaluate.evaluate import run_evaluation
+    from agentkernel.training.evaluate.kept_answers import CachedWriter
     from agentkernel.training.judging import Judgements
 
     known: Judgements = {}
     for model, writer_now in writers.items():
         writer = writer_now()
         for questions in asked:
-            with shown(f"{model}, {questions.task}", silent=silent) as show:
-                passed = answered(
+            with progress_bar(f"{model}, {questions.task}", silent=silent) as show:
+                passed = run_evaluation(
                     writer,
                     questions,
                     samples,
@@ -242,7 +242,7 @@ def verdicts(
                     seed=seed,
                     show=show,
                 )
-            if isinstance(writer, KeptWriter):
+            if isinstance(writer, CachedWriter):
                 passed = passed.model_copy(update={"writing_s": writer.seconds})
             yield (model, questions.task), passed
 
@@ -251,7 +251,7 @@ def check_model(model: str) -> None:
     """Raises what `writer_of` does where that name stands for nothing; loads no weights."""
     from agentkernel.agents.models.local_files import model_folder
     from agentkernel.agents.models.local_presets import parse_local
-    from agentkernel.training.evaluate.untrained import begun_new
+    from agentkernel.training.evaluate.untrained import new_model_settings
 
     kind, _, path = model.partition(":")
     if kind == "local" and path:
@@ -260,7 +260,7 @@ def check_model(model: str) -> None:
             if name is not None:
                 model_folder(name)
     elif kind == "untrained" and path:
-        begun_new(Path(path))
+        new_model_settings(Path(path))
     elif model != "nearest":
         raise _unknown(model)
 
@@ -269,7 +269,7 @@ def writer_of(model: str, data: Path, seed: int) -> Writer:
     """Whoever answers under that name. Raises SettingError, ModelUnavailable, TrainingError."""
     from agentkernel.training.data.rows import read_rows
     from agentkernel.training.evaluate.nearest import NearestWriter
-    from agentkernel.training.evaluate.untrained import untrained
+    from agentkernel.training.evaluate.untrained import base_model
     from agentkernel.training.evaluate.writer import LocalWriter, sampling_of
     from agentkernel.training.folder import read_record
 
@@ -279,7 +279,7 @@ def writer_of(model: str, data: Path, seed: int) -> Writer:
     if kind == "local" and path:
         return LocalWriter(model, seed=seed)
     if kind == "untrained" and path:
-        weights, record = untrained(Path(path)), read_record(Path(path))
+        weights, record = base_model(Path(path)), read_record(Path(path))
         assert record is not None
         return LocalWriter(weights, sampling_of(record.settings.sampling), seed=seed)
     raise _unknown(model)
@@ -294,4 +294,4 @@ def _unknown(model: str) -> SettingError:
     )
 
 
-__all__ = ["evaluate"]
+__all__ = ["evaluate_model"]

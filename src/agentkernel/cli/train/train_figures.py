@@ -94,22 +94,22 @@ def figures(found: Found, seed: int, *, rows: bool) -> dict[str, object]:
     return whole
 
 
-def try_figures(path: Path) -> None:
+def check_figures_path(path: Path) -> None:
     """Prove that `path` can be written and is nobody else's, before anything is paid for. Raises
     OutputError."""
     import errno
     import os
 
-    from agentkernel.storage.atomic import saving
-    from agentkernel.tools.ours import require_ours
+    from agentkernel.storage.atomic import explain_write_failure
+    from agentkernel.tools.ours import require_generated
 
-    with saving(path):
+    with explain_write_failure(path):
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         probe = path.with_name(f".{path.name}.{os.getpid()}.probe")
         open_new(probe).close()
         probe.unlink()
-    require_ours(path, lambda text: text.startswith("{") and '"pass_at"' in text)
+    require_generated(path, lambda text: text.startswith("{") and '"pass_at"' in text)
 
 
 def write_figures(path: Path, found: Found, seed: int) -> None:
@@ -121,4 +121,4 @@ def write_figures(path: Path, found: Found, seed: int) -> None:
     write_atomic(path, json.dumps(figures(found, seed, rows=True), indent=1))
 
 
-__all__ = ["difference_lines", "figures", "table", "try_figures", "write_figures"]
+__all__ = ["check_figures_path", "difference_lines", "figures", "table", "write_figures"]

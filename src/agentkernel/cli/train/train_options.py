@@ -28,7 +28,7 @@ Training = Annotated[
 ]
 
 
-class Done(Protocol):
+class TrainingOutcome(Protocol):
     """What a training came to."""
 
     @property
@@ -60,12 +60,14 @@ def print_line(line: str) -> None:
     console().print(line, markup=False, soft_wrap=True)
 
 
-def saying(as_json: bool) -> Callable[[str], None]:
+def line_printer(as_json: bool) -> Callable[[str], None]:
     """Prints each line while a model is trained; nothing where JSON is asked for."""
     return (lambda line: None) if as_json else print_line
 
 
-def tell(done: Done, record: BaseModel, ended: str, lines: Sequence[str], *, as_json: bool) -> None:
+def print_outcome(
+    done: TrainingOutcome, record: BaseModel, ended: str, lines: Sequence[str], *, as_json: bool
+) -> None:
     """What came out, then how to use it or go on, or all of it as JSON. Raises typer.Exit where a
     signal `ended` it."""
     from agentkernel.cli.output import print_json
@@ -80,7 +82,7 @@ def tell(done: Done, record: BaseModel, ended: str, lines: Sequence[str], *, as_
         raise typer.Exit(EXIT_INTERRUPTED)
 
 
-def _next(done: Done, ended: str) -> list[str]:
+def _next(done: TrainingOutcome, ended: str) -> list[str]:
     if ended == "signal":
         return ["Next: the same command goes on."]
     use = f"Use: agentkernel optimize FILE.py --coder local:{done.out}"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from agentkernel.cli.options import AsJson
-from agentkernel.cli.output import say
+from agentkernel.cli.output import print_plain
 from agentkernel.cli.train.train_options import judging_device
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def problems(
     if as_json:
         print_json({"out": str(out), "modules": count, "written": fresh})
     else:
-        say(f"{count} modules in {str(out)!r}, {fresh} of them new")
+        print_plain(f"{count} modules in {str(out)!r}, {fresh} of them new")
 
 
 def pairs(
@@ -159,7 +159,7 @@ def pairs(
     if as_json:
         print_json(made)
     else:
-        say("\n".join(report_lines(made, out)))
+        say("\n".join(pairs_lines(made, out)))
     raise typer.Exit(1 if made.problems and not made.rows and not made.known else 0)
 
 
@@ -183,11 +183,12 @@ def kinds_of(named: list[str] | None) -> tuple[str, ...]:
 def progress(
     most: int | None, *, silent: bool
 ) -> Iterator[tuple[Callable[[str], None], Callable[[int, int], None]]]:
-    """`say` for make_pairs' lines, which are dropped, and `show`, which says rate and time left."""
-    from agentkernel.cli.knowledge_progress import shown
+    """`print_plain` for make_pairs' lines, which are dropped, and `show`, which says rate and time
+    left."""
+    from agentkernel.cli.knowledge_progress import progress_bar
 
     begun_s = time.monotonic()
-    with shown("rows", silent=silent) as bar:
+    with progress_bar("rows", silent=silent) as bar:
         yield (
             lambda line: None,
             lambda rows, fresh: bar(
@@ -210,7 +211,7 @@ def rate(rows: int, fresh: int, most: int | None, seconds: float) -> str:
     )
 
 
-def report_lines(made: PairsReport, out: Path) -> list[str]:
+def pairs_lines(made: PairsReport, out: Path) -> list[str]:
     """What became of the modules."""
     from agentkernel.training.data.pairs import missed_file
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from agentkernel.cli.options import AsJson, BaseUrl, Overrides, UsdLimit
-from agentkernel.cli.output import say
+from agentkernel.cli.output import print_plain
 from agentkernel.cli.train.train_data import Licence, Sources, Training
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def reviews(
 ) -> None:
     """Ask a teacher what holds right kernels back; the same call goes on after a kill, and asks
     nothing twice."""
-    from agentkernel.cli.knowledge_progress import shown
+    from agentkernel.cli.knowledge_progress import progress_bar
     from agentkernel.cli.models import check_endpoint, check_model
     from agentkernel.cli.output import print_json
     from agentkernel.domain.errors import SettingError
@@ -70,16 +70,16 @@ def reviews(
     licences = load_training(training, overrides or ()).data.licences
     origins = [origin_of(item, licence) for item in sources]
     asked = Teacher(teacher, base_url, count, usd, jobs, everything)
-    with shown("reviews", silent=as_json) as show:
+    with progress_bar("reviews", silent=as_json) as show:
         made = make_reviews(origins, asked, out, licences=licences, show=show)
     if as_json:
         print_json({"out": str(out), **made.model_dump(mode="json")})
     else:
-        say("\n".join(report_lines(made, sources, out)))
+        print_plain("\n".join(reviews_lines(made, sources, out)))
     raise typer.Exit(0 if made.kept or made.known else 1)
 
 
-def report_lines(made: ReviewsReport, sources: list[str], out: Path) -> list[str]:
+def reviews_lines(made: ReviewsReport, sources: list[str], out: Path) -> list[str]:
     """What the file holds, what came to nothing, and what it cost."""
     import shlex
 

@@ -12,20 +12,20 @@ from agentkernel.cli.train.train_options import (
     ModelFolder,
     Training,
     judging_device,
-    saying,
-    tell,
+    line_printer,
+    print_outcome,
 )
 
 if TYPE_CHECKING:
-    from agentkernel.training.rl.rl import RlDone
+    from agentkernel.training.rl.rl import RlResult
 
-Weights = Annotated[
+PolicyWeights = Annotated[
     str,
     typer.Option(
         "--model", metavar="NAME_OR_PATH", help="Weights to begin with, as of 'train sft'."
     ),
 ]
-Gpu = Annotated[
+SpeedupTarget = Annotated[
     str | None, typer.Option("--target", help="GPU that speedups are of; the local one, else h100.")
 ]
 Device = Annotated[
@@ -49,10 +49,10 @@ RayAddress = Annotated[
 
 def rl(
     data: DataFolder,
-    model: Weights,
+    model: PolicyWeights,
     out: ModelFolder,
     training: Training = "small",
-    target: Gpu = None,
+    target: SpeedupTarget = None,
     device: Device = None,
     speed: SpeedBy = None,
     jobs: Jobs = None,
@@ -62,30 +62,30 @@ def rl(
 ) -> None:
     """Let a model practise on the training modules, several turns each, rewarded by the judge; the
     same call goes on after a kill."""
-    from agentkernel.cli.knowledge_progress import shown
+    from agentkernel.cli.knowledge_progress import progress_bar
     from agentkernel.tools.targets import find_target
     from agentkernel.training.configuration import load_training
-    from agentkernel.training.rl.rl import Practice, train_rl
+    from agentkernel.training.rl.rl import RlJudging, train_rl
 
     settings = load_training(training, overrides or ())
     if device is not None and ray is None:  # a cluster's workers have GPUs of their own
         resolved = find_target(target)
         judging_device(device, measurable=resolved.measurable, target=resolved.target.name)
-    practice = Practice(target=target, device=device, speed=speed, jobs=jobs, ray=ray)
-    with shown("practice", silent=as_json) as show:
+    rl_judging = RlJudging(target=target, device=device, speed=speed, jobs=jobs, ray=ray)
+    with progress_bar("practice", silent=as_json) as show:
         done = train_rl(
             data,
             settings,
             out,
             model=model,
-            practice=practice,
-            say=saying(as_json),
+            rl_judging=rl_judging,
+            say=line_printer(as_json),
             show=show,
         )
-    tell(done, done.record, done.record.ended, report_lines(done), as_json=as_json)
+    print_outcome(done, done.record, done.record.ended, rl_lines(done), as_json=as_json)
 
 
-def report_lines(done: RlDone) -> list[str]:
+def rl_lines(done: RlResult) -> list[str]:
     """What came out."""
     record = done.record
     lines = [

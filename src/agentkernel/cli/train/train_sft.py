@@ -13,14 +13,14 @@ from agentkernel.cli.train.train_options import (
     DataFolder,
     ModelFolder,
     Training,
-    saying,
-    tell,
+    line_printer,
+    print_outcome,
 )
 
 if TYPE_CHECKING:
-    from agentkernel.training.sft.sft import SftDone
+    from agentkernel.training.sft.sft import SftResult
 
-Weights = Annotated[
+InitialWeights = Annotated[
     str | None,
     typer.Option(
         "--model", metavar="NAME_OR_PATH", help="Weights to begin with, in place of the config's."
@@ -30,7 +30,7 @@ Older = Annotated[
     Path | None,
     typer.Option("--older", metavar="DATA", help="Older data; sft.replay says how much of it."),
 ]
-Gpu = Annotated[
+HeldOutTarget = Annotated[
     str | None, typer.Option("--target", help="GPU that held-out modules are asked for.")
 ]
 Evaluations = Annotated[
@@ -39,7 +39,7 @@ Evaluations = Annotated[
         "--evaluations", min=1, help="How often held-out modules are judged, the end included."
     ),
 ]
-Gpus = Annotated[
+TrainingGpus = Annotated[
     str,
     typer.Option(
         "--gpus",
@@ -57,28 +57,28 @@ def sft(
     data: DataFolder,
     out: ModelFolder,
     training: Training = "small",
-    model: Weights = None,
+    model: InitialWeights = None,
     older: Older = None,
-    target: Gpu = None,
+    target: HeldOutTarget = None,
     evaluations: Evaluations = 1,
     samples: JudgeSamples = 4,
-    gpus: Gpus = "1",
+    gpus: TrainingGpus = "1",
     overrides: Overrides = None,
     as_json: AsJson = False,
 ) -> None:
     """Fine-tune a model, or make a new one, on judged kernels; the same call goes on after a
     kill."""
-    from agentkernel.cli.knowledge_progress import shown
+    from agentkernel.cli.knowledge_progress import progress_bar
     from agentkernel.training.configuration import load_training
 
     settings = load_training(training, overrides or ())
     if gpus != "1":
-        _on_several(context, gpus)
-    from agentkernel.training.ranks import here
-    from agentkernel.training.sft.sft import Judging, train_sft
+        _launch_ranks(context, gpus)
+    from agentkernel.training.ranks import current_ranks
+    from agentkernel.training.sft.sft import HeldOutJudging, train_sft
 
-    judging = Judging(target=target, samples=samples, times=evaluations)
-    with shown("training", silent=as_json or not here().first) as show:
+    judging = HeldOutJudging(target=target, samples=samples, times=evaluations)
+    with progress_bar("training", silent=as_json or not current_ranks().first) as show:
         done = train_sft(
             data,
             settings,
@@ -86,27 +86,27 @@ def sft(
             model=model,
             older=older,
             judging=judging,
-            say=saying(as_json),
+            say=line_printer(as_json),
             show=show,
         )
-    if here().first:
-        tell(done, done.record, done.record.ended, report_lines(done), as_json=as_json)
+    if current_ranks().first:
+        print_outcome(done, done.record, done.record.ended, sft_lines(done), as_json=as_json)
     elif done.record.ended == "signal":
         raise typer.Exit(EXIT_INTERRUPTED)
 
 
-def _on_several(context: typer.Context, gpus: str) -> None:
+def _launch_ranks(context: typer.Context, gpus: str) -> None:
     """Do the same in a process for each GPU and raise typer.Exit, unless this is one of them
     already, or one is all there are."""
     from agentkernel.training.launch import command_of, gpus_of, launch
-    from agentkernel.training.ranks import here
+    from agentkernel.training.ranks import current_ranks
 
     count = gpus_of(gpus)
-    if count > 1 and here().count == 1:
-        raise typer.Exit(launch(command_of(words_of(context)), count))
+    if count > 1 and current_ranks().count == 1:
+        raise typer.Exit(launch(command_of(command_words(context)), count))
 
 
-def words_of(context: typer.Context) -> list[str]:
+def command_words(context: typer.Context) -> list[str]:
     """The words of this call, `--gpus` left out."""
     flags: list[str] = ["--debug"] if context.find_root().obj is True else []
     arguments: list[str] = []
@@ -124,7 +124,7 @@ def words_of(context: typer.Context) -> list[str]:
     return ["train", "sft", *flags, "--", *arguments]
 
 
-def report_lines(done: SftDone) -> list[str]:
+def sft_lines(done: SftResult) -> list[str]:
     """What came out."""
     record = done.record
     loss = "-" if record.loss is None else f"{record.loss:.4f}"

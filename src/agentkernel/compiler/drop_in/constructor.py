@@ -18,7 +18,7 @@ from agentkernel.domain.candidate import NoTemplate
 from agentkernel.domain.errors import ProblemError
 from agentkernel.storage.source_text import parse_source
 from agentkernel.tools.problem.problems import LoadedProblem
-from agentkernel.tools.problem.structures import label
+from agentkernel.tools.problem.structures import class_label
 
 if TYPE_CHECKING:
     import torch
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 NEW_NAME = "ModelNew"
 WIDTH = 100
-ROOM = 68
+MESSAGE_WIDTH = 68
 """Columns of a line of the file, and of a message in a constructor's guard."""
 PORTABLE_ROOTS = frozenset(
     {
@@ -134,8 +134,8 @@ def _returned(loaded: LoadedProblem, classes: Sequence[type]) -> ClassSlice | No
     for item in classes:
         if getattr(own, item.__name__, None) is not item or item.__name__ not in defined:
             return NoTemplate(
-                reason=f"it returns an object of {label(item)}, and no class statement of the "
-                "problem's own file makes that, so that a drop-in cannot have it"
+                reason=f"it returns an object of {class_label(item)}, and no class statement of "
+                "the problem's own file makes that, so that a drop-in cannot have it"
             )
     cut = slice_class(
         loaded.problem.source, names[0], names[0], frozenset(), frozenset(), frozenset(names)
@@ -143,7 +143,7 @@ def _returned(loaded: LoadedProblem, classes: Sequence[type]) -> ClassSlice | No
     foreign = [root for root in cut.import_roots if root not in PORTABLE_ROOTS]
     if foreign:
         return NoTemplate(
-            reason=f"it returns an object of {label(classes[0])}, a class that needs "
+            reason=f"it returns an object of {class_label(classes[0])}, a class that needs "
             f"{', '.join(foreign)}"
         )
     return cut
@@ -179,9 +179,9 @@ def guard_lines(wrong: str, words: str) -> list[str]:
         joined = [f"            {parts[0]}", *(f"            or {part}" for part in parts[1:])]
         condition = "\n".join(["        if (", *joined, "        ):"])
     head = condition.splitlines()
-    if len(words) <= ROOM:
+    if len(words) <= MESSAGE_WIDTH:
         return [*head, f"            raise ValueError({json.dumps(words)})"]
-    *whole, last = textwrap.wrap(words, ROOM, break_long_words=False)
+    *whole, last = textwrap.wrap(words, MESSAGE_WIDTH, break_long_words=False)
     texts = [json.dumps(text) for text in (*(f"{line} " for line in whole), last)]
     inner = [f"                {text}" for text in texts]
     return [*head, "            raise ValueError(", *inner, "            )"]

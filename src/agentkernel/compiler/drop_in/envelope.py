@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import sympy
 import torch
 
-from agentkernel.compiler.drop_in.limits import Limits, Span
+from agentkernel.compiler.drop_in.limits import Limits, SizeRange
 from agentkernel.compiler.lowering.registry import to_expr
 from agentkernel.compiler.sizes import PRINTER, Symbols
 from agentkernel.domain.problem import ScalarSpec
@@ -169,7 +169,7 @@ def _notes(limits: Limits, symbols: Symbols) -> Iterator[str]:
     """What holds among sizes, for people."""
     for symbol in symbols.readings:
         span, name = limits.spans[symbol], symbols.name(sympy.Symbol(symbol))
-        if span != Span():
+        if span != SizeRange():
             parts = [f"{name} a multiple of {span.unit}"] if span.unit > 1 else []
             parts += [f"{name} >= {span.least}"] if span.least > 1 else []
             parts += [f"{name} <= {span.most}"] if span.most is not None else []

@@ -15,7 +15,7 @@ from torch import fx, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
-from agentkernel.compiler.layout_text import wrapped
+from agentkernel.compiler.layout_text import wrap_line
 from agentkernel.tools.problem.capture import Captured, example_call, quiet
 from agentkernel.tools.problem.problems import LoadedProblem
 from agentkernel.tools.problem.signature import random_op
@@ -138,7 +138,7 @@ class _Writer:
         for node, text in made.items():
             self._names[node.name] = self._unique("constant")
             line = f"{self._names[node.name]} = {literal_text(text, self._device)}"
-            self._lines += wrapped(line, "    ")
+            self._lines += wrap_line(line, "    ")
         for node in nodes:
             if node in live and node.op != "placeholder":
                 self._line(node)
@@ -148,9 +148,9 @@ class _Writer:
             '    """What the module computes, in plain torch: the backward pass alone runs it."""',
             "    aten = torch.ops.aten",
             *self._lines,
-            *wrapped(f"return {tuple_text(results)}", "    "),
+            *wrap_line(f"return {tuple_text(results)}", "    "),
         ]
-        head = wrapped(f"def {FUNCTION}({', '.join(names)}):", "")
+        head = wrap_line(f"def {FUNCTION}({', '.join(names)}):", "")
         return Formula("\n".join([*head, *body]), names, tuple(node.name for node in tensors))
 
     def _literal(self, node: fx.Node) -> str | None:
@@ -181,7 +181,7 @@ class _Writer:
             self._names[node.name] = text
             return
         name = self._unique(node.name)
-        self._lines += wrapped(f"{name} = {self._call(node)}", "    ")
+        self._lines += wrap_line(f"{name} = {self._call(node)}", "    ")
         self._names[node.name] = name
 
     def _size(self, node: fx.Node) -> str | None:

@@ -12,9 +12,9 @@ from agentkernel.compiler.drop_in.formula import FUNCTION, Formula, formula_of, 
 from agentkernel.compiler.drop_in.head import quoted_text
 from agentkernel.compiler.drop_in.returned import returned_paths
 from agentkernel.compiler.emit import Names
-from agentkernel.compiler.layout_text import wrapped
+from agentkernel.compiler.layout_text import wrap_line
 from agentkernel.domain.problem import ScalarSpec
-from agentkernel.domain.structure import Structure
+from agentkernel.domain.structure import DataStructure
 from agentkernel.tools.problem.capture import Captured
 from agentkernel.tools.problem.problems import LoadedProblem
 
@@ -106,7 +106,7 @@ def _lines(tensors: Sequence[str], result: Sequence[str]) -> tuple[str, ...]:
 
 def _inside(line: str, indent: int) -> list[str]:
     """A line of forward's body, which is indented later, broken where it is long."""
-    return [part.removeprefix(INDENT) for part in wrapped(line, INDENT + " " * indent)]
+    return [part.removeprefix(INDENT) for part in wrap_line(line, INDENT + " " * indent)]
 
 
 def _refusing(captured: Captured, reason: str, expression: Callable[[str], str]) -> GradientText:
@@ -145,21 +145,21 @@ def _class(
         for item, name in own.items()
     ]
     call = f"module.forward({', '.join(_arguments(loaded.problem.arguments, given))})"
-    run = wrapped(f"return {call}", INDENT)
+    run = wrap_line(f"return {call}", INDENT)
     if paths != [""]:
-        run = wrapped(f"outputs = {call}", INDENT)
+        run = wrap_line(f"outputs = {call}", INDENT)
         results = tuple_text([f"outputs{path}" for path in paths])
-        run += wrapped(f"return {results}", INDENT)
+        run += wrap_line(f"return {results}", INDENT)
     return CLASS.format(
         name=called[1],
         formula=called[0],
-        head="\n".join(wrapped(f"def forward(ctx, module, {', '.join(own.values())}):", "    ")),
-        save="\n".join(wrapped(f"ctx.save_for_backward({', '.join(saved)})", INDENT)),
+        head="\n".join(wrap_line(f"def forward(ctx, module, {', '.join(own.values())}):", "    ")),
+        save="\n".join(wrap_line(f"ctx.save_for_backward({', '.join(saved)})", INDENT)),
         run="\n".join(run),
     )
 
 
-def _arguments(structure: Structure | None, given: Sequence[str]) -> list[str]:
+def _arguments(structure: DataStructure | None, given: Sequence[str]) -> list[str]:
     """A call's arguments of these inputs, as `structure` nests them and names them."""
     if structure is None:
         return list(given)
@@ -172,7 +172,7 @@ def _arguments(structure: Structure | None, given: Sequence[str]) -> list[str]:
     ]
 
 
-def _nested(structure: Structure, inputs: Iterator[str]) -> str:
+def _nested(structure: DataStructure, inputs: Iterator[str]) -> str:
     if structure.kind == "tensor":
         return next(inputs)
     items = [_nested(item, inputs) for item in structure.items]

@@ -25,12 +25,12 @@ SAMPLED = 300
 SIZE = "a symbolic size"
 WHOLE = (0, 2**63 - 1)
 """From where to where `x[:]` slices."""
-MIXED = 16
+MAX_SIZES_PER_SYMBOL = 16
 """Sizes a symbol where assumptions tie several symbols."""
 
 
 @dataclass(frozen=True)
-class Span:
+class SizeRange:
     """Which values a free size may take: multiples of `unit` from `least` to `most` (or any)."""
 
     unit: int = 1
@@ -50,7 +50,7 @@ class Limits:
     """`spans`: symbol -> its values; `conditions`: what else must hold among sizes; `eval_only`:
     the module computes something else in training mode."""
 
-    spans: dict[str, Span]
+    spans: dict[str, SizeRange]
     conditions: tuple[sympy.Basic, ...]
     eval_only: bool
 
@@ -93,7 +93,7 @@ def limits_of(loaded: LoadedProblem, captured: Captured) -> Limits:
 def assume_limits(captured: Captured, *, eval_only: bool) -> None:
     """Let `captured` hold for all sizes, as long as nobody knows better: that saves two captures
     where the envelope of what is drafted is left out, and a judge tries other sizes anyway."""
-    spans = {item.symbol: Span() for item in captured.free_dims}
+    spans = {item.symbol: SizeRange() for item in captured.free_dims}
     _KNOWN.setdefault(captured.graph, Limits(spans, (), eval_only))
 
 
@@ -130,7 +130,7 @@ def eval_only_once(loaded: LoadedProblem, captured: Captured) -> bool:
     return _EVAL_ONLY[graph]
 
 
-def _sizes(captured: Captured) -> tuple[dict[str, Span], tuple[sympy.Basic, ...]]:
+def _sizes(captured: Captured) -> tuple[dict[str, SizeRange], tuple[sympy.Basic, ...]]:
     """What tracing assumed about sizes, as a span a symbol where it can be said so."""
     hints = {item.symbol: item.size for item in captured.free_dims}
     guards = [
@@ -139,7 +139,7 @@ def _sizes(captured: Captured) -> tuple[dict[str, Span], tuple[sympy.Basic, ...]
         if {str(item) for item in guard.free_symbols} <= set(hints)
     ]
     tests = {guard: _test(guard, tuple(hints)) for guard in guards}
-    spans = {name: Span() for name in hints}
+    spans = {name: SizeRange() for name in hints}
     for name in hints:
         own = [guard for guard in guards if {str(x) for x in guard.free_symbols} == {name}]
         span = _span(hints, name, [tests[guard] for guard in own])
@@ -167,10 +167,10 @@ def _test(guard: sympy.Basic, names: Sequence[str]) -> Test:
     return holds
 
 
-def _span(hints: Mapping[str, int], name: str, tests: Sequence[Test]) -> Span | None:
+def _span(hints: Mapping[str, int], name: str, tests: Sequence[Test]) -> SizeRange | None:
     """The span that says the same as `tests` about one symbol; None where none does."""
     if not tests:
-        return Span()
+        return SizeRange()
     top = max(SAMPLED, 4 * hints[name])
     tried = [*range(1, SAMPLED), *range(SAMPLED, top + 1, max(1, top // SAMPLED)), hints[name]]
     tried += [hints[name] + step for step in (-2, -1, 1, 2)] + [top]
@@ -179,16 +179,21 @@ def _span(hints: Mapping[str, int], name: str, tests: Sequence[Test]) -> Span | 
     if not found:
         return None
     most = max(found)
-    span = Span(math.gcd(*found), min(found), None if 2 * most > top else most)
+    span = SizeRange(math.gcd(*found), min(found), None if 2 * most > top else most)
     return span if all((size in span) == fits for size, fits in held.items()) else None
 
 
 def _telling(
-    tests: Mapping[sympy.Basic, Test], hints: Mapping[str, int], spans: Mapping[str, Span]
+    tests: Mapping[sympy.Basic, Test], hints: Mapping[str, int], spans: Mapping[str, SizeRange]
 ) -> Iterator[sympy.Basic]:
     """Of assumptions among sizes those that rule something out which shorter ones do not."""
     small = [
-        [*itertools.islice((size for size in range(1, 4096) if size in spans[name]), MIXED), hint]
+        [
+            *itertools.islice(
+                (size for size in range(1, 4096) if size in spans[name]), MAX_SIZES_PER_SYMBOL
+            ),
+            hint,
+        ]
         for name, hint in hints.items()
     ]
     points = [
@@ -203,7 +208,7 @@ def _telling(
 
 
 def _holds_for_one(
-    loaded: LoadedProblem, captured: Captured, spans: Mapping[str, Span], names: Sequence[str]
+    loaded: LoadedProblem, captured: Captured, spans: Mapping[str, SizeRange], names: Sequence[str]
 ) -> bool:
     """Whether the graph is the same where every size of `names` that may be 1 is 1."""
     hints = {item.symbol: item.size for item in captured.free_dims}
@@ -282,10 +287,12 @@ def _places(captured: Captured, calls: Sequence[torch.fx.Node]) -> dict[torch.fx
 
 def _shape(node: torch.fx.Node, sizes: Mapping[str, int]) -> list[object] | None:
     value = node.meta.get("val")
-    return [at(size, sizes) for size in value.shape] if isinstance(value, torch.Tensor) else None
+    return (
+        [size_at(size, sizes) for size in value.shape] if isinstance(value, torch.Tensor) else None
+    )
 
 
-def at(size: object, sizes: Mapping[str, int]) -> object:
+def size_at(size: object, sizes: Mapping[str, int]) -> object:
     """A captured size at concrete values of its symbols; itself where some are unknown."""
     if not isinstance(size, torch.SymInt):
         return size

@@ -16,7 +16,7 @@ from agentkernel.compiler.emit import Names
 from agentkernel.domain.problem import ScalarSpec
 from agentkernel.tools.judge.cases.layouts import dense_order, in_order
 from agentkernel.tools.judge.cases.shapes import scaled
-from agentkernel.tools.problem.attributes import kept
+from agentkernel.tools.problem.attributes import preserve_attributes
 from agentkernel.tools.problem.capture import Captured, declared_orders, example_call, quiet
 from agentkernel.tools.problem.problems import LoadedProblem, default_value
 
@@ -148,7 +148,7 @@ def _small_call(
 
 
 def _leaves(module: torch.nn.Module, inputs: Sequence[object]) -> list[object]:
-    with torch.no_grad(), quiet(), kept(module):
+    with torch.no_grad(), quiet(), preserve_attributes(module):
         leaves: list[object] = torch.utils._pytree.tree_leaves(module(*inputs))
     return leaves
 

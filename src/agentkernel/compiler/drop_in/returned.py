@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, cast
 
 import torch
 
-from agentkernel.compiler.ir import Uncovered
-from agentkernel.tools.problem.structures import label
+from agentkernel.compiler.ir import UnsupportedOp
+from agentkernel.tools.problem.structures import class_label
 
 if TYPE_CHECKING:
     from torch.utils._pytree import TreeSpec
@@ -47,8 +47,10 @@ def returned_text(tree: TreeSpec, leaves: Iterator[str]) -> str:
     if kind is torch.Size:
         return f"torch.Size([{', '.join(inner)}])"
     if kind is not tuple:
-        name = label(cast("type", kind))
-        raise Uncovered("output", f"it returns an object of {name}, which a drop-in cannot make")
+        name = class_label(cast("type", kind))
+        raise UnsupportedOp(
+            "output", f"it returns an object of {name}, which a drop-in cannot make"
+        )
     return f"({', '.join(inner)}{',' if len(inner) == 1 else ''})"
 
 

@@ -17,7 +17,7 @@ MOST = 2**63 - 1
 """The end of a slice that has none."""
 
 
-def with_views(loaded: LoadedProblem, captured: Captured) -> Captured:
+def with_output_views(loaded: LoadedProblem, captured: Captured) -> Captured:
     """`captured` with its `views`: outputs that are an input that forward does not change, or a
     view of one, or of another output. They stay outputs of their own where nothing else is left to
     compute, and where the module copies them for inputs that are laid out otherwise."""
@@ -106,4 +106,4 @@ def _memory(value: object) -> object:
     return value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else value
 
 
-__all__ = ["with_views"]
+__all__ = ["with_output_views"]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from agentkernel.compiler.drop_in.envelope import differs, refusal
 from agentkernel.compiler.emit import Names, identifier
-from agentkernel.domain.structure import Structure
+from agentkernel.domain.structure import DataStructure
 from agentkernel.tools.problem.problems import LoadedProblem
 from agentkernel.tools.problem.structures import PLAIN
 
@@ -46,7 +46,7 @@ def signature_of(loaded: LoadedProblem, names: Names, count: int, constant: str)
     places, named = _parameters(loaded)
     arguments = loaded.problem.arguments
     if arguments is None:
-        given, keywords = [Structure("tensor")] * count, {}
+        given, keywords = [DataStructure("tensor")] * count, {}
     else:
         by_position, by_name = arguments.items
         given = list(by_position.items)
@@ -120,13 +120,13 @@ class _Writer:
         self._lines: list[str] = []
         self._left: list[tuple[str, str]] = []
 
-    def take(self, wanted: str, structure: Structure) -> str:
+    def take(self, wanted: str, structure: DataStructure) -> str:
         """The name of a parameter of this structure, whose inputs are noted."""
         name = self._names.unique(identifier(wanted))
         self._fill(name, wanted, structure)
         return name
 
-    def take_named(self, key: str, structure: Structure) -> str:
+    def take_named(self, key: str, structure: DataStructure) -> str:
         """The same for one that is given by name, which must be that name."""
         name = self._names.unique(identifier(key))
         if name != key:
@@ -146,7 +146,7 @@ class _Writer:
         told = ", ".join(f"{name} is {{{name}}}" for name, _ in self._left)
         return [*refusal(unmet, told, self._constant), *self._lines]
 
-    def _fill(self, name: str, path: str, structure: Structure) -> None:
+    def _fill(self, name: str, path: str, structure: DataStructure) -> None:
         if structure.kind == "tensor":
             self.inputs.append(name)
             return

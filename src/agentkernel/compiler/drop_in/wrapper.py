@@ -23,10 +23,10 @@ from agentkernel.compiler.drop_in.returned import returned_text
 from agentkernel.compiler.drop_in.signature import Signature, signature_of
 from agentkernel.compiler.emit import Names, identifier
 from agentkernel.compiler.fusion import LibraryStep, Output, Partition
-from agentkernel.compiler.ir import Node, Shape, Uncovered, same
+from agentkernel.compiler.ir import Node, Shape, UnsupportedOp, same
 from agentkernel.compiler.kernel import KernelCode, KernelRequest, emit_kernel
 from agentkernel.compiler.library import library_call
-from agentkernel.compiler.products.anchors import Anchor, emit_anchor
+from agentkernel.compiler.products.anchors import ProductStep, emit_product_step
 from agentkernel.compiler.region import Region
 from agentkernel.compiler.schedule import Schedule
 from agentkernel.compiler.sizes import Symbols, symbols_of
@@ -38,7 +38,7 @@ AnySchedule = Schedule | dict[str, int]
 
 
 @dataclass(frozen=True)
-class Source:
+class DropInSource:
     """A finished drop-in: its text, kernel names, and the constants of each kernel."""
 
     text: str
@@ -77,7 +77,7 @@ def write(
     partition: Partition,
     schedules: Mapping[object, AnySchedule],
     precision: Precision,
-) -> Source:
+) -> DropInSource:
     """The drop-in for `partition`, each step under its entry of `schedules`."""
     forward = Forward(loaded, captured, constructor, Names(set(constructor.names)))
     forward.precision = precision
@@ -99,10 +99,10 @@ def write(
             schedule = schedules[step]
             assert isinstance(schedule, Schedule)
             _region(forward, step, schedule, partition.outputs)
-        elif isinstance(step, Anchor | AttentionStep):
+        elif isinstance(step, ProductStep | AttentionStep):
             tile = schedules[step]
             assert isinstance(tile, dict)
-            _anchor(forward, step, tile, partition.outputs)
+            _product_step(forward, step, tile, partition.outputs)
         else:
             _library(forward, step)
     results = [forward.buffers[output.node] for output in partition.outputs]
@@ -178,7 +178,7 @@ def constant_text(text: str, device: str) -> str:
     """A tensor that forward makes of numbers, made on `device`. Raises Uncovered where the call
     has none."""
     if not device:
-        raise Uncovered("constant", "nothing says on which device to make a tensor")
+        raise UnsupportedOp("constant", "nothing says on which device to make a tensor")
     return literal_text(text, device)
 
 
@@ -281,8 +281,8 @@ def _place(forward: Forward, code: KernelCode) -> None:
     forward.lines += [line for text in code.launch for line in text.splitlines()]
 
 
-def _anchor(
-    forward: Forward, anchor: Anchor | AttentionStep, schedule: dict[str, int],
+def _product_step(
+    forward: Forward, anchor: ProductStep | AttentionStep, schedule: dict[str, int],
     outputs: Sequence[Output],
 ) -> None:  # fmt: skip
     strides = contiguous_strides(anchor.result.shape)
@@ -297,7 +297,7 @@ def _anchor(
     if isinstance(anchor, AttentionStep):
         code = emit_attention_step(anchor, *rest)
     else:
-        code = emit_anchor(anchor, *rest)
+        code = emit_product_step(anchor, *rest)
     forward.lines.append(allocation(forward, name, anchor.result, strides))
     forward.buffers[anchor.result] = name
     _place(forward, code)
@@ -350,7 +350,7 @@ def return_text(
 
 def _assemble(
     forward: Forward, checked: Envelope, expected: str, gradients: GradientText
-) -> Source:
+) -> DropInSource:
     constructor = forward.constructor
     head = f"def forward(self, {', '.join(forward.arguments)}):"
     method = textwrap.indent("\n".join([head, *textwrap.indent(
@@ -366,4 +366,4 @@ def _assemble(
         *([gradients.section] if gradients.section else []),
         model,
     ]  # fmt: skip
-    return Source("\n\n\n".join(sections) + "\n", tuple(forward.kernels), forward.schedule)
+    return DropInSource("\n\n\n".join(sections) + "\n", tuple(forward.kernels), forward.schedule)

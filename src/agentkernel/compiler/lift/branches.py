@@ -26,7 +26,7 @@ COMPARISONS: Mapping[type[ast.cmpop], Callable[[int, int], bool]] = {
 }
 
 
-def take_branches(function: ast.FunctionDef) -> None:
+def resolve_branches(function: ast.FunctionDef) -> None:
     """Replace each `if` whose condition is known by the branch that it takes, and name the
     precision of products."""
     known = _numbers(function)

@@ -38,16 +38,16 @@ class Request:
 def main(request_path: str, reply_path: str) -> None:
     """Answer the pickled Request at the first path, line by line at the second."""
     request: Request = pickle.loads(Path(request_path).read_bytes())
-    pretended = prepare(request.target)
+    pretended = prepare_process(request.target)
     warnings.simplefilter("ignore")
     with Path(reply_path).open("w", encoding="utf-8") as reply:
         for job in request.jobs:
-            answer = written(job.graph, job.variant, pretended)
+            answer = generate_code(job.graph, job.variant, pretended)
             reply.write(answer.model_dump_json() + "\n")
             reply.flush()
 
 
-def prepare(target: Target) -> bool:
+def prepare_process(target: Target) -> bool:
     """Let TorchInductor write in this process; True where it has to pretend that `target` is here.
     Never undone: what runs code of a GPU or is judged belongs to another process."""
     if torch.cuda.is_available():
@@ -61,8 +61,11 @@ def prepare(target: Target) -> bool:
     return True
 
 
-def written(graph: GraphRecord, variant: Variant, pretended: bool) -> InductorCode | NotLifted:
-    """What TorchInductor writes, in a process made ready by `prepare`, which says `pretended`."""
+def generate_code(
+    graph: GraphRecord, variant: Variant, pretended: bool
+) -> InductorCode | NotLifted:
+    """What TorchInductor writes, in a process made ready by `prepare_process`, which says
+    `pretended`."""
     from agentkernel.compiler.lift.heuristics import kernels_of
     from agentkernel.compiler.lift.inductor import inductor_source
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from agentkernel.domain.base import Frozen
 
 
-class Config(Frozen):
+class LaunchConfig(Frozen):
     """One way to launch a kernel: its constants, and the grid as Python over the arguments.
 
     `prefix` are statements that the grid's expressions need first.
@@ -18,7 +18,7 @@ class Config(Frozen):
     grid: tuple[str, str, str]
 
 
-class KernelCode(Frozen):
+class InductorKernel(Frozen):
     """One kernel: the wrapper's variable for it, its module's source, how it may be launched.
 
     `origins` are the operators of the captured graph that it computes (a part of), `operators` the
@@ -28,7 +28,7 @@ class KernelCode(Frozen):
     variable: str
     source: str
     heuristic: str
-    configs: tuple[Config, ...]
+    configs: tuple[LaunchConfig, ...]
     origins: tuple[str, ...] = ()
     operators: tuple[str, ...] = ()
 
@@ -41,7 +41,7 @@ class InductorCode(Frozen):
 
     variant: str
     source: str
-    kernels: tuple[KernelCode, ...]
+    kernels: tuple[InductorKernel, ...]
     inputs: tuple[str, ...]
     torch_version: str
     pretended: bool

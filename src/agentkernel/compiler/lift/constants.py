@@ -37,7 +37,7 @@ def number_of(node: ast.expr) -> Number | None:
     return Number(node.args[1], ast.unparse(node.args[2]))
 
 
-class WriteNumbers(ast.NodeTransformer):
+class InlineConstants(ast.NodeTransformer):
     """Replaces the names of constant tensors beside an operand that is no constant.
 
     A plain number takes the type of what it meets. For fp32 that is what the tensor would have

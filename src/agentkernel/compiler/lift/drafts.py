@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from agentkernel.compiler.drop_in.wrapper import Source
+from agentkernel.compiler.drop_in.wrapper import DropInSource
 from agentkernel.compiler.lift.code import InductorCode, NotLifted
 from agentkernel.compiler.lift.options import options_of
 from agentkernel.compiler.lift.steps import Unliftable, read_wrapper
@@ -19,10 +19,10 @@ from agentkernel.tools.judge.policy.policy import check_policy, own_names
 from agentkernel.tools.problem.capture import Captured
 from agentkernel.tools.problem.problems import LoadedProblem
 
-MOST_TUNED = 16
+MAX_TUNED = 16
 """Launch configurations tried of the variant that won."""
 OPTION = ", option "
-RIVALS = 1
+RUNNERS_UP = 1
 """Variants tried beside the one that an experience names."""
 
 
@@ -31,7 +31,7 @@ class LiftedDraft:
     """One lifted file: the variant's name, with the options chosen in it."""
 
     label: str
-    source: Source
+    source: DropInSource
     code: InductorCode
 
 
@@ -62,7 +62,9 @@ def lifted_drafts(
     return NotLifted(reason=reasons.most_common(1)[0][0] if reasons else "no variant was asked for")
 
 
-def _lifted(code: InductorCode, problem: LoadedProblem, captured: Captured) -> Source | NotLifted:
+def _lifted(
+    code: InductorCode, problem: LoadedProblem, captured: Captured
+) -> DropInSource | NotLifted:
     """TorchInductor's code changes from version to version: what cannot be read costs a variant."""
     try:
         return lift(code, problem, captured)
@@ -74,7 +76,9 @@ def _configurations(code: InductorCode) -> int:
     return sum(len(kernel.configs) for kernel in code.kernels)
 
 
-def tuned(draft: LiftedDraft, problem: LoadedProblem, captured: Captured) -> Iterator[LiftedDraft]:
+def launch_variants(
+    draft: LiftedDraft, problem: LoadedProblem, captured: Captured
+) -> Iterator[LiftedDraft]:
     """The same code with one launch configured otherwise, in turn over its kernels."""
     try:
         options = options_of(draft.code, read_wrapper(draft.code.source))
@@ -86,9 +90,9 @@ def tuned(draft: LiftedDraft, problem: LoadedProblem, captured: Captured) -> Ite
         for name, items in options.items()
         if place < len(items)
     ]
-    for name, place in changes[:MOST_TUNED]:
+    for name, place in changes[:MAX_TUNED]:
         source = lift(draft.code, problem, captured, {name: place})
-        if isinstance(source, Source) and source.text != draft.source.text:
+        if isinstance(source, DropInSource) and source.text != draft.source.text:
             yield LiftedDraft(f"{draft.label}{OPTION}{place} of {name}", source, draft.code)
 
 
@@ -97,19 +101,19 @@ def variant_of(label: str) -> str:
     return label.partition(OPTION)[0]
 
 
-def rivals(drafts: Sequence[LiftedDraft], label: str) -> list[LiftedDraft]:
+def with_runner_up(drafts: Sequence[LiftedDraft], label: str) -> list[LiftedDraft]:
     """The variant of `label` with the first of the others beside it; all of `drafts` where it is
     none of them."""
     same = [item for item in drafts if item.label == variant_of(label)]
     others = [item for item in drafts if item.label != variant_of(label)]
-    return [*same, *others[:RIVALS]] if same else list(drafts)
+    return [*same, *others[:RUNNERS_UP]] if same else list(drafts)
 
 
 Rank = Callable[[Sequence[LiftedDraft]], Sequence[TrialResult]]
 """Times (or estimates) drafts: one result each, in their order."""
 
 
-def race(
+def rank_and_tune(
     drafts: Sequence[LiftedDraft],
     problem: LoadedProblem,
     captured: Captured,
@@ -125,7 +129,7 @@ def race(
     """
     first = _ranked(drafts, rank(drafts))
     winner, result = first[0]
-    others = list(tuned(winner, problem, captured)) if result.pruned is None else []
+    others = list(launch_variants(winner, problem, captured)) if result.pruned is None else []
     if known_best and winner.label == variant_of(known_best):
         others = [item for item in others if item.label == known_best]
     known = {sha256_text(draft.source.text) for draft in drafts}.union(seen)
@@ -143,10 +147,10 @@ def _ranked(
     drafts: Sequence[LiftedDraft], results: Sequence[TrialResult]
 ) -> list[tuple[LiftedDraft, TrialResult]]:
     pairs = zip(drafts, results, strict=True)
-    return sorted(pairs, key=lambda pair: standing(pair[1]))
+    return sorted(pairs, key=lambda pair: time_rank(pair[1]))
 
 
-def standing(result: TrialResult) -> tuple[bool, float]:
+def time_rank(result: TrialResult) -> tuple[bool, float]:
     """Sort key: measured or estimated time, pruned ones last."""
     time = result.time_us if result.time_us is not None else result.estimated_us
     return result.pruned is not None, time if time is not None else float("inf")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from agentkernel.compiler.lift.uses import Uses, assigned, blocks
+from agentkernel.compiler.lift.uses import NameUses, assigned, blocks
 
 FOLDS = ("sum", "max", "min", "reduce", "any_along", "max_along", "min_along", "product_along",
          "max_place_along", "min_place_along", "welford_along", "softmax_along",
@@ -20,7 +20,7 @@ Extent = frozenset[str]
 class Extents:
     """Name -> the blocks (`XBLOCK`, `R0_BLOCK`) that it extends along; nothing for unknown ones."""
 
-    def __init__(self, function: ast.FunctionDef, uses: Uses) -> None:
+    def __init__(self, function: ast.FunctionDef, uses: NameUses) -> None:
         self._known: dict[str, Extent | None] = {
             argument.arg: frozenset() for argument in function.args.args
         }

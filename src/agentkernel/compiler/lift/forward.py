@@ -12,20 +12,20 @@ from agentkernel.compiler.layout_text import forward_lines
 from agentkernel.compiler.lift.grid import launch_grid
 from agentkernel.compiler.lift.kernel_text import KernelForm, kernel_form, kernel_text
 from agentkernel.compiler.lift.library_calls import library_call
-from agentkernel.compiler.lift.options import Option
+from agentkernel.compiler.lift.options import LaunchOption
 from agentkernel.compiler.lift.steps import (
     Allocate,
-    Call,
-    Form,
     Free,
     Launch,
+    LibraryCallStep,
     Rename,
+    RequireLayout,
     Step,
     Unliftable,
     Wrapper,
     number,
 )
-from agentkernel.compiler.lift.tensors import Stored, allocation, as_laid_out, view_of
+from agentkernel.compiler.lift.tensors import ForwardTensor, allocation, view_of, with_strides
 from agentkernel.compiler.lift.titles import buffer_title, kernel_comment, kernel_title
 
 
@@ -34,10 +34,10 @@ class Forward:
     """The forward in the making: `values` maps the wrapper's names to what they are here."""
 
     wrapper: Wrapper
-    options: Mapping[str, Option]
+    options: Mapping[str, LaunchOption]
     names: Names
     device: str
-    values: dict[str, Stored] = field(default_factory=dict)
+    values: dict[str, ForwardTensor] = field(default_factory=dict)
     wanted: dict[str, str] = field(default_factory=dict)
     """The wrapper's name of a result -> what it shall be called."""
     lines: list[str] = field(default_factory=list)
@@ -72,7 +72,7 @@ class Forward:
             raise Unliftable(f"the wrapper passes {ast.unparse(node)[:80]}")
         return ast.unparse(node)
 
-    def stored(self, node: ast.expr) -> Stored:
+    def stored(self, node: ast.expr) -> ForwardTensor:
         """The tensor that an expression of the wrapper's stands for."""
         if isinstance(node, ast.Name):
             if node.id not in self.values:
@@ -98,7 +98,7 @@ class Forward:
                         word = buffer_title(option.kernel)
                         self.written.setdefault(ast.unparse(argument), word)
 
-    def _option(self, step: Launch) -> Option:
+    def _option(self, step: Launch) -> LaunchOption:
         if step.kernel not in self.options:
             raise Unliftable(f"the wrapper launches {step.kernel}, which is no kernel of its own")
         return self.options[step.kernel]
@@ -108,9 +108,9 @@ class Forward:
             self._allocate(step, rest)
         elif isinstance(step, Launch):
             self._launch(step)
-        elif isinstance(step, Call):
+        elif isinstance(step, LibraryCallStep):
             self._call(step)
-        elif isinstance(step, Form):
+        elif isinstance(step, RequireLayout):
             self._form(step)
         elif isinstance(step, Rename):
             self.values[step.name] = self.stored(step.value)
@@ -121,14 +121,14 @@ class Forward:
         if any(_fills(other, step.name) for other in rest):
             return
         name = self.names.unique(self._title(step.name))
-        self.values[step.name] = Stored(name, step.shape, step.strides, own=True)
+        self.values[step.name] = ForwardTensor(name, step.shape, step.strides, own=True)
         made = allocation(step.shape, step.strides, step.dtype, self.device)
         self.lines += forward_lines(f"{name} = {made}")
 
     def _title(self, name: str) -> str:
         return self.wanted.get(name) or identifier(self.written.get(name, "buffer"))
 
-    def _call(self, step: Call) -> None:
+    def _call(self, step: LibraryCallStep) -> None:
         if step.function.endswith((".zero_", ".fill_")):
             owner, _, method = step.function.rpartition(".")
             args = ", ".join(self.text(item) for item in step.args)
@@ -141,30 +141,30 @@ class Forward:
         name = self.names.unique(self.wanted.get(result) or call.title)
         self.lines += forward_lines(f"{name} = {call.text}")
         form = self._form_of(result)
-        self.values[result] = Stored(name, form.shape, form.strides, own=False)
+        self.values[result] = ForwardTensor(name, form.shape, form.strides, own=False)
         self.results.add(result)
         if call.out is not None and not self.values[result].contiguous:
             self._require(result, form.strides)
         if call.several:
             self.parts.add(result)
 
-    def _form_of(self, name: str) -> Form:
+    def _form_of(self, name: str) -> RequireLayout:
         """How the wrapper says that a result is laid out, where it allocates it or afterwards."""
         for step in self.wrapper.steps:
             if isinstance(step, Allocate) and step.name == name:
-                return Form(name, step.shape, step.strides)
-            if isinstance(step, Form) and step.name == name:
+                return RequireLayout(name, step.shape, step.strides)
+            if isinstance(step, RequireLayout) and step.name == name:
                 return step
-        return Form(name, (), ())
+        return RequireLayout(name, (), ())
 
-    def _form(self, step: Form) -> None:
+    def _form(self, step: RequireLayout) -> None:
         if step.name in self.results:
             self._require(step.name, step.strides)
 
     def _require(self, name: str, strides: tuple[int, ...]) -> None:
         """The kernels rely on this layout; the library chooses its own."""
         stored = self.values[name]
-        line = f"{stored.text} = {as_laid_out(stored, strides)}"
+        line = f"{stored.text} = {with_strides(stored, strides)}"
         if stored.shape:
             self.lines.append(line)
 
@@ -172,7 +172,7 @@ class Forward:
         """Memory is given back where something is allocated or computed after it, unless a view of
         it is still to be read."""
         stored = self.values.pop(step.name, None)
-        later = any(isinstance(other, Allocate | Call) for other in rest)
+        later = any(isinstance(other, Allocate | LibraryCallStep) for other in rest)
         if not later or stored is None or not stored.text.isidentifier():
             return
         word = re.compile(rf"\b{stored.text}\b")
@@ -180,7 +180,7 @@ class Forward:
         if not read and stored.text not in self.wanted.values() and self.made(stored):
             self.lines.append(f"del {stored.text}")
 
-    def made(self, stored: Stored) -> bool:
+    def made(self, stored: ForwardTensor) -> bool:
         """Whether a line of the forward makes this tensor."""
         return any(line.startswith(f"{stored.text} = ") for line in self.lines)
 
@@ -210,7 +210,7 @@ class Forward:
         self.lines += forward_lines(f"{name}[{grid}]({', '.join([*args, *chosen])})")
         self.schedule[name] = {k: v for k, v in settings.items() if isinstance(v, int)}
 
-    def _kernel(self, option: Option, form: KernelForm, given: Mapping[str, ast.expr]) -> str:
+    def _kernel(self, option: LaunchOption, form: KernelForm, given: Mapping[str, ast.expr]) -> str:
         """The kernel's name; its text is written at its first launch."""
         variable = option.kernel.variable
         if variable not in self.kernels:
@@ -239,7 +239,7 @@ class Forward:
 
 def _fills(step: Step, name: str) -> bool:
     """Whether a library call writes its result to `name`: it makes its own memory for it."""
-    if not isinstance(step, Call):
+    if not isinstance(step, LibraryCallStep):
         return False
     out = dict(step.keywords).get("out")
     return out is not None and ast.unparse(out) == name

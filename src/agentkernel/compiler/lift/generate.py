@@ -15,18 +15,18 @@ from pathlib import Path
 
 from agentkernel.compiler.lift.child import Job, Request
 from agentkernel.compiler.lift.code import InductorCode, NotLifted
-from agentkernel.compiler.lift.record import Unrecordable, record
+from agentkernel.compiler.lift.record import Unrecordable, record_graph
 from agentkernel.compiler.lift.variants import Variant
 from agentkernel.domain.errors import one_line
 from agentkernel.domain.target import Target
-from agentkernel.runtime.processes import give_way
+from agentkernel.runtime.processes import lower_priority
 from agentkernel.tools.problem.capture import Captured
 from agentkernel.tools.problem.specialise import UnknownSize, specialise
 
 MODULE = "agentkernel.compiler.lift.child"
 TIMEOUT_S = 120.0
 LOG_CHARACTERS = 400
-LOOK_S = 0.1
+POLL_S = 0.1
 """How often a wait looks whether it has been called off."""
 
 Outcome = InductorCode | NotLifted
@@ -60,7 +60,7 @@ def generate_many(
     waiting: list[tuple[int, Job]] = []
     for place, (captured, variant) in enumerate(jobs):
         try:
-            waiting.append((place, Job(record(specialise(captured)), variant)))
+            waiting.append((place, Job(record_graph(specialise(captured)), variant)))
         except (Unrecordable, UnknownSize) as error:
             found[place] = NotLifted(reason=str(error), stage="record")
     while waiting:
@@ -116,7 +116,7 @@ def _run(
             start_new_session=True,
         )
         os.close(ours)
-        give_way(process.pid)
+        lower_priority(process.pid)
         try:
             return _ended(process, timeout_s, stop)
         finally:
@@ -131,7 +131,7 @@ def _ended(process: subprocess.Popen[bytes], timeout_s: float, stop: threading.E
         if stop.is_set():
             return "was called off"
         try:
-            return f"ended with {process.wait(LOOK_S)}"
+            return f"ended with {process.wait(POLL_S)}"
         except subprocess.TimeoutExpired:
             continue
     return f"gave no answer within {timeout_s:g} s"

@@ -6,7 +6,7 @@ import ast
 import operator
 from collections.abc import Callable, Mapping
 
-from agentkernel.compiler.lift.code import Config
+from agentkernel.compiler.lift.code import LaunchConfig
 from agentkernel.compiler.lift.steps import Unliftable
 
 Number = Callable[[int, int], int]
@@ -20,7 +20,7 @@ OPERATORS: Mapping[type[ast.operator], Number] = {
 FUNCTIONS: Mapping[str, Callable[..., int]] = {"max": max, "min": min}
 
 
-def launch_grid(config: Config, sizes: Mapping[str, int]) -> str:
+def launch_grid(config: LaunchConfig, sizes: Mapping[str, int]) -> str:
     """The grid as Python: `(triton.cdiv(8192, 1024),)` where it is a quotient, else numbers.
 
     `sizes` are the kernel's arguments that are numbers.

@@ -11,22 +11,22 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from agentkernel.compiler.lift.code import Config, KernelCode
+from agentkernel.compiler.lift.code import InductorKernel, LaunchConfig
 
 PREFIX = "triton_heuristics"
 
 
 @dataclass
-class _Asked:
+class _HeuristicCall:
     """What a heuristic passed on instead of tuning."""
 
     configs: Sequence[object] = ()
     meta: Mapping[str, object] | None = None
 
 
-def kernels_of(source: str) -> tuple[KernelCode, ...]:
+def kernels_of(source: str) -> tuple[InductorKernel, ...]:
     """Every Triton kernel that the module `source` defines, with its configurations."""
-    found: list[KernelCode] = []
+    found: list[InductorKernel] = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             text = _kernel_text(node.value)
@@ -64,7 +64,7 @@ def _operators(comment: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _kernel(variable: str, text: str, comment: str) -> KernelCode:
+def _kernel(variable: str, text: str, comment: str) -> InductorKernel:
     tree = ast.parse(text)
     functions = [item for item in tree.body if isinstance(item, ast.FunctionDef)]
     kernel = functions[-1]
@@ -74,7 +74,7 @@ def _kernel(variable: str, text: str, comment: str) -> KernelCode:
         if isinstance(item, ast.Call) and ast.unparse(item.func).startswith(PREFIX)
     )
     asked = _ask(text, heuristic, kernel)
-    return KernelCode(
+    return InductorKernel(
         variable=variable,
         source=text,
         heuristic=ast.unparse(heuristic.func).removeprefix(f"{PREFIX}."),
@@ -84,10 +84,10 @@ def _kernel(variable: str, text: str, comment: str) -> KernelCode:
     )
 
 
-def _ask(text: str, call: ast.Call, kernel: ast.FunctionDef) -> _Asked:
+def _ask(text: str, call: ast.Call, kernel: ast.FunctionDef) -> _HeuristicCall:
     from torch._inductor.runtime import triton_heuristics
 
-    asked = _Asked()
+    asked = _HeuristicCall()
 
     def note(*args: object, **kwargs: object) -> Callable[[object], object]:
         configs = kwargs.get("configs", args[1] if len(args) > 1 else ())
@@ -120,7 +120,7 @@ def _decorate(text: str, call: ast.Call, kernel: ast.FunctionDef) -> None:
     exec(compile(module, "kernel.py", "exec"), namespace)
 
 
-def _config(config: object, meta: Mapping[str, object]) -> Config:
+def _config(config: object, meta: Mapping[str, object]) -> LaunchConfig:
     from torch._inductor.runtime.triton_heuristics import GridExpr
 
     constants = dict(config.kwargs)  # type: ignore[attr-defined]
@@ -129,7 +129,7 @@ def _config(config: object, meta: Mapping[str, object]) -> Config:
         "num_stages": config.num_stages,  # type: ignore[attr-defined]
     }
     grid = GridExpr.from_meta(dict(meta), kwargs, mode="python")
-    return Config(
+    return LaunchConfig(
         constants=tuple(constants.items()),
         num_warps=config.num_warps,  # type: ignore[attr-defined]
         num_stages=config.num_stages,  # type: ignore[attr-defined]

@@ -12,11 +12,11 @@ from torch.fx import GraphModule, Interpreter, Node
 
 from agentkernel.compiler.lift.attention import written_out_attention
 from agentkernel.compiler.lift.bilinear import written_out_bilinear
-from agentkernel.compiler.lift.record import GraphRecord, rebuild
+from agentkernel.compiler.lift.record import GraphRecord, rebuild_graph
 from agentkernel.compiler.lift.variants import Variant
 
 
-class _Written(BaseException):
+class _CodegenDone(BaseException):
     """Ends the compilation once the code is there: nothing of it is loaded or run."""
 
     def __init__(self, source: str) -> None:
@@ -61,7 +61,7 @@ def inductor_source(
                     static_input_idxs=list(range(len(traced.inputs))),
                     is_inference=True,
                 )
-        except _Written as written:
+        except _CodegenDone as written:
             return written.source
     raise RuntimeError("TorchInductor compiled the graph without writing code")
 
@@ -129,7 +129,7 @@ def _stop_after_codegen(lowering: type) -> None:
     def stop(self: object) -> object:
         code = self.codegen()  # type: ignore[attr-defined]
         first = code[0] if isinstance(code, tuple) else code
-        raise _Written(str(getattr(first, "value", first)))
+        raise _CodegenDone(str(getattr(first, "value", first)))
 
     lowering._compile_to_module = stop  # type: ignore[attr-defined]
     lowering.compile_to_module = stop  # type: ignore[attr-defined]
@@ -159,7 +159,7 @@ def _traced(given: GraphRecord, variant: Variant, device: torch.device) -> _Trac
     from torch.fx.traceback import preserve_node_meta
 
     mode = FakeTensorMode(allow_non_fake_inputs=True)
-    module = rebuild(given, device)
+    module = rebuild_graph(given, device)
     with mode:
         inputs = [
             torch.empty_strided(

@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from agentkernel.compiler.layout_text import function_text
-from agentkernel.compiler.lift.branches import take_branches
-from agentkernel.compiler.lift.code import KernelCode
+from agentkernel.compiler.lift.branches import resolve_branches
+from agentkernel.compiler.lift.code import InductorKernel
 from agentkernel.compiler.lift.names import rename_values
 from agentkernel.compiler.lift.steps import Unliftable
 from agentkernel.compiler.lift.tidy import tidy
 from agentkernel.compiler.lift.uses import assigned
-from agentkernel.compiler.lift.vocabulary import Vocabulary
+from agentkernel.compiler.lift.vocabulary import InductorCallRewriter
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class KernelForm:
 
 
 @dataclass(frozen=True)
-class KernelText:
+class LiftedKernel:
     """The finished source, with the helpers that it calls, and whether it needs CUDA's library.
     `asserts`: it raises for an index out of bounds."""
 
@@ -43,7 +43,7 @@ class KernelText:
     asserts: bool = False
 
 
-def kernel_form(code: KernelCode) -> KernelForm:
+def kernel_form(code: InductorKernel) -> KernelForm:
     """What a launch of `code` gives it."""
     function = _functions(code)[-1]
     parameters = tuple(argument.arg for argument in function.args.args)
@@ -61,19 +61,19 @@ def kernel_form(code: KernelCode) -> KernelForm:
 
 
 def kernel_text(
-    code: KernelCode,
+    code: InductorKernel,
     name: str,
     pointers: Mapping[str, str],
     taken: set[str],
     docstring: Sequence[str],
-) -> KernelText:
+) -> LiftedKernel:
     """`code` under `name`, its pointer parameters called as `pointers` says.
 
     Raises Unliftable where it needs something of TorchInductor's run time that has no form here.
     """
     form = kernel_form(code)
     functions = _functions(code)
-    vocabulary = Vocabulary(double="fp64" in code.source)
+    vocabulary = InductorCallRewriter(double="fp64" in code.source)
     pieces: list[str] = []
     for number, function in enumerate(functions[:-1]):
         helper = f"{name.removesuffix('_kernel')}_combine" + (str(number + 1) if number else "")
@@ -91,13 +91,13 @@ def kernel_text(
     _drop_parameters(main, {key for key, _ in form.fixed})
     for old, new in pointers.items():
         _rename([main], old, new)
-    take_branches(main)
+    resolve_branches(main)
     tidy(main)
     rename_values(main, taken)
     ast.fix_missing_locations(main)
     text = "\n".join(textwrap.wrap(" ".join(docstring), 92, subsequent_indent="    "))
     pieces.append(function_text(main, text))
-    return KernelText(
+    return LiftedKernel(
         "\n\n\n".join(pieces),
         frozenset(vocabulary.helpers),
         vocabulary.libdevice,
@@ -105,7 +105,7 @@ def kernel_text(
     )
 
 
-def _functions(code: KernelCode) -> list[ast.FunctionDef]:
+def _functions(code: InductorKernel) -> list[ast.FunctionDef]:
     """Functions of the kernel's module, the kernel last."""
     tree = ast.parse(code.source)
     found = [item for item in tree.body if isinstance(item, ast.FunctionDef)]

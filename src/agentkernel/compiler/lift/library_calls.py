@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from agentkernel.compiler.lift.steps import Call, Unliftable, literal, numbers
+from agentkernel.compiler.lift.steps import LibraryCallStep, Unliftable, literal, numbers
 
 Text = Callable[[ast.expr], str]
 PRODUCTS = {"mm": "mm", "bmm": "bmm", "addmm": "addmm", "bias_addmm": "addmm",
@@ -27,7 +27,7 @@ class LibraryCall:
     """TorchInductor takes the result apart: its first part is what `text` gives."""
 
 
-def library_call(call: Call, text: Text) -> LibraryCall:
+def library_call(call: LibraryCallStep, text: Text) -> LibraryCall:
     """The call in torch's words. Raises Unliftable for what is no product, convolution or
     attention: such operators compute, and a policy that allows them is nobody's default."""
     space, _, name = call.function.rpartition(".")
@@ -42,7 +42,9 @@ def library_call(call: Call, text: Text) -> LibraryCall:
     raise Unliftable(f"{call.function} stays with PyTorch, and no template or kernel stands for it")
 
 
-def _product(name: str, call: Call, keywords: Mapping[str, ast.expr], text: Text) -> LibraryCall:
+def _product(
+    name: str, call: LibraryCallStep, keywords: Mapping[str, ast.expr], text: Text
+) -> LibraryCall:
     args = [text(item) for item in call.args]
     out = keywords.get("out")
     scales = [
@@ -57,7 +59,9 @@ def _product(name: str, call: Call, keywords: Mapping[str, ast.expr], text: Text
     )
 
 
-def _convolution(call: Call, keywords: Mapping[str, ast.expr], text: Text) -> LibraryCall:
+def _convolution(
+    call: LibraryCallStep, keywords: Mapping[str, ast.expr], text: Text
+) -> LibraryCall:
     names = ("input", "weight", "bias", "stride", "padding", "dilation", "transposed",
              "output_padding", "groups")  # fmt: skip
     given = dict(zip(names, call.args, strict=False)) | dict(keywords)
@@ -84,7 +88,9 @@ def _convolution(call: Call, keywords: Mapping[str, ast.expr], text: Text) -> Li
     )
 
 
-def _attention(name: str, call: Call, keywords: Mapping[str, ast.expr], text: Text) -> LibraryCall:
+def _attention(
+    name: str, call: LibraryCallStep, keywords: Mapping[str, ast.expr], text: Text
+) -> LibraryCall:
     """The three fused forms take their arguments in different orders."""
     orders: Mapping[str, Sequence[str]] = {
         "_scaled_dot_product_flash_attention": ("q", "k", "v", "dropout_p", "is_causal"),

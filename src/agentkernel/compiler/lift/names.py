@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 
 from agentkernel.compiler.lift.uses import assigned, blocks
-from agentkernel.compiler.lifted_helpers import HELPERS
+from agentkernel.compiler.lifted_helpers import LIFTED_HELPERS
 
 GENERATED = re.compile(r"^_?tmp\d+(?:_(?P<word>\w+?))?(?P<next>_next)?$")
 OPERATORS: Mapping[type[ast.AST], str] = {
@@ -37,7 +37,7 @@ WORDS = {"mean": "mean", "m2": "squares", "weight": "count", "max": "row_max", "
 
 def rename_values(function: ast.FunctionDef, taken: set[str]) -> None:
     """Give TorchInductor's `tmp7` names that say what they hold; `taken` names stay free."""
-    used = taken | {"tl", "float", *HELPERS}
+    used = taken | {"tl", "float", *LIFTED_HELPERS}
     used |= {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and not _made(n.id)}
     used |= {argument.arg for argument in function.args.args}
     names: dict[str, str] = {}

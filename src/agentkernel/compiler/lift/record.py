@@ -74,7 +74,7 @@ class Unrecordable(Exception):
     """A graph with something that no record holds; the text says what."""
 
 
-def record(captured: Captured) -> GraphRecord:
+def record_graph(captured: Captured) -> GraphRecord:
     """The record of a specialised `captured`. Raises Unrecordable for nested graphs and the like.
 
     Inputs without a tensor (scalars) are recorded as None: their value is in the graph.
@@ -129,7 +129,7 @@ def _target(node: Node) -> str:
     return name
 
 
-def rebuild(given: GraphRecord, device: torch.device) -> GraphModule:
+def rebuild_graph(given: GraphRecord, device: torch.device) -> GraphModule:
     """The graph again, every device in it replaced by `device`; one placeholder a tensor input."""
     graph = Graph()
     made: dict[str, Node] = {}

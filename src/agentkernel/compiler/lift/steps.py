@@ -30,7 +30,7 @@ class Launch:
 
 
 @dataclass(frozen=True)
-class Call:
+class LibraryCallStep:
     """A library operator; `target` gets its result, or `out` among the keywords does."""
 
     target: str | None
@@ -40,7 +40,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Form:
+class RequireLayout:
     """`name`, a library's result, is laid out so: TorchInductor's kernels rely on it."""
 
     name: str
@@ -70,7 +70,7 @@ class Return:
     values: tuple[ast.expr, ...]
 
 
-Step = Allocate | Launch | Call | Form | Rename | Free | Return
+Step = Allocate | Launch | LibraryCallStep | RequireLayout | Rename | Free | Return
 
 GUARDS = ("assert_alignment", "args.clear", "torch.cuda.set_device",
           "start_graph", "end_graph")  # fmt: skip
@@ -156,11 +156,11 @@ def _bare_call(call: ast.Call) -> Iterator[Step]:
         return
     if function == "assert_size_stride":
         name, shape, strides = call.args[:3]
-        yield Form(ast.unparse(name), numbers(shape), numbers(strides))
+        yield RequireLayout(ast.unparse(name), numbers(shape), numbers(strides))
     elif function.endswith(".run"):
         yield Launch(function.removesuffix(".run"), tuple(call.args))
     else:
-        yield Call(None, function, tuple(call.args), _keywords(call))
+        yield LibraryCallStep(None, function, tuple(call.args), _keywords(call))
 
 
 def _assignment(name: str, value: ast.expr) -> Iterator[Step]:
@@ -173,7 +173,7 @@ def _assignment(name: str, value: ast.expr) -> Iterator[Step]:
     elif function == "reinterpret_tensor":
         yield Rename(name, value)
     elif function not in STREAMS:
-        yield Call(name, function, tuple(value.args), _keywords(value))
+        yield LibraryCallStep(name, function, tuple(value.args), _keywords(value))
 
 
 def _allocation(name: str, call: ast.Call) -> Allocate:

@@ -12,7 +12,7 @@ from agentkernel.compiler.lift.steps import Unliftable, number, numbers
 
 
 @dataclass(frozen=True)
-class Stored:
+class ForwardTensor:
     """A tensor: its expression in the forward, its layout, and whether it starts its memory."""
 
     text: str
@@ -72,15 +72,17 @@ def allocation(shape: Sequence[int], strides: Sequence[int], dtype: str, device:
     return f"torch.empty_strided({tuple(shape)}, {tuple(strides)}, {tail})"
 
 
-def view_of(base: Stored, call: ast.Call) -> Stored:
+def view_of(base: ForwardTensor, call: ast.Call) -> ForwardTensor:
     """`reinterpret_tensor(base, shape, strides, offset)`, as plainly as torch can say it."""
     shape, strides = numbers(call.args[1]), numbers(call.args[2])
     offset = number(call.args[3]) if len(call.args) > 3 else 0
     text = _view_text(base, shape, strides, offset)
-    return Stored(text, shape, strides, base.own and offset == 0)
+    return ForwardTensor(text, shape, strides, base.own and offset == 0)
 
 
-def _view_text(base: Stored, shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> str:
+def _view_text(
+    base: ForwardTensor, shape: tuple[int, ...], strides: tuple[int, ...], offset: int
+) -> str:
     whole = math.prod(shape) == math.prod(base.shape) and offset == 0
     if whole and shape == base.shape and same_layout(shape, strides, base.strides):
         return base.text
@@ -95,7 +97,7 @@ def _view_text(base: Stored, shape: tuple[int, ...], strides: tuple[int, ...], o
     return f"torch.as_strided({base.text}, {shape}, {strides}, {start})"
 
 
-def as_laid_out(stored: Stored, wanted: tuple[int, ...]) -> str:
+def with_strides(stored: ForwardTensor, wanted: tuple[int, ...]) -> str:
     """The expression that gives `stored` the strides `wanted`, whatever layout it really has;
     a tensor that has them is not copied."""
     if is_contiguous(stored.shape, wanted):

@@ -9,16 +9,16 @@ from __future__ import annotations
 import ast
 import copy
 
-from agentkernel.compiler.lift.constants import Number, WriteNumbers, number_of
+from agentkernel.compiler.lift.constants import InlineConstants, Number, number_of
 from agentkernel.compiler.lift.extents import Extents
 from agentkernel.compiler.lift.uses import (
-    LATER,
-    Uses,
+    LOOP_SUFFIX,
+    NameUses,
     assigned,
     blocks,
-    join_loops,
     names_in,
-    part_loops,
+    rename_loop_bindings,
+    restore_loop_bindings,
     substitute,
     uses_of,
 )
@@ -39,7 +39,7 @@ KEPT = ("xindex", "yindex", "zindex", "xmask", "ymask", "zmask", "r0_index", "r0
 
 def tidy(function: ast.FunctionDef) -> None:
     """Rewrite `function` in place."""
-    part_loops(function)
+    rename_loop_bindings(function)
     for _ in range(ROUNDS):
         before = ast.dump(function)
         _drop_broadcasts(function)
@@ -50,7 +50,7 @@ def tidy(function: ast.FunctionDef) -> None:
         _fold_single_uses(function)
         if ast.dump(function) == before:
             break
-    join_loops(function)
+    restore_loop_bindings(function)
 
 
 def _drop_broadcasts(function: ast.FunctionDef) -> None:
@@ -129,7 +129,7 @@ def _write_constants(function: ast.FunctionDef) -> None:
             number = number_of(pair[1]) if pair is not None else None
             if pair is not None and number is not None and uses.once(pair[0]):
                 known[pair[0]] = number
-    WriteNumbers(known).visit(function)
+    InlineConstants(known).visit(function)
 
 
 def _drop_unused(function: ast.FunctionDef) -> None:
@@ -165,13 +165,13 @@ def _fold_single_uses(function: ast.FunctionDef) -> None:
             block.remove(statement)
 
 
-def _may_move(name: str, value: ast.expr, uses: Uses) -> bool:
+def _may_move(name: str, value: ast.expr, uses: NameUses) -> bool:
     return uses.loads[name] == 1 and _is_settled(name, value, uses)
 
 
-def _is_settled(name: str, value: ast.expr, uses: Uses) -> bool:
+def _is_settled(name: str, value: ast.expr, uses: NameUses) -> bool:
     """Whether `name` stands for one value that is the same wherever it is computed."""
-    if name.partition(LATER)[0] in KEPT or not uses.once(name):
+    if name.partition(LOOP_SUFFIX)[0] in KEPT or not uses.once(name):
         return False
     if not all(uses.once(item) or item == "tl" or _is_pure_name(item) for item in names_in(value)):
         return False

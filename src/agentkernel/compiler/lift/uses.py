@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-LATER = "__loop"
+LOOP_SUFFIX = "__loop"
 
 
 @dataclass(frozen=True)
-class Uses:
+class NameUses:
     """How often each name is assigned, and read."""
 
     stores: Counter[str]
@@ -22,7 +22,7 @@ class Uses:
         return self.stores[name] == 1
 
 
-def uses_of(function: ast.FunctionDef) -> Uses:
+def uses_of(function: ast.FunctionDef) -> NameUses:
     """The uses in the body; parameters count as assigned once."""
     stores: Counter[str] = Counter()
     loads: Counter[str] = Counter()
@@ -32,7 +32,7 @@ def uses_of(function: ast.FunctionDef) -> Uses:
         for node in ast.walk(statement):
             if isinstance(node, ast.Name):
                 (loads if isinstance(node.ctx, ast.Load) else stores)[node.id] += 1
-    return Uses(stores, loads)
+    return NameUses(stores, loads)
 
 
 def blocks(body: list[ast.stmt]) -> Iterator[list[ast.stmt]]:
@@ -82,7 +82,7 @@ def substitute(body: Sequence[ast.stmt], values: dict[str, ast.expr]) -> None:
         swap.visit(statement)
 
 
-def part_loops(function: ast.FunctionDef) -> None:
+def rename_loop_bindings(function: ast.FunctionDef) -> None:
     """Give what several loops each bind anew a name of its own in the later ones, ending in LATER
     and the number of the loop, so that every name has one value."""
     loops = [item for item in function.body if isinstance(item, ast.For)]
@@ -99,15 +99,15 @@ def part_loops(function: ast.FunctionDef) -> None:
         again = {name for name in bound & seen if name not in outside}
         for node in ast.walk(loop):
             if isinstance(node, ast.Name) and node.id in again:
-                node.id = f"{node.id}{LATER}{number}"
+                node.id = f"{node.id}{LOOP_SUFFIX}{number}"
         seen |= bound
 
 
-def join_loops(function: ast.FunctionDef) -> None:
-    """Undo `part_loops`."""
+def restore_loop_bindings(function: ast.FunctionDef) -> None:
+    """Undo `rename_loop_bindings`."""
     for node in ast.walk(function):
         if isinstance(node, ast.Name):
-            node.id = node.id.partition(LATER)[0]
+            node.id = node.id.partition(LOOP_SUFFIX)[0]
 
 
 def _stored(node: ast.Name) -> bool:

@@ -104,7 +104,7 @@ BY_KIND: dict[str, tuple[str, ...]] = {
 """Kind of operator (`tools.op_cost`) -> the variants that may write something else for it."""
 
 
-def fitting(kinds: Iterable[str]) -> tuple[Variant, ...]:
+def variants_for(kinds: Iterable[str]) -> tuple[Variant, ...]:
     """The variants worth asking for a graph with operators of these kinds, in their usual order.
 
     What is only a starting point for the same launches ("coordinate_descent") is left out: the

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from agentkernel.compiler.lift.steps import Unliftable, number
 from agentkernel.compiler.lifted_helpers import BUILT_IN, FAST_MATH_LAST, RENAMED
 
-SPACES = ("triton_helpers", "libdevice", "tl_math", "inductor_runtime")
+INDUCTOR_NAMESPACES = ("triton_helpers", "libdevice", "tl_math", "inductor_runtime")
 SINGLE = frozenset(
     f"{space}.{name}"
     for space in ("libdevice", "tl_math")
@@ -19,7 +19,7 @@ LIBDEVICE_IMPORT = "from triton.language.extra import libdevice"
 
 
 @dataclass
-class Vocabulary(ast.NodeTransformer):
+class InductorCallRewriter(ast.NodeTransformer):
     """Rewrites one kernel in place. `helpers` gets the helpers that it needs; `libdevice` is true
     where a function of CUDA's own library is left, which Triton's interpreter does not know."""
 
@@ -59,7 +59,7 @@ class Vocabulary(ast.NodeTransformer):
             return node
         if space == "tl_math":
             return ast.copy_location(ast.parse(f"tl.{node.attr}", mode="eval").body, node)
-        if space in SPACES:
+        if space in INDUCTOR_NAMESPACES:
             raise Unliftable(f"a kernel calls {path}")
         return node
 

@@ -19,17 +19,22 @@ from agentkernel.compiler.drop_in.limits import Limits, eval_only_once
 from agentkernel.compiler.drop_in.output_layouts import layout_text, output_layouts
 from agentkernel.compiler.drop_in.returned import returned_classes, returned_text
 from agentkernel.compiler.drop_in.signature import Signature, signature_of
-from agentkernel.compiler.drop_in.wrapper import Source, constant_text, return_text, written_back
+from agentkernel.compiler.drop_in.wrapper import (
+    DropInSource,
+    constant_text,
+    return_text,
+    written_back,
+)
 from agentkernel.compiler.emit import Names
-from agentkernel.compiler.ir import Uncovered
+from agentkernel.compiler.ir import UnsupportedOp
 from agentkernel.compiler.layout_text import forward_lines
 from agentkernel.compiler.lift.code import InductorCode, NotLifted
 from agentkernel.compiler.lift.forward import Forward
-from agentkernel.compiler.lift.options import chosen, options_of
+from agentkernel.compiler.lift.options import chosen_options, options_of
 from agentkernel.compiler.lift.steps import Return, Unliftable, Wrapper, read_wrapper
-from agentkernel.compiler.lift.tensors import Stored, as_laid_out, same_layout
+from agentkernel.compiler.lift.tensors import ForwardTensor, same_layout, with_strides
 from agentkernel.compiler.lift.vocabulary import LIBDEVICE_IMPORT
-from agentkernel.compiler.lifted_helpers import helper_sources
+from agentkernel.compiler.lifted_helpers import lifted_helper_sources
 from agentkernel.compiler.sizes import symbols_of
 from agentkernel.domain.candidate import NoTemplate
 from agentkernel.tools.problem.capture import Captured
@@ -44,7 +49,7 @@ def lift(
     choices: Mapping[str, int] | None = None,
     *,
     differs_in_training: bool | None = None,
-) -> Source | NotLifted:
+) -> DropInSource | NotLifted:
     """The drop-in that does what `code` does; NotLifted, with the reason, where no file can.
 
     `captured` is the graph that `code` was generated for, its sizes free or not. `choices` picks,
@@ -54,7 +59,7 @@ def lift(
     """
     try:
         returned_text(captured.output_tree, itertools.repeat("_"))
-    except Uncovered as error:
+    except UnsupportedOp as error:
         return NotLifted(reason=error.reason)
     constructor = emit_constructor(loaded, returned_classes(captured.output_tree))
     if isinstance(constructor, NoTemplate):
@@ -79,10 +84,10 @@ def _write(
     constructor: ConstructorText,
     choices: Mapping[str, int],
     limits: Limits,
-) -> Source:
+) -> DropInSource:
     fixed = specialise(captured)
     wrapper = read_wrapper(code.source)
-    options = chosen(options_of(code, wrapper), choices)
+    options = chosen_options(options_of(code, wrapper), choices)
     names = Names(set(constructor.names))
     expected = names.unique("VERIFIED")
     signature = signature_of(loaded, names, len(fixed.user_inputs), expected)
@@ -157,8 +162,8 @@ def _begin(
             text = arguments[placeholder]
             forward.device = forward.device or f"{text}.device"
             if shape and variable in read:
-                stored = Stored(text, shape, strides, own=False)
-                lines.append(f"{text} = {as_laid_out(stored, strides)}")
+                stored = ForwardTensor(text, shape, strides, own=False)
+                lines.append(f"{text} = {with_strides(stored, strides)}")
         else:
             path = {**fixed.constants, **fixed.parameters}[placeholder]
             text = _read(placeholder, fixed, constructor, arguments)
@@ -168,8 +173,8 @@ def _begin(
             if path.startswith("lifted_tensor") and variable in read:
                 raise Unliftable("forward makes a tensor of numbers, too many to write out")
             if not value.is_contiguous() and variable in read:
-                text = as_laid_out(Stored(text, shape, strides, own=False), strides)
-        forward.values[variable] = Stored(text, shape, strides, own=False)
+                text = with_strides(ForwardTensor(text, shape, strides, own=False), strides)
+        forward.values[variable] = ForwardTensor(text, shape, strides, own=False)
     if not forward.device:
         first = next(iter(forward.values.values()), None)
         if first is None:
@@ -178,7 +183,7 @@ def _begin(
     for variable, path, shape, strides in late:
         name = forward.names.unique("constant")
         lines.append(f"{name} = {constant_text(fixed.literals[path], forward.device)}")
-        forward.values[variable] = Stored(name, shape, strides, own=False)
+        forward.values[variable] = ForwardTensor(name, shape, strides, own=False)
     return lines
 
 
@@ -250,7 +255,7 @@ def _assemble(
     constructor: ConstructorText,
     forward: Forward,
     file: _File,
-) -> Source:
+) -> DropInSource:
     if not forward.pieces:
         raise Unliftable("nothing is left to Triton: the library does it all")
     parameters = ", ".join(["self", *signature.parameters])
@@ -263,11 +268,11 @@ def _assemble(
     told = module_docstring(loaded, file.checked, file.gradients.note, constructor.copies)
     sections = [
         "\n\n".join([told, import_block(imports), verified_text(file.expected, file.checked)]),
-        *helper_sources(forward.helpers),
+        *lifted_helper_sources(forward.helpers),
         *forward.pieces,
         *([constructor.helpers] if constructor.helpers else []),
         *([file.gradients.section] if file.gradients.section else []),
         model,
     ]  # fmt: skip
     text = "\n\n\n".join(sections) + "\n"
-    return Source(text, tuple(forward.kernels.values()), forward.schedule)
+    return DropInSource(text, tuple(forward.kernels.values()), forward.schedule)

@@ -11,7 +11,7 @@ from typing import Self
 
 from agentkernel.compiler.lift.code import InductorCode, NotLifted
 from agentkernel.compiler.lift.generate import generate_many
-from agentkernel.compiler.lift.variants import Variant, fitting
+from agentkernel.compiler.lift.variants import Variant, variants_for
 from agentkernel.domain.errors import TimeIsUp
 from agentkernel.domain.target import Target
 from agentkernel.tools.problem.capture import Captured
@@ -75,6 +75,6 @@ class InductorWriter:
         self.close()
 
     def _write(self, captured: Captured) -> Codes:
-        variants = self._variants or fitting({cost.kind for cost in graph_costs(captured)})
+        variants = self._variants or variants_for({cost.kind for cost in graph_costs(captured)})
         jobs = [(captured, variant) for variant in variants]
         return generate_many(jobs, self._target, stop=self._stop)

@@ -6,18 +6,18 @@ import sympy
 
 from agentkernel.compiler.ir import ONE, GraphBuilder, Node, Scalar, Shape
 
-LONGEST = 2
+MAX_RECOMPUTED = 2
 """Longest dimension that is cut by computing a part again instead of storing the whole."""
 
 
-def part(b: GraphBuilder, value: Node, dim: int, index: int) -> Node:
+def slice_at(b: GraphBuilder, value: Node, dim: int, index: int) -> Node:
     """Place `index` of `value` along `dim`, which stays as size 1.
 
     Along a dimension of at most LONGEST places the expression of that part alone, where `value`
     has one; else a slice of what is stored.
     """
     size = value.shape[dim]
-    if size.is_number and int(size) <= LONGEST:
+    if size.is_number and int(size) <= MAX_RECOMPUTED:
         found = _expression(b, value, dim, index)
         # What is known to be constant has lost its shape, and nobody broadcasts it again here.
         if found is not None and found.shape == _cut(value, dim):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from agentkernel.compiler.ir import ONE, Expr, Node, Shape, broadcast
-from agentkernel.compiler.lowering.places import along, at, linear, number
+from agentkernel.compiler.lowering.places import dim_index, int_or_expr, linear_index, read_at
 from agentkernel.compiler.lowering.registry import Lowered, Lowering, lowers
 from agentkernel.compiler.lowering.views import leading
 
@@ -28,7 +28,7 @@ def _index(state: Lowering, x: Node, indices: Sequence[Node | None]) -> Lowered:
     shape = broadcast([index.shape for index in given.values()])
     after = len(x.shape) - last - 1
     places = {
-        dim: _spread(state, _wrapped(state, index, x.shape[dim]), shape, after)
+        dim: _spread(state, _nonnegative_index(state, index, x.shape[dim]), shape, after)
         for dim, index in given.items()
     }
     shift = len(shape) - len(given)
@@ -64,7 +64,7 @@ def _readable(*indices: Node) -> bool:
     return all(index.dtype in WHOLE for index in indices)
 
 
-def _wrapped(state: Lowering, index: Node, size: Expr) -> Node:
+def _nonnegative_index(state: Lowering, index: Node, size: Expr) -> Node:
     """Indices below zero count from the end."""
     b = state.b
     index = state.cast(index, torch.int64)
@@ -85,17 +85,17 @@ def _gathered(
     walked; `where` says at which dimension of the result one of these stands."""
     b, shape = state.b, state.shape
     read = [
-        b.pointwise("within", state.cast(places[dim], torch.int64), number(size))
+        b.pointwise("within", state.cast(places[dim], torch.int64), int_or_expr(size))
         if dim in places
-        else along(b, shape, where(dim))
+        else dim_index(b, shape, where(dim))
         for dim, size in enumerate(table.shape)
     ]
     read = [leading(state, place, shape) for place in read]
-    found = at(b, table, read, len(shape))
+    found = read_at(b, table, read, len(shape))
     if not all(_reads(found, read[dim]) for dim in places):
         # Along a dimension that is broadcast no place is read, and none would be asserted.
         stored = b.pointwise("copy", table, dtype=table.dtype) if table.kind == "view" else table
-        found = b.gather(stored, linear(b, read, table.shape, single=True))
+        found = b.gather(stored, linear_index(b, read, table.shape, single=True))
     return b.expand(leading(state, found, shape), shape)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agentkernel.compiler.ir import Node, Scalar, Uncovered, numel
+from agentkernel.compiler.ir import Node, Scalar, UnsupportedOp, numel
 from agentkernel.compiler.lowering.pointwise import log_sigmoid, promoted
 from agentkernel.compiler.lowering.reductions import log_softmax_of, log_softmax_over, mean_over
 from agentkernel.compiler.lowering.registry import Lowered, Lowering, lowers
@@ -11,7 +11,7 @@ NONE, MEAN, SUM = 0, 1, 2
 """ATen's codes for `reduction=`."""
 
 
-def finish(state: Lowering, loss: Node, reduction: int) -> Node:
+def reduce_loss(state: Lowering, loss: Node, reduction: int) -> Node:
     """Apply `reduction=` to a loss per element."""
     b = state.b
     dims = tuple(range(len(loss.shape)))
@@ -36,12 +36,12 @@ def _difference(state: Lowering, x: Node, y: Node) -> Node:
 @lowers("mse_loss.default")
 def _mse(state: Lowering, x: Node, y: Node, reduction: int = MEAN) -> Lowered:
     difference = _difference(state, x, y)
-    return finish(state, state.b.pointwise("mul", difference, difference), reduction)
+    return reduce_loss(state, state.b.pointwise("mul", difference, difference), reduction)
 
 
 @lowers("l1_loss.default")
 def _l1(state: Lowering, x: Node, y: Node, reduction: int = MEAN) -> Lowered:
-    return finish(state, state.b.pointwise("abs", _difference(state, x, y)), reduction)
+    return reduce_loss(state, state.b.pointwise("abs", _difference(state, x, y)), reduction)
 
 
 @lowers("smooth_l1_loss.default")
@@ -51,11 +51,11 @@ def _smooth_l1(
     b = state.b
     size = b.pointwise("abs", _difference(state, x, y), name="distance")
     if beta == 0:
-        return finish(state, size, reduction)
+        return reduce_loss(state, size, reduction)
     half = b.pointwise("mul", b.pointwise("mul", size, size), 0.5 / beta)
     far = b.pointwise("sub", size, 0.5 * beta)
     near = b.pointwise("lt", size, float(beta))
-    return finish(state, b.pointwise("where", near, half, far), reduction)
+    return reduce_loss(state, b.pointwise("where", near, half, far), reduction)
 
 
 @lowers("huber_loss.default")
@@ -67,7 +67,7 @@ def _huber(
     half = b.pointwise("mul", b.pointwise("mul", size, size), 0.5)
     far = b.pointwise("mul", b.pointwise("sub", size, 0.5 * delta), float(delta))
     near = b.pointwise("le", size, float(delta))
-    return finish(state, b.pointwise("where", near, half, far), reduction)
+    return reduce_loss(state, b.pointwise("where", near, half, far), reduction)
 
 
 @lowers("binary_cross_entropy.default")
@@ -82,7 +82,7 @@ def _bce(
     loss = b.pointwise("sub", hit, b.pointwise("mul", t, log_p))
     if weight is not None:
         loss = b.pointwise("mul", loss, state.compute(weight))
-    return finish(state, loss, reduction)
+    return reduce_loss(state, loss, reduction)
 
 
 @lowers("binary_cross_entropy_with_logits.default")
@@ -102,7 +102,7 @@ def _bce_logits(
         loss = b.pointwise("sub", b.pointwise("mul", miss, z), b.pointwise("mul", log_p, scale))
     if weight is not None:
         loss = b.pointwise("mul", loss, state.compute(weight))
-    return finish(state, loss, reduction)
+    return reduce_loss(state, loss, reduction)
 
 
 @lowers("kl_div.default")
@@ -113,11 +113,15 @@ def _kl_div(
     log_q, target = _pair(state, x, y)
     if log_target:
         p = b.pointwise("exp", target)
-        return finish(state, b.pointwise("mul", p, b.pointwise("sub", target, log_q)), reduction)
+        return reduce_loss(
+            state, b.pointwise("mul", p, b.pointwise("sub", target, log_q)), reduction
+        )
     entropy = b.pointwise("mul", target, b.pointwise("log", target))
     zero = b.pointwise("eq", target, 0.0)
     entropy = b.pointwise("where", zero, 0.0, entropy)
-    return finish(state, b.pointwise("sub", entropy, b.pointwise("mul", target, log_q)), reduction)
+    return reduce_loss(
+        state, b.pointwise("sub", entropy, b.pointwise("mul", target, log_q)), reduction
+    )
 
 
 def _picked(state: Lowering, log_p: Node, target: Node, dim: int) -> Node:
@@ -269,7 +273,7 @@ def _hinge_embedding(
     far = b.pointwise("maximum", b.pointwise("sub", float(margin), wide), 0.0)
     positive = b.pointwise("where", b.pointwise("ne", label, -1.0), wide, 0.0)
     negative = b.pointwise("where", b.pointwise("ne", label, 1.0), far, 0.0)
-    return finish(state, b.pointwise("add", positive, negative), reduction)
+    return reduce_loss(state, b.pointwise("add", positive, negative), reduction)
 
 
 @lowers("soft_margin_loss.default")
@@ -277,7 +281,7 @@ def _soft_margin(state: Lowering, x: Node, y: Node, reduction: int = MEAN) -> Lo
     b = state.b
     wide, label = _pair(state, x, y)
     margin = b.pointwise("neg", b.pointwise("mul", wide, label))
-    return finish(state, b.pointwise("log1p", b.pointwise("exp", margin)), reduction)
+    return reduce_loss(state, b.pointwise("log1p", b.pointwise("exp", margin)), reduction)
 
 
 @lowers("margin_ranking_loss.default")
@@ -287,7 +291,7 @@ def _margin_ranking(
     b = state.b
     gap = b.pointwise("mul", b.pointwise("neg", state.compute(target)), _difference(state, x, y))
     loss = b.pointwise("maximum", b.pointwise("add", gap, float(margin)), 0.0)
-    return finish(state, loss, reduction)
+    return reduce_loss(state, loss, reduction)
 
 
 @lowers("triplet_margin_loss.default")
@@ -296,11 +300,13 @@ def _triplet(
     p: Scalar = 2, eps: Scalar = 1e-6, swap: bool = False, reduction: int = MEAN,
 ) -> Lowered:  # fmt: skip
     if p != 2 or swap:
-        raise Uncovered("aten.triplet_margin_loss", "p other than 2, or swap")
+        raise UnsupportedOp("aten.triplet_margin_loss", "p other than 2, or swap")
     b = state.b
     near, far = (_distance(state, anchor, other, eps) for other in (positive, negative))
     gap = b.pointwise("sub", b.pointwise("add", near, float(margin)), far)
-    return finish(state, b.reshape(b.pointwise("maximum", gap, 0.0), near.shape[:-1]), reduction)
+    return reduce_loss(
+        state, b.reshape(b.pointwise("maximum", gap, 0.0), near.shape[:-1]), reduction
+    )
 
 
 def _distance(state: Lowering, x: Node, y: Node, eps: Scalar) -> Node:

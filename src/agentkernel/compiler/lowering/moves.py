@@ -11,8 +11,23 @@ from collections.abc import Sequence
 import sympy
 import torch
 
-from agentkernel.compiler.ir import ONE, Expr, GraphBuilder, Node, Uncovered, compute_dtype, same
-from agentkernel.compiler.lowering.places import all_hold, along, at, everywhere, number, plus
+from agentkernel.compiler.ir import (
+    ONE,
+    Expr,
+    GraphBuilder,
+    Node,
+    UnsupportedOp,
+    compute_dtype,
+    same,
+)
+from agentkernel.compiler.lowering.places import (
+    add_index,
+    all_guards,
+    all_indices,
+    dim_index,
+    int_or_expr,
+    read_at,
+)
 from agentkernel.compiler.lowering.registry import Lowered, Lowering, lowers, to_expr
 from agentkernel.compiler.lowering.views import leading
 
@@ -36,23 +51,23 @@ def _stack(state: Lowering, pieces: Sequence[Node], dim: int = 0) -> Lowered:
 def _joined(state: Lowering, pieces: Sequence[Node], dim: int) -> Node:
     """The pieces behind each other along `dim`."""
     b, shape = state.b, state.shape
-    place = along(b, shape, dim)
+    place = dim_index(b, shape, dim)
     parts: list[tuple[Node, Node]] = []
     start: Expr = sympy.Integer(0)
     inside = [piece for piece in pieces if piece.shape[dim] != 0] or list(pieces[:1])
     for index, piece in enumerate(inside):
         end = start + piece.shape[dim]
         before, after = (
-            b.pointwise("lt", place, number(end)),
-            b.pointwise("ge", place, number(start)),
+            b.pointwise("lt", place, int_or_expr(end)),
+            b.pointwise("ge", place, int_or_expr(start)),
         )
         guard = before if index == 0 else after
         if 0 < index < len(inside) - 1:
             guard = b.pointwise("logical_and", after, before)
-        places = everywhere(b, shape)
-        places[dim] = plus(b, place, -start)
+        places = all_indices(b, shape)
+        places[dim] = add_index(b, place, -start)
         only = None if len(inside) == 1 else guard
-        value = at(b, state.cast(piece, state.dtype), places, len(shape), only)
+        value = read_at(b, state.cast(piece, state.dtype), places, len(shape), only)
         parts.append((before, value))
         start = end
     result = parts[-1][1]
@@ -84,20 +99,20 @@ def _pad(
     if mode != "constant":
         return _padded_from_itself(state, x, before, mode)
     b, shape = state.b, state.shape
-    places = everywhere(b, shape)
+    places = all_indices(b, shape)
     within: list[Node] = []
     for dim, first in before.items():
         if first == 0 and x.shape[dim] == shape[dim]:
             continue
         if shape[dim] == 1:
-            raise Uncovered("aten.constant_pad_nd", "a dimension that is cut down to one place")
+            raise UnsupportedOp("aten.constant_pad_nd", "a dimension that is cut down to one place")
         if first != 0:
-            within.append(b.pointwise("ge", places[dim], number(first)))
+            within.append(b.pointwise("ge", places[dim], int_or_expr(first)))
         if first + x.shape[dim] != shape[dim]:
-            within.append(b.pointwise("lt", places[dim], number(first + x.shape[dim])))
-        places[dim] = plus(b, places[dim], -first)
-    held = all_hold(b, within)
-    found = at(b, x, places, len(shape), held)
+            within.append(b.pointwise("lt", places[dim], int_or_expr(first + x.shape[dim])))
+        places[dim] = add_index(b, places[dim], -first)
+    held = all_guards(b, within)
+    found = read_at(b, x, places, len(shape), held)
     if held is None:
         return _whole(state, found)
     filled = fill if isinstance(fill, int | float) else 0
@@ -121,38 +136,40 @@ def _padded_from_itself(state: Lowering, x: Node, before: dict[int, Expr], mode:
     """Places outside are those that they are mirrored to, the nearest ones, or those of the next
     period."""
     b = state.b
-    places = everywhere(b, state.shape)
+    places = all_indices(b, state.shape)
     for dim, first in before.items():
         size = x.shape[dim]
         if first == 0 and size == state.shape[dim]:
             continue
         if state.shape[dim] == 1:
-            raise Uncovered("aten.pad", "a dimension that is cut down to one place")
-        place, last = plus(b, places[dim], -first), size - 1
+            raise UnsupportedOp("aten.pad", "a dimension that is cut down to one place")
+        place, last = add_index(b, places[dim], -first), size - 1
         if mode == "reflect":
-            far = b.pointwise("sub", number(last), b.pointwise("abs", place), dtype=torch.int64)
+            far = b.pointwise(
+                "sub", int_or_expr(last), b.pointwise("abs", place), dtype=torch.int64
+            )
             mirrored = b.pointwise("abs", far, dtype=torch.int64)
-            place = b.pointwise("sub", number(last), mirrored, dtype=torch.int64)
+            place = b.pointwise("sub", int_or_expr(last), mirrored, dtype=torch.int64)
         elif mode == "replicate":
             low = b.pointwise("maximum", place, 0, dtype=torch.int64)
-            place = b.pointwise("minimum", low, number(last), dtype=torch.int64)
+            place = b.pointwise("minimum", low, int_or_expr(last), dtype=torch.int64)
         elif mode == "circular":
-            shifted = plus(b, place, size)
-            place = b.pointwise("mod", shifted, number(size), dtype=torch.int64)
+            shifted = add_index(b, place, size)
+            place = b.pointwise("mod", shifted, int_or_expr(size), dtype=torch.int64)
         else:
-            raise Uncovered("aten.pad", f"mode {mode!r}")
+            raise UnsupportedOp("aten.pad", f"mode {mode!r}")
         places[dim] = place
-    return _whole(state, at(b, x, places, len(state.shape)))
+    return _whole(state, read_at(b, x, places, len(state.shape)))
 
 
 @lowers("flip.default")
 def _flip(state: Lowering, x: Node, dims: Sequence[int]) -> Lowered:
     b = state.b
-    places = everywhere(b, x.shape)
+    places = all_indices(b, x.shape)
     for dim in {item % max(len(x.shape), 1) for item in dims} if x.shape else ():
-        last = number(x.shape[dim] - 1)
+        last = int_or_expr(x.shape[dim] - 1)
         places[dim] = b.pointwise("sub", last, places[dim], dtype=torch.int64)
-    return _whole(state, at(b, x, places, len(x.shape)))
+    return _whole(state, read_at(b, x, places, len(x.shape)))
 
 
 @lowers("roll.default")
@@ -163,7 +180,7 @@ def _roll(state: Lowering, x: Node, shifts: Sequence[object], dims: Sequence[int
     for shift, dim in zip(shifts, dims or (0,), strict=True):
         place = dim % len(flat.shape)
         by[place] = by.get(place, sympy.Integer(0)) + to_expr(shift)
-    places = everywhere(b, flat.shape)
+    places = all_indices(b, flat.shape)
     for dim, shift in by.items():
         size = flat.shape[dim]
         if size == 1:
@@ -171,29 +188,29 @@ def _roll(state: Lowering, x: Node, shifts: Sequence[object], dims: Sequence[int
         # sympy's Mod has the sign of the divisor, as a place has.
         first = sympy.Mod(shift, size)
         if not first.is_number:
-            places[dim] = _wrapped(b, places[dim], shift, size)
+            places[dim] = _shifted_index(b, places[dim], shift, size)
             continue
         if first == 0:
             continue
-        rolled = b.pointwise("lt", places[dim], number(first))
-        back, on = plus(b, places[dim], size - first), plus(b, places[dim], -first)
+        rolled = b.pointwise("lt", places[dim], int_or_expr(first))
+        back, on = add_index(b, places[dim], size - first), add_index(b, places[dim], -first)
         places[dim] = b.pointwise("where", rolled, back, on, dtype=torch.int64)
-    found = b.expand(at(b, flat, places, len(flat.shape)), flat.shape)
+    found = b.expand(read_at(b, flat, places, len(flat.shape)), flat.shape)
     return found if dims else b.reshape(found, state.shape)
 
 
-def _wrapped(b: GraphBuilder, place: Node, shift: Expr, size: Expr) -> Node:
+def _shifted_index(b: GraphBuilder, place: Node, shift: Expr, size: Expr) -> Node:
     """(place - shift) mod size, for a shift that may be more than the free size. Kernels have the
     remainder of numbers that are not negative alone, so a shift to the right is one of the places
     counted from the end."""
     if shift.is_nonpositive:
-        on = plus(b, place, number(-shift))
-        return b.pointwise("mod", on, number(size), dtype=torch.int64)
+        on = add_index(b, place, int_or_expr(-shift))
+        return b.pointwise("mod", on, int_or_expr(size), dtype=torch.int64)
     if not shift.is_nonnegative:
-        raise Uncovered("aten.roll", "by a number of places of either sign")
-    last = number(size - 1)
-    on = plus(b, b.pointwise("sub", last, place, dtype=torch.int64), number(shift))
-    wrapped = b.pointwise("mod", on, number(size), dtype=torch.int64)
+        raise UnsupportedOp("aten.roll", "by a number of places of either sign")
+    last = int_or_expr(size - 1)
+    on = add_index(b, b.pointwise("sub", last, place, dtype=torch.int64), int_or_expr(shift))
+    wrapped = b.pointwise("mod", on, int_or_expr(size), dtype=torch.int64)
     return b.pointwise("sub", last, wrapped, dtype=torch.int64)
 
 
@@ -210,20 +227,20 @@ def _slice_scatter(
         first = sympy.Max(first + shape[dim], 0)
     if count == 0 or same(count, shape[dim]):
         return state.cast(x if count == 0 else source, state.dtype)
-    place = along(b, shape, dim)
-    on, within = plus(b, place, -first), []
+    place = dim_index(b, shape, dim)
+    on, within = add_index(b, place, -first), []
     if first != 0:
-        within.append(b.pointwise("ge", place, number(first)))
+        within.append(b.pointwise("ge", place, int_or_expr(first)))
     if first + (count - 1) * step + 1 != shape[dim]:
-        within.append(b.pointwise("lt", place, number(first + (count - 1) * step + 1)))
+        within.append(b.pointwise("lt", place, int_or_expr(first + (count - 1) * step + 1)))
     if step != 1:
         within.append(b.pointwise("eq", b.pointwise("mod", on, step, dtype=torch.int64), 0))
         on = b.pointwise("floordiv", on, step, dtype=torch.int64)
-    held = all_hold(b, within)
+    held = all_guards(b, within)
     assert held is not None
-    places = everywhere(b, shape)
+    places = all_indices(b, shape)
     places[dim] = on
-    found = at(b, state.cast(source, state.dtype), places, len(shape), held)
+    found = read_at(b, state.cast(source, state.dtype), places, len(shape), held)
     return _whole(state, _chosen(state, held, found, x))
 
 
@@ -237,7 +254,7 @@ def _select_scatter(state: Lowering, x: Node, source: Node, dim: int, index: obj
     thin = b.reshape(source, (*source.shape[:dim], ONE, *source.shape[dim:]))
     if shape[dim] == 1:
         return state.cast(thin, state.dtype)
-    held = b.pointwise("eq", along(b, shape, dim), number(chosen))
+    held = b.pointwise("eq", dim_index(b, shape, dim), int_or_expr(chosen))
     return _whole(state, _chosen(state, held, state.cast(thin, state.dtype), x))
 
 
@@ -272,22 +289,24 @@ def _upsample_nearest(
     given = [item for each in (*scales, *named.values()) for item in _numbers(each)]
     ratios = [sympy.cancel(old / new) for old, new in zip(x.shape, shape, strict=True)]
     if not all(ratio.is_number for ratio in ratios):
-        raise Uncovered("aten.upsample_nearest", "a scale that depends on a free size")
+        raise UnsupportedOp("aten.upsample_nearest", "a scale that depends on a free size")
     if any(float(ratio) != 1.0 / scale for ratio, scale in zip(ratios[2:], given, strict=False)):
-        raise Uncovered("aten.upsample_nearest", "a scale that is not the ratio of the sizes")
+        raise UnsupportedOp("aten.upsample_nearest", "a scale that is not the ratio of the sizes")
     factors = [1 / ratio for ratio in ratios]
     if all(f.is_Integer and int(f).bit_count() == 1 for f in factors):
         before = [size for item in x.shape for size in (item, ONE)]
         after = [size for pair in zip(x.shape, factors, strict=True) for size in pair]
         return b.reshape(b.expand(b.reshape(x, tuple(before)), tuple(after)), shape)
-    places = everywhere(b, shape)
+    places = all_indices(b, shape)
     for dim, ratio in enumerate(ratios):
         if ratio != 1 and shape[dim] != 1:
             index = state.cast(places[dim], torch.float32)
             scaled = b.pointwise("floor", b.pointwise("mul", index, float(ratio)))
             place = state.cast(scaled, torch.int64)
-            places[dim] = b.pointwise("minimum", place, number(x.shape[dim] - 1), dtype=torch.int64)
-    return _whole(state, at(b, x, places, len(shape)))
+            places[dim] = b.pointwise(
+                "minimum", place, int_or_expr(x.shape[dim] - 1), dtype=torch.int64
+            )
+    return _whole(state, read_at(b, x, places, len(shape)))
 
 
 def _numbers(value: object) -> Sequence[float]:

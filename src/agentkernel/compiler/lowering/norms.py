@@ -33,7 +33,7 @@ def _float(state: Lowering, node: Node) -> Node:
     return state.compute(node)
 
 
-def channelled(state: Lowering, vector: Node | None, rank: int) -> Node | None:
+def per_channel(state: Lowering, vector: Node | None, rank: int) -> Node | None:
     """A vector over channels as [C, 1, 1, ...], ready to broadcast against [N, C, ...]."""
     if vector is None:
         return None
@@ -91,7 +91,7 @@ def _group_norm(
     normal = standardised(state, grouped, tuple(range(2, len(split))), eps)
     rank = len(x.shape)
     back = b.reshape(normal, x.shape)
-    return affine(state, back, channelled(state, weight, rank), channelled(state, bias, rank))
+    return affine(state, back, per_channel(state, weight, rank), per_channel(state, bias, rank))
 
 
 @lowers("instance_norm.default")
@@ -100,7 +100,7 @@ def _instance_norm(
     var: Node | None, use_input_stats: bool, momentum: Scalar, eps: Scalar, _cudnn: bool,
 ) -> Lowered:  # fmt: skip
     rank = len(x.shape)
-    scale, shift = channelled(state, weight, rank), channelled(state, bias, rank)
+    scale, shift = per_channel(state, weight, rank), per_channel(state, bias, rank)
     wide = state.compute(x)
     if not use_input_stats and mean is not None and var is not None:
         return _running(state, wide, scale, shift, mean, var, eps)
@@ -114,7 +114,7 @@ def _running(
     """Normalise with running statistics: (x - mean) * rsqrt(var + eps) * weight + bias."""
     b = state.b
     rank = len(x.shape)
-    centre, spread = channelled(state, mean, rank), channelled(state, var, rank)
+    centre, spread = per_channel(state, mean, rank), per_channel(state, var, rank)
     assert centre is not None
     assert spread is not None
     rstd = b.pointwise("rsqrt", b.pointwise("add", state.compute(spread), eps), name="rstd")
@@ -128,7 +128,7 @@ def _batch_norm_eval(
     momentum: Scalar, eps: Scalar,
 ) -> Lowered:  # fmt: skip
     rank = len(x.shape)
-    scale, shift = channelled(state, weight, rank), channelled(state, bias, rank)
+    scale, shift = per_channel(state, weight, rank), per_channel(state, bias, rank)
     result = _running(state, state.compute(x), scale, shift, mean, var, eps)
     return state.cast(result, x.dtype), None, None
 
@@ -155,7 +155,7 @@ def _batch_norm_train(
     momentum: Scalar, eps: Scalar,
 ) -> Lowered:  # fmt: skip
     rank = len(x.shape)
-    scale, shift = channelled(state, weight, rank), channelled(state, bias, rank)
+    scale, shift = per_channel(state, weight, rank), per_channel(state, bias, rank)
     dims = tuple(index for index in range(rank) if index != 1)
     normal = standardised(state, state.compute(x), dims, eps)
     return state.cast(affine(state, normal, scale, shift), x.dtype), None, None

@@ -12,12 +12,12 @@ import torch
 from agentkernel.compiler.axes import quotient
 from agentkernel.compiler.ir import ONE, Expr, GraphBuilder, Node, Shape, numel, same
 
-Places = tuple[Node, ...]
-MOST_OPERATIONS = 32
+Indices = tuple[Node, ...]
+MAX_OPERATIONS = 32
 """Operations that are computed again at the places; a longer value is stored and read there."""
 
 
-def along(b: GraphBuilder, shape: Shape, dim: int) -> Node:
+def dim_index(b: GraphBuilder, shape: Shape, dim: int) -> Node:
     """The index along `dim` of `shape`, with the rank of it and size 1 everywhere else; 0 where
     there is but one place."""
     if shape[dim] == 1:
@@ -25,14 +25,14 @@ def along(b: GraphBuilder, shape: Shape, dim: int) -> Node:
     return b.iota(tuple(size if at == dim else ONE for at, size in enumerate(shape)), dim)
 
 
-def everywhere(b: GraphBuilder, shape: Shape) -> list[Node]:
+def all_indices(b: GraphBuilder, shape: Shape) -> list[Node]:
     """The place of each element of `shape` itself: where a value of that shape is read as it is."""
-    return [along(b, shape, dim) for dim in range(len(shape))]
+    return [dim_index(b, shape, dim) for dim in range(len(shape))]
 
 
-def at(
+def read_at(
     b: GraphBuilder, value: Node, places: Sequence[Node], rank: int, guard: Node | None = None,
-    most: int = MOST_OPERATIONS,
+    most: int = MAX_OPERATIONS,
 ) -> Node:  # fmt: skip
     """`value` at `places`, one a dimension of it, each of `rank` dimensions that broadcast.
 
@@ -45,26 +45,26 @@ def at(
 
 def reshaped(b: GraphBuilder, value: Node, shape: Shape) -> Node:
     """The elements of `value` under another shape, read where they are."""
-    reader = _Reader(b, len(shape), None, MOST_OPERATIONS)
-    return reader.read(value, reader.regrouped(shape, tuple(everywhere(b, shape)), value.shape))
+    reader = _Reader(b, len(shape), None, MAX_OPERATIONS)
+    return reader.read(value, reader.regrouped(shape, tuple(all_indices(b, shape)), value.shape))
 
 
 @dataclass
 class _Reader:
-    """The values read so far at the places of one call of `at`."""
+    """The values read so far at the places of one call of `read_at`."""
 
     b: GraphBuilder
     rank: int
     guard: Node | None
     most: int
-    found: dict[tuple[Node, Places], Node] = field(default_factory=dict)
+    found: dict[tuple[Node, Indices], Node] = field(default_factory=dict)
 
-    def read(self, value: Node, places: Places) -> Node:
+    def read(self, value: Node, places: Indices) -> Node:
         if (value, places) not in self.found:
             self.found[value, places] = self._read(value, places)
         return self.found[value, places]
 
-    def _read(self, value: Node, places: Places) -> Node:
+    def _read(self, value: Node, places: Indices) -> Node:
         if value.kind in ("constant", "size"):
             return value
         if value.kind == "iota":
@@ -79,9 +79,9 @@ class _Reader:
             return self._view(value, places)
         if value.kind == "pointwise" and _operations(value) <= self.most:
             return self._pointwise(value, places)
-        return self.b.gather(value, linear(self.b, places, value.shape), self.guard)
+        return self.b.gather(value, linear_index(self.b, places, value.shape), self.guard)
 
-    def _unmoved(self, value: Node, places: Places) -> Node | None:
+    def _unmoved(self, value: Node, places: Indices) -> Node | None:
         """`value` as it is where each place is the index along a dimension as long as its own."""
         shape, last = [ONE] * self.rank, -1
         for size, place in zip(value.shape, places, strict=True):
@@ -94,7 +94,7 @@ class _Reader:
             shape[dim], last = size, dim
         return self.b.reshape(value, tuple(shape))
 
-    def _pointwise(self, value: Node, places: Places) -> Node:
+    def _pointwise(self, value: Node, places: Indices) -> Node:
         parts = []
         for operand in value.operands:
             lead = len(value.shape) - len(operand.shape)
@@ -105,10 +105,10 @@ class _Reader:
             parts.append(self.read(operand, tuple(own)))
         if value.op == "gather":
             guards = [item for item in (*parts[1:], self.guard) if item is not None]
-            return self.b.gather(value.args[-1], parts[0], all_hold(self.b, guards))
+            return self.b.gather(value.args[-1], parts[0], all_guards(self.b, guards))
         return self.b.pointwise(value.op, *parts, dtype=value.dtype, name=value.name)
 
-    def _view(self, view: Node, places: Places) -> Node:
+    def _view(self, view: Node, places: Indices) -> Node:
         below = view.args[0]
         if view.op == "permute":
             order = [int(str(item)) for item in view.attrs]
@@ -119,13 +119,13 @@ class _Reader:
         if view.op == "slice":
             dim, start, step = view.attrs
             assert isinstance(dim, int)
-            moved = plus(self.b, times(self.b, places[dim], step), start)
+            moved = add_index(self.b, mul_index(self.b, places[dim], step), start)
             return self.read(below, (*places[:dim], moved, *places[dim + 1 :]))
         if below.kind in ("input", "library", "reduce", "field"):
-            return self.b.gather(below, linear(self.b, places, view.shape), self.guard)
+            return self.b.gather(below, linear_index(self.b, places, view.shape), self.guard)
         return self.read(below, self.regrouped(view.shape, places, below.shape))
 
-    def regrouped(self, shape: Shape, places: Places, wanted: Shape) -> Places:
+    def regrouped(self, shape: Shape, places: Indices, wanted: Shape) -> Indices:
         """Places of `shape` as places of the same elements under the shape `wanted`."""
         given = [(s, p) for s, p in zip(shape, places, strict=True) if s != 1]
         found: list[Node] = []
@@ -137,7 +137,9 @@ class _Reader:
             if ours == theirs == 1:
                 found.append(here[0][1])
                 continue
-            flat = linear(self.b, [place for _, place in here], tuple(size for size, _ in here))
+            flat = linear_index(
+                self.b, [place for _, place in here], tuple(size for size, _ in here)
+            )
             found += reversed(_taken_apart(self.b, flat, some))
         rest = iter(reversed(found))
         return tuple(self._zero() if size == 1 else next(rest) for size in wanted)
@@ -156,7 +158,7 @@ def _operations(value: Node) -> int:
         if node in seen or node.kind not in ("pointwise", "view"):
             continue
         if node.op == "within":
-            return MOST_OPERATIONS + 1
+            return MAX_OPERATIONS + 1
         seen.add(node)
         waiting += node.operands
     return sum(node.kind == "pointwise" for node in seen)
@@ -183,36 +185,38 @@ def _taken_apart(b: GraphBuilder, index: Node, sizes: Sequence[Expr]) -> list[No
     found: list[Node] = []
     inner: Expr = ONE
     for position in reversed(range(len(sizes))):
-        place = index if inner == 1 else divided(b, "floordiv", index, inner)
-        found.append(divided(b, "mod", place, sizes[position]) if position else place)
+        place = index if inner == 1 else div_index(b, "floordiv", index, inner)
+        found.append(div_index(b, "mod", place, sizes[position]) if position else place)
         inner = inner * sizes[position]
     return list(reversed(found))
 
 
-def divided(b: GraphBuilder, op: str, place: Node, by: Expr) -> Node:
+def div_index(b: GraphBuilder, op: str, place: Node, by: Expr) -> Node:
     """`place // by` (op `floordiv`) or `place % by` (`mod`); what is known is worked out."""
-    value = known(place)
+    value = static_int(place)
     if value is not None and by.is_number:
         return b.constant(value // int(by) if op == "floordiv" else value % int(by), torch.int64)
-    return b.pointwise(op, place, number(by), dtype=torch.int64)
+    return b.pointwise(op, place, int_or_expr(by), dtype=torch.int64)
 
 
-def linear(b: GraphBuilder, places: Sequence[Node], shape: Shape, *, single: bool = False) -> Node:
+def linear_index(
+    b: GraphBuilder, places: Sequence[Node], shape: Shape, *, single: bool = False
+) -> Node:
     """The index of the element at `places` of what lies in memory as `shape` says; `single`, with
     the places of dimensions of size 1, which are 0."""
     steps: list[Node] = []
     stride: Expr = ONE
     for place, size in zip(reversed(places), reversed(shape), strict=True):
         if single or size != 1:
-            steps.append(times(b, place, stride))
+            steps.append(mul_index(b, place, stride))
             stride = stride * size
     result = b.constant(0, torch.int64)
     for step in reversed(steps):
-        result = plus(b, result, step)
+        result = add_index(b, result, step)
     return result
 
 
-def all_hold(b: GraphBuilder, guards: Sequence[Node]) -> Node | None:
+def all_guards(b: GraphBuilder, guards: Sequence[Node]) -> Node | None:
     """What holds where all guards do; None without any."""
     if not guards:
         return None
@@ -221,9 +225,9 @@ def all_hold(b: GraphBuilder, guards: Sequence[Node]) -> Node | None:
     )
 
 
-def plus(b: GraphBuilder, place: Node, other: object) -> Node:
+def add_index(b: GraphBuilder, place: Node, other: object) -> Node:
     """`place + other`; what is known is worked out."""
-    value, more = known(place), known(other)
+    value, more = static_int(place), static_int(other)
     if value is not None and more is not None:
         return b.constant(value + more, torch.int64)
     if more == 0:
@@ -232,32 +236,32 @@ def plus(b: GraphBuilder, place: Node, other: object) -> Node:
         return other
     if more is not None and more < 0:
         return b.pointwise("sub", place, -more, dtype=torch.int64, name="place")
-    return b.pointwise("add", place, _operand(other), dtype=torch.int64, name="place")
+    return b.pointwise("add", place, _index_operand(other), dtype=torch.int64, name="place")
 
 
-def times(b: GraphBuilder, place: Node, factor: object) -> Node:
+def mul_index(b: GraphBuilder, place: Node, factor: object) -> Node:
     """`place * factor`; what is known is worked out."""
-    value, more = known(place), known(factor)
+    value, more = static_int(place), static_int(factor)
     if value is not None and more is not None:
         return b.constant(value * more, torch.int64)
     if more == 1 or value == 0:
         return place
-    return b.pointwise("mul", place, _operand(factor), dtype=torch.int64, name="place")
+    return b.pointwise("mul", place, _index_operand(factor), dtype=torch.int64, name="place")
 
 
-def known(value: object) -> int | None:
+def static_int(value: object) -> int | None:
     """The whole number that a place or a size is; None where it depends on something."""
     if isinstance(value, Node):
         value = value.attrs[0] if value.kind == "constant" else None
     return int(value) if isinstance(value, int | sympy.Integer) else None
 
 
-def _operand(value: object) -> Node | int | Expr:
+def _index_operand(value: object) -> Node | int | Expr:
     if isinstance(value, Node):
         return value
-    return number(sympy.sympify(value))
+    return int_or_expr(sympy.sympify(value))
 
 
-def number(size: Expr) -> int | Expr:
+def int_or_expr(size: Expr) -> int | Expr:
     """A known size as a plain number, so that kernels have it in their text."""
     return int(size) if isinstance(size, sympy.Integer) else size

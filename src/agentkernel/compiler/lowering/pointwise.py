@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import torch
 
-from agentkernel.compiler.ir import ONE, Node, Scalar, Uncovered, compute_dtype
+from agentkernel.compiler.ir import ONE, Node, Scalar, UnsupportedOp, compute_dtype
 from agentkernel.compiler.lowering.registry import Lowered, Lowering, Operand, lowers
 
 UNARY = {
@@ -384,7 +384,7 @@ def _pow(state: Lowering, x: Node, exponent: Scalar) -> Lowered:
     if exponent != int(exponent):
         return _of_infinity(state, x, _power(state, x, float(exponent)), exponent)
     if not 1 <= abs(exponent) <= 8:
-        raise Uncovered("aten.pow", f"exponent {exponent}")
+        raise UnsupportedOp("aten.pow", f"exponent {exponent}")
     base = state.compute(x) if exponent < 0 else x
     product = base
     for _ in range(int(abs(exponent)) - 1):
@@ -413,7 +413,7 @@ def _exponential(state: Lowering, base: Scalar, x: Node) -> Lowered:
     if base == 2:
         return b.pointwise("exp2", state.compute(x))
     if base <= 0:
-        raise Uncovered("aten.pow", f"base {base}")
+        raise UnsupportedOp("aten.pow", f"base {base}")
     wide = state.cast(x, torch.float64)
     return b.pointwise("exp", b.pointwise("mul", wide, math.log(base)), name="power")
 

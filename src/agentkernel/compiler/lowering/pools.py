@@ -15,29 +15,29 @@ from torch.utils._sympy.functions import FloorDiv
 from agentkernel.compiler.axes import quotient
 from agentkernel.compiler.ir import ONE, Expr, Node, Scalar, Shape, compute_dtype, numel, same
 from agentkernel.compiler.lowering.places import (
-    MOST_OPERATIONS,
-    all_hold,
-    along,
-    at,
-    divided,
-    everywhere,
-    known,
-    number,
-    plus,
-    times,
+    MAX_OPERATIONS,
+    add_index,
+    all_guards,
+    all_indices,
+    dim_index,
+    div_index,
+    int_or_expr,
+    mul_index,
+    read_at,
+    static_int,
 )
 from agentkernel.compiler.lowering.registry import Lowered, Lowering, lowers, to_expr
 from agentkernel.compiler.lowering.views import leading
 
-MOST_UNROLLED = 64
+MAX_UNROLLED = 64
 """Elements of a window that a kernel writes out, one load each; a larger window is a reduction."""
-MOST_REPEATED = 96
+MAX_RECOMPUTED_OPERATIONS = 96
 """Operations that the elements of a window take together: where they are more, the input is stored
 first, since windows that overlap would compute it again."""
 
 
 @dataclass(frozen=True)
-class Along:
+class WindowAxis:
     """The windows along one dimension: their sizes in elements, and where they lie."""
 
     input: Expr
@@ -79,7 +79,7 @@ class Along:
         return self.overshoots or self.dilation * (self.window - 1 - element) < self.padding
 
 
-Windows = tuple[Along, ...]
+Windows = tuple[WindowAxis, ...]
 
 
 @lowers("avg_pool1d.default", "avg_pool2d.default", "avg_pool3d.default")
@@ -134,7 +134,7 @@ def _adaptive_avg_pool(state: Lowering, x: Node, _output: object) -> Lowered:
     spatial = int(str(getattr(state.call, "target", "")).split("pool")[1][0])
     lead = len(x.shape) - spatial
     pairs = list(zip(x.shape[lead:], state.shape[lead:], strict=True))
-    whole = [parts(*pair) for pair in pairs]
+    whole = [equal_part_size(*pair) for pair in pairs]
     sizes = [size for size in whole if size is not None]
     if len(sizes) == spatial:
         total = _folded(state, "sum", x, sizes, "total")
@@ -146,7 +146,7 @@ def _adaptive_avg_pool(state: Lowering, x: Node, _output: object) -> Lowered:
     return _shared_out(state, x, pairs)
 
 
-def parts(size: Expr, count: Expr) -> Expr | None:
+def equal_part_size(size: Expr, count: Expr) -> Expr | None:
     """The size of each of `count` parts; None where they are not known to be equal."""
     return size if count == 1 else ONE if same(size, count) else quotient(size, count)
 
@@ -157,19 +157,19 @@ def _shared_out(state: Lowering, x: Node, pairs: Sequence[tuple[Expr, Expr]]) ->
     b, shape, rank = state.b, state.shape, len(x.shape)
     lead = rank - len(pairs)
     whole = (*shape, *(FloorDiv(size - 1, output) + 2 for size, output in pairs))
-    places, guards, count = everywhere(b, whole)[:lead], [], b.constant(1, torch.int64)
+    places, guards, count = all_indices(b, whole)[:lead], [], b.constant(1, torch.int64)
     for dim, (size, output) in enumerate(pairs, lead):
         ends = []
         for space in (whole, shape):
-            from_here = times(b, along(b, space, dim), size)
-            first = divided(b, "floordiv", from_here, output)
-            beyond = divided(b, "floordiv", plus(b, from_here, size + output - 1), output)
+            from_here = mul_index(b, dim_index(b, space, dim), size)
+            first = div_index(b, "floordiv", from_here, output)
+            beyond = div_index(b, "floordiv", add_index(b, from_here, size + output - 1), output)
             ends.append((first, beyond))
         (first, beyond), (ours, end) = ends
-        places.append(plus(b, first, along(b, whole, dim + rank - lead)))
+        places.append(add_index(b, first, dim_index(b, whole, dim + rank - lead)))
         guards.append(b.pointwise("lt", places[-1], beyond, name="inside"))
-        count = times(b, b.pointwise("sub", end, ours, dtype=torch.int64, name="count"), count)
-    value = _read(state, "sum", x, places, all_hold(state.b, guards), MOST_REPEATED)
+        count = mul_index(b, b.pointwise("sub", end, ours, dtype=torch.int64, name="count"), count)
+    value = _read(state, "sum", x, places, all_guards(state.b, guards), MAX_RECOMPUTED_OPERATIONS)
     value = b.expand(leading(state, value, whole), whole)
     total = b.reduce("sum", value, tuple(range(rank, len(whole))), "total")
     divisor = state.cast(count, compute_dtype(x.dtype))
@@ -187,7 +187,7 @@ def _windows(
     options = (kernel, stride or kernel, padding, dilation)
     each = zip(*(_full(item, spatial) for item in options), strict=True)
     return tuple(
-        Along(x.shape[dim], state.shape[dim], window, step, before, gap, ceil_mode)
+        WindowAxis(x.shape[dim], state.shape[dim], window, step, before, gap, ceil_mode)
         for dim, (window, step, before, gap) in enumerate(each, lead)
     )
 
@@ -212,7 +212,7 @@ def _over_windows(state: Lowering, op: str, x: Node, windows: Windows) -> Node:
     name = "total" if op == "sum" else "largest"
     if all(item.side_by_side for item in windows):
         return _folded(state, op, x, [to_expr(item.window) for item in windows], name)
-    small = math.prod(item.window for item in windows) <= MOST_UNROLLED
+    small = math.prod(item.window for item in windows) <= MAX_UNROLLED
     elements = list(_elements(state, op, x, windows)) if small else []
     if not elements:  # or none of any window lies in the input
         return _reduced(state, op, x, windows, name)
@@ -246,34 +246,34 @@ def _folded(state: Lowering, op: str, x: Node, windows: Sequence[Expr], name: st
 def _elements(state: Lowering, op: str, x: Node, windows: Windows) -> Iterator[Node]:
     """The element k of every window, for each k, in the order in which they lie in memory."""
     lead, shape = len(x.shape) - len(windows), _shape(x, windows)
-    outer = everywhere(state.b, shape)[:lead]
+    outer = all_indices(state.b, shape)[:lead]
     apart = []
     for dim, item in enumerate(windows, lead):
-        first = times(state.b, along(state.b, shape, dim), item.stride)
+        first = mul_index(state.b, dim_index(state.b, shape, dim), item.stride)
         found = (_place(state, item, first, element) for element in range(item.window))
         apart.append([place for place in found if place is not None])
     for chosen in itertools.product(*apart):
         places = [*outer, *(place for place, _ in chosen)]
-        guard = all_hold(state.b, [item for _, item in chosen if item is not None])
+        guard = all_guards(state.b, [item for _, item in chosen if item is not None])
         yield _read(state, op, x, places, guard, math.prod(item.window for item in windows))
 
 
 def _place(
-    state: Lowering, item: Along, first: Node, element: int
+    state: Lowering, item: WindowAxis, first: Node, element: int
 ) -> tuple[Node, Node | None] | None:
     """Where the element of the windows from `first` on lies, and what holds where it is one of the
     input: nothing where all are. None for one that no window has."""
     b = state.b
-    place = plus(b, first, element * item.dilation - item.padding)
-    value = known(place)
+    place = add_index(b, first, element * item.dilation - item.padding)
+    value = static_int(place)
     if value is not None and (value < 0 or (item.input.is_number and value >= item.input)):
         return None
     guards = []
     if item.below(element) and value is None:
         guards.append(b.pointwise("ge", place, 0, name="inside"))
     if item.above(element):
-        guards.append(b.pointwise("lt", place, number(item.input), name="inside"))
-    return place, all_hold(state.b, guards)
+        guards.append(b.pointwise("lt", place, int_or_expr(item.input), name="inside"))
+    return place, all_guards(state.b, guards)
 
 
 def _read(
@@ -281,8 +281,8 @@ def _read(
 ) -> Node:
     """The element at `places`; what padding counts where the guard does not hold."""
     b = state.b
-    most = min(MOST_OPERATIONS, MOST_REPEATED // times_read)
-    value = at(b, x, places, len(places), guard, most)
+    most = min(MAX_OPERATIONS, MAX_RECOMPUTED_OPERATIONS // times_read)
+    value = read_at(b, x, places, len(places), guard, most)
     if op == "sum" and compute_dtype(x.dtype) != value.dtype:
         value = state.cast(value, compute_dtype(x.dtype))
     # A gather gives 0 by itself where its guard does not hold.
@@ -303,17 +303,17 @@ def _reduced(state: Lowering, op: str, x: Node, windows: Windows, name: str) -> 
     b, shape = state.b, _shape(x, windows)
     lead, rank = len(x.shape) - len(windows), len(x.shape)
     whole = (*shape, *(to_expr(item.window) for item in windows))
-    places, guards = everywhere(b, whole)[:lead], []
+    places, guards = all_indices(b, whole)[:lead], []
     for dim, item in enumerate(windows, lead):
-        first = plus(b, times(b, along(b, whole, dim), item.stride), -item.padding)
-        element = times(b, along(b, whole, rank + dim - lead), item.dilation)
-        place = plus(b, first, element)
+        first = add_index(b, mul_index(b, dim_index(b, whole, dim), item.stride), -item.padding)
+        element = mul_index(b, dim_index(b, whole, rank + dim - lead), item.dilation)
+        place = add_index(b, first, element)
         places.append(place)
         if any(map(item.below, range(item.window))):
             guards.append(b.pointwise("ge", place, 0, name="inside"))
         if any(map(item.above, range(item.window))):
-            guards.append(b.pointwise("lt", place, number(item.input), name="inside"))
-    guard = all_hold(state.b, guards)
+            guards.append(b.pointwise("lt", place, int_or_expr(item.input), name="inside"))
+    guard = all_guards(state.b, guards)
     value = _read(state, op, x, places, guard, math.prod(item.window for item in windows))
     value = b.expand(leading(state, value, whole), whole)
     return b.reshape(b.reduce(op, value, tuple(range(rank, len(whole))), name), shape)
@@ -327,13 +327,13 @@ def _count(state: Lowering, shape: Shape, windows: Windows, *, padded: bool) -> 
         if not item.overshoots and (padded or item.padding == 0):
             fixed *= item.window
             continue
-        first = plus(b, times(b, along(b, shape, dim), item.stride), -item.padding)
-        last, end = plus(b, first, item.window), item.input + (item.padding if padded else 0)
-        end_of_it = b.pointwise("minimum", last, number(end), dtype=torch.int64)
+        first = add_index(b, mul_index(b, dim_index(b, shape, dim), item.stride), -item.padding)
+        last, end = add_index(b, first, item.window), item.input + (item.padding if padded else 0)
+        end_of_it = b.pointwise("minimum", last, int_or_expr(end), dtype=torch.int64)
         if not padded:
             first = b.pointwise("maximum", first, 0, dtype=torch.int64)
         free.append(b.pointwise("sub", end_of_it, first, dtype=torch.int64, name="count"))
     if not free:
         return fixed
-    count = functools.reduce(lambda left, right: times(b, left, right), free)
-    return state.cast(times(b, count, fixed), compute_dtype(state.dtype))
+    count = functools.reduce(lambda left, right: mul_index(b, left, right), free)
+    return state.cast(mul_index(b, count, fixed), compute_dtype(state.dtype))

@@ -11,7 +11,7 @@ import sympy
 import torch
 
 from agentkernel.compiler.ir import Node, Scalar, same
-from agentkernel.compiler.lowering.cuts import part
+from agentkernel.compiler.lowering.cuts import slice_at
 from agentkernel.compiler.lowering.pointwise import scaled_node
 from agentkernel.compiler.lowering.registry import Lowered, Lowering, lowers
 
@@ -51,7 +51,7 @@ def _narrow(state: Lowering, a: Node, b: Node, rounded: bool) -> Node:
 def _column(state: Lowering, b: Node, index: int) -> Node:
     """Column `index` of b[K, N] as [K]; of a turned weight its row, computed alone if it can be."""
     turned = b.kind == "view" and b.op == "permute" and b.attrs == (1, 0)
-    found = part(state.b, b.args[0], 0, index) if turned else part(state.b, b, 1, index)
+    found = slice_at(state.b, b.args[0], 0, index) if turned else slice_at(state.b, b, 1, index)
     return state.b.reshape(found, (b.shape[0],))
 
 

@@ -7,7 +7,7 @@ import math
 import sympy
 import torch
 
-from agentkernel.compiler.ir import ONE, Node, Scalar, Uncovered, numel
+from agentkernel.compiler.ir import ONE, Node, Scalar, UnsupportedOp, numel
 from agentkernel.compiler.lowering.registry import Lowered, Lowering, dims_of, lowers
 
 TILE_COLUMNS = 64
@@ -91,10 +91,10 @@ def _mean(
 @lowers("amax.default", "amin.default", "max.default", "min.default")
 def _extremum(state: Lowering, x: Node, dim: object = None, keepdim: bool = False) -> Lowered:
     op = "max" if "max" in str(getattr(state.call, "target", "")) else "min"
-    return _finish(state, reduced(state, _of_truths(op, x), x, dims_of(dim, len(x.shape))))
+    return _finish(state, reduced(state, _boolean_reduction(op, x), x, dims_of(dim, len(x.shape))))
 
 
-def _of_truths(op: str, x: Node) -> str:
+def _boolean_reduction(op: str, x: Node) -> str:
     """The largest of truth values is whether any holds, the smallest whether all do."""
     return {"max": "any", "min": "all"}[op] if x.dtype == torch.bool else op
 
@@ -103,7 +103,7 @@ def _of_truths(op: str, x: Node) -> str:
 def _extremum_index(state: Lowering, x: Node, dim: int, keepdim: bool = False) -> Lowered:
     op = "max" if "max" in str(getattr(state.call, "target", "")) else "min"
     dims = dims_of(dim, len(x.shape))
-    value = state.b.reshape(state.b.reduce(_of_truths(op, x), x, dims), state.shape)
+    value = state.b.reshape(state.b.reduce(_boolean_reduction(op, x), x, dims), state.shape)
     ordered = state.cast(x, torch.int32) if x.dtype == torch.bool else x
     index = state.b.reshape(state.b.reduce(f"arg{op}", ordered, dims), state.shape)
     return state.cast(value, x.dtype), index
@@ -183,7 +183,7 @@ def norm_over(state: Lowering, x: Node, order: Scalar | None, dims: tuple[int, .
         return b.reduce("sum", b.pointwise("abs", x), dims, "norm")
     if order == math.inf:
         return b.reduce("max", b.pointwise("abs", x), dims, "norm")
-    raise Uncovered("aten.linalg_vector_norm", f"order {order}")
+    raise UnsupportedOp("aten.linalg_vector_norm", f"order {order}")
 
 
 @lowers("logsumexp.default")
@@ -204,7 +204,7 @@ def log_sum_exp(state: Lowering, x: Node, dims: tuple[int, ...]) -> Node:
 def _softmax(state: Lowering, x: Node, dim: int, *_: object, **__: object) -> Lowered:
     b = state.b
     if "_safe" in str(getattr(state.call, "target", "")):
-        raise Uncovered("aten._safe_softmax", "rows that are masked out entirely")
+        raise UnsupportedOp("aten._safe_softmax", "rows that are masked out entirely")
     x = state.compute(x)
     dims = dims_of(dim, len(x.shape))
     both = b.reduce("expsum", x, dims, "expsum")

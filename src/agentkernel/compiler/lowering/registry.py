@@ -20,7 +20,7 @@ from agentkernel.compiler.ir import (
     Node,
     Scalar,
     Shape,
-    Uncovered,
+    UnsupportedOp,
     compute_dtype,
 )
 from agentkernel.tools.problem.capture import Captured
@@ -81,7 +81,7 @@ class Lowering:
         args = [value for value in _tensors(self, self.call) if isinstance(value, Node)]
         result = self.call.meta["val"]
         if not isinstance(result, torch.Tensor):
-            raise Uncovered(str(self.call.target), "several results from a library call")
+            raise UnsupportedOp(str(self.call.target), "several results from a library call")
         return self.b.library(
             str(self.call.target), args, result.dtype, shape_of(result), self.call
         )
@@ -126,9 +126,9 @@ def lower(captured: Captured, attention: bool = True) -> LoweredGraph:
             getattr(captured.graph, str(node.target), None), fx.GraphModule
         ):
             called = next(iter(node.users), node)
-            raise Uncovered(f"torch.{called.target}", "which of its parts runs depends on data")
+            raise UnsupportedOp(f"torch.{called.target}", "which of its parts runs depends on data")
         elif node.op == "get_attr":
-            raise Uncovered(str(node.target), "a tensor made inside forward")
+            raise UnsupportedOp(str(node.target), "a tensor made inside forward")
     by_name = {node.name: value for node, value in state.values.items()}
     returned = [name for name in captured.computed if not _is_number(by_name[name])]
     names = (*returned, *captured.written)
@@ -143,10 +143,10 @@ def _check_values(node: fx.Node, free: Container[str]) -> None:
         if not isinstance(value, torch.Tensor):
             continue
         if value.dtype not in TRITON_TYPES:
-            raise Uncovered(str(node.target), f"no template computes in {value.dtype}")
+            raise UnsupportedOp(str(node.target), f"no template computes in {value.dtype}")
         symbols = {str(item) for size in shape_of(value) for item in size.free_symbols}
         if any(item.startswith("u") and item not in free for item in symbols):
-            raise Uncovered(str(node.target), "the size of its result depends on data")
+            raise UnsupportedOp(str(node.target), "the size of its result depends on data")
 
 
 def _only_asserts(node: fx.Node) -> bool:
@@ -158,7 +158,7 @@ def _check_readable(captured: Captured, node: fx.Node) -> None:
     path = captured.constants.get(node.name)
     written = path in captured.literals
     if path is not None and path.startswith("lifted_tensor") and node.users and not written:
-        raise Uncovered(node.name, "a tensor constant made inside forward")
+        raise UnsupportedOp(node.name, "a tensor constant made inside forward")
 
 
 def _is_number(value: object) -> bool:
@@ -167,7 +167,7 @@ def _is_number(value: object) -> bool:
 
 def _output(state: Lowering, value: object, name: str) -> Node:
     if not isinstance(value, Node):
-        raise Uncovered(name, "an output that is no tensor")
+        raise UnsupportedOp(name, "an output that is no tensor")
     given = value.root.kind in ("input", "constant", "size", "iota", "field")
     if given or (value.kind == "view" and value.root.kind == "library") or _sliced(value):
         return state.b.pointwise("copy", value, dtype=value.dtype, name=name)
@@ -190,7 +190,7 @@ def _lower_call(state: Lowering, node: fx.Node) -> object:
         parts = state.values[source]
         index = node.args[1]
         if not isinstance(parts, tuple) or not isinstance(index, int):
-            raise Uncovered("getitem", "an unknown source")
+            raise UnsupportedOp("getitem", "an unknown source")
         return parts[index]
     value = node.meta.get("val")
     if isinstance(value, torch.SymInt | int | float | bool):
@@ -210,7 +210,7 @@ def _lower_call(state: Lowering, node: fx.Node) -> object:
 def _check_shape(result: Node, value: torch.Tensor, name: str) -> None:
     expected = shape_of(value)
     if len(expected) != len(result.shape):
-        raise Uncovered(name, f"lowered to rank {len(result.shape)}, eager has {len(expected)}")
+        raise UnsupportedOp(name, f"lowered to rank {len(result.shape)}, eager has {len(expected)}")
 
 
 def _mapped(state: Lowering, node: fx.Node) -> tuple[list[object], dict[str, object]]:
@@ -232,7 +232,7 @@ def _plain(value: object) -> object:
         found = rounded_up(value.node.expr)
         return int(found) if found.is_number else found
     if isinstance(value, torch.SymFloat | torch.SymBool):
-        raise Uncovered("sym_float", "a float computed from sizes")
+        raise UnsupportedOp("sym_float", "a float computed from sizes")
     return value
 
 

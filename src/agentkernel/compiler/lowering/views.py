@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import sympy
 
 from agentkernel.compiler.axes import regroups
-from agentkernel.compiler.ir import ONE, Expr, Node, Shape, Uncovered, numel
-from agentkernel.compiler.lowering.cuts import part
+from agentkernel.compiler.ir import ONE, Expr, Node, Shape, UnsupportedOp, numel
+from agentkernel.compiler.lowering.cuts import slice_at
 from agentkernel.compiler.lowering.places import reshaped
 from agentkernel.compiler.lowering.registry import Lowered, Lowering, lowers, to_expr
 
@@ -100,7 +100,7 @@ def _slice(
     if length == x.shape[dim] and step == 1:
         return x
     if length == 1 and first.is_number:
-        return part(state.b, x, dim, int(first))
+        return slice_at(state.b, x, dim, int(first))
     return state.b.slice(x, dim, first, length, step)
 
 
@@ -121,7 +121,7 @@ def _split(state: Lowering, x: Node, _sizes: object, dim: int = 0) -> Lowered:
 def _unbind(state: Lowering, x: Node, dim: int = 0) -> Lowered:
     dim %= len(x.shape)
     if not x.shape[dim].is_number:
-        raise Uncovered("aten.unbind", "a symbolic number of parts")
+        raise UnsupportedOp("aten.unbind", "a symbolic number of parts")
     rest = tuple(s for at, s in enumerate(x.shape) if at != dim)
     return tuple(
         state.b.reshape(state.b.slice(x, dim, sympy.Integer(index), ONE), rest)
@@ -142,7 +142,7 @@ def _full(state: Lowering, *args: object, **_: object) -> Lowered:
     if "scalar_tensor" in name:
         value = args[0]
     if not isinstance(value, bool | int | float):
-        raise Uncovered(name, "a fill value that is no number")
+        raise UnsupportedOp(name, "a fill value that is no number")
     number = float(value) if state.dtype.is_floating_point else value
     constant = state.b.constant(number, state.dtype)
     shape = state.shape

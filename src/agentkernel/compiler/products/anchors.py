@@ -10,10 +10,10 @@ from typing import Literal
 import torch
 
 from agentkernel.compiler.axes import Access, Atom, contiguous_strides, leaves
-from agentkernel.compiler.emit import Body, Emitter, Names
+from agentkernel.compiler.emit import BodyLines, Emitter, Names
 from agentkernel.compiler.expressions import Text
 from agentkernel.compiler.fusion import LibraryStep, Partition, Step
-from agentkernel.compiler.ir import Expr, Node, Uncovered, numel, same
+from agentkernel.compiler.ir import Expr, Node, UnsupportedOp, numel, same
 from agentkernel.compiler.kernel import KernelCode
 from agentkernel.compiler.library import tensor_text
 from agentkernel.compiler.products.gemm import GemmSpec, emit_gemm
@@ -31,7 +31,7 @@ FLOATS: dict[torch.dtype, FloatType] = {
 
 
 @dataclass(frozen=True, eq=False)
-class Anchor:
+class ProductStep:
     """A product of two stored matrices with the pointwise region that follows it, if any."""
 
     node: Node
@@ -47,7 +47,7 @@ class Anchor:
         """Leading dimensions that both operands have."""
         count = len(self.node.args[1].shape) - 2
         if count > 2:
-            raise Uncovered("product", "more than two batch dimensions")
+            raise UnsupportedOp("product", "more than two batch dimensions")
         return (0, 1, 2)[count]
 
     @property
@@ -66,15 +66,15 @@ class Anchor:
         return single and _transposed(a), _transposed(b)
 
 
-def with_anchors(partition: Partition) -> Partition:
+def with_product_steps(partition: Partition) -> Partition:
     """Every product as our own GEMM, with the pointwise region behind it as its epilogue."""
     readers: dict[Node, list[Step]] = {}
     for step in partition.steps:
         for node in _reads(step):
             readers.setdefault(node, []).append(step)
     returned = {output.node for output in partition.outputs}
-    fused: dict[Region, Anchor] = {}
-    single: dict[LibraryStep, Anchor] = {}
+    fused: dict[Region, ProductStep] = {}
+    single: dict[LibraryStep, ProductStep] = {}
     for step in partition.steps:
         if isinstance(step, LibraryStep) and step.node.op == "product":
             users = readers.get(step.node, [])
@@ -85,9 +85,9 @@ def with_anchors(partition: Partition) -> Partition:
                 and users[0] not in fused
                 and _epilogue(step.node, users[0])
             ):
-                fused[users[0]] = Anchor(step.node, users[0])
+                fused[users[0]] = ProductStep(step.node, users[0])
             else:
-                single[step] = Anchor(step.node, None)
+                single[step] = ProductStep(step.node, None)
     taken = {anchor.node for anchor in fused.values()}
     steps: list[Step] = []
     for step in partition.steps:
@@ -195,11 +195,11 @@ class EpilogueEmitter(Emitter):
         rows, cols = (any(strides.get(atom, 0) != 0 for atom in group) for group in self.groups[1:])
         return rows, cols
 
-    def _load(self, node: Node, access: Access, body: Body) -> Text:
+    def _load(self, node: Node, access: Access, body: BodyLines) -> Text:
         return Text("acc") if node is self.product else super()._load(node, access, body)
 
 
-def facts(anchor: Anchor, symbols: Symbols, precision: Precision) -> GemmFacts:
+def gemm_facts(anchor: ProductStep, symbols: Symbols, precision: Precision) -> GemmFacts:
     """What the choice of tiles rests on."""
     m, n, k = (symbols.hint(size) for size in anchor.sizes)
     a_transposed, b_transposed = anchor.transposed
@@ -217,8 +217,8 @@ def _transposed(operand: Node) -> bool:
     return operand.kind == "view" and operand.op == "permute" and operand.attrs == swap
 
 
-def emit_anchor(
-    anchor: Anchor, schedule: dict[str, int], name: str, out: str,
+def emit_product_step(
+    anchor: ProductStep, schedule: dict[str, int], name: str, out: str,
     buffers: Mapping[Node, str], symbols: Symbols, precision: Precision, reserved: Names,
 ) -> KernelCode:  # fmt: skip
     """The product's kernels and launch lines."""
@@ -248,7 +248,7 @@ def emit_anchor(
 
 
 def _epilogue_text(
-    anchor: Anchor, buffers: Mapping[Node, str], symbols: Symbols
+    anchor: ProductStep, buffers: Mapping[Node, str], symbols: Symbols
 ) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...], set[str]]:
     region = anchor.epilogue
     if region is None:
@@ -263,7 +263,7 @@ def _epilogue_text(
     )  # fmt: skip
     emitter.own_pointers = frozenset(("a_ptr", "b_ptr", "out_ptr", "partial_ptr"))
     lines: list[str] = []
-    value = emitter.value(region.stores[0].node, Body(lines, lines))
+    value = emitter.value(region.stores[0].node, BodyLines(lines, lines))
     lines.append(f"acc = {value.code}")
     extras = [*emitter.pointers.items()]
     extras += [(name, symbols.wrapper(size)) for name, size in emitter.sizes.extra.items()]

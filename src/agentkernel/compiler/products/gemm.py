@@ -9,7 +9,7 @@ from typing import Literal
 from agentkernel.compiler.products.gemm_schedules import (
     FloatType,
     GemmFacts,
-    Schedule,
+    GemmSchedule,
     gemm_schedules,
 )
 from agentkernel.domain.rules import Precision
@@ -63,7 +63,7 @@ class KernelText:
     helpers: frozenset[str] = frozenset()
 
 
-def emit_gemm(spec: GemmSpec, schedule: Schedule) -> KernelText:
+def emit_gemm(spec: GemmSpec, schedule: GemmSchedule) -> KernelText:
     """The kernels of a product under a schedule.
 
     fp32 under "strict" multiplies in three TF32 products (`tf32x3`), whose partial sums Triton adds
@@ -100,7 +100,7 @@ class _Kernel:
     """The product itself: one output tile a program, or one slice of K of it."""
 
     spec: GemmSpec
-    schedule: Schedule
+    schedule: GemmSchedule
     a_rows: bool
     """A lies with K inside."""
     b_rows: bool
@@ -443,9 +443,9 @@ def _packed(items: list[str], width: int = 92) -> str:
 
 __all__ = [
     "GemmFacts",
+    "GemmSchedule",
     "GemmSpec",
     "KernelText",
-    "Schedule",
     "call_lines",
     "dot_precision",
     "emit_gemm",

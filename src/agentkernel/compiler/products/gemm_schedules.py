@@ -11,7 +11,7 @@ from agentkernel.domain.rules import Precision
 from agentkernel.domain.target import Target
 
 FloatType = Literal["float32", "float16", "bfloat16"]
-Schedule = dict[str, int]
+GemmSchedule = dict[str, int]
 """BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, SPLIT_K, TRANSPOSE_A, TRANSPOSE_B, num_warps, num_stages."""
 Tile = tuple[int, int, int, int, int]
 """BLOCK_M, BLOCK_N, BLOCK_K, num_warps, num_stages."""
@@ -23,7 +23,7 @@ GROUP_M = 8
 MAX_SPLIT = 32
 TRANSPOSE_PAYS = 512
 """Rows from which turning an fp32 operand K-inside costs less than it brings (2% at 4096)."""
-MOST = 10
+MAX_SCHEDULES = 10
 
 WGMMA_FP32: tuple[Tile, ...] = (
     (128, 128, 64, 8, 3),  # 91 TFLOP/s at 4096^3 on an H200; every tile with 256 spills
@@ -101,7 +101,7 @@ class GemmFacts:
 
 def gemm_schedules(
     facts: GemmFacts, target: Target, decision: Decision = lambda _: None
-) -> list[Schedule]:
+) -> list[GemmSchedule]:
     """At most ten schedules, the most promising first; every one fits the shared memory.
 
     What `decision` says of `gemm.fp32.tile` ("128x128x64"), `.num_warps` and `.num_stages` (of the
@@ -117,17 +117,17 @@ def gemm_schedules(
         for split in _splits(tile, facts, target)
     ]
     plain.sort(key=lambda schedule: _cost(schedule, facts, target))
-    plain = _led_by(hinted(facts.dtype, decision), plain, facts, target)
+    plain = _led_by(gemm_hints(facts.dtype, decision), plain, facts, target)
     turned = _transposes(facts, target)
     if not turned:
-        return plain[:MOST]
-    first = [schedule | turned for schedule in plain[: MOST - 2]]
+        return plain[:MAX_SCHEDULES]
+    first = [schedule | turned for schedule in plain[: MAX_SCHEDULES - 2]]
     return first + plain[:2]
 
 
-def hinted(dtype: FloatType, decision: Decision, family: str = "gemm") -> Schedule:
+def gemm_hints(dtype: FloatType, decision: Decision, family: str = "gemm") -> GemmSchedule:
     """Constants that the plan fixes for a product in `dtype`; what is out of range is left out."""
-    found: Schedule = {}
+    found: GemmSchedule = {}
     for stem in (family, f"{family}.{SHORT[dtype]}"):
         names = ("BLOCK_M", "BLOCK_N", "BLOCK_K") if family == "gemm" else ("BLOCK_T", "BLOCK_S")
         tile = tile_in(stem, decision(f"{stem}.tile"))
@@ -139,8 +139,8 @@ def hinted(dtype: FloatType, decision: Decision, family: str = "gemm") -> Schedu
 
 
 def _led_by(
-    wanted: Schedule, found: list[Schedule], facts: GemmFacts, target: Target
-) -> list[Schedule]:
+    wanted: GemmSchedule, found: list[GemmSchedule], facts: GemmFacts, target: Target
+) -> list[GemmSchedule]:
     """The wanted tile first where it fits and leaves no SM idle, also if no table has it."""
     tile = tuple(wanted.get(key, 0) for key in ("BLOCK_M", "BLOCK_N", "BLOCK_K"))
     if 0 in tile or min(facts.m, facts.n) <= 32:
@@ -154,10 +154,10 @@ def _led_by(
     return [first, *(item for item in found if item != first)]
 
 
-def prefer(schedules: list[Schedule], wanted: Schedule) -> list[Schedule]:
+def prefer(schedules: list[GemmSchedule], wanted: GemmSchedule) -> list[GemmSchedule]:
     """The schedules that agree with more of what is wanted first, else in their order."""
 
-    def agreement(schedule: Schedule) -> int:
+    def agreement(schedule: GemmSchedule) -> int:
         return -sum(schedule.get(key) == value for key, value in wanted.items())
 
     return sorted(schedules, key=agreement)
@@ -202,15 +202,15 @@ def _splits(tile: Tile, facts: GemmFacts, target: Target) -> list[int]:
     return [1] if split < 2 else [1, 1 << (split.bit_length() - 1)]
 
 
-def _schedule(tile: Tile, split: int) -> Schedule:
+def _schedule(tile: Tile, split: int) -> GemmSchedule:
     names = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_warps", "num_stages")
     return dict(zip(names, tile, strict=True)) | {"GROUP_M": GROUP_M, "SPLIT_K": split}
 
 
-def _transposes(facts: GemmFacts, target: Target) -> Schedule:
+def _transposes(facts: GemmFacts, target: Target) -> GemmSchedule:
     if facts.dtype != "float32" or facts.precision == "bf16" or not _has_wgmma(target):
         return {}
-    turned: Schedule = {}
+    turned: GemmSchedule = {}
     if facts.a_layout != "k" and facts.n >= TRANSPOSE_PAYS:
         turned["TRANSPOSE_A"] = 1
     if facts.b_layout != "k" and facts.m >= TRANSPOSE_PAYS:
@@ -218,7 +218,7 @@ def _transposes(facts: GemmFacts, target: Target) -> Schedule:
     return turned
 
 
-def _cost(schedule: Schedule, facts: GemmFacts, target: Target) -> float:
+def _cost(schedule: GemmSchedule, facts: GemmFacts, target: Target) -> float:
     """Waves of programs times the length of K times the area and the rim of a tile.
 
     Tiles of more than 128 x 128 pay 20% for the registers that they lack in an epilogue.
@@ -247,4 +247,4 @@ def _power_of_two(size: int) -> int:
     return 16 if size <= 16 else 32
 
 
-__all__ = ["FloatType", "GemmFacts", "Schedule", "gemm_schedules", "shared_bytes"]
+__all__ = ["FloatType", "GemmFacts", "GemmSchedule", "gemm_schedules", "shared_bytes"]

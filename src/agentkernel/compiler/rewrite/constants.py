@@ -8,7 +8,7 @@ from torch.fx import Node
 from agentkernel.compiler.rewrite.draft import Draft, is_random
 from agentkernel.compiler.rewrite.intervals import value_range
 from agentkernel.compiler.rewrite.outputs import returned
-from agentkernel.compiler.rewrite.reading import argument, floating, shape, static, stem, tensor
+from agentkernel.compiler.rewrite.reading import argument, base_op, floating, shape, static, tensor
 from agentkernel.tools.problem.capture import Captured
 from agentkernel.tools.roofline.op_cost import is_fill
 
@@ -39,7 +39,7 @@ def _one(draft: Draft, node: Node, known: dict[Node, bool]) -> bool:
     if is_random(node):
         return False
     if isinstance(node.meta.get("val"), int | float | torch.SymInt | torch.SymFloat):
-        return stem(node) == "sym_size" or all(known.get(x, False) for x in node.all_input_nodes)
+        return base_op(node) == "sym_size" or all(known.get(x, False) for x in node.all_input_nodes)
     if is_fill(node.target) or all(known.get(item, False) for item in node.all_input_nodes):
         return True
     if tensor(node) is None:
@@ -50,7 +50,7 @@ def _one(draft: Draft, node: Node, known: dict[Node, bool]) -> bool:
 
 def _no_room(node: Node) -> bool:
     """A softmax over one element is 1; a norm over one element has nothing left but its bias."""
-    name = stem(node)
+    name = base_op(node)
     if name in ("softmax", "_softmax", "log_softmax", "_log_softmax") and floating(node.args[0]):
         dim = argument(node, "dim")
         return isinstance(dim, int) and static(shape(node.args[0])[dim]) == 1

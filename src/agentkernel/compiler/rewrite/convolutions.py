@@ -10,18 +10,20 @@ from torch.fx import Node
 
 from agentkernel.compiler.rewrite.reading import (
     argument,
-    node_at,
     numbers,
     op_of,
-    optional_node,
+    optional_tensor_argument,
     rank,
     static_sizes,
+    tensor_argument,
 )
 
 aten = torch.ops.aten
-NAME = re.compile(r"conv(?P<transposed>_transpose)?(?P<n>[123])d\.(default|padding|input)")
-PLAIN = {1: aten.conv1d.default, 2: aten.conv2d.default, 3: aten.conv3d.default}
-TRANSPOSED = {1: aten.conv_transpose1d.default, 2: aten.conv_transpose2d.input,
+CONVOLUTION_NAME = re.compile(
+    r"conv(?P<transposed>_transpose)?(?P<n>[123])d\.(default|padding|input)"
+)
+CONVOLUTION_OPS = {1: aten.conv1d.default, 2: aten.conv2d.default, 3: aten.conv3d.default}
+TRANSPOSED_OPS = {1: aten.conv_transpose1d.default, 2: aten.conv_transpose2d.input,
               3: aten.conv_transpose3d.input}  # fmt: skip
 
 
@@ -55,11 +57,11 @@ class Convolution:
 
 def convolution_of(node: Node) -> Convolution | None:
     """The convolution that a node is; None where it is unbatched or its kernel is not static."""
-    match = NAME.fullmatch(op_of(node))
+    match = CONVOLUTION_NAME.fullmatch(op_of(node))
     if match is None:
         return None
     n, transposed = int(match["n"]), bool(match["transposed"])
-    x, weight = node_at(node, "input"), node_at(node, "weight")
+    x, weight = tensor_argument(node, "input"), tensor_argument(node, "weight")
     kernel = static_sizes(weight, tuple(range(2, 2 + n))) if rank(weight) == n + 2 else None
     stride, dilation = (numbers(argument(node, item), n) for item in ("stride", "dilation"))
     groups = argument(node, "groups")
@@ -70,8 +72,8 @@ def convolution_of(node: Node) -> Convolution | None:
     if ends is None or extra is None or not isinstance(groups, int):
         return None
     return Convolution(
-        n, x, weight, optional_node(node, "bias"), kernel, stride, *ends, dilation, groups,
-        transposed, extra,
+        n, x, weight, optional_tensor_argument(node, "bias"), kernel, stride, *ends, dilation,
+        groups, transposed, extra,
     )  # fmt: skip
 
 

@@ -32,7 +32,7 @@ def graph_cost(graph: Graph, size_of: SizeOf, known: MutableMapping[Node, NodeCo
     calls alone read is not stored, as in any compiler's kernels.
     """
     flops = moved = 0
-    needed = live(graph)
+    needed = live_nodes(graph)
     for node in needed:
         if node not in known:
             known[node] = node_cost(node, size_of)
@@ -46,7 +46,7 @@ def graph_cost(graph: Graph, size_of: SizeOf, known: MutableMapping[Node, NodeCo
     return Cost(flops, moved)
 
 
-def live(graph: Graph) -> set[Node]:
+def live_nodes(graph: Graph) -> set[Node]:
     """The nodes that the outputs depend on."""
     found: set[Node] = set()
     pending: list[Node] = [graph.output_node()]

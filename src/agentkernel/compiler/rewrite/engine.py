@@ -17,7 +17,7 @@ from agentkernel.tools.problem.capture import Captured
 from agentkernel.tools.roofline.roofline import sizes_of
 
 DEAD = "dead nodes"
-MOST_STEPS = 300
+MAX_STEPS = 300
 """Steps after which the search ends, whatever is left: every step lowers the cost, so only huge
 graphs come here."""
 CHECKS = ("aten._assert_tensor_metadata.default",)
@@ -29,7 +29,7 @@ def rewrite(
     rules: Sequence[Rule] = RULES,
     *,
     infinities: bool = True,
-    most_steps: int = MOST_STEPS,
+    most_steps: int = MAX_STEPS,
 ) -> Rewritten:
     """Apply `rules` in their order, node by node, until a whole pass changes nothing.
 

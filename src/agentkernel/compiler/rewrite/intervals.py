@@ -13,7 +13,7 @@ from collections.abc import Callable
 from torch.fx import Node
 
 from agentkernel.compiler.rewrite.draft import Draft
-from agentkernel.compiler.rewrite.reading import argument, floating, is_number, op_of, stem
+from agentkernel.compiler.rewrite.reading import argument, base_op, floating, is_number, op_of
 
 Range = tuple[float, float]
 ANY: Range = (-math.inf, math.inf)
@@ -53,7 +53,7 @@ def value_range(draft: Draft, node: object) -> Range:
 
 
 def _range(draft: Draft, node: Node) -> Range:
-    name = stem(node)
+    name = base_op(node)
     if name in FIXED:
         return FIXED[name]
     first = value_range(draft, node.args[0]) if node.args else ANY

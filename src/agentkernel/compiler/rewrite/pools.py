@@ -9,11 +9,11 @@ import torch
 from torch.fx import Node
 
 from agentkernel.compiler.rewrite.draft import Draft
-from agentkernel.compiler.rewrite.reading import argument, node_at, numbers, op_of, rank
+from agentkernel.compiler.rewrite.reading import argument, numbers, op_of, rank, tensor_argument
 
 aten = torch.ops.aten
-NAME = re.compile(r"(?P<kind>avg|max)_pool(?P<n>[123])d\.default")
-OPS = {
+POOL_NAME = re.compile(r"(?P<kind>avg|max)_pool(?P<n>[123])d\.default")
+POOL_OPS = {
     ("avg", 1): aten.avg_pool1d.default, ("avg", 2): aten.avg_pool2d.default,
     ("avg", 3): aten.avg_pool3d.default, ("max", 1): aten.max_pool1d.default,
     ("max", 2): aten.max_pool2d.default, ("max", 3): aten.max_pool3d.default,
@@ -45,7 +45,7 @@ class Pool:
 
 def pool_of(node: object) -> Pool | None:
     """The pooling that a node is."""
-    match = NAME.fullmatch(op_of(node))
+    match = POOL_NAME.fullmatch(op_of(node))
     if match is None or not isinstance(node, Node):
         return None
     n = int(match["n"])
@@ -60,11 +60,11 @@ def pool_of(node: object) -> Pool | None:
         plain &= numbers(argument(node, "dilation"), n) == (1,) * n
     elif n > 1:
         plain &= argument(node, "divisor_override") is None
-    return Pool(match["kind"], n, node_at(node, "self"), kernel, stride, plain)
+    return Pool(match["kind"], n, tensor_argument(node, "self"), kernel, stride, plain)
 
 
 def pooled(
     draft: Draft, kind: str, x: Node, kernel: tuple[int, ...], stride: tuple[int, ...]
 ) -> Node:
     """Add a plain pooling."""
-    return draft.call(OPS[kind, len(kernel)], x, list(kernel), list(stride))
+    return draft.call(POOL_OPS[kind, len(kernel)], x, list(kernel), list(stride))

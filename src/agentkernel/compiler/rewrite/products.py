@@ -12,15 +12,15 @@ from agentkernel.compiler.rewrite.reading import (
     argument,
     expression,
     floating,
-    node_at,
     op_of,
-    optional_node,
+    optional_tensor_argument,
     rank,
     shape,
+    tensor_argument,
 )
 
 aten = torch.ops.aten
-PLAIN = ("mm.default", "bmm.default", "matmul.default")
+PRODUCT_OPS = ("mm.default", "bmm.default", "matmul.default")
 
 
 @dataclass(frozen=True)
@@ -54,11 +54,13 @@ def product_of(node: Node) -> Product | None:
     if name == "addmm.default":
         if argument(node, "beta") != 1 or argument(node, "alpha") != 1:
             return None
-        bias = optional_node(node, "self")
+        bias = optional_tensor_argument(node, "self")
         if bias is None or rank(bias) != 1:
             return None
-        return Product(node_at(node, "mat1"), node_at(node, "mat2"), bias, False, False)
-    if name not in PLAIN:
+        return Product(
+            tensor_argument(node, "mat1"), tensor_argument(node, "mat2"), bias, False, False
+        )
+    if name not in PRODUCT_OPS:
         return None
     left, right = node.args[:2]
     if not floating(left) or not floating(right) or rank(left) < 2 or rank(right) < 2:

@@ -25,7 +25,7 @@ def op_of(node: object) -> str:
     return name.removeprefix("aten.") if name.startswith("aten.") else ""
 
 
-def stem(node: object) -> str:
+def base_op(node: object) -> str:
     """The op without its overload: `linear`."""
     return op_of(node).split(".")[0]
 
@@ -41,14 +41,14 @@ def argument(node: Node, name: str) -> object:
     raise KeyError(f"{node.target} has no argument {name!r}. Known: {schema}. Check the rule.")
 
 
-def node_at(node: Node, name: str) -> Node:
+def tensor_argument(node: Node, name: str) -> Node:
     """A tensor argument that must be there."""
     found = argument(node, name)
     assert isinstance(found, Node)
     return found
 
 
-def optional_node(node: Node, name: str) -> Node | None:
+def optional_tensor_argument(node: Node, name: str) -> Node | None:
     """A tensor argument that may be missing."""
     found = argument(node, name)
     return found if isinstance(found, Node) else None

@@ -13,11 +13,11 @@ from agentkernel.compiler.rewrite.draft import Draft
 from agentkernel.compiler.rewrite.reading import (
     argument,
     floating,
-    node_at,
     numbers,
     op_of,
     rank,
     single_user,
+    tensor_argument,
 )
 
 aten = torch.ops.aten
@@ -108,4 +108,4 @@ def reduced(draft: Draft, kind: Kind, x: Node, dims: tuple[int, ...], keep: bool
 def input_of(node: Node) -> Node:
     """The first tensor argument."""
     schema = node.target._schema  # type: ignore[union-attr]
-    return node_at(node, schema.arguments[0].name)
+    return tensor_argument(node, schema.arguments[0].name)

@@ -12,6 +12,7 @@ from torch.fx import Node
 from agentkernel.compiler.rewrite.draft import Draft
 from agentkernel.compiler.rewrite.reading import (
     Number,
+    base_op,
     dtype,
     expression,
     floating,
@@ -19,12 +20,11 @@ from agentkernel.compiler.rewrite.reading import (
     op_of,
     rank,
     shape,
-    stem,
 )
 
 aten = torch.ops.aten
 Verb = Literal["add", "sub", "mul", "div"]
-OPS = {"add": aten.add.Tensor, "sub": aten.sub.Tensor, "mul": aten.mul.Tensor,
+TERM_OPS = {"add": aten.add.Tensor, "sub": aten.sub.Tensor, "mul": aten.mul.Tensor,
        "div": aten.div.Tensor}  # fmt: skip
 
 
@@ -45,15 +45,15 @@ def terms_of(node: Node) -> Iterator[Term]:
     """The ways to read a node as x verb other; either operand of a sum or product may be x."""
     if not floating(node) or len(node.args) < 2:
         return
-    if stem(node) == "rsub" and not node.kwargs and len(node.args) == 2:
+    if base_op(node) == "rsub" and not node.kwargs and len(node.args) == 2:
         if _carries(node, node.args[0]) and _operand(node.args[1]):
             yield Term("sub", node.args[0], node.args[1], swapped=True)  # type: ignore[arg-type]
         return
-    if stem(node) not in OPS or node.kwargs or len(node.args) > 2:
+    if base_op(node) not in TERM_OPS or node.kwargs or len(node.args) > 2:
         return
     if op_of(node).split(".")[-1] not in ("Tensor", "Scalar"):
         return
-    verb: Verb = stem(node)  # type: ignore[assignment]
+    verb: Verb = base_op(node)  # type: ignore[assignment]
     left, right = node.args
     if _carries(node, left) and _operand(right):
         yield Term(verb, left, right)  # type: ignore[arg-type]
@@ -72,7 +72,7 @@ def _carries(node: Node, operand: object) -> bool:
     return all(expression(a) == expression(b) for a, b in sizes)
 
 
-def flat_along(other: Node | Number, dims: tuple[int, ...], full: int) -> bool:
+def constant_along(other: Node | Number, dims: tuple[int, ...], full: int) -> bool:
     """True where `other`, broadcast to rank `full`, does not change along `dims`."""
     if not isinstance(other, Node):
         return True
@@ -83,7 +83,7 @@ def flat_along(other: Node | Number, dims: tuple[int, ...], full: int) -> bool:
 
 def applied(draft: Draft, term: Term, x: Node, other: Node | Number) -> Node:
     """The same operation on another x."""
-    op = OPS[term.verb]
+    op = TERM_OPS[term.verb]
     if not term.swapped:
         return draft.call(op, x, other)
     if isinstance(other, Node):

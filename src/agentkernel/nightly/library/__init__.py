@@ -1,21 +1,21 @@
 """Which verified kernels are known, and what came out of the nights that made them?"""
 
-from agentkernel.nightly.library.library import LAST, LAST_GREEN, Library, Measured
-from agentkernel.nightly.library.night_rows import ModelLine, NightLine
+from agentkernel.nightly.library.library import LAST, LAST_GREEN, KernelMeasurement, Library
+from agentkernel.nightly.library.night_rows import ModelSummary, NightSummary
 from agentkernel.nightly.library.opening import default_library
-from agentkernel.nightly.library.pruning import Pruned, PruneRule
-from agentkernel.nightly.library.rows import KernelLine, StoredKernel
+from agentkernel.nightly.library.pruning import PruneResult, PruneRule
+from agentkernel.nightly.library.rows import KernelSummary, StoredKernel
 
 __all__ = [
     "LAST",
     "LAST_GREEN",
-    "KernelLine",
+    "KernelMeasurement",
+    "KernelSummary",
     "Library",
-    "Measured",
-    "ModelLine",
-    "NightLine",
+    "ModelSummary",
+    "NightSummary",
+    "PruneResult",
     "PruneRule",
-    "Pruned",
     "StoredKernel",
     "default_library",
 ]

@@ -26,7 +26,7 @@ SAME = 1e-9
 """Relative: a figure is kept as the certificate has it, through one more text."""
 
 
-class Figures(NamedTuple):
+class CertificateFigures(NamedTuple):
     """What a certificate says of a kernel's speed, by the names of the columns."""
 
     basis: str
@@ -36,7 +36,7 @@ class Figures(NamedTuple):
     baseline_us: float | None
 
 
-def why_unfit(
+def certificate_mismatch(
     kernel: Kernel, *, certificate_text: str | None = None, signed: bool = False
 ) -> str | None:
     """Why source, hash, key and figures are not those of the kernel's certificate, or that one's
@@ -59,14 +59,14 @@ def why_unfit(
     return f"{', '.join(wrong)} {OTHER_FIGURES}" if wrong else None
 
 
-def figures_of(certificate: Certificate) -> Figures:
+def figures_of(certificate: Certificate) -> CertificateFigures:
     """The figures of the primary shapes, as a night keeps them in a kernel's row."""
     profile = certificate.profile
     if profile is None:
-        return Figures(certificate.basis, None, None, None, None)
+        return CertificateFigures(certificate.basis, None, None, None, None)
     if not profile.measured:
         eager = profile.baseline_estimate
-        return Figures(
+        return CertificateFigures(
             basis=certificate.basis,
             speedup=None,
             speedup_low=None,
@@ -76,12 +76,12 @@ def figures_of(certificate: Certificate) -> Figures:
     return _measured(certificate.basis, profile)
 
 
-def _measured(basis: str, profile: Profile) -> Figures:
+def _measured(basis: str, profile: Profile) -> CertificateFigures:
     primary = profile.measurements[0]
     every = (primary.vs_eager, primary.vs_compile, primary.vs_autotune)
     ratios = [item for item in every if item is not None]
     timings = (primary.eager, primary.compiled, primary.autotuned)
-    return Figures(
+    return CertificateFigures(
         basis=basis,
         speedup=min(item.value for item in ratios),
         speedup_low=min(item.low for item in ratios),

@@ -10,8 +10,8 @@ from pathlib import Path
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.errors import OutputError
 from agentkernel.nightly.library.library import Library, now
-from agentkernel.nightly.library.rows import KernelLine, StoredKernel
-from agentkernel.storage.atomic import make_folder, saving, write_atomic
+from agentkernel.nightly.library.rows import KernelSummary, StoredKernel
+from agentkernel.storage.atomic import explain_write_failure, make_folder, write_atomic
 from agentkernel.storage.disk import make_own_folder, read_regular, read_regular_text
 from agentkernel.storage.source_text import check_one_reading
 from agentkernel.tools.live_module import LIVE
@@ -63,18 +63,18 @@ def _has_one_reading(source: str) -> bool:
 
 
 def _write(
-    library: Library, line: KernelLine, stored: StoredKernel, folder: Path, *, modules: bool
+    library: Library, line: KernelSummary, stored: StoredKernel, folder: Path, *, modules: bool
 ) -> dict[str, object]:
     kernel = stored.kernel
     key = sha256_text(kernel.key.model_dump_json())[:8]
     place = Path("kernels") / f"{kernel.sha256[:16]}-{key}"
-    with saving(folder / place):
+    with explain_write_failure(folder / place):
         make_own_folder(folder / place)
     write_atomic(folder / place / "kernel.py", kernel.source)
     write_atomic(folder / place / "certificate.json", stored.certificate_text)
     live = library.live_pickle(line) if modules else None
     if live is not None:
-        with saving(folder / place):
+        with explain_write_failure(folder / place):
             data = read_regular(live)
         write_atomic(folder / place / LIVE, data)
     facts = kernel.model_dump(mode="json", exclude={"source", "certificate"})
@@ -88,7 +88,7 @@ def _write(
 
 
 def _make_room(folder: Path) -> None:
-    with saving(folder):
+    with explain_write_failure(folder):
         empty = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
         earlier = _is_export(folder / INDEX)
         if not empty and not earlier and folder.is_dir():
@@ -102,7 +102,7 @@ def _make_room(folder: Path) -> None:
             if (folder / "kernels").is_dir():  # of a pipe rmtree would wait for a writer
                 shutil.rmtree(folder / "kernels", ignore_errors=True)
     make_folder(folder)
-    with saving(folder / "kernels"):
+    with explain_write_failure(folder / "kernels"):
         make_own_folder(folder / "kernels")
 
 

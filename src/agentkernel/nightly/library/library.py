@@ -14,18 +14,23 @@ from itertools import islice
 from pathlib import Path
 
 from agentkernel.domain.base import sha256_text
-from agentkernel.domain.night import Night, RegionStatus
+from agentkernel.domain.night import NightlyRun, RegionStatus
 from agentkernel.domain.region import Basis, Kernel, KernelKey
-from agentkernel.nightly.library.night_rows import NightLine, read_nights, read_trend, write_night
+from agentkernel.nightly.library.night_rows import (
+    NightSummary,
+    read_nights,
+    read_trend,
+    write_night,
+)
 from agentkernel.nightly.library.opening import Say, open_library
-from agentkernel.nightly.library.pruning import Pruned, PruneRule, doomed, drop
+from agentkernel.nightly.library.pruning import PruneResult, PruneRule, drop, find_prunable
 from agentkernel.nightly.library.rows import (
     BY_KEY,
     FULL_QUERY,
     KEY_COLUMNS,
     LINE_QUERY,
     Cell,
-    KernelLine,
+    KernelSummary,
     StoredKernel,
     certificate_text,
     key_values,
@@ -43,7 +48,7 @@ LAST, LAST_GREEN = "last", "last-green"
 
 
 @dataclass(frozen=True)
-class Measured:
+class KernelMeasurement:
     """What one measurement of a kernel said, or one estimate (`basis`); times in microseconds of
     one call."""
 
@@ -177,7 +182,7 @@ class Library:
         found = (stored.kernel for row in rows if (stored := to_stored(row)) is not None)
         return tuple(kernel for kernel in found if withdrawn or kernel.withdrawn is None)
 
-    def lines(self, *, sha256: str = "") -> tuple[KernelLine, ...]:
+    def lines(self, *, sha256: str = "") -> tuple[KernelSummary, ...]:
         """The kernels whose hash begins with `sha256`, without source and certificate, oldest
         first."""
         where, values = _where(None, sha256)
@@ -186,7 +191,7 @@ class Library:
 
     def checked_lines(
         self, *, sha256: str = "", valid: bool = False, newest: int | None = None
-    ) -> tuple[KernelLine, ...]:
+    ) -> tuple[KernelSummary, ...]:
         """As `lines`, each compared with its certificate: about 2 ms more a kernel. `valid`: those
         alone that may be given out; `newest`: so many at most."""
         where, values = _where(None, sha256)
@@ -202,18 +207,18 @@ class Library:
         """How many kernels and keys there are."""
         return int(self._rows("select count(*) from kernels")[0][0])
 
-    def stored(self, line: KernelLine) -> StoredKernel | None:
+    def stored(self, line: KernelSummary) -> StoredKernel | None:
         """A kernel with its certificate as it was put; None: gone, or it cannot be read."""
         where = f"{BY_KEY} and k.sha256 = ?"
         rows = self._rows(f"{FULL_QUERY} where {where}", *key_values(line.key), line.sha256)
         return to_stored(rows[0]) if rows else None
 
-    def live_pickle(self, line: KernelLine) -> Path | None:
+    def live_pickle(self, line: KernelSummary) -> Path | None:
         """The pickle of its live module, where one was put with it."""
         path = self._live_path(line.certificate)
         return path if path.is_file() else None
 
-    def measurements(self, sha256: str) -> tuple[Measured, ...]:
+    def measurements(self, sha256: str) -> tuple[KernelMeasurement, ...]:
         """What was ever measured or estimated of a kernel, oldest first; also of one that was
         pruned."""
         rows = self._rows(
@@ -221,9 +226,9 @@ class Library:
                 speedup, speedup_low from measurements where sha256 = ? order by taken, id""",
             sha256,
         )
-        return tuple(Measured(*row) for row in rows)
+        return tuple(KernelMeasurement(*row) for row in rows)
 
-    def save_night(self, night: Night, exit_code: int | None = None) -> None:
+    def save_night(self, night: NightlyRun, exit_code: int | None = None) -> None:
         """Keep a night, finished or not, in place of what was saved of it before.
 
         `exit_code` is its comparison's: a green night ended with 0. Without one a night is green
@@ -232,18 +237,18 @@ class Library:
         with self._writing() as db:
             write_night(db, night, exit_code)
 
-    def nights(self, zoo: str | None = None) -> tuple[Night, ...]:
+    def nights(self, zoo: str | None = None) -> tuple[NightlyRun, ...]:
         """Whole nights, oldest first; for their speedups alone ask `trend`."""
         return self._nights(zoo)
 
-    def history(self, zoo: str) -> tuple[Night, ...]:
+    def history(self, zoo: str) -> tuple[NightlyRun, ...]:
         """The nights over a zoo, oldest first, with those of their regions alone whose kernel
         changed: what a page needs of them. Whole ones of a large zoo do not fit in memory."""
         return self._nights(zoo, CHANGED)
 
     def night(
         self, name: str, *, zoo: str | None = None, other_than: str | None = None
-    ) -> Night | None:
+    ) -> NightlyRun | None:
         """The night of that id; "last": the last that finished; "last-green": of those that were
         green. Of these two, `zoo` asks for one zoo's and `other_than` leaves one night out.
 
@@ -261,7 +266,7 @@ class Library:
             ).fetchone()
             return None if row is None else next(read_nights(db, [str(row["id"])]))
 
-    def trend(self, zoo: str) -> tuple[NightLine, ...]:
+    def trend(self, zoo: str) -> tuple[NightSummary, ...]:
         """The speedups of all nights over a zoo, oldest first, without loading their regions."""
         with self._snapshot() as db:
             return read_trend(db, zoo)
@@ -288,23 +293,23 @@ class Library:
         )
         return {str(row["key"]): str(row["value"]) for row in rows}
 
-    def prune(self, rule: PruneRule, *, yes: bool = False) -> Pruned:
+    def prune(self, rule: PruneRule, *, yes: bool = False) -> PruneResult:
         """What `rule` drops; it is dropped where `yes`, in the same transaction."""
         moment = datetime.now(UTC)
         if not yes:
             with self._snapshot() as db:
-                return doomed(db, rule, moment)
+                return find_prunable(db, rule, moment)
         with self._writing() as db:
-            found = doomed(db, rule, moment)
+            found = find_prunable(db, rule, moment)
             drop(db, rule, found, moment)
         with self._lock, using(self.path):
             self._db.execute("pragma incremental_vacuum").fetchall()
             self._drop_lives()
-        return Pruned(found.kernels, found.spared, found.nights, found.jobs, dropped=True)
+        return PruneResult(found.kernels, found.spared, found.nights, found.jobs, dropped=True)
 
     def _nights(
         self, zoo: str | None, statuses: tuple[RegionStatus, ...] = ()
-    ) -> tuple[Night, ...]:
+    ) -> tuple[NightlyRun, ...]:
         with self._snapshot() as db:
             rows = db.execute(
                 "select id from nights where zoo = coalesce(?, zoo) order by started, id", (zoo,)

@@ -11,12 +11,12 @@ from itertools import groupby
 from pydantic import ValidationError
 
 from agentkernel.domain.errors import LibraryError, one_line
-from agentkernel.domain.night import ModelRow, Night, RegionRow, RegionStatus
+from agentkernel.domain.night import ModelRow, NightlyRun, RegionRow, RegionStatus
 from agentkernel.domain.region import Basis
 
 
 @dataclass(frozen=True)
-class ModelLine:
+class ModelSummary:
     """One model's speedups in one night; `estimated` is arithmetic alone."""
 
     name: str
@@ -26,7 +26,7 @@ class ModelLine:
 
 
 @dataclass(frozen=True)
-class NightLine:
+class NightSummary:
     """One night of a trend. The speedups are geometric means over the models that have one, None
     where none has; `finished` None: it was killed, or still runs."""
 
@@ -38,10 +38,10 @@ class NightLine:
     vs_eager: float | None
     vs_compile: float | None
     estimated: float | None
-    models: tuple[ModelLine, ...]
+    models: tuple[ModelSummary, ...]
 
 
-def is_green(night: Night, exit_code: int | None) -> bool:
+def is_green(night: NightlyRun, exit_code: int | None) -> bool:
     """It ended, with `exit_code` 0; without one: no model failed, nothing was withdrawn."""
     if night.finished is None:
         return False
@@ -51,7 +51,7 @@ def is_green(night: Night, exit_code: int | None) -> bool:
     return not failed and all(item.status != "withdrawn" for item in night.regions)
 
 
-def write_night(db: sqlite3.Connection, night: Night, exit_code: int | None) -> None:
+def write_night(db: sqlite3.Connection, night: NightlyRun, exit_code: int | None) -> None:
     """Within a transaction: the night in place of what was saved of it before."""
     for table in ("night_models", "night_regions"):
         db.execute(f"delete from {table} where night = ?", (night.id,))
@@ -96,7 +96,7 @@ def write_night(db: sqlite3.Connection, night: Night, exit_code: int | None) -> 
 
 def read_nights(
     db: sqlite3.Connection, ids: Sequence[str], statuses: Sequence[RegionStatus] = ()
-) -> Iterator[Night]:
+) -> Iterator[NightlyRun]:
     """In the order of `ids`; whole, or with the regions of some `statuses` alone.
 
     Raises LibraryError for one that this version cannot read.
@@ -107,7 +107,7 @@ def read_nights(
         if row is None:
             continue
         try:
-            head = Night.model_validate_json(row[0])
+            head = NightlyRun.model_validate_json(row[0])
             models = tuple(map(ModelRow.model_validate_json, _values(db, "night_models", night_id)))
             rows = _values(db, "night_regions", night_id, only, statuses)
             regions = tuple(map(RegionRow.model_validate_json, rows))
@@ -119,7 +119,7 @@ def read_nights(
         yield head.model_copy(update={"models": models, "regions": regions})
 
 
-def read_trend(db: sqlite3.Connection, zoo: str) -> tuple[NightLine, ...]:
+def read_trend(db: sqlite3.Connection, zoo: str) -> tuple[NightSummary, ...]:
     """Oldest first; reads no JSON."""
     rows = db.execute(
         """select n.id, n.started, n.finished, n.green, n.basis, m.name, m.vs_eager, m.vs_compile,
@@ -136,14 +136,14 @@ def geometric_mean(values: Iterable[float | None]) -> float | None:
     return math.exp(math.fsum(logs) / len(logs)) if logs else None
 
 
-def _line(rows: Sequence[sqlite3.Row]) -> NightLine:
+def _line(rows: Sequence[sqlite3.Row]) -> NightSummary:
     first = rows[0]
     models = tuple(
-        ModelLine(str(row["name"]), row["vs_eager"], row["vs_compile"], row["estimated"])
+        ModelSummary(str(row["name"]), row["vs_eager"], row["vs_compile"], row["estimated"])
         for row in rows
         if row["name"] is not None
     )
-    return NightLine(
+    return NightSummary(
         id=str(first["id"]),
         started=str(first["started"]),
         finished=first["finished"],

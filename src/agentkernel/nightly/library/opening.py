@@ -11,7 +11,7 @@ from typing import IO, NamedTuple
 from agentkernel.domain.errors import LibraryError, one_line
 from agentkernel.nightly.library.salvage import salvage
 from agentkernel.nightly.library.schema import (
-    TOLD,
+    ERROR_TEXTS,
     check,
     connect,
     read_head,
@@ -36,7 +36,7 @@ SUFFIXES = (".sqlite", ".sqlite3", ".db")
 """A file of another name that is no database is somebody's text, not a damaged library."""
 
 
-class Opened(NamedTuple):
+class OpenedLibrary(NamedTuple):
     """The connection, and the lock that says that somebody uses the file; `mended` says in one line
     what became of a damaged one."""
 
@@ -50,7 +50,7 @@ def default_library() -> Path:
     return data_folder() / FILE_NAME
 
 
-def open_library(path: Path, say: Say | None = None) -> Opened:
+def open_library(path: Path, say: Say | None = None) -> OpenedLibrary:
     """Open the file at `path`, making it where it is missing.
 
     A damaged one is set aside, what can be read of it goes into a new one, and `say` gets one line.
@@ -60,7 +60,7 @@ def open_library(path: Path, say: Say | None = None) -> Opened:
     _refuse_others(path)
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-    with TOLD.opening(path):
+    with ERROR_TEXTS.opening(path):
         finish_replacing(path, writing)
         # SQLite takes an empty file for a new one.
         with writing(path):
@@ -70,7 +70,7 @@ def open_library(path: Path, say: Say | None = None) -> Opened:
         except UNREADABLE as error:
             if not is_damage(error):
                 raise
-            with TOLD.mending(path, IN_USE_S):
+            with ERROR_TEXTS.mending(path, IN_USE_S):
                 mended = _replace(path, error)
             connection = _open(path)
         if emptied:
@@ -80,7 +80,7 @@ def open_library(path: Path, say: Say | None = None) -> Opened:
             )
         if mended is not None and say is not None:
             say(mended)
-        return Opened(connection, TOLD.in_use(path), mended)
+        return OpenedLibrary(connection, ERROR_TEXTS.in_use(path), mended)
 
 
 def _refuse_others(path: Path) -> None:

@@ -6,7 +6,13 @@ import sqlite3
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from agentkernel.nightly.library.rows import FULL_QUERY, LINE_QUERY, KernelLine, to_line, to_stored
+from agentkernel.nightly.library.rows import (
+    FULL_QUERY,
+    LINE_QUERY,
+    KernelSummary,
+    to_line,
+    to_stored,
+)
 
 
 @dataclass(frozen=True)
@@ -34,26 +40,26 @@ class PruneRule:
 
 
 @dataclass(frozen=True)
-class DoomedKernel:
+class PrunableKernel:
     """A kernel that goes, and why."""
 
-    kernel: KernelLine
+    kernel: KernelSummary
     why: str
 
 
 @dataclass(frozen=True)
-class Pruned:
+class PruneResult:
     """What would go, or went where `dropped`. `spared`: kernels that only stay because they are
     the newest valid ones of their signature."""
 
-    kernels: tuple[DoomedKernel, ...]
+    kernels: tuple[PrunableKernel, ...]
     spared: int
     nights: tuple[str, ...]
     jobs: int
     dropped: bool = False
 
 
-def doomed(db: sqlite3.Connection, rule: PruneRule, now: datetime) -> Pruned:
+def find_prunable(db: sqlite3.Connection, rule: PruneRule, now: datetime) -> PruneResult:
     """What `rule` says of the file as it stands."""
     lines = [to_line(row) for row in db.execute(f"{LINE_QUERY} order by k.id")]
     reasons = {line.row: why for line in lines if (why := _reason(line, rule, now))}
@@ -63,9 +69,9 @@ def doomed(db: sqlite3.Connection, rule: PruneRule, now: datetime) -> Pruned:
     if rule.nights_older_than_days is not None:
         query = "select count(*) from jobs where finished < ?"
         jobs = db.execute(query, (_before(now, rule.nights_older_than_days),)).fetchone()[0]
-    return Pruned(
+    return PruneResult(
         kernels=tuple(
-            DoomedKernel(line, reasons[line.row])
+            PrunableKernel(line, reasons[line.row])
             for line in lines
             if line.row in reasons and line.row not in kept
         ),
@@ -75,7 +81,7 @@ def doomed(db: sqlite3.Connection, rule: PruneRule, now: datetime) -> Pruned:
     )
 
 
-def drop(db: sqlite3.Connection, rule: PruneRule, found: Pruned, now: datetime) -> None:
+def drop(db: sqlite3.Connection, rule: PruneRule, found: PruneResult, now: datetime) -> None:
     """Within the transaction in which `found` was found."""
     db.executemany("delete from kernels where id = ?", [(k.kernel.row,) for k in found.kernels])
     db.execute(
@@ -90,7 +96,7 @@ def drop(db: sqlite3.Connection, rule: PruneRule, found: Pruned, now: datetime) 
         db.execute("delete from jobs where finished < ?", (limit,))
 
 
-def _reason(line: KernelLine, rule: PruneRule, now: datetime) -> str | None:
+def _reason(line: KernelSummary, rule: PruneRule, now: datetime) -> str | None:
     if rule.withdrawn and line.withdrawn is not None:
         return f"withdrawn: {line.withdrawn}"
     if rule.older_than_days is not None:

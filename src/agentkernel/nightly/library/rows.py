@@ -13,7 +13,7 @@ from agentkernel.domain.region import Basis, Kernel, KernelKey
 from agentkernel.nightly.library.evidence import OTHER_CERTIFICATE as OTHER_CERTIFICATE
 from agentkernel.nightly.library.evidence import OTHER_SOURCE as OTHER_SOURCE
 from agentkernel.nightly.library.evidence import UNREADABLE_ROW as UNREADABLE_ROW
-from agentkernel.nightly.library.evidence import why_unfit
+from agentkernel.nightly.library.evidence import certificate_mismatch
 
 KEY_COLUMNS = tuple(KernelKey.model_fields)
 LINE_COLUMNS = (
@@ -43,7 +43,7 @@ Cell = str | int | float | None
 
 
 @dataclass(frozen=True)
-class KernelLine:
+class KernelSummary:
     """A kernel without its source and certificate, for lists. `row` numbers it in this file,
     `problem` is what its certificate calls the module, `certificate` the SHA-256 of that one's
     text.
@@ -125,9 +125,9 @@ def certificate_text(kernel: Kernel) -> str:
     return canonical_json(kernel.certificate)
 
 
-def to_line(row: sqlite3.Row) -> KernelLine:
+def to_line(row: sqlite3.Row) -> KernelSummary:
     """Of a row of `LINE_QUERY` or `FULL_QUERY`."""
-    return KernelLine(
+    return KernelSummary(
         row=int(row["id"]),
         sha256=str(row["sha256"]),
         key=_key(row),
@@ -145,7 +145,7 @@ def to_line(row: sqlite3.Row) -> KernelLine:
     )
 
 
-def to_checked_line(row: sqlite3.Row) -> KernelLine:
+def to_checked_line(row: sqlite3.Row) -> KernelSummary:
     """Of a row of `FULL_QUERY`: with what its certificate says of it."""
     kernel = _read(row)
     if kernel is None:
@@ -201,7 +201,7 @@ def _unfit(row: sqlite3.Row, kernel: Kernel) -> str | None:
     """Why the row's source, figures and certificate are not of one kernel; None: they are."""
     certificate = kernel.certificate
     signer = certificate.signature.key if certificate.signature else ""
-    found = why_unfit(kernel, certificate_text=str(row["certificate_text"]))
+    found = certificate_mismatch(kernel, certificate_text=str(row["certificate_text"]))
     if found != OTHER_SOURCE and (signer, certificate.judge_sha256) != (
         row["signer"],
         row["judge_sha256"],

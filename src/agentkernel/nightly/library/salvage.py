@@ -14,7 +14,7 @@ from agentkernel.storage.database import copy_rows, reading_damaged, transaction
 JSON_COLUMNS = ("value", "parameters")
 
 
-class Saved(NamedTuple):
+class SalvagedRows(NamedTuple):
     """What is in the new file."""
 
     kernels: int
@@ -28,7 +28,7 @@ class Saved(NamedTuple):
         return f"{_counted(self.kernels, 'kernel')} and {_counted(self.nights, 'night')} were"
 
 
-def salvage(path: Path, new: Path) -> Saved:
+def salvage(path: Path, new: Path) -> SalvagedRows:
     """Copy each row of `path` that can be read, and whose JSON is whole, into a new library.
 
     A kernel without its certificate, and a model or region without its night, are left behind.
@@ -52,7 +52,7 @@ def salvage(path: Path, new: Path) -> Saved:
                 target.execute(f"delete from {rows} where night not in (select id from nights)")
         # What stayed in the journal would be lost with the renaming.
         target.execute("pragma wal_checkpoint(truncate)")
-        return Saved(_count(target, "kernels"), _count(target, "nights"))
+        return SalvagedRows(_count(target, "kernels"), _count(target, "nights"))
 
 
 def _is_whole(row: dict[str, object]) -> bool:

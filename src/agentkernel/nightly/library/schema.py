@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 from agentkernel.domain.errors import LibraryError, one_line
 from agentkernel.storage import database
-from agentkernel.storage.database import Damage, Told, text_of, transaction
+from agentkernel.storage.database import Damage, DatabaseMessages, text_of, transaction
 from agentkernel.storage.disk import refuse_strange
 
-TOLD = Told("library", "file", "another file with --library", LibraryError)
-writing, using = TOLD.writing, TOLD.using
+ERROR_TEXTS = DatabaseMessages("library", "file", "another file with --library", LibraryError)
+writing, using = ERROR_TEXTS.writing, ERROR_TEXTS.using
 APPLICATION = 0x616B6C62
 """SQLite's application_id: tells a library from the database of another program."""
 MAGIC = b"SQLite format 3\0"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from agentkernel.domain.night import Night, RegionRow
+from agentkernel.domain.night import NightlyRun, RegionRow
 from agentkernel.nightly.page.content import Bar
-from agentkernel.nightly.page.costs import price_of_percent
+from agentkernel.nightly.page.costs import seconds_per_percent
 from agentkernel.nightly.page.tables import STATUS_TONES, region_order
 from agentkernel.nightly.page.wording import count, percent, span, times, us
 
@@ -12,7 +12,7 @@ SHOWN = 12
 """Regions with a bar of their own."""
 
 
-def budget_bars(night: Night) -> tuple[Bar, ...]:
+def budget_bars(night: NightlyRun) -> tuple[Bar, ...]:
     """The regions that took the most seconds, by their number in the table, and the rest together;
     the longest bar is full."""
     rows = sorted(night.regions, key=lambda row: (-row.spent_s, row.signature))
@@ -39,7 +39,7 @@ def budget_bars(night: Night) -> tuple[Bar, ...]:
     return tuple(bars)
 
 
-def budget_words(night: Night) -> str:
+def budget_words(night: NightlyRun) -> str:
     """What there was, what was used, by how many, and the price of a percent."""
     limit = f" of {span(night.budget_s)}" if night.budget_s is not None else ""
     workers = count(night.workers, "worker")
@@ -48,7 +48,7 @@ def budget_words(night: Night) -> str:
         f"Wall time {span(night.wall_s)}{limit} on {workers}",
         f"jobs {span(night.gpu_s)}, regions {span(spent)} of it",
     ]
-    price = price_of_percent(night)
+    price = seconds_per_percent(night)
     if price is not None:
         mark = "" if night.basis == "measured" else " (estimated)"
         parts.append(f"{span(price)} of jobs for each 1% of the mean{mark}")

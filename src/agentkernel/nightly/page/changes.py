@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from agentkernel.domain.night import Change, ChangeKind, Comparison, Night
-from agentkernel.nightly.page.content import Group, Line, Tone
+from agentkernel.domain.night import Change, ChangeKind, Comparison, NightlyRun
+from agentkernel.nightly.page.content import ChangeGroup, ChangeLine, Tone
 from agentkernel.nightly.page.wording import count, interval, region_label, times
 
 TITLES: dict[ChangeKind, str] = {
@@ -34,7 +34,9 @@ MOST = 12
 """Changes of one kind that are listed on the page."""
 
 
-def change_groups(night: Night, comparison: Comparison, most: int = MOST) -> tuple[Group, ...]:
+def change_groups(
+    night: NightlyRun, comparison: Comparison, most: int = MOST
+) -> tuple[ChangeGroup, ...]:
     """The changes by kind, in the order of `TITLES`."""
     places = {region_label(row): f"#region-{row.signature}" for row in night.regions}
     places |= {row.name: f"#model-{row.name}" for row in night.models}
@@ -43,10 +45,10 @@ def change_groups(night: Night, comparison: Comparison, most: int = MOST) -> tup
         found = [item for item in comparison.changes if item.kind == kind]
         if found:
             lines = tuple(
-                Line(item.what, change_text(item), TONES[kind], places.get(item.what, ""))
+                ChangeLine(item.what, change_text(item), TONES[kind], places.get(item.what, ""))
                 for item in found[:most]
             )
-            groups.append(Group(title, TONES[kind], lines, max(len(found) - most, 0)))
+            groups.append(ChangeGroup(title, TONES[kind], lines, max(len(found) - most, 0)))
     return tuple(groups)
 
 

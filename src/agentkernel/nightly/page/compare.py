@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from agentkernel.domain.certificate import Versions
 from agentkernel.domain.errors import one_line
-from agentkernel.domain.night import Change, ChangeKind, Comparison, ModelRow, Night, RegionRow
+from agentkernel.domain.night import Change, ChangeKind, Comparison, ModelRow, NightlyRun, RegionRow
 from agentkernel.domain.profile import Ratio
 from agentkernel.nightly.page.speeds import (
     BASELINES,
@@ -17,7 +17,7 @@ from agentkernel.nightly.page.speeds import (
     same_devices,
     time_ratio,
 )
-from agentkernel.nightly.page.withdrawn import withdrawn_words
+from agentkernel.nightly.page.withdrawn import withdrawn_text
 from agentkernel.nightly.page.wording import region_label, us
 from agentkernel.tools.ratio import MARGIN, Z_95
 
@@ -38,7 +38,7 @@ ORDER: tuple[ChangeKind, ...] = (
 """What a reader must see first."""
 
 
-def compare_nights(before: Night | None, after: Night) -> Comparison:
+def compare_nights(before: NightlyRun | None, after: NightlyRun) -> Comparison:
     """The night beside the one before it. What fails this night is listed whether or not it failed
     before: it stays so until it is mended. Everything else is a difference. Times are compared on
     one model of GPU alone, estimates for one target alone."""
@@ -51,14 +51,14 @@ def compare_nights(before: Night | None, after: Night) -> Comparison:
     )
 
 
-def _failures(before: Night | None, after: Night) -> Iterator[Change]:
+def _failures(before: NightlyRun | None, after: NightlyRun) -> Iterator[Change]:
     regions = {row.signature: row for row in before.regions} if before else {}
     models = {row.name: row for row in before.models} if before else {}
     for row in after.regions:
         was = regions[row.signature].status if row.signature in regions else ""
         if row.status == "withdrawn":
             # The words say what there was.
-            yield Change(kind="withdrawn", what=region_label(row), after=withdrawn_words(row))
+            yield Change(kind="withdrawn", what=region_label(row), after=withdrawn_text(row))
         elif row.status == "failed":
             why = one_line(row.reason) or "it does not verify"
             yield Change(kind="failed_to_verify", what=region_label(row), before=was, after=why)
@@ -83,7 +83,7 @@ def _errors(row: ModelRow) -> str:
     return f"error {row.worst_error:.1e}{own}"
 
 
-def _versions(before: Night, after: Night) -> Iterator[Change]:
+def _versions(before: NightlyRun, after: NightlyRun) -> Iterator[Change]:
     pairs = {
         name: (getattr(before.versions, name), getattr(after.versions, name))
         for name in Versions.model_fields
@@ -96,7 +96,7 @@ def _versions(before: Night, after: Night) -> Iterator[Change]:
             yield Change(kind="version", what=name, before=old or "none", after=new or "none")
 
 
-def _models(before: Night, after: Night) -> Iterator[Change]:
+def _models(before: NightlyRun, after: NightlyRun) -> Iterator[Change]:
     old = {row.name: row for row in before.models}
     new = {row.name: row for row in after.models}
     for name, row in new.items():
@@ -135,7 +135,7 @@ def _fell_back(old: ModelRow, new: ModelRow, ratio: float | None) -> bool:
     return away and is_faster(old) and (ratio is None or ratio < 1 - MARGIN)
 
 
-def _regions(before: Night, after: Night) -> Iterator[Change]:
+def _regions(before: NightlyRun, after: NightlyRun) -> Iterator[Change]:
     old = {row.signature: row for row in before.regions}
     new = {row.signature: row for row in after.regions}
     for row in after.regions:

@@ -55,7 +55,7 @@ class Tile(NamedTuple):
     estimated: bool = False
 
 
-class Line(NamedTuple):
+class ChangeLine(NamedTuple):
     """One change: what it is of, from what to what."""
 
     what: str
@@ -64,24 +64,24 @@ class Line(NamedTuple):
     href: str = ""
 
 
-class Group(NamedTuple):
+class ChangeGroup(NamedTuple):
     """Changes of a kind."""
 
     title: str
     tone: Tone
-    lines: tuple[Line, ...]
+    lines: tuple[ChangeLine, ...]
     more: int = 0
     """How many more there are."""
 
 
-class Named(NamedTuple):
+class PlotLabel(NamedTuple):
     """A label of a plot, in words, and where its row is."""
 
     text: str
     href: str
 
 
-class Figure(NamedTuple):
+class PlotFigure(NamedTuple):
     """A plot in two sizes; `legend` as (class, words); `named`: what its labels stand for."""
 
     title: str
@@ -91,7 +91,7 @@ class Figure(NamedTuple):
     legend: tuple[tuple[str, str], ...] = ()
     note: str = ""
     estimated: bool = False
-    named: tuple[Named, ...] = ()
+    named: tuple[PlotLabel, ...] = ()
 
 
 class Bar(NamedTuple):
@@ -111,7 +111,7 @@ class DiffLine(NamedTuple):
     text: str
 
 
-class Fold(NamedTuple):
+class Details(NamedTuple):
     """A kernel or candidate that opens on a click."""
 
     id: str
@@ -136,17 +136,17 @@ class Page(NamedTuple):
     tone: Tone
     facts: tuple[str, ...]
     tiles: tuple[Tile, ...]
-    groups: tuple[Group, ...]
+    groups: tuple[ChangeGroup, ...]
     against: str
     tables: tuple[Table, ...]
-    figures: tuple[Figure, ...]
+    figures: tuple[PlotFigure, ...]
     bars: tuple[Bar, ...]
     bars_caption: str
     folds_title: str
-    folds: tuple[Fold, ...]
+    folds: tuple[Details, ...]
     folds_note: str
     versions: tuple[tuple[str, str], ...]
-    lost: tuple[Line, ...]
+    lost: tuple[ChangeLine, ...]
 
 
 def without_empty(table: Table) -> Table:

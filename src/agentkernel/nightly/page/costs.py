@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agentkernel.domain.base import Frozen
-from agentkernel.domain.night import ModelRow, Night, RegionRow
+from agentkernel.domain.night import ModelRow, NightlyRun, RegionRow
 from agentkernel.domain.region import Basis
 from agentkernel.nightly.page.speeds import is_faster, mean_speedup, speedup
 from agentkernel.nightly.page.wording import span
@@ -28,7 +28,7 @@ class ModelCost(Frozen):
         return span(self.percent_s) if self.gained else NO_GAIN
 
 
-def price_of_percent(night: Night) -> float | None:
+def seconds_per_percent(night: NightlyRun) -> float | None:
     """Seconds of jobs for each percent of the mean speedup; None where nothing was gained."""
     mean = mean_speedup(night.models, night.basis)
     if mean is None or mean <= 1.001 or not night.gpu_s:
@@ -36,7 +36,7 @@ def price_of_percent(night: Night) -> float | None:
     return night.gpu_s / ((mean - 1) * 100)
 
 
-def model_costs(night: Night) -> dict[str, ModelCost]:
+def model_costs(night: NightlyRun) -> dict[str, ModelCost]:
     """By the model's name, in the order of the night; a model that failed has none."""
     spent = dict.fromkeys((row.name for row in night.models), 0.0)
     for region in night.regions:

@@ -63,11 +63,11 @@ class LogAxis(NamedTuple):
         return found
 
     def _apart(self, low: float, high: float, letter: float) -> bool:
-        wide = letter * (len(figure(low)) + len(figure(high))) / 2
+        wide = letter * (len(tick_label(low)) + len(tick_label(high))) / 2
         return self.place(high) - self.place(low) >= max(TICK_GAP, wide + TICK_SPACE)
 
 
-def opened(frame: Frame, name: str, title: str) -> str:
+def svg_open(frame: Frame, name: str, title: str) -> str:
     """The first tag of a drawing with its name for those who do not see it."""
     return (
         f'<svg class="{name}" viewBox="0 0 {frame.width} {frame.height}" role="img" '
@@ -75,32 +75,32 @@ def opened(frame: Frame, name: str, title: str) -> str:
     )
 
 
-def line(x1: float, y1: float, x2: float, y2: float, name: str) -> str:
+def svg_line(x1: float, y1: float, x2: float, y2: float, name: str) -> str:
     """A straight line of a class."""
     return f'<line class="{name}" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"/>'
 
 
-def path(points: Sequence[tuple[float, float]], name: str) -> str:
+def svg_path(points: Sequence[tuple[float, float]], name: str) -> str:
     """A line through points of a class."""
     joined = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
     return f'<polyline class="{name}" points="{joined}"/>'
 
 
-def words(x: float, y: float, text: str, name: str = "", anchor: str = "middle") -> str:
+def svg_text(x: float, y: float, text: str, name: str = "", anchor: str = "middle") -> str:
     """A text at its baseline."""
     return (
         f'<text class="{name}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
     )
 
 
-def figure(value: float) -> str:
+def tick_label(value: float) -> str:
     """A tick's label: `0.01`, `1,000`, `1e6`."""
     if value >= 1e6 or value < 1e-3:
         return f"{value:.0e}".replace("e+0", "e").replace("e-0", "e-").replace("e+", "e")
     return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
 
 
-def spread(places: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+def spread_apart(places: Sequence[float], gap: float, low: float, high: float) -> list[float]:
     """The places moved apart to at least `gap`, in their order, within `low` and `high` where there
     is room for all."""
     order = sorted(range(len(places)), key=lambda index: places[index])

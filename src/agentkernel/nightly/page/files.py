@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from agentkernel.domain.night import Comparison, Night
+from agentkernel.domain.night import Comparison, NightlyRun
 from agentkernel.domain.plain_text import plain
 from agentkernel.domain.region import Kernel
 from agentkernel.nightly.page.costs import model_costs
@@ -18,7 +18,7 @@ from agentkernel.nightly.page.page import night_page, render
 from agentkernel.nightly.page.record import JSON_NAME, NightFile
 from agentkernel.nightly.page.tables import models_csv, regions_csv
 from agentkernel.storage.atomic import make_folder, write_atomic
-from agentkernel.tools.ours import is_json_with, require_all_ours, require_ours
+from agentkernel.tools.ours import is_json_with, require_all_generated, require_generated
 
 
 class NightPaths(NamedTuple):
@@ -47,15 +47,15 @@ def night_paths(folder: Path) -> NightPaths:
 def require_free(folder: Path) -> None:
     """Raise OutputError where a night would write over somebody's file in `folder`."""
     paths = night_paths(folder)
-    require_ours(paths.json, is_json_with("night", "kernels"))
-    require_all_ours(paths, paths.json.is_file())
+    require_generated(paths.json, is_json_with("night", "kernels"))
+    require_all_generated(paths, paths.json.is_file())
 
 
 def write_night(
     folder: Path,
-    night: Night,
+    night: NightlyRun,
     comparison: Comparison,
-    history: Sequence[Night],
+    history: Sequence[NightlyRun],
     kernels: Mapping[str, Kernel],
 ) -> NightPaths:
     """The page, the comment, the test report, the tables and the record, into `folder`.
@@ -76,9 +76,9 @@ def write_night(
 
 
 def _record(
-    night: Night,
+    night: NightlyRun,
     comparison: Comparison,
-    history: Sequence[Night],
+    history: Sequence[NightlyRun],
     kernels: Mapping[str, Kernel],
 ) -> NightFile:
     shown = shown_kernels(night, kernels)
@@ -93,7 +93,7 @@ def _record(
     )
 
 
-def _in_short(item: Night, night: Night) -> Night:
+def _in_short(item: NightlyRun, night: NightlyRun) -> NightlyRun:
     """An earlier night with those of its regions alone that changed the kernel of one of ours."""
     ours = {row.signature for row in night.regions}
     rows = [

@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from agentkernel.domain.certificate import Certificate
-from agentkernel.domain.night import Night, RegionRow
+from agentkernel.domain.night import NightlyRun, RegionRow
 from agentkernel.domain.region import Kernel
 from agentkernel.domain.verdict import Verdict
-from agentkernel.nightly.page.content import Fold
-from agentkernel.nightly.page.lineage import difference, plain_source
+from agentkernel.nightly.page.content import Details
+from agentkernel.nightly.page.lineage import plain_source, source_diff
 from agentkernel.nightly.page.tables import STATUS_TONES, region_order
-from agentkernel.nightly.page.withdrawn import is_replaced, withdrawn_words
+from agentkernel.nightly.page.withdrawn import is_replaced, withdrawn_text
 from agentkernel.nightly.page.wording import SHORT, count, error_text, times, us, when
 
 MOST_KERNELS = 100
 """The page holds the source and certificate of so many, those of the largest regions."""
 
 
-def shown_kernels(night: Night, kernels: Mapping[str, Kernel]) -> list[tuple[RegionRow, Kernel]]:
+def shown_kernels(
+    night: NightlyRun, kernels: Mapping[str, Kernel]
+) -> list[tuple[RegionRow, Kernel]]:
     """The regions whose kernel is known, the largest first, each kernel once."""
     found: dict[str, tuple[RegionRow, Kernel]] = {}
     for row in region_order(night):
@@ -28,9 +30,9 @@ def shown_kernels(night: Night, kernels: Mapping[str, Kernel]) -> list[tuple[Reg
     return list(found.values())[:MOST_KERNELS]
 
 
-def kernel_folds(
-    night: Night, kernels: Mapping[str, Kernel], chains: Mapping[str, Sequence[str]]
-) -> tuple[Fold, ...]:
+def kernel_details(
+    night: NightlyRun, kernels: Mapping[str, Kernel], chains: Mapping[str, Sequence[str]]
+) -> tuple[Details, ...]:
     """Facts, source or diff to the parent, and certificate of each kernel."""
     return tuple(
         _kernel(row, kernel, kernels, chains.get(row.signature, ()))
@@ -82,7 +84,7 @@ def verdict_words(verdict: Verdict) -> str:
 
 def _kernel(
     row: RegionRow, kernel: Kernel, kernels: Mapping[str, Kernel], chain: Sequence[str]
-) -> Fold:
+) -> Details:
     before = [item for item in chain if item != kernel.sha256]
     parent = kernels.get(row.parent or (before[-1] if before else ""))
     if parent is not None and parent.sha256 == kernel.sha256:
@@ -91,11 +93,11 @@ def _kernel(
     other = "the withdrawn" if replaced else "its parent"
     title = f"Diff to {other} {parent.sha256[:SHORT]}" if parent is not None else "Source"
     source = (
-        difference(parent.source, kernel.source)
+        source_diff(parent.source, kernel.source)
         if parent is not None
         else plain_source(kernel.source)
     )
-    return Fold(
+    return Details(
         id=f"kernel-{kernel.sha256[:SHORT]}",
         title=f"{row.name} {kernel.sha256[:SHORT]}",
         state="in place of a withdrawn one" if replaced else row.status,
@@ -121,7 +123,7 @@ def _facts(row: RegionRow, kernel: Kernel) -> Iterator[tuple[str, str]]:
     if kernel.verified:
         yield "last judged", when(kernel.verified)
     if row.status == "withdrawn":
-        yield "withdrawn", withdrawn_words(row)
+        yield "withdrawn", withdrawn_text(row)
     elif kernel.withdrawn or row.reason:
         yield ("withdrawn" if kernel.withdrawn else "note"), kernel.withdrawn or row.reason
     yield from certificate_facts(kernel.certificate)

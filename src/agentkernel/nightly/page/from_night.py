@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from agentkernel.domain.certificate import Certificate
 from agentkernel.domain.errors import KernelRefused, RunNotFound
-from agentkernel.domain.night import ModelRow, Night
+from agentkernel.domain.night import ModelRow, NightlyRun
 from agentkernel.domain.region import Kernel
 from agentkernel.nightly.page.record import JSON_NAME, NightFile, read_night_file
 from agentkernel.tools.certificate.signing import signature_state
@@ -21,14 +21,14 @@ UNUSED = ("kept", "failed", "unreached")
 
 
 @dataclass(frozen=True)
-class Chosen:
+class NightKernels:
     """The kernels of a model's form by path, and each use's own parameter names."""
 
     kernels: dict[str, Kernel]
     parameters: dict[str, tuple[str, ...]]
 
 
-def kernels_of_night(folder: Path, model: str | None = None) -> Chosen:
+def kernels_of_night(folder: Path, model: str | None = None) -> NightKernels:
     """What the night in `folder` handed over for `model` (its name in the zoo; None where the zoo
     has but one). Empty where a baseline was handed over.
 
@@ -49,7 +49,7 @@ def kernels_of_night(folder: Path, model: str | None = None) -> Chosen:
                 _require_signed(kernel, written.get(region.sha256), folder)
                 kernels[use.path] = kernel
                 parameters[use.path] = use.parameters
-    return Chosen(kernels, parameters)
+    return NightKernels(kernels, parameters)
 
 
 def _kernel(record: NightFile, sha256: str, folder: Path) -> Kernel:
@@ -94,7 +94,7 @@ def _is_as_signed(certificate: Certificate, written: Mapping[str, object]) -> bo
         return False
 
 
-def _row(night: Night, model: str | None) -> ModelRow:
+def _row(night: NightlyRun, model: str | None) -> ModelRow:
     rows = [row for row in night.models if model in (None, row.name)]
     if len(rows) != 1:
         names = ", ".join(row.name for row in night.models)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from xml.etree import ElementTree
 
-from agentkernel.domain.night import Change, ChangeKind, Comparison, Night, RegionRow
+from agentkernel.domain.night import Change, ChangeKind, Comparison, NightlyRun, RegionRow
 from agentkernel.nightly.page.changes import change_text
 from agentkernel.nightly.page.speeds import form_time_us, speedup
 from agentkernel.nightly.page.wording import region_label, times, us
@@ -16,7 +16,7 @@ FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]
 """What XML 1.0 has no place for, section 2.2: https://www.w3.org/TR/xml/#charsets"""
 
 
-def junit_xml(night: Night, comparison: Comparison) -> str:
+def junit_xml(night: NightlyRun, comparison: Comparison) -> str:
     """A test case a model and a region: a regression or what does not verify is a failure, a model
     that raised an error, a region that was not reached skipped."""
     found: dict[str, list[Change]] = {}
@@ -44,7 +44,7 @@ def junit_xml(night: Night, comparison: Comparison) -> str:
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, "unicode") + "\n"
 
 
-def _suite(name: str, night: Night) -> ElementTree.Element:
+def _suite(name: str, night: NightlyRun) -> ElementTree.Element:
     suite = ElementTree.Element("testsuite", name=name, timestamp=_clean(night.started[:19]))
     properties = ElementTree.SubElement(suite, "properties")
     known = {"gpu": night.gpu, "target": night.target, **night.versions.model_dump()}
@@ -55,7 +55,7 @@ def _suite(name: str, night: Night) -> ElementTree.Element:
 
 
 def _case(
-    suite: ElementTree.Element, night: Night, kind: str, name: str, seconds: float
+    suite: ElementTree.Element, night: NightlyRun, kind: str, name: str, seconds: float
 ) -> ElementTree.Element:
     return ElementTree.SubElement(
         suite,

@@ -58,19 +58,19 @@ class Label(NamedTuple):
     led: bool
 
 
-def around(x: float, y: float, half: float) -> Box:
+def square_around(x: float, y: float, half: float) -> Box:
     """The square about a point."""
     return Box(x - half, y - half, x + half, y + half)
 
 
-def along(points: Sequence[tuple[float, float]], step: float = 4.0) -> list[Box]:
+def boxes_along(points: Sequence[tuple[float, float]], step: float = 4.0) -> list[Box]:
     """A line through points as small boxes."""
     found = []
     for (x1, y1), (x2, y2) in itertools.pairwise(points):
         parts = max(1, math.ceil(math.hypot(x2 - x1, y2 - y1) / step))
         for index in range(parts + 1):
             part = index / parts
-            found.append(around(x1 + part * (x2 - x1), y1 + part * (y2 - y1), 1.5))
+            found.append(square_around(x1 + part * (x2 - x1), y1 + part * (y2 - y1), 1.5))
     return found
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 
-from agentkernel.domain.night import Night
+from agentkernel.domain.night import NightlyRun
 from agentkernel.nightly.page.content import DiffLine
 
 
-def lineages(history: Sequence[Night], night: Night) -> dict[str, tuple[str, ...]]:
+def lineages(history: Sequence[NightlyRun], night: NightlyRun) -> dict[str, tuple[str, ...]]:
     """Signature -> hashes of its kernels, oldest first, tonight's (or the lost one) last."""
     found: dict[str, list[str]] = {row.signature: [] for row in night.regions}
     earlier = [item for item in history if item.id != night.id and item.started <= night.started]
@@ -26,7 +26,7 @@ def lineages(history: Sequence[Night], night: Night) -> dict[str, tuple[str, ...
     return {signature: tuple(chain) for signature, chain in found.items()}
 
 
-def difference(before: str, after: str) -> tuple[DiffLine, ...]:
+def source_diff(before: str, after: str) -> tuple[DiffLine, ...]:
     """The changed lines with three lines around them."""
     lines = difflib.unified_diff(before.splitlines(), after.splitlines(), n=3, lineterm="")
     return tuple(_told(text) for text in list(lines)[2:])

@@ -4,28 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from agentkernel.domain.night import Comparison, ModelRow, Night
+from agentkernel.domain.night import Comparison, ModelRow, NightlyRun
 from agentkernel.domain.region import Basis
 from agentkernel.nightly.page.budget import budget_words
 from agentkernel.nightly.page.changes import change_groups, headline
 from agentkernel.nightly.page.costs import ModelCost, model_costs
 from agentkernel.nightly.page.merged import merged_regions
 from agentkernel.nightly.page.speeds import form_time_us, mean_speedup, nearest, speedup
-from agentkernel.nightly.page.wording import (
-    NOTHING,
-    caption,
-    count,
-    dropped_words,
-    interval,
-    times,
-    us,
-)
+from agentkernel.nightly.page.wording import DASH, caption, count, dropped_text, interval, times, us
 from agentkernel.workflows.report_models import cell, table
 
 MOST_MODELS, MOST_CHANGES = 40, 5
 
 
-def markdown(night: Night, comparison: Comparison) -> str:
+def markdown(night: NightlyRun, comparison: Comparison) -> str:
     """Headline, changes, one short table for what was measured and one for what was estimated."""
     lines = [f"### {cell(night.zoo)}: {headline(comparison)}", ""]
     groups = change_groups(night, comparison, MOST_CHANGES)
@@ -43,7 +35,7 @@ def markdown(night: Night, comparison: Comparison) -> str:
     return "\n".join([*lines, *((merged, "") if merged else ()), budget_words(night), ""])
 
 
-def _models(night: Night, basis: Basis) -> Iterator[str]:
+def _models(night: NightlyRun, basis: Basis) -> Iterator[str]:
     rows = [row for row in night.models if row.basis == basis]
     if not rows:
         return
@@ -59,7 +51,7 @@ def _models(night: Night, basis: Basis) -> Iterator[str]:
     yield ""
     for row in rows[:MOST_MODELS]:
         if row.left_out:
-            yield f"- {cell(row.name)}: {cell('; '.join(dropped_words(row)))}"
+            yield f"- {cell(row.name)}: {cell('; '.join(dropped_text(row)))}"
     if any(row.left_out for row in rows[:MOST_MODELS]):
         yield ""
     if len(rows) > MOST_MODELS:
@@ -68,15 +60,15 @@ def _models(night: Night, basis: Basis) -> Iterator[str]:
 
 def _cells(row: ModelRow, cost: ModelCost | None) -> tuple[str, ...]:
     if row.error is not None:
-        return (cell(row.name), "failed", NOTHING, NOTHING, NOTHING, cell(row.error)[:120])
+        return (cell(row.name), "failed", DASH, DASH, DASH, cell(row.error)[:120])
     around = interval(nearest(row)) if row.basis == "measured" else ""
     value = speedup(row)
-    outputs = {True: "verified", False: "wrong", None: NOTHING}[row.verified]
+    outputs = {True: "verified", False: "wrong", None: DASH}[row.verified]
     return (
         cell(row.name),
         row.form,
         f"{times(value)} ({around})" if around else times(value),
         us(form_time_us(row)),
-        cost.text if cost is not None else NOTHING,
+        cost.text if cost is not None else DASH,
         outputs,
     )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from agentkernel.domain.base import Frozen
-from agentkernel.domain.night import Night
+from agentkernel.domain.night import NightlyRun
 from agentkernel.nightly.page.wording import count, percent
 
 
-class Merged(Frozen):
+class MergedRegions(Frozen):
     """`submodules` that the `regions` stand for. `within` and `across` are those of them that need
     no kernel of their own: another submodule of the same model has it, or another model."""
 
@@ -33,11 +33,11 @@ class Merged(Frozen):
         )
 
 
-def merged_regions(night: Night) -> Merged:
+def merged_regions(night: NightlyRun) -> MergedRegions:
     """Of the regions that the night worked on or meant to."""
     models = [len({use.model for use in row.uses}) for row in night.regions]
     submodules = sum(len(row.uses) for row in night.regions)
-    return Merged(
+    return MergedRegions(
         regions=len(night.regions),
         submodules=submodules,
         within=submodules - sum(models),

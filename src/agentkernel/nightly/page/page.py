@@ -11,14 +11,14 @@ from importlib.resources import files
 import jinja2
 from markupsafe import Markup
 
-from agentkernel.domain.night import Comparison, ModelRow, Night
+from agentkernel.domain.night import Comparison, ModelRow, NightlyRun
 from agentkernel.domain.region import Basis, Kernel
 from agentkernel.nightly.page import roofline, trend
 from agentkernel.nightly.page.budget import budget_bars, budget_words
 from agentkernel.nightly.page.changes import change_groups, headline, headline_tone
-from agentkernel.nightly.page.content import Figure, Line, Named, Page, Tile
-from agentkernel.nightly.page.costs import price_of_percent
-from agentkernel.nightly.page.folds import MOST_KERNELS, kernel_folds
+from agentkernel.nightly.page.content import ChangeLine, Page, PlotFigure, PlotLabel, Tile
+from agentkernel.nightly.page.costs import seconds_per_percent
+from agentkernel.nightly.page.folds import MOST_KERNELS, kernel_details
 from agentkernel.nightly.page.lineage import lineages
 from agentkernel.nightly.page.speeds import is_faster, mean_speedup, speedup
 from agentkernel.nightly.page.tables import MOST_ROWS, model_table, region_order, region_table
@@ -26,7 +26,7 @@ from agentkernel.nightly.page.withdrawn import is_replaced
 from agentkernel.nightly.page.wording import (
     caption,
     count,
-    lost_words,
+    lost_text,
     night_dtypes,
     span,
     times,
@@ -45,14 +45,14 @@ SHOWN_FASTEST = 3
 
 
 def night_page(
-    night: Night,
+    night: NightlyRun,
     comparison: Comparison,
-    history: Sequence[Night],
+    history: Sequence[NightlyRun],
     kernels: Mapping[str, Kernel],
 ) -> Page:
     """All of the page. `kernels` by their hash; those that are not known have no source shown."""
     chains = lineages(history, night)
-    folds = kernel_folds(night, kernels, chains)
+    folds = kernel_details(night, kernels, chains)
     return Page(
         title=f"{night.zoo}, night {night.id}",
         kicker=f"Night {night.id} over {night.zoo}",
@@ -72,7 +72,7 @@ def night_page(
         if len(folds) == MOST_KERNELS
         else "",
         versions=tuple(_versions(night)),
-        lost=tuple(Line(*words) for words in lost_words(night.lost)),
+        lost=tuple(ChangeLine(*words) for words in lost_text(night.lost)),
     )
 
 
@@ -101,18 +101,18 @@ def _file(name: str) -> str:
     return files("agentkernel.nightly.page").joinpath(name).read_text("utf-8")
 
 
-def _machine(night: Night) -> str:
+def _machine(night: NightlyRun) -> str:
     return caption(night, night.basis)
 
 
-def _facts(night: Night) -> Iterator[str]:
+def _facts(night: NightlyRun) -> Iterator[str]:
     yield _machine(night)
     end = f" to {when(night.finished)}" if night.finished else ", not finished"
     yield f"{when(night.started)}{end}"
     yield f"target {night.target}, agentkernel {night.versions.agentkernel}"
 
 
-def _tiles(night: Night, comparison: Comparison) -> Iterator[Tile]:
+def _tiles(night: NightlyRun, comparison: Comparison) -> Iterator[Tile]:
     yield _worse(comparison)
     for basis in BASES:
         mean = mean_speedup(night.models, basis)
@@ -143,7 +143,7 @@ def _tiles(night: Night, comparison: Comparison) -> Iterator[Tile]:
     yield Tile("regions with a kernel", f"{have} of {len(night.regions)}", f"{new} new tonight")
     limit = f"of {span(night.budget_s)}" if night.budget_s is not None else "no limit"
     yield Tile("wall time", span(night.wall_s), f"{limit}, {count(night.workers, 'worker')}")
-    price = price_of_percent(night)
+    price = seconds_per_percent(night)
     if price is not None:
         yield Tile(
             "cost of 1% gained", span(price), "of jobs, of the mean", estimated=night.gpu is None
@@ -172,7 +172,7 @@ def _fastest(rows: Sequence[ModelRow], basis: Basis) -> str:
     return ", ".join(told) + (" …" if len(best) > SHOWN_FASTEST else "")
 
 
-def _against(comparison: Comparison, history: Sequence[Night]) -> str:
+def _against(comparison: Comparison, history: Sequence[NightlyRun]) -> str:
     if comparison.against is None:
         return "No earlier night to compare with."
     before = next((item for item in history if item.id == comparison.against), None)
@@ -183,8 +183,8 @@ def _against(comparison: Comparison, history: Sequence[Night]) -> str:
 
 
 def _figures(
-    night: Night, history: Sequence[Night], kernels: Mapping[str, Kernel]
-) -> Iterator[Figure]:
+    night: NightlyRun, history: Sequence[NightlyRun], kernels: Mapping[str, Kernel]
+) -> Iterator[PlotFigure]:
     rows = region_order(night)[:MOST_ROWS]
     for basis in BASES:
         plot = roofline.region_plot(night, rows, kernels, basis)
@@ -196,26 +196,26 @@ def _figures(
             yield _trend_figure(found, f"{caption(night, basis)}.")
 
 
-def plot_figure(plot: roofline.Plot, words: str) -> Figure:
+def plot_figure(plot: roofline.Plot, words: str) -> PlotFigure:
     """A roofline with its legend."""
     used = {dot.name for dot in plot.dots}
     shown = [item for item in LEGEND.items() if item[0] in used]
     if any(dot.before for dot in plot.dots):
         shown.append(("before", "the same region in eager"))
     left = f"{plot.left_out} could not be drawn." if plot.left_out else ""
-    return Figure(
+    return PlotFigure(
         title=plot.title,
         caption=words,
         wide=roofline.plot_svg(plot, roofline.WIDE, "wide"),
         narrow=roofline.plot_svg(plot, roofline.NARROW, "narrow"),
         legend=tuple(shown),
         note=left,
-        named=tuple(Named(dot.label, dot.href) for dot in roofline.numbered(plot)),
+        named=tuple(PlotLabel(dot.label, dot.href) for dot in roofline.numbered(plot)),
         estimated=plot.estimated,
     )
 
 
-def _trend_figure(found: trend.Trend, words: str) -> Figure:
+def _trend_figure(found: trend.Trend, words: str) -> PlotFigure:
     base = "the faster of eager and torch.compile" if found.basis == "measured" else "eager"
     notes = []
     if found.changed:
@@ -223,7 +223,7 @@ def _trend_figure(found: trend.Trend, words: str) -> Figure:
     if found.left_out:
         other = "another GPU" if found.basis == "measured" else "another target"
         notes.append(f"{count(found.left_out, 'night')} on {other} left out.")
-    return Figure(
+    return PlotFigure(
         title=f"Speedup over {base}, night by night ({found.basis})",
         caption=words,
         wide=trend.trend_svg(found, trend.WIDE, "wide"),
@@ -233,7 +233,7 @@ def _trend_figure(found: trend.Trend, words: str) -> Figure:
     )
 
 
-def _versions(night: Night) -> Iterator[tuple[str, str]]:
+def _versions(night: NightlyRun) -> Iterator[tuple[str, str]]:
     yield "GPU", night.gpu or "none: nothing was measured"
     yield "dtypes", ", ".join(night_dtypes(night)) or "not recorded"
     for name, value in night.versions.model_dump().items():

@@ -9,10 +9,10 @@ from pydantic import ConfigDict, Field, ValidationError
 
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.errors import RunNotFound, one_line
-from agentkernel.domain.night import Comparison, Night
+from agentkernel.domain.night import Comparison, NightlyRun
 from agentkernel.domain.region import Kernel
 from agentkernel.nightly.page.costs import ModelCost
-from agentkernel.nightly.page.merged import Merged
+from agentkernel.nightly.page.merged import MergedRegions
 from agentkernel.storage.disk import read_regular_text
 
 JSON_NAME = "night.json"
@@ -27,12 +27,12 @@ class NightFile(Frozen):
     model_config = ConfigDict(extra="ignore")
 
     format: Literal[1] = 1
-    night: Night
+    night: NightlyRun
     comparison: Comparison
-    history: tuple[Night, ...] = ()
+    history: tuple[NightlyRun, ...] = ()
     kernels: dict[str, Kernel] = Field(default_factory=dict)
     costs: tuple[ModelCost, ...] = ()
-    merged: Merged | None = None
+    merged: MergedRegions | None = None
 
 
 def read_night_file(path: Path) -> NightFile:

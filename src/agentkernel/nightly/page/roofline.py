@@ -12,20 +12,27 @@ from html import escape
 from typing import NamedTuple
 
 from agentkernel.domain.errors import AgentKernelError
-from agentkernel.domain.night import Night, RegionRow
+from agentkernel.domain.night import NightlyRun, RegionRow
 from agentkernel.domain.region import Basis, Kernel
 from agentkernel.domain.target import Target
 from agentkernel.nightly.page.drawing import (
     LETTER,
     Frame,
     LogAxis,
-    figure,
-    line,
-    opened,
-    path,
-    words,
+    svg_line,
+    svg_open,
+    svg_path,
+    svg_text,
+    tick_label,
 )
-from agentkernel.nightly.page.labels import Box, Label, Mark, along, around, place_labels
+from agentkernel.nightly.page.labels import (
+    Box,
+    Label,
+    Mark,
+    boxes_along,
+    place_labels,
+    square_around,
+)
 from agentkernel.nightly.page.wording import dtypes_of, us
 from agentkernel.tools.roofline.picture import LEAST_INTENSITY
 from agentkernel.tools.targets import find_target
@@ -75,7 +82,7 @@ class Plot(NamedTuple):
 
 
 def region_plot(
-    night: Night, rows: Sequence[RegionRow], kernels: Mapping[str, Kernel], basis: Basis
+    night: NightlyRun, rows: Sequence[RegionRow], kernels: Mapping[str, Kernel], basis: Basis
 ) -> Plot | None:
     """The regions of one basis, numbered in the order of `rows`; None where there are none."""
     numbered = [(number, row) for number, row in enumerate(rows, 1) if row.basis == basis]
@@ -107,19 +114,22 @@ def plot_svg(plot: Plot, frame: Frame, name: str) -> str:
     def place(x: float, y: float) -> tuple[float, float]:
         return frame.left + across.place(x), frame.height - frame.bottom - up.place(y)
 
-    parts = [opened(frame, name, plot.title), *_grid(frame, across, up, plot)]
+    parts = [svg_open(frame, name, plot.title), *_grid(frame, across, up, plot)]
     taken: list[Box] = []
     for roof in plot.roofs:
         drawn = _roof_line(roof, frame, across, up)
         label = (frame.width - frame.right - 4, drawn[-1][1] - 6)
-        parts += [path(drawn, "roof"), words(*label, roof.name, "roofname", "end")]
+        parts += [svg_path(drawn, "roof"), svg_text(*label, roof.name, "roofname", "end")]
         wide = LETTER * len(roof.name)
-        taken += [*along(drawn), Box(label[0] - wide, label[1] - 11, label[0], label[1] + 3)]
+        taken += [*boxes_along(drawn), Box(label[0] - wide, label[1] - 11, label[0], label[1] + 3)]
     for dot in plot.dots[::-1]:  # what takes the most time lies on top
         here = place(dot.x, dot.y)
         was = place(dot.x, dot.before) if dot.before is not None else None
         parts += _marks(dot, here, was)
-        taken += [around(*here, DOT + 1), *((around(*was, 4), *along((was, here))) if was else ())]
+        taken += [
+            square_around(*here, DOT + 1),
+            *((square_around(*was, 4), *boxes_along((was, here))) if was else ()),
+        ]
     marks = [Mark(*place(dot.x, dot.y), str(dot.number)) for dot in numbered(plot)]
     inside = Box(
         frame.left, frame.top, frame.width - frame.right, frame.height - float(frame.bottom)
@@ -203,7 +213,7 @@ def _roofs(target: str, dtypes: Sequence[str], dots: Sequence[Dot]) -> tuple[Roo
     low = min(dot.x for dot in dots) / 2
     return tuple(
         Roof(
-            f"{' and '.join(names)} {figure(peak)} TFLOP/s",
+            f"{' and '.join(names)} {tick_label(peak)} TFLOP/s",
             ((low, low * slope), (peak / slope, peak), (max(peak / slope, low) * 1e4, peak)),
         )
         for peak, names in sorted(peaks.items())
@@ -215,15 +225,15 @@ def _grid(frame: Frame, across: LogAxis, up: LogAxis, plot: Plot) -> list[str]:
     parts = []
     for value in across.ticks(LETTER):
         x = left + across.place(value)
-        parts += [line(x, frame.top, x, low, "grid"), words(x, low + 16, figure(value))]
+        parts += [svg_line(x, frame.top, x, low, "grid"), svg_text(x, low + 16, tick_label(value))]
     for value in up.ticks():
         y = low - up.place(value)
         parts += [
-            line(left, y, right, y, "grid"),
-            words(left - 6, y + 4, figure(value), anchor="end"),
+            svg_line(left, y, right, y, "grid"),
+            svg_text(left - 6, y + 4, tick_label(value), anchor="end"),
         ]
     middle = frame.top + frame.up / 2
-    parts.append(words(left + frame.across / 2, low + 35, plot.x_title, "title"))
+    parts.append(svg_text(left + frame.across / 2, low + 35, plot.x_title, "title"))
     parts.append(
         f'<text class="title" transform="translate(12 {middle:.1f}) rotate(-90)" '
         f'text-anchor="middle">{escape(plot.y_title)}</text>'
@@ -250,8 +260,8 @@ def _label(label: Label) -> list[str]:
     away = math.hypot(x - mark.x, y - mark.y)
     edge = DOT / away if away else 0.0
     start = mark.x + edge * (x - mark.x), mark.y + edge * (y - mark.y)
-    leader = [line(*start, x, y, "leader")] if label.led else []
-    return [*leader, words(x, box.bottom, mark.text, "number")]
+    leader = [svg_line(*start, x, y, "leader")] if label.led else []
+    return [*leader, svg_text(x, box.bottom, mark.text, "number")]
 
 
 def _marks(dot: Dot, here: tuple[float, float], was: tuple[float, float] | None) -> list[str]:
@@ -260,7 +270,7 @@ def _marks(dot: Dot, here: tuple[float, float], was: tuple[float, float] | None)
     parts.append(f"<title>{escape(dot.label)}</title>")
     if was is not None:
         parts += [
-            line(x, was[1], x, y, "step"),
+            svg_line(x, was[1], x, y, "step"),
             f'<circle class="before" cx="{x:.1f}" cy="{was[1]:.1f}" r="3"/>',
         ]
     parts.append(f'<circle class="dot {dot.name}" cx="{x:.1f}" cy="{y:.1f}" r="{DOT:g}"/>')

@@ -9,9 +9,9 @@ from agentkernel.domain.profile import Measurement
 from agentkernel.nightly.page.content import (
     Cell,
     Column,
-    Figure,
-    Fold,
+    Details,
     Page,
+    PlotFigure,
     Row,
     Table,
     Tile,
@@ -19,12 +19,12 @@ from agentkernel.nightly.page.content import (
     without_empty,
 )
 from agentkernel.nightly.page.folds import certificate_facts, verdict_words
-from agentkernel.nightly.page.lineage import difference, plain_source
+from agentkernel.nightly.page.lineage import plain_source, source_diff
 from agentkernel.nightly.page.page import plot_figure
 from agentkernel.nightly.page.roofline import Dot, Plot, Roof
 from agentkernel.nightly.page.wording import SHORT, error_text, interval, percent, times, us, when
-from agentkernel.tools.roofline.picture import picture_of
-from agentkernel.workflows.report import HEADLINES, Entry, dtypes, machine
+from agentkernel.tools.roofline.picture import drawing_of
+from agentkernel.workflows.report import HEADLINES, ReportEntry, dtypes, machine
 
 TONES: dict[Status, Tone] = {
     "met": "good",
@@ -38,7 +38,9 @@ EDITED = "This certificate was edited after it was signed: 'agentkernel verify' 
 CLASSES = {"candidate": "kernel", "eager": "eager", "torch.compile": "compiled"}
 
 
-def run_page(certificate: Certificate, entries: Sequence[Entry], *, edited: bool = False) -> Page:
+def run_page(
+    certificate: Certificate, entries: Sequence[ReportEntry], *, edited: bool = False
+) -> Page:
     """The same page as a night's: candidates in the place of models, diffs to their parents.
     `edited`: the certificate's signature does not fit it."""
     words = _caption(certificate)
@@ -103,7 +105,7 @@ def _tiles(certificate: Certificate) -> Iterator[Tile]:
     yield Tile("of the roofline", percent(primary.roofline_fraction))
 
 
-def _table(certificate: Certificate, entries: Sequence[Entry], words: str) -> Table:
+def _table(certificate: Certificate, entries: Sequence[ReportEntry], words: str) -> Table:
     columns = (
         Column("candidate", "candidate"),
         Column("gate", "gate"),
@@ -123,7 +125,7 @@ def _table(certificate: Certificate, entries: Sequence[Entry], words: str) -> Ta
     return without_empty(Table("candidates", "Candidates", words, "candidate", columns, rows))
 
 
-def _cells(entry: Entry, handed_over: str | None) -> tuple[Cell | None, ...]:
+def _cells(entry: ReportEntry, handed_over: str | None) -> tuple[Cell | None, ...]:
     candidate, verdict, profile = entry.candidate, entry.verdict, entry.profile
     primary = profile.measurements[0] if profile and profile.measurements else None
     strategy = f"{candidate.strategy or '–'}, by {candidate.coder}"
@@ -157,7 +159,7 @@ def _measured(primary: Measurement) -> tuple[Cell | None, ...]:
     )
 
 
-def _gate(entry: Entry) -> Cell:
+def _gate(entry: ReportEntry) -> Cell:
     verdict = entry.verdict
     if verdict is None:
         return Cell("not judged", "not judged", entry.aside, "quiet")
@@ -167,7 +169,7 @@ def _gate(entry: Entry) -> Cell:
     return Cell("accepted", "accepted", how, "good")
 
 
-def _fold(entry: Entry, entries: Sequence[Entry], certificate: Certificate) -> Fold:
+def _fold(entry: ReportEntry, entries: Sequence[ReportEntry], certificate: Certificate) -> Details:
     candidate = entry.candidate
     known = {item.candidate.sha256: item.candidate for item in entries}
     parent = known.get(candidate.parent or "")
@@ -184,7 +186,7 @@ def _fold(entry: Entry, entries: Sequence[Entry], certificate: Certificate) -> F
         facts.append(("verdict", verdict_words(entry.verdict)))
     facts += [] if own else list(entry.refused)
     facts += list(certificate_facts(certificate)) if own else []
-    return Fold(
+    return Details(
         id=f"kernel-{candidate.id}",
         title=f"{candidate.id} {candidate.strategy}".strip(),
         state="handed over" if own else gate.text,
@@ -192,18 +194,18 @@ def _fold(entry: Entry, entries: Sequence[Entry], certificate: Certificate) -> F
         facts=tuple(facts),
         chain=tuple(item.id for item in chain),
         source_title=f"Diff to its parent {parent.id}" if parent is not None else "Source",
-        source=difference(parent.source, candidate.source)
+        source=source_diff(parent.source, candidate.source)
         if parent is not None
         else plain_source(candidate.source),
         record=certificate.model_dump_json(indent=1) if own else "",
     )
 
 
-def _roofline(certificate: Certificate, words: str) -> Figure | None:
+def _roofline(certificate: Certificate, words: str) -> PlotFigure | None:
     plan, profile = certificate.plan, certificate.profile
     if plan is None or profile is None or not plan.analysis.memory_time_us:
         return None
-    picture = picture_of(profile, plan.analysis)
+    picture = drawing_of(profile, plan.analysis)
     dots = tuple(
         Dot(
             f"{item.label}: {us(item.time_us)}",

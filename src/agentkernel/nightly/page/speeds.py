@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from agentkernel.domain.night import Form, ModelRow, Night
+from agentkernel.domain.night import Form, ModelRow, NightlyRun
 from agentkernel.domain.profile import Ratio, Timing
 from agentkernel.domain.region import Basis
 from agentkernel.tools.ratio import MARGIN, Z_95, Z_99, classify
@@ -89,7 +89,7 @@ def time_ratio(old_us: float, new_us: float, *errors: float) -> Ratio:
     return classify(Ratio(value=value, low=low, high=high, low99=low99, high99=high99))
 
 
-def same_devices(before: Night, after: Night, basis: Basis) -> bool:
+def same_devices(before: NightlyRun, after: NightlyRun, basis: Basis) -> bool:
     """True where times of both nights can be compared: one model of GPU, or one target."""
     if basis == "estimated":
         return before.target == after.target

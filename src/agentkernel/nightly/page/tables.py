@@ -8,19 +8,19 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from agentkernel.domain.errors import one_line
-from agentkernel.domain.night import Comparison, Form, ModelRow, Night, RegionRow, RegionStatus
+from agentkernel.domain.night import Comparison, Form, ModelRow, NightlyRun, RegionRow, RegionStatus
 from agentkernel.domain.profile import Ratio
 from agentkernel.nightly.page.content import Cell, Column, Row, Table, Tone, without_empty
 from agentkernel.nightly.page.costs import ModelCost, model_costs
 from agentkernel.nightly.page.merged import merged_regions
 from agentkernel.nightly.page.speeds import BASELINES, form_time_us, is_faster, nearest, speedup
-from agentkernel.nightly.page.withdrawn import is_replaced, withdrawn_words
+from agentkernel.nightly.page.withdrawn import is_replaced, withdrawn_text
 from agentkernel.nightly.page.wording import (
-    NOTHING,
+    DASH,
     SHORT,
     caption,
     count,
-    dropped_words,
+    dropped_text,
     dtypes_of,
     error_text,
     interval,
@@ -56,7 +56,7 @@ class _Of(NamedTuple):
     cell: Callable[[ModelRow], Cell | None]
 
 
-def model_table(night: Night, comparison: Comparison) -> Table:
+def model_table(night: NightlyRun, comparison: Comparison) -> Table:
     """End to end, one row a model. Measured figures and estimates have columns of their own."""
     moved = {
         item.what: item.ratio
@@ -114,12 +114,12 @@ def model_table(night: Night, comparison: Comparison) -> Table:
     )
 
 
-def region_order(night: Night) -> list[RegionRow]:
+def region_order(night: NightlyRun) -> list[RegionRow]:
     """What takes the most time first."""
     return sorted(night.regions, key=lambda row: (-row.share, row.signature))
 
 
-def region_table(night: Night, chains: Mapping[str, Sequence[str]]) -> Table:
+def region_table(night: NightlyRun, chains: Mapping[str, Sequence[str]]) -> Table:
     """One row a region; `chains`: signature -> the hashes of its kernels, oldest first."""
     columns = (
         Column("number", "#", number=True),
@@ -157,7 +157,7 @@ def region_table(night: Night, chains: Mapping[str, Sequence[str]]) -> Table:
     )
 
 
-def models_csv(night: Night) -> str:
+def models_csv(night: NightlyRun) -> str:
     """All models, with the machine and the versions in each row."""
     rows, costs = [], model_costs(night)
     for row in night.models:
@@ -200,7 +200,7 @@ def models_csv(night: Night) -> str:
     return _csv(rows)
 
 
-def regions_csv(night: Night) -> str:
+def regions_csv(night: NightlyRun) -> str:
     """All regions, with the machine and the versions in each row."""
     rows = []
     for row in region_order(night):
@@ -235,7 +235,7 @@ def regions_csv(night: Night) -> str:
     return _csv(rows)
 
 
-def _machine(night: Night) -> dict[str, str | None]:
+def _machine(night: NightlyRun) -> dict[str, str | None]:
     versions = night.versions
     return {
         "gpu": night.gpu,
@@ -262,7 +262,7 @@ def _inert(value: str | float | bool | None) -> str | float | bool | None:
     return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
 
 
-def _captions(night: Night, bases: set[str]) -> str:
+def _captions(night: NightlyRun, bases: set[str]) -> str:
     found = [caption(night, "measured")] if "measured" in bases else []
     return ". ".join([*found, caption(night, "estimated")] if "estimated" in bases else found)
 
@@ -272,7 +272,7 @@ def _left_out(total: int, noun: str, file: str) -> str:
     return f"{count(more, f'more {noun}')} in {file}." if more > 0 else ""
 
 
-def _model_dtypes(night: Night) -> dict[str, str]:
+def _model_dtypes(night: NightlyRun) -> dict[str, str]:
     """What a model runs in: its own cast, else the dtypes of its regions."""
     shapes: dict[str, list[str]] = {}
     for row in night.regions:
@@ -311,7 +311,7 @@ def _ratio(row: ModelRow, ratio: Ratio | None, baseline: Form) -> Cell | None:
         return None
     took = us(timing.median_us) if timing is not None else ""
     if ratio is None:
-        return Cell("1.00×", 1.0, took) if row.form == baseline else Cell(NOTHING, None, took)
+        return Cell("1.00×", 1.0, took) if row.form == baseline else Cell(DASH, None, took)
     return Cell(times(ratio.value), ratio.value, took)
 
 
@@ -380,7 +380,7 @@ def _note(row: ModelRow) -> str:
         why if set(names) == WITH_REGIONS else f"no time for {' and '.join(names)}: {why}"
         for why, names in forms.items()
     ]
-    return "; ".join([*parts, *dropped_words(row)])
+    return "; ".join([*parts, *dropped_text(row)])
 
 
 def _region(number: int, row: RegionRow, chain: Sequence[str]) -> tuple[Cell | None, ...]:
@@ -421,7 +421,7 @@ def _ops(row: RegionRow) -> str:
 def _why(row: RegionRow) -> str:
     """The reason of a status, but for a kernel whose figures stand beside it."""
     if row.status == "withdrawn":
-        return withdrawn_words(row)
+        return withdrawn_text(row)
     return "" if row.sha256 is not None and row.speedup is not None else one_line(row.reason)
 
 
@@ -435,7 +435,7 @@ def _about(cell: Cell | None) -> Cell | None:
 def _lineage(row: RegionRow, chain: Sequence[str]) -> Cell | None:
     if row.sha256 is None:
         run = f"run {row.run}" if row.run else ""
-        return Cell(f"was {row.parent[:SHORT]}" if row.parent else NOTHING, more=run)
+        return Cell(f"was {row.parent[:SHORT]}" if row.parent else DASH, more=run)
     before = [item[:SHORT] for item in chain if item != row.sha256] or (
         [row.parent[:SHORT]] if row.parent else []
     )

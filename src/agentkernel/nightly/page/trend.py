@@ -7,17 +7,17 @@ from collections.abc import Callable, Sequence
 from html import escape
 from typing import NamedTuple
 
-from agentkernel.domain.night import Night
+from agentkernel.domain.night import NightlyRun
 from agentkernel.domain.region import Basis
 from agentkernel.nightly.page.drawing import (
     Frame,
     LogAxis,
-    figure,
-    line,
-    opened,
-    path,
-    spread,
-    words,
+    spread_apart,
+    svg_line,
+    svg_open,
+    svg_path,
+    svg_text,
+    tick_label,
 )
 from agentkernel.nightly.page.speeds import mean_speedup, same_devices, speedup
 from agentkernel.nightly.page.wording import times
@@ -54,7 +54,7 @@ class Trend(NamedTuple):
     """Nights on another GPU, or for another target."""
 
 
-def trend_of(history: Sequence[Night], night: Night, basis: Basis) -> Trend | None:
+def trend_of(history: Sequence[NightlyRun], night: NightlyRun, basis: Basis) -> Trend | None:
     """The nights before `night` and itself, those on the same GPU (estimates: for the same target);
     None where no model has a figure of that basis, or fewer than two nights have. The first series
     is the geometric mean."""
@@ -103,20 +103,20 @@ def trend_svg(trend: Trend, frame: Frame, name: str) -> str:
         return low - up.place(value)
 
     title = f"Speedup over the faster baseline, night by night ({trend.basis})"
-    parts = [opened(frame, name, title)]
+    parts = [svg_open(frame, name, title)]
     for value in up.ticks():
         kind = "one" if value == 1 else "grid"
         parts += [
-            line(frame.left, y(value), frame.width - frame.right, y(value), kind),
-            words(frame.left - 6, y(value) + 4, f"{figure(value)}×", anchor="end"),
+            svg_line(frame.left, y(value), frame.width - frame.right, y(value), kind),
+            svg_text(frame.left - 6, y(value) + 4, f"{tick_label(value)}×", anchor="end"),
         ]
     for place in trend.changed:
-        parts.append(line(x(place), frame.top, x(place), low, "changed"))
+        parts.append(svg_line(x(place), frame.top, x(place), low, "changed"))
     parts += _days(trend, x, low, step)
     for number, series in reversed(list(enumerate(trend.series))):
         colour = _colour(number)
         points = [(x(place), y(value)) for place, value in enumerate(series.values) if value]
-        parts.append(f"<g><title>{_told(series)}</title>{path(points, f'series {colour}')}")
+        parts.append(f"<g><title>{_told(series)}</title>{svg_path(points, f'series {colour}')}")
         parts += [
             f'<circle class="point {colour}" cx="{a:.1f}" cy="{b:.1f}" r="3"/>' for a, b in points
         ]
@@ -130,7 +130,7 @@ def _days(trend: Trend, x: Callable[[int], float], low: float, step: float) -> l
     every = max(1, math.ceil(46 / step))
     last = len(trend.stamps) - 1
     return [
-        words(x(place), low + 18, trend.stamps[place][5:10]) for place in range(last, -1, -every)
+        svg_text(x(place), low + 18, trend.stamps[place][5:10]) for place in range(last, -1, -every)
     ]
 
 
@@ -152,7 +152,7 @@ def _labels(trend: Trend, frame: Frame, y: Callable[[float], float], letters: in
         for number, item in enumerate(trend.series)
         if item.values[-1]
     ][: LABELLED + 1]
-    places = spread(
+    places = spread_apart(
         [y(value) for _, _, value in shown if value],
         LABEL_GAP,
         frame.top + 6,
@@ -163,6 +163,6 @@ def _labels(trend: Trend, frame: Frame, y: Callable[[float], float], letters: in
         name = item.name if len(item.name) <= letters else f"{item.name[: letters - 1]}…"
         here = frame.width - frame.right + 8
         found.append(
-            words(here, place + 4, f"{name} {times(value)}", f"label {_colour(number)}", "start")
+            svg_text(here, place + 4, f"{name} {times(value)}", f"label {_colour(number)}", "start")
         )
     return found

@@ -15,7 +15,7 @@ def is_replaced(row: RegionRow) -> bool:
     return row.status == "withdrawn" and row.sha256 is not None
 
 
-def withdrawn_words(row: RegionRow) -> str:
+def withdrawn_text(row: RegionRow) -> str:
     """`kernel 1a2b3c4d5e: rejected at correctness; in its place 6f708192a3 (1.2x over eager)`."""
     cause, _, after = row.reason.partition(SINCE)
     old = f"kernel {row.parent[:SHORT]}" if row.parent else "its kernel"

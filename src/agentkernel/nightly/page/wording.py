@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from agentkernel.domain.errors import one_line
-from agentkernel.domain.night import Lost, ModelRow, Night, RegionRow
+from agentkernel.domain.night import LostJob, ModelRow, NightlyRun, RegionRow
 from agentkernel.domain.profile import Ratio
 from agentkernel.domain.region import Basis
 
-NOTHING = "–"
+DASH = "–"
 SHOWN_JOBS = 3
 """Names of jobs in a line about many of them."""
 SHORT = 10
@@ -24,10 +24,10 @@ DTYPES = {
 }
 
 
-def lost_words(lost: Sequence[Lost]) -> list[tuple[str, str]]:
+def lost_text(lost: Sequence[LostJob]) -> list[tuple[str, str]]:
     """What was lost and why, one line a reason: a night that is killed again and again has many of
     the same."""
-    by_reason: dict[str, list[Lost]] = {}
+    by_reason: dict[str, list[LostJob]] = {}
     for item in lost:
         by_reason.setdefault(item.why, []).append(item)
     lines = []
@@ -44,7 +44,7 @@ def lost_words(lost: Sequence[Lost]) -> list[tuple[str, str]]:
 def us(value: float | None) -> str:
     """Microseconds to three figures, in the unit that suits them; a dash for none."""
     if value is None:
-        return NOTHING
+        return DASH
     for unit, size in (("s", 1e6), ("ms", 1e3)):
         if value >= size:
             return f"{_three(value / size)} {unit}"
@@ -54,7 +54,7 @@ def us(value: float | None) -> str:
 def span(seconds: float | None) -> str:
     """`42 s`, `14 min 3 s`, `2 h 5 min`; a dash for none."""
     if seconds is None:
-        return NOTHING
+        return DASH
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s" if whole >= 10 or not seconds else f"{seconds:.1f} s"
@@ -65,7 +65,7 @@ def span(seconds: float | None) -> str:
 
 def times(value: float | None) -> str:
     """`1.31×`, or a dash."""
-    return NOTHING if value is None else f"{value:.2f}×"
+    return DASH if value is None else f"{value:.2f}×"
 
 
 def interval(ratio: Ratio | None) -> str:
@@ -78,13 +78,13 @@ def interval(ratio: Ratio | None) -> str:
 def percent(value: float | None) -> str:
     """A share, 0 to 1, in percent; a dash for none."""
     if value is None:
-        return NOTHING
+        return DASH
     return f"{value:.1%}" if 0 < abs(value) < 0.0995 else f"{value:.0%}"
 
 
 def error_text(value: float | None) -> str:
     """`1.2e-07`, or a dash."""
-    return NOTHING if value is None else f"{value:.1e}"
+    return DASH if value is None else f"{value:.1e}"
 
 
 def when(stamp: str) -> str:
@@ -108,7 +108,7 @@ def unhelpful(row: ModelRow) -> tuple[str, ...]:
     return tuple(name for name in row.dropped if name not in row.left_out)
 
 
-def dropped_words(row: ModelRow) -> Iterator[str]:
+def dropped_text(row: ModelRow) -> Iterator[str]:
     """Which kernels were taken out of a model again: for its outputs, one a cause, or for no
     gain."""
     causes: dict[str, list[str]] = {}
@@ -127,12 +127,12 @@ def dtypes_of(texts: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def night_dtypes(night: Night) -> tuple[str, ...]:
+def night_dtypes(night: NightlyRun) -> tuple[str, ...]:
     """The floating dtypes of all models and regions."""
     return dtypes_of([*(row.dtype for row in night.models), *(row.shapes for row in night.regions)])
 
 
-def caption(night: Night, basis: Basis, dtypes: tuple[str, ...] = ()) -> str:
+def caption(night: NightlyRun, basis: Basis, dtypes: tuple[str, ...] = ()) -> str:
     """What must stand beside every figure: GPU or target, dtypes, versions."""
     versions = night.versions
     known = dtypes or night_dtypes(night)

@@ -3,7 +3,7 @@
 from agentkernel.nightly.regions.cut import RegionCall, cut_model, region_problem
 from agentkernel.nightly.regions.merge import merge_cuts
 from agentkernel.nightly.regions.rank import (
-    Rest,
+    WaitingRegions,
     budget_of,
     chosen_regions,
     least_share,
@@ -13,7 +13,7 @@ from agentkernel.nightly.regions.work_order import WorkOrder
 
 __all__ = [
     "RegionCall",
-    "Rest",
+    "WaitingRegions",
     "WorkOrder",
     "budget_of",
     "chosen_regions",

@@ -16,7 +16,7 @@ from agentkernel.tools.problem.capture import Captured, capture
 from agentkernel.tools.problem.flat import flat_module
 from agentkernel.tools.problem.problems import problem_from_module
 from agentkernel.tools.problem.regions_arguments import describe, label_call
-from agentkernel.tools.problem.signature import Signed, digest_tensor, random_op, sign
+from agentkernel.tools.problem.signature import GraphSignature, digest_tensor, random_op, sign_graph
 from agentkernel.tools.problem.submodule_call import SubmoduleCall
 from agentkernel.tools.roofline.roofline import (
     LAUNCH_US,
@@ -40,10 +40,10 @@ a kernel for it is used as often, and is drafted in a fraction of the time."""
 
 
 @dataclass(frozen=True)
-class Costed:
+class CostedCall:
     """A captured submodule: its identity, and one call's times in microseconds, estimated."""
 
-    signed: Signed
+    signed: GraphSignature
     name: str
     shapes: str
     eager_us: float
@@ -52,18 +52,18 @@ class Costed:
 
 def costed_calls(
     module: nn.Module, recording: Recording, target: Target
-) -> tuple[list[tuple[SubmoduleCall, Costed]], list[tuple[str, str]]]:
+) -> tuple[list[tuple[SubmoduleCall, CostedCall]], list[tuple[str, str]]]:
     """What each call's submodule costs, or (path, why it is no region). Each graph is captured
     once, however many submodules run it."""
-    known: dict[object, Costed | str] = {}
-    taken: list[tuple[SubmoduleCall, Costed]] = []
+    known: dict[object, CostedCall | str] = {}
+    taken: list[tuple[SubmoduleCall, CostedCall]] = []
     refused: dict[tuple[str, str], None] = {}
     children = dict(module.named_modules())
     for call in recording.calls:
         child = children[call.path]
         if not call.path and len(children) > 1:
             continue
-        found: Costed | str | None = call.refused or _too_large(call, recording, children)
+        found: CostedCall | str | None = call.refused or _too_large(call, recording, children)
         if found is None:
             found = _costed(child, call, target, known)
         if isinstance(found, str):
@@ -74,8 +74,8 @@ def costed_calls(
 
 
 def _costed(
-    module: nn.Module, call: SubmoduleCall, target: Target, known: dict[object, Costed | str]
-) -> Costed | str:
+    module: nn.Module, call: SubmoduleCall, target: Target, known: dict[object, CostedCall | str]
+) -> CostedCall | str:
     try:
         state = _state(module)
     except Exception as error:  # noqa: BLE001 - whatever a kind of tensor raises that cannot be read
@@ -126,7 +126,7 @@ def _too_large(
     return None
 
 
-def _capture(module: nn.Module, call: SubmoduleCall, target: Target) -> Costed | str:
+def _capture(module: nn.Module, call: SubmoduleCall, target: Target) -> CostedCall | str:
     """The costs of one call, or why it is no region."""
     try:
         bare = flat_module(_without_memory(module), call.bound)
@@ -135,8 +135,8 @@ def _capture(module: nn.Module, call: SubmoduleCall, target: Target) -> Costed |
         reason = _refused_graph(captured)
         if reason is not None:
             return reason
-        return Costed(
-            signed=sign(captured, module, call.bound),
+        return CostedCall(
+            signed=sign_graph(captured, module, call.bound),
             name=type(module).__name__,
             shapes=label_call(call.bound),
             eager_us=estimate_eager(captured, target).time_us,

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from agentkernel.domain.errors import ProblemError
 from agentkernel.domain.region import Basis, ModelCut, Refused, Region, RegionUse
-from agentkernel.domain.structure import Structure
+from agentkernel.domain.structure import DataStructure
 from agentkernel.domain.target import Target
-from agentkernel.nightly.regions.candidates import Costed, costed_calls, op_time_us
+from agentkernel.nightly.regions.candidates import CostedCall, costed_calls, op_time_us
 from agentkernel.nightly.regions.merge import by_score, headroom
 from agentkernel.nightly.regions.recording import record, record_inputs
 from agentkernel.nightly.regions.source import ModelSource
@@ -20,8 +20,13 @@ from agentkernel.nightly.regions.tree import heaviest, nearest
 from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.problem.flat import flat_module, is_flat, returned
 from agentkernel.tools.problem.problems import LoadedProblem, problem_from_module
-from agentkernel.tools.problem.regions_arguments import Bound, Unbound, bind_call, label_call
-from agentkernel.tools.problem.signature import sign
+from agentkernel.tools.problem.regions_arguments import (
+    BoundCall,
+    UnboundCall,
+    bind_call,
+    label_call,
+)
+from agentkernel.tools.problem.signature import sign_graph
 from agentkernel.tools.problem.submodule_call import SubmoduleCall
 
 if TYPE_CHECKING:
@@ -40,16 +45,16 @@ class RegionCall:
     problem: LoadedProblem
     signature: str
     parameters: tuple[str, ...]
-    arguments: Structure | None = None
-    returns: Structure | None = None
+    arguments: DataStructure | None = None
+    returns: DataStructure | None = None
 
 
 @dataclass(frozen=True)
-class Member:
+class RegionMember:
     """One submodule's calls on one kind of arguments, and all that they cost in one forward."""
 
     call: SubmoduleCall
-    costed: Costed
+    costed: CostedCall
     total_us: float
 
     @property
@@ -70,7 +75,7 @@ def cut_model(loaded: ModelSource, target: Target, *, device: str = "cpu") -> Mo
     costed, refused = costed_calls(module, recording, target)
     basis: Basis = "estimated" if device == "cpu" else "measured"
     if device == "cpu":
-        members = [Member(call, item, call.calls * item.eager_us) for call, item in costed]
+        members = [RegionMember(call, item, call.calls * item.eager_us) for call, item in costed]
         whole_us = max(
             sum(op_time_us(cost, target) for cost in recording.costs), _heaviest(members)
         )
@@ -78,7 +83,7 @@ def cut_model(loaded: ModelSource, target: Target, *, device: str = "cpu") -> Mo
     else:
         timeline = measure(module, loaded.make_call(device), device)
         members = [
-            Member(call, item, timeline.calls.get((call.path, call.specs), 0.0))
+            RegionMember(call, item, timeline.calls.get((call.path, call.specs), 0.0))
             for call, item in costed
         ]
         whole_us = max(timeline.device_us, _heaviest(members))
@@ -132,7 +137,7 @@ def region_problem(
 
 
 def build_regions(
-    model: str, members: Sequence[Member], whole_us: float, basis: Basis
+    model: str, members: Sequence[RegionMember], whole_us: float, basis: Basis
 ) -> tuple[Region, ...]:
     """One region for each signature, by falling score; `share` is the part of `whole_us`."""
     paths: dict[str, set[str]] = {}
@@ -143,7 +148,7 @@ def build_regions(
         for member in members
         if nearest(member.path, paths[member.costed.signed.signature]) is None
     ]
-    grouped: dict[str, list[Member]] = {}
+    grouped: dict[str, list[RegionMember]] = {}
     for member in outer:
         grouped.setdefault(member.costed.signed.signature, []).append(member)
     parts = _parts(outer)
@@ -156,7 +161,7 @@ def build_regions(
 
 
 def _region(
-    model: str, group: Sequence[Member], parts: Sequence[str], whole_us: float, basis: Basis
+    model: str, group: Sequence[RegionMember], parts: Sequence[str], whole_us: float, basis: Basis
 ) -> Region:
     first = group[0].costed
     eager_us = sum(item.total_us for item in group) / sum(item.call.calls for item in group)
@@ -189,7 +194,7 @@ def _region(
     )
 
 
-def _parts(members: Sequence[Member]) -> dict[str, tuple[str, ...]]:
+def _parts(members: Sequence[RegionMember]) -> dict[str, tuple[str, ...]]:
     """Signature -> signatures of the regions next below it, in the order of the forward."""
     at: dict[str, list[str]] = {}
     for member in members:
@@ -202,7 +207,7 @@ def _parts(members: Sequence[Member]) -> dict[str, tuple[str, ...]]:
     return {key: tuple(item for item in value if item != key) for key, value in found.items()}
 
 
-def _heaviest(members: Sequence[Member]) -> float:
+def _heaviest(members: Sequence[RegionMember]) -> float:
     """The most that regions of which none lies in another take together."""
     weights: dict[str, float] = {}
     for member in members:
@@ -210,19 +215,19 @@ def _heaviest(members: Sequence[Member]) -> float:
     return heaviest(weights)
 
 
-def _region_call(module: nn.Module, bound: Bound) -> RegionCall:
+def _region_call(module: nn.Module, bound: BoundCall) -> RegionCall:
     own = copy.deepcopy(module).to("cpu")
     problem = problem_from_module(flat_module(own, bound), bound.inputs)
-    signed = sign(capture(problem), own, bound)
+    signed = sign_graph(capture(problem), own, bound)
     return RegionCall(problem, signed.signature, signed.parameters, bound.structure, bound.returns)
 
 
-def _bound(module: nn.Module, args: Sequence[object]) -> Bound:
+def _bound(module: nn.Module, args: Sequence[object]) -> BoundCall:
     """Given arguments, and how the outputs lie, which only a forward can tell."""
     import torch
 
     bound = bind_call(module, args, {})
-    if isinstance(bound, Unbound):
+    if isinstance(bound, UnboundCall):
         raise ProblemError(
             f"{type(module).__name__} cannot be a region on these arguments: {bound.reason}. "
             "Expected tensors and plain data. Next: give the calls that the model makes."

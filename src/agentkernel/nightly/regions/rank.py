@@ -25,7 +25,7 @@ MOST_OF_THE_REST = 1 / 3
 NOTHING_DONE: Mapping[str, bool] = MappingProxyType({})
 
 
-class Rest(NamedTuple):
+class WaitingRegions(NamedTuple):
     """The regions that wait beside one: how many, and the sum of their scores."""
 
     others: int
@@ -83,7 +83,7 @@ def order_of_work(
     )
 
 
-def budget_of(region: Region, rest: Rest, seconds_left: float) -> float:
+def budget_of(region: Region, rest: WaitingRegions, seconds_left: float) -> float:
     """Seconds for `region`: its part of the scores of all that waits, `rest` being the others.
 
     At least what one draft needs, at most a third of what is left; 0 where not even one draft fits.

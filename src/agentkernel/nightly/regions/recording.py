@@ -12,7 +12,12 @@ from agentkernel.domain.errors import ProblemError, one_line
 from agentkernel.domain.profile import OpCost
 from agentkernel.nightly.regions.source import ModelCall, ModelSource
 from agentkernel.tools.problem.flat import is_flat, returned
-from agentkernel.tools.problem.regions_arguments import Bound, Unbound, bind_call, describe_call
+from agentkernel.tools.problem.regions_arguments import (
+    BoundCall,
+    UnboundCall,
+    bind_call,
+    describe_call,
+)
 from agentkernel.tools.problem.submodule_call import SubmoduleCall
 
 if TYPE_CHECKING:
@@ -53,24 +58,24 @@ def record(loaded: ModelSource, module: nn.Module, device: str = "cpu") -> Recor
 
 def record_inputs(
     loaded: ModelSource, module: nn.Module, path: str, device: str = "cpu"
-) -> tuple[Bound, ...]:
+) -> tuple[BoundCall, ...]:
     """Values of the arguments of `path`'s calls in one forward, one entry a description.
 
     The tensors are copies on the CPU. Calls that do not bind are left out.
     """
     import torch
 
-    from agentkernel.tools.problem.attributes import kept
+    from agentkernel.tools.problem.attributes import preserve_attributes
 
-    found: dict[tuple[str, ...], Bound] = {}
+    found: dict[tuple[str, ...], BoundCall] = {}
     fresh: list[tuple[str, ...] | None] = []
 
     def keep(child: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
         bound = bind_call(child, args, kwargs)
-        key = None if isinstance(bound, Unbound) else describe_call(bound)
+        key = None if isinstance(bound, UnboundCall) else describe_call(bound)
         new = key is not None and key not in found
         fresh.append(key if new else None)
-        if new and key is not None and isinstance(bound, Bound):
+        if new and key is not None and isinstance(bound, BoundCall):
             found[key] = replace(bound, inputs=tuple(map(_copied, bound.inputs)))
 
     def see(child: nn.Module, args: object, output: object) -> None:
@@ -86,7 +91,7 @@ def record_inputs(
     )
     call = loaded.make_call(device)
     try:
-        with torch.no_grad(), kept(module):
+        with torch.no_grad(), preserve_attributes(module):
             module(*call.args, **call.kwargs)
     finally:
         for handle in handles:
@@ -128,10 +133,10 @@ def _run(module: nn.Module, args: Sequence[object], kwargs: Mapping[str, object]
     import torch
 
     from agentkernel.nightly.regions.trace import Recorder
-    from agentkernel.tools.problem.attributes import kept
+    from agentkernel.tools.problem.attributes import preserve_attributes
 
     recorder = Recorder(module)
-    with torch.no_grad(), kept(module), recorder.hooks(), recorder:
+    with torch.no_grad(), preserve_attributes(module), recorder.hooks(), recorder:
         module(*args, **kwargs)
     return Recording(tuple(recorder.calls.values()), tuple(recorder.costs))
 

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-class Named(Protocol):
+class NamedSpec(Protocol):
     """The zoo's entry, as far as a cut needs it."""
 
     @property
@@ -36,7 +36,7 @@ class ModelSource(Protocol):
     """A model that can be built and called again and again with the same weights and shapes."""
 
     @property
-    def spec(self) -> Named:
+    def spec(self) -> NamedSpec:
         """The zoo's entry."""
         ...
 

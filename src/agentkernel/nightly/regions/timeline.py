@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from agentkernel.nightly.regions.source import ModelCall
-from agentkernel.tools.problem.regions_arguments import Unbound, bind_call, describe_call
+from agentkernel.tools.problem.regions_arguments import UnboundCall, bind_call, describe_call
 
 if TYPE_CHECKING:
     import torch
@@ -166,7 +166,7 @@ def _marks(module: nn.Module, keys: dict[CallKey, int]) -> Iterator[None]:
 
     def enter(path: str, child: nn.Module, args: object, kwargs: dict[str, object]) -> None:
         bound = bind_call(child, args if isinstance(args, tuple) else (args,), kwargs)
-        specs = () if isinstance(bound, Unbound) else describe_call(bound)
+        specs = () if isinstance(bound, UnboundCall) else describe_call(bound)
         number = keys.setdefault((path, specs), len(keys))
         opened.append(torch.profiler.record_function(f"{MARK}{number}"))
         opened[-1].__enter__()  # type: ignore[no-untyped-call]

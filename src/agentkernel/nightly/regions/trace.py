@@ -18,11 +18,15 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakIdKeyDictionary
 
 from agentkernel.domain.profile import OpCost
-from agentkernel.tools.problem.attributes import Picture, changed, picture
+from agentkernel.tools.problem.attributes import (
+    AttributeSnapshot,
+    changed_attribute,
+    snapshot_attributes,
+)
 from agentkernel.tools.problem.flat import is_flat, returned
 from agentkernel.tools.problem.regions_arguments import (
-    Bound,
-    Unbound,
+    BoundCall,
+    UnboundCall,
     bind_call,
     describe_call,
     describe_tensor,
@@ -47,9 +51,9 @@ class _Frame:
     """A submodule's call that has not returned yet; `start` is the number of ops before it."""
 
     path: str
-    bound: Bound | Unbound
+    bound: BoundCall | UnboundCall
     start: int
-    before: Picture
+    before: AttributeSnapshot
     args: tuple[object, ...] = ()
     kwargs: Mapping[str, object] = field(default_factory=dict)
     numbers: dict[int, str] = field(default_factory=dict)
@@ -101,9 +105,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _enter(self, path: str) -> Callable[..., None]:
         def enter(child: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
             bound = bind_call(child, args, kwargs)
-            frame = _Frame(path, bound, len(self.costs), picture(child), args, kwargs)
+            frame = _Frame(path, bound, len(self.costs), snapshot_attributes(child), args, kwargs)
             self._frames.append(frame)
-            if not isinstance(bound, Unbound):
+            if not isinstance(bound, UnboundCall):
                 self._operand(bound.inputs)
 
         return enter
@@ -174,12 +178,12 @@ def _local(value: object, frame: _Frame) -> str:
     return f"{frame.numbers[value.number]}:{value.description}"
 
 
-def _call_of(frame: _Frame, child: nn.Module, output: object) -> tuple[Bound, str | None]:
+def _call_of(frame: _Frame, child: nn.Module, output: object) -> tuple[BoundCall, str | None]:
     """The call that has returned, and why it is no region."""
-    if isinstance(frame.bound, Unbound):
-        return Bound((), ()), frame.bound.reason
+    if isinstance(frame.bound, UnboundCall):
+        return BoundCall((), ()), frame.bound.reason
     bound = frame.bound
-    attribute = changed(child, frame.before)
+    attribute = changed_attribute(child, frame.before)
     if attribute is not None:
         return bound, f"it sets its attribute {attribute!r}"
     apart = returned(output)
@@ -193,10 +197,10 @@ def _call_of(frame: _Frame, child: nn.Module, output: object) -> tuple[Bound, st
     return bound, _refused_output(apart.tensors, bound.inputs, child)
 
 
-def _unchanged(bound: Bound, child: nn.Module, frame: _Frame) -> bool:
+def _unchanged(bound: BoundCall, child: nn.Module, frame: _Frame) -> bool:
     """Whether lists and dicts among the arguments hold what they held before the call."""
     after = bind_call(child, frame.args, frame.kwargs)
-    if isinstance(after, Unbound) or after.structure != bound.structure:
+    if isinstance(after, UnboundCall) or after.structure != bound.structure:
         return False
     return all(now is then for now, then in zip(after.inputs, bound.inputs, strict=True))
 

@@ -12,34 +12,34 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from agentkernel.domain.night import Lost, ModelRow
+from agentkernel.domain.night import LostJob, ModelRow
 from agentkernel.domain.region import Kernel, KernelKey, ModelCut, Region, RegionUse
 from agentkernel.nightly.scheduler.decided import (
-    Decided,
-    Placed,
-    Setbacks,
-    by_model,
-    decided_as,
+    FailedKernels,
+    Placement,
+    RegionOutcome,
+    outcome_of,
     placements,
+    uses_by_model,
 )
 from agentkernel.nightly.scheduler.jobs import (
     Answer,
     CutDone,
     CutJob,
+    EndToEndDone,
+    EndToEndJob,
     Job,
     JobFailed,
     KernelDone,
     KernelJob,
-    Part,
-    WholeDone,
-    WholeJob,
+    ZooPart,
     read_answer,
 )
-from agentkernel.nightly.scheduler.known import Known
+from agentkernel.nightly.scheduler.known import KnownKernels
 from agentkernel.nightly.scheduler.known_cuts import KnownCuts
-from agentkernel.nightly.scheduler.question import Books, Question, Ranking
+from agentkernel.nightly.scheduler.question import KernelStore, NightRequest, Ranking
 from agentkernel.nightly.scheduler.signed import is_as_signed
-from agentkernel.nightly.scheduler.worklist import WorkList
+from agentkernel.nightly.scheduler.worklist import RegionQueue
 from agentkernel.tools.live_module import LIVE
 
 LEAST_S = 20.0
@@ -53,7 +53,7 @@ def ignore_change() -> None:
 
 
 @dataclass
-class Agenda:
+class Scheduler:
     """The jobs of one night. `spent_s` is the wall time of earlier calls of the same night.
 
     Answers are on the books as soon as they are known; a job that is answered there is not given
@@ -61,8 +61,8 @@ class Agenda:
     after each change.
     """
 
-    question: Question
-    books: Books
+    question: NightRequest
+    kernel_store: KernelStore
     ranking: Ranking
     spent_s: float = 0.0
     changed: Callable[[], None] = ignore_change
@@ -71,9 +71,9 @@ class Agenda:
     errors: dict[str, str] = field(default_factory=dict)
     regions: dict[str, Region] = field(default_factory=dict)
     """By signature; none before all models are cut."""
-    decided: dict[str, Decided] = field(default_factory=dict)
+    decided: dict[str, RegionOutcome] = field(default_factory=dict)
     rows: dict[str, ModelRow] = field(default_factory=dict)
-    lost_jobs: list[Lost] = field(default_factory=list)
+    lost_jobs: list[LostJob] = field(default_factory=list)
     running: dict[str, Job] = field(default_factory=dict)
     seconds: float = 0.0
     gpu: str | None = None
@@ -82,12 +82,12 @@ class Agenda:
         self._began = self.clock()
         self._parts = {part.model.name: part for part in self.question.parts}
         self._to_cut = deque(self.question.parts)
-        self._list: WorkList | None = None
-        self._uses: dict[str, list[Placed]] = {}
-        self._known = Known(self.books)
-        self._cuts = KnownCuts(self.question, self.books)
-        self._setbacks = Setbacks()
-        self._wholes: deque[Part] = deque(self.question.parts)
+        self._list: RegionQueue | None = None
+        self._uses: dict[str, list[Placement]] = {}
+        self._known = KnownKernels(self.kernel_store)
+        self._cuts = KnownCuts(self.question, self.kernel_store)
+        self._setbacks = FailedKernels()
+        self._end_to_end_jobs: deque[ZooPart] = deque(self.question.parts)
         self._kernel = lru_cache(HELD_KERNELS)(self._known.answered)
         self.gpu = self.question.gpu
 
@@ -108,7 +108,7 @@ class Agenda:
 
     def done(self, job: Job, answer: Answer) -> None:
         """Keep the answer, then act on it."""
-        self.books.save_job(job.key, job.kind, answer.model_dump_json())
+        self.kernel_store.save_job(job.key, job.kind, answer.model_dump_json())
         if isinstance(job, CutJob) and isinstance(answer, CutDone):
             self._cuts.keep(job, answer)
         self._apply(job, answer)
@@ -116,7 +116,7 @@ class Agenda:
 
     def lost(self, job: Job, why: str, again: int) -> None:
         """Its worker was lost."""
-        self.lost_jobs.append(Lost(job=job.name, why=why, again=again))
+        self.lost_jobs.append(LostJob(job=job.name, why=why, again=again))
         self.changed()
 
     # What the night is at.
@@ -148,24 +148,24 @@ class Agenda:
         if any(isinstance(job, CutJob) for job in self.running.values()):
             return None
         work = self._list if self._list is not None else self._merged()
-        return self._next_kernel(work) or self._next_whole(work)
+        return self._next_kernel(work) or self._next_end_to_end(work)
 
-    def _merged(self) -> WorkList:
+    def _merged(self) -> RegionQueue:
         """The regions of all models, once the last of them is cut."""
         weights = {part.model.name: part.model.weight for part in self.question.parts}
         # In the zoo's order, not in that of the answers: the same night has the same table.
         cuts = tuple(self.cuts[name] for name in self._parts if name in self.cuts)
         merged = self.ranking.merge(cuts, weights)
         self.regions = {item.signature: item for item in merged}
-        self._uses = by_model(merged)
+        self._uses = uses_by_model(merged)
         order = self.ranking.order(merged)
-        self._list = WorkList(order, lambda region: self._known.is_known(self._key(region)))
+        self._list = RegionQueue(order, lambda region: self._known.is_known(self._key(region)))
         return self._list
 
-    def _next_kernel(self, work: WorkList) -> KernelJob | None:
+    def _next_kernel(self, work: RegionQueue) -> KernelJob | None:
         while (region := work.take()) is not None:
             job = self._kernel_job(region, work)
-            if job.known is not None or self.books.job(job.key) is not None:
+            if job.known is not None or self.kernel_store.job(job.key) is not None:
                 return job
             refused = self._refuse(job)
             if refused is None:
@@ -173,7 +173,7 @@ class Agenda:
             self._decide(region, refused)
         return None
 
-    def _kernel_job(self, region: Region, work: WorkList) -> KernelJob:
+    def _kernel_job(self, region: Region, work: RegionQueue) -> KernelJob:
         turn = self._setbacks.turn(region.signature)
         left = self.left_s()
         budget = None
@@ -203,30 +203,30 @@ class Agenda:
             runs=f"{settings.runs}/{region.signature}-{turn}",
         )
 
-    def _refuse(self, job: KernelJob) -> Decided | None:
+    def _refuse(self, job: KernelJob) -> RegionOutcome | None:
         """Why no draft is begun; None where one is."""
         left = self.left_s()
         if left is not None and left < LEAST_S:
-            return Decided(status="unreached", reason="the budget was spent before it")
+            return RegionOutcome(status="unreached", reason="the budget was spent before it")
         known = self._known.nothing(job)
         if known is None:
             return None
         reason = f"nothing was found on {known.when[:10]} with the same versions: {known.reason}"
-        return Decided(status="kept", reason=reason)
+        return RegionOutcome(status="kept", reason=reason)
 
-    def _next_whole(self, work: WorkList) -> WholeJob | None:
+    def _next_end_to_end(self, work: RegionQueue) -> EndToEndJob | None:
         """A model about whose regions nothing is open."""
-        for _ in range(len(self._wholes)):
-            part = self._wholes.popleft()
+        for _ in range(len(self._end_to_end_jobs)):
+            part = self._end_to_end_jobs.popleft()
             name = part.model.name
             if name in self.errors:
                 continue
             if not work.is_open(name):
-                return self._whole_job(part)
-            self._wholes.append(part)
+                return self._end_to_end_job(part)
+            self._end_to_end_jobs.append(part)
         return None
 
-    def _whole_job(self, part: Part) -> WholeJob:
+    def _end_to_end_job(self, part: ZooPart) -> EndToEndJob:
         kernels: dict[str, Kernel] = {}
         parameters: dict[str, tuple[str, ...]] = {}
         for use, signature in placements(self._uses.get(part.model.name, ()), self.decided):
@@ -234,7 +234,7 @@ class Agenda:
             kernel = self._kernel(found.job, signature, found.sha256)
             if kernel is not None:
                 kernels[use.path], parameters[use.path] = kernel, use.parameters
-        return WholeJob(
+        return EndToEndJob(
             night=self.question.night,
             part=part,
             target=self.question.settings.target,
@@ -246,7 +246,7 @@ class Agenda:
     # How an answer is taken in.
 
     def _answered(self, job: Job) -> Answer | None:
-        text = self.books.job(job.key)
+        text = self.kernel_store.job(job.key)
         if text is None:
             return self._cuts.known(job) if isinstance(job, CutJob) else None
         try:
@@ -269,11 +269,11 @@ class Agenda:
                 self._take_in(job, answer)
             case KernelJob(), JobFailed():
                 parent = job.parent or (job.known.sha256 if job.known else None)
-                failed = Decided(
+                failed = RegionOutcome(
                     status="failed", reason=answer.error, parent=parent, seconds=answer.seconds
                 )
                 self._decide(job.region, failed)
-            case WholeJob(), WholeDone():
+            case EndToEndJob(), EndToEndDone():
                 self.rows[job.part.model.name] = answer.row
             case _, JobFailed():
                 self.errors[job.part.model.name] = answer.error
@@ -283,16 +283,18 @@ class Agenda:
     def _take_in(self, job: KernelJob, answer: KernelDone) -> None:
         """What a region's job found goes into the library; all of it may be done twice."""
         if answer.status == "reused" and answer.kernel is not None:
-            self.books.verified(answer.kernel.sha256, _now())
+            self.kernel_store.verified(answer.kernel.sha256, _now())
         elif answer.kernel is not None and answer.status in ("new", "retuned"):
             live = Path(job.runs) / answer.kernel.run / LIVE
-            self.books.put(answer.kernel, live=live if live.is_file() else None, night=job.night)
+            self.kernel_store.put(
+                answer.kernel, live=live if live.is_file() else None, night=job.night
+            )
         elif answer.status == "withdrawn":
             self._withdraw(job, answer)
             return
         elif answer.status == "kept":
             self._known.remember(job, answer, _now())
-        self._decide(job.region, decided_as(job, answer))
+        self._decide(job.region, outcome_of(job, answer))
 
     def _withdraw(self, job: KernelJob, answer: KernelDone) -> None:
         """The library gives a kernel out no more, and its region waits for a draft."""
@@ -302,12 +304,12 @@ class Agenda:
             sha256 = answer.kernel.sha256
         if sha256 is not None:
             # The night in the reason tells it from what nobody has withdrawn yet.
-            self.books.withdraw(sha256, f"{answer.reason} (night {job.night})")
+            self.kernel_store.withdraw(sha256, f"{answer.reason} (night {job.night})")
         self._setbacks.note(job, answer.reason, sha256)
         if self._list is not None:
             self._list.again(job.region)
 
-    def _decide(self, region: Region, what: Decided) -> None:
+    def _decide(self, region: Region, what: RegionOutcome) -> None:
         signature = region.signature
         told = self._setbacks.told(signature, what)
         self.decided[signature] = told

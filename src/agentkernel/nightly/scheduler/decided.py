@@ -13,7 +13,7 @@ from agentkernel.nightly.scheduler.jobs import KernelDone, KernelJob
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class RegionOutcome:
     """What became of a region. Of its kernel only what a table shows: the whole of it, with its
     certificate, is in the answer to `job`. A night has too many to hold them all."""
 
@@ -29,7 +29,7 @@ class Decided:
     seconds: float = 0.0
 
 
-class Placed(NamedTuple):
+class Placement(NamedTuple):
     """A submodule, and the region whose kernel it may get."""
 
     use: RegionUse
@@ -37,7 +37,7 @@ class Placed(NamedTuple):
 
 
 @dataclass
-class Setbacks:
+class FailedKernels:
     """The known kernels that did not hold this night, by signature. `parents` are their hashes."""
 
     parents: dict[str, str] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class Setbacks:
         self._causes[signature] = cause
         self._turns[signature] = job.turn + 1
 
-    def told(self, signature: str, what: Decided) -> Decided:
+    def told(self, signature: str, what: RegionOutcome) -> RegionOutcome:
         """What the morning must hear, whatever came after."""
         cause = self._causes.get(signature)
         if cause is None:
@@ -66,10 +66,10 @@ class Setbacks:
         return replace(what, status="withdrawn", reason=f"{cause}{after}", parent=parent)
 
 
-def decided_as(job: KernelJob, answer: KernelDone) -> Decided:
+def outcome_of(job: KernelJob, answer: KernelDone) -> RegionOutcome:
     """What an answer makes of its region."""
     kernel = answer.kernel
-    return Decided(
+    return RegionOutcome(
         status=answer.status,
         reason=answer.reason,
         sha256=kernel.sha256 if kernel else None,
@@ -83,16 +83,18 @@ def decided_as(job: KernelJob, answer: KernelDone) -> Decided:
     )
 
 
-def by_model(regions: Sequence[Region]) -> dict[str, list[Placed]]:
+def uses_by_model(regions: Sequence[Region]) -> dict[str, list[Placement]]:
     """All uses of each model, in the order of `regions`."""
-    found: dict[str, list[Placed]] = {}
+    found: dict[str, list[Placement]] = {}
     for region in regions:
         for use in region.uses:
-            found.setdefault(use.model, []).append(Placed(use, region.signature))
+            found.setdefault(use.model, []).append(Placement(use, region.signature))
     return found
 
 
-def placements(uses: Sequence[Placed], decided: Mapping[str, Decided]) -> tuple[Placed, ...]:
+def placements(
+    uses: Sequence[Placement], decided: Mapping[str, RegionOutcome]
+) -> tuple[Placement, ...]:
     """Which submodule of one model, whose `uses` these are, gets a kernel: none within another
     that has one."""
     able = [
@@ -100,14 +102,14 @@ def placements(uses: Sequence[Placed], decided: Mapping[str, Decided]) -> tuple[
         for item in uses
         if (found := decided.get(item.signature)) is not None and found.sha256 is not None
     ]
-    chosen: list[Placed] = []
+    chosen: list[Placement] = []
     for item in sorted(able, key=lambda one: (one.use.path.count("."), one.use.path)):
-        if not any(nested(item.use.path, other.use.path) for other in chosen):
+        if not any(are_nested(item.use.path, other.use.path) for other in chosen):
             chosen.append(item)
     return tuple(chosen)
 
 
-def nested(one: str, other: str) -> bool:
+def are_nested(one: str, other: str) -> bool:
     """True where one of two submodules lies in the other, or they are the same."""
     if "" in (one, other) or one == other:
         return True

@@ -14,7 +14,7 @@ from typing import Protocol
 from agentkernel.domain.errors import MissingDependency, one_line
 from agentkernel.nightly.scheduler.jobs import Answer, Job, JobFailed, KernelJob
 from agentkernel.runtime.bench_lanes import CPU
-from agentkernel.runtime.workflows_lanes import Ended, spread
+from agentkernel.runtime.workflows_lanes import JobResult, run_jobs
 
 AGAIN = 2
 """So often is a job done again whose worker was lost: more is the job's own fault."""
@@ -43,7 +43,7 @@ class GpuLost(RuntimeError):
     """The GPU did not answer, or not as it should: another process, or another GPU, may do it."""
 
 
-class Jobs(Protocol):
+class JobSource(Protocol):
     """What an engine asks for work, and tells of it. Nobody else is told, and one at a time."""
 
     def take(self) -> Job | None:
@@ -64,18 +64,18 @@ class Engine(Protocol):
         """Jobs at a time."""
         ...
 
-    def run(self, jobs: Jobs, work: Work) -> None:
+    def run(self, jobs: JobSource, work: Work) -> None:
         """Do all jobs. Raises EnvironmentFailure where nothing is left that could do them."""
 
 
 @dataclass
-class Patience:
+class LossCounter:
     """How often a job may lose its worker."""
 
     counts: Counter[str] = field(default_factory=Counter)
     again: deque[Job] = field(default_factory=deque)
 
-    def lost(self, jobs: Jobs, job: Job, why: str) -> None:
+    def lost(self, jobs: JobSource, job: Job, why: str) -> None:
         """Do it again, or make the loss its answer."""
         self.counts[job.key] += 1
         if self.counts[job.key] > AGAIN:
@@ -132,15 +132,15 @@ class LocalEngine:
         """Jobs at a time."""
         return len(self.devices) * self.lanes
 
-    def run(self, jobs: Jobs, work: Work) -> None:
+    def run(self, jobs: JobSource, work: Work) -> None:
         """Do all jobs. What the machine lacks, and an interruption, is raised."""
-        patience = Patience()
+        patience = LossCounter()
 
         def take() -> Job | None:
             return patience.again.popleft() if patience.again else jobs.take()
 
         places = tuple(self.devices) * self.lanes
-        for ended in spread(
+        for ended in run_jobs(
             take,
             work,
             places,
@@ -152,7 +152,9 @@ class LocalEngine:
             if ended.answer is not None:
                 jobs.done(ended.job, ended.answer)
             elif ended.hung:  # it would hang again
-                jobs.done(ended.job, JobFailed(error=hung(ended.job, self.limit_s(ended.job))))
+                jobs.done(
+                    ended.job, JobFailed(error=hang_reason(ended.job, self.limit_s(ended.job)))
+                )
             elif ended.died or isinstance(ended.error, GpuLost):
                 patience.lost(jobs, ended.job, _why(ended))
             elif ended.error is not None:
@@ -164,19 +166,19 @@ class LocalEngine:
             )
 
 
-def _keeps(ended: Ended[Job, Answer]) -> bool:
+def _keeps(ended: JobResult[Job, Answer]) -> bool:
     """No process outlives a failure, which may have cost it the GPU."""
     return ended.answer is not None and not isinstance(ended.answer, JobFailed)
 
 
-def hung(job: Job, limit_s: float) -> str:
+def hang_reason(job: Job, limit_s: float) -> str:
     """Why a job that was ended at its limit has no answer."""
     budget = job.budget_s if isinstance(job, KernelJob) else None
     of = f", with a budget of {budget:.0f} s" if budget is not None else ""
     return f"ended after {limit_s:.0f} s without an answer{of}"
 
 
-def _why(ended: Ended[Job, Answer]) -> str:
+def _why(ended: JobResult[Job, Answer]) -> str:
     if ended.died:
         return "its process ended: it crashed, was killed, ran out of memory, or hung"
     return f"the GPU was lost: {one_line(ended.error)}"

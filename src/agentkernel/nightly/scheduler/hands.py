@@ -7,7 +7,7 @@ from functools import partial
 from agentkernel.nightly.scheduler.question import Ranking
 
 
-def ranking(models: int) -> Ranking:
+def default_ranking(models: int) -> Ranking:
     """By the share of the time and the headroom, as the regions of so many models were cut."""
     from agentkernel.nightly.regions import WorkOrder, budget_of, least_share, merge_cuts
 

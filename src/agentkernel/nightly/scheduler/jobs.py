@@ -13,7 +13,7 @@ from agentkernel.domain.settings import Settings
 from agentkernel.domain.zoo import Zoo, ZooModel
 
 
-class Part(Frozen):
+class ZooPart(Frozen):
     """One model of a zoo, which a worker can build: `zoo` holds this model alone."""
 
     zoo: Zoo
@@ -31,7 +31,7 @@ class CutJob(Frozen):
 
     kind: Literal["cut"] = "cut"
     night: str
-    part: Part
+    part: ZooPart
     target: str | None
 
     @property
@@ -55,7 +55,7 @@ class KernelJob(Frozen):
 
     kind: Literal["kernel"] = "kernel"
     night: str
-    part: Part
+    part: ZooPart
     region: Region
     use: RegionUse
     key_of_kernel: KernelKey
@@ -78,7 +78,7 @@ class KernelJob(Frozen):
         return kernel_job_key(self.night, self.key_of_kernel, self.settings, self.turn)
 
 
-class WholeJob(Frozen):
+class EndToEndJob(Frozen):
     """Put the kernels into a model, check its outputs and time its forms.
 
     `kernels` and `parameters` are by the submodule's path. A `target` of None is the local GPU.
@@ -86,7 +86,7 @@ class WholeJob(Frozen):
 
     kind: Literal["whole"] = "whole"
     night: str
-    part: Part
+    part: ZooPart
     target: str | None
     cut: ModelCut
 
@@ -105,7 +105,7 @@ class WholeJob(Frozen):
         return _key(self.kind, self.night, self.part.sha256, self.target, swapped)
 
 
-Job: TypeAlias = CutJob | KernelJob | WholeJob
+Job: TypeAlias = CutJob | KernelJob | EndToEndJob
 
 
 class CutDone(Frozen):
@@ -130,7 +130,7 @@ class KernelDone(Frozen):
     seconds: float = 0.0
 
 
-class WholeDone(Frozen):
+class EndToEndDone(Frozen):
     """A model's row."""
 
     kind: Literal["whole"] = "whole"
@@ -146,7 +146,7 @@ class JobFailed(Frozen):
     seconds: float = 0.0
 
 
-Answer: TypeAlias = CutDone | KernelDone | WholeDone | JobFailed
+Answer: TypeAlias = CutDone | KernelDone | EndToEndDone | JobFailed
 _JOBS: TypeAdapter[Job] = TypeAdapter(Annotated[Job, Field(discriminator="kind")])
 _ANSWERS: TypeAdapter[Answer] = TypeAdapter(Annotated[Answer, Field(discriminator="kind")])
 
@@ -163,10 +163,10 @@ def read_job(text: str) -> Job:
 
 def kernel_job_key(night: str, key: KernelKey, settings: Settings, turn: int) -> str:
     """Identity of a region's job: where its runs lie and how long they may take is no part."""
-    return _key("kernel", night, key.model_dump_json(), asked_of(settings), turn)
+    return _key("kernel", night, key.model_dump_json(), relevant_settings(settings), turn)
 
 
-def asked_of(settings: Settings) -> str:
+def relevant_settings(settings: Settings) -> str:
     """What the settings ask of a region, without where its runs lie and how long they may take. A
     setting at its class's default is left out: one that is new changes no identity."""
     budget = settings.budget.model_copy(update={"time_s": None})

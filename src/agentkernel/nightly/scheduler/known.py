@@ -14,9 +14,9 @@ from agentkernel.nightly.library.evidence import (
     OTHER_SIGNATURE,
     OTHER_SOURCE,
 )
-from agentkernel.nightly.scheduler.jobs import KernelDone, KernelJob, asked_of, read_answer
-from agentkernel.nightly.scheduler.question import Books
-from agentkernel.nightly.scheduler.signed import is_of
+from agentkernel.nightly.scheduler.jobs import KernelDone, KernelJob, read_answer, relevant_settings
+from agentkernel.nightly.scheduler.question import KernelStore
+from agentkernel.nightly.scheduler.signed import has_source_hash
 
 BROKEN = (OTHER_SOURCE, OTHER_CERTIFICATE, OTHER_SIGNATURE, OTHER_FIGURES)
 """How the library's own reasons end for refusing a kernel that nobody has withdrawn yet."""
@@ -26,7 +26,7 @@ MORE = 1.5
 """A search with so many times the budget might find what an earlier one did not."""
 
 
-class Nothing(Frozen):
+class NothingFound(Frozen):
     """A search that found nothing: not worth doing again with the same versions and less time."""
 
     when: str
@@ -36,18 +36,18 @@ class Nothing(Frozen):
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownKernels:
     """What the library knows."""
 
-    books: Books
+    kernel_store: KernelStore
 
     def is_known(self, key: KernelKey) -> bool:
         """True where the library has a kernel that nobody withdrew, whatever it is worth."""
-        return self.books.has(key)
+        return self.kernel_store.has(key)
 
     def kernel(self, key: KernelKey) -> Kernel | None:
         """The known kernel; one that was changed in the library comes too, to be withdrawn."""
-        found = self.books.find(key)
+        found = self.kernel_store.find(key)
         if found is not None:
             return found
         same = [item for item in self._relatives(key) if _same(item.key, key)]
@@ -62,20 +62,20 @@ class Known:
     def answered(self, job: str, signature: str, sha256: str | None) -> Kernel | None:
         """The kernel with that hash in the answer to `job`; the library's own where that was pruned
         meanwhile. None where the text of either is another one by now."""
-        text = self.books.job(job)
+        text = self.kernel_store.job(job)
         answer = read_answer(text) if text is not None else None
         if isinstance(answer, KernelDone) and answer.kernel is not None:
-            return answer.kernel if is_of(answer.kernel, sha256) else None
-        same = self.books.kernels(signature=signature)
-        return next((item for item in same if is_of(item, sha256)), None)
+            return answer.kernel if has_source_hash(answer.kernel, sha256) else None
+        same = self.kernel_store.kernels(signature=signature)
+        return next((item for item in same if has_source_hash(item, sha256)), None)
 
-    def nothing(self, job: KernelJob) -> Nothing | None:
+    def nothing(self, job: KernelJob) -> NothingFound | None:
         """An earlier search that found nothing, where another one is not worth it."""
-        text = self.books.job(_nothing_key(job)) if job.turn == 1 else None
+        text = self.kernel_store.job(_nothing_key(job)) if job.turn == 1 else None
         if text is None:
             return None
         try:
-            known = Nothing.model_validate_json(text)
+            known = NothingFound.model_validate_json(text)
         except ValidationError:
             return None
         more = job.budget_s is None or (
@@ -85,17 +85,17 @@ class Known:
 
     def remember(self, job: KernelJob, answer: KernelDone, when: str) -> None:
         """That a search found nothing."""
-        found = Nothing(
+        found = NothingFound(
             when=when, reason=answer.reason, budget_s=job.budget_s, limited=answer.limited
         )
-        self.books.save_job(_nothing_key(job), NOTHING, found.model_dump_json())
+        self.kernel_store.save_job(_nothing_key(job), NOTHING, found.model_dump_json())
 
     def _relatives(self, key: KernelKey) -> tuple[Kernel, ...]:
-        return self.books.kernels(signature=key.signature)
+        return self.kernel_store.kernels(signature=key.signature)
 
 
 def _nothing_key(job: KernelJob) -> str:
-    words = job.key_of_kernel.model_dump_json() + asked_of(job.settings)
+    words = job.key_of_kernel.model_dump_json() + relevant_settings(job.settings)
     return f"{NOTHING}:{sha256_text(words)[:32]}"
 
 

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from agentkernel.domain.base import sha256_text
 from agentkernel.nightly.scheduler.jobs import CutDone, CutJob
-from agentkernel.nightly.scheduler.question import Books, Question
+from agentkernel.nightly.scheduler.question import KernelStore, NightRequest
 from agentkernel.version import __version__
 
 KIND = "cut-kept"
@@ -22,19 +22,19 @@ class KnownCuts:
     An estimated cut is the figure that a night reports, and takes seconds: it is made anew.
     """
 
-    question: Question
-    books: Books
+    question: NightRequest
+    kernel_store: KernelStore
 
     def keep(self, job: CutJob, answer: CutDone) -> None:
         """Another night may need it."""
         if answer.cut.basis == "measured":
-            self.books.save_job(self._key(job, answer.gpu), KIND, answer.model_dump_json())
+            self.kernel_store.save_job(self._key(job, answer.gpu), KIND, answer.model_dump_json())
 
     def known(self, job: CutJob) -> CutDone | None:
         """The cut of the same model on the same GPU with the same versions, for no time of ours."""
         if self.question.gpu is None:
             return None
-        text = self.books.job(self._key(job, self.question.gpu))
+        text = self.kernel_store.job(self._key(job, self.question.gpu))
         try:
             found = CutDone.model_validate_json(text) if text is not None else None
         except ValidationError:

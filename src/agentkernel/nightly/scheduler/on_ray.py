@@ -14,15 +14,22 @@ from pathlib import Path
 from typing import Any
 
 from agentkernel.domain.errors import MissingDependency, one_line
-from agentkernel.nightly.scheduler.engine import GpuLost, Jobs, Patience, Work, hang_limit_s, hung
+from agentkernel.nightly.scheduler.engine import (
+    GpuLost,
+    JobSource,
+    LossCounter,
+    Work,
+    hang_limit_s,
+    hang_reason,
+)
 from agentkernel.nightly.scheduler.jobs import CutJob, Job, JobFailed, read_answer
 from agentkernel.nightly.scheduler.ray_driver import (
     LEAVE_S,
-    Begin,
+    BeginJob,
     Cluster,
+    ClusterRefused,
     Connected,
-    Ended,
-    Refused,
+    JobEnded,
     serve,
 )
 from agentkernel.runtime.ray_cluster import last_words
@@ -40,7 +47,7 @@ CONNECT_S = 120.0
 
 
 @dataclass(frozen=True)
-class Share:
+class ResourceShare:
     """What one job holds of the cluster."""
 
     cpus: float = 0.0
@@ -54,7 +61,7 @@ class Share:
 
 
 @dataclass(frozen=True)
-class Slots:
+class ClusterSlots:
     """What a cluster has: GPUs or what stands for them, and CPUs."""
 
     gpus: int
@@ -66,17 +73,17 @@ class Slots:
         """Jobs that hold a GPU at a time; without any, CPUs do them."""
         return self.gpus or self.stand_ins or self.cpus
 
-    def share(self, job: Job) -> Share:
+    def share(self, job: Job) -> ResourceShare:
         """A GPU each, with a CPU beside it; where none is there, cuts and the rest are CPU work."""
         if self.gpus:
-            return Share(cpus=1.0, gpus=1.0)
+            return ResourceShare(cpus=1.0, gpus=1.0)
         if self.stand_ins and not isinstance(job, CutJob):
-            return Share(cpus=0.0, stand_ins=1.0)
-        return Share(cpus=1.0)
+            return ResourceShare(cpus=0.0, stand_ins=1.0)
+        return ResourceShare(cpus=1.0)
 
 
 @contextmanager
-def driver(cluster: Cluster, log: Path) -> Iterator[Connection]:
+def ray_driver(cluster: Cluster, log: Path) -> Iterator[Connection]:
     """The line to a process that talks to Ray, which has ended when this is left."""
     if importlib.util.find_spec("ray") is None:
         raise MissingDependency(
@@ -115,7 +122,7 @@ class RayEngine:
     """How many custom resources stand for GPUs, where a cluster is started here."""
     limit_s: Callable[[Job], float] = hang_limit_s
     patience_s: float = CONNECT_S
-    reach: Callable[[Cluster, Path], AbstractContextManager[Connection]] = driver
+    reach: Callable[[Cluster, Path], AbstractContextManager[Connection]] = ray_driver
     _held: ExitStack = field(default_factory=ExitStack, repr=False)
 
     def __post_init__(self) -> None:
@@ -130,9 +137,9 @@ class RayEngine:
             self._versions = installed_versions()
             self._held = held.pop_all()
 
-    def run(self, jobs: Jobs, work: Work) -> None:
+    def run(self, jobs: JobSource, work: Work) -> None:
         """Do all jobs. What a node lacks, and the cluster's end, is raised as MissingDependency."""
-        patience = Patience()
+        patience = LossCounter()
         running: dict[str, Job] = {}
         try:
             while True:
@@ -149,12 +156,12 @@ class RayEngine:
         self._held.close()
 
     def _connected(self) -> Connected:
-        answer: Connected | Refused = Refused(f"no answer in {self.patience_s:.0f} s")
+        answer: Connected | ClusterRefused = ClusterRefused(f"no answer in {self.patience_s:.0f} s")
         try:
             if self._line.poll(self.patience_s):
                 answer = self._line.recv()
         except (EOFError, OSError):
-            answer = Refused(last_words(self._log) or "Ray's process ended")
+            answer = ClusterRefused(last_words(self._log) or "Ray's process ended")
         if isinstance(answer, Connected):
             return answer
         if OTHER_VERSIONS in answer.why.lower():
@@ -168,7 +175,9 @@ class RayEngine:
             "token set RAY_AUTH_MODE=token."
         )
 
-    def _begin(self, jobs: Jobs, work: Work, patience: Patience, running: dict[str, Job]) -> None:
+    def _begin(
+        self, jobs: JobSource, work: Work, patience: LossCounter, running: dict[str, Job]
+    ) -> None:
         """Hand Ray as many jobs as hold GPUs; a job that holds none waits for a CPU at Ray."""
         while self._room(running):
             job = patience.again.popleft() if patience.again else jobs.take()
@@ -176,7 +185,7 @@ class RayEngine:
                 return
             options = self.slots.share(job).options()
             text, limit = job.model_dump_json(), self.limit_s(job)
-            begin = Begin(job.key, job.name, text, work, options, limit, self._versions)
+            begin = BeginJob(job.key, job.name, text, work, options, limit, self._versions)
             try:
                 self._line.send(begin)
             except OSError as error:
@@ -189,16 +198,16 @@ class RayEngine:
             return len(running) < self.workers
         return len(running) - cuts < self.workers and cuts < MOST_CUTS
 
-    def _ended(self) -> Ended:
+    def _ended(self) -> JobEnded:
         try:
-            ended: Ended | Refused = self._line.recv()
+            ended: JobEnded | ClusterRefused = self._line.recv()
         except (EOFError, OSError) as error:
             raise self._gone(last_words(self._log)) from error
-        if isinstance(ended, Refused):
+        if isinstance(ended, ClusterRefused):
             raise self._gone(ended.why)
         return ended
 
-    def _end(self, jobs: Jobs, patience: Patience, job: Job, ended: Ended) -> None:
+    def _end(self, jobs: JobSource, patience: LossCounter, job: Job, ended: JobEnded) -> None:
         if ended.answer is not None:
             jobs.done(job, read_answer(ended.answer))
         elif isinstance(ended.error, GpuLost):
@@ -206,7 +215,7 @@ class RayEngine:
         elif ended.error is not None:
             raise ended.error
         elif ended.hung:  # it would hang again
-            jobs.done(job, JobFailed(error=hung(job, self.limit_s(job))))
+            jobs.done(job, JobFailed(error=hang_reason(job, self.limit_s(job))))
         else:
             patience.lost(jobs, job, f"{RAY_GONE} ({ended.lost})")
 
@@ -224,9 +233,9 @@ def _folder() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="ak-ray-", dir=parent, ignore_cleanup_errors=True)
 
 
-def slots_of(resources: Mapping[str, float]) -> Slots:
+def slots_of(resources: Mapping[str, float]) -> ClusterSlots:
     """From what Ray says of the cluster."""
-    return Slots(
+    return ClusterSlots(
         gpus=int(resources.get("GPU", 0)),
         stand_ins=int(resources.get(STAND_IN, 0)),
         cpus=max(1, int(resources.get("CPU", 1))),

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Protocol
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.region import Kernel, KernelKey, ModelCut, Region
 from agentkernel.domain.settings import Settings
-from agentkernel.nightly.scheduler.jobs import Part
+from agentkernel.nightly.scheduler.jobs import ZooPart
 
 if TYPE_CHECKING:
-    from agentkernel.nightly.regions import Rest
+    from agentkernel.nightly.regions import WaitingRegions
 
 
-class Books(Protocol):
+class KernelStore(Protocol):
     """What is asked of the library."""
 
     def find(self, key: KernelKey) -> Kernel | None: ...
@@ -29,7 +29,7 @@ class Books(Protocol):
     def save_job(self, key: str, kind: str, value_json: str) -> None: ...
 
 
-class Order(Protocol):
+class RegionOrder(Protocol):
     """The regions to work on, the best first; each answer changes it."""
 
     @property
@@ -46,11 +46,11 @@ class Ranking:
     """How regions become an order of work, and what each may cost beside the rest."""
 
     merge: Callable[[Sequence[ModelCut], Mapping[str, float]], tuple[Region, ...]]
-    order: Callable[[Sequence[Region]], Order]
-    budget: Callable[[Region, Rest, float], float]
+    order: Callable[[Sequence[Region]], RegionOrder]
+    budget: Callable[[Region, WaitingRegions, float], float]
 
 
-class Question(Frozen):
+class NightRequest(Frozen):
     """What a night is to do. `settings.runs` holds the runs of its drafts.
 
     `budget_s`: wall seconds of all of it, of which `reserve` (a share) is kept for the models'
@@ -59,7 +59,7 @@ class Question(Frozen):
     """
 
     night: str
-    parts: tuple[Part, ...]
+    parts: tuple[ZooPart, ...]
     target: str
     settings: Settings
     gpu: str | None

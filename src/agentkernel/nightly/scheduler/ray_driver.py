@@ -57,14 +57,14 @@ class Connected:
 
 
 @dataclass(frozen=True)
-class Refused:
+class ClusterRefused:
     """No cluster, or none any more, and why in one line."""
 
     why: str
 
 
 @dataclass(frozen=True)
-class Begin:
+class BeginJob:
     """A job, as JSON, with what it holds of the cluster and when it hangs."""
 
     key: str
@@ -77,7 +77,7 @@ class Begin:
 
 
 @dataclass(frozen=True)
-class Ended:
+class JobEnded:
     """What became of a job: its answer as JSON, what it raised, or how its worker was lost; `hung`
     where that was at the job's limit."""
 
@@ -104,13 +104,13 @@ def serve(line: Connection, cluster: Cluster, log: Path) -> None:
             _connect(ray, cluster)
             line.send(Connected(dict(ray.cluster_resources())))
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-            line.send(Refused(one_line(error)))
+            line.send(ClusterRefused(one_line(error)))
             return
         with suppress(EOFError, OSError):  # the parent has gone, or has had enough
             try:
                 _relay(ray, line)
             except ClusterGone as error:
-                line.send(Refused(one_line(error)))
+                line.send(ClusterRefused(one_line(error)))
     finally:
         ray.shutdown()
 
@@ -142,10 +142,10 @@ def _connect(ray: Any, cluster: Cluster) -> None:
 def _relay(ray: Any, line: Connection) -> None:
     """Jobs in, what became of them out. A lost one is not begun again: the night does that."""
     task = ray.remote(max_retries=0)(do_job)
-    running: dict[Any, Begin] = {}
+    running: dict[Any, BeginJob] = {}
     while True:
         while line.poll(0 if running else None):
-            begin: Begin = line.recv()
+            begin: BeginJob = line.recv()
             asked = task.options(name=begin.name, **begin.options)
             reference = asked.remote(begin.work, begin.job, begin.limit_s, begin.versions)
             running[reference] = begin
@@ -154,7 +154,7 @@ def _relay(ray: Any, line: Connection) -> None:
             _send(line, _ended(ray, running.pop(reference).key, reference))
 
 
-def _ended(ray: Any, key: str, reference: Any) -> Ended:
+def _ended(ray: Any, key: str, reference: Any) -> JobEnded:
     from ray.exceptions import (
         LocalRayletDiedError,
         OutOfMemoryError,
@@ -165,21 +165,21 @@ def _ended(ray: Any, key: str, reference: Any) -> Ended:
     )
 
     try:
-        return Ended(key, answer=ray.get(reference))
+        return JobEnded(key, answer=ray.get(reference))
     except RuntimeEnvSetupError as error:
-        return Ended(key, error=MissingDependency(_unable(error)))
+        return JobEnded(key, error=MissingDependency(_unable(error)))
     except RayTaskError as error:
         # Where the job could not even be read, there is no cause.
         cause = error.cause
         if cause is None or isinstance(cause, ImportError):
             cause = MissingDependency(_unable(cause or error))
-        return Ended(key, error=cause)
+        return JobEnded(key, error=cause)
     except (WorkerCrashedError, OutOfMemoryError) as error:
-        return Ended(key, lost=type(error).__name__, hung=_has_hung(key))
+        return JobEnded(key, lost=type(error).__name__, hung=_has_hung(key))
     except (RayError, ConnectionError) as error:
         if isinstance(error, LocalRayletDiedError | ConnectionError) or not _any_node(ray):
             raise ClusterGone(f"{type(error).__name__}: {one_line(error, 120)}") from error
-        return Ended(key, lost=type(error).__name__)
+        return JobEnded(key, lost=type(error).__name__)
 
 
 def _any_node(ray: Any) -> bool:
@@ -199,11 +199,11 @@ def _unable(error: BaseException) -> str:
     )
 
 
-def _send(line: Connection, ended: Ended) -> None:
+def _send(line: Connection, ended: JobEnded) -> None:
     try:
         line.send(ended)
     except (pickle.PicklingError, TypeError, AttributeError):
-        line.send(Ended(ended.key, error=RuntimeError(one_line(ended.error))))
+        line.send(JobEnded(ended.key, error=RuntimeError(one_line(ended.error))))
 
 
 def do_job(work: Work, text: str, limit_s: float, versions: Versions) -> str:

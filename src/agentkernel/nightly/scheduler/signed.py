@@ -21,12 +21,12 @@ def is_as_signed(kernel: Kernel, answer_json: str) -> bool:
     from agentkernel.tools.certificate.signing import signature_state
 
     certificate = kernel.certificate
-    same = is_of(kernel, certificate.candidate_sha256) and not hash_errors(certificate)
+    same = has_source_hash(kernel, certificate.candidate_sha256) and not hash_errors(certificate)
     if not same or certificate.candidate_source != kernel.source:
         return False
     return signature_state(json.loads(answer_json)["kernel"]["certificate"]) == "valid"
 
 
-def is_of(kernel: Kernel, sha256: str | None) -> bool:
+def has_source_hash(kernel: Kernel, sha256: str | None) -> bool:
     """True where the kernel's own text has that hash, and so says the kernel."""
     return sha256_text(kernel.source) == kernel.sha256 == sha256

@@ -82,9 +82,13 @@ def _answer(job: Job) -> Answer:
         case CutJob():
             return cut(job)
         case KernelJob():
-            return kernels.draft(job) if job.known is None else kernels.verify(job, job.known)
+            return (
+                kernels.draft_kernel(job)
+                if job.known is None
+                else kernels.verify_known_kernel(job, job.known)
+            )
         case _:
-            return wholes.whole(job)
+            return wholes.end_to_end(job)
 
 
 def cut(job: CutJob) -> CutDone:
@@ -94,7 +98,7 @@ def cut(job: CutJob) -> CutDone:
 
     resolved = find_target(job.target)
     loaded = load_model(job.part.zoo, job.part.model)
-    with alone_on(resolved):
+    with exclusive_on(resolved):
         found = cut_model(loaded, described(resolved), device=device_of(resolved))
     return CutDone(cut=found, gpu=gpu_of(resolved))
 
@@ -114,9 +118,9 @@ def described(resolved: ResolvedTarget) -> Target:
     return resolved.measured_target or resolved.target
 
 
-def alone_on(resolved: ResolvedTarget) -> AbstractContextManager[None]:
+def exclusive_on(resolved: ResolvedTarget) -> AbstractContextManager[None]:
     """Around what times a model."""
-    return nullcontext() if gpu_of(resolved) is None else gate.timing()
+    return nullcontext() if gpu_of(resolved) is None else gate.exclusive()
 
 
 def now() -> str:

@@ -7,18 +7,18 @@ from collections import Counter
 from collections.abc import Callable
 
 from agentkernel.domain.region import Region
-from agentkernel.nightly.regions.rank import Rest
-from agentkernel.nightly.scheduler.question import Order
+from agentkernel.nightly.regions.rank import WaitingRegions
+from agentkernel.nightly.scheduler.question import RegionOrder
 
 
-class WorkList:
+class RegionQueue:
     """The regions of an `order` as they wait, run and are decided.
 
     What `is_known` comes first, for it costs little; then the most promising. Each step takes time
     in the logarithm of what waits and in what an answer changes.
     """
 
-    def __init__(self, order: Order, is_known: Callable[[Region], bool]) -> None:
+    def __init__(self, order: RegionOrder, is_known: Callable[[Region], bool]) -> None:
         self._order = order
         self._is_known = is_known
         self._known: set[str] = set()
@@ -41,9 +41,9 @@ class WorkList:
         return self._order.regions
 
     @property
-    def rest(self) -> Rest:
+    def rest(self) -> WaitingRegions:
         """What waits."""
-        return Rest(len(self._waiting), max(0.0, self._score))
+        return WaitingRegions(len(self._waiting), max(0.0, self._score))
 
     def is_open(self, model: str) -> bool:
         """True where a region of the model is undecided."""

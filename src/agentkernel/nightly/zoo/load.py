@@ -30,7 +30,7 @@ Maker = Callable[..., object]
 
 
 @dataclass(frozen=True)
-class Call:
+class ForwardCall:
     """What forward is called with: `module(*args, **kwargs)`."""
 
     args: tuple[object, ...] = ()
@@ -83,7 +83,7 @@ class LoadedModel:
             module = module.to(getattr(torch, self.spec.dtype))
         return module.to(device)
 
-    def make_call(self, device: str = "cpu", seed: int = 0) -> Call:
+    def make_call(self, device: str = "cpu", seed: int = 0) -> ForwardCall:
         """The inputs of one call on `device`, floating ones cast to the model's dtype.
 
         The same `seed` gives the same values on every device; each line of `inputs` is passed by
@@ -91,15 +91,15 @@ class LoadedModel:
         """
         _seed(seed)
         if self.maker is None:
-            call = Call((), {line.name: line.value() for line in self.lines})
+            call = ForwardCall((), {line.name: line.value() for line in self.lines})
         else:
             call = self._own_call(self.maker)
-        return Call(
+        return ForwardCall(
             tuple(self._placed(item, device) for item in call.args),
             {key: self._placed(item, device) for key, item in call.kwargs.items()},
         )
 
-    def _own_call(self, maker: Maker) -> Call:
+    def _own_call(self, maker: Maker) -> ForwardCall:
         where = f"Model {self.spec.name!r}: {self.spec.make_inputs}"
         try:
             with search_path(self.folder):
@@ -111,9 +111,9 @@ class LoadedModel:
                 "arguments. Next: call it by itself in Python."
             ) from error
         if isinstance(values, list | tuple) and not hasattr(values, "_fields"):
-            return Call(tuple(values))
+            return ForwardCall(tuple(values))
         if isinstance(values, Mapping) and all(isinstance(key, str) for key in values):
-            return Call((), dict(values))
+            return ForwardCall((), dict(values))
         raise ProblemError(
             f"{where} gave a {type(values).__name__}. Expected a tuple of arguments, or a dict of "
             "keyword arguments with names as keys. Next: return (x,) for a single tensor."
@@ -186,7 +186,7 @@ def _check_class(model: ZooModel, found: type) -> None:
         )
 
 
-def run_call(module: nn.Module, call: Call) -> object:
+def run_call(module: nn.Module, call: ForwardCall) -> object:
     """What `module` returns, without gradients.
 
     Raises ProblemError where the inputs do not fit its forward, or forward raises on them; what
@@ -203,7 +203,7 @@ def run_call(module: nn.Module, call: Call) -> object:
             raise _unfit(module, call, error) from error
 
 
-def _unfit(module: nn.Module, call: Call, error: Exception) -> ProblemError:
+def _unfit(module: nn.Module, call: ForwardCall, error: Exception) -> ProblemError:
     name = type(module).__name__
     try:
         inspect.signature(module.forward).bind(*call.args, **call.kwargs)
@@ -283,4 +283,4 @@ def _shown(value: object) -> str:
     return one_line(repr(value), 40)
 
 
-__all__ = ["Call", "LoadedModel", "flat_outputs", "load_model", "run_call"]
+__all__ = ["ForwardCall", "LoadedModel", "flat_outputs", "load_model", "run_call"]

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 
 from agentkernel.domain.errors import ProblemError, one_line
-from agentkernel.storage.source_text import parse_source, told
+from agentkernel.storage.source_text import describe_syntax_error, parse_source
 from agentkernel.tools.problem.packages import imports_of, is_installed, source_bytes, version_of
 
 
@@ -142,7 +142,8 @@ def _execute(file: Path) -> ModuleType:
         parse_source(text, str(file))
     except SyntaxError as error:
         raise ProblemError(
-            f"{file.name} {told(error)}. Expected valid Python. Next: mend the syntax."
+            f"{file.name} {describe_syntax_error(error)}. Expected valid Python. "
+            "Next: mend the syntax."
         ) from error
     digest = hashlib.sha256(str(file).encode() + text).hexdigest()[:12]
     name = f"agentkernel_zoo_{file.stem}_{digest}"

@@ -22,7 +22,7 @@ from agentkernel.domain.plan import Plan
 from agentkernel.domain.problem import Problem
 from agentkernel.domain.profile import Profile
 from agentkernel.domain.verdict import Verdict
-from agentkernel.storage.disk import fitting, read_regular_text
+from agentkernel.storage.disk import fit_file_name, read_regular_text
 from agentkernel.tools.certificate.signing import (
     SignatureState,
     canonical_text,
@@ -38,7 +38,7 @@ CERTIFICATE = "certificate.json"
 
 
 @dataclass(frozen=True)
-class Sealed:
+class CertificateFile:
     """A certificate's file as it was found. `certificate` is None where an edit left values that
     no certificate has; `problem` says which."""
 
@@ -106,7 +106,7 @@ def canonical_json(certificate: Certificate) -> str:
 
 def read_certificate(path: Path) -> Certificate:
     """Read one back. Raises RunNotFound where it is missing, damaged or was edited."""
-    sealed = read_sealed(path)
+    sealed = read_certificate_file(path)
     if sealed.certificate is None:
         raise _unreadable(path, sealed.problem)
     wrong = hash_errors(sealed.certificate)
@@ -119,7 +119,7 @@ def read_certificate(path: Path) -> Certificate:
     return sealed.certificate
 
 
-def read_sealed(path: Path) -> Sealed:
+def read_certificate_file(path: Path) -> CertificateFile:
     """Read a certificate that may have been edited. Raises RunNotFound where there is none."""
     try:
         tree = read_tree(read_regular_text(path, typed=True))
@@ -132,13 +132,13 @@ def read_sealed(path: Path) -> Sealed:
     except ValidationError as error:
         if state != "invalid":
             raise _unreadable(path, _first_line(error)) from error
-        return Sealed(None, signature, state, _first_line(error))
-    return Sealed(certificate, signature, state)
+        return CertificateFile(None, signature, state, _first_line(error))
+    return CertificateFile(certificate, signature, state)
 
 
 def drop_in_name(problem: Problem) -> str:
     """`layernorm_optimized.py`."""
-    return f"{fitting(Path(problem.path).stem or problem.name)}_optimized.py"
+    return f"{fit_file_name(Path(problem.path).stem or problem.name)}_optimized.py"
 
 
 def drop_in_beside(path: Path, problem: Problem) -> Path:

@@ -11,10 +11,10 @@ from agentkernel.domain.errors import ProblemError
 from agentkernel.domain.profile import Profile, ProfileFailed
 from agentkernel.domain.verdict import LoadFailed, RunFailed, Verdict
 from agentkernel.tools.certificate.certificate import (
-    Sealed,
+    CertificateFile,
     drop_in_beside,
     hash_errors,
-    read_sealed,
+    read_certificate_file,
 )
 from agentkernel.tools.certificate.signing import SignatureState, is_known, is_own
 from agentkernel.tools.judge.rule import NEWEST
@@ -79,10 +79,10 @@ class Replay(Frozen):
         return not self.edited and not any(item.decisive for item in self.differences)
 
 
-def inspect_certificate(path: Path, live: Path | None = None) -> tuple[Sealed, Replay]:
+def inspect_certificate(path: Path, live: Path | None = None) -> tuple[CertificateFile, Replay]:
     """Check signature and hashes; executes nothing. `live` is the pickle of a live module, where it
     does not lie beside the certificate. Raises RunNotFound for no certificate."""
-    sealed = read_sealed(path)
+    sealed = read_certificate_file(path)
     certificate, signature = sealed.certificate, sealed.signature
     edited: tuple[str, ...] = ("signature",) if sealed.state == "invalid" else ()
     edited += (f"values ({sealed.problem})",) if sealed.problem else ()
@@ -223,7 +223,9 @@ def fresh_differences(then: Verdict, again: Verdict) -> list[Difference]:
     return _changed(what, _finding(then), _finding(again), decisive=True)
 
 
-def load_certified_problem(live: Path, sealed: Sealed, *, unpickle: bool = False) -> LoadedProblem:
+def load_certified_problem(
+    live: Path, sealed: CertificateFile, *, unpickle: bool = False
+) -> LoadedProblem:
     """The problem from the certificate itself; a live module from the pickle at `live`, where the
     user's own key vouches for that or `unpickle` is asked for.
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, cast
 
 import torch._dynamo  # noqa: F401 - a second of imports that every fork would need
 
-from agentkernel.runtime.processes import give_way
+from agentkernel.runtime.processes import lower_priority
 from agentkernel.tools.compile.op import compile_forward
 from agentkernel.tools.sandbox.waiting import readable
 from agentkernel.tools.sandbox.worker import WorkerState
@@ -75,7 +75,7 @@ def _work(index: int, payload: Mapping[str, object], state: WorkerState, writer:
     """The child's whole life; it never returns. It gives way to what times."""
     code = 1
     try:
-        give_way(0)
+        lower_priority(0)
         scratch = state.scratch / f"source{index}"
         scratch.mkdir(exist_ok=True)
         own = WorkerState(scratch, state.device, state.interpret)

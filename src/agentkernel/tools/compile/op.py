@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from agentkernel.domain.profile import CompileReport, OpCost
-from agentkernel.domain.structure import Structure
+from agentkernel.domain.structure import DataStructure
 from agentkernel.domain.target import Target
 from agentkernel.tools.compile.kernels import compile_launches
 from agentkernel.tools.compile.library import record_library
@@ -109,7 +109,7 @@ def _build(payload: Mapping[str, object], state: WorkerState, device: str) -> nn
         with torch.device("cpu"):
             built = create(*args, **kwargs)
     made = cast("nn.Module", built.to(device).eval())
-    return called_flat(made, cast("Structure | None", payload.get("arguments")))
+    return called_flat(made, cast("DataStructure | None", payload.get("arguments")))
 
 
 def _small(inputs: Sequence[object]) -> bool:

@@ -58,8 +58,8 @@ def reserved(nbytes: int, capacity: int) -> Iterator[None]:
     First come, first served: one that needs much is not passed by others that need little. What a
     process that died held is free again.
     """
-    folder = gate.folder()
-    if folder is None or not gate.shared():
+    folder = gate.lock_folder()
+    if folder is None or not gate.has_other_users():
         yield
         return
     own = Entry(pid=os.getpid(), nbytes=nbytes)
@@ -102,7 +102,7 @@ def device_free() -> int:
     the device no more than what was reserved and is not the baselines' share or held here."""
     import torch
 
-    gate.use()
+    gate.announce_use()
     free, _ = torch.cuda.mem_get_info()
     if not _granted:
         return free

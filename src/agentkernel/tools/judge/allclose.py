@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, cast
 from agentkernel.domain.errors import one_line
 from agentkernel.tools.judge.cases.cases import SEED_STEP, Case
 from agentkernel.tools.judge.cases.shapes import CaseShape
-from agentkernel.tools.judge.memory import Memory
-from agentkernel.tools.judge.reference.question import NotApplicable, Question
-from agentkernel.tools.judge.reference.reference import Answer, Blurred
-from agentkernel.tools.judge.trial import Trial
+from agentkernel.tools.judge.memory import CaseMemory
+from agentkernel.tools.judge.reference.question import NotApplicable, ReferenceCase
+from agentkernel.tools.judge.reference.reference import Answer, PerturbedOracle
+from agentkernel.tools.judge.trial import CaseRunner
 from agentkernel.tools.problem.problems import LoadedProblem
 from agentkernel.tools.sandbox.session import WorkerFailed
 
@@ -45,44 +45,48 @@ def allclose_cases(plan: Sequence[Case], seed: int) -> list[Case]:
 
 
 def passes_allclose(
-    trial: Trial, loaded: LoadedProblem, case: Case, notes: list[str]
+    runner: CaseRunner, loaded: LoadedProblem, case: Case, notes: list[str]
 ) -> bool | None:
     """True where the candidate is close in `case`. None, with a note, where the reference itself
     does not take it: that is not the candidate's fault."""
     import torch
 
-    question = _question(trial, loaded, case)
-    if isinstance(question, NotApplicable):
-        notes.append(f"KernelBench's rule not asked: {question.reason}")
+    reference_case = _question(runner, loaded, case)
+    if isinstance(reference_case, NotApplicable):
+        notes.append(f"KernelBench's rule not asked: {reference_case.reason}")
         return None
     try:
-        memory = Memory(trial.worker, question)
+        memory = CaseMemory(runner.worker, reference_case)
     except torch.OutOfMemoryError as error:
         torch.cuda.empty_cache()
         notes.append(f"KernelBench's rule not asked: {one_line(error, 200)}")
         return None
     try:
-        reply = trial.call(case, question, memory)
-        return not isinstance(reply, WorkerFailed) and _close(question, memory, reply)
+        reply = runner.call(case, reference_case, memory)
+        return not isinstance(reply, WorkerFailed) and _close(reference_case, memory, reply)
     finally:
         memory.release()
 
 
-def _question(trial: Trial, loaded: LoadedProblem, case: Case) -> Question | NotApplicable:
+def _question(
+    runner: CaseRunner, loaded: LoadedProblem, case: Case
+) -> ReferenceCase | NotApplicable:
     """Inputs, and eager's answer to them; a scaled shape's inputs are drawn from the problem's."""
     import torch
 
     shape = case.shape
     try:
         if shape.origin == "declared":
-            device = trial.asker.device
+            device = runner.oracle_inputs.device
             inputs = list(loaded.make_inputs(shape.index, seed=case.seed, device=device))
         else:
-            drawn = trial.asker.ask(case)
+            drawn = runner.oracle_inputs.ask(case)
             if isinstance(drawn, NotApplicable):
                 return drawn
             inputs = drawn.inputs
-        return Question(inputs, trial.asker.base, _eager(trial.asker.base, inputs))
+        return ReferenceCase(
+            inputs, runner.oracle_inputs.base, _eager(runner.oracle_inputs.base, inputs)
+        )
     except torch.OutOfMemoryError as error:
         torch.cuda.empty_cache()
         return NotApplicable(f"out of memory: {one_line(error, 200)}", out_of_memory=True)
@@ -111,19 +115,19 @@ def _eager(model: nn.Module, inputs: Sequence[object]) -> Answer:
         state_after={},
         wrote_state=frozenset(),
         state_oracle={},
-        blurred=Blurred(model, inputs, training=False),
+        perturbed=PerturbedOracle(model, inputs, training=False),
         exact=nothing,
         strides_elsewhere=lambda: [None] * len(leaves),
         no_oracle=True,
     )
 
 
-def _close(question: Question, memory: Memory, reply: dict[str, JSON]) -> bool:
+def _close(reference_case: ReferenceCase, memory: CaseMemory, reply: dict[str, JSON]) -> bool:
     """Every output has eager's shape and dtype, and its values but for the tolerance."""
     import torch
 
     outputs = reply.get("outputs")
-    leaves = question.answer.leaves
+    leaves = reference_case.answer.leaves
     if not isinstance(outputs, list) or len(outputs) != len(leaves):
         return False
     for leaf, described, value in zip(leaves, outputs, memory.found(), strict=True):

@@ -13,11 +13,11 @@ from agentkernel.tools.judge.cases.cases import Case
 from agentkernel.tools.judge.cases.layouts import copied
 from agentkernel.tools.judge.cases.values import tensors_of
 from agentkernel.tools.judge.comparison.compare import compare_output
-from agentkernel.tools.judge.elsewhere import Elsewhere, judge_question
-from agentkernel.tools.judge.memory import Memory
-from agentkernel.tools.judge.reference.question import NotApplicable, Question
+from agentkernel.tools.judge.elsewhere import OtherInputsResult, judge_reference_case
+from agentkernel.tools.judge.memory import CaseMemory
+from agentkernel.tools.judge.reference.question import NotApplicable, ReferenceCase
 from agentkernel.tools.judge.reference.reference import leaves_of
-from agentkernel.tools.judge.trial import Trial
+from agentkernel.tools.judge.trial import CaseRunner
 from agentkernel.tools.sandbox.session import WorkerFailed
 
 if TYPE_CHECKING:
@@ -29,38 +29,38 @@ DEFAULT = "bfloat16"
 AFTER_ERRORS = "after calls that raised"
 
 
-def as_served(trial: Trial, case: Case) -> Elsewhere:
+def judge_serving_conditions(runner: CaseRunner, case: Case) -> OtherInputsResult:
     """`case` under torch.inference_mode(), after calls that hardly any module takes and, where the
     original does not look at it, under another default dtype. Who refuses the last is asked once
     more without it."""
-    question = trial.asker.ask(case)
-    if isinstance(question, NotApplicable):
-        return Elsewhere(None, 0)
-    if trial.settings.device == "cpu":
+    reference_case = runner.oracle_inputs.ask(case)
+    if isinstance(reference_case, NotApplicable):
+        return OtherInputsResult(None, 0)
+    if runner.settings.device == "cpu":
         # On a GPU such a call may end the process, by an address that is none.
-        trial.disturb(case.shape.inputs)
+        runner.disturb(case.shape.inputs)
         case = dataclasses.replace(case, after=AFTER_ERRORS)
-    default = DEFAULT if _ignores_default(question) else ""
-    trial.inference = True
-    found = judge_question(trial, dataclasses.replace(case, default=default), question)
-    if found.refused and default and trial.worker.alive:
-        found = judge_question(trial, case, question)
-    trial.inference = False
+    default = DEFAULT if _ignores_default(reference_case) else ""
+    runner.inference = True
+    found = judge_reference_case(runner, dataclasses.replace(case, default=default), reference_case)
+    if found.refused and default and runner.worker.alive:
+        found = judge_reference_case(runner, case, reference_case)
+    runner.inference = False
     return found
 
 
-def _ignores_default(question: Question) -> bool:
+def _ignores_default(reference_case: ReferenceCase) -> bool:
     """Whether the original gives the same under either default dtype."""
     import torch
 
     before = torch.get_default_dtype()
-    given = [copied(x) if isinstance(x, torch.Tensor) else x for x in question.inputs]
+    given = [copied(x) if isinstance(x, torch.Tensor) else x for x in reference_case.inputs]
     torch.set_default_dtype(getattr(torch, DEFAULT))
     try:
-        found = leaves_of(question.model, given)
+        found = leaves_of(reference_case.model, given)
     finally:
         torch.set_default_dtype(before)
-    pairs = zip(found or (), question.answer.leaves, strict=False)
+    pairs = zip(found or (), reference_case.answer.leaves, strict=False)
     return found is not None and all(_same(one, other) for one, other in pairs)
 
 
@@ -72,32 +72,32 @@ def _same(one: object, other: object) -> bool:
     return one.dtype == other.dtype and torch.equal(one, other)
 
 
-def judge_one_tensor(trial: Trial, case: Case) -> Failure | None:
+def judge_aliased_inputs(runner: CaseRunner, case: Case) -> Failure | None:
     """Where the original writes to an input, the same tensor for it and for another of its form."""
     import torch
 
-    question = trial.asker.ask(case)
-    if isinstance(question, NotApplicable) or not question.answer.wrote_inputs:
+    reference_case = runner.oracle_inputs.ask(case)
+    if isinstance(reference_case, NotApplicable) or not reference_case.answer.wrote_inputs:
         return None
-    given = dict(tensors_of(question.inputs))
-    for first in sorted(question.answer.wrote_inputs):
+    given = dict(tensors_of(reference_case.inputs))
+    for first in sorted(reference_case.answer.wrote_inputs):
         for second, value in given.items():
             like = given[first]
             if second == first or (value.shape, value.dtype) != (like.shape, like.dtype):
                 continue
-            inputs = list(question.inputs)
+            inputs = list(reference_case.inputs)
             inputs[second] = inputs[first]
             ours = list(inputs)
             ours[first] = ours[second] = copied(given[first])
-            leaves = leaves_of(question.model, ours)
+            leaves = leaves_of(reference_case.model, ours)
             if leaves is None:
                 continue
-            asked = dataclasses.replace(question, inputs=inputs)
-            memory = Memory(trial.worker, asked)
+            asked = dataclasses.replace(reference_case, inputs=inputs)
+            memory = CaseMemory(runner.worker, asked)
             memory.join(second, first)
             named = dataclasses.replace(case, variant=f"inputs {first} and {second} one tensor")
             try:
-                reply = trial.call(named, asked, memory)
+                reply = runner.call(named, asked, memory)
                 found = [*memory.found(), dict(memory.storages())[first].view(like.shape)]
             finally:
                 memory.release()
@@ -106,28 +106,28 @@ def judge_one_tensor(trial: Trial, case: Case) -> Failure | None:
             for index, leaf in enumerate((*leaves, ours[first])):
                 theirs = found[index]
                 if isinstance(leaf, torch.Tensor) and theirs is not None:
-                    failure = _compare(named.label, index, theirs, leaf, trial)
+                    failure = _compare(named.label, index, theirs, leaf, runner)
                     if failure is not None:
                         return failure
     return None
 
 
 def _compare(
-    label: str, index: int, found: torch.Tensor, leaf: torch.Tensor, trial: Trial
+    label: str, index: int, found: torch.Tensor, leaf: torch.Tensor, runner: CaseRunner
 ) -> Failure | None:
     oracle = leaf.double() if leaf.is_floating_point() else None
-    precision = trial.settings.precision
+    precision = runner.settings.precision
     return compare_output(label, index, found, leaf, oracle, precision, True).mismatch
 
 
-def judge_methods(trial: Trial, case: Case) -> Failure | None:
+def judge_other_methods(runner: CaseRunner, case: Case) -> Failure | None:
     """Methods of the original beside forward that ask for nothing and move its state."""
-    for name in other_methods(type(trial.asker.base)):
-        before = trial.asker.model(case.seed, 1, 0)
+    for name in other_methods(type(runner.oracle_inputs.base)):
+        before = runner.oracle_inputs.model(case.seed, 1, 0)
         after = copy.deepcopy(before)
         if not _moves(after, name, before):
             continue
-        failure = _as_theirs(trial, case, before, after, name)
+        failure = _as_theirs(runner, case, before, after, name)
         if failure is not None:
             return failure
     return None
@@ -170,15 +170,15 @@ def _moves(model: nn.Module, name: str, before: nn.Module) -> bool:
 
 
 def _as_theirs(
-    trial: Trial, case: Case, before: nn.Module, after: nn.Module, name: str
+    runner: CaseRunner, case: Case, before: nn.Module, after: nn.Module, name: str
 ) -> Failure | None:
     """Whether the candidate's method leaves the state that the original's does."""
-    if isinstance(trial.ask_method(case, before, name), WorkerFailed):
+    if isinstance(runner.ask_method(case, before, name), WorkerFailed):
         return None
-    theirs = trial.seen_state()
+    theirs = runner.seen_state()
     label = f"{case.label}, after {name}()"
     for key, value in after.state_dict().items():
-        failure = _compare(f"{label}, {key}", 0, theirs[key], value, trial)
+        failure = _compare(f"{label}, {key}", 0, theirs[key], value, runner)
         if failure is not None:
             return failure
     return None

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 from agentkernel.domain.errors import one_line
 from agentkernel.domain.verdict import ExecutionFailed, Failure, RunFailed
 from agentkernel.tools.judge.cases.cases import Case
-from agentkernel.tools.judge.execution.execution import ask
+from agentkernel.tools.judge.execution.execution import drain_trace
 from agentkernel.tools.judge.settings import JudgeSettings
-from agentkernel.tools.judge.trial import LOSSY, NotApplicable, Trial, race_found
-from agentkernel.tools.judge.workers import open_judged
+from agentkernel.tools.judge.trial import LOSSY, CaseRunner, NotApplicable, race_found
+from agentkernel.tools.judge.workers import open_judge_worker
 from agentkernel.tools.problem.problems import LoadedProblem
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def interpreted(settings: JudgeSettings) -> JudgeSettings:
     )
 
 
-def find_overrun(
+def find_out_of_bounds(
     loaded: LoadedProblem,
     captured: Captured,
     source: str,
@@ -51,20 +51,20 @@ def find_overrun(
 
     `settings` and `plan` are the interpreter's. Raises SandboxUnavailable.
     """
-    with open_judged(settings) as worker:
-        trial = Trial(worker, loaded, captured, settings, [])
-        built = trial.build(source)
+    with open_judge_worker(settings) as worker:
+        runner = CaseRunner(worker, loaded, captured, settings, [])
+        built = runner.build(source)
         if built is not None:
             notes.append(f"{NOT_LOOKED}: it does not load in the interpreter")
             return None
-        meddled = _meddling(trial, settings)
-        if meddled is not None:
-            return meddled
+        inputs_written = _written_inputs(runner, settings)
+        if inputs_written is not None:
+            return inputs_written
         begin, done = time.monotonic(), 0
         for case in _few(plan):
             if time.monotonic() - begin > BUDGET_S:
                 break
-            outcome = trial.run(case)
+            outcome = runner.run(case)
             if isinstance(outcome, NotApplicable):
                 continue
             failure, label = outcome.failure, case.label
@@ -84,14 +84,19 @@ def find_overrun(
         if not done:
             notes.append(f"{NOT_LOOKED}: in the interpreter it launches no kernel")
             return None
-        return trial.meddled() or _meddling(trial, settings)
+        return runner.inputs_written() or _written_inputs(runner, settings)
 
 
 def _few(plan: Sequence[Case]) -> list[Case]:
     """Of the shapes, with plain values, the smallest ones and then the largest."""
     by_shape = {
         case.shape.label: dataclasses.replace(
-            case, distribution="normal", order="ascending", layout="contiguous", echoes=(), edge=""
+            case,
+            distribution="normal",
+            order="ascending",
+            layout="contiguous",
+            follow_ups=(),
+            edge="",
         )
         for case in plan
         if case.required
@@ -100,8 +105,8 @@ def _few(plan: Sequence[Case]) -> list[Case]:
     return [*ordered[: CASES - 1], *ordered[CASES - 1 :][-1:]]
 
 
-def _meddling(trial: Trial, settings: JudgeSettings) -> ExecutionFailed | None:
-    seen = ask(trial.worker, settings)
+def _written_inputs(runner: CaseRunner, settings: JudgeSettings) -> ExecutionFailed | None:
+    seen = drain_trace(runner.worker, settings)
     if isinstance(seen, RunFailed):
         return None
     for rule, text, _ in seen.violations:

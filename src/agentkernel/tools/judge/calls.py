@@ -9,31 +9,31 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from agentkernel.domain.problem import InputSpec, ScalarSpec, ShapeSet, TensorSpec
-from agentkernel.domain.structure import Structure
+from agentkernel.domain.structure import DataStructure
 from agentkernel.storage.source_text import read_literal
 from agentkernel.tools.judge.cases.cases import Case
 from agentkernel.tools.judge.variants import (
     Variant,
-    answer,
-    differ,
     few_elements,
-    others,
+    other_values,
+    outputs_differ,
     plain_module,
+    plain_outputs,
     variant,
 )
 from agentkernel.tools.problem.problems import LoadedProblem
 from agentkernel.tools.problem.structures import PLAIN
 
-MOST_WORDS = 3
+MOST_CALL_WORDS = 3
 """Of words so many are asked whose answers differ."""
 
 
-class Taken(NamedTuple):
+class CallForm(NamedTuple):
     """How forward is called: what is given by position, then by name, and which parameters with a
     default are left out."""
 
-    placed: tuple[Structure, ...]
-    named: dict[str, Structure]
+    placed: tuple[DataStructure, ...]
+    named: dict[str, DataStructure]
     names: tuple[str, ...]
     """Those of what is given by position, as far as a caller may use them."""
     left_out: dict[str, object]
@@ -43,7 +43,7 @@ def other_calls(loaded: LoadedProblem, case: Case, device: str, seed: int) -> li
     """`case` with each input by its name; with one tensor more in each list of tensors; with each
     argument that the example leaves out, or gives as None, and with other words, where the original
     takes that and it shows."""
-    taken = taken_by(loaded)
+    taken = call_form(loaded)
     if taken is None:
         return []
     found = list(_by_name(loaded, case, taken))
@@ -53,16 +53,16 @@ def other_calls(loaded: LoadedProblem, case: Case, device: str, seed: int) -> li
     if not open_ended or not few_elements(loaded, device):
         return found
     module, chance = plain_module(loaded), random.Random(seed)
-    plain = answer(module, variant(loaded, case, inputs, ""))
+    plain = plain_outputs(module, variant(loaded, case, inputs, ""))
     if plain is None:
         return found
-    found += [one for one in longer if answer(module, one) is not None]
+    found += [one for one in longer if plain_outputs(module, one) is not None]
     known = [plain]
     for tries, most in _tries(loaded, case, taken, chance):
         shown = 0
         for tried in tries:
-            told = answer(module, tried)
-            if told is not None and all(differ(told, one) for one in known):
+            told = plain_outputs(module, tried)
+            if told is not None and all(outputs_differ(told, one) for one in known):
                 known.append(told)
                 found.append(tried)
                 shown += 1
@@ -85,7 +85,7 @@ def _lists(loaded: LoadedProblem, case: Case) -> Iterator[Variant]:
 
 
 def _ends(
-    structure: Structure, start: int = 0, path: tuple[int, ...] = ()
+    structure: DataStructure, start: int = 0, path: tuple[int, ...] = ()
 ) -> Iterator[tuple[tuple[int, ...], int]]:
     """Of each list of tensors the way to it, and which input its last one is."""
     tensors = structure.items and all(item.kind == "tensor" for item in structure.items)
@@ -96,7 +96,7 @@ def _ends(
         start += item.tensors
 
 
-def _grown(structure: Structure, path: tuple[int, ...]) -> Structure:
+def _grown(structure: DataStructure, path: tuple[int, ...]) -> DataStructure:
     items = structure.items
     if not path:
         return dataclasses.replace(structure, items=(*items, items[-1]))
@@ -105,7 +105,7 @@ def _grown(structure: Structure, path: tuple[int, ...]) -> Structure:
     return dataclasses.replace(structure, items=(*items[:place], inner, *items[place + 1 :]))
 
 
-def taken_by(loaded: LoadedProblem) -> Taken | None:
+def call_form(loaded: LoadedProblem) -> CallForm | None:
     """What the example gives; None where forward says nothing of its parameters."""
     try:
         signature = inspect.signature(loaded.module_class.forward)
@@ -113,8 +113,8 @@ def taken_by(loaded: LoadedProblem) -> Taken | None:
         return None
     parameters = list(signature.parameters.values())[1:]
     structure = loaded.problem.arguments
-    placed = tuple(Structure("tensor") for _ in loaded.problem.shape_sets[0].inputs)
-    named: dict[str, Structure] = {}
+    placed = tuple(DataStructure("tensor") for _ in loaded.problem.shape_sets[0].inputs)
+    named: dict[str, DataStructure] = {}
     if structure is not None:
         placed, by_name = structure.items[0].items, structure.items[1]
         named = {
@@ -131,10 +131,10 @@ def taken_by(loaded: LoadedProblem) -> Taken | None:
         and item.kind in (item.POSITIONAL_OR_KEYWORD, item.KEYWORD_ONLY)
         and type(item.default) in PLAIN
     }
-    return Taken(placed, named, tuple(free[: len(placed)]), left_out)
+    return CallForm(placed, named, tuple(free[: len(placed)]), left_out)
 
 
-def _by_name(loaded: LoadedProblem, case: Case, taken: Taken) -> Iterator[Variant]:
+def _by_name(loaded: LoadedProblem, case: Case, taken: CallForm) -> Iterator[Variant]:
     if len(taken.names) > 1:
         by_name = {**dict(zip(taken.names, taken.placed, strict=True)), **taken.named}
         changed = _called(loaded, (), by_name)
@@ -142,28 +142,28 @@ def _by_name(loaded: LoadedProblem, case: Case, taken: Taken) -> Iterator[Varian
 
 
 def _called(
-    loaded: LoadedProblem, placed: Sequence[Structure], named: dict[str, Structure]
+    loaded: LoadedProblem, placed: Sequence[DataStructure], named: dict[str, DataStructure]
 ) -> LoadedProblem:
-    by_name = Structure("dict", keys=tuple(map(repr, named)), items=tuple(named.values()))
-    pair = Structure("tuple", items=(Structure("tuple", items=tuple(placed)), by_name))
+    by_name = DataStructure("dict", keys=tuple(map(repr, named)), items=tuple(named.values()))
+    pair = DataStructure("tuple", items=(DataStructure("tuple", items=tuple(placed)), by_name))
     problem = loaded.problem.model_copy(update={"arguments": pair})
     return dataclasses.replace(loaded, problem=problem)
 
 
 def _tries(
-    loaded: LoadedProblem, case: Case, taken: Taken, chance: random.Random
+    loaded: LoadedProblem, case: Case, taken: CallForm, chance: random.Random
 ) -> Iterator[tuple[Iterator[Variant], int]]:
     """For each argument other values, and how many of them are asked."""
     inputs, source = case.shape.inputs, loaded.problem.source
     for name, default in taken.left_out.items():
-        named = {**taken.named, name: Structure("tensor")}
+        named = {**taken.named, name: DataStructure("tensor")}
         changed = _called(loaded, taken.placed, named)
         yield (
             (
                 variant(changed, case, ShapeSet(inputs=(*inputs.inputs, spec)), _told(spec))
                 for spec in _specs(name, default, inputs, chance, source)
             ),
-            MOST_WORDS if isinstance(default, str) else 1,
+            MOST_CALL_WORDS if isinstance(default, str) else 1,
         )
     for place, spec in enumerate(inputs.inputs):
         if not _word(spec):
@@ -175,7 +175,7 @@ def _tries(
                 variant(loaded, case, _put(inputs, place, other), _told(other))
                 for other in _specs(spec.name, value, inputs, chance, source)
             ),
-            MOST_WORDS if isinstance(value, str) else 1,
+            MOST_CALL_WORDS if isinstance(value, str) else 1,
         )
 
 
@@ -206,5 +206,5 @@ def _specs(
         for kind in reversed(kinds) if "mask" in name else kinds:
             for form in dict.fromkeys(forms):
                 yield TensorSpec.model_validate({"name": name, "dtype": kind, "shape": form})
-    for other in others(value, chance, source):
+    for other in other_values(value, chance, source):
         yield ScalarSpec(name=name, literal=repr(other))

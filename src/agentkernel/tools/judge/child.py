@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from torch import nn
     from torch.multiprocessing.reductions import StorageWeakRef
 
-    from agentkernel.domain.structure import Structure
-    from agentkernel.tools.judge.execution.witness import Witness
-    from agentkernel.tools.judge.gradients import Recorded
+    from agentkernel.domain.structure import DataStructure
+    from agentkernel.tools.judge.execution.witness import Tracer
+    from agentkernel.tools.judge.gradients import RecordedForward
     from agentkernel.tools.sandbox.protocol import JSON
     from agentkernel.tools.sandbox.tensors import TensorRef
     from agentkernel.tools.sandbox.worker import WorkerState
@@ -40,40 +40,40 @@ def build(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
     """
     import torch
 
-    from agentkernel.tools.judge.execution.witness import install
+    from agentkernel.tools.judge.execution.witness import install_tracer
 
     if state.interpret:
-        from agentkernel.tools.judge.interpreter.interpreter import draw_leftovers, harden
+        from agentkernel.tools.judge.interpreter.interpreter import install_hooks, seed_masked_lanes
 
-        hardened = harden()
+        hardened = install_hooks()
         hardened.unnamed_dot_allowed = bool(payload["unnamed_dot_allowed"])
         hardened.casts_as_here = bool(payload.get("casts_as_here"))
-        draw_leftovers(cast("int | None", payload.get("leftovers")))
+        seed_masked_lanes(cast("int | None", payload.get("leftovers")))
     else:
         _hook_launches(state)
         state.memory.setdefault("allocated", torch.cuda.memory_allocated)
     # As use_deterministic_algorithms(True, warn_only=True), which imports all of torch._inductor.
     torch.set_deterministic_debug_mode("warn")
     state.memory["leftovers"] = payload.get("leftovers")
-    witness = install(state)
+    tracer = install_tracer(state)
     source = str(payload["source"])
-    namespace = cast("ModuleType", witness.loading(lambda: state.execute(source)))
+    namespace = cast("ModuleType", tracer.loading(lambda: state.execute(source)))
 
     def make() -> nn.Module:
-        built = witness.loading(
+        built = tracer.loading(
             lambda: state.built(
                 namespace,
                 "ModelNew",
                 cast("Sequence[object]", payload["init_args"]),
                 cast("Mapping[str, object]", payload["init_kwargs"]),
                 cast(int, payload["seed"]),
-                cast("Structure | None", payload.get("arguments")),
+                cast("DataStructure | None", payload.get("arguments")),
             )
         )
         return cast("nn.Module", built)
 
     model = make()
-    witness.loaded(source)
+    tracer.loaded(source)
     state.memory["make"] = make
     state.memory["model"] = model
     state.memory["training"] = False
@@ -297,7 +297,7 @@ def _watched(
     import torch
 
     model = cast("nn.Module", state.memory["model"])
-    witness = cast("Witness", state.memory["witness"])
+    tracer = cast("Tracer", state.memory["witness"])
     buffers = cast("Sequence[object]", payload["outputs"])
     if not payload.get("recall"):
         _trim(state)
@@ -313,7 +313,7 @@ def _watched(
     marks = _marks(values, state)
     try:
         with torch.set_grad_enabled(bool(payload.get("gradients"))):
-            answer = witness.call(
+            answer = tracer.call(
                 lambda: _called(model, call, rooms, payload, state),
                 owners,
                 _on_host(rooms),
@@ -324,7 +324,7 @@ def _watched(
         if refusal is None:
             raise
         raise refusal from error
-    witness.inspect(answer.leaves)
+    tracer.inspect(answer.leaves)
     outputs: list[JSON] = [_describe(leaf) for leaf in answer.leaves]
     places: dict[int, int] = {}
     for index, (leaf, described) in enumerate(zip(answer.leaves, outputs, strict=True)):
@@ -345,7 +345,7 @@ def _watched(
         "products": cast("JSON", _products(state)),
         "races": cast("JSON", _races(state)),
         "wrote": cast(
-            "JSON", sorted({*witness.wrote(), *_stored(state), *_changed(marks, values, state)})
+            "JSON", sorted({*tracer.wrote(), *_stored(state), *_changed(marks, values, state)})
         ),
         "hidden": answer.hidden,
     }
@@ -398,7 +398,7 @@ def _reaches(leaf: torch.Tensor, owners: Mapping[int, str]) -> bool:
 
 
 @dataclass(frozen=True)
-class Called:
+class CallResult:
     """What a call gave, as it was when the call returned: the leaves of its result and how they
     are held, and the hidden state that it left."""
 
@@ -413,25 +413,25 @@ def _called(
     rooms: Sequence[torch.Tensor | None],
     payload: Mapping[str, object],
     state: WorkerState,
-) -> Called:
+) -> CallResult:
     """The call, and all else that runs code of the candidate: setters and getters of its state, the
     change of its mode, the taking apart of what it returned. The outputs are copied before anything
     else of it may run."""
     import torch
     from torch.utils._pytree import tree_flatten
 
-    from agentkernel.tools.problem.structures import make_known, tree_text
+    from agentkernel.tools.problem.structures import register_dataclasses, tree_text
 
     _set_hidden(model, payload, state)
     _set_mode(model, bool(payload.get("training")), state)
     with _default_dtype(str(payload.get("default") or "")):
         result = call()
-    make_known(result)
+    register_dataclasses(result)
     leaves, spec = tree_flatten(result)
     for leaf, room in zip(leaves, rooms, strict=False):
         if isinstance(leaf, torch.Tensor) and room is not None:
             _deliver(leaf, room)
-    return Called(leaves, tree_text(spec), _read_hidden(model, payload, state))
+    return CallResult(leaves, tree_text(spec), _read_hidden(model, payload, state))
 
 
 @contextlib.contextmanager
@@ -507,10 +507,10 @@ def differentiate(payload: Mapping[str, object], state: WorkerState) -> dict[str
     import torch
     from torch.utils._pytree import tree_leaves
 
-    from agentkernel.tools.judge.gradients import Pass, gradients, record, rolled
+    from agentkernel.tools.judge.gradients import BackwardPass, gradients, record_forward, rolled
 
     model = cast("nn.Module", state.memory["model"])
-    way = Pass(**cast("dict[str, bool]", payload["way"]))  # type: ignore[arg-type]
+    way = BackwardPass(**cast("dict[str, bool]", payload["way"]))  # type: ignore[arg-type]
     refs = cast("Mapping[str, Sequence[object]]", payload["ends"])
     rounds = {
         name: [None if ref is None else state.open(ref) for ref in ends]
@@ -519,15 +519,15 @@ def differentiate(payload: Mapping[str, object], state: WorkerState) -> dict[str
     rooms = cast("Mapping[str, Mapping[str, object]]", payload["gradients"])
     values = _inputs(payload, state)
     named = dict(model.named_parameters())
-    recorded: list[Recorded] = []
+    recorded: list[RecordedForward] = []
 
     def call() -> object:
-        recorded.append(record(model, named, values, way.wanted))
+        recorded.append(record_forward(model, named, values, way.wanted))
         return recorded[-1].result
 
     reply = _watched(call, values, payload, state)
     first = next(iter(rounds.values()))
-    second = record(model, named, rolled(values), way.wanted) if way.beside else None
+    second = record_forward(model, named, rolled(values), way.wanted) if way.beside else None
     beside = () if second is None else tree_leaves(second.result)
     if second is not None and way.beside == "first":
         gradients(second, beside, first)
@@ -556,7 +556,7 @@ def differentiate(payload: Mapping[str, object], state: WorkerState) -> dict[str
 
 
 def _once_changed(
-    recorded: Recorded,
+    recorded: RecordedForward,
     leaves: Sequence[object],
     ends: Sequence[torch.Tensor | None],
     named: Mapping[str, torch.Tensor],
@@ -793,10 +793,10 @@ def _describe(leaf: object) -> JSON:
 
 def _start(state: WorkerState, order: str, owners: Mapping[int, str]) -> list[str]:
     if state.interpret:
-        from agentkernel.tools.judge.execution.watch import Order, watch
+        from agentkernel.tools.judge.execution.watch import Order, launch_state
 
-        watch.reset(cast("Order", order), owners)
-        return watch.launches
+        launch_state.reset(cast("Order", order), owners)
+        return launch_state.launches
     launches = cast("list[str]", state.memory["launches"])
     launches.clear()
     return launches
@@ -805,42 +805,42 @@ def _start(state: WorkerState, order: str, owners: Mapping[int, str]) -> list[st
 def _refusal(state: WorkerState) -> Exception | None:
     if not state.interpret:
         return None
-    from agentkernel.tools.judge.execution.watch import watch
+    from agentkernel.tools.judge.execution.watch import launch_state
 
-    return watch.refusal
+    return launch_state.refusal
 
 
 def _loads_outside(state: WorkerState) -> list[str]:
     if not state.interpret:
         return []
-    from agentkernel.tools.judge.execution.watch import watch
+    from agentkernel.tools.judge.execution.watch import launch_state
 
-    return sorted(set(watch.loads_outside))[:5]
+    return sorted(set(launch_state.loads_outside))[:5]
 
 
 def _races(state: WorkerState) -> list[str]:
     if not state.interpret:
         return []
-    from agentkernel.tools.judge.execution.watch import watch
+    from agentkernel.tools.judge.execution.watch import launch_state
 
-    return watch.traces.races[:5]
+    return launch_state.traces.races[:5]
 
 
 def _stored(state: WorkerState) -> set[str]:
     """What of the caller's memory a kernel stored to."""
     if not state.interpret:
         return set()
-    from agentkernel.tools.judge.execution.watch import watch
+    from agentkernel.tools.judge.execution.watch import launch_state
 
-    return watch.wrote
+    return launch_state.wrote
 
 
 def _products(state: WorkerState) -> list[str]:
     if not state.interpret:
         return []
-    from agentkernel.tools.judge.execution.watch import watch
+    from agentkernel.tools.judge.execution.watch import launch_state
 
-    return sorted(set(watch.products))[:5]
+    return sorted(set(launch_state.products))[:5]
 
 
 def _hook_launches(state: WorkerState) -> None:

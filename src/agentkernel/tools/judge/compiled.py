@@ -31,7 +31,7 @@ def _target() -> str:
     return load_targets()[DEFAULT_TARGET].model_dump_json()
 
 
-def distinct(forms: list[JSON], source: str) -> list[JSON]:
+def distinct_forms(forms: list[JSON], source: str) -> list[JSON]:
     """One form of those that go the same way through a kernel. Where no kernel chooses between
     statements, that is one for each set of types: constants change sizes alone."""
     try:
@@ -74,7 +74,7 @@ def launched_forms(worker: Worker, settings: JudgeSettings, notes: list[str]) ->
     return list(found) if isinstance(found, list) else []
 
 
-def untried(worker: Worker, settings: JudgeSettings) -> int:
+def untried_configurations(worker: Worker, settings: JudgeSettings) -> int:
     """How many configurations of autotuners no launch in the interpreter has taken so far."""
     reply = worker.call(FORMS, {}, settings.time_limit_s)
     found = None if isinstance(reply, WorkerFailed) else reply.get("untried")
@@ -85,7 +85,7 @@ def check_compiled(
     source: str, forms: list[JSON], settings: JudgeSettings, notes: list[str]
 ) -> CompileFailed | None:
     """What the compiler refuses. Raises SandboxUnavailable."""
-    forms = distinct(forms, source)
+    forms = distinct_forms(forms, source)
     if not forms:
         return None
     payload = {"source": source, "target": _target(), "forms": forms}

@@ -18,11 +18,11 @@ from agentkernel.tools.judge.cases.cases import Case
 from agentkernel.tools.judge.variants import (
     LEAST,
     Variant,
-    answer,
-    differ,
     few_elements,
-    others,
+    other_values,
+    outputs_differ,
     plain_module,
+    plain_outputs,
     variant,
 )
 from agentkernel.tools.problem.problems import LoadedProblem
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 MOST = 12
 """So many arguments are changed, each by itself; which ones of more, the seed says."""
-PLAIN = (bool, int, float, str, type(None))
+PLAIN_ARGUMENTS = (bool, int, float, str, type(None))
 PLACED = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
@@ -47,16 +47,16 @@ class Argument:
     item: int | None = None
 
 
-def rebuilt(
+def constructor_variants(
     loaded: LoadedProblem, captured: Captured, case: Case, device: str, seed: int
 ) -> list[Variant]:
     """For each argument of the constructor, those at their defaults too, a module in which it alone
     is another, where the original takes that and it shows: `case` at the inputs that go with it."""
     if loaded.live is not None or not few_elements(loaded, device):
         return []
-    plain = answer(plain_module(loaded), variant(loaded, case, case.shape.inputs, ""))
+    plain = plain_outputs(plain_module(loaded), variant(loaded, case, case.shape.inputs, ""))
     chance = random.Random(seed)
-    found = arguments(loaded)
+    found = constructor_arguments(loaded)
     if len(found) > MOST:
         found = chance.sample(found, MOST)
     free = {(item.input_index, item.dim) for item in captured.free_dims}
@@ -64,7 +64,7 @@ def rebuilt(
     return [item for item in told if item is not None]
 
 
-def arguments(loaded: LoadedProblem) -> list[Argument]:
+def constructor_arguments(loaded: LoadedProblem) -> list[Argument]:
     """What may be another: plain values, those at their defaults too, and those in tuples and
     lists."""
     parameters = list(inspect.signature(loaded.module_class.__init__).parameters.values())[1:]
@@ -84,8 +84,10 @@ def arguments(loaded: LoadedProblem) -> list[Argument]:
     for place, name, value in given:
         if type(value) in (tuple, list):
             items = enumerate(cast("Sequence[object]", value))
-            found += [Argument(place, name, one, i) for i, one in items if type(one) in PLAIN]
-        elif type(value) in PLAIN:
+            found += [
+                Argument(place, name, one, i) for i, one in items if type(one) in PLAIN_ARGUMENTS
+            ]
+        elif type(value) in PLAIN_ARGUMENTS:
             found.append(Argument(place, name, value))
     return found
 
@@ -95,8 +97,8 @@ def _first(tries: Iterator[Variant], plain: list[object] | None, device: str) ->
     for tried in tries:
         if not few_elements(tried.loaded, device):
             continue
-        found = answer(plain_module(tried.loaded), tried)
-        if found is not None and (plain is None or differ(found, plain)):
+        found = plain_outputs(plain_module(tried.loaded), tried)
+        if found is not None and (plain is None or outputs_differ(found, plain)):
             return tried
     return None
 
@@ -111,7 +113,7 @@ def _tries(
     """With other values of `one`: at inputs that are larger where the graph fixes the same size,
     at the same ones, and with every size that is equal."""
     inputs = case.shape.inputs
-    for value in others(one.value, chance, loaded.problem.source):
+    for value in other_values(one.value, chance, loaded.problem.source):
         changed = _with(loaded, one, value)
         part = "" if one.item is None else f"[{one.item}]"
         told = f"built with {one.name}{part}={value!r}"

@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from agentkernel.domain.problem import ShapeSet
 from agentkernel.domain.verdict import Failure
-from agentkernel.runtime.devices import give_back
+from agentkernel.runtime.devices import release_cached_memory
 from agentkernel.tools.judge.cases.cases import Case
-from agentkernel.tools.judge.cases.envelope import covered
+from agentkernel.tools.judge.cases.envelope import capture_covers
 from agentkernel.tools.judge.cases.shapes import FACTORS, CaseShape, count_elements, replace_sizes
-from agentkernel.tools.judge.comparison.finding import Outcome
-from agentkernel.tools.judge.memory import Memory
-from agentkernel.tools.judge.reference.question import NotApplicable, Question
-from agentkernel.tools.judge.trial import Trial, is_not_built, is_refusal
+from agentkernel.tools.judge.comparison.finding import CaseOutcome
+from agentkernel.tools.judge.memory import CaseMemory
+from agentkernel.tools.judge.reference.question import NotApplicable, ReferenceCase
+from agentkernel.tools.judge.trial import CaseRunner, is_not_built, is_refusal
 
 if TYPE_CHECKING:
     from agentkernel.tools.problem.capture import Captured
 
 
-class Elsewhere(NamedTuple):
+class OtherInputsResult(NamedTuple):
     """`failure`: a wrong answer, or a worse end than raising. `tried`: calls that were asked, of
     which it `refused` so many."""
 
@@ -33,52 +33,58 @@ class Elsewhere(NamedTuple):
     refused: int = 0
 
 
-def judge_elsewhere(trial: Trial, captured: Captured | None, cases: Sequence[Case]) -> Elsewhere:
-    """Ask the candidate of `trial` at sizes that the `captured` graph, its sizes free, covers; None
-    asks in every case that the reference takes. Of a case's echoes those are asked that change
+def judge_other_shapes(
+    runner: CaseRunner, captured: Captured | None, cases: Sequence[Case]
+) -> OtherInputsResult:
+    """Ask the candidate of `runner` at sizes that the `captured` graph, its sizes free, covers;
+    None asks in every case that the reference takes. Of a case's echoes those are asked that change
     neither inputs nor weights."""
     tried = refused = 0
     for case in cases:
-        question = trial.asker.ask(case)
-        if isinstance(question, NotApplicable):
+        reference_case = runner.oracle_inputs.ask(case)
+        if isinstance(reference_case, NotApplicable):
             continue
-        leaves = question.answer.leaves
-        if captured is not None and not covered(captured, case.shape.inputs, leaves):
+        leaves = reference_case.answer.leaves
+        if captured is not None and not capture_covers(captured, case.shape.inputs, leaves):
             continue
-        for echo in (None, *case.echoes):
-            if echo is not None and trial.asker.follow(case, question, echo) is not question:
+        for follow_up in (None, *case.follow_ups):
+            if (
+                follow_up is not None
+                and runner.oracle_inputs.follow(case, reference_case, follow_up)
+                is not reference_case
+            ):
                 continue
-            asked = case if echo is None else case.echoed(echo)
-            found = judge_question(trial, asked, question, built=captured is not None)
+            asked = case if follow_up is None else case.followed_up(follow_up)
+            found = judge_reference_case(runner, asked, reference_case, built=captured is not None)
             tried += found.tried
             refused += found.refused
             if found.failure is not None:
-                return Elsewhere(found.failure, tried, refused)
-    return Elsewhere(None, tried, refused)
+                return OtherInputsResult(found.failure, tried, refused)
+    return OtherInputsResult(None, tried, refused)
 
 
-def judge_question(
-    trial: Trial, case: Case, question: Question, *, built: bool = False
-) -> Elsewhere:
+def judge_reference_case(
+    runner: CaseRunner, case: Case, reference_case: ReferenceCase, *, built: bool = False
+) -> OtherInputsResult:
     """Ask one. Where no kernel came of the source it is refused too, unless it must be `built`;
     where memory runs out it was not tried."""
     import torch
 
     try:
-        outcome = _asked(trial, case, question)
+        outcome = _asked(runner, case, reference_case)
     except torch.OutOfMemoryError:
-        give_back(trial.settings.device)
-        return Elsewhere(None, 0)
+        release_cached_memory(runner.settings.device)
+        return OtherInputsResult(None, 0)
     no = outcome.refused
     if no is not None and (is_refusal(no) or (not built and is_not_built(no))):
-        return Elsewhere(None, 1, 1)
-    return Elsewhere(outcome.failure, 1)
+        return OtherInputsResult(None, 1, 1)
+    return OtherInputsResult(outcome.failure, 1)
 
 
-def _asked(trial: Trial, case: Case, question: Question) -> Outcome:
-    memory = Memory(trial.worker, question)
+def _asked(runner: CaseRunner, case: Case, reference_case: ReferenceCase) -> CaseOutcome:
+    memory = CaseMemory(runner.worker, reference_case)
     try:
-        return trial.ask_candidate(case, question, memory)
+        return runner.ask_candidate(case, reference_case, memory)
     finally:
         memory.release()
 

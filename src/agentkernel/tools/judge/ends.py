@@ -9,7 +9,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from agentkernel.tools.judge.cases.cases import Case
-from agentkernel.tools.judge.cases.shapes import CaseShape, emptied, filled, past_tile
+from agentkernel.tools.judge.cases.shapes import (
+    CaseShape,
+    past_tile,
+    with_empty_size,
+    with_many_elements,
+)
 from agentkernel.tools.judge.policy.kernel_text import large_numbers, largest_tile
 
 if TYPE_CHECKING:
@@ -36,6 +41,10 @@ def end_cases(
     longer = past_tile(inputs, captured, limit, tile, asked) if tile else None
     most = max((math.prod(x.shape) for shape in asked for x in shape.inputs.tensors), default=0)
     numbers = large_numbers(tree, most, LARGEST_NUMBER)
-    full = filled(inputs, captured, numbers[-1] + 1, LARGEST_FILLED, rows) if numbers else None
-    found = [*emptied(inputs, captured), longer, full]
+    full = (
+        with_many_elements(inputs, captured, numbers[-1] + 1, LARGEST_FILLED, rows)
+        if numbers
+        else None
+    )
+    found = [*with_empty_size(inputs, captured), longer, full]
     return [dataclasses.replace(small, shape=shape) for shape in found if shape is not None]

@@ -1,9 +1,9 @@
 """Gradients of a candidate that records them, held against those of the original in fp64.
 
 A file that declares an autograd function says that it keeps gradients. Calls are differentiated in
-the candidate's process in several ways (`Pass`), for random gradients of its outputs; those of
-inputs and parameters may be as far from fp64 as four times eager's, or a few roundings. The outputs
-of such a call are compared, and the call is watched, like any other.
+the candidate's process in several ways (`BackwardPass`), for random gradients of its outputs; those
+of inputs and parameters may be as far from fp64 as four times eager's, or a few roundings. The
+outputs of such a call are compared, and the call is watched, like any other.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from agentkernel.storage.source_text import parse_source
 from agentkernel.tools.judge.cases.cases import Case
 from agentkernel.tools.judge.cases.layouts import Layout
 from agentkernel.tools.judge.cases.values import Distribution
-from agentkernel.tools.judge.execution.execution import Testimony, ask, weigh
-from agentkernel.tools.judge.memory import Memory
+from agentkernel.tools.judge.execution.execution import Trace, check_trace, drain_trace
+from agentkernel.tools.judge.memory import CaseMemory
 from agentkernel.tools.judge.policy.kernel_text import backward_only
-from agentkernel.tools.judge.reference.question import NotApplicable, Question
-from agentkernel.tools.judge.reference.reference import doubled, doubled_value
+from agentkernel.tools.judge.reference.question import NotApplicable, ReferenceCase
+from agentkernel.tools.judge.reference.reference import as_float64, value_as_float64
 from agentkernel.tools.judge.training import is_random
-from agentkernel.tools.judge.trial import Trial, is_refusal
+from agentkernel.tools.judge.trial import CaseRunner, is_refusal
 from agentkernel.tools.sandbox.session import WorkerFailed
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ GIVEN: dict[Round, str] = {
 }
 
 
-class Pass(NamedTuple):
+class BackwardPass(NamedTuple):
     """One way to differentiate a call: how the gradients of its outputs lie in memory (`ends`),
     what requires a gradient (`wanted`), whether a second call comes before its backward pass and is
     differentiated `beside` it, first or last; in `training` mode; the gradients themselves
@@ -117,22 +117,24 @@ class Pass(NamedTuple):
 
 
 SMALL = (
-    Pass(beside="first"),
-    Pass("strided", "inputs", "last", rounds=("plain", "small", "changed"), values="sparse"),
-    Pass("expanded", "parameters", training=True, rounds=("plain", "large")),
-    Pass(twice=True),
-    Pass(rounds=("one", "rest", "infinite"), values="large", layout="sliced", scalars=True),
+    BackwardPass(beside="first"),
+    BackwardPass(
+        "strided", "inputs", "last", rounds=("plain", "small", "changed"), values="sparse"
+    ),
+    BackwardPass("expanded", "parameters", training=True, rounds=("plain", "large")),
+    BackwardPass(twice=True),
+    BackwardPass(rounds=("one", "rest", "infinite"), values="large", layout="sliced", scalars=True),
 )
 """At the smallest shape; the first pass is the one that a candidate refuses which records none.
 Zeros are where a derivative jumps, and large values where one overflows."""
-WIDE = (Pass("transposed", values="spiked", layout="swapped"),)
+WIDE = (BackwardPass("transposed", values="spiked", layout="swapped"),)
 """At the largest shape of the plan, with weights of both signs."""
-LONG = Pass()
+LONG = BackwardPass()
 """Past the numbers of the file."""
 
 
 @dataclass(frozen=True)
-class Judged:
+class GradientResult:
     """`kept`: the gradients are the original's; False where the candidate refuses the call, None
     where nothing was asked. `failure`: they are others."""
 
@@ -155,41 +157,49 @@ def declares_gradients(source: str) -> bool:
 
 
 def judge_gradients(
-    trial: Trial, case: Case, source: str, way: Pass = SMALL[0], policy: Policy = "any"
-) -> Judged:
+    runner: CaseRunner,
+    case: Case,
+    source: str,
+    way: BackwardPass = SMALL[0],
+    policy: Policy = "any",
+) -> GradientResult:
     """Differentiate one call of the candidate, and of the reference in its dtype and in fp64."""
     import torch
 
     if not declares_gradients(source):
-        return Judged()
+        return GradientResult()
     case = dataclasses.replace(
         case, training=way.training, distribution=way.values, layout=way.layout
     )
-    question = trial.asker.ask(case)
-    if isinstance(question, NotApplicable):
-        return Judged(note=f"gradients not judged: {question.reason}")
-    if not any(item.requires_grad for item in question.model.parameters()):
+    reference_case = runner.oracle_inputs.ask(case)
+    if isinstance(reference_case, NotApplicable):
+        return GradientResult(note=f"gradients not judged: {reference_case.reason}")
+    if not any(item.requires_grad for item in reference_case.model.parameters()):
         way = way._replace(wanted="all")
     try:
-        if way.training and is_random(question.model, question.inputs):
-            return _by_differences(trial, case, question, policy)
-        rounds = _rounds(question, case.seed, way)
-        eager = _gradients(question.model, question.inputs, rounds, way)
+        if way.training and is_random(reference_case.model, reference_case.inputs):
+            return _by_differences(runner, case, reference_case, policy)
+        rounds = _rounds(reference_case, case.seed, way)
+        eager = _gradients(reference_case.model, reference_case.inputs, rounds, way)
         exact = _gradients(
-            doubled(question.model),
-            [doubled_value(item) for item in question.inputs],
+            as_float64(reference_case.model),
+            [value_as_float64(item) for item in reference_case.inputs],
             {name: [x if x is None else x.double() for x in ends] for name, ends in rounds.items()},
             way,
         )
     except Exception as error:  # noqa: BLE001 - the user's module, or an operator without fp64
-        return Judged(note=f"gradients not judged: the reference raised {one_line(error, 120)}")
+        return GradientResult(
+            note=f"gradients not judged: the reference raised {one_line(error, 120)}"
+        )
     if not any(exact.values()):
-        return Judged(note="gradients not judged: none reaches an input or a parameter")
+        return GradientResult(note="gradients not judged: none reaches an input or a parameter")
     try:
-        return _compared(trial, case, question, rounds, eager, exact, way, policy)
+        return _compared(runner, case, reference_case, rounds, eager, exact, way, policy)
     except torch.OutOfMemoryError as error:
         torch.cuda.empty_cache()
-        return Judged(note=f"gradients not judged at {case.shape.label}: {one_line(error, 120)}")
+        return GradientResult(
+            note=f"gradients not judged at {case.shape.label}: {one_line(error, 120)}"
+        )
 
 
 def differentiable(value: object) -> bool:
@@ -202,7 +212,7 @@ def differentiable(value: object) -> bool:
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RecordedForward:
     """A call whose gradients are recorded: its result as it was returned, and what they are
     wanted of, by the name of input or parameter."""
 
@@ -210,13 +220,13 @@ class Recorded:
     leaves: Mapping[str, torch.Tensor]
 
 
-def record(
+def record_forward(
     model: Callable[..., object],
     named: Mapping[str, torch.Tensor],
     inputs: Sequence[object],
     wanted: Wanted = "all",
     call: Callable[[Callable[[], object]], object] = lambda work: work(),
-) -> Recorded:
+) -> RecordedForward:
     """Call `model` on `inputs`; the parameters are `named`. What is not `wanted` requires no
     gradient meanwhile. `call` runs the call itself."""
     import torch
@@ -240,11 +250,11 @@ def record(
     finally:
         for item in frozen:
             item.requires_grad_(True)
-    return Recorded(result, leaves)
+    return RecordedForward(result, leaves)
 
 
 def gradients(
-    recorded: Recorded,
+    recorded: RecordedForward,
     outputs: Sequence[object],
     ends: Sequence[torch.Tensor | None],
     twice: bool = False,
@@ -315,14 +325,14 @@ def _gradients(
     model: nn.Module,
     inputs: Sequence[object],
     rounds: Mapping[Round, Ends],
-    way: Pass,
+    way: BackwardPass,
 ) -> dict[Round, Gradients]:
     import copy
 
     from torch.utils._pytree import tree_leaves
 
     own = copy.deepcopy(model).train(way.training)
-    recorded = record(own, dict(own.named_parameters()), inputs, way.wanted)
+    recorded = record_forward(own, dict(own.named_parameters()), inputs, way.wanted)
     leaves = tree_leaves(recorded.result)
     found: dict[Round, Gradients] = {}
     for name, ends in rounds.items():
@@ -332,16 +342,18 @@ def _gradients(
     return found
 
 
-def _rounds(question: Question, seed: int, way: Pass) -> dict[Round, Ends]:
+def _rounds(reference_case: ReferenceCase, seed: int, way: BackwardPass) -> dict[Round, Ends]:
     """What is given in each of the rounds; that of a module of one output, or in which nothing is
     given anew, is left out."""
-    known = [place for place, item in enumerate(question.answer.leaves) if differentiable(item)]
+    known = [
+        place for place, item in enumerate(reference_case.answer.leaves) if differentiable(item)
+    ]
     one = random.Random(seed).choice(known) if known else -1
     found: dict[Round, Ends] = {}
     for name in way.rounds:
         if name == "changed" or (name == "rest" and len(known) < 2):
             continue
-        ends = _ends(question, seed, way.ends, name)
+        ends = _ends(reference_case, seed, way.ends, name)
         if name in ("one", "rest") and len(known) > 1:
             ends = [
                 item if (at == one) == (name == "one") else None for at, item in enumerate(ends)
@@ -351,14 +363,14 @@ def _rounds(question: Question, seed: int, way: Pass) -> dict[Round, Ends]:
 
 
 def _ends(
-    question: Question, seed: int, form: Form, name: Round = "plain"
+    reference_case: ReferenceCase, seed: int, form: Form, name: Round = "plain"
 ) -> list[torch.Tensor | None]:
     """A random gradient for each floating output, which lies in memory as `form` says, of the size
     of the round `name`: an expanded one is a number, as that of a sum."""
     import torch
 
     found: list[torch.Tensor | None] = []
-    for index, leaf in enumerate(question.answer.leaves):
+    for index, leaf in enumerate(reference_case.answer.leaves):
         if not differentiable(leaf):
             found.append(None)
             continue
@@ -396,57 +408,61 @@ def _laid_out(drawn: torch.Tensor, shape: torch.Size, form: Form) -> torch.Tenso
     return drawn
 
 
-def _by_differences(trial: Trial, case: Case, question: Question, policy: Policy) -> Judged:
+def _by_differences(
+    runner: CaseRunner, case: Case, reference_case: ReferenceCase, policy: Policy
+) -> GradientResult:
     """Gradients of a call that draws random numbers, held against differences of its outputs under
     the same draws: nobody else knows them."""
     case = dataclasses.replace(case, training=True, gradients=True, draws=DRAWS)
-    ends = _ends(question, case.seed, "plain")
-    pairs = [_moved(question, case.seed + k) for k in range(DIRECTIONS)]
-    eager = _drawn(question, ends).gradients
+    ends = _ends(reference_case, case.seed, "plain")
+    pairs = [_moved(reference_case, case.seed + k) for k in range(DIRECTIONS)]
+    eager = _drawn(reference_case, ends).gradients
     usual = _off(eager, pairs, [[_drawn(x, ends).outputs for x in pair] for pair in pairs], ends)
     if not usual <= NOISY:
-        return Judged(note="gradients in training mode not judged: differences say nothing")
-    memory = Memory(trial.worker, question)
+        return GradientResult(note="gradients in training mode not judged: differences say nothing")
+    memory = CaseMemory(runner.worker, reference_case)
     shared: list[TensorRef] = []
     label = f"{case.label}: gradients beside differences under the same draws"
     try:
-        given = [None if item is None else trial.worker.share(item) for item in ends]
-        rooms = {name: trial.worker.share(value * 0.0) for name, value in eager.items()}
+        given = [None if item is None else runner.worker.share(item) for item in ends]
+        rooms = {name: runner.worker.share(value * 0.0) for name, value in eager.items()}
         shared += [item for item in (*given, *rooms.values()) if item is not None]
-        way = Pass(training=True)._asdict()
+        way = BackwardPass(training=True)._asdict()
         more = {"ends": {"plain": given}, "gradients": {"plain": rooms}, "way": way}
-        reply = trial.differentiate(case, question, memory, more)
+        reply = runner.differentiate(case, reference_case, memory, more)
         calls: list[list[list[torch.Tensor | None]]] = []
         for pair in pairs:
             calls.append([])
             for moved in pair:
                 if not isinstance(reply, WorkerFailed):
-                    reply = trial.call(case, moved, memory)
+                    reply = runner.call(case, moved, memory)
                     calls[-1].append(memory.results())
-        seen = ask(trial.worker, trial.settings) if trial.worker.alive else None
+        seen = drain_trace(runner.worker, runner.settings) if runner.worker.alive else None
         if isinstance(reply, WorkerFailed):
             log = " ".join(reply.log.strip().splitlines()[-1:])[:160]
             if is_refusal(reply):
-                return Judged(kept=False, note=f"gradients are refused (training mode): {log}")
-            return Judged(RunFailed(reason=reply.reason, log=reply.log, case=label))
-        if isinstance(seen, Testimony):
-            watched = weigh(seen, policy, [label], trial.library)
+                return GradientResult(
+                    kept=False, note=f"gradients are refused (training mode): {log}"
+                )
+            return GradientResult(RunFailed(reason=reply.reason, log=reply.log, case=label))
+        if isinstance(seen, Trace):
+            watched = check_trace(seen, policy, [label], runner.library)
             if watched is not None:
-                return Judged(watched)
-        found = {name: trial.worker.shared(ref) for name, ref in rooms.items()}
+                return GradientResult(watched)
+        found = {name: runner.worker.shared(ref) for name, ref in rooms.items()}
         off, allowed = _off(found, pairs, calls, ends), max(OFF, FACTOR * usual)
         if not off <= allowed:
             name, value = next(iter(found.items()))
             far = (value - eager[name]).abs().double()
             right = eager[name].double()
-            return Judged(_refused(label, 0, value, right, far, off, allowed))
+            return GradientResult(_refused(label, 0, value, right, far, off, allowed))
     finally:
-        trial.worker.release(shared)
+        runner.worker.release(shared)
         memory.release()
-    return Judged(kept=True)
+    return GradientResult(kept=True)
 
 
-def _moved(question: Question, seed: int) -> tuple[Question, Question]:
+def _moved(reference_case: ReferenceCase, seed: int) -> tuple[ReferenceCase, ReferenceCase]:
     """The question with all that is differentiated moved a little, forth and back."""
     import copy
 
@@ -463,45 +479,47 @@ def _moved(question: Question, seed: int) -> tuple[Question, Question]:
 
     pair = []
     for by in (STEP, -STEP):
-        model = copy.deepcopy(question.model)
+        model = copy.deepcopy(reference_case.model)
         wanted = [item for item in model.parameters() if item.requires_grad]
-        floats = [x for x in question.inputs if isinstance(x, torch.Tensor) and differentiable(x)]
+        floats = [
+            x for x in reference_case.inputs if isinstance(x, torch.Tensor) and differentiable(x)
+        ]
         with torch.no_grad():
             new = move([*floats, *wanted], by)
             for item, value in zip(wanted, new[len(floats) :], strict=True):
                 item.copy_(value)
         left = iter(new)
-        inputs = [next(left) if differentiable(item) else item for item in question.inputs]
-        pair.append(dataclasses.replace(question, inputs=inputs, model=model))
+        inputs = [next(left) if differentiable(item) else item for item in reference_case.inputs]
+        pair.append(dataclasses.replace(reference_case, inputs=inputs, model=model))
     return pair[0], pair[1]
 
 
-class Drawn(NamedTuple):
+class SeededOutputs(NamedTuple):
     """Outputs of the original under the seed, and its gradients."""
 
     outputs: list[torch.Tensor | None]
     gradients: dict[str, torch.Tensor]
 
 
-def _drawn(question: Question, ends: Ends) -> Drawn:
+def _drawn(reference_case: ReferenceCase, ends: Ends) -> SeededOutputs:
     import copy
 
     import torch
     from torch.utils._pytree import tree_leaves
 
-    own = copy.deepcopy(question.model).train()
+    own = copy.deepcopy(reference_case.model).train()
     devices = list(range(torch.cuda.device_count())) if torch.cuda.is_available() else []
     with torch.random.fork_rng(devices=devices):
         torch.manual_seed(DRAWS)
-        recorded = record(own, dict(own.named_parameters()), question.inputs)
+        recorded = record_forward(own, dict(own.named_parameters()), reference_case.inputs)
     leaves = tree_leaves(recorded.result)
     outputs = [item.detach() if isinstance(item, torch.Tensor) else None for item in leaves]
-    return Drawn(outputs, gradients(recorded, leaves, ends))
+    return SeededOutputs(outputs, gradients(recorded, leaves, ends))
 
 
 def _off(
     found: Gradients,
-    pairs: Sequence[tuple[Question, Question]],
+    pairs: Sequence[tuple[ReferenceCase, ReferenceCase]],
     calls: Sequence[Sequence[Sequence[torch.Tensor | None]]],
     ends: Ends,
 ) -> float:
@@ -528,62 +546,64 @@ def _off(
     return math.sqrt(errors / sizes) if sizes > 0 else math.inf
 
 
-def _named_leaves(question: Question) -> dict[str, torch.Tensor]:
-    """Inputs and parameters by the names that `record` gives them."""
+def _named_leaves(reference_case: ReferenceCase) -> dict[str, torch.Tensor]:
+    """Inputs and parameters by the names that `record_forward` gives them."""
     import torch
 
     named = {
         f"input {place}": item
-        for place, item in enumerate(question.inputs)
+        for place, item in enumerate(reference_case.inputs)
         if isinstance(item, torch.Tensor)
     }
-    return named | {name: item.detach() for name, item in question.model.named_parameters()}
+    return named | {name: item.detach() for name, item in reference_case.model.named_parameters()}
 
 
 def _compared(
-    trial: Trial,
+    runner: CaseRunner,
     case: Case,
-    question: Question,
+    reference_case: ReferenceCase,
     rounds: Mapping[Round, Ends],
     eager: Mapping[Round, Gradients],
     exact: Mapping[Round, Gradients],
-    way: Pass,
+    way: BackwardPass,
     policy: Policy,
-) -> Judged:
+) -> GradientResult:
     import torch
 
-    memory = Memory(trial.worker, question)
+    memory = CaseMemory(runner.worker, reference_case)
     shared: dict[str, list[TensorRef | None]] = {}
     rooms: dict[Round, dict[str, TensorRef]] = {}
     label = f"{', '.join(filter(None, (case.label, way.label)))}: the gradient"
     try:
         for name, ends in rounds.items():
             shared[name] = []
-            shared[name].extend(None if x is None else trial.worker.share(x) for x in ends)
+            shared[name].extend(None if x is None else runner.worker.share(x) for x in ends)
         for name, wanted in eager.items():
             rooms[name] = {}
             for leaf, value in wanted.items():
-                rooms[name][leaf] = trial.worker.share(torch.zeros_like(value))
+                rooms[name][leaf] = runner.worker.share(torch.zeros_like(value))
         # A second call would leave its mark on what the module keeps, too.
-        alone = way._replace(beside="") if question.answer.after is not None else way
+        alone = way._replace(beside="") if reference_case.answer.after is not None else way
         more = {"ends": shared, "gradients": rooms, "way": alone._asdict()}
-        reply = trial.differentiate(case, question, memory, more)
-        seen = ask(trial.worker, trial.settings) if trial.worker.alive else None
+        reply = runner.differentiate(case, reference_case, memory, more)
+        seen = drain_trace(runner.worker, runner.settings) if runner.worker.alive else None
         if isinstance(reply, WorkerFailed):
             log = " ".join(reply.log.strip().splitlines()[-1:])[:160]
             if is_refusal(reply):
                 how = f" ({way.label})" if way != SMALL[0] else ""
-                return Judged(kept=False, note=f"gradients are refused{how}: {log}")
+                return GradientResult(kept=False, note=f"gradients are refused{how}: {log}")
             if reply.error == OUT_OF_MEMORY:
-                return Judged(note="gradients not judged: no room for them beside the original's")
-            return Judged(RunFailed(reason=reply.reason, log=reply.log, case=label))
-        outcome = trial.compare(case, question, reply, memory)
+                return GradientResult(
+                    note="gradients not judged: no room for them beside the original's"
+                )
+            return GradientResult(RunFailed(reason=reply.reason, log=reply.log, case=label))
+        outcome = runner.compare(case, reference_case, reply, memory)
         if outcome.failure is not None:
-            return Judged(outcome.failure)
-        if isinstance(seen, Testimony):
-            watched = weigh(seen, policy, [label], trial.library)
+            return GradientResult(outcome.failure)
+        if isinstance(seen, Trace):
+            watched = check_trace(seen, policy, [label], runner.library)
             if watched is not None:
-                return Judged(watched)
+                return GradientResult(watched)
         for name, asked in rooms.items():
             if name == "changed" and reply.get("refuses_changes") is True:
                 continue
@@ -593,18 +613,18 @@ def _compared(
                 wrong = compared(
                     f"{where}: the gradient of {leaf}",
                     index,
-                    trial.worker.shared(ref),
+                    runner.worker.shared(ref),
                     eager[name][leaf],
                     exact[name].get(leaf),
                 )
                 if wrong is not None:
-                    return Judged(wrong)
+                    return GradientResult(wrong)
     finally:
         held = [item for ends in shared.values() for item in ends if item is not None]
         held += [ref for asked in rooms.values() for ref in asked.values()]
-        trial.worker.release(held)
+        runner.worker.release(held)
         memory.release()
-    return Judged(kept=True)
+    return GradientResult(kept=True)
 
 
 def _mismatch(
@@ -713,13 +733,13 @@ __all__ = [
     "LONG",
     "SMALL",
     "WIDE",
-    "Judged",
-    "Pass",
+    "BackwardPass",
+    "GradientResult",
     "change",
     "declares_gradients",
     "differentiable",
     "gradients",
     "judge_gradients",
-    "record",
+    "record_forward",
     "rolled",
 ]

@@ -20,7 +20,7 @@ WORTH_BYTES = 1 << 30
 """A plan of less is not held against anything: contexts and allocators' blocks weigh more."""
 
 
-class Held:
+class MeasuredMemory:
     """The most that was held in each stage, by its name, over all cases of one shape. `free` says
     how many bytes are free now, None where there is nothing to ask; `before`: how many were when
     the plan was made."""
@@ -66,9 +66,9 @@ class Held:
             ended.wait(POLL_S)
 
 
-def free_of(device: str) -> Callable[[], int] | None:
+def free_memory_reader(device: str) -> Callable[[], int] | None:
     """Asks a CUDA device; None on the CPU, and where other runs share the device."""
-    if device == "cpu" or gate.shared():
+    if device == "cpu" or gate.has_other_users():
         return None
     import torch
 

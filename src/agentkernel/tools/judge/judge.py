@@ -21,31 +21,31 @@ from agentkernel.domain.verdict import (
     RunFailed,
     Verdict,
 )
-from agentkernel.runtime.devices import give_back
+from agentkernel.runtime.devices import release_cached_memory
 from agentkernel.storage.source_text import parse_source
 from agentkernel.tools.judge.allclose import allclose_cases, passes_allclose
 from agentkernel.tools.judge.beside import (
-    as_served,
-    judge_methods,
-    judge_one_tensor,
+    judge_aliased_inputs,
+    judge_other_methods,
+    judge_serving_conditions,
 )
-from agentkernel.tools.judge.bounds import NOT_LOOKED, find_overrun, interpreted
+from agentkernel.tools.judge.bounds import NOT_LOOKED, find_out_of_bounds, interpreted
 from agentkernel.tools.judge.calls import other_calls
 from agentkernel.tools.judge.cases.cases import (
     Case,
-    Large,
+    LargeShape,
     in_both_modes,
     in_modes,
     in_turns,
     interpreted_cases,
     measured_cases,
     signs_case,
+    source_modes,
     state_case,
-    told_apart,
     training_case,
     wide_case,
 )
-from agentkernel.tools.judge.cases.edges import index_inputs, signs_show, wide_inputs
+from agentkernel.tools.judge.cases.edges import index_inputs, wide_inputs, zero_sign_matters
 from agentkernel.tools.judge.cases.shapes import (
     CaseShape,
     at_sizes,
@@ -55,24 +55,31 @@ from agentkernel.tools.judge.cases.shapes import (
     replace_sizes,
     scaled,
 )
-from agentkernel.tools.judge.comparison.finding import Outcome
-from agentkernel.tools.judge.compiled import check_compiled, launched_forms, untried
-from agentkernel.tools.judge.constructors import rebuilt
-from agentkernel.tools.judge.elsewhere import judge_elsewhere, neighbours
+from agentkernel.tools.judge.comparison.finding import CaseOutcome
+from agentkernel.tools.judge.compiled import check_compiled, launched_forms, untried_configurations
+from agentkernel.tools.judge.constructors import constructor_variants
+from agentkernel.tools.judge.elsewhere import judge_other_shapes, neighbours
 from agentkernel.tools.judge.ends import end_cases
 from agentkernel.tools.judge.execution.execution import check_execution
-from agentkernel.tools.judge.gradients import LONG, SMALL, WIDE, Judged, Pass, judge_gradients
+from agentkernel.tools.judge.gradients import (
+    LONG,
+    SMALL,
+    WIDE,
+    BackwardPass,
+    GradientResult,
+    judge_gradients,
+)
 from agentkernel.tools.judge.indices import judge_indices
-from agentkernel.tools.judge.memory_plan import room_on
+from agentkernel.tools.judge.memory_plan import free_memory_on
 from agentkernel.tools.judge.policy.kernel_text import large_numbers, telling_sizes
 from agentkernel.tools.judge.policy.policy import check_policy, own_names
 from agentkernel.tools.judge.rule import rule_of
-from agentkernel.tools.judge.scalars import scalar_cases, varied
+from agentkernel.tools.judge.scalars import scalar_cases, with_other_scalars
 from agentkernel.tools.judge.settings import JudgeSettings
-from agentkernel.tools.judge.training import Training, judge_training
-from agentkernel.tools.judge.trial import NotApplicable, Trial
+from agentkernel.tools.judge.training import TrainModeResult, judge_training
+from agentkernel.tools.judge.trial import CaseRunner, NotApplicable
 from agentkernel.tools.judge.variants import Variant, judge_variants
-from agentkernel.tools.judge.workers import expect_judged, on_device, open_judged
+from agentkernel.tools.judge.workers import on_device, open_judge_worker, prefork_judge_workers
 from agentkernel.tools.problem.problems import LoadedProblem
 from agentkernel.tools.problem.specialise import specialise
 from agentkernel.tools.sandbox.protocol import JSON
@@ -159,7 +166,7 @@ def judge(
         failure = check_policy(source, settings.policy, own_names(loaded))
     if failure is None:
         if settings.device == "cuda":
-            expect_judged(interpreted(settings))
+            prefork_judge_workers(interpreted(settings))
         failure = _judge_alone(loaded, captured, source, settings, findings)
     if failure is None and settings.device == "cuda":
         failure = _look_for_overruns(loaded, captured, source, interpreted(settings), findings)
@@ -170,7 +177,7 @@ def judge(
         findings.notes.append(f"judged again with {longer.time_limit_s:g} s a call: slow machine")
         if failure is not None and _timed_out(failure):
             failure = _not_judged(failure, longer.time_limit_s)
-    give_back(settings.device)
+    release_cached_memory(settings.device)
     return _verdict(loaded, source, settings, findings, failure, time.monotonic() - started)
 
 
@@ -183,7 +190,7 @@ def _judge_alone(
 ) -> Failure | None:
     """In a worker of its own, which ends with the judgement; indices out of their range and
     KernelBench's rule in others."""
-    with open_judged(settings) as worker:
+    with open_judge_worker(settings) as worker:
         findings.sandbox = worker.tier
         failure = _judge_in(worker, loaded, captured, source, settings, findings)
         forms: list[JSON] = []
@@ -236,19 +243,19 @@ def _judge_kernelbench(
 ) -> bool | None:
     """In a worker that has not gone through the strict rule's cases."""
     judged = judged_graph(captured, settings)
-    with open_judged(settings) as worker:
+    with open_judge_worker(settings) as worker:
         with on_device(settings):
-            trial = Trial(worker, loaded, judged, settings, findings.notes)
-            if trial.build(source) is not None:
+            runner = CaseRunner(worker, loaded, judged, settings, findings.notes)
+            if runner.build(source) is not None:
                 return False
-        plan = plan_cases(loaded, judged, settings, trial.fits)
-        cases = [case for case in allclose_cases(plan, settings.seed) if trial.fits(case.shape)]
+        plan = plan_cases(loaded, judged, settings, runner.fits)
+        cases = [case for case in allclose_cases(plan, settings.seed) if runner.fits(case.shape)]
         if not cases:
             findings.notes.append("KernelBench's rule not asked: whole copies have no room")
             return None
         for case in cases:
             with on_device(settings):
-                found = passes_allclose(trial, loaded, case, findings.notes)
+                found = passes_allclose(runner, loaded, case, findings.notes)
             if not found:
                 return found
     return True
@@ -274,7 +281,7 @@ def _look_for_overruns(
         return None
     judged = judged_graph(captured, settings)
     plan = plan_cases(loaded, judged, settings)
-    return find_overrun(loaded, judged, source, settings, plan, findings.notes)
+    return find_out_of_bounds(loaded, judged, source, settings, plan, findings.notes)
 
 
 def _timed_out(failure: Failure | None) -> bool:
@@ -305,69 +312,69 @@ def _judge_in(
 ) -> Failure | None:
     judged = judged_graph(captured, settings)
     with on_device(settings):
-        trial = Trial(worker, loaded, judged, settings, findings.notes)
-        failure: Failure | None = trial.build(source)
+        runner = CaseRunner(worker, loaded, judged, settings, findings.notes)
+        failure: Failure | None = runner.build(source)
     if failure is not None:
         return failure
-    plan = plan_cases(loaded, judged, settings, trial.fits)
+    plan = plan_cases(loaded, judged, settings, runner.fits)
     plan += _at_constants(loaded, judged, source, settings)
-    if trial.turns:
-        plan = in_turns(plan, trial.fits)
-    elif trial.turns is False:
+    if runner.turns:
+        plan = in_turns(plan, runner.fits)
+    elif runner.turns is False:
         findings.notes.append("its weights are too large for a second module beside the first")
-    plan = in_modes(plan, trial.fits, told_apart(source), settings.seed)
-    findings.notes += _routes(trial, plan)
-    failure = _judge_cases(trial, plan, judged, settings, findings)
-    findings.notes += trial.memory_notes()
-    findings.repeatable = trial.repeatable
+    plan = in_modes(plan, runner.fits, source_modes(source), settings.seed)
+    findings.notes += _routes(runner, plan)
+    failure = _judge_cases(runner, plan, judged, settings, findings)
+    findings.notes += runner.memory_notes()
+    findings.repeatable = runner.repeatable
     if failure is not None:
         return failure
     if not findings.cases:
         return LoadFailed(log=f"No case could be judged: {'; '.join(findings.notes)}")
     with on_device(settings):
         failure = check_execution(
-            worker, trial, plan, source, settings, findings.cases, findings.notes
+            worker, runner, plan, source, settings, findings.cases, findings.notes
         )
     if failure is None:
         with on_device(settings):
-            failure = _judge_training(trial, plan, settings, findings)
+            failure = _judge_training(runner, plan, settings, findings)
     if failure is None:
         with on_device(settings):
-            failure = _judge_gradients(trial, plan, source, settings, findings, judged)
+            failure = _judge_gradients(runner, plan, source, settings, findings, judged)
     if failure is None and settings.declared_sizes:
         with on_device(settings):
-            elsewhere = elsewhere_cases(loaded, captured, settings)
-            found = judge_elsewhere(trial, captured, elsewhere)
+            elsewhere = other_shape_cases(loaded, captured, settings)
+            found = judge_other_shapes(runner, captured, elsewhere)
         failure = found.failure
         if not found.tried:
             findings.notes.append("no other sizes than the declared ones could be asked")
     if failure is None:
         with on_device(settings):
-            failure = _judge_scalars(trial, plan, settings, findings)
+            failure = _judge_scalars(runner, plan, settings, findings)
     if failure is None and settings.device == "cpu":
-        failure = _judge_configurations(trial, plan, settings)
+        failure = _judge_configurations(runner, plan, settings)
     if failure is None and worker.alive:
         with on_device(settings):
-            failure = _judge_beside(trial, plan, settings, judged)
+            failure = _judge_beside(runner, plan, settings, judged)
     if failure is None and worker.alive:
         with on_device(settings):
-            failure = _judge_inference(trial, plan, settings, findings)
+            failure = _judge_inference(runner, plan, settings, findings)
     return failure
 
 
 def _judge_configurations(
-    trial: Trial, plan: Sequence[Case], settings: JudgeSettings
+    runner: CaseRunner, plan: Sequence[Case], settings: JudgeSettings
 ) -> Failure | None:
     """Calls until every configuration of an autotuner has run: a GPU may pick any of them."""
     small = _small_case(plan, settings)
-    left = untried(trial.worker, settings)
+    left = untried_configurations(runner.worker, settings)
     for more in range(CONFIGURATION_CALLS):
         if not left:
             return None
-        outcome = trial.run(dataclasses.replace(small, seed=small.seed + more + 2))
+        outcome = runner.run(dataclasses.replace(small, seed=small.seed + more + 2))
         if isinstance(outcome, NotApplicable) or outcome.failure is not None:
             return None if isinstance(outcome, NotApplicable) else outcome.failure
-        left = untried(trial.worker, settings)
+        left = untried_configurations(runner.worker, settings)
     if not left:
         return None
     log = f"{left} configurations of the autotuner were not run by any call: name fewer"
@@ -375,34 +382,34 @@ def _judge_configurations(
 
 
 def _judge_inference(
-    trial: Trial, plan: Sequence[Case], settings: JudgeSettings, findings: Findings
+    runner: CaseRunner, plan: Sequence[Case], settings: JudgeSettings, findings: Findings
 ) -> Failure | None:
     """One call as it is served, under torch.inference_mode(). It comes last: what the candidate
     made in that mode cannot be written to in any other."""
     small = _small_case(plan, settings)
-    found = as_served(trial, dataclasses.replace(small, seed=small.seed + 1))
+    found = judge_serving_conditions(runner, dataclasses.replace(small, seed=small.seed + 1))
     if found.refused:
         findings.notes.append("it refuses to be called under torch.inference_mode()")
     return found.failure
 
 
 def _judge_beside(
-    trial: Trial, plan: Sequence[Case], settings: JudgeSettings, captured: Captured
+    runner: CaseRunner, plan: Sequence[Case], settings: JudgeSettings, captured: Captured
 ) -> Failure | None:
     """One tensor for two inputs where that may show, and the other methods of the original."""
     small = _small_case(plan, settings)
-    wrong = judge_one_tensor(trial, small) if captured.mutated_inputs else None
-    return wrong or judge_methods(trial, small)
+    wrong = judge_aliased_inputs(runner, small) if captured.mutated_inputs else None
+    return wrong or judge_other_methods(runner, small)
 
 
 def _judge_scalars(
-    trial: Trial, plan: Sequence[Case], settings: JudgeSettings, findings: Findings
+    runner: CaseRunner, plan: Sequence[Case], settings: JudgeSettings, findings: Findings
 ) -> Failure | None:
     """Other numbers and flags than the declared ones, at the smallest sizes and the largest."""
-    fitting = [case.shape for case in plan if case.required and trial.fits(case.shape)]
+    fitting = [case.shape for case in plan if case.required and runner.fits(case.shape)]
     small = _small_case(plan, settings)
     large = max(fitting, key=lambda shape: shape.elements, default=small.shape)
-    found = judge_elsewhere(trial, None, scalar_cases(small, large))
+    found = judge_other_shapes(runner, None, scalar_cases(small, large))
     if found.refused:
         findings.notes.append(
             f"of {found.tried} other values of scalar arguments it refuses {found.refused}"
@@ -429,11 +436,11 @@ def _judge_indices(
         return None
     judged = judged_graph(captured, settings)
     plan = plan_cases(loaded, judged, settings)
-    with open_judged(settings) as worker, on_device(settings):
-        trial = Trial(worker, loaded, judged, settings, notes)
-        if trial.build(source) is not None:
+    with open_judge_worker(settings) as worker, on_device(settings):
+        runner = CaseRunner(worker, loaded, judged, settings, notes)
+        if runner.build(source) is not None:
             return None
-        return judge_indices(trial, _small_case(plan, settings), positions)
+        return judge_indices(runner, _small_case(plan, settings), positions)
 
 
 def _judge_variants(
@@ -450,7 +457,7 @@ def _judge_variants(
     small = _small_case(plan, settings)
     asked: list[Variant] = []
     if small.shape.elements <= VARIED_ELEMENTS:
-        asked += rebuilt(loaded, captured, small, settings.device, settings.seed)
+        asked += constructor_variants(loaded, captured, small, settings.device, settings.seed)
         asked += other_calls(loaded, small, settings.device, settings.seed)
     else:
         notes.append(f"no other module or call was asked: {small.shape.label} is too large for it")
@@ -459,13 +466,13 @@ def _judge_variants(
         rows = INTERPRETED_ODD_ROWS if settings.device == "cpu" else None
         tree = parse_source(source)
         ends = end_cases(small, sizes, captured, tree, INTERPRETED_ODD_ELEMENTS, rows)
-        ends = [in_both_modes(case, told_apart(source)) for case in ends]
+        ends = [in_both_modes(case, source_modes(source)) for case in ends]
         asked += [Variant(loaded, case) for case in ends]
     return judge_variants(asked, captured, source, settings, notes, first)
 
 
 def _judge_cases(
-    trial: Trial,
+    runner: CaseRunner,
     plan: Sequence[Case],
     captured: Captured,
     settings: JudgeSettings,
@@ -482,7 +489,7 @@ def _judge_cases(
             continue
         begin = time.monotonic()
         with on_device(settings):
-            outcome = _run_scaled(trial, case, captured, findings.notes)
+            outcome = _run_scaled(runner, case, captured, findings.notes)
         slowest = max(slowest, time.monotonic() - begin)
         if isinstance(outcome, NotApplicable):
             findings.notes.append(f"left out: {case.label}: {outcome.reason}")
@@ -495,12 +502,12 @@ def _judge_cases(
             return outcome.failure
     if left_out:
         findings.notes.append(f"{left_out} optional cases left out: time")
-    findings.notes += trial.one_sided()
-    return trial.meddled()
+    findings.notes += runner.one_sided()
+    return runner.inputs_written()
 
 
 def _judge_training(
-    trial: Trial, plan: Sequence[Case], settings: JudgeSettings, findings: Findings
+    runner: CaseRunner, plan: Sequence[Case], settings: JudgeSettings, findings: Findings
 ) -> Failure | None:
     """In training mode too, where that is something else."""
     import torch
@@ -510,17 +517,17 @@ def _judge_training(
     shapes = sorted({primary, *odd}, key=lambda shape: shape.elements)
     wide = next((shape for shape in shapes if shape.elements >= RANDOM_ELEMENTS), shapes[-1])
     try:
-        training = judge_training(trial, training_case(primary, odd, settings.seed), wide)
+        training = judge_training(runner, training_case(primary, odd, settings.seed), wide)
     except torch.OutOfMemoryError as error:
-        training = Training(note=f"training mode not judged: {one_line(error, 120)}")
-        give_back(settings.device)
+        training = TrainModeResult(note=f"training mode not judged: {one_line(error, 120)}")
+        release_cached_memory(settings.device)
     findings.notes += [training.note] if training.note else []
     findings.eval_only = training.eval_only
-    return training.failure or trial.meddled()
+    return training.failure or runner.inputs_written()
 
 
 def _judge_gradients(
-    trial: Trial,
+    runner: CaseRunner,
     plan: Sequence[Case],
     source: str,
     settings: JudgeSettings,
@@ -535,25 +542,25 @@ def _judge_gradients(
     small, sure = (min(found, key=lambda x: x.elements) for found in (shapes or required, required))
     for shape in dict.fromkeys((small, sure)):
         began = time.monotonic()
-        judged = _differentiated(trial, shape, SMALL[0], source, settings, findings)
+        judged = _differentiated(runner, shape, SMALL[0], source, settings, findings)
         if judged.asked:
             small = shape
             break
     findings.gradients = judged.kept
     rate = shape.elements / max(time.monotonic() - began, 1e-3)
     room = max(WIDE_ELEMENTS, int(rate * WIDE_S))
-    wide = _much_wider(trial.loaded, captured, min(INTERPRETED_ODD_ELEMENTS, room))
+    wide = _much_wider(runner.loaded, captured, min(INTERPRETED_ODD_ELEMENTS, room))
     wide = wide or max(required, key=lambda x: x.elements)
-    wide = wide if trial.differentiates(wide) else sure
+    wide = wide if runner.differentiates(wide) else sure
     ways = [*((small, way) for way in SMALL[1:]), *((wide, way) for way in WIDE)]
     if judged.kept:
-        long = _past_numbers(trial.loaded, captured, source, [small, wide])
-        ways += [(long, LONG)] if long is not None and trial.differentiates(long) else []
+        long = _past_numbers(runner.loaded, captured, source, [small, wide])
+        ways += [(long, LONG)] if long is not None and runner.differentiates(long) else []
     for shape, way in ways:
         if judged.failure is not None or not findings.gradients:
             break
         if not (way.training and findings.eval_only):
-            judged = _differentiated(trial, shape, way, source, settings, findings)
+            judged = _differentiated(runner, shape, way, source, settings, findings)
     return judged.failure
 
 
@@ -583,32 +590,32 @@ def _much_wider(loaded: LoadedProblem, captured: Captured, most: int) -> CaseSha
 
 
 def _differentiated(
-    trial: Trial,
+    runner: CaseRunner,
     shape: CaseShape,
-    way: Pass,
+    way: BackwardPass,
     source: str,
     settings: JudgeSettings,
     findings: Findings,
-) -> Judged:
+) -> GradientResult:
     case = Case(shape, "normal", settings.seed + 8, gradients=True)
-    others = list(varied(shape.inputs)) if way.scalars else []
+    others = list(with_other_scalars(shape.inputs)) if way.scalars else []
     if others:
         drawn = random.Random(settings.seed).choice(others)
         other = dataclasses.replace(case, shape=dataclasses.replace(shape, inputs=drawn))
-        judged = judge_gradients(trial, other, source, way, settings.policy)
+        judged = judge_gradients(runner, other, source, way, settings.policy)
         if judged.kept or judged.failure is not None:
             return judged
-    judged = judge_gradients(trial, case, source, way._replace(scalars=False), settings.policy)
+    judged = judge_gradients(runner, case, source, way._replace(scalars=False), settings.policy)
     findings.notes += [judged.note] if judged.note else []
     return judged
 
 
 def _run_scaled(
-    trial: Trial, case: Case, captured: Captured, notes: list[str]
-) -> Outcome | NotApplicable:
+    runner: CaseRunner, case: Case, captured: Captured, notes: list[str]
+) -> CaseOutcome | NotApplicable:
     """Run `case`; where it has no room by any route, on a quarter, and so on, which is noted."""
     wanted = case.shape.label
-    outcome = trial.run(case, echoes=True)
+    outcome = runner.run(case, follow_ups=True)
     first = outcome
     for _ in range(OOM_RETRIES):
         if not isinstance(outcome, NotApplicable) or not outcome.out_of_memory:
@@ -617,18 +624,18 @@ def _run_scaled(
         if shape.label == case.shape.label:
             break
         case = dataclasses.replace(case, shape=shape)
-        outcome = trial.run(case, echoes=True)
+        outcome = runner.run(case, follow_ups=True)
     if isinstance(first, NotApplicable) and outcome is not first:
         notes.append(f"{wanted} was judged at {case.shape.label} instead: {first.reason}")
     return outcome
 
 
-def _routes(trial: Trial, plan: Sequence[Case]) -> list[str]:
+def _routes(runner: CaseRunner, plan: Sequence[Case]) -> list[str]:
     """How shapes without room for whole copies are judged, and what is asked elsewhere."""
-    shapes = {case.shape.label: case.shape for case in plan if not trial.fits(case.shape)}
+    shapes = {case.shape.label: case.shape for case in plan if not runner.fits(case.shape)}
     found = []
     for label, shape in shapes.items():
-        route = trial.plan(shape)
+        route = runner.plan(shape)
         asked = [case.distribution for case in plan if case.shape.label == label]
         if route is not None:
             names = ", ".join(dict.fromkeys(asked))
@@ -654,11 +661,11 @@ def plan_cases(
     if interpret:
         cases = interpreted_cases(declared, odd, settings.seed, settings.seeds)
     else:
-        large = None if fits(declared[0]) else Large(_stand_in(declared[0], captured, fits))
+        large = None if fits(declared[0]) else LargeShape(_stand_in(declared[0], captured, fits))
         cases = measured_cases(declared, odd, settings.seed, settings.seeds, large)
     if captured.mutated_buffers or captured.side_effect is not None:
         cases.append(state_case(declared[0], odd, settings.seed))
-    if signs_show(captured):
+    if zero_sign_matters(captured):
         cases.append(signs_case(declared[0], odd, settings.seed))
     if wide_inputs(captured):
         cases.append(wide_case(declared[0], odd, settings.seed))
@@ -697,7 +704,7 @@ def _stand_in(
     return None
 
 
-def elsewhere_cases(
+def other_shape_cases(
     loaded: LoadedProblem, captured: Captured, settings: JudgeSettings
 ) -> list[Case]:
     """A plain call at each size that the problem does not name: all sizes others, then one."""
@@ -709,7 +716,7 @@ def elsewhere_cases(
 
 def _larger(settings: JudgeSettings) -> int:
     """Elements of a set past the declared sizes that whole copies have room for."""
-    room = room_on(settings.device, settings.device_bytes)
+    room = free_memory_on(settings.device, settings.device_bytes)
     return LARGER_ELEMENTS if room is None else min(LARGER_ELEMENTS, room.free // BYTES_AN_ELEMENT)
 
 

@@ -23,7 +23,7 @@ from torch.utils._pytree import tree_flatten
 from agentkernel.domain.errors import one_line
 from agentkernel.domain.problem import ScalarSpec, ShapeSet
 from agentkernel.domain.verdict import Failure, InputsChanged, Mismatch, RunFailed
-from agentkernel.runtime.devices import give_back
+from agentkernel.runtime.devices import release_cached_memory
 from agentkernel.tools.judge.cases.cases import Case
 from agentkernel.tools.judge.cases.values import pieces, scales
 from agentkernel.tools.judge.comparison.compare import Comparison, compare_output
@@ -32,38 +32,44 @@ from agentkernel.tools.judge.comparison.finding import (
     CONSTANT,
     PERMITTED,
     STEPS,
-    Outcome,
+    CaseOutcome,
     case_result,
     check_form,
     check_state,
-    explained,
+    explain_mismatch,
     loads_outside,
     reply_strings,
 )
-from agentkernel.tools.judge.comparison.worst import Blur, Leeway
+from agentkernel.tools.judge.comparison.worst import Leeway, Perturb
 from agentkernel.tools.judge.execution.checksum import Checksum
-from agentkernel.tools.judge.held import Held
-from agentkernel.tools.judge.memory import clear, let_go
+from agentkernel.tools.judge.held import MeasuredMemory
+from agentkernel.tools.judge.memory import poison_buffer, release_shared
 from agentkernel.tools.judge.memory_plan import NOT_COUNTED, MemoryPlan
 from agentkernel.tools.judge.reference.axis_rules import Axis
 from agentkernel.tools.judge.reference.bystanders import STAND_INS
-from agentkernel.tools.judge.reference.honest import honestly
+from agentkernel.tools.judge.reference.honest import with_rounding_noise
 from agentkernel.tools.judge.reference.question import (
-    Asker,
     NotApplicable,
-    Question,
+    OracleInputs,
+    ReferenceCase,
     is_finite_enough,
     raised,
 )
 from agentkernel.tools.judge.reference.reference import (
     Answer,
-    Blurred,
+    PerturbedOracle,
     aliases_of,
-    doubled,
-    exactly,
-    moved,
+    as_float64,
+    in_float64,
+    moved_by_ulp,
 )
-from agentkernel.tools.judge.reference.sliced import Change, MissingValue, Sliced, as_it_is, widened
+from agentkernel.tools.judge.reference.sliced import (
+    Change,
+    MissingValue,
+    Sliced,
+    as_double,
+    unchanged,
+)
 from agentkernel.tools.judge.rule import rule_of
 from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.problem.structures import value_of
@@ -78,8 +84,8 @@ if TYPE_CHECKING:
 
 Reply = dict[str, JSON] | WorkerFailed
 State = Callable[[], dict[str, torch.Tensor]]
-Ask = Callable[[Case, Question, "Rooms"], Reply]
-"""One call of the candidate on the memory of `Rooms`."""
+Ask = Callable[[Case, ReferenceCase, "CaseBuffers"], Reply]
+"""One call of the candidate on the memory of `CaseBuffers`."""
 
 
 OPS = "agentkernel.tools.judge.child"
@@ -88,11 +94,11 @@ Result = TypeVar("Result")
 Mode = Callable[[], AbstractContextManager[object]]
 
 
-class Unlike(Exception):
+class SlicesDisagree(Exception):
     """The slices give something else than eager does, or nothing."""
 
 
-class Rooms:
+class CaseBuffers:
     """The inputs of one case, in memory that the worker sees, and room for its outputs."""
 
     def __init__(self, worker: Worker, inputs: ShapeSet, device: str) -> None:
@@ -131,11 +137,11 @@ class Rooms:
             for leaf in leaves
         ]
 
-    def write(self, question: Question) -> None:
+    def write(self, reference_case: ReferenceCase) -> None:
         """Inputs are there already; outputs start as what nobody wrote."""
         for ref in self._outputs:
             if ref is not None:
-                clear(self._worker.shared(ref))
+                poison_buffer(self._worker.shared(ref))
 
     def payload(self, recall: bool) -> dict[str, object]:
         """What the worker is told of it."""
@@ -149,14 +155,14 @@ class Rooms:
     def release(self) -> None:
         """Let go of all of it."""
         refs = [item for item in (*self._given, *self._outputs) if isinstance(item, TensorRef)]
-        let_go(self._worker, refs)
+        release_shared(self._worker, refs)
 
 
 @dataclass(frozen=True)
 class Piece:
     """A part of one output: eager's, the candidate's and the fp64 values (or integers, `exact`).
     `offset`: where it begins in the output, which may have more dimensions, of one entry, in front.
-    `blur` gives moved fp64 values by the draw's seed."""
+    `perturb` gives moved fp64 values by the draw's seed."""
 
     output: int
     found: torch.Tensor
@@ -164,9 +170,9 @@ class Piece:
     oracle: torch.Tensor | None
     exact: torch.Tensor | None
     offset: tuple[int, ...]
-    blur: Blur | None = None
-    honest: Blur | None = None
-    permitted: Blur | None = None
+    perturb: Perturb | None = None
+    honest: Perturb | None = None
+    permitted: Perturb | None = None
     no_oracle: bool = False
 
 
@@ -176,15 +182,15 @@ class LargeCase:
     def __init__(
         self,
         worker: Worker,
-        asker: Asker,
+        oracle_inputs: OracleInputs,
         captured: Captured,
         settings: JudgeSettings,
         plan: MemoryPlan,
         ask: Ask,
-        held: Held,
+        held: MeasuredMemory,
     ) -> None:
         self._worker = worker
-        self._asker = asker
+        self._asker = oracle_inputs
         self._captured = captured
         self._settings = settings
         self._plan = plan
@@ -192,7 +198,7 @@ class LargeCase:
         self._held = held
         self._graphed = True
 
-    def run(self, case: Case, state: State) -> Outcome | NotApplicable:
+    def run(self, case: Case, state: State) -> CaseOutcome | NotApplicable:
         """The candidate's outcome; `state` gives the weights as it shares them, which are another
         module's until the call."""
         if self._plan.route == "none":
@@ -206,15 +212,15 @@ class LargeCase:
                 raise
             except Exception as error:  # noqa: BLE001 - the user's get_inputs may raise anything
                 return raised(error)
-            rooms = Rooms(self._worker, case.shape.inputs, self._settings.device)
+            rooms = CaseBuffers(self._worker, case.shape.inputs, self._settings.device)
             try:
                 return self._judged(case, rooms, state)
             finally:
                 rooms.release()
         except (torch.OutOfMemoryError, MemoryError) as error:
-            give_back(self._settings.device)
+            release_cached_memory(self._settings.device)
             return self._too_large(f"{one_line(error, 120)}; {self._plan.label}")
-        except Unlike as error:
+        except SlicesDisagree as error:
             self._asker.note(f"at {case.shape.label}: {error}; compared with eager instead")
             self._plan = dataclasses.replace(self._plan, route="eager", slicing=None)
             return self.run(case, state)
@@ -222,7 +228,7 @@ class LargeCase:
     def _too_large(self, reason: str) -> NotApplicable:
         return NotApplicable(reason, out_of_memory=True)
 
-    def _judged(self, case: Case, rooms: Rooms, state: State) -> Outcome | NotApplicable:
+    def _judged(self, case: Case, rooms: CaseBuffers, state: State) -> CaseOutcome | NotApplicable:
         model = self._asker.model(case.seed).train(case.training)
         with self._held.stage("eager"):
             eager = self._first_answer(case, rooms, model)
@@ -239,13 +245,13 @@ class LargeCase:
             kept = self._offloaded(case, model, rooms)
         rooms.make_outputs(eager.forms, self._plan.found_on_host)
         # An answer and the functions that hold it refer to each other.
-        give_back(self._settings.device)
+        release_cached_memory(self._settings.device)
         answer = eager.answer(model, rooms.values(), case.training)
-        question = Question(rooms.values(), model, answer)
+        reference_case = ReferenceCase(rooms.values(), model, answer)
         with self._held.stage("candidate"):
-            reply = self._ask(case, question, rooms)
+            reply = self._ask(case, reference_case, rooms)
         if isinstance(reply, WorkerFailed):
-            return Outcome((), (), None, reply)
+            return CaseOutcome((), (), None, reply)
         self._worker.call(f"{OPS}:rest", {}, self._settings.time_limit_s)
         with self._held.stage("compare"):
             outcome = self._compared(case, model, rooms, eager, reply, answer, kept)
@@ -257,7 +263,9 @@ class LargeCase:
         )
         return outcome if changed is None else outcome.failed(changed)
 
-    def _first_answer(self, case: Case, rooms: Rooms, model: nn.Module) -> Eager | NotApplicable:
+    def _first_answer(
+        self, case: Case, rooms: CaseBuffers, model: nn.Module
+    ) -> EagerOutputs | NotApplicable:
         """Eager's outputs for the first distribution and scale that give finite values."""
         names = [case.distribution, *(["own"] if case.distribution == "normal" else [])]
         for name in names:
@@ -265,7 +273,7 @@ class LargeCase:
                 try:
                     self._asker.fill(rooms.values(), case, name, scale)  # type: ignore[arg-type]
                     before = (rooms.sums(), rooms.sums_of(model))
-                    found = Eager.of(model, rooms.values(), self._plan.eager_on_host)
+                    found = EagerOutputs.of(model, rooms.values(), self._plan.eager_on_host)
                 except torch.OutOfMemoryError:
                     raise
                 except Exception as error:  # noqa: BLE001 - the user's code may raise anything
@@ -281,13 +289,13 @@ class LargeCase:
                     return found
         return NotApplicable("the reference gives no finite values")
 
-    def _offloaded(self, case: Case, model: nn.Module, rooms: Rooms) -> list[object] | None:
+    def _offloaded(self, case: Case, model: nn.Module, rooms: CaseBuffers) -> list[object] | None:
         """The whole answer in fp64, on the host, where that is the route."""
         if self._plan.route != "offload" or not self._graphed:
             return None
-        double = doubled(model)
-        wide = [widened(x, "", 0) if isinstance(x, torch.Tensor) else x for x in rooms.values()]
-        with torch.no_grad(), exactly():
+        double = as_float64(model)
+        wide = [as_double(x, "", 0) if isinstance(x, torch.Tensor) else x for x in rooms.values()]
+        with torch.no_grad(), in_float64():
             leaves, _ = tree_flatten(double(*wide))
         return [leaf.cpu() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
 
@@ -295,22 +303,22 @@ class LargeCase:
         self,
         case: Case,
         model: nn.Module,
-        rooms: Rooms,
-        eager: Eager,
+        rooms: CaseBuffers,
+        eager: EagerOutputs,
         reply: dict[str, JSON],
         answer: Answer,
         kept: list[object] | None,
-    ) -> Outcome:
+    ) -> CaseOutcome:
         launches = reply_strings(reply.get("launches"))
         wrong = check_form(case, answer, reply)
         if wrong is not None:
-            return Outcome((), launches, wrong, outside=loads_outside(reply))
+            return CaseOutcome((), launches, wrong, outside=loads_outside(reply))
         compared: list[Comparison] = []
         mismatch: Mismatch | None = None
         for piece in self._pieces(case, model, rooms, eager, kept):
             found = self._compare(case, piece)
             if piece.oracle is not None and found.eager.norm > _most(piece.eager):
-                raise Unlike(
+                raise SlicesDisagree(
                     f"fp64 and eager differ by {found.eager.norm:.1e} in output {piece.output}"
                 )
             compared.append(found)
@@ -318,16 +326,16 @@ class LargeCase:
                 mismatch = _placed(found.mismatch, piece)
                 break
         result = case_result(case, compared, mismatch is None)
-        failure = explained(mismatch, case, reply)
+        failure = explain_mismatch(mismatch, case, reply)
         permitted = next((item.permitted for item in compared if item.permitted), "")
         products = reply_strings(reply.get("products"))
-        return Outcome(
+        return CaseOutcome(
             (result,), launches, failure, None, permitted, products, loads_outside(reply)
         )
 
     def _compare(self, case: Case, piece: Piece) -> Comparison:
         leeway = Leeway(
-            blur=piece.blur,
+            perturb=piece.perturb,
             honest=piece.honest,
             permitted=piece.permitted,
             permits=PERMITTED,
@@ -350,8 +358,8 @@ class LargeCase:
         self,
         case: Case,
         model: nn.Module,
-        rooms: Rooms,
-        eager: Eager,
+        rooms: CaseBuffers,
+        eager: EagerOutputs,
         kept: list[object] | None,
     ) -> Iterator[Piece]:
         if self._plan.route == "slices" and self._graphed:
@@ -379,7 +387,7 @@ class LargeCase:
                 missing = wide is None
                 yield Piece(index, theirs, mine, oracle, exact, offset, no_oracle=missing)
 
-    def _changed(self, case: Case, rooms: Rooms, sums: Sequence[int]) -> Failure | None:
+    def _changed(self, case: Case, rooms: CaseBuffers, sums: Sequence[int]) -> Failure | None:
         names = [spec.name for spec in case.shape.inputs.tensors]
         for name, before, after in zip(names, sums, rooms.sums(), strict=True):
             if before != after:
@@ -388,7 +396,7 @@ class LargeCase:
 
 
 @dataclass(frozen=True)
-class Eager:
+class EagerOutputs:
     """Eager's outputs: `values` where they wait, `forms` as they came, without storage."""
 
     values: list[object]
@@ -397,7 +405,7 @@ class Eager:
     aliases: tuple[bool, ...]
 
     @classmethod
-    def of(cls, model: nn.Module, inputs: Sequence[object], on_host: bool) -> Eager:
+    def of(cls, model: nn.Module, inputs: Sequence[object], on_host: bool) -> EagerOutputs:
         """One call. Outputs that lie in an input are read there."""
         with torch.no_grad():
             leaves, spec = tree_flatten(model(*inputs))
@@ -409,7 +417,7 @@ class Eager:
 
     def is_repeated(self, model: nn.Module, inputs: Sequence[object], bits: bool = False) -> bool:
         """Whether another call gives the same, but for rounding; `bits`: without that too."""
-        again = Eager.of(model, inputs, on_host=False)
+        again = EagerOutputs.of(model, inputs, on_host=False)
         rtol, atol = (0.0, 0.0) if bits else (1e-2, 1e-3)
         for one, other in zip(self.values, again.values, strict=True):
             if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
@@ -443,7 +451,7 @@ class Eager:
             state_after={name: value.detach() for name, value in model.state_dict().items()},
             wrote_state=frozenset(),
             state_oracle={},
-            blurred=Blurred(model, inputs, training),
+            perturbed=PerturbedOracle(model, inputs, training),
             exact=nothing,
             strides_elsewhere=lambda: [None] * len(self.forms),
         )
@@ -476,7 +484,7 @@ class SlicedReference:
         holes = any(not _all_finite(item) for item in tensors)
         self._filled = [self._with(_filler(size)) for size in STAND_INS] if holes else []
 
-    def _with(self, change: Change = widened, mode: Mode = exactly) -> Sliced:
+    def _with(self, change: Change = as_double, mode: Mode = in_float64) -> Sliced:
         units = self._plan.slice_units
         return Sliced(self._captured, self._slicing, self._model, self._inputs, units, change, mode)
 
@@ -511,17 +519,19 @@ class SlicedReference:
         """With what the same part of the output comes to in other evaluations."""
         output = piece.output  # of the piece no function may hold more: it holds them
 
-        def at(kind: str, made: Callable[[int], tuple[Change, Mode]]) -> Blur:
+        def at(kind: str, made: Callable[[int], tuple[Change, Mode]]) -> Perturb:
             return lambda seed: self._draw(output, units, (kind, seed), made)
 
-        mover = at("moved", lambda seed: (_mover(seed, step), exactly))
-        piece = dataclasses.replace(piece, blur=mover)
+        mover = at("moved", lambda seed: (_mover(seed, step), in_float64))
+        piece = dataclasses.replace(piece, perturb=mover)
         if self._honest:
-            honest = at("honest", lambda seed: (as_it_is, lambda: honestly(seed)))
+            honest = at("honest", lambda seed: (unchanged, lambda: with_rounding_noise(seed)))
             piece = dataclasses.replace(piece, honest=honest)
         if self._honest and self._rounds:
             rounds = self._rounds
-            rounded = at("rounded", lambda seed: (as_it_is, lambda: honestly(seed, rounds)))
+            rounded = at(
+                "rounded", lambda seed: (unchanged, lambda: with_rounding_noise(seed, rounds))
+            )
             piece = dataclasses.replace(piece, permitted=rounded)
         return piece
 
@@ -570,7 +580,7 @@ def _running(call: Callable[[], Result]) -> Result:
         raise
     except (MissingValue, *NOT_COUNTED) as error:
         words = f"{type(error).__name__}: {one_line(error, 120)}"
-        raise Unlike(f"the graph does not run in slices ({words})") from error
+        raise SlicesDisagree(f"the graph does not run in slices ({words})") from error
 
 
 def _mover(seed: int, least: float) -> Change:
@@ -578,7 +588,7 @@ def _mover(seed: int, least: float) -> Change:
         if not value.is_floating_point():
             return value
         number = zlib.crc32(f"{seed} {name} {start}".encode())
-        return moved(value.double(), value.dtype, least, number)
+        return moved_by_ulp(value.double(), value.dtype, least, number)
 
     return change
 
@@ -640,4 +650,4 @@ def _most(eager: torch.Tensor) -> float:
     return max(UNLIKE, 64 * torch.finfo(eager.dtype).eps)
 
 
-__all__ = ["LargeCase", "Rooms"]
+__all__ = ["CaseBuffers", "LargeCase"]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 from agentkernel.tools.judge.cases.layouts import Placement, placement, whole
 from agentkernel.tools.judge.cases.values import tensors_of
-from agentkernel.tools.judge.reference.question import Question
+from agentkernel.tools.judge.reference.question import ReferenceCase
 from agentkernel.tools.sandbox.session import Worker
 from agentkernel.tools.sandbox.tensors import TensorRef
 
@@ -18,32 +18,34 @@ MUCH_BYTES = 1 << 28
 REST_S = 60.0
 
 
-class Memory:
+class CaseMemory:
     """Copies of a question's inputs, each with the storage around it, and buffers for outputs;
     with `recalls` buffers for the outputs of the call before as well. Nothing of it is kept where
     the device has no room for all: torch.OutOfMemoryError."""
 
-    def __init__(self, worker: Worker, question: Question, recalls: bool = False) -> None:
+    def __init__(
+        self, worker: Worker, reference_case: ReferenceCase, recalls: bool = False
+    ) -> None:
         self._worker = worker
         self._inputs: dict[int, TensorRef] = {}
         self._places: dict[int, Placement] = {}
-        self._scalars = list(question.inputs)
+        self._scalars = list(reference_case.inputs)
         self._outputs: list[TensorRef | None] = []
         self._recalls: list[TensorRef | None] = []
         try:
-            self._fill(question, recalls)
+            self._fill(reference_case, recalls)
         except BaseException:
             self.release()
             raise
 
-    def _fill(self, question: Question, recalls: bool) -> None:
+    def _fill(self, reference_case: ReferenceCase, recalls: bool) -> None:
         worker = self._worker
-        for position, value in tensors_of(question.inputs):
+        for position, value in tensors_of(reference_case.inputs):
             self._places[position] = placement(value)
             flat = whole(value)
             plain = placement(value) == _plain(value) and flat.numel() == value.numel()
             self._inputs[position] = worker.share(flat.view(value.shape) if plain else flat)
-        leaves = question.answer.leaves
+        leaves = reference_case.answer.leaves
         self._outputs.extend(self._buffer(leaf) for leaf in leaves)
         self._recalls.extend(self._buffer(leaf) for leaf in leaves if recalls)
 
@@ -70,14 +72,14 @@ class Memory:
             "kept": bool(self._recalls),
         }
 
-    def write(self, question: Question) -> None:
+    def write(self, reference_case: ReferenceCase) -> None:
         """The question's inputs, in place; NaN (or a sentinel) in every output buffer."""
         for position, flat in self.storages():
-            flat.copy_(whole(cast("torch.Tensor", question.inputs[position])))
-        self._scalars = list(question.inputs)
+            flat.copy_(whole(cast("torch.Tensor", reference_case.inputs[position])))
+        self._scalars = list(reference_case.inputs)
         for ref in (*self._outputs, *self._recalls):
             if ref is not None:
-                clear(self._worker.shared(ref))
+                poison_buffer(self._worker.shared(ref))
 
     def storages(self) -> list[tuple[int, torch.Tensor]]:
         """Position and flat storage of every tensor input, as the candidate sees it."""
@@ -100,7 +102,7 @@ class Memory:
     def release(self) -> None:
         """Let go of all of it."""
         buffers = [ref for ref in (*self._outputs, *self._recalls) if ref is not None]
-        let_go(self._worker, [*self._inputs.values(), *buffers])
+        release_shared(self._worker, [*self._inputs.values(), *buffers])
 
     def _buffer(self, leaf: object) -> TensorRef | None:
         import torch
@@ -108,10 +110,10 @@ class Memory:
         if not isinstance(leaf, torch.Tensor):
             return None
         room = torch.empty_like(leaf, memory_format=torch.contiguous_format)
-        return self._worker.share(clear(room))
+        return self._worker.share(poison_buffer(room))
 
 
-def let_go(worker: Worker, refs: Sequence[TensorRef]) -> None:
+def release_shared(worker: Worker, refs: Sequence[TensorRef]) -> None:
     """Release what a case shared. The worker unmaps it with its next request, until when the memory
     stays taken: where that is much on a device, it is asked for that alone."""
     worker.release(refs)
@@ -119,7 +121,7 @@ def let_go(worker: Worker, refs: Sequence[TensorRef]) -> None:
         worker.call("agentkernel.tools.judge.child:rest", {}, REST_S)
 
 
-def clear(buffer: torch.Tensor) -> torch.Tensor:
+def poison_buffer(buffer: torch.Tensor) -> torch.Tensor:
     """Fill it with NaN (or a sentinel) so that what nobody wrote shows."""
     return buffer.fill_(float("nan") if buffer.dtype.is_floating_point else 1)
 
@@ -128,4 +130,4 @@ def _plain(value: torch.Tensor) -> Placement:
     return placement(value.new_empty(value.shape)) if value.numel() else placement(value)
 
 
-__all__ = ["Memory", "clear", "let_go"]
+__all__ = ["CaseMemory", "poison_buffer", "release_shared"]

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from agentkernel.domain.problem import ScalarSpec, ShapeSet
-from agentkernel.tools.judge.reference.reference import exactly
+from agentkernel.tools.judge.reference.reference import in_float64
 from agentkernel.tools.problem.structures import leaves_of, value_of
 from agentkernel.tools.roofline.op_cost import op_name
 
@@ -242,7 +242,7 @@ def count_graph(captured: Captured, inputs: ShapeSet, *, double: bool = False) -
 
     def call() -> object:
         if double:
-            with exactly():
+            with in_float64():
                 return run_graph(captured, values, "meta")
         with _Fused():
             return run_graph(captured, values, "meta")

@@ -84,7 +84,7 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Room:
+class FreeMemory:
     """Bytes that are free on the device and on the host, and what is kept back on the device."""
 
     free: int
@@ -105,7 +105,7 @@ class MemoryPlan:
     footprint: Footprint
     stages: tuple[Stage, ...]
     route: Route
-    room: Room
+    room: FreeMemory
     slicing: Slicing | None = field(default=None, compare=False)
     slice_units: int = 0
     eager_on_host: bool = False
@@ -164,18 +164,18 @@ class MemoryPlan:
         return math.ceil(self.slicing.extent / self.slice_units)
 
 
-def room_on(device: str, pretended: int | None = None) -> Room | None:
+def free_memory_on(device: str, pretended: int | None = None) -> FreeMemory | None:
     """What may be taken on `device` now, at most `pretended`; None on the CPU, where nothing is
     short unless something is pretended."""
     if device == "cpu":
-        return None if pretended is None else Room(pretended, host_free(), 0)
+        return None if pretended is None else FreeMemory(pretended, host_free(), 0)
     import torch
 
     if not torch.cuda.is_available():
         return None
     torch.cuda.empty_cache()
     free = device_free()
-    return Room(min(free, pretended or free), host_free())
+    return FreeMemory(min(free, pretended or free), host_free())
 
 
 def host_free() -> int:
@@ -230,7 +230,7 @@ def _of_module(module: nn.Module | None, inputs: ShapeSet) -> Counted | None:
 
 
 def plan_memory(
-    captured: Captured, inputs: ShapeSet, room: Room, module: nn.Module | None = None
+    captured: Captured, inputs: ShapeSet, room: FreeMemory, module: nn.Module | None = None
 ) -> MemoryPlan:
     """The first route of a judgement at `inputs` that fits `room`.
 
@@ -260,7 +260,7 @@ def plan_memory(
     return _uncut(held, room, found)
 
 
-def _whole_stages(held: Footprint, room: Room) -> tuple[Stage, ...]:
+def _whole_stages(held: Footprint, room: FreeMemory) -> tuple[Stage, ...]:
     """Everything at once, as for small tensors: copies of inputs and weights for each side."""
     resident, outputs = 3 * held.weights + room.reserve, held.outputs + held.double_outputs
     largest = held.double_outputs
@@ -279,18 +279,18 @@ def _again(held: Footprint, whole: Sequence[Stage]) -> int:
     return candidate.device + held.inputs + 4 * held.outputs + held.double_outputs
 
 
-def _resident(held: Footprint, room: Room) -> int:
+def _resident(held: Footprint, room: FreeMemory) -> int:
     """Inputs once, weights for the original, the case and the candidate."""
     return held.inputs + 3 * held.weights + room.reserve
 
 
-def _beside(held: Footprint, room: Room) -> int:
+def _beside(held: Footprint, room: FreeMemory) -> int:
     """Copies of the outputs that the device holds beside the candidate's own call."""
     left = int(WHOLE_SHARE * room.free) - _resident(held, room) - held.work
     return max((count for count in (0, 1, 2) if count * held.outputs <= left), default=0)
 
 
-def _large_stages(held: Footprint, room: Room, compared: int) -> tuple[Stage, ...]:
+def _large_stages(held: Footprint, room: FreeMemory, compared: int) -> tuple[Stage, ...]:
     """Inputs once; outputs beside them as far as they fit. `compared`: what a piece takes."""
     beside = _beside(held, room)
     resident, host = _resident(held, room), (2 - beside) * held.outputs
@@ -302,7 +302,7 @@ def _large_stages(held: Footprint, room: Room, compared: int) -> tuple[Stage, ..
     )
 
 
-def _sliced(held: Footprint, slicing: Slicing, room: Room) -> MemoryPlan | None:
+def _sliced(held: Footprint, slicing: Slicing, room: FreeMemory) -> MemoryPlan | None:
     """With the largest slices that fit; None where one unit does not."""
     beside = _beside(held, room)
     resident = _resident(held, room) + beside * held.outputs + slicing.whole_bytes
@@ -322,7 +322,7 @@ def _sliced(held: Footprint, slicing: Slicing, room: Room) -> MemoryPlan | None:
     return MemoryPlan(held, stages, "slices", room, slicing, units, *placed)
 
 
-def _uncut(held: Footprint, room: Room, reason: str) -> MemoryPlan:
+def _uncut(held: Footprint, room: FreeMemory, reason: str) -> MemoryPlan:
     """Without slices: fp64 as a whole, before anything else lies beside it; else without fp64."""
     compared = COMPARED * min(8 * PIECE, held.double_outputs)
     stages = _large_stages(held, room, compared)
@@ -340,12 +340,12 @@ def _uncut(held: Footprint, room: Room, reason: str) -> MemoryPlan:
 __all__ = [
     "NOT_COUNTED",
     "Footprint",
+    "FreeMemory",
     "MemoryPlan",
-    "Room",
     "Route",
     "Stage",
+    "free_memory_on",
     "gigabytes",
     "measure",
     "plan_memory",
-    "room_on",
 ]

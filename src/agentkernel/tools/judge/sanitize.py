@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Literal, cast
 
 from agentkernel.domain.verdict import RaceFound, Verdict
 from agentkernel.tools.judge.settings import JudgeSettings
-from agentkernel.tools.judge.workers import open_judged
+from agentkernel.tools.judge.workers import open_judge_worker
 from agentkernel.tools.sandbox.session import Worker, WorkerFailed
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Sanitized:
     notes: tuple[str, ...] = ()
 
 
-def sanitized(
+def with_sanitizer_findings(
     verdict: Verdict,
     loaded: LoadedProblem,
     captured: Captured,
@@ -93,7 +93,7 @@ def sanitize(
         return Sanitized(None, ("compute-sanitizer was not asked: no small inputs were found",))
     notes: list[str] = []
     for tool in TOOLS:
-        with open_judged(settings) as worker:
+        with open_judge_worker(settings) as worker:
             text = _ask(worker, tool, binary, loaded, source, inputs, settings)
         failure = read_findings(tool, text)
         if failure is not None:

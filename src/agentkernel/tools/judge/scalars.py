@@ -27,7 +27,7 @@ def scalar_cases(case: Case, large: CaseShape) -> list[Case]:
         pairs = zip(before, inputs.inputs, strict=True)
         return next(place for place, (one, other) in enumerate(pairs) if one != other)
 
-    for place, group in itertools.groupby(varied(case.shape.inputs), key=place_of):
+    for place, group in itertools.groupby(with_other_scalars(case.shape.inputs), key=place_of):
         values = [item.inputs[place] for item in group]
         wide = chance.randrange(len(values))
         for at, value in enumerate(values):
@@ -38,19 +38,19 @@ def scalar_cases(case: Case, large: CaseShape) -> list[Case]:
     return found
 
 
-def varied(inputs: ShapeSet) -> Iterator[ShapeSet]:
+def with_other_scalars(inputs: ShapeSet) -> Iterator[ShapeSet]:
     """The same tensors, each number and flag in turn at other values."""
     longest = max((size for spec in inputs.tensors for size in spec.shape), default=0)
     for position, spec in enumerate(inputs.inputs):
         if not isinstance(spec, ScalarSpec):
             continue
-        for value in others(read_literal(spec.literal), longest):
+        for value in other_scalars(read_literal(spec.literal), longest):
             changed = ScalarSpec(name=spec.name, literal=repr(value))
             specs = (*inputs.inputs[:position], changed, *inputs.inputs[position + 1 :])
             yield ShapeSet(inputs=specs)
 
 
-def others(value: object, longest: int = 0) -> tuple[object, ...]:
+def other_scalars(value: object, longest: int = 0) -> tuple[object, ...]:
     """A flag's other value; a number's neighbours on both sides, zero, its negative and a large
     one, which for an integer is past the `longest` dimension; nothing for what is neither."""
     if isinstance(value, bool):

@@ -21,7 +21,7 @@ FLAGS = 8
 
 
 @dataclass
-class Storage:
+class StorageAccesses:
     """One storage of a launch. `last` has the number of the last store to each element, negative
     where another program had stored there before; None until a kernel stores to it."""
 
@@ -32,11 +32,11 @@ class Storage:
 
 
 @dataclass
-class Traces:
+class LaunchAccesses:
     """The stores and atomics of the current launch. `races` are kept over launches."""
 
     races: list[str] = field(default_factory=list)
-    storages: list[Storage] = field(default_factory=list)
+    storages: list[StorageAccesses] = field(default_factory=list)
     program: int = 0
     first: int = 1
     """The number that the first store of the program at hand has, or will have."""
@@ -64,7 +64,7 @@ class Traces:
             if item.start == start:
                 item.size = min(item.size, size)
                 return
-        self.storages.append(Storage(start, end, size))
+        self.storages.append(StorageAccesses(start, end, size))
 
     def store(self, places: Places, size: int) -> int | None:
         """The program at hand stores elements of `size` bytes at `places`. Gives the address of
@@ -133,12 +133,12 @@ class Traces:
                     older &= stores != number
         return older if older.any() else None
 
-    def _at(self, places: Places) -> Storage | None:
+    def _at(self, places: Places) -> StorageAccesses | None:
         if places.size == 0:
             return None
         low, high = int(places.min()), int(places.max())
         return next((item for item in self.storages if item.start <= low and high < item.end), None)
 
     @staticmethod
-    def _elements(storage: Storage, places: Places) -> npt.NDArray[np.int64]:
+    def _elements(storage: StorageAccesses, places: Places) -> npt.NDArray[np.int64]:
         return ((places - np.uint64(storage.start)) // np.uint64(storage.size)).astype(np.int64)

@@ -20,9 +20,9 @@ from agentkernel.tools.judge.cases.cases import SEED_STEP, Case
 from agentkernel.tools.judge.cases.shapes import CaseShape
 from agentkernel.tools.judge.cases.values import Distribution
 from agentkernel.tools.judge.comparison.compare import REFUSED, describe
-from agentkernel.tools.judge.memory import Memory
-from agentkernel.tools.judge.reference.question import NotApplicable, Question
-from agentkernel.tools.judge.trial import Trial, is_refusal
+from agentkernel.tools.judge.memory import CaseMemory
+from agentkernel.tools.judge.reference.question import NotApplicable, ReferenceCase
+from agentkernel.tools.judge.trial import CaseRunner, is_refusal
 from agentkernel.tools.sandbox.session import WorkerFailed
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ SIGMAS = 6.0
 
 
 @dataclass(frozen=True)
-class Training:
+class TrainModeResult:
     """What the candidate does in training mode. `failure` is None where that is fine."""
 
     failure: Failure | None = None
@@ -53,77 +53,81 @@ class Training:
     note: str = ""
 
 
-def judge_training(trial: Trial, case: Case, wide: CaseShape | None = None) -> Training:
+def judge_training(
+    runner: CaseRunner, case: Case, wide: CaseShape | None = None
+) -> TrainModeResult:
     """Judge one call in training mode, or several, at the shape `wide`, where the original is
     random there: of few elements nobody can say how they go together."""
-    if not trial.fits(case.shape):
-        return _judge_large(trial, case)
-    plain = trial.asker.ask(dataclasses.replace(case, training=False))
+    if not runner.fits(case.shape):
+        return _judge_large(runner, case)
+    plain = runner.oracle_inputs.ask(dataclasses.replace(case, training=False))
     if isinstance(plain, NotApplicable):
-        return Training()
+        return TrainModeResult()
     try:
         random = is_random(plain.model, plain.inputs)
     except Exception as error:  # noqa: BLE001 - the user's module may raise anything
-        return Training(note=f"training mode not judged: the reference raised {error!r}"[:200])
+        return TrainModeResult(
+            note=f"training mode not judged: the reference raised {error!r}"[:200]
+        )
     del plain  # at large sizes there is no room for both answers
-    question = trial.asker.ask(case)
-    if isinstance(question, NotApplicable):
-        return Training(note=f"training mode not judged: {question.reason}")
-    memory = Memory(trial.worker, question)
+    reference_case = runner.oracle_inputs.ask(case)
+    if isinstance(reference_case, NotApplicable):
+        return TrainModeResult(note=f"training mode not judged: {reference_case.reason}")
+    memory = CaseMemory(runner.worker, reference_case)
     try:
-        outcome = trial.ask_candidate(case, question, memory)
+        outcome = runner.ask_candidate(case, reference_case, memory)
         if outcome.refused is not None and is_refusal(outcome.refused):
             return _eval_only(outcome.refused)
         if not random and outcome.failure is not None:
-            return Training(failure=outcome.failure)
+            return TrainModeResult(failure=outcome.failure)
         if outcome.failure is not None and not isinstance(outcome.failure, Mismatch):
-            return Training(failure=outcome.failure)
-        if random and _same_state(question):
-            changed = trial.changed(case, question, memory)
+            return TrainModeResult(failure=outcome.failure)
+        if random and _same_state(reference_case):
+            changed = runner.changed(case, reference_case, memory)
             if changed is not None:
-                return Training(failure=changed)
+                return TrainModeResult(failure=changed)
         if random and (wide is None or wide == case.shape):
-            return _judge_random(trial, case, question, memory)
+            return _judge_random(runner, case, reference_case, memory)
     finally:
         memory.release()
-    del question
+    del reference_case
     if not random:
-        return _judge_again(trial, case)
+        return _judge_again(runner, case)
     case = dataclasses.replace(case, shape=wide or case.shape)
-    question = trial.asker.ask(case)
-    if isinstance(question, NotApplicable):
-        return Training(note=f"training mode not judged: {question.reason}")
-    memory = Memory(trial.worker, question)
+    reference_case = runner.oracle_inputs.ask(case)
+    if isinstance(reference_case, NotApplicable):
+        return TrainModeResult(note=f"training mode not judged: {reference_case.reason}")
+    memory = CaseMemory(runner.worker, reference_case)
     try:
-        return _judge_random(trial, case, question, memory)
+        return _judge_random(runner, case, reference_case, memory)
     finally:
         memory.release()
 
 
-def _judge_again(trial: Trial, case: Case) -> Training:
+def _judge_again(runner: CaseRunner, case: Case) -> TrainModeResult:
     """A second call, on large values and with other weights: what is kept from the first one
     shows. Where the original takes none, on other plain ones."""
     again = dataclasses.replace(case, seed=case.seed + SEED_STEP)
     for distribution in AGAIN:
-        outcome = trial.run(dataclasses.replace(again, distribution=distribution))
+        outcome = runner.run(dataclasses.replace(again, distribution=distribution))
         if not isinstance(outcome, NotApplicable):
-            return Training(failure=outcome.failure)
-    return Training()
+            return TrainModeResult(failure=outcome.failure)
+    return TrainModeResult()
 
 
-def _judge_large(trial: Trial, case: Case) -> Training:
+def _judge_large(runner: CaseRunner, case: Case) -> TrainModeResult:
     """Where there is no smaller shape: beside eager in training mode."""
-    outcome = trial.run(case)
+    outcome = runner.run(case)
     if isinstance(outcome, NotApplicable):
-        return Training(note=f"training mode not judged: {outcome.reason}")
+        return TrainModeResult(note=f"training mode not judged: {outcome.reason}")
     if outcome.refused is not None and is_refusal(outcome.refused):
         return _eval_only(outcome.refused)
-    return Training(failure=outcome.failure)
+    return TrainModeResult(failure=outcome.failure)
 
 
-def _eval_only(refused: WorkerFailed) -> Training:
+def _eval_only(refused: WorkerFailed) -> TrainModeResult:
     words = " ".join(refused.log.strip().splitlines()[-1:])[:120]
-    return Training(eval_only=True, note=f"eval mode only: in training it raises {words}")
+    return TrainModeResult(eval_only=True, note=f"eval mode only: in training it raises {words}")
 
 
 def is_random(model: nn.Module, inputs: Sequence[object]) -> bool:
@@ -133,10 +137,12 @@ def is_random(model: nn.Module, inputs: Sequence[object]) -> bool:
     return _distance(one, other) > RANDOM
 
 
-def _same_state(question: Question) -> bool:
+def _same_state(reference_case: ReferenceCase) -> bool:
     """Whether what is drawn leaves no mark on the state dict."""
-    count = sum(hasattr(leaf, "numel") for leaf in question.answer.leaves)
-    one, other = (_outputs(question.model, question.inputs, True, seed)[count:] for seed in (1, 2))
+    count = sum(hasattr(leaf, "numel") for leaf in reference_case.answer.leaves)
+    one, other = (
+        _outputs(reference_case.model, reference_case.inputs, True, seed)[count:] for seed in (1, 2)
+    )
     return _distance(one, other) <= RANDOM
 
 
@@ -170,20 +176,25 @@ def _distance(one: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> flo
     return largest
 
 
-def _judge_random(trial: Trial, case: Case, question: Question, memory: Memory) -> Training:
+def _judge_random(
+    runner: CaseRunner, case: Case, reference_case: ReferenceCase, memory: CaseMemory
+) -> TrainModeResult:
     """Means, sizes and shares of zeros over several calls, and how elements of one call and of two
     go together, the candidate's against the original's."""
     every: list[list[torch.Tensor]] = []
     for draws in (*[None] * CALLS, *SEEDS):
         seeded_case = dataclasses.replace(case, draws=draws)
-        outcome = trial.ask_candidate(seeded_case, question, memory)
+        outcome = runner.ask_candidate(seeded_case, reference_case, memory)
         if outcome.failure is not None and not isinstance(outcome.failure, Mismatch):
-            return Training(failure=outcome.failure)
+            return TrainModeResult(failure=outcome.failure)
         every.append([x.double() for x in memory.results() if x is not None])
     ours, seeded = every[:CALLS], every[CALLS:]
     count = len(ours[0])
     theirs = [
-        [x.double() for x in _outputs(question.model, question.inputs, True, seed)[:count]]
+        [
+            x.double()
+            for x in _outputs(reference_case.model, reference_case.inputs, True, seed)[:count]
+        ]
         for seed in range(100, 100 + 3 * CALLS)
     ]
     for index in range(count):
@@ -193,10 +204,12 @@ def _judge_random(trial: Trial, case: Case, question: Question, memory: Memory) 
         wrong = wrong or _goes_together(mine, held, known) or _seeded([x[index] for x in seeded])
         if wrong:
             label = f"{case.label}: {wrong}"
-            leaf = cast("torch.Tensor", question.answer.leaves[index])
+            leaf = cast("torch.Tensor", reference_case.answer.leaves[index])
             found = mine[0].to(leaf.dtype)
-            return Training(failure=describe(label, index, found, leaf, other[0], REFUSED))
-    return Training(note="training mode is random: judged by the distribution of its outputs")
+            return TrainModeResult(failure=describe(label, index, found, leaf, other[0], REFUSED))
+    return TrainModeResult(
+        note="training mode is random: judged by the distribution of its outputs"
+    )
 
 
 def _seeded(calls: Sequence[torch.Tensor]) -> str:

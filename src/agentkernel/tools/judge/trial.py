@@ -21,16 +21,16 @@ from agentkernel.domain.verdict import (
     RaceFound,
     RunFailed,
 )
-from agentkernel.runtime.devices import give_back
+from agentkernel.runtime.devices import release_cached_memory
 from agentkernel.storage.source_text import read_literal
-from agentkernel.tools.judge.cases.cases import WORDS, Case, Echo
+from agentkernel.tools.judge.cases.cases import WORDS, Case, FollowUp
 from agentkernel.tools.judge.cases.edges import casts_to_integers
-from agentkernel.tools.judge.cases.envelope import covered
+from agentkernel.tools.judge.cases.envelope import capture_covers
 from agentkernel.tools.judge.cases.layouts import whole
 from agentkernel.tools.judge.cases.shapes import CaseShape
 from agentkernel.tools.judge.child import parameter_roles
 from agentkernel.tools.judge.comparison.finding import (
-    Outcome,
+    CaseOutcome,
     check_outputs,
     check_state,
     reply_strings,
@@ -39,11 +39,16 @@ from agentkernel.tools.judge.comparison.finding import (
 from agentkernel.tools.judge.comparison.state import HiddenState, find_hidden
 from agentkernel.tools.judge.execution.operators import library_kinds
 from agentkernel.tools.judge.execution.watch import ROUNDED
-from agentkernel.tools.judge.held import Held, free_of
-from agentkernel.tools.judge.large import LargeCase, Rooms
-from agentkernel.tools.judge.memory import Memory
-from agentkernel.tools.judge.memory_plan import NOT_COUNTED, MemoryPlan, plan_memory, room_on
-from agentkernel.tools.judge.reference.question import Asker, NotApplicable, Question, rehearse
+from agentkernel.tools.judge.held import MeasuredMemory, free_memory_reader
+from agentkernel.tools.judge.large import CaseBuffers, LargeCase
+from agentkernel.tools.judge.memory import CaseMemory
+from agentkernel.tools.judge.memory_plan import NOT_COUNTED, MemoryPlan, free_memory_on, plan_memory
+from agentkernel.tools.judge.reference.question import (
+    NotApplicable,
+    OracleInputs,
+    ReferenceCase,
+    rehearse,
+)
 from agentkernel.tools.judge.rule import rule_of
 from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.problem.problems import LoadedProblem
@@ -70,11 +75,11 @@ COMPILE_ERRORS = (
 )
 NOT_BUILT = COMPILE_ERRORS[:5]
 """Triton's own errors over a kernel at some sizes."""
-OURS = ("OutOfBounds", "ReusedStorage", "HoardedMemory")
+JUDGE_ERRORS = ("OutOfBounds", "ReusedStorage", "HoardedMemory")
 """What the worker raises over a call that the candidate did not refuse."""
 SECOND_BYTES = 256 << 20
 """Weights and buffers of so many bytes at most lie there twice, for a second module."""
-ECHO_BYTES = 4 << 30
+FOLLOW_UP_BYTES = 4 << 30
 """Outputs past this size are asked for once."""
 KEPT = 8
 """Where memory ran out, so many parts are kept back, one by one, for what no plan counts."""
@@ -84,7 +89,7 @@ LOSSY = "lossy-product"
 THROW_AWAY_SEED = 20_231
 
 
-class Trial:
+class CaseRunner:
     """One candidate in one worker. `repeatable` gets False where the same call gave other bits;
     `truths` has the values that were right of each output of truth values, `refused` the numbers of
     the calls that it refused to record gradients of. `inference`: calls are made, and their inputs
@@ -100,15 +105,15 @@ class Trial:
     ) -> None:
         self._captured = captured
         self.library = library_kinds(captured.graph.graph)
-        self._room = room_on(settings.device, settings.device_bytes)
-        self._free = free_of(settings.device)
+        self._room = free_memory_on(settings.device, settings.device_bytes)
+        self._free = free_memory_reader(settings.device)
         self._before = self._free() if self._free else 0
         self._plans: dict[str, MemoryPlan] = {}
-        self._held: dict[str, Held] = {}
+        self._held: dict[str, MeasuredMemory] = {}
         self.worker = worker
         self.loaded = loaded
         self.settings = settings
-        self.asker = Asker(loaded, captured, settings, notes)
+        self.oracle_inputs = OracleInputs(loaded, captured, settings, notes)
         self._states: list[dict[str, TensorRef]] = [{}]
         self.inference = False
         self._turn = 0
@@ -127,7 +132,7 @@ class Trial:
         """Build `ModelNew`: the same seed must give the same weights, names, shapes and dtypes."""
         import torch
 
-        self.asker.read(source)
+        self.oracle_inputs.read(source)
         live = self.loaded.live is not None
         expected = self.loaded.build(seed=THROW_AWAY_SEED, device=self.settings.device)
         wanted = {name: value.detach() for name, value in expected.state_dict().items()}
@@ -157,7 +162,7 @@ class Trial:
         return LoadFailed(log=problem) if problem else self._adopt()
 
     def _adopt(self) -> LoadFailed | None:
-        state = self.asker.base.state_dict()
+        state = self.oracle_inputs.base.state_dict()
         self._states[0] = self._shared(state)
         reply = self._call("adopt", {"state": self._state})
         return LoadFailed(log=reply.log) if isinstance(reply, WorkerFailed) else None
@@ -182,21 +187,21 @@ class Trial:
         before, self._turn = self._turn, int(case.module == "second")
         new = self._turn == len(self._states)
         if new:
-            self._states.append(self._shared(self.asker.base.state_dict()))
+            self._states.append(self._shared(self.oracle_inputs.base.state_dict()))
         built, replaced = case.module == "rebuilt", case.module == "replaced"
         if self._turn == before and not (built or replaced):
             return None
         if replaced and not new:
             # In memory of their own: what was kept of the old ones holds the old values.
             self.worker.release(list(self._state.values()))
-            self._states[self._turn] = self._shared(self.asker.base.state_dict())
+            self._states[self._turn] = self._shared(self.oracle_inputs.base.state_dict())
         state = self._state if new or replaced else None
         told: dict[str, object] = {"from": before, "to": self._turn, "state": state}
         return told | {"built": built, "replaced": replaced}
 
-    def run(self, case: Case, echoes: bool = False) -> Outcome | NotApplicable:
+    def run(self, case: Case, follow_ups: bool = False) -> CaseOutcome | NotApplicable:
         """Ask, compare, and look whether anything was written to that should not have been; with
-        `echoes` the case's further calls on the same memory too."""
+        `follow_ups` the case's further calls on the same memory too."""
         import torch
 
         plan = self.plan(case.shape)
@@ -204,35 +209,37 @@ class Trial:
             return self._run_large(case, plan)
         try:
             if plan is None:
-                return self._run_whole(case, echoes)
+                return self._run_whole(case, follow_ups)
             with self.held(case.shape, plan).stage(plan.peak.name):
-                return self._run_whole(case, echoes and plan.again)
+                return self._run_whole(case, follow_ups and plan.again)
         except torch.OutOfMemoryError as error:
             figures = "" if plan is None else f"; {plan.label}"
             reason = f"{one_line(error, 120)}{figures}"
-        give_back(self.settings.device)
+        release_cached_memory(self.settings.device)
         if plan is not None and self._tighter(case.shape, plan):
-            return self.run(case, echoes)
+            return self.run(case, follow_ups)
         return NotApplicable(reason, out_of_memory=True)
 
-    def _run_whole(self, case: Case, echoes: bool) -> Outcome | NotApplicable:
-        question = self.asker.ask(case)
-        if isinstance(question, NotApplicable):
-            return question
-        leaves = question.answer.leaves
-        if case.shape.origin == "odd" and not covered(self._captured, case.shape.inputs, leaves):
+    def _run_whole(self, case: Case, follow_ups: bool) -> CaseOutcome | NotApplicable:
+        reference_case = self.oracle_inputs.ask(case)
+        if isinstance(reference_case, NotApplicable):
+            return reference_case
+        leaves = reference_case.answer.leaves
+        if case.shape.origin == "odd" and not capture_covers(
+            self._captured, case.shape.inputs, leaves
+        ):
             return NotApplicable("outside of what the captured graph covers")
-        echoes = echoes and bool(case.echoes) and _bytes(leaves) <= ECHO_BYTES
-        memory = Memory(self.worker, question, recalls=echoes)
+        follow_ups = follow_ups and bool(case.follow_ups) and _bytes(leaves) <= FOLLOW_UP_BYTES
+        memory = CaseMemory(self.worker, reference_case, recalls=follow_ups)
         try:
-            outcome = self._ask_as_far(case, question, memory)
-            for echo in case.echoes if echoes else ():
+            outcome = self._ask_as_far(case, reference_case, memory)
+            for follow_up in case.follow_ups if follow_ups else ():
                 if outcome.failure is not None:
                     break
-                following = self.asker.follow(case, question, echo)
+                following = self.oracle_inputs.follow(case, reference_case, follow_up)
                 if following is not None:
-                    outcome = self._echo(case, echo, following, memory, outcome)
-                    question = following
+                    outcome = self._follow_up(case, follow_up, following, memory, outcome)
+                    reference_case = following
             return outcome
         finally:
             memory.release()
@@ -262,10 +269,10 @@ class Trial:
         self._held.pop(shape.label, None)
         return True
 
-    def held(self, shape: CaseShape, plan: MemoryPlan) -> Held:
+    def held(self, shape: CaseShape, plan: MemoryPlan) -> MeasuredMemory:
         """What the cases of this shape hold of the device, against the plan."""
         if shape.label not in self._held:
-            self._held[shape.label] = Held(plan, self._free, self._before)
+            self._held[shape.label] = MeasuredMemory(plan, self._free, self._before)
         return self._held[shape.label]
 
     def memory_notes(self) -> list[str]:
@@ -291,10 +298,10 @@ class Trial:
         except (ProblemError, NotImplementedError, RuntimeError):
             return None
 
-    def _run_large(self, case: Case, plan: MemoryPlan) -> Outcome | NotApplicable:
+    def _run_large(self, case: Case, plan: MemoryPlan) -> CaseOutcome | NotApplicable:
         large = LargeCase(
             self.worker,
-            self.asker,
+            self.oracle_inputs,
             self._captured,
             self.settings,
             plan,
@@ -313,32 +320,37 @@ class Trial:
             failure = failure.model_copy(update={"reason": "memory", "log": log})
         return dataclasses.replace(outcome, failure=failure)
 
-    def _echo(
-        self, case: Case, echo: Echo, question: Question, memory: Memory, before: Outcome
-    ) -> Outcome:
+    def _follow_up(
+        self,
+        case: Case,
+        follow_up: FollowUp,
+        reference_case: ReferenceCase,
+        memory: CaseMemory,
+        before: CaseOutcome,
+    ) -> CaseOutcome:
         """One more call; what the call before returned must not change with it."""
         kept = memory.results()
-        again = self._ask_as_far(case.echoed(echo), question, memory, recall=True)
+        again = self._ask_as_far(case.followed_up(follow_up), reference_case, memory, recall=True)
         outcome = dataclasses.replace(
             before, results=(*before.results, *again.results), failure=again.failure
         )
         if outcome.failure is not None:
             return outcome
-        if not any(question.answer.aliases) and not _alike(kept, memory.recalled()):
+        if not any(reference_case.answer.aliases) and not _alike(kept, memory.recalled()):
             log = "an output of the call before changed when forward was called again"
-            failed = RunFailed(reason="raised", log=log, case=case.echoed(echo).label)
+            failed = RunFailed(reason="raised", log=log, case=case.followed_up(follow_up).label)
             return dataclasses.replace(outcome, failure=failed)
-        if echo.change == "again":
+        if follow_up.change == "again":
             self.repeatable = _alike(kept, memory.results()) and self.repeatable is not False
         return outcome
 
     def _ask_as_far(
-        self, case: Case, question: Question, memory: Memory, recall: bool = False
-    ) -> Outcome:
+        self, case: Case, reference_case: ReferenceCase, memory: CaseMemory, recall: bool = False
+    ) -> CaseOutcome:
         """`ask_candidate`; what the candidate refuses with gradients on, on tensors of a kind that
         makes no difference, or in training mode where that is the same to the original, once more
         without: it may record none, or be good for eval mode alone."""
-        outcome = self.ask_candidate(case, question, memory, recall)
+        outcome = self.ask_candidate(case, reference_case, memory, recall)
         no = outcome.refused
         same = case.training and case.after == WORDS["training"]
         if not (case.gradients or case.kind or same) or no is None or not is_refusal(no):
@@ -346,28 +358,28 @@ class Trial:
         self.refused.add(self._calls - 1)
         training = case.training and not same
         plain = dataclasses.replace(case, gradients=False, kind="", training=training)
-        return self.ask_candidate(plain, question, memory, recall)
+        return self.ask_candidate(plain, reference_case, memory, recall)
 
     def ask_candidate(
-        self, case: Case, question: Question, memory: Memory, recall: bool = False
-    ) -> Outcome:
+        self, case: Case, reference_case: ReferenceCase, memory: CaseMemory, recall: bool = False
+    ) -> CaseOutcome:
         """`call`, and what is wrong with its outputs."""
-        wrong = self._check_initial(case, question)
+        wrong = self._check_initial(case, reference_case)
         if wrong is not None:
-            return Outcome((), (), wrong)
-        reply = self.call(case, question, memory, recall)
+            return CaseOutcome((), (), wrong)
+        reply = self.call(case, reference_case, memory, recall)
         if isinstance(reply, WorkerFailed):
-            return Outcome((), (), _run_failure(reply, case.label), reply)
-        return self.compare(case, question, reply, memory)
+            return CaseOutcome((), (), _run_failure(reply, case.label), reply)
+        return self.compare(case, reference_case, reply, memory)
 
     def compare(
-        self, case: Case, question: Question, reply: dict[str, JSON], memory: Memory
-    ) -> Outcome:
+        self, case: Case, reference_case: ReferenceCase, reply: dict[str, JSON], memory: CaseMemory
+    ) -> CaseOutcome:
         """What is wrong with the outputs, inputs and weights that a call has left."""
         precision = self.settings.precision
-        self._note_values(question.answer.leaves)
-        self._note_writes(case, question, reply)
-        outcome = check_outputs(case, question.answer, reply, memory.found(), precision)
+        self._note_values(reference_case.answer.leaves)
+        self._note_writes(case, reference_case, reply)
+        outcome = check_outputs(case, reference_case.answer, reply, memory.found(), precision)
         if outcome.failure is not None:
             return outcome
         if outcome.outside:
@@ -378,18 +390,20 @@ class Trial:
         if renamed:
             text = f"a kernel gave itself the name {renamed[0]}"
             return outcome.failed(ExecutionFailed(rule="global-state", text=text, case=case.label))
-        lossy = self._lossy(case, outcome, question.answer.leaves)
+        lossy = self._lossy(case, outcome, reference_case.answer.leaves)
         if lossy is not None:
             return outcome.failed(lossy)
-        changed = self.changed(case, question, memory)
-        hidden, after = self._hidden_state(case, question), question.answer.after
+        changed = self.changed(case, reference_case, memory)
+        hidden, after = self._hidden_state(case, reference_case), reference_case.answer.after
         if changed is None and hidden is not None:
-            exact = question.answer.exact_after
-            changed = hidden.check(case.label, after or question.model, exact, reply, precision)
+            exact = reference_case.answer.exact_after
+            changed = hidden.check(
+                case.label, after or reference_case.model, exact, reply, precision
+            )
         return outcome if changed is None else outcome.failed(changed)
 
     def _lossy(
-        self, case: Case, outcome: Outcome, leaves: Sequence[object]
+        self, case: Case, outcome: CaseOutcome, leaves: Sequence[object]
     ) -> ExecutionFailed | None:
         """A product that loses precision by its types, which no error need show: fp32 operands
         rounded where a result is fp32 and PyTorch's flags do not permit it, or a narrow sum."""
@@ -401,7 +415,7 @@ class Trial:
         wide = (torch.float32, torch.float64)
         narrow = not any(isinstance(x, torch.Tensor) and x.dtype in wide for x in leaves)
         for text in outcome.products:
-            if ROUNDED not in text or not (narrow or self.asker.permitted):
+            if ROUNDED not in text or not (narrow or self.oracle_inputs.permitted):
                 return ExecutionFailed(rule=LOSSY, text=text, case=case.label)
         return None
 
@@ -416,8 +430,10 @@ class Trial:
             elif leaf.dtype.is_floating_point and not self._varies(index):
                 self._note_span(index, *(float(end) for end in torch.aminmax(leaf.detach())))
 
-    def _note_writes(self, case: Case, question: Question, reply: Mapping[str, JSON]) -> None:
-        answer = question.answer
+    def _note_writes(
+        self, case: Case, reference_case: ReferenceCase, reply: Mapping[str, JSON]
+    ) -> None:
+        answer = reference_case.answer
         self._touched |= answer.touched | answer.wrote_state
         self._touched |= {f"input {position}" for position in answer.wrote_inputs}
         names = {f"input {i}": spec.name for i, spec in enumerate(case.shape.inputs.inputs)}
@@ -425,7 +441,7 @@ class Trial:
             changed = InputsChanged(case=case.label, name=names.get(name, name))
             self._wrote.setdefault(name, changed)
 
-    def meddled(self) -> InputsChanged | None:
+    def inputs_written(self) -> InputsChanged | None:
         """What the candidate has written to in some call and the original in none, whether or not
         it put it back: a reader on another stream would have seen it."""
         found = (changed for name, changed in self._wrote.items() if name not in self._touched)
@@ -461,12 +477,17 @@ class Trial:
         ]
 
     def call(
-        self, case: Case, question: Question, memory: Memory | Rooms, recall: bool = False
+        self,
+        case: Case,
+        reference_case: ReferenceCase,
+        memory: CaseMemory | CaseBuffers,
+        recall: bool = False,
     ) -> dict[str, JSON] | WorkerFailed:
-        """One call with `question`'s inputs and weights, from `memory`, where its outputs are."""
+        """One call with `reference_case`'s inputs and weights, from `memory`, where its outputs
+        are."""
         self._calls += 1
-        memory.write(question)
-        moved = self._prepare(case, question.model)
+        memory.write(reference_case)
+        moved = self._prepare(case, reference_case.model)
         if isinstance(moved, WorkerFailed):
             return moved
         payload = memory.payload(recall) | {
@@ -475,13 +496,13 @@ class Trial:
             "gradients": case.gradients,
             "kind": case.kind,
             "inference": self.inference,
-            "release": self._calls % RELEASED == 0 and _keeps_nothing(question),
+            "release": self._calls % RELEASED == 0 and _keeps_nothing(reference_case),
             "moved": moved,
             "draws": case.draws,
             "default": case.default,
         }
-        hidden = self._hidden_state(case, question)
-        payload |= {} if hidden is None else hidden.payload(question)
+        hidden = self._hidden_state(case, reference_case)
+        payload |= {} if hidden is None else hidden.payload(reference_case)
         return self._call("run", payload)
 
     def _prepare(self, case: Case, model: nn.Module) -> bool | WorkerFailed:
@@ -513,35 +534,39 @@ class Trial:
         return self._call("method", {"name": name})
 
     def differentiate(
-        self, case: Case, question: Question, memory: Memory, more: Mapping[str, object]
+        self,
+        case: Case,
+        reference_case: ReferenceCase,
+        memory: CaseMemory,
+        more: Mapping[str, object],
     ) -> dict[str, JSON] | WorkerFailed:
-        """Gradients of one call on `question`, into the buffers that `more` names."""
-        memory.write(question)
-        prepared = self._prepare(case, question.model)
+        """Gradients of one call on `reference_case`, into the buffers that `more` names."""
+        memory.write(reference_case)
+        prepared = self._prepare(case, reference_case.model)
         if isinstance(prepared, WorkerFailed):
             return prepared
         payload = memory.payload(recall=False) | dict(more)
         payload |= {"order": case.order, "training": case.training, "draws": case.draws}
-        hidden = self._hidden_state(case, question)
-        payload |= {} if hidden is None else hidden.payload(question)
+        hidden = self._hidden_state(case, reference_case)
+        payload |= {} if hidden is None else hidden.payload(reference_case)
         return self._call("differentiate", payload)
 
-    def _hidden_state(self, case: Case, question: Question) -> HiddenState | None:
+    def _hidden_state(self, case: Case, reference_case: ReferenceCase) -> HiddenState | None:
         """The state that no state dict shows, from the first call on that moves any, in eval or in
         training mode."""
         mode = case.training
-        if mode not in self._hidden and question.answer.after is not None:
+        if mode not in self._hidden and reference_case.answer.after is not None:
             plain = dataclasses.replace(case, distribution="normal", layout="contiguous")
             known = set(self._state)
             buffers = [name for name in self._captured.mutated_buffers if name not in known]
-            names = find_hidden(self.asker, plain, () if mode else buffers)
+            names = find_hidden(self.oracle_inputs, plain, () if mode else buffers)
             self._hidden[mode] = HiddenState(self.worker, names)
         found = self._hidden.get(mode)
         return found if found is not None and found.names else None
 
-    def _check_initial(self, case: Case, question: Question) -> Failure | None:
+    def _check_initial(self, case: Case, reference_case: ReferenceCase) -> Failure | None:
         """Once: the constructor of the candidate must leave the same hidden state."""
-        hidden = self._hidden_state(case, question)
+        hidden = self._hidden_state(case, reference_case)
         fresh = set(() if hidden is None else hidden.names) - self._looked_at
         if not fresh or self.loaded.live is not None:
             return None
@@ -566,9 +591,11 @@ class Trial:
                 changed = True
         return changed
 
-    def changed(self, case: Case, question: Question, memory: Memory) -> Failure | None:
+    def changed(
+        self, case: Case, reference_case: ReferenceCase, memory: CaseMemory
+    ) -> Failure | None:
         """What is wrong with the inputs and the state dict that a call has left."""
-        answer = question.answer
+        answer = reference_case.answer
         names = [spec.name for spec in case.shape.inputs.inputs]
         for position, flat in memory.storages():
             after = cast("torch.Tensor", answer.inputs_after[position])
@@ -587,9 +614,9 @@ class Trial:
         return self.worker.call(f"{OPS}:{op}", payload, self.settings.time_limit_s)
 
 
-def _keeps_nothing(question: Question) -> bool:
+def _keeps_nothing(reference_case: ReferenceCase) -> bool:
     """Whether the original holds no output after its call, in its state or as an alias."""
-    return question.answer.after is None and not any(question.answer.aliases)
+    return reference_case.answer.after is None and not any(reference_case.answer.aliases)
 
 
 def _bytes(leaves: Sequence[object]) -> int:
@@ -670,7 +697,7 @@ def is_not_built(reply: WorkerFailed) -> bool:
 
 def is_refusal(reply: WorkerFailed) -> bool:
     """True where the candidate itself raised, and the worker lives."""
-    return reply.reason == "raised" and reply.error not in (*COMPILE_ERRORS, *OURS)
+    return reply.reason == "raised" and reply.error not in (*COMPILE_ERRORS, *JUDGE_ERRORS)
 
 
 def _load_failure(reply: WorkerFailed) -> Failure:
@@ -688,4 +715,4 @@ def _run_failure(reply: WorkerFailed, case: str) -> Failure:
     return RunFailed(reason=reply.reason, log=reply.log, case=case)
 
 
-__all__ = ["NotApplicable", "Trial", "compare_states", "is_refusal", "rehearse"]
+__all__ = ["CaseRunner", "NotApplicable", "compare_states", "is_refusal", "rehearse"]

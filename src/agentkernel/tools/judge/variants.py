@@ -15,12 +15,12 @@ from agentkernel.domain.verdict import Failure
 from agentkernel.storage.source_text import parse_source
 from agentkernel.tools.judge.cases.cases import Case
 from agentkernel.tools.judge.cases.shapes import CaseShape
-from agentkernel.tools.judge.elsewhere import judge_elsewhere
+from agentkernel.tools.judge.elsewhere import judge_other_shapes
 from agentkernel.tools.judge.settings import JudgeSettings
-from agentkernel.tools.judge.trial import Trial
-from agentkernel.tools.judge.workers import on_device, open_judged
+from agentkernel.tools.judge.trial import CaseRunner
+from agentkernel.tools.judge.workers import on_device, open_judge_worker
 from agentkernel.tools.problem.problems import LoadedProblem, default_value
-from agentkernel.tools.problem.structures import put_together, values_of
+from agentkernel.tools.problem.structures import unflatten_data, values_of
 from agentkernel.tools.sandbox.session import Worker
 
 if TYPE_CHECKING:
@@ -76,18 +76,18 @@ def judge_variants(
     left = list(variants)
     while left:
         usable = first is not None and first.alive
-        opened = nullcontext(first) if usable and first is not None else open_judged(settings)
+        opened = nullcontext(first) if usable and first is not None else open_judge_worker(settings)
         with opened as worker, on_device(settings):
-            trial: Trial | None = None
+            runner: CaseRunner | None = None
             of: LoadedProblem | None = None
             while left and worker.alive:
                 item = left.pop(0)
                 if item.loaded is not of:
                     of = item.loaded
-                    trial = _built(worker, of, captured, source, settings, notes)
-                if trial is None:
+                    runner = _built(worker, of, captured, source, settings, notes)
+                if runner is None:
                     continue
-                found = judge_elsewhere(trial, None, [item.case])
+                found = judge_other_shapes(runner, None, [item.case])
                 if found.failure is not None:
                     return found.failure
     return None
@@ -100,16 +100,16 @@ def _built(
     source: str,
     settings: JudgeSettings,
     notes: list[str],
-) -> Trial | None:
+) -> CaseRunner | None:
     """The candidate as such a module; None where it, or the original, refuses to be built."""
     try:
-        trial = Trial(worker, loaded, captured, settings, notes)
+        runner = CaseRunner(worker, loaded, captured, settings, notes)
     except ProblemError:
         return None
-    return None if trial.build(source) is not None else trial
+    return None if runner.build(source) is not None else runner
 
 
-def others(value: object, chance: random.Random, source: str) -> list[object]:
+def other_values(value: object, chance: random.Random, source: str) -> list[object]:
     """Values that may stand for `value`, which is a number, a flag, a word or None, those first
     that tell most. Numbers are drawn, so that no file knows them."""
     if value is None:
@@ -117,7 +117,7 @@ def others(value: object, chance: random.Random, source: str) -> list[object]:
     if isinstance(value, bool):
         return [not value]
     if isinstance(value, str):
-        return [word for word in words_of(source) if word != value]
+        return [word for word in known_words(source) if word != value]
     if isinstance(value, float):
         near = abs(value) * chance.uniform(1.3, 1.9) + chance.uniform(0.1, 0.3)
         return [round(near, 4), value / 2, round(-near, 4)]
@@ -131,7 +131,7 @@ def others(value: object, chance: random.Random, source: str) -> list[object]:
     return [number for number in beside if number * value > 0 or value == 0 <= number]
 
 
-def words_of(source: str) -> list[str]:
+def known_words(source: str) -> list[str]:
     """Words that the text compares with or hands on, then what such words often are."""
     tree = parse_source(source)
     told = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
@@ -163,7 +163,7 @@ def plain_module(loaded: LoadedProblem) -> nn.Module | None:
         return None
 
 
-def answer(module: nn.Module | None, asked: Variant) -> list[object] | None:
+def plain_outputs(module: nn.Module | None, asked: Variant) -> list[object] | None:
     """The leaves of what `module` makes of plain inputs of the form of `asked`, the same in each
     call; None where it takes none such."""
     import torch
@@ -176,7 +176,7 @@ def answer(module: nn.Module | None, asked: Variant) -> list[object] | None:
     given = [default_value(spec, "cpu") for spec in asked.inputs.inputs]
     args, named = given, {}
     if arguments is not None:
-        args, named = put_together(arguments, given, values_of(arguments))
+        args, named = unflatten_data(arguments, given, values_of(arguments))
     try:
         with torch.no_grad():
             return tree_leaves(module(*args, **named))
@@ -184,7 +184,7 @@ def answer(module: nn.Module | None, asked: Variant) -> list[object] | None:
         return None
 
 
-def differ(found: Sequence[object], plain: Sequence[object]) -> bool:
+def outputs_differ(found: Sequence[object], plain: Sequence[object]) -> bool:
     """Whether two answers are not the same: else what was changed is no matter."""
     import torch
 

@@ -7,10 +7,10 @@ from contextlib import AbstractContextManager, nullcontext
 from agentkernel.runtime import gate
 from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.sandbox.limits import Limits
-from agentkernel.tools.sandbox.session import Worker, expect_worker, open_worker
+from agentkernel.tools.sandbox.session import Worker, open_worker, prefork_worker
 
 
-def open_judged(settings: JudgeSettings) -> Worker:
+def open_judge_worker(settings: JudgeSettings) -> Worker:
     """A worker on the settings' device; on the CPU it interprets. Raises SandboxUnavailable."""
     return open_worker(
         device=settings.device,
@@ -20,9 +20,9 @@ def open_judged(settings: JudgeSettings) -> Worker:
     )
 
 
-def expect_judged(settings: JudgeSettings, count: int = 1) -> None:
+def prefork_judge_workers(settings: JudgeSettings, count: int = 1) -> None:
     """Start `count` of them in the background, so that nobody waits."""
-    expect_worker(
+    prefork_worker(
         device=settings.device,
         interpret=settings.device == "cpu",
         limits=Limits(memory_bytes=settings.memory_bytes),
@@ -33,4 +33,4 @@ def expect_judged(settings: JudgeSettings, count: int = 1) -> None:
 
 def on_device(settings: JudgeSettings) -> AbstractContextManager[None]:
     """Around what uses the GPU: nobody times meanwhile."""
-    return gate.working() if settings.device == "cuda" else nullcontext()
+    return gate.shared() if settings.device == "cuda" else nullcontext()

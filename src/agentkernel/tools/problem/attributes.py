@@ -73,10 +73,10 @@ class _Held:
     inside: tuple[tuple[object, _Held], ...] | None = None
 
 
-Picture = Mapping[str, _Held]
+AttributeSnapshot = Mapping[str, _Held]
 
 
-def picture(module: nn.Module) -> Picture:
+def snapshot_attributes(module: nn.Module) -> AttributeSnapshot:
     """The attributes of `module` and of all below it, by dotted name."""
     known: dict[int, _Held] = {}
     return {
@@ -86,9 +86,9 @@ def picture(module: nn.Module) -> Picture:
     }
 
 
-def changed(module: nn.Module, before: Picture) -> str | None:
+def changed_attribute(module: nn.Module, before: AttributeSnapshot) -> str | None:
     """The name of an attribute that is not what it was, or holds something else."""
-    now = picture(module)
+    now = snapshot_attributes(module)
     for name, held in now.items():
         if name not in before or not _as_before(held, before[name]):
             return name
@@ -141,7 +141,7 @@ def _told(held: _Held) -> tuple[tuple[object, _Held], ...]:
 
 
 @contextmanager
-def kept(module: nn.Module) -> Iterator[None]:
+def preserve_attributes(module: nn.Module) -> Iterator[None]:
     """What is set on `module` and all below it meanwhile is taken back, values of tensors apart."""
     known: dict[int, _Held] = {}
     before = [_held(vars(item), DEPTH, known) for item in module.modules()]

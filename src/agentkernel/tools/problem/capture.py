@@ -20,7 +20,7 @@ from agentkernel.domain.problem import ScalarSpec, ShapeSet, TensorSpec
 from agentkernel.tools.judge.cases.layouts import dense_order, in_order
 from agentkernel.tools.problem.cumulative_norm import traceable_averages
 from agentkernel.tools.problem.problems import LoadedProblem, default_value
-from agentkernel.tools.problem.structures import PLAIN, label, make_known
+from agentkernel.tools.problem.structures import PLAIN, class_label, register_dataclasses
 
 if TYPE_CHECKING:
     import sympy
@@ -239,14 +239,14 @@ def _traced(
     loaded: LoadedProblem, example: _Example, shape_set: int, device: str, *, static: bool
 ) -> tuple[Captured, bool]:
     """The trace of a forward that is told that its tensors lie on `device`; whether it asked."""
-    from agentkernel.tools.problem.told_device import told_device
-    from agentkernel.tools.problem.training_mode import watched_mode
+    from agentkernel.tools.problem.told_device import report_target_device
+    from agentkernel.tools.problem.training_mode import watch_mode_reads
 
     module = example.module
     with (
         _watched(module) as seen,
-        told_device(module, device) as told,
-        watched_mode(module) as mode,
+        report_target_device(module, device) as told,
+        watch_mode_reads(module) as mode,
     ):
         try:
             program, reason = _export(example, dynamic=True), None
@@ -330,24 +330,28 @@ def _watched(module: nn.Module) -> Iterator[_Seen]:
     import torch
     from torch.utils._pytree import tree_leaves
 
-    from agentkernel.tools.problem.attributes import Picture, changed, picture
+    from agentkernel.tools.problem.attributes import (
+        AttributeSnapshot,
+        changed_attribute,
+        snapshot_attributes,
+    )
 
-    before: list[Picture] = []
+    before: list[AttributeSnapshot] = []
     seen = _Seen()
 
     def enter(module: nn.Module, args: object) -> None:
-        before.append(picture(module))
+        before.append(snapshot_attributes(module))
 
     def leave(module: nn.Module, args: tuple[object, ...], output: object) -> None:
-        effect = changed(module, before.pop())
+        effect = changed_attribute(module, before.pop())
         seen.effects.extend([] if effect is None else [effect])
-        make_known(output)
+        register_dataclasses(output)
         places = {id(item): at for at, item in enumerate(args) if hasattr(item, "shape")}
         leaves = tree_leaves(output)
         seen.same = [places.get(id(leaf)) for leaf in leaves]
         plain = (torch.Tensor, torch.SymInt, torch.SymFloat, torch.SymBool, *PLAIN)
         odd = [type(leaf) for leaf in leaves if not isinstance(leaf, plain)]
-        seen.odd = label(odd[0]) if odd else ""
+        seen.odd = class_label(odd[0]) if odd else ""
 
     hooks = (module.register_forward_pre_hook(enter), module.register_forward_hook(leave))
     try:
@@ -438,7 +442,7 @@ def _like(value: object, device: str) -> object:
 def _export(example: _Example, *, dynamic: bool) -> ExportedProgram:
     import torch
 
-    from agentkernel.tools.problem.attributes import kept
+    from agentkernel.tools.problem.attributes import preserve_attributes
 
     shapes = tuple(
         dict.fromkeys(range(value.ndim), torch.export.Dim.AUTO)
@@ -446,7 +450,7 @@ def _export(example: _Example, *, dynamic: bool) -> ExportedProgram:
         else None
         for value in example.inputs
     )
-    with kept(example.module), traceable_averages(example.module):
+    with preserve_attributes(example.module), traceable_averages(example.module):
         program: ExportedProgram = torch.export.export(
             example.module, example.inputs, dynamic_shapes=shapes if dynamic else None, strict=False
         )

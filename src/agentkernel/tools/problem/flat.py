@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from agentkernel.domain.errors import ProblemError
-from agentkernel.domain.structure import Structure
-from agentkernel.tools.problem.regions_arguments import Bound
-from agentkernel.tools.problem.structures import Apart, put_together, take_apart, values_of
+from agentkernel.domain.structure import DataStructure
+from agentkernel.tools.problem.regions_arguments import BoundCall
+from agentkernel.tools.problem.structures import FlatData, flatten_data, unflatten_data, values_of
 from agentkernel.tools.problem.tools_arguments import flat_class
 
 if TYPE_CHECKING:
     from torch import nn
 
 
-def flat_module(module: nn.Module, bound: Bound) -> nn.Module:
+def flat_module(module: nn.Module, bound: BoundCall) -> nn.Module:
     """`module` for calls on `bound.inputs`, by position, that return a tensor or a flat tuple.
 
     The same object where it is that already; else one of a class made for this call, which shares
@@ -28,15 +28,15 @@ def flat_module(module: nn.Module, bound: Bound) -> nn.Module:
     return own
 
 
-def returned(output: object) -> Apart | None:
+def returned(output: object) -> FlatData | None:
     """What a call returned, taken apart; None for what is no nested data of tensors and None."""
-    apart = take_apart(output, nodes=True)
-    if not isinstance(apart, Apart) or not apart.places or not _tensors_only(apart.structure):
+    apart = flatten_data(output, nodes=True)
+    if not isinstance(apart, FlatData) or not apart.places or not _tensors_only(apart.structure):
         return None
     return apart
 
 
-def is_flat(structure: Structure) -> bool:
+def is_flat(structure: DataStructure) -> bool:
     """Whether a problem can return this as it is: a tensor, or a tuple or list of some and None."""
     return structure.kind == "tensor" or (
         structure.kind in ("tuple", "list")
@@ -44,13 +44,13 @@ def is_flat(structure: Structure) -> bool:
     )
 
 
-def _tensors_only(structure: Structure) -> bool:
+def _tensors_only(structure: DataStructure) -> bool:
     if structure.kind == "literal":
         return structure.literal == "None"
     return all(map(_tensors_only, structure.items))
 
 
-def _flat_class(original: type[nn.Module], bound: Bound) -> type[nn.Module]:
+def _flat_class(original: type[nn.Module], bound: BoundCall) -> type[nn.Module]:
     """The subclass of `original` for this call. Its name stays; cloudpickle takes it by value."""
     structure = bound.structure
     values = {} if structure is None else values_of(structure)
@@ -59,7 +59,7 @@ def _flat_class(original: type[nn.Module], bound: Bound) -> type[nn.Module]:
         if structure is None:
             found = original.forward(self, *given)
         else:
-            args, kwargs = put_together(structure, given, values)
+            args, kwargs = unflatten_data(structure, given, values)
             found = original.forward(self, *args, **kwargs)
         if bound.returns is None:
             return found
@@ -74,7 +74,7 @@ def _flat_class(original: type[nn.Module], bound: Bound) -> type[nn.Module]:
     return flat_class(original, bound.names, call, {"extra_repr": _repr_of(original, bound)})
 
 
-def _repr_of(original: type[nn.Module], bound: Bound) -> object:
+def _repr_of(original: type[nn.Module], bound: BoundCall) -> object:
     """The structure is part of what the module is: problems of two structures are two."""
     words = [item.text for item in (bound.structure, bound.returns) if item is not None]
 

@@ -14,8 +14,8 @@ from agentkernel.storage.source_text import read_literal
 from agentkernel.tools.problem.capture import Captured, capture
 from agentkernel.tools.problem.flat import flat_module
 from agentkernel.tools.problem.problems import LoadedProblem, problem_from_module
-from agentkernel.tools.problem.regions_arguments import Bound, without_values
-from agentkernel.tools.problem.signature import Signed, sign
+from agentkernel.tools.problem.regions_arguments import BoundCall, without_values
+from agentkernel.tools.problem.signature import GraphSignature, sign_graph
 
 if TYPE_CHECKING:
     from torch import nn
@@ -32,7 +32,7 @@ def problem_graph(loaded: LoadedProblem, captured: Captured) -> ModuleGraph:
     Raises ProblemError where the graph holds something that has no canonical form.
     """
     names = tuple(spec.name for spec in loaded.problem.shape_sets[0].inputs)
-    bound = Bound(_inputs(loaded), names)
+    bound = BoundCall(_inputs(loaded), names)
     if loaded.live is not None:
         return _graph(captured, loaded.live, bound)
     try:
@@ -41,16 +41,18 @@ def problem_graph(loaded: LoadedProblem, captured: Captured) -> ModuleGraph:
         return _graph(captured, loaded.build(seed=0), bound)
 
 
-def signed_modules(module: nn.Module, bound: Bound) -> tuple[Signed, Signed]:
+def signed_modules(module: nn.Module, bound: BoundCall) -> tuple[GraphSignature, GraphSignature]:
     """What `module` computes on the tensors of `bound`: as a flat problem, and as a region.
 
     The module itself is neither called nor changed. Raises ProblemError where it has no graph.
     """
     captured = _captured(module, bound)
-    return sign(captured, module, Bound(bound.inputs, bound.names)), sign(captured, module, bound)
+    return sign_graph(captured, module, BoundCall(bound.inputs, bound.names)), sign_graph(
+        captured, module, bound
+    )
 
 
-def difference(found: Signed, verified: ModuleGraph) -> str | None:
+def graph_difference(found: GraphSignature, verified: ModuleGraph) -> str | None:
     """What `found` computes that was not verified, in a few words; None where they are equal."""
     if found.text == verified.text:
         return None
@@ -74,10 +76,10 @@ def state_forms(text: str) -> tuple[str, ...]:
     return tuple(sorted(form for form in found if " is " not in form))
 
 
-def _graph(captured: Captured, module: nn.Module, bound: Bound) -> ModuleGraph:
+def _graph(captured: Captured, module: nn.Module, bound: BoundCall) -> ModuleGraph:
     import torch
 
-    signed = sign(captured, module, bound)
+    signed = sign_graph(captured, module, bound)
     state = module.state_dict(keep_vars=True)
     return ModuleGraph(
         signature=signed.signature,
@@ -104,7 +106,7 @@ def _inputs(loaded: LoadedProblem) -> tuple[object, ...]:
     )
 
 
-def _captured(module: nn.Module, bound: Bound) -> Captured:
+def _captured(module: nn.Module, bound: BoundCall) -> Captured:
     """The graph of a copy: without memory where its forward reads no tensor's value."""
     try:
         return _trace(_hollow(module), bound)
@@ -112,7 +114,7 @@ def _captured(module: nn.Module, bound: Bound) -> Captured:
         return _trace(copy.deepcopy(module).to("cpu"), bound)
 
 
-def _trace(own: nn.Module, bound: Bound) -> Captured:
+def _trace(own: nn.Module, bound: BoundCall) -> Captured:
     return capture(problem_from_module(flat_module(own, bound), bound.inputs))
 
 
@@ -215,4 +217,4 @@ def _form(text: str) -> str:
     return re.sub(r":[\d,]*", "", text, count=1) or text
 
 
-__all__ = ["difference", "problem_graph", "signed_modules", "state_forms"]
+__all__ = ["graph_difference", "problem_graph", "signed_modules", "state_forms"]

@@ -29,10 +29,10 @@ from agentkernel.domain.problem import (
 )
 from agentkernel.storage.source_text import (
     compile_source,
+    describe_syntax_error,
     parse_expression,
     parse_source,
     read_source,
-    told,
 )
 from agentkernel.tools.problem.packages import (
     EXPORTS,
@@ -657,7 +657,8 @@ def _check_syntax(source: str, path: Path) -> None:
         parse_source(source, str(path))
     except SyntaxError as error:
         raise ProblemError(
-            f"{path.name} {told(error)}. Expected valid Python. Next: mend the syntax."
+            f"{path.name} {describe_syntax_error(error)}. Expected valid Python. "
+            "Next: mend the syntax."
         ) from error
 
 

@@ -7,8 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from agentkernel.domain.structure import Structure
-from agentkernel.tools.problem.structures import Apart, NotPlain, Place, take_apart
+from agentkernel.domain.structure import DataStructure
+from agentkernel.tools.problem.structures import (
+    FlatData,
+    TensorPlace,
+    UnsupportedData,
+    flatten_data,
+)
 from agentkernel.tools.problem.tools_arguments import identifiers
 
 if TYPE_CHECKING:
@@ -17,14 +22,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Unbound:
+class UnboundCall:
     """A call that no region stands for, and why, in one line."""
 
     reason: str
 
 
 @dataclass(frozen=True)
-class Bound:
+class BoundCall:
     """A call's arguments as its region's problem takes them: `inputs`, by position.
 
     Where all arguments are tensors and scalars by position, those are the inputs, and `structure`
@@ -35,8 +40,8 @@ class Bound:
 
     inputs: tuple[object, ...]
     names: tuple[str, ...]
-    structure: Structure | None = None
-    returns: Structure | None = None
+    structure: DataStructure | None = None
+    returns: DataStructure | None = None
 
     @property
     def nested(self) -> bool:
@@ -55,7 +60,7 @@ class _Given:
 
 def bind_call(
     module: nn.Module, args: Sequence[object], kwargs: Mapping[str, object]
-) -> Bound | Unbound:
+) -> BoundCall | UnboundCall:
     """The call's arguments, the same for a keyword and for its position.
 
     A keyword that `forward` has no name for counts as not given where it is None, and one that has
@@ -63,37 +68,40 @@ def bind_call(
     lists and dicts of them; at least one is a tensor, and none is empty.
     """
     given = _given(module, args, kwargs)
-    if isinstance(given, Unbound):
+    if isinstance(given, UnboundCall):
         return given
-    flat: list[Apart] = []
+    flat: list[FlatData] = []
     for name, value in [
         *zip(given.names, given.positional, strict=True),
         *given.keywords.items(),
     ]:
-        apart = take_apart(value, name)
+        apart = flatten_data(value, name)
         reason = _refused(apart)
-        if isinstance(apart, NotPlain) or reason is not None:
-            return Unbound(reason or "")
+        if isinstance(apart, UnsupportedData) or reason is not None:
+            return UnboundCall(reason or "")
         flat.append(apart)
     places = [place for apart in flat for place in apart.places]
     if not places:
-        return Unbound("it takes no tensor")
+        return UnboundCall("it takes no tensor")
     if not given.keywords and all(item.structure.kind in ("tensor", "literal") for item in flat):
-        return Bound(given.positional, identifiers(given.names))
+        return BoundCall(given.positional, identifiers(given.names))
     if "forward" in vars(module):
-        return Unbound("its arguments are nested, and this instance has a forward of its own")
+        return UnboundCall("its arguments are nested, and this instance has a forward of its own")
     return _nested(given, flat, places)
 
 
-def _nested(given: _Given, flat: Sequence[Apart], places: Sequence[Place]) -> Bound:
+def _nested(given: _Given, flat: Sequence[FlatData], places: Sequence[TensorPlace]) -> BoundCall:
     items = tuple(apart.structure for apart in flat)
     by_position, by_name = items[: len(given.positional)], items[len(given.positional) :]
     keys = tuple(map(repr, given.keywords))
-    structure = Structure(
+    structure = DataStructure(
         "tuple",
-        items=(Structure("tuple", items=by_position), Structure("dict", keys=keys, items=by_name)),
+        items=(
+            DataStructure("tuple", items=by_position),
+            DataStructure("dict", keys=keys, items=by_name),
+        ),
     )
-    return Bound(
+    return BoundCall(
         tuple(place.tensor for place in places),
         identifiers([place.path for place in places]),
         structure,
@@ -102,12 +110,12 @@ def _nested(given: _Given, flat: Sequence[Apart], places: Sequence[Place]) -> Bo
 
 def _given(
     module: nn.Module, args: Sequence[object], kwargs: Mapping[str, object]
-) -> _Given | Unbound:
+) -> _Given | UnboundCall:
     signature = inspect.signature(module.forward)
     try:
         bound = signature.bind(*args, **kwargs)
     except TypeError as error:
-        return Unbound(f"its arguments do not bind to forward: {error}")
+        return UnboundCall(f"its arguments do not bind to forward: {error}")
     given = set(bound.arguments)
     bound.apply_defaults()
     positional: list[object] = []
@@ -136,11 +144,11 @@ def _given(
     )
 
 
-def _refused(found: Apart | NotPlain) -> str | None:
+def _refused(found: FlatData | UnsupportedData) -> str | None:
     """Why no kernel takes this argument; None where one may."""
     import torch
 
-    if isinstance(found, NotPlain):
+    if isinstance(found, UnsupportedData):
         return f"argument {found.path!r} is {found.what}, no tensor or plain data"
     for place in found.places:
         if place.tensor.layout != torch.strided:
@@ -150,13 +158,13 @@ def _refused(found: Apart | NotPlain) -> str | None:
     return None
 
 
-def describe_call(bound: Bound) -> tuple[str, ...]:
+def describe_call(bound: BoundCall) -> tuple[str, ...]:
     """One text an input, as `describe` has it, and behind them the structure where there is one."""
     structure = () if bound.structure is None else (bound.structure.text,)
     return (*describe(bound.inputs), *structure)
 
 
-def label_call(bound: Bound) -> str:
+def label_call(bound: BoundCall) -> str:
     """The arguments for people: `float32[2, 8], (float32[8], None), mask=bool[8]`."""
     if bound.structure is None:
         return label(bound.inputs)
@@ -168,7 +176,7 @@ def label_call(bound: Bound) -> str:
     return ", ".join(words)
 
 
-def _shown(structure: Structure, inputs: Iterator[object]) -> str:
+def _shown(structure: DataStructure, inputs: Iterator[object]) -> str:
     if structure.kind == "tensor":
         return label([next(inputs)])
     if structure.kind == "literal":

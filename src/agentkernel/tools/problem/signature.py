@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from agentkernel.domain.errors import ProblemError
-from agentkernel.tools.problem.regions_arguments import Bound, describe, layout
+from agentkernel.tools.problem.regions_arguments import BoundCall, describe, layout
 from agentkernel.tools.roofline.op_cost import is_free, op_name
 from agentkernel.tools.roofline.roofline import sizes_of
 
@@ -24,7 +24,7 @@ DIGITS = 16
 
 
 @dataclass(frozen=True)
-class Signed:
+class GraphSignature:
     """A captured graph's identity.
 
     `signature`: the first 16 hex digits of the SHA-256 of `text`. `parameters`: the state_dict
@@ -38,7 +38,7 @@ class Signed:
     ops: tuple[str, ...]
 
 
-def sign(captured: Captured, module: nn.Module, bound: Bound) -> Signed:
+def sign_graph(captured: Captured, module: nn.Module, bound: BoundCall) -> GraphSignature:
     """Name the graph that `module` runs on `bound` (its tensors' values do not count).
 
     Part of the name are ops with their overloads, constants, the order of operands, shapes, dtypes
@@ -56,7 +56,7 @@ def sign(captured: Captured, module: nn.Module, bound: Bound) -> Signed:
     lines += writer.parameter_lines()
     text = "\n".join(lines)
     digest = hashlib.sha256(text.encode()).hexdigest()
-    return Signed(digest[:DIGITS], text, writer.parameters, _device_ops(captured))
+    return GraphSignature(digest[:DIGITS], text, writer.parameters, _device_ops(captured))
 
 
 def random_op(captured: Captured) -> str | None:

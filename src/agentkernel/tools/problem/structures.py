@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 from agentkernel.domain.errors import ProblemError
-from agentkernel.domain.structure import Kind, Structure
+from agentkernel.domain.structure import DataStructure, Kind
 from agentkernel.storage.source_text import read_literal
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ KINDS: Mapping[type, Kind] = {tuple: "tuple", list: "list", dict: "dict"}
 
 
 @dataclass(frozen=True)
-class Place:
+class TensorPlace:
     """A tensor, and where it was: `masks['full'][0]`."""
 
     path: str
@@ -31,11 +31,11 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Apart:
+class FlatData:
     """Nested plain data as its structure, and its tensors from left to right."""
 
-    structure: Structure
-    places: tuple[Place, ...]
+    structure: DataStructure
+    places: tuple[TensorPlace, ...]
 
     @property
     def tensors(self) -> tuple[torch.Tensor, ...]:
@@ -44,7 +44,7 @@ class Apart:
 
 
 @dataclass(frozen=True)
-class NotPlain:
+class UnsupportedData:
     """Data that holds something else than tensors, numbers, strings and None, and where."""
 
     path: str
@@ -54,26 +54,28 @@ class NotPlain:
 class _Found(Exception):
     """Ends a walk at what is not plain."""
 
-    def __init__(self, found: NotPlain) -> None:
+    def __init__(self, found: UnsupportedData) -> None:
         super().__init__(found.path)
         self.found = found
 
 
-def take_apart(value: object, path: str = "", *, nodes: bool = False) -> Apart | NotPlain:
+def flatten_data(
+    value: object, path: str = "", *, nodes: bool = False
+) -> FlatData | UnsupportedData:
     """`value` as structure and tensors: tuples, lists and dicts of tensors and plain scalars, in
     one another. With `nodes` also dict-like, tuple-like and dataclasses that pytree can write down.
 
     Subclasses are not plain: nobody knows what else they hold.
     """
-    places: list[Place] = []
+    places: list[TensorPlace] = []
     try:
         structure = _structure(value, path, places, nodes, 0)
     except _Found as end:
         return end.found
-    return Apart(structure, tuple(places))
+    return FlatData(structure, tuple(places))
 
 
-def make_known(value: object, depth: int = 0) -> None:
+def register_dataclasses(value: object, depth: int = 0) -> None:
     """Let torch's pytree take apart the dataclasses in `value`, what a forward has returned.
 
     A class counts whose constructor takes its fields and nothing else: others hold more than their
@@ -84,16 +86,16 @@ def make_known(value: object, depth: int = 0) -> None:
     kind = type(value)
     if isinstance(value, tuple | list | dict) and depth <= DEEPEST:
         for item in value.values() if isinstance(value, dict) else value:
-            make_known(item, depth + 1)
+            register_dataclasses(item, depth + 1)
     elif is_dataclass(kind) and depth <= DEEPEST:
         names = [item.name for item in fields(kind)]
         if kind not in SUPPORTED_NODES and list(inspect.signature(kind).parameters) == names:
             register_dataclass(kind)
         for name in names:
-            make_known(getattr(value, name), depth + 1)
+            register_dataclasses(getattr(value, name), depth + 1)
 
 
-def label(kind: type) -> str:
+def class_label(kind: type) -> str:
     """A class with the module that it is from, where that is not the problem's own."""
     own = kind.__module__.startswith("agentkernel_problem_")
     return kind.__qualname__ if own else f"{kind.__module__}.{kind.__qualname__}"
@@ -109,16 +111,16 @@ def leaves_of(value: object) -> list[object]:
     """What lies in `value`, one by one, in dataclasses too."""
     from torch.utils._pytree import tree_leaves
 
-    make_known(value)
+    register_dataclasses(value)
     return list(tree_leaves(value))
 
 
-def put_together(
-    structure: Structure,
+def unflatten_data(
+    structure: DataStructure,
     tensors: Sequence[object],
     values: Mapping[str, Any] | None = None,
 ) -> Any:
-    """What `take_apart` took apart, with these tensors in it.
+    """What `flatten_data` took apart, with these tensors in it.
 
     `values`: what `values_of` gives for `structure`, once for many calls.
     """
@@ -126,7 +128,7 @@ def put_together(
     return _built(structure, iter(tensors), known)
 
 
-def tensors_of(structure: Structure, value: object, found: list[Any]) -> bool:
+def tensors_of(structure: DataStructure, value: object, found: list[Any]) -> bool:
     """Whether `value` has this structure; its tensors are appended to `found`. Nodes never fit."""
     kind = structure.kind
     if kind == "tensor":
@@ -151,7 +153,7 @@ def tensors_of(structure: Structure, value: object, found: list[Any]) -> bool:
     return True
 
 
-def values_of(structure: Structure) -> dict[str, Any]:
+def values_of(structure: DataStructure) -> dict[str, Any]:
     """The values of its literals and keys, and pytree's specs of its classes, by their texts.
 
     Raises ProblemError for a class that nothing has made known in this process.
@@ -184,56 +186,60 @@ def value_of(literal: str) -> object:
         return float(literal)
 
 
-def _structure(value: object, path: str, places: list[Place], nodes: bool, depth: int) -> Structure:
+def _structure(
+    value: object, path: str, places: list[TensorPlace], nodes: bool, depth: int
+) -> DataStructure:
     import torch
 
     if isinstance(value, torch.Tensor):
-        places.append(Place(path, value))
-        return Structure("tensor")
+        places.append(TensorPlace(path, value))
+        return DataStructure("tensor")
     if type(value) in PLAIN:
-        return Structure("literal", repr(value))
+        return DataStructure("literal", repr(value))
     if depth > DEEPEST:
-        raise _Found(NotPlain(path, f"a {type(value).__name__} nested over {DEEPEST} deep"))
+        raise _Found(UnsupportedData(path, f"a {type(value).__name__} nested over {DEEPEST} deep"))
     if type(value) is dict:
         odd = next((key for key in value if type(key) not in PLAIN), None)
         if odd is not None:
-            raise _Found(NotPlain(path, f"a dict with a key of class {type(odd).__name__}"))
+            raise _Found(UnsupportedData(path, f"a dict with a key of class {type(odd).__name__}"))
         keys = tuple(repr(key) for key in value)
         items = [
             _structure(item, f"{path}[{key}]", places, nodes, depth + 1)
             for key, item in zip(keys, value.values(), strict=True)
         ]
-        return Structure("dict", keys=keys, items=tuple(items))
+        return DataStructure("dict", keys=keys, items=tuple(items))
     if type(value) is tuple or type(value) is list:
-        return Structure(KINDS[type(value)], items=_items(value, path, places, nodes, depth))
+        return DataStructure(KINDS[type(value)], items=_items(value, path, places, nodes, depth))
     if nodes and (isinstance(value, dict | tuple) or is_dataclass(value)):
         return _node(value, path, places, depth)
-    raise _Found(NotPlain(path, f"a {type(value).__name__}"))
+    raise _Found(UnsupportedData(path, f"a {type(value).__name__}"))
 
 
 def _items(
-    values: Sequence[object], path: str, places: list[Place], nodes: bool, depth: int
-) -> tuple[Structure, ...]:
+    values: Sequence[object], path: str, places: list[TensorPlace], nodes: bool, depth: int
+) -> tuple[DataStructure, ...]:
     return tuple(
         _structure(item, f"{path}[{index}]", places, nodes, depth + 1)
         for index, item in enumerate(values)
     )
 
 
-def _node(value: object, path: str, places: list[Place], depth: int) -> Structure:
+def _node(value: object, path: str, places: list[TensorPlace], depth: int) -> DataStructure:
     from torch.utils._pytree import tree_flatten, treespec_dumps
 
     children, spec = tree_flatten(value, is_leaf=lambda item: item is not value)
     if spec.is_leaf():
-        raise _Found(NotPlain(path, f"a {type(value).__name__}"))
+        raise _Found(UnsupportedData(path, f"a {type(value).__name__}"))
     try:
         text = treespec_dumps(spec)
     except Exception as error:
-        raise _Found(NotPlain(path, f"a {type(value).__name__}")) from error
-    return Structure("node", text, items=_items(children, path, places, True, depth))
+        raise _Found(UnsupportedData(path, f"a {type(value).__name__}")) from error
+    return DataStructure("node", text, items=_items(children, path, places, True, depth))
 
 
-def _built(structure: Structure, tensors: Iterator[object], values: Mapping[str, Any]) -> object:
+def _built(
+    structure: DataStructure, tensors: Iterator[object], values: Mapping[str, Any]
+) -> object:
     if structure.kind == "tensor":
         return next(tensors)
     if structure.kind == "literal":
@@ -249,16 +255,16 @@ def _built(structure: Structure, tensors: Iterator[object], values: Mapping[str,
 
 
 __all__ = [
-    "Apart",
-    "NotPlain",
-    "Place",
-    "label",
+    "FlatData",
+    "TensorPlace",
+    "UnsupportedData",
+    "class_label",
+    "flatten_data",
     "leaves_of",
-    "make_known",
-    "put_together",
-    "take_apart",
+    "register_dataclasses",
     "tensors_of",
     "tree_text",
+    "unflatten_data",
     "value_of",
     "values_of",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from agentkernel.domain.profile import OpCost
-from agentkernel.tools.problem.regions_arguments import Bound
+from agentkernel.tools.problem.regions_arguments import BoundCall
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class SubmoduleCall:
     """
 
     path: str
-    bound: Bound
+    bound: BoundCall
     specs: tuple[str, ...]
     trace: str
     costs: tuple[OpCost, ...]

@@ -27,7 +27,7 @@ _PATCHED = threading.RLock()
 
 
 @dataclass
-class Told:
+class DeviceReads:
     """Whether a forward asked for a tensor's device, and what it is told."""
 
     device: torch.device
@@ -45,14 +45,14 @@ class Told:
 
 
 @contextmanager
-def told_device(module: nn.Module, name: str) -> Iterator[Told]:
+def report_target_device(module: nn.Module, name: str) -> Iterator[DeviceReads]:
     """Within, calls of `module` on fake tensors hear the device `name` where they ask; what they
     make on it is made where their tensors are."""
-    told = Told(torch.device(name, 0) if name == "cuda" else torch.device(name))
-    modes: list[_Elsewhere] = []
+    told = DeviceReads(torch.device(name, 0) if name == "cuda" else torch.device(name))
+    modes: list[_TargetDeviceCalls] = []
 
     def enter(module: nn.Module, args: object) -> None:
-        modes.append(_Elsewhere(told, _device_of(module, args)))
+        modes.append(_TargetDeviceCalls(told, _device_of(module, args)))
         modes[-1].__enter__()  # type: ignore[no-untyped-call]
         told.inside += 1
 
@@ -92,10 +92,10 @@ def _device_of(module: nn.Module, args: object) -> torch.device:
     return tensors[0].device if tensors else torch.device("meta")
 
 
-class _Elsewhere(TorchFunctionMode):
+class _TargetDeviceCalls(TorchFunctionMode):
     """Calls that name the device that was told are made on the one where the tensors are."""
 
-    def __init__(self, told: Told, real: torch.device) -> None:
+    def __init__(self, told: DeviceReads, real: torch.device) -> None:
         super().__init__()
         self._told = told
         self._real = real
@@ -123,4 +123,4 @@ class _Elsewhere(TorchFunctionMode):
         return self._real if known else value
 
 
-__all__ = ["Told", "told_device"]
+__all__ = ["DeviceReads", "report_target_device"]

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, cast
 
 from agentkernel.domain.errors import ProblemError
 from agentkernel.domain.problem import ScalarSpec, TensorSpec
-from agentkernel.domain.structure import Structure
-from agentkernel.tools.problem.structures import DEEPEST, KINDS, PLAIN, put_together, values_of
+from agentkernel.domain.structure import DataStructure
+from agentkernel.tools.problem.structures import DEEPEST, KINDS, PLAIN, unflatten_data, values_of
 
 if TYPE_CHECKING:
     from torch import nn
@@ -32,7 +32,7 @@ class FlatCall:
 
     inputs: tuple[object, ...]
     names: tuple[str, ...]
-    structure: Structure | None = None
+    structure: DataStructure | None = None
 
 
 @dataclass
@@ -42,12 +42,12 @@ class _Walk:
     inputs: list[object] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
 
-    def structure(self, value: object, path: str, depth: int = 0) -> Structure:
+    def structure(self, value: object, path: str, depth: int = 0) -> DataStructure:
         """How the inputs lie in `value`. Raises ProblemError for what is no plain data."""
         if _is_input(value):
             self.inputs.append(value)
             self.names.append(path)
-            return Structure("tensor")
+            return DataStructure("tensor")
         kind = KINDS.get(type(value))
         if kind is None or depth > DEEPEST:
             raise ProblemError(
@@ -65,8 +65,8 @@ class _Walk:
             keys = tuple(map(repr, value))
             held = zip(keys, value.values(), strict=True)
             items = [self.structure(item, f"{path}[{key}]", depth + 1) for key, item in held]
-            return Structure("dict", keys=keys, items=tuple(items))
-        return Structure(kind, items=tuple(
+            return DataStructure("dict", keys=keys, items=tuple(items))
+        return DataStructure(kind, items=tuple(
             self.structure(item, f"{path}[{index}]", depth + 1)
             for index, item in enumerate(cast("Sequence[object]", value))
         ))  # fmt: skip
@@ -102,8 +102,9 @@ def flatten_call(
     if not named and all(item.kind == "tensor" for item in items):
         return FlatCall(tuple(walk.inputs), tuple(walk.names))
     keys = tuple(map(repr, named))
-    structure = Structure(
-        "tuple", items=(Structure("tuple", items=items), Structure("dict", keys=keys, items=others))
+    structure = DataStructure(
+        "tuple",
+        items=(DataStructure("tuple", items=items), DataStructure("dict", keys=keys, items=others)),
     )
     return FlatCall(tuple(walk.inputs), tuple(walk.names), structure)
 
@@ -180,7 +181,7 @@ def identifiers(paths: Sequence[str]) -> tuple[str, ...]:
 
 
 def called_flat(
-    module: nn.Module, structure: Structure | None, names: Sequence[str] = ()
+    module: nn.Module, structure: DataStructure | None, names: Sequence[str] = ()
 ) -> nn.Module:
     """`module` itself, from now on called on the flat list of inputs; its state_dict is the same.
 
@@ -200,7 +201,7 @@ def called_flat(
     original, values = type(module), values_of(structure)
 
     def call(self: nn.Module, given: Sequence[object]) -> object:
-        args, kwargs = put_together(structure, given, values)
+        args, kwargs = unflatten_data(structure, given, values)
         return original.forward(self, *args, **kwargs)
 
     known = list(names) or [f"input_{index}" for index in range(structure.tensors)]

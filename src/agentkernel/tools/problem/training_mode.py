@@ -24,7 +24,7 @@ class Mode:
 
 
 @contextmanager
-def watched_mode(module: nn.Module) -> Iterator[Mode]:
+def watch_mode_reads(module: nn.Module) -> Iterator[Mode]:
     """Within, every read of `training`, of `module` or any other, is noticed; one through
     `__dict__` is not. Asked from the start where changing the mode changes more than that attribute
     or TorchScript reads it."""

@@ -19,17 +19,17 @@ from agentkernel.domain.profile import Call, ClockState, GpuState
 from agentkernel.storage.atomic import write_atomic
 from agentkernel.tools.problem.problems import load_problem
 from agentkernel.tools.profiler.audit_problems import PROBLEMS, AuditProblem, waste_bytes
-from agentkernel.tools.profiler.contest import Contest
-from agentkernel.tools.profiler.contested import Contested
+from agentkernel.tools.profiler.contest import Comparison
+from agentkernel.tools.profiler.contested import ComparisonResult
 from agentkernel.tools.profiler.nvml import Gauge
-from agentkernel.tools.profiler.rounds import Lost, Pace
+from agentkernel.tools.profiler.rounds import Pace, SideFailed
 from agentkernel.tools.profiler.settings import ProfileSettings
 from agentkernel.tools.profiler.sides import RemoteSide
 from agentkernel.tools.profiler.timing.bench import Device, flush_bytes
 from agentkernel.tools.profiler.timing.candidate_process import CandidateProcess
 from agentkernel.tools.profiler.timing.worker_ops import CANDIDATE
 from agentkernel.tools.ratio import half_width, paired_ratio
-from agentkernel.tools.sandbox.session import close_spares, expect_worker
+from agentkernel.tools.sandbox.session import close_idle_workers, prefork_worker
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -119,11 +119,11 @@ def audit(
             path = Path(folder) / f"{problem.name}.py"
             path.write_text(problem.source(shrink), encoding="utf-8")
             if device == "cuda":
-                expect_worker(device=device, interpret=False, count=2)
-            with Contest(
+                prefork_worker(device=device, interpret=False, count=2)
+            with Comparison(
                 load_problem(str(path)), settings, gauge, flush_bytes=l2_flush_bytes, device=device
-            ) as contest:
-                one = _OneProblem(contest, problem, settings, shrink)
+            ) as comparison:
+                one = _OneProblem(comparison, problem, settings, shrink)
                 same = list(one.measure("same", one.source("same"), repeats, end))
                 profiler[problem.name] = one.profiler_us
                 source = one.source("slower", same) if problem.long else ""
@@ -132,7 +132,7 @@ def audit(
             rows += [item for item in found if isinstance(item, AuditRow)]
             failures += [item for item in found if isinstance(item, AuditFailure)]
             tell(f"{problem.name}: {len(found)} measurements, {left:.0f} s were left")
-    close_spares()
+    close_idle_workers()
     return Audit(
         gpu=gauge.state(),
         rows=tuple(rows),
@@ -146,9 +146,9 @@ class _OneProblem:
     """The measurements of one problem, which share its twin."""
 
     def __init__(
-        self, contest: Contest, problem: AuditProblem, settings: ProfileSettings, shrink: int
+        self, comparison: Comparison, problem: AuditProblem, settings: ProfileSettings, shrink: int
     ) -> None:
-        self._contest = contest
+        self._comparison = comparison
         self._problem = problem._replace(
             rows=problem.rows // shrink, columns=problem.columns // shrink
         )
@@ -160,8 +160,8 @@ class _OneProblem:
         if kind == "same":
             return self._problem.candidate()
         times = [row.inside_us for row in same if isinstance(row, AuditRow)]
-        ceiling = self._contest.copy_gb_per_s()
-        if not times or isinstance(ceiling, Lost):
+        ceiling = self._comparison.copy_gb_per_s()
+        if not times or isinstance(ceiling, SideFailed):
             return ""
         nbytes = waste_bytes(median(times), SHARE, ceiling)
         return "" if nbytes is None else self._problem.slower(nbytes)
@@ -170,8 +170,8 @@ class _OneProblem:
         self, kind: Kind, source: str, repeats: int, end_s: float
     ) -> Iterator[AuditRow | AuditFailure]:
         """Up to `repeats` measurements with one worker, at least one however late it is."""
-        process = self._contest.candidate(source)
-        if isinstance(process, Lost):
+        process = self._comparison.candidate(source)
+        if isinstance(process, SideFailed):
             yield self._failure(kind, process)
             return
         with process:
@@ -179,8 +179,8 @@ class _OneProblem:
                 if number and time.monotonic() > end_s:
                     break
                 begin = time.monotonic()
-                found = self._contest.measure(process, 0, record=False)
-                if isinstance(found, Lost):
+                found = self._comparison.measure(process, 0, record=False)
+                if isinstance(found, SideFailed):
                     yield self._failure(kind, found)
                     break
                 if found.rounds.kept:
@@ -191,9 +191,9 @@ class _OneProblem:
     def _kernels_us(self, process: CandidateProcess) -> float:
         """Device time of one call's kernels (CUPTI), last because it slows launches down."""
         launches = RemoteSide(CANDIDATE, process, self._settings.call_limit_s).launches()
-        return 0.0 if isinstance(launches, Lost) else sum(item.device_us for item in launches)
+        return 0.0 if isinstance(launches, SideFailed) else sum(item.device_us for item in launches)
 
-    def _row(self, kind: Kind, found: Contested, seconds: float) -> AuditRow:
+    def _row(self, kind: Kind, found: ComparisonResult, seconds: float) -> AuditRow:
         own, eager = found.rounds.medians(CANDIDATE), found.rounds.medians("eager")
         ratio = paired_ratio(eager, own, seed=self._settings.seed)
         return AuditRow(
@@ -210,9 +210,9 @@ class _OneProblem:
             seconds=seconds,
         )
 
-    def _failure(self, kind: Kind, lost: Lost) -> AuditFailure:
+    def _failure(self, kind: Kind, failure: SideFailed) -> AuditFailure:
         return AuditFailure(
-            problem=self._problem.name, kind=kind, reason=lost.reason, log=lost.log[-1500:]
+            problem=self._problem.name, kind=kind, reason=failure.reason, log=failure.log[-1500:]
         )
 
 

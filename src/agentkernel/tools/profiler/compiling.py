@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import cast
 
 from agentkernel.runtime import gate
-from agentkernel.runtime.processes import give_way
+from agentkernel.runtime.processes import lower_priority
 
 Context = Callable[[], AbstractContextManager[None]]
 TICK_S = 0.1
@@ -73,12 +73,12 @@ class Deadline:
                 self._waits -= 1
 
     @contextmanager
-    def through(self, door: Context) -> Iterator[None]:
+    def through(self, lock: Context) -> Iterator[None]:
         """`door()`, of which neither the way in nor the way out counts."""
         with ExitStack() as leaving:
             with self.waiting():
                 inside = ExitStack()
-                inside.enter_context(door())
+                inside.enter_context(lock())
             leaving.callback(self._leave, inside)
             yield
 
@@ -87,7 +87,7 @@ class Deadline:
             inside.close()
 
 
-class Doors:
+class CompilerLocks:
     """The gate as seen from inside of torch.compile; closed (nothing happens) unless opened."""
 
     def __init__(self, deadline: Deadline) -> None:
@@ -107,7 +107,7 @@ class Doors:
     @contextmanager
     def working(self) -> Iterator[None]:
         """Calls that use the GPU."""
-        with self._through(gate.working):
+        with self._through(gate.shared):
             yield
 
     @contextmanager
@@ -117,16 +117,16 @@ class Doors:
             yield
 
     @contextmanager
-    def _through(self, door: Context) -> Iterator[None]:
+    def _through(self, lock: Context) -> Iterator[None]:
         if not self._open:
             yield
             return
-        with self._deadline.through(door):
+        with self._deadline.through(lock):
             yield
 
 
-def patch_compiler(doors: Doors) -> None:
-    """From now on TorchInductor goes through `doors`. Names differ between versions of torch:
+def patch_compiler(locks: CompilerLocks) -> None:
+    """From now on TorchInductor goes through `locks`. Names differ between versions of torch:
     what is not there is left out, and the benchmarker below the tuners catches the rest."""
     import torch._inductor.compile_fx as compile_fx
     import torch._inductor.runtime.benchmarking as benchmarking
@@ -134,12 +134,12 @@ def patch_compiler(doors: Doors) -> None:
 
     if hasattr(select, "PRINT_AUTOTUNE"):
         select.PRINT_AUTOTUNE = False  # its tables would push a failure out of the log's tail
-    wrap(compile_fx, "compile_fx", doors.without_gpu)
+    wrap(compile_fx, "compile_fx", locks.without_gpu)
     # Each benchmark by itself, not a tuner's whole list of them: one that is slow for a minute
     # must not keep the others from timing for so long.
     for owner in vars(benchmarking).values():
         if inspect.isclass(owner) and owner.__module__ == benchmarking.__name__:
-            wrap(owner, "benchmark_gpu", doors.working)
+            wrap(owner, "benchmark_gpu", locks.working)
 
 
 def start_compile_workers() -> None:
@@ -153,7 +153,7 @@ def start_compile_workers() -> None:
         return
 
     def start() -> None:
-        give_way(0)
+        lower_priority(0)
         warm()
 
     thread = threading.Thread(target=start, name="compile-workers")

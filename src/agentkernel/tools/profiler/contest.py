@@ -10,32 +10,32 @@ from typing import Self
 
 from agentkernel.domain.profile import LEFT_OUT, MatmulPrecision
 from agentkernel.runtime import gate
-from agentkernel.runtime.processes import in_front
+from agentkernel.runtime.processes import raised_priority
 from agentkernel.tools.problem.problems import LoadedProblem
-from agentkernel.tools.profiler.contested import Contested, Extras
+from agentkernel.tools.profiler.contested import ComparisonResult, SideMeasures
 from agentkernel.tools.profiler.energy import energy_per_call_mj
-from agentkernel.tools.profiler.held_twin import HeldTwin, main_duty, tuned_duty
-from agentkernel.tools.profiler.nvml import Gauge, Watch, busy_state
-from agentkernel.tools.profiler.rounds import Lost, Pace, Rounds, Side, measure_rounds
+from agentkernel.tools.profiler.held_twin import PreparedBaseline, autotuned_role, main_role
+from agentkernel.tools.profiler.nvml import Gauge, GaugeMonitor, busy_state
+from agentkernel.tools.profiler.rounds import Pace, Rounds, Side, SideFailed, measure_rounds
 from agentkernel.tools.profiler.settings import ProfileSettings
-from agentkernel.tools.profiler.sides import AUTOTUNED, Line, RemoteSide
+from agentkernel.tools.profiler.sides import AUTOTUNED, RemoteSide, RequestChannel
 from agentkernel.tools.profiler.timing.bench import Device
 from agentkernel.tools.profiler.timing.candidate_process import CandidateProcess
-from agentkernel.tools.profiler.timing.clock import Stand
+from agentkernel.tools.profiler.timing.clock import TimedProcess
 from agentkernel.tools.profiler.timing.fresh import sums_of
-from agentkernel.tools.profiler.timing.held_problem import HeldProblem
-from agentkernel.tools.profiler.timing.volleys import Volleys, VolleySide, lay_ground
+from agentkernel.tools.profiler.timing.held_problem import ProblemTensors
+from agentkernel.tools.profiler.timing.volleys import BatchDriver, BatchSide, open_batch_driver
 from agentkernel.tools.profiler.timing.worker_ops import CANDIDATE
-from agentkernel.tools.profiler.twin_process import TwinProcess
-from agentkernel.tools.sandbox.session import open_worker, settle_spares
+from agentkernel.tools.profiler.twin_process import BaselineProcess
+from agentkernel.tools.sandbox.session import open_worker, settle_idle_workers
 
 COPY_BYTES = 1 << 30
 QUICK = Pace(seconds=0.15, min_rounds=3, max_rounds=5, half_width=0.05, block_ms=6.0, max_calls=20)
 """About 0.1 s on the GPU for two sides."""
-DIED = Lost(side="twin", reason="died", log="")
+DIED = SideFailed(side="twin", reason="died", log="")
 
 
-class Contest:
+class Comparison:
     """Holds the weights and the inputs of a problem, and the baselines' processes, while a run
     lasts: one with eager and torch.compile, one with its max-autotune.
 
@@ -58,7 +58,7 @@ class Contest:
         self._gauge = gauge
         self._flush_bytes = flush_bytes
         self._device: Device = device
-        self._problem = HeldProblem(
+        self._problem = ProblemTensors(
             loaded,
             seed=settings.seed,
             flush_bytes=flush_bytes,
@@ -66,12 +66,12 @@ class Contest:
             keep_bytes=settings.keep_bytes,
             precision=settings.precision,
         )
-        self._twin = HeldTwin(self._problem, main_duty(settings))
-        self._tuned = HeldTwin(self._problem, tuned_duty(settings))
-        self._baselines: dict[tuple[int, str], Extras] = {}
+        self._main_baseline = PreparedBaseline(self._problem, main_role(settings))
+        self._tuned = PreparedBaseline(self._problem, autotuned_role(settings))
+        self._baselines: dict[tuple[int, str], SideMeasures] = {}
         self._copy_gb_per_s: float | None = None
-        self._ground: Volleys | None = None
-        self._ground_of: TwinProcess | None = None
+        self._ground: BatchDriver | None = None
+        self._memory_of: BaselineProcess | None = None
         self._own_writes: frozenset[str] = frozenset()
 
     def __enter__(self) -> Self:
@@ -83,9 +83,9 @@ class Contest:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        for twin in self._twins():
-            twin.end()
-        self._leave_ground()
+        for baseline_process in self._baseline_processes():
+            baseline_process.end()
+        self._release_memory()
         self._problem.release()
 
     def begin(self) -> None:
@@ -93,42 +93,42 @@ class Contest:
 
         Only where the requests are small: device memory by handle, a module made from its source.
         """
-        if self._twin.process is not None or not self._problem.small:
+        if self._main_baseline.process is not None or not self._problem.small:
             return
         if self._make_inputs(0) is None:
-            for twin in self._twins():
-                twin.post(0)
+            for baseline_process in self._baseline_processes():
+                baseline_process.post(0)
 
     @property
     def matmul_precision(self) -> MatmulPrecision:
         """What the baselines may round in their products."""
         return self._problem.matmul_precision
 
-    def start(self) -> Lost | None:
+    def start(self) -> SideFailed | None:
         """Start the twin with the weights, unless it runs."""
-        return self._twin.start()
+        return self._main_baseline.start()
 
-    def copy_gb_per_s(self) -> float | Lost:
+    def copy_gb_per_s(self) -> float | SideFailed:
         """The copy ceiling, measured once (read and write counted)."""
         if self._copy_gb_per_s is None:
-            begun = self._problem.shape_set if self._twin.fresh else None
-            lost = self.start() if begun is None else self._hold(begun)
-            if lost is not None or self._twin.process is None:
-                return lost or DIED
+            begun = self._problem.shape_set if self._main_baseline.fresh else None
+            failure = self.start() if begun is None else self._hold(begun)
+            if failure is not None or self._main_baseline.process is None:
+                return failure or DIED
             if self._copy_gb_per_s is None:
                 with self._timing():
-                    return self._time_copy(self._twin.process)
+                    return self._time_copy(self._main_baseline.process)
         return self._copy_gb_per_s
 
-    def _time_copy(self, process: TwinProcess) -> float | Lost:
+    def _time_copy(self, process: BaselineProcess) -> float | SideFailed:
         request = {"do": "copy", "bytes": COPY_BYTES if self._device == "cuda" else 1 << 22}
         answer = process.ask(request, self._settings.call_limit_s)
-        if isinstance(answer, Lost):
+        if isinstance(answer, SideFailed):
             return answer
         self._copy_gb_per_s = float(str(answer["gb_per_s"]))
         return self._copy_gb_per_s
 
-    def candidate(self, source: str) -> CandidateProcess | Lost:
+    def candidate(self, source: str) -> CandidateProcess | SideFailed:
         """A worker with `source` loaded; the caller closes it."""
         worker = open_worker(
             device=self._device,
@@ -139,8 +139,8 @@ class Contest:
         with ExitStack() as cleanup:
             cleanup.push(process)
             loaded = self._problem.loaded
-            with gate.working():
-                lost = process.load(
+            with gate.shared():
+                failure = process.load(
                     source,
                     loaded.init_args,
                     loaded.init_kwargs,
@@ -149,67 +149,67 @@ class Contest:
                     seed=self._settings.seed,
                     flush_bytes=self._flush_bytes,
                 )
-            if lost is not None:
-                return lost
+            if failure is not None:
+                return failure
             cleanup.pop_all()
         return process
 
     def measure(
         self, process: CandidateProcess, shape_set: int, *, record: bool = True
-    ) -> Contested | Lost:
+    ) -> ComparisonResult | SideFailed:
         """The candidate against the baselines on one shape set, and all that is not a time.
 
         `record` notes the launches, after which the process's launches are slower: the last time.
         """
-        lost = process.forget() or self._hold(shape_set)
-        if lost is not None:
-            return lost
-        with gate.working():
-            lost = process.prepare(self._problem.inputs, large=self._problem.large(shape_set))
-            stand = lost or self._stand(process, shape_set)
-        if isinstance(stand, Lost):
-            return stand
-        settle_spares()
+        failure = process.forget() or self._hold(shape_set)
+        if failure is not None:
+            return failure
+        with gate.shared():
+            failure = process.prepare(self._problem.inputs, large=self._problem.large(shape_set))
+            timed_process = failure or self._timed_process(process, shape_set)
+        if isinstance(timed_process, SideFailed):
+            return timed_process
+        settle_idle_workers()
         with self._timing(process):
-            found = self._measured(process, shape_set, stand, record=record)
-            if isinstance(found, Lost) and self._without_tuned(found, shape_set):
-                found = self._measured(process, shape_set, stand, record=record)
-        if isinstance(found, Lost) and found.reason == "inputs_changed":
+            found = self._measured(process, shape_set, timed_process, record=record)
+            if isinstance(found, SideFailed) and self._without_tuned(found, shape_set):
+                found = self._measured(process, shape_set, timed_process, record=record)
+        if isinstance(found, SideFailed) and found.reason == "inputs_changed":
             self.make_room()  # large inputs exist once: they are made anew for the next candidate
         return found
 
-    def measure_baselines(self, shape_set: int) -> Rounds | Lost:
+    def measure_baselines(self, shape_set: int) -> Rounds | SideFailed:
         """Eager (first), torch.compile and its max-autotune alone, interleaved."""
-        lost = self._hold(shape_set)
-        if lost is not None:
-            return lost
-        with gate.working():
+        failure = self._hold(shape_set)
+        if failure is not None:
+            return failure
+        with gate.shared():
             ground = self._laid(shape_set)
-        if isinstance(ground, Lost):
+        if isinstance(ground, SideFailed):
             return ground
         with self._timing():
             found = self._rounds(self._sides(shape_set, ground))
-            if isinstance(found, Lost) and self._without_tuned(found, shape_set):
+            if isinstance(found, SideFailed) and self._without_tuned(found, shape_set):
                 found = self._rounds(self._sides(shape_set, ground))
         return found
 
-    def measure_quickly(self) -> Rounds | Lost:
+    def measure_quickly(self) -> Rounds | SideFailed:
         """A few short rounds of eager and torch.compile on the first shape set. Does not wait for
         max-autotune, which compiles on."""
-        lost = self._make_inputs(0)
+        failure = self._make_inputs(0)
         large = self._problem.large(0)
-        if lost is None and self.autotune_error(0) is None and not large:
+        if failure is None and self.autotune_error(0) is None and not large:
             self._tuned.post(0)
-        lost = lost or self._twin.hold(0)
-        if lost is not None:
-            return lost
+        failure = failure or self._main_baseline.hold(0)
+        if failure is not None:
+            return failure
         sides = [item for item in self._remotes(0) if item.name != AUTOTUNED]
         with self._timing():
-            return self._twin.calibrate(0) or self._rounds(sides, QUICK)
+            return self._main_baseline.calibrate(0) or self._rounds(sides, QUICK)
 
     def compile_error(self, shape_set: int) -> str | None:
         """Why torch.compile has no time for this shape set; None where it has, or is untried."""
-        return self._twin.errors.get(shape_set)
+        return self._main_baseline.errors.get(shape_set)
 
     def autotune_error(self, shape_set: int) -> str | None:
         """The same of its max-autotune."""
@@ -222,27 +222,33 @@ class Contest:
         return self._tuned.modes.get(shape_set)
 
     def _measured(
-        self, process: CandidateProcess, shape_set: int, stand: Stand | None, *, record: bool
-    ) -> Contested | Lost:
-        """Rounds and extras, with the GPU alone. `stand`: the candidate's, where volleys time."""
-        own_side = self._remote(CANDIDATE, process, self._twin.event_us)
-        ground = self._ground if stand is not None else None
-        own = ground.candidate(CANDIDATE, stand) if ground and stand else None
+        self,
+        process: CandidateProcess,
+        shape_set: int,
+        timed_process: TimedProcess | None,
+        *,
+        record: bool,
+    ) -> ComparisonResult | SideFailed:
+        """Rounds and extras, with the GPU alone. `timed_process`: the candidate's, where volleys
+        time."""
+        own_side = self._remote(CANDIDATE, process, self._main_baseline.event_us)
+        ground = self._ground if timed_process is not None else None
+        own = ground.candidate(CANDIDATE, timed_process) if ground and timed_process else None
         sides = self._sides(shape_set, ground)
         weights = process.weight_sums()
         rounds = self._rounds([own or own_side, *sides])
-        if isinstance(rounds, Lost):
+        if isinstance(rounds, SideFailed):
             return rounds
         changed = _changed(weights, process.weight_sums()) - self._own_writes
         if changed:
             text = f"written to: {', '.join(sorted(changed))}"
-            return Lost(side=CANDIDATE, reason="weights_changed", log=text)
+            return SideFailed(side=CANDIDATE, reason="weights_changed", log=text)
         gpu = busy_state(self._gauge.state(), rounds.readings())
         clock = own.clock() if own is not None else None
-        if isinstance(clock, Lost):
+        if isinstance(clock, SideFailed):
             return clock
         extras = self._extras(own_side)
-        if isinstance(extras, Lost):
+        if isinstance(extras, SideFailed):
             return extras
         baselines = {
             side.name: self._baseline(side, shape_set) for side in self._remotes(shape_set)
@@ -250,7 +256,7 @@ class Contest:
         record = record and self._settings.extras and self._settings.records
         launches = own_side.launches() if record else ()
         eager = sides[0]
-        return Contested(
+        return ComparisonResult(
             rounds=rounds,
             candidate=extras,
             eager=baselines["eager"],
@@ -259,134 +265,149 @@ class Contest:
             autotuned=baselines.get(AUTOTUNED),
             autotune_error=self.autotune_error(shape_set),
             autotuned_mode=self.autotuned_mode(shape_set),
-            launches=() if isinstance(launches, Lost) else launches,
+            launches=() if isinstance(launches, SideFailed) else launches,
             gpu=gpu,
             matmul_precision=self.matmul_precision,
             clock=clock,
-            eager_clock=own.clock_of(eager) if own and isinstance(eager, VolleySide) else None,
+            eager_clock=own.clock_of(eager) if own and isinstance(eager, BatchSide) else None,
         )
 
-    def _rounds(self, sides: Sequence[Side], pace: Pace | None = None) -> Rounds | Lost:
-        pace = (pace or self._settings.pace).model_copy(update={"flush_us": self._twin.flush_us})
-        with Watch(self._gauge) as watch:
+    def _rounds(self, sides: Sequence[Side], pace: Pace | None = None) -> Rounds | SideFailed:
+        pace = (pace or self._settings.pace).model_copy(
+            update={"flush_us": self._main_baseline.flush_us}
+        )
+        with GaugeMonitor(self._gauge) as watch:
             return measure_rounds(sides, watch, pace, self._settings.seed)
 
-    def _without_tuned(self, lost: Lost, shape_set: int) -> bool:
+    def _without_tuned(self, failure: SideFailed, shape_set: int) -> bool:
         """True where max-autotune alone was lost: it has failed, and the others go on."""
-        if lost.side != AUTOTUNED or self._tuned.process is None:
+        if failure.side != AUTOTUNED or self._tuned.process is None:
             return False
-        self._tuned.give_up(shape_set, lost)
+        self._tuned.give_up(shape_set, failure)
         return True
 
-    def _twins(self) -> tuple[HeldTwin, ...]:
-        return (self._twin, self._tuned) if self._settings.max_autotune else (self._twin,)
+    def _baseline_processes(self) -> tuple[PreparedBaseline, ...]:
+        return (
+            (self._main_baseline, self._tuned)
+            if self._settings.max_autotune
+            else (self._main_baseline,)
+        )
 
     @contextmanager
     def _timing(self, process: CandidateProcess | None = None) -> Iterator[None]:
         """The GPU alone, and all sides alike before others at the processors."""
-        sides = (*(twin.process for twin in self._twins()), process)
-        with gate.timing(), ExitStack() as front:
-            if gate.shared():
+        sides = (
+            *(baseline_process.process for baseline_process in self._baseline_processes()),
+            process,
+        )
+        with gate.exclusive(), ExitStack() as front:
+            if gate.has_other_users():
                 own = threading.get_native_id()
                 front.enter_context(
-                    in_front([own, *(pid for side in sides if side for pid in side.pids)])
+                    raised_priority([own, *(pid for side in sides if side for pid in side.pids)])
                 )
             yield
 
-    def _remote(self, name: str, line: Line, event_us: float) -> RemoteSide:
+    def _remote(self, name: str, line: RequestChannel, event_us: float) -> RemoteSide:
         return RemoteSide(name, line, self._settings.call_limit_s, event_us)
 
     def _remotes(self, shape_set: int) -> list[RemoteSide]:
         """Eager, and the compiled modules that there are."""
-        held = [("eager", self._twin)]
+        held = [("eager", self._main_baseline)]
         if self.compile_error(shape_set) is None:
-            held.append(("compile", self._twin))
+            held.append(("compile", self._main_baseline))
         if self.autotune_error(shape_set) is None:
             held.append((AUTOTUNED, self._tuned))
         return [
-            self._remote(name, twin.process, twin.event_us)
-            for name, twin in held
-            if twin.process is not None
+            self._remote(name, baseline_process.process, baseline_process.event_us)
+            for name, baseline_process in held
+            if baseline_process.process is not None
         ]
 
-    def _sides(self, shape_set: int, ground: Volleys | None) -> list[Side]:
+    def _sides(self, shape_set: int, ground: BatchDriver | None) -> list[Side]:
         """The same, as volleys time them where there is ground for it."""
         remotes = self._remotes(shape_set)
         return [ground.side(item.name) if ground else item for item in remotes]
 
-    def _stand(self, process: CandidateProcess, shape_set: int) -> Stand | Lost | None:
+    def _timed_process(
+        self, process: CandidateProcess, shape_set: int
+    ) -> TimedProcess | SideFailed | None:
         """The candidate's place on the ground; None without shared memory."""
         ground = self._laid(shape_set)
-        if ground is None or isinstance(ground, Lost):
+        if ground is None or isinstance(ground, SideFailed):
             return ground
         return process.ground(ground)
 
-    def _laid(self, shape_set: int) -> Volleys | Lost | None:
+    def _laid(self, shape_set: int) -> BatchDriver | SideFailed | None:
         """The ground of the shape set in memory, laid at its first use, with all twins on it."""
-        process = self._twin.process
+        process = self._main_baseline.process
         if process is None:
             return DIED
-        if self._ground_of is not process:
-            lost = self._lay(process)
-            if lost is not None:
-                return lost
+        if self._memory_of is not process:
+            failure = self._lay(process)
+            if failure is not None:
+                return failure
         tuned, ground = self._tuned.process, self._ground
         if ground is not None and tuned is not None and self.autotune_error(shape_set) is None:
             known = ground.others.get(AUTOTUNED)
             if known is None or known.line is not tuned:
-                lost = ground.join(AUTOTUNED, tuned, self._tuned.event_us)
-                if lost is not None:
-                    self._tuned.give_up(shape_set, lost)
+                failure = ground.join(AUTOTUNED, tuned, self._tuned.event_us)
+                if failure is not None:
+                    self._tuned.give_up(shape_set, failure)
         return ground
 
-    def _lay(self, process: TwinProcess) -> Lost | None:
-        self._leave_ground()
+    def _lay(self, process: BaselineProcess) -> SideFailed | None:
+        self._release_memory()
         before = sums_of(self._problem.parameters())
-        found = lay_ground(
+        found = open_batch_driver(
             process,
             self._problem.inputs,
-            self._twin.outputs,
+            self._main_baseline.outputs,
             device=self._device,
             flush_bytes=self._flush_bytes,
             calls=self._settings.pace.max_calls,
             limit_s=self._settings.call_limit_s,
             seed=self._settings.seed,
-            event_us=self._twin.event_us,
+            event_us=self._main_baseline.event_us,
             pool=self._problem.pool,
         )
-        if isinstance(found, Lost) and not process.alive:
+        if isinstance(found, SideFailed) and not process.alive:
             return found
         self._own_writes = frozenset(_changed(before, sums_of(self._problem.parameters())))
-        self._ground = found if isinstance(found, Volleys) else None
-        self._ground_of = process
+        self._ground = found if isinstance(found, BatchDriver) else None
+        self._memory_of = process
         return None
 
-    def _leave_ground(self) -> None:
+    def _release_memory(self) -> None:
         """Let go of the shared memory; the processes have."""
         if self._ground is not None:
             self._ground.close()
-        self._ground, self._ground_of = None, None
+        self._ground, self._memory_of = None, None
 
-    def _hold(self, shape_set: int) -> Lost | None:
+    def _hold(self, shape_set: int) -> SideFailed | None:
         """Bring the inputs of `shape_set` into memory and into the twins, compiled there. What
         goes wrong with max-autotune is noted and costs nothing else."""
-        lost = self._make_inputs(shape_set)
+        failure = self._make_inputs(shape_set)
         tune = self.autotune_error(shape_set) is None
-        if lost is None and tune and not self._problem.large(shape_set):
+        if failure is None and tune and not self._problem.large(shape_set):
             self._tuned.post(shape_set)  # meanwhile; what is large is compiled one after the other
-        lost = lost or self._twin.hold(shape_set)
-        failed = self._tuned.hold(shape_set) if lost is None and tune else None
-        if lost is None and not all(t.calibrated(shape_set) for t in self._twins()):
+        failure = failure or self._main_baseline.hold(shape_set)
+        failed = self._tuned.hold(shape_set) if failure is None and tune else None
+        if failure is None and not all(t.calibrated(shape_set) for t in self._baseline_processes()):
             with self._timing():
-                lost = self._twin.calibrate(shape_set)
+                failure = self._main_baseline.calibrate(shape_set)
                 failed = failed or self._tuned.calibrate(shape_set)
-                if lost is None and self._copy_gb_per_s is None and self._twin.process is not None:
-                    self._time_copy(self._twin.process)  # while the GPU is its own
+                if (
+                    failure is None
+                    and self._copy_gb_per_s is None
+                    and self._main_baseline.process is not None
+                ):
+                    self._time_copy(self._main_baseline.process)  # while the GPU is its own
         if failed is not None:
             self._tuned.give_up(shape_set, failed)
-        return lost
+        return failure
 
-    def _make_inputs(self, shape_set: int) -> Lost | None:
+    def _make_inputs(self, shape_set: int) -> SideFailed | None:
         """Bring the inputs of `shape_set` into memory, and no others."""
         if self._problem.shape_set == shape_set:
             return None
@@ -402,30 +423,30 @@ class Contest:
             self._problem.drop_inputs()
 
     def _forget_inputs(self) -> None:
-        for twin in self._twins():
-            twin.forget()
-        self._leave_ground()
+        for baseline_process in self._baseline_processes():
+            baseline_process.forget()
+        self._release_memory()
 
-    def _extras(self, side: RemoteSide) -> Extras | Lost:
+    def _extras(self, side: RemoteSide) -> SideMeasures | SideFailed:
         peak = side.peak_bytes()
-        if isinstance(peak, Lost):
+        if isinstance(peak, SideFailed):
             return peak
         if not self._settings.extras:
-            return Extras(peak)
+            return SideMeasures(peak)
         bench = side.do_bench_us() if self._settings.records else None
-        if isinstance(bench, Lost):
+        if isinstance(bench, SideFailed):
             return bench
         if side.name == AUTOTUNED:
-            return Extras(peak, bench)
+            return SideMeasures(peak, bench)
         energy = energy_per_call_mj(side, self._gauge, self._settings.energy_s)
-        return energy if isinstance(energy, Lost) else Extras(peak, bench, energy)
+        return energy if isinstance(energy, SideFailed) else SideMeasures(peak, bench, energy)
 
-    def _baseline(self, side: RemoteSide, shape_set: int) -> Extras:
+    def _baseline(self, side: RemoteSide, shape_set: int) -> SideMeasures:
         """A baseline's extras, measured with the first candidate and kept for the others."""
         key = (shape_set, side.name)
         if key not in self._baselines:
             found = self._extras(side)
-            self._baselines[key] = Extras(0) if isinstance(found, Lost) else found
+            self._baselines[key] = SideMeasures(0) if isinstance(found, SideFailed) else found
         return self._baselines[key]
 
 

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from agentkernel.domain.profile import ClockCheck, GpuState, MatmulPrecision
 from agentkernel.tools.profiler.rounds import Rounds
-from agentkernel.tools.profiler.timing.bench import Launched
+from agentkernel.tools.profiler.timing.bench import KernelLaunch
 
 
-class Extras(NamedTuple):
+class SideMeasures(NamedTuple):
     """What is measured of one side beside its time; None where this device has no such figure."""
 
     peak_bytes: int
@@ -19,7 +19,7 @@ class Extras(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Contested:
+class ComparisonResult:
     """Everything that one shape set's measurement yields. `compiled` None: torch.compile failed,
     and so with `autotuned`, its max-autotune.
 
@@ -28,14 +28,14 @@ class Contested:
     """
 
     rounds: Rounds
-    candidate: Extras
-    eager: Extras
-    compiled: Extras | None
+    candidate: SideMeasures
+    eager: SideMeasures
+    compiled: SideMeasures | None
     compile_error: str | None
-    launches: tuple[Launched, ...]
+    launches: tuple[KernelLaunch, ...]
     gpu: GpuState
     matmul_precision: MatmulPrecision = "highest"
-    autotuned: Extras | None = None
+    autotuned: SideMeasures | None = None
     autotune_error: str | None = None
     autotuned_mode: str | None = None
     clock: ClockCheck | None = None

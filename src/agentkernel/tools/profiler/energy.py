@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from agentkernel.tools.profiler.nvml import Gauge
-from agentkernel.tools.profiler.rounds import Lost
+from agentkernel.tools.profiler.rounds import SideFailed
 from agentkernel.tools.profiler.sides import RemoteSide
 
 PERIOD_S = 0.004
@@ -38,7 +38,7 @@ def average_power_w(points: Sequence[EnergyPoint]) -> float | None:
     return (last.energy_mj - first.energy_mj) / 1e3 / (last.time_s - first.time_s)
 
 
-def energy_per_call_mj(side: RemoteSide, gauge: Gauge, seconds: float) -> float | Lost | None:
+def energy_per_call_mj(side: RemoteSide, gauge: Gauge, seconds: float) -> float | SideFailed | None:
     """Millijoules a call from calls back to back (warm L2) for `seconds`, longer where a busy host
     or a slow counter showed less than two ticks; None where the GPU has no energy counter."""
     if gauge.energy_mj() is None:
@@ -47,7 +47,7 @@ def energy_per_call_mj(side: RemoteSide, gauge: Gauge, seconds: float) -> float 
         points: list[EnergyPoint] = []
         with _polled(gauge, points):
             done = side.sustain(seconds * 2**attempt)
-        if isinstance(done, Lost):
+        if isinstance(done, SideFailed):
             return done
         power = average_power_w(points)
         if power is not None:

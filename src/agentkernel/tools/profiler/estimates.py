@@ -14,7 +14,7 @@ from agentkernel.tools.problem.problems import LoadedProblem
 from agentkernel.tools.roofline.roofline import analyse, estimate, estimate_eager
 
 
-class Estimated(NamedTuple):
+class CandidateEstimate(NamedTuple):
     """The compile report with the estimates that rest on it. `failed` where the kernels do not
     compile for the target; the estimate is then the roofline bound itself."""
 
@@ -34,7 +34,7 @@ def estimate_candidate(
     precision: Precision = "strict",
     allow_unsandboxed: bool = False,
     written: Captured | None = None,
-) -> Estimated:
+) -> CandidateEstimate:
     """Cross-compile `source` for `target` at the first shape set's sizes and estimate its time.
 
     `written`: the graph that the source was written from, where that is not `captured`: its
@@ -44,9 +44,9 @@ def estimate_candidate(
     eager = estimate_eager(captured, target, precision)
     report = compile_candidate(loaded, source, target, allow_unsandboxed=allow_unsandboxed)
     if isinstance(report, CompileReport):
-        return Estimated(analysis, report, estimate(report, analysis, target), eager)
+        return CandidateEstimate(analysis, report, estimate(report, analysis, target), eager)
     failed = ProfileFailed(side="candidate", reason=report.kind, log=report.log)
-    return Estimated(analysis, None, _bound(analysis, target), eager, failed)
+    return CandidateEstimate(analysis, None, _bound(analysis, target), eager, failed)
 
 
 def _bound(analysis: Analysis, target: Target) -> Estimate:

@@ -8,15 +8,15 @@ from agentkernel.domain.plan import Analysis
 from agentkernel.domain.profile import Measurement, Timing
 from agentkernel.storage.source_text import parse_source
 from agentkernel.tools.judge.policy.kernel_text import functions, is_jit
-from agentkernel.tools.profiler.contested import Contested, Extras
+from agentkernel.tools.profiler.contested import ComparisonResult, SideMeasures
 from agentkernel.tools.profiler.sides import AUTOTUNED
-from agentkernel.tools.profiler.timing.bench import Launched
+from agentkernel.tools.profiler.timing.bench import KernelLaunch
 from agentkernel.tools.profiler.timing.worker_ops import CANDIDATE
 from agentkernel.tools.ratio import paired_ratio, summarise
 
 
 def to_measurement(
-    found: Contested,
+    found: ComparisonResult,
     *,
     shapes: str,
     analysis: Analysis,
@@ -71,7 +71,7 @@ def to_measurement(
     )
 
 
-def own_share(launches: Sequence[Launched], own_kernels: Collection[str]) -> float | None:
+def own_share(launches: Sequence[KernelLaunch], own_kernels: Collection[str]) -> float | None:
     """Share of a call's device time in the candidate's own kernels; None without a record."""
     total = sum(item.device_us for item in launches)
     if total <= 0:
@@ -88,7 +88,7 @@ def kernel_names(source: str) -> frozenset[str]:
     return frozenset(item.name for item in functions(tree) if is_jit(item))
 
 
-def _side(name: str, extras: Extras | None, found: Contested) -> Timing | None:
+def _side(name: str, extras: SideMeasures | None, found: ComparisonResult) -> Timing | None:
     if extras is None:
         return None
     return summarise(found.rounds.samples(name), extras.do_bench_us)

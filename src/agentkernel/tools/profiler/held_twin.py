@@ -7,12 +7,12 @@ from typing import NamedTuple, Protocol, cast
 
 from agentkernel.domain.profile import LEFT_OUT
 from agentkernel.runtime import gate
-from agentkernel.tools.profiler.rounds import Lost
+from agentkernel.tools.profiler.rounds import SideFailed
 from agentkernel.tools.profiler.settings import ProfileSettings
 from agentkernel.tools.profiler.sides import TUNED_MODES, Mode
-from agentkernel.tools.profiler.twin_process import TwinProcess
+from agentkernel.tools.profiler.twin_process import BaselineProcess
 
-GATE_WAIT_S = 900.0
+LOCK_WAIT_S = 900.0
 """What a process may wait at the gate beside its own limits, where several runs share the GPU."""
 OWN_WAIT_S = 120.0
 """The same where the run has the gate to itself: what its other baseline may tune for."""
@@ -20,7 +20,7 @@ SLACK_S = 30.0
 """A process that ends a compilation itself is given this much to say so."""
 
 
-class Feed(Protocol):
+class ProblemRequests(Protocol):
     """The requests that bring a problem into a process."""
 
     def start_request(self) -> dict[str, object]: ...
@@ -30,7 +30,7 @@ class Feed(Protocol):
     def large(self, shape_set: int) -> bool: ...
 
 
-class Duty(NamedTuple):
+class BaselineRole(NamedTuple):
     """What a process is for: `eager`, modes of torch.compile of which the fastest is timed, and
     their limits.
 
@@ -46,9 +46,9 @@ class Duty(NamedTuple):
     own_limit_s: float | None = None
 
 
-def main_duty(settings: ProfileSettings) -> Duty:
+def main_role(settings: ProfileSettings) -> BaselineRole:
     """Eager and torch.compile in its default mode."""
-    return Duty(
+    return BaselineRole(
         eager=True,
         modes=("default",) if settings.compare_compile else (),
         start_limit_s=settings.start_limit_s,
@@ -57,9 +57,9 @@ def main_duty(settings: ProfileSettings) -> Duty:
     )
 
 
-def tuned_duty(settings: ProfileSettings) -> Duty:
+def autotuned_role(settings: ProfileSettings) -> BaselineRole:
     """torch.compile's max-autotune, with CUDA graphs and without."""
-    return Duty(
+    return BaselineRole(
         eager=False,
         modes=TUNED_MODES,
         start_limit_s=settings.start_limit_s,
@@ -69,7 +69,7 @@ def tuned_duty(settings: ProfileSettings) -> Duty:
     )
 
 
-class HeldTwin:
+class PreparedBaseline:
     """One twin process: the weights, one shape set's inputs, and a compiled form of the module.
 
     Where it holds eager too, a compilation that fails or hangs is noted and eager goes on; a
@@ -77,13 +77,13 @@ class HeldTwin:
     which it goes through itself.
     """
 
-    def __init__(self, feed: Feed, duty: Duty) -> None:
+    def __init__(self, feed: ProblemRequests, role: BaselineRole) -> None:
         self._feed = feed
-        self._duty = duty
+        self._role = role
         self._holds: int | None = None
         self._fresh = False
         self._calibrated = False
-        self.process: TwinProcess | None = None
+        self.process: BaselineProcess | None = None
         self._failed: dict[tuple[int, Mode], str] = {}
         self.errors: dict[int, str] = {}
         """Why the compiled form has no time, by shape set: no mode works."""
@@ -103,27 +103,29 @@ class HeldTwin:
         """Begin with all of it while the caller does something else; where requests are small."""
         requests = [
             self._feed.start_request(),
-            self._feed.prepare_request(shape_set, eager=self._duty.eager),
+            self._feed.prepare_request(shape_set, eager=self._role.eager),
         ]
         requests += [self._compile_request(shape_set, mode) for mode in self._left(shape_set)]
         if self.process is not None or any(sends_tensors(request) for request in requests):
             return
-        self.process = TwinProcess()
+        self.process = BaselineProcess()
         self._fresh = True
         for request in requests:
             self.process.post(request)
 
-    def start(self) -> Lost | None:
+    def start(self) -> SideFailed | None:
         """Start the process with the weights, unless it runs. What one that was begun ahead has
         to say is heard, though it may have ended since."""
         if self.process is not None and self.process.alive and not self._fresh:
             return None
         if self.process is None or not (self.process.alive or self._fresh):
             self.end()
-            self.process = TwinProcess()
+            self.process = BaselineProcess()
         self._fresh = False
-        answer = self.process.ask(self._feed.start_request(), patient(self._duty.start_limit_s))
-        if isinstance(answer, Lost):
+        answer = self.process.ask(
+            self._feed.start_request(), limit_with_lock_wait(self._role.start_limit_s)
+        )
+        if isinstance(answer, SideFailed):
             self.end()
             return answer.model_copy(update={"side": "eager"})
         self._calibrated = False
@@ -134,55 +136,55 @@ class HeldTwin:
         decided = shape_set in self.modes or shape_set in self.errors
         return self.process is None or (self._calibrated and decided)
 
-    def calibrate(self, shape_set: int) -> Lost | None:
+    def calibrate(self, shape_set: int) -> SideFailed | None:
         """Once a process: what a flush and two events cost there; once a shape set: which mode is
         the fastest. With the GPU alone, since every time rests on it."""
-        lost = None if self._calibrated else self._find_costs()
-        if lost is None and not self.calibrated(shape_set):
-            lost = self._choose(shape_set)
-        return lost
+        failure = None if self._calibrated else self._find_costs()
+        if failure is None and not self.calibrated(shape_set):
+            failure = self._choose(shape_set)
+        return failure
 
-    def _find_costs(self) -> Lost | None:
+    def _find_costs(self) -> SideFailed | None:
         if self.process is None:
             return None
-        answer = self.process.ask({"do": "calibrate"}, self._duty.call_limit_s)
-        if isinstance(answer, Lost):
+        answer = self.process.ask({"do": "calibrate"}, self._role.call_limit_s)
+        if isinstance(answer, SideFailed):
             return answer.model_copy(update={"side": "eager"})
         self.flush_us = float(str(answer["flush_us"]))
         self.event_us = float(str(answer["event_us"]))
         self._calibrated = True
         return None
 
-    def _choose(self, shape_set: int) -> Lost | None:
+    def _choose(self, shape_set: int) -> SideFailed | None:
         if self.process is None:
             return None
         request = {"do": "choose", "shape_set": shape_set, "modes": self._left(shape_set)}
-        answer = self.process.ask(request, self._duty.call_limit_s)
-        if isinstance(answer, Lost):
+        answer = self.process.ask(request, self._role.call_limit_s)
+        if isinstance(answer, SideFailed):
             return answer
         self.modes[shape_set] = cast(Mode, answer["mode"])
         return None
 
-    def hold(self, shape_set: int) -> Lost | None:
+    def hold(self, shape_set: int) -> SideFailed | None:
         """Have `shape_set` in the process, compiled there; a Lost where not even eager runs."""
         ahead = self._fresh
-        lost = self._start_with(shape_set)
-        if lost is not None and ahead:
+        failure = self._start_with(shape_set)
+        if failure is not None and ahead:
             self.end()
-            lost = self._start_with(shape_set)
-        return lost
+            failure = self._start_with(shape_set)
+        return failure
 
     def forget(self) -> None:
         """Let go of the inputs, so that they may be freed; nothing posted ahead goes on."""
         if self.process is not None and self._holds is not None:
-            self.process.ask({"do": "forget"}, self._duty.call_limit_s)
+            self.process.ask({"do": "forget"}, self._role.call_limit_s)
             self._holds = None
         if self._fresh:
             self.end()
 
-    def give_up(self, shape_set: int, lost: Lost) -> None:
+    def give_up(self, shape_set: int, failure: SideFailed) -> None:
         """Its compiled form has no time for this shape set: end the process and say why."""
-        self.errors[shape_set] = _why(lost)
+        self.errors[shape_set] = _why(failure)
         self.end()
 
     def end(self) -> None:
@@ -191,45 +193,45 @@ class HeldTwin:
             self.process.__exit__(None, None, None)
         self.process, self._holds, self._fresh = None, None, False
 
-    def _start_with(self, shape_set: int) -> Lost | None:
-        lost = self.start()
-        if lost is None and self._holds != shape_set:
-            lost = self._take(shape_set)
-        return lost
+    def _start_with(self, shape_set: int) -> SideFailed | None:
+        failure = self.start()
+        if failure is None and self._holds != shape_set:
+            failure = self._take(shape_set)
+        return failure
 
-    def _take(self, shape_set: int) -> Lost | None:
+    def _take(self, shape_set: int) -> SideFailed | None:
         if self.process is None:
-            return Lost(side="twin", reason="died", log="")
-        duty = self._duty
-        request = self._feed.prepare_request(shape_set, eager=duty.eager)
-        answer = self.process.ask(request, patient(duty.start_limit_s))
-        if isinstance(answer, Lost):
+            return SideFailed(side="twin", reason="died", log="")
+        role = self._role
+        request = self._feed.prepare_request(shape_set, eager=role.eager)
+        answer = self.process.ask(request, limit_with_lock_wait(role.start_limit_s))
+        if isinstance(answer, SideFailed):
             return answer.model_copy(update={"side": "eager"})
         self._holds = shape_set
         self.outputs = answer.get("outputs")
-        if not duty.modes:
+        if not role.modes:
             self.errors[shape_set] = LEFT_OUT
         return None if shape_set in self.errors else self._compile(shape_set, self.process)
 
-    def _compile(self, shape_set: int, process: TwinProcess) -> Lost | None:
+    def _compile(self, shape_set: int, process: BaselineProcess) -> SideFailed | None:
         """In every mode that is left. Where one takes the process down, all again without it."""
         for mode in self._left(shape_set):
             request = self._compile_request(shape_set, mode)
             answer = process.ask(request, self._compile_wait_s())
-            if isinstance(answer, Lost):
+            if isinstance(answer, SideFailed):
                 self._failed[shape_set, mode] = _why(answer)
-                if answer.reason == "timeout" and mode == self._duty.modes[0]:
-                    self._failed |= {(shape_set, item): _why(answer) for item in self._duty.modes}
+                if answer.reason == "timeout" and mode == self._role.modes[0]:
+                    self._failed |= {(shape_set, item): _why(answer) for item in self._role.modes}
                 ended = answer.reason == "timeout" or not process.alive
                 if ended or "CUDA error" in answer.log:
                     return self._again(shape_set)
         self._decide(shape_set)
         return None
 
-    def _again(self, shape_set: int) -> Lost | None:
+    def _again(self, shape_set: int) -> SideFailed | None:
         self.end()
         self._decide(shape_set)
-        if shape_set in self.errors and not self._duty.eager:
+        if shape_set in self.errors and not self._role.eager:
             return None
         return self.start() or self._take(shape_set)
 
@@ -239,15 +241,15 @@ class HeldTwin:
         if len(left) == 1:
             self.modes[shape_set] = left[0]
         elif not left:
-            failed = [self._failed.get((shape_set, mode)) for mode in self._duty.modes]
+            failed = [self._failed.get((shape_set, mode)) for mode in self._role.modes]
             self.errors[shape_set] = next(why for why in failed if why is not None)
-            if not self._duty.eager:
+            if not self._role.eager:
                 self.end()
 
     def _left(self, shape_set: int) -> list[Mode]:
         """The mode that is timed, or those that may be."""
         chosen = self.modes.get(shape_set)
-        may = self._duty.modes if chosen is None else (chosen,)
+        may = self._role.modes if chosen is None else (chosen,)
         if chosen is None and self._feed.large(shape_set):
             # A graph keeps a second copy of the inputs and writes it at every call.
             may = tuple(mode for mode in may if mode != "max-autotune")
@@ -258,16 +260,18 @@ class HeldTwin:
             "do": "compile",
             "shape_set": shape_set,
             "mode": mode,
-            "limit_s": self._duty.own_limit_s,
+            "limit_s": self._role.own_limit_s,
         }
 
     def _compile_wait_s(self) -> float:
-        return patient(self._duty.compile_limit_s)
+        return limit_with_lock_wait(self._role.compile_limit_s)
 
 
-def patient(limit_s: float) -> float:
+def limit_with_lock_wait(limit_s: float) -> float:
     """A limit for what goes through the gate, where there is one."""
-    return limit_s + (GATE_WAIT_S if gate.shared() else OWN_WAIT_S if gate.there() else 0.0)
+    return limit_s + (
+        LOCK_WAIT_S if gate.has_other_users() else OWN_WAIT_S if gate.is_enabled() else 0.0
+    )
 
 
 def sends_tensors(request: Mapping[str, object]) -> bool:
@@ -278,5 +282,5 @@ def sends_tensors(request: Mapping[str, object]) -> bool:
     return any(isinstance(item, torch.Tensor) for item in tree_leaves(dict(request)))
 
 
-def _why(lost: Lost) -> str:
-    return f"{lost.reason}: {lost.log}"[-1500:]
+def _why(failure: SideFailed) -> str:
+    return f"{failure.reason}: {failure.log}"[-1500:]

@@ -131,7 +131,7 @@ class NvmlGauge:
         """Compute processes on the GPU that are neither this one nor its descendants; None where
         NVML counts processes otherwise than we do (in a container it sees the host's numbers), and
         where other runs share the gate: they wait meanwhile."""
-        if gate.shared():
+        if gate.has_other_users():
             return None
         try:
             listed = pynvml.nvmlDeviceGetComputeRunningProcesses(self._handle)
@@ -149,7 +149,7 @@ class NvmlGauge:
             return None
 
 
-class Watch:
+class GaugeMonitor:
     """Reads a gauge in a thread, every `period_s`: what went on during a block?"""
 
     def __init__(self, gauge: Gauge, period_s: float = 0.004) -> None:
@@ -159,7 +159,7 @@ class Watch:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._poll, daemon=True, name="nvml-watch")
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> GaugeMonitor:
         self._thread.start()
         return self
 

@@ -32,7 +32,7 @@ class Pace(Frozen):
     """Device time of one L2 flush, which every call pays beside its own."""
 
 
-class Lost(Frozen):
+class SideFailed(Frozen):
     """A side stopped answering: who, and why ("raised", "died", "timeout", …) with its log."""
 
     side: str
@@ -45,10 +45,10 @@ class Side(Protocol):
 
     name: str
 
-    def block(self, calls: int) -> tuple[float, ...] | Lost: ...
+    def block(self, calls: int) -> tuple[float, ...] | SideFailed: ...
 
 
-class Clockwork(Protocol):
+class GaugeClock(Protocol):
     """The parent's clock and what the GPU's gauge said between two moments of it."""
 
     def now(self) -> float: ...
@@ -103,8 +103,8 @@ class Rounds:
 
 
 def measure_rounds(
-    sides: Sequence[Side], clockwork: Clockwork, pace: Pace, seed: int = 0
-) -> Rounds | Lost:
+    sides: Sequence[Side], clockwork: GaugeClock, pace: Pace, seed: int = 0
+) -> Rounds | SideFailed:
     """Time the sides in shuffled, interleaved blocks. The first of `sides` is the candidate.
 
     A pilot block each sets the number of calls; it is thrown away, and so is the first full round
@@ -117,17 +117,17 @@ def measure_rounds(
     calls: dict[str, int] = {}
     for side in sides:
         pilot = side.block(3)
-        if isinstance(pilot, Lost):
+        if isinstance(pilot, SideFailed):
             return pilot
         calls[side.name] = calls_per_block(median(pilot), pace)
     warm = _one_round(sides, calls, clockwork)
-    if isinstance(warm, Lost):
+    if isinstance(warm, SideFailed):
         return warm
     rounds = Rounds()
     while not _enough(rounds, sides, pace, clockwork.now() - begin):
         order = shuffled.sample(list(sides), len(sides))
         found = _one_round(order, calls, clockwork)
-        if isinstance(found, Lost):
+        if isinstance(found, SideFailed):
             return found
         (rounds.discarded if found.throttled else rounds.kept).append(found)
     return rounds
@@ -142,13 +142,15 @@ def calls_per_block(call_us: float, pace: Pace) -> int:
     return int(min(max(wanted, 3), pace.max_calls))
 
 
-def _one_round(order: Sequence[Side], calls: dict[str, int], clockwork: Clockwork) -> Round | Lost:
+def _one_round(
+    order: Sequence[Side], calls: dict[str, int], clockwork: GaugeClock
+) -> Round | SideFailed:
     samples: dict[str, tuple[float, ...]] = {}
     readings: dict[str, tuple[Reading, ...]] = {}
     for side in order:
         begin = clockwork.now()
         block = side.block(calls[side.name])
-        if isinstance(block, Lost):
+        if isinstance(block, SideFailed):
             return block
         samples[side.name] = block
         readings[side.name] = clockwork.between(begin, clockwork.now())

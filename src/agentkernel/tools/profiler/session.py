@@ -20,11 +20,11 @@ from agentkernel.domain.profile import (
 )
 from agentkernel.tools.problem.capture import Captured, capture
 from agentkernel.tools.problem.problems import LoadedProblem
-from agentkernel.tools.profiler.contest import Contest
+from agentkernel.tools.profiler.contest import Comparison
 from agentkernel.tools.profiler.estimates import estimate_candidate
 from agentkernel.tools.profiler.figures import kernel_names, to_measurement
 from agentkernel.tools.profiler.nvml import NvmlGauge
-from agentkernel.tools.profiler.rounds import Lost
+from agentkernel.tools.profiler.rounds import SideFailed
 from agentkernel.tools.profiler.settings import ProfileSettings
 from agentkernel.tools.profiler.sides import AUTOTUNED
 from agentkernel.tools.profiler.timing.agreement import as_failure
@@ -71,7 +71,7 @@ class ProfileSession:
         self._loaded = loaded
         self._resolved = resolved
         self._settings = settings
-        self._contest: Contest | None = None
+        self._comparison: Comparison | None = None
         self._quick: list[QuickTimes | None] = []
 
     def __enter__(self) -> Self:
@@ -87,9 +87,9 @@ class ProfileSession:
 
     def close(self) -> None:
         """End the twin and free the device; a later call starts them again."""
-        if self._contest is not None:
-            self._contest.__exit__(None, None, None)
-            self._contest = None
+        if self._comparison is not None:
+            self._comparison.__exit__(None, None, None)
+            self._comparison = None
 
     def begin(self) -> None:
         """Start the baselines' process and its torch.compile ahead of need, where one is needed.
@@ -102,8 +102,8 @@ class ProfileSession:
 
     def make_room(self) -> None:
         """Free what is large in the GPU's memory, until the next profile."""
-        if self._contest is not None:
-            self._contest.make_room()
+        if self._comparison is not None:
+            self._comparison.make_room()
 
     @property
     def measures(self) -> bool:
@@ -152,9 +152,9 @@ class ProfileSession:
                 f"Baselines are measured, and this machine cannot stand for "
                 f"{self._resolved.target.name}: {self._resolved.note}."
             )
-        contest = self._open()
-        rounds = contest.measure_baselines(shape_set)
-        if isinstance(rounds, Lost):
+        comparison = self._open()
+        rounds = comparison.measure_baselines(shape_set)
+        if isinstance(rounds, SideFailed):
             return _failed(rounds)
         if not rounds.kept:
             return _throttled(len(rounds.discarded))
@@ -165,13 +165,13 @@ class ProfileSession:
             shapes=self._loaded.problem.shape_sets[shape_set].label,
             eager=times["eager"],
             compiled=times.get("compile"),
-            compile_error=contest.compile_error(shape_set),
+            compile_error=comparison.compile_error(shape_set),
             eager_over_compiled=ratios.get("compile"),
             autotuned=times.get(AUTOTUNED),
-            autotune_error=contest.autotune_error(shape_set),
-            autotuned_mode=contest.autotuned_mode(shape_set) if AUTOTUNED in times else None,
+            autotune_error=comparison.autotune_error(shape_set),
+            autotuned_mode=comparison.autotuned_mode(shape_set) if AUTOTUNED in times else None,
             eager_over_autotuned=ratios.get(AUTOTUNED),
-            matmul_precision=contest.matmul_precision,
+            matmul_precision=comparison.matmul_precision,
         )
 
     def quick_times(self) -> QuickTimes | None:
@@ -183,14 +183,14 @@ class ProfileSession:
 
     def _quick_times(self) -> QuickTimes | None:
         rounds = self._open().measure_quickly()
-        if isinstance(rounds, Lost) or not rounds.kept:
+        if isinstance(rounds, SideFailed) or not rounds.kept:
             return None
         times = {name: median(rounds.samples(name)) for name in rounds.sides()}
         return QuickTimes(eager_us=times["eager"], compiled_us=times.get("compile"))
 
     def _measure(self, captured: Captured, source: str) -> tuple[Measurement, ...] | ProfileFailed:
         process = self._open().candidate(source)
-        if isinstance(process, Lost):
+        if isinstance(process, SideFailed):
             return _failed(process)
         measured: list[Measurement] = []
         first, *rest = self._shape_sets()
@@ -213,17 +213,17 @@ class ProfileSession:
         *,
         record: bool,
     ) -> Measurement | ProfileFailed:
-        contest = self._open()
-        found = contest.measure(process, shape_set, record=record)
-        if isinstance(found, Lost):
+        comparison = self._open()
+        found = comparison.measure(process, shape_set, record=record)
+        if isinstance(found, SideFailed):
             return _failed(found)
         if not found.rounds.kept:
             return _throttled(len(found.rounds.discarded))
         disputed = as_failure(found.clock)
         if disputed is not None:
             return disputed
-        ceiling = contest.copy_gb_per_s()
-        if isinstance(ceiling, Lost):
+        ceiling = comparison.copy_gb_per_s()
+        if isinstance(ceiling, SideFailed):
             return _failed(ceiling)
         return to_measurement(
             found,
@@ -244,16 +244,16 @@ class ProfileSession:
         every = tuple(range(len(self._loaded.problem.shape_sets)))
         return every if self._settings.shape_sets is None else self._settings.shape_sets
 
-    def _open(self) -> Contest:
-        if self._contest is None:
+    def _open(self) -> Comparison:
+        if self._comparison is None:
             gpu = self._resolved.measured_target or self._resolved.target
-            self._contest = Contest(
+            self._comparison = Comparison(
                 self._loaded,
                 self._settings,
                 NvmlGauge(_uuid()),
                 flush_bytes=flush_bytes(gpu.l2_mb.value),
             )
-        return self._contest
+        return self._comparison
 
 
 def profile(
@@ -287,8 +287,8 @@ def _uuid() -> str | None:
     return None if found is None else f"GPU-{str(found).removeprefix('GPU-')}"
 
 
-def _failed(lost: Lost) -> ProfileFailed:
-    return ProfileFailed(side=lost.side, reason=lost.reason, log=lost.log)
+def _failed(failure: SideFailed) -> ProfileFailed:
+    return ProfileFailed(side=failure.side, reason=failure.reason, log=failure.log)
 
 
 def _throttled(rounds: int) -> ProfileFailed:

@@ -21,16 +21,16 @@ from typing import TYPE_CHECKING, cast
 from agentkernel.domain.errors import one_line
 from agentkernel.runtime.processes import end_with_parent
 from agentkernel.tools.profiler.compiling import (
+    CompilerLocks,
     Deadline,
-    Doors,
     patch_compiler,
     start_compile_workers,
 )
 from agentkernel.tools.profiler.sides import AUTOTUNED, Mode
 from agentkernel.tools.profiler.timing.arena import Buffers, Layout
-from agentkernel.tools.profiler.timing.bench import LONG_CALL_US, Bench, Device
-from agentkernel.tools.profiler.timing.volley import open_ground, outputs_of
-from agentkernel.tools.profiler.timing.workbench import Workbench
+from agentkernel.tools.profiler.timing.bench import LONG_CALL_US, CallTimer, Device
+from agentkernel.tools.profiler.timing.volley import open_batch_memory, outputs_of
+from agentkernel.tools.profiler.timing.workbench import TimingServer
 from agentkernel.tools.sandbox.protocol import JSON
 from agentkernel.tools.sandbox.tensors import OpenTensors, TensorRef
 
@@ -48,17 +48,17 @@ CHOICE_CALLS = 7
 """How often, and for how many calls, two modes are timed against each other."""
 
 
-class Twin:
+class BaselineServer:
     """The process's state: the module, its compiled forms a shape set and mode, the inputs now in
     memory. `out_of_time` is called where a compilation takes longer than its limit."""
 
     def __init__(self, out_of_time: Callable[[str], None]) -> None:
         self._out_of_time = out_of_time
         self._deadline = Deadline()
-        self._doors = Doors(self._deadline)
+        self._locks = CompilerLocks(self._deadline)
         self._patched = False
         self._device: Device = "cpu"
-        self._bench: Workbench | None = None
+        self._bench: TimingServer | None = None
         self._module: nn.Module | None = None
         self._compiled: dict[tuple[int, str], object] = {}
         self._left_s: dict[int, float] = {}
@@ -70,7 +70,7 @@ class Twin:
     def answer(self, request: Mapping[str, object]) -> dict[str, JSON]:
         """One request; the timing ones go on to the workbench. Those that the parent awaits
         without holding the gate go through it here."""
-        gated = {"start": self._start, "prepare": self._prepare, "compile": self._compile}
+        behind_lock = {"start": self._start, "prepare": self._prepare, "compile": self._compile}
         own = {
             "calibrate": self._calibrate,
             "choose": self._choose,
@@ -80,15 +80,15 @@ class Twin:
             "copy": self._copy,
         }
         do = str(request["do"])
-        if do in gated:
-            with self._doors.opened():
-                done = gated[do](request)
+        if do in behind_lock:
+            with self._locks.opened():
+                done = behind_lock[do](request)
                 self._workbench.settle()
                 return done
         return own[do](request) if do in own else self._workbench.answer(request)
 
     @property
-    def _workbench(self) -> Workbench:
+    def _workbench(self) -> TimingServer:
         if self._bench is None:
             raise RuntimeError("the twin was asked before 'start'")
         return self._bench
@@ -111,7 +111,7 @@ class Twin:
         weights = {name: self._here(value) for name, value in state.items()}
         module.load_state_dict(weights, strict=False, assign=True)
         self._module = module.to(self._device).eval()
-        self._bench = Workbench(Bench(self._device, cast(int, request["flush_bytes"])))
+        self._bench = TimingServer(CallTimer(self._device, cast(int, request["flush_bytes"])))
         return {}
 
     def _calibrate(self, request: Mapping[str, object]) -> dict[str, JSON]:
@@ -150,7 +150,7 @@ class Twin:
             fds = [os.open(path, os.O_RDWR)] if name in files else []
             self._opened.add([ref], fds)
             self._input_numbers.append(ref.number)
-        self._workbench.ground = open_ground(
+        self._workbench.ground = open_batch_memory(
             cast(Layout, request["layout"]),
             cast("Sequence[object]", request["values"]),
             Buffers(**{name: self._opened.get(ref) for name, ref in refs.items()}),
@@ -172,7 +172,7 @@ class Twin:
     def _compile(self, request: Mapping[str, object]) -> dict[str, JSON]:
         """torch.compile in one of its modes for this shape set; kept while the process lives."""
         if not self._patched:
-            patch_compiler(self._doors)
+            patch_compiler(self._locks)
             start_compile_workers()
             self._patched = True
         mode, shape_set = cast(Mode, request["mode"]), cast(int, request["shape_set"])
@@ -240,7 +240,7 @@ class Twin:
             # wants to time should not wait for that, so it goes through no door; what it runs on
             # the GPU is one call.
             function(*inputs)
-            with self._doors.working():
+            with self._locks.working():
                 for _ in range(1 if self._workbench.tidy else 2):
                     found: object = function(*inputs)
                 self._workbench.bench.wait()
@@ -264,14 +264,14 @@ def serve(line: Connection) -> None:
         line.send_bytes(pickle.dumps({"error": text, "line": "timeout"}))
         os.killpg(0, signal.SIGKILL)
 
-    twin = Twin(out_of_time)
+    baseline_process = BaselineServer(out_of_time)
     while True:
         try:
             body = line.recv_bytes()
         except EOFError:
             return
         try:
-            reply: dict[str, JSON] = {"ok": twin.answer(pickle.loads(body))}
+            reply: dict[str, JSON] = {"ok": baseline_process.answer(pickle.loads(body))}
         except Exception as error:  # noqa: BLE001 - the user's module may raise anything
             text = "".join(traceback.format_exception(error))
             reply = {"error": text[-LOG_CHARS:], "line": _named(error)}

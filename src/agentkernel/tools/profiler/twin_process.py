@@ -17,13 +17,13 @@ from typing import Self, cast
 
 from agentkernel.domain.plain_text import plain
 from agentkernel.tools.profiler.compiling import compile_threads
-from agentkernel.tools.profiler.rounds import Lost
+from agentkernel.tools.profiler.rounds import SideFailed
 from agentkernel.tools.sandbox.protocol import JSON
 
 LOG_CHARS = 2000
 
 
-class TwinProcess:
+class BaselineProcess:
     """One process of `agentkernel.tools.profiler.twin`; a `Line` for RemoteSide.
 
     Requests can be posted ahead: it works on them while the caller does something else, and `ask`
@@ -73,7 +73,7 @@ class TwinProcess:
             self._line.send_bytes(_packed(request))
             self._posted.append(_words(request))
 
-    def ask(self, request: Mapping[str, object], timeout_s: float) -> dict[str, JSON] | Lost:
+    def ask(self, request: Mapping[str, object], timeout_s: float) -> dict[str, JSON] | SideFailed:
         """Send one request and wait for its answer; past `timeout_s` the process is killed.
 
         What was posted before and is not this request is done first, its answer forgotten.
@@ -90,7 +90,7 @@ class TwinProcess:
             return self._broken()
         return self._receive(timeout_s)
 
-    def _receive(self, timeout_s: float) -> dict[str, JSON] | Lost:
+    def _receive(self, timeout_s: float) -> dict[str, JSON] | SideFailed:
         """The next answer."""
         if self._line.closed:
             return self._lost("died", "")
@@ -104,9 +104,9 @@ class TwinProcess:
         value = reply.get("ok")
         if isinstance(value, dict):
             return value
-        return Lost(side="twin", reason=str(reply.get("line")), log=str(reply.get("error")))
+        return SideFailed(side="twin", reason=str(reply.get("line")), log=str(reply.get("error")))
 
-    def _broken(self) -> Lost:
+    def _broken(self) -> SideFailed:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(1.0)
         self.close()
@@ -131,8 +131,8 @@ class TwinProcess:
         self._line.close()
         self._log.close()
 
-    def _lost(self, reason: str, log: str) -> Lost:
-        return Lost(side="twin", reason=reason, log=log or f"exit {self._process.returncode}")
+    def _lost(self, reason: str, log: str) -> SideFailed:
+        return SideFailed(side="twin", reason=reason, log=log or f"exit {self._process.returncode}")
 
     def _tail(self) -> str:
         self._log.seek(0, os.SEEK_END)

@@ -38,7 +38,7 @@ class Roof(NamedTuple):
         return min(self.peak_tflops, intensity * self.gb_per_s / 1e3)
 
 
-class Point(NamedTuple):
+class DrawnSide(NamedTuple):
     """One side: FLOP a byte, TFLOP/s, microseconds."""
 
     label: str
@@ -47,15 +47,15 @@ class Point(NamedTuple):
     time_us: float
 
 
-class Picture(NamedTuple):
+class RooflineDrawing(NamedTuple):
     """A roof with the points under it. `estimated`: nobody measured the times."""
 
     roof: Roof
-    points: tuple[Point, ...]
+    points: tuple[DrawnSide, ...]
     estimated: bool
 
 
-class Span(NamedTuple):
+class DecadeAxis(NamedTuple):
     """An axis in powers of ten, from `low` to `high`."""
 
     low: int
@@ -66,7 +66,7 @@ class Span(NamedTuple):
         return (math.log10(value) - self.low) / (self.high - self.low)
 
 
-def picture_of(profile: Profile, analysis: Analysis) -> Picture:
+def drawing_of(profile: Profile, analysis: Analysis) -> RooflineDrawing:
     """The primary shape set of `profile`. The roof is made of the measured copy ceiling, or of the
     target's bandwidth, and of the compute peak that `analysis` used."""
     measured = profile.measurements[0] if profile.measurements else None
@@ -85,16 +85,16 @@ def picture_of(profile: Profile, analysis: Analysis) -> Picture:
             times["eager"] = profile.baseline_estimate.time_us
     roof = Roof(profile.measured_on or profile.target, bandwidth, peak)
     points = tuple(to_point(label, analysis, time_us) for label, time_us in times.items())
-    return Picture(roof, points, measured is None)
+    return RooflineDrawing(roof, points, measured is None)
 
 
-def to_point(label: str, analysis: Analysis, time_us: float) -> Point:
+def to_point(label: str, analysis: Analysis, time_us: float) -> DrawnSide:
     """Where a time stands: the problem's least traffic and its arithmetic over that time."""
     intensity = max(analysis.flops / max(analysis.bytes_min, 1), LEAST_INTENSITY)
-    return Point(label, intensity, intensity * analysis.bytes_min / time_us / 1e6, time_us)
+    return DrawnSide(label, intensity, intensity * analysis.bytes_min / time_us / 1e6, time_us)
 
 
-def roofline_svg(picture: Picture) -> str:
+def roofline_svg(picture: RooflineDrawing) -> str:
     """A stand-alone SVG of 640 x 400."""
     across, up = _spans(picture)
 
@@ -133,7 +133,7 @@ def roofline_svg(picture: Picture) -> str:
     return "\n".join([*parts, "</svg>\n"])
 
 
-def roofline_text(picture: Picture) -> str:
+def roofline_text(picture: RooflineDrawing) -> str:
     """The same in 80 columns of Unicode text."""
     across, up = _spans(picture)
     grid = [[" "] * TEXT_COLUMNS for _ in range(TEXT_ROWS)]
@@ -164,7 +164,7 @@ def roofline_text(picture: Picture) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _text_ticks(across: Span) -> str:
+def _text_ticks(across: DecadeAxis) -> str:
     cells = [" "] * (AXIS_COLUMNS + 1 + TEXT_COLUMNS)
     for power in range(across.low, across.high + 1):
         label = _power(power)
@@ -174,20 +174,20 @@ def _text_ticks(across: Span) -> str:
     return "".join(cells).rstrip()
 
 
-def _spans(picture: Picture) -> tuple[Span, Span]:
+def _spans(picture: RooflineDrawing) -> tuple[DecadeAxis, DecadeAxis]:
     """Both axes in whole decades, with the ridge and every point inside."""
     roof = picture.roof
     ridge = roof.peak_tflops * 1e3 / roof.gb_per_s
     intensities = [ridge, *(point.intensity for point in picture.points)]
-    across = Span(
+    across = DecadeAxis(
         math.floor(math.log10(min(intensities) / 2)), math.ceil(math.log10(max(intensities) * 3))
     )
     rates = [roof.peak_tflops * 1.2, *(point.tflops for point in picture.points)]
-    up = Span(math.floor(math.log10(min(rates) / 2)), math.ceil(math.log10(max(rates))))
+    up = DecadeAxis(math.floor(math.log10(min(rates) / 2)), math.ceil(math.log10(max(rates))))
     return across, up
 
 
-def _roof_path(roof: Roof, across: Span, up: Span, x: Axis, y: Axis) -> str:
+def _roof_path(roof: Roof, across: DecadeAxis, up: DecadeAxis, x: Axis, y: Axis) -> str:
     """Slope and ceiling, cut off where the slope leaves the picture below."""
     ridge = roof.peak_tflops * 1e3 / roof.gb_per_s
     first = max(10.0**across.low, 10.0**up.low * 1e3 / roof.gb_per_s)
@@ -195,7 +195,7 @@ def _roof_path(roof: Roof, across: Span, up: Span, x: Axis, y: Axis) -> str:
     return " ".join(f"{x(value):.1f},{y(roof.tflops(value)):.1f}" for value in corners)
 
 
-def _svg_point(point: Point, number: int, x: float, y: float, roof: Roof) -> Sequence[str]:
+def _svg_point(point: DrawnSide, number: int, x: float, y: float, roof: Roof) -> Sequence[str]:
     colour = COLOURS.get(point.label, OTHER_COLOUR)
     legend_y = HEIGHT - BOTTOM + 54 + 15 * number
     return [
@@ -205,12 +205,12 @@ def _svg_point(point: Point, number: int, x: float, y: float, roof: Roof) -> Seq
     ]
 
 
-def _legend(point: Point, roof: Roof) -> str:
+def _legend(point: DrawnSide, roof: Roof) -> str:
     share = point.tflops / roof.tflops(point.intensity)
     return f"{point.label}: {point.time_us:.1f} µs, {share:.0%} of the roof"
 
 
-def _title(picture: Picture) -> str:
+def _title(picture: RooflineDrawing) -> str:
     roof = picture.roof
     basis = "estimated" if picture.estimated else "measured"
     return f"{roof.title} ({basis}): {roof.gb_per_s:.0f} GB/s, {roof.peak_tflops:.3g} TFLOP/s"

@@ -16,14 +16,14 @@ BLOCK = 512
 
 
 @dataclass(frozen=True)
-class Count:
+class ProcessCount:
     """Processes alive, their threads, and the bytes that are resident and no file's on a disk."""
 
     processes: int
     tasks: int
     memory_bytes: int
 
-    def grown(self, *, thread: bool) -> Count:
+    def grown(self, *, thread: bool) -> ProcessCount:
         """With one more thread, or one more process."""
         return replace(self, processes=self.processes + (not thread), tasks=self.tasks + 1)
 
@@ -40,7 +40,7 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
-def count(pids: Iterable[int]) -> Count:
+def count_processes(pids: Iterable[int]) -> ProcessCount:
     """What `pids` are and hold; who is gone or a zombie counts for nothing."""
     processes = tasks = memory = 0
     for pid in pids:
@@ -50,7 +50,7 @@ def count(pids: Iterable[int]) -> Count:
         processes += 1
         tasks += int(fields.get("Threads", "1"))
         memory += _kib(fields, "RssAnon") + _kib(fields, "RssShmem")
-    return Count(processes, tasks, memory)
+    return ProcessCount(processes, tasks, memory)
 
 
 def private_bytes(pid: int) -> int:
@@ -59,7 +59,8 @@ def private_bytes(pid: int) -> int:
 
 
 def shared_out_bytes(pids: Iterable[int]) -> int:
-    """The same memory as `count`'s, with pages that several hold split among them. Slower."""
+    """The same memory as `count_processes`'s, with pages that several hold split among them.
+    Slower."""
     total = 0
     for pid in pids:
         fields = _fields(f"/proc/{pid}/smaps_rollup")
@@ -68,14 +69,14 @@ def shared_out_bytes(pids: Iterable[int]) -> int:
 
 
 @dataclass(frozen=True)
-class Disk:
+class DiskUse:
     """What lies in a folder: bytes on its disk, and entries."""
 
     nbytes: int
     entries: int
 
 
-def folder(path: str, most_entries: int) -> Disk:
+def folder_use(path: str, most_entries: int) -> DiskUse:
     """Walk `path`, never through a link; stops once past `most_entries`."""
     nbytes = entries = 0
     pending = [path]
@@ -91,18 +92,18 @@ def folder(path: str, most_entries: int) -> Disk:
                         break
         except OSError:
             continue
-    return Disk(nbytes, entries)
+    return DiskUse(nbytes, entries)
 
 
-def filesystem(path: str) -> Disk:
+def filesystem_use(path: str) -> DiskUse:
     """What lies on the file system of `path`, all of it."""
     status = os.statvfs(path)
     used = (status.f_blocks - status.f_bfree) * status.f_frsize
-    return Disk(used, status.f_files - status.f_ffree)
+    return DiskUse(used, status.f_files - status.f_ffree)
 
 
 @dataclass(frozen=True)
-class Nameless:
+class UnlinkedFiles:
     """Bytes in files that no folder lists: deleted ones on the device asked for, and those
     elsewhere (memory files)."""
 
@@ -110,7 +111,7 @@ class Nameless:
     elsewhere: int
 
 
-def nameless(pids: Iterable[int], device: int) -> Nameless:
+def unlinked_files(pids: Iterable[int], device: int) -> UnlinkedFiles:
     """What `pids` hold open, or on `device` mapped, without a name."""
     sizes: dict[tuple[int, int], int] = {}
     for pid in pids:
@@ -124,7 +125,7 @@ def nameless(pids: Iterable[int], device: int) -> Nameless:
         for inode, nbytes in _mapped_and_deleted(pid, device).items():
             sizes.setdefault((device, inode), nbytes)
     here = sum(nbytes for (own, _), nbytes in sizes.items() if own == device)
-    return Nameless(here, sum(sizes.values()) - here)
+    return UnlinkedFiles(here, sum(sizes.values()) - here)
 
 
 def _mapped_and_deleted(pid: int, device: int) -> dict[int, int]:

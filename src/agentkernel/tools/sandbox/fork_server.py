@@ -22,7 +22,7 @@ from typing import IO, Literal
 
 from agentkernel.tools.sandbox.census import descendants
 from agentkernel.tools.sandbox.environment import PASSED_ON, worker_environment
-from agentkernel.tools.sandbox.tiers import Walls, import_paths, server_command
+from agentkernel.tools.sandbox.tiers import Isolation, import_paths, server_command
 from agentkernel.tools.sandbox.waiting import readable
 
 Device = Literal["cpu", "cuda"]
@@ -104,9 +104,9 @@ class ForkServer:
     """One process for each kind of worker and walls, started on first need. It runs one thread: of
     more, a fork would start some anew, and no process with several enters a user namespace."""
 
-    def __init__(self, walls: Walls, device: Device, interpret: bool) -> None:
+    def __init__(self, isolation: Isolation, device: Device, interpret: bool) -> None:
         self._printed: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed below
-        self._wrapped = walls.tier == "bubblewrap"
+        self._wrapped = isolation.tier == "bubblewrap"
         self._line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         wish = {
             "line_fd": theirs.fileno(),
@@ -116,7 +116,7 @@ class ForkServer:
         }
         with theirs:
             self._process = subprocess.Popen(
-                server_command(walls, json.dumps(wish), cuda=device == "cuda"),
+                server_command(isolation, json.dumps(wish), cuda=device == "cuda"),
                 env=worker_environment(Path("/tmp"), device, interpret, threads=1) | MADE_BY_IMPORT,
                 stdin=subprocess.DEVNULL,
                 stdout=self._printed,
@@ -178,7 +178,7 @@ class _Kind:
     """What workers of one server have in common."""
 
     owner: int
-    walls: Walls
+    isolation: Isolation
     device: Device
     interpret: bool
     variables: tuple[str | None, ...]
@@ -189,22 +189,22 @@ _servers: dict[_Kind, ForkServer] = {}
 _lock = threading.Lock()
 
 
-def fork_server(walls: Walls, device: Device, interpret: bool) -> ForkServer:
+def fork_server(isolation: Isolation, device: Device, interpret: bool) -> ForkServer:
     """The server for such workers, started where there is none alive."""
     variables = tuple(os.environ.get(name) for name in PASSED_ON)
-    kind = _Kind(os.getpid(), walls, device, interpret, variables, tuple(import_paths()))
+    kind = _Kind(os.getpid(), isolation, device, interpret, variables, tuple(import_paths()))
     with _lock:
         server = _servers.get(kind)
         if server is not None and not server.alive:
             server.close()
             server = None
         if server is None:
-            server = _servers[kind] = ForkServer(walls, device, interpret)
+            server = _servers[kind] = ForkServer(isolation, device, interpret)
         return server
 
 
 def fork_worker(
-    walls: Walls,
+    isolation: Isolation,
     device: Device,
     interpret: bool,
     config: Mapping[str, object],
@@ -215,12 +215,12 @@ def fork_worker(
 
     Raises ForkServerGone where the new one ends too.
     """
-    server = fork_server(walls, device, interpret)
+    server = fork_server(isolation, device, interpret)
     try:
         return server.fork(config, environment, fds)
     except ForkServerGone:
         server.end()
-    return fork_server(walls, device, interpret).fork(config, environment, fds)
+    return fork_server(isolation, device, interpret).fork(config, environment, fds)
 
 
 def close_servers() -> None:

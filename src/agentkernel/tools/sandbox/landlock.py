@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from agentkernel.tools.sandbox.syscalls import number
+from agentkernel.tools.sandbox.syscalls import syscall_number
 
 Access = Literal["read", "run", "device", "own", "names"]
 """read: read a file, list a folder. run: also execute. device: read, write, ioctl.
@@ -51,7 +51,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass(frozen=True)
-class Rule:
+class FileRule:
     """What may be done to `path` and everything below it."""
 
     path: str
@@ -63,20 +63,20 @@ class _Ruleset(ctypes.Structure):
 
 
 @functools.cache
-def abi() -> int:
+def landlock_abi() -> int:
     """The kernel's Landlock ABI; 0 where it has none."""
-    create = number("landlock_create_ruleset")
+    create = syscall_number("landlock_create_ruleset")
     if create is None:
         return 0
     return max(0, int(libc.syscall(create, None, ctypes.c_size_t(0), VERSION)))
 
 
-def restrict(rules: Iterable[Rule]) -> int:
+def restrict_files(rules: Iterable[FileRule]) -> int:
     """Lock this thread and all that it will start, for good; the ABI that holds.
 
     From ABI 8 on all threads of the process. Paths that do not exist are left out. Raises OSError.
     """
-    version = abi()
+    version = landlock_abi()
     if version == 0:
         raise OSError("the kernel has no Landlock")
     ruleset = _make_ruleset(version)
@@ -110,7 +110,7 @@ def _make_ruleset(version: int) -> int:
     return _call("landlock_create_ruleset", ctypes.byref(attributes), ctypes.c_size_t(size), 0)
 
 
-def _add(ruleset: int, rule: Rule, handled: int) -> None:
+def _add(ruleset: int, rule: FileRule, handled: int) -> None:
     try:
         parent = os.open(rule.path, os.O_PATH | os.O_CLOEXEC)
     except OSError:
@@ -126,7 +126,7 @@ def _add(ruleset: int, rule: Rule, handled: int) -> None:
 
 
 def _call(name: str, *arguments: object) -> int:
-    return _checked(int(libc.syscall(number(name), *arguments)), name)
+    return _checked(int(libc.syscall(syscall_number(name), *arguments)), name)
 
 
 def _checked(code: int, what: str) -> int:

@@ -206,7 +206,7 @@ def drop_capabilities() -> None:
 
 def supervise(config: dict[str, object]) -> int:
     """Fork the worker; watch it until its end or the parent's, and end all that it started."""
-    from agentkernel.tools.sandbox.warden import Bounds, Warden, tell
+    from agentkernel.tools.sandbox.warden import Watchdog, WatchdogLimits, report_end
 
     life, line, status = (_number(config[f"{name}_fd"]) for name in ("life", "socket", "status"))
     reader, writer = os.pipe()
@@ -229,10 +229,10 @@ def supervise(config: dict[str, object]) -> int:
         return 0
     theirs.close()
     os.close(line)
-    bounds = Bounds(**config["bounds"])  # type: ignore[arg-type]
-    ended = Warden(child, life, ours, str(config["scratch"]), bounds).watch(reader)
+    bounds = WatchdogLimits(**config["bounds"])  # type: ignore[arg-type]
+    ended = Watchdog(child, life, ours, str(config["scratch"]), bounds).watch(reader)
     if ended is not None:
-        tell(status, ended)
+        report_end(status, ended)
     return end_all(child)
 
 
@@ -249,7 +249,9 @@ def end_all(worker: int) -> int:
     return 0
 
 
-def run_worker(config: dict[str, object], line: int, hatch: socket.socket, launcher: int) -> None:
+def run_worker(
+    config: dict[str, object], line: int, listener_socket: socket.socket, launcher: int
+) -> None:
     """The worker proper; returns when the parent closes the line."""
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != launcher:
@@ -264,7 +266,7 @@ def run_worker(config: dict[str, object], line: int, hatch: socket.socket, launc
     _limit(resource.RLIMIT_CORE, 0)
     from agentkernel.tools.sandbox.worker import serve
 
-    serve(line, config, hatch)
+    serve(line, config, listener_socket)
 
 
 def _number(value: object) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from agentkernel.tools.sandbox import landlock, seccomp
-from agentkernel.tools.sandbox.landlock import Rule
+from agentkernel.tools.sandbox.landlock import FileRule
 
 SYSTEM = (
     "/usr", "/lib", "/lib32", "/lib64", "/libx32", "/bin", "/sbin", "/nix/store", "/gnu/store",
@@ -35,7 +35,7 @@ PASSED_ON_PATHS = ("LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH")
 
 
 @dataclass(frozen=True)
-class Locks:
+class LockdownState:
     """What was locked. `landlock` is the ABI, 0 for none; `late`: only after CUDA's start, so that
     the driver's own threads lie outside of Landlock; `gate`: each new process is asked for."""
 
@@ -45,20 +45,20 @@ class Locks:
     late: bool = False
 
 
-def file_rules(scratch: str, paths: Sequence[str], *, cuda: bool) -> list[Rule]:
+def file_rules(scratch: str, paths: Sequence[str], *, cuda: bool) -> list[FileRule]:
     """All that a worker may touch. Call it in the process that will be locked."""
     passed = [os.environ.get(name, "").split(":") for name in PASSED_ON_PATHS]
     runs = [*SYSTEM, sys.prefix, sys.base_prefix, os.path.realpath(sys.base_prefix), *paths]
     runs += [path for group in passed for path in group if path.startswith("/")]
-    rules = [Rule(path, "run") for path in dict.fromkeys(runs) if path not in ("", "/")]
-    rules += [Rule(f"/etc/{name}", "read") for name in SETTINGS]
-    rules += [Rule(path, "read") for path in (*MACHINE, *(CUDA if cuda else ()))]
-    rules += [Rule(f"/dev/{name}", "device") for name in DEVICES]
+    rules = [FileRule(path, "run") for path in dict.fromkeys(runs) if path not in ("", "/")]
+    rules += [FileRule(f"/etc/{name}", "read") for name in SETTINGS]
+    rules += [FileRule(path, "read") for path in (*MACHINE, *(CUDA if cuda else ()))]
+    rules += [FileRule(f"/dev/{name}", "device") for name in DEVICES]
     # CUDA names its threads in /proc/self/task/N/comm and fails to start (304) where it cannot.
-    rules += [Rule("/proc/self", "names" if cuda else "read")]
+    rules += [FileRule("/proc/self", "names" if cuda else "read")]
     if cuda:
-        rules += [Rule(path, "device") for path in sorted(glob.glob("/dev/nvidia*"))]
-    return [*rules, Rule(scratch, "own")]
+        rules += [FileRule(path, "device") for path in sorted(glob.glob("/dev/nvidia*"))]
+    return [*rules, FileRule(scratch, "own")]
 
 
 def lock_files(config: Mapping[str, object]) -> int:
@@ -66,51 +66,57 @@ def lock_files(config: Mapping[str, object]) -> int:
     if config["tier"] == "none":
         return 0
     needed = config["tier"] == "landlock"
-    if landlock.abi() < landlock.OLDEST_ABI:
+    if landlock.landlock_abi() < landlock.OLDEST_ABI:
         if needed:
-            raise OSError(f"Landlock's ABI is {landlock.abi()}, {landlock.OLDEST_ABI} is needed")
+            raise OSError(
+                f"Landlock's ABI is {landlock.landlock_abi()}, {landlock.OLDEST_ABI} is needed"
+            )
         return 0
     paths = [str(path) for path in config["paths"]]  # type: ignore[attr-defined]
     # The folder of this process stays the one that the rule names only while something holds it.
     os.open("/proc/self", os.O_PATH | os.O_CLOEXEC)
-    return landlock.restrict(file_rules(str(config["scratch"]), paths, cuda=bool(config["cuda"])))
+    return landlock.restrict_files(
+        file_rules(str(config["scratch"]), paths, cuda=bool(config["cuda"]))
+    )
 
 
-def lock_calls(config: Mapping[str, object], abi: int, hatch: socket.socket | None) -> Locks:
-    """seccomp by `config`, after Landlock. The gate's listener leaves through `hatch`, which is
-    closed. Raises OSError where the tier cannot do without."""
+def lock_calls(
+    config: Mapping[str, object], abi: int, listener_socket: socket.socket | None
+) -> LockdownState:
+    """seccomp by `config`, after Landlock. The gate's listener leaves through `listener_socket`,
+    which is closed. Raises OSError where the tier cannot do without."""
     late = bool(config.get("late"))
     if config["tier"] == "none":
-        _close(hatch)
-        return Locks()
-    wishes = seccomp.Wishes(
+        _close(listener_socket)
+        return LockdownState()
+    wishes = seccomp.FilterOptions(
         shared_host=config["tier"] == "landlock",
         memory_files=bool(config["cuda"]),
         scoped=abi >= landlock.SIGNALS_ABI,
     )
-    gate = _install_gate(hatch)
+    gate = _install_gate(listener_socket)
     try:
-        seccomp.install(seccomp.refusals(wishes))
+        seccomp.install_filter(seccomp.refusal_filter(wishes))
     except OSError:
         if config["tier"] == "landlock":
             raise
-        return Locks(abi, late=late, gate=gate)
-    return Locks(abi, seccomp=True, gate=gate, late=late)
+        return LockdownState(abi, late=late, gate=gate)
+    return LockdownState(abi, seccomp=True, gate=gate, late=late)
 
 
-def _install_gate(hatch: socket.socket | None) -> bool:
+def _install_gate(listener_socket: socket.socket | None) -> bool:
     """False where another listener, or an older kernel, stands in the way."""
-    if hatch is None:
+    if listener_socket is None:
         return False
     listener = -1
-    with hatch, contextlib.suppress(OSError):
-        listener = seccomp.install(seccomp.questions(), listen=True)
-        socket.send_fds(hatch, [b"L"], [listener])
+    with listener_socket, contextlib.suppress(OSError):
+        listener = seccomp.install_filter(seccomp.notification_filter(), listen=True)
+        socket.send_fds(listener_socket, [b"L"], [listener])
     if listener >= 0:
         os.close(listener)
     return listener >= 0
 
 
-def _close(hatch: socket.socket | None) -> None:
-    if hatch is not None:
-        hatch.close()
+def _close(listener_socket: socket.socket | None) -> None:
+    if listener_socket is not None:
+        listener_socket.close()

@@ -32,7 +32,7 @@ class DeviceMemory(Protocol):
         """Give back what is cached."""
 
 
-class Block:
+class IpcAllocation:
     """Device memory of whole granules, freed with its last user. Torch reads its address from it.
 
     Raises MemoryError where the device has too little, OSError for any other refusal.
@@ -84,13 +84,13 @@ class CudaMemory:
         torch.cuda.empty_cache()
 
 
-def own_block(nbytes: int, device: int) -> torch.Tensor:
+def ipc_allocation(nbytes: int, device: int) -> torch.Tensor:
     """Zeros: uint8, on `device`, whole granules and at least `nbytes`, alone in their allocation.
     Raises torch.OutOfMemoryError."""
     import torch
 
     try:
-        block = Block(nbytes, device, CudaMemory())
+        block = IpcAllocation(nbytes, device, CudaMemory())
     except MemoryError as error:
         raise torch.OutOfMemoryError(f"CUDA out of memory: {error}") from error
     return torch.as_tensor(block, device=f"cuda:{device}").zero_()

@@ -30,7 +30,7 @@ from agentkernel.tools.sandbox.protocol import (
     ReplyReader,
     send_request,
 )
-from agentkernel.tools.sandbox.tiers import Walls, base_config, command
+from agentkernel.tools.sandbox.tiers import Isolation, base_config, command
 from agentkernel.tools.sandbox.waiting import readable
 from agentkernel.tools.sandbox.warden import ALLOWANCE
 
@@ -44,7 +44,7 @@ class SandboxProcess:
 
     def __init__(
         self,
-        walls: Walls,
+        isolation: Isolation,
         device: Literal["cpu", "cuda"],
         interpret: bool,
         limits: Limits,
@@ -55,7 +55,7 @@ class SandboxProcess:
         self._printed = 0
         self.pid: int | None = None
         self._group: int | None = None
-        self._walls = walls
+        self._isolation = isolation
         self.death: WorkerFailed | None = None
         self._folder = Path(tempfile.mkdtemp(prefix="agentkernel-")).resolve()
         self._socket, theirs = socket.socketpair()
@@ -63,17 +63,19 @@ class SandboxProcess:
         self._output, output = os.pipe()
         self._status, status = os.pipe()
         ends = {"socket_fd": theirs.fileno(), "life_fd": life, "status_fd": status}
-        config = base_config(walls, self._folder, device == "cuda", limits)
+        config = base_config(isolation, self._folder, device == "cuda", limits)
         config |= {"device": device, "interpret": interpret, "frontend": frontend}
         environment = worker_environment(self.scratch, device, interpret, limits.threads)
         self._process: subprocess.Popen[bytes] | Forked
         try:
-            if walls.forked:
+            if isolation.forked:
                 passed = [*ends.values(), output]
-                self._process = fork_worker(walls, device, interpret, config, environment, passed)
+                self._process = fork_worker(
+                    isolation, device, interpret, config, environment, passed
+                )
             else:
                 self._process = subprocess.Popen(
-                    command(walls, config | ends),
+                    command(isolation, config | ends),
                     env=environment,
                     stdin=subprocess.DEVNULL,
                     stdout=output,
@@ -84,7 +86,7 @@ class SandboxProcess:
         except ForkServerGone as gone:
             self._drop()
             raise SandboxUnavailable(
-                f"No process to fork workers from ({walls.tier}) could be started: {gone}. "
+                f"No process to fork workers from ({isolation.tier}) could be started: {gone}. "
                 "Expected it to import torch, triton and agentkernel. Next: agentkernel doctor."
             ) from gone
         finally:
@@ -123,7 +125,7 @@ class SandboxProcess:
                 self._process.disown()
         else:
             self.pid = int(str(reply["pid"]))
-            if self._walls.tier in ("landlock", "none"):
+            if self._isolation.tier in ("landlock", "none"):
                 self._group = self.pid
         return reply
 

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from agentkernel.tools.sandbox.syscalls import AUDIT_ARCH, machine, number
+from agentkernel.tools.sandbox.syscalls import AUDIT_ARCH, machine, syscall_number
 
 SET_MODE_FILTER = 1
 TSYNC, SPEC_ALLOW, NEW_LISTENER, TSYNC_ESRCH = 1, 4, 8, 16
@@ -58,7 +58,7 @@ FORKS = ("clone", "fork", "vfork")
 
 
 @dataclass(frozen=True)
-class Test:
+class ArgumentTest:
     """Argument `index`, its low word masked, must be one of `values` (or none of them)."""
 
     index: int
@@ -68,7 +68,7 @@ class Test:
 
 
 @dataclass(frozen=True)
-class Wishes:
+class FilterOptions:
     """`shared_host`: no namespace hides files and processes. `memory_files`: CUDA makes them.
     `scoped`: Landlock keeps signals inside; without, only the process itself may be signalled."""
 
@@ -77,27 +77,29 @@ class Wishes:
     scoped: bool
 
 
-def refusals(wishes: Wishes) -> bytes:
+def refusal_filter(wishes: FilterOptions) -> bytes:
     """The filter that refuses what nothing here needs."""
     plain = dict.fromkeys(NEVER, errno.EPERM) | dict.fromkeys(UNKNOWN, errno.ENOSYS)
     if not wishes.memory_files:
         plain |= {"memfd_create": errno.EPERM, "socket": errno.EPERM}
-    local = (Test(0, (AF_UNIX,)), Test(1, (SOCK_STREAM, SOCK_SEQPACKET), mask=0xF))
-    tests: dict[str, Sequence[Test]] = {
+    local = (ArgumentTest(0, (AF_UNIX,)), ArgumentTest(1, (SOCK_STREAM, SOCK_SEQPACKET), mask=0xF))
+    tests: dict[str, Sequence[ArgumentTest]] = {
         "socket": local,
         "socketpair": local,
-        "clone": (Test(0, (0,), mask=NAMESPACES_AND_SIBLINGS),),
-        "prctl": (Test(0, (PR_SET_PDEATHSIG, PR_SET_MM, PR_SET_CHILD_SUBREAPER), inside=False),),
-        "ioctl": (Test(1, (TIOCSTI, TIOCLINUX), inside=False),),
-        "prlimit64": (Test(0, (0,)),),
+        "clone": (ArgumentTest(0, (0,), mask=NAMESPACES_AND_SIBLINGS),),
+        "prctl": (
+            ArgumentTest(0, (PR_SET_PDEATHSIG, PR_SET_MM, PR_SET_CHILD_SUBREAPER), inside=False),
+        ),
+        "ioctl": (ArgumentTest(1, (TIOCSTI, TIOCLINUX), inside=False),),
+        "prlimit64": (ArgumentTest(0, (0,)),),
     }
     if wishes.shared_host:
         plain |= dict.fromkeys(OF_FILES, errno.EPERM)
-        tests |= {name: (Test(0, (0,)),) for name in OF_OTHERS}
-        tests |= {name: (Test(1, (0,)),) for name in ("setpriority", "ioprio_set")}
-        tests |= {name: (Test(0, (0,)),) for name in ("move_pages", "migrate_pages")}
+        tests |= {name: (ArgumentTest(0, (0,)),) for name in OF_OTHERS}
+        tests |= {name: (ArgumentTest(1, (0,)),) for name in ("setpriority", "ioprio_set")}
+        tests |= {name: (ArgumentTest(0, (0,)),) for name in ("move_pages", "migrate_pages")}
     if not wishes.scoped:
-        own = (Test(0, (os.getpid(),)),)
+        own = (ArgumentTest(0, (os.getpid(),)),)
         signals = ("kill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo")
         tests |= dict.fromkeys(signals, own)
         plain["tkill"] = errno.EPERM
@@ -107,12 +109,12 @@ def refusals(wishes: Wishes) -> bytes:
     )
 
 
-def questions() -> bytes:
+def notification_filter() -> bytes:
     """The filter that asks the listener about every new process and thread."""
     return _program([_answer(name, ASK) for name in FORKS])
 
 
-def install(program: bytes, *, listen: bool = False) -> int:
+def install_filter(program: bytes, *, listen: bool = False) -> int:
     """Put `program` on every thread of this process, for good. The listener's file descriptor
     where asked for, else 0. Raises OSError."""
     libc = ctypes.CDLL(None, use_errno=True)
@@ -121,7 +123,7 @@ def install(program: bytes, *, listen: bool = False) -> int:
     text = ctypes.create_string_buffer(program, len(program))
     header = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(text))
     flags = TSYNC | SPEC_ALLOW | ((NEW_LISTENER | TSYNC_ESRCH) if listen else 0)
-    call = number("seccomp")
+    call = syscall_number("seccomp")
     if call is None:
         raise OSError(errno.ENOSYS, f"no filter is known for {machine()}")
     code = int(libc.syscall(call, SET_MODE_FILTER, flags, header))
@@ -144,19 +146,19 @@ def _program(blocks: Iterable[bytes]) -> bytes:
 
 
 def _answer(name: str, answer: int) -> bytes:
-    call = number(name)
+    call = syscall_number(name)
     return b"" if call is None else _word(EQUAL, call, 0, 1) + _word(RETURN, answer)
 
 
-def _tested(name: str, tests: Sequence[Test]) -> bytes:
-    call = number(name)
+def _tested(name: str, tests: Sequence[ArgumentTest]) -> bytes:
+    call = syscall_number(name)
     if call is None:
         return b""
     body = b"".join(map(_test, tests)) + _word(RETURN, ALLOW)
     return _word(EQUAL, call, 0, len(body) // 8) + body
 
 
-def _test(test: Test) -> bytes:
+def _test(test: ArgumentTest) -> bytes:
     """Goes on behind itself where the argument passes; little-endian, as both machines are."""
     refuse = _word(RETURN, REFUSE | errno.EPERM)
     words = [_word(LOAD, ARGUMENTS_AT + 8 * test.index), _word(AND, test.mask)]

@@ -15,15 +15,15 @@ from agentkernel.tools.sandbox.failures import WorkerFailed, is_disk_full, outco
 from agentkernel.tools.sandbox.limits import Limits
 from agentkernel.tools.sandbox.process import SandboxProcess
 from agentkernel.tools.sandbox.protocol import JSON, pack_request, request_name
-from agentkernel.tools.sandbox.spares import Shelf
+from agentkernel.tools.sandbox.spares import IdleWorkers
 from agentkernel.tools.sandbox.tensors import (
     Shared,
     TensorRef,
-    share_apart,
+    share_exclusive,
     share_resident,
     share_room,
 )
-from agentkernel.tools.sandbox.tiers import Tier, Walls, concede, find_walls
+from agentkernel.tools.sandbox.tiers import Isolation, Tier, find_isolation, weaken_isolation
 from agentkernel.tools.sandbox.time_limit import OVER, require_time, time_left
 
 if TYPE_CHECKING:
@@ -33,10 +33,10 @@ __all__ = [
     "TensorRef",
     "Worker",
     "WorkerFailed",
-    "close_spares",
-    "expect_worker",
+    "close_idle_workers",
     "open_worker",
-    "settle_spares",
+    "prefork_worker",
+    "settle_idle_workers",
 ]
 
 
@@ -48,7 +48,7 @@ class Worker:
 
     def __init__(
         self,
-        walls: Walls,
+        isolation: Isolation,
         device: Literal["cpu", "cuda"],
         interpret: bool,
         limits: Limits,
@@ -56,19 +56,19 @@ class Worker:
     ) -> None:
         self.device = device
         self.interpret = interpret
-        self._walls = walls
+        self._isolation = isolation
         self._locks: Mapping[str, JSON] = {}
         self._limits = limits
         self._shared: dict[int, Shared] = {}
         self._unsent: list[Shared] = []
         self._dropped: list[Shared] = []
         self._ready = False
-        self._process = SandboxProcess(walls, device, interpret, limits, frontend)
+        self._process = SandboxProcess(isolation, device, interpret, limits, frontend)
 
     @property
     def tier(self) -> str:
         """The walls by name, with what they lack: "bubblewrap", "namespaces, no landlock"."""
-        name: Tier = self._walls.tier
+        name: Tier = self._isolation.tier
         if name == "none":
             return name
         parts: list[str] = [name]
@@ -109,7 +109,7 @@ class Worker:
 
     def share(self, tensor: torch.Tensor) -> TensorRef:
         """Let the worker see a copy of `tensor`; see `shared` for the parent's side of it."""
-        return self._keep(share_apart(tensor))
+        return self._keep(share_exclusive(tensor))
 
     def share_room(self, shape: Sequence[int], dtype: torch.dtype, device: str) -> TensorRef:
         """Let the worker see a tensor that `shared` gives and that nothing was copied to yet."""
@@ -199,7 +199,8 @@ class Worker:
             self.close()
             tail = " ".join(reply.log.split())[-400:]
             raise SandboxUnavailable(
-                f"The sandboxed worker ({self._walls.tier}) did not start: {reply.reason}: {tail}. "
+                f"The sandboxed worker ({self._isolation.tier}) did not start: {reply.reason}: "
+                f"{tail}. "
                 "Expected it to import torch, triton and agentkernel. Next: agentkernel doctor."
             )
         self._locks = cast("Mapping[str, JSON]", reply["locks"])
@@ -244,31 +245,31 @@ def open_worker(
     tier: Tier | None = None,
 ) -> Worker:
     """A worker behind the strongest walls that this machine has (or `tier` alone): one that
-    `expect_worker` started for the same wishes, else a new one. With `frontend` it starts in half
+    `prefork_worker` started for the same wishes, else a new one. With `frontend` it starts in half
     the time, with no more imported than Triton's front end takes.
 
     Raises SandboxUnavailable where there are none, unless `allow_unsandboxed`.
     """
-    wish = _Wish(device, interpret, limits or Limits(), allow_unsandboxed, tier, frontend)
+    wish = _WorkerRequest(device, interpret, limits or Limits(), allow_unsandboxed, tier, frontend)
     spare = _shelf.take(wish)
     if spare is not None:
         with contextlib.suppress(SandboxUnavailable):
             spare.await_ready()
             return spare
     while True:
-        walls = wish.walls()
+        isolation = wish.isolation()
         try:
-            worker = wish.start(walls)
+            worker = wish.start(isolation)
             worker.await_ready()
         except SandboxUnavailable:
             # CUDA may not start in a fork, or behind Landlock: once more without, from now on.
-            if device != "cuda" or not concede():
+            if device != "cuda" or not weaken_isolation():
                 raise
         else:
             return worker
 
 
-def expect_worker(
+def prefork_worker(
     *,
     device: Literal["cpu", "cuda"],
     interpret: bool,
@@ -278,26 +279,26 @@ def expect_worker(
 ) -> None:
     """Start workers in the background until `count` idle ones wait for `open_worker` with the same
     wishes. Does nothing where no walls can be built: `open_worker` then says why."""
-    wish = _Wish(device, interpret, limits or Limits(), allow_unsandboxed, None)
+    wish = _WorkerRequest(device, interpret, limits or Limits(), allow_unsandboxed, None)
     with contextlib.suppress(SandboxUnavailable):
         while _shelf.count(wish) < count:
-            _shelf.put(wish, wish.start(wish.walls()))
+            _shelf.put(wish, wish.start(wish.isolation()))
 
 
-def settle_spares() -> None:
+def settle_idle_workers() -> None:
     """Until the expected workers have started, so that nothing stirs while something is timed."""
     for worker in _shelf:
         with contextlib.suppress(SandboxUnavailable):
             worker.await_ready()
 
 
-def close_spares() -> None:
+def close_idle_workers() -> None:
     """End the workers that were expected and never used."""
     _shelf.clear()
 
 
 @dataclass(frozen=True)
-class _Wish:
+class _WorkerRequest:
     """What `open_worker` was asked for, with the GPUs that a worker would see."""
 
     device: Literal["cpu", "cuda"]
@@ -308,16 +309,16 @@ class _Wish:
     frontend: bool = False
     gpus: str = field(default_factory=lambda: os.environ.get("CUDA_VISIBLE_DEVICES", ""))
 
-    def walls(self) -> Walls:
+    def isolation(self) -> Isolation:
         """Raises SandboxUnavailable where there are none."""
-        return find_walls(
+        return find_isolation(
             cuda=self.device == "cuda",
             wanted=self.tier,
             allow_unsandboxed=self.allow_unsandboxed,
         )
 
-    def start(self, walls: Walls) -> Worker:
-        return Worker(walls, self.device, self.interpret, self.limits, self.frontend)
+    def start(self, isolation: Isolation) -> Worker:
+        return Worker(isolation, self.device, self.interpret, self.limits, self.frontend)
 
 
-_shelf: Shelf[Worker] = Shelf()
+_shelf: IdleWorkers[Worker] = IdleWorkers()

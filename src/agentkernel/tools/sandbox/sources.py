@@ -16,7 +16,7 @@ _lines: dict[str, list[str]] = {}
 _original = cast("Callable[[object], tuple[list[str], int]]", inspect.getsourcelines)
 
 
-def answer_for_sources() -> None:
+def install_source_lines() -> None:
     """From now on `inspect.getsourcelines` asks here first."""
     setattr(inspect, "getsourcelines", source_lines)  # noqa: B010 - its own type is narrower
 

@@ -23,7 +23,7 @@ class Closable(Protocol):
 Item = TypeVar("Item", bound=Closable)
 
 
-class Shelf(Generic[Item]):
+class IdleWorkers(Generic[Item]):
     """At most `MOST_IDLE` workers that nobody has used yet; each leaves it once, for good.
 
     What is left is closed when the interpreter ends. A process that dies otherwise takes its

@@ -71,7 +71,7 @@ def machine() -> str:
     return os.uname().machine
 
 
-def number(name: str) -> int | None:
+def syscall_number(name: str) -> int | None:
     """The call's number; None where this machine has no such call, or is not known here."""
     own = _NUMBERS.get(machine())
     return None if own is None else own.get(name, _BOTH.get(name))

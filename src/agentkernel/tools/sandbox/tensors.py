@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from agentkernel.tools.sandbox.cuda_ipc import CudaSlice, IpcMappings, IpcRefused, export_span
-from agentkernel.tools.sandbox.own_block import own_block
+from agentkernel.tools.sandbox.own_block import ipc_allocation
 
 if TYPE_CHECKING:
     import torch
@@ -87,7 +87,7 @@ def share_tensor(tensor: torch.Tensor) -> Shared:
         return _share_memory(tensor)
 
 
-def share_apart(tensor: torch.Tensor) -> Shared:
+def share_exclusive(tensor: torch.Tensor) -> Shared:
     """Make a copy of `tensor` visible to a worker: `Shared.tensor`, which lies in memory of its own
     with nothing else in it. Strides stay; what lies between the elements does not cross."""
     import torch
@@ -95,19 +95,19 @@ def share_apart(tensor: torch.Tensor) -> Shared:
     with torch.no_grad():
         tensor = tensor.detach()
         if tensor.device.type == "cuda":
-            return _share_cuda(apart(tensor, own_block), alone=True)
+            return _share_cuda(copy_exclusive(tensor, ipc_allocation), alone=True)
         return _share_memory(tensor)
 
 
 def share_resident(tensor: torch.Tensor) -> Shared:
     """Make `tensor` itself visible to a worker where its storage is an allocation that holds
-    nothing else; a copy (`share_apart`) elsewhere, and on the CPU."""
+    nothing else; a copy (`share_exclusive`) elsewhere, and on the CPU."""
     if tensor.device.type == "cuda":
         found = share_tensor(tensor)
         if found.ref.span is not None and found.ref.span.alone:
             return found
         found.close()
-    return share_apart(tensor)
+    return share_exclusive(tensor)
 
 
 def share_room(shape: Sequence[int], dtype: torch.dtype, device: str) -> Shared:
@@ -118,7 +118,7 @@ def share_room(shape: Sequence[int], dtype: torch.dtype, device: str) -> Shared:
     if torch.device(device).type != "cuda":
         return _share_room(tuple(shape), dtype)
     span = max(1, math.prod(shape)) * dtype.itemsize
-    data = own_block(span, torch.device(device).index or 0)[:span]
+    data = ipc_allocation(span, torch.device(device).index or 0)[:span]
     return _share_cuda(data.view(dtype)[: math.prod(shape)].view(tuple(shape)), alone=True)
 
 
@@ -148,7 +148,9 @@ def _strides(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(reversed(found))
 
 
-def apart(tensor: torch.Tensor, allocate: Callable[[int, int], torch.Tensor]) -> torch.Tensor:
+def copy_exclusive(
+    tensor: torch.Tensor, allocate: Callable[[int, int], torch.Tensor]
+) -> torch.Tensor:
     """`tensor` copied, with its strides, into bytes that `allocate(nbytes, device index)` gives:
     uint8, zero, at least that many, at the start of an allocation that holds nothing else."""
     span = _extent(tensor.shape, tensor.stride()) * tensor.element_size()

@@ -34,7 +34,7 @@ SCRATCH_SLACK_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
-class Walls:
+class Isolation:
     """A tier that works here. `user_namespace` says which form of unshare does; `late` that
     Landlock closes only once CUDA has started; `forked` that workers come from a fork server, which
     is inside bubblewrap where that is the tier, each in namespaces of its own."""
@@ -49,19 +49,23 @@ _cuda_alone, _cuda_first = threading.Event(), threading.Event()
 """Set once CUDA was found not to start in a fork of a process with torch here; behind Landlock."""
 
 
-def find_walls(*, cuda: bool, wanted: Tier | None = None, allow_unsandboxed: bool = False) -> Walls:
+def find_isolation(
+    *, cuda: bool, wanted: Tier | None = None, allow_unsandboxed: bool = False
+) -> Isolation:
     """The strongest tier that works. Raises SandboxUnavailable with each tier's own reason."""
     if wanted == "none" or (allow_unsandboxed and wanted is None and not _any(cuda)):
         if not allow_unsandboxed:
             raise SandboxUnavailable("Tier 'none' needs allow_unsandboxed.")
-        return Walls("none")
+        return Isolation("none")
     reasons = []
-    for walls in _candidates(wanted):
-        reason = probe(walls, cuda)
+    for isolation in _candidates(wanted):
+        reason = probe(isolation, cuda)
         if reason is None:
-            late = cuda and (_cuda_first.is_set() or bool(held_locks(walls, cuda).get("cuda")))
-            return replace(walls, late=late, forked=_can_fork(walls, cuda))
-        reasons.append(f"{walls.tier}: {reason}")
+            late = cuda and (
+                _cuda_first.is_set() or bool(effective_locks(isolation, cuda).get("cuda"))
+            )
+            return replace(isolation, late=late, forked=_can_fork(isolation, cuda))
+        reasons.append(f"{isolation.tier}: {reason}")
     raise SandboxUnavailable(
         f"Nothing here can isolate a candidate ({'; '.join(reasons)}). Expected bubblewrap, "
         "Linux namespaces or Landlock. Next: apt-get install bubblewrap, or allow it with "
@@ -69,7 +73,7 @@ def find_walls(*, cuda: bool, wanted: Tier | None = None, allow_unsandboxed: boo
     )
 
 
-def concede() -> bool:
+def weaken_isolation() -> bool:
     """A worker with a GPU did not start: ask for less from now on. False where nothing is left to
     concede."""
     for event in (_cuda_alone, _cuda_first):
@@ -79,48 +83,48 @@ def concede() -> bool:
     return False
 
 
-def _can_fork(walls: Walls, cuda: bool) -> bool:
+def _can_fork(isolation: Isolation, cuda: bool) -> bool:
     if cuda and _cuda_alone.is_set():
         return False
-    return probe(replace(walls, forked=True), cuda) is None
+    return probe(replace(isolation, forked=True), cuda) is None
 
 
 def _any(cuda: bool) -> bool:
-    return any(probe(walls, cuda) is None for walls in _candidates(None))
+    return any(probe(isolation, cuda) is None for isolation in _candidates(None))
 
 
-def _candidates(wanted: Tier | None) -> tuple[Walls, ...]:
+def _candidates(wanted: Tier | None) -> tuple[Isolation, ...]:
     every = (
-        Walls("bubblewrap"),
-        Walls("namespaces"),
-        Walls("namespaces", user_namespace=False),
-        Walls("landlock"),
+        Isolation("bubblewrap"),
+        Isolation("namespaces"),
+        Isolation("namespaces", user_namespace=False),
+        Isolation("landlock"),
     )
-    return tuple(walls for walls in every if wanted in (None, walls.tier))
+    return tuple(isolation for isolation in every if wanted in (None, isolation.tier))
 
 
-def probe(walls: Walls, cuda: bool) -> str | None:
-    """Try `walls` on an empty process: None where they hold, else why not."""
-    found = _try(walls, cuda)
+def probe(isolation: Isolation, cuda: bool) -> str | None:
+    """Try `isolation` on an empty process: None where they hold, else why not."""
+    found = _try(isolation, cuda)
     return found if isinstance(found, str) else None
 
 
-def held_locks(walls: Walls, cuda: bool) -> dict[str, object]:
-    """What a process behind `walls` could lock behind itself, and what CUDA said to that (an error
-    code, 0 where it started)."""
-    found = _try(walls, cuda)
+def effective_locks(isolation: Isolation, cuda: bool) -> dict[str, object]:
+    """What a process behind `isolation` could lock behind itself, and what CUDA said to that (an
+    error code, 0 where it started)."""
+    found = _try(isolation, cuda)
     return {} if isinstance(found, str) else dict(found)
 
 
 @functools.cache
-def _try(walls: Walls, cuda: bool) -> dict[str, object] | str:
-    if walls.tier == "bubblewrap" and shutil.which("bwrap") is None:
+def _try(isolation: Isolation, cuda: bool) -> dict[str, object] | str:
+    if isolation.tier == "bubblewrap" and shutil.which("bwrap") is None:
         return "bwrap is not installed"
     with tempfile.TemporaryDirectory(prefix="agentkernel-probe-") as folder:
-        config = base_config(walls, Path(folder).resolve(), cuda, Limits()) | {"probe": True}
+        config = base_config(isolation, Path(folder).resolve(), cuda, Limits()) | {"probe": True}
         try:
             done = subprocess.run(
-                command(walls, config),
+                command(isolation, config),
                 env={"PATH": SEARCH_PATH}
                 | {key: os.environ[key] for key in PASSED_ON if key in os.environ},
                 capture_output=True,
@@ -136,17 +140,19 @@ def _try(walls: Walls, cuda: bool) -> dict[str, object] | str:
     return cast("dict[str, object]", json.loads(done.stdout.splitlines()[-1]))
 
 
-def base_config(walls: Walls, folder: Path, cuda: bool, limits: Limits) -> dict[str, object]:
+def base_config(
+    isolation: Isolation, folder: Path, cuda: bool, limits: Limits
+) -> dict[str, object]:
     """What the launcher needs to know in every tier. `folder` gets `scratch` and `stage`."""
     scratch, stage = folder / "scratch", folder / "stage"
     for path in (scratch, stage):
         path.mkdir(exist_ok=True)
-    nested = walls.tier == "bubblewrap" and walls.forked
-    own = nested or (walls.tier == "namespaces" and walls.user_namespace)
+    nested = isolation.tier == "bubblewrap" and isolation.forked
+    own = nested or (isolation.tier == "namespaces" and isolation.user_namespace)
     return {
-        "tier": walls.tier,
-        "enters": "user" if own else "plain" if walls.tier == "namespaces" else "",
-        "late": walls.late,
+        "tier": isolation.tier,
+        "enters": "user" if own else "plain" if isolation.tier == "namespaces" else "",
+        "late": isolation.late,
         "cuda": cuda,
         "scratch": str(scratch),
         "stage": "/dev/shm" if nested else str(stage),
@@ -166,19 +172,19 @@ def base_config(walls: Walls, folder: Path, cuda: bool, limits: Limits) -> dict[
     }
 
 
-def command(walls: Walls, config: dict[str, object]) -> list[str]:
-    """The command line of the launcher inside `walls`. Start it with the worker's environment, not
-    the parent's: the outermost process's variables can be read from inside through /proc."""
+def command(isolation: Isolation, config: dict[str, object]) -> list[str]:
+    """The command line of the launcher inside `isolation`. Start it with the worker's environment,
+    not the parent's: the outermost process's variables can be read from inside through /proc."""
     launch = [*PYTHON, str(LAUNCHER), json.dumps(config)]
-    if walls.tier != "bubblewrap":
+    if isolation.tier != "bubblewrap":
         return launch
-    around = _outer(cuda=bool(config["cuda"])) if walls.forked else _bubblewrap(config)
+    around = _outer(cuda=bool(config["cuda"])) if isolation.forked else _bubblewrap(config)
     return [*around, *launch]
 
 
-def server_command(walls: Walls, words: str, *, cuda: bool) -> list[str]:
-    """The command line of a fork server for workers inside `walls`."""
-    around = _outer(cuda=cuda) if walls.tier == "bubblewrap" else []
+def server_command(isolation: Isolation, words: str, *, cuda: bool) -> list[str]:
+    """The command line of a fork server for workers inside `isolation`."""
+    around = _outer(cuda=cuda) if isolation.tier == "bubblewrap" else []
     return [*around, *PYTHON, str(SERVER), words]
 
 

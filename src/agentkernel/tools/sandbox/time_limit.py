@@ -17,7 +17,7 @@ _left_s: ContextVar[Callable[[], float]] = ContextVar("left_s", default=lambda: 
 
 
 @contextmanager
-def within(left_s: Callable[[], float]) -> Iterator[None]:
+def limited_time(left_s: Callable[[], float]) -> Iterator[None]:
     """While this lasts, `time_left` is what `left_s` says, in seconds."""
     token = _left_s.set(left_s)
     try:

@@ -18,7 +18,7 @@ import time
 from dataclasses import dataclass
 
 from agentkernel.tools.sandbox import census
-from agentkernel.tools.sandbox.syscalls import number
+from agentkernel.tools.sandbox.syscalls import syscall_number
 from agentkernel.tools.sandbox.waiting import readable
 
 TICK_S = 0.1
@@ -30,14 +30,14 @@ RECEIVE, SEND = 0xC0502100, 0xC0182101
 NOTICE = struct.Struct("QIIiIQ6Q")
 ANSWER = struct.Struct("Qqii")
 CONTINUE = 1
-CLONE = number("clone")
+CLONE = syscall_number("clone")
 CLONE_THREAD = 0x10000
 MOST_ENTRIES = 100_000
 ALLOWANCE = struct.Struct("!Q")
 
 
 @dataclass(frozen=True)
-class Bounds:
+class WatchdogLimits:
     """What all processes of one candidate may hold together."""
 
     processes: int
@@ -47,54 +47,59 @@ class Bounds:
 
 
 @dataclass(frozen=True)
-class Ended:
+class ProcessEnd:
     """Why the candidate's processes are gone."""
 
     cause: str
     note: str
 
 
-class Warden:
+class Watchdog:
     """`worker` is the launcher's child; `life` closes with the parent, which also says there how
-    many bytes it shares; `hatch` brings the gate's listener."""
+    many bytes it shares; `listener_socket` brings the gate's listener."""
 
     def __init__(
-        self, worker: int, life: int, hatch: socket.socket, scratch: str, bounds: Bounds
+        self,
+        worker: int,
+        life: int,
+        listener_socket: socket.socket,
+        scratch: str,
+        bounds: WatchdogLimits,
     ) -> None:
         self._worker = worker
         self._life = life
-        self._hatch: socket.socket | None = hatch
+        self._hatch: socket.socket | None = listener_socket
         self._scratch = scratch
         self._own_filesystem = os.path.ismount(scratch)
         self._device = os.stat(scratch).st_dev
         self._bounds = bounds
         self._listener = -1
-        self._last = census.Count(1, 1, 0)
+        self._last = census.ProcessCount(1, 1, 0)
         self._shared_bytes = 0
         self._nameless_bytes = 0
         self._next_look_s = self._next_disk_s = 0.0
         os.set_blocking(life, False)
 
-    def watch(self, wake: int) -> Ended | None:
+    def watch(self, wake: int) -> ProcessEnd | None:
         """Until the worker ends, breaks a bound (what then) or the parent goes away (None).
         `wake` becomes readable when a child changes."""
         while True:
-            hatch = -1 if self._hatch is None else self._hatch.fileno()
-            fds = [fd for fd in (self._life, wake, hatch, self._listener) if fd >= 0]
+            listener_socket = -1 if self._hatch is None else self._hatch.fileno()
+            fds = [fd for fd in (self._life, wake, listener_socket, self._listener) if fd >= 0]
             ready = readable(fds, TICK_S)
-            if self._life in ready and not self._hear():
+            if self._life in ready and not self._read_allowance():
                 return None
-            if hatch in ready:
+            if listener_socket in ready:
                 self._take_listener()
             ended = (
                 (self._reap(wake) if wake in ready else None)
                 or (self._answer() if self._listener in ready else None)
-                or self._look()
+                or self._check_resources()
             )
             if ended is not None:
                 return ended
 
-    def _hear(self) -> bool:
+    def _read_allowance(self) -> bool:
         """Take the parent's word for what it shares; False where it is gone."""
         try:
             data = os.read(self._life, 4096)
@@ -104,7 +109,7 @@ class Warden:
             self._shared_bytes = ALLOWANCE.unpack(data[-ALLOWANCE.size :])[0]
         return bool(data)
 
-    def _reap(self, wake: int) -> Ended | None:
+    def _reap(self, wake: int) -> ProcessEnd | None:
         """Every child that ended, orphans of the candidate among them."""
         with contextlib.suppress(BlockingIOError):
             os.read(wake, 4096)
@@ -112,7 +117,7 @@ class Warden:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)
             except ChildProcessError:
-                return Ended("exit", "the worker went away")
+                return ProcessEnd("exit", "the worker went away")
             if pid == 0:
                 return None
             if pid == self._worker:
@@ -126,7 +131,7 @@ class Warden:
             self._listener = fds[0] if fds else -1
         self._hatch = None
 
-    def _answer(self) -> Ended | None:
+    def _answer(self) -> ProcessEnd | None:
         """Let one process or thread be made, or end all where there are too many already."""
         notice = bytearray(NOTICE.size)
         try:
@@ -138,76 +143,82 @@ class Warden:
             return None
         notice_id, _, _, call, _, _, flags, *_ = NOTICE.unpack(notice)
         self._last = self._last.grown(thread=call == CLONE and bool(flags & CLONE_THREAD))
-        ended = self._crowd(self._last)
+        ended = self._over_process_limit(self._last)
         if ended is not None:
             # Those that ended since the last look are counted above.
-            self._last = census.count(census.descendants(os.getpid())).grown(thread=False)
-            ended = self._crowd(self._last)
+            self._last = census.count_processes(census.descendants(os.getpid())).grown(thread=False)
+            ended = self._over_process_limit(self._last)
         if ended is None:
             with contextlib.suppress(OSError):
                 fcntl.ioctl(self._listener, SEND, ANSWER.pack(notice_id, 0, 0, CONTINUE))
         return ended
 
-    def _look(self) -> Ended | None:
+    def _check_resources(self) -> ProcessEnd | None:
         """Count everything, where it is time to."""
         now = time.monotonic()
         if now < self._next_look_s:
             return None
         self._next_look_s = now + TICK_S
         pids = census.descendants(os.getpid())
-        found = self._last = census.count(pids)
-        return self._crowd(found) or self._greed(pids, found) or self._litter(pids)
+        found = self._last = census.count_processes(pids)
+        return (
+            self._over_process_limit(found)
+            or self._over_memory_limit(pids, found)
+            or self._over_disk_limit(pids)
+        )
 
-    def _crowd(self, found: census.Count) -> Ended | None:
+    def _over_process_limit(self, found: census.ProcessCount) -> ProcessEnd | None:
         bounds = self._bounds
         if found.processes > bounds.processes:
-            return Ended("processes", f"more than {bounds.processes} processes")
+            return ProcessEnd("processes", f"more than {bounds.processes} processes")
         if found.tasks > bounds.tasks:
-            return Ended("processes", f"more than {bounds.tasks} threads")
+            return ProcessEnd("processes", f"more than {bounds.tasks} threads")
         return None
 
-    def _greed(self, pids: list[int], found: census.Count) -> Ended | None:
+    def _over_memory_limit(self, pids: list[int], found: census.ProcessCount) -> ProcessEnd | None:
         most = self._bounds.memory_bytes
         spare = most + self._shared_bytes - self._nameless_bytes
         if found.memory_bytes <= spare:
             return None
         if len(pids) > 1 and census.shared_out_bytes(pids) <= spare:
             return None
-        return Ended("memory", f"over {most} bytes")
+        return ProcessEnd("memory", f"over {most} bytes")
 
-    def _litter(self, pids: list[int]) -> Ended | None:
+    def _over_disk_limit(self, pids: list[int]) -> ProcessEnd | None:
         now = time.monotonic()
         if now < self._next_disk_s:
             return None
-        nameless = census.nameless(pids, self._device)
+        nameless = census.unlinked_files(pids, self._device)
         self._nameless_bytes = nameless.elsewhere
         if self._own_filesystem:
-            disk = census.filesystem(self._scratch)
+            disk = census.filesystem_use(self._scratch)
         else:
-            disk = census.folder(self._scratch, MOST_ENTRIES)
-            disk = census.Disk(disk.nbytes + nameless.on_device, disk.entries)
+            disk = census.folder_use(self._scratch, MOST_ENTRIES)
+            disk = census.DiskUse(disk.nbytes + nameless.on_device, disk.entries)
         spent = time.monotonic() - now
         self._next_disk_s = now + max(DISK_TICK_S, spent / DISK_SHARE)
         if disk.nbytes > self._bounds.scratch_bytes:
-            return Ended("disk", f"more than {self._bounds.scratch_bytes} bytes in the scratch")
+            return ProcessEnd(
+                "disk", f"more than {self._bounds.scratch_bytes} bytes in the scratch"
+            )
         if disk.entries > MOST_ENTRIES:
-            return Ended("disk", f"more than {MOST_ENTRIES} files in the scratch")
+            return ProcessEnd("disk", f"more than {MOST_ENTRIES} files in the scratch")
         return None
 
 
-def describe_end(status: int) -> Ended:
+def describe_end(status: int) -> ProcessEnd:
     """What waitpid's `status` says of the worker."""
     if os.WIFSTOPPED(status):
         name = signal.Signals(os.WSTOPSIG(status)).name
-        return Ended("stopped", f"the worker was stopped by {name}")
+        return ProcessEnd("stopped", f"the worker was stopped by {name}")
     if os.WIFSIGNALED(status):
         name = _signal_name(os.WTERMSIG(status))
-        return Ended("signal", f"the worker was ended by {name}")
+        return ProcessEnd("signal", f"the worker was ended by {name}")
     code = os.waitstatus_to_exitcode(status)
-    return Ended("exit", f"the worker ended with exit code {code}")
+    return ProcessEnd("exit", f"the worker ended with exit code {code}")
 
 
-def tell(fd: int, ended: Ended) -> None:
+def report_end(fd: int, ended: ProcessEnd) -> None:
     """Say on the parent's pipe why all is over."""
     line = json.dumps({"cause": ended.cause, "note": ended.note}) + "\n"
     with contextlib.suppress(OSError):

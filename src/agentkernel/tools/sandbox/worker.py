@@ -15,12 +15,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
-from agentkernel.domain.structure import Structure
+from agentkernel.domain.structure import DataStructure
 from agentkernel.storage.source_text import compile_source
 from agentkernel.tools.problem.tools_arguments import called_flat
 from agentkernel.tools.sandbox.locks import lock_calls, lock_files
 from agentkernel.tools.sandbox.protocol import JSON, READY, receive_request, send_reply
-from agentkernel.tools.sandbox.sources import answer_for_sources, serve_source
+from agentkernel.tools.sandbox.sources import install_source_lines, serve_source
 from agentkernel.tools.sandbox.tensors import OpenTensors, TensorRef
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class WorkerState:
         init_args: Sequence[object] = (),
         init_kwargs: Mapping[str, object] | None = None,
         seed: int | None = None,
-        arguments: Structure | None = None,
+        arguments: DataStructure | None = None,
     ) -> nn.Module:
         """Build `class_name` in eval mode: on the CPU, as the reference is built, then moved to
         this worker's device. It is called on the flat list of inputs, which lie in forward's
@@ -104,7 +104,7 @@ class WorkerState:
         return self.tensors.get(cast(TensorRef, ref))
 
 
-def serve(line: int, config: Mapping[str, object], hatch: socket.socket) -> None:
+def serve(line: int, config: Mapping[str, object], listener_socket: socket.socket) -> None:
     """Lock the doors, then answer requests on file descriptor `line` until the parent closes it."""
     sock = socket.socket(fileno=line)
     device = cast("Literal['cpu', 'cuda']", config["device"])
@@ -114,7 +114,7 @@ def serve(line: int, config: Mapping[str, object], hatch: socket.socket) -> None
     warm_up(device, state.interpret, bool(config.get("frontend")))
     if late:
         abi = lock_files(config)
-    locks = lock_calls(config, abi, hatch)
+    locks = lock_calls(config, abi, listener_socket)
     if device == "cuda":
         try_device()
     send_reply(sock, READY, {"locks": cast("JSON", asdict(locks)), "pid": os.getpid()})
@@ -148,7 +148,7 @@ def imports(device: str, interpret: bool, frontend: bool = False) -> None:
         importlib.import_module(module)
     if not interpret and not frontend:
         hash_compiler()
-    answer_for_sources()
+    install_source_lines()
 
 
 def hash_compiler() -> None:

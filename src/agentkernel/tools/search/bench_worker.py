@@ -35,21 +35,21 @@ before, and what it makes on the way."""
 
 
 @dataclass(frozen=True)
-class Broken:
+class FailedSchedule:
     """A schedule that raised."""
 
     reason: str
 
 
 @dataclass(frozen=True)
-class Warmed:
+class WarmUpResult:
     """The outcome of loading a group: sketches of the outputs, and who raised."""
 
     sketches: dict[int, Sketch] = field(default_factory=dict)
-    broken: dict[int, Broken] = field(default_factory=dict)
+    broken: dict[int, FailedSchedule] = field(default_factory=dict)
 
 
-class BenchWorker:
+class ScheduleWorker:
     """A worker with a problem's weights and inputs, started again after whatever kills it."""
 
     def __init__(
@@ -104,17 +104,17 @@ class BenchWorker:
         """True while the worker holds schedule `index`."""
         return index in self._held
 
-    def warm(self, variants: Sequence[tuple[int, str]]) -> Warmed | None:
+    def warm(self, variants: Sequence[tuple[int, str]]) -> WarmUpResult | None:
         """Load schedules and call each; None where one of them took the process down."""
         reply = self._call("warm", {"variants": list(variants)}, WARM_LIMIT_S)
         if reply is None:
             return None
-        found = Warmed()
+        found = WarmUpResult()
         for index, _ in variants:
             item = reply.get(str(index))
             sketch = _sketch(item)
             if sketch is None:
-                found.broken[index] = Broken(_error(item))
+                found.broken[index] = FailedSchedule(_error(item))
             else:
                 found.sketches[index] = sketch
         if any(word in item.reason for item in found.broken.values() for word in STICKY):

@@ -27,19 +27,19 @@ class Timer(Protocol):
     def __call__(self, index: int, calls: int) -> Sequence[float] | None: ...
 
 
-class Standing(NamedTuple):
+class ScheduleTime(NamedTuple):
     """What is known of a schedule at the end: its median in microseconds and the stages it saw."""
 
     time_us: float
     stage: int
 
 
-def halve(
+def halve_successively(
     indices: Sequence[int],
     timer: Timer,
     time_left: Callable[[], bool],
     alone: Callable[[Sequence[int]], AbstractContextManager[None]] = lambda field: nullcontext(),
-) -> dict[int, Standing]:
+) -> dict[int, ScheduleTime]:
     """Median times of the schedules, measured the more carefully the better they are.
 
     All of it runs inside `alone(indices)`, in which nothing else uses the device: the way in, for
@@ -49,20 +49,22 @@ def halve(
     of the next stage where it reads lower. Schedules that fail, or whose turn never comes, are left
     out. Jamieson and Talwalkar, "Non-stochastic Best Arm Identification", AISTATS 2016.
     """
-    standings: dict[int, Standing] = {}
+    times_by_schedule: dict[int, ScheduleTime] = {}
     field = list(indices)
     with alone(field):
         for number, stage in enumerate(STAGES):
             found = _run_stage(field, stage, timer, time_left)
             for index in found.failed:
-                standings.pop(index, None)
+                times_by_schedule.pop(index, None)
             if number == 0 or found.complete:
-                standings |= {i: Standing(value, number) for i, value in found.times.items()}
+                times_by_schedule |= {
+                    i: ScheduleTime(value, number) for i, value in found.times.items()
+                }
             if not found.complete:
                 break
             ranked = sorted(found.times, key=lambda index: found.times[index])
             field = ranked[: max(FINALISTS, -(-len(ranked) // 3)) if number == 0 else FINALISTS]
-    return _consistent(standings)
+    return _consistent(times_by_schedule)
 
 
 class _Found(NamedTuple):
@@ -95,14 +97,14 @@ def _run_stage(
     return _Found(times, frozenset(failed), complete)
 
 
-def _consistent(standings: dict[int, Standing]) -> dict[int, Standing]:
+def _consistent(times_by_schedule: dict[int, ScheduleTime]) -> dict[int, ScheduleTime]:
     """Raise the time of whoever dropped out to that of the slowest who went on."""
-    result: dict[int, Standing] = {}
+    result: dict[int, ScheduleTime] = {}
     floor = 0.0
-    for number in sorted({item.stage for item in standings.values()}, reverse=True):
-        here = {index: item for index, item in standings.items() if item.stage == number}
+    for number in sorted({item.stage for item in times_by_schedule.values()}, reverse=True):
+        here = {index: item for index, item in times_by_schedule.items() if item.stage == number}
         result |= {
-            index: Standing(max(item.time_us, floor), number) for index, item in here.items()
+            index: ScheduleTime(max(item.time_us, floor), number) for index, item in here.items()
         }
         floor = max([floor, *(item.time_us for item in here.values())])
     return result

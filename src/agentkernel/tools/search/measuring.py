@@ -13,11 +13,11 @@ from agentkernel.domain.target import Target
 from agentkernel.runtime import gate
 from agentkernel.tools.problem.problems import LoadedProblem
 from agentkernel.tools.profiler.timing.bench import Device, flush_bytes
-from agentkernel.tools.sandbox.session import expect_worker, settle_spares
+from agentkernel.tools.sandbox.session import prefork_worker, settle_idle_workers
 from agentkernel.tools.sandbox.time_limit import search_seconds
 from agentkernel.tools.search.agreement import Sketch, disagreements
-from agentkernel.tools.search.bench_worker import BenchWorker
-from agentkernel.tools.search.halving import Standing, halve
+from agentkernel.tools.search.bench_worker import ScheduleWorker
+from agentkernel.tools.search.halving import ScheduleTime, halve_successively
 from agentkernel.tools.search.pruning import BUDGET_SPENT, compile_all, prune
 from agentkernel.tools.search.static import Schedule, estimate_all
 
@@ -29,7 +29,7 @@ WARM_SHARE = 0.7
 """Share of the time that compilation left in which further groups may be loaded."""
 LEAST_RACE_S = 5.0
 """What is loaded gets timed: for so long even when the budget is spent."""
-HOPELESS = 4.0
+TOO_SLOW = 4.0
 """A schedule this many times slower than the best so far is timed by one call."""
 
 
@@ -79,15 +79,17 @@ class MeasuringSearcher:
         estimates = estimate_all(problem, outcomes, target)
         kept = [index for index, reason in pruned.items() if reason is None]
         kept.sort(key=lambda index: (estimates[index] or math.inf, index))
-        standings, reasons = self._race(problem, sources, kept, target, end) if kept else ({}, {})
+        times_by_schedule, reasons = (
+            self._race(problem, sources, kept, target, end) if kept else ({}, {})
+        )
         reasons = pruned | reasons
         return tuple(
             TrialResult(
                 label=labels[index],
                 sha256=sha256_text(source),
                 schedule=schedules[index],
-                pruned=None if index in standings else reasons[index] or BUDGET_SPENT,
-                time_us=standings[index].time_us if index in standings else None,
+                pruned=None if index in times_by_schedule else reasons[index] or BUDGET_SPENT,
+                time_us=times_by_schedule[index].time_us if index in times_by_schedule else None,
                 estimated_us=estimates[index],
             )
             for index, source in enumerate(sources)
@@ -100,19 +102,19 @@ class MeasuringSearcher:
         kept: Sequence[int],
         target: Target,
         end_s: float,
-    ) -> tuple[dict[int, Standing], dict[int, str | None]]:
+    ) -> tuple[dict[int, ScheduleTime], dict[int, str | None]]:
         if self._device == "cuda":
-            expect_worker(
+            prefork_worker(
                 device="cuda",
                 interpret=False,
                 allow_unsandboxed=self._allow_unsandboxed,
                 count=2,
             )
         before = time.monotonic()
-        with gate.working():
+        with gate.shared():
             end_s += time.monotonic() - before
             self._make_room()
-            opened = BenchWorker(
+            opened = ScheduleWorker(
                 problem,
                 device=self._device,
                 seed=self._seed,
@@ -120,16 +122,16 @@ class MeasuringSearcher:
                 allow_unsandboxed=self._allow_unsandboxed,
             )
         with opened as bench:
-            race = _Race(bench, sources, end_s)
+            race = _HalvingSearch(bench, sources, end_s)
             return race.run(kept), race.reasons
 
 
-class _Race:
+class _HalvingSearch:
     """One search on one worker: who is ready, who is out and why, and the best time so far."""
 
     def __init__(
         self,
-        bench: BenchWorker,
+        bench: ScheduleWorker,
         sources: Sequence[str],
         end_s: float,
     ) -> None:
@@ -140,7 +142,7 @@ class _Race:
         self._last_us: dict[int, float] = {}
         self.reasons: dict[int, str | None] = {}
 
-    def run(self, indices: Sequence[int]) -> dict[int, Standing]:
+    def run(self, indices: Sequence[int]) -> dict[int, ScheduleTime]:
         sketches: dict[int, Sketch] = {}
         now = time.monotonic()
         race_s = (1 - WARM_SHARE) * (self._end_s - now)
@@ -149,24 +151,24 @@ class _Race:
                 break
             sketches |= self._warm(indices[begin : begin + GROUP])
         self.reasons |= disagreements(sketches)
-        settle_spares()
+        settle_idle_workers()
         self._end_s = max(self._end_s, time.monotonic() + LEAST_RACE_S)
         field = [index for index in indices if index in sketches and index not in self.reasons]
-        return halve(field, self._time, self._time_left, self._alone)
+        return halve_successively(field, self._time, self._time_left, self._alone)
 
     @contextmanager
     def _alone(self, field: Sequence[int]) -> Iterator[None]:
         """The device is the race's own. What a death unloaded is loaded before: nobody may have to
         wait while schedules compile."""
         self._load(index for index in field if index not in self.reasons)
-        with self._through(gate.timing()):
+        with self._through(gate.exclusive()):
             yield
 
     @contextmanager
-    def _through(self, door: AbstractContextManager[None]) -> Iterator[None]:
+    def _through(self, lock: AbstractContextManager[None]) -> Iterator[None]:
         """Waiting for others is not the race's time."""
         before = time.monotonic()
-        with door:
+        with lock:
             self._end_s += time.monotonic() - before
             yield
 
@@ -177,7 +179,7 @@ class _Race:
 
     def _warm(self, group: Sequence[int]) -> dict[int, Sketch]:
         self._bench.open()
-        with self._through(gate.working()):
+        with self._through(gate.shared()):
             found = self._bench.warm([(index, self._sources[index]) for index in group])
         if found is None and len(group) > 1:
             return {key: item for index in group for key, item in self._warm([index]).items()}
@@ -198,7 +200,7 @@ class _Race:
                 return None
         best = min(self._last_us.values(), default=math.inf)
         found = self._bench.time_block(
-            index, calls, last_us=self._last_us.get(index, 0.0), limit_us=HOPELESS * best
+            index, calls, last_us=self._last_us.get(index, 0.0), limit_us=TOO_SLOW * best
         )
         if found is None:
             self.reasons[index] = f"failed while it was timed: {self._bench.last_failure}"

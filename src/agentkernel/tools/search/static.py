@@ -89,7 +89,7 @@ def preference(reports: Sequence[CompileReport | None]) -> tuple[int, ...]:
     return tuple(index for index, _ in ranked)
 
 
-def order(trials: Sequence[TrialResult]) -> tuple[int, ...]:
+def best_first(trials: Sequence[TrialResult]) -> tuple[int, ...]:
     """Indices of the trials that are not pruned, best first: measured ones by time, then the rest
     by their estimate, then those with neither in the order given."""
     ranked = [index for index, item in enumerate(trials) if item.pruned is None]

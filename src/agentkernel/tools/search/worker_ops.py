@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, cast
 
 from agentkernel.tools.problem.tools_arguments import called_flat
-from agentkernel.tools.profiler.timing.bench import Bench, Call
+from agentkernel.tools.profiler.timing.bench import Call, CallTimer
 from agentkernel.tools.profiler.timing.worker_ops import bind, take_weights
 from agentkernel.tools.sandbox.protocol import JSON
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from agentkernel.domain.structure import Structure
+    from agentkernel.domain.structure import DataStructure
     from agentkernel.tools.sandbox.tensors import TensorRef
     from agentkernel.tools.sandbox.worker import WorkerState
 
@@ -30,7 +30,7 @@ def start(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
     """Keep what every schedule shares. Payload: init_args, init_kwargs, arguments, state (name ->
     TensorRef), inputs (TensorRefs and scalars), flush_bytes, threads."""
     state.memory["shared"] = dict(payload)
-    state.memory["bench"] = Bench(state.device, cast(int, payload["flush_bytes"]))
+    state.memory["bench"] = CallTimer(state.device, cast(int, payload["flush_bytes"]))
     state.memory["calls"] = {}
     if state.device == "cuda":
         from triton.runtime import driver
@@ -46,7 +46,7 @@ def warm(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
     threads = cast(int, cast("dict[str, object]", state.memory["shared"])["threads"])
     with ThreadPoolExecutor(max_workers=threads) as pool:
         found = list(pool.map(lambda item: _warm_one(item[0], item[1], state), variants))
-    bench = cast(Bench, state.memory["bench"])
+    bench = cast(CallTimer, state.memory["bench"])
     bench.wait()
     bench.give_back()
     return {str(index): item for (index, _), item in zip(variants, found, strict=True)}
@@ -57,7 +57,7 @@ def time_block(payload: Mapping[str, object], state: WorkerState) -> dict[str, J
     where that is longer than `limit_us`."""
     calls = cast("dict[int, Call]", state.memory["calls"])
     call = calls[cast(int, payload["index"])]
-    bench = cast(Bench, state.memory["bench"])
+    bench = cast(CallTimer, state.memory["bench"])
     first = bench.block(call, 1, cast(float, payload["last_us"]))
     if first[0] > cast(float, payload["limit_us"]):
         return {"us": list(first)}
@@ -110,7 +110,7 @@ def _construct(function: object, shared: Mapping[str, object]) -> nn.Module:
     args = cast("Sequence[object]", shared["init_args"])
     kwargs = cast("Mapping[str, object]", shared["init_kwargs"])
     made = cast("type[nn.Module]", function)(*args, **kwargs)
-    return called_flat(made, cast("Structure | None", shared.get("arguments")))
+    return called_flat(made, cast("DataStructure | None", shared.get("arguments")))
 
 
 def _tensors(module: nn.Module) -> Iterator[torch.Tensor]:

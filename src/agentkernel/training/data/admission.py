@@ -7,15 +7,15 @@ from functools import lru_cache
 
 from agentkernel.domain.rules import Policy
 from agentkernel.tools.judge.policy.policy import check_policy
-from agentkernel.training.data.vetting import refusal
+from agentkernel.training.data.vetting import module_refusal
 from agentkernel.training.pair_process import is_undecided
-from agentkernel.training.training import Judged
+from agentkernel.training.training import JudgedKernel
 
 RIGHT = ("gpu", "interpreter")
 """Labels of kernels that the judge accepted."""
 
 
-def permitted(licence: str, allowed: Collection[str]) -> str | None:
+def permitted_licence(licence: str, allowed: Collection[str]) -> str | None:
     """`licence` as `allowed` spells it, of several joined by a comma each; None where one of them
     is not allowed, or none is named."""
     known = {item.lower(): item for item in allowed}
@@ -23,10 +23,10 @@ def permitted(licence: str, allowed: Collection[str]) -> str | None:
     return None if None in found else ", ".join(item for item in found if item)
 
 
-def objection(row: Judged, allowed: Collection[str]) -> str | None:
+def row_objection(row: JudgedKernel, allowed: Collection[str]) -> str | None:
     """Why nothing is made of `row`, in a few words that are the same for all of a kind; None where
     nothing speaks against it. What a row says of itself is held against its verdict."""
-    if permitted(row.licence, allowed) is None:
+    if permitted_licence(row.licence, allowed) is None:
         return f"licence {row.licence or 'not stated'}"
     if row.label == "not-judged":
         return None
@@ -56,13 +56,13 @@ def _violation(kernel: str, policy: Policy) -> str | None:
 
 
 @lru_cache(maxsize=64)
-def unfit(problem: str) -> str | None:
+def module_objection(problem: str) -> str | None:
     """Why the module is not taught with: reinforcement and bench run it. None for a plain one."""
-    found = refusal(problem, "", ("",))
+    found = module_refusal(problem, "", ("",))
     if found is None:
         return None
     head, _, words = found.partition(": ")
     return f"module: {words if head.startswith('line ') and words else found}"
 
 
-__all__ = ["RIGHT", "objection", "permitted", "unfit"]
+__all__ = ["RIGHT", "module_objection", "permitted_licence", "row_objection"]

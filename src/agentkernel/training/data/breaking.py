@@ -13,7 +13,7 @@ Change = Callable[[re.Match[str]], str]
 
 
 @dataclass(frozen=True)
-class Broken:
+class BrokenKernel:
     """A kernel's text with one mistake, the mistake in words, and its name."""
 
     text: str
@@ -95,7 +95,7 @@ MISTAKES = (
 )  # fmt: skip
 
 
-def broken_variants(kernel: str, seed: int) -> Iterator[Broken]:
+def broken_variants(kernel: str, seed: int) -> Iterator[BrokenKernel]:
     """Texts of `kernel` with one mistake each, in an order that `seed` decides, each mistake at one
     place. Nobody knows yet that a judge refuses them: a mask may have been needless."""
     rng = random.Random(f"broken {seed}")
@@ -107,7 +107,7 @@ def broken_variants(kernel: str, seed: int) -> Iterator[Broken]:
         text = kernel[: place.start()] + place.expand(mistake.becomes) + kernel[place.end() :]
         text = _commented(text) if mistake.name == "no launch" else text
         if text != kernel and _reads(text):
-            yield Broken(text, mistake.words, mistake.name)
+            yield BrokenKernel(text, mistake.words, mistake.name)
 
 
 def _commented(text: str) -> str:

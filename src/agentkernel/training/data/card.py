@@ -13,7 +13,7 @@ from agentkernel.domain.base import Frozen
 from agentkernel.domain.certificate import Versions
 from agentkernel.domain.errors import TrainingError, one_line
 from agentkernel.training.data.rows import FILES
-from agentkernel.training.data.split import family_of
+from agentkernel.training.data.split import kernel_family
 from agentkernel.training.training import TASKS, DataSettings, Task, TrainingRow
 
 CARD = "card.json"
@@ -93,7 +93,7 @@ class Card(Frozen):
 
 
 @dataclass
-class Tally:
+class RowCounter:
     """Counts the rows of one part as they are written."""
 
     counts: dict[str, Counter[str]] = field(default_factory=dict)
@@ -111,7 +111,7 @@ class Tally:
             "labels": row.label,
             "bounds": row.bound or "not known",
             "targets": row.target or "any",
-            "families": family_of(row.structure),
+            "families": kernel_family(row.structure),
             "reasoning": row.reasoning_by,
         }
         for name, value in told.items():
@@ -262,7 +262,7 @@ __all__ = [
     "Card",
     "Input",
     "Part",
-    "Tally",
+    "RowCounter",
     "card_page",
     "read_card",
     "unfilled",

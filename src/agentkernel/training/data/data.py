@@ -18,9 +18,14 @@ from agentkernel.domain.errors import SettingError, TrainingError
 from agentkernel.domain.plain_text import plain
 from agentkernel.knowledge.pairs import MARKS
 from agentkernel.runtime.versions import installed_versions
-from agentkernel.storage.atomic import make_folder, saving, write_atomic
-from agentkernel.storage.disk import hold, make_own_folder, open_append, open_new
-from agentkernel.training.data.admission import RIGHT, objection, permitted, unfit
+from agentkernel.storage.atomic import explain_write_failure, make_folder, write_atomic
+from agentkernel.storage.disk import lock_open_file, make_own_folder, open_append, open_new
+from agentkernel.training.data.admission import (
+    RIGHT,
+    module_objection,
+    permitted_licence,
+    row_objection,
+)
 from agentkernel.training.data.card import (
     CARD,
     MOST_REASONS,
@@ -28,13 +33,13 @@ from agentkernel.training.data.card import (
     PAGE,
     Card,
     Input,
-    Tally,
+    RowCounter,
     card_page,
     read_card,
     unfilled,
     unreadable,
 )
-from agentkernel.training.data.gathering import Gathered
+from agentkernel.training.data.gathering import ScratchRows
 from agentkernel.training.data.rows import (
     FILES,
     HELD_OUT,
@@ -43,19 +48,30 @@ from agentkernel.training.data.rows import (
     read_rows,
 )
 from agentkernel.training.data.rows import fingerprint as rows_hash
-from agentkernel.training.data.sources import Origin, Unread, fingerprint, read_origin, read_reviews
+from agentkernel.training.data.sources import (
+    Origin,
+    UnreadableRow,
+    fingerprint,
+    read_origin,
+    read_reviews,
+)
 from agentkernel.training.data.split import (
     HeldOut,
-    Likeness,
-    Module,
+    NearDuplicates,
+    SplitModule,
     code_structure,
-    family_of,
     hold_out,
+    kernel_family,
     quotas,
     rows_of_tasks,
 )
-from agentkernel.training.data.tasks import Drafted, conversations, told_row, training_row
-from agentkernel.training.training import DataSettings, Judged, Split, Task, TrainingRow
+from agentkernel.training.data.tasks import (
+    DraftedConversation,
+    conversations,
+    training_row,
+    unjudged_row,
+)
+from agentkernel.training.training import DataSettings, JudgedKernel, Split, Task, TrainingRow
 
 Show = Callable[[int, int | None, str], None]
 """Hears how much is done, of how much where that is known, and a few words."""
@@ -96,16 +112,16 @@ def make_data(
         known = _finished(out, settings, hashes)  # by whoever held it before
         if known is not None:
             return known
-        with saving(stage):
+        with explain_write_failure(stage):
             shutil.rmtree(stage, ignore_errors=True)
             make_own_folder(stage)
             (stage / HELD_OUT).mkdir(parents=True)
         try:
-            card = _Making(origins, hashes, settings, stage, show, command).make()
+            card = _DatasetBuild(origins, hashes, settings, stage, show, command).make()
         except BaseException:
             shutil.rmtree(stage, ignore_errors=True)
             raise
-        with saving(out):
+        with explain_write_failure(out):
             stage.rename(out)  # over an empty folder too
     return card
 
@@ -147,10 +163,10 @@ def _alone(out: Path) -> Iterator[None]:
         f"Another process makes {str(out)!r}. Expected to be the only one. Next: wait for it, or "
         "choose another --out."
     )
-    with saving(path):
+    with explain_write_failure(path):
         file = open_append(path)
     with file:
-        hold(file, busy, BUSY_S)
+        lock_open_file(file, busy, BUSY_S)
         try:
             yield
         finally:
@@ -158,7 +174,7 @@ def _alone(out: Path) -> Iterator[None]:
 
 
 @dataclass
-class _Making:
+class _DatasetBuild:
     """One folder in the making, in `stage`."""
 
     origins: Sequence[Origin]
@@ -171,7 +187,7 @@ class _Making:
     drafted: Counter[Task] = field(default_factory=Counter)
 
     def make(self) -> Card:
-        gathered = Gathered(self.stage / SCRATCH)
+        gathered = ScratchRows(self.stage / SCRATCH)
         try:
             inputs, reviews = self._gather(gathered)
             held = hold_out(
@@ -179,7 +195,7 @@ class _Making:
             )
             held_tally, told_tally = self._draft(gathered, held, reviews)
             self._cut(gathered)
-            train_tally = Tally()
+            train_tally = RowCounter()
             with self._file(FILES["train"]) as write:
                 for row in gathered.taken():
                     _assert_learnable(row, self.settings)
@@ -212,7 +228,7 @@ class _Making:
         write_atomic(self.stage / CARD, card.model_dump_json(indent=1) + "\n")
         return card
 
-    def _gather(self, gathered: Gathered) -> tuple[tuple[Input, ...], dict[str, Review]]:
+    def _gather(self, gathered: ScratchRows) -> tuple[tuple[Input, ...], dict[str, Review]]:
         """Take in what nothing speaks against, each kernel of a module once."""
         inputs: list[Input] = []
         reviews: dict[str, Review] = {}
@@ -220,13 +236,13 @@ class _Making:
         for origin, digest in zip(self.origins, self.hashes, strict=True):
             read, reasons = 0, Counter[str]()
             for row in read_reviews(origin) if origin.kind == "reviews" else ():
-                if isinstance(row, Unread):
+                if isinstance(row, UnreadableRow):
                     _count(reasons, row)
                     continue
                 read += 1
                 reviews.setdefault(row.kernel_sha256, row.review)
             for found in read_origin(origin):
-                if isinstance(found, Unread):
+                if isinstance(found, UnreadableRow):
                     _count(reasons, found)
                     continue
                 read += 1
@@ -247,30 +263,32 @@ class _Making:
             )
         return tuple(inputs), reviews
 
-    def _take(self, gathered: Gathered, row: Judged) -> None:
-        against = objection(row, self.settings.licences)
+    def _take(self, gathered: ScratchRows, row: JudgedKernel) -> None:
+        against = row_objection(row, self.settings.licences)
         if against is None and row.label != "not-judged":
-            against = unfit(row.problem)
+            against = module_objection(row.problem)
         if against is not None:
             self.left_out[against] += 1
         elif not gathered.add(row):
             self.left_out["the same kernel for the same module"] += 1
 
-    def _modules(self, gathered: Gathered) -> Iterator[Module]:
+    def _modules(self, gathered: ScratchRows) -> Iterator[SplitModule]:
         for name, text, rows in gathered.problems():
             structure = _structure(rows, text)
             keys = dict.fromkeys([*(row.structure for row in rows), code_structure(text)])
             fits = any(row.label in RIGHT for row in rows)
-            fits = fits and unfit(text) is None and all(mark.search(text) for mark in MARKS)
-            cell = f"{family_of(structure)} {rows[0].bound or ''}"
-            yield Module(name, tuple(key for key in keys if key), cell, fits)
+            fits = (
+                fits and module_objection(text) is None and all(mark.search(text) for mark in MARKS)
+            )
+            cell = f"{kernel_family(structure)} {rows[0].bound or ''}"
+            yield SplitModule(name, tuple(key for key in keys if key), cell, fits)
 
     def _draft(
-        self, gathered: Gathered, held: HeldOut, reviews: dict[str, Review]
-    ) -> tuple[Tally, Tally]:
+        self, gathered: ScratchRows, held: HeldOut, reviews: dict[str, Review]
+    ) -> tuple[RowCounter, RowCounter]:
         """All conversations that could be taken; those of held-out modules go to their file."""
-        held_tally, told_tally = Tally(), Tally()
-        like = Likeness(gathered.problem(name) for name in sorted(held.modules))
+        held_tally, told_tally = RowCounter(), RowCounter()
+        like = NearDuplicates(gathered.problem(name) for name in sorted(held.modules))
         with self._file(FILES["held-out"]) as write_held, self._file(NOT_JUDGED) as write_told:
             for place, (name, text, rows) in enumerate(gathered.problems(), 1):
                 if place % EVERY == 0:
@@ -285,7 +303,7 @@ class _Making:
                 structure = _structure(rows, text)
                 rows = tuple(row.model_copy(update={"structure": structure}) for row in rows)
                 if split == "held-out":
-                    file = f"{family_of(structure)}_{name[:12]}.py"
+                    file = f"{kernel_family(structure)}_{name[:12]}.py"
                     write_atomic(self.stage / HELD_OUT / file, text)
                 for drafted in conversations(rows, reviews):
                     row = self._row(drafted, split)
@@ -297,29 +315,29 @@ class _Making:
                     else:
                         self._put(gathered, drafted, row)
                 for told in (row for row in rows if row.label == "not-judged"):
-                    row = self._row(told_row(told), split)
+                    row = self._row(unjudged_row(told), split)
                     if row is not None and split == "train":
                         write_told(row)
                         told_tally.add(row)
         return held_tally, told_tally
 
-    def _row(self, drafted: Drafted, split: Split) -> TrainingRow | None:
+    def _row(self, drafted: DraftedConversation, split: Split) -> TrainingRow | None:
         if drafted.characters > self.settings.most_characters:
             self.left_out[f"longer than {self.settings.most_characters} characters"] += 1
             return None
-        licence = permitted(drafted.row.licence, self.settings.licences)
+        licence = permitted_licence(drafted.row.licence, self.settings.licences)
         assert licence is not None
         return training_row(drafted, split, licence)
 
-    def _put(self, gathered: Gathered, drafted: Drafted, row: TrainingRow) -> None:
-        cell = f"{family_of(row.structure)} {row.bound or ''} {row.target or ''}"
+    def _put(self, gathered: ScratchRows, drafted: DraftedConversation, row: TrainingRow) -> None:
+        cell = f"{kernel_family(row.structure)} {row.bound or ''} {row.target or ''}"
         drawn = sha256_text(f"{self.settings.seed} {row.id}")
         if gathered.put(row, cell, f"{drafted.rank:06d} {drawn}"):
             self.drafted[row.task] += 1
         else:
             self.left_out["the very same conversation"] += 1
 
-    def _cut(self, gathered: Gathered) -> None:
+    def _cut(self, gathered: ScratchRows) -> None:
         """Keep the shares of the tasks, and within a task as much of each kind of module."""
         cells = gathered.cells()
         for task, wanted in rows_of_tasks(self.drafted, self.settings.shares).items():
@@ -334,7 +352,7 @@ class _Making:
     def _file(self, name: str) -> Iterator[Callable[[TrainingRow], None]]:
         """JSON lines, gzip, the same bytes for the same rows."""
         path = self.stage / name
-        with saving(path), open_new(path) as raw:
+        with explain_write_failure(path), open_new(path) as raw:
             with gzip.GzipFile("", "wb", compresslevel=6, fileobj=raw, mtime=0) as file:
 
                 def write(row: TrainingRow) -> None:
@@ -359,14 +377,14 @@ class _Making:
         )
 
 
-def _count(reasons: Counter[str], row: Unread) -> None:
+def _count(reasons: Counter[str], row: UnreadableRow) -> None:
     """Count why a row is none: without the place in its line, and of many reasons the first."""
     reason = PLACE.sub("", row.reason)
     known = reason in reasons or len(reasons) < MOST_REASONS
     reasons[reason if known else "other reasons"] += 1
 
 
-def _structure(rows: Sequence[Judged], text: str) -> str:
+def _structure(rows: Sequence[JudgedKernel], text: str) -> str:
     """Of a module: what was captured of it, else what its text says."""
     judged = (row.structure for row in rows if row.label != "not-judged")
     return next((item for item in judged if item), None) or code_structure(text)
@@ -376,7 +394,7 @@ def _assert_learnable(row: TrainingRow, settings: DataSettings) -> None:
     """Once more, of the very row that is written."""
     assert row.label in RIGHT
     assert row.split == "train"
-    assert permitted(row.licence, settings.licences) is not None
+    assert permitted_licence(row.licence, settings.licences) is not None
 
 
 __all__ = ["held_out_problems", "make_data", "read_rows"]

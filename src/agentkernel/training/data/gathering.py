@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from agentkernel.storage.atomic import saving
-from agentkernel.training.training import Judged, Label, Task, TrainingRow
+from agentkernel.storage.atomic import explain_write_failure
+from agentkernel.training.training import JudgedKernel, Label, Task, TrainingRow
 
 SCHEMA = """
 create table judged (
@@ -36,13 +36,13 @@ class Cell(NamedTuple):
     rows: int
 
 
-class Gathered:
+class ScratchRows:
     """A scratch database, made anew each time: nothing in it has to outlive a kill."""
 
     def __init__(self, path: Path) -> None:
         """Begin an empty one at `path`, where no file is. Raises OutputError."""
         self._path = path
-        with saving(path):
+        with explain_write_failure(path):
             self._db = sqlite3.connect(path, isolation_level=None)
             self._db.executescript("pragma journal_mode=off; pragma synchronous=off;" + SCHEMA)
             self._db.execute("begin")
@@ -51,12 +51,12 @@ class Gathered:
         """Close the file."""
         self._db.close()
 
-    def add(self, row: Judged) -> bool:
+    def add(self, row: JudgedKernel) -> bool:
         """Keep a kernel for its problem; of equal texts the one that the judge refused, then one
         that it accepted, then the first. True where there was none yet."""
         problem, kernel, known = row.problem_sha256, row.sha256, WORD.get(row.label, 1)
         bare = row.model_copy(update={"problem": ""})
-        with saving(self._path):
+        with explain_write_failure(self._path):
             old = self._db.execute(
                 "select known from judged where problem=? and kernel=?", (problem, kernel)
             ).fetchone()
@@ -75,15 +75,15 @@ class Gathered:
         row = self._db.execute("select value from problems where sha256=?", (sha256,)).fetchone()
         return _unpacked(row[0])
 
-    def kernel(self, problem: str, kernel: str) -> Judged:
+    def kernel(self, problem: str, kernel: str) -> JudgedKernel:
         """The kernel of that hash for the problem of that hash."""
         row = self._db.execute(
             "select value from judged where problem=? and kernel=?", (problem, kernel)
         ).fetchone()
-        bare = Judged.model_validate_json(_unpacked(row[0]))
+        bare = JudgedKernel.model_validate_json(_unpacked(row[0]))
         return bare.model_copy(update={"problem": self.problem(problem)})
 
-    def problems(self) -> Iterator[tuple[str, str, tuple[Judged, ...]]]:
+    def problems(self) -> Iterator[tuple[str, str, tuple[JudgedKernel, ...]]]:
         """Hash, text and kernels of each problem, by hash."""
         names = self._db.execute("select sha256 from problems order by sha256").fetchall()
         for (name,) in names:
@@ -91,13 +91,13 @@ class Gathered:
             found = self._db.execute(
                 "select value from judged where problem=? order by kernel", (name,)
             )
-            rows = tuple(Judged.model_validate_json(_unpacked(item[0])) for item in found)
+            rows = tuple(JudgedKernel.model_validate_json(_unpacked(item[0])) for item in found)
             yield name, text, tuple(row.model_copy(update={"problem": text}) for row in rows)
 
     def put(self, row: TrainingRow, cell: str, place: str) -> bool:
         """Keep a conversation that may be taken, under the order in which its cell is taken; False
         where the very same is there."""
-        with saving(self._path):
+        with explain_write_failure(self._path):
             cursor = self._db.execute(
                 "insert or ignore into rows values (?,?,?,?,?)",
                 (row.id, row.task, cell, place, _packed(row.model_dump_json())),
@@ -113,7 +113,7 @@ class Gathered:
 
     def keep(self, task: Task, cell: str, most: int) -> None:
         """Leave the rows of a cell past the first `most` out."""
-        with saving(self._path):
+        with explain_write_failure(self._path):
             self._db.execute(
                 "delete from rows where id in (select id from rows where task=? and cell=? "
                 "order by place, id limit -1 offset ?)",
@@ -134,4 +134,4 @@ def _unpacked(value: bytes) -> str:
     return zlib.decompress(value).decode("utf-8", "surrogatepass")
 
 
-__all__ = ["Cell", "Gathered"]
+__all__ = ["Cell", "ScratchRows"]

@@ -18,8 +18,8 @@ from agentkernel.knowledge.pairs import ProblemFile, generated_entry, problem_fi
 from agentkernel.runtime.versions import installed_versions
 from agentkernel.tools.targets import ResolvedTarget, find_target
 from agentkernel.training.judged_problems import Verification
-from agentkernel.training.pair_lane import Answerer
-from agentkernel.training.pair_process import Judged, Question, Written
+from agentkernel.training.pair_lane import PairWorker
+from agentkernel.training.pair_process import JudgeFinding, WorkerRequest, WrittenCode
 
 OWN_LICENCE = "Apache-2.0"
 WRITE_S = 120.0
@@ -28,7 +28,7 @@ JUDGE_S = 60.0
 """A judgement that takes longer comes to no answer."""
 
 
-class Miss(Frozen):
+class UnpairedModule(Frozen):
     """A module without a pair: nothing could be written for it, or the judge rejected that."""
 
     file: str
@@ -46,45 +46,45 @@ class Report(Frozen):
     verified_gpu: int
     verified_interpreter: int
     unverified: int
-    failed: tuple[Miss, ...]
+    failed: tuple[UnpairedModule, ...]
     seconds: float
 
 
 @dataclass(frozen=True)
-class Made:
+class MadePair:
     """A pair's Triton code, where it was seen to be right, and if nowhere, why not."""
 
-    written: Written
+    written: WrittenCode
     verified: Verified
     reason: str = ""
 
 
-Outcome = Made | Miss
+Outcome = MadePair | UnpairedModule
 
 
-class Lane:
+class WriterAndJudge:
     """One writer and one judge, used by one thread at a time."""
 
     def __init__(self, target: ResolvedTarget, verification: Verification | None) -> None:
-        self.writer = Answerer("write", target.target.model_dump_json())
-        self.judge: Answerer | None = None
+        self.writer = PairWorker("write", target.target.model_dump_json())
+        self.judge: PairWorker | None = None
         if verification is not None:
-            self.judge = Answerer("judge", verification.model_dump_json())
+            self.judge = PairWorker("judge", verification.model_dump_json())
 
     def make(self, file: ProblemFile) -> Outcome:
         """Write the code for `file` and, where there is a judge, ask it."""
-        found = self.writer.ask(Question(path=str(file.path)), WRITE_S)
-        if not isinstance(found, Written):
-            return Miss(file=file.name, stage="write", reason=found.reason)
+        found = self.writer.ask(WorkerRequest(path=str(file.path)), WRITE_S)
+        if not isinstance(found, WrittenCode):
+            return UnpairedModule(file=file.name, stage="write", reason=found.reason)
         if self.judge is None:
-            return Made(found, "no", "not asked for")
-        question = Question(path=str(file.path), answer=found.answer)
+            return MadePair(found, "no", "not asked for")
+        question = WorkerRequest(path=str(file.path), answer=found.answer)
         judged = self.judge.ask(question, JUDGE_S)
-        if not isinstance(judged, Judged) or judged.accepted is None:
-            return Made(found, "no", "" if isinstance(judged, Written) else judged.reason)
+        if not isinstance(judged, JudgeFinding) or judged.accepted is None:
+            return MadePair(found, "no", "" if isinstance(judged, WrittenCode) else judged.reason)
         if not judged.accepted:
-            return Miss(file=file.name, stage="judge", reason=judged.reason)
-        return Made(found, "interpreter" if judged.interpreted else "gpu")
+            return UnpairedModule(file=file.name, stage="judge", reason=judged.reason)
+        return MadePair(found, "interpreter" if judged.interpreted else "gpu")
 
     def kill(self) -> None:
         """End what is at work, from another thread."""
@@ -135,10 +135,10 @@ def generate_pairs(
         verification = Verification(device="cuda" if resolved.measurable else "cpu")
     triton = installed_versions().triton
     verified: Counter[Verified] = Counter()
-    failed: list[Miss] = []
+    failed: list[UnpairedModule] = []
     taken = fresh[:limit]
     for place, (file, outcome) in enumerate(_outcomes(taken, resolved, verification, jobs), 1):
-        if isinstance(outcome, Made):
+        if isinstance(outcome, MadePair):
             put(_entry(file, outcome, licence, triton, structure_of))
             verified[outcome.verified] += 1
         else:
@@ -171,17 +171,17 @@ def _outcomes(
     jobs: int,
 ) -> Iterator[tuple[ProblemFile, Outcome]]:
     """What becomes of each file, in the order in which they are done."""
-    lanes = [Lane(target, verification) for _ in range(min(jobs, len(files)))]
-    free: SimpleQueue[Lane] = SimpleQueue()
-    for lane in lanes:
-        free.put(lane)
+    lanes = [WriterAndJudge(target, verification) for _ in range(min(jobs, len(files)))]
+    free: SimpleQueue[WriterAndJudge] = SimpleQueue()
+    for worker_process in lanes:
+        free.put(worker_process)
 
     def work(file: ProblemFile) -> Outcome:
-        lane = free.get()
+        worker_process = free.get()
         try:
-            return lane.make(file)
+            return worker_process.make(file)
         finally:
-            free.put(lane)
+            free.put(worker_process)
 
     pool = ThreadPoolExecutor(max(1, len(lanes)), "pairs")
     try:
@@ -190,16 +190,16 @@ def _outcomes(
             yield waiting[done], done.result()
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
-        for lane in lanes:
-            lane.kill()
+        for worker_process in lanes:
+            worker_process.kill()
         pool.shutdown(wait=True)
-        for lane in lanes:
-            lane.close()
+        for worker_process in lanes:
+            worker_process.close()
 
 
 def _entry(
     file: ProblemFile,
-    made: Made,
+    made: MadePair,
     licence: str,
     triton: str | None,
     structure_of: Callable[[str], Structure | None],
@@ -218,7 +218,7 @@ def _entry(
 
 def _words(outcome: Outcome) -> str:
     """For people: what became of a module."""
-    if isinstance(outcome, Miss):
+    if isinstance(outcome, UnpairedModule):
         verb = "rejected" if outcome.stage == "judge" else "not written"
         return f"{verb}: {outcome.reason}"
     if outcome.verified == "no":

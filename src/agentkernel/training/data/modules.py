@@ -10,7 +10,7 @@ import random
 
 from agentkernel.domain.base import Frozen, sha256_text
 from agentkernel.training.data.operators import OPERATORS, Operator
-from agentkernel.training.data.writing import Style, Writing
+from agentkernel.training.data.writing import AuthorStyle, ModuleDraft
 from agentkernel.training.training import Source
 
 LICENCE = "Apache-2.0"
@@ -96,11 +96,11 @@ def make_problem(seed: int) -> GeneratedProblem:
     )
 
 
-def _begun(rng: random.Random) -> Writing:
+def _begun(rng: random.Random) -> ModuleDraft:
     rank = rng.choices(list(RANK_WEIGHTS), list(RANK_WEIGHTS.values()))[0]
     dtype = rng.choices(("float32", "float16", "bfloat16"), (84, 8, 8))[0]
     shape = _shape(rng, rank)
-    writing = Writing(rng, Style.drawn(rng), list(shape), dtype)
+    writing = ModuleDraft(rng, AuthorStyle.drawn(rng), list(shape), dtype)
     writing.first_shape, writing.first_dtype = list(shape), dtype
     writing.begin()
     return writing
@@ -128,7 +128,7 @@ def _sizes(rng: random.Random, rank: int) -> tuple[int, ...]:
     return rng.choice((1, 2, 3, 4)), rng.choice((3, 4, 6, 8, 12, 16)), side, other
 
 
-def _drawn(rng: random.Random, writing: Writing) -> Operator:
+def _drawn(rng: random.Random, writing: ModuleDraft) -> Operator:
     """The next kind of step, by weight; not the same one of the long ones again."""
     fresh = [item for item in OPERATORS if item.name not in ONCE or item.name not in writing.ops]
     return rng.choices(fresh, [item.weight for item in fresh])[0]

@@ -9,9 +9,9 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from agentkernel.training.data.writing import Writing
+from agentkernel.training.data.writing import ModuleDraft
 
-Step = Callable[[Writing], bool]
+Step = Callable[[ModuleDraft], bool]
 MOST_ELEMENTS = 16_384
 """Elements of a value or weight: the interpreter takes milliseconds for a thousand."""
 
@@ -68,7 +68,7 @@ WIDTH_NAMES = ("dim", "width", "hidden_size", "num_features", "features", "d_mod
 CHANNEL_NAMES = ("channels", "num_channels", "num_features", "planes")
 
 
-def unary(w: Writing) -> bool:
+def unary(w: ModuleDraft) -> bool:
     """An activation or another function of each element."""
     summed = {"reduction", "linear"} & set(w.ops)
     name = w.rng.choice([item for item in UNARY if not summed or item not in GROWING])
@@ -86,7 +86,7 @@ def unary(w: Writing) -> bool:
     return True
 
 
-def scalar(w: Writing) -> bool:
+def scalar(w: ModuleDraft) -> bool:
     """Arithmetic with a number: written out, or an argument of the constructor."""
     form, name = w.rng.choice(
         (
@@ -106,7 +106,7 @@ def scalar(w: Writing) -> bool:
     return True
 
 
-def parameter(w: Writing) -> bool:
+def parameter(w: ModuleDraft) -> bool:
     """A learned bias, scale or both over the last dimension, or over channels."""
     if not w.shape:
         return False
@@ -149,7 +149,7 @@ PAIRS = {
 }
 
 
-def pair(w: Writing) -> bool:
+def pair(w: ModuleDraft) -> bool:
     """Arithmetic with another input, of the same shape or broadcast."""
     if len(w.inputs) > 2 or not w.shape:
         return False
@@ -169,7 +169,7 @@ def pair(w: Writing) -> bool:
     return True
 
 
-def residual(w: Writing) -> bool:
+def residual(w: ModuleDraft) -> bool:
     """The first input once more, where its shape has not changed."""
     if w.value.isidentifier() or not w.ops:
         return False
@@ -186,7 +186,7 @@ def residual(w: Writing) -> bool:
     return True
 
 
-def gate(w: Writing) -> bool:
+def gate(w: ModuleDraft) -> bool:
     """Halves of the last dimension, one gating the other."""
     if not w.shape or w.shape[-1] % 2 or w.shape[-1] < 8:
         return False
@@ -209,7 +209,7 @@ def gate(w: Writing) -> bool:
     return True
 
 
-def layer_norm(w: Writing) -> bool:
+def layer_norm(w: ModuleDraft) -> bool:
     """Layer norm over the last dimension."""
     if len(w.shape) < 2 or w.shape[-1] < 4:
         return False
@@ -234,7 +234,7 @@ def layer_norm(w: Writing) -> bool:
     return True
 
 
-def rms_norm(w: Writing) -> bool:
+def rms_norm(w: ModuleDraft) -> bool:
     """RMS norm over the last dimension, with a weight or without."""
     if len(w.shape) < 2 or w.shape[-1] < 4:
         return False
@@ -256,7 +256,7 @@ def rms_norm(w: Writing) -> bool:
     return True
 
 
-def group_norm(w: Writing) -> bool:
+def group_norm(w: ModuleDraft) -> bool:
     """Group, instance or batch norm (with fixed moments) over channels."""
     if len(w.shape) not in (3, 4):
         return False
@@ -281,7 +281,7 @@ def group_norm(w: Writing) -> bool:
     return True
 
 
-def batch_norm_rows(w: Writing) -> bool:
+def batch_norm_rows(w: ModuleDraft) -> bool:
     """Batch norm of rows, with fixed moments."""
     if len(w.shape) != 2:
         return False
@@ -291,7 +291,7 @@ def batch_norm_rows(w: Writing) -> bool:
     return True
 
 
-def normalise(w: Writing) -> bool:
+def normalise(w: ModuleDraft) -> bool:
     """Rows brought to a length, a range or a spread."""
     if len(w.shape) < 2 or w.shape[-1] < 3:
         return False
@@ -320,7 +320,7 @@ def _named(dim: str) -> str:
     return dim if "=" in dim else f"dim={dim}"
 
 
-def softmax(w: Writing) -> bool:
+def softmax(w: ModuleDraft) -> bool:
     """Softmax or its logarithm over rows, or over another dimension."""
     if not w.shape:
         return False
@@ -358,7 +358,7 @@ REDUCTIONS = {
 }
 
 
-def reduction(w: Writing) -> bool:
+def reduction(w: ModuleDraft) -> bool:
     """A reduction over rows, another dimension, or the pixels of each channel."""
     if not w.shape or math.prod(w.shape) < 4:
         return False
@@ -383,7 +383,7 @@ def reduction(w: Writing) -> bool:
     return True
 
 
-def whole_reduction(w: Writing) -> bool:
+def whole_reduction(w: ModuleDraft) -> bool:
     """A reduction over everything; it ends the module."""
     form, name = w.rng.choice(
         (("{x}.mean()", "mean of all"), ("{x}.sum()", "sum of all"), ("{x}.abs().mean()", "mean"
@@ -396,7 +396,7 @@ def whole_reduction(w: Writing) -> bool:
     return True
 
 
-def search(w: Writing) -> bool:
+def search(w: ModuleDraft) -> bool:
     """Where the largest is, how many are above; it ends the module."""
     if len(w.shape) < 2 or w.shape[-1] < 3:
         return False
@@ -443,7 +443,7 @@ LOSSES = {
 }
 
 
-def loss(w: Writing) -> bool:
+def loss(w: ModuleDraft) -> bool:
     """A loss against another input; it ends the module."""
     if len(w.shape) < 2 or len(w.inputs) > 2:
         return False
@@ -455,7 +455,7 @@ def loss(w: Writing) -> bool:
     return True
 
 
-def class_loss(w: Writing) -> bool:
+def class_loss(w: ModuleDraft) -> bool:
     """Cross entropy against class numbers; it ends the module."""
     if len(w.shape) != 2 or w.shape[-1] < 4 or len(w.inputs) > 2:
         return False
@@ -477,7 +477,7 @@ def class_loss(w: Writing) -> bool:
     return True
 
 
-def view(w: Writing) -> bool:
+def view(w: ModuleDraft) -> bool:
     """Another order or form of the same elements, or a part of them."""
     rank = len(w.shape)
     if rank < 2:
@@ -516,7 +516,7 @@ def view(w: Writing) -> bool:
     return True
 
 
-def joined(w: Writing) -> bool:
+def joined(w: ModuleDraft) -> bool:
     """Concatenated with another input, or a lookup by number: what is read is not what is held."""
     if len(w.shape) < 2 or len(w.inputs) > 2 or math.prod(w.shape) > MOST_ELEMENTS // 2:
         return False
@@ -542,7 +542,7 @@ def joined(w: Writing) -> bool:
     return True
 
 
-def embedding(w: Writing) -> bool:
+def embedding(w: ModuleDraft) -> bool:
     """Rows of a table by number; only where nothing has been done yet."""
     if w.ops or len(w.shape) != 2:
         return False
@@ -558,7 +558,7 @@ def embedding(w: Writing) -> bool:
     return True
 
 
-def mask(w: Writing) -> bool:
+def mask(w: ModuleDraft) -> bool:
     """Elements replaced by a condition, a mask input or a triangle."""
     if len(w.shape) < 2 or len(w.inputs) > 2:
         return False
@@ -586,7 +586,7 @@ def mask(w: Writing) -> bool:
     return True
 
 
-def pool(w: Writing) -> bool:
+def pool(w: ModuleDraft) -> bool:
     """Average or largest of each window."""
     if len(w.shape) not in (3, 4) or min(w.shape[2:]) < 4:
         return False
@@ -605,7 +605,7 @@ def pool(w: Writing) -> bool:
     return True
 
 
-def linear(w: Writing) -> bool:
+def linear(w: ModuleDraft) -> bool:
     """A matrix product with weights of its own, or with another input."""
     if len(w.shape) < 2 or w.shape[-1] > 128 or w.shape[-1] < 8 or len(w.shape) > 3:
         return False
@@ -635,7 +635,7 @@ def linear(w: Writing) -> bool:
     return True
 
 
-def nothing(w: Writing) -> bool:
+def nothing(w: ModuleDraft) -> bool:
     """Dropout in eval mode: nothing at all."""
     rate = w.rng.choice(("0.1", "0.2", "0.5"))
     w.become(f"{w.attribute(('dropout', 'drop'), f'nn.Dropout({rate})')}({{x}})", plain=True)
@@ -643,7 +643,7 @@ def nothing(w: Writing) -> bool:
     return True
 
 
-def scan(w: Writing) -> bool:
+def scan(w: ModuleDraft) -> bool:
     """A running sum along rows."""
     if len(w.shape) < 2:
         return False

@@ -28,11 +28,11 @@ from agentkernel.knowledge.kernelbook import PERMISSIVE
 from agentkernel.runtime.processes import end_with_parent
 from agentkernel.training.data.breaking import broken_variants
 from agentkernel.training.data.modules import GeneratedProblem
-from agentkernel.training.data.trimming import trimmed
-from agentkernel.training.data.vetting import refusal
+from agentkernel.training.data.trimming import trimmed_kernel
+from agentkernel.training.data.vetting import module_refusal
 from agentkernel.training.judged_problems import Verification
 from agentkernel.training.pair_process import READY, is_undecided
-from agentkernel.training.training import HALVED, Bound, Judged
+from agentkernel.training.training import HALVED, Bound, JudgedKernel
 
 if TYPE_CHECKING:
     from agentkernel.agents.coder import Variant
@@ -84,7 +84,7 @@ class PairSettings(Frozen):
     """Keep every judged call in the verdicts; else of a refused kernel the last one alone."""
 
 
-class PairQuestion(Frozen):
+class PairRequest(Frozen):
     """A problem to be worked on."""
 
     problem: GeneratedProblem
@@ -99,23 +99,23 @@ class Missed(Frozen):
     reason: str
 
 
-class Worked(Frozen):
+class ProblemResult(Frozen):
     """What became of a problem. `cpu_s`: seconds of this process's processor a stage; the sandbox's
     are its own."""
 
-    rows: tuple[Judged, ...] = ()
+    rows: tuple[JudgedKernel, ...] = ()
     missed: tuple[Missed, ...] = ()
     cpu_s: dict[str, float] = Field(default_factory=dict)
 
 
 @dataclass
-class Bench:
+class PairJob:
     """One problem at work."""
 
     problem: GeneratedProblem
     settings: PairSettings
     folder: Path
-    rows: list[Judged] = field(default_factory=list)
+    rows: list[JudgedKernel] = field(default_factory=list)
     missed: list[Missed] = field(default_factory=list)
     cpu_s: dict[str, float] = field(default_factory=dict)
 
@@ -140,14 +140,14 @@ class Bench:
             self.cpu_s[stage] = self.cpu_s.get(stage, 0.0) + time.process_time() - begun_s
 
 
-def work_on(problem: GeneratedProblem, settings: PairSettings, folder: Path) -> Worked:
+def work_on(problem: GeneratedProblem, settings: PairSettings, folder: Path) -> ProblemResult:
     """Draft, break and judge kernels for `problem`, whose file is written to `folder`.
 
     A text that is not plainly a module of torch operators, or under another licence than the
     permissive ones, is never run.
     """
-    bench = Bench(problem, settings, folder)
-    against = refusal(problem.text, problem.licence, PERMISSIVE)
+    bench = PairJob(problem, settings, folder)
+    against = module_refusal(problem.text, problem.licence, PERMISSIVE)
     if against is None and len(problem.text) > settings.problem_characters:
         against = f"{len(problem.text)} characters are more than {settings.problem_characters}"
     if against is not None:
@@ -157,11 +157,11 @@ def work_on(problem: GeneratedProblem, settings: PairSettings, folder: Path) -> 
             _work(bench)
         except AgentKernelError as error:
             bench.miss("load", one_line(error))
-    return Worked(rows=tuple(bench.rows), missed=tuple(bench.missed), cpu_s=bench.cpu_s)
+    return ProblemResult(rows=tuple(bench.rows), missed=tuple(bench.missed), cpu_s=bench.cpu_s)
 
 
-def _work(bench: Bench) -> None:
-    from agentkernel.compiler.ir import Uncovered
+def _work(bench: PairJob) -> None:
+    from agentkernel.compiler.ir import UnsupportedOp
     from agentkernel.tools.problem.capture import capture
     from agentkernel.tools.problem.problems import load_problem
     from agentkernel.tools.roofline.roofline import analyse
@@ -178,7 +178,7 @@ def _work(bench: Bench) -> None:
         try:
             with bench.timed("draft"):
                 variants = _variants(loaded, captured, bench.settings)
-        except Uncovered as error:
+        except UnsupportedOp as error:
             bench.miss("draft", str(error))
             return
         _judge_all(bench, loaded, captured, analysis, variants)
@@ -217,17 +217,17 @@ def _variants(
 def _halved(best: Compiled, target: Target) -> Iterator[Variant]:
     """The drop-in that keeps a value in memory for nothing, where the graph can be cut so: what
     people write before they fuse, and far slower than other tiles are."""
-    from agentkernel.agents.coder import halved, variants
-    from agentkernel.compiler.ir import Uncovered
+    from agentkernel.agents.coder import split_rival, variants
+    from agentkernel.compiler.ir import UnsupportedOp
 
-    with suppress(Uncovered):
-        found = halved(best, POLICY)
+    with suppress(UnsupportedOp):
+        found = split_rival(best, POLICY)
         if found is not None and len(found.partition.steps) > len(best.partition.steps):
             yield from islice(variants(found, lambda _: None, target, 1), 1)
 
 
 def _judge_all(
-    bench: Bench,
+    bench: PairJob,
     loaded: LoadedProblem,
     captured: Captured,
     analysis: Analysis,
@@ -245,7 +245,7 @@ def _judge_all(
     right: list[str] = []
     wanted = 1 + (settings.schedules if "schedule" in settings.kinds else 0)
     for strategy, variant in variants:
-        text = trimmed(variant.source.text) if settings.trim else variant.source.text
+        text = trimmed_kernel(variant.source.text) if settings.trim else variant.source.text
         if len(right) == wanted or text in right:
             continue
         if len(text) > settings.kernel_characters:
@@ -263,7 +263,7 @@ def _judge_all(
         _judge_broken(bench, judge, right[0], variants[0][0])
 
 
-def _judge_broken(bench: Bench, judge: _Judge, right: str, strategy: str) -> None:
+def _judge_broken(bench: PairJob, judge: _Judge, right: str, strategy: str) -> None:
     left = bench.settings.broken
     seed = int(bench.problem.sha256[:12], 16)
     for place, broken in enumerate(broken_variants(right, seed)):
@@ -278,7 +278,7 @@ class _Judge:
 
     def __init__(
         self,
-        bench: Bench,
+        bench: PairJob,
         loaded: LoadedProblem,
         captured: Captured,
         analysis: Analysis,
@@ -356,7 +356,7 @@ class _Judge:
             "verdict": kept,
             "facts": self._facts | (speed if isinstance(speed, dict) else {}),
         }
-        self._bench.rows.append(Judged.model_validate(row | self._told | times))
+        self._bench.rows.append(JudgedKernel.model_validate(row | self._told | times))
 
     def _times(self, text: str) -> dict[str, object]:
         """What the profiler measured; nothing where it could not."""
@@ -418,7 +418,7 @@ def serve(settings: PairSettings, questions: int, answers: int) -> None:
     ):
         print(READY, file=told, flush=True)
         for place, line in enumerate(asked):
-            worked = _safely(PairQuestion.model_validate_json(line).problem, settings, Path(folder))
+            worked = _safely(PairRequest.model_validate_json(line).problem, settings, Path(folder))
             print(worked.model_dump_json(), file=told, flush=True)
             if place == 0:
                 # What the first problem has imported is there to stay: collecting garbage, which
@@ -427,13 +427,13 @@ def serve(settings: PairSettings, questions: int, answers: int) -> None:
                 gc.freeze()
 
 
-def _safely(problem: GeneratedProblem, settings: PairSettings, folder: Path) -> Worked:
+def _safely(problem: GeneratedProblem, settings: PairSettings, folder: Path) -> ProblemResult:
     try:
         return work_on(problem, settings, folder)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a module may raise anything
-        bench = Bench(problem, settings, folder)
+        bench = PairJob(problem, settings, folder)
         bench.miss("load", f"{type(error).__name__}: {error}")
-        return Worked(missed=tuple(bench.missed))
+        return ProblemResult(missed=tuple(bench.missed))
 
 
 def main(settings: str, questions: str, answers: str) -> None:

@@ -20,16 +20,22 @@ from pydantic import Field, TypeAdapter, ValidationError
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.errors import RunBusy, SettingError, TrainingError
 from agentkernel.storage import atomic
-from agentkernel.storage.atomic import make_folder, saving, write_atomic
+from agentkernel.storage.atomic import explain_write_failure, make_folder, write_atomic
 from agentkernel.storage.disk import open_append
 from agentkernel.training.data.modules import MODULE_KINDS, GeneratedProblem, make_problem
-from agentkernel.training.data.pair_work import Kind, Missed, PairQuestion, PairSettings, Worked
-from agentkernel.training.pair_lane import Lane
-from agentkernel.training.pair_process import Failed
-from agentkernel.training.training import Judged
+from agentkernel.training.data.pair_work import (
+    Kind,
+    Missed,
+    PairRequest,
+    PairSettings,
+    ProblemResult,
+)
+from agentkernel.training.pair_lane import WorkerProcess
+from agentkernel.training.pair_process import WorkerFailed
+from agentkernel.training.training import JudgedKernel
 
 MODULE = "agentkernel.training.data.pair_work"
-WORKED: TypeAdapter[Worked] = TypeAdapter(Worked)
+WORKED: TypeAdapter[ProblemResult] = TypeAdapter(ProblemResult)
 KINDS: tuple[Kind, ...] = ("write", "schedule", "broken")
 PROBLEM_S = 300.0
 """A problem whose kernels take longer to draft and judge is given up, and its process ended."""
@@ -123,7 +129,7 @@ def _make(
     show: Callable[[int, int], None],
 ) -> PairsReport:
     begun_s = time.monotonic()
-    there = {out: _known(out, Judged), missed_file(out): _known(missed_file(out), Missed)}
+    there = {out: _known(out, JudgedKernel), missed_file(out): _known(missed_file(out), Missed)}
     for path, found in there.items():  # once nothing speaks against either
         _cut(path, found.end)
     known = set[str]().union(*(found.problems for found in there.values()))
@@ -157,10 +163,10 @@ def _make(
     )
 
 
-def read_pairs(path: Path) -> Iterator[Judged]:
+def read_pairs(path: Path) -> Iterator[JudgedKernel]:
     """The rows of a file that `make_pairs` writes or wrote; what is half written is left out."""
     for line in _lines(path):
-        yield Judged.model_validate_json(line)
+        yield JudgedKernel.model_validate_json(line)
 
 
 def read_missed(path: Path) -> Iterator[Missed]:
@@ -174,7 +180,7 @@ def missed_file(path: Path) -> Path:
     return path.with_name(path.name.removesuffix(".jsonl.gz") + MISSED_SUFFIX)
 
 
-def _stop_where_nothing_works(worked: Worked, rows: int, why: Counter[str]) -> None:
+def _stop_where_nothing_works(worked: ProblemResult, rows: int, why: Counter[str]) -> None:
     """Raise TrainingError where module after module fails for one reason, and none gave a row."""
     why.update({item.reason for item in worked.missed})
     if rows or sum(why.values()) < MOST_IN_VAIN:
@@ -212,7 +218,7 @@ def _settings(
     return chosen.model_copy(update=update)
 
 
-def _words(worked: Worked) -> str:
+def _words(worked: ProblemResult) -> str:
     """For people: what became of a problem."""
     labels = Counter(row.label for row in worked.rows)
     told = [f"{count} {label}" for label, count in labels.items()]
@@ -225,25 +231,27 @@ def _worked(
     settings: PairSettings,
     jobs: int,
     left: Callable[[], bool],
-) -> Iterator[tuple[GeneratedProblem, Worked]]:
+) -> Iterator[tuple[GeneratedProblem, ProblemResult]]:
     """What becomes of each problem, in the order in which they are done; few are begun ahead, so
     that `problems` may be without end."""
     arguments = (settings.model_dump_json(),)
-    lanes = [Lane[PairQuestion, Worked](MODULE, arguments, WORKED) for _ in range(jobs)]
-    free: SimpleQueue[Lane[PairQuestion, Worked]] = SimpleQueue()
-    for lane in lanes:
-        free.put(lane)
+    lanes = [
+        WorkerProcess[PairRequest, ProblemResult](MODULE, arguments, WORKED) for _ in range(jobs)
+    ]
+    free: SimpleQueue[WorkerProcess[PairRequest, ProblemResult]] = SimpleQueue()
+    for worker_process in lanes:
+        free.put(worker_process)
 
-    def work(problem: GeneratedProblem) -> Worked:
-        lane = free.get()
+    def work(problem: GeneratedProblem) -> ProblemResult:
+        worker_process = free.get()
         try:
-            told = lane.ask(PairQuestion(problem=problem), PROBLEM_S)
+            told = worker_process.ask(PairRequest(problem=problem), PROBLEM_S)
         finally:
-            free.put(lane)
-        return _lost(problem, told.reason) if isinstance(told, Failed) else told
+            free.put(worker_process)
+        return _lost(problem, told.reason) if isinstance(told, WorkerFailed) else told
 
     pool = ThreadPoolExecutor(jobs, "pairs")
-    waiting: dict[Future[Worked], GeneratedProblem] = {}
+    waiting: dict[Future[ProblemResult], GeneratedProblem] = {}
     try:
         while True:
             while len(waiting) < 2 * jobs and left():
@@ -259,18 +267,18 @@ def _worked(
                     return
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
-        for lane in lanes:
-            lane.kill()
+        for worker_process in lanes:
+            worker_process.kill()
         pool.shutdown(wait=True)
-        for lane in lanes:
-            lane.close()
+        for worker_process in lanes:
+            worker_process.close()
 
 
-def _lost(problem: GeneratedProblem, reason: str) -> Worked:
+def _lost(problem: GeneratedProblem, reason: str) -> ProblemResult:
     missed = Missed(
         problem_sha256=problem.sha256, name=problem.name, stage="load", reason=reason[:200]
     )
-    return Worked(missed=(missed,))
+    return ProblemResult(missed=(missed,))
 
 
 @contextmanager
@@ -280,7 +288,7 @@ def _alone(out: Path) -> Iterator[None]:
         f"Another process writes {str(out)!r}. Expected that nobody does. Next: wait for it, end "
         "it, or choose another --out; the same command then goes on."
     )
-    with atomic.alone(out.with_name(f".{out.name}.lock"), busy, BUSY_S):
+    with atomic.hold_file_lock(out.with_name(f".{out.name}.lock"), busy, BUSY_S):
         yield
 
 
@@ -293,7 +301,7 @@ def _append(path: Path, lines: Sequence[str]) -> None:
         # Never half there: a torn first member cannot be told from a file of somebody else's.
         write_atomic(path, member)
         return
-    with saving(path), open_append(path) as file:
+    with explain_write_failure(path), open_append(path) as file:
         file.write(member)
         file.flush()
         os.fsync(file.fileno())
@@ -307,14 +315,14 @@ class _Known(NamedTuple):
     end: int
 
 
-def _known(path: Path, kind: type[Judged | Missed]) -> _Known:
+def _known(path: Path, kind: type[JudgedKernel | Missed]) -> _Known:
     """What this command wrote to `path`. Raises TrainingError where somebody else wrote it, or it
     is broken elsewhere than at its end; OutputError."""
     problems, lines, end = set[str](), 0, 0
     if not path.exists():
         return _Known(problems, lines, end)
     # "+": what cannot be written to is told before a kernel is made.
-    with saving(path), open_append(path) as file:
+    with explain_write_failure(path), open_append(path) as file:
         file.seek(0)
         try:
             for member in _members(file):
@@ -342,7 +350,7 @@ def _foreign(path: Path, why: str) -> TrainingError:
 
 def _cut(path: Path, end: int) -> None:
     """Cut off what is half written."""
-    with saving(path):
+    with explain_write_failure(path):
         if path.exists() and path.stat().st_size > end:
             os.truncate(path, end)
 

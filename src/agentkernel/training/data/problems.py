@@ -12,7 +12,7 @@ from agentkernel.knowledge.code_structure import module_class
 from agentkernel.knowledge.pair_files import shards_of
 from agentkernel.knowledge.pairs import problem_files
 from agentkernel.training.data.modules import LICENCE, GeneratedProblem
-from agentkernel.training.data.vetting import refusal
+from agentkernel.training.data.vetting import module_refusal
 
 NAMED = re.compile(r"\bModel\b")
 
@@ -34,7 +34,7 @@ def problems_in(path: Path, licence: str = LICENCE) -> Iterator[GeneratedProblem
 def _published(path: Path) -> Iterator[GeneratedProblem]:
     shards_of(path)
     for row in kernelbook.read_pairs(path):
-        found = None if isinstance(row, kernelbook.Bad) else as_problem(row)
+        found = None if isinstance(row, kernelbook.BadRow) else as_problem(row)
         if found is not None:
             yield found
 
@@ -53,7 +53,7 @@ def as_problem(pair: kernelbook.Pair) -> GeneratedProblem | None:
             return None
         text = re.sub(rf"\b{re.escape(node.name)}\b", "Model", text)
     licence = pair.licences[0]
-    if refusal(text, licence, kernelbook.PERMISSIVE) is not None:
+    if module_refusal(text, licence, kernelbook.PERMISSIVE) is not None:
         return None
     return GeneratedProblem(text=text, name=node.name, licence=licence, source="kernelbook")
 

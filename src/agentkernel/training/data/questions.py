@@ -27,7 +27,7 @@ NOBODY = "a GPU"
 """The title of one that a row does not name."""
 
 
-class Question(NamedTuple):
+class HeldOutQuestion(NamedTuple):
     """A conversation whose answer is a file for the module in `path`. `given` is the file that it
     goes on from, None where it begins with none; `case` tells a module's questions apart."""
 
@@ -37,12 +37,12 @@ class Question(NamedTuple):
     given: str | None = None
 
 
-class Questions(NamedTuple):
+class HeldOutQuestions(NamedTuple):
     """All of one task. `target` is the title of the GPU that they ask for, several with commas."""
 
     task: Task
     target: str
-    items: tuple[Question, ...]
+    items: tuple[HeldOutQuestion, ...]
 
     @property
     def conversations(self) -> tuple[tuple[Message, ...], ...]:
@@ -52,7 +52,7 @@ class Questions(NamedTuple):
 
 def questions_of(
     task: Task, data: Path, problems: Sequence[Path], target: str | None, policy: Policy
-) -> Questions:
+) -> HeldOutQuestions:
     """What is asked about `problems`, the held-out modules of `data`. Raises TrainingError where no
     row of the task is about one of them, UnknownTarget."""
     if task == "write":
@@ -101,33 +101,35 @@ def to_write(
     target: str | None,
     policy: Policy,
     rows: Iterable[TrainingRow] = (),
-) -> Questions:
+) -> HeldOutQuestions:
     """One question a module, that of `rows` where one asks for the same GPU; one that cannot be
     loaded is left out. Raises UnknownTarget."""
     title = find_target(target).target.title
     same = (row for row in rows if _title(row.target) == title)
     asked = {item.path: item for item in from_rows("write", same, problems, policy).items}
     found = (_to_write(path, title, policy, asked.get(path)) for path in problems)
-    return Questions("write", title, tuple(item for item in found if item is not None))
+    return HeldOutQuestions("write", title, tuple(item for item in found if item is not None))
 
 
-def _to_write(path: Path, target: str, policy: Policy, asked: Question | None) -> Question | None:
+def _to_write(
+    path: Path, target: str, policy: Policy, asked: HeldOutQuestion | None
+) -> HeldOutQuestion | None:
     try:
         loaded = load_problem(str(path))
     except ProblemError:
         return None
     if asked is not None:
         return asked._replace(case="")
-    return Question(path, (task_turn(loaded, target, policy),))
+    return HeldOutQuestion(path, (task_turn(loaded, target, policy),))
 
 
 def from_rows(
     task: Task, rows: Iterable[TrainingRow], problems: Sequence[Path], policy: Policy
-) -> Questions:
+) -> HeldOutQuestions:
     """The rows of `task` on one of `problems`, module by module; a module may have several, or
     none. One that asks for a file under another policy is left out."""
     places = {sha256_text(path.read_bytes().decode()): path for path in problems}
-    found: dict[Path, list[Question]] = {path: [] for path in problems}
+    found: dict[Path, list[HeldOutQuestion]] = {path: [] for path in problems}
     targets: list[str] = []
     for row in rows:
         path = places.get(row.problem_sha256)
@@ -136,10 +138,10 @@ def from_rows(
         given = kernel_of(row.messages[1].text) if len(row.messages) > 1 else None
         case = sha256_text("\0".join(item.text for item in row.messages))[:12]
         if all(item.case != case for item in found[path]):
-            found[path].append(Question(path, row.messages, case, given))
+            found[path].append(HeldOutQuestion(path, row.messages, case, given))
             targets.append(_title(row.target))
     items = tuple(item for several in found.values() for item in several)
-    return Questions(task, ", ".join(dict.fromkeys(targets)), items)
+    return HeldOutQuestions(task, ", ".join(dict.fromkeys(targets)), items)
 
 
 def _asks_for(policy: Policy, turn: Message) -> bool:
@@ -155,4 +157,11 @@ def _title(target: str | None) -> str:
         return NOBODY
 
 
-__all__ = ["Question", "Questions", "from_rows", "questions_of", "target_of", "to_write"]
+__all__ = [
+    "HeldOutQuestion",
+    "HeldOutQuestions",
+    "from_rows",
+    "questions_of",
+    "target_of",
+    "to_write",
+]

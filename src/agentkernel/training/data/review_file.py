@@ -12,9 +12,9 @@ from typing import IO
 from pydantic import ValidationError
 
 from agentkernel.domain.errors import TrainingError
-from agentkernel.storage.atomic import saving
-from agentkernel.storage.disk import hold, open_append
-from agentkernel.training.data.sources import TaughtReview
+from agentkernel.storage.atomic import explain_write_failure
+from agentkernel.storage.disk import lock_open_file, open_append
+from agentkernel.training.data.sources import TeacherReview
 
 BEGIN = b'{"kernel_sha256":'
 """How every line that is written here begins."""
@@ -30,9 +30,9 @@ class ReviewFile:
     known: set[str]
     _file: IO[bytes]
 
-    def add(self, review: TaughtReview) -> None:
+    def add(self, review: TeacherReview) -> None:
         """Append a line, on disk when this returns. Raises OutputError."""
-        with saving(self.path):
+        with explain_write_failure(self.path):
             self._file.write(review.model_dump_json(include=KEPT).encode() + b"\n")
             self._file.flush()
             os.fsync(self._file.fileno())
@@ -49,11 +49,11 @@ def review_file(path: Path) -> Iterator[ReviewFile]:
         f"Another process writes {str(path)!r}. Expected to be the only one. Next: wait for it, or "
         "choose another --out."
     )
-    with saving(path):
+    with explain_write_failure(path):
         file = open_append(path)
     with file:
-        hold(file, busy, BUSY_S)
-        with saving(path):
+        lock_open_file(file, busy, BUSY_S)
+        with explain_write_failure(path):
             known = _healed(file, path)
         yield ReviewFile(path, known, file)
 
@@ -66,7 +66,7 @@ def _healed(file: IO[bytes], path: Path) -> set[str]:
     for number, line in enumerate(file, 1):
         try:
             if line.strip():
-                known.add(TaughtReview.model_validate_json(line).kernel_sha256)
+                known.add(TeacherReview.model_validate_json(line).kernel_sha256)
         except ValidationError as error:
             ours = bool(known) or line.startswith(BEGIN) or BEGIN.startswith(line)
             if file.read(1) or not ours:

@@ -8,16 +8,16 @@ from queue import SimpleQueue
 
 from agentkernel.domain.errors import ModelUnavailable
 from agentkernel.domain.exchange import Reply
-from agentkernel.training.training import Judged
+from agentkernel.training.training import JudgedKernel
 
 
-def answers(
-    rows: Iterator[Judged], ask: Callable[[Judged], Reply], jobs: int
-) -> Iterator[tuple[Judged, Reply | ModelUnavailable]]:
+def concurrent_answers(
+    rows: Iterator[JudgedKernel], ask: Callable[[JudgedKernel], Reply], jobs: int
+) -> Iterator[tuple[JudgedKernel, Reply | ModelUnavailable]]:
     """Each row with its answer as it comes, `jobs` asked at a time; rows are taken from the
     caller's thread, one for every answer. Whatever else `ask` raises is raised."""
-    asked: SimpleQueue[Judged | None] = SimpleQueue()
-    told: SimpleQueue[tuple[Judged, Reply | BaseException]] = SimpleQueue()
+    asked: SimpleQueue[JudgedKernel | None] = SimpleQueue()
+    told: SimpleQueue[tuple[JudgedKernel, Reply | BaseException]] = SimpleQueue()
 
     def work() -> None:
         while (row := asked.get()) is not None:
@@ -47,4 +47,4 @@ def answers(
             asked.put(None)
 
 
-__all__ = ["answers"]
+__all__ = ["concurrent_answers"]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from agentkernel.agents.models.factory import Desk, named_as
+from agentkernel.agents.models.factory import ModelProvider, record_name
 from agentkernel.agents.models.ledger import Account, totals
 from agentkernel.agents.models.local_presets import PREFIX
 from agentkernel.agents.models.options import ChatOptions, packaged_options
@@ -25,13 +25,13 @@ from agentkernel.domain.target import Target
 from agentkernel.storage.atomic import make_folder
 from agentkernel.storage.records import Records
 from agentkernel.tools.targets import find_target
-from agentkernel.training.data.gathering import Gathered
-from agentkernel.training.data.review_choice import Place, Show, gathered_from, reviewable
+from agentkernel.training.data.gathering import ScratchRows
+from agentkernel.training.data.review_choice import ReviewCandidate, Show, gather_rows, reviewable
 from agentkernel.training.data.review_file import ReviewFile, review_file
-from agentkernel.training.data.review_pool import answers
-from agentkernel.training.data.sources import Origin, TaughtReview
+from agentkernel.training.data.review_pool import concurrent_answers
+from agentkernel.training.data.sources import Origin, TeacherReview
 from agentkernel.training.data.tasks import speed_facts
-from agentkernel.training.training import DataSettings, Judged
+from agentkernel.training.training import DataSettings, JudgedKernel
 
 Outcome = Literal["kept", "without-sections", "cut-off"]
 SUFFIX = ".jsonl"
@@ -98,17 +98,17 @@ def make_reviews(
     to ask about, ModelUnavailable where the teacher does not answer, OutputError.
     """
     _check(teacher, out)
-    named = named_as(teacher.spec, teacher.base_url)
+    named = record_name(teacher.spec, teacher.base_url)
     begun_s = time.monotonic()
     make_folder(out.parent)
-    with closing(gathered_from(origins, licences, out.parent, show)) as gathered:
+    with closing(gather_rows(origins, licences, out.parent, show)) as gathered:
         chosen = reviewable(gathered, everything=teacher.everything)[: teacher.count]
         if not chosen:
             raise TrainingError(_nothing(origins, everything=teacher.everything))
         with review_file(out) as file:
             try:
                 with closing(Records(answers_file(out))) as records:
-                    counted = _Asking(teacher, records, gathered, file, chosen, show).ask()
+                    counted = _ReviewCall(teacher, records, gathered, file, chosen, show).ask()
             except sqlite3.DatabaseError as error:
                 raise TrainingError(
                     f"The answers {str(answers_file(out))!r} cannot be read: {error}. Expected the "
@@ -141,14 +141,14 @@ def _check(teacher: Teacher, out: Path) -> None:
 
 
 @dataclass
-class _Asking:
+class _ReviewCall:
     """One call's questions."""
 
     teacher: Teacher
     records: Records
-    gathered: Gathered
+    gathered: ScratchRows
     file: ReviewFile
-    chosen: Sequence[Place]
+    chosen: Sequence[ReviewCandidate]
     show: Show
     taken: list[Exchange] = field(default_factory=list)
     """Without their words, as there are many."""
@@ -168,7 +168,7 @@ class _Asking:
         todo = [item for item in self.chosen if item.kernel not in self.file.known]
         known, done = len(self.chosen) - len(todo), 0
         teacher = self.teacher
-        desk = Desk(
+        desk = ModelProvider(
             records=self.records,
             base_url=teacher.base_url,
             options=teacher.options,
@@ -176,7 +176,7 @@ class _Asking:
         )
         reviewer = Reviewer(desk.model(teacher.spec), desk.sampling(teacher.spec))
         try:
-            for row, said in answers(
+            for row, said in concurrent_answers(
                 self._rows(todo), lambda row: ask_about(row, reviewer), teacher.jobs
             ):
                 self._keep(row, said, reviewer.model.name)
@@ -201,14 +201,14 @@ class _Asking:
             seconds=0.0,
         )
 
-    def _rows(self, todo: Sequence[Place]) -> Iterator[Judged]:
+    def _rows(self, todo: Sequence[ReviewCandidate]) -> Iterator[JudgedKernel]:
         for place in todo:
             usd = self.teacher.usd
             if self.gone or (usd is not None and self.spent_usd >= usd):
                 return
             yield self.gathered.kernel(place.problem, place.kernel)
 
-    def _keep(self, row: Judged, said: Reply | ModelUnavailable, by: str) -> None:
+    def _keep(self, row: JudgedKernel, said: Reply | ModelUnavailable, by: str) -> None:
         if isinstance(said, ModelUnavailable):
             self.unanswered += 1
             self.in_vain += 1
@@ -216,10 +216,10 @@ class _Asking:
             self.error = said
             return
         self.in_vain = 0
-        outcome = read(said)
+        outcome = is_readable_review(said)
         self.counts[outcome] = self.counts.get(outcome, 0) + 1
         if outcome == "kept":
-            self.file.add(TaughtReview(kernel_sha256=row.sha256, by=by, text=said.texts[0]))
+            self.file.add(TeacherReview(kernel_sha256=row.sha256, by=by, text=said.texts[0]))
 
     def _heard(self, exchange: Exchange, reused: bool) -> None:
         if not reused:
@@ -233,13 +233,13 @@ class _Asking:
         self.spent_usd += exchange.cost_usd or 0.0
 
 
-def ask_about(row: Judged, reviewer: Reviewer) -> Reply:
+def ask_about(row: JudgedKernel, reviewer: Reviewer) -> Reply:
     """What the teacher says of a right kernel whose row has a profile. Raises ModelUnavailable."""
     candidate = Candidate(source=row.kernel, coder=row.coder, round=1, strategy=row.strategy)
     return reviewer.ask(candidate, speed_facts(row), _target(row.target))
 
 
-def read(reply: Reply) -> Outcome:
+def is_readable_review(reply: Reply) -> Outcome:
     """Whether an answer says something in the sections that were asked for."""
     found = sectioned_review(reply.texts[0]) if reply.texts else None
     if found is None or not (found.analysis or found.optimizations):
@@ -270,6 +270,6 @@ __all__ = [
     "Teacher",
     "answers_file",
     "ask_about",
+    "is_readable_review",
     "make_reviews",
-    "read",
 ]

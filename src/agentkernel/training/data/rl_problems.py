@@ -15,7 +15,7 @@ from agentkernel.training.data.rows import (
     admitted,
     held_out_hash,
     held_out_problems,
-    is_spared,
+    is_held_back,
     read_rows,
 )
 from agentkernel.training.training import TASKS, TrainingRow
@@ -54,7 +54,7 @@ def training_problems(
                 "make the data again."
             )
         if row.problem_sha256 not in found and (
-            not spared or is_spared(row.problem_sha256, spared)
+            not spared or is_held_back(row.problem_sha256, spared)
         ):
             found[row.problem_sha256] = _problem(row)
     if not found:

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.errors import TrainingError, one_line
-from agentkernel.training.data.admission import permitted
+from agentkernel.training.data.admission import permitted_licence
 from agentkernel.training.training import Label, Split, Task, TrainingRow
 
 FILES: dict[Split, str] = {"train": "train.jsonl.gz", "held-out": "held-out.jsonl.gz"}
@@ -125,7 +125,7 @@ def admitted(
     """The rows of `tasks`, each of them one that may be learned from. Raises TrainingError at the
     first that may not be, whatever its task."""
     for row in rows:
-        why = refusal(row, licences)
+        why = row_refusal(row, licences)
         if why is not None:
             raise TrainingError(
                 f"Row {row.id[:12]} ({row.task}, problem {row.problem_sha256[:12]}) may not be "
@@ -133,24 +133,24 @@ def admitted(
             )
         assert row.label in LEARNED
         assert row.split == "train"
-        assert permitted(row.licence, licences) is not None
+        assert permitted_licence(row.licence, licences) is not None
         if row.task in tasks:
             yield row
 
 
-def is_spared(problem_sha256: str, share: float) -> bool:
+def is_held_back(problem_sha256: str, share: float) -> bool:
     """Whether a module is among the `share` that fine-tuning leaves to practice: by its hash, so
     that both know it without a word."""
     return share > 0 and int(sha256_text(problem_sha256)[:8], 16) < share * 2**32
 
 
-def refusal(row: TrainingRow, licences: Sequence[str]) -> str | None:
+def row_refusal(row: TrainingRow, licences: Sequence[str]) -> str | None:
     """Why nobody may learn from `row`; None where one may."""
     if row.label not in LEARNED:
         return f"its kernel is labelled {row.label!r}, expected {' or '.join(LEARNED)}"
     if row.split != "train":
         return f"it belongs to the split {row.split!r}, expected 'train'"
-    if permitted(row.licence, licences) is None:
+    if permitted_licence(row.licence, licences) is None:
         return f"its licence is {row.licence!r}, expected one of {', '.join(licences)}"
     kernel = kernel_of(row.completion)
     if kernel is None:
@@ -194,6 +194,6 @@ __all__ = [
     "held_out_problems",
     "kernel_of",
     "read_rows",
-    "refusal",
+    "row_refusal",
     "with_replay",
 ]

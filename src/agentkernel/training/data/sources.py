@@ -31,11 +31,12 @@ from agentkernel.storage.records import read_records
 from agentkernel.tools.store import Manifest, read_manifest
 from agentkernel.training.data.facts import module_facts, profile_facts
 from agentkernel.training.pair_process import is_undecided
-from agentkernel.training.training import Judged, Label, Source
+from agentkernel.training.training import JudgedKernel, Label, Source
 from agentkernel.workflows.experience import NOT_STATED
 
 Kind = Literal["pairs", "kernelbook", "knowledge", "runs", "reviews"]
-"""Files of `Judged`; published pairs; a knowledge base; a folder of runs; a teacher's reviews."""
+"""Files of `JudgedKernel`; published pairs; a knowledge base; a folder of runs; a teacher's
+reviews."""
 KINDS: tuple[Kind, ...] = get_args(Kind)
 GENERATED = "generated/"
 """How the ids of the knowledge base's own pairs begin."""
@@ -53,13 +54,13 @@ class Origin:
     licence: str = ""
 
 
-class Unread(NamedTuple):
+class UnreadableRow(NamedTuple):
     """A row that is none, and why, on one line."""
 
     reason: str
 
 
-class TaughtReview(Frozen):
+class TeacherReview(Frozen):
     """A line of a file of reviews: what a chat model said of the kernel of that hash.
 
     Either `text`, the answer as it came (ANALYSIS, OPTIMIZATIONS, ESTIMATED_SPEEDUP), or the
@@ -128,9 +129,9 @@ def _seen(path: Path) -> Kind | None:
     return "reviews" if REVIEW_KEY in row else "kernelbook"
 
 
-def read_origin(origin: Origin) -> Iterator[Judged | Unread]:
+def read_origin(origin: Origin) -> Iterator[JudgedKernel | UnreadableRow]:
     """Its rows, one at a time; of a file of reviews there are none (`read_reviews` has those)."""
-    readers: Mapping[Kind, Callable[[Origin], Iterator[Judged | Unread]]] = {
+    readers: Mapping[Kind, Callable[[Origin], Iterator[JudgedKernel | UnreadableRow]]] = {
         "pairs": _pairs,
         "kernelbook": _kernelbook,
         "knowledge": _knowledge,
@@ -140,18 +141,18 @@ def read_origin(origin: Origin) -> Iterator[Judged | Unread]:
     return readers[origin.kind](origin)
 
 
-def read_reviews(origin: Origin) -> Iterator[TaughtReview | Unread]:
+def read_reviews(origin: Origin) -> Iterator[TeacherReview | UnreadableRow]:
     """The lines of a file, or of all files of a folder, of reviews."""
     for shard in shards_of(origin.path).values():
         for row in rows_of(shard, 0):
             if isinstance(row, str):
-                yield Unread(row)
+                yield UnreadableRow(row)
                 continue
             try:
                 # From JSON: there a list is a tuple's only spelling.
-                yield TaughtReview.model_validate_json(json.dumps(row))
+                yield TeacherReview.model_validate_json(json.dumps(row))
             except ValidationError as error:
-                yield Unread(f"no review: {_first(error)}")
+                yield UnreadableRow(f"no review: {_first(error)}")
 
 
 def fingerprint(origin: Origin) -> str:
@@ -160,7 +161,7 @@ def fingerprint(origin: Origin) -> str:
     digest = hashlib.sha256(f"{origin.kind}\0{origin.licence}\0".encode())
     if origin.kind in ("runs", "knowledge"):
         for row in read_origin(origin):
-            text = row.model_dump_json() if isinstance(row, Judged) else row.reason
+            text = row.model_dump_json() if isinstance(row, JudgedKernel) else row.reason
             digest.update(hashlib.sha256(text.encode()).digest())
         return digest.hexdigest()
     for name, shard in shards_of(origin.path).items():
@@ -175,54 +176,56 @@ def fingerprint(origin: Origin) -> str:
 # -- files of pairs --------------------------------------------------------------------------------
 
 
-def _pairs(origin: Origin) -> Iterator[Judged | Unread]:
+def _pairs(origin: Origin) -> Iterator[JudgedKernel | UnreadableRow]:
     shards = shards_of(origin.path)
     for name, shard in shards.items():
         if name.endswith(".missed.jsonl.gz"):
             continue  # what came to nothing, beside the rows
         for row in rows_of(shard, 0):
             if isinstance(row, str):
-                yield Unread(row)
+                yield UnreadableRow(row)
                 continue
             try:
-                yield Judged.model_validate_json(json.dumps(row))
+                yield JudgedKernel.model_validate_json(json.dumps(row))
             except ValidationError as error:
-                yield Unread(f"no pair: {_first(error)}")
+                yield UnreadableRow(f"no pair: {_first(error)}")
 
 
 # -- other people's word ---------------------------------------------------------------------------
 
 
-def _kernelbook(origin: Origin) -> Iterator[Judged | Unread]:
+def _kernelbook(origin: Origin) -> Iterator[JudgedKernel | UnreadableRow]:
     for row in kernelbook.read_pairs(origin.path):
-        if isinstance(row, kernelbook.Bad):
-            yield Unread(row.reason)
+        if isinstance(row, kernelbook.BadRow):
+            yield UnreadableRow(row.reason)
             continue
         licence = ", ".join(row.licences) or origin.licence or NOT_STATED
         try:
             yield _told(row.python_code, row.triton_code, "kernelbook", licence, row.entry_point)
         except ValidationError as error:  # half a character, as JSON can hold it
-            yield Unread(_first(error))
+            yield UnreadableRow(_first(error))
 
 
-def _knowledge(origin: Origin) -> Iterator[Judged | Unread]:
+def _knowledge(origin: Origin) -> Iterator[JudgedKernel | UnreadableRow]:
     """The pairs that `knowledge generate` made. That an entry says "verified" is no verdict."""
-    from agentkernel.knowledge.truth import open_truth
+    from agentkernel.knowledge.truth import open_knowledge_store
 
-    with open_truth(origin.path) as truth:
+    with open_knowledge_store(origin.path) as truth:
         for entry in truth.select(Filters(kinds=("pair",))):
             if entry.id.startswith(GENERATED):
                 yield _of_entry(entry, origin)
 
 
-def _of_entry(entry: Entry, origin: Origin) -> Judged:
+def _of_entry(entry: Entry, origin: Origin) -> JudgedKernel:
     licence = entry.licence or origin.licence or NOT_STATED
     return _told(entry.problem, entry.answer, "knowledge", licence, "")
 
 
-def _told(problem: str, kernel: str, source: Source, licence: str, entry_point: str) -> Judged:
+def _told(
+    problem: str, kernel: str, source: Source, licence: str, entry_point: str
+) -> JudgedKernel:
     structure = structure_of_code(problem, entry_point or None)
-    return Judged(
+    return JudgedKernel(
         problem=problem,
         kernel=kernel,
         coder=source,
@@ -237,28 +240,32 @@ def _told(problem: str, kernel: str, source: Source, licence: str, entry_point: 
 # -- earlier runs ----------------------------------------------------------------------------------
 
 
-def _runs(origin: Origin) -> Iterator[Judged | Unread]:
+def _runs(origin: Origin) -> Iterator[JudgedKernel | UnreadableRow]:
     """The accepted and failed candidates of all runs below a folder, in the order of the names."""
     for path in sorted(origin.path.rglob("run.json")):
         try:
             manifest = read_manifest(path.parent)
         except RunNotFound as error:
-            yield Unread(one_line(error))
+            yield UnreadableRow(one_line(error))
             continue
         if not manifest.problem.source:
-            yield Unread("a run on a live module: its text is not known")
+            yield UnreadableRow("a run on a live module: its text is not known")
         elif (path.parent / "run.sqlite").is_file():
             yield from _run(path.parent, manifest, origin)
 
 
-def _run(folder: Path, manifest: Manifest, origin: Origin) -> Iterator[Judged | Unread]:
+def _run(
+    folder: Path, manifest: Manifest, origin: Origin
+) -> Iterator[JudgedKernel | UnreadableRow]:
     try:
         records = read_records(folder / "run.sqlite")
     except OutputError as error:
-        yield Unread(f"run {folder.name}: {one_line(error)}")
+        yield UnreadableRow(f"run {folder.name}: {one_line(error)}")
         return
     with closing(records):
-        yield from (Unread(f"run {folder.name}: {one_line(line)}") for line in records.losses())
+        yield from (
+            UnreadableRow(f"run {folder.name}: {one_line(line)}") for line in records.losses()
+        )
         candidates = records.candidates()
         verdicts = {
             item.candidate: item
@@ -282,7 +289,7 @@ def _of_run(
     profile: Profile | None,
     origin: Origin,
     structure: str,
-) -> Judged:
+) -> JudgedKernel:
     problem = manifest.problem
     label: Label = "interpreter" if verdict.interpreted else "gpu"
     facts = module_facts(problem)
@@ -297,7 +304,7 @@ def _of_run(
             "eager_us": first.eager.median_us,
             "gpu": profile.measured_on,
         }
-    return Judged.model_validate(
+    return JudgedKernel.model_validate(
         {
             "problem": problem.source,
             "kernel": candidate.source,
@@ -326,8 +333,8 @@ __all__ = [
     "KINDS",
     "Kind",
     "Origin",
-    "TaughtReview",
-    "Unread",
+    "TeacherReview",
+    "UnreadableRow",
     "fingerprint",
     "origin_of",
     "read_origin",

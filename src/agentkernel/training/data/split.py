@@ -33,7 +33,7 @@ SHORT = 0.25
 and does not hold the others down."""
 
 
-class Module(NamedTuple):
+class SplitModule(NamedTuple):
     """A problem as the split sees it. `keys`: its structures, by the graph and by the text; `fits`:
     the judge accepted a kernel for it, and it can be a file of problems."""
 
@@ -52,13 +52,13 @@ class HeldOut(NamedTuple):
     """Modules that could have been held out at most."""
 
 
-def family_of(structure: str) -> str:
+def kernel_family(structure: str) -> str:
     """The family of the operator that says most about a kernel; the first of equal ones."""
     ops = structure.split()
     return family(max(ops, key=weight)) if ops else UNKNOWN
 
 
-def hold_out(modules: Iterable[Module], wanted: int, seed: int) -> HeldOut:
+def hold_out(modules: Iterable[SplitModule], wanted: int, seed: int) -> HeldOut:
     """At most `wanted` modules, each of another group of structures, spread over the cells.
 
     Modules are of one group where they share a structure, also by way of a third. The rest of a
@@ -67,7 +67,7 @@ def hold_out(modules: Iterable[Module], wanted: int, seed: int) -> HeldOut:
     found = sorted(modules)
     groups = _groups(found)
     limit = max(FEW, int(COMMON * len(found)))
-    cells: dict[str, list[list[Module]]] = defaultdict(list)
+    cells: dict[str, list[list[SplitModule]]] = defaultdict(list)
     for members in groups:
         if len(members) <= limit and all(item.keys for item in members):
             fitting = [item for item in members if item.fits]
@@ -86,10 +86,10 @@ def hold_out(modules: Iterable[Module], wanted: int, seed: int) -> HeldOut:
     return HeldOut(frozenset(chosen), frozenset(kin - chosen), possible)
 
 
-def _in_turn(cells: Mapping[str, list[list[Module]]], count: int) -> list[list[Module]]:
+def _in_turn(cells: Mapping[str, list[list[SplitModule]]], count: int) -> list[list[SplitModule]]:
     """One group of each cell, then a second of each, until there are `count`; of a cell more than
     `OF_A_CELL` only where all have given as much."""
-    taken: list[list[Module]] = []
+    taken: list[list[SplitModule]] = []
     kept = {name: math.ceil((1 - OF_A_CELL) * len(cells[name])) for name in sorted(cells)}
     left = {name: list(cells[name]) for name in kept}
     for least in (kept, dict.fromkeys(kept, 0)):
@@ -100,7 +100,7 @@ def _in_turn(cells: Mapping[str, list[list[Module]]], count: int) -> list[list[M
     return taken
 
 
-def _groups(modules: Sequence[Module]) -> list[list[Module]]:
+def _groups(modules: Sequence[SplitModule]) -> list[list[SplitModule]]:
     """Modules that share a key, directly or through others; each without a key on its own."""
     parent: dict[str, str] = {}
 
@@ -113,14 +113,14 @@ def _groups(modules: Sequence[Module]) -> list[list[Module]]:
     for item in modules:
         for key in item.keys[1:]:
             parent[root(key)] = root(item.keys[0])
-    groups: dict[str, list[Module]] = defaultdict(list)
+    groups: dict[str, list[SplitModule]] = defaultdict(list)
     for item in modules:
         # A space begins no structure: a module of none shares it with nobody.
         groups[root(item.keys[0]) if item.keys else f" {item.sha256}"].append(item)
     return list(groups.values())
 
 
-class Likeness:
+class NearDuplicates:
     """The texts of the held-out modules: is another one nearly the same, names aside?"""
 
     def __init__(self, texts: Iterable[str]) -> None:
@@ -171,11 +171,11 @@ def quotas(there: Mapping[str, int], wanted: int) -> dict[str, int]:
 
 __all__ = [
     "HeldOut",
-    "Likeness",
-    "Module",
+    "NearDuplicates",
+    "SplitModule",
     "code_structure",
-    "family_of",
     "hold_out",
+    "kernel_family",
     "quotas",
     "rows_of_tasks",
 ]

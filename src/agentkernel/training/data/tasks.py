@@ -20,7 +20,7 @@ from agentkernel.domain.errors import UnknownTarget
 from agentkernel.domain.exchange import Message
 from agentkernel.tools.targets import find_target
 from agentkernel.training.data.admission import RIGHT
-from agentkernel.training.training import HALVED, Judged, Task, TrainingRow
+from agentkernel.training.training import HALVED, JudgedKernel, Task, TrainingRow
 
 FASTER = 1.05
 """A kernel has to be so many times faster for the difference to be taught."""
@@ -36,14 +36,14 @@ SCHEDULE = re.compile(r"\b(BLOCK\w{0,20}|num_warps|num_stages|GROUP\w{0,20}|SPLI
 FENCES = re.compile(r"^[ \t]*(`{3,}|~{3,}).*$", re.M)
 
 
-class Drafted(NamedTuple):
+class DraftedConversation(NamedTuple):
     """A conversation that could be learned from. `rank` 0 is the module's first choice for the
     task: the fastest kernel, the first mistake."""
 
     task: Task
     messages: tuple[Message, ...]
     completion: str
-    row: Judged
+    row: JudgedKernel
     """The kernel in the completion."""
     rank: int
     reasoning_by: Literal["facts", "teacher", "none"]
@@ -55,17 +55,19 @@ class Drafted(NamedTuple):
         return sum(len(item.text) for item in self.messages) + len(self.completion)
 
 
-def conversations(rows: Sequence[Judged], reviews: Mapping[str, Review]) -> Iterator[Drafted]:
+def conversations(
+    rows: Sequence[JudgedKernel], reviews: Mapping[str, Review]
+) -> Iterator[DraftedConversation]:
     """Those of one module, whose rows all passed. `reviews`: a kernel's hash -> what a teacher said
     of it. Kernels for other targets or under other policies are never compared."""
     right = [row for row in rows if row.label in RIGHT]
     yield from _written(right)
     yield from _faster(right, reviews)
-    yield from _mended(rows)
+    yield from _repaired(rows)
 
 
 def training_row(
-    drafted: Drafted, split: Literal["train", "held-out"], licence: str
+    drafted: DraftedConversation, split: Literal["train", "held-out"], licence: str
 ) -> TrainingRow:
     """The row as it is stored, under a `licence` as the settings spell it."""
     row = drafted.row
@@ -87,30 +89,32 @@ def training_row(
     )
 
 
-def told_row(row: Judged) -> Drafted:
+def unjudged_row(row: JudgedKernel) -> DraftedConversation:
     """A pair that nobody judged, as a conversation without reasons: it stands beside the data."""
-    return Drafted("write", (_asked(row),), completion("", row.kernel), row, 0, "none")
+    return DraftedConversation("write", (_asked(row),), completion("", row.kernel), row, 0, "none")
 
 
 # -- write -----------------------------------------------------------------------------------------
 
 
-def _written(right: Sequence[Judged]) -> Iterator[Drafted]:
+def _written(right: Sequence[JudgedKernel]) -> Iterator[DraftedConversation]:
     """Of those that are not known to be slower than another of them."""
-    slow = {item.slow.sha256 for item in slower(right)}
+    slow = {item.slow.sha256 for item in slower_kernels(right)}
     best = (row for row in right if row.sha256 not in slow and row.strategy != HALVED)
     for rank, row in enumerate(sorted(best, key=_merit)):
         words = plan_words(row)
         by: Literal["facts", "none"] = "facts" if words else "none"
-        yield Drafted("write", (_asked(row),), completion(words, row.kernel), row, rank, by)
+        yield DraftedConversation(
+            "write", (_asked(row),), completion(words, row.kernel), row, rank, by
+        )
 
 
-def _merit(row: Judged) -> tuple[bool, float, bool]:
+def _merit(row: JudgedKernel) -> tuple[bool, float, bool]:
     """The measured ones first, the fastest of them first; then the coder's own order."""
     return (row.time_us is None, row.time_us or 0.0, row.parent is not None)
 
 
-def plan_words(row: Judged) -> str:
+def plan_words(row: JudgedKernel) -> str:
     """Bound, plan and tiles of a right kernel, a sentence each.
 
     Of a row whose question has no graph, the operators in their order come first. Bytes, operations
@@ -149,18 +153,18 @@ def schedule_of(kernel: str) -> dict[str, int]:
 # -- optimise --------------------------------------------------------------------------------------
 
 
-class Slower(NamedTuple):
+class SlowerKernel(NamedTuple):
     """A right kernel, and the fastest of those of its module that were timed alike."""
 
-    slow: Judged
-    best: Judged
+    slow: JudgedKernel
+    best: JudgedKernel
     measured: bool
 
 
-def slower(right: Sequence[Judged]) -> Iterator[Slower]:
+def slower_kernels(right: Sequence[JudgedKernel]) -> Iterator[SlowerKernel]:
     """Those of the right kernels of one module that a faster one is taught with, the slowest of
     each GPU or target first."""
-    groups: dict[tuple[str, str, str], list[tuple[float, Judged]]] = {}
+    groups: dict[tuple[str, str, str], list[tuple[float, JudgedKernel]]] = {}
     for row in right:
         if row.time_us is not None and row.gpu:
             key = ("measured", f"{row.gpu} {row.target}", str(row.policy))
@@ -173,17 +177,19 @@ def slower(right: Sequence[Judged]) -> Iterator[Slower]:
         best_us, best = timed[0]
         for slow_us, slow in reversed(timed[1:]):
             if best_us > 0 and slow_us / best_us >= FASTER:
-                yield Slower(slow, best, measured=key[0] == "measured")
+                yield SlowerKernel(slow, best, measured=key[0] == "measured")
 
 
-def _faster(right: Sequence[Judged], reviews: Mapping[str, Review]) -> Iterator[Drafted]:
-    for rank, (slow, best, measured) in enumerate(slower(right)):
+def _faster(
+    right: Sequence[JudgedKernel], reviews: Mapping[str, Review]
+) -> Iterator[DraftedConversation]:
+    for rank, (slow, best, measured) in enumerate(slower_kernels(right)):
         yield _optimised(slow, best, reviews.get(slow.sha256), measured, rank)
 
 
 def _optimised(
-    slow: Judged, best: Judged, review: Review | None, measured: bool, rank: int
-) -> Drafted:
+    slow: JudgedKernel, best: JudgedKernel, review: Review | None, measured: bool, rank: int
+) -> DraftedConversation:
     facts = speed_facts(slow)
     speedup = _ratio(slow, best) if measured else None
     words = _review_words(review) if review else ""
@@ -193,14 +199,14 @@ def _optimised(
         by = "facts" if words else "none"
     messages = (_asked(slow), file_turn(slow.kernel), faster_turn(facts))
     text = completion(words, best.kernel)
-    return Drafted("optimise", messages, text, best, rank, by, speedup)
+    return DraftedConversation("optimise", messages, text, best, rank, by, speedup)
 
 
-def _ratio(slow: Judged, best: Judged) -> float | None:
+def _ratio(slow: JudgedKernel, best: JudgedKernel) -> float | None:
     return round(slow.time_us / best.time_us, 4) if slow.time_us and best.time_us else None
 
 
-def speed_facts(row: Judged) -> tuple[Fact, ...]:
+def speed_facts(row: JudgedKernel) -> tuple[Fact, ...]:
     """The lines of the row's profile; without one, what its times say in the same words."""
     if "time" in row.facts:
         return tuple(
@@ -224,7 +230,7 @@ def speed_facts(row: Judged) -> tuple[Fact, ...]:
     return tuple(Fact(name, value) for name, value in said if value)
 
 
-def _change_words(slow: Judged, best: Judged) -> str:
+def _change_words(slow: JudgedKernel, best: JudgedKernel) -> str:
     """What differs between the two, from their texts and verdicts."""
     sentences = []
     in_the_way = _line(slow.facts.get("in the way", ""))
@@ -263,10 +269,10 @@ def _review_words(review: Review) -> str:
 # -- repair ----------------------------------------------------------------------------------------
 
 
-def _mended(rows: Sequence[Judged]) -> Iterator[Drafted]:
+def _repaired(rows: Sequence[JudgedKernel]) -> Iterator[DraftedConversation]:
     """Each refused kernel with the right one that it was made of, or that was made of it."""
     right = {row.sha256: row for row in rows if row.label in RIGHT}
-    children: dict[str, Judged] = {}
+    children: dict[str, JudgedKernel] = {}
     for row in right.values():
         if row.parent is not None:
             children.setdefault(row.parent, row)
@@ -274,28 +280,28 @@ def _mended(rows: Sequence[Judged]) -> Iterator[Drafted]:
     for row in rows:
         if row.label != "refused" or row.verdict is None:
             continue
-        mended = right.get(row.parent or "") or children.get(row.sha256)
-        if mended is None or mended.policy != row.policy:
+        repaired = right.get(row.parent or "") or children.get(row.sha256)
+        if repaired is None or repaired.policy != row.policy:
             continue
         # `change` says what was done to the parent; of a file that became its child, nobody knows.
-        known = row.change if mended.sha256 == row.parent else ""
-        words = repair_words(row.kernel, mended.kernel, known)
+        known = row.change if repaired.sha256 == row.parent else ""
+        words = repair_words(row.kernel, repaired.kernel, known)
         candidate = Candidate(source=row.kernel, coder=row.coder, round=1, strategy=row.strategy)
         messages = (
-            _asked(mended),
+            _asked(repaired),
             file_turn(row.kernel),
             repair_turn(candidate, row.verdict),
         )
-        text = completion(words, mended.kernel)
+        text = completion(words, repaired.kernel)
         by: Literal["facts", "none"] = "facts" if words else "none"
-        yield Drafted("repair", messages, text, mended, rank, by)
+        yield DraftedConversation("repair", messages, text, repaired, rank, by)
         rank += 1
 
 
-def repair_words(broken: str, mended: str, change: str) -> str:
+def repair_words(broken: str, repaired: str, change: str) -> str:
     """The mistake where it is known, and the few lines that differ."""
     told = [f"Diagnosis: {_line(change)}."] if change.strip() else []
-    old, new = broken.splitlines(), mended.splitlines()
+    old, new = broken.splitlines(), repaired.splitlines()
     matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
     edits = [item for item in matcher.get_opcodes() if item[0] != "equal"]
     lines = sum(max(end - start, upto - first) for _, start, end, first, upto in edits)
@@ -316,7 +322,7 @@ def _quoted(lines: Sequence[str]) -> str:
 # -- what all three begin with ---------------------------------------------------------------------
 
 
-def _asked(row: Judged) -> Message:
+def _asked(row: JudgedKernel) -> Message:
     return write_turn(
         row.problem,
         _line(row.facts.get("class", "")) or "Model",
@@ -344,14 +350,14 @@ def _line(text: str) -> str:
 
 
 __all__ = [
-    "Drafted",
-    "Slower",
+    "DraftedConversation",
+    "SlowerKernel",
     "conversations",
     "plan_words",
     "repair_words",
     "schedule_of",
-    "slower",
+    "slower_kernels",
     "speed_facts",
-    "told_row",
     "training_row",
+    "unjudged_row",
 ]

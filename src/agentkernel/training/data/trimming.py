@@ -12,7 +12,7 @@ LONG_ROWS = "_long_rows_kernel"
 EXPECTED = "VERIFIED"
 
 
-def trimmed(kernel: str) -> str:
+def trimmed_kernel(kernel: str) -> str:
     """`kernel` without its envelope: the file's docstring, refusals of other inputs, what is
     returned for empty ones, the second kernel for long rows, and the gradients.
 

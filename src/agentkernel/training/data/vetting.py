@@ -29,7 +29,7 @@ TOP = (ast.Import, ast.ImportFrom, ast.ClassDef, ast.FunctionDef, ast.Assign, as
 LONGEST = 20_000
 
 
-def refusal(text: str, licence: str, allowed: Collection[str]) -> str | None:
+def module_refusal(text: str, licence: str, allowed: Collection[str]) -> str | None:
     """Why the module `text` is neither run nor taught with; None where nothing speaks against it.
 
     `allowed` are the licences by SPDX name, in any case.

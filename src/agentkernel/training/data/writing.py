@@ -24,7 +24,7 @@ RESERVED = frozenset(("F", "nn", "torch", "math", "self"))
 
 
 @dataclass
-class Style:
+class AuthorStyle:
     """The ways of one author, for a whole file."""
 
     typed: bool
@@ -41,7 +41,7 @@ class Style:
     positional_init: bool
 
     @classmethod
-    def drawn(cls, rng: random.Random) -> Style:
+    def drawn(cls, rng: random.Random) -> AuthorStyle:
         """One author."""
         return cls(
             typed=rng.random() < 0.4,
@@ -57,7 +57,7 @@ class Style:
 
 
 @dataclass
-class Writing:
+class ModuleDraft:
     """A module whose statements are written one after the other.
 
     `shape` and `dtype` are those of the value so far; `value` is its expression, `plain` whether
@@ -65,7 +65,7 @@ class Writing:
     """
 
     rng: random.Random
-    style: Style
+    style: AuthorStyle
     shape: list[int]
     dtype: str
     value: str = ""

@@ -1,6 +1,6 @@
 """How are many prompts answered at once by a model in memory?"""
 
-from agentkernel.training.decoding.answers import Wrote, answer_all
-from agentkernel.training.decoding.drawing import Drawing
+from agentkernel.training.decoding.answers import OnAnswer, answer_all
+from agentkernel.training.decoding.drawing import TokenSampling
 
-__all__ = ["Drawing", "Wrote", "answer_all"]
+__all__ = ["OnAnswer", "TokenSampling", "answer_all"]

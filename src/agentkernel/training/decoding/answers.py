@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, cast
 import torch
 
 from agentkernel.training.decoding.decoder import Decoder
-from agentkernel.training.decoding.drawing import Drawing
-from agentkernel.training.decoding.generated import answering, generate
+from agentkernel.training.decoding.drawing import TokenSampling
+from agentkernel.training.decoding.generated import generate, generating
 from agentkernel.training.decoding.llama import Llama, read_llama
-from agentkernel.training.decoding.slots import Prompt, fitting
+from agentkernel.training.decoding.slots import Prompt, fitting_rows
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 ROWS = 512
 """Answers that are written at once on a GPU: a step of a small model takes as long for one."""
 ROWS_CPU = 64
-Wrote = Callable[[int, int], None]
+OnAnswer = Callable[[int, int], None]
 """Hears how many answers are written, and of how many."""
 
 
 def answer_all(
     model: object,
     prompts: Sequence[Sequence[int]],
-    drawing: Drawing,
+    drawing: TokenSampling,
     *,
     ends: frozenset[int],
     window: int,
     seed: int,
     rows: int | None = None,
-    wrote: Wrote = lambda number, total: None,
+    wrote: OnAnswer = lambda number, total: None,
 ) -> list[list[int]]:
     """An answer to each prompt, in order: up to and with one of `ends`, or `drawing.most_tokens`
     tokens, or as many as `window` holds; none where the prompt fills it.
@@ -83,13 +83,13 @@ def answer_all(
 def _decode(
     llama: Llama,
     prompts: Sequence[Prompt],
-    drawing: Drawing,
+    drawing: TokenSampling,
     ends: frozenset[int],
     seed: int,
     rows: int,
     ended: Callable[[int, list[int]], None],
 ) -> None:
-    count = fitting(llama, prompts, rows)
+    count = fitting_rows(llama, prompts, rows)
     on_gpu = llama.device.type == "cuda"
     # The types are chosen here; autocast would copy the weights at every step.
     with (
@@ -102,7 +102,7 @@ def _decode(
 def _generate(
     model: object,
     prompts: Sequence[Prompt],
-    drawing: Drawing,
+    drawing: TokenSampling,
     ends: frozenset[int],
     seed: int,
     rows: int,
@@ -111,7 +111,7 @@ def _generate(
     """Of about one length at a time, the longest first: what does not fit shows at once."""
     known = cast("PreTrainedModel", model)
     order = sorted(prompts, key=lambda item: (-len(item.tokens), item.row))
-    with answering(known, seed):
+    with generating(known, seed):
         for begin in range(0, len(order), rows):
             batch = order[begin : begin + rows]
             for item, answer in zip(batch, generate(known, batch, drawing, ends), strict=True):
@@ -124,4 +124,4 @@ def _autocast_dtype(device: torch.device) -> torch.dtype | None:
     return torch.get_autocast_dtype(device.type)
 
 
-__all__ = ["ROWS", "ROWS_CPU", "Wrote", "answer_all"]
+__all__ = ["ROWS", "ROWS_CPU", "OnAnswer", "answer_all"]

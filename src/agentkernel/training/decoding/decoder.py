@@ -16,15 +16,15 @@ from itertools import islice
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from agentkernel.training.decoding.drawing import Drawing, streams
+from agentkernel.training.decoding.drawing import TokenSampling, uniform_streams
 from agentkernel.training.decoding.llama import Llama
 from agentkernel.training.decoding.operations import (
     Heads,
     Operations,
+    RotaryTables,
     TorchOperations,
-    Turns,
+    apply_rotary,
     by_head,
-    turned,
 )
 from agentkernel.training.decoding.slots import Prompt, Slots, make_slots, room_of
 
@@ -33,7 +33,7 @@ SHRINK = 4
 
 
 @dataclass(frozen=True)
-class Pace:
+class DecodePacing:
     """How a device is kept busy."""
 
     look: int
@@ -47,10 +47,10 @@ class Pace:
     live ones."""
 
 
-GPU = Pace(look=32, refill=1 / 16, prefill_tokens=32768, least_rows=8)
+GPU = DecodePacing(look=32, refill=1 / 16, prefill_tokens=32768, least_rows=8)
 """A look waits for the GPU, reading costs launches, and a number of rows is a graph of its own;
 what has ended meanwhile costs next to nothing."""
-CPU = Pace(look=1, refill=0.0, prefill_tokens=4096, least_rows=None)
+CPU = DecodePacing(look=1, refill=0.0, prefill_tokens=4096, least_rows=None)
 Step = Callable[[torch.Tensor], None]
 """A token more for the slots at these places."""
 Ended = Callable[[int, list[int]], None]
@@ -65,12 +65,12 @@ class Decoder:
         self,
         llama: Llama,
         prompts: Sequence[Prompt],
-        drawing: Drawing,
+        drawing: TokenSampling,
         *,
         count: int,
         ends: frozenset[int],
         seed: int,
-        pace: Pace | None = None,
+        pace: DecodePacing | None = None,
         operations: Operations | None = None,
         graphs: bool = True,
     ) -> None:
@@ -135,14 +135,14 @@ class Decoder:
         padded = [[*item.tokens] + [0] * (longest - len(item.tokens)) for item in prompts]
         tokens = torch.tensor(padded, device=slots.device)
         last = torch.arange(len(prompts), device=slots.device) * longest + lengths - 1
-        turns = Turns(*(item[:longest].repeat(len(prompts), 1) for item in self._turns))
+        turns = RotaryTables(*(item[:longest].repeat(len(prompts), 1) for item in self._turns))
 
         def attend(number: int, heads: Heads) -> torch.Tensor:
             return _read_layer(self._slots, number, heads, turns, slots, longest)
 
         logits = self._llama.logits(tokens.flatten(), self._operations, attend, last)
         widest = max(item.most for item in prompts)
-        uniforms = streams(self._seed, [item.row for item in prompts], widest)
+        uniforms = uniform_streams(self._seed, [item.row for item in prompts], widest)
         self._slots.begin(slots, [item.most for item in prompts], uniforms)
         self._draw(slots, logits, lengths)
         for slot, item in zip(places, prompts, strict=True):
@@ -180,7 +180,7 @@ class Decoder:
 
 
 def _read_layer(
-    held: Slots, number: int, heads: Heads, turns: Turns, slots: torch.Tensor, longest: int
+    held: Slots, number: int, heads: Heads, turns: RotaryTables, slots: torch.Tensor, longest: int
 ) -> torch.Tensor:
     """A layer's causal attention within prompts that are padded on the right: no token of one looks
     at what is behind it, and what is kept of the padding is overwritten before it is looked at."""
@@ -192,7 +192,7 @@ def _read_layer(
         return item.view(-1, longest, *item.shape[1:]).transpose(1, 2)
 
     query, key, value = (by_head(item, size) for item in heads)
-    query, key = laid_out(turned(query, turns)), laid_out(turned(key, turns))
+    query, key = laid_out(apply_rotary(query, turns)), laid_out(apply_rotary(key, turns))
     value = laid_out(value)
     keys[slots, :, :longest] = key
     values[slots, :, :longest] = value
@@ -240,4 +240,4 @@ def operations_for(device: torch.device) -> Operations:
     return TritonOperations()
 
 
-__all__ = ["CPU", "GPU", "Decoder", "Ended", "Pace", "operations_for"]
+__all__ = ["CPU", "GPU", "DecodePacing", "Decoder", "Ended", "operations_for"]

@@ -12,7 +12,7 @@ KEY = (1 << 64) - 1
 
 
 @dataclass(frozen=True)
-class Drawing:
+class TokenSampling:
     """How tokens are drawn, and how many at most. Temperature 0: always the likeliest."""
 
     temperature: float
@@ -20,7 +20,7 @@ class Drawing:
     most_tokens: int
 
 
-def streams(seed: int, rows: Sequence[int], count: int) -> torch.Tensor:
+def uniform_streams(seed: int, rows: Sequence[int], count: int) -> torch.Tensor:
     """Uniform numbers in [0, 1), float32 [rows, count]: those of a row depend on `seed` and its
     number alone, so that it draws the same beside whatever other rows (Philox, a counter-based
     generator: Salmon et al., SC 2011)."""
@@ -32,7 +32,9 @@ def streams(seed: int, rows: Sequence[int], count: int) -> torch.Tensor:
     return torch.from_numpy(found)
 
 
-def draw(logits: torch.Tensor, uniforms: torch.Tensor, drawing: Drawing) -> torch.Tensor:
+def sample_tokens(
+    logits: torch.Tensor, uniforms: torch.Tensor, drawing: TokenSampling
+) -> torch.Tensor:
     """A token a row, int64 [rows], from the smallest set of the likeliest tokens whose
     probabilities come to `top_p`; equally likely ones are in it or out of it together.
 
@@ -57,4 +59,4 @@ def _nucleus(likely: torch.Tensor, top_p: float) -> torch.Tensor:
     return likely.masked_fill(likely < least, 0.0)
 
 
-__all__ = ["Drawing", "draw", "streams"]
+__all__ = ["TokenSampling", "sample_tokens", "uniform_streams"]

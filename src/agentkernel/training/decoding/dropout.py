@@ -23,7 +23,7 @@ ADDED = ("o_proj", "down_proj")
 
 
 @dataclass(frozen=True)
-class DropOut:
+class BranchDropout:
     """A forward hook that leaves out `share` of what a module gives; nothing when it answers."""
 
     share: float
@@ -32,7 +32,7 @@ class DropOut:
         return dropout(found, self.share, training=module.training)
 
 
-def drop_out(model: nn.Module, share: float) -> int:
+def add_dropout(model: nn.Module, share: float) -> int:
     """Leave out `share` (0 to 1) of what the embedding and the layers of `model` give, while it is
     in training mode; saved weights know nothing of it. Gives at how many places; 0 for a share of
     0. Raises TrainingError where the model has none of them."""
@@ -47,8 +47,8 @@ def drop_out(model: nn.Module, share: float) -> int:
         )
 
     for item in (embedding, *layers):
-        item.register_forward_hook(DropOut(share))
+        item.register_forward_hook(BranchDropout(share))
     return 1 + len(layers)
 
 
-__all__ = ["DropOut", "drop_out"]
+__all__ = ["BranchDropout", "add_dropout"]

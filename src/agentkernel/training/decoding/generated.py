@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from agentkernel.training.decoding.drawing import Drawing
+from agentkernel.training.decoding.drawing import TokenSampling
 from agentkernel.training.decoding.slots import Prompt
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def generate(
-    model: PreTrainedModel, prompts: Sequence[Prompt], drawing: Drawing, ends: frozenset[int]
+    model: PreTrainedModel, prompts: Sequence[Prompt], drawing: TokenSampling, ends: frozenset[int]
 ) -> list[list[int]]:
     """An answer to each, as far as the one with the least room may go; drawn by torch's own
     generators."""
@@ -36,7 +36,7 @@ def generate(
     return [_cut(row, ends) for row in rows[:, longest:].tolist()]
 
 
-def _generation(drawing: Drawing, most: int, ends: list[int], pad: int) -> GenerationConfig:
+def _generation(drawing: TokenSampling, most: int, ends: list[int], pad: int) -> GenerationConfig:
     from transformers import GenerationConfig
 
     drawn = drawing.temperature > 0
@@ -58,7 +58,7 @@ def _cut(row: list[int], ends: frozenset[int]) -> list[int]:
 
 
 @contextmanager
-def answering(model: PreTrainedModel, seed: int) -> Iterator[None]:
+def generating(model: PreTrainedModel, seed: int) -> Iterator[None]:
     """The model as it answers, drawing from `seed`; a training goes on as if nobody had asked.
     What the folder of the weights says about sampling does not count meanwhile."""
     from transformers import GenerationConfig
@@ -76,4 +76,4 @@ def answering(model: PreTrainedModel, seed: int) -> Iterator[None]:
         model.train(training)
 
 
-__all__ = ["answering", "generate"]
+__all__ = ["generate", "generating"]

@@ -126,12 +126,12 @@ def attend_kernel(
     most = tl.zeros([BLOCK], tl.float32) + own
     total = tl.zeros([BLOCK], tl.float32)
     summed = tl.zeros([BLOCK, BLOCK_SIZE], tl.float32)
-    lane = tl.arange(0, BLOCK)
-    places = lane[:, None] * SIZE + at[None, :]
+    worker_process = tl.arange(0, BLOCK)
+    places = worker_process[:, None] * SIZE + at[None, :]
     keys_ptr += kept
     values_ptr += kept
     for start in tl.range(0, length, BLOCK, num_stages=STAGES):
-        past = start + lane < length
+        past = start + worker_process < length
         mask = past[:, None] & inside[None, :]
         keys = tl.load(keys_ptr + start * SIZE + places, mask=mask, other=0.0)
         values = tl.load(values_ptr + start * SIZE + places, mask=mask, other=0.0)

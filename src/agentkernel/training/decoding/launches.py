@@ -9,14 +9,14 @@ from __future__ import annotations
 import torch
 import triton
 
-from agentkernel.training.decoding.drawing import Drawing, draw
+from agentkernel.training.decoding.drawing import TokenSampling, sample_tokens
 from agentkernel.training.decoding.kernels import (
     add_norm_kernel,
     attend_kernel,
     draw_kernel,
     gated_kernel,
 )
-from agentkernel.training.decoding.operations import Heads, Kept, Turns
+from agentkernel.training.decoding.operations import Heads, KeyValueCache, RotaryTables
 
 LANES = 2048
 """Elements of keys that a program holds at once: with as many of values and of sums, about 100
@@ -69,7 +69,12 @@ class TritonOperations:
         return out
 
     def attend(
-        self, heads: Heads, kept: Kept, turns: Turns, slots: torch.Tensor, lengths: torch.Tensor
+        self,
+        heads: Heads,
+        kept: KeyValueCache,
+        turns: RotaryTables,
+        slots: torch.Tensor,
+        lengths: torch.Tensor,
     ) -> torch.Tensor:
         _, key_heads, room, size = kept.keys.shape
         rows, width = heads.query.shape
@@ -95,10 +100,12 @@ class TritonOperations:
         )
         return out
 
-    def draw(self, logits: torch.Tensor, uniforms: torch.Tensor, drawing: Drawing) -> torch.Tensor:
+    def draw(
+        self, logits: torch.Tensor, uniforms: torch.Tensor, drawing: TokenSampling
+    ) -> torch.Tensor:
         rows, width = logits.shape
         if drawing.temperature == 0 or width > WIDEST:
-            return draw(logits, uniforms, drawing)
+            return sample_tokens(logits, uniforms, drawing)
         out = torch.empty(rows, dtype=torch.int64, device=logits.device)
         block = triton.next_power_of_2(width)
         draw_kernel[(rows,)](

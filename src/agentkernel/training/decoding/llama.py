@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch.nn.functional import embedding, linear
 
-from agentkernel.training.decoding.operations import Heads, Operations, Turns
-from agentkernel.training.decoding.plain import as_plain
+from agentkernel.training.decoding.operations import Heads, Operations, RotaryTables
+from agentkernel.training.decoding.plain import as_plain_llama
 
 FEW_BYTES = 256 << 20
 """Weights that are copied side by side, so that one product does the work of three."""
@@ -18,7 +18,7 @@ Attend = Callable[[int, Heads], torch.Tensor]
 
 
 @dataclass(frozen=True)
-class Products:
+class FusedLinear:
     """Matrices that read the same input: one under the other, or each alone."""
 
     matrices: tuple[torch.Tensor, ...]
@@ -35,10 +35,10 @@ class Layer:
     """One layer's weights; norms as the model has them, matrices in the type computed in."""
 
     before_attention: torch.Tensor
-    reads: Products
+    reads: FusedLinear
     attended: torch.Tensor
     before_gates: torch.Tensor
-    gates: Products
+    gates: FusedLinear
     down: torch.Tensor
 
 
@@ -66,11 +66,11 @@ class Llama:
         """What one token's keys and values take."""
         return 2 * len(self.layers) * self.key_heads * self.size * self.dtype.itemsize
 
-    def turns(self, room: int) -> Turns:
+    def turns(self, room: int) -> RotaryTables:
         """Of the places up to `room`."""
         places = torch.arange(room, device=self.device, dtype=torch.float32)
         angles = torch.outer(places, self.frequencies)
-        return Turns(angles.cos(), angles.sin())
+        return RotaryTables(angles.cos(), angles.sin())
 
     def logits(
         self,
@@ -102,7 +102,7 @@ def read_llama(model: object, dtype: torch.dtype | None = None) -> Llama | None:
     """The weights of `model`, computed in `dtype` (None: their own). They are not copied, but where
     they are of another type or few. None where it is any other model than a plain Llama with
     default rotations: one with an adapter, quantised, spread over devices, or watched by hooks."""
-    plain = as_plain(model)
+    plain = as_plain_llama(model)
     if plain is None:
         return None
     config, body = plain.config, plain.model
@@ -113,12 +113,12 @@ def read_llama(model: object, dtype: torch.dtype | None = None) -> Llama | None:
     def copied(weight: torch.Tensor) -> torch.Tensor:
         return weight.detach().to(wanted)
 
-    def beside(*linears: torch.nn.Linear) -> Products:
+    def beside(*linears: torch.nn.Linear) -> FusedLinear:
         matrices = [item.weight.detach() for item in linears]
         widths = tuple(item.shape[0] for item in matrices)
         if few:
-            return Products((torch.cat(matrices).to(wanted),), widths)
-        return Products(tuple(item.to(wanted) for item in matrices), widths)
+            return FusedLinear((torch.cat(matrices).to(wanted),), widths)
+        return FusedLinear(tuple(item.to(wanted) for item in matrices), widths)
 
     layers = tuple(
         Layer(
@@ -144,4 +144,4 @@ def read_llama(model: object, dtype: torch.dtype | None = None) -> Llama | None:
     )
 
 
-__all__ = ["Attend", "Layer", "Llama", "Products", "read_llama"]
+__all__ = ["Attend", "FusedLinear", "Layer", "Llama", "read_llama"]

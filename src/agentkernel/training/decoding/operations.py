@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch.nn.functional import scaled_dot_product_attention, silu
 
-from agentkernel.training.decoding.drawing import Drawing, draw
+from agentkernel.training.decoding.drawing import TokenSampling, sample_tokens
 
 
 class Heads(NamedTuple):
@@ -19,14 +19,14 @@ class Heads(NamedTuple):
     value: torch.Tensor
 
 
-class Kept(NamedTuple):
+class KeyValueCache(NamedTuple):
     """A layer's keys and values of all slots, [slots, key heads, room, size]."""
 
     keys: torch.Tensor
     values: torch.Tensor
 
 
-class Turns(NamedTuple):
+class RotaryTables(NamedTuple):
     """Cosines and sines by which queries and keys are turned, float32 [room, size / 2]."""
 
     cosines: torch.Tensor
@@ -52,14 +52,21 @@ class Operations(Protocol):
         ...
 
     def attend(
-        self, heads: Heads, kept: Kept, turns: Turns, slots: torch.Tensor, lengths: torch.Tensor
+        self,
+        heads: Heads,
+        kept: KeyValueCache,
+        turns: RotaryTables,
+        slots: torch.Tensor,
+        lengths: torch.Tensor,
     ) -> torch.Tensor:
         """One new token a row: its key and value, turned, go to place `lengths[slot]` of its slot,
         and it sees all up to there. `slots` [rows] are different ones, `lengths` [slots]; gives
         [rows, heads * size]."""
         ...
 
-    def draw(self, logits: torch.Tensor, uniforms: torch.Tensor, drawing: Drawing) -> torch.Tensor:
+    def draw(
+        self, logits: torch.Tensor, uniforms: torch.Tensor, drawing: TokenSampling
+    ) -> torch.Tensor:
         """See drawing.draw."""
         ...
 
@@ -85,13 +92,18 @@ class TorchOperations:
         return silu(gate) * up
 
     def attend(
-        self, heads: Heads, kept: Kept, turns: Turns, slots: torch.Tensor, lengths: torch.Tensor
+        self,
+        heads: Heads,
+        kept: KeyValueCache,
+        turns: RotaryTables,
+        slots: torch.Tensor,
+        lengths: torch.Tensor,
     ) -> torch.Tensor:
         size = kept.keys.shape[-1]
         places = lengths[slots].long()
-        by_row = Turns(turns.cosines[places], turns.sines[places])
-        query = turned(by_head(heads.query, size), by_row)
-        key = turned(by_head(heads.key, size), by_row)
+        by_row = RotaryTables(turns.cosines[places], turns.sines[places])
+        query = apply_rotary(by_head(heads.query, size), by_row)
+        key = apply_rotary(by_head(heads.key, size), by_row)
         kept.keys[slots, :, places] = key
         kept.values[slots, :, places] = by_head(heads.value, size)
         most = int(places.max()) + 1
@@ -105,8 +117,10 @@ class TorchOperations:
         )
         return found.flatten(1)
 
-    def draw(self, logits: torch.Tensor, uniforms: torch.Tensor, drawing: Drawing) -> torch.Tensor:
-        return draw(logits, uniforms, drawing)
+    def draw(
+        self, logits: torch.Tensor, uniforms: torch.Tensor, drawing: TokenSampling
+    ) -> torch.Tensor:
+        return sample_tokens(logits, uniforms, drawing)
 
 
 def by_head(rows: torch.Tensor, size: int) -> torch.Tensor:
@@ -114,7 +128,7 @@ def by_head(rows: torch.Tensor, size: int) -> torch.Tensor:
     return rows.view(len(rows), -1, size)
 
 
-def turned(heads: torch.Tensor, turns: Turns) -> torch.Tensor:
+def apply_rotary(heads: torch.Tensor, turns: RotaryTables) -> torch.Tensor:
     """`heads` [tokens, heads, size] turned by the angles of their places (RoPE, arXiv 2104.09864,
     with the halves of a head as pairs). `turns` [tokens, size / 2] each."""
     first, second = heads.float().chunk(2, -1)
@@ -123,4 +137,12 @@ def turned(heads: torch.Tensor, turns: Turns) -> torch.Tensor:
     return torch.cat(pair, -1).to(heads.dtype)
 
 
-__all__ = ["Heads", "Kept", "Operations", "TorchOperations", "Turns", "by_head", "turned"]
+__all__ = [
+    "Heads",
+    "KeyValueCache",
+    "Operations",
+    "RotaryTables",
+    "TorchOperations",
+    "apply_rotary",
+    "by_head",
+]

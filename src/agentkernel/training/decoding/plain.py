@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from agentkernel.training.decoding.dropout import DropOut
+from agentkernel.training.decoding.dropout import BranchDropout
 
 if TYPE_CHECKING:
     from transformers import LlamaForCausalLM
@@ -31,7 +31,7 @@ HOMES = ("torch.nn.modules.", "transformers.models.llama.", "transformers.activa
 """An adapter's or a quantiser's linear layer goes by the same name, from elsewhere."""
 
 
-def as_plain(model: object) -> LlamaForCausalLM | None:
+def as_plain_llama(model: object) -> LlamaForCausalLM | None:
     """`model`, where it is one with default rotations and without biases, all of it in one place
     and of one type; None for one with an adapter, quantised, or with hooks that change answers."""
     from transformers import LlamaForCausalLM
@@ -58,7 +58,7 @@ def _is_part(item: torch.nn.Module) -> bool:
     return (
         kind.__name__ in PARTS
         and kind.__module__.startswith(HOMES)
-        and all(isinstance(hook, DropOut) for hook in item._forward_hooks.values())
+        and all(isinstance(hook, BranchDropout) for hook in item._forward_hooks.values())
         and not item._forward_pre_hooks
     )
 
@@ -74,4 +74,4 @@ def _in_one_place(model: torch.nn.Module) -> bool:
     )
 
 
-__all__ = ["as_plain"]
+__all__ = ["as_plain_llama"]

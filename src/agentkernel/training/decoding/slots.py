@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 
 from agentkernel.training.decoding.llama import Llama
-from agentkernel.training.decoding.operations import Kept
+from agentkernel.training.decoding.operations import KeyValueCache
 
 SHARE = 0.6
 """Of the free memory, for keys and values: the rest is for what a prefill computes."""
@@ -34,7 +34,7 @@ class Prompt(NamedTuple):
 class Slots:
     """The answers being written, one a slot: all but `kept` are [slots] or [slots, most]."""
 
-    kept: tuple[Kept, ...]
+    kept: tuple[KeyValueCache, ...]
     tokens: torch.Tensor
     """The last token of each, whose key and value are not yet kept."""
     lengths: torch.Tensor
@@ -87,7 +87,7 @@ def make_slots(llama: Llama, prompts: Sequence[Prompt], count: int, ends: frozen
 
     return Slots(
         kept=tuple(
-            Kept(*(torch.zeros(shape, dtype=llama.dtype, device=device) for _ in range(2)))
+            KeyValueCache(*(torch.zeros(shape, dtype=llama.dtype, device=device) for _ in range(2)))
             for _ in llama.layers
         ),
         tokens=whole(count),
@@ -106,7 +106,7 @@ def room_of(prompts: Sequence[Prompt]) -> int:
     return -(-max(item.room for item in prompts) // BLOCK) * BLOCK
 
 
-def fitting(llama: Llama, prompts: Sequence[Prompt], rows: int) -> int:
+def fitting_rows(llama: Llama, prompts: Sequence[Prompt], rows: int) -> int:
     """How many slots the free memory of a GPU holds: `rows`, halved until they fit, so that what is
     free today and not tomorrow seldom changes the shapes that are computed."""
     if llama.device.type == "cuda":
@@ -118,4 +118,4 @@ def fitting(llama: Llama, prompts: Sequence[Prompt], rows: int) -> int:
     return min(rows, len(prompts))
 
 
-__all__ = ["Prompt", "Slots", "fitting", "make_slots", "room_of"]
+__all__ = ["Prompt", "Slots", "fitting_rows", "make_slots", "room_of"]

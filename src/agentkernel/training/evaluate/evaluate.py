@@ -16,12 +16,12 @@ from agentkernel.domain.base import Frozen
 from agentkernel.domain.rules import Policy
 from agentkernel.storage.source_text import parse_source
 from agentkernel.tools.metrics import pass_at_k
-from agentkernel.training.data.questions import Question, Questions
-from agentkernel.training.evaluate.families import family_of
+from agentkernel.training.data.questions import HeldOutQuestion, HeldOutQuestions
+from agentkernel.training.evaluate.families import module_family
 from agentkernel.training.evaluate.intervals import Interval, grouped_interval, wilson
 from agentkernel.training.evaluate.writer import Writer
 from agentkernel.training.judged_problems import Verification
-from agentkernel.training.judging import STRICT, Asked, Found, Judgements, judge_all
+from agentkernel.training.judging import STRICT, JudgedSubmission, Judgements, Submission, judge_all
 from agentkernel.training.training import Task
 
 KS = (1, 10)
@@ -31,7 +31,7 @@ UNCHANGED = "unchanged"
 """Why an answer is wrong that is the very file that was to be mended or made faster."""
 
 
-class Counted(Frozen):
+class QuestionCounts(Frozen):
     """What became of one question's samples; `case` tells several about one module apart."""
 
     problem: str
@@ -83,7 +83,7 @@ class PassAt(Frozen):
     """Seconds that each answer had for cases past the required ones; None in older records."""
     held_out_sha256: str = ""
     """Of the held-out part that the questions are from; "" where they are from elsewhere."""
-    rows: tuple[Counted, ...] = ()
+    rows: tuple[QuestionCounts, ...] = ()
 
     def line(self) -> str:
         """One line for a terminal."""
@@ -98,9 +98,9 @@ class PassAt(Frozen):
         )
 
 
-def answered(
+def run_evaluation(
     writer: Writer,
-    questions: Questions,
+    questions: HeldOutQuestions,
     samples: int,
     *,
     policy: Policy = "triton",
@@ -133,7 +133,7 @@ def answered(
     ]
     written = time.monotonic()
     asked = [
-        Asked(item.path, source)
+        Submission(item.path, source)
         for item, several in zip(posed, files, strict=True)
         for source in several
         if source is not None and not _same(source, item.given)
@@ -156,7 +156,7 @@ def answered(
         for item, several in zip(posed, files, strict=True)
     )
     end = time.monotonic()
-    found = summed(
+    found = summarize(
         rows,
         samples,
         ks,
@@ -203,7 +203,7 @@ def difference(found: PassAt, first: PassAt, k: int = 1, seed: int = 0) -> Inter
     return grouped_interval(list(groups.values()), seed, least=-1.0, most=1.0)
 
 
-def _of(row: Counted, k: int) -> float | None:
+def _of(row: QuestionCounts, k: int) -> float | None:
     """Answers that are ranked are no draws: the first `k` are the first `k`."""
     if row.ranked:
         return float(any(row.ranked[:k])) if k <= row.samples else None
@@ -211,20 +211,22 @@ def _of(row: Counted, k: int) -> float | None:
 
 
 def _counted(
-    question: Question,
+    question: HeldOutQuestion,
     files: Sequence[str | None],
-    judged: Mapping[Asked, Found],
+    judged: Mapping[Submission, JudgedSubmission],
     families: Mapping[str, str],
     *,
     ranked: bool,
-) -> Counted:
+) -> QuestionCounts:
     path = question.path
     there = [source for source in files if source is not None]
-    found = [judged[Asked(path, source)] for source in there if not _same(source, question.given)]
+    found = [
+        judged[Submission(path, source)] for source in there if not _same(source, question.given)
+    ]
     right = tuple(
         source is not None
         and not _same(source, question.given)
-        and judged[Asked(path, source)].accepted is True
+        and judged[Submission(path, source)].accepted is True
         for source in files
     )
     reasons: dict[str, int] = defaultdict(int)
@@ -233,8 +235,8 @@ def _counted(
             reasons[item.reason.partition(":")[0][:40] or "unknown"] += 1
     if len(found) < len(there):
         reasons[UNCHANGED] = len(there) - len(found)
-    family = families.get(path.stem) or family_of(path.read_text(encoding="utf-8"))
-    return Counted(
+    family = families.get(path.stem) or module_family(path.read_text(encoding="utf-8"))
+    return QuestionCounts(
         problem=path.stem,
         case=question.case,
         family=family,
@@ -248,8 +250,8 @@ def _counted(
     )
 
 
-def summed(
-    rows: Sequence[Counted],
+def summarize(
+    rows: Sequence[QuestionCounts],
     samples: int,
     ks: Sequence[int],
     policy: Policy,
@@ -263,7 +265,7 @@ def summed(
     """The figures of many questions."""
     known = tuple(k for k in ks if k <= samples)
     total = sum(row.samples for row in rows)
-    groups: dict[str, list[Counted]] = defaultdict(list)
+    groups: dict[str, list[QuestionCounts]] = defaultdict(list)
     for row in rows:
         groups[row.family].append(row)
     return PassAt(
@@ -294,28 +296,28 @@ def summed(
     )
 
 
-def _modules(rows: Sequence[Counted]) -> int:
+def _modules(rows: Sequence[QuestionCounts]) -> int:
     return len({row.problem for row in rows})
 
 
-def _passed(rows: Sequence[Counted], k: int) -> list[float]:
+def _passed(rows: Sequence[QuestionCounts], k: int) -> list[float]:
     return [value for row in rows if (value := _of(row, k)) is not None]
 
 
-def _by_module(rows: Sequence[Counted], k: int) -> list[list[float]]:
+def _by_module(rows: Sequence[QuestionCounts], k: int) -> list[list[float]]:
     """Files of one module are broken alike, and mended alike: they are no news of each other."""
-    groups: dict[str, list[Counted]] = defaultdict(list)
+    groups: dict[str, list[QuestionCounts]] = defaultdict(list)
     for row in rows:
         groups[row.problem].append(row)
     return [_passed(group, k) for group in groups.values()]
 
 
 __all__ = [
-    "Counted",
     "PassAt",
-    "answered",
+    "QuestionCounts",
     "difference",
-    "family_of",
+    "module_family",
+    "run_evaluation",
     "spread_over",
-    "summed",
+    "summarize",
 ]

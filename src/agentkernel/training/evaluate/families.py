@@ -48,7 +48,7 @@ FAMILIES: tuple[tuple[str, tuple[str, ...]], ...] = (
 """The first whose word stands in a module's text says its kind."""
 
 
-def family_of(text: str) -> str:
+def module_family(text: str) -> str:
     """The kind of a module, by the heaviest operator that its text names; else "elementwise"."""
     lower = text.lower()
     for name, words in FAMILIES:
@@ -57,4 +57,4 @@ def family_of(text: str) -> str:
     return "elementwise"
 
 
-__all__ = ["FAMILIES", "family_of"]
+__all__ = ["FAMILIES", "module_family"]

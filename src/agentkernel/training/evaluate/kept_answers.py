@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from agentkernel.agents.models.local_files import WANTED, folder_here
+from agentkernel.agents.models.local_files import WANTED, local_model_folder
 from agentkernel.agents.models.local_presets import PRESETS, parse_local
 from agentkernel.agents.models.local_text import Sample
 from agentkernel.domain.base import Frozen, sha256_text
@@ -25,17 +25,18 @@ from agentkernel.domain.errors import SettingError, TrainingError, one_line
 from agentkernel.domain.exchange import Finish, Message
 from agentkernel.storage.atomic import make_folder, write_atomic
 from agentkernel.training.data.rows import fingerprint
-from agentkernel.training.decoding import Wrote
-from agentkernel.training.evaluate.untrained import begun_new
+from agentkernel.training.decoding import OnAnswer
+from agentkernel.training.evaluate.untrained import new_model_settings
 from agentkernel.training.evaluate.writer import Writer
 from agentkernel.training.folder import BEGUN, RECORD, read_record
 
 Line = TypeVar("Line", bound=Frozen)
 
 
-class Kept(Frozen):
-    """The first line of a file: who answered what, in how many seconds. `made_from` are the hashes
-    of what decides the answers, by name (see the function); `questions` that of all that was asked.
+class CachedAnswers(Frozen):
+    """The first line of a file: who answered what, in how many seconds. `model_fingerprints` are
+    the hashes of what decides the answers, by name (see the function); `questions` that of all that
+    was asked.
     """
 
     model: str
@@ -47,7 +48,7 @@ class Kept(Frozen):
     seconds: float
 
 
-class KeptAnswer(Frozen):
+class CachedAnswer(Frozen):
     """One answer; they stand question by question."""
 
     text: str
@@ -55,12 +56,12 @@ class KeptAnswer(Frozen):
     tokens: int
 
 
-class KeptWriter:
+class CachedWriter:
     """Answers as `model` does, whom `make` loads where it is needed, and keeps in `folder` what it
     says. What lies there for the same questions, samples and seed is not asked again.
 
-    `made_from` says what of it decides the answers, as far as it is on this machine. Raises
-    TrainingError where kept ones are of something else.
+    `model_fingerprints` says what of it decides the answers, as far as it is on this machine.
+    Raises TrainingError where kept ones are of something else.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class KeptWriter:
     ) -> None:
         self._folder, self._model, self._seed = folder, model, seed
         self._made_from, self._make = dict(made_from), make
-        self._head: Kept | None = None
+        self._head: CachedAnswers | None = None
 
     @property
     def ranked(self) -> bool:
@@ -93,7 +94,7 @@ class KeptWriter:
         self,
         conversations: Sequence[Sequence[Message]],
         samples: int,
-        wrote: Wrote = lambda number, total: None,
+        wrote: OnAnswer = lambda number, total: None,
     ) -> list[list[Sample]]:
         """The answers to each conversation, in order. Raises OutputError, TrainingError and what
         the writer raises."""
@@ -107,7 +108,7 @@ class KeptWriter:
         self._head = self._head_of(
             conversations, samples, writer.ranked, time.monotonic() - begun_s
         )
-        rows = [KeptAnswer(**item._asdict()) for several in answers for item in several]
+        rows = [CachedAnswer(**item._asdict()) for several in answers for item in several]
         text = "".join(f"{item.model_dump_json()}\n" for item in (self._head, *rows))
         packed = gzip.compress(text.encode(), mtime=0)
         write_atomic(self._path(conversations, samples), packed)
@@ -119,8 +120,8 @@ class KeptWriter:
         samples: int,
         ranked: bool = False,
         seconds: float = 0.0,
-    ) -> Kept:
-        return Kept(
+    ) -> CachedAnswers:
+        return CachedAnswers(
             model=self._model,
             made_from=self._made_from,
             questions=_hash_of(conversations),
@@ -145,7 +146,7 @@ class KeptWriter:
             return None
         except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
             raise _unreadable(path, one_line(error)) from error
-        head, wanted = _line(Kept, lines[0], path), self._head_of(conversations, samples)
+        head, wanted = _line(CachedAnswers, lines[0], path), self._head_of(conversations, samples)
         for name in ("model", "questions", "samples", "seed"):
             if getattr(head, name) != getattr(wanted, name):
                 raise _unreadable(path, f"its {name} is {getattr(head, name)}")
@@ -160,7 +161,7 @@ class KeptWriter:
                     "Next: another --answers, or remove the file."
                 )
         self._head = head
-        rows = (_line(KeptAnswer, line, path) for line in lines[1:])
+        rows = (_line(CachedAnswer, line, path) for line in lines[1:])
         found = [Sample(item.text, item.finish, item.tokens) for item in rows]
         return [found[begin : begin + samples] for begin in range(0, len(found), samples)]
 
@@ -184,7 +185,7 @@ def _hash_of(conversations: Sequence[Sequence[Message]]) -> str:
     return sha256_text(json.dumps(asked))
 
 
-def made_from(model: str, data: Path) -> dict[str, str]:
+def model_fingerprints(model: str, data: Path) -> dict[str, str]:
     """Hashes of what decides the answers of `local:PATH`, `untrained:PATH` or `nearest`, apart from
     questions and seed: "model" and "adapter" (all files of each), "settings" (how it is asked), or
     "rows"; of new weights "settings" and "tokenizer". What is not on this machine is left out."""
@@ -198,7 +199,7 @@ def made_from(model: str, data: Path) -> dict[str, str]:
     except (TrainingError, SettingError):  # is said where somebody has to be asked
         return {}
     parts = {"model": preset.model, "adapter": preset.adapter}
-    folders = {name: folder_here(part) for name, part in parts.items() if part is not None}
+    folders = {name: local_model_folder(part) for name, part in parts.items() if part is not None}
     found = {name: _hash_of_files(folder) for name, folder in folders.items() if folder is not None}
     if found or path in PRESETS or Path(path).is_file():
         found["settings"] = sha256_text(preset.model_dump_json(exclude=set(parts)))
@@ -207,7 +208,7 @@ def made_from(model: str, data: Path) -> dict[str, str]:
 
 def _of_new_weights(folder: Path) -> dict[str, str]:
     """The seed and the sizes of all new weights are settings."""
-    begun_new(folder)
+    new_model_settings(folder)
     record = read_record(folder)
     assert record is not None
     tokenizer = folder / "tokenizer.json"
@@ -229,4 +230,4 @@ def _hash_of_files(folder: Path) -> str:
     return digest.hexdigest()
 
 
-__all__ = ["Kept", "KeptWriter", "made_from"]
+__all__ = ["CachedAnswers", "CachedWriter", "model_fingerprints"]

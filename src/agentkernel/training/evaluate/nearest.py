@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from agentkernel.agents.models.local_text import Sample
 from agentkernel.domain.exchange import Message
 from agentkernel.training.data.rows import FENCE, kernel_of
-from agentkernel.training.decoding import Wrote
+from agentkernel.training.decoding import OnAnswer
 from agentkernel.training.training import TrainingRow
 
 TOKEN = re.compile(r"[A-Za-z_]\w*|\d+|[^\w\s]")
@@ -60,7 +60,7 @@ class NearestWriter:
         self,
         conversations: Sequence[Sequence[Message]],
         samples: int,
-        wrote: Wrote = lambda number, total: None,
+        wrote: OnAnswer = lambda number, total: None,
     ) -> list[list[Sample]]:
         """The `samples` nearest kernels as files; an empty answer where there are fewer."""
         found: list[list[Sample]] = []

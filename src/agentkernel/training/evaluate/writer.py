@@ -13,7 +13,7 @@ from agentkernel.agents.models.local_presets import LocalPreset, parse_local
 from agentkernel.agents.models.local_text import Sample, prompt_ids, read_sample
 from agentkernel.agents.models.local_weights import Weights, load_weights
 from agentkernel.domain.exchange import Message, Sampling
-from agentkernel.training.decoding import Drawing, Wrote, answer_all
+from agentkernel.training.decoding import OnAnswer, TokenSampling, answer_all
 from agentkernel.training.training import SamplingSettings
 
 
@@ -25,7 +25,7 @@ class Writer(Protocol):
     def ranked(self) -> bool: ...
 
     def write(
-        self, conversations: Sequence[Sequence[Message]], samples: int, wrote: Wrote
+        self, conversations: Sequence[Sequence[Message]], samples: int, wrote: OnAnswer
     ) -> list[list[Sample]]:
         """The answers to each conversation, in order."""
         ...
@@ -67,7 +67,7 @@ class LocalWriter:
         self,
         conversations: Sequence[Sequence[Message]],
         samples: int,
-        wrote: Wrote = lambda number, total: None,
+        wrote: OnAnswer = lambda number, total: None,
     ) -> list[list[Sample]]:
         """The same seed gives the same texts for the same questions on the same machine. One whose
         question fills the window has an empty answer that is cut."""
@@ -81,7 +81,7 @@ class LocalWriter:
         answers = answer_all(
             weights.model,
             [tokens for tokens in prompts for _ in range(samples)],
-            Drawing(sampling.temperature, sampling.top_p, sampling.max_tokens),
+            TokenSampling(sampling.temperature, sampling.top_p, sampling.max_tokens),
             ends=weights.ends,
             window=weights.window,
             seed=self._seed,

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 
-class Ranked(NamedTuple):
+class CorrectTurn(NamedTuple):
     """A right turn: where it stands, and the share of its time in its own kernels, if known."""
 
     place: int
@@ -60,7 +60,7 @@ def _advantage(returns: Sequence[Sequence[float | None]], rollout: int, turn: in
     return math.fsum(own - value for value in others) / len(others)
 
 
-def rejected(right: Sequence[Ranked], keep_at_most: float) -> frozenset[int]:
+def rejected_turns(right: Sequence[CorrectTurn], keep_at_most: float) -> frozenset[int]:
     """The places of those right turns that nothing is learned from: all but `keep_at_most` of
     them, the largest shares of their own kernels first.
 
@@ -76,4 +76,4 @@ def rejected(right: Sequence[Ranked], keep_at_most: float) -> frozenset[int]:
     )
 
 
-__all__ = ["Ranked", "advantages", "rejected", "rewards_to_go"]
+__all__ = ["CorrectTurn", "advantages", "rejected_turns", "rewards_to_go"]

@@ -17,40 +17,51 @@ from agentkernel.training.data.rl_problems import RlProblem, chosen_at, training
 from agentkernel.training.data.rows import fingerprint
 from agentkernel.training.device import device_name, in_bf16, precision_of
 from agentkernel.training.ending import (
-    before_words,
+    already_done_message,
     drop_checkpoints,
-    ended_words,
+    interrupted_message,
+    is_time_spent,
+    is_time_spent_at,
     save_trained,
-    used_up,
-    used_up_at,
 )
 from agentkernel.training.evaluate.evaluate import Show
 from agentkernel.training.loading import (
     MANY_WEIGHTS,
-    Base,
+    BaseWeights,
     check_packages,
     load_base,
     load_tokenizer,
     lora_of,
 )
-from agentkernel.training.quiet import quiet
+from agentkernel.training.quiet import silenced_libraries
 from agentkernel.training.rl.reward import JudgedTurn
-from agentkernel.training.rl.rl_curve import cut_after, draw, read_points
-from agentkernel.training.rl.rl_identity import check_spared, identity_of, model_hash
-from agentkernel.training.rl.rl_practice import Practice, basis_words, judges_of, turn_settings
-from agentkernel.training.rl.rl_record import RlRecord, means, read_record, title_of, write_record
-from agentkernel.training.rl.rollouts import roll_out, samples_of, tally
-from agentkernel.training.rl.sampler import Drawing, ModelWriter
-from agentkernel.training.rl.turn_pool import Answered, Environment, JudgePool
+from agentkernel.training.rl.rl_curve import draw_rl_curve, drop_rl_points_after, read_rl_points
+from agentkernel.training.rl.rl_identity import check_held_back, model_hash, rl_run_identity
+from agentkernel.training.rl.rl_practice import (
+    RlJudging,
+    make_judges,
+    speed_source_note,
+    turn_settings,
+)
+from agentkernel.training.rl.rl_record import (
+    RlRecord,
+    means,
+    read_rl_record,
+    rl_title,
+    write_rl_record,
+)
+from agentkernel.training.rl.rollouts import roll_out, samples_of, turn_statistics
+from agentkernel.training.rl.sampler import ModelWriter, TokenSampling
+from agentkernel.training.rl.turn_pool import JudgePool, ProblemAnswer, RlEnvironment
 from agentkernel.training.rl.turn_work import TurnSettings
-from agentkernel.training.sft.attention import sound_backward
+from agentkernel.training.sft.attention import without_cudnn_attention
 from agentkernel.training.sft.sft_building import read_state
 from agentkernel.training.training import TrainingSettings
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from agentkernel.training.rl.rl_trainer import RlWatch, Round
+    from agentkernel.training.rl.rl_trainer import RlCallback, TrainingRound
 
 Say = Callable[[str], None]
 PACKAGES = ("trl", "transformers", "peft", "accelerate", "tokenizers")
@@ -59,7 +70,7 @@ LAST = 10
 
 
 @dataclass(frozen=True)
-class RlDone:
+class RlResult:
     """What a call of `train_rl` came to."""
 
     out: Path
@@ -77,10 +88,10 @@ class RlDone:
 class _Timed:
     """An environment, and the seconds that it took."""
 
-    environment: Environment
+    environment: RlEnvironment
     seconds: float = field(default=0.0)
 
-    def judge(self, answers: Sequence[Answered]) -> list[JudgedTurn]:
+    def judge(self, answers: Sequence[ProblemAnswer]) -> list[JudgedTurn]:
         begun_s = time.monotonic()
         try:
             return self.environment.judge(answers)
@@ -94,11 +105,11 @@ def train_rl(
     out: Path,
     *,
     model: str,
-    practice: Practice | None = None,
-    environment: Environment | None = None,
+    rl_judging: RlJudging | None = None,
+    environment: RlEnvironment | None = None,
     say: Say = lambda line: None,
     show: Show = lambda done, total, words: None,
-) -> RlDone:
+) -> RlResult:
     """Let the weights that `model` names practise on the training modules in `data` by TRL's
     GRPOTrainer, and leave in `out` what `--coder local:OUT` loads. `environment` takes the judge's
     place.
@@ -108,25 +119,25 @@ def train_rl(
     holds another training, SettingError, RunBusy, MissingDependency, ModelUnavailable,
     SandboxUnavailable, OutputError.
     """
-    asked = turn_settings(practice or Practice())
+    asked = turn_settings(rl_judging or RlJudging())
     preset = parse_local(model)
     settings = _with_model(settings, preset, model)
     check_packages(settings.sft)
     data_hash, weights_hash = fingerprint(data), model_hash(preset)
-    check_spared(preset, data_hash, settings)
-    with folder.alone(out):
-        folder.claim(out, identity_of(settings, asked, data_hash, weights_hash))
-        record = read_record(out)
+    check_held_back(preset, data_hash, settings)
+    with folder.exclusive(out):
+        folder.claim(out, rl_run_identity(settings, asked, data_hash, weights_hash))
+        record = read_rl_record(out)
         if record is not None:
             folder.check_weights(out, record.ended)
         if record is not None and (record.finished or _used_up(record, settings)):
-            say(before_words(record.steps, record.planned_steps))
-            return RlDone(out, record, record.steps)
+            say(already_done_message(record.steps, record.planned_steps))
+            return RlResult(out, record, record.steps)
         problems = training_problems(data, settings.data.licences, settings.rl.spared)
-        say(f"{len(problems)} modules to practise on; speedups are {basis_words(asked)}")
+        say(f"{len(problems)} modules to practise on; speedups are {speed_source_note(asked)}")
         with ExitStack() as held:
-            held.enter_context(quiet())
-            place = environment or held.enter_context(JudgePool(judges_of(practice, asked)))
+            held.enter_context(silenced_libraries())
+            place = environment or held.enter_context(JudgePool(make_judges(rl_judging, asked)))
             training = _Training(settings, preset, problems, place, asked, out, say, show)
             record, resumed = training.run()
         record = record.model_copy(
@@ -137,15 +148,15 @@ def train_rl(
                 "data_sha256": data_hash,
             }
         )
-        write_record(out, record)
-        draw(out, title_of(record))
+        write_rl_record(out, record)
+        draw_rl_curve(out, rl_title(record))
         if record.finished:
             drop_checkpoints(out)
-    return RlDone(out, record, resumed)
+    return RlResult(out, record, resumed)
 
 
 def _used_up(before: RlRecord, settings: TrainingSettings) -> bool:
-    return used_up(before, before.settings.rl.most_minutes, settings.rl.most_minutes)
+    return is_time_spent(before, before.settings.rl.most_minutes, settings.rl.most_minutes)
 
 
 def _with_model(settings: TrainingSettings, preset: LocalPreset, model: str) -> TrainingSettings:
@@ -164,7 +175,7 @@ class _Training:
     settings: TrainingSettings
     preset: LocalPreset
     problems: tuple[RlProblem, ...]
-    environment: Environment
+    environment: RlEnvironment
     asked: TurnSettings
     out: Path
     say: Say
@@ -172,37 +183,37 @@ class _Training:
 
     def run(self) -> tuple[RlRecord, int | None]:
         """Train until all is done, the time is up or somebody asks to end."""
-        from agentkernel.training.rl.rl_trainer import RlWatch
-        from agentkernel.training.sft.watch import stopping
+        from agentkernel.training.rl.rl_trainer import RlCallback
+        from agentkernel.training.sft.watch import stop_on_signal
 
         rl, begin_s = self.settings.rl, time.monotonic()
         tokenizer = load_tokenizer(self.settings.model or "")
         base = load_base(self.settings, tokenizer, "sdpa")
         self.say(f"{base.parameters:,} weights on {device_name()}")
-        places = checkpoints.prepare(self.out)
-        last, whole = checkpoints.go_on_from(places, self.say)
-        cut_after(self.out, whole.step if whole else 0)
+        places = checkpoints.make_checkpoint_folder(self.out)
+        last, whole = checkpoints.resume_point(places, self.say)
+        drop_rl_points_after(self.out, whole.step if whole else 0)
         trainer = self._trainer(base, tokenizer, places)
-        with stopping() as stop:
-            watch = RlWatch(self.out, whole, stop, rl.most_minutes, self.show, begin_s=begin_s)
+        with stop_on_signal() as stop:
+            watch = RlCallback(self.out, whole, stop, rl.most_minutes, self.show, begin_s=begin_s)
             trainer.add_callback(watch)
             if whole is not None:
                 self.say(f"goes on from step {whole.step} of {rl.steps}")
             late = whole is not None and whole.step < rl.steps
-            if last is not None and late and used_up_at(whole, rl.most_minutes):
+            if last is not None and late and is_time_spent_at(whole, rl.most_minutes):
                 read_state(trainer, last)
                 watch.ended = "minutes"
             else:
                 # A pass is a step: where all are done, only the weights are read.
-                with sound_backward():
+                with without_cudnn_attention():
                     trainer.train(resume_from_checkpoint=None if last is None else str(last))
         if watch.ended == "signal":
-            self.say(ended_words(trainer.state.global_step, rl.steps))
+            self.say(interrupted_message(trainer.state.global_step, rl.steps))
         else:
             self._save(trainer, base, tokenizer)
         return self._record(base, trainer, watch), whole.step if whole else None
 
-    def _trainer(self, base: Base, tokenizer: PreTrainedTokenizerBase, places: Path) -> Any:
+    def _trainer(self, base: BaseWeights, tokenizer: PreTrainedTokenizerBase, places: Path) -> Any:
         from transformers import PrinterCallback
 
         from agentkernel.training.rl.rl_trainer import TurnTrainer, arguments
@@ -216,13 +227,15 @@ class _Training:
         trainer.remove_callback(PrinterCallback)
         return trainer
 
-    def _play(self, tokenizer: PreTrainedTokenizerBase, window: int) -> Callable[[Any, int], Round]:
-        from agentkernel.training.rl.rl_trainer import Round
+    def _play(
+        self, tokenizer: PreTrainedTokenizerBase, window: int
+    ) -> Callable[[Any, int], TrainingRound]:
+        from agentkernel.training.rl.rl_trainer import TrainingRound
 
         rl = self.settings.rl
-        drawing = Drawing(rl.temperature, rl.top_p, rl.most_tokens)
+        drawing = TokenSampling(rl.temperature, rl.top_p, rl.most_tokens)
 
-        def play(trainer: Any, step: int) -> Round:
+        def play(trainer: Any, step: int) -> TrainingRound:
             begun_s, environment = time.monotonic(), _Timed(self.environment)
             writer = ModelWriter(
                 trainer.accelerator.unwrap_model(trainer.model),
@@ -238,7 +251,7 @@ class _Training:
                 chosen = tuple(dict.fromkeys(chosen))
             groups = roll_out(chosen, writer, environment, rl, rl.seed * 1_000_003 + step)
             samples = samples_of(groups, rl)
-            figures = tally(groups, samples, rl)._asdict()
+            figures = turn_statistics(groups, samples, rl)._asdict()
             figures["hack_rate"] = figures.pop("hacks")
             known = {name: float(value) for name, value in figures.items() if value is not None}
             took_s = time.monotonic() - begun_s
@@ -248,17 +261,17 @@ class _Training:
                 "judge_s": round(environment.seconds, 3),
                 "write_s": round(took_s - environment.seconds, 3),
             }
-            return Round(samples, known)
+            return TrainingRound(samples, known)
 
         return play
 
-    def _save(self, trainer: Any, base: Base, tokenizer: PreTrainedTokenizerBase) -> None:
+    def _save(self, trainer: Any, base: BaseWeights, tokenizer: PreTrainedTokenizerBase) -> None:
         model = trainer.accelerator.unwrap_model(trainer.model)
         bf16 = in_bf16(self.settings.rl.bf16)
         save_trained(self.out, model, tokenizer, base, self.settings, bf16=bf16)
 
-    def _record(self, base: Base, trainer: Any, watch: RlWatch) -> RlRecord:
-        points = read_points(self.out)
+    def _record(self, base: BaseWeights, trainer: Any, watch: RlCallback) -> RlRecord:
+        points = read_rl_points(self.out)
         trained = (item.numel() for item in trainer.model.parameters() if item.requires_grad)
         return RlRecord(
             name=self.settings.name,
@@ -287,4 +300,4 @@ class _Training:
         )
 
 
-__all__ = ["Practice", "RlDone", "RlRecord", "train_rl", "turn_settings"]
+__all__ = ["RlJudging", "RlRecord", "RlResult", "train_rl", "turn_settings"]

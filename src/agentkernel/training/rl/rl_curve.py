@@ -69,12 +69,12 @@ PANELS = (
 )
 
 
-def add_point(out: Path, point: RlPoint) -> None:
+def add_rl_point(out: Path, point: RlPoint) -> None:
     """Append it to `training.jsonl`. Raises OutputError."""
     append_line(out / FILE, point.model_dump_json(exclude_none=True))
 
 
-def read_points(out: Path) -> tuple[RlPoint, ...]:
+def read_rl_points(out: Path) -> tuple[RlPoint, ...]:
     """All whole lines; what a kill left of the last one is no point."""
     path = out / FILE
     if not path.is_file():
@@ -88,20 +88,20 @@ def read_points(out: Path) -> tuple[RlPoint, ...]:
     return tuple(found)
 
 
-def cut_after(out: Path, step: int) -> None:
+def drop_rl_points_after(out: Path, step: int) -> None:
     """Leave out what was reached after `step`, and what a kill left: it is done once more."""
     if (out / FILE).is_file():
-        kept = [point for point in read_points(out) if point.step <= step]
+        kept = [point for point in read_rl_points(out) if point.step <= step]
         lines = (f"{point.model_dump_json(exclude_none=True)}\n" for point in kept)
         write_atomic(out / FILE, "".join(lines))
 
 
-def draw(out: Path, title: str) -> None:
+def draw_rl_curve(out: Path, title: str) -> None:
     """Write the picture beside the points."""
-    write_atomic(out / PICTURE, plain(curve_svg(read_points(out), title)))
+    write_atomic(out / PICTURE, plain(rl_curve_svg(read_rl_points(out), title)))
 
 
-def curve_svg(points: Sequence[RlPoint], title: str) -> str:
+def rl_curve_svg(points: Sequence[RlPoint], title: str) -> str:
     """A stand-alone SVG: a panel each for reward, right kernels, cheats and speedup, over steps."""
     height = TOP + len(PANELS) * (PANEL + GAP)
     parts = [
@@ -155,4 +155,11 @@ def _text(x: float, y: float, words: str, anchor: str) -> str:
     )
 
 
-__all__ = ["RlPoint", "add_point", "curve_svg", "cut_after", "draw", "read_points"]
+__all__ = [
+    "RlPoint",
+    "add_rl_point",
+    "draw_rl_curve",
+    "drop_rl_points_after",
+    "read_rl_points",
+    "rl_curve_svg",
+]

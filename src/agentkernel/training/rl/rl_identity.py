@@ -9,7 +9,7 @@ from pathlib import Path
 from agentkernel.agents.models.local_files import model_folder
 from agentkernel.agents.models.local_presets import LocalPreset
 from agentkernel.domain.errors import TrainingError
-from agentkernel.training.folder import read_record, without_neutral
+from agentkernel.training.folder import read_record, without_default_settings
 from agentkernel.training.rl.turn_work import TurnSettings
 from agentkernel.training.training import TrainingSettings
 
@@ -31,7 +31,7 @@ def model_hash(preset: LocalPreset) -> str:
     return found.hexdigest()
 
 
-def check_spared(preset: LocalPreset, data_sha256: str, settings: TrainingSettings) -> None:
+def check_held_back(preset: LocalPreset, data_sha256: str, settings: TrainingSettings) -> None:
     """Raise TrainingError where the model was fine-tuned on this data and left another share of its
     modules to practice than is asked for."""
     found = read_record(Path(model_folder(preset.adapter or preset.model)))
@@ -49,12 +49,12 @@ def _weight_files(place: Path) -> list[Path]:
     return sorted(path for pattern in WEIGHTS for path in place.glob(pattern))
 
 
-def identity_of(
+def rl_run_identity(
     settings: TrainingSettings, asked: TurnSettings, data_sha256: str, model_sha256: str
 ) -> dict[str, str]:
     """All that decides what is learned, by name."""
     rl = settings.rl.model_dump(mode="json", exclude=set(FREE))
-    named = without_neutral({f"rl.{key}": json.dumps(value) for key, value in rl.items()})
+    named = without_default_settings({f"rl.{key}": json.dumps(value) for key, value in rl.items()})
     return {
         **named,
         "method": settings.sft.method,
@@ -67,4 +67,4 @@ def identity_of(
     }
 
 
-__all__ = ["check_spared", "identity_of", "model_hash"]
+__all__ = ["check_held_back", "model_hash", "rl_run_identity"]

@@ -65,7 +65,7 @@ class RlRecord(Frozen):
         return self.ended == "steps"
 
 
-def read_record(out: Path) -> RlRecord | None:
+def read_rl_record(out: Path) -> RlRecord | None:
     """What training.json says; None where there is none that can be read."""
     try:
         return RlRecord.model_validate_json((out / folder.RECORD).read_text(encoding="utf-8"))
@@ -73,7 +73,7 @@ def read_record(out: Path) -> RlRecord | None:
         return None
 
 
-def write_record(out: Path, record: RlRecord) -> None:
+def write_rl_record(out: Path, record: RlRecord) -> None:
     """Write training.json. Raises OutputError."""
     write_atomic(out / folder.RECORD, record.model_dump_json(indent=1))
 
@@ -89,10 +89,10 @@ def means(points: Sequence[RlPoint]) -> Means | None:
     return Means(steps=len(points), speedup=speedup, **found)
 
 
-def title_of(record: RlRecord) -> str:
+def rl_title(record: RlRecord) -> str:
     """What stands over the curve."""
     steps = f"{record.steps} of {record.planned_steps} steps"
     return f"{record.name}: {record.parameters:,} weights, {steps}, speedups {record.speed}"
 
 
-__all__ = ["Means", "RlRecord", "means", "read_record", "title_of", "write_record"]
+__all__ = ["Means", "RlRecord", "means", "read_rl_record", "rl_title", "write_rl_record"]

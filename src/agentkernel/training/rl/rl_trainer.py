@@ -20,9 +20,9 @@ from torch.utils.data import DataLoader
 from trl import GRPOConfig, GRPOTrainer
 
 from agentkernel.domain.errors import TrainingError
-from agentkernel.training.rl.rl_curve import RlPoint, add_point
-from agentkernel.training.rl.rollouts import Sample
-from agentkernel.training.sft.watch import Watch
+from agentkernel.training.rl.rl_curve import RlPoint, add_rl_point
+from agentkernel.training.rl.rollouts import TurnSample
+from agentkernel.training.sft.watch import TrainingCallback
 from agentkernel.training.training import RlSettings
 
 if TYPE_CHECKING:
@@ -41,14 +41,14 @@ PREFIX = "rl/"
 """Figures of a step in the trainer's logs."""
 
 
-class Round(NamedTuple):
+class TrainingRound(NamedTuple):
     """What a step learns from, and its figures."""
 
-    samples: Sequence[Sample]
+    samples: Sequence[TurnSample]
     figures: dict[str, float]
 
 
-Play = Callable[[Any, int], Round]
+Play = Callable[[Any, int], TrainingRound]
 """Plays the rollouts of a step (from 0) with the trainer's model."""
 
 
@@ -110,7 +110,7 @@ def _paid_elsewhere(completions: Sequence[object], **others: object) -> list[flo
 
 
 def micro_batches(
-    samples: Sequence[Sample], count: int, rows: int, pad: int
+    samples: Sequence[TurnSample], count: int, rows: int, pad: int
 ) -> list[dict[str, torch.Tensor]]:
     """`count` batches of at most `rows` samples, prompts padded to the left and answers to the
     right with `pad`. Samples of about one length share a batch; those whose advantage is 0 are left
@@ -128,11 +128,11 @@ def micro_batches(
         _batch(learned[place : place + rows], pad, total) for place in range(0, len(learned), rows)
     ]
     assert len(batches) <= count
-    empty = Sample((pad,), (), 0.0)
+    empty = TurnSample((pad,), (), 0.0)
     return [_batch([empty], pad, total) for _ in range(count - len(batches))] + batches
 
 
-def _batch(samples: Sequence[Sample], pad: int, total: torch.Tensor) -> dict[str, torch.Tensor]:
+def _batch(samples: Sequence[TurnSample], pad: int, total: torch.Tensor) -> dict[str, torch.Tensor]:
     longest = max(len(item.prompt) for item in samples)
     most = max(1, *(len(item.answer) for item in samples))
     lead = [longest - len(item.prompt) for item in samples]
@@ -209,9 +209,9 @@ def _entropy(logs: dict[str, float], args: TrainingArguments, learned: int) -> f
     return logs["entropy"] * int(args.gradient_accumulation_steps) / filled
 
 
-class RlWatch(Watch):
-    """Writes a point of the curve for each step, and shows it; else as `Watch`. A step whose
-    gradient is not finite changes nothing: one nan would make all weights nan."""
+class RlCallback(TrainingCallback):
+    """Writes a point of the curve for each step, and shows it; else as `TrainingCallback`. A step
+    whose gradient is not finite changes nothing: one nan would make all weights nan."""
 
     _lost = 0
 
@@ -264,11 +264,19 @@ class RlWatch(Watch):
                 "entropy": _entropy(logs, args, int(figures.get("learned", 0))),
             }
         )
-        add_point(self._out, point)
+        add_rl_point(self._out, point)
         words = (
             f"reward {point.reward:.3f}, right {point.correct:.0%}, cheats {point.hack_rate:.1%}"
         )
         self._show(state.global_step, state.max_steps, words)
 
 
-__all__ = ["PREFIX", "Play", "RlWatch", "Round", "TurnTrainer", "arguments", "micro_batches"]
+__all__ = [
+    "PREFIX",
+    "Play",
+    "RlCallback",
+    "TrainingRound",
+    "TurnTrainer",
+    "arguments",
+    "micro_batches",
+]

@@ -18,10 +18,10 @@ from agentkernel.agents.taught import faster_turn, file_turn, repair_turn
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.exchange import Message
 from agentkernel.training.data.rl_problems import RlProblem
-from agentkernel.training.rl.advantages import Ranked, advantages, rejected
+from agentkernel.training.rl.advantages import CorrectTurn, advantages, rejected_turns
 from agentkernel.training.rl.reward import JudgedTurn, Reward, reward_of
-from agentkernel.training.rl.sampler import Writer, Written
-from agentkernel.training.rl.turn_pool import Answered, Environment
+from agentkernel.training.rl.sampler import ConversationWriter, SampledAnswer
+from agentkernel.training.rl.turn_pool import ProblemAnswer, RlEnvironment
 from agentkernel.training.training import RlSettings
 
 CODER = "local"
@@ -30,7 +30,7 @@ CODER = "local"
 class Turn(NamedTuple):
     """What a model said, what became of it, and what that is worth."""
 
-    written: Written
+    written: SampledAnswer
     judged: JudgedTurn
     reward: Reward
 
@@ -44,7 +44,7 @@ class Rollout:
     next: tuple[Message, ...] | None = None
 
 
-class Sample(NamedTuple):
+class TurnSample(NamedTuple):
     """A turn to learn from: its tokens, and how much better than the others it was. One whose
     advantage is 0 changes nothing, but its tokens count in the mean."""
 
@@ -55,14 +55,14 @@ class Sample(NamedTuple):
 
 def roll_out(
     problems: Sequence[RlProblem],
-    writer: Writer,
-    environment: Environment,
+    writer: ConversationWriter,
+    environment: RlEnvironment,
     settings: RlSettings,
     seed: int,
 ) -> list[list[Rollout]]:
     """`settings.rollouts` tries at each problem, `settings.turns` turns at most; all that go on are
     answered at once, and all answers are judged at once. Of more problems than `settings.problems`
-    only so many are judged: see `telling`.
+    only so many are judged: see `informative_groups`.
 
     A try ends with an answer without a file, one that the judge came to no verdict on, or a right
     one of which nobody knows where its time goes.
@@ -79,7 +79,7 @@ def roll_out(
         if number == 0:
             tries = settings.rollouts
             first = [written[place * tries : (place + 1) * tries] for place in range(len(groups))]
-            kept = telling(first, settings.problems)
+            kept = informative_groups(first, settings.problems)
             groups = [groups[place] for place in kept]
             live = [item for group in groups for item in group]
             written = [item for place in kept for item in first[place]]
@@ -87,7 +87,7 @@ def roll_out(
     return groups
 
 
-def telling(written: Sequence[Sequence[Written]], most: int) -> list[int]:
+def informative_groups(written: Sequence[Sequence[SampledAnswer]], most: int) -> list[int]:
     """The places of `most` groups of first answers, those first whose files are not all the same,
     in the order that they came in.
 
@@ -102,20 +102,20 @@ def telling(written: Sequence[Sequence[Written]], most: int) -> list[int]:
     return sorted(sorted(range(len(written)), key=lambda place: alike[place])[:most])
 
 
-def _say_the_same(written: Sequence[Written]) -> bool:
+def _say_the_same(written: Sequence[SampledAnswer]) -> bool:
     return len({extract_module(item.text) for item in written}) < 2
 
 
 def _judge(
     live: Sequence[Rollout],
-    written: Sequence[Written],
-    environment: Environment,
+    written: Sequence[SampledAnswer],
+    environment: RlEnvironment,
     settings: RlSettings,
 ) -> None:
     said = [(item, answer) for item, answer in zip(live, written, strict=True) if answer.answer]
     for item in live:
         item.next = None
-    answers = [Answered(item.problem.text, answer.text, _last(item)) for item, answer in said]
+    answers = [ProblemAnswer(item.problem.text, answer.text, _last(item)) for item, answer in said]
     judged = environment.judge(answers)
     for (item, answer), turn in zip(said, judged, strict=True):
         before = item.turns[-1].judged if item.turns else None
@@ -141,9 +141,9 @@ def conversation(problem: RlProblem, turn: JudgedTurn, number: int) -> tuple[Mes
     return (problem.task, file_turn(turn.file), faster_turn(facts))
 
 
-def samples_of(groups: Sequence[Sequence[Rollout]], settings: RlSettings) -> list[Sample]:
+def samples_of(groups: Sequence[Sequence[Rollout]], settings: RlSettings) -> list[TurnSample]:
     """All turns with their advantages, turn by turn; what is rejected has none."""
-    found: list[Sample] = []
+    found: list[TurnSample] = []
     for group in groups:
         rewards = [[turn.reward.value for turn in rollout.turns] for rollout in group]
         better = advantages(rewards, settings.discount)
@@ -151,7 +151,9 @@ def samples_of(groups: Sequence[Sequence[Rollout]], settings: RlSettings) -> lis
         flat = [advantage for several in better for advantage in several]
         dropped = _rejected(turns, settings)
         found += [
-            Sample(turn.written.prompt, turn.written.answer, 0.0 if place in dropped else advantage)
+            TurnSample(
+                turn.written.prompt, turn.written.answer, 0.0 if place in dropped else advantage
+            )
             for place, (turn, advantage) in enumerate(zip(turns, flat, strict=True))
         ]
     return found
@@ -160,18 +162,18 @@ def samples_of(groups: Sequence[Sequence[Rollout]], settings: RlSettings) -> lis
 def _rejected(turns: Sequence[Turn], settings: RlSettings) -> frozenset[int]:
     """Of the turns of one problem, those that are right and yet left out."""
     right = [
-        Ranked(place, _own_share(turn))
+        CorrectTurn(place, _own_share(turn))
         for place, turn in enumerate(turns)
         if turn.reward.outcome == "right"
     ]
-    return rejected(right, settings.keep_at_most)
+    return rejected_turns(right, settings.keep_at_most)
 
 
 def _own_share(turn: Turn) -> float | None:
     return None if turn.judged.speed is None else turn.judged.speed.own_share
 
 
-class Tally(NamedTuple):
+class TurnStatistics(NamedTuple):
     """What many turns came to. Shares are of all turns with an answer; `speedup` is the mean of
     right kernels, capped as it is paid, None where none has one."""
 
@@ -192,9 +194,9 @@ class Tally(NamedTuple):
     answer_tokens: int
 
 
-def tally(
-    groups: Sequence[Sequence[Rollout]], samples: Sequence[Sample], settings: RlSettings
-) -> Tally:
+def turn_statistics(
+    groups: Sequence[Sequence[Rollout]], samples: Sequence[TurnSample], settings: RlSettings
+) -> TurnStatistics:
     """The figures of a step, before anything was learned from it."""
     tries = [rollout for group in groups for rollout in group]
     turns = [turn for rollout in tries for turn in rollout.turns]
@@ -210,7 +212,7 @@ def tally(
     def is_right(rollout: Rollout) -> list[bool]:
         return [turn.reward.outcome == "right" for turn in rollout.turns]
 
-    return Tally(
+    return TurnStatistics(
         turns=len(turns),
         reward=_mean(known) or 0.0,
         first=sum(any(is_right(item)[:1]) for item in tries) / max(len(tries), 1),
@@ -235,12 +237,12 @@ def _mean(values: Sequence[float]) -> float | None:
 
 __all__ = [
     "Rollout",
-    "Sample",
-    "Tally",
     "Turn",
+    "TurnSample",
+    "TurnStatistics",
     "conversation",
+    "informative_groups",
     "roll_out",
     "samples_of",
-    "tally",
-    "telling",
+    "turn_statistics",
 ]

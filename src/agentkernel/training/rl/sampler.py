@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from agentkernel.agents.models.local_text import decode, prompt_ids
 from agentkernel.domain.exchange import Message
-from agentkernel.training.decoding import Drawing, answer_all
+from agentkernel.training.decoding import TokenSampling, answer_all
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
-class Written(NamedTuple):
+class SampledAnswer(NamedTuple):
     """An answer as tokens and text. `answer` ends with the token that ended it, where there was
     one; empty where the conversation fills the window."""
 
@@ -23,10 +23,10 @@ class Written(NamedTuple):
     text: str
 
 
-class Writer(Protocol):
+class ConversationWriter(Protocol):
     """Whoever answers each of many conversations once."""
 
-    def write(self, conversations: Sequence[Sequence[Message]], seed: int) -> list[Written]:
+    def write(self, conversations: Sequence[Sequence[Message]], seed: int) -> list[SampledAnswer]:
         """The answers, in order; the same `seed` gives the same ones."""
         ...
 
@@ -39,7 +39,7 @@ class ModelWriter:
         self,
         model: PreTrainedModel,
         tokenizer: PreTrainedTokenizerBase,
-        drawing: Drawing,
+        drawing: TokenSampling,
         *,
         ends: Sequence[int],
         window: int,
@@ -50,7 +50,7 @@ class ModelWriter:
         self._ends, self._window, self._autocast = frozenset(ends), window, autocast
         self._chat_template = chat_template
 
-    def write(self, conversations: Sequence[Sequence[Message]], seed: int) -> list[Written]:
+    def write(self, conversations: Sequence[Sequence[Message]], seed: int) -> list[SampledAnswer]:
         prompts = [prompt_ids(self._tokenizer, item, self._chat_template) for item in conversations]
         with self._autocast():
             answers = answer_all(
@@ -62,7 +62,7 @@ class ModelWriter:
                 seed=seed,
             )
         return [
-            Written(tuple(prompt), tuple(answer), self._text(answer))
+            SampledAnswer(tuple(prompt), tuple(answer), self._text(answer))
             for prompt, answer in zip(prompts, answers, strict=True)
         ]
 
@@ -70,4 +70,4 @@ class ModelWriter:
         return decode(self._tokenizer, [item for item in answer if item not in self._ends])
 
 
-__all__ = ["Drawing", "ModelWriter", "Writer", "Written"]
+__all__ = ["ConversationWriter", "ModelWriter", "SampledAnswer", "TokenSampling"]

@@ -17,10 +17,10 @@ from agentkernel.agents.answer import extract_module
 from agentkernel.domain.errors import EnvironmentFailure, SandboxUnavailable
 from agentkernel.runtime import gate
 from agentkernel.training.judge_queue import JudgeQueue
-from agentkernel.training.pair_lane import Lane
-from agentkernel.training.pair_process import Failed
+from agentkernel.training.pair_lane import WorkerProcess
+from agentkernel.training.pair_process import WorkerFailed
 from agentkernel.training.rl.reward import JudgedTurn
-from agentkernel.training.rl.turn_work import TurnAnswer, TurnQuestion, TurnSettings
+from agentkernel.training.rl.turn_work import TurnAnswer, TurnRequest, TurnSettings
 
 MODULE = "agentkernel.training.rl.turn_work"
 ANSWERS: TypeAdapter[TurnAnswer] = TypeAdapter(TurnAnswer)
@@ -35,7 +35,7 @@ MOST_KEPT = 20_000
 """Answers that are remembered: a model that grows sure of itself repeats them."""
 
 
-class Answered(NamedTuple):
+class ProblemAnswer(NamedTuple):
     """What a model said to a problem; `parent` is the file that its edits are about."""
 
     problem: str
@@ -43,18 +43,18 @@ class Answered(NamedTuple):
     parent: str | None = None
 
 
-class Environment(Protocol):
+class RlEnvironment(Protocol):
     """Whoever says what an answer is worth."""
 
-    def judge(self, answers: Sequence[Answered]) -> list[JudgedTurn]:
+    def judge(self, answers: Sequence[ProblemAnswer]) -> list[JudgedTurn]:
         """What became of each, in order."""
         ...
 
 
-class Judges(Protocol):
+class JudgeBackend(Protocol):
     """Processes that judge, wherever they are."""
 
-    def ask(self, questions: Sequence[TurnQuestion]) -> list[TurnAnswer | Failed]:
+    def ask(self, questions: Sequence[TurnRequest]) -> list[TurnAnswer | WorkerFailed]:
         """An answer to each, in order; Failed where the one who judged was lost."""
         ...
 
@@ -67,17 +67,17 @@ class JudgePool:
     """The judge as an environment: a file is found in an answer by reading alone, and run nowhere
     but in the sandbox of one of `judges`."""
 
-    def __init__(self, judges: Judges) -> None:
+    def __init__(self, judges: JudgeBackend) -> None:
         self._judges = judges
-        self._kept: OrderedDict[TurnQuestion, JudgedTurn] = OrderedDict()
+        self._kept: OrderedDict[TurnRequest, JudgedTurn] = OrderedDict()
         self._in_vain = 0
 
-    def judge(self, answers: Sequence[Answered]) -> list[JudgedTurn]:
+    def judge(self, answers: Sequence[ProblemAnswer]) -> list[JudgedTurn]:
         """Equal files for one problem are judged once. Raises EnvironmentFailure where nothing at
         all is judged, SandboxUnavailable where nothing can be run safely."""
         files = [extract_module(item.text, parent=item.parent) for item in answers]
         asked = [
-            None if file is None else TurnQuestion(problem=item.problem, file=file)
+            None if file is None else TurnRequest(problem=item.problem, file=file)
             for item, file in zip(answers, files, strict=True)
         ]
         new = [item for item in dict.fromkeys(asked) if item is not None and item not in self._kept]
@@ -92,19 +92,19 @@ class JudgePool:
             self._kept.popitem(last=False)
         return turns
 
-    def _asked(self, questions: Sequence[TurnQuestion]) -> list[JudgedTurn]:
-        told: dict[int, TurnAnswer | Failed] = {}
+    def _asked(self, questions: Sequence[TurnRequest]) -> list[JudgedTurn]:
+        told: dict[int, TurnAnswer | WorkerFailed] = {}
         left = list(range(len(questions)))
         for _ in range(TRIES):
             answers = self._judges.ask([questions[place] for place in left])
             told.update(zip(left, answers, strict=True))
-            left = [place for place in left if isinstance(told[place], Failed)]
+            left = [place for place in left if isinstance(told[place], WorkerFailed)]
             if not left:
                 break
         self._in_vain = self._in_vain + 1 if questions and len(left) == len(questions) else 0
         if self._in_vain and (self._in_vain == MOST_IN_VAIN or self._nobody()):
             lost = told[0]
-            assert isinstance(lost, Failed)
+            assert isinstance(lost, WorkerFailed)
             raise EnvironmentFailure(
                 f"Nobody judged any of {len(questions)} files: {lost.reason}. Expected verdicts. "
                 "Next: see 'agentkernel doctor', then give the same command: it goes on."
@@ -113,7 +113,7 @@ class JudgePool:
 
     def _nobody(self) -> bool:
         """True where a question without a file is lost too: then it is not the files."""
-        return isinstance(self._judges.ask([TurnQuestion()])[0], Failed)
+        return isinstance(self._judges.ask([TurnRequest()])[0], WorkerFailed)
 
     def close(self) -> None:
         """End those who judge."""
@@ -131,38 +131,38 @@ class JudgePool:
         self.close()
 
 
-def _turn(question: TurnQuestion, answer: TurnAnswer | Failed) -> JudgedTurn:
-    if isinstance(answer, Failed):
+def _turn(question: TurnRequest, answer: TurnAnswer | WorkerFailed) -> JudgedTurn:
+    if isinstance(answer, WorkerFailed):
         return JudgedTurn(file=question.file, why=answer.reason)
     if answer.unable:
         raise SandboxUnavailable(answer.unable)
     return answer.turn
 
 
-class LocalJudges:
+class LocalBackend:
     """`jobs` processes of this machine, which live on between the steps of a training. Where they
     use a GPU, one that times has it alone."""
 
     def __init__(self, settings: TurnSettings, jobs: int | None = None) -> None:
         self._held = ExitStack()
-        self._held.enter_context(gate.private())
+        self._held.enter_context(gate.private_lock())
         arguments = (settings.model_dump_json(),)
         count = jobs or len(os.sched_getaffinity(0))
         self._lanes = [
-            Lane[TurnQuestion, TurnAnswer](MODULE, arguments, ANSWERS) for _ in range(count)
+            WorkerProcess[TurnRequest, TurnAnswer](MODULE, arguments, ANSWERS) for _ in range(count)
         ]
         self._closed = threading.Event()
 
-    def ask(self, questions: Sequence[TurnQuestion]) -> list[TurnAnswer | Failed]:
+    def ask(self, questions: Sequence[TurnRequest]) -> list[TurnAnswer | WorkerFailed]:
         """See Judges."""
         todo = JudgeQueue([item.problem for item in questions])
-        found: dict[int, TurnAnswer | Failed] = {}
+        found: dict[int, TurnAnswer | WorkerFailed] = {}
 
-        def work(lane: Lane[TurnQuestion, TurnAnswer]) -> None:
+        def work(worker_process: WorkerProcess[TurnRequest, TurnAnswer]) -> None:
             place: int | None = None
             try:
                 while (place := todo.after(place)) is not None:
-                    found[place] = self._one(lane, questions[place])
+                    found[place] = self._one(worker_process, questions[place])
             except BaseException:
                 todo.clear()  # nobody judges on for a training that ends
                 raise
@@ -173,26 +173,33 @@ class LocalJudges:
         except BaseException:
             # Whoever waits for an answer gets Failed, so that the threads end.
             self._closed.set()
-            for lane in self._lanes:
-                lane.kill()
+            for worker_process in self._lanes:
+                worker_process.kill()
             raise
         finally:
             threads.shutdown(wait=True, cancel_futures=True)
         return [found[place] for place in range(len(questions))]
 
     def _one(
-        self, lane: Lane[TurnQuestion, TurnAnswer], question: TurnQuestion
-    ) -> TurnAnswer | Failed:
+        self, worker_process: WorkerProcess[TurnRequest, TurnAnswer], question: TurnRequest
+    ) -> TurnAnswer | WorkerFailed:
         if self._closed.is_set():
-            return Failed(reason="the training ends")
-        return lane.ask(question, ANSWER_S)
+            return WorkerFailed(reason="the training ends")
+        return worker_process.ask(question, ANSWER_S)
 
     def close(self) -> None:
         """See Judges."""
         self._closed.set()
-        for lane in self._lanes:
-            lane.close()
+        for worker_process in self._lanes:
+            worker_process.close()
         self._held.close()
 
 
-__all__ = ["ANSWER_S", "Answered", "Environment", "JudgePool", "Judges", "LocalJudges"]
+__all__ = [
+    "ANSWER_S",
+    "JudgeBackend",
+    "JudgePool",
+    "LocalBackend",
+    "ProblemAnswer",
+    "RlEnvironment",
+]

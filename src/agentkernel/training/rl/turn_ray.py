@@ -24,9 +24,9 @@ from typing import Any
 from agentkernel.domain.errors import MissingDependency, one_line
 from agentkernel.runtime.ray_cluster import LOCAL, OBJECT_STORE_BYTES, SETTINGS, SHARED, last_words
 from agentkernel.runtime.versions import installed_versions
-from agentkernel.training.pair_process import READY, Failed
+from agentkernel.training.pair_process import READY, WorkerFailed
 from agentkernel.training.rl.turn_pool import ANSWER_S
-from agentkernel.training.rl.turn_work import TurnAnswer, TurnJudge, TurnQuestion, TurnSettings
+from agentkernel.training.rl.turn_work import TurnAnswer, TurnJudge, TurnRequest, TurnSettings
 
 CONNECT_S = 120.0
 """A cluster answers by then, or there is none: Ray itself would wait on."""
@@ -36,7 +36,7 @@ STDOUT, STDERR = 1, 2
 
 
 @dataclass(frozen=True)
-class Told:
+class RayReply:
     """What became of the question of that number: an answer as JSON, or how its worker was lost."""
 
     number: int
@@ -44,7 +44,7 @@ class Told:
     lost: str = ""
 
 
-class RayJudges:
+class RayBackend:
     """Tasks of the cluster at `address` ("auto", "ray://host:port"), or of one that is started here
     ("local"): a CPU each, and a GPU where `settings` ask for one.
 
@@ -81,11 +81,11 @@ class RayJudges:
                 "local, or ray://HOST:10001. Next: start one with 'ray start --head'; for one that "
                 "asks for a token set RAY_AUTH_MODE=token."
             )
-        self._check(self.ask([TurnQuestion()])[0])
+        self._check(self.ask([TurnRequest()])[0])
 
-    def ask(self, questions: Sequence[TurnQuestion]) -> list[TurnAnswer | Failed]:
+    def ask(self, questions: Sequence[TurnRequest]) -> list[TurnAnswer | WorkerFailed]:
         """All at once: Ray hands them out. Raises MissingDependency where the cluster is gone."""
-        found: dict[int, TurnAnswer | Failed] = {}
+        found: dict[int, TurnAnswer | WorkerFailed] = {}
         try:
             for number, question in enumerate(questions):
                 self._line.send((number, question.model_dump_json()))
@@ -93,10 +93,10 @@ class RayJudges:
             raise self._gone() from error
         while len(found) < len(questions):
             told = self._received()
-            if not isinstance(told, Told):
+            if not isinstance(told, RayReply):
                 raise self._gone()
             found[told.number] = (
-                Failed(reason=told.lost)
+                WorkerFailed(reason=told.lost)
                 if told.answer is None
                 else TurnAnswer.model_validate_json(told.answer)
             )
@@ -116,11 +116,11 @@ class RayJudges:
             "it again, then give the same command: it goes on."
         )
 
-    def _check(self, answer: TurnAnswer | Failed) -> None:
+    def _check(self, answer: TurnAnswer | WorkerFailed) -> None:
         here = installed_versions()
-        there = None if isinstance(answer, Failed) else answer.versions
+        there = None if isinstance(answer, WorkerFailed) else answer.versions
         if there is None:
-            why = answer.reason if isinstance(answer, Failed) else "no versions"
+            why = answer.reason if isinstance(answer, WorkerFailed) else "no versions"
             self.close()
             raise MissingDependency(
                 f"A worker of the Ray cluster cannot judge: {why}. Expected this package on every "
@@ -205,20 +205,20 @@ def _relay(ray: Any, line: Connection, settings: str) -> None:
             line.send(_told(ray, running.pop(reference), reference))
 
 
-def _told(ray: Any, number: int, reference: Any) -> Told:
+def _told(ray: Any, number: int, reference: Any) -> RayReply:
     try:
-        return Told(number, ray.get(reference))
+        return RayReply(number, ray.get(reference))
     except ray.exceptions.RayTaskError as error:
-        return Told(number, None, one_line(error.cause or error))
+        return RayReply(number, None, one_line(error.cause or error))
     except ray.exceptions.RayError as error:
-        return Told(number, None, f"its worker or its node was lost ({type(error).__name__})")
+        return RayReply(number, None, f"its worker or its node was lost ({type(error).__name__})")
 
 
 def answer_turn(settings: str, question: str) -> str:
     """On a worker: one answer. A candidate that hangs past all limits ends the worker."""
     faulthandler.dump_traceback_later(ANSWER_S, exit=True, file=STDERR)
     try:
-        found = _judge(settings).answer(TurnQuestion.model_validate_json(question))
+        found = _judge(settings).answer(TurnRequest.model_validate_json(question))
         return found.model_dump_json()
     finally:
         faulthandler.cancel_dump_traceback_later()
@@ -237,4 +237,4 @@ def _folder() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="ak-ray-", dir=parent, ignore_cleanup_errors=True)
 
 
-__all__ = ["RayJudges", "answer_turn", "serve"]
+__all__ = ["RayBackend", "answer_turn", "serve"]

@@ -22,7 +22,7 @@ from agentkernel.domain.verdict import HACK_REASONS, hack_name
 from agentkernel.runtime.processes import end_with_parent
 from agentkernel.storage.atomic import write_atomic
 from agentkernel.training.judged_problems import JudgedProblem, JudgedProblems, Verification
-from agentkernel.training.judging import PRACTICE
+from agentkernel.training.judging import RL_VERIFICATION
 from agentkernel.training.pair_process import READY
 from agentkernel.training.rl.reward import Basis, JudgedTurn, Speed
 
@@ -39,12 +39,12 @@ class TurnSettings(Frozen):
     """How an answer is judged. `speed` says whether right ones are timed on this machine's GPU,
     estimated for `target`, or neither."""
 
-    verification: Verification = PRACTICE
+    verification: Verification = RL_VERIFICATION
     target: str | None = None
     speed: Basis | Literal["none"] = "estimated"
 
 
-class TurnQuestion(Frozen):
+class TurnRequest(Frozen):
     """A problem's text and a file for it. Without a file: who is there?"""
 
     problem: str = ""
@@ -71,7 +71,7 @@ class TurnJudge:
     def __post_init__(self) -> None:
         self._problems = JudgedProblems(self.settings.verification, MOST_PROBLEMS)
 
-    def answer(self, question: TurnQuestion) -> TurnAnswer:
+    def answer(self, question: TurnRequest) -> TurnAnswer:
         """What the judge finds; what keeps it from judging is an answer too."""
         from agentkernel.runtime.versions import installed_versions
 
@@ -85,7 +85,7 @@ class TurnJudge:
             name = "" if isinstance(error, AgentKernelError) else f"{type(error).__name__}: "
             return TurnAnswer(turn=JudgedTurn(file=question.file, why=name + one_line(error)))
 
-    def _judged(self, question: TurnQuestion) -> JudgedTurn:
+    def _judged(self, question: TurnRequest) -> JudgedTurn:
         problem = self._load(question.problem)
         verdict = self._problems.judge(problem, question.file)
         if verdict is None:
@@ -198,7 +198,7 @@ def serve(settings: TurnSettings, questions: int, answers: int) -> None:
         judge = TurnJudge(settings, Path(folder))
         print(READY, file=told, flush=True)
         for line in asked:
-            question = TurnQuestion.model_validate_json(line)
+            question = TurnRequest.model_validate_json(line)
             print(judge.answer(question).model_dump_json(), file=told, flush=True)
 
 

@@ -29,7 +29,7 @@ AMPERE = (8, 0)
 """The first compute capability that flash attention runs on (Dao, arXiv 2307.08691)."""
 
 
-def register() -> str:
+def register_attention() -> str:
     """Make it known to transformers; gives its name."""
     from transformers import AttentionInterface
 
@@ -38,7 +38,7 @@ def register() -> str:
 
 
 @contextmanager
-def sound_backward() -> Iterator[None]:
+def without_cudnn_attention() -> Iterator[None]:
     """Attention under a mask by any of torch's own kernels but cuDNN's, whose backward on Hopper
     gives nan for one width in 128 (pytorch issue 196678; torch 2.11 to 2.13 prefer it there)."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -173,4 +173,4 @@ def _options() -> frozenset[str]:
     return frozenset(inspect.signature(varlen_attn).parameters)
 
 
-__all__ = ["NAME", "attend", "register", "sound_backward"]
+__all__ = ["NAME", "attend", "register_attention", "without_cudnn_attention"]

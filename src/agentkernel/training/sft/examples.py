@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from agentkernel.agents.models.local_text import without_marks
+from agentkernel.agents.models.local_text import escape_special_tokens
 from agentkernel.domain.errors import TrainingError, one_line
 from agentkernel.training.training import TrainingRow
 
@@ -74,9 +74,10 @@ def _cut(texts: list[str], tokenizer: PreTrainedTokenizerBase) -> list[list[int]
 def _texts(row: TrainingRow, tokenizer: PreTrainedTokenizerBase) -> tuple[str, str]:
     """What is given and what is learned; a mark in either is broken up, as in a question."""
     turns = [
-        {"role": turn.role, "content": without_marks(tokenizer, turn.text)} for turn in row.messages
+        {"role": turn.role, "content": escape_special_tokens(tokenizer, turn.text)}
+        for turn in row.messages
     ]
-    answer = {"role": "assistant", "content": without_marks(tokenizer, row.completion)}
+    answer = {"role": "assistant", "content": escape_special_tokens(tokenizer, row.completion)}
     given = _template(tokenizer, turns, asking=True)
     whole = _template(tokenizer, [*turns, answer], asking=False)
     if not whole.startswith(given):

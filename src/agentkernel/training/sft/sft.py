@@ -10,37 +10,43 @@ from typing import TYPE_CHECKING, Any
 
 from agentkernel.training import checkpoints, folder
 from agentkernel.training.configuration import with_model
-from agentkernel.training.curve import add_point, draw
+from agentkernel.training.curve import add_point, draw_curve
 from agentkernel.training.data.rows import fingerprint
 from agentkernel.training.device import device_name, in_bf16
 from agentkernel.training.ending import (
-    before_words,
+    already_done_message,
     drop_checkpoints,
-    ended_words,
+    interrupted_message,
+    is_time_spent,
+    is_time_spent_at,
     save_trained,
-    used_up,
-    used_up_at,
 )
 from agentkernel.training.evaluate.evaluate import Show
 from agentkernel.training.folder import Record
-from agentkernel.training.loading import Base, check_method, check_packages, load_base
-from agentkernel.training.quiet import quiet
-from agentkernel.training.ranks import Ranks, joined
-from agentkernel.training.sft.attention import register, sound_backward
+from agentkernel.training.loading import BaseWeights, check_method, check_packages, load_base
+from agentkernel.training.quiet import silenced_libraries
+from agentkernel.training.ranks import Ranks, process_group
+from agentkernel.training.sft.attention import register_attention, without_cudnn_attention
 from agentkernel.training.sft.examples import make_examples
 from agentkernel.training.sft.sft_building import make_trainer, planned_steps, read_back
 from agentkernel.training.sft.sft_examples import examples_of, tokenizer_of
-from agentkernel.training.sft.sft_judging import Judging, aimed, judge_of, judged, point_of
-from agentkernel.training.sft.sft_record import record_of, title_of
-from agentkernel.training.sft.sft_rows import Rows, rows_of
+from agentkernel.training.sft.sft_judging import (
+    HeldOutJudging,
+    checkpoint_judge,
+    evaluation_point,
+    judge_model,
+    with_target,
+)
+from agentkernel.training.sft.sft_record import record_of, sft_title
+from agentkernel.training.sft.sft_rows import SftRows, read_sft_rows
 from agentkernel.training.sharding import (
-    batch_of,
-    folder_of_any,
+    gathered_model,
     is_sharded,
-    last_of,
-    loading,
-    whole_model,
-    words_of,
+    ranks_note,
+    readable_folder,
+    resume_checkpoint,
+    rows_a_step,
+    sharded_loading,
 )
 from agentkernel.training.training import TrainingSettings
 
@@ -51,7 +57,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class SftDone:
+class SftResult:
     """What a call of `train_sft` came to."""
 
     out: Path
@@ -72,10 +78,10 @@ def train_sft(
     *,
     model: str | None = None,
     older: Path | None = None,
-    judging: Judging | None = None,
+    judging: HeldOutJudging | None = None,
     say: Say = lambda line: None,
     show: Show = lambda done, total, words: None,
-) -> SftDone:
+) -> SftResult:
     """Train on the rows in `data` by TRL's SFTTrainer and leave in `out` what `--coder local:OUT`
     loads. `model` takes the place of the settings' own; `older` holds the rows to repeat.
 
@@ -86,9 +92,9 @@ def train_sft(
     ModelUnavailable, OutputError, RankLost.
     """
     settings = with_model(settings, model)
-    with joined() as ranks:
+    with process_group() as ranks:
         ranks.after_first(lambda: _check(settings))
-        with ranks.held(folder.alone(out)):
+        with ranks.held(folder.exclusive(out)):
             return _train(ranks, data, settings, out, older, judging, say, show)
 
 
@@ -103,31 +109,31 @@ def _train(
     settings: TrainingSettings,
     out: Path,
     older: Path | None,
-    judging: Judging | None,
+    judging: HeldOutJudging | None,
     say: Say,
     show: Show,
-) -> SftDone:
+) -> SftResult:
     """All of it, in each of the `ranks`."""
     if not ranks.first:
         say, show = (lambda line: None), (lambda done, total, words: None)
     begun = ranks.given(lambda: _begun(data, settings, out, older))
-    judging = ranks.given(lambda: aimed(judging, data, settings, say))
+    judging = ranks.given(lambda: with_target(judging, data, settings, say))
     before = begun.record
     if before is None or not (before.finished or _used_up(before, settings)):
-        rows = ranks.after_first(lambda: rows_of(data, older, settings, say))
-        with quiet():
+        rows = ranks.after_first(lambda: read_sft_rows(data, older, settings, say))
+        with silenced_libraries():
             trained, resumed = _trained(ranks, data, rows, settings, out, judging, say, show)
         hashes = {"data_sha256": begun.data_hash, "older_sha256": begun.older_hash}
         trained = trained.model_copy(update=hashes)
     else:
         trained, resumed = before, before.steps
-        say(before_words(before.steps, before.planned_steps))
+        say(already_done_message(before.steps, before.planned_steps))
     record = ranks.given(lambda: _ended(trained, data, settings, out, judging, show))
-    return SftDone(out, record, resumed)
+    return SftResult(out, record, resumed)
 
 
 def _used_up(before: Record, settings: TrainingSettings) -> bool:
-    return used_up(before, before.settings.sft.most_minutes, settings.sft.most_minutes)
+    return is_time_spent(before, before.settings.sft.most_minutes, settings.sft.most_minutes)
 
 
 @dataclass(frozen=True)
@@ -152,7 +158,7 @@ def _ended(
     data: Path,
     settings: TrainingSettings,
     out: Path,
-    judging: Judging | None,
+    judging: HeldOutJudging | None,
     show: Show,
 ) -> Record:
     """The record of what was trained, written, with what the model is worth where its steps or its
@@ -160,12 +166,12 @@ def _ended(
     folder.write_record(out, record)
     trained = record.ended != "signal"
     if trained and record.passed is None and settings.sft.evaluate_problems:
-        passed = judged(str(out), data, settings, judging or Judging(), show)
+        passed = judge_model(str(out), data, settings, judging or HeldOutJudging(), show)
         if passed is not None:
             record = record.model_copy(update={"passed": passed})
-            add_point(out, point_of(record.steps, record.epochs, passed, record))
+            add_point(out, evaluation_point(record.steps, record.epochs, passed, record))
             folder.write_record(out, record)
-    draw(out, title_of(record))
+    draw_curve(out, sft_title(record))
     if record.finished:
         drop_checkpoints(out)
     return record
@@ -174,27 +180,27 @@ def _ended(
 def _trained(
     ranks: Ranks,
     data: Path,
-    rows: Rows,
+    rows: SftRows,
     settings: TrainingSettings,
     out: Path,
-    judging: Judging | None,
+    judging: HeldOutJudging | None,
     say: Say,
     show: Show,
 ) -> tuple[Record, int | None]:
-    from agentkernel.training.sft.watch import stopping
+    from agentkernel.training.sft.watch import stop_on_signal
 
     sft, begin_s = settings.sft, time.monotonic()
     tokenizer = ranks.after_first(lambda: tokenizer_of(settings, rows.learned, out, say))
     examples = ranks.after_first(lambda: examples_of(rows.learned, tokenizer, sft.window, say))
     held_out = make_examples(rows.held_out, tokenizer, sft.window)
     sharded = ranks.after_first(lambda: is_sharded(settings, ranks))
-    with loading(sharded):
-        attention = register() if sft.packing else "sdpa"
+    with sharded_loading(sharded):
+        attention = register_attention() if sft.packing else "sdpa"
         base = ranks.after_first(lambda: load_base(settings, tokenizer, attention))
-    say(f"{base.parameters:,} weights on {device_name()}{words_of(settings, ranks, sharded)}")
-    last, whole = ranks.given(lambda: last_of(out, ranks, sharded, say))
-    as_folder = folder_of_any(out, base.model, tokenizer, settings, sharded)
-    with stopping() as stop:
+    say(f"{base.parameters:,} weights on {device_name()}{ranks_note(settings, ranks, sharded)}")
+    last, whole = ranks.given(lambda: resume_checkpoint(out, ranks, sharded, say))
+    as_folder = readable_folder(out, base.model, tokenizer, settings, sharded)
+    with stop_on_signal() as stop:
         trainer, watch = make_trainer(
             ranks,
             sharded,
@@ -206,33 +212,33 @@ def _trained(
             out,
             whole,
             stop,
-            judge_of(data, settings, judging, show, as_folder),
-            (judging or Judging()).times,
+            checkpoint_judge(data, settings, judging, show, as_folder),
+            (judging or HeldOutJudging()).times,
             show,
             begin_s,
         )
         planned = planned_steps(trainer)
         if whole is not None:
             say(f"goes on from step {whole.step} of {planned}")
-        late = used_up_at(whole, sft.most_minutes)
+        late = is_time_spent_at(whole, sft.most_minutes)
         if last is not None and whole is not None and (whole.step >= planned or late):
             read_back(trainer, watch, last, out, sharded)
             watch.ended = "steps" if whole.step >= planned else "minutes"
         else:
-            with sound_backward():
+            with without_cudnn_attention():
                 trainer.train(resume_from_checkpoint=None if last is None else str(last))
     if watch.ended == "signal":
-        say(ended_words(trainer.state.global_step, planned))
+        say(interrupted_message(trainer.state.global_step, planned))
     elif ranks.first:
         _save(trainer, base, tokenizer, settings, out, sharded)
     record = record_of(settings, data, rows, examples, base, trainer, watch, planned)
-    together = {"ranks": ranks.count, "sharded": sharded, "batch": batch_of(settings, ranks)}
+    together = {"ranks": ranks.count, "sharded": sharded, "batch": rows_a_step(settings, ranks)}
     return record.model_copy(update=together), whole.step if whole else None
 
 
 def _save(
     trainer: Any,
-    base: Base,
+    base: BaseWeights,
     tokenizer: PreTrainedTokenizerBase,
     settings: TrainingSettings,
     out: Path,
@@ -241,12 +247,12 @@ def _save(
     model: Any
     if sharded:
         # The last step wrote it, in parts that no process needs to gather.
-        last = checkpoints.last_whole(checkpoints.folder_of(out))
+        last = checkpoints.last_complete(checkpoints.folder_of(out))
         assert last is not None
-        model = whole_model(last, base.model)
+        model = gathered_model(last, base.model)
     else:
         model = trainer.accelerator.unwrap_model(trainer.model)
     save_trained(out, model, tokenizer, base, settings, bf16=in_bf16(settings.sft.bf16))
 
 
-__all__ = ["Judging", "SftDone", "train_sft"]
+__all__ = ["HeldOutJudging", "SftResult", "train_sft"]

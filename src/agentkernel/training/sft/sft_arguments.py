@@ -9,8 +9,8 @@ import torch
 
 from agentkernel.training import checkpoints
 from agentkernel.training.device import in_bf16
-from agentkernel.training.loading import MANY_WEIGHTS, Base
-from agentkernel.training.sharding import admit_cpu, arguments_of
+from agentkernel.training.loading import MANY_WEIGHTS, BaseWeights
+from agentkernel.training.sharding import allow_cpu_sharding, fsdp_arguments
 from agentkernel.training.training import TrainingSettings
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ BETA2 = 0.95
 
 
 def sft_arguments(
-    settings: TrainingSettings, base: Base, out: Path, *, evaluates: bool, sharded: bool
+    settings: TrainingSettings, base: BaseWeights, out: Path, *, evaluates: bool, sharded: bool
 ) -> SFTConfig:
     """TRL's arguments, with checkpoints in `out`: `evaluates` where held-out rows are looked at,
     `sharded` where the weights of `base` will lie in parts."""
@@ -69,10 +69,10 @@ def sft_arguments(
         logging_nan_inf_filter=False,
         report_to="none",
         disable_tqdm=True,
-        **arguments_of(sharded),
+        **fsdp_arguments(sharded),
     )
     if sharded:
-        admit_cpu()
+        allow_cpu_sharding()
     if arguments.n_gpu > 1 and arguments.parallel_mode.value == "not_distributed":
         # Several GPUs are for --gpus: one process would cut packed rows apart among them.
         arguments._n_gpu = 1

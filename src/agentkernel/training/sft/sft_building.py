@@ -10,9 +10,9 @@ import torch
 
 from agentkernel.training import checkpoints
 from agentkernel.training.curve import read_points
-from agentkernel.training.decoding.dropout import drop_out
+from agentkernel.training.decoding.dropout import add_dropout
 from agentkernel.training.evaluate.evaluate import Show
-from agentkernel.training.loading import Base, lora_of
+from agentkernel.training.loading import BaseWeights, lora_of
 from agentkernel.training.ranks import Ranks
 from agentkernel.training.sft.examples import Examples, as_dataset
 from agentkernel.training.sft.sft_arguments import sft_arguments
@@ -22,32 +22,32 @@ from agentkernel.training.training import TrainingSettings
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from agentkernel.training.sft.watch import Judge, Stop, Watch
+    from agentkernel.training.sft.watch import Judge, StopRequest, TrainingCallback
 
 
 def make_trainer(
     ranks: Ranks,
     sharded: bool,
     settings: TrainingSettings,
-    base: Base,
+    base: BaseWeights,
     tokenizer: PreTrainedTokenizerBase,
     examples: Examples,
     held_out: Examples,
     out: Path,
-    whole: checkpoints.Whole | None,
-    stop: Stop,
+    whole: checkpoints.CheckpointRecord | None,
+    stop: StopRequest,
     judge: Judge | None,
     times: int,
     show: Show,
     begin_s: float,
-) -> tuple[Any, Watch]:
+) -> tuple[Any, TrainingCallback]:
     """The trainer, and who watches it: it goes on from what is `whole`, ends where `stop` is asked
     to, and has checkpoints judged `times` times in all, the end included. `begin_s`: of
     time.monotonic(), when this call's time began."""
     from transformers import PrinterCallback
 
     from agentkernel.training.sft.sft_trainer import PackedTrainer
-    from agentkernel.training.sft.watch import MOST_POINTS, Watch
+    from agentkernel.training.sft.watch import MOST_POINTS, TrainingCallback
 
     sft = settings.sft
     arguments = sft_arguments(settings, base, out, evaluates=bool(held_out.items), sharded=sharded)
@@ -61,10 +61,10 @@ def make_trainer(
         peft_config=None if base.has_adapter else lora_of(sft),
     )
     # On what learns: an adapter's part of a layer is left out with the layer's.
-    drop_out(trainer.model, sft.dropout)
+    add_dropout(trainer.model, sft.dropout)
     planned = planned_steps(trainer)
     trainer.args.logging_steps = max(1, planned // MOST_POINTS)
-    watch = Watch(
+    watch = TrainingCallback(
         out,
         whole,
         stop,
@@ -96,7 +96,7 @@ def planned_steps(trainer: Any) -> int:
     return max(math.ceil(float(trainer.args.num_train_epochs) * a_pass), 1)
 
 
-def read_back(trainer: Any, watch: Watch, last: Path, out: Path, sharded: bool) -> None:
+def read_back(trainer: Any, watch: TrainingCallback, last: Path, out: Path, sharded: bool) -> None:
     """No step is left, or no time, and only the result is not written: the trainer would add a
     step."""
     read_state(trainer, last, weights=not sharded)

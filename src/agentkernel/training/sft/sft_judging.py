@@ -7,10 +7,10 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from agentkernel.training.curve import Point
+from agentkernel.training.curve import LossPoint
 from agentkernel.training.data.questions import questions_of, target_of
 from agentkernel.training.data.rows import held_out_hash, held_out_problems
-from agentkernel.training.evaluate.evaluate import PassAt, Show, answered, spread_over
+from agentkernel.training.evaluate.evaluate import PassAt, Show, run_evaluation, spread_over
 from agentkernel.training.folder import Record
 from agentkernel.training.judged_problems import Verification
 from agentkernel.training.judging import STRICT
@@ -18,7 +18,7 @@ from agentkernel.training.training import TrainingSettings
 
 
 @dataclass(frozen=True)
-class Judging:
+class HeldOutJudging:
     """How the held-out modules are judged while and after a model is trained."""
 
     target: str | None = None
@@ -29,38 +29,41 @@ class Judging:
     jobs: int | None = None
 
 
-def aimed(
-    judging: Judging | None, data: Path, settings: TrainingSettings, say: Callable[[str], None]
-) -> Judging | None:
+def with_target(
+    judging: HeldOutJudging | None,
+    data: Path,
+    settings: TrainingSettings,
+    say: Callable[[str], None],
+) -> HeldOutJudging | None:
     """The same with the GPU that the rows of `data` ask for, where none is given; another one is
     said. Raises UnknownTarget."""
     if not settings.sft.evaluate_problems:
         return judging
-    judging = judging or Judging()
+    judging = judging or HeldOutJudging()
     return replace(judging, target=target_of(data, judging.target, say))
 
 
-def judge_of(
+def checkpoint_judge(
     data: Path,
     settings: TrainingSettings,
-    judging: Judging | None,
+    judging: HeldOutJudging | None,
     show: Show,
     readable_in: Callable[[Path], AbstractContextManager[Path]],
-) -> Callable[[Path, int], Point | None] | None:
+) -> Callable[[Path, int], LossPoint | None] | None:
     """Judges a checkpoint as the finished model is judged; None where nobody wants it."""
     if judging is None or judging.times < 2 or settings.sft.method != "full":
         return None
 
-    def judge(place: Path, step: int) -> Point | None:
+    def judge(place: Path, step: int) -> LossPoint | None:
         with readable_in(place) as found:
-            passed = judged(str(found), data, settings, judging, show)
-        return None if passed is None else point_of(step, 0.0, passed, None)
+            passed = judge_model(str(found), data, settings, judging, show)
+        return None if passed is None else evaluation_point(step, 0.0, passed, None)
 
     return judge
 
 
-def judged(
-    model: str, data: Path, settings: TrainingSettings, judging: Judging, show: Show
+def judge_model(
+    model: str, data: Path, settings: TrainingSettings, judging: HeldOutJudging, show: Show
 ) -> PassAt | None:
     """What the model is worth on some held-out modules, spread over all of them; None where there
     are none, or none are asked for."""
@@ -72,7 +75,7 @@ def judged(
     if not problems or not most:
         return None
     chosen = spread_over(problems, most)
-    return answered(
+    return run_evaluation(
         LocalWriter(model, sampling_of(settings.sampling), seed=settings.sft.seed),
         questions_of("write", data, chosen, judging.target, judging.verification.policy),
         judging.samples,
@@ -83,10 +86,10 @@ def judged(
     )
 
 
-def point_of(step: int, epoch: float, passed: PassAt, record: Record | None) -> Point:
+def evaluation_point(step: int, epoch: float, passed: PassAt, record: Record | None) -> LossPoint:
     """The curve's point for what was judged; tokens and seconds are those of the `record`."""
     first = passed.pass_at.get(1)
-    return Point(
+    return LossPoint(
         step=step,
         epoch=epoch,
         tokens=record.tokens if record else 0,
@@ -97,4 +100,4 @@ def point_of(step: int, epoch: float, passed: PassAt, record: Record | None) -> 
     )
 
 
-__all__ = ["Judging", "aimed", "judge_of", "judged", "point_of"]
+__all__ = ["HeldOutJudging", "checkpoint_judge", "evaluation_point", "judge_model", "with_target"]

@@ -10,13 +10,13 @@ from agentkernel.runtime.versions import installed_versions
 from agentkernel.training import folder
 from agentkernel.training.device import device_name, precision_of
 from agentkernel.training.folder import Record
-from agentkernel.training.loading import Base
+from agentkernel.training.loading import BaseWeights
 from agentkernel.training.sft.examples import Examples
-from agentkernel.training.sft.sft_rows import Rows
+from agentkernel.training.sft.sft_rows import SftRows
 from agentkernel.training.training import TrainingSettings
 
 if TYPE_CHECKING:
-    from agentkernel.training.sft.watch import Watch
+    from agentkernel.training.sft.watch import TrainingCallback
 
 PACKAGES = ("trl", "transformers", "peft", "accelerate", "datasets", "tokenizers")
 
@@ -24,11 +24,11 @@ PACKAGES = ("trl", "transformers", "peft", "accelerate", "datasets", "tokenizers
 def record_of(
     settings: TrainingSettings,
     data: Path,
-    rows: Rows,
+    rows: SftRows,
     examples: Examples,
-    base: Base,
+    base: BaseWeights,
     trainer: Any,
-    watch: Watch,
+    watch: TrainingCallback,
     planned: int,
 ) -> Record:
     """What was trained until now; the hashes of the data are for the caller to add."""
@@ -62,10 +62,10 @@ def record_of(
     )
 
 
-def title_of(record: Record) -> str:
+def sft_title(record: Record) -> str:
     """What stands over the curve."""
     steps = f"{record.steps} of {record.planned_steps} steps"
     return f"{record.name}: {record.parameters:,} weights, {steps}, {record.device}"
 
 
-__all__ = ["record_of", "title_of"]
+__all__ = ["record_of", "sft_title"]

@@ -12,11 +12,11 @@ from agentkernel.training.data.rows import (
     LEARNED,
     admitted,
     held_out_problems,
-    is_spared,
+    is_held_back,
     read_rows,
     with_replay,
 )
-from agentkernel.training.data.split import Likeness, code_structure
+from agentkernel.training.data.split import NearDuplicates, code_structure
 from agentkernel.training.training import TrainingRow, TrainingSettings
 
 HELD_OUT_ROWS = 256
@@ -24,7 +24,7 @@ HELD_OUT_ROWS = 256
 
 
 @dataclass(frozen=True)
-class Rows:
+class SftRows:
     """What is learned from, `replayed` of them older, and whose loss is looked at beside it."""
 
     learned: tuple[TrainingRow, ...]
@@ -32,14 +32,14 @@ class Rows:
     held_out: tuple[TrainingRow, ...]
 
 
-def rows_of(
+def read_sft_rows(
     data: Path, older: Path | None, settings: TrainingSettings, say: Callable[[str], None]
-) -> Rows:
+) -> SftRows:
     """All rows to learn from, each of them checked. Raises TrainingError."""
     licences, tasks = settings.data.licences, settings.sft.tasks
 
     def ours(row: TrainingRow) -> bool:
-        return not is_spared(row.problem_sha256, settings.rl.spared)
+        return not is_held_back(row.problem_sha256, settings.rl.spared)
 
     there = tuple(admitted(read_rows(data, "train"), licences, tasks))
     fresh = tuple(filter(ours, there))
@@ -55,7 +55,7 @@ def rows_of(
     before = _apart(data, tuple(row for row in before if row.id not in known and ours(row)), say)
     rows = with_replay(fresh, before, settings.sft.replay, settings.sft.seed)
     say(f"{len(fresh)} rows" + (f" and {len(rows) - len(fresh)} older ones" if older else ""))
-    return Rows(rows, len(rows) - len(fresh), _held_out(data, settings))
+    return SftRows(rows, len(rows) - len(fresh), _held_out(data, settings))
 
 
 def _apart(
@@ -68,7 +68,7 @@ def _apart(
     hashes, structures = held_out_keys(data)
     texts = [path.read_text(encoding="utf-8") for path in held_out_problems(data)]
     structures |= {code_structure(text) for text in texts} - {""}
-    like = Likeness(texts)
+    like = NearDuplicates(texts)
     found: dict[str, bool] = {}
 
     def kin(row: TrainingRow) -> bool:
@@ -101,4 +101,4 @@ def _held_out(data: Path, settings: TrainingSettings) -> tuple[TrainingRow, ...]
     return tuple(row for _, row in zip(range(HELD_OUT_ROWS), found, strict=False))
 
 
-__all__ = ["HELD_OUT_ROWS", "Rows", "rows_of"]
+__all__ = ["HELD_OUT_ROWS", "SftRows", "read_sft_rows"]

@@ -65,13 +65,13 @@ class PackedCollator:
             return batch
         read = batch["input_ids"].shape[1]
         if self.size is not None and read <= self.size:
-            batch = filled(batch, self.size, self.window)
+            batch = filled_batch(batch, self.size, self.window)
         following = batch["labels"][0, 1:]
         learned = (following != IGNORED).nonzero().flatten()
         return {**batch, LEARNED: learned, TARGETS: following[learned], READ: read}
 
 
-def filled(batch: Batch, size: int, window: int) -> Batch:
+def filled_batch(batch: Batch, size: int, window: int) -> Batch:
     """A packed batch of `size` tokens: [1, size] for [1, tokens], documents of at most `window`
     tokens at its end. The longest document counts as `window`, whatever it is."""
     read = batch["input_ids"].shape[1]
@@ -125,7 +125,7 @@ class PackedTrainer(SFTTrainer):  # type: ignore[misc]
         sharded = self.is_fsdp_enabled or self.is_deepspeed_enabled
         self._own_loss = not elsewhere and not sharded and has_plain_head(base)
         if self._own_loss:
-            tell_rows(base)
+            patch_loss_forward(base)
 
     def compute_loss(
         self,
@@ -208,7 +208,7 @@ def has_plain_head(model: nn.Module) -> bool:
     return plain and whole and not scaled and find_spec("trl.kernels") is not None
 
 
-def tell_rows(model: Any) -> None:
+def patch_loss_forward(model: Any) -> None:
     """Have `model(..., learned=positions, targets=tokens)` give the sum of -log p of the tokens, in
     fp32; it stays what it is otherwise. Within its forward, so that whatever is put around that
     (autocast, several ranks) is around this too."""
@@ -252,8 +252,8 @@ __all__ = [
     "PackedCollator",
     "PackedTrainer",
     "compile_layers",
-    "filled",
+    "filled_batch",
     "has_plain_head",
+    "patch_loss_forward",
     "rate_factor",
-    "tell_rows",
 ]

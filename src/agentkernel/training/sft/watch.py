@@ -16,7 +16,7 @@ from transformers import TrainerCallback
 
 from agentkernel.domain.errors import TrainingError
 from agentkernel.training import checkpoints
-from agentkernel.training.curve import Point, add_point
+from agentkernel.training.curve import LossPoint, add_point
 from agentkernel.training.evaluate.evaluate import Show
 from agentkernel.training.folder import Ended
 from agentkernel.training.ranks import Ranks
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
 
 MOST_POINTS = 400
 """Points of the loss in one training: a line each is written to the disk at once."""
-Judge = Callable[[Path, int], Point | None]
+Judge = Callable[[Path, int], LossPoint | None]
 """Judges the model in a checkpoint, given its step."""
 
 
-class Stop:
+class StopRequest:
     """Whether somebody asked the training to end."""
 
     asked = False
 
 
 @contextmanager
-def stopping() -> Iterator[Stop]:
+def stop_on_signal() -> Iterator[StopRequest]:
     """SIGINT and SIGTERM ask to end after the step at hand; a second one ends at once. Outside the
     main thread signals stay as they are."""
-    stop = Stop()
+    stop = StopRequest()
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
@@ -58,14 +58,14 @@ def stopping() -> Iterator[Stop]:
             signal.signal(number, handler)
 
 
-class Watch(TrainerCallback):
+class TrainingCallback(TrainerCallback):
     """Hears of each step from the trainer."""
 
     def __init__(
         self,
         out: Path,
-        begun: checkpoints.Whole | None,
-        stop: Stop,
+        begun: checkpoints.CheckpointRecord | None,
+        stop: StopRequest,
         most_minutes: float | None,
         show: Show,
         judge: Judge | None = None,
@@ -179,10 +179,12 @@ class Watch(TrainerCallback):
                 "learning_rate": logs.get("learning_rate"),
                 "gradient_norm": logs.get("grad_norm"),
             }
-            add_point(self._out, Point.model_validate({**here, **point}))
+            add_point(self._out, LossPoint.model_validate({**here, **point}))
         if "eval_loss" in logs:
             self.held_out_loss = logs["eval_loss"]
-            add_point(self._out, Point.model_validate({**here, "held_out_loss": logs["eval_loss"]}))
+            add_point(
+                self._out, LossPoint.model_validate({**here, "held_out_loss": logs["eval_loss"]})
+            )
 
     def on_save(
         self,
@@ -199,7 +201,7 @@ class Watch(TrainerCallback):
 
     def _sealed(self, args: TrainingArguments, state: TrainerState) -> None:
         folder = Path(args.output_dir or ".") / f"{checkpoints.PREFIX}{state.global_step}"
-        checkpoints.seal(
+        checkpoints.mark_complete(
             folder, self.tokens, self.seconds, self._ranks.count, sharded=self._sharded
         )
         checkpoints.drop_older(folder.parent)
@@ -230,4 +232,4 @@ def _require_numbers(logs: dict[str, float], step: int) -> None:
             )
 
 
-__all__ = ["MOST_POINTS", "Judge", "Stop", "Watch", "stopping"]
+__all__ = ["MOST_POINTS", "Judge", "StopRequest", "TrainingCallback", "stop_on_signal"]

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from agentkernel.compiler.attention import AttentionSpec, emit_attention
 from agentkernel.compiler.compiler_helpers import helper_sources
-from agentkernel.tools.judge.interpreter.interpreter import harden
+from agentkernel.tools.judge.interpreter.interpreter import install_hooks
 from cross_compile import imported
 
 TOLERANCE = {"float32": 2e-6, "float16": 2e-3, "bfloat16": 1.5e-2}
@@ -112,6 +112,6 @@ def rows_without_a_key() -> None:
 
 
 if __name__ == "__main__":
-    harden()
+    install_hooks()
     attention_is_right()
     rows_without_a_key()

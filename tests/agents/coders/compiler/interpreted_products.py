@@ -16,7 +16,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from agentkernel.compiler.products.gemm import GemmSpec, emit_gemm
-from agentkernel.tools.judge.interpreter.interpreter import harden
+from agentkernel.tools.judge.interpreter.interpreter import install_hooks
 
 HEAD = "import torch\nimport triton\nimport triton.language as tl\n\n\n"
 TOLERANCE = {"float32": 1e-6, "float16": 1e-3, "bfloat16": 8e-3}
@@ -138,7 +138,7 @@ def extreme_values_stay_finite() -> None:
 
 
 def main() -> None:
-    harden()
+    install_hooks()
     linear_is_right()
     strided_rows_are_read_in_place()
     extreme_values_stay_finite()

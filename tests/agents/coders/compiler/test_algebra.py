@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from agentkernel.agents.coder import ALGEBRA, simplified, written_from
+from agentkernel.agents.coder import ALGEBRA, rewritten_graph_of, simplified
 from agentkernel.agents.strategies import hypotheses
 from agentkernel.compiler.drop_in.limits import limits_of
-from agentkernel.compiler.ir import Uncovered
+from agentkernel.compiler.ir import UnsupportedOp
 from agentkernel.domain.candidate import Candidate
 from agentkernel.tools.judge.judge import judge
 from agentkernel.tools.judge.settings import JudgeSettings
@@ -51,7 +51,7 @@ def test_what_no_rule_shortens_has_no_such_hypothesis() -> None:
     problem = problem_from_module(nn.Softmax(-1), (torch.randn(64, 128),))
     captured = capture(problem)
     assert ALGEBRA not in {item.strategy for item in hypotheses(problem, captured)}
-    with pytest.raises(Uncovered, match="no exact rewrite"):
+    with pytest.raises(UnsupportedOp, match="no exact rewrite"):
         simplified(problem, captured)
 
 
@@ -77,7 +77,7 @@ def test_its_time_is_estimated_by_its_own_operations() -> None:
     captured = capture(problem)
     source = drafted(problem, ALGEBRA)
     candidate = Candidate(source=source, coder="compiler", round=1, strategy=ALGEBRA)
-    written = written_from(problem, captured, candidate)
+    written = rewritten_graph_of(problem, captured, candidate)
     assert written is not None
     own = estimate_candidate(problem, captured, source, TARGET, written=written)
     other = estimate_candidate(problem, captured, source, TARGET)
@@ -85,7 +85,7 @@ def test_its_time_is_estimated_by_its_own_operations() -> None:
     assert own.candidate.time_us <= other.candidate.time_us
     assert own.eager == other.eager
     plain = candidate.model_copy(update={"strategy": "gemm"})
-    assert written_from(problem, captured, plain) is None
+    assert rewritten_graph_of(problem, captured, plain) is None
 
 
 def test_a_size_is_an_operand() -> None:

@@ -16,7 +16,7 @@ from agentkernel.compiler.attention import (
     emit_attention,
 )
 from agentkernel.compiler.compiler_helpers import helper_sources
-from agentkernel.compiler.products.gemm_schedules import Schedule
+from agentkernel.compiler.products.gemm_schedules import GemmSchedule
 from agentkernel.tools.targets import load_targets
 from cross_compile import POINTERS, Cost, compiled_cost, imported
 
@@ -31,7 +31,7 @@ def spec_of(dtype: str, width: int, **changes: object) -> AttentionSpec:
     return AttentionSpec(**{**vars(spec), **changes})
 
 
-def cost_of(spec: AttentionSpec, schedule: Schedule, folder: Path) -> Cost:
+def cost_of(spec: AttentionSpec, schedule: GemmSchedule, folder: Path) -> Cost:
     text = emit_attention(spec, schedule)
     pieces = "\n\n\n".join([*helper_sources(text.helpers), text.source])
     module = imported(pieces, folder, f"emitted_{abs(hash(text.source))}")

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from agentkernel.compiler.axes import (
     Atom,
+    IncompatibleAxes,
     Layout,
-    Misfit,
     contiguous_strides,
     leaves,
     quotient,
     regroup,
-    tie,
+    unify,
 )
 from agentkernel.compiler.ir import GraphBuilder, Shape
 
@@ -27,14 +27,14 @@ def shape(*sizes: int) -> Shape:
 
 def test_tying_splits_by_common_factors() -> None:
     whole, outer, inner = Atom(sympy.Integer(12)), Atom(sympy.Integer(3)), Atom(sympy.Integer(4))
-    tie((whole,), (outer, inner))
+    unify((whole,), (outer, inner))
     assert [atom.size for atom in whole.leaves()] == [3, 4]
     assert leaves((outer, inner)) == whole.leaves()
 
 
 def test_sizes_without_a_common_factor_do_not_fit() -> None:
-    with pytest.raises(Misfit):
-        tie((Atom(sympy.Integer(5)), Atom(sympy.Integer(2))), (Atom(sympy.Integer(10)),) * 1
+    with pytest.raises(IncompatibleAxes):
+        unify((Atom(sympy.Integer(5)), Atom(sympy.Integer(2))), (Atom(sympy.Integer(10)),) * 1
             + (Atom(sympy.Integer(3)),))  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from torch import nn
 from agentkernel.agents.coder import CompilerCoder, family, partitions
 from agentkernel.agents.protocols import DraftRequest, Goals
 from agentkernel.agents.strategies import hypotheses
-from agentkernel.compiler.ir import Uncovered
+from agentkernel.compiler.ir import UnsupportedOp
 from agentkernel.domain.candidate import Draft, TrialResult
 from agentkernel.domain.plan import Hypothesis, Plan
 from agentkernel.domain.target import Target
@@ -121,7 +121,7 @@ def test_no_structure_is_offered_that_cannot_be_written() -> None:
     loaded = problem_from_module(FromNothing(), (torch.randn(32, 64),))
     captured = capture(loaded)
     graphs = partitions(loaded, captured, "mixed")
-    with pytest.raises(Uncovered, match="a value that is not stored"):
+    with pytest.raises(UnsupportedOp, match="a value that is not stored"):
         family(graphs, "library", lambda _: None, TARGET)
     assert "library" not in {item.strategy for item in hypotheses(loaded, captured)}
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from agentkernel.agents.coder import halved, partitions
+from agentkernel.agents.coder import partitions, split_rival
 from agentkernel.compiler.fusion import Partition
 from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.problem.problems import problem_from_module
@@ -19,7 +19,7 @@ def parts(call: Callable[..., object], *inputs: torch.Tensor, cut: bool = False)
     module: nn.Module = type("Functional", (nn.Module,), {"forward": forward})()
     loaded = problem_from_module(module, inputs)
     found = partitions(loaded, capture(loaded), "mixed")[0]
-    slow = halved(found, "mixed") if cut else found
+    slow = split_rival(found, "mixed") if cut else found
     assert slow is not None
     return slow.partition
 

@@ -12,8 +12,8 @@ import pytest
 
 from agentkernel.compiler.products.gemm import (
     GemmFacts,
+    GemmSchedule,
     GemmSpec,
-    Schedule,
     emit_gemm,
     gemm_schedules,
 )
@@ -36,7 +36,7 @@ def spec_of(dtype: str = "float32", **changes: object) -> GemmSpec:
     return GemmSpec(**{**vars(spec), **changes})
 
 
-def cost_of(spec: GemmSpec, schedule: Schedule, folder: Path, arch: int = 90) -> Cost:
+def cost_of(spec: GemmSpec, schedule: GemmSchedule, folder: Path, arch: int = 90) -> Cost:
     text = emit_gemm(spec, schedule)
     split = schedule["SPLIT_K"] > 1
     name = next(k for k in text.kernels if k == (f"{spec.name}_partial" if split else spec.name))

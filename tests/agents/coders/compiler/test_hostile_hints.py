@@ -6,7 +6,7 @@ from torch import nn
 
 from agentkernel.agents.coder import family, partitions
 from agentkernel.compiler.attention import AttentionFacts, attention_schedules
-from agentkernel.compiler.products.gemm_schedules import GemmFacts, gemm_schedules, hinted
+from agentkernel.compiler.products.gemm_schedules import GemmFacts, gemm_hints, gemm_schedules
 from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.problem.problems import LoadedProblem, problem_from_module
 from agentkernel.tools.targets import find_target
@@ -38,7 +38,7 @@ def test_rows_and_elements_are_scheduled_as_if_nothing_was_said(
 def test_products_and_attention_are_scheduled_as_if_nothing_was_said(value: str) -> None:
     product = GemmFacts(4096, 4096, 4096)
     heads = AttentionFacts(16, 1024, 1024, 64, 64, "float16")
-    assert hinted("float32", lambda _: value) == {}
-    assert hinted("float16", lambda _: value, "attention") == {}
+    assert gemm_hints("float32", lambda _: value) == {}
+    assert gemm_hints("float16", lambda _: value, "attention") == {}
     assert gemm_schedules(product, TARGET, lambda _: value) == gemm_schedules(product, TARGET)
     assert attention_schedules(heads, TARGET, lambda _: value) == attention_schedules(heads, TARGET)

@@ -15,7 +15,7 @@ from torch.utils._sympy.functions import FloorDiv, Mod, PythonMod
 from agentkernel.agents.coder import partitions
 from agentkernel.compiler.axes import quotient
 from agentkernel.compiler.build import Compiled
-from agentkernel.compiler.ir import Uncovered
+from agentkernel.compiler.ir import UnsupportedOp
 from agentkernel.compiler.lowering.registry import rounded_up
 from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.problem.problems import problem_from_module
@@ -173,7 +173,7 @@ def test_a_roll_wraps_around_a_free_size(box: Sandboxed, by: int) -> None:
 
 
 def test_a_sum_over_no_rows_of_a_free_width_has_no_template() -> None:
-    with pytest.raises(Uncovered, match="no elements"):
+    with pytest.raises(UnsupportedOp, match="no elements"):
         compiled(lambda x, none: (x.exp(), none.sum(0)), [torch.randn(4, 8), torch.randn(0, 8)])
 
 

@@ -13,7 +13,7 @@ from agentkernel.agents.coder import simplified
 from agentkernel.compiler.fusion import topological
 from agentkernel.compiler.ir import GraphBuilder, Node
 from agentkernel.compiler.lowering import lower
-from agentkernel.compiler.lowering.cuts import part
+from agentkernel.compiler.lowering.cuts import slice_at
 from agentkernel.compiler.lowering.reductions import MANY_PROGRAMS, over_rows
 from agentkernel.compiler.lowering.registry import Lowering
 from agentkernel.tools.judge.judge import judge
@@ -151,8 +151,8 @@ def test_a_row_of_a_choice_is_the_chosen_one() -> None:
     b = GraphBuilder()
     other = b.input("other", torch.bool, size(1, 8))
     both = two_rows(b, other)
-    assert part(b, both, 0, 0).name == "numbers"
-    second = part(b, both, 0, 1)
+    assert slice_at(b, both, 0, 0).name == "numbers"
+    second = slice_at(b, both, 0, 1)
     assert second.op == "where"
     assert second.args[0] is other
     assert second.shape == size(1, 8)
@@ -161,17 +161,17 @@ def test_a_row_of_a_choice_is_the_chosen_one() -> None:
 def test_a_stored_value_is_sliced() -> None:
     b = GraphBuilder()
     stored = b.input("x", torch.float32, size(3, 8))
-    assert part(b, stored, 0, 1).op == "slice"
+    assert slice_at(b, stored, 0, 1).op == "slice"
     long = b.pointwise("exp", stored)
-    assert part(b, long, 0, 1).op == "slice", "a long dimension is not computed again"
+    assert slice_at(b, long, 0, 1).op == "slice", "a long dimension is not computed again"
 
 
 def test_a_part_keeps_its_rank_where_it_is_a_known_constant() -> None:
     b = GraphBuilder()
     chosen = b.pointwise("eq", b.iota(size(2), 0), 0)
-    assert part(b, chosen, 0, 1).shape == size(1)
+    assert slice_at(b, chosen, 0, 1).shape == size(1)
     mixed = b.pointwise("mul", chosen, b.input("x", torch.float32, size(3, 2)))
-    assert part(b, mixed, 1, 0).shape == size(3, 1)
+    assert slice_at(b, mixed, 1, 0).shape == size(3, 1)
 
 
 class Constant(nn.Module):

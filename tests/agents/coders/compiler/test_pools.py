@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from agentkernel.agents.coder import partitions
-from agentkernel.compiler.lowering.pools import parts
+from agentkernel.compiler.lowering.pools import equal_part_size
 from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.problem.problems import problem_from_module
 from compiler_forms import small
@@ -206,7 +206,7 @@ def test_nan_is_the_largest_of_its_windows(box: Sandboxed) -> None:
 
 @pytest.mark.parametrize(("size", "count", "each"), [(8, 4, 2), (8, 1, 8), (8, 8, 1), (8, 3, None)])
 def test_equal_parts_are_known(size: int, count: int, each: int | None) -> None:
-    found = parts(sympy.Integer(size), sympy.Integer(count))
+    found = equal_part_size(sympy.Integer(size), sympy.Integer(count))
     assert found == each
 
 

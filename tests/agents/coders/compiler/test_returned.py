@@ -14,13 +14,13 @@ from agentkernel.agents.coder import partitions
 from agentkernel.api import _return_own
 from agentkernel.compiler.drop_in.constructor import ConstructorText, emit_constructor
 from agentkernel.compiler.drop_in.returned import returned_classes, returned_paths, returned_text
-from agentkernel.compiler.ir import Uncovered
+from agentkernel.compiler.ir import UnsupportedOp
 from agentkernel.domain.errors import ProblemError
 from agentkernel.tools.judge.judge import judge
 from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.problem.capture import Captured, capture
 from agentkernel.tools.problem.problems import LoadedProblem, load_problem, problem_from_module
-from agentkernel.tools.problem.structures import leaves_of, make_known, tree_text
+from agentkernel.tools.problem.structures import leaves_of, register_dataclasses, tree_text
 from compiler_forms import small
 
 HEAD = """import collections
@@ -170,7 +170,7 @@ def test_a_live_module_takes_its_returned_class_along(tmp_path: Path) -> None:
 def test_a_class_that_a_drop_in_cannot_make_is_named(
     tmp_path: Path, returned: str, said: str
 ) -> None:
-    with pytest.raises(Uncovered, match=said):
+    with pytest.raises(UnsupportedOp, match=said):
         partitions(*problem(tmp_path, returned), "mixed")
 
 
@@ -191,7 +191,7 @@ def test_a_copied_class_reads_as_the_original() -> None:
     texts = []
     for module in ("one_file", "other.file"):
         for value in made(module):
-            make_known(value)
+            register_dataclasses(value)
             texts.append(tree_text(tree_flatten(value)[1]))
     assert texts[:2] == texts[2:]
     assert leaves_of([made("third_file")[1]]) == [1, 2]

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from agentkernel.compiler.drop_in.shared import with_views
+from agentkernel.compiler.drop_in.shared import with_output_views
 from agentkernel.compiler.drop_in.wrapper import return_text
 from agentkernel.tools.problem.capture import Captured, capture
 from agentkernel.tools.problem.problems import problem_from_module
@@ -38,7 +38,7 @@ class Returns(nn.Module):
 
 def shared(returned: str) -> Captured:
     loaded = problem_from_module(Returns(returned), (torch.randn(6, 5),))
-    return with_views(loaded, capture(loaded))
+    return with_output_views(loaded, capture(loaded))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from torch import nn
 
 from agentkernel.agents.coder import family, partitions
 from agentkernel.agents.strategies import hypotheses
-from agentkernel.compiler.ir import Uncovered
+from agentkernel.compiler.ir import UnsupportedOp
 from agentkernel.compiler.lift.generate import generate
 from agentkernel.compiler.lift.variants import VARIANTS
 from agentkernel.tools.problem.capture import Captured, capture
@@ -51,7 +51,7 @@ CASES = {
 def test_templates_say_why(name: str) -> None:
     function, why = CASES[name]
     problem, captured = traced(function)
-    with pytest.raises(Uncovered, match=why):
+    with pytest.raises(UnsupportedOp, match=why):
         partitions(problem, captured, "mixed")
     analyse(captured, TARGET)
     hypotheses(problem, captured, lifting=True, measurable=False)
@@ -66,7 +66,7 @@ def test_heads_too_large_for_any_tile_are_refused_by_name() -> None:
     x = torch.empty(1, 2, 64, 1024, device="meta")
     problem = problem_from_module(Attention(), (x, x, x))
     choices = partitions(problem, capture(problem), "mixed")
-    with pytest.raises(Uncovered, match="no tile of its sizes fits the shared memory of h100"):
+    with pytest.raises(UnsupportedOp, match="no tile of its sizes fits the shared memory of h100"):
         family(choices, "attention", lambda _: None, TARGET)
 
 

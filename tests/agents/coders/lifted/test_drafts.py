@@ -11,9 +11,9 @@ from torch import nn
 
 from agentkernel.agents.coder import LIFTED, LIFTED_ALGEBRA, CompilerCoder
 from agentkernel.agents.protocols import Attempt, DraftRequest, Goals
-from agentkernel.agents.strategies import ask_ahead, hypotheses
+from agentkernel.agents.strategies import hypotheses, prefetch_inductor
 from agentkernel.compiler.lift.code import InductorCode, NotLifted
-from agentkernel.compiler.lift.drafts import LiftedDraft, lifted_drafts, race
+from agentkernel.compiler.lift.drafts import LiftedDraft, lifted_drafts, rank_and_tune
 from agentkernel.compiler.lift.variants import find_variant
 from agentkernel.domain.candidate import Draft, TrialResult
 from agentkernel.domain.errors import TimeIsUp
@@ -162,7 +162,7 @@ def test_the_winner_s_launches_are_raced_too() -> None:
             for place, item in enumerate(some)
         ]
 
-    pairs = race(drafts, problem, captured, rank)
+    pairs = rank_and_tune(drafts, problem, captured, rank)
     assert len(rounds) == 2
     assert rounds[1][0] == rounds[0][-1]
     assert all("option" in label for label in rounds[1][1:])
@@ -174,7 +174,7 @@ def test_the_winner_s_launches_are_raced_too() -> None:
             raise TimeIsUp("no time for a second race")
         return rank(some)
 
-    assert race(drafts, problem, captured, cut_off)[0][0].label == drafts[-1].label
+    assert rank_and_tune(drafts, problem, captured, cut_off)[0][0].label == drafts[-1].label
 
 
 def _no_reason() -> NotLifted:
@@ -185,7 +185,7 @@ def test_torchinductor_is_asked_about_one_graph_for_the_plan_and_every_draft() -
     problem, writer = problem_of(Product()), Counting(codes()["product"])
     coder = CompilerCoder(LongestFirst(), writer)
     captured = capture(problem)
-    ask_ahead(coder, problem, captured, (Hypothesis(strategy=LIFTED, reason="r"),))
+    prefetch_inductor(coder, problem, captured, (Hypothesis(strategy=LIFTED, reason="r"),))
     coder.draft(problem, request_for(LIFTED))
     coder.draft(problem, request_for(LIFTED))
     assert len(writer.asked) == 3

@@ -2,14 +2,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentkernel.compiler.lift.code import Config
+from agentkernel.compiler.lift.code import LaunchConfig
 from agentkernel.compiler.lift.grid import launch_grid
 from agentkernel.compiler.lift.steps import Unliftable
 
 
-def config(*grid: str, prefix: tuple[str, ...] = ()) -> Config:
+def config(*grid: str, prefix: tuple[str, ...] = ()) -> LaunchConfig:
     x, y, z = (*grid, "1", "1")[:3]
-    return Config(
+    return LaunchConfig(
         constants=(("XBLOCK", 8),), num_warps=4, num_stages=1, prefix=prefix, grid=(x, y, z)
     )
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from agentkernel.compiler.lifted_helpers import HELPERS, helper_sources
+from agentkernel.compiler.lifted_helpers import LIFTED_HELPERS, lifted_helper_sources
 
 
 def _known_when_compiled(condition: ast.expr, function: ast.FunctionDef) -> bool:
@@ -26,11 +26,13 @@ def _known_when_compiled(condition: ast.expr, function: ast.FunctionDef) -> bool
     )
 
 
-@pytest.mark.parametrize("name", HELPERS)
+@pytest.mark.parametrize("name", LIFTED_HELPERS)
 def test_no_helper_returns_from_inside_a_branch_taken_at_run_time(name: str) -> None:
     # Triton 3.6 refuses such a call in a loop ("unresolved materialization"); 3.9 compiles it.
     functions = [
-        node for node in ast.walk(ast.parse(HELPERS[name][0])) if isinstance(node, ast.FunctionDef)
+        node
+        for node in ast.walk(ast.parse(LIFTED_HELPERS[name][0]))
+        if isinstance(node, ast.FunctionDef)
     ]
     assert functions
     early = [
@@ -50,7 +52,7 @@ def _as_numpy(name: str) -> Callable[..., tuple[np.ndarray, np.ndarray, np.ndarr
         full=lambda shape, value, dtype: np.full(shape, value, dtype),
     )  # fmt: skip
     names: dict[str, object] = {"tl": tl, "triton": SimpleNamespace(jit=lambda function: function)}
-    exec("\n".join(helper_sources([name])), names)
+    exec("\n".join(lifted_helper_sources([name])), names)
     made = names[name]
     assert callable(made)
     return made

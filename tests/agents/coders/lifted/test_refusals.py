@@ -5,8 +5,8 @@ import functools
 import pytest
 import torch
 
-from agentkernel.compiler.drop_in.wrapper import Source
-from agentkernel.compiler.lift.code import Config, InductorCode, KernelCode, NotLifted
+from agentkernel.compiler.drop_in.wrapper import DropInSource
+from agentkernel.compiler.lift.code import InductorCode, InductorKernel, LaunchConfig, NotLifted
 from agentkernel.compiler.lift.write import lift
 from agentkernel.tools.problem.capture import Captured, capture
 from agentkernel.tools.problem.problems import LoadedProblem, problem_from_module
@@ -52,11 +52,11 @@ def problem() -> tuple[LoadedProblem, Captured]:
     return loaded, capture(loaded)
 
 
-def lifted(wrapper: str = WRAPPER, kernel: str = KERNEL) -> Source | NotLifted:
+def lifted(wrapper: str = WRAPPER, kernel: str = KERNEL) -> DropInSource | NotLifted:
     loaded, captured = problem()
-    config = Config(constants=(("XBLOCK", 8),), num_warps=1, num_stages=1, prefix=(),
+    config = LaunchConfig(constants=(("XBLOCK", 8),), num_warps=1, num_stages=1, prefix=(),
                     grid=("-((xnumel) // -(8))", "1", "1"))  # fmt: skip
-    code = KernelCode(variable="triton_poi_fused_relu_0", source=kernel, heuristic="pointwise",
+    code = InductorKernel(variable="triton_poi_fused_relu_0", source=kernel, heuristic="pointwise",
                       configs=(config,), origins=("relu",), operators=("relu",))  # fmt: skip
     made = InductorCode(variant="default", source=wrapper, kernels=(code,),
                         inputs=captured.user_inputs, torch_version="", pretended=True)  # fmt: skip
@@ -65,7 +65,7 @@ def lifted(wrapper: str = WRAPPER, kernel: str = KERNEL) -> Source | NotLifted:
 
 def test_memory_is_not_given_back_while_a_view_of_it_is_to_be_read() -> None:
     source = lifted()
-    assert isinstance(source, Source)
+    assert isinstance(source, DropInSource)
     words = "".join(source.text.split())
     assert "relu_kernel[(triton.cdiv(24,8),)](input_0,relu,XBLOCK=8" in words
     assert "relu_kernel[(triton.cdiv(24,8),)](relu.view(24),output,XBLOCK=8" in words
@@ -83,7 +83,7 @@ def test_memory_is_given_back_before_more_is_taken() -> None:
         "        buf1 = reinterpret_tensor(buf0, (24, ), (1, ), 0)\n        del buf0\n", ""
     ).replace("run(buf1, buf2", "run(buf0, buf2").replace("del buf1", "del buf0")  # fmt: skip
     source = lifted(again)
-    assert isinstance(source, Source)
+    assert isinstance(source, DropInSource)
     lines = [line.strip() for line in source.text.splitlines()]
     assert lines.index("del relu") < next(
         place for place, line in enumerate(lines) if line.startswith("output = torch.empty")

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentkernel.compiler.lift.tensors import (
-    Stored,
+    ForwardTensor,
     allocation,
-    as_laid_out,
     channels_last,
     contiguous_strides,
     view_of,
+    with_strides,
 )
 
 shapes = st.lists(st.integers(1, 5), min_size=1, max_size=4).map(tuple)
@@ -38,7 +38,7 @@ def test_a_view_has_the_elements_of_as_strided(
         "turned": (shape[::-1], strides[::-1], 0),
         "tail": ((base.numel() - 1,), (1,), 1),
     }[form]
-    view = view_of(Stored("base", shape, strides, own), reinterpret(wanted, steps, offset))
+    view = view_of(ForwardTensor("base", shape, strides, own), reinterpret(wanted, steps, offset))
     found = eval(view.text, {"base": base, "torch": torch})
     truth = torch.as_strided(base, wanted, steps, base.storage_offset() + offset)
     assert torch.equal(found, truth)
@@ -66,6 +66,7 @@ def test_a_result_is_brought_into_the_layout_that_kernels_rely_on() -> None:
     assert channels_last(x.shape, last) == "torch.channels_last"
     assert channels_last(x.shape, x.stride()) == ""
     found = eval(
-        as_laid_out(Stored("x", tuple(x.shape), (), own=False), last), {"x": x, "torch": torch}
+        with_strides(ForwardTensor("x", tuple(x.shape), (), own=False), last),
+        {"x": x, "torch": torch},
     )
     assert found.stride() == last

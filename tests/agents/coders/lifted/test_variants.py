@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from agentkernel.compiler.drop_in.wrapper import Source
+from agentkernel.compiler.drop_in.wrapper import DropInSource
 from agentkernel.compiler.lift.code import InductorCode
 from agentkernel.compiler.lift.options import options_of
 from agentkernel.compiler.lift.steps import read_wrapper
@@ -72,7 +72,7 @@ def codes(fast: bool) -> dict[tuple[str, str], InductorCode]:
 def lifted(name: str, variant: str, choices: dict[str, int] | None = None) -> str:
     code = codes((name, variant) in FAST)[name, variant]
     source = lift(code, *problems()[name], choices)
-    assert isinstance(source, Source), source
+    assert isinstance(source, DropInSource), source
     assert check_policy(source.text, "mixed") is None
     return source.text
 

@@ -23,20 +23,20 @@ from agentkernel.compiler.rewrite.rules import (
 )
 
 RULES: tuple[Rule, ...] = (
-    equal_nodes.RULE,
-    single_elements.RULE,
-    dead_clamps.RULE,
-    softmax_shift.RULE,
-    norm_shift.RULE,
-    monotone.RULE,
-    pool_composition.RULE,
-    scaled_sums.RULE,
-    pooled_first.RULE,
-    product_sums.RULE,
-    convolution_sums.RULE,
-    pooled_convolutions.RULE,
-    common_factors.RULE,
-    small_side_scales.RULE,
+    equal_nodes.EQUAL_NODES,
+    single_elements.SINGLE_ELEMENTS,
+    dead_clamps.DEAD_CLAMPS,
+    softmax_shift.SOFTMAX_SHIFT,
+    norm_shift.NORM_SHIFT,
+    monotone.MONOTONE,
+    pool_composition.POOL_COMPOSITION,
+    scaled_sums.SCALED_SUMS,
+    pooled_first.POOLED_FIRST,
+    product_sums.PRODUCT_SUMS,
+    convolution_sums.CONVOLUTION_SUMS,
+    pooled_convolutions.POOLED_CONVOLUTIONS,
+    common_factors.COMMON_FACTORS,
+    small_side_scales.SMALL_SIDE_SCALES,
 )
 
 __all__ = ["RULES"]

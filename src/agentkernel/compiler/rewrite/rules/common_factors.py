@@ -21,12 +21,12 @@ from agentkernel.compiler.rewrite.intervals import value_range
 from agentkernel.compiler.rewrite.products import Product, multiplied, product_of
 from agentkernel.compiler.rewrite.reading import dtype, is_number, op_of, same_shape
 from agentkernel.compiler.rewrite.record import Change, Rule
-from agentkernel.compiler.rewrite.terms import OPS, Term, name_of, terms_of
+from agentkernel.compiler.rewrite.terms import TERM_OPS, Term, name_of, terms_of
 
 aten = torch.ops.aten
 
 
-def _apply(draft: Draft, node: Node) -> Change | None:
+def _factor_out(draft: Draft, node: Node) -> Change | None:
     if op_of(node) not in ("add.Tensor", "sub.Tensor") or node.kwargs or len(node.args) != 2:
         return None
     left, right = node.args
@@ -34,12 +34,12 @@ def _apply(draft: Draft, node: Node) -> Change | None:
         return None
     if dtype(left) != dtype(right):
         return None
-    op = OPS["add" if op_of(node) == "add.Tensor" else "sub"]
+    op = TERM_OPS["add" if op_of(node) == "add.Tensor" else "sub"]
     for one in terms_of(left):
         for two in terms_of(right):
             if _shared(draft, one, two):
                 both = draft.call(op, one.x, two.x)
-                new = draft.call(OPS[one.verb], both, one.other)
+                new = draft.call(TERM_OPS[one.verb], both, one.other)
                 line = (
                     f"{node.name}: x {one.verb} a and y {one.verb} a share a = {name_of(one.other)}"
                 )
@@ -62,7 +62,7 @@ def _products(draft: Draft, node: Node, left: Node, right: Node) -> Change | Non
     one, two = product_of(left), product_of(right)
     if one is None or two is None or one.turned != two.turned or one.batched != two.batched:
         return None
-    op = OPS["add" if op_of(node) == "add.Tensor" else "sub"]
+    op = TERM_OPS["add" if op_of(node) == "add.Tensor" else "sub"]
     if one.right is two.right and draft.parametric(one.right) and same_shape(one.left, two.left):
         new = multiplied(draft, one, draft.call(op, one.left, two.left), one.right)
         line = f"{node.name}: X W and Y W share W = {one.right.name}"
@@ -84,4 +84,4 @@ def _with_biases(draft: Draft, new: Node, one: Product, two: Product, op: object
     return new
 
 
-RULE = Rule("common factors", _apply)
+COMMON_FACTORS = Rule("common factors", _factor_out)

@@ -23,23 +23,28 @@ from dataclasses import replace
 import torch
 from torch.fx import Node
 
-from agentkernel.compiler.rewrite.convolutions import PLAIN, TRANSPOSED, Convolution, convolution_of
+from agentkernel.compiler.rewrite.convolutions import (
+    CONVOLUTION_OPS,
+    TRANSPOSED_OPS,
+    Convolution,
+    convolution_of,
+)
 from agentkernel.compiler.rewrite.draft import Draft
 from agentkernel.compiler.rewrite.reading import dtype, static_sizes
 from agentkernel.compiler.rewrite.record import Change, Rule
 from agentkernel.compiler.rewrite.reductions import Reduction, reduced, sum_of
-from agentkernel.compiler.rewrite.rules.folds import chosen, folded
+from agentkernel.compiler.rewrite.rules.folds import folded, selected_fold
 from agentkernel.compiler.rewrite.rules.window_sums import (
     output_size,
-    reach,
     strided_tap_sums,
+    tap_range,
     tap_sums,
 )
 
 aten = torch.ops.aten
 
 
-def _apply(draft: Draft, node: Node) -> Change | None:
+def _sum_convolution_operands(draft: Draft, node: Node) -> Change | None:
     found = sum_of(node)
     convolution = convolution_of(found.x) if found is not None else None
     if found is None or convolution is None or not draft.parametric(convolution.weight):
@@ -90,7 +95,7 @@ def _window_sums(draft: Draft, convolution: Convolution) -> Node | None:
     for index in range(convolution.n):
         if sums is None:
             return None
-        found = reach(convolution, index)
+        found = tap_range(convolution, index)
         if found is not None:
             sums = tap_sums(draft, sums, 2 + index, found)
         else:
@@ -103,7 +108,7 @@ def _contracted(draft: Draft, convolution: Convolution, sums: Node) -> Node:
     weight = draft.wide(convolution.weight)
     if convolution.groups != 1:
         ones, zeros = [1] * convolution.n, [0] * convolution.n
-        op = PLAIN[convolution.n]
+        op = CONVOLUTION_OPS[convolution.n]
         return draft.call(op, sums, weight, None, ones, zeros, ones, convolution.groups)
     if convolution.transposed:
         weight = draft.call(aten.transpose.int, weight, 0, 1)
@@ -123,7 +128,7 @@ def _over_channels(
     if dtype(weight) != dtype(convolution.x):
         return None
     both = _again(draft, convolution, weight)
-    new = chosen(draft, both, 1)
+    new = selected_fold(draft, both, 1)
     if convolution.bias is not None:
         bias = reduced(draft, found.kind, convolution.bias, (0,))
         new = draft.call(aten.add.Tensor, new, bias)
@@ -135,12 +140,12 @@ def _again(draft: Draft, old: Convolution, weight: Node) -> Node:
     """The convolution with another weight and no bias."""
     given = replace(old, weight=weight)
     if old.transposed:
-        return draft.call(TRANSPOSED[old.n], given.x, weight, None, list(old.stride),
+        return draft.call(TRANSPOSED_OPS[old.n], given.x, weight, None, list(old.stride),
                           list(old.before), list(old.extra), 1, list(old.dilation))  # fmt: skip
     padding = list(old.before) if old.before == old.after else "same"
-    op = PLAIN[old.n] if old.before == old.after else PADDED[old.n]
+    op = CONVOLUTION_OPS[old.n] if old.before == old.after else PADDED[old.n]
     return draft.call(op, given.x, weight, None, list(old.stride), padding, list(old.dilation))
 
 
 PADDED = {1: aten.conv1d.padding, 2: aten.conv2d.padding, 3: aten.conv3d.padding}
-RULE = Rule("convolution sums", _apply)
+CONVOLUTION_SUMS = Rule("convolution sums", _sum_convolution_operands)

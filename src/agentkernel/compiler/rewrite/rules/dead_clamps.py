@@ -25,7 +25,7 @@ aten = torch.ops.aten
 NEUTRAL = {"mul": 1, "div": 1, "add": 0, "sub": 0}
 
 
-def _apply(draft: Draft, node: Node) -> Change | None:
+def _drop_clamp(draft: Draft, node: Node) -> Change | None:
     x = node.args[0] if node.args else None
     if not floating(node) or not floating(x):
         return None
@@ -62,4 +62,4 @@ def _text(limits: tuple[float, float]) -> str:
     return f"[{limits[0]:g}, {limits[1]:g}]"
 
 
-RULE = Rule("dead clamps", _apply)
+DEAD_CLAMPS = Rule("dead clamps", _drop_clamp)

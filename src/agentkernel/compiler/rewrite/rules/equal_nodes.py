@@ -13,7 +13,7 @@ from agentkernel.compiler.rewrite.draft import Draft, is_random
 from agentkernel.compiler.rewrite.record import Change, Rule
 
 
-def _apply(draft: Draft, node: Node) -> Change | None:
+def _merge_equal_nodes(draft: Draft, node: Node) -> Change | None:
     if not node.all_input_nodes or is_random(node):
         return None
     key = _key(node)
@@ -36,4 +36,4 @@ def _plain(value: object) -> tuple[object, ...]:
     return type(value).__name__, value if isinstance(value, Node) else repr(value)
 
 
-RULE = Rule("equal nodes", _apply)
+EQUAL_NODES = Rule("equal nodes", _merge_equal_nodes)

@@ -18,7 +18,7 @@ def folded(draft: Draft, kind: Kind, weight: Node, dim: int) -> Node:
     Where x has an infinity, eager's outputs are +inf, -inf or NaN by the signs of its weights, and
     their sum is NaN unless all are alike; but inf times the sum of the weights is an infinity. So
     where NaN is to stay, the second output has the weight 0 for every input whose weights have not
-    all one sign, and the folded weight for the others: inf * 0 = NaN. `chosen` reads both.
+    all one sign, and the folded weight for the others: inf * 0 = NaN. `selected_fold` reads both.
     """
     weight = draft.wide(weight)
     total = reduced(draft, kind, weight, (dim,))
@@ -36,7 +36,7 @@ def folded(draft: Draft, kind: Kind, weight: Node, dim: int) -> Node:
     return draft.call(aten.where.ScalarOther, kept, total, 0.0)
 
 
-def chosen(draft: Draft, both: Node, dim: int) -> Node:
+def selected_fold(draft: Draft, both: Node, dim: int) -> Node:
     """The folded output, NaN where the second output says so; the only one where there is one."""
     if not draft.infinities:
         return both

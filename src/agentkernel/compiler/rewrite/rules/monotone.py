@@ -25,7 +25,7 @@ from agentkernel.compiler.rewrite.pools import Pool, pool_of
 from agentkernel.compiler.rewrite.reading import argument, floating, is_number, op_of, rank
 from agentkernel.compiler.rewrite.record import Change, Rule
 from agentkernel.compiler.rewrite.reductions import Kind, Reduction, extremum_of, reduced
-from agentkernel.compiler.rewrite.terms import Term, applied, flat_along, terms_of
+from agentkernel.compiler.rewrite.terms import Term, applied, constant_along, terms_of
 
 aten = torch.ops.aten
 RISING = frozenset(
@@ -54,7 +54,7 @@ class _Step:
     term: Term | None = None
 
 
-def _apply(draft: Draft, node: Node) -> Change | None:
+def _move_past_extremum(draft: Draft, node: Node) -> Change | None:
     found = extremum_of(node)
     words: list[str] = []
     if found is not None:
@@ -121,7 +121,7 @@ def _rises(node: Node) -> bool:
 
 def _term_step(draft: Draft, term: Term, dims: tuple[int, ...], full: int) -> _Step | None:
     if term.verb in ("add", "sub"):
-        if not draft.parametric(term.other) or not flat_along(term.other, dims, full):
+        if not draft.parametric(term.other) or not constant_along(term.other, dims, full):
             return None
         return _Step(term.x, term.swapped, f"x {term.verb} c", term)
     if not is_number(term.other) or term.other == 0:
@@ -136,4 +136,4 @@ def _again(draft: Draft, node: Node, step: _Step, x: Node) -> Node:
     return draft.call(node.target, x, *node.args[1:], **node.kwargs)  # type: ignore[arg-type]
 
 
-RULE = Rule("monotone", _apply)
+MONOTONE = Rule("monotone", _move_past_extremum)

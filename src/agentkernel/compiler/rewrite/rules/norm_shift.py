@@ -42,7 +42,7 @@ NEW_MEAN = 3
 """Place of the new running mean among the results of FUNCTIONAL; 1 is the batch's mean."""
 
 
-def _apply(draft: Draft, node: Node) -> Change | None:
+def _drop_norm_shift(draft: Draft, node: Node) -> Change | None:
     if not node.args or not floating(node.args[0]):
         return None
     if op_of(node) == "sub.Tensor":
@@ -126,4 +126,4 @@ def _line(node: Node, shift: Shift) -> str:
     return f"{node.name}: {word.removesuffix('_legit')}(x + c) = the same of x, c = {shift.word}"
 
 
-RULE = Rule("norm shift", _apply)
+NORM_SHIFT = Rule("norm shift", _drop_norm_shift)

@@ -30,10 +30,10 @@ from agentkernel.compiler.rewrite.reading import (
 )
 from agentkernel.compiler.rewrite.record import Change, Rule
 from agentkernel.compiler.rewrite.reductions import ADAPTIVE, extremum_of, reduced, sum_of
-from agentkernel.compiler.rewrite.terms import OPS
+from agentkernel.compiler.rewrite.terms import TERM_OPS
 
 
-def _apply(draft: Draft, node: Node) -> Change | None:
+def _compose_pools(draft: Draft, node: Node) -> Change | None:
     outer = pool_of(node)
     if outer is not None:
         return _nothing(node, outer) or _of_pool(draft, node, outer)
@@ -94,7 +94,7 @@ def _whole(draft: Draft, node: Node) -> Change | None:
         return None
     new = reduced(draft, found.kind, pool.x, found.dims)
     if found.kind == "sum":
-        new = draft.call(OPS["div"], new, math.prod(pool.kernel))
+        new = draft.call(TERM_OPS["div"], new, math.prod(pool.kernel))
     line = (
         f"{node.name}: the {found.word} over all {pool.kind}pool windows is that over all elements"
     )
@@ -112,4 +112,4 @@ def _covers(pool: Pool) -> bool:
     )
 
 
-RULE = Rule("pool composition", _apply)
+POOL_COMPOSITION = Rule("pool composition", _compose_pools)

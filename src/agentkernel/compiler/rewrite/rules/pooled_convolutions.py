@@ -18,7 +18,7 @@ import math
 import torch
 from torch.fx import Node
 
-from agentkernel.compiler.rewrite.convolutions import PLAIN, Convolution, convolution_of
+from agentkernel.compiler.rewrite.convolutions import CONVOLUTION_OPS, Convolution, convolution_of
 from agentkernel.compiler.rewrite.draft import Draft
 from agentkernel.compiler.rewrite.pools import Pool, pool_of
 from agentkernel.compiler.rewrite.reading import dtype, rank
@@ -27,7 +27,7 @@ from agentkernel.compiler.rewrite.record import Change, Rule
 aten = torch.ops.aten
 
 
-def _apply(draft: Draft, node: Node) -> Change | None:
+def _widen_convolution(draft: Draft, node: Node) -> Change | None:
     pool = pool_of(node)
     convolution = convolution_of(pool.x) if pool is not None and pool.plain else None
     if pool is None or convolution is None or pool.kind != "avg" or pool.n != convolution.n:
@@ -39,8 +39,8 @@ def _apply(draft: Draft, node: Node) -> Change | None:
     weight = draft.cast(_spread(draft, convolution, pool), dtype(convolution.weight))
     stride = [s * r for s, r in zip(convolution.stride, pool.stride, strict=True)]
     new = draft.call(
-        PLAIN[pool.n], convolution.x, weight, convolution.bias, stride, list(convolution.before),
-        [1] * pool.n, convolution.groups,
+        CONVOLUTION_OPS[pool.n], convolution.x, weight, convolution.bias, stride,
+        list(convolution.before), [1] * pool.n, convolution.groups,
     )  # fmt: skip
     taps = [(m - 1) * s + k for k, s, m in _dims(convolution, pool)]
     line = (
@@ -79,4 +79,4 @@ def _ones(draft: Draft, like: Node, kernel: int, stride: int, window: int) -> No
     return draft.cast(hit, dtype(like))
 
 
-RULE = Rule("pooled convolutions", _apply, finite_only=True)
+POOLED_CONVOLUTIONS = Rule("pooled convolutions", _widen_convolution, finite_only=True)

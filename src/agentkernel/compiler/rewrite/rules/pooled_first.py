@@ -28,12 +28,12 @@ from agentkernel.compiler.rewrite.pools import Pool, pool_of, pooled
 from agentkernel.compiler.rewrite.reading import dtype, rank
 from agentkernel.compiler.rewrite.record import Change, Rule
 from agentkernel.compiler.rewrite.rules.scaled_sums import running_norm
-from agentkernel.compiler.rewrite.terms import Term, applied, flat_along, name_of, terms_of
+from agentkernel.compiler.rewrite.terms import Term, applied, constant_along, name_of, terms_of
 
 aten = torch.ops.aten
 
 
-def _apply(draft: Draft, node: Node) -> Change | None:
+def _pool_first(draft: Draft, node: Node) -> Change | None:
     pool = pool_of(node)
     if pool is None or pool.kind != "avg" or not pool.plain:
         return None
@@ -79,7 +79,7 @@ def _mixed(draft: Draft, node: Node, x: Node) -> Node:
 
 
 def _may_wait(draft: Draft, pool: Pool, term: Term) -> bool:
-    if not flat_along(term.other, pool.space, rank(pool.x)):
+    if not constant_along(term.other, pool.space, rank(pool.x)):
         return False
     if term.verb in ("add", "sub"):
         return True
@@ -97,4 +97,4 @@ def _pointwise(draft: Draft, node: Node, pool: Pool) -> bool:
     return all(map(draft.parametric, (found.weight, found.bias)))
 
 
-RULE = Rule("pooled first", _apply)
+POOLED_FIRST = Rule("pooled first", _pool_first)

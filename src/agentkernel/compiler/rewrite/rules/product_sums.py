@@ -24,12 +24,12 @@ from agentkernel.compiler.rewrite.products import Product, multiplied, product_o
 from agentkernel.compiler.rewrite.reading import dtype, rank, static_sizes
 from agentkernel.compiler.rewrite.record import Change, Rule
 from agentkernel.compiler.rewrite.reductions import Reduction, reduced, sum_of
-from agentkernel.compiler.rewrite.rules.folds import chosen, folded
+from agentkernel.compiler.rewrite.rules.folds import folded, selected_fold
 
 aten = torch.ops.aten
 
 
-def _apply(draft: Draft, node: Node) -> Change | None:
+def _sum_operands(draft: Draft, node: Node) -> Change | None:
     found = sum_of(node)
     product = product_of(found.x) if found is not None else None
     if found is None or product is None:
@@ -62,7 +62,7 @@ def _over_rows(
         left = reduced(draft, found.kind, draft.wide(product.left), rows)
     new = multiplied(draft, product, left, draft.wide(product.right))
     if guarded:
-        new = chosen(draft, new, rows[0])
+        new = selected_fold(draft, new, rows[0])
     if bias is not None:
         new = draft.call(aten.add.Tensor, new, draft.wide(bias))
     rest = tuple(dim for dim in found.dims if dim not in rows)
@@ -84,7 +84,7 @@ def _over_columns(draft: Draft, node: Node, found: Reduction, product: Product) 
     if free_right and not free_left:
         weight = folded(draft, found.kind, right, product.right_n)
         both = multiplied(draft, product, draft.wide(product.left), weight)
-        new = chosen(draft, both, column)
+        new = selected_fold(draft, both, column)
     else:
         weight = reduced(draft, found.kind, draft.wide(right), (product.right_n,))
         new = multiplied(draft, product, draft.wide(product.left), weight)
@@ -99,4 +99,4 @@ def _over_columns(draft: Draft, node: Node, found: Reduction, product: Product) 
     return Change(line, {node: new})
 
 
-RULE = Rule("product sums", _apply)
+PRODUCT_SUMS = Rule("product sums", _sum_operands)

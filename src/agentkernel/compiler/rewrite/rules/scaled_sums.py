@@ -21,13 +21,13 @@ from agentkernel.compiler.rewrite.draft import Draft
 from agentkernel.compiler.rewrite.reading import Number, op_of, rank, static_sizes
 from agentkernel.compiler.rewrite.record import Change, Rule
 from agentkernel.compiler.rewrite.reductions import Reduction, reduced, sum_of
-from agentkernel.compiler.rewrite.terms import Term, applied, flat_along, name_of, terms_of
+from agentkernel.compiler.rewrite.terms import Term, applied, constant_along, name_of, terms_of
 
 aten = torch.ops.aten
 RUNNING = "_native_batch_norm_legit_no_training.default"
 
 
-def _apply(draft: Draft, node: Node) -> Change | None:
+def _move_past_sum(draft: Draft, node: Node) -> Change | None:
     found = sum_of(node)
     if found is None:
         return None
@@ -60,7 +60,7 @@ def _waiting(draft: Draft, found: Reduction, x: Node, words: list[str]) -> Node:
 def _waiting_operand(draft: Draft, found: Reduction, term: Term) -> Node | Number | None:
     """What is added to, or multiplied with, the sum in the place of each element."""
     other = term.other
-    if not flat_along(other, found.dims, rank(found.x)):
+    if not constant_along(other, found.dims, rank(found.x)):
         return None
     if term.verb in ("mul", "div"):
         allowed = draft.parametric(other) and other != 0
@@ -82,4 +82,4 @@ def running_norm(draft: Draft, node: Node) -> Node | None:
     return source if all(map(draft.parametric, source.args[1:])) else None
 
 
-RULE = Rule("scaled sums", _apply)
+SCALED_SUMS = Rule("scaled sums", _move_past_sum)

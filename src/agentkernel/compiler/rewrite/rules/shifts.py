@@ -12,7 +12,7 @@ from agentkernel.compiler.rewrite.draft import Draft
 from agentkernel.compiler.rewrite.products import multiplied, product_of
 from agentkernel.compiler.rewrite.reading import Number, argument, rank
 from agentkernel.compiler.rewrite.reductions import extremum_of
-from agentkernel.compiler.rewrite.terms import flat_along, name_of, terms_of
+from agentkernel.compiler.rewrite.terms import constant_along, name_of, terms_of
 
 aten = torch.ops.aten
 
@@ -37,7 +37,7 @@ def shift_of(draft: Draft, node: Node, dims: tuple[int, ...]) -> Shift | None:
     for term in terms_of(node):
         if term.verb not in ("add", "sub") or term.swapped:
             continue
-        if not flat_along(term.other, dims, rank(node)):
+        if not constant_along(term.other, dims, rank(node)):
             continue
         if draft.parametric(term.other) or _own_extremum(term.x, term.other, dims):
             return Shift(term.x, term.other, term.verb == "sub", name_of(term.other))

@@ -42,7 +42,7 @@ SPREADS = ("var.correction", "std.correction", "var.dim", "std.dim")
 PLACES = ("argmax.default", "argmin.default")
 
 
-def _apply(draft: Draft, node: Node) -> Change | None:
+def _replace_single_element(draft: Draft, node: Node) -> Change | None:
     name = op_of(node)
     x = node.args[0] if node.args else None
     if name == "getitem":
@@ -125,4 +125,4 @@ def _option(node: Node, name: str) -> object:
         return None
 
 
-RULE = Rule("single elements", _apply)
+SINGLE_ELEMENTS = Rule("single elements", _replace_single_element)

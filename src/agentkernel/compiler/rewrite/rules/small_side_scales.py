@@ -36,7 +36,7 @@ class _Call:
     bias: Node | None
 
 
-def _apply(draft: Draft, node: Node) -> Change | None:
+def _scale_weight(draft: Draft, node: Node) -> Change | None:
     for term in terms_of(node):
         call = _weighted(draft, term.x) if _scales(term) and single_user(term.x) else None
         if call is not None:
@@ -84,4 +84,4 @@ def _moved(draft: Draft, node: Node, call: _Call, term: Term, *, whole: bool) ->
     return Change(line, {node: new})
 
 
-RULE = Rule("small-side scales", _apply)
+SMALL_SIDE_SCALES = Rule("small-side scales", _scale_weight)

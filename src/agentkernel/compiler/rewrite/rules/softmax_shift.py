@@ -21,7 +21,7 @@ from agentkernel.compiler.rewrite.rules.shifts import shift_of
 SOFTMAXES = ("softmax.int", "_softmax.default", "log_softmax.int", "_log_softmax.default")
 
 
-def _apply(draft: Draft, node: Node) -> Change | None:
+def _drop_softmax_shift(draft: Draft, node: Node) -> Change | None:
     if op_of(node) not in SOFTMAXES or not floating(node.args[0]):
         return None
     x, dim = node.args[0], argument(node, "dim")
@@ -35,4 +35,4 @@ def _apply(draft: Draft, node: Node) -> Change | None:
     return Change(f"{node.name}: {word}(x + c) = {word}(x), c = {shift.word}", {node: new})
 
 
-RULE = Rule("softmax shift", _apply)
+SOFTMAX_SHIFT = Rule("softmax shift", _drop_softmax_shift)

@@ -18,14 +18,14 @@ aten = torch.ops.aten
 
 
 @dataclass(frozen=True)
-class Reach:
+class TapRange:
     """Tap t meets all but the first `skipped[t]` and the last `left[t]` elements of a dimension."""
 
     skipped: tuple[int, ...]
     left: tuple[int, ...]
 
 
-def reach(convolution: Convolution, index: int) -> Reach | None:
+def tap_range(convolution: Convolution, index: int) -> TapRange | None:
     """What each tap meets along spatial dimension `index`; None where it depends on the size.
 
     A plain tap t meets x[t d - p], x[t d - p + 1], ...: its first ones lie in the zeros before x,
@@ -40,14 +40,14 @@ def reach(convolution: Convolution, index: int) -> Reach | None:
         room = convolution.extra[index] - after
         first = tuple(max(0, -((t * d - before) // s)) for t in range(k))
         last = tuple(max(0, -((d * (k - 1 - t) + room) // s)) for t in range(k))
-        return Reach(first, last)
+        return TapRange(first, last)
     if s != 1:
         return None
     first = tuple(max(0, t * d - before) for t in range(k))
-    return Reach(first, tuple(max(0, (k - 1 - t) * d - after) for t in range(k)))
+    return TapRange(first, tuple(max(0, (k - 1 - t) * d - after) for t in range(k)))
 
 
-def tap_sums(draft: Draft, x: Node, dim: int, found: Reach) -> Node | None:
+def tap_sums(draft: Draft, x: Node, dim: int, found: TapRange) -> Node | None:
     """[..., H, ...] to [..., taps, ...]: the sum of what each tap meets along `dim`.
 
     What all taps meet is summed once; each tap adds the pieces at either end that it meets. Nothing

@@ -65,7 +65,7 @@ WORDS: dict[Change, str] = {
 
 
 @dataclass(frozen=True)
-class Echo:
+class FollowUp:
     """A further call on the memory of the one before, with this change made to it in place."""
 
     change: Change
@@ -74,9 +74,9 @@ class Echo:
 
 @dataclass(frozen=True)
 class Case:
-    """One call of the candidate, then its `echoes`. An optional case is left out when the time is
-    up. `after` says what an echo has changed; `training` calls in training mode, `gradients` as a
-    user does who has not switched them off."""
+    """One call of the candidate, then its `follow_ups`. An optional case is left out when the time
+    is up. `after` says what an echo has changed; `training` calls in training mode, `gradients` as
+    a user does who has not switched them off."""
 
     shape: CaseShape
     distribution: Distribution
@@ -84,7 +84,7 @@ class Case:
     order: Order = "ascending"
     required: bool = True
     layout: Layout = "contiguous"
-    echoes: tuple[Echo, ...] = ()
+    follow_ups: tuple[FollowUp, ...] = ()
     after: str = ""
     training: bool = False
     gradients: bool = False
@@ -117,20 +117,20 @@ class Case:
         words += [f"default dtype {self.default}"] if self.default else []
         return ", ".join(words)
 
-    def echoed(self, echo: Echo) -> Case:
+    def followed_up(self, follow_up: FollowUp) -> Case:
         """The case of a further call."""
         return dataclasses.replace(
             self,
-            order=echo.order,
-            echoes=(),
-            after=WORDS[echo.change],
-            gradients=self.gradients or echo.change == "again",
-            training=self.training or echo.change == "training",
+            order=follow_up.order,
+            follow_ups=(),
+            after=WORDS[follow_up.change],
+            gradients=self.gradients or follow_up.change == "again",
+            training=self.training or follow_up.change == "training",
             primary=False,
         )
 
 
-class Told(NamedTuple):
+class SourceModes(NamedTuple):
     """What a file may tell apart, by the words in its text: whether gradients are recorded, and
     the mode of a module."""
 
@@ -138,13 +138,13 @@ class Told(NamedTuple):
     training: bool
 
 
-def told_apart(source: str) -> Told:
+def source_modes(source: str) -> SourceModes:
     """What `source` may tell apart."""
-    return Told(bool(GRADIENT_WORDS.search(source)), bool(MODE_WORDS.search(source)))
+    return SourceModes(bool(GRADIENT_WORDS.search(source)), bool(MODE_WORDS.search(source)))
 
 
 @dataclass(frozen=True)
-class Large:
+class LargeShape:
     """What is known of a first shape that has no room for whole copies in fp64: the shape at which
     most is asked instead, None where the module holds for no other."""
 
@@ -158,7 +158,11 @@ def interpreted_cases(
     primary, small = declared[0], small_shape(declared[0], odd)
     cheap = STATIC_FACTOR * small.elements <= primary.elements or small.elements <= FEW_ELEMENTS
     first = Case(
-        primary, "normal", seed, primary=True, echoes=(Echo("again", "reversed"), Echo("one"))
+        primary,
+        "normal",
+        seed,
+        primary=True,
+        follow_ups=(FollowUp("again", "reversed"), FollowUp("one")),
     )
     shapes = [small, odd[0] if odd else primary, *list(odd[1:2]), small]
     spread = [
@@ -172,8 +176,8 @@ def interpreted_cases(
         if shape.label not in {case.shape.label for case in cases}
     ]
     special = [Case(small, name, seed + 2, required=cheap) for name in (*SPECIAL, *CONSTANT)]
-    turns = (Echo("swap"), Echo("nan"))
-    special += [Case(small, "sorted", seed + 3, echoes=turns)]
+    turns = (FollowUp("swap"), FollowUp("nan"))
+    special += [Case(small, "sorted", seed + 3, follow_ups=turns)]
     special += [Case(small, "shifted", seed + 5, layout="sliced")]
     special += [Case(_wide_rows(primary, odd), "rows", seed + 13)]
     special += _apart(odd[0] if odd else primary, seed)
@@ -187,18 +191,18 @@ def measured_cases(
     odd: Sequence[CaseShape],
     seed: int,
     seeds: int,
-    large: Large | None = None,
+    large: LargeShape | None = None,
 ) -> list[Case]:
     """On a GPU: every seed at the real shapes, every distribution off the tile size. Where the
     first shape is `large`, plain values alone are asked for there, and all else at its stand-in; an
     own case of the stand-in makes up for the calls that are not repeated at the large shape."""
     primary, small = declared[0], small_shape(declared[0], odd)
-    echoes = (Echo("again"), Echo("one"), Echo("weights"))
-    cases = [Case(primary, "normal", seed, primary=True, echoes=echoes)]
+    follow_ups = (FollowUp("again"), FollowUp("one"), FollowUp("weights"))
+    cases = [Case(primary, "normal", seed, primary=True, follow_ups=follow_ups)]
     often = primary
     if large is not None and large.stand_in is not None:
         often = large.stand_in
-        cases.append(Case(often, "normal", seed, echoes=echoes))
+        cases.append(Case(often, "normal", seed, follow_ups=follow_ups))
     cases += [
         Case(often, CYCLE[i % len(CYCLE)], seed + i * SEED_STEP) for i in range(1, max(1, seeds))
     ]
@@ -211,19 +215,19 @@ def measured_cases(
     ]
     cases += [Case(small, name, seed + 2) for name in SPECIAL]
     cases += [*_laid_out(small, seed + 1)]
-    turns = (Echo("swap"), Echo("few"), Echo("values"), Echo("nan"))
-    cases += [Case(small, "sorted", seed + 3, echoes=turns)]
+    turns = (FollowUp("swap"), FollowUp("few"), FollowUp("values"), FollowUp("nan"))
+    cases += [Case(small, "sorted", seed + 3, follow_ups=turns)]
     cases += [
         Case(shape, "shifted", seed + 5, layout="sliced")
         for shape in dict.fromkeys((small, places[0]))
     ]
     cases += [Case(_wide_rows(primary, odd), "rows", seed + 13), *_apart(places[0], seed)]
     if large is not None:
-        cases = _spared(cases, primary)
+        cases = _without_large(cases, primary)
     return [*shuffled(cases, seed), Case(often, "own", seed, required=False)]
 
 
-def _spared(cases: Sequence[Case], large: CaseShape) -> list[Case]:
+def _without_large(cases: Sequence[Case], large: CaseShape) -> list[Case]:
     """Of the cases at the large shape the first two are required, the others as time allows."""
     places = [place for place, case in enumerate(cases) if case.shape == large]
     optional = set(places[LARGE_REQUIRED:])
@@ -241,7 +245,7 @@ def in_turns(cases: Sequence[Case], fits: Callable[[CaseShape], bool]) -> list[C
     plain = False
     for place, case in enumerate(found):
         fit = case.distribution in ("normal", "uniform") and case.required
-        spare = not (case.edge or case.echoes or case.primary)
+        spare = not (case.edge or case.follow_ups or case.primary)
         if wanted and plain and fit and spare and fits(case.shape):
             seed = case.seed + MODULE_STEP * (place + 1)
             found[place] = dataclasses.replace(case, module=wanted.pop(0), seed=seed)
@@ -252,7 +256,7 @@ def in_turns(cases: Sequence[Case], fits: Callable[[CaseShape], bool]) -> list[C
 
 
 def in_modes(
-    cases: Sequence[Case], fits: Callable[[CaseShape], bool], told: Told, seed: int
+    cases: Sequence[Case], fits: Callable[[CaseShape], bool], told: SourceModes, seed: int
 ) -> list[Case]:
     """The same cases, those at shapes that `fits` takes on tensors of each `Kind` in turn, and one
     of `RECORDED` with gradients on. What a file may tell apart (`told`) is asked both ways instead:
@@ -273,28 +277,28 @@ def in_modes(
         at_end = [case.shape.elements, _width(case.shape)]
         plain = case.distribution == "normal" and any(map(operator.eq, at_end, ends))
         always = plain or case.layout in ("strided", "stepped") or case.distribution == "nan"
-        asked = {echo.change for echo in case.echoes}
+        asked = {follow_up.change for follow_up in case.follow_ups}
         alone = case.module or "next" in asked
         once = not alone and "again" not in asked
         drawn = [always or place % MORE == again, plain or place % MORE == trained]
-        more = [Echo("again")] if told.gradients and once and drawn[0] else []
-        more += [Echo("training")] if told.training and not alone and drawn[1] else []
+        more = [FollowUp("again")] if told.gradients and once and drawn[0] else []
+        more += [FollowUp("training")] if told.training and not alone and drawn[1] else []
         found[place] = dataclasses.replace(
             case,
             kind="" if case.primary else kinds[place % len(kinds)],
             gradients=once and not told.gradients and place % RECORDED == recorded,
-            echoes=(*case.echoes, *more),
+            follow_ups=(*case.follow_ups, *more),
         )
     return found
 
 
-def in_both_modes(case: Case, told: Told) -> Case:
+def in_both_modes(case: Case, told: SourceModes) -> Case:
     """The case, and the same call again in each mode that a file may tell apart; where it has so
     many elements that it takes as long as all others, by itself."""
     few = case.shape.elements <= FEW_IN_BOTH
-    more = [Echo("again")] if few and told.gradients else []
-    more += [Echo("training")] if few and told.training else []
-    return dataclasses.replace(case, echoes=(*case.echoes, *more))
+    more = [FollowUp("again")] if few and told.gradients else []
+    more += [FollowUp("training")] if few and told.training else []
+    return dataclasses.replace(case, follow_ups=(*case.follow_ups, *more))
 
 
 def _width(shape: CaseShape) -> int:
@@ -314,8 +318,8 @@ def signs_case(declared: CaseShape, odd: Sequence[CaseShape], seed: int) -> Case
 
 def state_case(declared: CaseShape, odd: Sequence[CaseShape], seed: int) -> Case:
     """Three calls in a row, each from the state that the one before left."""
-    again = (Echo("next"), Echo("next"))
-    return Case(small_shape(declared, odd), "normal", seed + 6, echoes=again)
+    again = (FollowUp("next"), FollowUp("next"))
+    return Case(small_shape(declared, odd), "normal", seed + 6, follow_ups=again)
 
 
 def small_shape(primary: CaseShape, odd: Sequence[CaseShape]) -> CaseShape:
@@ -332,7 +336,7 @@ def shuffled(cases: Sequence[Case], seed: int) -> list[Case]:
 
 
 def _laid_out(shape: CaseShape, seed: int) -> list[Case]:
-    few = (Echo("few"), Echo("weights"))
+    few = (FollowUp("few"), FollowUp("weights"))
     deep = any(len(spec.shape) > 2 for spec in shape.inputs.tensors)
     return [
         *([Case(shape, "normal", seed + 12, layout="permuted")] if deep else []),
@@ -340,7 +344,7 @@ def _laid_out(shape: CaseShape, seed: int) -> list[Case]:
         Case(shape, "normal", seed, layout="strided"),
         Case(shape, "normal", seed + 1, layout="stepped"),
         Case(shape, "normal", seed, layout="expanded"),
-        Case(shape, "uniform", seed, layout="offset", echoes=few),
+        Case(shape, "uniform", seed, layout="offset", follow_ups=few),
     ]
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from agentkernel.storage.source_text import parse_source
-from agentkernel.tools.judge.cases.values import Rows
+from agentkernel.tools.judge.cases.values import RowStructure
 
 if TYPE_CHECKING:
     import torch
@@ -126,11 +126,11 @@ def _makes_sense(number: float) -> bool:
     return LEAST_CONSTANT <= abs(number) <= LARGEST_CONSTANT
 
 
-def rows_of(captured: Captured) -> Rows:
+def row_structure(captured: Captured) -> RowStructure:
     """What the graph does with rows."""
     calls = [node for node in captured.graph.graph.nodes if node.op == "call_function"]
     row_wise = [node for node in calls if _name(node) in ROW_WISE]
-    return Rows(
+    return RowStructure(
         pointwise=all(_is_pointwise(node) for node in calls),
         compared=any(_name(x) in TELLING and len(x.all_input_nodes) > 1 for x in calls),
         dim=_row_dim(row_wise[0]) if row_wise else -1,
@@ -232,7 +232,7 @@ def _kind(node: Node) -> str:
     return "float" if dtype.is_floating_point or dtype.is_complex else "integer"
 
 
-def edged(
+def with_edge(
     values: Sequence[object], edge: Edge, positions: Sequence[int], seed: int
 ) -> list[object]:
     """`values` at an edge: zeros in floating tensors, indices in the tensors at `positions`."""
@@ -251,7 +251,7 @@ def edged(
     return found
 
 
-def signs_show(captured: Captured) -> bool:
+def zero_sign_matters(captured: Captured) -> bool:
     """True where the sign of a zero decides a value, as that of an infinity after a division, and
     nothing before it leaves that sign open."""
     import torch

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from agentkernel.tools.problem.capture import Captured
 
 
-def covered(captured: Captured, inputs: ShapeSet, leaves: Sequence[object]) -> bool:
+def capture_covers(captured: Captured, inputs: ShapeSet, leaves: Sequence[object]) -> bool:
     """True where the reference's output shapes are the captured ones at these sizes."""
     import torch
 

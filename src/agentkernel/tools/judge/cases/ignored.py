@@ -13,7 +13,7 @@ LOSSES = ("aten::nll_loss", "aten::cross_entropy_loss")
 MOST_STEPS = 16
 
 
-def ignored_values(captured: Captured) -> dict[int, int]:
+def ignore_index_values(captured: Captured) -> dict[int, int]:
     """Position of the input -> the value that counts for nothing, for targets of a loss."""
     found: dict[int, int] = {}
     for node in captured.graph.graph.nodes:

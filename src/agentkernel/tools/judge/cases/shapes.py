@@ -48,7 +48,7 @@ def count_elements(inputs: ShapeSet) -> int:
 
 
 @dataclass(frozen=True)
-class Unit:
+class SizeGroup:
     """Free sizes that change together: symbol -> how many times `size` it is."""
 
     ratios: Mapping[str, int]
@@ -81,7 +81,7 @@ class Halved(NamedTuple):
     last: ShapeSet
 
 
-def _halved(inputs: ShapeSet, captured: Captured, units: Sequence[Unit], limit: int) -> Halved:
+def _halved(inputs: ShapeSet, captured: Captured, units: Sequence[SizeGroup], limit: int) -> Halved:
     sizes = [unit.size for unit in units]
     small = last = inputs
     while count_elements(last) > limit and units:
@@ -97,7 +97,7 @@ def _halved(inputs: ShapeSet, captured: Captured, units: Sequence[Unit], limit: 
     return Halved(small, last)
 
 
-def _spread(units: Sequence[Unit], sizes: Sequence[int]) -> dict[str, int]:
+def _spread(units: Sequence[SizeGroup], sizes: Sequence[int]) -> dict[str, int]:
     """The size of every symbol, for these sizes of the units."""
     return {
         name: value
@@ -106,13 +106,13 @@ def _spread(units: Sequence[Unit], sizes: Sequence[int]) -> dict[str, int]:
     }
 
 
-def _alone(inputs: ShapeSet, captured: Captured) -> list[Unit]:
+def _alone(inputs: ShapeSet, captured: Captured) -> list[SizeGroup]:
     """Every free size by itself."""
     declared = {item.symbol: _size(inputs, item) for item in captured.free_dims}
-    return [Unit({name: 1}, size) for name, size in declared.items()]
+    return [SizeGroup({name: 1}, size) for name, size in declared.items()]
 
 
-def _tied(inputs: ShapeSet, captured: Captured) -> list[Unit]:
+def _tied(inputs: ShapeSet, captured: Captured) -> list[SizeGroup]:
     """Free sizes of which the graph takes an equation for granted keep their declared ratio."""
     import sympy
 
@@ -129,7 +129,7 @@ def _tied(inputs: ShapeSet, captured: Captured) -> list[Unit]:
     for group in groups:
         names = [name for name in declared if name in group]
         common = math.gcd(*(declared[name] for name in names)) or 1
-        units.append(Unit({name: declared[name] // common for name in names}, common))
+        units.append(SizeGroup({name: declared[name] // common for name in names}, common))
     return units
 
 
@@ -158,7 +158,10 @@ def odd_shapes(
         units = _tied(inputs, captured)
         found = _odd(inputs, captured, units, limit, rows, patterns)
     most = larger or limit
-    past = (beyond(inputs, captured, most, units), fuller(inputs, captured, most, units))
+    past = (
+        past_declared_size(inputs, captured, most, units),
+        above_declared_size(inputs, captured, most, units),
+    )
     most_sets = ODD_COUNT + (seed is not None)
     return (*found[:most_sets], *dict.fromkeys(item for item in past if item is not None))
 
@@ -176,7 +179,7 @@ def drawn_sizes(seed: int) -> tuple[int, ...]:
 def _odd(
     inputs: ShapeSet,
     captured: Captured,
-    units: Sequence[Unit],
+    units: Sequence[SizeGroup],
     limit: int,
     rows: int | None,
     patterns: Sequence[Sequence[int]],
@@ -210,7 +213,7 @@ def _odd(
     return found or too_large[:1]
 
 
-def _leading(inputs: ShapeSet, captured: Captured, units: Sequence[Unit]) -> list[int]:
+def _leading(inputs: ShapeSet, captured: Captured, units: Sequence[SizeGroup]) -> list[int]:
     """Places of the units that have a say in how many rows there are."""
     ranks = {
         i: len(spec.shape) for i, spec in enumerate(inputs.inputs) if isinstance(spec, TensorSpec)
@@ -219,8 +222,8 @@ def _leading(inputs: ShapeSet, captured: Captured, units: Sequence[Unit]) -> lis
     return [place for place, unit in enumerate(units) if names & set(unit.ratios)]
 
 
-def beyond(
-    inputs: ShapeSet, captured: Captured, limit: int, units: Sequence[Unit]
+def past_declared_size(
+    inputs: ShapeSet, captured: Captured, limit: int, units: Sequence[SizeGroup]
 ) -> CaseShape | None:
     """A set in which one free size is past the declared one, the others small: a launch grid or a
     tile count taken from the declared sizes shows. None where that takes more than `limit`."""
@@ -234,8 +237,8 @@ def beyond(
     return _first_taken(inputs, captured, limit, units, tries)
 
 
-def fuller(
-    inputs: ShapeSet, captured: Captured, limit: int, units: Sequence[Unit]
+def above_declared_size(
+    inputs: ShapeSet, captured: Captured, limit: int, units: Sequence[SizeGroup]
 ) -> CaseShape | None:
     """The declared set with one free size a little larger: a launch grid for the declared number of
     elements shows. None where that takes more than `limit`."""
@@ -263,7 +266,7 @@ def at_sizes(
     return tuple(itertools.islice((item for item in found if item is not None), MOST_AT_SIZES))
 
 
-def emptied(inputs: ShapeSet, captured: Captured) -> tuple[CaseShape, ...]:
+def with_empty_size(inputs: ShapeSet, captured: Captured) -> tuple[CaseShape, ...]:
     """`inputs` with the first free size zero, and with the last one."""
     sizes = {item.symbol: _size(inputs, item) for item in captured.free_dims}
     ends = list(dict.fromkeys([*list(sizes)[:1], *list(sizes)[-1:]]))
@@ -284,7 +287,7 @@ def past_tile(
     return next(iter(at_sizes(inputs, captured, limit, [tile + 1])), None)
 
 
-def filled(
+def with_many_elements(
     inputs: ShapeSet, captured: Captured, least: int, limit: int, rows: int | None = None
 ) -> CaseShape | None:
     """A set of which one tensor has more than `least` elements and all together at most `limit`, in
@@ -318,7 +321,7 @@ def _first_taken(
     inputs: ShapeSet,
     captured: Captured,
     limit: int,
-    units: Sequence[Unit],
+    units: Sequence[SizeGroup],
     tries: Iterable[Sequence[int]],
 ) -> CaseShape | None:
     """The first of `tries` with at most `limit` elements that the graph holds for."""

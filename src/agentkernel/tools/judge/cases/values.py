@@ -93,7 +93,7 @@ PIECE_ELEMENTS = 1 << 26
 
 
 @dataclass(frozen=True)
-class Rows:
+class RowStructure:
     """What rows are special to a module. `pointwise`: every element is by itself, so that rows may
     have any size; `compared`: tensors are compared with each other; `dim`: along which a row lies,
     counted from the last."""
@@ -118,12 +118,12 @@ class Sampler:
         ignored: Mapping[int, int] | None = None,
         constants: Sequence[float] = (),
         wide: Mapping[int, bool] | None = None,
-        rows: Rows | None = None,
+        rows: RowStructure | None = None,
     ) -> None:
         self._ignored = ignored or {}
         self._constants = tuple(constants)
         self._wide = wide or {}
-        self._rows = rows or Rows()
+        self._rows = rows or RowStructure()
         self._loaded = loaded
         self._device = device
         self._seed = seed
@@ -440,7 +440,7 @@ def _wide(
     return torch.where((chance < 0.5) & signed, -drawn, drawn).to(dtype)
 
 
-def within(value: object, domain: Domain) -> object:
+def moved_into_domain(value: object, domain: Domain) -> object:
     """`value` moved into `domain`, its small differences kept; integers and scalars as they are."""
     import torch
 
@@ -455,7 +455,9 @@ def within(value: object, domain: Domain) -> object:
     return inside if domain == "within one" else 0.5 + 0.5 * inside
 
 
-def _special_rows(values: list[object], rows: Rows, generator: torch.Generator, seed: int) -> None:
+def _special_rows(
+    values: list[object], rows: RowStructure, generator: torch.Generator, seed: int
+) -> None:
     """Of normal `values`, by what the module does with rows: each of a size of its own, or one line
     of the first tensor all -inf; where inputs are compared, one in the form of another is a copy of
     it but for one element of every other row."""

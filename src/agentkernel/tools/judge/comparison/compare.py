@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from agentkernel.domain.rules import Precision
 from agentkernel.domain.verdict import Measure, Mismatch
 from agentkernel.tools.judge.comparison.tally import Errors, Tally, blocks, errors, specials
-from agentkernel.tools.judge.comparison.worst import Largest, Leeway, Suspects, spread_of
+from agentkernel.tools.judge.comparison.worst import LargestError, Leeway, Suspects, spread_of
 
 if TYPE_CHECKING:
     import torch
@@ -38,7 +38,7 @@ HONEST_FACTOR = 1.5
 HONEST_DRAWS = 16
 EXACT_DRAWS = 4
 """So many honest evaluations may say what an integer or a truth value is."""
-HOPELESS = 64.0
+GIVE_UP_FACTOR = 64.0
 """An output that is so many times further off than two honest evaluations allow is refused without
 any more of them."""
 LOOSE: dict[Precision, tuple[float, float]] = {"tf32": (1e-3, 5e-3), "bf16": (8e-3, 4e-2)}
@@ -62,12 +62,12 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class Ruled:
+class RuleResult:
     """What the measures of one output come to under one allowance."""
 
     ours: Errors
     allowed: Errors
-    largest: Largest
+    largest: LargestError
 
     @property
     def shares(self) -> dict[Measure, float]:
@@ -84,7 +84,7 @@ class Ruled:
         return max(self.shares.values()) <= 1 and self.largest.wrong is None
 
 
-REFUSED = Ruled(Errors(math.inf, math.inf), ZERO, Largest(0.0, 0.0, None))
+REFUSED = RuleResult(Errors(math.inf, math.inf), ZERO, LargestError(0.0, 0.0, None))
 """What can be said of values that no allowance makes right."""
 
 
@@ -113,8 +113,8 @@ def compare_output(
     ours, theirs = tally.errors(0), tally.errors(1)
     allowed = allowance(theirs, eager.dtype, precision, no_oracle)
     if leeway.constant and _finite_excess(ours, allowed):
-        ours = errors(_towards(found, oracle, spread_of(oracle, leeway.blur)), oracle, eager)
-    ruled = Ruled(ours, allowed, suspects.result(allowed.element, leeway.blur))
+        ours = errors(_towards(found, oracle, spread_of(oracle, leeway.perturb)), oracle, eager)
+    ruled = RuleResult(ours, allowed, suspects.result(allowed.element, leeway.perturb))
     permitted = ""
     if not ruled.passed:
         ruled, permitted = _widened(ruled, suspects, eager, oracle, leeway)
@@ -125,16 +125,16 @@ def compare_output(
     return Comparison(ours, theirs, ruled.allowed, mismatch, largest, margin, permitted)
 
 
-class Widened(NamedTuple):
+class PopulationResult(NamedTuple):
     """What is ruled once other evaluations count, and what PyTorch's flags had to permit."""
 
-    ruled: Ruled
+    ruled: RuleResult
     permitted: str
 
 
 def _widened(
-    ruled: Ruled, suspects: Suspects, eager: torch.Tensor, oracle: torch.Tensor, leeway: Leeway
-) -> Widened:
+    ruled: RuleResult, suspects: Suspects, eager: torch.Tensor, oracle: torch.Tensor, leeway: Leeway
+) -> PopulationResult:
     """With one honest evaluation more each time, then with those that do what PyTorch's flags
     permit, until the output passes."""
     seen: list[torch.Tensor] = []
@@ -152,13 +152,13 @@ def _widened(
                     max(allowed.norm, HONEST_FACTOR * theirs.norm),
                     max(allowed.element, HONEST_FACTOR * theirs.element),
                 )
-            largest = suspects.result(allowed.element, leeway.blur, seen)
-            ruled = Ruled(ruled.ours, allowed, largest)
+            largest = suspects.result(allowed.element, leeway.perturb, seen)
+            ruled = RuleResult(ruled.ours, allowed, largest)
             if ruled.passed:
-                return Widened(ruled, name)
-            if draw and max(ruled.shares.values()) > HOPELESS:
+                return PopulationResult(ruled, name)
+            if draw and max(ruled.shares.values()) > GIVE_UP_FACTOR:
                 break
-    return Widened(ruled, "")
+    return PopulationResult(ruled, "")
 
 
 def _share(error: float, allowed: float) -> float:
@@ -231,7 +231,7 @@ def describe(
     found: torch.Tensor,
     eager: torch.Tensor,
     oracle: torch.Tensor,
-    ruled: Ruled,
+    ruled: RuleResult,
 ) -> Mismatch:
     """The full finding: the first wrong element, how many there are, and their pattern."""
     import torch
@@ -265,7 +265,7 @@ def _wrong_places(
     value: torch.Tensor,
     eager: torch.Tensor,
     oracle: torch.Tensor,
-    ruled: Ruled,
+    ruled: RuleResult,
 ) -> torch.Tensor:
     """Which elements are to be shown as wrong: never none."""
     import torch

@@ -34,7 +34,7 @@ STEPS: dict[Precision, float] = {"strict": 0.0, "tf32": 2.0**-10, "bf16": 2.0**-
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CaseOutcome:
     """What one case gave. `failure` is None where it passed."""
 
     results: tuple[CaseResult, ...]
@@ -51,7 +51,7 @@ class Outcome:
     races: tuple[str, ...] = ()
     """Loads that depend on how two programs follow each other, by line."""
 
-    def failed(self, failure: Failure) -> Outcome:
+    def failed(self, failure: Failure) -> CaseOutcome:
         """The same with `failure`."""
         results = tuple(item.model_copy(update={"passed": False}) for item in self.results)
         return dataclasses.replace(self, results=results, failure=failure)
@@ -63,12 +63,12 @@ def check_outputs(
     reply: dict[str, JSON],
     found: Sequence[torch.Tensor | None],
     precision: Precision,
-) -> Outcome:
+) -> CaseOutcome:
     """Compare form first, then values. `found` holds the parent's buffers, None for no tensor."""
     launches = reply_strings(reply.get("launches"))
     wrong = check_form(case, answer, reply)
     if wrong is not None:
-        return Outcome((), launches, wrong, outside=loads_outside(reply))
+        return CaseOutcome((), launches, wrong, outside=loads_outside(reply))
     compared: list[Comparison] = []
     for index, leaf in enumerate(answer.leaves):
         buffer = found[index]
@@ -88,12 +88,12 @@ def check_outputs(
             )
     mismatch = next((item.mismatch for item in compared if item.mismatch is not None), None)
     result = case_result(case, compared, mismatch is None)
-    failure = explained(mismatch, case, reply)
+    failure = explain_mismatch(mismatch, case, reply)
     permitted = next((item.permitted for item in compared if item.permitted), "")
     products = reply_strings(reply.get("products"))
     races = reply_strings(reply.get("races"))
     outside = loads_outside(reply)
-    return Outcome((result,), launches, failure, None, permitted, products, outside, races)
+    return CaseOutcome((result,), launches, failure, None, permitted, products, outside, races)
 
 
 def check_state(
@@ -130,13 +130,17 @@ def _leeway(case: Case, answer: Answer, index: int, precision: Precision) -> Lee
         permitted=None if known is None else known.permitted(index),
         permits=PERMITTED,
         pointed=None if known is None else lambda found: known.points_as_well(index, found, eager),
-        blur=None if answer.no_oracle else lambda seed: answer.blurred.output(index, seed, step),
+        perturb=None
+        if answer.no_oracle
+        else lambda seed: answer.perturbed.output(index, seed, step),
         columns=case.distribution in ALIKE and case.layout != "expanded" and not case.after,
         constant=case.distribution in CONSTANT or case.layout == "expanded",
     )
 
 
-def explained(mismatch: Mismatch | None, case: Case, reply: dict[str, JSON]) -> Mismatch | None:
+def explain_mismatch(
+    mismatch: Mismatch | None, case: Case, reply: dict[str, JSON]
+) -> Mismatch | None:
     """The mismatch in the words that the case's order and loads outside of tensors give it."""
     if mismatch is None:
         return None

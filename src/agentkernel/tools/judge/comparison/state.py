@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from agentkernel.tools.judge.reference.question import Asker, Question
+    from agentkernel.tools.judge.reference.question import OracleInputs, ReferenceCase
 
 NUMBERS = (bool, int, float)
 PLAIN = (*NUMBERS, str, type(None))
@@ -102,38 +102,40 @@ def read_state(model: nn.Module, name: str) -> object:
         return ABSENT
 
 
-def find_hidden(asker: Asker, case: Case, names: Sequence[str]) -> tuple[str, ...]:
+def find_hidden(oracle_inputs: OracleInputs, case: Case, names: Sequence[str]) -> tuple[str, ...]:
     """Of the state that `case` shows to change, what is part of the module: each buffer (`names`
     are those that the graph writes to) and each attribute that the next call reads."""
     from agentkernel.tools.judge.reference.question import NotApplicable
 
-    question = asker.ask(case)
-    if isinstance(question, NotApplicable) or question.answer.after is None:
+    reference_case = oracle_inputs.ask(case)
+    if isinstance(reference_case, NotApplicable) or reference_case.answer.after is None:
         return tuple(names)
-    after = question.answer.after
+    after = reference_case.answer.after
     buffers = [
         name
-        for name in hidden_buffers(question.model)
-        if not alike(read_state(question.model, name), read_state(after, name))
+        for name in hidden_buffers(reference_case.model)
+        if not alike(read_state(reference_case.model, name), read_state(after, name))
     ]
-    before, left = plain_attributes(question.model), plain_attributes(after)
+    before, left = plain_attributes(reference_case.model), plain_attributes(after)
     moved = [n for n in {**before, **left} if not alike(before.get(n, ABSENT), left.get(n, ABSENT))]
-    read = [name for name in moved if _is_read(asker, case, question, name)]
+    read = [name for name in moved if _is_read(oracle_inputs, case, reference_case, name)]
     return tuple(dict.fromkeys((*names, *buffers, *read)))
 
 
-def _is_read(asker: Asker, case: Case, question: Question, name: str) -> bool:
+def _is_read(
+    oracle_inputs: OracleInputs, case: Case, reference_case: ReferenceCase, name: str
+) -> bool:
     """Whether a call with only `name` as the call before left it ends otherwise."""
     from agentkernel.tools.judge.reference.question import NotApplicable
 
-    after = question.answer.after
+    after = reference_case.answer.after
     assert after is not None
-    model = copy.deepcopy(question.model)
+    model = copy.deepcopy(reference_case.model)
     set_state(model, name, copy.deepcopy(read_state(after, name)))
-    again = asker.answer(case, model, question.inputs)
+    again = oracle_inputs.answer(case, model, reference_case.inputs)
     if isinstance(again, NotApplicable) or again.after is None:
         return True
-    same = all(map(alike, again.leaves, question.answer.leaves))
+    same = all(map(alike, again.leaves, reference_case.answer.leaves))
     left = plain_attributes(after)
     ends = plain_attributes(again.after)
     return not (same and all(alike(value, left.get(n)) for n, value in ends.items()))
@@ -168,12 +170,12 @@ class HiddenState:
         self._given: list[TensorRef] = []
         self._found: dict[str, list[TensorRef | None]] = {}
 
-    def payload(self, question: Question) -> dict[str, object]:
+    def payload(self, reference_case: ReferenceCase) -> dict[str, object]:
         """What the worker is told before a call: values to start from, room for those it leaves."""
         import torch
         from torch.utils._pytree import tree_map
 
-        room = self.room_for(question.answer.after or question.model)
+        room = self.room_for(reference_case.answer.after or reference_case.model)
 
         def shared(leaf: object) -> object:
             if not isinstance(leaf, torch.Tensor):
@@ -181,7 +183,7 @@ class HiddenState:
             self._given.append(self._worker.share(leaf.detach().clone().contiguous()))
             return self._given[-1]
 
-        values = {n: tree_map(shared, read_state(question.model, n)) for n in self.names}
+        values = {n: tree_map(shared, read_state(reference_case.model, n)) for n in self.names}
         return {"hidden": values, **room}
 
     def room_for(self, model: nn.Module) -> dict[str, object]:

@@ -31,7 +31,7 @@ class Errors:
 
 
 @dataclass(frozen=True)
-class Specials:
+class SpecialValues:
     """Which elements are `compared` as numbers, and which must be the same NaN or infinity."""
 
     compared: torch.Tensor
@@ -81,7 +81,7 @@ class Tally:
         value: torch.Tensor,
         eager: torch.Tensor,
         oracle: torch.Tensor,
-        kinds: Specials,
+        kinds: SpecialValues,
         first: int,
     ) -> None:
         import torch
@@ -140,17 +140,17 @@ def quantile(values: torch.Tensor) -> float:
     return float(torch.topk(flat, flat.numel() - rank + 1, sorted=False).values.min())
 
 
-def specials(eager: torch.Tensor, oracle: torch.Tensor) -> Specials:
+def specials(eager: torch.Tensor, oracle: torch.Tensor) -> SpecialValues:
     """Sort the elements of an answer by what eager and the oracle, rounded, have there."""
     import torch
 
     rounded = oracle.to(eager.dtype)
     numbers = torch.isfinite(eager) & torch.isfinite(rounded)
     same = (eager == rounded) | (eager.isnan() & rounded.isnan())
-    return Specials(numbers, same & ~torch.isfinite(eager))
+    return SpecialValues(numbers, same & ~torch.isfinite(eager))
 
 
-def same_specials(value: torch.Tensor, eager: torch.Tensor, kinds: Specials) -> bool:
+def same_specials(value: torch.Tensor, eager: torch.Tensor, kinds: SpecialValues) -> bool:
     """Whether `value` is a number where one is compared and has eager's NaN and infinities."""
     import torch
 

@@ -21,7 +21,7 @@ ROW = 32
 """A row has at least so many elements; shorter last dimensions are taken together."""
 ABOVE_QUANTILE = 4.0
 ABOVE_EAGER = 8.0
-BLUR = 16.0
+PERTURB_FACTOR = 16.0
 """An honest kernel may be off by so many times what one ulp of its inputs does."""
 DRAWS = 8
 HONEST = 4.0
@@ -33,30 +33,30 @@ SUBNORMAL = {"float16": 2.0**-23, "bfloat16": 2.0**-120, "float32": 2.0**-120}
 that an exponential has made, each of 64 terms as large as the least normal number, times what it is
 multiplied by: as large as the outputs, up to `MOST_FACTOR`."""
 MOST_FACTOR = 1024.0
-Blur = Callable[[int], "torch.Tensor | None"]
+Perturb = Callable[[int], "torch.Tensor | None"]
 """The original's output in fp64 (None where it has none) after inputs and weights have moved by an
 ulp, by the seed of the draw."""
 
 
 @dataclass(frozen=True)
 class Leeway:
-    """What else a comparison may know. `blur` as above; `columns`: the values are alike in every
+    """What else a comparison may know. `perturb` as above; `columns`: the values are alike in every
     channel; `constant`: inputs are equal, all or along a dimension, where rounding meets exact
     cancellation. `honest` gives the output of an honest evaluation, by the number of the draw, and
     `permitted` that of one that does what PyTorch's flags permit, which `permits` names. `pointed`
     says whether indices point at values as good as the reference's, None of what are no indices."""
 
-    blur: Blur | None = None
+    perturb: Perturb | None = None
     columns: bool = False
     constant: bool = False
-    honest: Blur | None = None
-    permitted: Blur | None = None
+    honest: Perturb | None = None
+    permitted: Perturb | None = None
     permits: str = ""
     pointed: Callable[[torch.Tensor], bool | None] | None = None
 
 
 @dataclass(frozen=True)
-class Largest:
+class LargestError:
     """The largest error of an element against its own scale, which elements are wrong, by their
     number in the flat output (None for none), and how much of what is allowed that error is."""
 
@@ -140,8 +140,8 @@ class Suspects:
         return torch.cat([flat[:0].double(), *(flat[part.places].double() for part in self._parts)])
 
     def result(
-        self, element_allowed: float, blur: Blur | None, honest: Sequence[torch.Tensor] = ()
-    ) -> Largest:
+        self, element_allowed: float, perturb: Perturb | None, honest: Sequence[torch.Tensor] = ()
+    ) -> LargestError:
         """What is wrong where `element_allowed` bounds the 99.9% quantile; `honest` evaluations of
         the original, of which `at` has taken the values, excuse an element that they move as far.
         """
@@ -150,22 +150,24 @@ class Suspects:
         allowed = ABOVE_QUANTILE * element_allowed
         share = min(1.0, self._error / allowed) if allowed else 0.0
         if not self._parts:
-            return Largest(self._error, allowed, None, share)
+            return LargestError(self._error, allowed, None, share)
         columns = zip(*(vars(part).values() for part in self._parts), strict=True)
         every = Suspect(*(torch.cat(column) for column in columns))
         far = every.off > allowed * every.scale
         wrong = every.only(far)
-        spread = spread_at(wrong, blur, [value[far] for value in honest])
+        spread = spread_at(wrong, perturb, [value[far] for value in honest])
         wrong, spread = wrong.only(wrong.off > spread), spread[wrong.off > spread]
         if wrong.places.numel() == 0:
-            return Largest(self._error, allowed, None, share)
+            return LargestError(self._error, allowed, None, share)
         bound = torch.maximum(allowed * wrong.scale, ABOVE_EAGER * wrong.eager_off)
         margin = float((wrong.off / torch.maximum(bound, spread)).max())
         error = float((wrong.off / wrong.scale).max())
-        return Largest(error, allowed, wrong.places.sort().values, margin)
+        return LargestError(error, allowed, wrong.places.sort().values, margin)
 
 
-def spread_at(found: Suspect, blur: Blur | None, honest: Sequence[torch.Tensor]) -> torch.Tensor:
+def spread_at(
+    found: Suspect, perturb: Perturb | None, honest: Sequence[torch.Tensor]
+) -> torch.Tensor:
     """How far each of the elements may be off for its ill conditioning: what an ulp of the inputs
     does to the original there, or an honest evaluation, with room on top."""
     import torch
@@ -174,15 +176,15 @@ def spread_at(found: Suspect, blur: Blur | None, honest: Sequence[torch.Tensor])
     for value in honest:
         off = torch.nan_to_num(value - found.truth, 0.0, 0.0, 0.0).abs()
         spread = torch.maximum(spread, HONEST * off)
-    for draw in range(DRAWS if blur is not None else 0):
+    for draw in range(DRAWS if perturb is not None else 0):
         if not bool((found.off > spread).any()):
             break
-        moved = blur(draw)  # type: ignore[misc]
+        moved = perturb(draw)  # type: ignore[misc]
         if moved is None:
             break
         there = moved.reshape(-1)[found.places]
         off = torch.nan_to_num(there - found.truth, 0.0, 0.0, 0.0).abs()
-        spread = torch.maximum(spread, BLUR * off)
+        spread = torch.maximum(spread, PERTURB_FACTOR * off)
     return spread
 
 
@@ -209,14 +211,16 @@ def row_dims(value: torch.Tensor) -> list[int]:
     return list(range(split, value.ndim))
 
 
-def spread_of(truth: torch.Tensor, blur: Blur | None) -> torch.Tensor:
+def spread_of(truth: torch.Tensor, perturb: Perturb | None) -> torch.Tensor:
     """How far two draws move an element of each row: the leeway where inputs are constant."""
     import torch
 
     spread = torch.zeros_like(truth)
-    for draw in range(2 if blur is not None else 0):
-        moved = blur(draw)  # type: ignore[misc]
+    for draw in range(2 if perturb is not None else 0):
+        moved = perturb(draw)  # type: ignore[misc]
         if moved is not None:
             spread = torch.maximum(spread, torch.nan_to_num(moved - truth, 0.0, 0.0, 0.0).abs())
     inner = row_dims(spread)
-    return BLUR * (spread.amax(dim=inner, keepdim=True) if inner and spread.numel() else spread)
+    return PERTURB_FACTOR * (
+        spread.amax(dim=inner, keepdim=True) if inner and spread.numel() else spread
+    )

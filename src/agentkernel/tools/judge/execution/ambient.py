@@ -103,19 +103,19 @@ SHOWN_CHARS = 120
 
 
 @dataclass(frozen=True)
-class Ambient:
+class ProcessState:
     """Flags by name; for each module and class above, what its names stood for."""
 
     flags: Mapping[str, str]
     items: Mapping[str, Mapping[str, object]]
 
 
-def take_ambient() -> Ambient:
+def read_process_state() -> ProcessState:
     """The process as it is now."""
-    return Ambient(read_flags(), read_items())
+    return ProcessState(read_flags(), read_items())
 
 
-def changes(before: Ambient, now: Ambient) -> list[str]:
+def process_changes(before: ProcessState, now: ProcessState) -> list[str]:
     """What differs, in words. A module's new names do not count: much is loaded late; a class's
     do, as they hide what it inherits."""
     found = [

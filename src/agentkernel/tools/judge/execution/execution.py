@@ -16,19 +16,19 @@ from dataclasses import dataclass
 from agentkernel.domain.rules import Policy
 from agentkernel.domain.verdict import CaseResult, ExecutionFailed, Failure, Mismatch, RunFailed
 from agentkernel.tools.judge.cases.cases import Case
-from agentkernel.tools.judge.comparison.finding import Outcome
+from agentkernel.tools.judge.comparison.finding import CaseOutcome
 from agentkernel.tools.judge.execution.operators import Library, library_kind
 from agentkernel.tools.judge.execution.record import differs, random_state
 from agentkernel.tools.judge.races import find_race
 from agentkernel.tools.judge.settings import JudgeSettings
-from agentkernel.tools.judge.trial import NotApplicable, Trial
+from agentkernel.tools.judge.trial import CaseRunner, NotApplicable
 from agentkernel.tools.sandbox.protocol import JSON
 from agentkernel.tools.sandbox.session import Worker, WorkerFailed
 
 OPS = "agentkernel.tools.judge.execution.witness"
 SEED_STEP = 104_729
 AGAIN_STEP = 15_485_863
-CASES_SILENCED = 3
+CASES_ABLATED = 3
 """A kernel must change nothing in so many cases of different shapes to be called dead."""
 FILLS = (False, True)
 """Of unwritten memory in a silenced call: torch's own, then zeros."""
@@ -36,7 +36,7 @@ RULES = ("global-state", "deferred", "side-work")
 
 
 @dataclass(frozen=True)
-class CallSeen:
+class TracedCall:
     """One call of forward: numbers of the launched kernels, torch operators by kind, and whether
     the state of the random number generators changed."""
 
@@ -48,12 +48,12 @@ class CallSeen:
 
 
 @dataclass(frozen=True)
-class Testimony:
+class Trace:
     """What the worker saw: kernels as (name, line), calls in order, violations as (rule, text,
     number of the call; -1 while loading)."""
 
     kernels: tuple[tuple[str, int], ...]
-    calls: tuple[CallSeen, ...]
+    calls: tuple[TracedCall, ...]
     violations: tuple[tuple[str, str, int], ...]
 
     def names(self, kernels: Iterable[int]) -> str:
@@ -66,7 +66,7 @@ class Testimony:
 
 def check_execution(
     worker: Worker,
-    trial: Trial,
+    runner: CaseRunner,
     cases: Sequence[Case],
     source: str,
     settings: JudgeSettings,
@@ -75,38 +75,38 @@ def check_execution(
 ) -> Failure | None:
     """After every case passed: the gates "execution" and "races". `judged` are the calls made so
     far, in order; `notes` gets what is reported and not refused."""
-    seen = ask(worker, settings)
+    seen = drain_trace(worker, settings)
     if isinstance(seen, RunFailed):
         return seen
-    kept = tuple(call for at, call in enumerate(seen.calls) if at not in trial.refused)
+    kept = tuple(call for at, call in enumerate(seen.calls) if at not in runner.refused)
     seen = dataclasses.replace(seen, calls=kept)
     labels = [item.label for item in judged]
-    failure: Failure | None = _complete(seen, labels) or weigh(
-        seen, settings.policy, labels, trial.library
+    failure: Failure | None = _complete(seen, labels) or check_trace(
+        seen, settings.policy, labels, runner.library
     )
     if failure is None:
-        failure = _draws(seen, trial, cases, labels)
-    notes += report(seen)
+        failure = _draws(seen, runner, cases, labels)
+    notes += trace_notes(seen)
     if failure is None and seen.kernels and settings.policy != "any":
-        failure = Silence(worker, trial, settings, notes).find(_tried(cases), seen)
-    return failure or trial.raced() or find_race(source)
+        failure = KernelAblation(worker, runner, settings, notes).find(_tried(cases), seen)
+    return failure or runner.raced() or find_race(source)
 
 
-def ask(worker: Worker, settings: JudgeSettings) -> Testimony | RunFailed:
+def drain_trace(worker: Worker, settings: JudgeSettings) -> Trace | RunFailed:
     """What the worker has seen since it was last asked."""
-    reply = worker.call(f"{OPS}:testify", {}, settings.time_limit_s)
+    reply = worker.call(f"{OPS}:drain", {}, settings.time_limit_s)
     if isinstance(reply, WorkerFailed):
         return RunFailed(reason=reply.reason, log=reply.log, case="after the last case")
-    return read_testimony(reply)
+    return parse_trace(reply)
 
 
-def read_testimony(reply: Mapping[str, JSON]) -> Testimony:
+def parse_trace(reply: Mapping[str, JSON]) -> Trace:
     """The worker's reply, of which nothing is taken for granted."""
     kernels = [
         (str(_at(item, 0))[:120], _number(_at(item, 1))) for item in _items(reply, "kernels")
     ]
     calls = [
-        CallSeen(
+        TracedCall(
             tuple(_number(number) for number in _items(item, "launches")),
             _strings(item, "operators"),
             _strings(item, "library"),
@@ -119,10 +119,10 @@ def read_testimony(reply: Mapping[str, JSON]) -> Testimony:
         (str(_at(item, 0)), str(_at(item, 1))[:400], _number(_at(item, 2)))
         for item in _items(reply, "violations")
     ]
-    return Testimony(tuple(kernels), tuple(calls), tuple(violations))
+    return Trace(tuple(kernels), tuple(calls), tuple(violations))
 
 
-def _complete(seen: Testimony, labels: Sequence[str]) -> ExecutionFailed | None:
+def _complete(seen: Trace, labels: Sequence[str]) -> ExecutionFailed | None:
     """Every call that the judge compared must have gone through the witness."""
     if len(seen.calls) >= len(labels):
         return None
@@ -132,8 +132,8 @@ def _complete(seen: Testimony, labels: Sequence[str]) -> ExecutionFailed | None:
     return ExecutionFailed(rule="global-state", text=text)
 
 
-def weigh(
-    seen: Testimony, policy: Policy, labels: Sequence[str], library: Collection[Library]
+def check_trace(
+    seen: Trace, policy: Policy, labels: Sequence[str], library: Collection[Library]
 ) -> ExecutionFailed | None:
     """The first thing that the policy does not allow; `library` are the kinds of a library's
     operators that the original has use for."""
@@ -154,7 +154,7 @@ def weigh(
     return None
 
 
-def _forbidden(call: CallSeen, policy: Policy, library: Collection[Library]) -> tuple[str, ...]:
+def _forbidden(call: TracedCall, policy: Policy, library: Collection[Library]) -> tuple[str, ...]:
     if policy == "any":
         return ()
     if policy == "mixed":
@@ -163,7 +163,7 @@ def _forbidden(call: CallSeen, policy: Policy, library: Collection[Library]) -> 
     return call.operators + call.library + call.moved
 
 
-def report(seen: Testimony) -> list[str]:
+def trace_notes(seen: Trace) -> list[str]:
     """What is allowed and worth knowing: the library's part, other operators."""
     found = []
     for words, values in (
@@ -178,11 +178,11 @@ def report(seen: Testimony) -> list[str]:
 
 
 def _draws(
-    seen: Testimony, trial: Trial, cases: Sequence[Case], labels: Sequence[str]
+    seen: Trace, runner: CaseRunner, cases: Sequence[Case], labels: Sequence[str]
 ) -> ExecutionFailed | None:
     """Random numbers drawn in a call, where the reference (asked again) draws none."""
     drawn = [index for index, call in enumerate(seen.calls) if call.draws]
-    if not drawn or _reference_draws(trial, _tried(cases), trial.worker.device):
+    if not drawn or _reference_draws(runner, _tried(cases), runner.worker.device):
         return None
     return ExecutionFailed(
         rule="global-state",
@@ -191,9 +191,9 @@ def _draws(
     )
 
 
-def _reference_draws(trial: Trial, cases: Sequence[Case], device: str) -> bool:
+def _reference_draws(runner: CaseRunner, cases: Sequence[Case], device: str) -> bool:
     before = random_state(device)
-    trial.run(cases[0])
+    runner.run(cases[0])
     return differs(before, random_state(device))
 
 
@@ -206,7 +206,7 @@ def _tried(cases: Sequence[Case]) -> list[Case]:
             distribution="normal",
             order="ascending",
             layout="contiguous",
-            echoes=(),
+            follow_ups=(),
             edge="",
             module="",
             gradients=False,
@@ -224,25 +224,25 @@ def _tried(cases: Sequence[Case]) -> list[Case]:
     ]
 
 
-class Silence:
+class KernelAblation:
     """Calls in which some of the candidate's kernels do nothing."""
 
     def __init__(
-        self, worker: Worker, trial: Trial, settings: JudgeSettings, notes: list[str]
+        self, worker: Worker, runner: CaseRunner, settings: JudgeSettings, notes: list[str]
     ) -> None:
         self._worker = worker
-        self._trial = trial
+        self._trial = runner
         self._settings = settings
         self._notes = notes
 
-    def find(self, cases: Sequence[Case], seen: Testimony) -> Failure | None:
+    def find(self, cases: Sequence[Case], seen: Trace) -> Failure | None:
         """Outputs that nobody writes, and kernels whose absence changes nothing in any of the first
         cases that launch them."""
         try:
             return self._find_unwritten(cases) or self._find_dead(cases, seen)
         finally:
             if self._worker.alive:
-                self._mute([])
+                self._ablate([])
 
     def _find_unwritten(self, cases: Sequence[Case]) -> Failure | None:
         """Truth values that are right only where unwritten memory is True: the whole candidate is
@@ -252,18 +252,18 @@ class Silence:
         for case in cases:
             asked = dataclasses.replace(case, seed=case.seed + len(cases) * SEED_STEP)
             outcome = self._run([], asked, zeros=True)
-            if isinstance(outcome, Outcome) and outcome.failure is not None:
+            if isinstance(outcome, CaseOutcome) and outcome.failure is not None:
                 return _in_zeros(outcome.failure, asked)
-        seen = ask(self._worker, self._settings)  # these calls count for no other case
+        seen = drain_trace(self._worker, self._settings)  # these calls count for no other case
         return seen if isinstance(seen, RunFailed) else None
 
-    def _find_dead(self, cases: Sequence[Case], seen: Testimony) -> ExecutionFailed | None:
+    def _find_dead(self, cases: Sequence[Case], seen: Trace) -> ExecutionFailed | None:
         open_questions = {number for call in seen.calls for number in call.launches}
         suspects: dict[int, list[Case]] = {number: [] for number in open_questions}
         needless: list[Case] = []
         tried = 0
         for case in cases:
-            if not open_questions or tried == CASES_SILENCED or not self._worker.alive:
+            if not open_questions or tried == CASES_ABLATED or not self._worker.alive:
                 break
             right, launched = self._without(None, case)
             if right is None or not launched:
@@ -295,7 +295,7 @@ class Silence:
         return self._without([number], fresh)[0]
 
     def _confirm(
-        self, suspects: Mapping[int, Sequence[Case]], seen: Testimony
+        self, suspects: Mapping[int, Sequence[Case]], seen: Trace
     ) -> ExecutionFailed | None:
         """Dead is what leaves even the last digits as they were; the others are noted."""
         for number, cases in sorted(suspects.items()):
@@ -327,7 +327,7 @@ class Silence:
         if not self._worker.alive:
             self._notes.append("a kernel that is missing ended the worker: not all were tried")
             return False, set()
-        seen = ask(self._worker, self._settings)
+        seen = drain_trace(self._worker, self._settings)
         if isinstance(outcome, NotApplicable) or isinstance(seen, RunFailed):
             return None, set()
         return right, {n for call in seen.calls for n in call.launches}
@@ -337,18 +337,18 @@ class Silence:
         if not self._trial.truths:
             return False
         outcome = self._run(kernels, case, zeros=True)
-        wrong = outcome.failure if isinstance(outcome, Outcome) else None
+        wrong = outcome.failure if isinstance(outcome, CaseOutcome) else None
         return isinstance(wrong, Mismatch) and wrong.output in self._trial.truths
 
     def _run(
         self, kernels: Sequence[int] | None, case: Case, zeros: bool = False
-    ) -> Outcome | NotApplicable:
-        self._mute(kernels, zeros)
+    ) -> CaseOutcome | NotApplicable:
+        self._ablate(kernels, zeros)
         return self._trial.run(case)
 
-    def _mute(self, kernels: Sequence[int] | None, zeros: bool = False) -> None:
+    def _ablate(self, kernels: Sequence[int] | None, zeros: bool = False) -> None:
         payload = {"kernels": None if kernels is None else list(kernels), "zeros": zeros}
-        self._worker.call(f"{OPS}:mute", payload, self._settings.time_limit_s)
+        self._worker.call(f"{OPS}:ablate", payload, self._settings.time_limit_s)
 
 
 def _in_zeros(failure: Failure, case: Case) -> Failure:
@@ -357,8 +357,8 @@ def _in_zeros(failure: Failure, case: Case) -> Failure:
     return failure.model_copy(update={"case": f"{case.label}, unwritten memory is zero"})
 
 
-def _passed(outcome: Outcome | NotApplicable) -> bool:
-    return isinstance(outcome, Outcome) and outcome.failure is None
+def _passed(outcome: CaseOutcome | NotApplicable) -> bool:
+    return isinstance(outcome, CaseOutcome) and outcome.failure is None
 
 
 def _label(labels: Sequence[str], index: int) -> str:

@@ -16,11 +16,11 @@ OPTIONS = {"num_warps", "num_stages", "num_ctas", "maxnreg"}
 LEFT_OUT = {"grid", "warmup", "debug", *OPTIONS}
 
 
-class Unknown(Exception):
+class UnknownForm(Exception):
     """An argument that is no tensor, number, constant or kernel."""
 
 
-class Forms:
+class LaunchForms:
     """What `launches` noted: each form once."""
 
     def __init__(self) -> None:
@@ -39,8 +39,10 @@ class Forms:
             self._constant[id(kernel)] = _constants(kernel)
         constant = self._constant[id(kernel)]
         try:
-            words = [[name, described(value, name in constant)] for name, value in given.items()]
-        except Unknown:
+            words = [
+                [name, describe_argument(value, name in constant)] for name, value in given.items()
+            ]
+        except UnknownForm:
             self.left_out += 1
             return False
         form: JSON = [kernel_name(kernel), cast("JSON", words)]
@@ -71,7 +73,7 @@ def _constants(kernel: object) -> set[str]:
     return {name for name, kind in notes.items() if _normalize_ty(kind) == "constexpr"}
 
 
-def described(value: object, constant: bool) -> JSON:
+def describe_argument(value: object, constant: bool) -> JSON:
     """One argument: ["tensor", dtype], ["number", value] with a number that stands for all that
     Triton treats alike, ["constant", value], ["dtype", name] or ["kernel", name, line]. Raises
     Unknown."""
@@ -88,7 +90,7 @@ def described(value: object, constant: bool) -> JSON:
         return ["constant" if constant else "number", cast("JSON", _typical(value, constant))]
     if hasattr(value, "fn") and kernel_name(value)[1]:
         return ["kernel", *kernel_name(value)]
-    raise Unknown(type(value).__name__)
+    raise UnknownForm(type(value).__name__)
 
 
 def _typical(value: object, constant: bool) -> object:

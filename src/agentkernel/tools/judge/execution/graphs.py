@@ -18,7 +18,7 @@ Recording = Callable[[], bool]
 """Whether the current stream is recording."""
 
 
-class Graphs:
+class CudaGraphs:
     """Kernels by graph, as numbers of whoever asks."""
 
     def __init__(self, recording: Recording) -> None:

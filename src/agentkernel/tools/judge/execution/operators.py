@@ -368,7 +368,7 @@ def _only_calls(event: Event) -> bool:
     return any(not is_free(_own_name(item)) for item in inner)
 
 
-class Dispatched(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class DispatchLog(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Hands every operator below autograd to `note` after it ran."""
 
     def __init__(self, note: Callable[[Operator, Arguments, object], None]) -> None:
@@ -501,7 +501,7 @@ def record_operators(
     fresh: Callable[[torch.Tensor], object] | None = None,
     *,
     _profile: type[profiler.profile] = profiler.profile,
-    _mode: type[Dispatched] = Dispatched,
+    _mode: type[DispatchLog] = DispatchLog,
     _canary: Callable[[torch.Tensor], torch.Tensor] = torch.erfinv,
 ) -> object:
     """What `call()` returns; `found` is filled in. `fresh` gets all memory that an operator gave
@@ -547,11 +547,11 @@ def record_operators(
     return answer[0]
 
 
-def with_leftovers(
+def with_uninitialized_memory(
     call: Callable[[], object],
     fresh: Callable[[torch.Tensor], object],
     *,
-    _mode: type[Dispatched] = Dispatched,
+    _mode: type[DispatchLog] = DispatchLog,
 ) -> object:
     """What `call()` returns; `fresh` gets all memory that an operator gave unwritten."""
 
@@ -585,5 +585,5 @@ __all__ = [
     "is_library",
     "record_operators",
     "sort_events",
-    "with_leftovers",
+    "with_uninitialized_memory",
 ]

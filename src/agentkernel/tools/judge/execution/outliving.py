@@ -31,9 +31,9 @@ PROCESSES = {
     "subprocess.Popen",
 }
 NATIVE = {"ctypes.dlopen"}
-LOOKING = {"gc.get_objects", "gc.get_referents", "gc.get_referrers", "sys._getframe"}
+FRAME_EVENTS = {"gc.get_objects", "gc.get_referents", "gc.get_referrers", "sys._getframe"}
 TRACING = {"sys.setprofile", "sys.settrace", "sys.addaudithook"}
-EVENTS = PROCESSES | NATIVE | LOOKING | TRACING
+EVENTS = PROCESSES | NATIVE | FRAME_EVENTS | TRACING
 STANDARD = (os.path.dirname(os.__file__) + os.sep, "<frozen ")
 DELAY_CYCLES = 50_000_000
 """25 ms at 2 GHz: the Python of a warm call takes less."""
@@ -54,7 +54,7 @@ def watch_events(file: str, calling: Callable[[], bool], note: Note) -> None:
         busy = True
         try:
             frame = sys._getframe(1)
-            if event in LOOKING and (not calling() or not _looks(frame, file)):
+            if event in FRAME_EVENTS and (not calling() or not _reads_frames(frame, file)):
                 return
             if asked_by(frame, file):
                 note(*_meaning(event, args))
@@ -81,7 +81,7 @@ def asked_by(frame: FrameType | None, file: str) -> bool:
     return frame is not None and frame.f_code.co_filename == file
 
 
-def _looks(frame: FrameType | None, file: str) -> bool:
+def _reads_frames(frame: FrameType | None, file: str) -> bool:
     """True where `file` itself looks, or has `inspect` or `traceback` look for it."""
     while frame is not None and frame.f_code.co_filename.endswith(("inspect.py", "traceback.py")):
         frame = frame.f_back
@@ -208,7 +208,7 @@ class Streams:
         return sum(not stream.query() for stream in list(self._made.values()))
 
 
-def late_work(
+def background_work(
     leaves: Sequence[object],
     streams: Streams,
     wait_current: Callable[[], None],

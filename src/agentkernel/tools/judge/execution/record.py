@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, cast
 
 import torch
 
-from agentkernel.tools.judge.execution.forms import Forms
+from agentkernel.tools.judge.execution.forms import LaunchForms
 from agentkernel.tools.judge.execution.operators import TINY_ELEMENTS
 from agentkernel.tools.judge.execution.watch import is_own
 
 if TYPE_CHECKING:
-    from agentkernel.tools.judge.child import Called
-    from agentkernel.tools.judge.execution.ambient import Ambient
+    from agentkernel.tools.judge.child import CallResult
+    from agentkernel.tools.judge.execution.ambient import ProcessState
     from agentkernel.tools.judge.execution.operators import Operators
     from agentkernel.tools.sandbox.protocol import JSON
 
@@ -26,7 +26,7 @@ KEPT = 40
 """So many different findings of one kind are reported."""
 
 
-class Leftovers:
+class UninitializedMemory:
     """What fresh memory holds: torch's own fill (NaN, the largest number) in every second
     allocation; zeros, one large value or what looks like old results in the others. A kernel can
     tell no judge by it, and what nobody wrote is wrong in some call. Truth values are True in all:
@@ -61,7 +61,7 @@ class Leftovers:
 
 
 @dataclass
-class Call:
+class RecordedCall:
     """One call of forward. `launches` counts the candidate's kernels as they were first seen."""
 
     launches: list[int] = field(default_factory=list)
@@ -72,7 +72,7 @@ class Call:
     draws: bool = False
 
 
-class Record:
+class CallRecorder:
     """What was seen since the last testimony. Only the hooks and the witness hold it."""
 
     def __init__(
@@ -80,12 +80,18 @@ class Record:
     ) -> None:
         """`leftovers` seeds what fresh memory holds."""
         from agentkernel.tools.judge.execution import ambient, operators, outliving
-        from agentkernel.tools.judge.execution.graphs import Graphs
+        from agentkernel.tools.judge.execution.graphs import CudaGraphs
 
         # Bound here, before a candidate could put others into these modules.
-        self._changes, self._take_ambient = ambient.changes, ambient.take_ambient
+        self._changes, self._read_process_state = (
+            ambient.process_changes,
+            ambient.read_process_state,
+        )
         self._operators, self._record = operators.Operators, operators.record_operators
-        self._late_work, self._system_threads = outliving.late_work, outliving.system_threads
+        self._background_work, self._system_threads = (
+            outliving.background_work,
+            outliving.system_threads,
+        )
         self._python_threads, self._children = outliving.python_threads, outliving.children
         self._read = _read
         self._waits = (torch.cuda.current_stream, torch.cuda.synchronize)
@@ -94,19 +100,19 @@ class Record:
         self._interpret = interpret
         self._file = file
         self._kernels: list[object] = []
-        self._calls: list[Call] = []
+        self._calls: list[RecordedCall] = []
         self._violations: dict[tuple[str, str], int] = {}
-        self._muted: set[int] | None = set()
+        self._ablated: set[int] | None = set()
         self._zero = torch.Tensor.zero_
-        self._fresh: Fresh | None = Leftovers(device, leftovers).fill
-        self._with_leftovers = operators.with_leftovers
+        self._fresh: Fresh | None = UninitializedMemory(device, leftovers).fill
+        self._with_uninitialized_memory = operators.with_uninitialized_memory
         self._inside = 0
-        self._forms = Forms()
+        self._forms = LaunchForms()
         self._read_numbers = 0
-        self._before: Ambient | None = None
+        self._before: ProcessState | None = None
         self._threads: tuple[int, int] | None = None
         self._streams = outliving.Streams()
-        self._graphs = Graphs(torch.cuda.is_current_stream_capturing)
+        self._graphs = CudaGraphs(torch.cuda.is_current_stream_capturing)
         self._source: str | None = None
         self._busy = bool(random.SystemRandom().getrandbits(1))
 
@@ -152,9 +158,9 @@ class Record:
         """Configurations of autotuners that no launch has taken so far."""
         if not self._interpret:
             return 0
-        from agentkernel.tools.judge.execution.watch import watch
+        from agentkernel.tools.judge.execution.watch import launch_state
 
-        return sum(not run for run in watch.choices.values())
+        return sum(not run for run in launch_state.choices.values())
 
     def left_torch(self, what: str, numbers: int | None = None) -> None:
         """Something computes that torch's operators do not show, or takes `numbers` out of tensors,
@@ -177,7 +183,7 @@ class Record:
         """Note that they run; True where one of them is to do nothing."""
         if self._calls:
             self._calls[-1].launches += kernels
-        return bool(kernels) and (self._muted is None or not self._muted.isdisjoint(kernels))
+        return bool(kernels) and (self._ablated is None or not self._ablated.isdisjoint(kernels))
 
     def _recording(self) -> None:
         if not self.calling:
@@ -190,12 +196,12 @@ class Record:
         if self._source is not None and not self._unchanged():
             self.note("global-state", "its own file was written to")
         if self._before is not None:
-            for text in self._changes(self._before, self._take_ambient())[:KEPT]:
+            for text in self._changes(self._before, self._read_process_state())[:KEPT]:
                 self.note("global-state", text)
 
     def loading(self, work: Callable[[], object]) -> object:
         """What `work`, which runs the candidate's file or builds its module, gives."""
-        return work() if self._fresh is None else self._with_leftovers(work, self._fresh)
+        return work() if self._fresh is None else self._with_uninitialized_memory(work, self._fresh)
 
     def loaded(self, source: str) -> None:
         """After the candidate's file, which holds `source`, has run and its module was built."""
@@ -217,16 +223,16 @@ class Record:
 
     def call(
         self,
-        work: Callable[[], Called],
+        work: Callable[[], CallResult],
         owners: Mapping[int, str],
         rooms: set[int],
         taken: int = 0,
-    ) -> Called:
+    ) -> CallResult:
         """What `work` gives, with all that is noted on the way; `owners` names the storages that
         are the caller's, `rooms` are those that outputs are copied to once, `taken` are the
         elements of the largest input."""
-        self._calls.append(Call())
-        answers: list[Called] = []
+        self._calls.append(RecordedCall())
+        answers: list[CallResult] = []
         operators = self._operators(
             owners=owners,
             rooms=rooms,
@@ -249,13 +255,13 @@ class Record:
         if operators.hidden:
             self.note("global-state", operators.hidden)
         self._calls[-1].draws = differs(before, random_state(self._device))
-        return cast("Called", result)
+        return cast("CallResult", result)
 
     def inspect(self, leaves: Sequence[object]) -> None:
         """Right after a call: its outputs, and what still goes on."""
         if self._device == "cuda":
             current, wait_all = self._waits
-            late = self._late_work(leaves, self._streams, current().synchronize, wait_all)
+            late = self._background_work(leaves, self._streams, current().synchronize, wait_all)
             if late:
                 self.note("side-work", late)
         for index, leaf in enumerate(leaves):
@@ -271,7 +277,7 @@ class Record:
             text = f"{count} threads after a call, {self._threads[1]} after the first two"
             self.note("side-work", text)
 
-    def testify(self) -> dict[str, JSON]:
+    def drain(self) -> dict[str, JSON]:
         """All of it, as the reply says it; then a new record begins."""
         report: dict[str, JSON] = {
             "kernels": [[_name(item), _line(item)] for item in self._kernels],
@@ -280,18 +286,18 @@ class Record:
         }
         self._calls.clear()
         self._violations.clear()
-        self._before, self._threads = self._take_ambient(), None
+        self._before, self._threads = self._read_process_state(), None
         return report
 
     def wrote(self) -> list[str]:
         """What of the caller's memory torch's operators wrote to in the last call."""
         return list(self._calls[-1].wrote)
 
-    def mute(self, which: Sequence[int] | None, zeros: bool) -> None:
+    def ablate(self, which: Sequence[int] | None, zeros: bool) -> None:
         """Launches of these kernels (None: all) do nothing from now on, and memory that
         nobody wrote to holds torch's own fill (NaN, True, the largest number); with `zeros`, it
         holds zeros."""
-        self._muted = None if which is None else set(which)
+        self._ablated = None if which is None else set(which)
         self._fresh = self._zero if zeros else None
 
 
@@ -304,12 +310,12 @@ def _numel(leaf: object) -> int:
     return leaf.numel() if isinstance(leaf, torch.Tensor) else 0
 
 
-def _kept(answers: list[Called], answer: Called) -> Called:
+def _kept(answers: list[CallResult], answer: CallResult) -> CallResult:
     answers.append(answer)
     return answer
 
 
-def _after(begin: Callable[[], None] | None, work: Callable[[], Called]) -> Called:
+def _after(begin: Callable[[], None] | None, work: Callable[[], CallResult]) -> CallResult:
     if begin is not None:
         begin()
     return work()
@@ -333,14 +339,14 @@ def not_a_result(leaf: object, device: str) -> str:
     return ""
 
 
-def _keep(call: Call, operators: Operators) -> None:
+def _keep(call: RecordedCall, operators: Operators) -> None:
     call.operators += list(dict.fromkeys(operators.compute))[:KEPT]
     call.library += list(dict.fromkeys(operators.library))[:KEPT]
     call.moved += list(dict.fromkeys(operators.moved))[:KEPT]
     call.wrote += list(dict.fromkeys(operators.wrote))
 
 
-def _call_report(call: Call) -> JSON:
+def _call_report(call: RecordedCall) -> JSON:
     return {
         "launches": cast("list[JSON]", call.launches[:10_000]),
         "operators": cast("JSON", call.operators),

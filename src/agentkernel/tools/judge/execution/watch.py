@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
-from agentkernel.tools.judge.traces import Traces
+from agentkernel.tools.judge.traces import LaunchAccesses
 
 ROUNDED = "operands of fp32 are rounded to"
 Order = Literal["ascending", "reversed", "shuffled"]
@@ -39,7 +39,7 @@ class OutOfBounds(InterpreterRefused):
 
 
 @dataclass
-class Watch:
+class LaunchState:
     """What the hooks know of the current launch, and have seen since `reset`."""
 
     order: Order = "ascending"
@@ -54,7 +54,7 @@ class Watch:
     loads_outside: list[str] = field(default_factory=list)
     products: list[str] = field(default_factory=list)
     """Products that lose what their operands and result could hold: how, by which line."""
-    traces: Traces = field(default_factory=Traces)
+    traces: LaunchAccesses = field(default_factory=LaunchAccesses)
     """What the programs of the current launch have loaded and stored, and since `reset` which
     races that showed."""
     owners: Mapping[int, str] = field(default_factory=dict)
@@ -88,7 +88,7 @@ class Watch:
         return error
 
 
-watch = Watch()
+launch_state = LaunchState()
 
 
 def named_as(original: Callable[..., object], hook: Callable[..., object]) -> Callable[..., object]:

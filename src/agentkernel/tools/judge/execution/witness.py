@@ -19,66 +19,66 @@ if TYPE_CHECKING:
 
     import torch
 
-    from agentkernel.tools.judge.child import Called
+    from agentkernel.tools.judge.child import CallResult
     from agentkernel.tools.sandbox.protocol import JSON
     from agentkernel.tools.sandbox.worker import WorkerState
 
 
 @dataclass(frozen=True)
-class Witness:
+class Tracer:
     """What `child` calls: `loading` around all that loads the candidate, `loaded` afterwards,
-    `call` around all of a call that runs its code, `inspect` on its outputs; `testify` and `mute`
+    `call` around all of a call that runs its code, `inspect` on its outputs; `drain` and `ablate`
     are the parent's."""
 
     loading: Callable[[Callable[[], object]], object]
     loaded: Callable[[str], None]
-    call: Callable[[Callable[[], Called], Mapping[int, str], set[int], int], Called]
+    call: Callable[[Callable[[], CallResult], Mapping[int, str], set[int], int], CallResult]
     inspect: Callable[[Sequence[object]], None]
-    testify: Callable[[], dict[str, JSON]]
-    mute: Callable[[Sequence[int] | None, bool], None]
+    drain: Callable[[], dict[str, JSON]]
+    ablate: Callable[[Sequence[int] | None, bool], None]
     wrote: Callable[[], list[str]]
     forms: Callable[[], dict[str, JSON]]
 
 
-def install(state: WorkerState) -> Witness:
+def install_tracer(state: WorkerState) -> Tracer:
     """The worker's witness, hooked in on the first call; each call starts a new record."""
     found = state.memory.get("witness")
-    if not isinstance(found, Witness):
-        found = _make_witness(state)
+    if not isinstance(found, Tracer):
+        found = _make_tracer(state)
         state.memory["witness"] = found
-    found.testify()
+    found.drain()
     return found
 
 
-def testify(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
+def drain(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
     """Op: what was seen since the candidate was built, or since the last time."""
     del payload
-    return cast(Witness, state.memory["witness"]).testify()
+    return cast(Tracer, state.memory["witness"]).drain()
 
 
 def forms(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
     """Op: the forms in which kernels were launched in the interpreter."""
     del payload
-    return cast(Witness, state.memory["witness"]).forms()
+    return cast(Tracer, state.memory["witness"]).forms()
 
 
-def mute(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
+def ablate(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
     """Op: from now on launches of these kernels (by number; None for all) do nothing, and with
     `zeros` fresh memory holds zeros."""
     kernels = cast("list[int] | None", payload["kernels"])
-    cast(Witness, state.memory["witness"]).mute(kernels, payload["zeros"] is True)
+    cast(Tracer, state.memory["witness"]).ablate(kernels, payload["zeros"] is True)
     return {}
 
 
-def _make_witness(state: WorkerState) -> Witness:
+def _make_tracer(state: WorkerState) -> Tracer:
     from agentkernel.tools.judge.execution.outliving import watch_events, watch_threads
-    from agentkernel.tools.judge.execution.record import Record
+    from agentkernel.tools.judge.execution.record import CallRecorder
     from agentkernel.tools.sandbox.worker import CANDIDATE_FILE
 
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # two lines a call otherwise
     file = str(state.scratch / CANDIDATE_FILE)
     leftovers = cast("int | None", state.memory.get("leftovers"))
-    record = Record(state.device, state.interpret, file, leftovers)
+    record = CallRecorder(state.device, state.interpret, file, leftovers)
     _hook_launches(state, record.launched, record.within, record.form)
     _hook_numbers(record.left_torch)
     watch_events(file, lambda: record.calling, record.note)
@@ -86,13 +86,13 @@ def _make_witness(state: WorkerState) -> Witness:
     if state.device == "cuda":
         record.watch_device()
         _hook_jiterator(record.left_torch)
-    return Witness(
+    return Tracer(
         record.loading,
         record.loaded,
         record.call,
         record.inspect,
-        record.testify,
-        record.mute,
+        record.drain,
+        record.ablate,
         record.wrote,
         record.forms,
     )
@@ -193,4 +193,4 @@ def _hook_jiterator(left_torch: Callable[[str], None]) -> None:
     setattr(torch._C, name, launch)
 
 
-__all__ = ["Witness", "forms", "install", "mute", "testify"]
+__all__ = ["Tracer", "ablate", "drain", "forms", "install_tracer"]

@@ -19,7 +19,7 @@ from agentkernel.tools.judge.execution.watch import (
     InterpreterRefused,
     MissingPrecision,
     candidate_line,
-    watch,
+    launch_state,
 )
 
 Array = npt.NDArray[np.generic]
@@ -37,7 +37,7 @@ CASTS = (
 )
 
 
-def round_as_a_gpu() -> None:
+def install_gpu_rounding() -> None:
     """Install the hooks on arithmetic, casts, dots and sums."""
     _hook_dot()
     _hook_bfloat16()
@@ -64,11 +64,12 @@ def _hook_dot() -> None:
         **kwargs: object,
     ) -> object:
         unnamed = input_precision is None and allow_tf32 is None
-        if unnamed and not watch.unnamed_dot_allowed and input.dtype.is_fp32():  # type: ignore[attr-defined]
-            raise watch.refuse(
+        if unnamed and not launch_state.unnamed_dot_allowed and input.dtype.is_fp32():  # type: ignore[attr-defined]
+            raise launch_state.refuse(
                 MissingPrecision(
-                    f"kernel {watch.kernel} line {candidate_line()}: fp32 tl.dot does not name "
-                    'its input_precision; on a GPU that is tf32. Say "ieee", "tf32x3" or "tf32".'
+                    f"kernel {launch_state.kernel} line {candidate_line()}: fp32 tl.dot does not "
+                    "name its input_precision; on a GPU that is tf32. "
+                    'Say "ieee", "tf32x3" or "tf32".'
                 )
             )
         return dot(input, other, acc, input_precision, allow_tf32, *args, **kwargs)
@@ -96,11 +97,13 @@ def _hook_dot() -> None:
 def note_product(operand: str, accumulator: str, precision: str) -> None:
     """Keep a product whose types say that it loses precision: an accumulator of 16 bits, or fp32
     operands of which only 10 or 16 bits are multiplied."""
-    where = f"kernel {watch.kernel} line {candidate_line()}"
+    where = f"kernel {launch_state.kernel} line {candidate_line()}"
     if accumulator in ("fp16", "bf16"):
-        watch.products.append(f"{where}: a product of {operand} is added up in {accumulator}")
+        launch_state.products.append(
+            f"{where}: a product of {operand} is added up in {accumulator}"
+        )
     elif operand == "fp32" and precision.upper() in ("TF32", "BF16X3"):
-        watch.products.append(f"{where}: {ROUNDED} {precision.lower()}")
+        launch_state.products.append(f"{where}: {ROUNDED} {precision.lower()}")
 
 
 def rounded_product(
@@ -241,7 +244,11 @@ def _saturated(method: Callable[..., object]) -> Callable[..., object]:
         target = np.dtype(interpreter._get_np_dtype(kind.scalar))  # type: ignore[attr-defined]
         with np.errstate(invalid="ignore"):
             plain = data.dtype.kind != "f" or bool(np.all(np.abs(data) < EVERY_FITS))
-            if watch.casts_as_here or target.kind not in "iu" or (plain and target.kind == "i"):
+            if (
+                launch_state.casts_as_here
+                or target.kind not in "iu"
+                or (plain and target.kind == "i")
+            ):
                 return method(self, src, kind, *args)
             # The narrowest conversion is to 16 bits; of its result a byte is the lower half.
             limits = np.iinfo(target if target.itemsize > 1 else np.dtype(f"{target.kind}2"))
@@ -285,7 +292,7 @@ def _hook_reductions() -> None:
 
     def checked_cumsum(self: object, value: object) -> object:
         if is_bf16(value.handle):  # type: ignore[attr-defined]
-            raise watch.refuse(
+            raise launch_state.refuse(
                 InterpreterRefused("a bfloat16 scan cannot be interpreted; cast to float32 first")
             )
         return cumsum(self, value)

@@ -24,25 +24,29 @@ from triton.runtime.autotuner import Autotuner
 from agentkernel.tools.judge.execution.watch import (
     InterpreterRefused,
     LaunchRefused,
+    LaunchState,
     NotCompiled,
     Order,
     OutOfBounds,
     OutOfResources,
-    Watch,
     candidate_line,
     is_own,
+    launch_state,
     named_as,
-    watch,
 )
-from agentkernel.tools.judge.interpreter.arithmetic import builder_class, is_bf16, round_as_a_gpu
+from agentkernel.tools.judge.interpreter.arithmetic import (
+    builder_class,
+    install_gpu_rounding,
+    is_bf16,
+)
 from agentkernel.tools.judge.interpreter.hints import false_hint
 from agentkernel.tools.judge.interpreter.libdevice import add_libdevice
-from agentkernel.tools.judge.interpreter.remembered import remember_types
+from agentkernel.tools.judge.interpreter.remembered import cache_types
 from agentkernel.tools.judge.policy.kernel_text import last_word
 from agentkernel.tools.judge.policy.vocabulary import INTERPRETERS_NAMES
 
 INT_SENTINEL = 0x5A
-LEFTOVERS = (*(float("nan"),) * 8, 0.0, 0.0, 1.0, -1.0, 0.625, -2.5, 60.0, -100.0)
+MASKED_LANE_VALUES = (*(float("nan"),) * 8, 0.0, 0.0, 1.0, -1.0, 0.625, -2.5, 60.0, -100.0)
 _draw = random.Random()
 LOOP = "interpreter_loop"
 OWN_OPTIONS = frozenset({"grid", "warmup", "debug", "pre_run_hooks"})
@@ -53,22 +57,22 @@ has more. A tile that a dot reads goes through it as a whole."""
 
 
 @functools.cache
-def harden() -> Watch:
+def install_hooks() -> LaunchState:
     """Install every hook, once a process."""
-    remember_types()
+    cache_types()
     _hook_launches()
     _hook_patches()
     _hook_autotuner()
     _hook_order()
     _hook_loops()
     _hook_memory()
-    round_as_a_gpu()
+    install_gpu_rounding()
     _hook_dots()
     _hook_others()
     _hook_hints()
     _hook_names()
     add_libdevice()
-    return watch
+    return launch_state
 
 
 def _hook_launches() -> None:
@@ -77,25 +81,27 @@ def _hook_launches() -> None:
 
     def watched_run(self: object, *args: object, **kwargs: object) -> object:
         if not kwargs.get("warmup"):
-            watch.kernel = str(self.fn.__name__)  # type: ignore[attr-defined]
+            launch_state.kernel = str(self.fn.__name__)  # type: ignore[attr-defined]
             if is_own(self):
-                watch.launches.append(watch.kernel)
-            watch.starts, watch.ends = [], []
-            watch.traces.launch()
+                launch_state.launches.append(launch_state.kernel)
+            launch_state.starts, launch_state.ends = [], []
+            launch_state.traces.launch()
         _require_options(self, kwargs)
-        watch.patched.clear()
+        launch_state.patched.clear()
         _heed_assertions(self, kwargs)
         try:
             return run(self, *args, **kwargs)
         finally:
-            watch.patched.clear()
+            launch_state.patched.clear()
 
     def watched_convert(argument: object) -> object:
         if hasattr(argument, "data_ptr"):
             storage = interpreter._unwrap_tensor(argument).untyped_storage()
-            watch.starts.append(storage.data_ptr())
-            watch.ends.append(storage.data_ptr() + storage.nbytes())
-            watch.traces.add(watch.starts[-1], watch.ends[-1], _item_bytes(argument))
+            launch_state.starts.append(storage.data_ptr())
+            launch_state.ends.append(storage.data_ptr() + storage.nbytes())
+            launch_state.traces.add(
+                launch_state.starts[-1], launch_state.ends[-1], _item_bytes(argument)
+            )
         return convert(argument)
 
     interpreter.InterpretedFunction.run = named_as(run, watched_run)
@@ -122,15 +128,17 @@ def _require_options(kernel: object, named: dict[str, object]) -> None:
         if name in known or value is None:
             continue
         if name not in _options():
-            raise watch.refuse(LaunchRefused(f"kernel {watch.kernel}: no launch takes {name}"))
+            raise launch_state.refuse(
+                LaunchRefused(f"kernel {launch_state.kernel}: no launch takes {name}")
+            )
         most = MOST_OF.get(name)
         if most is None:
             continue
         least = 0 if name == "num_stages" else 1
         whole = type(value) is int and least <= value <= most
         if not whole or (name != "num_stages" and value & (value - 1)):  # type: ignore[operator]
-            text = f"kernel {watch.kernel}: {name}={value!r} is none that a GPU launches"
-            raise watch.refuse(LaunchRefused(text))
+            text = f"kernel {launch_state.kernel}: {name}={value!r} is none that a GPU launches"
+            raise launch_state.refuse(LaunchRefused(text))
 
 
 def _item_bytes(argument: object) -> int:
@@ -165,12 +173,12 @@ def _hook_patches() -> None:
     def patch_once(function: object) -> object:
         names = function.__globals__  # type: ignore[attr-defined]
         spaces = frozenset(id(x) for x in names.values() if x is tl or x is tl.core)
-        if spaces in watch.patched:
+        if spaces in launch_state.patched:
             return _NoPatches()
         scope = patch(function)
         # Triton 3.6 makes an int of an array of one element, which NumPy 2.5 refuses.
         tl.core.tensor.__index__ = _as_index
-        watch.patched.add(spaces)
+        launch_state.patched.add(spaces)
         return scope
 
     interpreter._patch_lang = patch_once
@@ -213,14 +221,16 @@ def _hook_autotuner() -> None:
         left = _pruned(self, every, args, kwargs)
         names = {f"{id(self)} {config}": config for config in left}
         for name in names:
-            watch.choices.setdefault(name, False)
-        chosen = draw.choice([name for name in names if not watch.choices[name]] or list(names))
-        watch.choices[chosen] = True
+            launch_state.choices.setdefault(name, False)
+        chosen = draw.choice(
+            [name for name in names if not launch_state.choices[name]] or list(names)
+        )
+        launch_state.choices[chosen] = True
         given = dict(zip(self.arg_names, args, strict=False)) | kwargs  # type: ignore[attr-defined]
         key = (id(self), *(repr(given.get(name)) for name in self.keys))  # type: ignore[attr-defined]
         try:
-            if key not in watch.tuned and len(left) > 1:
-                watch.tuned.add(key)
+            if key not in launch_state.tuned and len(left) > 1:
+                launch_state.tuned.add(key)
                 other = next(config for name, config in names.items() if name != chosen)
                 self.configs = [other]  # type: ignore[attr-defined]
                 bound = given | other.all_kwargs()  # type: ignore[attr-defined]
@@ -252,15 +262,15 @@ def _hook_order() -> None:
 
     def set_grid_dim(self: object, nx: int, ny: int, nz: int) -> None:
         set_dim(self, nx, ny, nz)
-        watch.permutation = _permutation(nx * ny * nz, watch.order)
+        launch_state.permutation = _permutation(nx * ny * nz, launch_state.order)
 
     def set_grid_idx(self: object, x: int, y: int, z: int) -> None:
         _, ny, nz = self.grid_dim  # type: ignore[attr-defined]
         index = (x * ny + y) * nz + z
-        if watch.permutation is not None:
-            index = watch.permutation[index]
+        if launch_state.permutation is not None:
+            index = launch_state.permutation[index]
             x, y, z = index // (ny * nz), index // nz % ny, index % nz
-        watch.traces.begin(index)
+        launch_state.traces.begin(index)
         set_idx(self, x, y, z)
 
     builder_class().set_grid_dim = set_grid_dim  # type: ignore[attr-defined]
@@ -298,7 +308,7 @@ def _counted(
     step = bounds[2] if len(bounds) > 2 else named.get("step")
     if isinstance(step, tl.tensor) and int(step.handle.data.item()) < 0:
         # Compiled, a step that is no constant counts up: the loop never runs.
-        raise watch.refuse(InterpreterRefused(f"{_where()}: a loop's step is below zero"))
+        raise launch_state.refuse(InterpreterRefused(f"{_where()}: a loop's step is below zero"))
     for value in kind(*bounds, **named):
         if type(value) is not int:
             yield value
@@ -314,8 +324,10 @@ def hidden_arrays() -> Iterator[None]:
 
     def read(self: tl.tensor) -> object:
         if sys._getframe(1).f_code.co_filename.endswith("candidate.py"):
-            text = f"kernel {watch.kernel} line {candidate_line()} reads the array of a tensor"
-            raise watch.refuse(NotCompiled(f"{text}, in a form that was not compiled"))
+            text = (
+                f"kernel {launch_state.kernel} line {candidate_line()} reads the array of a tensor"
+            )
+            raise launch_state.refuse(NotCompiled(f"{text}, in a form that was not compiled"))
         return self.__dict__["handle"]
 
     def write(self: tl.tensor, value: object) -> None:
@@ -346,18 +358,18 @@ def _hook_memory() -> None:
         self: object, ptrs: object, mask: object, other: object, *a: object, **k: object
     ) -> object:
         inside = _inside(ptrs, mask)
-        if other is None and not watch.other_given and inside is None:
+        if other is None and not launch_state.other_given and inside is None:
             # What these lanes hold is undefined: not the interpreter's zeros.
             wanted = _mask(ptrs, mask)
             if not wanted.all():
-                if len(watch.traces.programs) > 1 or watch.traces.released:
-                    watch.traces.load(_wanted(ptrs, mask), _where)
+                if len(launch_state.traces.programs) > 1 or launch_state.traces.released:
+                    launch_state.traces.load(_wanted(ptrs, mask), _where)
                 return _poison(load(self, ptrs, mask, other, *a, **k), ~wanted)
         if inside is None:
-            if len(watch.traces.programs) > 1 or watch.traces.released:
-                watch.traces.load(_wanted(ptrs, mask), _where)
+            if len(launch_state.traces.programs) > 1 or launch_state.traces.released:
+                launch_state.traces.load(_wanted(ptrs, mask), _where)
             return load(self, ptrs, mask, other, *a, **k)
-        watch.loads_outside.append(f"{watch.kernel} line {candidate_line()}")
+        launch_state.loads_outside.append(f"{launch_state.kernel} line {candidate_line()}")
         legal = interpreter.TensorHandle(inside & _mask(ptrs, mask), tl.int1)
         result = load(self, ptrs, legal, other, *a, **k)
         return _poison(result, _mask(ptrs, mask) & ~inside)
@@ -372,7 +384,9 @@ def _hook_memory() -> None:
     ) -> object:
         _require_inside(ptr, mask, "atomic")
         if is_bf16(val):
-            raise watch.refuse(InterpreterRefused("atomics on bfloat16 cannot be interpreted"))
+            raise launch_state.refuse(
+                InterpreterRefused("atomics on bfloat16 cannot be interpreted")
+            )
         _note_atomic(ptr, mask)
         return rmw(self, op, ptr, val, mask, *a)
 
@@ -396,17 +410,17 @@ def _hook_others() -> None:
     def noted(
         self: object, ptr: object, mask: object, other: object, *a: object, **k: object
     ) -> object:
-        watch.other_given = other is not None
+        launch_state.other_given = other is not None
         try:
             return load(self, ptr, mask, other, *a, **k)
         finally:
-            watch.other_given = False
+            launch_state.other_given = False
 
     kind.load = named_as(load, noted)
 
 
 def _hook_dots() -> None:
-    """After `round_as_a_gpu`, which multiplies itself."""
+    """After `install_gpu_rounding`, which multiplies itself."""
     builder = builder_class()
     dot = builder.create_dot  # type: ignore[attr-defined]
 
@@ -414,8 +428,12 @@ def _hook_dots() -> None:
         for tile in (a, b):
             size = tile.data.size * max(1, tile.dtype.scalar.primitive_bitwidth // 8)  # type: ignore[attr-defined]
             if size > SHARED_BYTES:
-                text = f"kernel {watch.kernel} line {candidate_line()}: a tile of {size} bytes"
-                raise watch.refuse(OutOfResources(f"{text} in a dot; a GPU has {SHARED_BYTES}"))
+                text = (
+                    f"kernel {launch_state.kernel} line {candidate_line()}: a tile of {size} bytes"
+                )
+                raise launch_state.refuse(
+                    OutOfResources(f"{text} in a dot; a GPU has {SHARED_BYTES}")
+                )
         return dot(self, a, b, *rest, **named)
 
     builder.create_dot = create_dot  # type: ignore[attr-defined]
@@ -431,7 +449,7 @@ def _hook_hints() -> None:
         step = max(1, dtype.element_ty.primitive_bitwidth // 8) if dtype.is_ptr() else 1
         said = false_hint(name, np.asarray(data), values, step)
         if said is not None:
-            raise watch.refuse(InterpreterRefused(f"{_where()}: {said} does not hold"))
+            raise launch_state.refuse(InterpreterRefused(f"{_where()}: {said} does not hold"))
         set_attr(self, name, values)
 
     kind.set_attr = checked
@@ -456,7 +474,7 @@ def _hook_names() -> None:
 
 
 def _where() -> str:
-    return f"kernel {watch.kernel} line {candidate_line()}"
+    return f"kernel {launch_state.kernel} line {candidate_line()}"
 
 
 def _wanted(ptrs: object, mask: object) -> npt.NDArray[np.uint64]:
@@ -472,9 +490,9 @@ def _note_store(ptrs: object, value: object, mask: object) -> None:
         stored = np.broadcast_to(np.asarray(value.data), ptrs.data.shape)  # type: ignore[attr-defined]
         if _meet(places, stored[_mask(ptrs, mask)]):
             text = f"{_where()}: lanes of one store write different values to one address"
-            if text not in watch.traces.races:
-                watch.traces.races.append(text)
-    _note_written(watch.traces.store(places, size))
+            if text not in launch_state.traces.races:
+                launch_state.traces.races.append(text)
+    _note_written(launch_state.traces.store(places, size))
 
 
 def _meet(places: npt.NDArray[np.uint64], stored: npt.NDArray[np.generic]) -> bool:
@@ -489,13 +507,13 @@ def _meet(places: npt.NDArray[np.uint64], stored: npt.NDArray[np.generic]) -> bo
 
 def _note_atomic(ptrs: object, mask: object) -> None:
     places = _wanted(ptrs, mask)
-    watch.traces.atomic(places)
-    _note_written(watch.traces.storage_of(places))
+    launch_state.traces.atomic(places)
+    _note_written(launch_state.traces.storage_of(places))
 
 
 def _note_written(storage: int | None) -> None:
-    if storage is not None and storage in watch.owners:
-        watch.wrote.add(watch.owners[storage])
+    if storage is not None and storage in launch_state.owners:
+        launch_state.wrote.add(launch_state.owners[storage])
 
 
 def _mask(ptrs: object, mask: object) -> npt.NDArray[np.bool_]:
@@ -513,11 +531,11 @@ def _inside(ptrs: object, mask: object) -> npt.NDArray[np.bool_] | None:
         return None
     size = max(1, ptrs.get_element_ty().primitive_bitwidth // 8)  # type: ignore[attr-defined]
     low, high = int(wanted.min()), int(wanted.max()) + size
-    for start, end in zip(watch.starts, watch.ends, strict=True):
+    for start, end in zip(launch_state.starts, launch_state.ends, strict=True):
         if start <= low and high <= end:
             return None
     inside = np.zeros(addresses.shape, dtype=bool)
-    for start, end in zip(watch.starts, watch.ends, strict=True):
+    for start, end in zip(launch_state.starts, launch_state.ends, strict=True):
         if end - size >= start:
             inside |= (addresses >= np.uint64(start)) & (addresses <= np.uint64(end - size))
     return None if bool(inside[_mask(ptrs, mask)].all()) else inside
@@ -525,14 +543,15 @@ def _inside(ptrs: object, mask: object) -> npt.NDArray[np.bool_] | None:
 
 def _require_inside(ptrs: object, mask: object, what: str) -> None:
     if _inside(ptrs, mask) is not None:
-        raise watch.refuse(
+        raise launch_state.refuse(
             OutOfBounds(
-                f"kernel {watch.kernel} line {candidate_line()}: {what} outside of every tensor"
+                f"kernel {launch_state.kernel} line {candidate_line()}: "
+                f"{what} outside of every tensor"
             )
         )
 
 
-def draw_leftovers(seed: int | None) -> None:
+def seed_masked_lanes(seed: int | None) -> None:
     """Draw what masked lanes hold from `seed` on, so that a judgement can be had again."""
     _draw.seed(seed)
 
@@ -541,7 +560,7 @@ def _poison(handle: object, where: npt.NDArray[np.bool_]) -> object:
     """NaN in every second load, other values in the rest: what is undefined says nothing of where
     it runs, and shows in some program."""
     data = np.array(handle.data)  # type: ignore[attr-defined]
-    undefined = LEFTOVERS[_draw.randrange(len(LEFTOVERS))]
+    undefined = MASKED_LANE_VALUES[_draw.randrange(len(MASKED_LANE_VALUES))]
     if is_bf16(handle):
         data[where] = np.float32(undefined).view(np.uint32) >> 16
     elif data.dtype.kind == "f":

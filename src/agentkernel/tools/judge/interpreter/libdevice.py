@@ -18,7 +18,7 @@ import triton.language.extra.libdevice as common
 from triton.language.extra.cuda import libdevice as cuda
 from triton.runtime import interpreter
 
-from agentkernel.tools.judge.execution.watch import InterpreterRefused, watch
+from agentkernel.tools.judge.execution.watch import InterpreterRefused, launch_state
 
 Array = npt.NDArray[np.generic]
 Function = Callable[..., Array]
@@ -103,7 +103,7 @@ def _interpreted(
     @functools.wraps(function)
     def call(*args: object, _semantic: object = None) -> object:
         if name not in FUNCTIONS:
-            raise watch.refuse(InterpreterRefused(f"libdevice.{name} cannot be interpreted"))
+            raise launch_state.refuse(InterpreterRefused(f"libdevice.{name} cannot be interpreted"))
         called[:] = [FUNCTIONS[name]]
         return function(*args, _semantic=interpreter.interpreter_semantic)
 

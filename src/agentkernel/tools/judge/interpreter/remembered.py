@@ -26,7 +26,7 @@ SCALARS: dict[str, Any] = {
 """triton.language's own types by name: Triton asks of some whether they are these very objects."""
 
 
-def remember_types() -> None:
+def cache_types() -> None:
     """Install the lookups, where this Triton is one that they were read from."""
     if triton.__version__.startswith(VERSIONS):
         _scalar_types()

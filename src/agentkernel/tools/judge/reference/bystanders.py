@@ -24,7 +24,7 @@ Hole = tuple[int, int]
 Run = Callable[[Sequence[object]], list[object]]
 
 
-def without_bystanders(
+def without_unused_nan(
     exact: list[object], leaves: Sequence[object], inputs: Sequence[object], run: Run
 ) -> list[object]:
     """`exact`, the fp64 outputs; where an element is NaN or infinite in it and in eager's `leaves`,
@@ -59,7 +59,7 @@ def _scattered(holes: Sequence[Hole], turn: int) -> dict[Hole, float]:
     }
 
 
-class MasksApart(TorchFunctionMode):
+class MaskedKeysRemoved(TorchFunctionMode):
     """Attention in which a key that a mask of truth values leaves out is left out: torch adds -inf
     to its score, which makes NaN of one that is infinite."""
 
@@ -99,14 +99,14 @@ def _attend(named: Mapping[str, object], keep: torch.Tensor | None) -> torch.Ten
     return torch.where(nothing, 0.0, scores.softmax(-1)) @ value
 
 
-def with_masks_apart(
+def without_masked_keys(
     exact: list[object], leaves: Sequence[object], inputs: Sequence[object], run: Run
 ) -> list[object]:
     """`exact`; where an element is NaN or infinite in it and in eager's `leaves`, it is what it is
     where masked keys are left out, if that is a number."""
     if not any(_holes(item) for item in inputs):
         return exact
-    mode = MasksApart()
+    mode = MaskedKeysRemoved()
 
     def apart(given: Sequence[object]) -> list[object]:
         with mode:
@@ -115,7 +115,7 @@ def with_masks_apart(
     others = apart(inputs)
     if not mode.seen:
         return exact
-    others = without_bystanders(others, leaves, inputs, apart)
+    others = without_unused_nan(others, leaves, inputs, apart)
     special = [_special(value, leaf) for value, leaf in zip(exact, leaves, strict=True)]
     numbers = [
         None if x is None else cast("torch.Tensor", y).isfinite()

@@ -26,7 +26,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from agentkernel.tools.judge.cases.layouts import copied
-from agentkernel.tools.judge.reference.reference import doubled, doubled_value, exactly
+from agentkernel.tools.judge.reference.reference import as_float64, in_float64, value_as_float64
 
 if TYPE_CHECKING:
     from torch import nn
@@ -100,7 +100,7 @@ TF32_BITS = 13
 """Of the 23 bits of an fp32 mantissa TF32 leaves 10."""
 
 
-class Honest(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class RoundingNoise(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Every result inside moves as far as another honest evaluation might. `rounds` holds the kinds
     of products ("conv", "mm") whose fp32 operands are rounded to TF32 as well."""
 
@@ -384,9 +384,9 @@ def evaluate(
     from torch.utils._pytree import tree_flatten
 
     given = [copied(item) if isinstance(item, torch.Tensor) else item for item in inputs]
-    given = [doubled_value(item) if double else item for item in given]
-    asked = doubled(model) if double else copy.deepcopy(model)
-    exact = exactly() if double else _by_definition(model)
+    given = [value_as_float64(item) if double else item for item in given]
+    asked = as_float64(model) if double else copy.deepcopy(model)
+    exact = in_float64() if double else _by_definition(model)
     try:
         with torch.no_grad(), exact, mode:
             leaves, _ = tree_flatten(asked.train(training)(*given))
@@ -396,11 +396,11 @@ def evaluate(
 
 
 @contextlib.contextmanager
-def honestly(seed: int, rounds: frozenset[str] = frozenset()) -> Iterator[None]:
+def with_rounding_noise(seed: int, rounds: frozenset[str] = frozenset()) -> Iterator[None]:
     """What runs inside is one honest evaluation, attention by its definition."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    with sdpa_kernel(SDPBackend.MATH), Honest(seed, rounds):
+    with sdpa_kernel(SDPBackend.MATH), RoundingNoise(seed, rounds):
         yield
 
 
@@ -487,4 +487,4 @@ def _unit(dtype: torch.dtype) -> float:
     return (2.0**-53) if dtype == torch.float64 else 2.0**-24
 
 
-__all__ = ["CHAIN", "Honest", "chain", "evaluate", "in_tf32", "named_arguments"]
+__all__ = ["CHAIN", "RoundingNoise", "chain", "evaluate", "in_tf32", "named_arguments"]

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, cast
 
 import torch
 
-from agentkernel.tools.judge.reference.honest import Honest, evaluate, named_arguments
+from agentkernel.tools.judge.reference.honest import RoundingNoise, evaluate, named_arguments
 
 if TYPE_CHECKING:
     from torch import nn
 
-PICKERS = {
+INDEX_OPERATORS = {
     **dict.fromkeys(("argmax", "argmin"), 0),
     **dict.fromkeys(("topk", "sort", "max", "min", "kthvalue", "median", "nanmedian", "mode"), 1),
     **dict.fromkeys(("cummax", "cummin"), 1),
@@ -35,7 +35,7 @@ ULPS = 8
 
 
 @dataclass(frozen=True)
-class Pick:
+class IndexOutput:
     """Indices `places` into dimension `dim` of `source` (None: into all of it, flat). `stable`:
     those of equal values ascend."""
 
@@ -46,13 +46,13 @@ class Pick:
     stable: bool = False
 
 
-class Picks(Honest):  # type: ignore[no-untyped-call]
+class IndexOutputs(RoundingNoise):  # type: ignore[no-untyped-call]
     """Notes what indices point at. Without a `seed` nothing is moved."""
 
     def __init__(self, seed: int | None) -> None:
         super().__init__(seed or 0)
         self._moves = seed is not None
-        self.seen: list[Pick] = []
+        self.seen: list[IndexOutput] = []
 
     def __torch_dispatch__(  # type: ignore[no-untyped-def] # torch's own signature
         self, func, types, args=(), kwargs=None
@@ -65,8 +65,14 @@ class Picks(Honest):  # type: ignore[no-untyped-call]
         name = func._schema.name.removeprefix("aten::")
         given = named_arguments(func, args, kwargs or {})
         source = args[0] if args else None
-        if name in PICKERS and isinstance(source, torch.Tensor):
-            places = result if PICKERS[name] == 0 else result[1] if isinstance(result, tuple) else 0
+        if name in INDEX_OPERATORS and isinstance(source, torch.Tensor):
+            places = (
+                result
+                if INDEX_OPERATORS[name] == 0
+                else result[1]
+                if isinstance(result, tuple)
+                else 0
+            )
             if isinstance(places, torch.Tensor) and places.dtype == torch.int64:
                 whole = given.get("dim") is None
                 dim = None if whole else cast("int", given["dim"]) % max(1, source.ndim)
@@ -74,7 +80,7 @@ class Picks(Honest):  # type: ignore[no-untyped-call]
                     places = places.unsqueeze(dim)
                 kept = source.detach().clone()
                 stable = bool(given.get("stable"))
-                self.seen.append(Pick(places, kept, dim, name in DISTINCT, stable))
+                self.seen.append(IndexOutput(places, kept, dim, name in DISTINCT, stable))
         elif isinstance(source, torch.Tensor) and isinstance(result, torch.Tensor):
             pick = self.of(source) if name in FOLLOWED else None
             if pick is not None and not result.is_floating_point():
@@ -82,7 +88,7 @@ class Picks(Honest):  # type: ignore[no-untyped-call]
                 self.seen.append(dataclasses.replace(pick, places=places))
         return result
 
-    def of(self, leaf: torch.Tensor) -> Pick | None:
+    def of(self, leaf: torch.Tensor) -> IndexOutput | None:
         """What `leaf` points at, where it is such indices or a view of all of them."""
         for pick in reversed(self.seen):
             same = pick.places.data_ptr() == leaf.data_ptr() and pick.places.dtype == leaf.dtype
@@ -98,7 +104,7 @@ def _in_order(leaf: torch.Tensor, places: torch.Tensor) -> bool:
     return leaf.is_contiguous() and places.is_contiguous()
 
 
-def points_as_well(
+def points_at_equal_value(
     model: nn.Module,
     inputs: Sequence[object],
     training: bool,
@@ -108,7 +114,7 @@ def points_as_well(
 ) -> bool | None:
     """Whether output `index`, `found`, points at values as good as those of eager's indices; None
     where it is not known to be indices."""
-    exact = Picks(None)
+    exact = IndexOutputs(None)
     leaves = evaluate(model, inputs, training, exact, double=True)
     leaf = leaves[index] if leaves is not None and index < len(leaves) else None
     pick = exact.of(leaf) if isinstance(leaf, torch.Tensor) else None
@@ -136,7 +142,7 @@ def _room(
     inputs: Sequence[object],
     training: bool,
     index: int,
-    pick: Pick,
+    pick: IndexOutput,
     places: Sequence[torch.Tensor],
 ) -> torch.Tensor:
     """How far apart values at `places` may be and still be called equal."""
@@ -144,7 +150,7 @@ def _room(
     dtype = torch.float32
     off = torch.zeros_like(values[0])
     for draw in range(DRAWS):
-        mode = Picks(draw)
+        mode = IndexOutputs(draw)
         leaves = evaluate(model, inputs, training, mode)
         leaf = leaves[index] if leaves is not None else None
         moved = mode.of(leaf) if isinstance(leaf, torch.Tensor) else None
@@ -178,4 +184,4 @@ def _repeats(places: torch.Tensor, dim: int | None) -> bool:
     return bool((ordered.diff(dim=-1 if dim is None else dim) == 0).any())
 
 
-__all__ = ["Pick", "Picks", "points_as_well"]
+__all__ = ["IndexOutput", "IndexOutputs", "points_at_equal_value"]

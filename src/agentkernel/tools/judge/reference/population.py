@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from agentkernel.tools.judge.reference.honest import Honest, evaluate
-from agentkernel.tools.judge.reference.pointed import points_as_well
+from agentkernel.tools.judge.reference.honest import RoundingNoise, evaluate
+from agentkernel.tools.judge.reference.pointed import points_at_equal_value
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from agentkernel.tools.judge.comparison.worst import Blur
+    from agentkernel.tools.judge.comparison.worst import Perturb
 
 KEPT_BYTES = 1 << 28
 """Evaluations whose outputs are smaller are kept for the other outputs of the same call."""
@@ -36,18 +36,18 @@ class Population:
         self._rounds = rounds
         self._kept: dict[tuple[int, bool], list[object] | None] = {}
 
-    def honest(self, index: int) -> Blur:
+    def honest(self, index: int) -> Perturb:
         """Output `index` by the number of the evaluation; None where the module does not run so."""
         return lambda draw: self._output(index, draw, rounded=False)
 
-    def permitted(self, index: int) -> Blur | None:
+    def permitted(self, index: int) -> Perturb | None:
         """The same with products rounded as PyTorch's flags permit; None where they permit none."""
         return (lambda draw: self._output(index, draw, rounded=True)) if self._rounds else None
 
     def points_as_well(self, index: int, found: torch.Tensor, eager: torch.Tensor) -> bool | None:
         """Whether indices `found` point at values as good as those of eager's; None
         where they are not known to be indices."""
-        return points_as_well(self._model, self._inputs, self._training, index, found, eager)
+        return points_at_equal_value(self._model, self._inputs, self._training, index, found, eager)
 
     def _output(self, index: int, draw: int, *, rounded: bool) -> torch.Tensor | None:
         key = (draw, rounded)
@@ -56,7 +56,7 @@ class Population:
         return value if isinstance(value, torch.Tensor) else None
 
     def _draw(self, draw: int, rounded: bool) -> list[object] | None:
-        mode = Honest(draw, self._rounds if rounded else frozenset())
+        mode = RoundingNoise(draw, self._rounds if rounded else frozenset())
         leaves = evaluate(self._model, self._inputs, self._training, mode)
         size = sum(item.nbytes for item in leaves or () if isinstance(item, torch.Tensor))
         if size <= KEPT_BYTES:

@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from agentkernel.domain.errors import one_line
-from agentkernel.tools.judge.cases.cases import Case, Change, Echo
+from agentkernel.tools.judge.cases.cases import Case, Change, FollowUp
 from agentkernel.tools.judge.cases.edges import (
     LOOKUPS,
     constants_of,
-    edged,
     index_inputs,
     literals_of,
-    rows_of,
+    row_structure,
     wide_inputs,
+    with_edge,
 )
-from agentkernel.tools.judge.cases.ignored import ignored_values
+from agentkernel.tools.judge.cases.ignored import ignore_index_values
 from agentkernel.tools.judge.cases.layouts import arranged, copied, in_order
 from agentkernel.tools.judge.cases.values import (
     DOMAINS,
@@ -27,10 +27,10 @@ from agentkernel.tools.judge.cases.values import (
     Distribution,
     Domain,
     Sampler,
+    moved_into_domain,
     randomise_state,
     scales,
     tensors_of,
-    within,
 )
 from agentkernel.tools.judge.comparison.compare import compare_output
 from agentkernel.tools.judge.comparison.finding import same_bits
@@ -42,11 +42,11 @@ from agentkernel.tools.judge.reference.reference import Answer, call_reference
 from agentkernel.tools.judge.reference.weights import (
     POWERS,
     is_vector,
-    met,
-    shifted,
-    spoiled,
-    spread_vectors,
-    subtracted,
+    spread_vector_weights,
+    subtracted_weights,
+    with_nan_weight,
+    with_shifted_weights,
+    with_weight_values,
 )
 from agentkernel.tools.judge.rule import rule_of
 from agentkernel.tools.judge.settings import JudgeSettings
@@ -70,14 +70,23 @@ SIGNS = {"uniform": 1, "spiked": -1}
 element are."""
 WIDE_WEIGHTS = "sorted"
 """The distribution of which vectors of weights have sizes from very small to very large."""
-MEETS = 3.0
+WEIGHT_VALUES_SCALE = 3.0
 """The scale of uniform values with which elements of the state are among them too."""
-MOVED = ("uniform", "large", "tiny", "sparse", "sorted", "shifted", "spiked", "peaked")
+DOMAIN_DISTRIBUTIONS = (
+    "uniform",
+    "large",
+    "tiny",
+    "sparse",
+    "sorted",
+    "shifted",
+    "spiked",
+    "peaked",
+)
 """Distributions that are asked within the domain of a module that is not defined everywhere."""
 FEW = 5
 STEPS = (3.0, 3e2, 3e4)
 """Sizes that a changed element may get: the first that shows in the reference's output."""
-SEED_AFTER = 15_485_863
+FOLLOW_UP_SEED_STEP = 15_485_863
 TF32_STEP = 2.0**-11
 
 
@@ -91,7 +100,7 @@ class NotApplicable:
 
 
 @dataclass(frozen=True)
-class Question:
+class ReferenceCase:
     """Inputs that the reference takes, with the module that took them and its answer."""
 
     inputs: list[object]
@@ -99,7 +108,7 @@ class Question:
     answer: Answer
 
 
-class Asker:
+class OracleInputs:
     """Draws inputs and asks the reference. `base` is the module with its initial values."""
 
     def __init__(
@@ -109,16 +118,16 @@ class Asker:
         self.device = settings.device
         self._settings = settings
         self._notes = notes
-        self._looks_up = looks_up(captured)
+        self._looks_up = indexes_elements(captured)
         self._indices = index_inputs(captured)
         self._loaded = loaded
         self._orders: dict[int, list[tuple[int, ...] | None]] = {}
         self.rounding = rounding(captured, settings.device)
         self.permitted = permitted(captured)
-        ignored = ignored_values(captured)
-        rows = rows_of(captured)
+        ignored = ignore_index_values(captured)
+        rows = row_structure(captured)
         self._elementwise = rows.pointwise
-        self._near = subtracted(captured)
+        self._near = subtracted_weights(captured)
         kinds = self.base.state_dict().values()
         self._floats = any(value.is_floating_point() for value in kinds)
         self._vectors = any(is_vector(value) for value in self.base.parameters())
@@ -145,10 +154,10 @@ class Asker:
         model = copy.deepcopy(self.base)
         randomise_state(model, seed, sign, least)
         if power:
-            spread_vectors(model, seed, power)
+            spread_vector_weights(model, seed, power)
         return model
 
-    def ask(self, case: Case) -> Question | NotApplicable:
+    def ask(self, case: Case) -> ReferenceCase | NotApplicable:
         """The first scale and range of integers with which the reference gives finite values."""
         sign = SIGNS.get(case.distribution, 0) if self.base.state_dict() else 0
         # A module that takes a root or a logarithm of its weights gives no numbers with a sign, one
@@ -156,31 +165,31 @@ class Asker:
         bold = dict.fromkeys((0 if self._looks_up else -SMALL, 0, None))
         for least in bold if sign else ():
             result = self._ask(self.model(case.seed, sign, least), case)
-            if isinstance(result, Question):
+            if isinstance(result, ReferenceCase):
                 return result
         for power in POWERS if case.distribution == WIDE_WEIGHTS and self._vectors else ():
             result = self._ask(self.model(case.seed, power=power), case)
-            if isinstance(result, Question):
+            if isinstance(result, ReferenceCase):
                 return result
         return self._ask(self.model(case.seed), case)
 
-    def _ask(self, model: nn.Module, case: Case) -> Question | NotApplicable:
+    def _ask(self, model: nn.Module, case: Case) -> ReferenceCase | NotApplicable:
         why = NotApplicable("the reference gives no finite values")
         tries: list[tuple[Distribution, Domain]] = [(case.distribution, "")]
         if case.distribution == "normal":
             tries.append(("own", ""))
-        elif case.distribution in MOVED:
+        elif case.distribution in DOMAIN_DISTRIBUTIONS:
             tries += [(case.distribution, domain) for domain in DOMAINS]
         for distribution, domain in tries:
             if domain and why.raised and _has_integers(case):
                 break
             sizes = scales(distribution, case.shape.inputs)
             if distribution == "uniform" and self._floats and not domain:
-                sizes = (MEETS, *sizes)
+                sizes = (WEIGHT_VALUES_SCALE, *sizes)
             for scale in sizes:
                 for cap in (None, _smallest_size(case) - 1, 1, 0):
                     found = self._try(model, case, distribution, scale, cap, domain)
-                    if isinstance(found, Question):
+                    if isinstance(found, ReferenceCase):
                         return found
                     why = found
                     if not why.raised or not _has_integers(case):
@@ -204,37 +213,39 @@ class Asker:
         shape = case.shape
         self._sampler.fill(rooms, shape.inputs, shape.index, distribution, case.seed, scale)
 
-    def follow(self, case: Case, before: Question, echo: Echo) -> Question | None:
-        """`before` with `echo`'s change made to it; None where no change tried shows in the
+    def follow(
+        self, case: Case, before: ReferenceCase, follow_up: FollowUp
+    ) -> ReferenceCase | None:
+        """`before` with `follow_up`'s change made to it; None where no change tried shows in the
         reference's output."""
-        if echo.change == "again":
+        if follow_up.change == "again":
             return before
-        if echo.change == "nan":
+        if follow_up.change == "nan":
             return self._with_nan(case, before)
-        if echo.change == "training":
+        if follow_up.change == "training":
             return before if _same_in_training(before, self.device) else None
-        for inputs, model in self._changes(case, before, echo.change):
+        for inputs, model in self._changes(case, before, follow_up.change):
             answer = self.answer(case, model, inputs)
             if not isinstance(answer, Answer) or not _finite(answer, case.distribution):
                 continue
-            if echo.change == "next" or moved(before.answer, answer, self._settings):
-                return Question(inputs, model, answer)
+            if follow_up.change == "next" or answers_differ(before.answer, answer, self._settings):
+                return ReferenceCase(inputs, model, answer)
         return None
 
-    def _with_nan(self, case: Case, before: Question) -> Question | None:
+    def _with_nan(self, case: Case, before: ReferenceCase) -> ReferenceCase | None:
         """One element of a parameter is NaN, where that shows, and only in what depends on it."""
         if case.training or (self.device == "cuda" and self._looks_up):
             return None
-        model = spoiled(before.model, before.inputs, before.answer.leaves, case.seed)
+        model = with_nan_weight(before.model, before.inputs, before.answer.leaves, case.seed)
         answer = None if model is None else self.answer(case, model, before.inputs)
         if model is None or not isinstance(answer, Answer):
             return None
-        return Question(before.inputs, model, answer)
+        return ReferenceCase(before.inputs, model, answer)
 
     def _changes(
-        self, case: Case, before: Question, change: Change
+        self, case: Case, before: ReferenceCase, change: Change
     ) -> Iterator[tuple[list[object], nn.Module]]:
-        seed = case.seed + SEED_AFTER
+        seed = case.seed + FOLLOW_UP_SEED_STEP
         if change == "weights":
             yield before.inputs, self.model(seed)
         elif change == "next":
@@ -265,11 +276,11 @@ class Asker:
     ) -> list[object]:
         shape = case.shape
         values = self._sampler.draw(shape.inputs, shape.index, distribution, seed, scale, cap)
-        values = [within(value, domain) for value in values]
-        if model is not None and distribution == "uniform" and scale >= MEETS:
-            values = met(values, model, seed)
+        values = [moved_into_domain(value, domain) for value in values]
+        if model is not None and distribution == "uniform" and scale >= WEIGHT_VALUES_SCALE:
+            values = with_weight_values(values, model, seed)
         if case.edge:
-            values = edged(values, case.edge, self._indices, seed)
+            values = with_edge(values, case.edge, self._indices, seed)
         if case.layout != "contiguous":
             return arranged(values, case.layout)
         return [
@@ -291,12 +302,12 @@ class Asker:
         scale: float,
         cap: int | None,
         domain: Domain = "",
-    ) -> Question | NotApplicable:
+    ) -> ReferenceCase | NotApplicable:
         import torch
 
         try:
             if distribution == "shifted" and self._near:
-                model = shifted(model, self._near, scale)
+                model = with_shifted_weights(model, self._near, scale)
             inputs = self._draw(case, distribution, case.seed, scale, cap, domain, model)
         except torch.OutOfMemoryError as error:
             return _out_of_memory(error)
@@ -314,7 +325,7 @@ class Asker:
                 return NotApplicable(f"{share:.0%} of the reference's values are not finite")
         except torch.OutOfMemoryError as error:
             return _out_of_memory(error)
-        return Question(inputs, model, answer)
+        return ReferenceCase(inputs, model, answer)
 
     def answer(
         self, case: Case, model: nn.Module, inputs: Sequence[object]
@@ -344,7 +355,7 @@ class Asker:
         return self._settings.device == "cuda" and unusual
 
 
-def looks_up(captured: Captured) -> bool:
+def indexes_elements(captured: Captured) -> bool:
     """True where the graph takes elements by their number, which a buffer may hold: at another size
     there may be none of that number."""
     names = (str(node.target) for node in captured.graph.graph.nodes if node.op == "call_function")
@@ -388,7 +399,7 @@ def rehearse(model: nn.Module, inputs: Sequence[object], training: bool = False)
         copy.deepcopy(model).cpu().train(training)(*given)
 
 
-def _same_in_training(before: Question, device: str) -> bool:
+def _same_in_training(before: ReferenceCase, device: str) -> bool:
     """Whether a call in training mode gives the same bits, leaves everything as it was and draws no
     random numbers: dropout of zeros gives zeros."""
     import torch
@@ -467,7 +478,7 @@ def _replace(value: torch.Tensor, count: int, step: float, generator: torch.Gene
                 value[place] = others[int(torch.randint(others.numel(), (1,), generator=generator))]
 
 
-def moved(before: Answer, after: Answer, settings: JudgeSettings) -> bool:
+def answers_differ(before: Answer, after: Answer, settings: JudgeSettings) -> bool:
     """Would the outputs of before, given again, be refused now?"""
     import torch
 
@@ -530,12 +541,12 @@ def _has_integers(case: Case) -> bool:
 
 
 __all__ = [
-    "Asker",
     "NotApplicable",
-    "Question",
+    "OracleInputs",
+    "ReferenceCase",
+    "answers_differ",
     "edit",
     "is_finite_enough",
-    "moved",
     "raised",
     "rehearse",
 ]

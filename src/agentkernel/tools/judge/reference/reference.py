@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from agentkernel.domain.errors import one_line
 from agentkernel.tools.judge.cases.layouts import copied
 from agentkernel.tools.judge.comparison.state import keeps_state
-from agentkernel.tools.judge.reference.bystanders import with_masks_apart, without_bystanders
+from agentkernel.tools.judge.reference.bystanders import without_masked_keys, without_unused_nan
 
 if TYPE_CHECKING:
     import torch
@@ -40,7 +40,7 @@ class Answer:
     state_after: dict[str, torch.Tensor]
     wrote_state: frozenset[str]
     state_oracle: dict[str, torch.Tensor]
-    blurred: Blurred
+    perturbed: PerturbedOracle
     exact: list[torch.Tensor | None]
     """The fp64 run's integers and booleans; None for all else."""
     strides_elsewhere: Callable[[], list[list[int] | None]]
@@ -60,7 +60,7 @@ class Answer:
     exact_after: nn.Module | None = None
 
 
-class Blurred:
+class PerturbedOracle:
     """The fp64 outputs after the inputs and weights have moved by up to an ulp; each draw once."""
 
     def __init__(self, model: nn.Module, inputs: Sequence[object], training: bool) -> None:
@@ -85,25 +85,25 @@ class Blurred:
 
         numbers = itertools.count(1009 * seed)
         with torch.no_grad():
-            double = doubled(self._model).train(self._training)
+            double = as_float64(self._model).train(self._training)
             narrow = self._model.state_dict()
             for name, value in double.state_dict().items():
-                value.copy_(moved(value, narrow[name].dtype, least, next(numbers)))
+                value.copy_(moved_by_ulp(value, narrow[name].dtype, least, next(numbers)))
             given = [
-                moved(cast("torch.Tensor", wide), item.dtype, least, next(numbers))
+                moved_by_ulp(cast("torch.Tensor", wide), item.dtype, least, next(numbers))
                 if isinstance(item, torch.Tensor)
                 else item
-                for item, wide in ((item, doubled_value(item)) for item in self._inputs)
+                for item, wide in ((item, value_as_float64(item)) for item in self._inputs)
             ]
             try:
-                with exactly():
+                with in_float64():
                     leaves, _ = tree_flatten(double(*given))
             except (RuntimeError, TypeError):
                 return None
         return list(leaves)
 
 
-def moved(value: torch.Tensor, dtype: torch.dtype, least: float, seed: int) -> torch.Tensor:
+def moved_by_ulp(value: torch.Tensor, dtype: torch.dtype, least: float, seed: int) -> torch.Tensor:
     """`value` times 1 + up to an ulp of `dtype` either way; integers as they are."""
     import torch
 
@@ -115,7 +115,7 @@ def moved(value: torch.Tensor, dtype: torch.dtype, least: float, seed: int) -> t
     return value * (1 + step * (2 * noise - 1))
 
 
-class KeepDouble(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class KeepFloat64(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Explicit casts of fp64 values to narrower floats do nothing, and what is made of integers or
     of nothing (positions as floats, zeros) is made in fp64: the oracle stays in fp64, and its
     products meet operands of one dtype."""
@@ -169,12 +169,12 @@ def _grouped(
 
 
 @contextlib.contextmanager
-def exactly() -> Iterator[None]:
+def in_float64() -> Iterator[None]:
     """What runs inside stays in fp64, attention by its definition: torch's fused kernels do not
     agree on a row that sees nothing but NaN (NaN, or 0 on the CPU)."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    with sdpa_kernel(SDPBackend.MATH), KeepDouble():  # type: ignore[no-untyped-call]
+    with sdpa_kernel(SDPBackend.MATH), KeepFloat64():  # type: ignore[no-untyped-call]
         yield
 
 
@@ -208,7 +208,7 @@ def call_reference(
         state_after=state,
         wrote_state=wrote,
         state_oracle={name: exact.state[name].double() for name in wrote if name in exact.state},
-        blurred=Blurred(model, inputs, training),
+        perturbed=PerturbedOracle(model, inputs, training),
         exact=exact.integers,
         strides_elsewhere=lambda: _meta_strides(model, inputs, training, len(leaves)),
         note=exact.note,
@@ -276,7 +276,7 @@ def _same(one: object, other: object) -> bool:
 
 
 @dataclass(frozen=True)
-class Exact:
+class Float64Outputs:
     """The fp64 outputs; `missing` where the module does not run in fp64 and eager stands in."""
 
     values: list[torch.Tensor | None]
@@ -293,7 +293,7 @@ def _oracle(
     leaves: Sequence[object],
     training: bool,
     elementwise: bool,
-) -> Exact:
+) -> Float64Outputs:
     import torch
 
     state: dict[str, torch.Tensor] = {}
@@ -301,7 +301,7 @@ def _oracle(
     try:
         exact, double = _in_fp64(model, inputs, training)
         state = {n: v for n, v in double.state_dict().items() if v.dtype.is_floating_point}
-        for look in () if elementwise else (without_bystanders, with_masks_apart):
+        for look in () if elementwise else (without_unused_nan, without_masked_keys):
             exact = look(exact, leaves, inputs, lambda given: _in_fp64(model, given, training)[0])
         note, missing = None, False
     except (RuntimeError, TypeError) as error:
@@ -323,7 +323,9 @@ def _oracle(
         value if oracle is None and _alike(leaf, value) else None
         for leaf, value, oracle in zip(leaves, exact, found, strict=True)
     ]
-    return Exact(found, note, missing, cast("list[torch.Tensor | None]", integers), state, double)
+    return Float64Outputs(
+        found, note, missing, cast("list[torch.Tensor | None]", integers), state, double
+    )
 
 
 def _alike(leaf: object, value: object) -> bool:
@@ -356,13 +358,13 @@ def _in_fp64(
     """Outputs of a copy in fp64, and the copy."""
     from torch.utils._pytree import tree_flatten
 
-    double = doubled(model).train(training)
-    with exactly():
-        exact, _ = tree_flatten(double(*[doubled_value(value) for value in inputs]))
+    double = as_float64(model).train(training)
+    with in_float64():
+        exact, _ = tree_flatten(double(*[value_as_float64(value) for value in inputs]))
     return list(exact), double
 
 
-def doubled(model: nn.Module) -> nn.Module:
+def as_float64(model: nn.Module) -> nn.Module:
     """A copy in fp64, plain tensor attributes included."""
     import torch
 
@@ -374,7 +376,7 @@ def doubled(model: nn.Module) -> nn.Module:
     return double
 
 
-def doubled_value(value: object) -> object:
+def value_as_float64(value: object) -> object:
     """A floating tensor in fp64, any other one copied, anything else as it is."""
     import torch
 

@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_map
 from agentkernel.tools.judge.memory_count import run_node
 from agentkernel.tools.judge.reference.axis_rules import RESHAPES, Axis, Partial
 from agentkernel.tools.judge.reference.independent_axes import Slicing
-from agentkernel.tools.judge.reference.reference import exactly
+from agentkernel.tools.judge.reference.reference import in_float64
 from agentkernel.tools.roofline.op_cost import op_name
 
 if TYPE_CHECKING:
@@ -33,12 +33,12 @@ fp64 for floats."""
 EXPANDS = ("expand", "expand_as", "broadcast_to")
 
 
-def widened(value: torch.Tensor, name: str, start: int) -> torch.Tensor:
+def as_double(value: torch.Tensor, name: str, start: int) -> torch.Tensor:
     """The plain change: floats become fp64."""
     return value.double() if value.is_floating_point() else value
 
 
-def as_it_is(value: torch.Tensor, name: str, start: int) -> torch.Tensor:
+def unchanged(value: torch.Tensor, name: str, start: int) -> torch.Tensor:
     """No change: the graph runs in the problem's own dtypes."""
     return value
 
@@ -58,8 +58,8 @@ class Sliced:
         model: nn.Module,
         inputs: Sequence[object],
         units: int,
-        change: Change = widened,
-        mode: Callable[[], AbstractContextManager[object]] = exactly,
+        change: Change = as_double,
+        mode: Callable[[], AbstractContextManager[object]] = in_float64,
     ) -> None:
         self._mode = mode
         self._captured = captured
@@ -293,4 +293,4 @@ def _last_uses(steps: Sequence[Node], names: Sequence[str]) -> dict[str, list[st
     return found
 
 
-__all__ = ["Change", "Gathered", "MissingValue", "Sliced", "as_it_is", "widened"]
+__all__ = ["Change", "Gathered", "MissingValue", "Sliced", "as_double", "unchanged"]

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 POWERS = (6.0, 3.0)
 """Vectors have sizes from 10 to the minus that to 10 to the plus that, the first that the original
 takes."""
-MET_SHARE = 0.125
+WEIGHT_VALUE_SHARE = 0.125
 """Of an input so many elements are elements of the state, and so many of its rows rows of it."""
-MOST_MET = 1 << 12
-MOST_SPOILED = 3
+MOST_WEIGHT_VALUES = 1 << 12
+MOST_NAN_WEIGHTS = 3
 """So many parameters are tried until one shows as NaN."""
 STEP = 1e3
 THROUGH = {
@@ -38,7 +38,7 @@ def is_vector(value: torch.Tensor) -> bool:
     return value.is_floating_point() and sum(size > 1 for size in value.shape) == 1
 
 
-def spread_vectors(model: nn.Module, seed: int, power: float) -> None:
+def spread_vector_weights(model: nn.Module, seed: int, power: float) -> None:
     """Give the elements of parameters of one dimension any size and sign, in place."""
     import torch
 
@@ -53,7 +53,7 @@ def spread_vectors(model: nn.Module, seed: int, power: float) -> None:
         value.data.copy_(torch.where(chance < 0.5, -size, size))
 
 
-def spoiled(
+def with_nan_weight(
     model: nn.Module, inputs: Sequence[object], before: Sequence[object], seed: int
 ) -> nn.Module | None:
     """A copy of `model` of which one element of one parameter, a drawn one, is NaN, where that
@@ -63,7 +63,7 @@ def spoiled(
 
     names = [n for n, v in model.named_parameters() if v.is_floating_point() and v.numel()]
     generator = torch.Generator().manual_seed(seed)
-    for pick in torch.randperm(len(names), generator=generator)[:MOST_SPOILED].tolist():
+    for pick in torch.randperm(len(names), generator=generator)[:MOST_NAN_WEIGHTS].tolist():
         changed = copy.deepcopy(model)
         flat = changed.get_parameter(names[pick]).data
         draw = torch.randint(flat.numel(), (), generator=generator)
@@ -100,7 +100,7 @@ def _spoils(before: Sequence[object], found: Sequence[Sequence[object]]) -> bool
     return shown
 
 
-def met(inputs: Sequence[object], model: nn.Module, seed: int) -> list[object]:
+def with_weight_values(inputs: Sequence[object], model: nn.Module, seed: int) -> list[object]:
     """`inputs` of which some elements are elements of the state of `model`, and some rows rows of
     matrices of their length: what lies on an edge, and what equals a code."""
     import torch
@@ -128,26 +128,26 @@ def _met(
     import torch
 
     device = value.device
-    flat = torch.cat([x.flatten()[:MOST_MET].to(value.dtype) for x in state])
+    flat = torch.cat([x.flatten()[:MOST_WEIGHT_VALUES].to(value.dtype) for x in state])
     flat = flat[flat.isfinite()]
     if not len(flat):
         return value
     picks = torch.randint(len(flat), value.shape, generator=generator, device=device)
     chance = torch.rand(value.shape, generator=generator, device=device)
-    mixed = torch.where(chance < MET_SHARE, flat[picks], value)
+    mixed = torch.where(chance < WEIGHT_VALUE_SHARE, flat[picks], value)
     rows = [x.reshape(-1, x.shape[-1]) for x in state if x.ndim > 1]
     rows = [x for x in rows if value.ndim > 1 and x.shape[1] == value.shape[-1]]
     if rows:
-        table = torch.cat([x[:MOST_MET].to(value.dtype) for x in rows])
+        table = torch.cat([x[:MOST_WEIGHT_VALUES].to(value.dtype) for x in rows])
         lines = mixed.view(-1, mixed.shape[-1])
-        count = max(1, int(MET_SHARE * len(lines)))
+        count = max(1, int(WEIGHT_VALUE_SHARE * len(lines)))
         where = torch.randperm(len(lines), generator=generator, device=device)[:count]
         which = torch.randint(len(table), (count,), generator=generator, device=device)
         lines[where] = table[which]
     return mixed
 
 
-def subtracted(captured: Captured) -> tuple[str, ...]:
+def subtracted_weights(captured: Captured) -> tuple[str, ...]:
     """Names of the entries of the state from which an input is subtracted: of what lies close
     together and far from zero a square's expansion keeps nothing."""
     names = captured.parameters
@@ -172,7 +172,7 @@ def _source(node: Node) -> Node:
     return node
 
 
-def shifted(model: nn.Module, names: Sequence[str], mean: float) -> nn.Module:
+def with_shifted_weights(model: nn.Module, names: Sequence[str], mean: float) -> nn.Module:
     """A copy of `model` with `mean` added to the entries `names` of its state."""
     import torch
 

@@ -24,7 +24,7 @@ SHORT_SLACK_US = 10.0
 FEWEST = 3
 
 
-class Timed(NamedTuple):
+class ClockPair(NamedTuple):
     """A volley: its calls, the wall microseconds outside, the median call inside."""
 
     calls: int
@@ -32,7 +32,7 @@ class Timed(NamedTuple):
     inside_us: float = 0.0
 
 
-class Empty(NamedTuple):
+class EmptyBatchCost(NamedTuple):
     """What volleys without the call take: `start_us` and `call_us` for each turn of the loop, and
     how far each of them is from that (`off_us`)."""
 
@@ -45,7 +45,7 @@ class Empty(NamedTuple):
         return self.start_us + self.call_us * calls
 
 
-def fit_empty(volleys: Sequence[Timed]) -> Empty:
+def fit_empty_batches(volleys: Sequence[ClockPair]) -> EmptyBatchCost:
     """Theil-Sen line through the empty volleys of different lengths (Sen, JASA 63, 1968): half of
     the points but a few may be outliers. With one length alone all of it is start."""
     slopes = [
@@ -57,12 +57,12 @@ def fit_empty(volleys: Sequence[Timed]) -> Empty:
     slope = max(median(slopes), 0.0) if slopes else 0.0
     starts = [item.wall_us - slope * item.calls for item in volleys]
     start = median(starts)
-    return Empty(start, slope, tuple(item - start for item in starts))
+    return EmptyBatchCost(start, slope, tuple(item - start for item in starts))
 
 
 def compare_clocks(
-    volleys: Sequence[Timed],
-    empty: Empty,
+    volleys: Sequence[ClockPair],
+    empty: EmptyBatchCost,
     *,
     device: str = "cuda",
     inside_us: float | None = None,

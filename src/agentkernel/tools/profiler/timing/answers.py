@@ -20,14 +20,14 @@ TELLING = 16
 """Floating elements that two different answers do not share by chance."""
 
 
-class Wrong(NamedTuple):
+class WrongOutput(NamedTuple):
     """A timed call without its right answer: the failure's name, and which one."""
 
     reason: str
     text: str
 
 
-class Look:
+class OutputProbe:
     """Random places in each output, unknown to the timed process, and what lies there."""
 
     def __init__(self, layout: Layout, device: str, seed: int) -> None:
@@ -63,7 +63,7 @@ def _select(table: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
 
 def check_all(
     found: Sequence[torch.Tensor], expected: Mapping[int, Sequence[torch.Tensor]]
-) -> Wrong | None:
+) -> WrongOutput | None:
     """What can be seen in every call without knowing its answer. `found`: [calls, places] of each
     output; `expected`: eager's [places] of each output, for some of the calls."""
     import torch
@@ -73,12 +73,14 @@ def check_all(
         if rows.is_floating_point() and not known.isnan().any():
             empty = rows.isnan().all(dim=1).nonzero().flatten().tolist()
             if empty and rows.shape[1]:
-                return Wrong(
+                return WrongOutput(
                     "missing_output", f"output {number} of timed call {empty[0]} is absent"
                 )
         telling = rows.is_floating_point() and rows.shape[1] >= TELLING
         if telling and len(known) > 1 and _all_differ(known) and not _all_differ(rows):
-            return Wrong("stale_output", f"output {number}: two timed calls gave the same answer")
+            return WrongOutput(
+                "stale_output", f"output {number}: two timed calls gave the same answer"
+            )
     return None
 
 
@@ -87,7 +89,7 @@ def check_one(
     found: Sequence[torch.Tensor],
     expected: Mapping[int, Sequence[torch.Tensor]],
     reason: str = "wrong_output",
-) -> Wrong | None:
+) -> WrongOutput | None:
     """The outputs of timed call number `call` ([places] each) against eager's answers by call."""
     for number, values in enumerate(found):
         own = distance(values, expected[call][number])
@@ -100,13 +102,13 @@ def check_one(
         close = nearest is not None and others[nearest] <= min(own / 2, allowed(values))
         if close:
             text = f"output {number} of timed call {call} is the answer to call {nearest}"
-            return Wrong("stale_output", text)
+            return WrongOutput("stale_output", text)
         if own > allowed(values):
             text = (
                 f"output {number} of timed call {call} lies {own:.3g} (relative norm) from "
                 f"eager's answer to the same inputs; allowed {allowed(values):g}"
             )
-            return Wrong(reason, text)
+            return WrongOutput(reason, text)
     return None
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from agentkernel.tools.sandbox.own_block import own_block
+from agentkernel.tools.sandbox.own_block import ipc_allocation
 
 if TYPE_CHECKING:
     import torch
@@ -107,7 +107,7 @@ def make_room(nbytes: int, device: str, *, alone: bool = False) -> torch.Tensor:
     import torch
 
     if alone and device == "cuda":
-        return own_block(nbytes, torch.cuda.current_device())[:nbytes]
+        return ipc_allocation(nbytes, torch.cuda.current_device())[:nbytes]
     return torch.zeros(nbytes, dtype=torch.uint8, device=device)
 
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from statistics import median
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from agentkernel.runtime.devices import give_back
+from agentkernel.runtime.devices import release_cached_memory
 
 if TYPE_CHECKING:
     import torch
@@ -35,7 +35,7 @@ class Sustained(NamedTuple):
     seconds: float
 
 
-class Launched(NamedTuple):
+class KernelLaunch(NamedTuple):
     """One kernel (or device copy) of a profiled call: its name and device time in microseconds."""
 
     name: str
@@ -63,7 +63,7 @@ class Stopwatch:
         return tuple((end - begin) * 1e6 for begin, end in pairs)
 
 
-class EventWatch(Stopwatch):
+class EventStopwatch(Stopwatch):
     """CUDA events on the default stream around each call."""
 
     def __init__(self, calls: int, pairs: list[tuple[torch.cuda.Event, torch.cuda.Event]]) -> None:
@@ -83,7 +83,7 @@ class EventWatch(Stopwatch):
         return tuple(begin.elapsed_time(end) * 1e3 for begin, end in self._pairs[:calls])
 
 
-class Bench:
+class CallTimer:
     """Times calls on `device`, each after writing `flush_bytes` (more than the L2 holds).
 
     Device time between two CUDA events on the default stream around each call. The flush lies
@@ -107,7 +107,7 @@ class Bench:
 
     def give_back(self) -> None:
         """Let others have the device memory that this process holds without using it."""
-        give_back(self.device)
+        release_cached_memory(self.device)
 
     def flush_us(self) -> float:
         """Device time of one flush, so that the caller can plan blocks."""
@@ -123,7 +123,7 @@ class Bench:
         """Microseconds of each of `calls` cold calls, after one to three untimed ones."""
         import torch
 
-        with torch.no_grad(), without_collector():
+        with torch.no_grad(), garbage_collection_paused():
             for _ in range(1 if last_us > LONG_CALL_US else 3):
                 call()
             lead = 0 if self.device == "cpu" or last_us > LONG_CALL_US else LEAD_CALLS
@@ -133,7 +133,7 @@ class Bench:
         """Begin and end of up to `calls` calls by this process's own clock."""
         if self.device == "cpu":
             return Stopwatch(calls)
-        return EventWatch(calls, self._event_pairs(calls))
+        return EventStopwatch(calls, self._event_pairs(calls))
 
     def sustain(self, call: Call, seconds: float, call_us: float) -> Sustained:
         """Calls back to back, without flushes, for about `seconds`; at most three times that."""
@@ -141,7 +141,7 @@ class Bench:
 
         count = max(1, math.ceil(seconds * 1e6 / max(call_us, 1.0)))
         done = 0
-        with torch.no_grad(), without_collector():
+        with torch.no_grad(), garbage_collection_paused():
             call()
             self.wait()
             begin = time.perf_counter()
@@ -176,7 +176,7 @@ class Bench:
         with torch.no_grad():
             return float(do_bench(call, warmup=10, rep=30, return_mode="median")) * 1e3
 
-    def launches(self, call: Call) -> tuple[Launched, ...]:
+    def launches(self, call: Call) -> tuple[KernelLaunch, ...]:
         """What one cold call puts on the device (torch.profiler): the median time of each of its
         kernels over several calls. Call it last: CUPTI slows launches."""
         if self.device == "cpu":
@@ -185,7 +185,7 @@ class Bench:
         from torch._C._autograd import DeviceType
         from torch.profiler import ProfilerActivity, profile
 
-        def recorded(calls: int) -> list[Launched]:
+        def recorded(calls: int) -> list[KernelLaunch]:
             with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as record:
                 for _ in range(calls):
                     self._flush.zero_()
@@ -193,7 +193,7 @@ class Bench:
                 torch.cuda.synchronize()
             events = [x for x in record.events() or () if x.device_type == DeviceType.CUDA]
             events.sort(key=lambda event: event.time_range.start)
-            return [Launched(x.name, float(x.time_range.elapsed_us())) for x in events]
+            return [KernelLaunch(x.name, float(x.time_range.elapsed_us())) for x in events]
 
         with torch.no_grad():
             call()
@@ -264,7 +264,7 @@ def flush_bytes(l2_mb: float) -> int:
     return max(512 * 2**20, int(2 * l2_mb * 2**20))
 
 
-def median_launches(found: Sequence[Launched], calls: int) -> tuple[Launched, ...]:
+def median_launches(found: Sequence[KernelLaunch], calls: int) -> tuple[KernelLaunch, ...]:
     """`found`: the kernels of so many calls in order, each begun by the flush; of the others the
     median time at each place. Nothing where the calls are not alike."""
     each = len(found) // calls
@@ -275,18 +275,18 @@ def median_launches(found: Sequence[Launched], calls: int) -> tuple[Launched, ..
     if not alike:
         return ()
     return tuple(
-        Launched(column[0].name, median(item.device_us for item in column))
+        KernelLaunch(column[0].name, median(item.device_us for item in column))
         for column in columns[1:]
     )
 
 
-def less_events(samples_us: Sequence[float], event_us: float) -> tuple[float, ...]:
+def subtract_event_time(samples_us: Sequence[float], event_us: float) -> tuple[float, ...]:
     """Times between events without what events add; at least half of what they said."""
     return tuple(max(item - event_us, 0.5 * item) for item in samples_us)
 
 
 @contextmanager
-def without_collector() -> Iterator[None]:
+def garbage_collection_paused() -> Iterator[None]:
     """No garbage collection inside a timed span."""
     enabled = gc.isenabled()
     gc.disable()

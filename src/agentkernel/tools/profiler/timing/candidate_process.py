@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Self
 
-from agentkernel.tools.profiler.rounds import Lost
+from agentkernel.tools.profiler.rounds import SideFailed
 from agentkernel.tools.profiler.timing.arena import Buffers
-from agentkernel.tools.profiler.timing.clock import Stand
+from agentkernel.tools.profiler.timing.clock import TimedProcess
 from agentkernel.tools.profiler.timing.fresh import sums_of
-from agentkernel.tools.profiler.timing.volleys import Volleys
+from agentkernel.tools.profiler.timing.volleys import BatchDriver
 from agentkernel.tools.profiler.timing.worker_ops import CANDIDATE
 from agentkernel.tools.sandbox.protocol import JSON
 from agentkernel.tools.sandbox.session import Worker, WorkerFailed
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from agentkernel.domain.structure import Structure
+    from agentkernel.domain.structure import DataStructure
 
 OPS = "agentkernel.tools.profiler.timing.worker_ops"
 
@@ -44,12 +44,12 @@ class CandidateProcess:
         source: str,
         init_args: Sequence[object],
         init_kwargs: Mapping[str, object],
-        arguments: Structure | None,
+        arguments: DataStructure | None,
         weights: Mapping[str, torch.Tensor],
         *,
         seed: int,
         flush_bytes: int,
-    ) -> Lost | None:
+    ) -> SideFailed | None:
         """Build `ModelNew` with the parent's weights; a Lost where that fails."""
         self._weights = {name: self._worker.share(tensor) for name, tensor in weights.items()}
         payload: dict[str, object] = {
@@ -64,7 +64,7 @@ class CandidateProcess:
         }
         return _lost(self._call("load", payload, self._timeout_s))
 
-    def prepare(self, inputs: Sequence[object], *, large: bool = False) -> Lost | None:
+    def prepare(self, inputs: Sequence[object], *, large: bool = False) -> SideFailed | None:
         """Share the inputs of a shape set and warm the candidate up on them. `large`: they exist
         once, in an allocation of their own, and no turn's memory is kept for the next one."""
         import torch
@@ -75,7 +75,7 @@ class CandidateProcess:
         payload = {"inputs": shared, "large": large}
         return _lost(self._call("prepare", payload, self._timeout_s))
 
-    def ground(self, volleys: Volleys) -> Stand | Lost | None:
+    def ground(self, volleys: BatchDriver) -> TimedProcess | SideFailed | None:
         """Share the memory of volleys; None where this device shares none between processes."""
         share = self._worker.share_resident if volleys.layout.resident else self._worker.share
         refs = {name: share(item) for name, item in volleys.buffers._asdict().items()}
@@ -84,29 +84,34 @@ class CandidateProcess:
             return None
         self._inputs += refs.values()
         views = Buffers(**{name: self._worker.shared(ref) for name, ref in refs.items()})
-        stand = Stand(
-            self, views, volleys.layout, volleys.device, volleys.limit_s, volleys.twin.event_us
+        timed_process = TimedProcess(
+            self,
+            views,
+            volleys.layout,
+            volleys.device,
+            volleys.limit_s,
+            volleys.baseline_process.event_us,
         )
-        volleys.write(stand)
+        volleys.write(timed_process)
         payload = {
             "layout": volleys.layout,
             "values": volleys.values,
             "buffers": refs,
             "limit_s": volleys.limit_s,
         }
-        return _lost(self._call("ground", payload, self._timeout_s)) or stand
+        return _lost(self._call("ground", payload, self._timeout_s)) or timed_process
 
     def weight_sums(self) -> dict[str, bytes]:
         """A checksum of each parameter and buffer, as the worker's memory holds them."""
         return sums_of({name: self._worker.shared(ref) for name, ref in self._weights.items()})
 
-    def forget(self) -> Lost | None:
+    def forget(self) -> SideFailed | None:
         """Unmap the inputs, so that the parent may free them."""
         self._worker.release(self._inputs)
         self._inputs = []
         return _lost(self._call("forget", {}, self._timeout_s))
 
-    def ask(self, request: Mapping[str, object], timeout_s: float) -> dict[str, JSON] | Lost:
+    def ask(self, request: Mapping[str, object], timeout_s: float) -> dict[str, JSON] | SideFailed:
         """A timing request."""
         return self._call("measure", request, timeout_s)
 
@@ -123,12 +128,12 @@ class CandidateProcess:
 
     def _call(
         self, op: str, payload: Mapping[str, object], timeout_s: float
-    ) -> dict[str, JSON] | Lost:
+    ) -> dict[str, JSON] | SideFailed:
         answer = self._worker.call(f"{OPS}:{op}", payload, timeout_s)
         if isinstance(answer, WorkerFailed):
-            return Lost(side=CANDIDATE, reason=answer.reason, log=answer.log)
+            return SideFailed(side=CANDIDATE, reason=answer.reason, log=answer.log)
         return answer
 
 
-def _lost(answer: dict[str, JSON] | Lost) -> Lost | None:
-    return answer if isinstance(answer, Lost) else None
+def _lost(answer: dict[str, JSON] | SideFailed) -> SideFailed | None:
+    return answer if isinstance(answer, SideFailed) else None

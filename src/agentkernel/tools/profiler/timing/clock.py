@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from agentkernel.tools.profiler.rounds import Lost
-from agentkernel.tools.profiler.sides import Line, is_time
-from agentkernel.tools.profiler.timing.answers import Look
+from agentkernel.tools.profiler.rounds import SideFailed
+from agentkernel.tools.profiler.sides import RequestChannel, is_time
+from agentkernel.tools.profiler.timing.answers import OutputProbe
 from agentkernel.tools.profiler.timing.arena import (
     ARMED,
     DONE,
@@ -29,8 +29,8 @@ from agentkernel.tools.profiler.timing.arena import (
     Layout,
     flush_regions,
 )
-from agentkernel.tools.profiler.timing.bench import less_events
-from agentkernel.tools.profiler.timing.fresh import Fresh, FreshInPlace
+from agentkernel.tools.profiler.timing.bench import subtract_event_time
+from agentkernel.tools.profiler.timing.fresh import FreshInputs, FreshInputsInPlace
 
 if TYPE_CHECKING:
     import numpy as np
@@ -43,7 +43,7 @@ FLUSH_SAMPLES = 64
 """Words of each flush region that must hold what this call's flush writes."""
 
 
-class Plan(NamedTuple):
+class BatchPlan(NamedTuple):
     """A volley of at least `wanted` calls (at most `calls`); `order` has a row of inputs for each.
     `seed` decides the inputs, `kept` the calls whose outputs are looked at again, `fills` how many
     flush regions are written before each call."""
@@ -56,10 +56,10 @@ class Plan(NamedTuple):
     fills: int = 1
 
 
-class Shot(NamedTuple):
+class BatchResult(NamedTuple):
     """A volley's end: `found` [calls, places] of each output, `again` the same of the kept ones."""
 
-    plan: Plan
+    plan: BatchPlan
     wall_us: float
     calls: int
     samples_us: tuple[float, ...]
@@ -70,11 +70,11 @@ class Shot(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Stand:
+class TimedProcess:
     """One timed process as the parent sees it: the line to it, and the shared memory. `event_us` is
     taken off the time that its events give a call."""
 
-    line: Line
+    line: RequestChannel
     buffers: Buffers
     layout: Layout
     device: str
@@ -82,46 +82,50 @@ class Stand:
     event_us: float = 0.0
 
 
-def plan_volley(calls: int, layout: Layout, chosen: random.Random, fills: int = 1) -> Plan:
+def plan_batch(calls: int, layout: Layout, chosen: random.Random, fills: int = 1) -> BatchPlan:
     """A volley of `calls` calls at most; how many it becomes, the timed process is not told."""
     calls = min(calls, layout.rows // fills)
     wanted = chosen.randint(max(1, (2 * calls + 2) // 3), calls)
     order = tuple(chosen.sample(range(layout.rows), calls))
     kept = chosen.sample(range(wanted), min(layout.kept, max(wanted - 1, 0)))
-    return Plan(calls, wanted, order, tuple(sorted(kept)), chosen.getrandbits(40), fills)
+    return BatchPlan(calls, wanted, order, tuple(sorted(kept)), chosen.getrandbits(40), fills)
 
 
-def conduct(
-    stand: Stand, side: str, plan: Plan, fresh: Fresh | FreshInPlace, look: Look
-) -> Shot | Lost:
+def time_batch(
+    timed_process: TimedProcess,
+    side: str,
+    plan: BatchPlan,
+    fresh: FreshInputs | FreshInputsInPlace,
+    look: OutputProbe,
+) -> BatchResult | SideFailed:
     """One volley of `side`. A Lost where the process fails, hangs or answers in another form."""
-    control = stand.buffers.control.numpy()
+    control = timed_process.buffers.control.numpy()
     control[:] = 0
-    _poison(stand)
+    _poison(timed_process)
     tokens = [random.SystemRandom().getrandbits(31) for _ in range(plan.calls * plan.fills)]
     request = {"do": "volley", "side": side, "calls": plan.calls, "fills": plan.fills}
-    asked = _Asked(stand, request)
+    asked = _PendingRequest(timed_process, request)
     asked.start()
-    if not _reached(control, ARMED, asked, stand):
-        return asked.lost(side)
+    if not _reached(control, ARMED, asked, timed_process):
+        return asked.failure(side)
     begin = time.perf_counter()
-    fresh.write(stand.buffers.pool, plan.seed)
+    fresh.write(timed_process.buffers.pool, plan.seed)
     control[HEADER : HEADER + plan.calls] = _order_words(plan)
-    control[HEADER + stand.layout.rows :][: len(tokens)] = tokens
+    control[HEADER + timed_process.layout.rows :][: len(tokens)] = tokens
     control[GO] = 1
-    if not _reached(control, DONE, asked, stand, stop_at=plan.wanted):
-        return asked.lost(side)
+    if not _reached(control, DONE, asked, timed_process, stop_at=plan.wanted):
+        return asked.failure(side)
     calls = int(min(max(int(control[PROGRESS]), 1), plan.calls))
-    found = look.at(stand.buffers.slots, calls)
-    flushes = _flush_words(stand, calls * plan.fills)
+    found = look.at(timed_process.buffers.slots, calls)
+    flushes = _flush_words(timed_process, calls * plan.fills)
     wall_us = (time.perf_counter() - begin) * 1e6
     control[RELEASE] = 1
     answer = asked.answer(side, calls)
-    if isinstance(answer, Lost):
+    if isinstance(answer, SideFailed):
         return answer
     flushed = bool((flushes == _column(tokens[: calls * plan.fills])).all())
-    again = look.at(stand.buffers.kept, len(plan.kept)) if plan.kept else []
-    return Shot(plan, wall_us, calls, answer.us, answer.strays, found, again, flushed)
+    again = look.at(timed_process.buffers.kept, len(plan.kept)) if plan.kept else []
+    return BatchResult(plan, wall_us, calls, answer.us, answer.strays, found, again, flushed)
 
 
 class _Answer(NamedTuple):
@@ -129,27 +133,27 @@ class _Answer(NamedTuple):
     strays: int
 
 
-class _Asked(threading.Thread):
+class _PendingRequest(threading.Thread):
     """The request of a volley, whose answer comes after its end."""
 
-    def __init__(self, stand: Stand, request: dict[str, object]) -> None:
+    def __init__(self, timed_process: TimedProcess, request: dict[str, object]) -> None:
         super().__init__(daemon=True, name="volley")
-        self._stand = stand
+        self._timed_process = timed_process
         self._request = request
-        self._found: dict[str, JSON] | Lost | None = None
+        self._found: dict[str, JSON] | SideFailed | None = None
 
     def run(self) -> None:
         """Ask, and keep the answer."""
-        self._found = self._stand.line.ask(self._request, self._stand.limit_s)
+        self._found = self._timed_process.line.ask(self._request, self._timed_process.limit_s)
 
-    def lost(self, side: str) -> Lost:
+    def failure(self, side: str) -> SideFailed:
         """Why there was no end; the request is over or runs into its limit."""
         self.join()
-        if isinstance(self._found, Lost):
+        if isinstance(self._found, SideFailed):
             return self._found.model_copy(update={"side": side})
-        return Lost(side=side, reason="malformed", log="a volley without its words")
+        return SideFailed(side=side, reason="malformed", log="a volley without its words")
 
-    def answer(self, side: str, calls: int) -> _Answer | Lost:
+    def answer(self, side: str, calls: int) -> _Answer | SideFailed:
         """What the process says of its own times."""
         self.join()
         if isinstance(self._found, dict):
@@ -157,18 +161,22 @@ class _Asked(threading.Thread):
             if isinstance(us, list) and len(us) == calls and isinstance(strays, int):
                 times = tuple(item for item in us if is_time(item))
                 if len(times) == calls:
-                    return _Answer(less_events(times, self._stand.event_us), strays)
+                    return _Answer(subtract_event_time(times, self._timed_process.event_us), strays)
             text = f"volley: {str(self._found)[:300]}"
-            return Lost(side=side, reason="malformed", log=text)
-        return self.lost(side)
+            return SideFailed(side=side, reason="malformed", log=text)
+        return self.failure(side)
 
 
 def _reached(
-    control: NDArray[np.int64], word: int, asked: _Asked, stand: Stand, stop_at: int | None = None
+    control: NDArray[np.int64],
+    word: int,
+    asked: _PendingRequest,
+    timed_process: TimedProcess,
+    stop_at: int | None = None,
 ) -> bool:
     """Watch the process's words; past `stop_at` calls tell it to stop. False: it will not come."""
-    nap = 0.0 if stand.device == "cuda" else 5e-5
-    end = time.monotonic() + stand.limit_s + 1.0
+    nap = 0.0 if timed_process.device == "cuda" else 5e-5
+    end = time.monotonic() + timed_process.limit_s + 1.0
     while not control[word]:
         if stop_at is not None and control[PROGRESS] >= stop_at:
             control[STOP] = 1
@@ -178,25 +186,25 @@ def _reached(
     return True
 
 
-def _order_words(plan: Plan) -> list[int]:
+def _order_words(plan: BatchPlan) -> list[int]:
     return [row | (KEEP if index in plan.kept else 0) for index, row in enumerate(plan.order)]
 
 
-def _poison(stand: Stand) -> None:
+def _poison(timed_process: TimedProcess) -> None:
     """No earlier answer lies where the next ones go."""
     import torch
 
-    for data in (stand.buffers.slots, stand.buffers.kept):
+    for data in (timed_process.buffers.slots, timed_process.buffers.kept):
         data.view(torch.int64).fill_(-1)
-    if stand.device == "cuda":
+    if timed_process.device == "cuda":
         torch.cuda.synchronize()
 
 
-def _flush_words(stand: Stand, regions: int) -> torch.Tensor:
+def _flush_words(timed_process: TimedProcess, regions: int) -> torch.Tensor:
     """[regions, words] of what the flushes wrote, at random places, on the CPU."""
     import torch
 
-    filled = flush_regions(stand.buffers.flush, stand.layout)[:regions]
+    filled = flush_regions(timed_process.buffers.flush, timed_process.layout)[:regions]
     seed = random.SystemRandom().getrandbits(40)
     chosen = torch.Generator().manual_seed(seed)
     places = torch.randint(0, filled.shape[1], (FLUSH_SAMPLES,), generator=chosen)

@@ -23,7 +23,7 @@ LOUDNESS = (0.75, 1.0)
 """Range of a row's common factor, so that sums of many elements differ between rows too."""
 
 
-class Fresh:
+class FreshInputs:
     """Writes rows of inputs: each element of the problem's own times its own random factor.
 
     Signs, zeros, infinities and NaN stay what they are, and so do integers and booleans. With
@@ -93,7 +93,7 @@ class Fresh:
                 self._banks[source.dtype] = _bank(need, source, seed)
 
 
-class FreshInPlace:
+class FreshInputsInPlace:
     """Writes the next inputs over the last ones: each floating element is its own value or half of
     it. For inputs too large to exist twice.
 

@@ -10,7 +10,7 @@ from agentkernel.domain.profile import MatmulPrecision
 from agentkernel.domain.rules import Precision
 from agentkernel.runtime import gate
 from agentkernel.tools.problem.problems import LoadedProblem
-from agentkernel.tools.profiler.rounds import Lost
+from agentkernel.tools.profiler.rounds import SideFailed
 from agentkernel.tools.profiler.settings import baselines_matmul
 from agentkernel.tools.profiler.timing.arena import make_room, row, row_bytes, spec_of
 from agentkernel.tools.profiler.timing.bench import Device
@@ -40,7 +40,7 @@ def call_sizes(loaded: LoadedProblem, shape_set: int) -> CallSizes:
     return CallSizes(bytes_of(meta_inputs(inputs)), outputs)
 
 
-class HeldProblem:
+class ProblemTensors:
     """The parent's weights, made once, and the inputs of one shape set at a time."""
 
     def __init__(
@@ -80,17 +80,17 @@ class HeldProblem:
             self._large[shape_set] = sizes.inputs + sizes.outputs > self._keep_bytes
         return self._large[shape_set]
 
-    def make_inputs(self, shape_set: int) -> Lost | None:
+    def make_inputs(self, shape_set: int) -> SideFailed | None:
         """Bring the weights and the inputs of `shape_set` into memory, and no others."""
         import torch
 
         self.drop_inputs()
         try:
-            with gate.working():
+            with gate.shared():
                 self.parameters()
                 self.inputs = self._made(shape_set)
         except torch.OutOfMemoryError as error:
-            return Lost(side="inputs", reason="memory", log=str(error))
+            return SideFailed(side="inputs", reason="memory", log=str(error))
         self.shape_set = shape_set
         return None
 

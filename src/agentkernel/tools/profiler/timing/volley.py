@@ -26,7 +26,11 @@ from agentkernel.tools.profiler.timing.arena import (
     flush_regions,
     row,
 )
-from agentkernel.tools.profiler.timing.bench import LONG_CALL_US, Bench, without_collector
+from agentkernel.tools.profiler.timing.bench import (
+    LONG_CALL_US,
+    CallTimer,
+    garbage_collection_paused,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -43,19 +47,19 @@ STRAY_S = 0.5
 """How long a volley waits for threads that its calls started."""
 
 
-class Fired(NamedTuple):
+class BatchTimes(NamedTuple):
     """Microseconds of each call by this process's own clock, and threads still at work."""
 
     samples_us: tuple[float, ...]
     strays: int
 
 
-class NotReleased(Exception):
+class BatchAborted(Exception):
     """The parent went away, or stopped answering, in the middle of a volley."""
 
 
 @dataclass
-class Ground:
+class BatchMemory:
     """A process's views of the shared memory."""
 
     control: NDArray[np.int64]
@@ -68,11 +72,11 @@ class Ground:
     """The tensors are too large for one process to keep what another one needs next."""
 
 
-def open_ground(
+def open_batch_memory(
     layout: Layout, values: Sequence[object], buffers: Buffers, limit_s: float
-) -> Ground:
+) -> BatchMemory:
     """`values`: the inputs in order, whose tensors the rows replace."""
-    return Ground(
+    return BatchMemory(
         control=buffers.control.numpy(),
         rows=[_inputs(layout, values, buffers.pool, index) for index in range(layout.rows)],
         slots=[row(buffers.slots, layout.outputs, index) for index in range(layout.rows)],
@@ -83,16 +87,16 @@ def open_ground(
     )
 
 
-def fire(
-    ground: Ground,
-    bench: Bench,
+def run_batch(
+    ground: BatchMemory,
+    bench: CallTimer,
     function: Function,
     calls: int,
     fills: int,
     last_us: float,
     *,
     holds: bool = True,
-) -> Fired:
+) -> BatchTimes:
     """Warm up, wait for the parent's word, call up to `calls` times, show what was kept.
 
     The parent chooses the row of inputs of each call, what each of the `fills` flushes before it
@@ -102,7 +106,7 @@ def fire(
     import torch
 
     known = set(threading.enumerate())
-    with torch.no_grad(), without_collector():
+    with torch.no_grad(), garbage_collection_paused():
         _poison(ground.slots[0], 1 if ground.resident else POISON_COPIES)
         for _ in range(1 if last_us > LONG_CALL_US else 3):
             function(*ground.rows[0])
@@ -121,7 +125,7 @@ def fire(
             watch.begin(index)
             found = function(*values)
             watch.end(index)
-            deliver(found, ground.slots[index])
+            copy_outputs(found, ground.slots[index])
             if holds and order[index] & KEEP and len(held) < len(ground.kept):
                 held.append(found)
             done = index + 1
@@ -133,12 +137,12 @@ def fire(
         ground.control[DONE] = 1
         _await(ground, RELEASE, bench.device)
         for found, slots in zip(held, ground.kept, strict=False):
-            deliver(found, slots)
+            copy_outputs(found, slots)
         bench.wait()
-    return Fired(watch.us(done), strays)
+    return BatchTimes(watch.us(done), strays)
 
 
-def deliver(found: object, slots: Sequence[torch.Tensor]) -> None:
+def copy_outputs(found: object, slots: Sequence[torch.Tensor]) -> None:
     """Copy a call's tensors to the parent's memory; what has another form stays undelivered."""
     import torch
 
@@ -189,14 +193,14 @@ def _poison(slots: Sequence[torch.Tensor], copies: int) -> None:
         block.fill_(255)
 
 
-def _await(ground: Ground, word: int, device: str) -> None:
+def _await(ground: BatchMemory, word: int, device: str) -> None:
     """Spin until the parent sets `word`: sleeping would cost the clock 50 us."""
     end = time.monotonic() + ground.limit_s
     nap = 0.0 if device == "cuda" else 2e-5
     while not ground.control[word]:
         time.sleep(nap)
         if time.monotonic() > end:
-            raise NotReleased(f"no word {word} within {ground.limit_s:g} s")
+            raise BatchAborted(f"no word {word} within {ground.limit_s:g} s")
 
 
 def _drain(known: set[threading.Thread]) -> int:

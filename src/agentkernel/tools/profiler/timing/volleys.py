@@ -10,9 +10,9 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from agentkernel.domain.profile import ClockCheck
-from agentkernel.tools.profiler.rounds import Lost
-from agentkernel.tools.profiler.timing.agreement import Timed, compare_clocks, fit_empty
-from agentkernel.tools.profiler.timing.answers import Look, Wrong, check_all, check_one
+from agentkernel.tools.profiler.rounds import SideFailed
+from agentkernel.tools.profiler.timing.agreement import ClockPair, compare_clocks, fit_empty_batches
+from agentkernel.tools.profiler.timing.answers import OutputProbe, WrongOutput, check_all, check_one
 from agentkernel.tools.profiler.timing.arena import (
     Buffers,
     Layout,
@@ -23,14 +23,20 @@ from agentkernel.tools.profiler.timing.arena import (
     spec_of,
 )
 from agentkernel.tools.profiler.timing.bench import LEAD_CALLS, LONG_CALL_US
-from agentkernel.tools.profiler.timing.clock import Plan, Shot, Stand, conduct, plan_volley
-from agentkernel.tools.profiler.timing.fresh import Fresh, FreshInPlace
+from agentkernel.tools.profiler.timing.clock import (
+    BatchPlan,
+    BatchResult,
+    TimedProcess,
+    plan_batch,
+    time_batch,
+)
+from agentkernel.tools.profiler.timing.fresh import FreshInputs, FreshInputsInPlace
 from agentkernel.tools.sandbox.tensors import Shared, share_tensor
 
 if TYPE_CHECKING:
     import torch
 
-    from agentkernel.tools.profiler.twin_process import TwinProcess
+    from agentkernel.tools.profiler.twin_process import BaselineProcess
     from agentkernel.tools.sandbox.protocol import JSON
 
 MEMORY_SHARE = 0.25
@@ -46,102 +52,106 @@ APPEAL = 9
 
 
 @dataclass
-class Volleys:
+class BatchDriver:
     """The ground of one shape set: the shared memory, the inputs' source, and the twin on it.
 
-    `twin_sees`: the parent's handles of what the twin maps, alive as long as this.
+    `baseline_handles`: the parent's handles of what the twin maps, alive as long as this.
     """
 
     layout: Layout
     values: tuple[object, ...]
     buffers: Buffers
-    fresh: Fresh | FreshInPlace
-    twin: Stand
-    twin_sees: list[Shared]
+    fresh: FreshInputs | FreshInputsInPlace
+    baseline_process: TimedProcess
+    baseline_handles: list[Shared]
     device: str
     limit_s: float
     seed: int
     exempt: frozenset[int] = frozenset()
     """Inputs that the reference itself writes to."""
     eager_us: float | None = None
-    others: dict[str, Stand] = field(default_factory=dict)
+    others: dict[str, TimedProcess] = field(default_factory=dict)
     """Where a side is timed that has a process of its own, by name."""
     chosen: random.Random = field(default_factory=random.SystemRandom)
 
-    def side(self, name: str) -> VolleySide:
+    def side(self, name: str) -> BatchSide:
         """Eager or a compiled module."""
-        return VolleySide(name, self, self.others.get(name, self.twin))
+        return BatchSide(name, self, self.others.get(name, self.baseline_process))
 
-    def join(self, name: str, line: TwinProcess, event_us: float) -> Lost | None:
+    def join(self, name: str, line: BaselineProcess, event_us: float) -> SideFailed | None:
         """Let the process of the side `name` map the memory too, and try it on two rows."""
-        shared = dict(zip(Buffers._fields, self.twin_sees, strict=True))
-        self.write(self.twin)
-        tried = line.ask(ground_request(self, shared), self.limit_s)
-        if not isinstance(tried, Lost):
+        shared = dict(zip(Buffers._fields, self.baseline_handles, strict=True))
+        self.write(self.baseline_process)
+        tried = line.ask(memory_request(self, shared), self.limit_s)
+        if not isinstance(tried, SideFailed):
             request = {"do": "answers", "side": name, "rows": first_rows(self.layout)}
             tried = line.ask(request, self.limit_s)
-        if isinstance(tried, Lost):
+        if isinstance(tried, SideFailed):
             return tried.model_copy(update={"side": name})
-        self.others[name] = replace(self.twin, line=line, event_us=event_us)
+        self.others[name] = replace(self.baseline_process, line=line, event_us=event_us)
         return None
 
-    def candidate(self, name: str, stand: Stand) -> CandidateSide:
+    def candidate(self, name: str, timed_process: TimedProcess) -> CandidateSide:
         """The candidate, whose outputs are checked."""
-        return CandidateSide(name, self, stand)
+        return CandidateSide(name, self, timed_process)
 
-    def write(self, stand: Stand) -> None:
+    def write(self, timed_process: TimedProcess) -> None:
         """Numbers to warm up on, in memory that a process has newly mapped."""
-        self.fresh.begin(stand.buffers.pool, self.seed)
+        self.fresh.begin(timed_process.buffers.pool, self.seed)
 
-    def answers(self, plan: Plan, calls: Sequence[int], look: Look) -> list[torch.Tensor] | Lost:
+    def answers(
+        self, plan: BatchPlan, calls: Sequence[int], look: OutputProbe
+    ) -> list[torch.Tensor] | SideFailed:
         """Eager's outputs for those calls' inputs: [len(calls), places] of each output."""
-        self.fresh.write(self.twin.buffers.pool, plan.seed)
+        self.fresh.write(self.baseline_process.buffers.pool, plan.seed)
         rows = [plan.order[index] for index in calls]
         request = {"do": "answers", "side": "eager", "rows": rows}
-        found = self.twin.line.ask(request, self.limit_s)
-        if isinstance(found, Lost):
+        found = self.baseline_process.line.ask(request, self.limit_s)
+        if isinstance(found, SideFailed):
             return found.model_copy(update={"side": "eager"})
-        return look.at(self.twin.buffers.slots, len(calls))
+        return look.at(self.baseline_process.buffers.slots, len(calls))
 
     def close(self) -> None:
         """Close the files that the twin opened its views by."""
-        for item in self.twin_sees:
+        for item in self.baseline_handles:
             if item.fd is not None:
                 os.close(item.fd)
                 item.fd = None
 
 
-class VolleySide:
+class BatchSide:
     """A `Side` timed by volleys: the samples are the process's own, the walls the parent's."""
 
-    def __init__(self, name: str, volleys: Volleys, stand: Stand) -> None:
+    def __init__(self, name: str, volleys: BatchDriver, timed_process: TimedProcess) -> None:
         self.name = name
-        self.timed: list[Timed] = []
+        self.timed: list[ClockPair] = []
         self._volleys = volleys
-        self._stand = stand
+        self._timed_process = timed_process
 
-    def block(self, calls: int) -> tuple[float, ...] | Lost:
+    def block(self, calls: int) -> tuple[float, ...] | SideFailed:
         """Microseconds of the calls of one volley, of at most `calls`."""
-        plan = plan_volley(calls, self._volleys.layout, self._volleys.chosen)
-        shot = self._shoot(plan, self._look())
-        if isinstance(shot, Lost):
-            return shot
+        plan = plan_batch(calls, self._volleys.layout, self._volleys.chosen)
+        batch_result = self._run_batch(plan, self._look())
+        if isinstance(batch_result, SideFailed):
+            return batch_result
         if self.name == "eager":
-            self._volleys.eager_us = median(shot.samples_us)
-        return self._counted(shot.samples_us)
+            self._volleys.eager_us = median(batch_result.samples_us)
+        return self._counted(batch_result.samples_us)
 
-    def _look(self) -> Look:
+    def _look(self) -> OutputProbe:
         volleys = self._volleys
-        return Look(volleys.layout, volleys.device, volleys.chosen.getrandbits(40))
+        return OutputProbe(volleys.layout, volleys.device, volleys.chosen.getrandbits(40))
 
-    def _shoot(self, plan: Plan, look: Look) -> Shot | Lost:
-        shot = conduct(self._stand, self.name, plan, self._volleys.fresh, look)
-        if not isinstance(shot, Lost):
-            self.timed.append(self._noted(shot))
-        return shot
+    def _run_batch(self, plan: BatchPlan, look: OutputProbe) -> BatchResult | SideFailed:
+        batch_result = time_batch(self._timed_process, self.name, plan, self._volleys.fresh, look)
+        if not isinstance(batch_result, SideFailed):
+            self.timed.append(self._noted(batch_result))
+        return batch_result
 
-    def _noted(self, shot: Shot) -> Timed:
-        return Timed(shot.calls, shot.wall_us, median(self._counted(shot.samples_us)))
+    def _noted(self, batch_result: BatchResult) -> ClockPair:
+        return ClockPair(
+            batch_result.calls, batch_result.wall_us, median(self._counted(batch_result.samples_us))
+        )
 
     def _counted(self, samples_us: tuple[float, ...]) -> tuple[float, ...]:
         """Without the first calls, in which the host is not yet ahead of the device."""
@@ -150,43 +160,43 @@ class VolleySide:
         return samples_us if median(samples_us) > LONG_CALL_US else samples_us[LEAD_CALLS:]
 
 
-class NullSide(VolleySide):
+class CopyOnlySide(BatchSide):
     """Calls that only copy a ready answer. Their time by the twin's own events, which are to be
     trusted, is taken off: what is left is the flush, the delivery of an output that lies in L2 as a
     call leaves it, and the boundaries between them."""
 
-    def _noted(self, shot: Shot) -> Timed:
-        return Timed(shot.calls, shot.wall_us - sum(shot.samples_us))
+    def _noted(self, batch_result: BatchResult) -> ClockPair:
+        return ClockPair(batch_result.calls, batch_result.wall_us - sum(batch_result.samples_us))
 
 
-class CandidateSide(VolleySide):
+class CandidateSide(BatchSide):
     """The candidate: each volley is checked, and stands beside one without calls."""
 
-    def __init__(self, name: str, volleys: Volleys, stand: Stand) -> None:
-        super().__init__(name, volleys, stand)
-        self.empty = NullSide("null", volleys, volleys.twin)
+    def __init__(self, name: str, volleys: BatchDriver, timed_process: TimedProcess) -> None:
+        super().__init__(name, volleys, timed_process)
+        self.empty = CopyOnlySide("null", volleys, volleys.baseline_process)
         self.checked = 0
 
-    def block(self, calls: int) -> tuple[float, ...] | Lost:
+    def block(self, calls: int) -> tuple[float, ...] | SideFailed:
         """Microseconds of the calls of one volley; a Lost with the failure's name where outputs,
         inputs or flushes are not as they must be."""
         volleys = self._volleys
-        return self._volley(plan_volley(calls, volleys.layout, volleys.chosen))
+        return self._batch(plan_batch(calls, volleys.layout, volleys.chosen))
 
-    def _volley(self, plan: Plan) -> tuple[float, ...] | Lost:
+    def _batch(self, plan: BatchPlan) -> tuple[float, ...] | SideFailed:
         look = self._look()
-        empty = self.empty._shoot(plan, look)
-        if isinstance(empty, Lost):
+        empty = self.empty._run_batch(plan, look)
+        if isinstance(empty, SideFailed):
             return empty
-        shot = self._shoot(plan, look)
-        if isinstance(shot, Lost):
-            return shot
-        wrong = self._check(shot, look)
-        if isinstance(wrong, Wrong):
-            return Lost(side=self.name, reason=wrong.reason, log=wrong.text)
-        return wrong or self._counted(shot.samples_us)
+        batch_result = self._run_batch(plan, look)
+        if isinstance(batch_result, SideFailed):
+            return batch_result
+        wrong = self._check(batch_result, look)
+        if isinstance(wrong, WrongOutput):
+            return SideFailed(side=self.name, reason=wrong.reason, log=wrong.text)
+        return wrong or self._counted(batch_result.samples_us)
 
-    def clock(self) -> ClockCheck | Lost | None:
+    def clock(self) -> ClockCheck | SideFailed | None:
         """Both clocks on all volleys but the first, which warms up.
 
         A candidate whose launches take the host longer than the flush lasts has gaps between its
@@ -200,9 +210,9 @@ class CandidateSide(VolleySide):
         held = self.timed, self.empty.timed
         self.timed, self.empty.timed = [], []
         for _ in range(APPEAL):
-            chosen = plan_volley(calls, self._volleys.layout, self._volleys.chosen, LONG_FLUSH)
-            found = self._volley(chosen)
-            if isinstance(found, Lost):
+            chosen = plan_batch(calls, self._volleys.layout, self._volleys.chosen, LONG_FLUSH)
+            found = self._batch(chosen)
+            if isinstance(found, SideFailed):
                 return found
         second = self._compared(0, first.inside_us)
         self.timed, self.empty.timed = held
@@ -211,50 +221,54 @@ class CandidateSide(VolleySide):
     def _compared(self, skip: int, inside_us: float | None = None) -> ClockCheck | None:
         return compare_clocks(
             self.timed[skip:],
-            fit_empty(self.empty.timed[skip:] or self.empty.timed),
+            fit_empty_batches(self.empty.timed[skip:] or self.empty.timed),
             device=self._volleys.device,
             inside_us=inside_us,
             checked=self.checked,
             fresh=self._volleys.fresh.varies,
         )
 
-    def clock_of(self, other: VolleySide) -> ClockCheck | None:
+    def clock_of(self, other: BatchSide) -> ClockCheck | None:
         """The same for a side of the twin's, with this side's empty volleys."""
-        empty = fit_empty(self.empty.timed[1:] or self.empty.timed)
+        empty = fit_empty_batches(self.empty.timed[1:] or self.empty.timed)
         return compare_clocks(other.timed[1:], empty, device=self._volleys.device)
 
-    def _check(self, shot: Shot, look: Look) -> Wrong | Lost | None:
-        if shot.strays:
-            return Wrong("side_work", f"{shot.strays} threads outlived the calls that began them")
-        if not shot.flushed:
-            return Wrong("flush_skipped", "the flush between two calls was left out")
+    def _check(
+        self, batch_result: BatchResult, look: OutputProbe
+    ) -> WrongOutput | SideFailed | None:
+        if batch_result.strays:
+            return WrongOutput(
+                "side_work", f"{batch_result.strays} threads outlived the calls that began them"
+            )
+        if not batch_result.flushed:
+            return WrongOutput("flush_skipped", "the flush between two calls was left out")
         volleys = self._volleys
-        same = volleys.fresh.unchanged(self._stand.buffers.pool, shot.plan.seed)
+        same = volleys.fresh.unchanged(self._timed_process.buffers.pool, batch_result.plan.seed)
         changed = [i for i, ok in enumerate(same) if not ok and i not in volleys.exempt]
         if changed:
-            return Wrong("inputs_changed", f"tensor input {changed[0]} was written to")
-        calls = self._to_check(shot)
-        answers = volleys.answers(shot.plan, calls, look)
-        if isinstance(answers, Lost):
+            return WrongOutput("inputs_changed", f"tensor input {changed[0]} was written to")
+        calls = self._to_check(batch_result)
+        answers = volleys.answers(batch_result.plan, calls, look)
+        if isinstance(answers, SideFailed):
             return answers
         expected = {call: [rows[place] for rows in answers] for place, call in enumerate(calls)}
         self.checked += len(calls)
-        return _first_wrong(shot, expected)
+        return _first_wrong(batch_result, expected)
 
-    def _to_check(self, shot: Shot) -> list[int]:
+    def _to_check(self, batch_result: BatchResult) -> list[int]:
         """Random calls with their neighbours before, as many as eager answers in a few
         milliseconds, and those whose outputs were kept."""
         eager_us = self._volleys.eager_us or CHECK_US
-        most = min(shot.calls, MOST_CHECKED, max(2, int(CHECK_US / eager_us)))
-        later = range(min(1, shot.calls - 1), shot.calls)
+        most = min(batch_result.calls, MOST_CHECKED, max(2, int(CHECK_US / eager_us)))
+        later = range(min(1, batch_result.calls - 1), batch_result.calls)
         picked = self._volleys.chosen.sample(later, min((most + 1) // 2, len(later)))
         near = [max(index - 1, 0) for index in picked]
-        kept = [index for index in shot.plan.kept if index < shot.calls]
+        kept = [index for index in batch_result.plan.kept if index < batch_result.calls]
         return sorted({*picked, *near, *kept})
 
 
-def lay_ground(
-    twin: TwinProcess,
+def open_batch_driver(
+    baseline_process: BaselineProcess,
     values: Sequence[object],
     outputs: object,
     *,
@@ -265,7 +279,7 @@ def lay_ground(
     seed: int,
     event_us: float = 0.0,
     pool: torch.Tensor | None = None,
-) -> Volleys | Lost | None:
+) -> BatchDriver | SideFailed | None:
     """Shared memory for volleys of up to `calls` calls on `values`, with the twin on it.
 
     `outputs`: dtype and shape of each output. `event_us`: what events add to a call. `pool`: the
@@ -285,12 +299,14 @@ def lay_ground(
         for vary in (True, False):
             drawn = random.SystemRandom().getrandbits(40)
             fresh = (
-                Fresh(tensors, layout, drawn, vary=vary)
+                FreshInputs(tensors, layout, drawn, vary=vary)
                 if pool is None
-                else FreshInPlace(layout, pool, vary=vary)
+                else FreshInputsInPlace(layout, pool, vary=vary)
             )
-            found = _with_twin(twin, layout, plain, buffers, fresh, device, limit_s, seed, event_us)
-            if not isinstance(found, Lost) or not twin.alive:
+            found = _with_baseline(
+                baseline_process, layout, plain, buffers, fresh, device, limit_s, seed, event_us
+            )
+            if not isinstance(found, SideFailed) or not baseline_process.alive:
                 return found
             fresh.restore()
     except torch.OutOfMemoryError:
@@ -326,35 +342,35 @@ def plan_layout(
     return Layout(specs, found, rows, flush_bytes)
 
 
-def _with_twin(
-    twin: TwinProcess,
+def _with_baseline(
+    baseline_process: BaselineProcess,
     layout: Layout,
     values: tuple[object, ...],
     buffers: Buffers,
-    fresh: Fresh | FreshInPlace,
+    fresh: FreshInputs | FreshInputsInPlace,
     device: str,
     limit_s: float,
     seed: int,
     event_us: float,
-) -> Volleys | Lost | None:
+) -> BatchDriver | SideFailed | None:
     """Let the twin map the memory, and try eager on two rows."""
     shared = {name: share_tensor(item) for name, item in buffers._asdict().items()}
     ours = Buffers(**{name: item.tensor for name, item in shared.items()})
-    stand = Stand(twin, ours, layout, device, limit_s, event_us)
-    made = Volleys(
-        layout, values, buffers, fresh, stand, list(shared.values()), device, limit_s, seed
+    timed_process = TimedProcess(baseline_process, ours, layout, device, limit_s, event_us)
+    made = BatchDriver(
+        layout, values, buffers, fresh, timed_process, list(shared.values()), device, limit_s, seed
     )
     if any(item.ref.kind == "staged" for item in shared.values()):
         made.close()
         return None
-    made.write(stand)
-    answer = twin.ask(ground_request(made, shared), limit_s)
-    if isinstance(answer, Lost):
+    made.write(timed_process)
+    answer = baseline_process.ask(memory_request(made, shared), limit_s)
+    if isinstance(answer, SideFailed):
         made.close()
         return answer
     request = {"do": "answers", "side": "eager", "rows": first_rows(layout)}
-    tried = twin.ask(request, limit_s)
-    if isinstance(tried, Lost):
+    tried = baseline_process.ask(request, limit_s)
+    if isinstance(tried, SideFailed):
         made.close()
         return tried
     same = fresh.unchanged(ours.pool, seed)
@@ -370,7 +386,7 @@ def first_rows(layout: Layout) -> list[int]:
     return list(range(min(2, layout.rows)))
 
 
-def ground_request(volleys: Volleys, shared: dict[str, Shared]) -> dict[str, JSON | object]:
+def memory_request(volleys: BatchDriver, shared: dict[str, Shared]) -> dict[str, JSON | object]:
     """What the twin has to know to open its views."""
     return {
         "do": "ground",
@@ -383,17 +399,21 @@ def ground_request(volleys: Volleys, shared: dict[str, Shared]) -> dict[str, JSO
     }
 
 
-def _first_wrong(shot: Shot, expected: dict[int, list[torch.Tensor]]) -> Wrong | None:
-    wrong = check_all(shot.found, expected)
-    every = [check_one(call, [rows[call] for rows in shot.found], expected) for call in expected]
+def _first_wrong(
+    batch_result: BatchResult, expected: dict[int, list[torch.Tensor]]
+) -> WrongOutput | None:
+    wrong = check_all(batch_result.found, expected)
+    every = [
+        check_one(call, [rows[call] for rows in batch_result.found], expected) for call in expected
+    ]
     found = [item for item in every if item is not None]
     if wrong is None and found:
         stale = [item for item in found if item.reason == "stale_output"]
         return (stale or found)[0]
-    kept = [index for index in shot.plan.kept if index < shot.calls]
+    kept = [index for index in batch_result.plan.kept if index < batch_result.calls]
     for place, call in () if wrong else enumerate(kept):
-        again = check_one(call, [rows[place] for rows in shot.again], expected)
+        again = check_one(call, [rows[place] for rows in batch_result.again], expected)
         if again is not None:
             text = f"after later calls the {again.text}"
-            return Wrong("overwritten_output", text)
+            return WrongOutput("overwritten_output", text)
     return wrong

@@ -8,24 +8,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
-from agentkernel.tools.profiler.timing.bench import Bench, Call
-from agentkernel.tools.profiler.timing.volley import Function, Ground, deliver, fire
+from agentkernel.tools.profiler.timing.bench import Call, CallTimer
+from agentkernel.tools.profiler.timing.volley import BatchMemory, Function, copy_outputs, run_batch
 from agentkernel.tools.sandbox.protocol import JSON
 
 if TYPE_CHECKING:
     import torch
 
 
-class Workbench:
-    """Named callables on one `Bench`. Each is called with the inputs that it was added with."""
+class TimingServer:
+    """Named callables on one `CallTimer`. Each is called with the inputs that it was added with."""
 
-    def __init__(self, bench: Bench) -> None:
+    def __init__(self, bench: CallTimer) -> None:
         self.bench = bench
         self._calls: dict[str, Call] = {}
         self._functions: dict[str, Function] = {}
         self._holding: dict[str, bool] = {}
         self._last_us: dict[str, float] = {}
-        self.ground: Ground | None = None
+        self.ground: BatchMemory | None = None
         self.tidy = False
         """Give back the memory of a turn at its end: the tensors are too large for every process to
         keep what another one needs next."""
@@ -54,7 +54,7 @@ class Workbench:
         side = str(request["side"])
         found = {
             "block": self._block,
-            "volley": self._volley,
+            "volley": self._batch,
             "answers": self._answers,
             "sustain": self._sustain,
             "peak": self._peak,
@@ -75,12 +75,12 @@ class Workbench:
         self._last_us[side] = min(samples)
         return {"us": list(samples)}
 
-    def _volley(self, side: str, request: Mapping[str, object]) -> dict[str, JSON]:
+    def _batch(self, side: str, request: Mapping[str, object]) -> dict[str, JSON]:
         calls = _integer(request["calls"])
         last_us = self._last_us.get(side, 0.0)
         fills = _integer(request["fills"])
         function, holds = self._functions[side], self._holding[side]
-        done = fire(self._ground, self.bench, function, calls, fills, last_us, holds=holds)
+        done = run_batch(self._ground, self.bench, function, calls, fills, last_us, holds=holds)
         self._last_us[side] = min(done.samples_us)
         return {"us": list(done.samples_us), "strays": done.strays}
 
@@ -90,7 +90,7 @@ class Workbench:
 
         with torch.no_grad():
             for slots, index in zip(self._ground.slots, _integers(request["rows"]), strict=False):
-                deliver(self._functions[side](*self._ground.rows[index]), slots)
+                copy_outputs(self._functions[side](*self._ground.rows[index]), slots)
         self.bench.wait()
         return {}
 
@@ -99,7 +99,7 @@ class Workbench:
         return self._ground.slots[0]
 
     @property
-    def _ground(self) -> Ground:
+    def _ground(self) -> BatchMemory:
         if self.ground is None:
             raise RuntimeError("a volley was asked for before its ground")
         return self.ground

@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 from agentkernel.tools.profiler.timing.arena import Buffers, Layout
-from agentkernel.tools.profiler.timing.bench import Bench, Call
-from agentkernel.tools.profiler.timing.volley import Function, open_ground
-from agentkernel.tools.profiler.timing.workbench import Workbench
+from agentkernel.tools.profiler.timing.bench import Call, CallTimer
+from agentkernel.tools.profiler.timing.volley import Function, open_batch_memory
+from agentkernel.tools.profiler.timing.workbench import TimingServer
 from agentkernel.tools.sandbox.protocol import JSON
 from agentkernel.tools.sandbox.tensors import TensorRef
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from agentkernel.domain.structure import Structure
+    from agentkernel.domain.structure import DataStructure
     from agentkernel.tools.sandbox.worker import WorkerState
 
 CANDIDATE = "candidate"
@@ -25,14 +25,16 @@ WARM_UP_CALLS = 3
 def load(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
     """Build the candidate with the shared weights. Payload: source, class_name, init_args,
     init_kwargs, seed, arguments, state (name -> TensorRef), flush_bytes."""
-    state.memory["workbench"] = Workbench(Bench(state.device, cast(int, payload["flush_bytes"])))
+    state.memory["workbench"] = TimingServer(
+        CallTimer(state.device, cast(int, payload["flush_bytes"]))
+    )
     module = state.built(
         state.execute(str(payload["source"])),
         str(payload["class_name"]),
         cast("Sequence[object]", payload["init_args"]),
         cast("Mapping[str, object]", payload["init_kwargs"]),
         cast(int, payload["seed"]),
-        cast("Structure | None", payload.get("arguments")),
+        cast("DataStructure | None", payload.get("arguments")),
     )
     take_weights(module, cast("Mapping[str, TensorRef]", payload["state"]), state)
     state.memory["module"] = module
@@ -60,7 +62,7 @@ def ground(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]
     """Take the memory that volleys share. Payload: layout, values (the inputs, None for tensors),
     buffers (name -> TensorRef), limit_s."""
     refs = cast("Mapping[str, TensorRef]", payload["buffers"])
-    _workbench(state).ground = open_ground(
+    _workbench(state).ground = open_batch_memory(
         cast(Layout, payload["layout"]),
         cast("Sequence[object]", payload["values"]),
         Buffers(**{name: state.open(ref) for name, ref in refs.items()}),
@@ -95,5 +97,5 @@ def bind(module: object, inputs: Sequence[object], state: WorkerState) -> Call:
     return lambda: function(*values)
 
 
-def _workbench(state: WorkerState) -> Workbench:
-    return cast(Workbench, state.memory["workbench"])
+def _workbench(state: WorkerState) -> TimingServer:
+    return cast(TimingServer, state.memory["workbench"])
