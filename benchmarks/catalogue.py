@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 import torch
 
-from agentkernel.storage.atomic import write_atomic
+from agentkernel.storage.files import write_atomic
 from agentkernel.tools.problem.capture import Captured, capture
-from agentkernel.tools.problem.problems import LoadedProblem, load_problem
+from agentkernel.tools.problem.loading import LoadedProblem, load_problem
+from agentkernel.tools.roofline.model import estimate_eager, sizes_of
 from agentkernel.tools.roofline.op_cost import is_free, op_name, stored_bytes
-from agentkernel.tools.roofline.roofline import estimate_eager, sizes_of
 from agentkernel.tools.targets import load_targets
 
 SUITE = Path(__file__).parent / "suite"

@@ -19,7 +19,7 @@ Standard library and git alone. Each figure:
 - docstrings that ask: module docstrings with a question mark; not those of DATA.
 - retired identifiers: how many of the old names of `benchmarks/retired.txt` a module, class or
   function under src still has. A line is `old -> new`; a dotted old name is the end of a full one
-  (`volley.Shot` is `agentkernel.tools.profiler.timing.volley.Shot`); `#` begins a comment.
+  (`volley.Shot` is `agentkernel.tools.profiler.timing.process.Shot`); `#` begins a comment.
 - tracked bytes: sizes of all files that git tracks; of a link its text.
 """
 

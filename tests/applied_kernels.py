@@ -14,8 +14,8 @@ from agentkernel.domain.errors import ProblemError
 from agentkernel.domain.region import Kernel, KernelKey
 from agentkernel.domain.verdict import Verdict
 from agentkernel.tools.problem.capture import capture
-from agentkernel.tools.problem.identity import problem_graph
-from agentkernel.tools.problem.problems import LoadedProblem, problem_from_module
+from agentkernel.tools.problem.graph_identity import problem_graph
+from agentkernel.tools.problem.loading import LoadedProblem, problem_from_module
 
 VERSIONS = Versions(agentkernel="0", python="3", torch="2", triton="3", platform="linux")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agentkernel.bench.rows import Row, Sample, Times
+from agentkernel.bench.suite import Row, Sample, Times
 from agentkernel.domain.certificate import Versions
 from agentkernel.domain.profile import Ratio
 

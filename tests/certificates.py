@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from agentkernel.domain.certificate import Certificate
-from agentkernel.tools.certificate.certificate import canonical_json, sign_certificate
+from agentkernel.tools.certificate.record import canonical_json, sign_certificate
 
 
 def write_certificate(path: Path, certificate: Certificate) -> None:

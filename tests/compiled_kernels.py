@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from agentkernel.domain.region import Kernel
-from agentkernel.swap.model import apply
+from agentkernel.swap.swap import apply
 from applied_kernels import MLP, NORM, block, make_kernel, norm_kernel
 
 # An operation that the originals do not have tells the kernels in a graph.

@@ -1,11 +1,10 @@
 """Schedules with tiles so small that every loop of a small problem runs more than once."""
 
-from agentkernel.compiler.build import Compiled
 from agentkernel.compiler.drop_in.wrapper import AnySchedule
-from agentkernel.compiler.products.anchors import ProductStep
-from agentkernel.compiler.region import Region
-from agentkernel.compiler.schedule import Schedule
-from agentkernel.compiler.schedules import power_of_two, splittable
+from agentkernel.compiler.emit import Schedule
+from agentkernel.compiler.fusion import Region
+from agentkernel.compiler.pipeline import Compiled, power_of_two, splittable
+from agentkernel.compiler.products.step import ProductStep
 
 FORMS = ("persistent", "looped", "single", "split")
 """`single` is looped with one row a program, and flat where nothing is reduced."""

@@ -7,8 +7,14 @@ from collections.abc import Sequence
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from agentkernel.training.decoding.drawing import TokenSampling, sample_tokens
-from agentkernel.training.decoding.operations import Heads, KeyValueCache, Operations, RotaryTables
+from agentkernel.training.decoding.llama import (
+    Heads,
+    KeyValueCache,
+    Operations,
+    RotaryTables,
+    TokenSampling,
+    sample_tokens,
+)
 
 DTYPES = (torch.float32, torch.bfloat16)
 TOLERANCE = {torch.float32: 2e-6, torch.bfloat16: 1e-2}

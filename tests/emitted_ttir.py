@@ -15,7 +15,7 @@ import torch
 from triton.backends.compiler import GPUTarget
 from triton.compiler import make_backend
 
-from agentkernel.tools.compile.recorder import record_launches
+from agentkernel.tools.compile.recording import record_launches
 
 GPU = GPUTarget("cuda", 90, 32)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from agentkernel.agents.debugger import RulesDebugger
-from agentkernel.agents.models.factory import ModelProvider
+from agentkernel.agents.models.provider import ModelProvider
 from agentkernel.agents.planner import RulesPlanner
 from agentkernel.agents.protocols import Attempt, DraftRequest
 from agentkernel.domain.candidate import Candidate, Draft, NoTemplate
@@ -29,12 +29,12 @@ from agentkernel.domain.profile import (
 from agentkernel.domain.settings import Settings
 from agentkernel.domain.target import Target
 from agentkernel.domain.verdict import CaseResult, Failure, Mismatch, Verdict
-from agentkernel.storage.settings import load_settings
-from agentkernel.tools.problem.problems import LoadedProblem, load_problem
+from agentkernel.storage.configuration import load_settings
+from agentkernel.tools.problem.loading import LoadedProblem, load_problem
 from agentkernel.tools.targets import ResolvedTarget, load_targets
-from agentkernel.workflows.context import Agents, Deps, Tools
-from agentkernel.workflows.keys import JudgeScope, ProfileScope, draft_key, work_key
+from agentkernel.workflows.deps import Agents, Deps, Tools
 from agentkernel.workflows.outcome import Baselines
+from agentkernel.workflows.run_factory import JudgeScope, ProfileScope, draft_key, work_key
 
 PROBLEM = """import torch
 from torch import nn

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from agentkernel.agents.coder import CompilerCoder
+from agentkernel.agents.compiler_coder import CompilerCoder
 from agentkernel.agents.protocols import DraftRequest, Goals
 from agentkernel.domain.candidate import TrialResult
 from agentkernel.domain.plan import Hypothesis, Plan
-from agentkernel.tools.problem.problems import LoadedProblem
+from agentkernel.tools.problem.loading import LoadedProblem
 from agentkernel.tools.targets import find_target
 from fakes import ANALYSIS
 

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from agentkernel.tools.sandbox.waiting import readable
+from agentkernel.tools.sandbox.watchdog import readable
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 PROGRAM = next((path for name in NAMES if (path := shutil.which(name))), None)

@@ -9,8 +9,8 @@ from pathlib import Path
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.verdict import Mismatch, Verdict
 from agentkernel.knowledge.code_structure import structure_of_code
-from agentkernel.training.data.modules import make_problem
-from agentkernel.training.training import JudgedKernel
+from agentkernel.training.data.generator import make_problem
+from agentkernel.training.settings import JudgedKernel
 
 KERNEL = """import torch
 import torch.nn as nn

@@ -9,10 +9,9 @@ from typing import Self
 
 import pytest
 
-from agentkernel.training import judging
+from agentkernel.training import worker_pool
 from agentkernel.training.data import knowledge_pairs
-from agentkernel.training.pair_lane import PairWorker
-from agentkernel.training.pair_process import WorkerAnswer, WorkerRequest, WorkKind
+from agentkernel.training.worker_pool import PairWorker, WorkerAnswer, WorkerRequest, WorkKind
 
 
 @dataclass
@@ -76,4 +75,4 @@ def lent(lender: Lender, monkeypatch: pytest.MonkeyPatch) -> Lender:
 @pytest.fixture
 def lent_judge(lender: Lender, monkeypatch: pytest.MonkeyPatch) -> None:
     """`judge_all` of one job asks the process of `lender`."""
-    monkeypatch.setattr(judging, "PairWorker", lender.lend)
+    monkeypatch.setattr(worker_pool, "PairWorker", lender.lend)

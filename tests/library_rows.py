@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.certificate import Certificate
-from agentkernel.domain.night import ModelRow, NightlyRun, RegionRow, RegionStatus
+from agentkernel.domain.nightly import ModelRow, NightlyRun, RegionRow, RegionStatus
 from agentkernel.domain.problem import Problem, ShapeSet, TensorSpec
 from agentkernel.domain.profile import Ratio
 from agentkernel.domain.region import Kernel, KernelKey, RegionUse
-from agentkernel.tools.certificate.certificate import sign_certificate
+from agentkernel.tools.certificate.record import sign_certificate
 from fakes import PROBLEM, VERSIONS, measurement, profile, verdict
 
 H200 = "NVIDIA H200"

@@ -11,13 +11,12 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from agentkernel.compiler.drop_in.limits import eval_only
+from agentkernel.compiler.drop_in.envelope import eval_only
 from agentkernel.compiler.drop_in.wrapper import DropInSource
-from agentkernel.compiler.lift.code import InductorCode, NotLifted
-from agentkernel.compiler.lift.variants import find_variant
-from agentkernel.compiler.lift.write import lift
+from agentkernel.compiler.lift.drop_in import lift
+from agentkernel.compiler.lift.inductor_code import InductorCode, NotLifted, find_variant
 from agentkernel.tools.problem.capture import Captured, capture
-from agentkernel.tools.problem.problems import LoadedProblem, load_problem, problem_from_module
+from agentkernel.tools.problem.loading import LoadedProblem, load_problem, problem_from_module
 from agentkernel.tools.problem.specialise import specialise
 from shared_codes import shared_codes
 

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.certificate import Certificate, Signature, Versions
-from agentkernel.domain.night import Form, LostJob, ModelRow, NightlyRun, RegionRow, RegionStatus
+from agentkernel.domain.nightly import Form, LostJob, ModelRow, NightlyRun, RegionRow, RegionStatus
 from agentkernel.domain.plan import Analysis, Plan
 from agentkernel.domain.problem import Problem, ShapeSet, TensorSpec
 from agentkernel.domain.profile import Ratio, Timing
 from agentkernel.domain.region import Basis, Kernel, KernelKey, RegionUse
-from agentkernel.tools.ratio import classify
+from agentkernel.tools.speedup import classify
 from fakes import measurement, profile, verdict
 
 GPU = "NVIDIA H200"

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.knowledge import Entry, Filters, Structure
-from agentkernel.knowledge.facts import facts_of
-from agentkernel.knowledge.retrieval import identifiers
-from agentkernel.knowledge.truth_types import LexicalHit, Removed
+from agentkernel.knowledge.embedding import facts_of
+from agentkernel.knowledge.search import identifiers
+from agentkernel.knowledge.store_schema import LexicalHit, Removed
 
 
 class MemoryTruth:

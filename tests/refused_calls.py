@@ -9,7 +9,7 @@ from torch import nn
 from torch.autograd import forward_ad
 from torch.utils.flop_counter import FlopCounterMode
 
-from agentkernel.swap.model import apply
+from agentkernel.swap.swap import apply
 from applied_kernels import WRONG, Block, block, norm_kernel
 
 

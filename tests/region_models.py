@@ -9,7 +9,7 @@ from types import MappingProxyType
 import torch
 from torch import nn
 
-from agentkernel.domain.zoo import ZooModel
+from agentkernel.domain.nightly import ZooModel
 
 WIDTH = 16
 

@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable
 
 from agentkernel.domain.base import sha256_text
-from agentkernel.training.data.modules import make_problem
-from agentkernel.training.training import JudgedKernel
+from agentkernel.training.data.generator import make_problem
+from agentkernel.training.settings import JudgedKernel
 from judged_rows import kernel, right, wrong
 
 REVIEW = """ANALYSIS

@@ -12,7 +12,7 @@ from torch import fx, nn
 
 from agentkernel.compiler.rewrite import Rewritten, rewrite
 from agentkernel.tools.problem.capture import Captured, capture
-from agentkernel.tools.problem.problems import problem_from_module
+from agentkernel.tools.problem.loading import problem_from_module
 
 Tensor = torch.Tensor
 CLOSE = 1e-9

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from agentkernel.domain.verdict import Failure, Gate, Verdict
 from agentkernel.training.folder import save_weights
-from agentkernel.training.new_model import make_new
-from agentkernel.training.rl.reward import JudgedTurn, Speed
-from agentkernel.training.rl.turn_pool import ProblemAnswer
-from agentkernel.training.sft.tokens import make_tokenizer
-from agentkernel.training.training import NewModel, RlSettings, SamplingSettings, TrainingSettings
+from agentkernel.training.model_shape import make_new
+from agentkernel.training.rl.judge_pool import ProblemAnswer
+from agentkernel.training.rl.judge_worker import JudgedTurn, Speed
+from agentkernel.training.settings import NewModel, RlSettings, SamplingSettings, TrainingSettings
+from agentkernel.training.sft.examples import make_tokenizer
 from training_rows import make_row, problem, write_rows
 
 GOOD = frozenset("abcdefghijklmnopqrstuvwxyz")

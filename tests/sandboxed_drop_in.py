@@ -12,10 +12,12 @@ from torch import nn
 from torch.utils._pytree import tree_flatten
 
 from agentkernel.tools.judge.comparison.compare import allowance
-from agentkernel.tools.judge.comparison.tally import errors
-from agentkernel.tools.sandbox.session import TensorRef, Worker, WorkerFailed, open_worker
+from agentkernel.tools.judge.comparison.errors import errors
+from agentkernel.tools.sandbox.protocol import WorkerFailed
+from agentkernel.tools.sandbox.session import Worker, open_worker
+from agentkernel.tools.sandbox.tensors import TensorRef
 
-OPS = "agentkernel.tools.judge.child"
+OPS = "agentkernel.tools.judge.worker"
 SLACK = 2.0
 """The judge's rule, doubled: a few hundred elements can be lucky in eager."""
 

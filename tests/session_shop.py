@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import fakes
-from agentkernel.agents.models.factory import ModelProvider
-from agentkernel.chat.domain_session import Changes
-from agentkernel.chat.session_session import Session
+from agentkernel.agents.models.provider import ModelProvider
+from agentkernel.chat.session import Session
+from agentkernel.chat.tree import Changes
 from agentkernel.domain.settings import Settings
-from agentkernel.tools.problem.problems import LoadedProblem
+from agentkernel.tools.problem.loading import LoadedProblem
 from agentkernel.tools.targets import ResolvedTarget
-from agentkernel.workflows.context import Deps
+from agentkernel.workflows.deps import Deps
 from agentkernel.workflows.events import Event, OnEvent, ignore
 
 SCRIPTS = (
@@ -62,7 +62,7 @@ def shop(delay_s: float = 0.0) -> SessionShop:
 
 def settings_for(runs: Path, *overrides: str):  # type: ignore[no-untyped-def]
     def made(changes: Changes) -> Settings:
-        from agentkernel.storage.settings import load_settings
+        from agentkernel.storage.configuration import load_settings
 
         return load_settings(fakes._empty(runs), (f"runs={runs}", *overrides), changes)
 

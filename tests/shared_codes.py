@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from agentkernel.compiler.lift.code import InductorCode, NotLifted
-    from agentkernel.compiler.lift.variants import Variant
+    from agentkernel.compiler.lift.inductor_code import InductorCode, NotLifted, Variant
     from agentkernel.tools.problem.capture import Captured
 
 FOLDER = "AGENTKERNEL_TESTS_SHARED"
@@ -21,7 +20,7 @@ def shared_codes(
     name: str, jobs: Sequence[tuple[Captured, Variant]]
 ) -> tuple[InductorCode | NotLifted, ...]:
     """`generate_many` for the H200; the first process of a run that asks for `name` does it."""
-    from agentkernel.compiler.lift.generate import generate_many
+    from agentkernel.compiler.lift.inductor_process import generate_many
     from agentkernel.tools.targets import find_target
 
     path = Path(os.environ[FOLDER]) / f"{name}.jsonl"
@@ -37,7 +36,7 @@ def shared_codes(
 
 
 def _read(line: str) -> InductorCode | NotLifted:
-    from agentkernel.compiler.lift.code import InductorCode, NotLifted
+    from agentkernel.compiler.lift.inductor_code import InductorCode, NotLifted
 
     kind = InductorCode if '"source"' in line else NotLifted
     return kind.model_validate_json(line)

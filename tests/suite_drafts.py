@@ -13,19 +13,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from agentkernel.agents.coder import ALGEBRA, partitions, simplified, structure, variants
-from agentkernel.compiler.build import Compiled
-from agentkernel.compiler.drop_in.limits import eval_only
+from agentkernel.agents.compiler_coder import ALGEBRA, partitions, simplified, structure, variants
+from agentkernel.compiler.drop_in.envelope import eval_only
 from agentkernel.compiler.drop_in.wrapper import DropInSource
 from agentkernel.compiler.ir import UnsupportedOp
-from agentkernel.compiler.lift.code import InductorCode, NotLifted
-from agentkernel.compiler.lift.generate import generate_many
-from agentkernel.compiler.lift.variants import Variant, find_variant
-from agentkernel.compiler.lift.write import lift
+from agentkernel.compiler.lift.drop_in import lift
+from agentkernel.compiler.lift.inductor_code import InductorCode, NotLifted, Variant, find_variant
+from agentkernel.compiler.lift.inductor_process import generate_many
+from agentkernel.compiler.pipeline import Compiled
 from agentkernel.domain.profile import CompileReport
 from agentkernel.tools.compile import compile_many
 from agentkernel.tools.problem.capture import Captured, capture
-from agentkernel.tools.problem.problems import LoadedProblem, load_problem
+from agentkernel.tools.problem.loading import LoadedProblem, load_problem
 from agentkernel.tools.targets import find_target
 
 SUITE = Path(__file__).parents[1] / "benchmarks" / "suite"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agentkernel.domain.errors import OutputError, RunBusy
-from agentkernel.storage.disk import explain_os_error, lock_open_file
+from agentkernel.storage.files import explain_os_error, lock_open_file
 
 
 def line(path: Path, problem: str, full: bool) -> str:

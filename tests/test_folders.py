@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from agentkernel.domain.errors import SettingError
-from agentkernel.storage.folders import config_folder, data_folder, expanded
-from agentkernel.storage.settings import load_settings
+from agentkernel.storage.configuration import load_settings
+from agentkernel.storage.files import config_folder, data_folder, expanded
 
 
 @pytest.fixture

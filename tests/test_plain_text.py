@@ -10,19 +10,18 @@ from pathlib import Path
 import pytest
 from rich.table import Table
 
-from agentkernel.cli.judge import verdict_lines
-from agentkernel.cli.output import json_line, print_failure, print_json, print_plain
-from agentkernel.cli.rendering.plain_console import PlainConsole
-from agentkernel.cli.verify import replay_lines
+from agentkernel.cli.judge import replay_lines, verdict_lines
+from agentkernel.cli.rendering.text import PlainConsole
+from agentkernel.cli.terminal import json_line, print_failure, print_json, print_plain
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.errors import one_line
 from agentkernel.domain.plain_text import plain, plain_line, plain_values
 from agentkernel.domain.verdict import RunFailed
 from agentkernel.tools.certificate.replay import Replay
-from agentkernel.tools.judge.comparison.finding import reply_strings
+from agentkernel.tools.judge.comparison.compare import reply_strings
 from agentkernel.tools.sandbox.protocol import parse_reply
-from agentkernel.workflows.report_models import cell
+from agentkernel.workflows.report import cell
 from fakes import verdict
 
 PACKAGE = Path(__file__).parents[1] / "src" / "agentkernel"
@@ -33,20 +32,20 @@ PRINTS = re.compile(
 )
 OWN = {
     "cli/app.py": "the version",
-    "cli/chat/chat_screen.py": "rich's own lines of a screen, and JSON in ASCII",
-    "cli/output.py": "the one place",
-    "cli/show.py": "a source, which a file or a program gets as it is",
-    "cli/train/train_cost.py": "its own figures",
+    "cli/chat/screen.py": "rich's own lines of a screen, and JSON in ASCII",
+    "cli/terminal.py": "the one place",
+    "cli/runs.py": "a source, which a file or a program gets as it is",
+    "cli/train/model.py": "its own figures",
     "knowledge/train_embedder.py": "its own figures",
-    "runtime/devices.py": "JSON in ASCII, to the parent",
-    "tools/judge/sanitize.py": "inside the sandbox",
+    "runtime/machine.py": "JSON in ASCII, to the parent",
+    "tools/judge/compute_sanitizer.py": "inside the sandbox",
     "tools/profiler/audit.py": "its own problems",
-    "tools/sandbox/probing.py": "JSON in ASCII, to the parent",
-    "chat/language/train.py": "its own figures",
-    "nightly/interpreted.py": "to the parent",
-    "training/pair_process.py": "JSON, to the parent",
-    "training/data/pair_work.py": "JSON, to the parent",
-    "training/rl/turn_work.py": "JSON, to the parent",
+    "tools/sandbox/lockdown.py": "JSON in ASCII, to the parent",
+    "chat/language/train_classifier.py": "its own figures",
+    "nightly/end_to_end.py": "to the parent",
+    "training/worker_pool.py": "JSON, to the parent",
+    "training/data/pair_worker.py": "JSON, to the parent",
+    "training/rl/judge_worker.py": "JSON, to the parent",
 }
 """Files that print themselves, and what."""
 PAGES = re.compile(r"write_atomic\([^\n]*(?:\.html|\.markdown|\.junit|_csv|REPORT|PAGE|_svg)\b.*")

@@ -17,31 +17,31 @@ import pytest
 
 from agentkernel.chat.store import SessionStore
 from agentkernel.cli.app import run
-from agentkernel.cli.chat.chat_sessions import sessions
+from agentkernel.cli.chat.sessions import sessions
 from agentkernel.domain.errors import KnowledgeError, OutputError, ProblemError, RunNotFound
 from agentkernel.knowledge.transfer import export_entries, import_entries
-from agentkernel.knowledge.vectors import open_vectors
+from agentkernel.knowledge.vector_index import open_vectors
 from agentkernel.nightly.library import Library
-from agentkernel.nightly.library.export import export_library
-from agentkernel.nightly.page.compare import compare_nights
-from agentkernel.nightly.page.record import NightFile
-from agentkernel.nightly.zoo.references import parse_reference
-from agentkernel.storage.atomic import append_line, write_atomic
-from agentkernel.storage.disk import (
+from agentkernel.nightly.library.maintenance import export_library
+from agentkernel.nightly.page.comparison import compare_nights
+from agentkernel.nightly.page.files import NightFile
+from agentkernel.nightly.zoo.loader import parse_reference
+from agentkernel.storage.files import (
+    append_line,
     make_own_folder,
     open_append,
     open_new,
     read_regular,
     read_regular_text,
+    write_atomic,
 )
 from agentkernel.storage.records import Records, open_records, read_records
 from agentkernel.storage.source_text import read_source
-from agentkernel.tools.certificate.certificate import read_certificate_file
-from agentkernel.tools.live_module import read_live, sha256_of
-from agentkernel.tools.ours import is_certificate
+from agentkernel.tools.certificate.record import read_certificate_file
+from agentkernel.tools.own_files import is_certificate, read_live, sha256_of
 from agentkernel.tools.problem.packages import source_bytes
-from agentkernel.tools.store import list_runs, note_use, uses
-from agentkernel.workflows.drive import open_saver
+from agentkernel.tools.run_store import list_runs, note_use, uses
+from agentkernel.workflows.run import open_saver
 from library_rows import night
 from memory_truth import HashEmbedder, MemoryTruth, entry
 
@@ -51,31 +51,29 @@ OPENERS = re.compile(
     r"""|(?<!fdopen)[.\s(]open\((?:[^()\n]*, )?"[waxr]\+?[bt]?\+?"(?<!"r")(?<!"rb")(?<!"rt")"""
 )
 OWN = {
-    "cli/checks.py": "a database that is only read",
-    "storage/database.py": "copies into a folder that was made a moment ago",
-    "storage/disk.py": "the one place",
+    "cli/doctor.py": "a database that is only read",
+    "storage/sqlite.py": "copies into a folder that was made a moment ago",
+    "storage/files.py": "the one place",
     "domain/": "nothing",
-    "knowledge/structures.py": "the user's own knowledge, under names with a hash",
+    "knowledge/structure_index.py": "the user's own knowledge, under names with a hash",
     "knowledge/train_embedder.py": "the maintainers' own",
-    "knowledge/truth_schema.py": "refuse_strange stands before it",
+    "knowledge/store_schema.py": "refuse_strange stands before it",
     "knowledge/vector_ledger.py": "the user's own knowledge",
-    "tools/compile/resources.py": "a folder that was made a moment ago",
-    "tools/judge/sanitize.py": "inside the sandbox",
-    "nightly/library/salvage.py": "in memory",
-    "nightly/library/schema.py": "refuse_strange stands before it",
-    "compiler/lift/child.py": "a folder that was made a moment ago",
-    "compiler/lift/generate.py": "a folder that was made a moment ago",
+    "tools/compile/occupancy.py": "a folder that was made a moment ago",
+    "tools/judge/compute_sanitizer.py": "inside the sandbox",
+    "nightly/library/database.py": "in memory",
+    "compiler/lift/inductor_process.py": "a folder that was made a moment ago",
     "tools/profiler/audit.py": "a folder that was made a moment ago",
     "storage/records.py": "refuse_strange stands before it",
     "tools/sandbox/": "inside the sandbox",
     "tools/certificate/signing.py": "the user's own keys",
-    "workflows/drive.py": "refuse_strange stands before it",
-    "nightly/scheduler/ray_driver.py": "a folder that was made a moment ago",
+    "workflows/run.py": "refuse_strange stands before it",
+    "nightly/scheduler/ray_engine.py": "a folder that was made a moment ago",
     "chat/store.py": "refuse_strange stands before it",
     "training/folder.py": "a folder that was made a moment ago",
-    "training/data/gathering.py": "a folder that was made a moment ago",
-    "training/data/pair_work.py": "a folder that was made a moment ago",
-    "training/rl/turn_ray.py": "a folder that was made a moment ago",
+    "training/data/sources.py": "a folder that was made a moment ago",
+    "training/data/pair_worker.py": "a folder that was made a moment ago",
+    "training/rl/judge_pool.py": "a folder that was made a moment ago",
 }
 """Files that open files themselves, and where."""
 
@@ -279,7 +277,7 @@ def test_a_pickle_of_any_size_is_hashed_and_not_held(
         assert path.name != "live.pkl"
         return read_regular(path, most)
 
-    monkeypatch.setattr("agentkernel.tools.live_module.read_regular", read)
+    monkeypatch.setattr("agentkernel.tools.own_files.read_regular", read)
     (tmp_path / "live.pkl").write_bytes(b"x" * 1000)
     assert sha256_of(tmp_path / "live.pkl") == hashlib.sha256(b"x" * 1000).hexdigest()
     with pytest.raises(RunNotFound, match="not vouched for"):

@@ -10,9 +10,14 @@ import yaml
 
 from agentkernel.bench.batch import read_list
 from agentkernel.domain.errors import AgentKernelError
-from agentkernel.nightly.zoo.read import read_zoo, top_keys
-from agentkernel.storage.settings import load_settings
-from agentkernel.storage.yaml_text import MOST_BYTES, compose_yaml, parse_yaml, read_yaml
+from agentkernel.nightly.zoo.reader import read_zoo, top_keys
+from agentkernel.storage.configuration import (
+    MOST_BYTES,
+    compose_yaml,
+    load_settings,
+    parse_yaml,
+    read_yaml,
+)
 
 UNKIND = {
     "date": "a: 2001-99-99",

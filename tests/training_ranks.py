@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from agentkernel.domain.errors import AgentKernelError
-from agentkernel.training import ranks
-from agentkernel.training.configuration import load_training
-from agentkernel.training.sft import watch
-from agentkernel.training.sft.sft import HeldOutJudging, train_sft
+from agentkernel.training import distributed
+from agentkernel.training.settings import load_training
+from agentkernel.training.sft import trainer
+from agentkernel.training.sft.train import HeldOutJudging, train_sft
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def command_for(place: Path, *jobs: Job) -> list[str]:
 def in_a_process(words: list[str], count: int) -> list[str]:
     """What launches them, to be started by itself."""
     program = (
-        "import sys; from agentkernel.training.launch import launch; "
+        "import sys; from agentkernel.training.distributed import launch; "
         f"sys.exit(launch({words!r}, {count}))"
     )
     return [sys.executable, "-c", program]
@@ -49,7 +49,7 @@ def in_a_process(words: list[str], count: int) -> list[str]:
 
 def main(file: str) -> None:
     """The first rank leaves what was said beside each folder; a mistake ends all, in its words."""
-    with ranks.process_group():
+    with distributed.process_group():
         for values in json.loads(Path(file).read_text()):
             job = Job(**values)
             said: list[str] = []
@@ -58,20 +58,20 @@ def main(file: str) -> None:
             except AgentKernelError as error:
                 print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
                 raise SystemExit(error.exit_code) from error
-            if ranks.current_ranks().first:
+            if distributed.current_ranks().first:
                 Path(f"{job.out}.said").write_text("\n".join(said))
 
 
 def _train(job: Job, said: list[str]) -> None:
-    plain = watch.TrainingCallback
+    plain = trainer.TrainingCallback
 
     class Signalled(plain):  # type: ignore[valid-type,misc]
         def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> Any:
-            if job.rank == ranks.current_ranks().rank and job.step == state.global_step:
+            if job.rank == distributed.current_ranks().rank and job.step == state.global_step:
                 os.kill(os.getpid(), job.signal)
             return super().on_step_end(args, state, control, **others)
 
-    watch.TrainingCallback = Signalled  # type: ignore[misc]
+    trainer.TrainingCallback = Signalled  # type: ignore[misc]
     try:
         train_sft(
             Path(job.data),
@@ -82,7 +82,7 @@ def _train(job: Job, said: list[str]) -> None:
             say=said.append,
         )
     finally:
-        watch.TrainingCallback = plain  # type: ignore[misc]
+        trainer.TrainingCallback = plain  # type: ignore[misc]
 
 
 if __name__ == "__main__":

@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from agentkernel.agents.taught import completion, file_turn, write_turn
+from agentkernel.agents.conversation import completion, file_turn, write_turn
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.exchange import Message
-from agentkernel.training.training import Split, Task, TrainingRow
+from agentkernel.training.settings import Split, Task, TrainingRow
 
 OPERATORS = ("+", "-", "*")
 PROBLEM = """import torch

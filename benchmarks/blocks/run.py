@@ -34,7 +34,7 @@ import agentkernel
 import agentkernel.workflows.optimize
 from agentkernel.api import load_drop_in
 from agentkernel.domain.errors import AgentKernelError
-from agentkernel.tools.judge.interpreter.interpreter import install_hooks
+from agentkernel.tools.judge.interpreter.hooks import install_hooks
 from agentkernel.workflows.outcome import Result
 
 TOLERANCE = 1e-3

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import torch
 
-from agentkernel.tools.judge.reference.honest import in_tf32
+from agentkernel.tools.judge.reference.rounding_noise import in_tf32
 
 Sum = Callable[[torch.Tensor], torch.Tensor]
 Product = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]

@@ -34,14 +34,19 @@ from agentkernel.tools.judge.comparison.compare import (
     ELEMENT_ULPS,
     HONEST_DRAWS,
     HONEST_FACTOR,
-    Errors,
     RuleResult,
     allowance,
 )
-from agentkernel.tools.judge.comparison.tally import Tally, errors, specials
-from agentkernel.tools.judge.comparison.worst import Perturb, Suspects
+from agentkernel.tools.judge.comparison.errors import (
+    Errors,
+    Perturb,
+    Suspects,
+    Tally,
+    errors,
+    specials,
+)
+from agentkernel.tools.judge.reference.oracle import Answer, call_reference
 from agentkernel.tools.judge.reference.population import Population
-from agentkernel.tools.judge.reference.reference import Answer, call_reference
 
 DISTRIBUTIONS: tuple[Distribution, ...] = (
     "normal",

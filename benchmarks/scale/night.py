@@ -25,17 +25,16 @@ from pathlib import Path
 
 import recorded
 
-from agentkernel.cli.nightly.batch_screen import NightlyScreen
-from agentkernel.cli.nightly.batch_zoo import kernels_of
+from agentkernel.cli.nightly.zoo import NightlyScreen, kernels_of
 from agentkernel.nightly.library import Library
-from agentkernel.nightly.night import NightOptions, run_night
-from agentkernel.nightly.page.compare import compare_nights
+from agentkernel.nightly.page.comparison import compare_nights
 from agentkernel.nightly.page.files import write_night
 from agentkernel.nightly.regions import WorkOrder, budget_of, merge_cuts
-from agentkernel.nightly.scheduler.agenda import Scheduler
+from agentkernel.nightly.run import NightOptions, run_night
 from agentkernel.nightly.scheduler.engine import LocalEngine
-from agentkernel.nightly.scheduler.question import Ranking
-from agentkernel.storage.settings import load_settings
+from agentkernel.nightly.scheduler.jobs import Ranking
+from agentkernel.nightly.scheduler.scheduler import Scheduler
+from agentkernel.storage.configuration import load_settings
 
 BUDGET_S = 1e7
 """Never spent: each job's part of it is computed all the same."""

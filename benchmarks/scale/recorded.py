@@ -17,10 +17,9 @@ from pathlib import Path
 
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.certificate import Certificate, Versions
-from agentkernel.domain.night import Form, ModelRow
+from agentkernel.domain.nightly import Form, ModelRow, Zoo, ZooModel
 from agentkernel.domain.profile import Ratio, Timing
 from agentkernel.domain.region import Kernel, KernelKey, ModelCut, Region, RegionUse
-from agentkernel.domain.zoo import Zoo, ZooModel
 from agentkernel.nightly.scheduler.jobs import (
     Answer,
     CutDone,

@@ -1,4 +1,7 @@
-"""agentkernel: a PyTorch module goes in, a faster Triton drop-in that can be trusted comes out."""
+"""agentkernel: a PyTorch module goes in, a faster verified Triton drop-in comes out.
+
+The API is imported on first use, so that `import agentkernel` loads nothing else.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How is a module optimised from Python, in one call or turn by turn, and its kernels applied?"""
+"""The Python API: optimise a module, apply its kernels to a model, open a session."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, TypeGuard, cast
 
 from pydantic import PrivateAttr
 
-from agentkernel.chat.changes import settings_overlay
-from agentkernel.chat.session_session import Session
+from agentkernel.chat.session import Session
+from agentkernel.chat.session_state import settings_overlay
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.errors import ProblemError, RunNotFound
 from agentkernel.storage.source_text import describe_syntax_error
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from agentkernel.domain.region import Kernel
     from agentkernel.domain.settings import Settings
-    from agentkernel.swap.model import Applied, CallCounts
-    from agentkernel.workflows.context import RunFactory
+    from agentkernel.swap.swap import Applied, CallCounts
+    from agentkernel.workflows.deps import RunFactory
 
 __all__ = [
     "Optimized",
@@ -64,7 +64,7 @@ class Optimized(Result):
             kept = self._kept()
             if self.baselines_matmul == "highest":
                 return kept
-            from agentkernel.tools.kept import RoundingModule
+            from agentkernel.tools.matmul_precision import RoundingModule
 
             return RoundingModule(kept, self.baselines_matmul)
         return load_drop_in(self, self._original)
@@ -99,7 +99,7 @@ def optimize(
     max_memory_bytes, precision, policy, rounds, time (seconds), coder, runs, seed. Raises
     AgentKernelError subclasses with one clear line.
     """
-    from agentkernel.tools.problem.problems import problem_from_module
+    from agentkernel.tools.problem.loading import problem_from_module
     from agentkernel.workflows.optimize import run
     from agentkernel.workflows.state import OptimizeRequest
 
@@ -131,8 +131,8 @@ def apply(
     result or night that kept a baseline changes nothing. Raises AgentKernelError subclasses with
     one clear line that names what differs; the model is unchanged then.
     """
-    from agentkernel.nightly.page.from_night import kernels_of_night
-    from agentkernel.swap.model import apply_equal
+    from agentkernel.nightly.page.files import kernels_of_night
+    from agentkernel.swap.swap import apply_equal
 
     if isinstance(what, Result) or _is_run(what):
         kernel = _kernel_of(what)
@@ -151,8 +151,8 @@ def apply_all(model: nn.Module, what: Result | str | Path) -> Applied:
     that got it; `Applied.refused` says of every other module of the same class what differs. A
     result that kept a baseline changes nothing. Raises AgentKernelError subclasses with one line.
     """
-    from agentkernel.swap.model import apply as apply_kernels
-    from agentkernel.swap.model import apply_all as apply_everywhere
+    from agentkernel.swap.swap import apply as apply_kernels
+    from agentkernel.swap.swap import apply_all as apply_everywhere
 
     kernel = _kernel_of(what)
     if kernel is None:
@@ -166,7 +166,7 @@ def _is_run(what: object) -> TypeGuard[str | Path]:
 
 def _kernel_of(what: Result | str | Path) -> Kernel | None:
     """The kernel that a run handed over; None where it kept a baseline."""
-    from agentkernel.swap.from_run import kernel_of_run
+    from agentkernel.swap.kernel import kernel_of_run
 
     if not isinstance(what, Result):
         return kernel_of_run(Path(what) / "certificate.json")
@@ -178,14 +178,14 @@ def _kernel_of(what: Result | str | Path) -> Kernel | None:
 def restore(model: nn.Module) -> int:
     """Take all kernels out of `model`: each module has its own class and attributes again. Returns
     how many had one."""
-    from agentkernel.swap.model import restore as restore_modules
+    from agentkernel.swap.swap import restore as restore_modules
 
     return restore_modules(model)
 
 
 def counts(model: nn.Module) -> dict[str, CallCounts]:
     """By path, how often the modules with a kernel ran it, and how often and why the original."""
-    from agentkernel.swap.model import counts as counts_of
+    from agentkernel.swap.swap import counts as counts_of
 
     return counts_of(model)
 
@@ -205,7 +205,7 @@ def open_session(
 
     `goals` are those of `optimize`. Raises AgentKernelError subclasses with one clear line.
     """
-    from agentkernel.tools.problem.problems import load_problem, problem_from_module
+    from agentkernel.tools.problem.loading import load_problem, problem_from_module
 
     if isinstance(what, str | Path) and (Path(what) / "session.sqlite").is_file():
         return Session.reopen(Path(what), on_event=on_event, workshop=workshop)
@@ -223,7 +223,7 @@ def open_session(
 
 
 def _settings(target: str | None, goals: dict[str, str | float | None]) -> Settings:
-    from agentkernel.storage.settings import load_settings
+    from agentkernel.storage.configuration import load_settings
 
     flags: dict[str, object] = {"target": target}
     for name, value in goals.items():
@@ -240,7 +240,7 @@ def load_drop_in(result: Result, original: nn.Module) -> nn.Module:
     """The verified file's `ModelNew` (a live problem's takes no arguments) with `original`'s
     weights. What runs is the text that was compared, not its file: bytecode may lie beside that.
     Raises RunNotFound where the file has changed since it was verified."""
-    from agentkernel.swap.source import execute_module
+    from agentkernel.swap.kernel import execute_module
 
     if result.candidate is None:
         raise RunNotFound(f"Run {result.run!r} kept a baseline: there is no drop-in to load.")

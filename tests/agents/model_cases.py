@@ -13,7 +13,7 @@ from agentkernel.domain.errors import ModelUnavailable
 from agentkernel.domain.exchange import Finish, ModelRequest, Reply, Sampling
 from agentkernel.domain.plan import Analysis, Decision, Hypothesis, Plan, Retrieved
 from agentkernel.domain.verdict import CompileFailed, Failure
-from agentkernel.tools.problem.problems import LoadedProblem
+from agentkernel.tools.problem.loading import LoadedProblem
 from agentkernel.tools.targets import load_targets
 from fakes import measurement, profile, verdict
 

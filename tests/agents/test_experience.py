@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.agents.experience import (
+from agentkernel.agents.history import (
     ALIKE,
     CLEAR_SLOWDOWN,
     SHORT,

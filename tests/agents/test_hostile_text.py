@@ -28,17 +28,15 @@ from model_cases import (
     right,
 )
 
-from agentkernel.agents.answer import read_answer
+from agentkernel.agents.answers import read_answer
 from agentkernel.agents.conversation import coder_messages
-from agentkernel.agents.debugger import RulesDebugger
-from agentkernel.agents.model_debugger import ModelDebugger
-from agentkernel.agents.model_planner import ModelPlanner
-from agentkernel.agents.planner import RulesPlanner
+from agentkernel.agents.debugger import ModelDebugger, RulesDebugger
+from agentkernel.agents.planner import ModelPlanner, RulesPlanner
 from agentkernel.agents.protocols import Attempt, Diagnosis, DraftRequest, Goals
 from agentkernel.agents.reviewer import Reviewer, parse_review
 from agentkernel.domain.plan import Hypothesis
 from agentkernel.domain.verdict import CompileFailed
-from agentkernel.tools.problem.problems import LoadedProblem, load_problem
+from agentkernel.tools.problem.loading import LoadedProblem, load_problem
 from fakes import mismatch
 
 Fill = Callable[[str], str]

@@ -3,8 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.agents.debugger import RulesDebugger
-from agentkernel.agents.known_fixes import best_fix_text, fixes_from, no_known_fixes
+from agentkernel.agents.debugger import RulesDebugger, best_fix_text, fixes_from, no_known_fixes
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.verdict import CompileFailed
 from agentkernel.knowledge.base import KnowledgeBase, open_base

@@ -12,8 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from model_cases import COMPILE_FAILED, SAMPLING, ScriptedModel, candidate, refused
 
-from agentkernel.agents.debugger import RulesDebugger
-from agentkernel.agents.model_debugger import ModelDebugger
+from agentkernel.agents.debugger import ModelDebugger, RulesDebugger
 from agentkernel.agents.protocols import Attempt, Diagnosis
 from agentkernel.domain.errors import ModelUnavailable
 from agentkernel.domain.verdict import Failure, RunFailed

@@ -12,13 +12,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from model_cases import EXAMPLE, H100, SAMPLING, ScriptedModel, analysis, note, refused, right
 
-from agentkernel.agents.calibration import calibration
-from agentkernel.agents.model_planner import ModelPlanner
-from agentkernel.agents.planner import RulesPlanner
+from agentkernel.agents.history import calibration
+from agentkernel.agents.planner import ModelPlanner, RulesPlanner
 from agentkernel.agents.protocols import Attempt, Goals
 from agentkernel.domain.errors import ModelUnavailable
 from agentkernel.domain.plan import Algebra, Hypothesis, Plan, Work
-from agentkernel.tools.problem.problems import LoadedProblem, load_problem
+from agentkernel.tools.problem.loading import LoadedProblem, load_problem
 
 ALGEBRA = Algebra(steps=(), before=Work(flops=2, bytes_moved=2), after=Work(flops=1, bytes_moved=1))
 OFFERED = (

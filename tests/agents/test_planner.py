@@ -8,10 +8,10 @@ from agentkernel.agents.planner import RulesPlanner
 from agentkernel.agents.protocols import Attempt, Goals
 from agentkernel.domain.plan import Analysis, Hypothesis, Plan
 from agentkernel.domain.profile import CompileReport, OpCost
-from agentkernel.domain.rules import Precision
+from agentkernel.domain.verdict import Precision
 from agentkernel.tools.problem.capture import capture
-from agentkernel.tools.problem.problems import load_problem
-from agentkernel.tools.roofline.roofline import analyse, estimate, estimate_eager, matmul_peak
+from agentkernel.tools.problem.loading import load_problem
+from agentkernel.tools.roofline.model import analyse, estimate, estimate_eager, matmul_peak
 from agentkernel.tools.targets import load_targets
 from fakes import ANALYSIS, PROBLEM, attempt, small_problem
 

@@ -19,7 +19,7 @@ from agentkernel.domain.plan import Analysis, Decision, Hypothesis, Plan, Retrie
 from agentkernel.domain.problem import Problem, ScalarSpec, ShapeSet, TensorSpec
 from agentkernel.domain.target import Sourced, Target
 from agentkernel.knowledge.base import KnowledgeBase, open_base
-from agentkernel.tools.problem.problems import LoadedProblem
+from agentkernel.tools.problem.loading import LoadedProblem
 
 
 def a_target(arch: str = "90") -> Target:

@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from model_cases import H100, analysis, candidate
 
-from agentkernel.agents.speed import SpeedEvidence, speed_evidence
+from agentkernel.agents.evidence import SpeedEvidence, speed_evidence
 from agentkernel.domain.exchange import Message, ModelRequest, Sampling
 from agentkernel.domain.plan import Analysis
 from agentkernel.domain.profile import CompileReport, KernelResources, Measurement

@@ -15,14 +15,14 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from model_cases import SAMPLING, ScriptedModel
 
-from agentkernel.agents.model_planner import Idea, Ideas
-from agentkernel.agents.structured import (
+from agentkernel.agents.answers import (
     NotStructured,
     answer_schema,
     ask_structured,
     read_reply,
     read_text,
 )
+from agentkernel.agents.planner import Idea, Ideas
 from agentkernel.domain.errors import ModelUnavailable
 from agentkernel.domain.exchange import Message, ModelRequest, Reply
 

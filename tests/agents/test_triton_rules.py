@@ -12,8 +12,8 @@ from triton.compiler import ASTSource, CompilationError
 from triton.runtime.errors import OutOfResources
 from triton.runtime.jit import JITFunction
 
-from agentkernel.agents.source_lines import blamed_line, excerpt
-from agentkernel.agents.triton_rules import TABLE, broken_rule
+from agentkernel.agents.diagnosis import TABLE, broken_rule
+from agentkernel.agents.evidence import blamed_line, excerpt
 
 # ruff: noqa: F821
 

@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "modules"))
 from families import FAMILIES
 from make_modules import make_modules, modules
 
-from agentkernel.tools.problem.problems import load_problem
+from agentkernel.tools.problem.loading import load_problem
 
 LEAST = 520
 

@@ -10,9 +10,8 @@ import pytest
 import yaml
 from pydantic import TypeAdapter
 
-from agentkernel.knowledge.documents import load_documents
+from agentkernel.knowledge.documents import load_documents, load_fixes
 from agentkernel.knowledge.evaluation import JUDGEMENTS, Judgement, LabelledQuestion, read_questions
-from agentkernel.knowledge.fixes import load_fixes
 
 FIRST = Path(__file__).parents[2] / "benchmarks" / "retrieval"
 ENTRIES = {item.id for item in load_documents()} | {item.id for item in load_fixes()}

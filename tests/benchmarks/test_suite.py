@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import catalogue
 
-from agentkernel.tools.problem.problems import load_problem
+from agentkernel.tools.problem.loading import load_problem
 from suite_drafts import problem
 from suite_kinds import SAMPLE, group_of
 

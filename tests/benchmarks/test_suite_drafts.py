@@ -8,9 +8,9 @@ from collections.abc import Iterable
 import pytest
 
 from agentkernel.compiler.drop_in.wrapper import DropInSource
-from agentkernel.compiler.lift.code import InductorCode, NotLifted
+from agentkernel.compiler.lift.inductor_code import InductorCode, NotLifted
 from agentkernel.tools.judge.judge import judge
-from agentkernel.tools.judge.policy.policy import check_policy
+from agentkernel.tools.judge.policy.check import check_policy
 from agentkernel.tools.judge.settings import JudgeSettings
 from shared_codes import shared_codes
 from suite_drafts import (

@@ -23,7 +23,7 @@ import sys
 
 import torch
 
-from agentkernel.tools.judge.interpreter.interpreter import install_hooks
+from agentkernel.tools.judge.interpreter.hooks import install_hooks
 
 install_hooks()
 torch.manual_seed(0)

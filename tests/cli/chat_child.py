@@ -10,9 +10,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 from chat_fake import FakeSession
 
 from agentkernel.cli.app import main
-from agentkernel.cli.chat import chat_open
+from agentkernel.cli.chat import sessions
 
-chat_open.session_class = lambda: FakeSession
+sessions.session_class = lambda: FakeSession
 
 if __name__ == "__main__":
     main()

@@ -10,9 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
 
-from agentkernel.chat.domain_session import Changes, Node, Place, Step, Tree
-from agentkernel.chat.intent import Intent, IntentContext
-from agentkernel.chat.outlook import EstimateCache
+from agentkernel.chat.figures import EstimateCache
 from agentkernel.chat.replies import (
     DiffOf,
     EditRequested,
@@ -23,12 +21,14 @@ from agentkernel.chat.replies import (
     TextReply,
     TreeShown,
 )
-from agentkernel.cli.chat.chat_protocol import Approve, SettingsFor
+from agentkernel.chat.requests import Intent, IntentContext
+from agentkernel.chat.tree import Changes, Node, Place, Step, Tree
+from agentkernel.cli.chat.sessions import Approve, SettingsFor
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.errors import RunNotFound
 from agentkernel.domain.plan import Hypothesis, Plan
-from agentkernel.tools.problem.problems import LoadedProblem
+from agentkernel.tools.problem.loading import LoadedProblem
 from agentkernel.workflows.events import Event, Finished, NodeStarted, Noted, OnEvent, RunStarted
 from agentkernel.workflows.outcome import Result
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from agentkernel.cli.app import run
-from agentkernel.cli.nightly.batch_zoo import (
+from agentkernel.cli.nightly.zoo import (
     earlier_run,
     is_zoo,
     select_models,
@@ -25,10 +25,9 @@ from agentkernel.cli.nightly.batch_zoo import (
     zoo_overrides,
 )
 from agentkernel.domain.errors import SettingError
-from agentkernel.domain.night import NightlyRun
-from agentkernel.domain.zoo import Zoo, ZooModel
+from agentkernel.domain.nightly import NightlyRun, Zoo, ZooModel
 from agentkernel.nightly.library import Library
-from agentkernel.nightly.zoo.read import packaged_zoos
+from agentkernel.nightly.zoo.reader import packaged_zoos
 from library_rows import night as made_up
 
 MODELS = '''

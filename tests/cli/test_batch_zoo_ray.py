@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.domain.night import NightlyRun
+from agentkernel.domain.nightly import NightlyRun
 
 MAIN = "import sys; from agentkernel.cli.app import main; main(sys.argv[1:])"
 LIMIT_S = 900.0

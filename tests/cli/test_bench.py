@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from agentkernel.bench.rows import Row, append_row
+from agentkernel.bench.suite import Row, append_row
 from agentkernel.bench.summary import summarise
 from agentkernel.cli.app import run
-from agentkernel.cli.bench import bench_suite
-from agentkernel.cli.bench.bench_suite import tables
+from agentkernel.cli.bench import suite as bench_suite
+from agentkernel.cli.bench.suite import tables
 from bench_rows import row, sample, suite
 
 FAST = ("0.8", "1", "1.2", "1.5", "2", "4")

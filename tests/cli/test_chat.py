@@ -21,16 +21,15 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from chat_fake import SOURCE, FakeSession
 
-from agentkernel.chat.domain_session import Place
 from agentkernel.chat.replies import Reply, StepRan
+from agentkernel.chat.tree import Place
 from agentkernel.cli.app import run
-from agentkernel.cli.chat import chat_open, chat_screen
-from agentkernel.cli.chat.chat_events import STOPS, session_event
-from agentkernel.cli.chat.chat_open import BackgroundLoad, Flags, read_flags
-from agentkernel.cli.chat.chat_sessions import last_used
-from agentkernel.runtime.versions import installed_versions
-from agentkernel.tools.problem.problems import load_problem
-from agentkernel.tools.store import Manifest
+from agentkernel.cli.chat import screen, sessions
+from agentkernel.cli.chat.screen import STOPS, session_event
+from agentkernel.cli.chat.sessions import BackgroundLoad, Flags, last_used, read_flags
+from agentkernel.runtime.machine import installed_versions
+from agentkernel.tools.problem.loading import load_problem
+from agentkernel.tools.run_store import Manifest
 from agentkernel.workflows.events import Decided, Noted
 from agentkernel.workflows.state import StopReason
 
@@ -57,7 +56,7 @@ def get_init_inputs():
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(chat_open, "session_class", lambda: FakeSession)
+    monkeypatch.setattr(sessions, "session_class", lambda: FakeSession)
     for name in ("VISUAL", "EDITOR"):
         monkeypatch.delenv(name, raising=False)
     (tmp_path / "small.py").write_text(PROBLEM)
@@ -198,7 +197,7 @@ def test_a_picture_with_a_bug_leaves_the_session_alive(
     def draw(reply: Reply, console: Console) -> RenderableType:
         raise ZeroDivisionError("no width")
 
-    monkeypatch.setattr(chat_screen, "picture", draw)
+    monkeypatch.setattr(screen, "picture", draw)
     assert run(script("/status\n/cost\n")) == 0
     assert capsys.readouterr().out.count("ZeroDivisionError: no width. This is a bug") == 2
     assert turns(place) == ["/status", "/cost"]
@@ -241,7 +240,7 @@ def test_a_stop_ends_a_script_with_130_and_saves(
         os.kill(os.getpid(), signal.SIGINT)
 
     timer.function = interrupt
-    chat_open.session_class = lambda: Interrupting
+    sessions.session_class = lambda: Interrupting
     assert run(script("slow\n/status\n")) == 130
     assert "Stopped." in capsys.readouterr().out
     assert turns(place) == ["slow"]

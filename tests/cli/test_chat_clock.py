@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import time
 
-from agentkernel.cli.chat.chat_clock import ERASED, ElapsedTime, words
+from agentkernel.cli.chat.screen import ERASED, ElapsedTime, words
 
 
 def waited(stream: io.StringIO, wanted: str) -> bool:

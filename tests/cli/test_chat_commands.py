@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agentkernel.chat.domain_session import SettingValue
-from agentkernel.chat.intent import (
+from agentkernel.chat.requests import (
     AskDocs,
     Compare,
     Diff,
@@ -22,7 +21,8 @@ from agentkernel.chat.intent import (
     Undo,
     WriteTo,
 )
-from agentkernel.cli.chat.chat_commands import (
+from agentkernel.chat.tree import SettingValue
+from agentkernel.cli.chat.commands import (
     ALIASES,
     COMMANDS,
     HELP,
@@ -184,7 +184,7 @@ def test_help_has_every_command_within_80_columns() -> None:
 
 
 def test_the_keys_are_those_of_the_packaged_settings() -> None:
-    from agentkernel.storage.settings import _flatten, default_tree
+    from agentkernel.storage.configuration import _flatten, default_tree
 
     assert set(known_keys()) == {key for key, _ in _flatten(default_tree())}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.cli.chat.chat_edit import Edited, NotEdited, new_file, read_back
+from agentkernel.cli.chat.input import Edited, NotEdited, new_file, read_back
 
 
 def test_a_new_file_never_takes_the_place_of_an_earlier_one(tmp_path: Path) -> None:

@@ -8,9 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from agentkernel.cli.chat import chat_open
-from agentkernel.cli.chat.chat_idle import IdleLock
-from agentkernel.cli.chat.chat_open import BackgroundLoad
+from agentkernel.cli.chat import sessions
+from agentkernel.cli.chat.sessions import BackgroundLoad, IdleLock
 
 SOON_S = 0.05
 
@@ -25,9 +24,9 @@ def waited(done: Callable[[], bool]) -> bool:
 @pytest.fixture
 def loading(monkeypatch: pytest.MonkeyPatch) -> BackgroundLoad:
     """It imports nothing."""
-    monkeypatch.setattr(chat_open, "SLOW", "json")
-    monkeypatch.setattr(chat_open, "PRELOADED_FIRST", ())
-    monkeypatch.setattr(chat_open, "PRELOADED_LAST", ())
+    monkeypatch.setattr(sessions, "SLOW", "json")
+    monkeypatch.setattr(sessions, "PRELOADED_FIRST", ())
+    monkeypatch.setattr(sessions, "PRELOADED_LAST", ())
     return BackgroundLoad()
 
 

@@ -25,11 +25,11 @@ import session_shop
 # isort: split
 from chat_server import Answer, ChatServer, Refuses, Scripted
 
-from agentkernel.chat.intent import WriteTo
-from agentkernel.chat.session_session import Session
+from agentkernel.chat.requests import WriteTo
+from agentkernel.chat.session import Session
 from agentkernel.cli.app import run
-from agentkernel.cli.chat.chat_input import read_script
-from agentkernel.cli.rendering.live_writing import LINES
+from agentkernel.cli.chat.input import read_script
+from agentkernel.cli.rendering.live import LINES
 
 CARD, COST = READ
 NONSENSE = "sing me a song of six tiles"

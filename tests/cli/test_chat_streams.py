@@ -7,16 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.chat.domain_session import Place
 from agentkernel.chat.replies import StepRan
-from agentkernel.cli.chat.chat_edit import NotEdited, editor_words
-from agentkernel.cli.chat.chat_input import ScriptInput, is_terminal
-from agentkernel.cli.chat.chat_open import SessionOpening
-from agentkernel.cli.chat.chat_screen import TextScreen, chat_console
-from agentkernel.cli.chat.chat_sessions import session_folder
-from agentkernel.cli.chat.chat_turns import INTERRUPTED, Conversation
-from agentkernel.cli.signals import SignalState
-from agentkernel.tools.problem.problems import LoadedProblem
+from agentkernel.chat.tree import Place
+from agentkernel.cli.chat.conversation import INTERRUPTED, Conversation
+from agentkernel.cli.chat.input import NotEdited, ScriptInput, editor_words, is_terminal
+from agentkernel.cli.chat.screen import TextScreen, chat_console
+from agentkernel.cli.chat.sessions import SessionOpening, session_folder
+from agentkernel.cli.terminal import SignalState
+from agentkernel.tools.problem.loading import LoadedProblem
 
 
 def load_nothing() -> LoadedProblem:

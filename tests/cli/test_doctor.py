@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from agentkernel.cli.app import run
-from agentkernel.cli.checks import check_bytecode, check_disk, check_package
-from agentkernel.cli.model_checks import check_keys
+from agentkernel.cli.doctor import check_bytecode, check_disk, check_keys, check_package
 
 
 def test_one_screen(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter
 
-from agentkernel.bench.rows import Row
+from agentkernel.bench.suite import Row
 from agentkernel.bench.summary import Summary
 from agentkernel.cli.app import run
-from agentkernel.domain.night import Comparison, NightlyRun
+from agentkernel.domain.nightly import Comparison, NightlyRun
 from agentkernel.domain.profile import Profile
 from agentkernel.domain.verdict import Verdict
 from agentkernel.tools.certificate.replay import Replay

@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.cli.app import run
-from agentkernel.cli.knowledge.knowledge_search import last_lines
-from agentkernel.cli.knowledge_command import KNOWLEDGE_COMMANDS
+from agentkernel.cli.app import KNOWLEDGE_COMMANDS, run
+from agentkernel.cli.knowledge.search import last_lines
 from agentkernel.domain.knowledge import Entry
-from agentkernel.knowledge.transfer import FOREIGN
-from agentkernel.knowledge.truth import open_knowledge_store
+from agentkernel.domain.plan import FOREIGN
+from agentkernel.knowledge.store import open_knowledge_store
 
 MODULE = """
 import torch

@@ -11,8 +11,9 @@ import pytest
 
 from agentkernel.cli.app import run
 from agentkernel.domain.knowledge import Entry
-from agentkernel.knowledge.transfer import FOREIGN, NO_LICENCE
-from agentkernel.knowledge.truth import open_knowledge_store
+from agentkernel.domain.plan import FOREIGN
+from agentkernel.knowledge.store import open_knowledge_store
+from agentkernel.knowledge.transfer import NO_LICENCE
 
 Taken = dict[str, object]
 Take = Callable[..., Taken]

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from agentkernel.cli.app import run
-from agentkernel.cli.knowledge.knowledge_search import LOG_BYTES, error_text
-from agentkernel.cli.knowledge.knowledge_text import readable
+from agentkernel.cli.knowledge.options import readable
+from agentkernel.cli.knowledge.search import LOG_BYTES, error_text
 from agentkernel.domain.errors import SettingError
 from agentkernel.domain.knowledge import Entry
 from agentkernel.domain.plain_text import plain, plain_line
 from agentkernel.knowledge.base import open_base
-from agentkernel.knowledge.truth import open_knowledge_store
+from agentkernel.knowledge.store import open_knowledge_store
 
 ARANGE = "ValueError: arange's range must be a power of 2"
 LICENCES = ("MIT", "Apache-2.0, GPL-2.0", "")

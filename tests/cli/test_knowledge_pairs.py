@@ -15,10 +15,10 @@ from queue import Queue
 import pytest
 
 from agentkernel.cli.app import run
-from agentkernel.cli.knowledge.knowledge_kernelbook import import_lock, import_shards
+from agentkernel.cli.knowledge.transfer import import_lock, import_shards
 from agentkernel.domain.knowledge import Entry, Filters
 from agentkernel.knowledge.kernelbook import import_pairs
-from agentkernel.knowledge.truth import KnowledgeStore, open_knowledge_store
+from agentkernel.knowledge.store import KnowledgeStore, open_knowledge_store
 from lent_answerers import lender, lent
 from pair_maker import make_rows, write_json_lines
 
@@ -195,7 +195,7 @@ def test_imports_at_once_come_one_after_the_other(
 ) -> None:
     """Each looks for near copies among what was there when it began."""
     said: Queue[str] = Queue()
-    monkeypatch.setattr("agentkernel.cli.knowledge.knowledge_options.print_to_stderr", said.put)
+    monkeypatch.setattr("agentkernel.cli.knowledge.options.print_to_stderr", said.put)
     file = write_json_lines(tmp_path / "rows.jsonl", make_rows(40))
 
     def take(truth: KnowledgeStore) -> int:

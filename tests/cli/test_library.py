@@ -11,8 +11,8 @@ import pytest
 from agentkernel.cli.app import run
 from agentkernel.cli.nightly.library import exit_code
 from agentkernel.nightly.library import Library, default_library
-from agentkernel.nightly.library.verifying import VerifiedKernel
-from agentkernel.runtime.versions import installed_versions
+from agentkernel.nightly.library.maintenance import VerifiedKernel
+from agentkernel.runtime.machine import installed_versions
 from library_rows import days_ago, kernel, key, night
 
 

@@ -13,8 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from run_events import started
 
-from agentkernel.cli.rendering.live import RunProgress
-from agentkernel.cli.rendering.live_models import ModelUsage, usage_of
+from agentkernel.cli.rendering.live import ModelUsage, RunProgress, usage_of
 from agentkernel.domain.exchange import AgentName, Exchange, Message, ModelRequest, Reply, Sampling
 from agentkernel.domain.exchange import Usage as Tokens
 from agentkernel.workflows.events import Event, ModelAsked, ModelRetried, NodeFinished, NodeStarted

@@ -15,10 +15,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from run_events import result, started
 
-from agentkernel.cli.chat.chat_screen import JsonScreen, TextScreen
-from agentkernel.cli.rendering.live import LiveTable, RunProgress
-from agentkernel.cli.rendering.live_writing import KEPT, LINES, LiveWriting
-from agentkernel.cli.rendering.watch import follow
+from agentkernel.cli.chat.screen import JsonScreen, TextScreen
+from agentkernel.cli.rendering.live import KEPT, LINES, LiveTable, LiveWriting, RunProgress
+from agentkernel.cli.rendering.run import follow
 from agentkernel.workflows.events import (
     Event,
     ModelAsked,

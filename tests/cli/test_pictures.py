@@ -10,9 +10,7 @@ from pydantic import BaseModel
 from rich.cells import cell_len
 from rich.console import Console
 
-from agentkernel.agents.models.ledger import Account, Ledger
-from agentkernel.chat.domain_session import Branch, Node, Place, Step, Tree
-from agentkernel.chat.intent import Suggestion
+from agentkernel.agents.models.costs import Account, Ledger
 from agentkernel.chat.replies import (
     ClarificationNeeded,
     Compared,
@@ -34,11 +32,12 @@ from agentkernel.chat.replies import (
     TextReply,
     TreeShown,
 )
-from agentkernel.cli.rendering.bars import scales
-from agentkernel.cli.rendering.page import View
-from agentkernel.cli.rendering.plain import escaped, escaped_model, truncate
+from agentkernel.chat.requests import Suggestion
+from agentkernel.chat.tree import Branch, Node, Place, Step, Tree
+from agentkernel.cli.rendering.candidates import scales
 from agentkernel.cli.rendering.replies import place_words, render
 from agentkernel.cli.rendering.roofline import chart_of, marks
+from agentkernel.cli.rendering.text import View, escaped, escaped_model, truncate
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.knowledge import Entry, Hit, Score
 from agentkernel.domain.plan import Decision, Hypothesis, Plan

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agentkernel.cli.rendering.quantities import (
+from agentkernel.cli.rendering.text import (
     parse_bytes,
     parse_seconds,
     show_bytes,

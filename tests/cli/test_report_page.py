@@ -11,10 +11,10 @@ from agentkernel.cli.app import run
 from agentkernel.domain.candidate import Candidate, Draft
 from agentkernel.domain.plan import Plan
 from agentkernel.nightly.library import Library
-from agentkernel.nightly.page.compare import compare_nights
+from agentkernel.nightly.page.comparison import compare_nights
 from agentkernel.nightly.page.files import write_night
-from agentkernel.tools.certificate.certificate import build_certificate, canonical_json
-from agentkernel.tools.store import RunStore, create_run
+from agentkernel.tools.certificate.record import build_certificate, canonical_json
+from agentkernel.tools.run_store import RunStore, create_run
 from fakes import (
     ANALYSIS,
     VERSIONS,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.cli.signals import interrupt_on_termination, watch_signals
+from agentkernel.cli.terminal import interrupt_on_termination, watch_signals
 
 CALL = """
 import os, signal, sys

@@ -18,18 +18,18 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.agents.taught import completion
-from agentkernel.bench.rows import Row
+from agentkernel.agents.conversation import completion
+from agentkernel.bench.suite import Row
 from agentkernel.cli.app import run
 from agentkernel.domain.base import sha256_text
-from agentkernel.training import checkpoints, curve
+from agentkernel.training import checkpoints
+from agentkernel.training import checkpoints as curve
 from agentkernel.training.data.card import read_card
-from agentkernel.training.data.rl_problems import training_problems
-from agentkernel.training.data.rows import admitted, read_rows
+from agentkernel.training.data.rows import admitted, read_rows, training_problems
 from agentkernel.training.folder import read_record
-from agentkernel.training.rl import rl_curve
+from agentkernel.training.rl import rollouts
+from agentkernel.training.settings import TASKS, DataSettings, JudgedKernel, TrainingRow
 from agentkernel.training.sft.examples import make_examples
-from agentkernel.training.training import TASKS, DataSettings, JudgedKernel, TrainingRow
 from judged_rows import CHEAT, kernel, right, verdict, write_rows
 from killed_commands import finished, killed
 
@@ -226,7 +226,7 @@ def test_practice_goes_on_and_no_step_stands_twice(practised: Done) -> None:
     assert "rl/training.jsonl" in practised.left
     assert "rl/training.json" not in practised.left
     assert "goes on from step " in practised.said
-    points = rl_curve.read_rl_points(practised.folder / "rl")
+    points = rollouts.read_rl_points(practised.folder / "rl")
     assert [point.step for point in points] == [1, 2, 3]
     # No file, so nothing for the judge, and no second turn.
     assert {(point.turns, point.no_file, point.reward) for point in points} == {(4.0, 1.0, -0.2)}

@@ -11,14 +11,14 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from agentkernel.agents.models.local_text import Sample
-from agentkernel.cli.train.train_evaluate import evaluate_model, tasks_of, verdicts, write_all
+from agentkernel.agents.models.local import Sample
+from agentkernel.cli.train.evaluate import evaluate_model, tasks_of, verdicts, write_all
 from agentkernel.domain.errors import ModelUnavailable, OutputError, SettingError, TrainingError
 from agentkernel.domain.exchange import Message
-from agentkernel.training import judging
-from agentkernel.training.data.questions import HeldOutQuestion, HeldOutQuestions, to_write
+from agentkernel.training import worker_pool
+from agentkernel.training.data.conversations import HeldOutQuestion, HeldOutQuestions, to_write
 from agentkernel.training.decoding import OnAnswer
-from agentkernel.training.judging import STRICT, JudgedSubmission, Submission
+from agentkernel.training.worker_pool import STRICT, JudgedSubmission, Submission
 from rl_stand_in import make_policy
 from training_rows import kernel, make_data, make_row, problem, write_rows
 
@@ -135,7 +135,7 @@ def test_what_two_models_say_is_judged_once(
         return JudgedSubmission(True)
 
     judged: list[Submission] = []
-    monkeypatch.setattr(judging, "_asked", asked)
+    monkeypatch.setattr(worker_pool, "_asked", asked)
     path = tmp_path / "m0.py"
     path.write_text(problem(0))
     questions = [to_write([path], "h100", "triton")]

@@ -6,17 +6,17 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from agentkernel.cli.train.train_figures import (
+from agentkernel.cli.train.evaluate import (
     check_figures_path,
     difference_lines,
     figures,
     table,
     write_figures,
 )
-from agentkernel.cli.train.train_options import print_line
+from agentkernel.cli.train.options import print_line
 from agentkernel.domain.errors import OutputError
-from agentkernel.training.evaluate.evaluate import PassAt, QuestionCounts, summarize
-from agentkernel.training.training import Task
+from agentkernel.training.evaluate.evaluation import PassAt, QuestionCounts, summarize
+from agentkernel.training.settings import Task
 
 
 def passed(task: Task, *correct: int) -> PassAt:

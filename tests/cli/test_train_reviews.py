@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "agents" / "coders"))
 from chat_server import Answer, ChatServer, Stalls
 
 from agentkernel.cli.app import run
-from agentkernel.training.data.data import read_rows
+from agentkernel.training.data.rows import read_rows
 from judged_rows import write_rows
 from reviewed_rows import by_number, review, reviewed_rows, slow_ones
 

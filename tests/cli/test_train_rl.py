@@ -10,7 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from agentkernel.cli.train.train_rl import rl
+from agentkernel.cli.train.model import rl
 from agentkernel.domain.errors import SettingError
 from rl_stand_in import make_modules, make_policy
 

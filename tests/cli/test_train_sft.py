@@ -9,8 +9,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from agentkernel.cli.train import train_sft
-from agentkernel.cli.train.train_sft import command_words, sft
+from agentkernel.cli.train import model
+from agentkernel.cli.train.model import command_words, sft
 from agentkernel.domain.errors import SettingError, TrainingError
 from training_rows import make_data, make_row, write_rows
 
@@ -43,7 +43,7 @@ def test_several_gpus_get_the_words_of_the_call(
         found.append(command_words(context))
         raise typer.Exit(7)
 
-    monkeypatch.setattr(train_sft, "_launch_ranks", on_several)
+    monkeypatch.setattr(model, "_launch_ranks", on_several)
     out = str(tmp_path / "out")
     words = [str(tmp_path), "--out", out, "--config", "tiny", "-c", "sft.batch=1", "--json"]
     call = [*words, "-c", "sft.epochs=3", "--model", "there", "--gpus", "auto"]

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from agentkernel.cli.app import run
-from agentkernel.cli.verify import _ending, exit_code
+from agentkernel.cli.judge import _ending, exit_code
 from agentkernel.domain.candidate import Candidate
-from agentkernel.tools.certificate.certificate import build_certificate
+from agentkernel.tools.certificate.record import build_certificate
 from agentkernel.tools.certificate.replay import Difference, Replay
-from agentkernel.tools.store import Manifest
+from agentkernel.tools.run_store import Manifest
 from certificates import write_certificate
 from fakes import VERSIONS, settings, small_problem, verdict
 
@@ -112,7 +112,7 @@ def test_no_certificate_is_2_in_one_line(
 def test_no_sandbox_is_4(
     path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from agentkernel.tools.sandbox.tiers import Isolation, probe
+    from agentkernel.tools.sandbox.isolation import Isolation, probe
 
     if probe(Isolation("landlock"), False) is None:
         pytest.skip("this kernel isolates without any program's help")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from agentkernel.domain.hints import can_follow, number_in, tile_in
+from agentkernel.domain.knowledge import can_follow, number_in, tile_in
 from agentkernel.knowledge.documents import load_documents
 
 HOSTILE = ("0", "-7", "--5", "²", "٤", "9" * 5000, "99999999999999999999", "", " 4", "4.0", "nan")

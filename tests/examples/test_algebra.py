@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.agents.coder import ALGEBRA, family, simplified
-from agentkernel.agents.coder import partitions as compiled
+from agentkernel.agents.compiler_coder import ALGEBRA, family, simplified
+from agentkernel.agents.compiler_coder import partitions as compiled
 from agentkernel.agents.strategies import hypotheses
 from agentkernel.cli.app import run
-from agentkernel.compiler.derivation import algebra_of, derivation_text
+from agentkernel.compiler.graph_listing import algebra_of, derivation_text
 from agentkernel.compiler.rewrite import RULES
 from agentkernel.tools.problem.capture import Captured, capture
-from agentkernel.tools.problem.problems import LoadedProblem, load_problem
-from agentkernel.tools.roofline.roofline import analyse
+from agentkernel.tools.problem.loading import LoadedProblem, load_problem
+from agentkernel.tools.roofline.model import analyse
 from agentkernel.tools.targets import find_target
 
 FOLDER = Path(__file__).parents[2] / "examples" / "algebra"

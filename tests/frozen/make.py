@@ -201,9 +201,9 @@ def make_bench(work: Path) -> tuple[str, ...]:
 
 def make_knowledge(work: Path) -> tuple[str, ...]:
     """Two pairs of the user's own, one of them changed once, and their vectors."""
-    from agentkernel.cli.knowledge.knowledge_import import own_pair
-    from agentkernel.knowledge.truth import open_knowledge_store
-    from agentkernel.knowledge.vectors import open_vectors
+    from agentkernel.cli.knowledge.transfer import own_pair
+    from agentkernel.knowledge.store import open_knowledge_store
+    from agentkernel.knowledge.vector_index import open_vectors
     from memory_truth import HashEmbedder
 
     answers = TESTS.parent / "src/agentkernel/knowledge/kernels"

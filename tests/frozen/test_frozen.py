@@ -18,12 +18,12 @@ import pytest
 
 import loop_child
 from agentkernel.cli.app import run
-from agentkernel.knowledge.truth import open_knowledge_store
-from agentkernel.knowledge.vectors import open_vectors
-from agentkernel.tools.certificate.certificate import read_certificate
-from agentkernel.tools.store import open_run
-from agentkernel.workflows.drive import attempts_of, open_saver
+from agentkernel.knowledge.store import open_knowledge_store
+from agentkernel.knowledge.vector_index import open_vectors
+from agentkernel.tools.certificate.record import read_certificate
+from agentkernel.tools.run_store import open_run
 from agentkernel.workflows.optimize import resume
+from agentkernel.workflows.run import attempts_of, open_saver
 from goldens import as_text, same_as_golden
 from memory_truth import HashEmbedder
 

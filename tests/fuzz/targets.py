@@ -11,40 +11,37 @@ from typing import get_args
 
 import typer
 
-from agentkernel.agents.answer import read_answer
-from agentkernel.chat.explain.explain_file import parse_file
+from agentkernel.agents.answers import read_answer
+from agentkernel.chat.explain.source import parse_file
 from agentkernel.chat.store import open_store
 from agentkernel.cli import app
-from agentkernel.cli.chat.chat_open import read_flags
-from agentkernel.cli.chat.chat_sessions import last_used, sessions
-from agentkernel.cli.knowledge import knowledge_show
+from agentkernel.cli.chat.sessions import last_used, read_flags, sessions
+from agentkernel.cli.judge import verify
+from agentkernel.cli.knowledge import search
 from agentkernel.cli.nightly import library
-from agentkernel.cli.nightly.batch_zoo import is_zoo, select_models
-from agentkernel.cli.report import report
-from agentkernel.cli.runs import runs
-from agentkernel.cli.show import show
-from agentkernel.cli.verify import verify
+from agentkernel.cli.nightly.zoo import is_zoo, select_models
+from agentkernel.cli.runs import report, runs, show
 from agentkernel.domain.errors import ProblemError
 from agentkernel.domain.plain_text import plain
-from agentkernel.domain.rules import Policy
+from agentkernel.domain.verdict import Policy
 from agentkernel.knowledge.code_structure import structure_of_code
+from agentkernel.knowledge.store import open_knowledge_store
 from agentkernel.knowledge.transfer import ImportFilter, import_entries
-from agentkernel.knowledge.truth import open_knowledge_store
-from agentkernel.knowledge.vectors import open_vectors
-from agentkernel.nightly.zoo.read import read_zoo
-from agentkernel.storage.disk import read_regular
+from agentkernel.knowledge.vector_index import open_vectors
+from agentkernel.nightly.zoo.reader import read_zoo
+from agentkernel.storage.files import read_regular
 from agentkernel.storage.source_text import compile_source, parse_source, read_source
-from agentkernel.tools.certificate.certificate import read_certificate
-from agentkernel.tools.judge.compiled import distinct_forms
+from agentkernel.tools.certificate.record import read_certificate
+from agentkernel.tools.judge.bounds import distinct_forms
 from agentkernel.tools.judge.gradients import declares_gradients
-from agentkernel.tools.judge.policy.kernel_text import telling_sizes
-from agentkernel.tools.judge.policy.policy import check_policy
+from agentkernel.tools.judge.policy.check import check_policy
+from agentkernel.tools.judge.policy.kernel_source import telling_sizes
 from agentkernel.tools.judge.races import find_race
-from agentkernel.tools.problem import problems
+from agentkernel.tools.problem import loading
 from agentkernel.tools.problem.packages import package_of
-from agentkernel.tools.profiler.figures import kernel_names
-from agentkernel.tools.store import list_runs, open_run
-from agentkernel.workflows.drive import DAMAGED, attempts_of, open_saver
+from agentkernel.tools.profiler.session import kernel_names
+from agentkernel.tools.run_store import list_runs, open_run
+from agentkernel.workflows.run import DAMAGED, attempts_of, open_saver
 from memory_truth import HashEmbedder
 
 Touched = str
@@ -118,8 +115,8 @@ def stores(folder: Path, touched: Touched) -> None:
             border = ImportFilter(lambda name: truth.get(name, superseded=True))
             import_entries(lambda entries: truth.put(border.admitted(entries)), folder / EXPORT)
             truth.lexical("softmax row")
-        command(knowledge_show.show_entry, "e/1", where=knowledge)
-        command(knowledge_show.stats, knowledge)
+        command(search.show_entry, "e/1", where=knowledge)
+        command(search.stats, knowledge)
     if "vectors" in touched or touched.endswith(("knowledge", "knowledge/lock")):
         with expected():
             index = open_vectors(knowledge, HashEmbedder())
@@ -148,12 +145,12 @@ def problem(folder: Path, touched: Touched) -> None:
     path = folder / "problem.py"
     for name in (str(path), f"{path}:Model", "problem:Model", "problem"):
         with expected():
-            problems.load_problem(name, given, init, kwargs)
+            loading.load_problem(name, given, init, kwargs)
     for item in given:
         with expected():
-            problems.parse_input(item)
+            loading.parse_input(item)
     with expected():
-        problems.parse_init(init)
+        loading.parse_init(init)
     with expected(OSError, UnicodeDecodeError):
         text = read_source(path, "utf-8-sig")
         structure_of_code(text)
@@ -243,4 +240,4 @@ def run_no_problem() -> None:
             compile_source(source, "problem")
         raise ProblemError(f"{path.name} is not run here.")
 
-    problems._execute = execute  # type: ignore[assignment]
+    loading._execute = execute  # type: ignore[assignment]

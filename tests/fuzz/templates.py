@@ -9,13 +9,13 @@ from pathlib import Path
 
 from edits import RUNS_CODE
 
+from agentkernel.knowledge.store import open_knowledge_store
 from agentkernel.knowledge.transfer import export_entries
-from agentkernel.knowledge.truth import open_knowledge_store
-from agentkernel.knowledge.vectors import open_vectors
+from agentkernel.knowledge.vector_index import open_vectors
 from agentkernel.nightly.library import Library
-from agentkernel.nightly.library.export import export_library
-from agentkernel.nightly.page.compare import compare_nights
-from agentkernel.nightly.page.record import NightFile
+from agentkernel.nightly.library.maintenance import export_library
+from agentkernel.nightly.page.comparison import compare_nights
+from agentkernel.nightly.page.files import NightFile
 from fakes import PROBLEM
 from library_rows import certificate, kernel, key, model, night, region
 from memory_truth import HashEmbedder, MemoryTruth, entry
@@ -54,7 +54,7 @@ def make(folder: Path) -> None:
 
 
 def _certificate(folder: Path) -> None:
-    from agentkernel.tools.certificate.certificate import canonical_json
+    from agentkernel.tools.certificate.record import canonical_json
 
     folder.mkdir(parents=True)
     made = certificate("class ModelNew: ...\n", "2026-01-01", signed=True, at=key(), speedup=2.0)

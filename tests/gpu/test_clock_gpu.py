@@ -8,14 +8,11 @@ from pathlib import Path
 import pytest
 
 from agentkernel.domain.profile import ClockCheck
-from agentkernel.tools.problem.problems import load_problem
-from agentkernel.tools.profiler.audit import audit
-from agentkernel.tools.profiler.audit_problems import PROBLEMS
-from agentkernel.tools.profiler.contest import Comparison
-from agentkernel.tools.profiler.contested import ComparisonResult
+from agentkernel.tools.problem.loading import load_problem
+from agentkernel.tools.profiler.audit import PROBLEMS, audit
+from agentkernel.tools.profiler.comparison import Comparison, ComparisonResult
 from agentkernel.tools.profiler.nvml import NvmlGauge
-from agentkernel.tools.profiler.rounds import SideFailed
-from agentkernel.tools.profiler.settings import ProfileSettings
+from agentkernel.tools.profiler.rounds import ProfileSettings, SideFailed
 
 pytestmark = pytest.mark.gpu
 

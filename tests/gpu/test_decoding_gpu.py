@@ -8,12 +8,9 @@ import pytest
 import torch
 
 from agentkernel.training.decoding import TokenSampling, answer_all
-from agentkernel.training.decoding.decoder import Decoder
-from agentkernel.training.decoding.generated import generate, generating
-from agentkernel.training.decoding.llama import read_llama
-from agentkernel.training.decoding.operations import TorchOperations
-from agentkernel.training.decoding.slots import Prompt
-from agentkernel.training.training import NewModel
+from agentkernel.training.decoding.decoder import Decoder, Prompt, generate, generating
+from agentkernel.training.decoding.llama import TorchOperations, read_llama
+from agentkernel.training.settings import NewModel
 from decoding_checks import DTYPES, TOLERANCE, attended, close, draws_alike, make_llama, parts
 
 pytestmark = pytest.mark.gpu
@@ -26,7 +23,7 @@ SMALL = NewModel(vocabulary=8192, hidden=384, layers=12, heads=6, intermediate=1
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("heads", "key_heads", "size"), [(6, 6, 64), (8, 2, 128), (2, 1, 24)])
 def test_attention(dtype: torch.dtype, heads: int, key_heads: int, size: int) -> None:
-    from agentkernel.training.decoding.launches import TritonOperations
+    from agentkernel.training.decoding.kernels import TritonOperations
 
     lengths = [0, 1, 31, 32, 33, 500, 1999]
     found = attended(TritonOperations(), dtype, heads, key_heads, size, lengths, "cuda")
@@ -37,7 +34,7 @@ def test_attention(dtype: torch.dtype, heads: int, key_heads: int, size: int) ->
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_norms_and_gates(dtype: torch.dtype) -> None:
-    from agentkernel.training.decoding.launches import TritonOperations
+    from agentkernel.training.decoding.kernels import TritonOperations
 
     ours, plain = TritonOperations(), TorchOperations()
     residual, weight, added, both = parts(
@@ -54,7 +51,7 @@ def test_norms_and_gates(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("width", [50, 8192, 32000, 50000])
 @pytest.mark.parametrize(("temperature", "top_p"), [(1.0, 1.0), (0.8, 0.95), (0.0, 1.0)])
 def test_draws(width: int, temperature: float, top_p: float) -> None:
-    from agentkernel.training.decoding.launches import TritonOperations
+    from agentkernel.training.decoding.kernels import TritonOperations
 
     draws_alike(TritonOperations(), width, TokenSampling(temperature, top_p, 1), 64, "cuda")
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.storage.settings import load_settings
-from agentkernel.tools.problem.problems import load_problem
-from agentkernel.tools.store import open_run
+from agentkernel.storage.configuration import load_settings
+from agentkernel.tools.problem.loading import load_problem
+from agentkernel.tools.run_store import open_run
 from agentkernel.workflows.events import CandidateDrafted, Event
 from agentkernel.workflows.optimize import run
 from agentkernel.workflows.outcome import Result

@@ -12,10 +12,10 @@ import torch
 
 from agentkernel.domain.verdict import Verdict
 from agentkernel.tools.judge.judge import judge
-from agentkernel.tools.judge.memory_plan import FreeMemory, plan_memory
+from agentkernel.tools.judge.memory import FreeMemory, plan_memory
 from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.problem.capture import capture
-from agentkernel.tools.problem.problems import LoadedProblem, load_problem
+from agentkernel.tools.problem.loading import LoadedProblem, load_problem
 
 pytestmark = pytest.mark.gpu
 

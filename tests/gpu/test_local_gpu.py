@@ -15,7 +15,7 @@ from agentkernel.agents.models.local import LocalModel
 from agentkernel.agents.models.local_presets import LocalPreset
 from agentkernel.domain.errors import ModelUnavailable
 from agentkernel.domain.exchange import Message, ModelRequest, Reply, Sampling
-from agentkernel.runtime import gate
+from agentkernel.runtime import gpu_lock
 from tiny_models import make_model
 
 pytestmark = pytest.mark.gpu
@@ -51,7 +51,7 @@ def test_writing_waits_for_another_process_that_times(base: Path) -> None:
     model.ask(question())
     replies: list[Reply] = []
     writer = threading.Thread(target=lambda: replies.append(model.ask(question())))
-    with gate.private_lock(), ExitStack() as stack:
+    with gpu_lock.private_lock(), ExitStack() as stack:
         timer = subprocess.Popen(
             [sys.executable, "-c", TIMER],
             stdin=subprocess.PIPE,

@@ -17,8 +17,8 @@ from model_story import FAST, PROBLEM, TWO, Author, Ended, read_end, serve
 
 from agentkernel.agents.models.local import LocalModel
 from agentkernel.cli.app import run as agentkernel
-from agentkernel.runtime import gate
-from agentkernel.runtime.gate import GpuLock
+from agentkernel.runtime import gpu_lock
+from agentkernel.runtime.gpu_lock import GpuLock
 from tiny_models import make_model
 
 pytestmark = pytest.mark.gpu
@@ -70,7 +70,7 @@ class Noted(GpuLock):
     spans: list[tuple[str, float, float]]
 
     @contextmanager
-    def hold(self, kind: gate.Hold) -> Iterator[None]:
+    def hold(self, kind: gpu_lock.Hold) -> Iterator[None]:
         with super().hold(kind):
             begin = time.monotonic()
             try:
@@ -99,7 +99,7 @@ def test_a_local_model_beside_the_compiler_writes_while_nobody_times(
     monkeypatch.setattr(LocalModel, "_write", noted)
     doors = Noted(tmp_path)
     doors.spans = []
-    monkeypatch.setattr(gate, "_current_lock", lambda: doors)
+    monkeypatch.setattr(gpu_lock, "_current_lock", lambda: doors)
     coder = f"team:local:{base}"
     how = ("--speedup", "9", "--rounds", "3", "-c", "models.max_tokens=64")
     end = optimized(tmp_path, coder, *how)

@@ -9,12 +9,12 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from agentkernel.agents.coder import Variant, family, partitions, structure
+from agentkernel.agents.compiler_coder import Variant, family, partitions, structure
 from agentkernel.domain.candidate import TrialResult
 from agentkernel.tools.judge.judge import judge
 from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.problem.capture import capture
-from agentkernel.tools.problem.problems import LoadedProblem, load_problem, problem_from_module
+from agentkernel.tools.problem.loading import LoadedProblem, load_problem, problem_from_module
 from agentkernel.tools.search import MeasuringSearcher, best_first
 from agentkernel.tools.targets import find_target
 

@@ -9,9 +9,9 @@ import pytest
 
 from agentkernel.domain.profile import Measurement, Profile, ProfileFailed
 from agentkernel.tools.problem.capture import capture
-from agentkernel.tools.problem.problems import LoadedProblem, load_problem
+from agentkernel.tools.problem.loading import LoadedProblem, load_problem
 from agentkernel.tools.profiler import ProfileSession, ProfileSettings
-from agentkernel.tools.profiler.sides import TUNED_MODES
+from agentkernel.tools.profiler.rounds import TUNED_MODES
 from agentkernel.tools.targets import find_target
 
 pytestmark = pytest.mark.gpu

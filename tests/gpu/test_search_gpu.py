@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.tools.problem.problems import load_problem
+from agentkernel.tools.problem.loading import load_problem
 from agentkernel.tools.search import MeasuringSearcher, best_first
 from agentkernel.tools.targets import find_target
 

@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 
 from agentkernel.domain.knowledge import Entry, Filters, Query, Structure
-from agentkernel.knowledge.retrieval import Retriever
-from agentkernel.knowledge.structures import StructureIndex
-from agentkernel.knowledge.vectors import open_vectors
+from agentkernel.knowledge.search import Retriever
+from agentkernel.knowledge.structure_index import StructureIndex
+from agentkernel.knowledge.vector_index import open_vectors
 from memory_truth import MemoryTruth, entry, op_vector, similarity
 
 WIDTH = 256

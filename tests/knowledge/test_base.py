@@ -17,9 +17,8 @@ from agentkernel.domain.errors import OutputError
 from agentkernel.domain.knowledge import Entry
 from agentkernel.knowledge import base as base_module
 from agentkernel.knowledge.base import KnowledgeBase, open_base
-from agentkernel.knowledge.documents import PACKAGE
-from agentkernel.knowledge.packaged import all_packaged, packaged_sha256
-from agentkernel.knowledge.truth import open_knowledge_store
+from agentkernel.knowledge.documents import PACKAGE, all_packaged, packaged_sha256
+from agentkernel.knowledge.store import open_knowledge_store
 
 PARTS = ("notes/*.md", "fixes/*.md", "kernels/*.py", "*.py", "../domain/knowledge.py")
 REFRESH = """
@@ -103,7 +102,7 @@ def test_every_file_that_has_a_part_changes_the_hash(
         to = tmp_path / file.resolve().relative_to(PACKAGE.parent)
         to.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(file, to)
-    monkeypatch.setattr("agentkernel.knowledge.packaged.PACKAGE", copy)
+    monkeypatch.setattr("agentkernel.knowledge.documents.PACKAGE", copy)
     before = packaged_sha256()
     assert packaged_sha256() == before
     file = next(copy.glob(pattern))
@@ -138,7 +137,7 @@ def test_a_full_disk_under_the_vectors_is_one_line(
     def full(*_: object) -> int:
         raise InternalError("database or disk\nis full")
 
-    monkeypatch.setattr("agentkernel.knowledge.vectors.DenseIndex.catch_up", full)
+    monkeypatch.setattr("agentkernel.knowledge.vector_index.DenseIndex.catch_up", full)
     with pytest.raises(OutputError, match="disk is full") as caught:
         base.refresh()
     assert "\n" not in str(caught.value)

@@ -4,9 +4,8 @@ from textwrap import dedent
 import pytest
 
 from agentkernel.domain.knowledge import Structure
-from agentkernel.knowledge.code_inputs import inputs_of
-from agentkernel.knowledge.code_reader import MOST_OPS
-from agentkernel.knowledge.code_structure import module_class, parsed, structure_of_code
+from agentkernel.knowledge.code_structure import MOST_OPS, module_class, parsed, structure_of_code
+from agentkernel.knowledge.code_values import inputs_of
 
 HEAD = """
 import torch

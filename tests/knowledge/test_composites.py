@@ -5,10 +5,14 @@ from __future__ import annotations
 import pytest
 
 from agentkernel.domain.knowledge import ReductionClass, Structure
-from agentkernel.knowledge.composites import PARTS, composite_names, with_composites
-from agentkernel.knowledge.graph_structure import similarity
+from agentkernel.knowledge.graph_structure import (
+    PARTS,
+    composite_names,
+    similarity,
+    with_composites,
+)
 from agentkernel.knowledge.op_names import canonical_op
-from agentkernel.knowledge.retrieval import structure_words
+from agentkernel.knowledge.search import structure_words
 
 
 def of(ops: str, reduction: ReductionClass | None = None) -> Structure:

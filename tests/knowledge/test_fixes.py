@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.knowledge.documents import DocumentError
-from agentkernel.knowledge.fixes import SECTIONS, load_fixes, match, read_fix
+from agentkernel.knowledge.documents import SECTIONS, DocumentError, load_fixes, match, read_fix
 
 HERE = Path(__file__).parent
 FIXES = {entry.id: entry for entry in load_fixes()}

@@ -18,8 +18,8 @@ from agentkernel.knowledge.kernelbook import (
     pair_entry,
     read_pairs,
 )
-from agentkernel.knowledge.near_duplicates import NearDuplicates
-from agentkernel.knowledge.truth_types import Progress
+from agentkernel.knowledge.pairs import NearDuplicates
+from agentkernel.knowledge.store_schema import Progress
 from pair_maker import Row, make_rows, write_json_lines, write_parquet
 
 COUNT = 600
@@ -177,7 +177,7 @@ def test_a_broken_archive_is_a_broken_row(tmp_path: Path, json_lines: Path) -> N
 def test_a_row_beyond_the_bound_is_passed_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agentkernel.knowledge.pair_files.LONGEST_ROW", 10_000)
+    monkeypatch.setattr("agentkernel.knowledge.pairs.LONGEST_ROW", 10_000)
     good = json.dumps(a_row(triton_code="x = 1"))
     long = json.dumps(a_row(triton_code="x = 1\n" * 9000))
     (tmp_path / "x.jsonl").write_text(f"{good}\n{long}\n{good}\n")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from agentkernel.domain.knowledge import Entry, Filters, Query
-from agentkernel.knowledge.evaluation import LabelledQuestion
-from agentkernel.knowledge.lexical_baseline import Bm25, Tuning, tuned_bm25
+from agentkernel.knowledge.evaluation import Bm25, LabelledQuestion, Tuning, tuned_bm25
 
 
 def entry(name: str, text: str) -> Entry:

@@ -3,12 +3,7 @@ import random
 import numpy as np
 import pytest
 
-from agentkernel.knowledge.near_duplicates import (
-    MOST_IN_BUCKET,
-    NearDuplicates,
-    likeness,
-    signature_of,
-)
+from agentkernel.knowledge.pairs import MOST_IN_BUCKET, NearDuplicates, likeness, signature_of
 from pair_maker import make_module, near_copy
 
 CODE = make_module(random.Random(3), "GatedNorm")

@@ -2,6 +2,7 @@ import pytest
 import torch
 from torch import nn
 
+from agentkernel.knowledge.documents import OP_PATTERNS
 from agentkernel.knowledge.op_names import (
     FAMILIES,
     canonical_op,
@@ -12,7 +13,6 @@ from agentkernel.knowledge.op_names import (
     strongest,
     weight,
 )
-from agentkernel.knowledge.patterns import OP_PATTERNS
 
 
 @pytest.mark.parametrize(

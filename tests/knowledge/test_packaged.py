@@ -7,8 +7,7 @@ import ast
 import pytest
 
 from agentkernel.domain.knowledge import Entry, Structure
-from agentkernel.knowledge.documents import load_documents
-from agentkernel.knowledge.packaged import packaged_entries
+from agentkernel.knowledge.documents import load_documents, packaged_entries
 
 SOME = Structure(ops=("add",))
 

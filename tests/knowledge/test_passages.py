@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agentkernel.domain.knowledge import Entry, EntryKind
-from agentkernel.knowledge.passages import by_best_passage, passages_of
+from agentkernel.knowledge.search import by_best_passage, passages_of
 
 
 def entry(

@@ -1,8 +1,7 @@
 import pytest
 
 from agentkernel.domain.plan import Analysis
-from agentkernel.knowledge.documents import load_documents
-from agentkernel.knowledge.patterns import OP_PATTERNS, op_name, patterns_of
+from agentkernel.knowledge.documents import OP_PATTERNS, load_documents, op_name, patterns_of
 
 
 def an_analysis(*ops: str, patterns: tuple[str, ...] = ()) -> Analysis:

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from agentkernel.domain.knowledge import Entry, Filters, Query, Structure
-from agentkernel.knowledge.retrieval import (
+from agentkernel.knowledge.search import (
     Mixture,
     Ranked,
     Retriever,
@@ -18,9 +18,9 @@ from agentkernel.knowledge.retrieval import (
     structure_words,
     tokens_of,
 )
-from agentkernel.knowledge.structures import StructureIndex
-from agentkernel.knowledge.truth_types import Removed
-from agentkernel.knowledge.vectors import DenseIndex, open_vectors
+from agentkernel.knowledge.store_schema import Removed
+from agentkernel.knowledge.structure_index import StructureIndex
+from agentkernel.knowledge.vector_index import DenseIndex, open_vectors
 from memory_truth import HashEmbedder, MemoryTruth, entry, op_vector, similarity
 
 EMBEDDER = HashEmbedder()

@@ -6,10 +6,10 @@ import pytest
 
 from agentkernel.domain.errors import DiskFailure, OutputError
 from agentkernel.domain.knowledge import Filters, Structure
-from agentkernel.knowledge import structures
-from agentkernel.knowledge.facts import facts_of
-from agentkernel.knowledge.structures import StructureIndex
-from agentkernel.knowledge.truth_types import Removed
+from agentkernel.knowledge import structure_index
+from agentkernel.knowledge.embedding import facts_of
+from agentkernel.knowledge.store_schema import Removed
+from agentkernel.knowledge.structure_index import StructureIndex
 from memory_truth import MemoryTruth, entry, op_vector, similarity
 
 
@@ -106,7 +106,7 @@ def test_a_reader_sees_what_another_one_wrote(
 def test_files_are_written_in_batches(
     tmp_path: Path, truth: MemoryTruth, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(structures, "BATCH_ENTRIES", 2)
+    monkeypatch.setattr(structure_index, "BATCH_ENTRIES", 2)
     index = opened(tmp_path)
     steps: list[int] = []
     index.catch_up(truth, lambda at, last: steps.append(at))
@@ -159,8 +159,8 @@ def test_a_writer_that_does_not_wait(tmp_path: Path, index: StructureIndex) -> N
 def test_the_short_list_is_the_best_of_brute_force(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few_ops: int
 ) -> None:
-    monkeypatch.setattr(structures, "FEW_OPS", few_ops)
-    monkeypatch.setattr(structures, "SHORTLIST", 40)
+    monkeypatch.setattr(structure_index, "FEW_OPS", few_ops)
+    monkeypatch.setattr(structure_index, "SHORTLIST", 40)
     random = np.random.default_rng(0)
     names = [f"op{i}" for i in range(30)]
     everything = [

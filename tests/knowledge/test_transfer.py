@@ -6,8 +6,8 @@ import pytest
 
 from agentkernel.domain.errors import KnowledgeError, OutputError
 from agentkernel.domain.knowledge import Entry, Filters
-from agentkernel.knowledge.truth import open_knowledge_store
-from agentkernel.knowledge.truth_types import PutCounts
+from agentkernel.knowledge.store import open_knowledge_store
+from agentkernel.knowledge.store_schema import PutCounts
 
 
 def entry(name: str, **changes: object) -> Entry:

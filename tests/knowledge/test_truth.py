@@ -6,8 +6,8 @@ import pytest
 
 from agentkernel.domain.errors import KnowledgeError
 from agentkernel.domain.knowledge import Entry, Filters, Gain
-from agentkernel.knowledge.truth import KnowledgeStore, open_knowledge_store
-from agentkernel.knowledge.truth_types import Progress, PutCounts, Removed
+from agentkernel.knowledge.store import KnowledgeStore, open_knowledge_store
+from agentkernel.knowledge.store_schema import Progress, PutCounts, Removed
 
 
 @pytest.fixture

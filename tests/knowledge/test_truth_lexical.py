@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from agentkernel.domain.knowledge import Entry, Filters
-from agentkernel.knowledge import truth_lexical
-from agentkernel.knowledge.truth import KnowledgeStore, open_knowledge_store
-from agentkernel.knowledge.truth_words import (
+from agentkernel.knowledge import store_schema
+from agentkernel.knowledge.store import KnowledgeStore, open_knowledge_store
+from agentkernel.knowledge.store_schema import (
     distinct_stems,
     distinct_words,
     stem,
@@ -151,7 +151,7 @@ def test_document_counts_are_those_of_the_current_entries(truth: KnowledgeStore)
 def test_common_words_are_searched_together_titles_first(
     truth: KnowledgeStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(truth_lexical, "MOST_MATCHES", 1)
+    monkeypatch.setattr(store_schema, "MOST_MATCHES", 1)
     truth.put(
         [
             entry("body", "Other", "softmax online"),

@@ -11,17 +11,17 @@ import pytest
 
 from agentkernel.domain.errors import KnowledgeError
 from agentkernel.domain.knowledge import Entry
-from agentkernel.knowledge import truth as truth_module
-from agentkernel.knowledge.truth import open_knowledge_store
-from agentkernel.knowledge.truth_schema import FILE_NAME
+from agentkernel.knowledge import store as truth_module
+from agentkernel.knowledge.store import open_knowledge_store
+from agentkernel.knowledge.store_schema import FILE_NAME
 
 CHILD = """
 import sys
 from pathlib import Path
 from agentkernel.domain.knowledge import Entry
 from agentkernel.domain.errors import OutputError
-from agentkernel.knowledge.truth import open_knowledge_store
-from agentkernel.knowledge.truth_types import Progress
+from agentkernel.knowledge.store import open_knowledge_store
+from agentkernel.knowledge.store_schema import Progress
 
 def entries(name, count):
     for number in range(count):
@@ -181,7 +181,7 @@ def test_damage_met_on_the_way_is_one_line_and_mended_at_the_next_opening(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = fill(tmp_path, 1000)
-    monkeypatch.setattr("agentkernel.knowledge.truth_schema.CHECKED_BYTES", 0)
+    monkeypatch.setattr("agentkernel.knowledge.store_schema.CHECKED_BYTES", 0)
     content = bytearray(path.read_bytes())
     page = content.index(b'{"id":"old/300"') // 4096 * 4096
     content[page : page + 4096] = bytes(4096)

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from agentkernel.domain.knowledge import Filters, Query
-from agentkernel.knowledge import vector_server, vectors
+from agentkernel.knowledge import vector_index
 from agentkernel.knowledge.base import open_base
 from agentkernel.knowledge.code_structure import structure_of_code
-from agentkernel.knowledge.truth_types import Removed
-from agentkernel.knowledge.vectors import DenseIndex, open_vectors
+from agentkernel.knowledge.store_schema import Removed
+from agentkernel.knowledge.vector_index import DenseIndex, open_vectors
 from memory_truth import HashEmbedder, MemoryTruth, entry
 
 # Chroma leaves its sockets to the garbage collector.
@@ -82,7 +82,7 @@ def test_another_machine_s_groups_are_seen_after_a_while(
     reader = open_vectors(server, EMBEDDER)
     open_vectors(server, EMBEDDER).catch_up(truth)
     assert reader.seq == 0
-    monkeypatch.setattr(vector_server, "LOOK_AGAIN_S", 0.0)
+    monkeypatch.setattr(vector_index, "LOOK_AGAIN_S", 0.0)
     assert find(reader, "shape", kinds=("fix",)) == ["fixes/shape"]
     assert reader.seq == 4
 
@@ -90,7 +90,7 @@ def test_another_machine_s_groups_are_seen_after_a_while(
 def test_batches_stay_within_what_the_server_takes(
     server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vectors, "BATCH_ROWS", 50)
+    monkeypatch.setattr(vector_index, "BATCH_ROWS", 50)
     index = open_vectors(server, EMBEDDER)
     index._store._most = 20  # type: ignore[attr-defined]
     several = [entry(f"e/{i}", f"module {i} alpha{i}", f"second beta{i}") for i in range(60)]

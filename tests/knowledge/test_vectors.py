@@ -16,9 +16,9 @@ import pytest
 
 from agentkernel.domain.errors import DiskFailure, OutputError, SettingError
 from agentkernel.domain.knowledge import Entry, Filters
-from agentkernel.knowledge import vector_folder, vectors
-from agentkernel.knowledge.truth_types import Removed
-from agentkernel.knowledge.vectors import DenseIndex, open_vectors
+from agentkernel.knowledge import vector_index
+from agentkernel.knowledge.store_schema import Removed
+from agentkernel.knowledge.vector_index import DenseIndex, open_vectors
 from memory_truth import HashEmbedder, MemoryTruth, entry
 
 EMBEDDER = HashEmbedder()
@@ -82,8 +82,8 @@ def test_filters(index: DenseIndex, filters: dict[str, object], expected: set[st
 def test_filters_find_the_same_whichever_way_is_quicker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: int, wide: int
 ) -> None:
-    monkeypatch.setattr(vector_folder, "FEW_ROWS", few)
-    monkeypatch.setattr(vector_folder, "WIDE_ROWS", wide)
+    monkeypatch.setattr(vector_index, "FEW_ROWS", few)
+    monkeypatch.setattr(vector_index, "WIDE_ROWS", wide)
     index = open_vectors(tmp_path, EMBEDDER)
     fixes = [entry(f"fixes/{i}", f"far alpha{i}", "", "like beta", kind="fix") for i in range(3)]
     gpu = [entry(f"gpu/{i}", f"near gamma{i}", verified="gpu") for i in range(30)]
@@ -153,7 +153,7 @@ def test_changes_are_taken_in_by_their_order(index: DenseIndex, truth: MemoryTru
 def test_batches_stay_within_what_chroma_takes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vectors, "BATCH_ROWS", 7)
+    monkeypatch.setattr(vector_index, "BATCH_ROWS", 7)
     index = open_vectors(tmp_path, EMBEDDER)
     steps: list[int] = []
     index.catch_up(
@@ -172,7 +172,7 @@ def test_a_truth_that_begins_again_empties_the_index(index: DenseIndex) -> None:
 def test_it_is_all_there_when_opened_again(tmp_path: Path, index: DenseIndex) -> None:
     code = (
         "import sys; from pathlib import Path; from memory_truth import HashEmbedder\n"
-        "from agentkernel.knowledge.vectors import open_vectors\n"
+        "from agentkernel.knowledge.vector_index import open_vectors\n"
         "index = open_vectors(Path(sys.argv[1]), HashEmbedder(), print)\n"
         "print(index.seq, index.search(HashEmbedder().embed(['matrix product'])[0], 1)[0].entry_id)"
     )
@@ -236,7 +236,7 @@ def test_two_writers_and_a_reader_at_once(tmp_path: Path, monkeypatch: pytest.Mo
     for writer in writers:
         writer.communicate()
     assert [writer.returncode for writer in writers] == [0, 0]
-    monkeypatch.setattr(vector_folder, "REOPEN_SECONDS", 0.0)
+    monkeypatch.setattr(vector_index, "REOPEN_SECONDS", 0.0)
     assert find(reader, "second beta399", limit=1) == ["e/399"]
 
 
@@ -367,7 +367,7 @@ def test_a_state_of_any_size_is_damage_that_costs_no_memory(
 def test_a_reader_sees_that_another_process_began_again(
     tmp_path: Path, index: DenseIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vector_folder, "REOPEN_SECONDS", 0.0)
+    monkeypatch.setattr(vector_index, "REOPEN_SECONDS", 0.0)
     reader = open_vectors(tmp_path, EMBEDDER)
     other = MemoryTruth([entry("pair/other", "another truth, written anew")])
     assert index.catch_up(other) == 1
@@ -413,7 +413,7 @@ def test_the_database_is_checked_only_where_it_changed(
     tmp_path: Path, index: DenseIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Path] = []
-    monkeypatch.setattr(vector_folder, "database_damage", asked.append)
+    monkeypatch.setattr(vector_index, "database_damage", asked.append)
     open_vectors(tmp_path, EMBEDDER)
     assert asked == []
 

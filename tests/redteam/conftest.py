@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from agentkernel.bench.redteam.bench import CorpusJudge, CorpusSettings
+from agentkernel.bench.redteam.runner import CorpusJudge, CorpusSettings
 from redteam.naive import NaiveJudge
 
 collect_ignore = ["hostile", "honest", "problems"]

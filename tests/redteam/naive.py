@@ -12,10 +12,11 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Literal, NamedTuple, Self, cast
 
-from agentkernel.tools.sandbox.limits import Limits
-from agentkernel.tools.sandbox.session import Worker, WorkerFailed, open_worker
+from agentkernel.tools.sandbox.isolation import Limits
+from agentkernel.tools.sandbox.protocol import WorkerFailed
+from agentkernel.tools.sandbox.session import Worker, open_worker
 
-EXECUTE = "agentkernel.tools.sandbox.ops:execute"
+EXECUTE = "agentkernel.tools.sandbox.worker:execute"
 LIMIT_S = 60.0
 JUDGE = """
 import gc

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from agentkernel.bench.redteam.bench import CorpusJudge
-from agentkernel.bench.redteam.corpus import CorpusEntry, acts_on, read_corpus
-from agentkernel.bench.redteam.finding import CorpusFinding
+from agentkernel.bench.redteam.corpus import CorpusEntry, CorpusFinding, acts_on, read_corpus
+from agentkernel.bench.redteam.runner import CorpusJudge
 from redteam.naive import NaiveJudge
 
 INSATIABLE = ("hangs_and_ignores_signals", "memory_hog")

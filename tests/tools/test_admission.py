@@ -13,16 +13,16 @@ from threading import Timer
 import pytest
 import torch
 
-from agentkernel.runtime import gate
-from agentkernel.tools.judge import admission
-from agentkernel.tools.judge.admission import COPIES, LEDGER, device_free, reserved
+from agentkernel.runtime import gpu_lock
+from agentkernel.tools.judge import memory_count
+from agentkernel.tools.judge.memory_count import COPIES, LEDGER, device_free, reserved
 
 GB = 1 << 30
 
 
 def _hold(folder: str, nbytes: int, inside: Event, leave: Event) -> None:
-    os.environ[gate.FOLDER] = folder
-    with reserved(nbytes, 10 * GB), gate.shared():
+    os.environ[gpu_lock.FOLDER] = folder
+    with reserved(nbytes, 10 * GB), gpu_lock.shared():
         inside.set()
         leave.wait(30)
 
@@ -87,7 +87,7 @@ def test_what_a_dead_process_held_is_free_again(tmp_path: Path) -> None:
 
 
 def test_a_run_by_itself_waits_for_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(gate.FOLDER, raising=False)
+    monkeypatch.delenv(gpu_lock.FOLDER, raising=False)
     begin = time.monotonic()
     with reserved(99 * GB, GB):
         assert time.monotonic() - begin < 1
@@ -97,7 +97,7 @@ def test_what_may_be_taken_is_what_was_reserved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each of five problems planned with all that was free, and together they wanted it twice."""
-    monkeypatch.setenv(gate.FOLDER, str(tmp_path))
+    monkeypatch.setenv(gpu_lock.FOLDER, str(tmp_path))
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (90 * GB, 100 * GB))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: 2 * GB)
     assert device_free() == 90 * GB
@@ -110,16 +110,16 @@ def test_nothing_is_held_before_the_device_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A draft takes half a minute in which the others may have the device."""
-    monkeypatch.setenv(gate.FOLDER, str(tmp_path))
+    monkeypatch.setenv(gpu_lock.FOLDER, str(tmp_path))
     other = Holder(tmp_path, 9 * GB)
     assert other.inside.wait(10)
     with reserved(9 * GB, 10 * GB):
-        waited = gate.waited_s()
+        waited = gpu_lock.waited_s()
         Timer(1.0, other.end).start()
-        with gate.exclusive():
+        with gpu_lock.exclusive():
             assert other.leave.is_set()
-        assert gate.waited_s() - waited > 0.5
-    with reserved(9 * GB, 10 * GB), gate.shared():
+        assert gpu_lock.waited_s() - waited > 0.5
+    with reserved(9 * GB, 10 * GB), gpu_lock.shared():
         (entry,) = json.loads((tmp_path / LEDGER).read_text())
         assert entry["pid"] == os.getpid()
     with reserved(9 * GB, 10 * GB):
@@ -127,10 +127,10 @@ def test_nothing_is_held_before_the_device_is_used(
 
 
 def test_what_others_hold_is_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admission, "free_memory", lambda: 4 * GB)
+    monkeypatch.setattr(memory_count, "free_memory", lambda: 4 * GB)
     first = Holder(tmp_path, 3 * GB)
     assert first.inside.wait(10)
-    monkeypatch.setattr(admission, "free_memory", lambda: GB)
+    monkeypatch.setattr(memory_count, "free_memory", lambda: GB)
     second = Holder(tmp_path, 1 * GB)
     assert second.inside.wait(10)
     third = Holder(tmp_path, 9 * GB)

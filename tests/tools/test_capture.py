@@ -20,7 +20,7 @@ from torch.utils._sympy.functions import Mod
 from agentkernel.domain.errors import ProblemError
 from agentkernel.domain.problem import ShapeSet, TensorSpec
 from agentkernel.tools.problem.capture import FreeDim, _kept_tables, capture
-from agentkernel.tools.problem.problems import load_problem, problem_from_module
+from agentkernel.tools.problem.loading import load_problem, problem_from_module
 
 
 class Norm(nn.Module):

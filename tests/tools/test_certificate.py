@@ -11,7 +11,7 @@ from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.certificate import Certificate
 from agentkernel.domain.errors import RunNotFound
 from agentkernel.domain.plan import Plan
-from agentkernel.tools.certificate.certificate import (
+from agentkernel.tools.certificate.record import (
     build_certificate,
     canonical_json,
     hash_errors,
@@ -20,7 +20,7 @@ from agentkernel.tools.certificate.certificate import (
     sign_certificate,
 )
 from agentkernel.tools.certificate.signing import sign, signed_text
-from agentkernel.tools.store import Manifest
+from agentkernel.tools.run_store import Manifest
 from certificates import write_certificate
 from fakes import ANALYSIS, VERSIONS, measurement, profile, settings, small_problem, verdict
 

@@ -8,7 +8,7 @@ from torch import nn
 
 from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.problem.cumulative_norm import traceable_averages
-from agentkernel.tools.problem.problems import problem_from_module
+from agentkernel.tools.problem.loading import problem_from_module
 
 
 class Trains(nn.Module):

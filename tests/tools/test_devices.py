@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from agentkernel.runtime.devices import local_gpu
+from agentkernel.runtime.machine import local_gpu
 
 
 def test_hidden_gpus_are_not_there(monkeypatch):
@@ -13,7 +13,7 @@ def test_hidden_gpus_are_not_there(monkeypatch):
 
 
 def test_asking_does_not_import_torch():
-    code = "import sys; from agentkernel.runtime.devices import local_gpu; local_gpu();"
+    code = "import sys; from agentkernel.runtime.machine import local_gpu; local_gpu();"
     code += "print('torch' in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60

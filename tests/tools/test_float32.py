@@ -6,7 +6,7 @@ from contextlib import suppress
 import pytest
 import torch
 
-from agentkernel.tools.float32 import (
+from agentkernel.tools.matmul_precision import (
     convolutions_round,
     matmul_precision,
     products_round,

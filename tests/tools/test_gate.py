@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.runtime import gate as doors
-from agentkernel.runtime.gate import GpuLock
-from agentkernel.tools.sandbox.waiting import readable
+from agentkernel.runtime import gpu_lock as doors
+from agentkernel.runtime.gpu_lock import GpuLock
+from agentkernel.tools.sandbox.watchdog import readable
 
 OTHER = """
 import sys
 from pathlib import Path
-from agentkernel.runtime.gate import GpuLock
+from agentkernel.runtime.gpu_lock import GpuLock
 with GpuLock(Path(sys.argv[1])).hold(sys.argv[2]):
     print("in", flush=True)
     sys.stdin.readline()

@@ -9,8 +9,8 @@ import torch
 
 from agentkernel.compiler.graph_listing import MAX_LINES, graph_listing
 from agentkernel.tools.problem.capture import capture
-from agentkernel.tools.problem.problems import load_problem
-from agentkernel.training.data.modules import make_problem
+from agentkernel.tools.problem.loading import load_problem
+from agentkernel.training.data.generator import make_problem
 
 HEAD = "import torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n\n\n"
 

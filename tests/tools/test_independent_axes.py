@@ -6,9 +6,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from agentkernel.tools.judge.reference.axis_rules import Axis, moved_axis
-from agentkernel.tools.judge.reference.independent_axes import Slicing, all_slicings, find_slicing
+from agentkernel.tools.judge.reference.sliced import Slicing, all_slicings, find_slicing
 from agentkernel.tools.problem.capture import capture
-from agentkernel.tools.problem.problems import problem_from_module
+from agentkernel.tools.problem.loading import problem_from_module
 from sliced_modules import Call
 
 

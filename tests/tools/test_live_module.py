@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.cli.resume import _trust as trust
+from agentkernel.cli.optimize import _trust as trust
 from agentkernel.domain.errors import RunNotFound
-from agentkernel.tools.live_module import LIVE, SEAL, read_live, sha256_of, trust_live, write_live
+from agentkernel.tools.own_files import LIVE, SEAL, read_live, sha256_of, trust_live, write_live
 
 PACKAGE = Path(__file__).parents[2] / "src" / "agentkernel"
 LOADERS = re.compile(
@@ -17,11 +17,11 @@ LOADERS = re.compile(
     r"|allow_pickle=True|pickle_fallback=True|weights_only=False|trust_remote_code=True"
 )
 OURS = {
-    "compiler/lift/child.py": "a request that the parent wrote a moment ago into its own folder",
-    "tools/live_module.py": "the one place",
-    "tools/profiler/twin.py": "its parent, over a pipe",
-    "tools/profiler/twin_process.py": "its child, which runs the user's own reference, over a pipe",
-    "tools/judge/sanitize.py": "inside the sandbox: what the worker wrote there",
+    "compiler/lift/inductor_process.py": "the parent's request of a moment ago, in its own folder",
+    "tools/own_files.py": "the one place",
+    "tools/profiler/baseline_process.py": "its parent, over a pipe",
+    "tools/profiler/baselines.py": "its child, which runs the user's own reference, over a pipe",
+    "tools/judge/compute_sanitizer.py": "inside the sandbox: what the worker wrote there",
     "tools/sandbox/protocol.py": "inside the sandbox: the parent's request, over a socket",
 }
 """Files that load what may carry code, and whose it is."""

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from agentkernel.tools.judge.memory_plan import (
+from agentkernel.tools.judge.memory import (
     RESERVE_BYTES,
     Footprint,
     FreeMemory,
@@ -15,7 +15,7 @@ from agentkernel.tools.judge.memory_plan import (
     plan_memory,
 )
 from agentkernel.tools.problem.capture import capture
-from agentkernel.tools.problem.problems import problem_from_module
+from agentkernel.tools.problem.loading import problem_from_module
 from sliced_modules import Call
 
 KB = 1024

@@ -9,7 +9,7 @@ from agentkernel.bench import report
 from agentkernel.domain.errors import OutputError
 from agentkernel.domain.problem import Problem, ShapeSet, TensorSpec
 from agentkernel.nightly.page import files
-from agentkernel.workflows.handover import require_free
+from agentkernel.workflows.results import require_free
 
 PROBLEM = Problem(
     name="norm",

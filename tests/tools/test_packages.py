@@ -12,8 +12,8 @@ import torch
 from agentkernel.bench.batch import read_list
 from agentkernel.cli.app import run
 from agentkernel.domain.errors import ProblemError
+from agentkernel.tools.problem.loading import LoadedProblem, load_problem, restore_problem
 from agentkernel.tools.problem.packages import imports_of, is_dotted, package_of
-from agentkernel.tools.problem.problems import LoadedProblem, load_problem, restore_problem
 
 TOP = "agentkernel_try_shop"
 MODEL = """import torch

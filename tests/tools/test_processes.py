@@ -9,8 +9,8 @@ import threading
 
 import pytest
 
-from agentkernel.runtime import processes
-from agentkernel.runtime.processes import lower_priority
+from agentkernel.runtime import pool
+from agentkernel.runtime.pool import lower_priority
 
 FAMILY = """
 import os, subprocess, sys
@@ -46,16 +46,16 @@ def test_who_is_timed_is_in_front_for_so_long(monkeypatch: pytest.MonkeyPatch) -
     """A process without the right to raise a priority is not stopped by it."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
         before = os.getpriority(os.PRIO_PROCESS, child.pid)
-        with processes.raised_priority([child.pid, 2**22 + 1]):
+        with pool.raised_priority([child.pid, 2**22 + 1]):
             inside = os.getpriority(os.PRIO_PROCESS, child.pid)
-            assert inside in {processes.TIMED_NICE, before}
+            assert inside in {pool.TIMED_NICE, before}
         assert os.getpriority(os.PRIO_PROCESS, child.pid) == before
 
         def refused(*_: int) -> None:
             raise PermissionError
 
         monkeypatch.setattr(os, "setpriority", refused)
-        with processes.raised_priority([child.pid]):
+        with pool.raised_priority([child.pid]):
             assert os.getpriority(os.PRIO_PROCESS, child.pid) == before
         child.communicate(b"\n")
 
@@ -63,6 +63,6 @@ def test_who_is_timed_is_in_front_for_so_long(monkeypatch: pytest.MonkeyPatch) -
 def test_a_raised_priority_ends_with_an_error_too() -> None:
     own = threading.get_native_id()
     before = os.getpriority(os.PRIO_PROCESS, own)
-    with pytest.raises(KeyError), processes.raised_priority([own]):
+    with pytest.raises(KeyError), pool.raised_priority([own]):
         raise KeyError
     assert os.getpriority(os.PRIO_PROCESS, own) == before

@@ -18,12 +18,8 @@ from agentkernel.domain.errors import ProblemError, RunNotFound
 from agentkernel.domain.problem import ShapeSet
 from agentkernel.domain.profile import ProfileFailed, Ratio
 from agentkernel.domain.verdict import RunFailed, Verdict
-from agentkernel.runtime.versions import installed_versions
-from agentkernel.tools.certificate.certificate import (
-    build_certificate,
-    canonical_json,
-    read_certificate,
-)
+from agentkernel.runtime.machine import installed_versions
+from agentkernel.tools.certificate.record import build_certificate, canonical_json, read_certificate
 from agentkernel.tools.certificate.replay import (
     Replay,
     inspect_certificate,
@@ -31,14 +27,13 @@ from agentkernel.tools.certificate.replay import (
     timing_differences,
     verdict_differences,
 )
-from agentkernel.tools.judge.fingerprint import judge_sha256
 from agentkernel.tools.judge.judge import judge
-from agentkernel.tools.judge.settings import JudgeSettings
-from agentkernel.tools.live_module import write_live
+from agentkernel.tools.judge.settings import JudgeSettings, judge_sha256
+from agentkernel.tools.own_files import write_live
 from agentkernel.tools.problem.capture import capture
-from agentkernel.tools.problem.identity import problem_graph
-from agentkernel.tools.problem.problems import problem_from_module
-from agentkernel.tools.store import Manifest
+from agentkernel.tools.problem.graph_identity import problem_graph
+from agentkernel.tools.problem.loading import problem_from_module
+from agentkernel.tools.run_store import Manifest
 from certificates import write_certificate
 from fakes import VERSIONS, measurement, profile, settings, small_problem, verdict
 

@@ -20,8 +20,14 @@ from agentkernel.domain.plan import (
 from agentkernel.domain.problem import Problem, ShapeSet, TensorSpec
 from agentkernel.domain.profile import ClockCheck
 from agentkernel.domain.verdict import Verdict
-from agentkernel.workflows.report import ReportEntry, render_report
-from agentkernel.workflows.report_models import DiagnosisEntry, ModelsSection, UsageTotals, usd_text
+from agentkernel.workflows.report import (
+    DiagnosisEntry,
+    ModelsSection,
+    ReportEntry,
+    UsageTotals,
+    render_report,
+    usd_text,
+)
 from fakes import (
     ANALYSIS,
     EAGER,

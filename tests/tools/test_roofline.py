@@ -5,8 +5,8 @@ from torch import nn
 
 from agentkernel.domain.profile import CompileReport, KernelResources, OpCost
 from agentkernel.tools.problem.capture import capture
-from agentkernel.tools.problem.problems import problem_from_module
-from agentkernel.tools.roofline.roofline import (
+from agentkernel.tools.problem.loading import problem_from_module
+from agentkernel.tools.roofline.model import (
     KERNEL_SHARE,
     LAUNCH_US,
     LIBRARY_SHARE,

@@ -6,8 +6,8 @@ import pytest
 
 from agentkernel.domain.errors import SettingError
 from agentkernel.domain.settings import Settings
-from agentkernel.storage.settings import load_settings, user_config_path
-from agentkernel.workflows.workshop import profile_settings
+from agentkernel.storage.configuration import load_settings, user_config_path
+from agentkernel.workflows.run_factory import profile_settings
 
 
 @pytest.fixture

@@ -10,10 +10,11 @@ import pytest
 
 from agentkernel.domain.errors import OutputError, SettingError
 from agentkernel.tools.certificate.signing import data_folder, is_known, is_valid, key_path, sign
-from agentkernel.tools.sandbox.session import WorkerFailed, open_worker
-from agentkernel.tools.sandbox.tiers import import_paths
+from agentkernel.tools.sandbox.isolation import import_paths
+from agentkernel.tools.sandbox.protocol import WorkerFailed
+from agentkernel.tools.sandbox.session import open_worker
 
-EXECUTE = "agentkernel.tools.sandbox.ops:execute"
+EXECUTE = "agentkernel.tools.sandbox.worker:execute"
 TEXT = b"all of it"
 
 

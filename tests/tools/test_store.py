@@ -19,11 +19,11 @@ from torch import nn
 from agentkernel.domain.candidate import Candidate, Draft
 from agentkernel.domain.errors import OutputError, RunNotFound
 from agentkernel.domain.settings import Settings
-from agentkernel.storage.atomic import make_folder, write_atomic
+from agentkernel.storage.files import make_folder, write_atomic
 from agentkernel.storage.records import Records
 from agentkernel.tools.judge.settings import keyed_seed
-from agentkernel.tools.problem.problems import LoadedProblem, problem_from_module
-from agentkernel.tools.store import (
+from agentkernel.tools.problem.loading import LoadedProblem, problem_from_module
+from agentkernel.tools.run_store import (
     SESSION_FILE,
     USES_FILE,
     RunStore,
@@ -309,7 +309,7 @@ def test_last_is_the_run_begun_last_though_the_clock_was_set_back(
         def now(cls, tz: tzinfo | None = None) -> Clock:
             return cls(cls.year_now, 1, 1, tzinfo=tz)
 
-    monkeypatch.setattr("agentkernel.tools.store.datetime", Clock)
+    monkeypatch.setattr("agentkernel.tools.run_store.datetime", Clock)
     made = []
     for year in (2026, 2024, 2025):
         Clock.year_now = year
@@ -376,7 +376,7 @@ from dataclasses import replace
 from datetime import datetime, tzinfo
 from pathlib import Path
 from agentkernel.domain.errors import OutputError
-from agentkernel.storage.atomic import write_atomic
+from agentkernel.storage.files import write_atomic
 
 folder = Path(sys.argv[1])
 write_atomic(folder / "first.py", "saved")
@@ -419,7 +419,7 @@ from dataclasses import replace
 from datetime import datetime, tzinfo
 from pathlib import Path
 from agentkernel.domain.errors import RunBusy
-from agentkernel.tools.store import lock_run
+from agentkernel.tools.run_store import lock_run
 try:
     with lock_run(Path(sys.argv[1]), 0.2):
         print("two at once")

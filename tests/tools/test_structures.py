@@ -13,7 +13,7 @@ from torch.utils._pytree import register_dataclass, tree_leaves, tree_structure
 
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.errors import ProblemError
-from agentkernel.domain.structure import DataStructure
+from agentkernel.domain.problem import DataStructure
 from agentkernel.tools.problem.structures import (
     FlatData,
     UnsupportedData,

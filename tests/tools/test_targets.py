@@ -1,7 +1,7 @@
 import pytest
 
 from agentkernel.domain.errors import UnknownTarget
-from agentkernel.runtime.devices import DeviceProperties, LocalGpu
+from agentkernel.runtime.machine import DeviceProperties, LocalGpu
 from agentkernel.tools.targets import (
     DEVICE_NAMES,
     build_target,

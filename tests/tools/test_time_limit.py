@@ -7,12 +7,7 @@ import math
 import pytest
 
 from agentkernel.domain.errors import TimeIsUp
-from agentkernel.tools.sandbox.time_limit import (
-    limited_time,
-    require_time,
-    search_seconds,
-    time_left,
-)
+from agentkernel.tools.sandbox.session import limited_time, require_time, search_seconds, time_left
 
 
 def test_without_a_run_there_is_no_limit() -> None:

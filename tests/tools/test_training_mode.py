@@ -7,10 +7,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from agentkernel.compiler.drop_in.limits import eval_only
+from agentkernel.compiler.drop_in.envelope import eval_only
 from agentkernel.tools.problem.capture import capture
-from agentkernel.tools.problem.problems import problem_from_module
-from agentkernel.tools.problem.training_mode import watch_mode_reads
+from agentkernel.tools.problem.loading import problem_from_module
+from agentkernel.tools.problem.trace_modes import watch_mode_reads
 
 X = torch.randn(4, 6)
 

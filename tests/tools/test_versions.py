@@ -5,7 +5,7 @@ import platform
 import torch
 
 from agentkernel import __version__
-from agentkernel.runtime.versions import installed_versions
+from agentkernel.runtime.machine import installed_versions
 
 
 def test_versions_are_those_in_use() -> None:

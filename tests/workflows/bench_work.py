@@ -7,10 +7,9 @@ import time
 from contextlib import nullcontext
 from pathlib import Path
 
-from agentkernel.bench.bench_task import BenchTask
-from agentkernel.bench.rows import Row
+from agentkernel.bench.suite import BenchTask, Row
 from agentkernel.domain.errors import MissingDependency
-from agentkernel.runtime import gate
+from agentkernel.runtime import gpu_lock
 
 
 def work(task: BenchTask) -> Row:
@@ -48,8 +47,8 @@ def measure(task: BenchTask, name: str) -> None:
     """As a run does: compiles without the GPU, works on it beside others, times alone."""
     for kind, door in (
         ("compiling", nullcontext()),
-        ("working", gate.shared()),
-        ("timing", gate.exclusive()),
+        ("working", gpu_lock.shared()),
+        ("timing", gpu_lock.exclusive()),
     ):
         with door:
             begin = time.monotonic()

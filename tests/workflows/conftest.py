@@ -9,7 +9,7 @@ import pytest
 
 import session_shop
 from agentkernel.chat.replies import StepRan
-from agentkernel.chat.session_session import Session
+from agentkernel.chat.session import Session
 
 
 @pytest.fixture

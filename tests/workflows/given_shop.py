@@ -6,17 +6,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from agentkernel.agents.factory import make_coder
-from agentkernel.agents.given import FileCoder, FilePlanner
-from agentkernel.agents.models.factory import ModelProvider
+from agentkernel.agents.coder_factory import FileCoder, FilePlanner, make_coder
+from agentkernel.agents.models.provider import ModelProvider
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.profile import Profile, ProfileFailed, Ratio
 from agentkernel.domain.settings import Settings
 from agentkernel.domain.verdict import Verdict
-from agentkernel.tools.problem.problems import LoadedProblem
+from agentkernel.tools.problem.loading import LoadedProblem
 from agentkernel.tools.search import StaticSearcher
 from agentkernel.tools.targets import ResolvedTarget
-from agentkernel.workflows.context import Deps
+from agentkernel.workflows.deps import Deps
 from fakes import FakeWorkshop, Script, measurement, mismatch, profile, verdict
 
 RIGHT = "class ModelNew:\n    '''fast'''\n"

@@ -22,7 +22,7 @@ from chat_server import Answer, ChatServer, Says, Scripted
 from agentkernel.cli.app import run as agentkernel
 from agentkernel.domain.exchange import Exchange
 from agentkernel.domain.verdict import Verdict
-from agentkernel.tools.store import open_run
+from agentkernel.tools.run_store import open_run
 from agentkernel.workflows.outcome import Result
 
 ROOT = Path(__file__).parents[2]

@@ -18,9 +18,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.errors import MissingDependency
-from agentkernel.domain.night import ModelRow, RegionStatus
+from agentkernel.domain.nightly import ModelRow, RegionStatus, Zoo, ZooModel
 from agentkernel.domain.region import Kernel, KernelKey, ModelCut, Region, RegionUse
-from agentkernel.domain.zoo import Zoo, ZooModel
 from agentkernel.nightly.regions import WaitingRegions
 from agentkernel.nightly.scheduler.engine import GpuLost
 from agentkernel.nightly.scheduler.jobs import (

@@ -12,12 +12,12 @@ import pytest
 
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.errors import SettingError
-from agentkernel.tools.store import open_run
+from agentkernel.tools.run_store import open_run
 from agentkernel.workflows.approval import PendingApproval
-from agentkernel.workflows.drive import attempts_of
 from agentkernel.workflows.events import Decided, Event
 from agentkernel.workflows.optimize import resume, run
 from agentkernel.workflows.outcome import Result
+from agentkernel.workflows.run import attempts_of
 from agentkernel.workflows.state import OptimizeRequest
 from fakes import FakeWorkshop, Script, mismatch, settings, small_problem
 

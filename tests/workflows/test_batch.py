@@ -15,7 +15,7 @@ from scripted_runs import Broken, ScriptedRuns, made_up
 from agentkernel.bench.batch import Row, Runner, batch_exit_code, read_list, run_batch
 from agentkernel.domain.errors import ProblemError
 from agentkernel.domain.settings import Settings
-from agentkernel.storage.settings import load_settings
+from agentkernel.storage.configuration import load_settings
 from agentkernel.workflows.events import OnEvent, ignore
 from agentkernel.workflows.outcome import Result
 from agentkernel.workflows.state import OptimizeRequest

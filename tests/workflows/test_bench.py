@@ -19,14 +19,21 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import bench_work
 
-from agentkernel.bench.bench import finished_rows, hang_limit_s, run_bench
-from agentkernel.bench.bench_task import BenchOptions, BenchTask
-from agentkernel.bench.markdown import markdown
-from agentkernel.bench.rows import Row, rows_path
-from agentkernel.bench.suite import Shard, parse_shard, part, read_suite
+from agentkernel.bench.report import markdown
+from agentkernel.bench.run import finished_rows, hang_limit_s, run_bench
+from agentkernel.bench.suite import (
+    BenchOptions,
+    BenchTask,
+    Row,
+    Shard,
+    parse_shard,
+    part,
+    read_suite,
+    rows_path,
+)
 from agentkernel.bench.summary import summarise
 from agentkernel.domain.errors import MissingDependency
-from agentkernel.storage.settings import load_settings
+from agentkernel.storage.configuration import load_settings
 
 WHOLE = Shard()
 SLOW = tuple(f"slow{number}" for number in range(1, 7))

@@ -10,24 +10,22 @@ from pathlib import Path
 import pytest
 
 import fakes
-from agentkernel.agents.models.factory import ModelProvider
+from agentkernel.agents.models.provider import ModelProvider
 from agentkernel.bench.batch import Runner
-from agentkernel.bench.bench_problem import ProblemTools, bench_problem
-from agentkernel.bench.bench_sample import kept_baseline
-from agentkernel.bench.bench_task import BenchOptions, BenchTask
-from agentkernel.bench.rows import Row, Times
-from agentkernel.bench.suite import read_suite
+from agentkernel.bench.run import ProblemTools, bench_problem
+from agentkernel.bench.sample import kept_baseline
+from agentkernel.bench.suite import BenchOptions, BenchTask, Row, Times, read_suite
 from agentkernel.bench.summary import below
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.errors import ModelUnavailable
 from agentkernel.domain.profile import Profile, ProfileFailed, Ratio
 from agentkernel.domain.settings import Settings
 from agentkernel.domain.verdict import ExecutionFailed, RunFailed, Verdict
-from agentkernel.runtime.devices import LocalGpu
-from agentkernel.storage.settings import load_settings
-from agentkernel.tools.problem.problems import LoadedProblem, load_problem
+from agentkernel.runtime.machine import LocalGpu
+from agentkernel.storage.configuration import load_settings
+from agentkernel.tools.problem.loading import LoadedProblem, load_problem
 from agentkernel.tools.targets import ResolvedTarget, load_targets
-from agentkernel.workflows.context import Deps
+from agentkernel.workflows.deps import Deps
 from agentkernel.workflows.optimize import resume, run
 from agentkernel.workflows.outcome import Baselines
 from agentkernel.workflows.state import OptimizeRequest

@@ -23,19 +23,22 @@ from night_work import begun, zoo_of
 from test_night_engine import go, statuses, table
 
 from agentkernel.domain.errors import MissingDependency
-from agentkernel.nightly.scheduler.agenda import Scheduler
 from agentkernel.nightly.scheduler.engine import GpuLost
 from agentkernel.nightly.scheduler.jobs import CutJob, Job, KernelJob, read_job
-from agentkernel.nightly.scheduler.on_ray import ClusterSlots, RayEngine, ResourceShare, slots_of
-from agentkernel.nightly.scheduler.ray_driver import (
+from agentkernel.nightly.scheduler.ray_engine import (
     BeginJob,
     Cluster,
     ClusterRefused,
+    ClusterSlots,
     Connected,
     JobEnded,
+    RayEngine,
+    ResourceShare,
     do_job,
+    slots_of,
 )
-from agentkernel.runtime.versions import installed_versions
+from agentkernel.nightly.scheduler.scheduler import Scheduler
+from agentkernel.runtime.machine import installed_versions
 
 REGIONS = {"a": "one shared two", "b": "shared nothing(inside)", "c": "three four"}
 

@@ -10,18 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.agents.experienced import GUESSES, NEIGHBOURS
-from agentkernel.agents.models.factory import ModelProvider
+from agentkernel.agents.compiler_coder import GUESSES, NEIGHBOURS
+from agentkernel.agents.models.provider import ModelProvider
 from agentkernel.agents.retriever import as_retrieved, winner_of
 from agentkernel.domain.errors import OutputError
 from agentkernel.domain.knowledge import Entry, Score, Structure
 from agentkernel.domain.plan import Retrieved
 from agentkernel.domain.settings import Settings
-from agentkernel.storage.settings import load_settings
-from agentkernel.tools.problem.problems import LoadedProblem, load_problem
-from agentkernel.tools.store import open_run
+from agentkernel.storage.configuration import load_settings
+from agentkernel.tools.problem.loading import LoadedProblem, load_problem
+from agentkernel.tools.run_store import open_run
 from agentkernel.tools.targets import ResolvedTarget
-from agentkernel.workflows.context import Deps, ExperienceStore
+from agentkernel.workflows.deps import Deps, ExperienceStore
 from agentkernel.workflows.events import CandidateDrafted, Event, Noted
 from agentkernel.workflows.optimize import run
 from agentkernel.workflows.outcome import Result

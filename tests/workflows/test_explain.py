@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import settings as given_settings
 from hypothesis import strategies as st
 
-from agentkernel.chat.explain.explain import MOST_READ, explain
+from agentkernel.chat.explain.listing import MOST_READ, explain
 
 ROOT = Path(__file__).parents[2]
 PACKAGED = sorted((ROOT / "src/agentkernel/knowledge/kernels").glob("[a-z]*.py"))

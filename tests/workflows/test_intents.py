@@ -8,7 +8,10 @@ from typing import get_args
 
 import pytest
 
-from agentkernel.chat.intent import (
+from agentkernel.chat.language import EXAMPLES, understand
+from agentkernel.chat.language.grammar import VALUES, rows
+from agentkernel.chat.language.tagging import LEXICON, correct_spelling, spelled_number
+from agentkernel.chat.requests import (
     Ambiguous,
     AskDocs,
     Intent,
@@ -18,12 +21,6 @@ from agentkernel.chat.intent import (
     Understood,
     WriteTo,
 )
-from agentkernel.chat.language import EXAMPLES, understand
-from agentkernel.chat.language.grammar import rows
-from agentkernel.chat.language.matching import VALUES
-from agentkernel.chat.language.numerals import spelled_number
-from agentkernel.chat.language.spelling import correct_spelling
-from agentkernel.chat.language.words import LEXICON
 
 TARGETS = ("a100", "a100-40", "a100-80", "b200", "h100", "h100-pcie", "h100-sxm", "h200", "l4",
            "l40s", "mi300x", "rtx4090", "4090", "rtx5090", "5090")  # fmt: skip

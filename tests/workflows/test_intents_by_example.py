@@ -8,7 +8,11 @@ import sys
 import numpy as np
 import pytest
 
-from agentkernel.chat.intent import (
+from agentkernel.chat.language import understand
+from agentkernel.chat.language.classifier import WEIGHTS_FILE, load
+from agentkernel.chat.language.slots import SLOTS
+from agentkernel.chat.language.train_classifier import digest, examples, tags_of, trained
+from agentkernel.chat.requests import (
     Ambiguous,
     Intent,
     IntentContext,
@@ -18,10 +22,6 @@ from agentkernel.chat.intent import (
     Size,
     Understood,
 )
-from agentkernel.chat.language import understand
-from agentkernel.chat.language.classifier import WEIGHTS_FILE, load
-from agentkernel.chat.language.slots import SLOTS
-from agentkernel.chat.language.train import digest, examples, tags_of, trained
 
 CONTEXT = IntentContext(
     targets=("a100", "b200", "h100", "h200", "l4", "l40s", "mi300x", "rtx4090"), current=3
@@ -162,7 +162,7 @@ def test_the_weights_are_read_with_the_first_text_only() -> None:
     code = (
         "import sys\nfrom agentkernel.chat.language import understand\n"
         "print('numpy' in sys.modules, 'torch' in sys.modules)\n"
-        "from agentkernel.chat.intent import IntentContext\n"
+        "from agentkernel.chat.requests import IntentContext\n"
         "understand('buy milk', IntentContext())\nprint('torch' in sys.modules)"
     )
     done = subprocess.run(

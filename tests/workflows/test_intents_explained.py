@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from agentkernel.chat.intent import Ambiguous, Intent, IntentContext, Understood
 from agentkernel.chat.language import understand
+from agentkernel.chat.requests import Ambiguous, Intent, IntentContext, Understood
 
 CONTEXT = IntentContext(targets=("a100", "h100", "h200", "l4"), candidates=(1, 2, 3), current=2)
 COMMANDS = (

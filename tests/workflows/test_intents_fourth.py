@@ -17,8 +17,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from test_intents_paraphrases import CONTEXT, NAMES, name_of
 
-from agentkernel.chat.intent import Understood
 from agentkernel.chat.language import understand
+from agentkernel.chat.requests import Understood
 from agentkernel.domain.base import Frozen
 
 OWN_NAMES = NAMES | {

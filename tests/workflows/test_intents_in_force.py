@@ -6,9 +6,9 @@ from typing import Literal
 
 import pytest
 
-from agentkernel.chat.intent import IntentContext, NotUnderstood, Understood
 from agentkernel.chat.language import understand
-from agentkernel.domain.rules import Precision
+from agentkernel.chat.requests import IntentContext, NotUnderstood, Understood
+from agentkernel.domain.verdict import Precision
 
 BANS = {
     "tf32": ("don't use tf32", "no tf32", "tf32 is not allowed", "never allow tf32",

@@ -2,7 +2,7 @@
 
 Both sets have been seen since: the grammar was mended with their refused sentences, and the weights
 learned from them. What is counted here is a floor that must not sink, and no estimate for new
-sentences; `python -m agentkernel.chat.language.train --check` leaves one set out.
+sentences; `python -m agentkernel.chat.language.train_classifier --check` leaves one set out.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import pytest
 import yaml
 from pydantic import TypeAdapter
 
-from agentkernel.chat.intent import Intent, IntentContext, Understood
 from agentkernel.chat.language import understand
-from agentkernel.chat.language.train import SENTENCES
+from agentkernel.chat.language.train_classifier import SENTENCES
+from agentkernel.chat.requests import Intent, IntentContext, Understood
 from agentkernel.domain.base import Frozen
 
 CONTEXT = IntentContext(

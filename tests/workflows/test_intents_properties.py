@@ -13,9 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentkernel.chat.intent import Ambiguous, IntentContext, IntentName, NotUnderstood, Understood
 from agentkernel.chat.language import EXAMPLES, understand
-from agentkernel.chat.language.words import entries
+from agentkernel.chat.language.tagging import entries
+from agentkernel.chat.requests import (
+    Ambiguous,
+    IntentContext,
+    IntentName,
+    NotUnderstood,
+    Understood,
+)
 
 CONTEXT = IntentContext(targets=("a100", "h100", "h200"), candidates=(1, 2, 3), current=2)
 MOST_SECONDS = 0.02

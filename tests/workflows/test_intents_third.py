@@ -17,8 +17,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from test_intents_paraphrases import CONTEXT, NAMES, Row, name_of
 
-from agentkernel.chat.intent import Understood
 from agentkernel.chat.language import understand
+from agentkernel.chat.requests import Understood
 
 ROWS = TypeAdapter(tuple[Row, ...]).validate_python(
     yaml.safe_load(Path(__file__).with_name("paraphrases_third.yaml").read_text(encoding="utf-8"))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from agentkernel.chat.intent import IntentContext, Understood
 from agentkernel.chat.language import understand
 from agentkernel.chat.language.grammar import read_only_requests
+from agentkernel.chat.requests import IntentContext, Understood
 
 CONTEXT = IntentContext(
     targets=("a100", "h100", "h200", "l4"), candidates=(1, 2, 3), current=2, precision="strict"

@@ -12,11 +12,11 @@ from agentkernel.domain.knowledge import Entry, Structure
 from agentkernel.domain.verdict import Failure, LoadFailed, Mismatch, RunFailed
 from agentkernel.knowledge.pairs import ProblemFile
 from agentkernel.tools.targets import find_target
-from agentkernel.training import pair_process
+from agentkernel.training import worker_pool
 from agentkernel.training.data import knowledge_pairs
 from agentkernel.training.data.knowledge_pairs import Report, generate_pairs
 from agentkernel.training.judged_problems import Verification
-from agentkernel.training.pair_process import JudgeFinding, WorkerFailed, WorkerRequest, WrittenCode
+from agentkernel.training.worker_pool import JudgeFinding, WorkerFailed, WorkerRequest, WrittenCode
 from lent_answerers import Lender, lender, lent
 
 __all__ = ["lender", "lent"]
@@ -238,4 +238,4 @@ def test_time_that_ran_out_is_no_rejection() -> None:
         wrong: False,
     }
     for failure, undecided in told.items():
-        assert pair_process.is_undecided(failure) is undecided, failure
+        assert worker_pool.is_undecided(failure) is undecided, failure

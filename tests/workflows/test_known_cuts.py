@@ -13,9 +13,8 @@ from night_work import cut_of
 from test_night_engine import wanted, zoo_of
 
 from agentkernel.nightly.library import Library
-from agentkernel.nightly.scheduler.jobs import CutDone, CutJob
-from agentkernel.nightly.scheduler.known_cuts import KnownCuts
-from agentkernel.nightly.scheduler.question import NightRequest
+from agentkernel.nightly.scheduler.jobs import CutDone, CutJob, NightRequest
+from agentkernel.nightly.scheduler.region_outcomes import KnownCuts
 
 GPU = "NVIDIA H200"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.agents.models.factory import ModelProvider
+from agentkernel.agents.models.provider import ModelProvider
 from agentkernel.agents.protocols import Attempt, Diagnosis
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.exchange import (
@@ -23,13 +23,10 @@ from agentkernel.domain.exchange import (
 )
 from agentkernel.domain.settings import Settings
 from agentkernel.domain.verdict import Verdict
-from agentkernel.tools.problem.problems import LoadedProblem
+from agentkernel.tools.problem.loading import LoadedProblem
 from agentkernel.tools.targets import ResolvedTarget
-from agentkernel.workflows.context import Agents, Deps
-from agentkernel.workflows.model_accounts import (
-    price_lines,
-    priced_as,
-)
+from agentkernel.workflows.deps import Agents, Deps
+from agentkernel.workflows.models import price_lines, priced_as
 from agentkernel.workflows.optimize import run
 from agentkernel.workflows.outcome import Result
 from agentkernel.workflows.state import OptimizeRequest
@@ -149,7 +146,7 @@ def test_a_member_of_a_team_is_priced_at_its_own_endpoint(tmp_path: Path) -> Non
 
 
 def test_what_has_a_price_has_no_line(tmp_path: Path) -> None:
-    from agentkernel.agents.models.ledger import totals
+    from agentkernel.agents.models.costs import totals
 
     chosen = settings(tmp_path / "runs")
     assert list(price_lines(totals((exchange("coder", 1, 0.0),)).by_model, chosen)) == []

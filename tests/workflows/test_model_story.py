@@ -47,10 +47,10 @@ from model_story import (
 from chat_server import Answer, Cuts, Garbage, Refuses, Scripted, Stalls
 from model_cases import outside_fences
 
-from agentkernel.agents.model import NO_CODE, SAME
+from agentkernel.agents.model_coder import NO_CODE, SAME
 from agentkernel.cli.app import run as agentkernel
-from agentkernel.tools.certificate.certificate import read_certificate
-from agentkernel.tools.store import open_run
+from agentkernel.tools.certificate.record import read_certificate
+from agentkernel.tools.run_store import open_run
 
 STORY = [BEYOND.source, MASKED.source, TWO, FAST]
 

@@ -22,15 +22,13 @@ from night_work import begun, parts_of, zoo_of
 
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.errors import MissingDependency, OutputError, RunBusy
-from agentkernel.domain.night import NightlyRun, RegionRow
-from agentkernel.domain.zoo import Zoo
+from agentkernel.domain.nightly import NightlyRun, RegionRow, Zoo
 from agentkernel.nightly.library import Library
-from agentkernel.nightly.night import ENDED_UNDER_WAY, NightOptions, run_night
-from agentkernel.nightly.scheduler.agenda import Scheduler
+from agentkernel.nightly.run import ENDED_UNDER_WAY, NightOptions, run_night
 from agentkernel.nightly.scheduler.engine import Engine, LocalEngine
-from agentkernel.nightly.scheduler.jobs import KernelJob
-from agentkernel.nightly.scheduler.question import Ranking
-from agentkernel.storage.settings import load_settings
+from agentkernel.nightly.scheduler.jobs import KernelJob, Ranking
+from agentkernel.nightly.scheduler.scheduler import Scheduler
+from agentkernel.storage.configuration import load_settings
 from fakes import VERSIONS
 
 RANKING = Ranking(night_work.merge, night_work.Order, night_work.budget)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.domain.zoo import Zoo, ZooModel
+from agentkernel.domain.nightly import Zoo, ZooModel
+from agentkernel.nightly.scheduler.engine import printing_to_stderr, run_job
 from agentkernel.nightly.scheduler.jobs import CutDone, CutJob, ZooPart
-from agentkernel.nightly.scheduler.work import printing_to_stderr, run_job
 
 NOISY = """
 import os

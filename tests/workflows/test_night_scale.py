@@ -17,14 +17,14 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "scale"))
 import night as scale
 import recorded
 
-from agentkernel.cli.nightly.batch_screen import NightlyScreen
-from agentkernel.domain.night import NightlyRun
+from agentkernel.cli.nightly.zoo import NightlyScreen
+from agentkernel.domain.nightly import NightlyRun
 from agentkernel.domain.region import KernelKey
 from agentkernel.nightly.library import Library
-from agentkernel.nightly.night import NightOptions, run_night
-from agentkernel.nightly.scheduler.agenda import Scheduler
+from agentkernel.nightly.run import NightOptions, run_night
 from agentkernel.nightly.scheduler.engine import JobSource, Work
-from agentkernel.storage.settings import load_settings
+from agentkernel.nightly.scheduler.scheduler import Scheduler
+from agentkernel.storage.configuration import load_settings
 
 OWN = ("/workflows/nights/", "/tools/regions/", "/cli/batch_zoo")
 """The code whose steps are counted; what a certificate takes would hide them."""

@@ -5,14 +5,13 @@ from collections.abc import Mapping
 import torch
 from torch import nn
 
-from agentkernel.domain.night import Form
+from agentkernel.domain.nightly import Form, Zoo, ZooModel
 from agentkernel.domain.region import Kernel, ModelCut
-from agentkernel.domain.zoo import Zoo, ZooModel
+from agentkernel.nightly.end_to_end import checked_row
 from agentkernel.nightly.scheduler.jobs import EndToEndJob, ZooPart
-from agentkernel.nightly.wholes import checked_row
-from agentkernel.swap.forms import FormTimes, times_of
-from agentkernel.swap.whole import Oracle
-from agentkernel.tools.ratio import summarise
+from agentkernel.swap.end_to_end import Oracle
+from agentkernel.swap.selection import FormTimes, times_of
+from agentkernel.tools.speedup import summarise
 from applied_kernels import WRONG, block, example, mlp_kernel, norm_kernel
 
 MODEL = ZooModel(name="block", model="nowhere:Block", inputs=("x=f32[4,8]",))

@@ -5,7 +5,6 @@ import pytest
 from agentkernel.agents.protocols import Attempt, Goals
 from agentkernel.domain.profile import Measurement, Ratio
 from agentkernel.domain.settings import Baseline
-from agentkernel.workflows.handover import _figures
 from agentkernel.workflows.outcome import (
     Baselines,
     Result,
@@ -15,6 +14,7 @@ from agentkernel.workflows.outcome import (
     safe_to_hand_over,
     side_effect_note,
 )
+from agentkernel.workflows.results import _figures
 from fakes import attempt, measurement, mismatch
 
 

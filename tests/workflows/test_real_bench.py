@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.bench.rows import Row, gather
-from agentkernel.tools.store import open_run
+from agentkernel.bench.suite import Row, gather
+from agentkernel.tools.run_store import open_run
 
 HEAD = "import torch\nfrom torch import nn\n\n\n"
 TAIL = "\n\ndef get_inputs():\n    return [torch.randn(32, 128)]\n"

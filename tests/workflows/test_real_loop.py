@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.tools.certificate.certificate import read_certificate
-from agentkernel.tools.store import open_run
+from agentkernel.tools.certificate.record import read_certificate
+from agentkernel.tools.run_store import open_run
 
 PROBLEM = """import torch
 from torch import nn

@@ -22,10 +22,10 @@ from agentkernel.domain.candidate import Candidate, Draft, NoTemplate
 from agentkernel.domain.errors import ModelUnavailable
 from agentkernel.domain.plan import Retrieved
 from agentkernel.domain.profile import ProfileFailed
-from agentkernel.tools.certificate.certificate import read_certificate
-from agentkernel.tools.problem.problems import LoadedProblem
-from agentkernel.tools.sandbox.time_limit import require_time
-from agentkernel.tools.store import list_runs, open_run
+from agentkernel.tools.certificate.record import read_certificate
+from agentkernel.tools.problem.loading import LoadedProblem
+from agentkernel.tools.run_store import list_runs, open_run
+from agentkernel.tools.sandbox.session import require_time
 from agentkernel.workflows.events import Event, RunStarted, VerdictReached
 from agentkernel.workflows.optimize import resume, run
 from agentkernel.workflows.outcome import Result

@@ -14,7 +14,25 @@ import pytest
 import fakes
 import session_shop
 from agentkernel import open_session
-from agentkernel.chat.intent import (
+from agentkernel.chat.replies import (
+    ClarificationNeeded,
+    Compared,
+    DiffOf,
+    EditRequested,
+    Explained,
+    FilesWritten,
+    Planned,
+    PositionChanged,
+    Profiled,
+    Reply,
+    Roofline,
+    SessionEnded,
+    Source,
+    StepRan,
+    TextReply,
+    TreeShown,
+)
+from agentkernel.chat.requests import (
     AskDocs,
     CandidateName,
     Compare,
@@ -41,25 +59,7 @@ from agentkernel.chat.intent import (
     Undo,
     WriteTo,
 )
-from agentkernel.chat.replies import (
-    ClarificationNeeded,
-    Compared,
-    DiffOf,
-    EditRequested,
-    Explained,
-    FilesWritten,
-    Planned,
-    PositionChanged,
-    Profiled,
-    Reply,
-    Roofline,
-    SessionEnded,
-    Source,
-    StepRan,
-    TextReply,
-    TreeShown,
-)
-from agentkernel.chat.session_session import Session
+from agentkernel.chat.session import Session
 from agentkernel.chat.steps import earlier_attempts
 from agentkernel.domain.errors import RunBusy, RunNotFound
 from agentkernel.workflows.events import Event
@@ -521,7 +521,7 @@ def test_looking_needs_no_torch_and_is_quick(ran: Session) -> None:
     code = (
         "import sys, time\n"
         "from pathlib import Path\n"
-        "from agentkernel.chat.session_session import Session\n"
+        "from agentkernel.chat.session import Session\n"
         f"s = Session.reopen(Path({str(folder)!r}))\n"
         "s.say('show the settings')\n"
         "times = []\n"

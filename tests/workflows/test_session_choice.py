@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from agentkernel.chat.choice import pick_option
-from agentkernel.chat.intent import Intent, IntentContext, OnCandidate, Run, Undo
 from agentkernel.chat.language import understand
+from agentkernel.chat.requests import Intent, IntentContext, OnCandidate, Run, Undo
+from agentkernel.chat.user_input import pick_option
 
 ONE: tuple[tuple[Intent, ...], ...] = ((OnCandidate(name="keep", candidate=3),),)
 TWO: tuple[tuple[Intent, ...], ...] = (*ONE, (Undo(), Run()))

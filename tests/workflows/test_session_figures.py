@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import fakes
-from agentkernel.chat.domain_session import Node
 from agentkernel.chat.figures import against_module, bytes_words, compared, conclusion, roofline
+from agentkernel.chat.tree import Node
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.profile import Measurement, Ratio
 

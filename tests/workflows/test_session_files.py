@@ -10,9 +10,9 @@ import pytest
 
 import fakes
 import session_shop
-from agentkernel.chat.intent import OnCandidate, WriteTo
 from agentkernel.chat.replies import FilesWritten, Reply, TextReply
-from agentkernel.chat.session_session import Session
+from agentkernel.chat.requests import OnCandidate, WriteTo
+from agentkernel.chat.session import Session
 from agentkernel.domain.errors import ProblemError
 from session_shop import settings_for
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import session_shop
-from agentkernel.chat.session_session import Session
+from agentkernel.chat.session import Session
 from agentkernel.domain.errors import RunBusy
 
 TESTS = Path(__file__).parent.parent

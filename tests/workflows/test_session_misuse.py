@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from agentkernel.chat.intent import Plain
 from agentkernel.chat.replies import TextReply
-from agentkernel.chat.session_session import Session
+from agentkernel.chat.requests import Plain
+from agentkernel.chat.session import Session
 from agentkernel.domain.errors import RunNotFound
 
 

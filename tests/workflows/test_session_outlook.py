@@ -9,15 +9,15 @@ import pytest
 import fakes
 from agentkernel.agents.planner import MODEL_IDEAS
 from agentkernel.agents.protocols import Goals
-from agentkernel.chat.intent import Intent, OnCandidate, Plain, Size, TryIdea
-from agentkernel.chat.intent import SetShapes as Shapes
-from agentkernel.chat.outlook import MOST_CACHED, EstimateCache
+from agentkernel.chat.figures import MOST_CACHED, EstimateCache
 from agentkernel.chat.replies import Explained, Planned, StepRan, TextReply
-from agentkernel.chat.session_session import Session
+from agentkernel.chat.requests import Intent, OnCandidate, Plain, Size, TryIdea
+from agentkernel.chat.requests import SetShapes as Shapes
+from agentkernel.chat.session import Session
 from agentkernel.domain.errors import ProblemError
 from agentkernel.tools.problem import capture as capturing
 from agentkernel.tools.problem.capture import Captured
-from agentkernel.tools.problem.problems import LoadedProblem, load_problem, problem_from_module
+from agentkernel.tools.problem.loading import LoadedProblem, load_problem, problem_from_module
 from agentkernel.tools.targets import find_target
 
 PRODUCT = """import torch

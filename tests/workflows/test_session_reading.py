@@ -9,7 +9,8 @@ from typing import get_args
 import pytest
 
 from agentkernel.agents.models.protocol import OnText, ignore_text
-from agentkernel.chat.intent import (
+from agentkernel.chat.language import EXAMPLES, understand
+from agentkernel.chat.requests import (
     AskDocs,
     CandidateName,
     Compare,
@@ -38,14 +39,20 @@ from agentkernel.chat.intent import (
     Undo,
     WriteTo,
 )
-from agentkernel.chat.language import EXAMPLES, understand
-from agentkernel.chat.model_reading import prompt, read_with, reading_model
-from agentkernel.chat.sentences import sentence
-from agentkernel.chat.typed import Pasted, Sentence, Unreadable, classify_input
+from agentkernel.chat.user_input import (
+    Pasted,
+    Sentence,
+    Unreadable,
+    classify_input,
+    prompt,
+    read_with,
+    reading_model,
+    sentence,
+)
 from agentkernel.domain.errors import ModelUnavailable
 from agentkernel.domain.exchange import ModelRequest, Sampling
 from agentkernel.domain.exchange import Reply as Answer
-from agentkernel.storage.settings import load_settings
+from agentkernel.storage.configuration import load_settings
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "prompts" / "intent.md"
 CONTEXT = IntentContext(

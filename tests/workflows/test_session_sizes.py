@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from agentkernel.chat.intent import SetShapes, Size
-from agentkernel.chat.sizes import checked, fitted, reshaped, restored, retyped
+from agentkernel.chat.problem_sizes import checked, fitted, reshaped, restored, retyped
+from agentkernel.chat.requests import SetShapes, Size
 from agentkernel.domain.errors import ProblemError
-from agentkernel.tools.problem.problems import load_problem
+from agentkernel.tools.problem.loading import load_problem
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 CONSTANTS = """import torch

@@ -8,9 +8,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 import fakes
 from agentkernel.chat import tree as trees
-from agentkernel.chat.domain_session import Branch, Node, Place, Tree
-from agentkernel.chat.intent import CandidateRef
-from agentkernel.chat.tree import NoSuchCandidate, ResolvedCandidate
+from agentkernel.chat.requests import CandidateRef
+from agentkernel.chat.tree import Branch, Node, NoSuchCandidate, Place, ResolvedCandidate, Tree
 from agentkernel.domain.candidate import Candidate
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import fakes
 import session_shop
-from agentkernel.chat.looks import memory_passes
+from agentkernel.chat.queries import memory_passes
 from agentkernel.chat.replies import (
     Compared,
     Explained,
@@ -22,7 +22,7 @@ from agentkernel.chat.replies import (
     TextReply,
     TreeShown,
 )
-from agentkernel.chat.session_session import Session
+from agentkernel.chat.session import Session
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.profile import Profile, ProfileFailed
 from agentkernel.domain.settings import Settings

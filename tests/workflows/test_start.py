@@ -15,11 +15,11 @@ from given_shop import RIGHT, SLOW, WRONG, GivenShop
 from agentkernel.agents.protocols import Attempt
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.errors import RunNotFound, SettingError
-from agentkernel.tools.certificate.certificate import read_certificate
-from agentkernel.tools.store import open_run
-from agentkernel.workflows.drive import attempts_of
+from agentkernel.tools.certificate.record import read_certificate
+from agentkernel.tools.run_store import open_run
 from agentkernel.workflows.events import Event, Noted, Planned
 from agentkernel.workflows.optimize import resume, run
+from agentkernel.workflows.run import attempts_of
 from agentkernel.workflows.state import OptimizeRequest
 from fakes import FakeWorkshop, Script, mismatch, settings, small_problem
 

@@ -12,8 +12,8 @@ from agentkernel.domain.profile import ProfileFailed
 from agentkernel.workflows.events import CandidateSetAside, Event, VerdictReached
 from agentkernel.workflows.optimize import run
 from agentkernel.workflows.outcome import Result
+from agentkernel.workflows.routing import retry_skipped, should_skip
 from agentkernel.workflows.state import OptimizeRequest
-from agentkernel.workflows.triage import retry_skipped, should_skip
 from fakes import FakeWorkshop, Script, mismatch, settings, small_problem, verdict
 
 

@@ -11,21 +11,19 @@ from pathlib import Path
 import pytest
 
 from agentkernel.agents.conversation import PromptName
-from agentkernel.agents.model import ModelCoder
-from agentkernel.agents.models.factory import ModelProvider
+from agentkernel.agents.model_coder import ModelCoder
 from agentkernel.agents.models.protocol import OnText, ignore_text
-from agentkernel.agents.models.recorded import RecordedModel
-from agentkernel.agents.planner import MODEL_IDEAS, RulesPlanner
-from agentkernel.agents.turn_planner import TurnPlanner
+from agentkernel.agents.models.provider import ModelProvider, RecordedModel
+from agentkernel.agents.planner import MODEL_IDEAS, RulesPlanner, TurnPlanner
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.errors import PromptTooLong
 from agentkernel.domain.exchange import ModelRequest, Reply, Sampling
 from agentkernel.domain.profile import Profile, ProfileFailed, Ratio
 from agentkernel.domain.settings import Settings
 from agentkernel.domain.verdict import CompileFailed, Verdict
-from agentkernel.tools.problem.problems import LoadedProblem
+from agentkernel.tools.problem.loading import LoadedProblem
 from agentkernel.tools.targets import ResolvedTarget
-from agentkernel.workflows.context import Deps
+from agentkernel.workflows.deps import Deps
 from agentkernel.workflows.events import CandidateDrafted, Decided, Event
 from agentkernel.workflows.optimize import resume, run
 from agentkernel.workflows.outcome import Result

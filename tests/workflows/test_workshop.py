@@ -7,13 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.agents.models.factory import ModelProvider
+from agentkernel.agents.models.provider import ModelProvider
 from agentkernel.domain.candidate import Candidate
-from agentkernel.runtime import gate
-from agentkernel.tools.problem.problems import load_problem
+from agentkernel.runtime import gpu_lock
+from agentkernel.tools.problem.loading import load_problem
 from agentkernel.tools.targets import find_target
-from agentkernel.workflows.keys import ProfileScope, work_key
-from agentkernel.workflows.workshop import LocalRunFactory, profile_settings
+from agentkernel.workflows.run_factory import (
+    LocalRunFactory,
+    ProfileScope,
+    profile_settings,
+    work_key,
+)
 from fakes import VERSIONS, settings
 
 COPY = """
@@ -31,10 +35,10 @@ def get_inputs():
 def test_beside_others_a_profile_leaves_out_what_decides_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others: bool
 ) -> None:
-    monkeypatch.delenv(gate.FOLDER, raising=False)
+    monkeypatch.delenv(gpu_lock.FOLDER, raising=False)
     if others:
-        monkeypatch.setenv(gate.FOLDER, str(tmp_path))
-    with gate.private_lock():
+        monkeypatch.setenv(gpu_lock.FOLDER, str(tmp_path))
+    with gpu_lock.private_lock():
         assert profile_settings(settings(tmp_path / "runs")).records is not others
 
 
@@ -49,13 +53,13 @@ def test_a_profile_without_max_autotune_is_not_one_with_it() -> None:
 def test_a_run_that_measures_has_a_gate_for_as_long_as_it_lasts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv(gate.FOLDER, raising=False)
+    monkeypatch.delenv(gpu_lock.FOLDER, raising=False)
     path = tmp_path / "copy.py"
     path.write_text(COPY)
     chosen = settings(tmp_path / "runs")
     with LocalRunFactory().equip(
         load_problem(str(path)), chosen, find_target(None), ModelProvider()
     ):
-        assert Path(os.environ[gate.FOLDER]).is_dir()
-        assert not gate.has_other_users()
-    assert gate.FOLDER not in os.environ
+        assert Path(os.environ[gpu_lock.FOLDER]).is_dir()
+        assert not gpu_lock.has_other_users()
+    assert gpu_lock.FOLDER not in os.environ

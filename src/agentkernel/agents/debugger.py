@@ -1,14 +1,31 @@
-"""A candidate was refused: what is wrong with it, and what is to be done next?"""
+"""Debuggers that turn a refusal into a diagnosis and a next action, by rules or by a model.
+
+The rules map a failure class to an action and change the strategy after repeated failures; a
+model diagnoses within the limits that the rules set. Known fixes of the knowledge base are given
+to both.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
 
+from pydantic import Field
+
+from agentkernel.agents.answers import NotStructured, ask_structured
 from agentkernel.agents.evidence import Evidence, evidence_of
-from agentkernel.agents.known_fixes import KnownFixes, best_fix_text, no_known_fixes
-from agentkernel.agents.protocols import Attempt, Diagnosis
+from agentkernel.agents.history import tried
+from agentkernel.agents.models.protocol import Model
+from agentkernel.agents.planner import Tell, ignore_line
+from agentkernel.agents.prompts import inline, render, shortened
+from agentkernel.agents.protocols import Attempt, Debugger, Diagnosis
+from agentkernel.agents.retriever import KnowledgeSearch
+from agentkernel.domain.base import Frozen
 from agentkernel.domain.candidate import Candidate
+from agentkernel.domain.errors import ModelUnavailable, NotRecorded, one_line
+from agentkernel.domain.exchange import Message, ModelRequest, Sampling
+from agentkernel.domain.knowledge import Entry, Filters, Query
 from agentkernel.domain.settings import MODEL_PREFIXES
 from agentkernel.domain.verdict import (
     CompileFailed,
@@ -24,6 +41,68 @@ from agentkernel.domain.verdict import (
     Verdict,
     WrongMeta,
 )
+from agentkernel.knowledge.documents import match
+
+MOST = 2
+ADVICE_MOST = 400
+
+
+class KnownFix(Frozen):
+    """An entry that tells what mends an error. Its text is data."""
+
+    id: str
+    title: str
+    text: str
+    literal: bool
+    """One of its own error lines stands in the log; else it is only about the like."""
+
+
+KnownFixes = Callable[[Failure], Sequence[KnownFix]]
+"""The fixes for a failure, the surest first."""
+
+
+def no_known_fixes(failure: Failure) -> tuple[KnownFix, ...]:
+    """Nothing is known."""
+    return ()
+
+
+def fixes_from(base: KnowledgeSearch) -> KnownFixes:
+    """The fixes of a knowledge base: those whose error lines stand in the log, then the nearest."""
+
+    def known(failure: Failure) -> tuple[KnownFix, ...]:
+        text = error_text(failure)
+        if not text:
+            return ()
+        literal = match(text)
+        hits = base.search(Query(words=text, filters=Filters(kinds=("fix",)), limit=MOST))
+        found = [entry for name in literal if (entry := base.get(name)) is not None]
+        found += [hit.entry for hit in hits if hit.entry.id not in literal]
+        return tuple(_known(entry, entry.id in literal) for entry in found[:MOST])
+
+    return known
+
+
+def error_text(failure: Failure) -> str:
+    """What an error said; "" for a failure that raised none."""
+    return str(getattr(failure, "log", ""))
+
+
+def best_fix_text(fixes: Sequence[KnownFix]) -> str:
+    """The surest fix in a sentence, with its id, if its own error line was seen; else ""."""
+    first = next((item for item in fixes if item.literal), None)
+    return "" if first is None else f" Known ({first.id}): {first.title}. {_how(first.text)}"
+
+
+def _how(text: str) -> str:
+    """The first paragraph of what mends it, on one line."""
+    section = text.partition("## Fix")[2].strip().partition("\n\n")[0]
+    line = " ".join(section.split())
+    return line if len(line) <= ADVICE_MOST else f"{line[:ADVICE_MOST]}..."
+
+
+def _known(entry: Entry, literal: bool) -> KnownFix:
+    return KnownFix(id=entry.id, title=entry.title, text=entry.answer, literal=literal)
+
 
 PATIENCE = 2
 """After as many failures of one class under one strategy the strategy is given up."""
@@ -215,3 +294,93 @@ def _class_of(attempt: Attempt) -> str | None:
 def _tail(log: str) -> str:
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     return lines[-1][:300] if lines else "no log"
+
+
+Action = Literal["repair", "next_hypothesis", "give_up"]
+STRICTER: tuple[Action, ...] = ("repair", "next_hypothesis", "give_up")
+WORDS_MOST = 800
+EDIT_MOST = 4_000
+
+
+class Finding(Frozen):
+    """A model's diagnosis."""
+
+    cause: str = Field(description="what is wrong, in one or two sentences", min_length=1)
+    line: int | None = Field(default=None, description="line of the file at fault", ge=1)
+    action: Action = Field(description="repair, or whether another approach is the better way")
+    advice: str = Field(description="what to do, in one or two sentences", min_length=1)
+    edit: str = Field(
+        default="", description="the smallest edit, as SEARCH/REPLACE blocks; may be empty"
+    )
+
+
+@dataclass
+class ModelDebugger:
+    """Diagnoses by asking; the rules' diagnosis is in the question, and stands where there is no
+    answer. The failure class stays theirs, and the action can only become stricter."""
+
+    model: Model
+    rules: Debugger
+    sampling: Sampling
+    tell: Tell = field(default=ignore_line)
+    fixes: KnownFixes = no_known_fixes
+
+    def diagnose(
+        self, candidate: Candidate, verdict: Verdict, history: Sequence[Attempt]
+    ) -> Diagnosis:
+        """What to do about a refused candidate; `history` may hold this attempt already."""
+        ruled = self.rules.diagnose(candidate, verdict, history)
+        evidence = evidence_of(candidate, verdict)
+        ruled = ruled.model_copy(update={"line": ruled.line or evidence.line})
+        if ruled.action == "give_up":
+            return ruled
+        found = self._ask(candidate, verdict, evidence, ruled, history)
+        if found is None:
+            return ruled
+        line = found.line if found.line and found.line <= candidate.source.count("\n") + 1 else None
+        return Diagnosis(
+            failure_class=ruled.failure_class,
+            evidence=ruled.evidence,
+            action=max(ruled.action, found.action, key=STRICTER.index),
+            advice=inline(f"{found.cause.rstrip('. ')}. {found.advice}", WORDS_MOST),
+            line=evidence.line or line,
+            edit=shortened(found.edit, EDIT_MOST),
+            by=self.model.name,
+            fixes=ruled.fixes,
+        )
+
+    def _ask(
+        self,
+        candidate: Candidate,
+        verdict: Verdict,
+        evidence: Evidence,
+        ruled: Diagnosis,
+        history: Sequence[Attempt],
+    ) -> Finding | None:
+        earlier = [item for item in history if item.candidate.sha256 != candidate.sha256]
+        text = render(
+            "diagnosis",
+            candidate=candidate,
+            verdict=verdict,
+            evidence=evidence,
+            ruled=ruled,
+            fixes=self.fixes(verdict.failure) if verdict.failure is not None else (),
+            history=tried(earlier),
+        )
+        question = ModelRequest(
+            agent="debugger",
+            round=candidate.round,
+            messages=(Message(role="user", text=text),),
+            sampling=self.sampling,
+        )
+        try:
+            found = ask_structured(self.model, question, Finding)
+        except NotRecorded:
+            raise
+        except ModelUnavailable as error:
+            self.tell(f"the rules diagnose: {one_line(error)}")
+            return None
+        if isinstance(found, NotStructured):
+            self.tell(f"{self.model.name} gave no diagnosis that can be read; the rules diagnose")
+            return None
+        return found

@@ -1,4 +1,8 @@
-"""What must a planner, a retriever, a coder and a debugger be able to do?"""
+"""Protocols of the agents and the values that pass between them and the loop.
+
+A planner turns roofline facts and history into hypotheses, a retriever finds entries of the
+knowledge base, a coder drafts one candidate a call, a debugger reads a verdict.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +13,9 @@ from agentkernel.domain.base import Frozen
 from agentkernel.domain.candidate import Candidate, Draft, TrialResult
 from agentkernel.domain.plan import Analysis, Hypothesis, Plan, Retrieved
 from agentkernel.domain.profile import Profile, ProfileFailed
-from agentkernel.domain.rules import Policy, Precision
 from agentkernel.domain.target import Target
-from agentkernel.domain.verdict import Verdict
-from agentkernel.tools.problem.problems import LoadedProblem
+from agentkernel.domain.verdict import Policy, Precision, Verdict
+from agentkernel.tools.problem.loading import LoadedProblem
 
 
 class Goals(Frozen):

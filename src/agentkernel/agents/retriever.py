@@ -1,11 +1,10 @@
-"""Which entries bear on a problem, and which of the plan's decisions do they change?"""
+"""Retrieval of knowledge entries for a problem, and the plan's decisions that they change."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from agentkernel.domain.hints import can_follow
 from agentkernel.domain.knowledge import (
     Entry,
     EntryKind,
@@ -15,14 +14,14 @@ from agentkernel.domain.knowledge import (
     Score,
     Structure,
     Verified,
+    can_follow,
 )
 from agentkernel.domain.plan import WON as WON
 from agentkernel.domain.plan import Analysis, Decision, Plan, Retrieved, Won, read_won
 from agentkernel.domain.problem import Problem
 from agentkernel.domain.target import Target
-from agentkernel.knowledge.documents import family_of, hints_for
-from agentkernel.knowledge.patterns import op_name, patterns_of
-from agentkernel.tools.problem.problems import LoadedProblem
+from agentkernel.knowledge.documents import family_of, hints_for, op_name, patterns_of
+from agentkernel.tools.problem.loading import LoadedProblem
 
 DEFAULT = "default"
 AUTO = "auto"

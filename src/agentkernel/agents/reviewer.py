@@ -1,4 +1,4 @@
-"""What does a model say holds a right candidate back, and what would it gain?"""
+"""Reviews by a model of a right candidate: the bottleneck, the fixes and the expected speedup."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from agentkernel.agents.evidence import Fact
-from agentkernel.agents.json_text import JSON, objects_in, without_reasoning
+from agentkernel.agents.answers import JSON, objects_in, without_reasoning
+from agentkernel.agents.evidence import Fact, speed_evidence
 from agentkernel.agents.models.protocol import Model
 from agentkernel.agents.prompts import render, shortened
 from agentkernel.agents.protocols import Attempt
-from agentkernel.agents.speed import speed_evidence
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.errors import ModelUnavailable, NotRecorded, one_line

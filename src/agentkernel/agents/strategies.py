@@ -1,4 +1,4 @@
-"""Which structures of a drop-in are worth trying for a graph?"""
+"""Strategies of the embedded compiler that are worth trying for a captured graph."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
-from agentkernel.agents.coder import (
+from agentkernel.agents.compiler_coder import (
     ALGEBRA,
     LIFTED,
     LIFTED_ALGEBRA,
@@ -19,13 +19,13 @@ from agentkernel.agents.coder import (
     variants,
     writable,
 )
-from agentkernel.compiler.build import Compiled
-from agentkernel.compiler.derivation import algebra_of
+from agentkernel.compiler.graph_listing import algebra_of
 from agentkernel.compiler.ir import UnsupportedOp
+from agentkernel.compiler.pipeline import Compiled
 from agentkernel.compiler.rewrite import DEAD
 from agentkernel.domain.plan import Hypothesis
 from agentkernel.tools.problem.capture import Captured
-from agentkernel.tools.problem.problems import LoadedProblem
+from agentkernel.tools.problem.loading import LoadedProblem
 from agentkernel.tools.problem.specialise import UnknownSize, specialise
 from agentkernel.tools.targets import find_target
 

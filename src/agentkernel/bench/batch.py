@@ -1,4 +1,4 @@
-"""How are many problems optimised one after the other, so that a kill loses none of them?"""
+"""Optimisation of a list of problems, one after the other, resumable after a kill."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from pydantic import Field, ValidationError
 from agentkernel.domain.base import Frozen, sha256_text
 from agentkernel.domain.errors import AgentKernelError, ProblemError, one_line
 from agentkernel.domain.settings import Settings
-from agentkernel.storage.atomic import make_folder, write_atomic
-from agentkernel.storage.disk import read_regular_text
-from agentkernel.storage.yaml_text import read_yaml
+from agentkernel.storage.configuration import read_yaml
+from agentkernel.storage.files import make_folder, read_regular_text, write_atomic
+from agentkernel.tools.problem.loading import load_problem
 from agentkernel.tools.problem.packages import is_dotted, module_file
-from agentkernel.tools.problem.problems import load_problem
 from agentkernel.workflows.events import Event, OnEvent, RunStarted
 from agentkernel.workflows.outcome import Result
 from agentkernel.workflows.state import OptimizeRequest

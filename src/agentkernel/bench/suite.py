@@ -1,14 +1,24 @@
-"""Which problems does a suite hold, and which of them is this call to run?"""
+"""Problems of a suite, the tasks made of them, and their result rows.
+
+Rows are lines of JSON that outlive a kill. Every worker process reads this module, so it imports
+nothing that works on a problem.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
+
+from pydantic import ValidationError
 
 from agentkernel.domain.base import Frozen, sha256_text
+from agentkernel.domain.certificate import Status, Versions
 from agentkernel.domain.errors import ProblemError, SettingError
+from agentkernel.domain.profile import Ratio
+from agentkernel.domain.settings import Settings
+from agentkernel.storage.files import append_line, fit_file_name
 
 T = TypeVar("T")
 SHARD = re.compile(r"^(\d+)/(\d+)$")
@@ -97,3 +107,211 @@ def _problem(path: Path, folder: Path) -> SuiteProblem:
 def _natural(path: Path) -> tuple[str, ...]:
     """Sort key under which 2_x comes before 10_x."""
     return tuple(re.sub(r"\d+", lambda match: match[0].zfill(12), item) for item in path.parts)
+
+
+Baseline = Literal["eager", "torch.compile", "max-autotune"]
+BASELINES: tuple[Baseline, ...] = ("eager", "torch.compile", "max-autotune")
+NOT_RUN = "not run"
+SWITCHED_OFF = f"{NOT_RUN}: switched off"
+
+
+class Times(Frozen):
+    """Measured microseconds of the baselines; None where one was not run or failed, and why."""
+
+    eager_us: float | None = None
+    compiled_us: float | None = None
+    autotune_us: float | None = None
+    autotune_note: str = NOT_RUN
+    """Why there is no time of max-autotune, or where it is from; "" where this session took it."""
+    autotune_derived: bool = False
+    """It is the cache's, times eager's drift: nobody timed it in this session."""
+    eager_drift: float | None = None
+    """Eager's time now / its time when the cache got it; None where the cache had none."""
+    compiled_drift: float | None = None
+
+    def of(self, baseline: Baseline) -> float | None:
+        """The time of one baseline."""
+        known = (self.eager_us, self.compiled_us, self.autotune_us)
+        return known[BASELINES.index(baseline)]
+
+
+class Sample(Frozen):
+    """One run of the coder on a problem; the figures are its best candidate's.
+
+    `correct`: the judge accepted a candidate under the strict rule (or the one asked for);
+    `declared_sizes`: what was handed over holds for these alone. `kernelbench_correct`: allclose
+    at 1e-4 over 5 seeds, None where nobody asked. `kept`: the baseline that was handed back
+    instead. Ratios are baseline / candidate, interleaved; with `autotune_derived` max-autotune's is
+    eager's times what the cache says of the two. `hacks`: what the judge rejected as work that was
+    not done, gate and rule.
+    """
+
+    seed: int
+    status: Status
+    reason: str
+    run: str | None = None
+    correct: bool = False
+    interpreted: bool = True
+    declared_sizes: bool = False
+    kernelbench_correct: bool | None = None
+    kept: Baseline | None = None
+    time_us: float | None = None
+    vs_eager: Ratio | None = None
+    vs_compile: Ratio | None = None
+    vs_autotune: Ratio | None = None
+    autotune_derived: bool = False
+    roofline_fraction: float | None = None
+    energy_mj: float | None = None
+    eager_energy_mj: float | None = None
+    estimated_time_us: float | None = None
+    estimated_eager_us: float | None = None
+    candidate_sha256: str | None = None
+    candidates: int = 0
+    seconds: float = 0.0
+    hacks: tuple[str, ...] = ()
+
+    def against(self, baseline: Baseline) -> Ratio | None:
+        """The measured speedup over one baseline."""
+        return (self.vs_eager, self.vs_compile, self.vs_autotune)[BASELINES.index(baseline)]
+
+
+class Row(Frozen):
+    """One problem. `key` names what was asked; `planned` samples, fewer where it broke (`error`).
+
+    `gpu` is the one that measured, None where nothing was.
+    """
+
+    format: Literal[1] = 1
+    key: str
+    name: str
+    level: str
+    coder: str
+    target: str
+    planned: int
+    gpu: str | None = None
+    versions: Versions | None = None
+    samples: tuple[Sample, ...] = ()
+    times: Times = Times()
+    error: str | None = None
+    seconds: float = 0.0
+
+    @property
+    def status(self) -> str:
+        """The best sample's status, "failed" where there is none."""
+        best = self.best
+        return "failed" if self.error is not None or best is None else best.status
+
+    @property
+    def best(self) -> Sample | None:
+        """The correct sample with the highest measured speedup, else any correct one, else any."""
+        return max(self.samples, key=_rank, default=None)
+
+
+def _rank(sample: Sample) -> tuple[bool, float]:
+    return sample.correct, sample.vs_eager.value if sample.vs_eager else 0.0
+
+
+def rows_path(folder: Path, shard: Shard) -> Path:
+    """Where a shard's rows go: `rows.jsonl` or `rows-2of5.jsonl`."""
+    return folder / f"rows{shard.suffix}.jsonl"
+
+
+def read_rows(path: Path) -> tuple[Row, ...]:
+    """The complete rows of a file; a line that a kill cut off is left out."""
+    try:
+        lines = path.read_bytes().split(b"\n")[:-1]
+    except FileNotFoundError:
+        return ()
+    return tuple(row for line in lines if (row := _row(line)) is not None)
+
+
+def _row(line: bytes) -> Row | None:
+    try:
+        return Row.model_validate_json(line)
+    except (ValidationError, UnicodeDecodeError):
+        return None
+
+
+def append_row(path: Path, row: Row) -> None:
+    """Add one line and flush it to disk; what a kill left of a line before it is cut away."""
+    append_line(path, row.model_dump_json())
+
+
+def gather(folder: Path) -> dict[str, Row]:
+    """The rows of all shards in `folder` by key; the first of two with one key counts."""
+    found: dict[str, Row] = {}
+    for path in sorted(folder.glob("rows*.jsonl")):
+        if path.is_dir():
+            raise ProblemError(
+                f"{str(path)!r} is a folder. Expected a file with the rows of a bench. Next: move "
+                "it away, or name another folder."
+            )
+        for row in read_rows(path):
+            found.setdefault(row.key, row)
+    return found
+
+
+def read_bench(path: Path) -> tuple[Row, ...]:
+    """The rows of a bench's folder, or of one file. Raises ProblemError where there are none."""
+    rows = tuple(gather(path).values()) if path.is_dir() else read_rows(path)
+    if not rows:
+        raise ProblemError(
+            f"No rows in {str(path)!r}, and {unreadable_rows(path)} lines that are none. Expected "
+            "a folder that 'agentkernel bench' wrote to, or a rows.jsonl of it."
+        )
+    return rows
+
+
+def unreadable_rows(path: Path) -> int:
+    """How many lines of a bench's folder, or of one file, are no row: damaged, of another version,
+    or cut off."""
+    files = path.glob("rows*.jsonl") if path.is_dir() else [path]
+    lines = [line for file in files if file.is_file() for line in file.read_bytes().split(b"\n")]
+    return sum(_row(line) is None for line in lines if line.strip())
+
+
+def in_order(rows: Iterable[Row], keys: Sequence[str]) -> tuple[Row, ...]:
+    """The rows of `keys`, in that order, as far as they are there."""
+    known = {row.key: row for row in rows}
+    return tuple(known[key] for key in keys if key in known)
+
+
+class BenchOptions(Frozen):
+    """What a bench asks of every problem. `settings.runs` is not part of it."""
+
+    settings: Settings
+    samples: int = 1
+
+    @property
+    def autotune_note(self) -> str:
+        """Why there is no time of max-autotune where no run says so."""
+        return NOT_RUN if self.settings.profile.max_autotune else SWITCHED_OFF
+
+
+class BenchTask(Frozen):
+    """One problem to bench; `out` is the bench's folder, `cache` that of known baselines. `alone`:
+    tried once more with the device to itself, after memory ran out beside others."""
+
+    problem: SuiteProblem
+    asked: BenchOptions
+    out: str
+    cache: str
+    alone: bool = False
+
+    @property
+    def key(self) -> str:
+        """Identity of the row: the problem's name and text, and what is asked.
+
+        A setting at its class's default is not part of it, so that one that is new in this version
+        leaves known rows known.
+        """
+        settings = self.asked.settings.model_copy(update={"runs": ""})
+        asked = self.asked.model_copy(update={"settings": settings})
+        words = asked.model_dump_json(exclude_defaults=True)
+        return sha256_text(f"{self.problem.name}\n{self.problem.sha256}\n{words}")[:16]
+
+    def runs(self, index: int) -> Path:
+        """The folder of the runs of sample `index`: one run, or what a kill left of it."""
+        name = fit_file_name(self.problem.name.replace("/", "-"))
+        label = f"{index}-alone" if self.alone else str(index)
+        return Path(self.out) / "runs" / f"{name}-{self.key[:8]}" / label

@@ -1,13 +1,15 @@
-"""What do the rows of a bench say, per level and in all?"""
+"""Summary of the rows of a benchmark by level, and the comparison of two benchmarks."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import Literal
 
-from agentkernel.bench.rows import BASELINES, Baseline, Row, Sample
+from agentkernel.bench.suite import BASELINES, Baseline, Row, Sample
 from agentkernel.domain.base import Frozen
-from agentkernel.tools.metrics import (
+from agentkernel.domain.profile import Ratio
+from agentkernel.tools.speedup import (
     THRESHOLDS,
     best_at_k,
     fast_p,
@@ -16,6 +18,81 @@ from agentkernel.tools.metrics import (
     median,
     pass_at_k,
 )
+
+Move = Literal["faster", "slower", "same", "gained", "lost", "wrong", "not measured"]
+WORSE: tuple[Move, ...] = ("slower", "lost")
+
+
+class SpeedChange(Frozen):
+    """One problem that both benches have: speedups over eager, each from its own session.
+
+    "faster" and "slower": the 95% intervals do not touch. "gained" and "lost": correct in one
+    alone. "wrong": in neither.
+    """
+
+    name: str
+    move: Move
+    before: Ratio | None
+    after: Ratio | None
+
+
+class BenchComparison(Frozen):
+    """All that both have, and what only one has. `ratio`: geometric mean of after / before."""
+
+    moved: tuple[SpeedChange, ...]
+    only_before: tuple[str, ...]
+    only_after: tuple[str, ...]
+    ratio: float | None
+
+    def count(self, move: Move) -> int:
+        """How many problems moved this way."""
+        return sum(item.move == move for item in self.moved)
+
+    @property
+    def worse(self) -> bool:
+        """True where a problem is surely slower, or correct no more."""
+        return any(item.move in WORSE for item in self.moved)
+
+
+def compare(before: Sequence[Row], after: Sequence[Row]) -> BenchComparison:
+    """Problem by problem, by name."""
+    old, new = {row.name: row for row in before}, {row.name: row for row in after}
+    moved = tuple(_moved(name, old[name], new[name]) for name in old if name in new)
+    ratios = [item.after.value / item.before.value for item in moved if item.after and item.before]
+    return BenchComparison(
+        moved=moved,
+        only_before=tuple(name for name in old if name not in new),
+        only_after=tuple(name for name in new if name not in old),
+        ratio=geometric_mean(ratios),
+    )
+
+
+def _moved(name: str, before: Row, after: Row) -> SpeedChange:
+    old, new = _speed(before), _speed(after)
+    return SpeedChange(name=name, move=_move(before, after, old, new), before=old, after=new)
+
+
+def _move(before: Row, after: Row, old: Ratio | None, new: Ratio | None) -> Move:
+    was, is_now = _correct(before), _correct(after)
+    if was != is_now:
+        return "gained" if is_now else "lost"
+    if not is_now:
+        return "wrong"
+    if old is None or new is None:
+        return "not measured"
+    if new.low > old.high:
+        return "faster"
+    return "slower" if new.high < old.low else "same"
+
+
+def _correct(row: Row) -> bool:
+    return row.best is not None and row.best.correct
+
+
+def _speed(row: Row) -> Ratio | None:
+    best = row.best
+    return best.vs_eager if best is not None and best.correct else None
+
 
 ALL = "all"
 FLOOR = 0.98
@@ -115,9 +192,9 @@ def _level(name: str, rows: Sequence[Row], k: int) -> Level:
         problems=len(rows),
         broken=sum(row.error is not None for row in rows),
         measured=len(measured),
-        correct=mean([_correct(row) / row.planned for row in rows]) or 0.0,
+        correct=mean([_share_correct(row) / row.planned for row in rows]) or 0.0,
         kernelbench_correct=_kernelbench(rows),
-        pass_at_k=_mean_of(pass_at_k(row.planned, _correct(row), k) for row in rows),
+        pass_at_k=_mean_of(pass_at_k(row.planned, _share_correct(row), k) for row in rows),
         against=tuple(baseline_figures(rows, baseline, k) for baseline in BASELINES),
         roofline_at_k=_mean_of(best_at_k(_fractions(row), k) for row in measured),
         energy=geometric_mean(energies),
@@ -196,7 +273,7 @@ def _padded(row: Row, values: list[float]) -> tuple[float, ...]:
     return tuple(values + [0.0] * (row.planned - len(values)))
 
 
-def _correct(row: Row) -> int:
+def _share_correct(row: Row) -> int:
     return sum(item.correct for item in row.samples)
 
 

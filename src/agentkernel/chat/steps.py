@@ -1,4 +1,7 @@
-"""How does a request become a run, and its candidates a part of the tree, whatever ends it?"""
+"""Steps of a session: runs started from requests, and their candidates taken into the tree.
+
+A step that was stopped or cut off is finished on the next start, whatever ended it.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from agentkernel.agents.protocols import Attempt
-from agentkernel.chat.domain_session import Changes, Node, Origin, Step, StepState
 from agentkernel.chat.figures import conclusion, time_words, verdict_words
-from agentkernel.chat.gather import (
+from agentkernel.chat.queries import tried
+from agentkernel.chat.replies import Reply, StepRan, TextReply
+from agentkernel.chat.session_state import SessionState
+from agentkernel.chat.store import (
     RunEnding,
     add_attempts,
     attempt_of,
@@ -16,10 +21,12 @@ from agentkernel.chat.gather import (
     ending_of,
     plan_in,
 )
-from agentkernel.chat.looks import tried
-from agentkernel.chat.nothing import least_memory, stopped_words, what_next, why_no_candidates
-from agentkernel.chat.replies import Reply, StepRan, TextReply
 from agentkernel.chat.tree import (
+    Changes,
+    Node,
+    Origin,
+    Step,
+    StepState,
     begin_step,
     end_step,
     is_accepted,
@@ -28,12 +35,11 @@ from agentkernel.chat.tree import (
     note_run,
     problem_of,
 )
-from agentkernel.chat.work import SessionState
 from agentkernel.domain.errors import AgentKernelError, RunNotFound, one_line
 from agentkernel.domain.plain_text import sentence
-from agentkernel.domain.rules import Policy, Precision
-from agentkernel.domain.settings import Settings
-from agentkernel.storage.atomic import make_folder, write_atomic
+from agentkernel.domain.settings import MODEL_PREFIXES, Settings
+from agentkernel.domain.verdict import Policy, Precision
+from agentkernel.storage.files import make_folder, write_atomic
 from agentkernel.workflows.events import Event, RunStarted
 from agentkernel.workflows.outcome import (
     Result,
@@ -43,8 +49,86 @@ from agentkernel.workflows.outcome import (
 )
 
 if TYPE_CHECKING:
-    from agentkernel.tools.problem.problems import LoadedProblem
+    from agentkernel.tools.problem.loading import LoadedProblem
     from agentkernel.workflows.state import OptimizeRequest
+
+
+STOPS = {
+    "met": "the goal is met already",
+    "headroom": "what is there reaches the roofline already",
+    "time": "the time was up",
+    "tokens": "the tokens were used up",
+    "money": "the money was used up",
+    "stagnation": "the latest drafts were no better",
+    "declined": "what it would try was declined",
+}
+"""Why a loop stops that has ideas left, or needs none."""
+DOING = {
+    "plan": "planning",
+    "retrieve": "looking up what is known",
+    "draft": "drafting",
+    "judge": "judging",
+    "profile": "timing",
+    "debug": "looking for the fault",
+    "decide": "deciding how to go on",
+    "finish": "writing the result",
+}
+
+
+def why_no_candidates(work: SessionState, ending: RunEnding, tried: Sequence[str]) -> str:
+    """The reason, without a full stop."""
+    if ending.stop in STOPS:
+        return STOPS[ending.stop]
+    if ending.barren:
+        return "; ".join(_exhausted(work, name, reason) for name, reason in ending.barren[:3])
+    if ending.planned:
+        return "no idea that is left is expected to be faster"
+    if tried:
+        return f"all ideas were tried ({', '.join(tried)})"
+    return "no rule names an idea for this module"
+
+
+def _exhausted(work: SessionState, strategy: str, reason: str) -> str:
+    again = next((node for node in work.tree.nodes if node.candidate.id in reason), None)
+    if again is not None:
+        return f"{strategy!r} gives {label(again.number)} again"
+    return f"{strategy!r}: {one_line(reason, 200)}"
+
+
+def least_memory(work: SessionState, node: Node | None) -> str:
+    """Where little memory is asked for: that a candidate holds nothing but inputs and outputs; ""
+    where that is not known."""
+    profile = None if node is None else node.profile
+    if node is None or profile is None or work.settings.goals.objective != "memory":
+        return ""
+    report = profile.report
+    if report is None or len(report.kernels) != 1 or report.library_ops:
+        return ""
+    return (
+        f"{label(node.number)} is one kernel, which keeps no value of its own in memory: inputs "
+        "and outputs are all that there is to hold."
+    )
+
+
+def what_next(work: SessionState, node: Node | None) -> str:
+    """What may bring something new."""
+    drafts = work.settings.coder
+    if drafts.startswith(MODEL_PREFIXES) or work.settings.in_turns:
+        first = "'run' asks the model again"
+    else:
+        first = "'be more aggressive' searches anew"
+    by_hand = "paste a candidate" if node is None else f"'edit {label(node.number)}' by hand"
+    return f"Next: {first}, {by_hand}, or other sizes."
+
+
+def stopped_words(ending: RunEnding, unjudged: Sequence[Node]) -> str:
+    """`Stopped while judging c4`."""
+    doing = DOING.get(ending.node, "")
+    if not doing:
+        return "Stopped before it began"
+    what = f" {label(unjudged[-1].number)}" if ending.node == "judge" and unjudged else ""
+    return f"Stopped while {doing}{what}"
+
 
 STATUS = {"kept_original": "the original is kept", "kept_compiled": "torch.compile is kept"}
 """A status in words, where it is none itself."""
@@ -224,7 +308,7 @@ def _why(
 
 
 def _gather(work: SessionState, step: Step, ended: _Ended) -> _Gathered:
-    from agentkernel.tools.store import read_run
+    from agentkernel.tools.run_store import read_run
 
     run = step.run or (ended.result.run if ended.result is not None else None)
     run = run or _run_of(work, step)
@@ -312,7 +396,7 @@ def _for_given(work: SessionState, settings: Settings, source: str) -> Settings:
 
 def _run_of(work: SessionState, step: Step) -> str | None:
     """The run that was made for a step: its manifest says so."""
-    from agentkernel.tools.store import read_manifest, run_folders
+    from agentkernel.tools.run_store import read_manifest, run_folders
 
     marks = ("chat", f"session={work.id}", f"step={step.number}")
     for folder in reversed(run_folders(work.runs)):

@@ -1,4 +1,8 @@
-"""The commands, and how a failure becomes one line and an exit code."""
+"""The command tree, and the mapping of a failure to one line and an exit code.
+
+Command modules are imported when the tree is built, so they import only typer and the standard
+library at their tops; `--help` and `--version` load no torch.
+"""
 
 from __future__ import annotations
 
@@ -11,30 +15,78 @@ from typing import Annotated
 import typer
 from typer.core import TyperCommand
 
-from agentkernel.cli.bench.bench_suite import bench
 from agentkernel.cli.bench.redteam import redteam
-from agentkernel.cli.chat.chat import chat
+from agentkernel.cli.bench.suite import bench
+from agentkernel.cli.chat.command import chat
 from agentkernel.cli.doctor import doctor
-from agentkernel.cli.judge import judge
-from agentkernel.cli.knowledge_command import knowledge
+from agentkernel.cli.judge import judge, profile, verify
+from agentkernel.cli.knowledge.maintenance import build, check_knowledge, evaluate_search, generate
+from agentkernel.cli.knowledge.search import search, show_entry, stats
+from agentkernel.cli.knowledge.transfer import add, export_file, import_file, import_kernelbook
 from agentkernel.cli.nightly.batch import batch
 from agentkernel.cli.nightly.library import library
-from agentkernel.cli.optimize import optimize
-from agentkernel.cli.output import print_failure
-from agentkernel.cli.plan import plan
-from agentkernel.cli.profile import profile
-from agentkernel.cli.report import report
-from agentkernel.cli.resume import resume
-from agentkernel.cli.runs import runs
-from agentkernel.cli.show import show
-from agentkernel.cli.signals import interrupt_on_termination
-from agentkernel.cli.streams import discard_output, standard_streams
-from agentkernel.cli.targets import targets
-from agentkernel.cli.train_command import train
-from agentkernel.cli.verify import verify
+from agentkernel.cli.optimize import optimize, resume
+from agentkernel.cli.plan import plan, targets
+from agentkernel.cli.runs import report, runs, show
+from agentkernel.cli.terminal import (
+    discard_output,
+    interrupt_on_termination,
+    print_failure,
+    standard_streams,
+)
+from agentkernel.cli.train.data import data, pairs, problems, reviews
+from agentkernel.cli.train.evaluate import evaluate_model
+from agentkernel.cli.train.model import cost, rl, sft
 from agentkernel.domain.errors import AgentKernelError, OutputLost, one_line
-from agentkernel.storage.disk import FULL, is_machine_fault
+from agentkernel.storage.files import FULL, is_machine_fault
 from agentkernel.version import __version__
+
+KNOWLEDGE_COMMANDS: tuple[tuple[str, Callable[..., None]], ...] = (
+    ("build", build),
+    ("search", search),
+    ("show", show_entry),
+    ("stats", stats),
+    ("add", add),
+    ("import-kernelbook", import_kernelbook),
+    ("generate", generate),
+    ("eval", evaluate_search),
+    ("export", export_file),
+    ("import", import_file),
+    ("doctor", check_knowledge),
+)
+
+knowledge = typer.Typer(
+    name="knowledge",
+    help="Search and look after what is known: pairs, kernels, notes, fixes, experience.",
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+for name, knowledge_command in KNOWLEDGE_COMMANDS:
+    knowledge.command(name, cls=TyperCommand)(knowledge_command)
+
+
+TRAIN_COMMANDS: tuple[tuple[str, Callable[..., None]], ...] = (
+    ("problems", problems),
+    ("pairs", pairs),
+    ("reviews", reviews),
+    ("data", data),
+    ("sft", sft),
+    ("rl", rl),
+    ("evaluate", evaluate_model),
+    ("cost", cost),
+)
+
+train = typer.Typer(
+    name="train",
+    help="Make a small model that writes kernels: its data, its training.",
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+for train_name, train_command in TRAIN_COMMANDS:
+    train.command(train_name, cls=TyperCommand)(train_command)
+
 
 EXIT_FAILED, EXIT_USER, EXIT_ENVIRONMENT, EXIT_INTERRUPTED = 1, 2, 4, 130
 PATHS = (

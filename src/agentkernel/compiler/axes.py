@@ -1,4 +1,8 @@
-"""On which axes does each value of a fused region live, and with which strides is it addressed?"""
+"""Axes of the values of a fused region, and the strides with which buffers are addressed.
+
+Dimensions are products of atoms. Values that are combined element by element have their atoms
+unified; a reshape splits them where a new boundary falls inside one.
+"""
 
 from __future__ import annotations
 

@@ -1,13 +1,25 @@
-"""How is one primitive operation written in Triton?"""
+"""Sizes, primitive operations, library calls and statements as source text.
+
+Symbolic sizes are written for the wrapper and for kernels, primitive operations as Triton with
+their binding strength, and calls that stay with PyTorch as Python. Statements are printed in
+lines of at most 99 characters.
+"""
 
 from __future__ import annotations
 
+import ast
 import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import sympy
 import torch
+from torch import fx
+from torch.utils._sympy.printers import PythonPrinter
 
-from agentkernel.compiler.ir import UnsupportedOp
+from agentkernel.compiler.ir import Expr, Node, UnsupportedOp, same
+from agentkernel.tools.problem.capture import Captured
 
 TRITON_TYPES = {
     torch.float64: "tl.float64", torch.float32: "tl.float32", torch.float16: "tl.float16",
@@ -165,3 +177,266 @@ def _cast(value: Text, source: torch.dtype, result: torch.dtype) -> Text:
     if result == torch.bool:
         return Text(f"{value.within(COMPARE)} != 0", COMPARE)
     return Text(f"({value.code}).to({TRITON_TYPES[result]})")
+
+
+PRINTER = PythonPrinter()
+
+
+@dataclass(frozen=True)
+class Symbols:
+    """Free symbols of a graph: how each is read from the inputs, and its usual value."""
+
+    readings: dict[str, str]
+    values: dict[str, int]
+
+    def hint(self, expr: Expr) -> int:
+        """The value of a size at the captured shapes."""
+        if expr == sympy.oo:
+            return 1 << 62
+        known = {symbol: self.values[str(symbol)] for symbol in expr.free_symbols}
+        return int(expr.subs(known))
+
+    def name(self, symbol: sympy.Symbol) -> str:
+        """The wrapper's variable for a symbol, e.g. `x_dim0`."""
+        return self.readings[str(symbol)].replace(".shape[", "_dim").rstrip("]")
+
+    def wrapper(self, expr: Expr) -> str:
+        """`expr` as Python over the wrapper's size variables."""
+        named = expr.subs({
+            symbol: sympy.Symbol(self.name(symbol), positive=True, integer=True)
+            for symbol in expr.free_symbols
+        })  # fmt: skip
+        return str(PRINTER.doprint(sympy.expand(named) if named.is_polynomial() else named))
+
+
+def symbols_of(captured: Captured, input_names: dict[str, str]) -> Symbols:
+    """Symbols of the free dimensions; `input_names`: placeholder -> the wrapper's variable."""
+    readings: dict[str, str] = {}
+    values: dict[str, int] = {}
+    for free in captured.free_dims:
+        placeholder = captured.user_inputs[free.input_index]
+        readings.setdefault(free.symbol, f"{input_names[placeholder]}.shape[{free.dim}]")
+        values[free.symbol] = free.size
+    return Symbols(readings, values)
+
+
+@dataclass
+class KernelSizes:
+    """Size parameters of one kernel: `n_rows` and `n_cols` first, then the symbols left."""
+
+    symbols: Symbols
+    rows: Expr
+    cols: Expr
+    cols_name: str = "n_cols"
+    rows_name: str = "n_rows"
+    extra: dict[str, Expr] = field(default_factory=dict)
+    rows_read: bool = False
+    """Whether the kernel reads the number of rows, be it as a stride."""
+
+    def text(self, expr: Expr) -> str:
+        """`expr` over the kernel's parameters."""
+        if expr.is_number:
+            if same(expr, self.cols) and expr != 1:
+                return self.cols_name
+            if expr != 0 and same(expr, self.cols - 1):
+                return f"({self.cols_name} - 1)"
+            return str(int(expr))
+        if same(expr, self.cols):
+            return self.cols_name
+        if same(expr, self.rows):
+            self.rows_read = True
+            return self.rows_name
+        ratio = sympy.cancel(expr / self.cols)
+        if ratio.is_number and ratio.is_integer:
+            return f"({ratio} * {self.cols_name})"
+        for symbol in sorted(expr.free_symbols, key=str):
+            self.extra.setdefault(self.symbols.name(symbol), symbol)
+        code = self.symbols.wrapper(expr)
+        return code if code.isidentifier() else f"({code})"
+
+
+CALLS = {
+    "aten.conv1d.default": "torch.nn.functional.conv1d",
+    "aten.conv2d.default": "torch.nn.functional.conv2d",
+    "aten.conv3d.default": "torch.nn.functional.conv3d",
+    "aten.conv2d.padding": "torch.nn.functional.conv2d",
+    "aten.conv_transpose1d.default": "torch.nn.functional.conv_transpose1d",
+    "aten.conv_transpose2d.input": "torch.nn.functional.conv_transpose2d",
+    "aten.conv_transpose3d.input": "torch.nn.functional.conv_transpose3d",
+    "aten.linear.default": "torch.nn.functional.linear",
+    "aten.matmul.default": "torch.matmul",
+    "aten.mm.default": "torch.mm",
+    "aten.bmm.default": "torch.bmm",
+    "aten.addmm.default": "torch.addmm",
+    "aten.baddbmm.default": "torch.baddbmm",
+}
+"""Library calls that policy `mixed` knows."""
+
+
+def library_call(node: Node, buffers: Mapping[Node, str], symbols: Symbols) -> str:
+    """The call as Python. Raises Uncovered for an operation that `mixed` does not allow."""
+    if node.op == "product":
+        a, b = (tensor_text(arg, buffers, symbols) for arg in node.args)
+        return f"torch.matmul({a}, {b})"
+    function = CALLS.get(node.op)
+    if function is None:
+        raise UnsupportedOp(node.op, "no template, and not among the allowed library calls")
+    call = node.attrs[0]
+    assert isinstance(call, fx.Node)
+    tensors = dict(zip(call.all_input_nodes, node.args, strict=False))
+    args = [_argument(item, tensors, buffers, symbols) for item in call.args]
+    args += [
+        f"{key}={_argument(item, tensors, buffers, symbols)}" for key, item in call.kwargs.items()
+    ]
+    return f"{function}({', '.join(args)})"
+
+
+def _argument(
+    value: object, tensors: Mapping[fx.Node, Node], buffers: Mapping[Node, str], symbols: Symbols
+) -> str:
+    if isinstance(value, fx.Node):
+        if value in tensors and isinstance(value.meta.get("val"), torch.Tensor):
+            return tensor_text(tensors[value], buffers, symbols)
+        return _number(value.meta.get("val"), symbols)
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(_argument(item, tensors, buffers, symbols) for item in value)}]"
+    return _number(value, symbols)
+
+
+def _number(value: object, symbols: Symbols) -> str:
+    return symbols.wrapper(value.node.expr) if isinstance(value, torch.SymInt) else repr(value)
+
+
+def tensor_text(node: Node, buffers: Mapping[Node, str], symbols: Symbols) -> str:
+    """A stored value, or a view of one, as Python."""
+    if node in buffers:
+        return buffers[node]
+    if node.kind != "view":
+        raise UnsupportedOp(node.op, "a library call on a value that is not stored")
+    below = tensor_text(node.args[0], buffers, symbols)
+    sizes = ", ".join(symbols.wrapper(size) for size in node.shape)
+    if node.op == "slice":
+        axis, start, step = node.attrs
+        assert isinstance(axis, int)
+        first = symbols.wrapper(start)
+        last = f"{first} + {symbols.wrapper(node.shape[axis])} * {step}"
+        return f"{below}[{':, ' * axis}{first}:{last}:{step}]"
+    if node.op == "permute":
+        return f"{below}.permute({', '.join(str(item) for item in node.attrs)})"
+    return f"{below}.{node.op}({sizes})"
+
+
+WIDTH = 96
+OPENING, CLOSING = "([{", ")]}"
+
+
+def function_text(function: ast.FunctionDef, docstring: str) -> str:
+    """A whole function with its decorators."""
+    head = [f"@{ast.unparse(item)}" for item in function.decorator_list]
+    signature = f"def {function.name}({ast.unparse(function.args)}):"
+    body = list(block_lines(function.body, "    "))
+    return "\n".join([*head, *wrap_line(signature, ""), *_docstring(docstring), *body])
+
+
+def _docstring(text: str) -> list[str]:
+    return [f'    """{text}"""'] if text else []
+
+
+def block_lines(body: Sequence[ast.stmt], indent: str) -> Iterator[str]:
+    """Lines of a block, loops and branches included."""
+    for statement in body:
+        if isinstance(statement, ast.For):
+            head = f"for {ast.unparse(statement.target)} in {ast.unparse(statement.iter)}:"
+            yield from wrap_line(head, indent)
+            yield from block_lines(statement.body, indent + "    ")
+        elif isinstance(statement, ast.If):
+            yield from _branches(statement, "if", indent)
+        else:
+            yield from wrap_line(ast.unparse(statement), indent)
+
+
+def _branches(statement: ast.If, word: str, indent: str) -> Iterator[str]:
+    yield from wrap_line(f"{word} {ast.unparse(statement.test)}:", indent)
+    yield from block_lines(statement.body, indent + "    ")
+    rest = [item for item in statement.orelse if not isinstance(item, ast.Pass)]
+    if len(rest) == 1 and isinstance(rest[0], ast.If):
+        yield from _branches(rest[0], "elif", indent)
+    elif rest:
+        yield f"{indent}else:"
+        yield from block_lines(rest, indent + "    ")
+
+
+def wrap_line(text: str, indent: str) -> list[str]:
+    """`text` as one line where it fits; else broken after commas within its longest bracket, or,
+    where there is none to break, at sums within parentheses of its own."""
+    text = text if '"' in text else text.replace("'", '"')
+    if len(indent) + len(text) <= WIDTH or "\n" in text:
+        return [indent + line for line in text.splitlines()]
+    start, end = _longest_bracket(text)
+    pieces = _pieces(text[start + 1 : end], ", ") if end else []
+    if pieces and (len(pieces) > 1 or len(pieces[0]) > WIDTH // 2):
+        inner = _filled(pieces, indent + "    ")
+        return [indent + text[: start + 1], *inner, indent + text[end:]]
+    name, sign, value = text.partition(" = ")
+    for operator in (" + ", " * ") if sign else ():
+        parts = _pieces(value, operator)
+        if len(parts) > 1:
+            word = operator.lstrip()
+            lines = [f"{indent}    {word if i else ''}{part}" for i, part in enumerate(parts)]
+            return [f"{indent}{name} = (", *lines, f"{indent})"]
+    return [indent + text]
+
+
+def forward_lines(text: str) -> list[str]:
+    """`wrap_line` for a line of a method's body, which is indented later."""
+    indent = " " * 8
+    return [line.removeprefix(indent) for line in wrap_line(text, indent)]
+
+
+def _longest_bracket(text: str) -> tuple[int, int]:
+    """The two ends of the longest bracket at depth 0; (0, 0) where there is none."""
+    depth, start = 0, 0
+    best = (0, 0)
+    for place, sign in enumerate(text):
+        if sign in OPENING:
+            start = start if depth else place
+            depth += 1
+        elif sign in CLOSING:
+            depth -= 1
+            if depth == 0 and place - start > best[1] - best[0]:
+                best = (start, place)
+    return best
+
+
+def _pieces(text: str, separator: str) -> list[str]:
+    """`text` cut at the separators outside of brackets and quotes."""
+    depth, quoted, last, found = 0, "", 0, []
+    for place, sign in enumerate(text):
+        if quoted:
+            quoted = "" if sign == quoted else quoted
+        elif sign in "'\"":
+            quoted = sign
+        elif sign in OPENING:
+            depth += 1
+        elif sign in CLOSING:
+            depth -= 1
+        elif depth == 0 and text.startswith(separator, place):
+            found.append(text[last:place].strip())
+            last = place + len(separator)
+    return [*found, text[last:].strip()]
+
+
+def _filled(pieces: Sequence[str], indent: str) -> list[str]:
+    """As many pieces a line as fit, each with its comma; a single one without."""
+    if len(pieces) == 1:
+        return wrap_line(pieces[0], indent)
+    lines: list[str] = []
+    for piece in pieces:
+        if len(indent) + len(piece) >= WIDTH:
+            broken = wrap_line(piece, indent)
+            lines += [*broken[:-1], f"{broken[-1]},"]
+        elif lines and len(lines[-1]) + len(piece) + 2 <= WIDTH:
+            lines[-1] += f" {piece},"
+        else:
+            lines.append(f"{indent}{piece},")
+    return lines

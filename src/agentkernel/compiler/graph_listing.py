@@ -1,11 +1,13 @@
-"""What does a captured graph compute, a line an operator, in the words that its kernel's file uses?
+"""Captured graphs and their rewrites in words: a line an operator, a line a rewrite step.
 
-A kernel follows from such lines one by one, while a module nests them, broadcasts, and calls layers
-by name: a small model that is told them need not follow a module's text.
+The listing uses the names that the kernels' file uses. A kernel follows from such lines one by
+one, while a module nests them, broadcasts, and calls layers by name: a small model that is given
+the listing need not follow a module's text.
 """
 
 from __future__ import annotations
 
+import inspect
 import re
 import sys
 from collections import Counter
@@ -14,11 +16,43 @@ from typing import TYPE_CHECKING
 import torch
 from torch.fx import Node
 
-from agentkernel.tools.roofline.roofline import sizes_of
+from agentkernel.compiler.rewrite import DEAD, RULES, Cost, Rewritten, Rule
+from agentkernel.domain.plan import Algebra, AlgebraStep, Work
+from agentkernel.tools.roofline.model import sizes_of
 
 if TYPE_CHECKING:
     from agentkernel.tools.problem.capture import Captured
     from agentkernel.tools.roofline.op_cost import SizeOf
+
+
+def algebra_of(found: Rewritten) -> Algebra:
+    """The steps of a rewrite, without what only drops nodes that nothing reads."""
+    words = {rule.name: derivation_text(rule) for rule in RULES}
+    steps = tuple(
+        AlgebraStep(
+            rule=step.rule,
+            derivation=step.derivation,
+            because=words.get(step.rule, ""),
+            before=_work(step.before),
+            after=_work(step.after),
+        )
+        for step in found.steps
+        if step.rule != DEAD
+    )
+    return Algebra(steps=steps, before=_work(found.before), after=_work(found.after))
+
+
+def derivation_text(rule: Rule) -> str:
+    """The derivation in the rule's section of its module; "" where docstrings are off."""
+    text = inspect.getdoc(inspect.getmodule(rule.apply)) or ""
+    _, _, section = text.partition(f'Rule "{rule.name}":')
+    _, _, rest = section.partition("Derivation:")
+    return " ".join(rest.partition("Conditions:")[0].split())
+
+
+def _work(cost: Cost) -> Work:
+    return Work(flops=cost.flops, bytes_moved=cost.bytes_moved)
+
 
 MAX_LINES = 40
 """Longer graphs have kernels that are longer than a row may be."""
@@ -117,6 +151,3 @@ def _dtype(node: Node) -> torch.dtype | None:
 
 def _type_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
-
-
-__all__ = ["graph_listing"]

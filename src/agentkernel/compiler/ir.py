@@ -1,4 +1,4 @@
-"""In which few primitive operations does the compiler think? Typed nodes with symbolic shapes."""
+"""The IR of the compiler: typed nodes of a few primitive operations, with symbolic shapes."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What can be set? Packaged YAML."""
+"""Packaged configuration: YAML defaults, targets, model presets, prices and zoos."""

@@ -1,4 +1,4 @@
-"""What do all value types of the domain share? Frozen, closed, JSON in and out."""
+"""The base class of all value types: frozen, closed to unknown fields, JSON in and out."""
 
 from __future__ import annotations
 

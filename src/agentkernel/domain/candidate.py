@@ -1,4 +1,4 @@
-"""What was drafted, by whom, and from what?"""
+"""Candidates, drafts and the schedules that a search tried."""
 
 from __future__ import annotations
 

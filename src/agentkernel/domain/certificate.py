@@ -1,4 +1,4 @@
-"""Which record ties problem, candidate, verdict, profile, versions and hashes together?"""
+"""The certificate that ties problem, candidate, verdict, profile, versions and hashes together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can go wrong that is not a bug? One class per failure.
+"""Exceptions for expected failures, one class each; the base class gives the exit code.
 
 AgentKernelError
 ├── UserError (exit 2)
@@ -6,13 +6,13 @@ AgentKernelError
 │   ├── UnknownTarget         no such GPU
 │   ├── SettingError          a configuration key or flag
 │   ├── RunNotFound           no such run, or its folder is beyond repair
-│   ├── RunBusy               another process works on the run or the night (exit 4: again later)
+│   ├── RunBusy               another process works on the run (exit 4: again later)
 │   ├── KernelRefused         a verified kernel that may not run in this module
-│   ├── KnowledgeError        a knowledge file, an export or an entry's id that cannot be used
-│   ├── LibraryError          a library of kernels, or a kernel or night in it, that cannot be used
-│   ├── TrainingError         training data, or a folder that is trained in, that cannot be used
+│   ├── KnowledgeError        a knowledge file, an export or an entry id that cannot be used
+│   ├── LibraryError          a library of kernels, or a kernel in it, that cannot be used
+│   ├── TrainingError         training data or a training folder that cannot be used
 │   └── OutputError           a folder that cannot be written
-│       └── DiskFailure       a disk that is full, read-only or broken (exit 4: the machine's)
+│       └── DiskFailure       a disk that is full, read-only or broken (exit 4)
 ├── TimeIsUp                  the time limit ended before an answer was there
 └── EnvironmentFailure (exit 4)
     ├── MissingDependency     a package, a driver, a GPU
@@ -20,7 +20,7 @@ AgentKernelError
     ├── RankLost              one of the processes that train together is gone
     ├── OutputLost            a standard output that is closed, full or no longer read
     └── ModelUnavailable      a model that does not answer
-        ├── PromptTooLong     a question that leaves no room for an answer
+        ├── PromptTooLong     a prompt that leaves no room for an answer
         └── NotRecorded       a replay that lacks an answer
 """
 

@@ -1,4 +1,4 @@
-"""What is asked of a model, and what does it answer? Values that are kept and replayed."""
+"""Requests to a model and its replies, as values that are kept and replayed."""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
-"""Text that others wrote, on its way to a terminal, a page, a report, JSON or a log: it steers no
-terminal, fakes no line, hides and reorders nothing, and can be written as UTF-8."""
+"""Escaping of text from outside for terminals, pages, reports, JSON and logs.
+
+Escaped text steers no terminal, fakes no line, hides and reorders nothing, and can be written as
+UTF-8.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does the planner expect to gain, how, and on whose word?"""
+"""Plans: roofline analysis, hypotheses with predicted gains, decisions and their sources."""
 
 from __future__ import annotations
 

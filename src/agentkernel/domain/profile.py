@@ -1,4 +1,4 @@
-"""How fast is it? What was measured, and what was only estimated, never mixed."""
+"""Profiles of a candidate: measured times and estimated times, never mixed."""
 
 from __future__ import annotations
 

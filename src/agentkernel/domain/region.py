@@ -1,4 +1,4 @@
-"""Which parts of models are worth a kernel, and which verified kernels are known for them?"""
+"""Regions of models that are worth a kernel, and the verified kernels known for them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pydantic import Field
 
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.certificate import Certificate
-from agentkernel.domain.structure import DataStructure
+from agentkernel.domain.problem import DataStructure
 
 Basis = Literal["measured", "estimated"]
 

@@ -1,4 +1,4 @@
-"""Which knobs does a user have, and what are their types? One frozen tree."""
+"""The settings tree of a run: one frozen value with all user options and their types."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field
 
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.plan import RooflineClass
-from agentkernel.domain.rules import Policy, Precision
+from agentkernel.domain.verdict import Policy, Precision
 
 Baseline = Literal["best", "eager", "compile"]
 Objective = Literal["latency", "memory", "energy"]

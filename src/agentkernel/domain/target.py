@@ -1,4 +1,4 @@
-"""Which GPU is a kernel for, and what can that GPU do at most?"""
+"""Target GPUs and their limits, each constant with its source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The judge's findings: values, never exceptions."""
+"""Verdicts of the judge: findings as values, and the policy and precision they hold under."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from typing import Annotated, Literal, get_args
 from pydantic import Field
 
 from agentkernel.domain.base import Frozen
-from agentkernel.domain.rules import Policy, Precision
+
+Precision = Literal["strict", "tf32", "bf16"]
+Policy = Literal["triton", "mixed", "any"]
+
 
 Gate = Literal[
     "policy",

@@ -1,4 +1,7 @@
-"""All that is known, in one place: the entries, what makes them found, and the search over them."""
+"""Open knowledge folder: the store of entries, the indexes made from it, and the search.
+
+Several processes may read and write one folder at once.
+"""
 
 from __future__ import annotations
 
@@ -12,19 +15,17 @@ from urllib.parse import urlsplit
 
 from agentkernel.domain.errors import OutputError, SettingError, one_line
 from agentkernel.domain.knowledge import Entry, Filters, Hit, Query
-from agentkernel.knowledge.damage import keeping, refuse_failing_disk
+from agentkernel.knowledge.documents import ORIGINS, all_packaged, match, packaged_sha256
 from agentkernel.knowledge.embedding import load_embedder
-from agentkernel.knowledge.fixes import match
 from agentkernel.knowledge.graph_structure import VECTORS, op_vector, similarity
-from agentkernel.knowledge.packaged import ORIGINS, all_packaged, packaged_sha256
-from agentkernel.knowledge.retrieval import Mixture, Retriever
-from agentkernel.knowledge.structures import StructureIndex
+from agentkernel.knowledge.search import Mixture, Retriever
+from agentkernel.knowledge.store import KnowledgeStore, default_folder, open_knowledge_store
+from agentkernel.knowledge.store_schema import BATCH, Progress, PutCounts
+from agentkernel.knowledge.structure_index import StructureIndex
 from agentkernel.knowledge.transfer import ImportCounts, ImportFilter, import_entries
-from agentkernel.knowledge.truth import KnowledgeStore, default_folder, open_knowledge_store
-from agentkernel.knowledge.truth_schema import BATCH
-from agentkernel.knowledge.truth_types import Progress, PutCounts
-from agentkernel.knowledge.vectors import DenseIndex, open_vectors
-from agentkernel.knowledge.vectors import Progress as Watch
+from agentkernel.knowledge.vector_index import DenseIndex, open_vectors
+from agentkernel.knowledge.vector_index import Progress as Watch
+from agentkernel.knowledge.vector_ledger import keeping, refuse_failing_disk
 
 PACKAGED = "the package"
 """The source under which the truth keeps what the packaged entries were made from."""

@@ -1,7 +1,8 @@
-"""How do published pairs of a PyTorch module and its Triton code become entries?
+"""Import of published pairs of a PyTorch module and its Triton code.
 
-Two layouts: GPUMODE/KernelBook's columns (https://huggingface.co/datasets/GPUMODE/KernelBook) and
-rows of a prompt and a completion with the code in fences. Either as parquet or as JSON.
+Two layouts are read: the columns of GPUMODE/KernelBook
+(https://huggingface.co/datasets/GPUMODE/KernelBook) and rows of a prompt and a completion with
+the code in fences. Either may be parquet or JSON.
 """
 
 from __future__ import annotations
@@ -23,9 +24,8 @@ from agentkernel.domain.base import Frozen
 from agentkernel.domain.errors import SettingError, one_line
 from agentkernel.domain.knowledge import Entry
 from agentkernel.knowledge.code_structure import module_class, parsed, structure_of_code
-from agentkernel.knowledge.near_duplicates import NearDuplicates
-from agentkernel.knowledge.pair_files import rows_of, shards_of
-from agentkernel.knowledge.truth_types import Progress
+from agentkernel.knowledge.pairs import NearDuplicates, rows_of, shards_of
+from agentkernel.knowledge.store_schema import Progress
 from agentkernel.storage.source_text import compile_source
 
 PERMISSIVE = frozenset(

@@ -1,4 +1,4 @@
-"""What is an op called, whichever of torch's spellings names it, and what does it reduce?"""
+"""Canonical names, families, weights and reductions of ops under all of torch's spellings."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""How was the packaged embedder made? Run it to make it again.
+"""Training of the packaged embedder.
 
-`python -m agentkernel.knowledge.train_embedder [--out FOLDER]` harvests pairs of texts that belong
-together (name and signature with docstring, docstring's first sentence with the rest) from the
-packages that are installed anyway (torch: BSD-3, numpy: BSD-3, scipy: BSD-3, triton: MIT,
-scikit-learn: BSD-3, transformers and sentence-transformers: Apache-2.0) and from this package's own
-documents and fixes, trains a BPE vocabulary on them, and then token vectors with
+`python -m agentkernel.knowledge.train_embedder [--out FOLDER]` harvests pairs of texts that
+belong together (name and signature with docstring, docstring's first sentence with the rest)
+from the packages that are installed anyway (torch: BSD-3, numpy: BSD-3, scipy: BSD-3, triton:
+MIT, scikit-learn: BSD-3, transformers and sentence-transformers: Apache-2.0) and from this
+package's own documents and fixes, trains a BPE vocabulary on them, and then token vectors with
 MultipleNegativesRankingLoss (in-batch negatives). Same packages and seed, same vectors.
 """
 
@@ -23,10 +23,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from agentkernel.knowledge.code_structure import structure_of_code
-from agentkernel.knowledge.documents import PACKAGE, load_documents
-from agentkernel.knowledge.fixes import load_fixes
-from agentkernel.knowledge.packaged import packaged_entries
-from agentkernel.knowledge.retrieval import structure_words
+from agentkernel.knowledge.documents import PACKAGE, load_documents, load_fixes, packaged_entries
+from agentkernel.knowledge.search import structure_words
 from agentkernel.storage.source_text import parse_source
 
 SEED = 20261121

@@ -1,4 +1,4 @@
-"""How do entries travel from one knowledge file to another, as JSON lines?"""
+"""Export and import of entries as JSON lines, with the rules for what may come in."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from agentkernel.domain.base import Frozen
 from agentkernel.domain.errors import KnowledgeError, OutputError, one_line
 from agentkernel.domain.knowledge import Entry
 from agentkernel.domain.plan import FOREIGN
-from agentkernel.knowledge.packaged import ORIGINS
-from agentkernel.knowledge.truth_types import Imported, PutCounts
-from agentkernel.knowledge.truth_write import implausible_figures
-from agentkernel.storage.disk import open_new, open_regular, refuse_strange
+from agentkernel.knowledge.documents import ORIGINS
+from agentkernel.knowledge.store_schema import Imported, PutCounts
+from agentkernel.knowledge.store_write import implausible_figures
+from agentkernel.storage.files import open_new, open_regular, refuse_strange
 
 EXPORT_FORMAT = 1
 LONGEST_LINE = 16 * 2**20

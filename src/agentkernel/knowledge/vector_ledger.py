@@ -1,4 +1,8 @@
-"""What is in a folder's index of vectors, how far it is, and which few of its rows are nearest."""
+"""Ledger of a local vector index: its rows, its progress, and checks for damage.
+
+The ledger answers small searches exactly from memory-mapped rows and detects files of the index
+that changed without it. SQLite is asked about damage first, because Chroma aborts on some of it.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +11,18 @@ import json
 import os
 import zlib
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from agentkernel.domain.errors import one_line
 from agentkernel.domain.knowledge import Filters
-from agentkernel.knowledge.embedding import Vectors
-from agentkernel.knowledge.facts import Facts, facts_in
-from agentkernel.knowledge.vector_types import NearEntry, Rows
-from agentkernel.storage.disk import read_regular_text
+from agentkernel.knowledge.embedding import Facts, NearEntry, Rows, Vectors, facts_in
+from agentkernel.storage.files import explain_os_error, read_regular_text, room_failure
+from agentkernel.storage.sqlite import UNREADABLE, is_damage, reading
 
 DATABASE = "chroma.sqlite3"
 FLOAT_BYTES = 4
@@ -356,3 +361,36 @@ def database_unchanged(folder: Path) -> bool:
         return bool(noted == file_stamp(folder / DATABASE))
     except FileNotFoundError:
         return False
+
+
+def database_damage(database: Path) -> str | None:
+    """What SQLite says against the file; asked first, because Chroma aborts on some of it."""
+    if not database.is_file():
+        return "its database is missing"
+    try:
+        with reading(database) as connection:
+            answer = connection.execute("PRAGMA quick_check").fetchone()
+    except UNREADABLE as error:
+        if not is_damage(error):
+            raise
+        return one_line(error, 120)
+    return None if answer == ("ok",) else one_line(answer, 120)
+
+
+def keeping(what: str, folder: Path) -> AbstractContextManager[None]:
+    """Turn a failed write of the index `what` in `folder` into one clear OutputError."""
+
+    def line(path: Path, problem: str, full: bool) -> str:
+        return (
+            f"Cannot keep the {what} in {str(path)!r}: {problem}. Expected a folder that can be "
+            f"written. Next: {'make room' if full else 'choose another folder, or make room'}."
+        )
+
+    return explain_os_error(folder, line)
+
+
+def refuse_failing_disk(folder: Path) -> None:
+    """Raise the OSError of a disk that is full or read-only: what lies there is not damaged."""
+    failure = room_failure(folder)
+    if failure is not None:
+        raise failure

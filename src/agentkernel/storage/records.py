@@ -1,4 +1,4 @@
-"""What a run found out: one SQLite file, keyed by content."""
+"""The records of a run: one SQLite file, keyed by content."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from agentkernel.domain.exchange import Exchange
 from agentkernel.domain.plan import Retrieved
 from agentkernel.domain.profile import Profile
 from agentkernel.domain.verdict import Verdict
-from agentkernel.storage.atomic import explain_write_failure
-from agentkernel.storage.database import (
+from agentkernel.storage.files import explain_write_failure, refuse_strange
+from agentkernel.storage.sqlite import (
     UNREADABLE,
     Damage,
     connect,
@@ -35,7 +35,6 @@ from agentkernel.storage.database import (
     require_columns,
     text_of,
 )
-from agentkernel.storage.disk import refuse_strange
 
 Task = Literal["draft", "judge", "profile"]
 F = TypeVar("F", bound=Frozen)

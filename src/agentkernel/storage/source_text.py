@@ -1,8 +1,9 @@
-"""Python text from outside, read within limits: what is no Python, too large or nested too deeply
-for Python's parser is a SyntaxError of one line, and no other exception.
+"""Python source from outside, read within limits.
 
-A parser takes several hundred bytes of memory for each character of an unkind text, and a tree that
-it can still build ends whatever walks it by recursion.
+Text that is no Python, too large or nested too deeply for the parser raises a SyntaxError of one
+line, and no other exception. A parser takes several hundred bytes of memory for each character
+of an adversarial text, and a tree that it can still build overflows whatever walks it by
+recursion.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType
 
-from agentkernel.storage.disk import read_regular
+from agentkernel.storage.files import read_regular
 
 MOST_BYTES = 1_000_000
 MOST_LINES = 50_000

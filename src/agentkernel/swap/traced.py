@@ -1,10 +1,10 @@
-"""What does torch.compile read of a swapped module, so that few guards watch over each call of it?
+"""The guard in the form that torch.compile traces, written out for each swapped module.
 
-Whatever Dynamo reads while it traces, it asks again before each call of the compiled model, on the
-host, while the GPU waits. So a swapped module has a function of its own: what was verified stands
-in its text as literals, which nothing watches, and it reads the module's own tensors and
-attributes alone. `Swap.traced_inputs` says the same at ten times as many questions; it stays for
-what cannot be written so.
+Whatever Dynamo reads while it traces becomes a guard that runs before each call of the compiled
+model, on the host, while the GPU waits. So a swapped module gets a function of its own: what was
+verified stands in its text as literals, which need no guard, and it reads only the tensors and
+attributes of the module. `Swap.traced_inputs` checks the same with ten times as many guards; it
+stays for what cannot be written this way.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from agentkernel.domain.base import sha256_text
 from agentkernel.domain.region import Kernel
 from agentkernel.storage.source_text import parse_source, read_literal
 from agentkernel.swap.guard import HOOKS, PLAIN_TENSORS, Arguments, WatchedModule
-from agentkernel.swap.operands import Form, Operand
+from agentkernel.swap.kernel import Form, Operand
 from agentkernel.tools.problem.attributes import PLAIN
 
 if TYPE_CHECKING:
-    from agentkernel.swap.operands import Tensors
+    from agentkernel.swap.kernel import Tensors
 
 REFUSED: Final = "refused"
 """What a traced function returns where the original has to run."""

@@ -1,4 +1,4 @@
-"""Which GPU is a kernel for, and can this machine measure it?"""
+"""Resolution of the target GPU, and whether this machine can measure for it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import yaml
 
 from agentkernel.domain.errors import UnknownTarget
 from agentkernel.domain.target import Sourced, Target
-from agentkernel.runtime.devices import DeviceProperties, LocalGpu, device_properties, local_gpu
+from agentkernel.runtime.machine import DeviceProperties, LocalGpu, device_properties, local_gpu
 
 DEFAULT_TARGET = "h100-sxm"
 DEVICE_NAMES = {

@@ -1,16 +1,22 @@
-"""What lies in a folder that is trained in: whose it is, and what the finished model says of
-itself?"""
+"""The folder of a training: its owner, its record, its weights, and the device it ran on.
+
+`training.json` says how the weights beside it came about, `agentkernel.yaml` how they are
+loaded. Progress bars and release notes of the libraries are silenced while a training runs.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import shutil
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import torch
 import yaml
 from pydantic import ValidationError
 
@@ -18,17 +24,41 @@ from agentkernel.agents.models.local_presets import OWN_FILE
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.certificate import Versions
 from agentkernel.domain.errors import RunBusy, TrainingError
-from agentkernel.storage import atomic
-from agentkernel.storage.atomic import explain_write_failure, make_folder, write_atomic
-from agentkernel.storage.disk import make_own_folder
+from agentkernel.storage import files
+from agentkernel.storage.files import (
+    explain_write_failure,
+    make_folder,
+    make_own_folder,
+    write_atomic,
+)
 from agentkernel.training import checkpoints
-from agentkernel.training.curve import FILE as CURVE
-from agentkernel.training.device import Precision
-from agentkernel.training.evaluate.evaluate import PassAt
-from agentkernel.training.training import SamplingSettings, TrainingSettings
+from agentkernel.training.checkpoints import FILE as CURVE
+from agentkernel.training.evaluate.evaluation import PassAt
+from agentkernel.training.settings import SamplingSettings, TrainingSettings
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+
+Precision = Literal["bf16", "fp32"]
+
+
+def device_name() -> str:
+    """The GPU's name, or "CPU"."""
+    return torch.cuda.get_device_name(0) if torch.cuda.is_available() else "CPU"
+
+
+def in_bf16(wanted: bool) -> bool:
+    """Whether products are taken in bf16: where that is `wanted`, and the GPU has it itself."""
+    if not wanted or not torch.cuda.is_available():
+        return False
+    return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+
+
+def precision_of(wanted: bool) -> Precision:
+    """The name of the numbers, as a record has it; `wanted` as in `in_bf16`."""
+    return "bf16" if in_bf16(wanted) else "fp32"
+
 
 BEGUN, RECORD, LOCK = "begun.json", "training.json", ".training.lock"
 TOKENIZER = "tokenizer"
@@ -91,7 +121,7 @@ def exclusive(out: Path) -> Iterator[None]:
         f"Another process trains in {str(out)!r}. Expected that nobody does. Next: wait for it, "
         "end it, or give another --out; the same command then goes on."
     )
-    with atomic.hold_file_lock(out / LOCK, busy, wait_s=0.0):
+    with files.hold_file_lock(out / LOCK, busy, wait_s=0.0):
         yield
 
 
@@ -262,18 +292,33 @@ def model_file(base: str | None, sampling: SamplingSettings) -> str:
     return yaml.safe_dump({**where, **asked}, sort_keys=False)
 
 
-__all__ = [
-    "Ended",
-    "Record",
-    "card_hash",
-    "check_weights",
-    "claim",
-    "exclusive",
-    "identity_of",
-    "model_file",
-    "read_record",
-    "save_tokenizer",
-    "save_weights",
-    "without_default_settings",
-    "write_record",
-]
+TALKERS = ("trl", "accelerate", "peft", "torch.distributed")
+
+
+@contextmanager
+def silenced_libraries() -> Iterator[None]:
+    """Without bars, and without what libraries tell one another about their next releases."""
+    from datasets.utils import logging as data_logging
+    from transformers.utils import logging as model_logging
+
+    shown = model_logging.get_verbosity()
+    bars = model_logging.is_progress_bar_enabled(), data_logging.is_progress_bar_enabled()
+    model_logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    model_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    data_logging.disable_progress_bar()
+    loggers = [logging.getLogger(name) for name in TALKERS]
+    levels = [item.level for item in loggers]
+    for item in loggers:
+        item.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        model_logging.set_verbosity(shown)
+        if bars[0]:
+            model_logging.enable_progress_bar()  # type: ignore[no-untyped-call]
+        if bars[1]:
+            data_logging.enable_progress_bar()
+        for item, level in zip(loggers, levels, strict=True):
+            item.setLevel(level)

@@ -1,4 +1,4 @@
-"""Which problems does a process that judges keep loaded, and what does its judge say of a file?"""
+"""Problems that a judging process keeps loaded, and the verdict on a file."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from agentkernel.domain.base import Frozen
-from agentkernel.domain.rules import Policy
-from agentkernel.domain.verdict import Verdict
+from agentkernel.domain.verdict import Policy, Verdict
 
 if TYPE_CHECKING:
     from agentkernel.tools.problem.capture import Captured
-    from agentkernel.tools.problem.problems import LoadedProblem
+    from agentkernel.tools.problem.loading import LoadedProblem
 
 POLICY: Literal["mixed"] = "mixed"
 INTERPRETED_ELEMENTS = 50_000
@@ -71,7 +70,7 @@ class JudgedProblems:
     def _load(self, path: Path) -> JudgedProblem:
         from agentkernel.tools.judge.cases.shapes import count_elements
         from agentkernel.tools.problem.capture import capture
-        from agentkernel.tools.problem.problems import load_problem
+        from agentkernel.tools.problem.loading import load_problem
 
         loaded, asked = load_problem(str(path)), self._verification
         elements = count_elements(loaded.problem.shape_sets[0])

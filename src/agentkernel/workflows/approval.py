@@ -1,4 +1,4 @@
-"""What is somebody asked to approve before a run goes on, and who can be asked?"""
+"""What somebody is asked to approve before a run goes on."""
 
 from __future__ import annotations
 
@@ -30,6 +30,8 @@ class PendingApproval(Frozen):
         return self.candidate.source if self.candidate is not None else ""
 
 
+Asked = PendingApproval
+"""Its name in the checkpoints of runs that waited for a yes before it had this one."""
 Approve: TypeAlias = Callable[[PendingApproval], bool]
 """True to go on. The run waits for it, and the wait costs nothing of its time."""
 

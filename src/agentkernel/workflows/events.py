@@ -1,4 +1,4 @@
-"""What happens during a run, in a form that a screen or a log can follow?"""
+"""Events of a run, for a screen or a log."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field
 
+from agentkernel.agents.models.protocol import TextPiece
 from agentkernel.agents.models.retries import Retry
-from agentkernel.agents.models.writing import TextPiece
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.certificate import Status
 from agentkernel.domain.exchange import AgentName, Exchange

@@ -1,23 +1,20 @@
-"""What does a finished run teach, as an entry of the knowledge base?"""
+"""Experience of a finished run, as an entry of the knowledge base."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from agentkernel.agents.calibration import measured_us
-from agentkernel.agents.experience import matches_baselines, shapes_of
-from agentkernel.agents.history import outcome
+from agentkernel.agents.history import matches_baselines, measured_us, outcome, shapes_of
 from agentkernel.agents.protocols import Attempt
-from agentkernel.agents.retriever import WON
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.errors import AgentKernelError, one_line
 from agentkernel.domain.knowledge import Entry, Gain, Structure, Verified
-from agentkernel.domain.plan import Won
+from agentkernel.domain.plan import WON, Won
 from agentkernel.domain.problem import Problem
-from agentkernel.knowledge.retrieval import structure_words
+from agentkernel.knowledge.search import structure_words
 from agentkernel.workflows import events
-from agentkernel.workflows.context import Context
+from agentkernel.workflows.deps import Context
 from agentkernel.workflows.outcome import Result, best_attempt
 from agentkernel.workflows.state import LoopState
 

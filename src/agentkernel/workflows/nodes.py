@@ -1,4 +1,8 @@
-"""What does each role do with the state? One function a node, the thinking lives in the agents."""
+"""Nodes of the graph, one function for each role.
+
+`interrupt` ends a step with a pending approval in the checkpoint: a run that is killed while it
+waits asks again. What precedes it in a node runs once more after the answer, so nothing does.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from langgraph.runtime import Runtime
+from langgraph.types import interrupt
 
 from agentkernel.agents.models.protocol import LEAST_S
 from agentkernel.agents.planner import predict
@@ -15,22 +20,57 @@ from agentkernel.domain.errors import ModelUnavailable, NotRecorded, TimeIsUp, o
 from agentkernel.domain.plan import Hypothesis, Plan
 from agentkernel.domain.profile import Profile, ProfileFailed
 from agentkernel.domain.verdict import Verdict
-from agentkernel.tools.sandbox.time_limit import limited_time
+from agentkernel.tools.sandbox.session import limited_time
 from agentkernel.workflows import events
-from agentkernel.workflows.context import Context
-from agentkernel.workflows.desk import left_s
+from agentkernel.workflows.approval import PendingApproval
+from agentkernel.workflows.deps import Context
 from agentkernel.workflows.experience import keep_experience
-from agentkernel.workflows.handover import conclude
+from agentkernel.workflows.models import left_s
 from agentkernel.workflows.outcome import EARLIER, OUT_OF_TIME, best_attempt, decide_outcome
+from agentkernel.workflows.results import conclude
 from agentkernel.workflows.routing import (
     after_decide,
     queue_without_gain,
+    retry_skipped,
+    should_skip,
     stop_reason,
     warm_start_failed,
     why_nothing,
 )
-from agentkernel.workflows.state import LoopState, Update
-from agentkernel.workflows.triage import retry_skipped, should_skip
+from agentkernel.workflows.state import DECLINED, LoopState, Update
+
+
+def approve_plan(state: LoopState, runtime: Runtime[Context]) -> Update:
+    """Go on with the plan, or end the run with what it has."""
+    first = state.queue[0]
+    if interrupt(
+        PendingApproval(kind="plan", round=state.round, hypothesis=first, plan=state.plan)
+    ):
+        return Update(stop=None)
+    runtime.context.emit(events.Noted(text="the plan was declined"))
+    return Update(stop=DECLINED, queue=(), nothing="the plan was declined")
+
+
+def approve_candidate(state: LoopState, runtime: Runtime[Context]) -> Update:
+    """Judge the candidate, or leave it out for good."""
+    candidate, hypothesis = state.candidate, state.hypothesis
+    if candidate is None or hypothesis is None:
+        raise ValueError("there is no candidate to approve")
+    asked = PendingApproval(
+        kind="candidate", round=state.round, hypothesis=hypothesis, candidate=candidate
+    )
+    if interrupt(asked):
+        return Update(stop=None)
+    runtime.context.emit(
+        events.CandidateSetAside(round=state.round, candidate=candidate.id, reason=DECLINED)
+    )
+    left = Attempt(
+        candidate=candidate,
+        aside=DECLINED,
+        predicted_us=hypothesis.predicted_us,
+        predicted_by=hypothesis.predicted_by,
+    )
+    return Update(candidate=None, history=(left,), nothing="what was drafted was declined")
 
 
 class Node(Protocol):

@@ -1,4 +1,4 @@
-"""How does the main job run from a module to a certificate, and go on after a kill?"""
+"""The optimisation graph, and a run from a module to a certificate, resumable after a kill."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from langgraph.graph import END, START, StateGraph
 
 from agentkernel.domain.errors import RunNotFound, SettingError
 from agentkernel.domain.settings import Settings
-from agentkernel.runtime.versions import installed_versions
-from agentkernel.storage.atomic import make_folder
-from agentkernel.tools.problem.problems import LoadedProblem
-from agentkernel.tools.store import RunStore, create_run, lock_run, open_run, run_folders
+from agentkernel.runtime.machine import installed_versions
+from agentkernel.storage.files import make_folder
+from agentkernel.tools.problem.loading import LoadedProblem
+from agentkernel.tools.run_store import RunStore, create_run, lock_run, open_run, run_folders
 from agentkernel.tools.targets import ResolvedTarget
-from agentkernel.workflows import asking, nodes, routing
+from agentkernel.workflows import nodes, routing
+from agentkernel.workflows import nodes as asking
 from agentkernel.workflows.approval import Approve, check_approval
-from agentkernel.workflows.context import Context, RunClock, RunFactory
-from agentkernel.workflows.desk import open_model_provider
-from agentkernel.workflows.drive import Graph, drive_graph
+from agentkernel.workflows.deps import Context, RunClock, RunFactory
 from agentkernel.workflows.events import Event, Finished, ModelWriting, OnEvent, RunStarted, ignore
-from agentkernel.workflows.handover import require_free, saved_result
+from agentkernel.workflows.models import open_model_provider
 from agentkernel.workflows.outcome import Result
-from agentkernel.workflows.start import read_start, settings_of, start_files
+from agentkernel.workflows.results import require_free, saved_result
+from agentkernel.workflows.run import Graph, drive_graph, read_start, settings_of, start_files
+from agentkernel.workflows.run_factory import LocalRunFactory
 from agentkernel.workflows.state import LoopInput, LoopState, OptimizeRequest
-from agentkernel.workflows.workshop import LocalRunFactory
 
 
 def build_graph(saver: BaseCheckpointSaver[str]) -> Graph:

@@ -1,4 +1,4 @@
-"""Which status does a run earn, and what is handed over?"""
+"""Outcome of a run: the status it earns, and what is handed over."""
 
 from __future__ import annotations
 

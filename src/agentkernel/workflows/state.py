@@ -1,4 +1,4 @@
-"""What does the loop know at any moment? Frozen values, and how updates join them."""
+"""State of the loop: frozen values and the reducers that join updates."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agentkernel.domain.plan import Hypothesis, Plan, Retrieved
 from agentkernel.domain.profile import Profile
 from agentkernel.domain.settings import Approval, Settings
 from agentkernel.domain.verdict import Verdict
-from agentkernel.tools.problem.problems import LoadedProblem
+from agentkernel.tools.problem.loading import LoadedProblem
 from agentkernel.workflows.outcome import Result
 
 DECLINED: Literal["declined"] = "declined"

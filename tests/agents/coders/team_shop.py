@@ -13,14 +13,12 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from model_cases import SAMPLING, ScriptedModel
 
-from agentkernel.agents.model import ModelCoder
-from agentkernel.agents.models.factory import ModelProvider
+from agentkernel.agents.model_coder import ModelCoder
 from agentkernel.agents.models.protocol import Model, OnText, ignore_text
-from agentkernel.agents.models.recorded import RecordedModel
+from agentkernel.agents.models.provider import ModelProvider, RecordedModel
 from agentkernel.agents.planner import RulesPlanner
 from agentkernel.agents.reviewer import Reviewer, Reviews
-from agentkernel.agents.team import TeamCoder
-from agentkernel.agents.team_planner import TeamPlanner
+from agentkernel.agents.team import TeamCoder, TeamPlanner
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.errors import ModelUnavailable
 from agentkernel.domain.exchange import ModelRequest, Reply, Usage
@@ -28,9 +26,9 @@ from agentkernel.domain.plan import Analysis, RooflineClass
 from agentkernel.domain.profile import Profile, ProfileFailed, Ratio
 from agentkernel.domain.settings import Settings
 from agentkernel.domain.verdict import Verdict
-from agentkernel.tools.problem.problems import LoadedProblem
+from agentkernel.tools.problem.loading import LoadedProblem
 from agentkernel.tools.targets import ResolvedTarget
-from agentkernel.workflows.context import Deps
+from agentkernel.workflows.deps import Deps
 from fakes import ANALYSIS, FakeWorkshop, measurement, mismatch, profile, verdict
 
 NAMED = re.compile(r"'''drawn up as (\w+)'''")

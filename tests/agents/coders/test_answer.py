@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentkernel.agents.answer import extract_module, read_answer
+from agentkernel.agents.answers import extract_module, read_answer
 
 MODULE = "import torch\nfrom torch import nn\n\n\nclass ModelNew(nn.Module):\n    pass\n"
 OLDER = MODULE.replace("pass", "older = True")

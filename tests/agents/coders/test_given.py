@@ -6,13 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.agents.factory import check_coder, make_coder
-from agentkernel.agents.given import MOST_BYTES, FileCoder, FilePlanner
+from agentkernel.agents.coder_factory import (
+    MOST_BYTES,
+    FileCoder,
+    FilePlanner,
+    check_coder,
+    make_coder,
+)
 from agentkernel.agents.protocols import Attempt, DraftRequest, Goals
 from agentkernel.domain.errors import SettingError
 from agentkernel.domain.plan import Hypothesis, Plan
 from agentkernel.domain.settings import TeamOptions
-from agentkernel.tools.problem.problems import LoadedProblem
+from agentkernel.tools.problem.loading import LoadedProblem
 from agentkernel.tools.search import StaticSearcher
 from agentkernel.tools.targets import load_targets
 from fakes import ANALYSIS, attempt, settings, small_problem

@@ -12,16 +12,16 @@ sys.path.insert(0, str(Path(__file__).parent))
 from chat_cases import EXAMPLE, GOOD, draft_request, refused_request
 from chat_server import ChatServer, Cuts, Says
 
-from agentkernel.agents.factory import make_coder
-from agentkernel.agents.model import NO_CODE, SAME, ModelCoder
-from agentkernel.agents.models.factory import ModelProvider, make_model
-from agentkernel.agents.models.options import ChatOptions, packaged_options
+from agentkernel.agents.coder_factory import make_coder
+from agentkernel.agents.model_coder import NO_CODE, SAME, ModelCoder
+from agentkernel.agents.models.protocol import ChatOptions, packaged_options
+from agentkernel.agents.models.provider import ModelProvider, make_model
 from agentkernel.agents.protocols import Attempt
 from agentkernel.agents.reviewer import Reviewer, Reviews
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.errors import ModelUnavailable, SettingError
 from agentkernel.storage.records import Records
-from agentkernel.tools.problem.problems import LoadedProblem, load_problem
+from agentkernel.tools.problem.loading import LoadedProblem, load_problem
 from fakes import profile, verdict
 
 NAME = "chat:openai:scripted"

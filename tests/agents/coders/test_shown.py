@@ -11,15 +11,20 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from chat_cases import EXAMPLE, draft_request
 
-from agentkernel.agents.conversation import MOST_EARLIER, coder_messages
+from agentkernel.agents.conversation import (
+    MOST_EARLIER,
+    FileContext,
+    choose_files,
+    coder_messages,
+    ranked_files,
+)
 from agentkernel.agents.protocols import Attempt, Diagnosis, DraftRequest
-from agentkernel.agents.shown import FileContext, choose_files, ranked_files
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.profile import ProfileFailed
 from agentkernel.domain.settings import TurnOptions
 from agentkernel.domain.verdict import CompileFailed, Gate, WrongMeta
-from agentkernel.tools.problem.problems import load_problem
+from agentkernel.tools.problem.loading import load_problem
 from fakes import measurement, mismatch, profile, verdict
 
 BEST = TurnOptions()

@@ -9,12 +9,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from chat_cases import EXAMPLE, GOOD, draft_request, refused_request
 
-from agentkernel.agents.answer import extract_module
-from agentkernel.agents.conversation import coder_messages
+from agentkernel.agents.answers import extract_module
+from agentkernel.agents.conversation import MOST_FACTS, coder_messages, completion
 from agentkernel.agents.protocols import Attempt
-from agentkernel.agents.taught import MOST_FACTS, completion
 from agentkernel.domain.candidate import Candidate
-from agentkernel.tools.problem.problems import load_problem
+from agentkernel.tools.problem.loading import load_problem
 from fakes import profile, verdict
 
 

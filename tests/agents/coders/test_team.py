@@ -13,12 +13,10 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from model_cases import H100, SAMPLING, ScriptedModel, analysis, request, right
 from team_shop import Speaking, TeamShop, answer, source
 
-from agentkernel.agents.model import ModelCoder
-from agentkernel.agents.model_planner import ModelPlanner
-from agentkernel.agents.planner import RulesPlanner
+from agentkernel.agents.model_coder import ModelCoder
+from agentkernel.agents.planner import ModelPlanner, RulesPlanner
 from agentkernel.agents.protocols import Goals
-from agentkernel.agents.team import TeamCoder, Turn, read_turn
-from agentkernel.agents.team_planner import TeamPlanner
+from agentkernel.agents.team import TeamCoder, TeamPlanner, Turn, read_turn
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.errors import ModelUnavailable, NotRecorded
 from agentkernel.domain.exchange import Reply as Says

@@ -6,17 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.agents.coder import CompilerCoder
-from agentkernel.agents.factory import check_coder, make_coder
-from agentkernel.agents.models.factory import ModelProvider
+from agentkernel.agents.coder_factory import check_coder, make_coder
+from agentkernel.agents.compiler_coder import CompilerCoder
+from agentkernel.agents.models.provider import ModelProvider
 from agentkernel.agents.protocols import DraftRequest, Goals
-from agentkernel.agents.team import TeamCoder
-from agentkernel.agents.team_planner import TeamPlanner
+from agentkernel.agents.team import TeamCoder, TeamPlanner
 from agentkernel.domain.errors import SettingError
 from agentkernel.domain.settings import ClassCoders, Settings, TeamOptions
 from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.targets import ResolvedTarget
-from agentkernel.workflows.workshop import make_agents
+from agentkernel.workflows.run_factory import make_agents
 from fakes import ANALYSIS, settings, small_problem
 from first_drafts import TARGET, FirstFirst
 

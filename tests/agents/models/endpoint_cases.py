@@ -7,7 +7,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "coders"))
 
-from agentkernel.agents.models.options import ChatOptions, packaged_options
+from agentkernel.agents.models.protocol import ChatOptions, packaged_options
 from agentkernel.domain.exchange import Message, ModelRequest, Sampling
 
 QUICK = packaged_options().model_copy(

@@ -16,7 +16,7 @@ from endpoint_cases import SCHEMA, options, question
 from chat_server import ChatServer, Refuses, Says
 
 from agentkernel.agents.models.chat import ChatModel
-from agentkernel.agents.models.options import ChatOptions
+from agentkernel.agents.models.protocol import ChatOptions
 from agentkernel.domain.errors import ModelUnavailable
 from agentkernel.domain.exchange import Usage
 

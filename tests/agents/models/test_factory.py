@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agentkernel.agents.models.factory import ModelSpec, make_model, parse_model
+from agentkernel.agents.models.provider import ModelSpec, make_model, parse_model
 from agentkernel.domain.errors import SettingError
 
 URL = "http://127.0.0.1:8000/v1"

@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from endpoint_cases import question
 
-from agentkernel.agents.models.ledger import totals
+from agentkernel.agents.models.costs import totals
 from agentkernel.agents.models.retries import Retry
 from agentkernel.domain.exchange import Exchange, Reply, Usage
 from agentkernel.workflows.events import Event, model_asked, model_retried

@@ -12,9 +12,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from agentkernel.agents.models.local import LocalModel, must_free_gpu
+from agentkernel.agents.models.local import (
+    LocalModel,
+    decode,
+    must_free_gpu,
+    prompt_ids,
+    read_sample,
+)
 from agentkernel.agents.models.local_presets import LocalPreset
-from agentkernel.agents.models.local_text import decode, prompt_ids, read_sample
 from agentkernel.agents.models.local_weights import Weights, load_weights
 from agentkernel.domain.errors import MissingDependency, ModelUnavailable
 from agentkernel.domain.exchange import Message, ModelRequest, Sampling

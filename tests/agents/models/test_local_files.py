@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.agents.models.local_files import HUB_TIMEOUT_S, model_folder
+from agentkernel.agents.models.local_presets import HUB_TIMEOUT_S, model_folder
 from agentkernel.domain.errors import ModelUnavailable
 
 ASK = """

@@ -17,7 +17,7 @@ from agentkernel.agents.models.local_presets import PRESETS, load_preset, parse_
 from agentkernel.agents.prompts import render
 from agentkernel.domain.errors import SettingError
 from agentkernel.domain.exchange import Sampling
-from agentkernel.tools.problem.problems import load_problem
+from agentkernel.tools.problem.loading import load_problem
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "prompts"
 

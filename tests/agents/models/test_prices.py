@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.agents.models.factory import parse_model
-from agentkernel.agents.models.prices import (
+from agentkernel.agents.models.costs import (
     Price,
     Prices,
     cost_of,
@@ -15,6 +14,7 @@ from agentkernel.agents.models.prices import (
     packaged_prices,
     unpriced,
 )
+from agentkernel.agents.models.provider import parse_model
 from agentkernel.domain.errors import SettingError
 from agentkernel.domain.exchange import Usage
 

@@ -20,10 +20,14 @@ from endpoint_cases import options, question
 # isort: split
 from chat_server import ChatServer, Refuses, Says
 
-from agentkernel.agents.models.factory import ModelProvider, make_model
-from agentkernel.agents.models.prices import Price, Prices
+from agentkernel.agents.models.costs import Price, Prices
 from agentkernel.agents.models.protocol import OnText, ignore_text
-from agentkernel.agents.models.recorded import RecordedModel, ReplayedModel
+from agentkernel.agents.models.provider import (
+    ModelProvider,
+    RecordedModel,
+    ReplayedModel,
+    make_model,
+)
 from agentkernel.domain.errors import ModelUnavailable, NotRecorded
 from agentkernel.domain.exchange import Exchange, ModelRequest, Reply, Usage
 from agentkernel.storage.records import Records
@@ -198,7 +202,7 @@ import sys
 from pathlib import Path
 sys.path[:0] = {paths!r}
 from endpoint_cases import options, question
-from agentkernel.agents.models.factory import ModelProvider
+from agentkernel.agents.models.provider import ModelProvider
 from agentkernel.storage.records import Records
 model = ModelProvider(Records(Path({path!r})), {url!r}, options()).model("chat:openai:scripted")
 for number in range(3):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentkernel.agents.secrets import Redactor, redact, redact_url, url_without_credentials
+from agentkernel.agents.safe_text import Redactor, redact, redact_url, url_without_credentials
 
 KEY = "abcabcab"
 

@@ -16,10 +16,15 @@ from endpoint_cases import options, question
 # isort: split
 from chat_server import ChatServer, Cuts, Garbage, Says, Scripted, completion
 
-from agentkernel.agents.models import writing
-from agentkernel.agents.models.factory import ModelProvider
-from agentkernel.agents.models.protocol import ANEW
-from agentkernel.agents.models.writing import EVERY_S, StreamedAnswer, TextPiece, safe_to_show
+from agentkernel.agents.models import protocol
+from agentkernel.agents.models.protocol import (
+    ANEW,
+    EVERY_S,
+    StreamedAnswer,
+    TextPiece,
+    safe_to_show,
+)
+from agentkernel.agents.models.provider import ModelProvider
 from agentkernel.domain.errors import ModelUnavailable
 from agentkernel.storage.records import Records
 
@@ -59,7 +64,7 @@ def asked(*answers: Scripted, folder: Path) -> tuple[list[TextPiece], str, Model
 
 
 def test_many_pieces_are_told_as_few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writing, "time", Clock(EVERY_S / 50))
+    monkeypatch.setattr(protocol, "time", Clock(EVERY_S / 50))
     told = written(*TEXT)
     assert "".join(item.text for item in told) == TEXT
     assert len(TEXT) / 60 < len(told) < len(TEXT) / 40
@@ -68,19 +73,19 @@ def test_many_pieces_are_told_as_few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_slow_pieces_are_told_as_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writing, "time", Clock(EVERY_S * 1.01))
+    monkeypatch.setattr(protocol, "time", Clock(EVERY_S * 1.01))
     assert [item.text for item in written("a", "b", "c")] == ["a", "b", "c"]
 
 
 def test_a_second_request_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writing, "time", Clock(EVERY_S / 50))
+    monkeypatch.setattr(protocol, "time", Clock(EVERY_S / 50))
     told = written("half of ", "it", ANEW, "all of ", "it")
     assert [(item.text, item.characters) for item in told] == [("half of ", 8), ("all of it", 9)]
 
 
 def test_a_key_is_told_by_its_name_wherever_it_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    monkeypatch.setattr(writing, "EVERY_S", 0.0)
+    monkeypatch.setattr(protocol, "EVERY_S", 0.0)
     for at in range(1, len(KEY)):
         told = written(f"it is {KEY[:at]}", f"{KEY[at:]}.")
         assert "".join(item.text for item in told) == "it is <OPENAI_API_KEY>."

@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from model_cases import HOSTILE, outside_fences
 
-from agentkernel.agents.fences import fenced, harmless, inline, shortened
+from agentkernel.agents.safe_text import fenced, harmless, inline, shortened
 
 TEXTS = st.text() | st.text(alphabet="`~\n \tpx", max_size=60)
 

@@ -23,15 +23,13 @@ from model_cases import (
 )
 
 from agentkernel.agents.conversation import coder_messages
-from agentkernel.agents.debugger import RulesDebugger
-from agentkernel.agents.model_debugger import ModelDebugger
-from agentkernel.agents.model_planner import ModelPlanner
-from agentkernel.agents.planner import RulesPlanner
+from agentkernel.agents.debugger import ModelDebugger, RulesDebugger
+from agentkernel.agents.planner import ModelPlanner, RulesPlanner
 from agentkernel.agents.prompts import render
 from agentkernel.agents.protocols import Diagnosis, Goals
 from agentkernel.agents.reviewer import Review, Reviewer
 from agentkernel.domain.plan import Hypothesis
-from agentkernel.tools.problem.problems import load_problem
+from agentkernel.tools.problem.loading import load_problem
 from fakes import mismatch
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "prompts"

@@ -9,7 +9,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import torch
 
-from agentkernel.swap.model import apply, counts, restore
+from agentkernel.swap.swap import apply, counts, restore
 from applied_kernels import TRITON, block, example, norm_kernel
 
 if __name__ == "__main__":

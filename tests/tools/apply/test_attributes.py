@@ -14,8 +14,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from agentkernel.swap.model import apply, counts
-from agentkernel.swap.swap import swap_of
+from agentkernel.swap.swap import apply, counts, swap_of
 from applied_kernels import HEAD, example, make_kernel
 from compiled_kernels import Graphs
 

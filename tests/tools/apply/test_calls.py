@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from agentkernel.swap.model import apply, counts, restore
+from agentkernel.swap.swap import apply, counts, restore
 from applied_kernels import (
     RAISES,
     WRONG,

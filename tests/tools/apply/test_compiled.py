@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from agentkernel.swap.model import apply
+from agentkernel.swap.swap import apply
 from applied_kernels import block, example, make_kernel, mlp_kernel
 from compiled_kernels import BLOCKS, MARKED_NORM, Graphs, stack
 

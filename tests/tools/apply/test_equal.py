@@ -9,9 +9,9 @@ from torch import nn
 
 import agentkernel
 from agentkernel.domain.errors import KernelRefused
-from agentkernel.swap.equal import graph_of
-from agentkernel.swap.model import apply, apply_all, apply_equal, counts
-from agentkernel.tools.problem.problems import load_problem
+from agentkernel.swap.kernel import graph_of
+from agentkernel.swap.swap import apply, apply_all, apply_equal, counts
+from agentkernel.tools.problem.loading import load_problem
 from applied_kernels import HEAD, block, example, make_kernel, norm_kernel
 
 SCALED = (

@@ -4,12 +4,11 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from agentkernel.domain.night import Form
+from agentkernel.domain.nightly import Form
 from agentkernel.domain.region import Kernel
-from agentkernel.swap.forms import FormTimes, best_form, time_forms, times_of
-from agentkernel.swap.useful import select_faster
+from agentkernel.swap.selection import FormTimes, best_form, select_faster, time_forms, times_of
 from agentkernel.tools.profiler.rounds import Pace
-from agentkernel.tools.ratio import summarise
+from agentkernel.tools.speedup import summarise
 from applied_kernels import block, example, mlp_kernel, norm_kernel
 
 QUICK = Pace(seconds=0.2, min_rounds=4, max_rounds=6, block_ms=1.0, max_calls=5)

@@ -12,12 +12,12 @@ from torch import nn
 import agentkernel
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.errors import KernelRefused, RunNotFound
-from agentkernel.domain.night import Form, ModelRow, NightlyRun, RegionRow, RegionStatus
+from agentkernel.domain.nightly import Form, ModelRow, NightlyRun, RegionRow, RegionStatus
 from agentkernel.domain.region import Kernel, RegionUse
-from agentkernel.nightly.page.from_night import kernels_of_night
-from agentkernel.swap.from_run import kernel_of_run
-from agentkernel.tools.certificate.certificate import canonical_json, sign_certificate, signed_text
-from agentkernel.tools.certificate.signing import sign
+from agentkernel.nightly.page.files import kernels_of_night
+from agentkernel.swap.kernel import kernel_of_run
+from agentkernel.tools.certificate.record import canonical_json, sign_certificate
+from agentkernel.tools.certificate.signing import sign, signed_text
 from agentkernel.workflows.outcome import Result
 from applied_kernels import NORM, VERSIONS, WRONG, block, example, make_kernel, norm_kernel
 

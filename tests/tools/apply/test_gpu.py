@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from agentkernel.swap.forms import best_form, time_forms
-from agentkernel.swap.model import apply, counts
-from agentkernel.swap.whole import check_end_to_end
+from agentkernel.swap.end_to_end import check_end_to_end
+from agentkernel.swap.selection import best_form, time_forms
+from agentkernel.swap.swap import apply, counts
 from agentkernel.tools.profiler.rounds import Pace
 from applied_kernels import TRITON, block, example, norm_kernel
 

@@ -6,8 +6,7 @@ import torch
 from torch import nn
 
 from agentkernel.domain.region import Kernel
-from agentkernel.swap.model import apply, counts
-from agentkernel.swap.swap import swap_of
+from agentkernel.swap.swap import apply, counts, swap_of
 from agentkernel.swap.traced import _read_of_itself
 from applied_kernels import HEAD, example, norm_kernel
 

@@ -10,8 +10,7 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrize
 
-from agentkernel.swap.model import apply, counts, restore
-from agentkernel.swap.swap import swap_of
+from agentkernel.swap.swap import apply, counts, restore, swap_of
 from applied_kernels import MLP, WRONG, Block, Mlp, block, example, make_kernel, norm_kernel
 
 

@@ -8,9 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from agentkernel.swap import passed as passed_module
-from agentkernel.swap.model import apply, counts
-from agentkernel.swap.swap import Swap, swap_of
+from agentkernel.swap import guard as passed_module
+from agentkernel.swap.swap import Swap, apply, counts, swap_of
 from applied_kernels import Block, block, example, make_kernel, mlp_kernel
 from refused_calls import (
     CALLS,

@@ -6,7 +6,7 @@ from torch import nn
 
 from agentkernel.domain.errors import KernelRefused, ProblemError
 from agentkernel.domain.region import Kernel
-from agentkernel.swap.model import apply, counts
+from agentkernel.swap.swap import apply, counts
 from applied_kernels import (
     HEAD,
     NORM,

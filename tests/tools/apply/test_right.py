@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import pytest
 
 from agentkernel.domain.region import Kernel
-from agentkernel.swap.right import select_correct
-from agentkernel.swap.whole import EndToEndVerdict
+from agentkernel.swap.end_to_end import EndToEndVerdict
+from agentkernel.swap.selection import select_correct
 from applied_kernels import norm_kernel
 
 EIGHT = tuple(f"{i:016x}" for i in range(8))

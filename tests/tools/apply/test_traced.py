@@ -10,8 +10,7 @@ import torch
 from torch import nn
 from torch._dynamo.eval_frame import _debug_get_cache_entry_list
 
-from agentkernel.swap.model import apply, restore
-from agentkernel.swap.swap import swap_of
+from agentkernel.swap.swap import apply, restore, swap_of
 from agentkernel.swap.traced import _read_of_itself
 from applied_kernels import Block, block, example, make_kernel
 from compiled_kernels import BLOCKS, MARKED_MLP, Graphs, stack

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import nn
 
-from agentkernel.swap.whole import Oracle, check_end_to_end
+from agentkernel.swap.end_to_end import Oracle, check_end_to_end
 from applied_kernels import RAISES, WRONG, Block, block, example, mlp_kernel, norm_kernel
 
 

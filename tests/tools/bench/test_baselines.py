@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.bench.baselines import (
+from agentkernel.bench.sample import (
     BaselineKey,
     baseline_key,
     cache_folder,
@@ -15,9 +15,9 @@ from agentkernel.bench.baselines import (
     keep_times,
     with_drift,
 )
-from agentkernel.bench.rows import Times
+from agentkernel.bench.suite import Times
 from agentkernel.domain.profile import Ratio
-from agentkernel.runtime.versions import installed_versions
+from agentkernel.runtime.machine import installed_versions
 
 KEY = BaselineKey(problem_sha256="0" * 64, gpu="H200", torch="2.11", triton="3.6", driver="580")
 TIMES = Times(eager_us=100.0, compiled_us=50.0)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentkernel.bench.compare import compare
+from agentkernel.bench.summary import compare
 from bench_rows import broken, ratio, row, sample, suite, unmeasured
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agentkernel.domain.errors import SettingError
-from agentkernel.runtime.bench_lanes import (
+from agentkernel.runtime.machine import (
     default_workers,
     hold_devices,
     join_devices,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentkernel.tools.metrics import (
+from agentkernel.tools.speedup import (
     THRESHOLDS,
     best_at_k,
     fast_p,

@@ -6,12 +6,10 @@ import json
 from pathlib import Path
 from xml.etree import ElementTree
 
-from agentkernel.bench.markdown import markdown
-from agentkernel.bench.plot import curves, speedup_svg
-from agentkernel.bench.report import write_report
-from agentkernel.bench.rows import Times
+from agentkernel.bench.report import curves, markdown, speedup_svg, write_report
+from agentkernel.bench.suite import Times
 from agentkernel.bench.summary import summarise
-from agentkernel.workflows.report_models import table
+from agentkernel.workflows.report import table
 from bench_rows import ratio, row, sample, suite, unmeasured
 
 GOLDEN = Path(__file__).parents[2] / "golden"

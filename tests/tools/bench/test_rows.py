@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentkernel.bench.rows import (
+from agentkernel.bench.suite import (
     append_row,
     gather,
     in_order,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentkernel.bench.rows import Row, Times
+from agentkernel.bench.suite import Row, Times
 from agentkernel.bench.summary import Level, baseline_figures, summarise
 from bench_rows import broken, ratio, row, sample, suite, unmeasured
 

@@ -7,7 +7,7 @@ import pytest
 from agentkernel.domain.profile import CompileReport
 from agentkernel.domain.verdict import CompileFailed, LoadFailed, RunFailed
 from agentkernel.tools.compile import compile_candidate, compile_many
-from agentkernel.tools.problem.problems import load_problem
+from agentkernel.tools.problem.loading import load_problem
 from agentkernel.tools.targets import load_targets
 
 SOURCES = runpy.run_path(str(Path(__file__).parent / "sources.py"))

@@ -2,7 +2,7 @@ import ast
 
 from triton.compiler.errors import CompilationError
 
-from agentkernel.tools.compile.kernels import explain
+from agentkernel.tools.compile.worker import explain
 
 INNER = """def inner(x):
     return x.nothing

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from agentkernel.domain.profile import CompileReport
-from agentkernel.tools.compile.op import compile_forward
+from agentkernel.tools.compile.worker import compile_forward
 from agentkernel.tools.sandbox.worker import WorkerState
 from agentkernel.tools.targets import load_targets
 

@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from agentkernel.tools.compile.op import record_forward
-from agentkernel.tools.compile.recorder import bytes_touched
+from agentkernel.tools.compile.recording import bytes_touched
+from agentkernel.tools.compile.worker import record_forward
 from agentkernel.tools.sandbox.worker import WorkerState
 from agentkernel.tools.targets import load_targets
 

@@ -1,4 +1,4 @@
-from agentkernel.tools.compile.resources import USAGE, amdgcn_facts
+from agentkernel.tools.compile.occupancy import USAGE, amdgcn_facts
 
 AMD = """
   v_mfma_f32_32x32x8_f16 a[0:15], v[0:1], v[2:3], a[0:15]

@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.tools.judge.cases.cases import Case
+from agentkernel.tools.judge.case_runner import CaseRunner
+from agentkernel.tools.judge.cases.plan import Case
 from agentkernel.tools.judge.cases.shapes import CaseShape
-from agentkernel.tools.judge.comparison.finding import CaseOutcome
+from agentkernel.tools.judge.comparison.compare import CaseOutcome
 from agentkernel.tools.judge.judge import judge
 from agentkernel.tools.judge.settings import JudgeSettings
-from agentkernel.tools.judge.training import judge_training
-from agentkernel.tools.judge.trial import CaseRunner
+from agentkernel.tools.judge.train_mode import judge_training
 from agentkernel.tools.problem.capture import capture
-from agentkernel.tools.problem.problems import load_problem
+from agentkernel.tools.problem.loading import load_problem
 from agentkernel.tools.sandbox.session import open_worker
 
 spec = importlib.util.spec_from_file_location(

@@ -14,7 +14,7 @@ import torch
 import triton
 import triton.language as tl
 
-from agentkernel.tools.judge.interpreter.interpreter import install_hooks
+from agentkernel.tools.judge.interpreter.hooks import install_hooks
 
 
 @triton.jit

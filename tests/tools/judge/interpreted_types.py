@@ -17,7 +17,7 @@ import numpy as np  # noqa: E402
 import triton.language as tl  # noqa: E402
 from triton.runtime import interpreter  # noqa: E402
 
-from agentkernel.tools.judge.interpreter.remembered import cache_types  # noqa: E402
+from agentkernel.tools.judge.interpreter.type_cache import cache_types  # noqa: E402
 
 SCALARS = ("int1", "int8", "uint8", "int32", "uint32", "int64", "float16", "bfloat16", "float32")
 SHAPES: tuple[list[int], ...] = ([], [1], [4], [4, 1], [1, 4], [4, 4], [2, 2, 4])

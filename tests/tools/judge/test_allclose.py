@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from agentkernel.domain.verdict import RunFailed
-from agentkernel.tools.judge.allclose import SEEDS, allclose_cases
 from agentkernel.tools.judge.judge import Findings, _kernelbench, plan_cases
+from agentkernel.tools.judge.kernelbench import SEEDS, allclose_cases
 from agentkernel.tools.judge.settings import JudgeSettings
 
 PADDED = """import torch

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentkernel.tools.judge.execution.watch import LaunchState
+from agentkernel.tools.judge.execution.launches import LaunchState
 from agentkernel.tools.judge.interpreter.arithmetic import bf16_to_f32, f32_to_bf16, rounded_product
 
 

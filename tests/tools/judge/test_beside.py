@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from agentkernel.tools.judge.beside import (
+from agentkernel.tools.judge.case_runner import CaseRunner
+from agentkernel.tools.judge.cases.plan import Case
+from agentkernel.tools.judge.cases.shapes import CaseShape
+from agentkernel.tools.judge.other_inputs import (
     judge_aliased_inputs,
     judge_other_methods,
     judge_serving_conditions,
     other_methods,
 )
-from agentkernel.tools.judge.cases.cases import Case
-from agentkernel.tools.judge.cases.shapes import CaseShape
 from agentkernel.tools.judge.settings import JudgeSettings
-from agentkernel.tools.judge.trial import CaseRunner
 
 PROBLEM = """
 import torch

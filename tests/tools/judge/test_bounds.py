@@ -15,7 +15,7 @@ ON_A_CPU = """\
 """
 MEDDLING = """
 import sys
-found = sys.modules.get("agentkernel.tools.judge.interpreter.interpreter")
+found = sys.modules.get("agentkernel.tools.judge.interpreter.hooks")
 if found is not None:
     found._require_inside = lambda *given: None
 """

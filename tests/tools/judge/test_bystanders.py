@@ -5,7 +5,7 @@ import math
 import torch
 from torch import nn
 
-from agentkernel.tools.judge.reference.reference import call_reference
+from agentkernel.tools.judge.reference.oracle import call_reference
 
 
 class Attention(nn.Module):

@@ -1,8 +1,8 @@
 """Is a module called by name, with what the example leaves out, and with other words?"""
 
-from agentkernel.tools.judge.calls import other_calls
-from agentkernel.tools.judge.cases.cases import Case
+from agentkernel.tools.judge.cases.plan import Case
 from agentkernel.tools.judge.cases.shapes import CaseShape
+from agentkernel.tools.judge.variants import other_calls
 
 PROBLEM = """
 import torch

@@ -6,16 +6,7 @@ import math
 import pytest
 import torch
 
-from agentkernel.tools.judge.cases.cases import (
-    KINDS,
-    Case,
-    FollowUp,
-    in_modes,
-    interpreted_cases,
-    measured_cases,
-    source_modes,
-)
-from agentkernel.tools.judge.cases.edges import (
+from agentkernel.tools.judge.cases.edge_inputs import (
     constants_of,
     literals_of,
     row_structure,
@@ -29,6 +20,15 @@ from agentkernel.tools.judge.cases.layouts import (
     placement,
     whole,
 )
+from agentkernel.tools.judge.cases.plan import (
+    KINDS,
+    Case,
+    FollowUp,
+    in_modes,
+    interpreted_cases,
+    measured_cases,
+    source_modes,
+)
 from agentkernel.tools.judge.cases.shapes import (
     CaseShape,
     at_sizes,
@@ -37,10 +37,10 @@ from agentkernel.tools.judge.cases.shapes import (
     with_empty_size,
 )
 from agentkernel.tools.judge.cases.values import Distribution, Sampler, peak_places, randomise_state
-from agentkernel.tools.judge.ends import end_cases
 from agentkernel.tools.judge.judge import plan_cases
-from agentkernel.tools.judge.policy.kernel_text import largest_tile, telling_sizes
-from agentkernel.tools.judge.reference.question import (
+from agentkernel.tools.judge.other_inputs import end_cases
+from agentkernel.tools.judge.policy.kernel_source import largest_tile, telling_sizes
+from agentkernel.tools.judge.reference.oracle_inputs import (
     TF32_STEP,
     OracleInputs,
     ReferenceCase,

@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from agentkernel.tools.judge.execution import checksum
-from agentkernel.tools.judge.execution.checksum import Checksum
+from agentkernel.tools.judge.execution import process_state
+from agentkernel.tools.judge.execution.process_state import Checksum
 
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch):
-    monkeypatch.setattr(checksum, "PIECE_BYTES", 256)
+    monkeypatch.setattr(process_state, "PIECE_BYTES", 256)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool])

@@ -1,8 +1,8 @@
 """Is each argument of a constructor changed by itself, at inputs that go with it?"""
 
-from agentkernel.tools.judge.cases.cases import Case
+from agentkernel.tools.judge.cases.plan import Case
 from agentkernel.tools.judge.cases.shapes import CaseShape
-from agentkernel.tools.judge.constructors import constructor_arguments, constructor_variants
+from agentkernel.tools.judge.variants import constructor_arguments, constructor_variants
 
 SQUARE = """
 import torch

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.tools.judge.execution.execution import check_trace, parse_trace, trace_notes
+from agentkernel.tools.judge.execution.proof import check_trace, parse_trace, trace_notes
 
 CALL = "add_kernel[(triton.cdiv(n, 128),)](x, y, out, n, BLOCK=128)"
 SECOND = """

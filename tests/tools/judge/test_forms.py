@@ -4,7 +4,7 @@ import pytest
 import torch
 import triton.language as tl
 
-from agentkernel.tools.judge.execution.forms import (
+from agentkernel.tools.judge.execution.launches import (
     MOST,
     LaunchForms,
     UnknownForm,

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 import torch
 
-from agentkernel.agents.coder import family, partitions
+from agentkernel.agents.compiler_coder import family, partitions
 from agentkernel.domain.verdict import Mismatch, Verdict
 from agentkernel.tools.judge.gradients import (
     BackwardPass,
@@ -27,10 +27,10 @@ from agentkernel.tools.judge.gradients import (
     record_forward,
     rolled,
 )
-from agentkernel.tools.judge.reference.question import ReferenceCase
-from agentkernel.tools.judge.reference.reference import Answer
+from agentkernel.tools.judge.reference.oracle import Answer
+from agentkernel.tools.judge.reference.oracle_inputs import ReferenceCase
 from agentkernel.tools.problem.capture import capture
-from agentkernel.tools.problem.problems import load_problem
+from agentkernel.tools.problem.loading import load_problem
 from agentkernel.tools.targets import find_target
 
 PROBLEM = """import torch

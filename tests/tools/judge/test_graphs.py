@@ -1,6 +1,6 @@
 """Are kernels that a CUDA graph holds counted when it is replayed, and only then?"""
 
-from agentkernel.tools.judge.execution.graphs import CudaGraphs
+from agentkernel.tools.judge.execution.launches import CudaGraphs
 
 
 class Graph:

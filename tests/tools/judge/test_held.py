@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from agentkernel.tools.judge.held import MeasuredMemory
-from agentkernel.tools.judge.memory_plan import Footprint, FreeMemory, MemoryPlan, Stage
+from agentkernel.tools.judge.memory import Footprint, FreeMemory, MeasuredMemory, MemoryPlan, Stage
 
 GB = 10**9
 

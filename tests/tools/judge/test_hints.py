@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from agentkernel.tools.judge.interpreter.hints import false_hint
+from agentkernel.tools.judge.interpreter.type_cache import false_hint
 
 LANES = np.arange(64)
 TRUE = {

@@ -5,11 +5,10 @@ import torch
 from torch import nn
 
 from agentkernel.tools.judge.comparison.compare import compare_output
-from agentkernel.tools.judge.comparison.tally import errors
-from agentkernel.tools.judge.comparison.worst import Leeway
-from agentkernel.tools.judge.reference.honest import RoundingNoise, in_tf32, sequential
+from agentkernel.tools.judge.comparison.errors import Leeway, errors
+from agentkernel.tools.judge.reference.oracle import call_reference
 from agentkernel.tools.judge.reference.population import Population
-from agentkernel.tools.judge.reference.reference import call_reference
+from agentkernel.tools.judge.reference.rounding_noise import RoundingNoise, in_tf32, sequential
 
 
 class Function(nn.Module):

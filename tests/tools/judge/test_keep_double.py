@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from agentkernel.tools.judge.reference.reference import call_reference
+from agentkernel.tools.judge.reference.oracle import call_reference
 
 
 class Rotary(nn.Module):

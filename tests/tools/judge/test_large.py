@@ -2,10 +2,10 @@
 
 import pytest
 
-from agentkernel.tools.judge.cases.cases import Case
+from agentkernel.tools.judge.cases.plan import Case
 from agentkernel.tools.judge.cases.shapes import CaseShape
-from agentkernel.tools.judge.memory_plan import FreeMemory, plan_memory
-from agentkernel.tools.judge.reference.question import NotApplicable
+from agentkernel.tools.judge.memory import FreeMemory, plan_memory
+from agentkernel.tools.judge.reference.oracle_inputs import NotApplicable
 
 HEAD = "import torch, triton\nimport triton.language as tl\nfrom torch import nn\n"
 PLAIN = """
@@ -155,8 +155,8 @@ def test_where_memory_runs_out_it_is_planned_anew(tried, prepared, monkeypatch, 
     until outputs wait on the host."""
     import torch
 
-    from agentkernel.tools.judge.trial import CaseRunner
-    from agentkernel.tools.sandbox.session import WorkerFailed
+    from agentkernel.tools.judge.case_runner import CaseRunner
+    from agentkernel.tools.sandbox.protocol import WorkerFailed
 
     loaded, captured = prepared(POINTWISE)
     inputs = loaded.problem.shape_sets[0]
@@ -202,15 +202,15 @@ def test_a_case_leaves_no_tensor_to_the_collector(tried, bytes_for, worker, rout
         before = tensors()
         outcome = runner.run(Case(shape, "normal", 2))
         assert outcome.failure is None
-        worker.call("agentkernel.tools.judge.child:rest", {}, 60.0)
+        worker.call("agentkernel.tools.judge.worker:rest", {}, 60.0)
         assert not tensors() - before
     finally:
         gc.enable()
 
 
 def test_what_does_not_fit_is_said_with_its_figures(prepared, worker):
+    from agentkernel.tools.judge.case_runner import CaseRunner
     from agentkernel.tools.judge.settings import JudgeSettings
-    from agentkernel.tools.judge.trial import CaseRunner
 
     loaded, captured = prepared(POINTWISE)
     runner = CaseRunner(

@@ -2,8 +2,8 @@
 
 import torch
 
-from agentkernel.tools.judge.execution import checksum
-from agentkernel.tools.judge.execution.outliving import background_work
+from agentkernel.tools.judge.execution import process_state
+from agentkernel.tools.judge.execution.process_state import background_work
 
 
 class Idle:
@@ -18,7 +18,7 @@ def asked(leaves, write=lambda: None):
 
 
 def test_what_is_written_after_the_stream_was_done_shows(monkeypatch):
-    monkeypatch.setattr(checksum, "PIECE_BYTES", 256)
+    monkeypatch.setattr(process_state, "PIECE_BYTES", 256)
     value, other = torch.randn(1000), torch.randn(64, 3).t()
     assert not asked([value, other, 3.0])
     assert asked([value, other], lambda: value[999:].add_(1)).startswith("output 0 was still")
@@ -27,7 +27,7 @@ def test_what_is_written_after_the_stream_was_done_shows(monkeypatch):
 
 def test_no_temporary_of_the_size_of_an_output(monkeypatch):
     """Sums are taken piece by piece: a copy has no room beside outputs that fill a device."""
-    monkeypatch.setattr(checksum, "PIECE_BYTES", 1 << 16)
+    monkeypatch.setattr(process_state, "PIECE_BYTES", 1 << 16)
     value = torch.zeros(1 << 22)
     largest = 0
     clone = torch.Tensor.clone

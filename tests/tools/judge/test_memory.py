@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from agentkernel.tools.judge.memory import CaseMemory
-from agentkernel.tools.judge.reference.question import ReferenceCase
+from agentkernel.tools.judge.reference.oracle_inputs import ReferenceCase
 from agentkernel.tools.sandbox.session import Worker
 
 

@@ -22,7 +22,7 @@ from agentkernel.tools.judge.execution.operators import (
     with_uninitialized_memory,
     written_storages,
 )
-from agentkernel.tools.judge.execution.record import POOL, UninitializedMemory
+from agentkernel.tools.judge.execution.tracer import POOL, UninitializedMemory
 
 FEW = 8
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from agentkernel.tools.judge.reference.pointed import points_at_equal_value
+from agentkernel.tools.judge.reference.population import points_at_equal_value
 
 
 class Ordered(nn.Module):

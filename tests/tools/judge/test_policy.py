@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.tools.judge.policy.policy import check_policy
+from agentkernel.tools.judge.policy.check import check_policy
 
 REFUSED = {
     "import os": ("import torch\n", "import os\nimport torch\n", "import"),

@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from agentkernel.tools.judge.comparison.tally import specials
-from agentkernel.tools.judge.reference.reference import call_reference
+from agentkernel.tools.judge.comparison.errors import specials
+from agentkernel.tools.judge.reference.oracle import call_reference
 
 
 class Causal(nn.Module):

@@ -3,10 +3,10 @@
 import pytest
 
 from agentkernel.domain.verdict import ExecutionFailed, Mismatch, Verdict
-from agentkernel.tools.judge.execution.watch import launch_state
+from agentkernel.tools.judge.execution.launches import launch_state
 from agentkernel.tools.judge.interpreter.arithmetic import note_product
 from agentkernel.tools.judge.judge import plan_cases
-from agentkernel.tools.judge.reference.question import OracleInputs
+from agentkernel.tools.judge.reference.oracle_inputs import OracleInputs
 from agentkernel.tools.judge.settings import JudgeSettings
 
 NORM = """

@@ -2,7 +2,7 @@
 
 import pytest
 
-from agentkernel.tools.judge.sanitize import (
+from agentkernel.tools.judge.compute_sanitizer import (
     NOT_INSTALLED,
     REPLAYED,
     find_binary,
@@ -99,6 +99,6 @@ def test_the_candidate_is_called_once_in_the_sandbox_behind_the_tool(sources, tm
         },
     }
     with open_worker(device="cpu", interpret=True) as worker:
-        reply = worker.call("agentkernel.tools.judge.sanitize:replay", payload, 90.0)
+        reply = worker.call("agentkernel.tools.judge.compute_sanitizer:replay", payload, 90.0)
     assert isinstance(reply, dict), reply
     assert reply["output"].split("\n")[-3:-1] == ["ran", REPLAYED]

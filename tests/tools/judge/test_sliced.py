@@ -9,10 +9,9 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from agentkernel.tools.judge.reference.axis_rules import Axis
-from agentkernel.tools.judge.reference.independent_axes import all_slicings
-from agentkernel.tools.judge.reference.sliced import Sliced
+from agentkernel.tools.judge.reference.sliced import Sliced, all_slicings
 from agentkernel.tools.problem.capture import capture
-from agentkernel.tools.problem.problems import problem_from_module
+from agentkernel.tools.problem.loading import problem_from_module
 from sliced_modules import MODULES, TARGETS, examples
 
 EVERY_RUN = ("broadcast", "product", "norm of all", "attention", "convolution", "views", "ignored")

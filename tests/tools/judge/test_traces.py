@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from agentkernel.tools.judge.traces import LaunchAccesses
+from agentkernel.tools.judge.races import LaunchAccesses
 
 START = 4096
 FLAG = 8192

@@ -8,11 +8,11 @@ from typing import cast
 import pytest
 import torch
 
-from agentkernel.tools.judge import child
-from agentkernel.tools.judge.cases.cases import Case, FollowUp, in_turns
+from agentkernel.tools.judge import worker as child
+from agentkernel.tools.judge.case_runner import CaseRunner, compare_roles
+from agentkernel.tools.judge.cases.plan import Case, FollowUp, in_turns
 from agentkernel.tools.judge.cases.shapes import CaseShape
 from agentkernel.tools.judge.settings import JudgeSettings
-from agentkernel.tools.judge.trial import CaseRunner, compare_roles
 from agentkernel.tools.sandbox.protocol import JSON
 from agentkernel.tools.sandbox.worker import WorkerState
 

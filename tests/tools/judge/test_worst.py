@@ -6,9 +6,8 @@ import pytest
 import torch
 
 from agentkernel.tools.judge.comparison.compare import allowance, compare_output
-from agentkernel.tools.judge.comparison.tally import errors
-from agentkernel.tools.judge.comparison.worst import Leeway
-from agentkernel.tools.judge.reference.reference import call_reference
+from agentkernel.tools.judge.comparison.errors import Leeway, errors
+from agentkernel.tools.judge.reference.oracle import call_reference
 
 
 def truth(*shape):
@@ -140,7 +139,7 @@ def test_underflow_is_no_error():
 
 
 def test_large_outputs_are_looked_at_in_parts(monkeypatch):
-    monkeypatch.setattr("agentkernel.tools.judge.comparison.tally.BLOCK_ELEMENTS", 1000)
+    monkeypatch.setattr("agentkernel.tools.judge.comparison.errors.BLOCK_ELEMENTS", 1000)
     oracle = truth(64, 64)
     oracle[40] *= 1e-7
     found = oracle.float()

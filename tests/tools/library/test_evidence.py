@@ -11,7 +11,7 @@ from agentkernel.domain.base import sha256_text
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.profile import Ratio
 from agentkernel.domain.region import Kernel
-from agentkernel.nightly.library.evidence import (
+from agentkernel.nightly.library.rows import (
     OTHER_CERTIFICATE,
     OTHER_SIGNATURE,
     OTHER_SOURCE,
@@ -19,7 +19,7 @@ from agentkernel.nightly.library.evidence import (
     figures_of,
 )
 from agentkernel.tools.certificate.signing import certificate_signature
-from agentkernel.workflows.handover import _figures
+from agentkernel.workflows.results import _figures
 from fakes import measurement, profile, timing
 from library_rows import certificate, kernel, key
 

@@ -11,8 +11,8 @@ import pytest
 
 from agentkernel.domain.errors import OutputError
 from agentkernel.nightly.library import Library
-from agentkernel.nightly.library.export import export_library
-from agentkernel.tools.certificate.certificate import read_certificate
+from agentkernel.nightly.library.maintenance import export_library
+from agentkernel.tools.certificate.record import read_certificate
 from library_rows import kernel, key
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.domain.structure import DataStructure
+from agentkernel.domain.problem import DataStructure
 from agentkernel.nightly.library import Library
-from agentkernel.nightly.library.evidence import (
+from agentkernel.nightly.library.rows import (
     OTHER_CERTIFICATE,
     OTHER_FIGURES,
     OTHER_SIGNATURE,

@@ -14,9 +14,8 @@ import pytest
 
 from agentkernel.domain.errors import LibraryError
 from agentkernel.nightly.library import Library
-from agentkernel.nightly.library import opening as opening_module
-from agentkernel.nightly.library.salvage import salvage
-from agentkernel.nightly.library.schema import FORMAT, TABLES
+from agentkernel.nightly.library import database as opening_module
+from agentkernel.nightly.library.database import FORMAT, TABLES, salvage
 from library_rows import H200, kernel, key, model, night, region
 
 TESTS = Path(__file__).parents[2]
@@ -191,7 +190,7 @@ def test_damage_met_on_the_way_is_one_line_and_mended_by_the_next_opening(
     path = tmp_path / "library.sqlite"
     fill(path, 60)
     break_page(path, "kernels")
-    monkeypatch.setattr("agentkernel.nightly.library.schema.CHECKED_BYTES", 0)
+    monkeypatch.setattr("agentkernel.nightly.library.database.CHECKED_BYTES", 0)
     with Library(path, pytest.fail) as library, pytest.raises(LibraryError, match="is damaged"):
         library.lines()
     said: list[str] = []
@@ -265,7 +264,7 @@ def test_a_damaged_file_of_version_1_keeps_its_kernels(tmp_path: Path) -> None:
 def test_a_migration_that_fails_leaves_the_older_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from agentkernel.nightly.library import schema
+    from agentkernel.nightly.library import database as schema
 
     path = tmp_path / "library.sqlite"
     make_old(path)

@@ -14,11 +14,11 @@ import torch
 from agentkernel.domain.certificate import Certificate
 from agentkernel.domain.region import Kernel, KernelKey
 from agentkernel.nightly.library import Library
-from agentkernel.nightly.library.evidence import OTHER_CERTIFICATE, OTHER_SIGNATURE, UNREADABLE_ROW
-from agentkernel.nightly.library.verifying import VerifiedKernel, verify_kernel
-from agentkernel.runtime.versions import installed_versions
-from agentkernel.tools.certificate.certificate import sign_certificate
-from agentkernel.tools.problem.problems import problem_from_module
+from agentkernel.nightly.library.maintenance import VerifiedKernel, verify_kernel
+from agentkernel.nightly.library.rows import OTHER_CERTIFICATE, OTHER_SIGNATURE, UNREADABLE_ROW
+from agentkernel.runtime.machine import installed_versions
+from agentkernel.tools.certificate.record import sign_certificate
+from agentkernel.tools.problem.loading import problem_from_module
 from library_rows import kernel, signature
 
 HERE = installed_versions()

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
-from agentkernel.compiler.lift.attention import written_out_attention
+from agentkernel.compiler.lift.inductor_codegen import written_out_attention
 
 
 @settings(max_examples=40, deadline=None)

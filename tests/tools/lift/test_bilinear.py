@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from agentkernel.compiler.lift.bilinear import written_out_bilinear
+from agentkernel.compiler.lift.inductor_codegen import written_out_bilinear
 
 
 @pytest.mark.parametrize("rows", [(), (5,), (2, 3)])

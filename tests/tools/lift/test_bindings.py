@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from agentkernel.compiler.lift.bindings import indexed
+from agentkernel.compiler.lift.no_driver import indexed
 
 X = torch.arange(120).view(4, 5, 6)
 ROWS, COLUMNS = torch.tensor([[3], [0]]), torch.tensor([1, 2, 4])

@@ -6,11 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from agentkernel.compiler.lift.code import InductorCode, NotLifted
-from agentkernel.compiler.lift.generate import generate
-from agentkernel.compiler.lift.variants import VARIANTS, find_variant
+from agentkernel.compiler.lift.inductor_code import VARIANTS, InductorCode, NotLifted, find_variant
+from agentkernel.compiler.lift.inductor_process import generate
 from agentkernel.tools.problem.capture import Captured, capture
-from agentkernel.tools.problem.problems import problem_from_module
+from agentkernel.tools.problem.loading import problem_from_module
 from agentkernel.tools.targets import find_target
 from lifted_cases import NAMES, lifted_cases
 from shared_codes import shared_codes

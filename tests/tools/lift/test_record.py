@@ -6,9 +6,14 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from agentkernel.compiler.lift.record import GraphRecord, Unrecordable, rebuild_graph, record_graph
+from agentkernel.compiler.lift.inductor_code import (
+    GraphRecord,
+    Unrecordable,
+    rebuild_graph,
+    record_graph,
+)
 from agentkernel.tools.problem.capture import capture
-from agentkernel.tools.problem.problems import problem_from_module
+from agentkernel.tools.problem.loading import problem_from_module
 from agentkernel.tools.problem.specialise import specialise
 
 
@@ -37,7 +42,7 @@ def test_a_graph_that_travelled_computes_the_same() -> None:
 def test_what_travels_names_no_module_but_ours() -> None:
     """pickle writes a dtype as `torch.float32` of any module that has torch among its names."""
     data = _recorded(torch.randn(4, 6)).dumps()
-    assert b"torch" not in data.replace(b"agentkernel.compiler.lift.record", b"")
+    assert b"torch" not in data.replace(b"agentkernel.compiler.lift.inductor_code", b"")
 
 
 def test_a_graph_in_a_graph_is_refused() -> None:

@@ -6,7 +6,7 @@ from torch import nn
 
 from agentkernel.compiler.drop_in.wrapper import return_text
 from agentkernel.tools.problem.capture import capture
-from agentkernel.tools.problem.problems import problem_from_module
+from agentkernel.tools.problem.loading import problem_from_module
 from agentkernel.tools.problem.specialise import specialise
 
 

@@ -13,12 +13,16 @@ import pytest
 import torch
 from torch import nn
 
-from agentkernel.compiler.lift.code import InductorCode, NotLifted
-from agentkernel.compiler.lift.variants import find_variant, variants_for
-from agentkernel.compiler.lift.writer import InductorWriter
+from agentkernel.compiler.lift.inductor_code import (
+    InductorCode,
+    NotLifted,
+    find_variant,
+    variants_for,
+)
+from agentkernel.compiler.lift.inductor_process import InductorWriter
 from agentkernel.domain.errors import TimeIsUp
 from agentkernel.tools.problem.capture import capture
-from agentkernel.tools.problem.problems import problem_from_module
+from agentkernel.tools.problem.loading import problem_from_module
 from agentkernel.tools.targets import find_target
 
 pytestmark = pytest.mark.xdist_group("lift")
@@ -69,8 +73,8 @@ RUN = """
 import sys, torch
 from torch import nn
 from agentkernel.tools.problem.capture import capture
-from agentkernel.compiler.lift.writer import InductorWriter
-from agentkernel.tools.problem.problems import problem_from_module
+from agentkernel.compiler.lift.inductor_process import InductorWriter
+from agentkernel.tools.problem.loading import problem_from_module
 from agentkernel.tools.targets import find_target
 writer = InductorWriter(find_target("h200").target)
 writer.begin(capture(problem_from_module(nn.GELU(), [torch.randn(4, 8)])))

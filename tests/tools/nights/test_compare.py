@@ -9,12 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentkernel.domain.night import ChangeKind, Comparison, ModelRow, NightlyRun
+from agentkernel.domain.nightly import ChangeKind, Comparison, ModelRow, NightlyRun
 from agentkernel.domain.profile import Ratio
-from agentkernel.nightly.page.compare import compare_nights
-from agentkernel.nightly.page.speeds import time_ratio
-from agentkernel.nightly.page.withdrawn import SINCE
-from agentkernel.tools.ratio import paired_ratio, summarise
+from agentkernel.nightly.page.comparison import compare_nights
+from agentkernel.nightly.page.figures import SINCE, time_ratio
+from agentkernel.tools.speedup import paired_ratio, summarise
 from made_up_nights import (
     GPU,
     VERSIONS,

@@ -10,24 +10,33 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentkernel.domain.region import RegionUse
-from agentkernel.nightly.page.budget import budget_bars
-from agentkernel.nightly.page.costs import model_costs, seconds_per_percent
-from agentkernel.nightly.page.drawing import (
+from agentkernel.nightly.page.charts import GEOMEAN, NARROW, WIDE, plot_svg, region_plot, trend_of
+from agentkernel.nightly.page.elements import (
     LETTER,
     TICK_GAP,
+    Box,
     Frame,
     LogAxis,
+    Mark,
+    lineages,
+    place_labels,
+    source_diff,
     spread_apart,
+    square_around,
     tick_label,
 )
-from agentkernel.nightly.page.labels import Box, Mark, place_labels, square_around
-from agentkernel.nightly.page.lineage import lineages, source_diff
-from agentkernel.nightly.page.merged import MergedRegions, merged_regions
-from agentkernel.nightly.page.roofline import NARROW, WIDE, plot_svg, region_plot
-from agentkernel.nightly.page.speeds import mean_speedup, speedup
+from agentkernel.nightly.page.figures import (
+    MergedRegions,
+    mean_speedup,
+    merged_regions,
+    model_costs,
+    seconds_per_percent,
+    span,
+    speedup,
+    us,
+)
+from agentkernel.nightly.page.pages import budget_bars
 from agentkernel.nightly.page.tables import region_order
-from agentkernel.nightly.page.trend import GEOMEAN, trend_of
-from agentkernel.nightly.page.wording import span, us
 from made_up_nights import (
     estimated_model,
     history,

@@ -11,14 +11,10 @@ from xml.etree import ElementTree
 import pytest
 
 from agentkernel.domain.errors import RunNotFound
-from agentkernel.domain.night import NightlyRun
-from agentkernel.nightly.page.compare import compare_nights
-from agentkernel.nightly.page.costs import model_costs
-from agentkernel.nightly.page.files import write_night
-from agentkernel.nightly.page.junit import junit_xml
-from agentkernel.nightly.page.markdown import markdown
-from agentkernel.nightly.page.merged import merged_regions
-from agentkernel.nightly.page.record import read_night_file
+from agentkernel.domain.nightly import NightlyRun
+from agentkernel.nightly.page.comparison import compare_nights
+from agentkernel.nightly.page.figures import merged_regions, model_costs
+from agentkernel.nightly.page.files import junit_xml, markdown, read_night_file, write_night
 from agentkernel.nightly.page.tables import model_table, models_csv, regions_csv
 from made_up_nights import (
     estimated_model,

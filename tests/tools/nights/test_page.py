@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.domain.night import NightlyRun
-from agentkernel.nightly.page.compare import compare_nights
-from agentkernel.nightly.page.files import write_night
-from agentkernel.nightly.page.page import night_page, render
-from agentkernel.nightly.page.record import read_night_file
+from agentkernel.domain.nightly import NightlyRun
+from agentkernel.nightly.page.comparison import compare_nights
+from agentkernel.nightly.page.files import read_night_file, write_night
+from agentkernel.nightly.page.pages import night_page, render
 from headless_chromium import PROGRAM, Chromium
 from made_up_nights import (
     VERSIONS,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from agentkernel.domain.night import LostJob
-from agentkernel.nightly.page.wording import lost_text
+from agentkernel.domain.nightly import LostJob
+from agentkernel.nightly.page.figures import lost_text
 
 ENDED = "the night was ended in the middle of it"
 

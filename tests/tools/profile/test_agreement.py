@@ -9,16 +9,16 @@ import pytest
 
 from agentkernel.domain.profile import ClockCheck
 from agentkernel.tools.profiler.rounds import SideFailed
-from agentkernel.tools.profiler.timing.agreement import (
+from agentkernel.tools.profiler.timing.arena import Layout, packed
+from agentkernel.tools.profiler.timing.batch import (
+    BatchPlan,
     ClockPair,
     EmptyBatchCost,
     as_failure,
     compare_clocks,
     fit_empty_batches,
 )
-from agentkernel.tools.profiler.timing.arena import Layout, packed
-from agentkernel.tools.profiler.timing.clock import BatchPlan
-from agentkernel.tools.profiler.timing.volleys import APPEAL, LONG_FLUSH, CandidateSide
+from agentkernel.tools.profiler.timing.driver import APPEAL, LONG_FLUSH, CandidateSide
 
 EMPTY = EmptyBatchCost(start_us=400.0, call_us=90.0)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from agentkernel.tools.profiler.timing.answers import OutputProbe, check_all, check_one, distance
 from agentkernel.tools.profiler.timing.arena import Layout, make_buffers, packed, row
+from agentkernel.tools.profiler.timing.batch import OutputProbe, check_all, check_one, distance
 
 ANSWERS = {call: [torch.linspace(1, 2, 64) * (1 + 0.1 * call)] for call in range(4)}
 

@@ -10,8 +10,15 @@ import pytest
 from rich.console import Console
 from simulated_gpu import STATE, SimulatedGauge
 
-from agentkernel.tools.profiler.audit import AUDIT, Audit, AuditRow, audit, table_of
-from agentkernel.tools.profiler.audit_problems import PROBLEMS, waste_bytes
+from agentkernel.tools.profiler.audit import (
+    AUDIT,
+    PROBLEMS,
+    Audit,
+    AuditRow,
+    audit,
+    table_of,
+    waste_bytes,
+)
 from agentkernel.tools.profiler.rounds import Pace
 
 

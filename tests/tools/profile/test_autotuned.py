@@ -9,12 +9,9 @@ from pathlib import Path
 import pytest
 from simulated_gpu import SimulatedGauge
 
-from agentkernel.tools.problem.problems import LoadedProblem, load_problem
-from agentkernel.tools.profiler.contest import Comparison
-from agentkernel.tools.profiler.contested import ComparisonResult
-from agentkernel.tools.profiler.rounds import Pace, Rounds, SideFailed
-from agentkernel.tools.profiler.settings import ProfileSettings
-from agentkernel.tools.profiler.sides import TUNED_MODES
+from agentkernel.tools.problem.loading import LoadedProblem, load_problem
+from agentkernel.tools.profiler.comparison import Comparison, ComparisonResult
+from agentkernel.tools.profiler.rounds import TUNED_MODES, Pace, ProfileSettings, Rounds, SideFailed
 
 pytestmark = pytest.mark.slow
 
@@ -46,7 +43,7 @@ def compile(module, *, mode=None, **rest):
         TROUBLE
         return module(*inputs)
     return tuned if mode in TROUBLED else module
-if 'agentkernel.tools.profiler.twin' in sys.orig_argv:
+if 'agentkernel.tools.profiler.baseline_process' in sys.orig_argv:
     torch.compile = compile
 """
 SETTINGS = ProfileSettings(
@@ -145,7 +142,7 @@ def test_the_faster_of_its_two_modes_is_kept_or_the_one_that_works(
 
 def test_quick_times_do_not_wait_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It compiles on meanwhile. Small tensors may travel by value, so that it can be begun."""
-    monkeypatch.setattr("agentkernel.tools.profiler.held_twin.sends_tensors", lambda request: False)
+    monkeypatch.setattr("agentkernel.tools.profiler.baselines.sends_tensors", lambda request: False)
     loaded = problem(tmp_path, troubled("time.sleep(50)", *TUNED_MODES))
     begun = time.monotonic()
     with Comparison(loaded, SETTINGS, SimulatedGauge(), flush_bytes=4096, device="cpu") as held:

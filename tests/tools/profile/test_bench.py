@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentkernel.tools.profiler.timing.bench import (
+from agentkernel.tools.profiler.timing.stopwatch import (
     CallTimer,
     KernelLaunch,
     median_launches,

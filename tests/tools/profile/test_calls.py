@@ -11,7 +11,7 @@ import pytest
 
 from agentkernel.domain.profile import Ratio
 from agentkernel.tools.profiler.rounds import Pace
-from agentkernel.tools.ratio import classify, dependence, geometric_speedup, paired_ratio
+from agentkernel.tools.speedup import classify, dependence, geometric_speedup, paired_ratio
 
 RUNS = 300
 

@@ -9,11 +9,9 @@ import pytest
 from simulated_gpu import SimulatedGauge
 
 from agentkernel.domain.profile import ClockCheck
-from agentkernel.tools.problem.problems import load_problem
-from agentkernel.tools.profiler.contest import Comparison
-from agentkernel.tools.profiler.contested import ComparisonResult
-from agentkernel.tools.profiler.rounds import Pace, SideFailed
-from agentkernel.tools.profiler.settings import ProfileSettings
+from agentkernel.tools.problem.loading import load_problem
+from agentkernel.tools.profiler.comparison import Comparison, ComparisonResult
+from agentkernel.tools.profiler.rounds import Pace, ProfileSettings, SideFailed
 
 PROBLEM = """
 import torch

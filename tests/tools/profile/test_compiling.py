@@ -14,19 +14,22 @@ from pathlib import Path
 import pytest
 from simulated_gpu import SimulatedGauge
 
-from agentkernel.runtime import gate
-from agentkernel.tools.problem.problems import load_problem
-from agentkernel.tools.profiler.compiling import CompilerLocks, Deadline, compile_threads, wrap
-from agentkernel.tools.profiler.contest import Comparison
-from agentkernel.tools.profiler.contested import ComparisonResult
-from agentkernel.tools.profiler.rounds import Pace, Rounds, Side, SideFailed
-from agentkernel.tools.profiler.settings import ProfileSettings
-from agentkernel.tools.sandbox.waiting import readable
+from agentkernel.runtime import gpu_lock
+from agentkernel.tools.problem.loading import load_problem
+from agentkernel.tools.profiler.comparison import Comparison, ComparisonResult
+from agentkernel.tools.profiler.compile_workers import (
+    CompilerLocks,
+    Deadline,
+    compile_threads,
+    wrap,
+)
+from agentkernel.tools.profiler.rounds import Pace, ProfileSettings, Rounds, Side, SideFailed
+from agentkernel.tools.sandbox.watchdog import readable
 
 OTHER = """
 import sys
 from pathlib import Path
-from agentkernel.runtime.gate import GpuLock
+from agentkernel.runtime.gpu_lock import GpuLock
 with GpuLock(Path(sys.argv[1])).hold(sys.argv[2]):
     print("in", flush=True)
     sys.stdin.readline()
@@ -34,7 +37,7 @@ with GpuLock(Path(sys.argv[1])).hold(sys.argv[2]):
 BUSY = """
 import sys, time
 from pathlib import Path
-from agentkernel.runtime.gate import GpuLock
+from agentkernel.runtime.gpu_lock import GpuLock
 place = GpuLock(Path(sys.argv[1]))
 while True:
     with place.hold("working"):
@@ -48,7 +51,7 @@ import torch
 import torch._inductor.compile_fx as compile_fx
 import torch._inductor.runtime.benchmarking as benchmarking
 from agentkernel.tools import gate
-from agentkernel.tools.profiler.compiling import Deadline, CompilerLocks, patch_compiler
+from agentkernel.tools.profiler.compile_workers import Deadline, CompilerLocks, patch_compiler
 
 held = lambda: gate._gate()._held
 inner = compile_fx.compile_fx
@@ -78,7 +81,7 @@ print("after", held())
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A gate that this process and those that it starts go through."""
-    monkeypatch.setenv(gate.FOLDER, str(tmp_path))
+    monkeypatch.setenv(gpu_lock.FOLDER, str(tmp_path))
     return tmp_path
 
 
@@ -133,7 +136,7 @@ def test_outside_of_a_request_the_parent_holds_the_gate(folder: Path) -> None:
     with other(folder, "timing") as parent:
         assert inside(parent, 20.0)
         with locks.working(), locks.without_gpu():
-            assert gate._current_lock()._held is None
+            assert gpu_lock._current_lock()._held is None
         leave(parent)
 
 
@@ -221,7 +224,7 @@ class Recorded(Comparison):
     held: tuple[object, ...] = ()
 
     def _rounds(self, sides: Sequence[Side], pace: Pace | None = None) -> Rounds | SideFailed:
-        self.held = (*self.held, gate._current_lock()._held)
+        self.held = (*self.held, gpu_lock._current_lock()._held)
         return super()._rounds(sides, pace)
 
 
@@ -251,13 +254,13 @@ def test_a_contest_gets_through_beside_another_run(folder: Path, tmp_path: Path)
     assert (found.compile_error, found.autotune_error) == (None, None)
     assert isinstance(alone, Rounds)
     assert held.held == ("timing", "timing")
-    assert gate._current_lock()._held is None
+    assert gpu_lock._current_lock()._held is None
 
 
 POOL = """
 import os
 from torch._inductor.async_compile import AsyncCompile
-from agentkernel.tools.profiler.compiling import start_compile_workers
+from agentkernel.tools.profiler.compile_workers import start_compile_workers
 
 start_compile_workers()
 pool = AsyncCompile.process_pool()

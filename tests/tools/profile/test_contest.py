@@ -9,12 +9,10 @@ from pathlib import Path
 import pytest
 from simulated_gpu import SimulatedGauge
 
-from agentkernel.domain.rules import Precision
-from agentkernel.tools.problem.problems import LoadedProblem, load_problem
-from agentkernel.tools.profiler.contest import Comparison
-from agentkernel.tools.profiler.contested import ComparisonResult
-from agentkernel.tools.profiler.rounds import Pace, SideFailed
-from agentkernel.tools.profiler.settings import ProfileSettings, baselines_matmul
+from agentkernel.domain.verdict import Precision
+from agentkernel.tools.problem.loading import LoadedProblem, load_problem
+from agentkernel.tools.profiler.comparison import Comparison, ComparisonResult
+from agentkernel.tools.profiler.rounds import Pace, ProfileSettings, SideFailed, baselines_matmul
 
 PROBLEM = """
 import torch
@@ -168,7 +166,7 @@ def test_a_module_that_torch_compile_refuses_still_has_eager(
         + "import sys, time\n"
         + "def refuse(*args, **kwargs):\n"
         + f"    {trouble}\n"
-        + "if 'agentkernel.tools.profiler.twin' in sys.orig_argv:\n"
+        + "if 'agentkernel.tools.profiler.baseline_process' in sys.orig_argv:\n"
         + "    torch.compile = refuse\n"
     )
     settings = SETTINGS.model_copy(update={"compare_compile": True, "compile_limit_s": 20.0})
@@ -185,7 +183,7 @@ def test_what_was_begun_ahead_is_taken_up(
     problem: LoadedProblem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On the CPU nothing begins by itself, since its tensors travel by value: small ones may."""
-    monkeypatch.setattr("agentkernel.tools.profiler.held_twin.sends_tensors", lambda request: False)
+    monkeypatch.setattr("agentkernel.tools.profiler.baselines.sends_tensors", lambda request: False)
     single = problem.problem.model_copy(update={"shape_sets": problem.problem.shape_sets[:1]})
     alone = dataclasses.replace(problem, problem=single)
     with Comparison(alone, SETTINGS, SimulatedGauge(), flush_bytes=4096, device="cpu") as held:

@@ -7,9 +7,10 @@ from typing import cast
 
 import pytest
 
-from agentkernel.tools.profiler.energy import EnergyPoint, average_power_w, energy_per_call_mj
+from agentkernel.tools.profiler.comparison import EnergyPoint, average_power_w, energy_per_call_mj
 from agentkernel.tools.profiler.nvml import Gauge
-from agentkernel.tools.profiler.sides import RemoteSide, Sustained
+from agentkernel.tools.profiler.rounds import RemoteSide
+from agentkernel.tools.profiler.timing.stopwatch import Sustained
 
 
 def staircase(power_w: float, step_s: float, span_s: float, offset_s: float) -> list[EnergyPoint]:

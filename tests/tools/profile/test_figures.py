@@ -9,10 +9,10 @@ from simulated_gpu import STATE, SimulatedClockwork, SimulatedSide
 
 from agentkernel.domain.plan import Analysis
 from agentkernel.domain.profile import ClockCheck, Measurement
-from agentkernel.tools.profiler.contested import ComparisonResult, SideMeasures
-from agentkernel.tools.profiler.figures import kernel_names, own_share, to_measurement
+from agentkernel.tools.profiler.comparison import ComparisonResult, SideMeasures
 from agentkernel.tools.profiler.rounds import Pace, Rounds, measure_rounds
-from agentkernel.tools.profiler.timing.bench import KernelLaunch
+from agentkernel.tools.profiler.session import kernel_names, own_share, to_measurement
+from agentkernel.tools.profiler.timing.stopwatch import KernelLaunch
 
 SOURCE = """
 import triton

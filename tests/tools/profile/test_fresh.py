@@ -16,7 +16,7 @@ from agentkernel.tools.profiler.timing.arena import (
     spans,
     spec_of,
 )
-from agentkernel.tools.profiler.timing.fresh import (
+from agentkernel.tools.profiler.timing.inputs import (
     PERIOD,
     FreshInputs,
     FreshInputsInPlace,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from agentkernel.domain.plan import Analysis
 from agentkernel.domain.profile import Estimate, Profile
-from agentkernel.tools.roofline.picture import (
+from agentkernel.tools.roofline.chart import (
     HEIGHT,
     WIDTH,
     DrawnSide,

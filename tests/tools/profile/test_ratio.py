@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentkernel.tools.ratio import half_width, paired_ratio, small_sample_factor, summarise
+from agentkernel.tools.speedup import half_width, paired_ratio, small_sample_factor, summarise
 
 
 def noisy_pairs(

@@ -12,7 +12,7 @@ from agentkernel.tools.profiler.rounds import (
     calls_per_block,
     measure_rounds,
 )
-from agentkernel.tools.ratio import paired_ratio
+from agentkernel.tools.speedup import paired_ratio
 
 PACE = Pace(seconds=2.5)
 

@@ -11,7 +11,7 @@ import pytest
 from agentkernel.domain.errors import MissingDependency
 from agentkernel.domain.profile import Profile, ProfileFailed
 from agentkernel.tools.problem.capture import capture
-from agentkernel.tools.problem.problems import LoadedProblem, load_problem
+from agentkernel.tools.problem.loading import LoadedProblem, load_problem
 from agentkernel.tools.profiler import ProfileSession, ProfileSettings, measure_baselines, profile
 from agentkernel.tools.targets import ResolvedTarget, load_targets, resolve
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 PARENT = """
 import sys, time
-from agentkernel.tools.profiler.twin_process import BaselineProcess
+from agentkernel.tools.profiler.baselines import BaselineProcess
 
 def busy(path):
     open(path, "w").close()

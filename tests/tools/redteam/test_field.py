@@ -6,10 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.bench.redteam.bench import CorpusJudge, CorpusSettings
-from agentkernel.bench.redteam.corpus import read_corpus
-from agentkernel.bench.redteam.field import JudgeProcess, _by_problem, _next, judge_corpus
-from agentkernel.bench.redteam.finding import CorpusFinding
+from agentkernel.bench.redteam.corpus import CorpusFinding, read_corpus
+from agentkernel.bench.redteam.runner import (
+    CorpusJudge,
+    CorpusSettings,
+    JudgeProcess,
+    _by_problem,
+    _next,
+    judge_corpus,
+)
 from redteam.small import HONEST, PROBLEM, candidate, put, small_corpus
 
 QUICK = CorpusSettings(seeds=1, budget_s=0.0)

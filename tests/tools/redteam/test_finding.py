@@ -6,8 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.bench.redteam.corpus import CorpusEntry, read_corpus
-from agentkernel.bench.redteam.finding import compare_with_expected, failure_line
+from agentkernel.bench.redteam.corpus import (
+    CorpusEntry,
+    compare_with_expected,
+    failure_line,
+    read_corpus,
+)
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.profile import ProfileFailed
 from agentkernel.domain.verdict import (

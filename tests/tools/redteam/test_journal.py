@@ -6,14 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.bench.redteam import field
-from agentkernel.bench.redteam.bench import CorpusSettings
-from agentkernel.bench.redteam.corpus import CorpusEntry, read_corpus
-from agentkernel.bench.redteam.field import judge_corpus
-from agentkernel.bench.redteam.finding import CorpusFinding
-from agentkernel.bench.redteam.journal import Journal
+from agentkernel.bench.redteam import runner
+from agentkernel.bench.redteam.corpus import CorpusEntry, CorpusFinding, Journal, read_corpus
+from agentkernel.bench.redteam.runner import CorpusSettings, judge_corpus
 from agentkernel.domain.errors import OutputError
-from agentkernel.runtime.versions import installed_versions
+from agentkernel.runtime.machine import installed_versions
 from redteam.small import small_corpus
 
 QUICK = CorpusSettings(seeds=1, budget_s=0.0)
@@ -54,7 +51,7 @@ def test_the_second_call_judges_nothing(
         assert not left
         return []
 
-    monkeypatch.setattr(field, "_spread", nothing)
+    monkeypatch.setattr(runner, "_spread", nothing)
     heard: list[CorpusFinding] = []
     assert judge_corpus(entries, QUICK, 1, heard.append, journal(path)) == first
     assert len(heard) == 2

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.bench.redteam.bench import undecided_finding
 from agentkernel.bench.redteam.corpus import read_corpus
 from agentkernel.bench.redteam.report import (
     BEGIN,
@@ -16,6 +15,7 @@ from agentkernel.bench.redteam.report import (
     summarise,
     write_table,
 )
+from agentkernel.bench.redteam.runner import undecided_finding
 from agentkernel.domain.errors import OutputError
 from fakes import VERSIONS
 from redteam.small import small_corpus

@@ -5,10 +5,10 @@ import torch
 from torch import nn
 
 from agentkernel.domain.errors import ProblemError
-from agentkernel.nightly.regions import candidates
+from agentkernel.nightly.regions import cut as candidates
 from agentkernel.nightly.regions.cut import cut_model, region_problem
 from agentkernel.tools.problem.capture import capture
-from agentkernel.tools.roofline.roofline import analyse, estimate_eager
+from agentkernel.tools.roofline.model import analyse, estimate_eager
 from agentkernel.tools.targets import load_targets
 from region_models import WIDTH, Mlp, Tower, loaded
 
@@ -204,8 +204,7 @@ def test_given_calls_need_no_forward():
 
 def test_on_a_gpu_the_timeline_gives_the_shares(monkeypatch):
     from agentkernel.nightly.regions import cut as module
-    from agentkernel.nightly.regions.recording import record
-    from agentkernel.nightly.regions.timeline import Timeline
+    from agentkernel.nightly.regions.recording import Timeline, record
 
     source = loaded(lambda: nn.Sequential(nn.LayerNorm(WIDTH), nn.ReLU(), nn.LayerNorm(WIDTH)))
     calls = record(source, source.build()).calls

@@ -14,11 +14,11 @@ from torch import nn
 from torch.utils._pytree import tree_leaves, tree_structure
 
 from agentkernel.domain.errors import KernelRefused
+from agentkernel.domain.problem import DataStructure
 from agentkernel.domain.region import Kernel
-from agentkernel.domain.structure import DataStructure
 from agentkernel.nightly.regions.cut import RegionCall, cut_model, region_problem
-from agentkernel.swap.model import apply, counts, restore
-from agentkernel.tools.problem.regions_arguments import BoundCall, bind_call
+from agentkernel.swap.swap import apply, counts, restore
+from agentkernel.tools.problem.call_arguments import BoundCall, bind_call
 from agentkernel.tools.problem.structures import FlatData, flatten_data, unflatten_data, values_of
 from agentkernel.tools.targets import load_targets
 from applied_kernels import HEAD, make_kernel

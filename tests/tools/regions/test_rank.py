@@ -5,19 +5,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentkernel.domain.region import ModelCut, Region, RegionUse
-from agentkernel.nightly.regions.merge import merge_cuts
-from agentkernel.nightly.regions.rank import (
+from agentkernel.nightly.regions.ranking import (
     LEAST_SECONDS,
     LEAST_SHARE,
     MOST_OPS_AT_ONCE,
     WaitingRegions,
+    WorkOrder,
+    ancestors,
     budget_of,
     chosen_regions,
+    heaviest,
     least_share,
+    merge_cuts,
     order_of_work,
 )
-from agentkernel.nightly.regions.tree import ancestors, heaviest
-from agentkernel.nightly.regions.work_order import WorkOrder
 
 
 def region(key, uses, eager_us=10.0, bound_us=5.0, parts=(), device_ops=0):

@@ -8,7 +8,7 @@ from torch import nn
 
 from agentkernel.domain.errors import ProblemError
 from agentkernel.nightly.regions.recording import record, record_inputs
-from agentkernel.tools.problem.regions_arguments import BoundCall, UnboundCall, bind_call, describe
+from agentkernel.tools.problem.call_arguments import BoundCall, UnboundCall, bind_call, describe
 from region_models import WIDTH, Cache, FakeLoaded, Gate, Mlp, Tower, loaded
 
 

@@ -7,11 +7,10 @@ from hypothesis import strategies as st
 from torch import nn
 
 from agentkernel.domain.errors import ProblemError
+from agentkernel.tools.problem.call_arguments import bind_call, flat_module
 from agentkernel.tools.problem.capture import capture
-from agentkernel.tools.problem.flat import flat_module
-from agentkernel.tools.problem.problems import problem_from_module
-from agentkernel.tools.problem.regions_arguments import bind_call
-from agentkernel.tools.problem.signature import random_op, sign_graph
+from agentkernel.tools.problem.graph_identity import random_op, sign_graph
+from agentkernel.tools.problem.loading import problem_from_module
 from region_models import WIDTH, Mlp
 
 

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentkernel.nightly.regions.timeline import Launch, Span, measure, time_in_spans
+from agentkernel.nightly.regions.recording import Launch, Span, measure, time_in_spans
 from region_models import Tower, loaded
 
 RECORDED_SPANS = [

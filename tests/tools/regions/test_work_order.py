@@ -10,8 +10,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from test_rank import LAYER, NORM, TREE, names, region, zoos
 
-from agentkernel.nightly.regions.rank import LEAST_SHARE, order_of_work
-from agentkernel.nightly.regions.work_order import WorkOrder
+from agentkernel.nightly.regions.ranking import LEAST_SHARE, WorkOrder, order_of_work
 
 
 def test_what_comes_in_for_an_answer_is_told():

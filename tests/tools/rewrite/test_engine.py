@@ -10,7 +10,7 @@ from torch import fx, nn
 from agentkernel.compiler.rewrite import RULES, Change, Rule, rewrite
 from agentkernel.compiler.rewrite.draft import Draft
 from agentkernel.tools.problem.capture import capture
-from agentkernel.tools.problem.problems import problem_from_module
+from agentkernel.tools.problem.loading import problem_from_module
 from compiler_graphs import RandomGraph, random_graphs
 from rewrite_checks import PROPERTY, checked, ops_of
 

@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import nn
 
-from agentkernel.agents.coder import family, partitions
-from agentkernel.compiler.drop_in.limits import adopt_limits
+from agentkernel.agents.compiler_coder import family, partitions
+from agentkernel.compiler.drop_in.envelope import adopt_limits
 from agentkernel.compiler.rewrite import rewrite
 from agentkernel.tools.problem.capture import capture
-from agentkernel.tools.problem.problems import problem_from_module
+from agentkernel.tools.problem.loading import problem_from_module
 from agentkernel.tools.targets import load_targets
 from sandboxed_drop_in import Sandboxed, assert_close, sandboxed
 

@@ -129,7 +129,7 @@ class Half(nn.Module):
 def test_narrow_weights_are_folded_in_fp32_and_err_no_more_than_eager() -> None:
     from agentkernel.compiler.rewrite import rewrite
     from agentkernel.tools.problem.capture import capture
-    from agentkernel.tools.problem.problems import problem_from_module
+    from agentkernel.tools.problem.loading import problem_from_module
     from rewrite_checks import run
 
     module, x = Half(), torch.randn(512, 64, dtype=torch.bfloat16)

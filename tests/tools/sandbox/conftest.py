@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.tools.sandbox.session import WorkerFailed
-from agentkernel.tools.sandbox.tiers import Isolation, probe
+from agentkernel.tools.sandbox.isolation import Isolation, probe
+from agentkernel.tools.sandbox.protocol import WorkerFailed
 
-EXECUTE = "agentkernel.tools.sandbox.ops:execute"
+EXECUTE = "agentkernel.tools.sandbox.worker:execute"
 ISOLATED = ("bubblewrap", "namespaces", "landlock")
 SERVERS = ("bubblewrap", "landlock")
 """Bubblewrap stands around its server; that of namespaces is started and ended as landlock's, an

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.tools.sandbox.census import descendants, private_bytes
-from agentkernel.tools.sandbox.limits import Limits
+from agentkernel.tools.sandbox.isolation import Limits
 from agentkernel.tools.sandbox.session import open_worker
+from agentkernel.tools.sandbox.watchdog import descendants, private_bytes
 
 TIGHT = Limits(
     memory_bytes=1 << 30,
@@ -156,7 +156,7 @@ def test_a_killed_judge_takes_all_along(tier, nothing_left, tmp_path):
         "from agentkernel.tools.sandbox.session import open_worker\n"
         f"w = open_worker(device='cpu', interpret=True, tier={tier!r})\n"
         "print('ready', flush=True)\n"
-        "w.call('agentkernel.tools.sandbox.ops:execute', {'source': 'import os\\nos.fork()\\n"
+        "w.call('agentkernel.tools.sandbox.worker:execute', {'source': 'import os\\nos.fork()\\n"
         "while True: pass'}, 100)\n"
     )
     environment = os.environ | {"TMPDIR": str(tmp_path)}

@@ -13,13 +13,12 @@ from pathlib import Path
 
 import pytest
 
-import agentkernel.tools.sandbox.fork_server as module
+import agentkernel.tools.sandbox.process as module
 from agentkernel.domain.errors import SandboxUnavailable
-from agentkernel.tools.sandbox.census import descendants
-from agentkernel.tools.sandbox.fork_server import MADE_BY_IMPORT, close_servers, fork_server
-from agentkernel.tools.sandbox.limits import Limits
+from agentkernel.tools.sandbox.isolation import Limits, find_isolation
+from agentkernel.tools.sandbox.process import MADE_BY_IMPORT, close_servers, fork_server
 from agentkernel.tools.sandbox.session import Worker, open_worker
-from agentkernel.tools.sandbox.tiers import find_isolation
+from agentkernel.tools.sandbox.watchdog import descendants
 
 pytestmark = pytest.mark.xdist_group("fork_server")
 
@@ -157,8 +156,8 @@ def test_one_that_still_imports_ends_with_its_parent(tier):
     """The import takes seconds, in which nothing reads its line."""
     body = (
         "import os, signal, sys\n"
-        "from agentkernel.tools.sandbox.fork_server import fork_server\n"
-        "from agentkernel.tools.sandbox.tiers import find_isolation\n"
+        "from agentkernel.tools.sandbox.process import fork_server\n"
+        "from agentkernel.tools.sandbox.isolation import find_isolation\n"
         f"server = fork_server(find_isolation(cuda=False, wanted={tier!r}), 'cpu', True)\n"
         "print(server._process.pid, flush=True)\n"
         "sys.stdin.read()"
@@ -239,8 +238,8 @@ def test_one_that_hangs_is_replaced(server_tier, run, nothing_left):
 
 
 def test_a_refusal_that_is_not_cudas_concedes_nothing(monkeypatch):
+    import agentkernel.tools.sandbox.isolation as tiers
     import agentkernel.tools.sandbox.session as session
-    import agentkernel.tools.sandbox.tiers as tiers
 
     events = threading.Event(), threading.Event()
     monkeypatch.setattr(tiers, "_cuda_alone", events[0])

@@ -6,9 +6,13 @@ import os
 import pytest
 import torch
 
-from agentkernel.tools.sandbox.cuda_ipc import CudaSlice
-from agentkernel.tools.sandbox.own_block import GRANULE_BYTES, IpcAllocation
-from agentkernel.tools.sandbox.tensors import copy_exclusive, share_exclusive
+from agentkernel.tools.sandbox.tensors import (
+    GRANULE_BYTES,
+    CudaSlice,
+    IpcAllocation,
+    copy_exclusive,
+    share_exclusive,
+)
 
 
 class Device:

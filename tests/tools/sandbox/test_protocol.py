@@ -7,7 +7,7 @@ import pytest
 
 from agentkernel.tools.sandbox.protocol import REPLY_HEADER, ProtocolError, ReplyReader, send_reply
 from agentkernel.tools.sandbox.session import open_worker
-from agentkernel.tools.sandbox.waiting import readable
+from agentkernel.tools.sandbox.watchdog import readable
 
 
 def frame(body):

@@ -9,16 +9,15 @@ import pytest
 import torch
 
 from agentkernel.domain.errors import SandboxUnavailable, TimeIsUp
-from agentkernel.tools.sandbox.fork_server import close_servers
-from agentkernel.tools.sandbox.limits import Limits
+from agentkernel.tools.sandbox.isolation import Limits, find_isolation
+from agentkernel.tools.sandbox.process import close_servers
+from agentkernel.tools.sandbox.protocol import WorkerFailed
 from agentkernel.tools.sandbox.session import (
-    WorkerFailed,
     close_idle_workers,
+    limited_time,
     open_worker,
     prefork_worker,
 )
-from agentkernel.tools.sandbox.tiers import find_isolation
-from agentkernel.tools.sandbox.time_limit import limited_time
 
 
 @pytest.fixture(scope="module")

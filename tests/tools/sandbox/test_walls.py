@@ -8,9 +8,9 @@ import pytest
 import torch
 
 import agentkernel
-from agentkernel.tools.sandbox.limits import Limits
-from agentkernel.tools.sandbox.session import Worker, WorkerFailed, open_worker
-from agentkernel.tools.sandbox.tiers import find_isolation
+from agentkernel.tools.sandbox.isolation import Limits, find_isolation
+from agentkernel.tools.sandbox.protocol import WorkerFailed
+from agentkernel.tools.sandbox.session import Worker, open_worker
 
 REFUSED = ("Permission", "Read-only", "No such file", "No such process", "not permitted")
 SECRET = "hunter2"
@@ -153,7 +153,7 @@ def test_a_system_call_that_nothing_needs_is_refused(worker, run, name):
     """By the filter: EPERM or ENOSYS, where the kernel itself would have said something else."""
     body = (
         "import ctypes\n"
-        "from agentkernel.tools.sandbox.syscalls import syscall_number\n"
+        "from agentkernel.tools.sandbox.lockdown import syscall_number\n"
         "libc = ctypes.CDLL(None, use_errno=True)\n"
         f"code = libc.syscall(syscall_number({name!r}), *{CALLS[name]!r})\n"
         "return [code, ctypes.get_errno()]"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 
-from agentkernel.tools.search.agreement import Sketch, disagreements
+from agentkernel.tools.search.worker import Sketch, disagreements
 
 
 def sketches(count: int, rounding: float = 1e-3) -> dict[int, Sketch]:

@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.runtime import gate
-from agentkernel.runtime.gate import GpuLock
-from agentkernel.tools.search.agreement import Sketch
-from agentkernel.tools.search.bench_worker import WarmUpResult
+from agentkernel.runtime import gpu_lock
+from agentkernel.runtime.gpu_lock import GpuLock
 from agentkernel.tools.search.measuring import _HalvingSearch
+from agentkernel.tools.search.worker import Sketch, WarmUpResult
 
 
 class Noted(GpuLock):
@@ -68,7 +67,7 @@ class Bench:
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Noted:
     found = Noted(tmp_path)
-    monkeypatch.setattr(gate, "_current_lock", lambda: found)
+    monkeypatch.setattr(gpu_lock, "_current_lock", lambda: found)
     return found
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentkernel.tools.search.halving import STAGES, halve_successively
+from agentkernel.tools.search.measuring import STAGES, halve_successively
 
 
 class NoisyTimes:

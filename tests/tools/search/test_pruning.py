@@ -5,8 +5,7 @@ from __future__ import annotations
 from agentkernel.domain.candidate import TrialResult
 from agentkernel.domain.profile import CompileReport, KernelResources
 from agentkernel.domain.verdict import CompileFailed, LoadFailed
-from agentkernel.tools.search.pruning import prune
-from agentkernel.tools.search.static import best_first, preference
+from agentkernel.tools.search.static import best_first, preference, prune
 
 
 def report(

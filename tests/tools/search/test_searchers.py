@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.tools.problem.problems import LoadedProblem, load_problem
+from agentkernel.tools.problem.loading import LoadedProblem, load_problem
 from agentkernel.tools.search import MeasuringSearcher, StaticSearcher, best_first
-from agentkernel.tools.search.bench_worker import ScheduleWorker
+from agentkernel.tools.search.worker import ScheduleWorker
 from agentkernel.tools.targets import load_targets
 
 PROBLEM = """

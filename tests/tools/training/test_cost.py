@@ -20,8 +20,8 @@ from agentkernel.training.cost import (
     sft_cost,
     tokens_per_s,
 )
-from agentkernel.training.shapes import PUBLISHED, ModelShape
-from agentkernel.training.training import Lora, RlSettings, SftSettings
+from agentkernel.training.model_shape import PUBLISHED, ModelShape
+from agentkernel.training.settings import Lora, RlSettings, SftSettings
 
 TINY = ModelShape(
     hidden=4,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from agentkernel.training.data.breaking import MISTAKES, broken_variants
-from agentkernel.training.data.trimming import trimmed_kernel
+from agentkernel.training.data.generator import MISTAKES, broken_variants, trimmed_kernel
 
 KERNEL = '''"""Drop-in for `Model` of problem.py."""
 

@@ -7,9 +7,9 @@ from typing import Any, Literal
 import pytest
 import torch
 
-from agentkernel.training import loading, memory
-from agentkernel.training.decoding import answers
-from agentkernel.training.memory import (
+from agentkernel.training import cost
+from agentkernel.training import model as loading
+from agentkernel.training.cost import (
     GIB,
     Memory,
     activation_bytes,
@@ -19,8 +19,9 @@ from agentkernel.training.memory import (
     rl_memory,
     sft_memory,
 )
-from agentkernel.training.shapes import PUBLISHED, ModelShape
-from agentkernel.training.training import Lora, RlSettings, SftSettings
+from agentkernel.training.decoding import decoder
+from agentkernel.training.model_shape import PUBLISHED, ModelShape
+from agentkernel.training.settings import Lora, RlSettings, SftSettings
 
 TINY = ModelShape(
     hidden=128,
@@ -49,8 +50,8 @@ def part_gib(found: Memory, name: str) -> float:
 
 
 def test_what_the_trainer_decides_by_is_decided_by_here() -> None:
-    assert memory.MANY_WEIGHTS == loading.MANY_WEIGHTS
-    assert memory.SAMPLED_ROWS == answers.ROWS
+    assert cost.MANY_WEIGHTS == loading.MANY_WEIGHTS
+    assert cost.SAMPLED_ROWS == decoder.ROWS
 
 
 def test_16_bytes_a_weight_and_a_copy_where_all_are_trained() -> None:
@@ -89,7 +90,7 @@ def test_the_sum_has_a_margin_and_a_gpu_less_room_than_its_name_says() -> None:
     assert (found.room_gib, found.fits) == (78.0, True)
     tight = sft_memory(QWEN, sft("lora"), 1, found.total_gib + 1.999)
     assert not tight.fits
-    assert {part.name for part in found.parts} <= set(memory.PARTS)
+    assert {part.name for part in found.parts} <= set(cost.PARTS)
 
 
 def test_all_layers_are_kept_of_a_small_model_and_one_of_a_large() -> None:
@@ -117,7 +118,7 @@ def test_practice_takes_the_larger_of_writing_and_learning_and_leaves_the_judge_
     assert key_value_bytes(LLAMA) == 2 * 2 * 32 * 8 * 128
     assert part_gib(found, "keys and values") * GIB == 64 * 1500 * 131_072
     assert part_gib(found, "activations") == 0
-    assert part_gib(found, "judge") == memory.JUDGE_GIB
+    assert part_gib(found, "judge") == cost.JUDGE_GIB
     learning = rl_memory(LLAMA, sft("lora"), rl.model_copy(update={"batch": 64}), 500, 80)
     assert part_gib(learning, "keys and values") == 0
     assert part_gib(learning, "activations") > part_gib(found, "keys and values")

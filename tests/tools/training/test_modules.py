@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from agentkernel.knowledge.code_structure import structure_of_code
-from agentkernel.tools.problem.problems import load_problem
-from agentkernel.training.data.modules import MODULE_KINDS, GeneratedProblem, make_problem
+from agentkernel.tools.problem.loading import load_problem
+from agentkernel.training.data.generator import MODULE_KINDS, GeneratedProblem, make_problem
+from agentkernel.training.data.module_writer import AuthorStyle, ModuleDraft
 from agentkernel.training.data.operators import OPERATORS, linear
-from agentkernel.training.data.writing import AuthorStyle, ModuleDraft
 
 FIRST = 5_000
 

@@ -10,9 +10,14 @@ import pytest
 import torch
 
 from agentkernel.domain.errors import TrainingError
-from agentkernel.training.new_model import parameters_of
-from agentkernel.training.shapes import PUBLISHED, ModelShape, new_shape, read_shape
-from agentkernel.training.training import Lora, NewModel
+from agentkernel.training.model_shape import (
+    PUBLISHED,
+    ModelShape,
+    new_shape,
+    parameters_of,
+    read_shape,
+)
+from agentkernel.training.settings import Lora, NewModel
 
 QWEN = PUBLISHED["Qwen/Qwen2.5-Coder-3B-Instruct"]
 LLAMA = PUBLISHED["meta-llama/Llama-3.1-8B-Instruct"]

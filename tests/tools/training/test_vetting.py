@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from agentkernel.training.data.modules import make_problem
-from agentkernel.training.data.vetting import module_refusal
+from agentkernel.training.data.generator import make_problem
+from agentkernel.training.data.rows import module_refusal
 
 HONEST = make_problem(7).text
 ALLOWED = ("MIT", "Apache-2.0")

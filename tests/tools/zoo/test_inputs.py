@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from agentkernel.domain.errors import ProblemError
-from agentkernel.nightly.zoo.inputs import parse_model_input
+from agentkernel.nightly.zoo.loader import parse_model_input
 
 
 def test_integers_stay_below_their_limit() -> None:

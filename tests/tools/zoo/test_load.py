@@ -14,8 +14,8 @@ from transformers import DynamicCache
 from transformers.modeling_outputs import BaseModelOutput
 
 from agentkernel.domain.errors import ProblemError
-from agentkernel.domain.zoo import Zoo, ZooModel
-from agentkernel.nightly.zoo.load import (
+from agentkernel.domain.nightly import Zoo, ZooModel
+from agentkernel.nightly.zoo.loader import (
     ForwardCall,
     LoadedModel,
     flat_outputs,
@@ -250,13 +250,13 @@ def test_the_hash_covers_what_would_change_the_model(load: Load, folder: Path) -
 def test_the_hash_covers_the_versions_of_libraries(
     load: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from agentkernel.nightly.zoo import references
+    from agentkernel.nightly.zoo import loader
 
     entry = {"model": "agentkernel.configs.zoo.models.pretrained:from_config"}
     before = {name: load(**fields).sha256 for name, fields in (("own", {}), ("lib", entry))}
-    real = references.version_of
+    real = loader.version_of
     monkeypatch.setattr(
-        references, "version_of", lambda name: "99" if name == "transformers" else real(name)
+        loader, "version_of", lambda name: "99" if name == "transformers" else real(name)
     )
     assert load().sha256 == before["own"]
     assert load(**entry).sha256 != before["lib"], "imported inside of a function"

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from agentkernel.domain.zoo import Zoo, ZooModel
-from agentkernel.nightly.zoo.load import LoadedModel, flat_outputs, load_model, run_call
-from agentkernel.nightly.zoo.read import read_zoo
+from agentkernel.domain.nightly import Zoo, ZooModel
+from agentkernel.nightly.zoo.loader import LoadedModel, flat_outputs, load_model, run_call
+from agentkernel.nightly.zoo.reader import read_zoo
 
 MILLIONS = {
     "bert": 109.5,

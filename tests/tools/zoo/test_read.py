@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from agentkernel.domain.errors import ProblemError
-from agentkernel.nightly.zoo.read import packaged_zoos, read_zoo, top_keys
+from agentkernel.nightly.zoo.reader import packaged_zoos, read_zoo, top_keys
 
 ENTRY = "{name: a, model: 'torch.nn:ReLU', inputs: ['input=f32[4]']}"
 GOOD = f"models: [{ENTRY}]"

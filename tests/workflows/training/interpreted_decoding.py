@@ -13,10 +13,9 @@ path.insert(0, str(Path(__file__).parents[2]))
 
 import torch
 
-from agentkernel.tools.judge.interpreter.interpreter import install_hooks
-from agentkernel.training.decoding.drawing import TokenSampling
-from agentkernel.training.decoding.launches import TritonOperations
-from agentkernel.training.decoding.operations import TorchOperations
+from agentkernel.tools.judge.interpreter.hooks import install_hooks
+from agentkernel.training.decoding.kernels import TritonOperations
+from agentkernel.training.decoding.llama import TokenSampling, TorchOperations
 from decoding_checks import DTYPES, TOLERANCE, attended, close, draws_alike, parts
 
 ours, plain = TritonOperations(), TorchOperations()

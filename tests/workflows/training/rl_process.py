@@ -6,7 +6,7 @@ import sys
 import time
 from pathlib import Path
 
-from agentkernel.training.rl.rl import train_rl
+from agentkernel.training.rl.train import train_rl
 from rl_stand_in import LikesLetters, settings
 
 

@@ -6,8 +6,8 @@ import sys
 import time
 from pathlib import Path
 
-from agentkernel.training.configuration import load_training
-from agentkernel.training.sft.sft import train_sft
+from agentkernel.training.settings import load_training
+from agentkernel.training.sft.train import train_sft
 
 
 def main(data: str, out: str, *overrides: str) -> None:

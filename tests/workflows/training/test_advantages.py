@@ -8,12 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentkernel.training.rl.advantages import (
-    CorrectTurn,
-    advantages,
-    rejected_turns,
-    rewards_to_go,
-)
+from agentkernel.training.rl.rollouts import CorrectTurn, advantages, rejected_turns, rewards_to_go
 
 REWARD = st.floats(-2.0, 2.0, allow_nan=False)
 ROLLOUTS = st.lists(st.lists(REWARD, min_size=1, max_size=4), min_size=2, max_size=6)

@@ -5,17 +5,17 @@ from typing import Any
 import pytest
 import torch
 
-from agentkernel.training.new_model import make_new
-from agentkernel.training.sft import attention
-from agentkernel.training.sft.attention import (
+from agentkernel.training.model_shape import make_new
+from agentkernel.training.settings import NewModel
+from agentkernel.training.sft import setup
+from agentkernel.training.sft.examples import make_tokenizer
+from agentkernel.training.sft.setup import (
     _half,
     _varlen,
     attend,
     register_attention,
     without_cudnn_attention,
 )
-from agentkernel.training.sft.tokens import make_tokenizer
-from agentkernel.training.training import NewModel
 
 TOKENIZER = make_tokenizer(["x = 1\n"], 300)
 NEW = NewModel(vocabulary=300, hidden=32, layers=2, heads=2, intermediate=32, window=64)
@@ -87,7 +87,7 @@ def test_a_packed_batch_in_bf16_goes_to_the_kernel(monkeypatch: pytest.MonkeyPat
         calls.append(query.dtype)
         return _varlen(query, *others)
 
-    monkeypatch.setattr(attention, "_varlen", counted)
+    monkeypatch.setattr(setup, "_varlen", counted)
     with torch.no_grad():
         alone = [model(torch.tensor([item]).cuda()).logits[0] for item in DOCUMENTS]
         model.set_attn_implementation(register_attention())

@@ -12,8 +12,7 @@ import torch
 import torch.distributed.checkpoint as parts
 
 from agentkernel.domain.errors import TrainingError
-from agentkernel.training.checkpoint_code import VARIABLE, refuse_code
-from agentkernel.training.checkpoints import mark_complete, resume_point
+from agentkernel.training.checkpoints import VARIABLE, mark_complete, refuse_code, resume_point
 
 
 class Trap:

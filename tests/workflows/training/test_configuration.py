@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from agentkernel.domain.errors import SettingError
-from agentkernel.training.configuration import PACKAGED, load_training, with_model
+from agentkernel.training.settings import PACKAGED, load_training, with_model
 
 
 @pytest.mark.parametrize("name", PACKAGED)

@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 from xml.etree import ElementTree
 
-from agentkernel.training.curve import (
+from agentkernel.training.checkpoints import (
     FILE,
     PICTURE,
     LossPoint,

@@ -18,11 +18,11 @@ import pytest
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.errors import SettingError, TrainingError
 from agentkernel.training.data.card import Card, read_card
-from agentkernel.training.data.data import held_out_problems, make_data, read_rows
-from agentkernel.training.data.modules import make_problem
-from agentkernel.training.data.rows import admitted, row_refusal
+from agentkernel.training.data.dataset import make_data
+from agentkernel.training.data.generator import make_problem
+from agentkernel.training.data.rows import admitted, held_out_problems, read_rows, row_refusal
 from agentkernel.training.data.sources import Origin
-from agentkernel.training.training import DataSettings, JudgedKernel, Split
+from agentkernel.training.settings import DataSettings, JudgedKernel, Split
 from judged_rows import CHEAT, family_rows, kernel, made_rows, right, verdict, write_rows, wrong
 
 SETTINGS = DataSettings(held_out=6)
@@ -297,8 +297,8 @@ def test_reasons_without_end_are_told_together(tmp_path: Path) -> None:
 CHILD = """
 import sys
 from pathlib import Path
-from agentkernel.training.training import DataSettings
-from agentkernel.training.data.data import make_data
+from agentkernel.training.settings import DataSettings
+from agentkernel.training.data.dataset import make_data
 from agentkernel.training.data.sources import Origin
 show = lambda done, total, words: print(done, words, flush=True)
 make_data(

@@ -14,13 +14,22 @@ import torch
 from transformers import LlamaForCausalLM, PreTrainedModel
 
 from agentkernel.training.decoding import TokenSampling, answer_all
-from agentkernel.training.decoding.decoder import CPU, GPU, DecodePacing, Decoder
-from agentkernel.training.decoding.drawing import sample_tokens, uniform_streams
-from agentkernel.training.decoding.generated import generate, generating
-from agentkernel.training.decoding.llama import read_llama
-from agentkernel.training.decoding.operations import TorchOperations
-from agentkernel.training.decoding.plain import as_plain_llama
-from agentkernel.training.decoding.slots import Prompt
+from agentkernel.training.decoding.decoder import (
+    CPU,
+    GPU,
+    DecodePacing,
+    Decoder,
+    Prompt,
+    generate,
+    generating,
+)
+from agentkernel.training.decoding.llama import (
+    TorchOperations,
+    as_plain_llama,
+    read_llama,
+    sample_tokens,
+    uniform_streams,
+)
 from decoding_checks import make_llama
 
 HERE = Path(__file__).parent

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agentkernel.training.device import device_name, in_bf16, precision_of
+from agentkernel.training.folder import device_name, in_bf16, precision_of
 
 
 def a_gpu(monkeypatch: pytest.MonkeyPatch, *, has_bf16: bool) -> None:

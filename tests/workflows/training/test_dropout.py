@@ -5,12 +5,11 @@ import torch
 from torch import nn
 
 from agentkernel.domain.errors import TrainingError
-from agentkernel.training.decoding.dropout import add_dropout
-from agentkernel.training.decoding.plain import as_plain_llama
-from agentkernel.training.new_model import make_new
-from agentkernel.training.sft.sft_trainer import compile_layers
-from agentkernel.training.sft.tokens import make_tokenizer
-from agentkernel.training.training import NewModel
+from agentkernel.training.decoding.llama import add_dropout, as_plain_llama
+from agentkernel.training.model_shape import make_new
+from agentkernel.training.settings import NewModel
+from agentkernel.training.sft.examples import make_tokenizer
+from agentkernel.training.sft.trainer import compile_layers
 
 TINY = NewModel(vocabulary=300, hidden=16, layers=2, heads=2, intermediate=32, window=64)
 TOKENIZER = make_tokenizer(["x = 1\n"], 300)

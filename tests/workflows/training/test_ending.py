@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from agentkernel.training import checkpoints, ending
-from agentkernel.training.ending import drop_checkpoints, save_trained
-from agentkernel.training.loading import BaseWeights
-from agentkernel.training.new_model import make_new
-from agentkernel.training.sft.tokens import make_tokenizer
-from agentkernel.training.training import TrainingSettings
+from agentkernel.training import checkpoints
+from agentkernel.training import model as ending
+from agentkernel.training.model import BaseWeights, drop_checkpoints, save_trained
+from agentkernel.training.model_shape import make_new
+from agentkernel.training.settings import TrainingSettings
+from agentkernel.training.sft.examples import make_tokenizer
 from rl_stand_in import TINY, settings
 from training_rows import problem
 

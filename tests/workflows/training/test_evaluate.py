@@ -6,23 +6,30 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.agents.models.local_text import Sample
+from agentkernel.agents.models.local import Sample
 from agentkernel.domain.exchange import Message, Sampling
-from agentkernel.training.data.questions import from_rows, to_write
-from agentkernel.training.evaluate.evaluate import (
+from agentkernel.training.data.conversations import from_rows, to_write
+from agentkernel.training.evaluate.answer_cache import NearestWriter
+from agentkernel.training.evaluate.evaluation import (
+    LocalWriter,
     PassAt,
     QuestionCounts,
     difference,
+    module_family,
     run_evaluation,
     spread_over,
     summarize,
 )
-from agentkernel.training.evaluate.families import module_family
-from agentkernel.training.evaluate.nearest import NearestWriter
-from agentkernel.training.evaluate.writer import LocalWriter
-from agentkernel.training.judging import STRICT, JudgedSubmission, Judgements, Submission, judge_all
-from agentkernel.training.pair_process import JudgeFinding, judging
-from agentkernel.training.pair_process import WorkerRequest as PairQuestion
+from agentkernel.training.worker_pool import (
+    STRICT,
+    JudgedSubmission,
+    JudgeFinding,
+    Judgements,
+    Submission,
+    judge_all,
+    judging,
+)
+from agentkernel.training.worker_pool import WorkerRequest as PairQuestion
 from lent_answerers import lender, lent_judge
 from tiny_models import make_model
 from training_rows import kernel, make_row, problem

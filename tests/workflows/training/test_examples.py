@@ -2,10 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from agentkernel.agents.models.local_text import decode, prompt_ids
+from agentkernel.agents.models.local import decode, prompt_ids
 from agentkernel.domain.errors import TrainingError
-from agentkernel.training.sft.examples import make_examples
-from agentkernel.training.sft.tokens import END, make_tokenizer, texts_of
+from agentkernel.training.sft.examples import END, make_examples, make_tokenizer, texts_of
 from training_rows import make_row
 
 ROWS = [make_row(number) for number in range(6)]

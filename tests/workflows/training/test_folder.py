@@ -9,8 +9,8 @@ import pytest
 
 from agentkernel.domain.errors import TrainingError
 from agentkernel.training import checkpoints, folder
-from agentkernel.training.configuration import load_training
 from agentkernel.training.data.rows import fingerprint
+from agentkernel.training.settings import load_training
 
 ONE, OTHER = {"data": "a", "sft.batch": "2"}, {"data": "a", "sft.batch": "4"}
 

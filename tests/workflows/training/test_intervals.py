@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from agentkernel.training.evaluate.intervals import (
+from agentkernel.training.evaluate.evaluation import (
     Interval,
     grouped_interval,
     mean_interval,

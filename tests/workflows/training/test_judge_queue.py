@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentkernel.training.judge_queue import JudgeQueue
+from agentkernel.training.worker_pool import JudgeQueue
 
 
 def test_a_judge_stays_with_its_problem_and_others_take_new_ones() -> None:

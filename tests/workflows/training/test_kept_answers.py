@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.agents.models.local_text import Sample
+from agentkernel.agents.models.local import Sample
 from agentkernel.domain.errors import OutputError, TrainingError
 from agentkernel.domain.exchange import Message
-from agentkernel.training.data.questions import to_write
-from agentkernel.training.evaluate.evaluate import run_evaluation
-from agentkernel.training.evaluate.kept_answers import CachedWriter, model_fingerprints
+from agentkernel.training.data.conversations import to_write
+from agentkernel.training.evaluate.answer_cache import CachedWriter, model_fingerprints
+from agentkernel.training.evaluate.evaluation import run_evaluation
 from lent_answerers import lender, lent_judge
 from rl_stand_in import make_policy
 from training_rows import kernel, make_data, problem

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from agentkernel.domain.errors import RankLost, SettingError
-from agentkernel.training import launch as launching
-from agentkernel.training.launch import LAUNCHER, ends_with_its_launcher, gpus_of, launch
+from agentkernel.training import distributed as launching
+from agentkernel.training.distributed import LAUNCHER, ends_with_its_launcher, gpus_of, launch
 from training_ranks import in_a_process
 
 RANK = "import os, sys, time, signal; rank = int(os.environ['RANK']); place = sys.argv[1]; "
@@ -93,7 +93,8 @@ def test_a_signal_is_passed_on_and_waited_for(tmp_path: Path) -> None:
 
 def test_nobody_outlives_a_killed_launcher(tmp_path: Path) -> None:
     program = (
-        "from agentkernel.training.launch import ends_with_its_launcher; ends_with_its_launcher(); "
+        "from agentkernel.training.distributed import ends_with_its_launcher\n"
+        "ends_with_its_launcher()\n"
     )
     launcher = _launched(tmp_path, program + WAITS)
     ranks = [int((tmp_path / str(rank)).read_text()) for rank in range(2)]

@@ -4,10 +4,9 @@ import pytest
 import torch
 
 from agentkernel.domain.errors import TrainingError
-from agentkernel.training.configuration import load_training
-from agentkernel.training.new_model import make_new, parameters_of
-from agentkernel.training.sft.tokens import make_tokenizer
-from agentkernel.training.training import NewModel
+from agentkernel.training.model_shape import make_new, parameters_of
+from agentkernel.training.settings import NewModel, load_training
+from agentkernel.training.sft.examples import make_tokenizer
 
 TINY = NewModel(vocabulary=300, hidden=16, layers=2, heads=2, intermediate=32, window=64)
 TOKENIZER = make_tokenizer(["x = 1\n"], 300)

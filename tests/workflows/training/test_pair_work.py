@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.training.data.modules import GeneratedProblem
-from agentkernel.training.data.pair_work import PairSettings, ProblemResult, work_on
-from agentkernel.training.training import HALVED
+from agentkernel.training.data.generator import GeneratedProblem
+from agentkernel.training.data.pair_worker import PairSettings, ProblemResult, work_on
+from agentkernel.training.settings import HALVED
 
 TEXT = """import torch
 import torch.nn as nn

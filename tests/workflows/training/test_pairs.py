@@ -13,8 +13,8 @@ import pytest
 
 from agentkernel.domain.errors import OutputError, RunBusy, SettingError, TrainingError
 from agentkernel.training.data import pairs
-from agentkernel.training.data.modules import GeneratedProblem
-from agentkernel.training.data.pair_work import Missed, PairRequest, PairSettings, ProblemResult
+from agentkernel.training.data.generator import GeneratedProblem
+from agentkernel.training.data.pair_worker import Missed, PairRequest, PairSettings, ProblemResult
 from agentkernel.training.data.pairs import (
     generated,
     make_pairs,
@@ -22,8 +22,8 @@ from agentkernel.training.data.pairs import (
     read_missed,
     read_pairs,
 )
-from agentkernel.training.pair_process import WorkerFailed
-from agentkernel.training.training import JudgedKernel
+from agentkernel.training.settings import JudgedKernel
+from agentkernel.training.worker_pool import WorkerFailed
 
 PLAIN = '''import torch
 import torch.nn as nn

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.agents.taught import write_turn
+from agentkernel.agents.conversation import write_turn
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.errors import TrainingError, UnknownTarget
-from agentkernel.training.data.questions import from_rows, questions_of, target_of
-from agentkernel.training.training import TrainingRow
+from agentkernel.training.data.conversations import from_rows, questions_of, target_of
+from agentkernel.training.settings import TrainingRow
 from training_rows import kernel, make_data, make_row, problem, write_rows
 
 

@@ -20,15 +20,13 @@ from safetensors.torch import load_file
 
 from agentkernel.domain.errors import RankLost, TrainingError
 from agentkernel.domain.exchange import Sampling
-from agentkernel.training import checkpoints, sharding
-from agentkernel.training.configuration import load_training, with_model
-from agentkernel.training.curve import read_points
-from agentkernel.training.evaluate.writer import LocalWriter
+from agentkernel.training import checkpoints, model
+from agentkernel.training.checkpoints import read_points
+from agentkernel.training.distributed import Ranks, current_ranks, launch, process_group
+from agentkernel.training.evaluate.evaluation import LocalWriter
 from agentkernel.training.folder import read_record
-from agentkernel.training.launch import launch
-from agentkernel.training.ranks import Ranks, current_ranks, process_group
-from agentkernel.training.sft.sft import train_sft
-from agentkernel.training.training import TrainingSettings
+from agentkernel.training.settings import TrainingSettings, load_training, with_model
+from agentkernel.training.sft.train import train_sft
 from tiny_models import make_model
 from training_ranks import Job, command_for, in_a_process
 from training_rows import make_data, make_row
@@ -216,28 +214,28 @@ def test_many_weights_lie_in_parts_and_adapters_never(
     base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     two = Ranks(0, 2)
-    assert not sharding.is_sharded(settings(), two)
-    assert sharding.is_sharded(settings("sft.shard=full"), two)
-    assert not sharding.is_sharded(settings("sft.shard=full"), Ranks())
+    assert not model.is_sharded(settings(), two)
+    assert model.is_sharded(settings("sft.shard=full"), two)
+    assert not model.is_sharded(settings("sft.shard=full"), Ranks())
     named = with_model(settings(), str(base))
-    known = sharding.parameter_count(named)
+    known = model.parameter_count(named)
     assert known == sum(item.numel() for item in load_file(base / "model.safetensors").values())
-    monkeypatch.setattr(sharding, "MANY_WEIGHTS", known)
-    assert sharding.is_sharded(named, two)
+    monkeypatch.setattr(model, "MANY_WEIGHTS", known)
+    assert model.is_sharded(named, two)
     adapter = with_model(settings("sft.method=lora"), str(base))
-    assert not sharding.is_sharded(adapter, two)
+    assert not model.is_sharded(adapter, two)
     none = with_model(settings("sft.shard=none"), str(base))
-    assert not sharding.is_sharded(none, two)
+    assert not model.is_sharded(none, two)
     with pytest.raises(TrainingError, match=r"sft\.method 'lora'"):
-        sharding.is_sharded(settings("sft.method=lora", "sft.shard=full"), two)
+        model.is_sharded(settings("sft.method=lora", "sft.shard=full"), two)
 
 
 def test_weights_are_read_once_where_they_lie_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     name = "FSDP_CPU_RAM_EFFICIENT_LOADING"
     monkeypatch.delenv(name, raising=False)
-    with sharding.sharded_loading(False):
+    with model.sharded_loading(False):
         assert name not in os.environ
-    with sharding.sharded_loading(True):
+    with model.sharded_loading(True):
         assert os.environ[name] == "true"
     assert name not in os.environ
 

@@ -19,12 +19,18 @@ from chat_server import ChatServer, Cuts, Refuses, Says, Scripted
 
 from agentkernel.domain.errors import ModelUnavailable, TrainingError
 from agentkernel.domain.exchange import Reply
-from agentkernel.training.data.review_choice import gather_rows, reviewable
-from agentkernel.training.data.review_file import review_file
-from agentkernel.training.data.review_pool import concurrent_answers
-from agentkernel.training.data.reviews import ReviewsReport, Teacher, answers_file, make_reviews
+from agentkernel.training.data.reviews import (
+    ReviewsReport,
+    Teacher,
+    answers_file,
+    concurrent_answers,
+    gather_rows,
+    make_reviews,
+    review_file,
+    reviewable,
+)
 from agentkernel.training.data.sources import Origin, TeacherReview
-from agentkernel.training.training import JudgedKernel
+from agentkernel.training.settings import JudgedKernel
 from judged_rows import CHEAT, kernel, right, write_rows
 from reviewed_rows import by_number, number_in, profiled, review, reviewed_rows, slow_ones
 
@@ -257,7 +263,7 @@ def test_nothing_is_cut_from_a_file_of_somebody_else(text: bytes, tmp_path: Path
 
 
 def test_two_writers_of_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agentkernel.training.data.review_file.BUSY_S", 0.1)
+    monkeypatch.setattr("agentkernel.training.data.reviews.BUSY_S", 0.1)
     path = tmp_path / "reviews.jsonl"
     with (
         review_file(path),

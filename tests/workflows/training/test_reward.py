@@ -19,8 +19,8 @@ from agentkernel.domain.verdict import (
     TimingDisputed,
     WrongMeta,
 )
-from agentkernel.training.rl.reward import JudgedTurn, Outcome, Speed, reward_of
-from agentkernel.training.training import RlSettings
+from agentkernel.training.rl.judge_worker import JudgedTurn, Outcome, Speed, reward_of
+from agentkernel.training.settings import RlSettings
 from rl_stand_in import verdict
 
 PAY = RlSettings(correct=0.3, speed=1.0, most_speedup=3.0, own_share=0.2, hack=-1.0, no_file=-0.2)

@@ -14,30 +14,31 @@ from pathlib import Path
 import pytest
 import yaml
 
+from agentkernel.agents.conversation import completion
+from agentkernel.agents.models.local import prompt_ids
 from agentkernel.agents.models.local_presets import parse_local
-from agentkernel.agents.models.local_text import prompt_ids
 from agentkernel.agents.models.local_weights import load_weights
-from agentkernel.agents.taught import completion
 from agentkernel.domain.errors import RunBusy, SettingError, TrainingError
 from agentkernel.domain.verdict import PolicyViolation
-from agentkernel.runtime.versions import installed_versions
+from agentkernel.runtime.machine import installed_versions
 from agentkernel.training import checkpoints, folder
-from agentkernel.training.configuration import load_training
-from agentkernel.training.curve import FILE, PICTURE
-from agentkernel.training.data.rl_problems import training_problems
-from agentkernel.training.data.rows import fingerprint
+from agentkernel.training.checkpoints import FILE, PICTURE
+from agentkernel.training.data.rows import fingerprint, training_problems
 from agentkernel.training.folder import RECORD, exclusive
 from agentkernel.training.judged_problems import Verification
-from agentkernel.training.rl import rl, rl_trainer
-from agentkernel.training.rl.reward import JudgedTurn
-from agentkernel.training.rl.rl import RlJudging, RlResult, train_rl, turn_settings
-from agentkernel.training.rl.rl_curve import read_rl_points
-from agentkernel.training.rl.rl_record import read_rl_record
-from agentkernel.training.rl.rl_trainer import micro_batches
-from agentkernel.training.rl.rollouts import TurnSample
-from agentkernel.training.rl.turn_pool import JudgePool, LocalBackend, ProblemAnswer
-from agentkernel.training.rl.turn_work import TurnSettings
-from agentkernel.training.training import TrainingSettings
+from agentkernel.training.rl import train, trainer
+from agentkernel.training.rl.judge_pool import (
+    JudgePool,
+    LocalBackend,
+    ProblemAnswer,
+    RlJudging,
+    turn_settings,
+)
+from agentkernel.training.rl.judge_worker import JudgedTurn, TurnSettings
+from agentkernel.training.rl.rollouts import TurnSample, read_rl_points
+from agentkernel.training.rl.train import RlResult, read_rl_record, train_rl
+from agentkernel.training.rl.trainer import micro_batches
+from agentkernel.training.settings import TrainingSettings, load_training
 from rl_stand_in import GOOD, LikesLetters, make_modules, make_policy, settings, verdict
 from training_rows import kernel, problem
 
@@ -181,7 +182,7 @@ def test_a_gradient_that_is_no_number_changes_nothing(
             found[-1]["advantages"] *= torch.nan
         return found
 
-    monkeypatch.setattr(rl_trainer, "micro_batches", poisoned)
+    monkeypatch.setattr(trainer, "micro_batches", poisoned)
     played, bad = list[int](), {2, 4, 5}
     done = practise(data, policy, tmp_path / "out")
     weights = load_weights(parse_local(str(done.out))).model.parameters()  # type: ignore[operator]
@@ -279,7 +280,7 @@ def test_killed_before_the_record_it_only_writes_the_folder(
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(rl._Training, "_save", killed)
+        patch.setattr(train._Training, "_save", killed)
         with pytest.raises(Killed):
             practise(data, policy, tmp_path)
     done = practise(data, policy, tmp_path)
@@ -325,7 +326,7 @@ def test_how_samples_are_cut_into_batches_changes_nothing(
 
 @needs_trl
 def test_samples_are_padded_on_their_own_sides_and_the_idle_left_out() -> None:
-    from agentkernel.training.rl.rl_trainer import micro_batches
+    from agentkernel.training.rl.trainer import micro_batches
 
     samples = [
         TurnSample((7, 8), (9,), 0.5),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from xml.etree import ElementTree
 
-from agentkernel.training.curve import FILE
-from agentkernel.training.rl.rl_curve import (
+from agentkernel.training.checkpoints import FILE
+from agentkernel.training.rl.rollouts import (
     RlPoint,
     add_rl_point,
     drop_rl_points_after,

@@ -10,9 +10,9 @@ import pytest
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.errors import TrainingError
 from agentkernel.domain.exchange import Message
-from agentkernel.training.configuration import load_training
-from agentkernel.training.data.rl_problems import chosen_at, module_in, training_problems
-from agentkernel.training.sft.sft_rows import read_sft_rows
+from agentkernel.training.data.rows import chosen_at, module_in, training_problems
+from agentkernel.training.settings import load_training
+from agentkernel.training.sft.examples import read_sft_rows
 from rl_stand_in import make_modules
 from training_rows import make_row, problem, write_rows
 

@@ -7,23 +7,25 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from agentkernel.agents.models.local_text import prompt_ids
+from agentkernel.agents.models.local import prompt_ids
 from agentkernel.domain.exchange import Message
 from agentkernel.domain.verdict import CompileFailed, PolicyViolation
-from agentkernel.training.data.rl_problems import RlProblem
-from agentkernel.training.new_model import make_new
-from agentkernel.training.rl.reward import JudgedTurn, Speed
+from agentkernel.training.data.rows import RlProblem
+from agentkernel.training.decoding import TokenSampling
+from agentkernel.training.model_shape import make_new
+from agentkernel.training.rl.judge_pool import ProblemAnswer
+from agentkernel.training.rl.judge_worker import JudgedTurn, Speed
 from agentkernel.training.rl.rollouts import (
+    ModelWriter,
+    SampledAnswer,
     conversation,
     informative_groups,
     roll_out,
     samples_of,
     turn_statistics,
 )
-from agentkernel.training.rl.sampler import ModelWriter, SampledAnswer, TokenSampling
-from agentkernel.training.rl.turn_pool import ProblemAnswer
-from agentkernel.training.sft.tokens import make_tokenizer
-from agentkernel.training.training import RlSettings
+from agentkernel.training.settings import RlSettings
+from agentkernel.training.sft.examples import make_tokenizer
 from rl_stand_in import TINY, verdict
 from training_rows import kernel, make_row, problem
 

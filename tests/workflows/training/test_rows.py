@@ -16,7 +16,7 @@ from agentkernel.training.data.rows import (
     read_rows,
     with_replay,
 )
-from agentkernel.training.training import TASKS, DataSettings, TrainingRow
+from agentkernel.training.settings import TASKS, DataSettings, TrainingRow
 from training_rows import kernel, make_data, make_row, write_rows
 
 LICENCES = DataSettings().licences

@@ -23,19 +23,17 @@ from agentkernel.agents.models.local_presets import parse_local
 from agentkernel.agents.models.local_weights import load_weights
 from agentkernel.domain.errors import MissingDependency, RunBusy, TrainingError
 from agentkernel.domain.exchange import ModelRequest, Sampling
-from agentkernel.training import checkpoints, loading
-from agentkernel.training.configuration import load_training
-from agentkernel.training.curve import PICTURE, LossPoint, read_points
-from agentkernel.training.evaluate.evaluate import PassAt, summarize
-from agentkernel.training.evaluate.untrained import base_model
-from agentkernel.training.evaluate.writer import LocalWriter
+from agentkernel.training import checkpoints
+from agentkernel.training import model as loading
+from agentkernel.training.checkpoints import PICTURE, LossPoint, read_points
+from agentkernel.training.evaluate.answer_cache import base_model
+from agentkernel.training.evaluate.evaluation import LocalWriter, PassAt, summarize
 from agentkernel.training.folder import BEGUN, RECORD, exclusive, read_record
-from agentkernel.training.sft import attention, sft, watch
-from agentkernel.training.sft.attention import attend
+from agentkernel.training.settings import TrainingSettings, load_training
+from agentkernel.training.sft import setup, train, trainer
 from agentkernel.training.sft.examples import Example, as_dataset
-from agentkernel.training.sft.sft import SftResult, train_sft
-from agentkernel.training.sft.sft_judging import with_target
-from agentkernel.training.training import TrainingSettings
+from agentkernel.training.sft.setup import attend
+from agentkernel.training.sft.train import SftResult, train_sft, with_target
 from tiny_models import make_model
 from training_rows import make_data, make_row, write_rows
 
@@ -128,7 +126,7 @@ def test_the_weights_before_it_are_known(whole: SftResult, tmp_path: Path) -> No
 def test_the_same_call_does_nothing_more(
     whole: SftResult, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sft, "_trained", None)
+    monkeypatch.setattr(train, "_trained", None)
     said: list[str] = []
     again = train_sft(data, settings(), whole.out, say=said.append)
     assert again.record == whole.record
@@ -185,7 +183,7 @@ def test_killed_before_the_record_it_only_writes_the_folder(
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(sft, "_save", killed)
+        patch.setattr(train, "_save", killed)
         with pytest.raises(Killed):
             train_sft(data, settings(), tmp_path)
     done = train_sft(data, settings(), tmp_path)
@@ -228,14 +226,14 @@ def test_what_the_time_ended_is_judged_left_alone_and_goes_on_with_more(
         calls.append(model)
         return passed
 
-    monkeypatch.setattr(sft, "judge_model", judged)
+    monkeypatch.setattr(train, "judge_model", judged)
     limited = settings("sft.most_minutes=1e-9", "sft.evaluate_problems=2")
     done = train_sft(data, limited, tmp_path)
     assert (done.record.ended, done.record.steps, done.finished) == ("minutes", 1, False)
     assert done.record.passed == passed
     assert checkpoints.folder_of(tmp_path).exists()
     with monkeypatch.context() as patch:
-        patch.setattr(sft, "_trained", None)
+        patch.setattr(train, "_trained", None)
         said: list[str] = []
         again = train_sft(data, limited, tmp_path, say=said.append)
     assert (again.record, again.resumed_from) == (done.record, 1)
@@ -261,10 +259,10 @@ def watched(times: int, most_minutes: float | None = None) -> list[int]:
         found.append(step)
 
     with TemporaryDirectory() as name:
-        watching = watch.TrainingCallback(
+        watching = trainer.TrainingCallback(
             Path(name),
             None,
-            watch.StopRequest(),
+            trainer.StopRequest(),
             most_minutes,
             lambda done, total, words: None,
             judge,
@@ -286,8 +284,8 @@ def watched(times: int, most_minutes: float | None = None) -> list[int]:
 def test_what_is_no_number_ends_it_before_a_checkpoint(broken: str, tmp_path: Path) -> None:
     from transformers import TrainerControl, TrainerState, TrainingArguments
 
-    watching = watch.TrainingCallback(
-        tmp_path, None, watch.StopRequest(), None, lambda done, total, words: None
+    watching = trainer.TrainingCallback(
+        tmp_path, None, trainer.StopRequest(), None, lambda done, total, words: None
     )
     arguments = TrainingArguments(output_dir=str(tmp_path), report_to="none")
     logs = {"loss": 1.0, "grad_norm": 0.5}
@@ -317,7 +315,7 @@ def test_packed_rows_are_told_apart_and_only_completions_are_learned(
         documents.append(len(ends) - 1)
         return attend(*args, **others)
 
-    monkeypatch.setattr(attention, "attend", seen)
+    monkeypatch.setattr(setup, "attend", seen)
     train_sft(data, load_training("tiny", ["sft.most_steps=1"]), tmp_path)
     assert max(documents) > 4
     items = [Example([5, 6, 7, 8], 2), Example([9, 10], 1)]
@@ -355,7 +353,7 @@ def test_an_adapter_is_trained_saved_and_loaded_on_its_model(data: Path, tmp_pat
 def test_held_out_modules_are_judged_at_the_end(data: Path, tmp_path: Path) -> None:
     few = ["sft.most_steps=1", "sft.evaluate_problems=2"]
     done = train_sft(
-        data, load_training("tiny", few), tmp_path, judging=sft.HeldOutJudging("h100", 2)
+        data, load_training("tiny", few), tmp_path, judging=train.HeldOutJudging("h100", 2)
     )
     passed = done.record.passed
     assert passed is not None
@@ -368,7 +366,7 @@ def test_held_out_modules_are_judged_at_the_end(data: Path, tmp_path: Path) -> N
 def test_there_is_a_point_at_each_checkpoint(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch, "MOST_POINTS", 3)
+    monkeypatch.setattr(trainer, "MOST_POINTS", 3)
     train_sft(data, settings(), tmp_path)
     assert [step for step, _ in losses(tmp_path)] == [3, 4, 6, 8, 9, 12]
 
@@ -460,10 +458,10 @@ def test_the_judge_is_asked_for_the_gpu_of_the_rows(tmp_path: Path) -> None:
     rows = [make_row(0, target="l4")]
     place, said = write_rows(tmp_path, rows), list[str]()
     asked = load_training("tiny", ["sft.evaluate_problems=2"])
-    assert with_target(None, place, asked, said.append) == sft.HeldOutJudging("l4")
+    assert with_target(None, place, asked, said.append) == train.HeldOutJudging("l4")
     assert with_target(
-        sft.HeldOutJudging("h100", 2), place, asked, said.append
-    ) == sft.HeldOutJudging("h100", 2)
+        train.HeldOutJudging("h100", 2), place, asked, said.append
+    ) == train.HeldOutJudging("h100", 2)
     assert len(said) == 1
     nobody = load_training("tiny", ["sft.evaluate_problems=0"])
     assert with_target(None, place, nobody, said.append) is None

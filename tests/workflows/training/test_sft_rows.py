@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agentkernel.agents.taught import write_turn
+from agentkernel.agents.conversation import write_turn
 from agentkernel.domain.base import sha256_text
-from agentkernel.training.configuration import load_training
-from agentkernel.training.sft.sft_rows import read_sft_rows
-from agentkernel.training.training import TrainingRow
+from agentkernel.training.settings import TrainingRow, load_training
+from agentkernel.training.sft.examples import read_sft_rows
 from training_rows import make_row, problem, write_rows
 
 HELD_OUT = problem(90)  # x + 92.0

@@ -12,17 +12,15 @@ from typing import Any
 import pytest
 import torch
 
-from agentkernel.training.checkpoints import CheckpointRecord
-from agentkernel.training.configuration import load_training
-from agentkernel.training.curve import read_points
-from agentkernel.training.new_model import make_new
-from agentkernel.training.quiet import silenced_libraries
-from agentkernel.training.sft import attention, sft, watch
-from agentkernel.training.sft.attention import register_attention
-from agentkernel.training.sft.examples import IGNORED, Example, as_dataset
-from agentkernel.training.sft.sft import SftResult, train_sft
-from agentkernel.training.sft.tokens import make_tokenizer
-from agentkernel.training.training import NewModel
+from agentkernel.training.checkpoints import CheckpointRecord, read_points
+from agentkernel.training.folder import silenced_libraries
+from agentkernel.training.model_shape import make_new
+from agentkernel.training.settings import NewModel, load_training
+from agentkernel.training.sft import setup, train
+from agentkernel.training.sft import trainer as watch
+from agentkernel.training.sft.examples import IGNORED, Example, as_dataset, make_tokenizer
+from agentkernel.training.sft.setup import register_attention
+from agentkernel.training.sft.train import SftResult, train_sft
 from training_rows import make_data
 
 pytestmark = pytest.mark.skipif(find_spec("trl") is None, reason="the extra 'train' is not here")
@@ -82,7 +80,7 @@ def made(kind: Callable[..., Any], out: Path, *, adapter: bool = False, **change
 
 def packed_trainer(**given: Any) -> Any:
     """The trainer, imported as late as where it is used."""
-    from agentkernel.training.sft.sft_trainer import PackedTrainer
+    from agentkernel.training.sft.trainer import PackedTrainer
 
     return PackedTrainer(**given)
 
@@ -145,7 +143,7 @@ def test_gradients_of_a_packed_batch_are_those_of_all_logits(tmp_path: Path) -> 
 
 
 def test_a_document_is_not_learned_from_its_neighbour() -> None:
-    from agentkernel.training.sft.sft_trainer import PackedCollator
+    from agentkernel.training.sft.trainer import PackedCollator
 
     batch = PackedCollator(lambda rows: as_batch([[5, 6, 7], [8, 9], [10, 11, 12]]))([])
     assert batch["learned"].tolist() == [0, 1, 3, 5, 6]
@@ -164,7 +162,7 @@ def test_a_batch_that_is_not_packed_is_left_to_trl(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["logit_scale", "final_logit_softcapping"])
 def test_a_model_that_scales_its_logits_is_left_to_trl(name: str) -> None:
-    from agentkernel.training.sft.sft_trainer import has_plain_head
+    from agentkernel.training.sft.trainer import has_plain_head
 
     model = make_new(NEW, TOKENIZER, seed=0)
     assert has_plain_head(model)
@@ -174,7 +172,7 @@ def test_a_model_that_scales_its_logits_is_left_to_trl(name: str) -> None:
 
 
 def test_filling_changes_neither_what_is_learned_nor_what_is_read() -> None:
-    from agentkernel.training.sft.sft_trainer import PackedCollator, patch_loss_forward
+    from agentkernel.training.sft.trainer import PackedCollator, patch_loss_forward
 
     documents = [[5, 6, 7], [8, 9], [10, 11, 12, 13]]
     whole, short = (
@@ -202,20 +200,16 @@ def test_filling_changes_neither_what_is_learned_nor_what_is_read() -> None:
 def test_compiled_layers_share_one_graph_for_any_documents(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from agentkernel.training.sft.sft_trainer import (
-        PackedCollator,
-        compile_layers,
-        patch_loss_forward,
-    )
+    from agentkernel.training.sft.trainer import PackedCollator, compile_layers, patch_loss_forward
 
     def of_one_row(query: Any, key: Any, value: Any, ends: Any, longest: int, scaling: Any) -> Any:
         mixed = query + key + value + ends.sum() * 0
         return mixed[0].transpose(0, 1)
 
     # The kernel's place in the graph: on a CPU documents are taken one after the other.
-    monkeypatch.setattr(attention, "_has_flash", lambda query: True)
-    monkeypatch.setattr(attention, "_half", lambda query: torch.float32)
-    monkeypatch.setattr(attention, "_varlen", of_one_row)
+    monkeypatch.setattr(setup, "_has_flash", lambda query: True)
+    monkeypatch.setattr(setup, "_half", lambda query: torch.float32)
+    monkeypatch.setattr(setup, "_varlen", of_one_row)
     graphs: list[Any] = []
 
     def counted(graph: Any, inputs: Any) -> Any:
@@ -253,7 +247,7 @@ def test_compiled_layers_share_one_graph_for_any_documents(
 def test_without_a_limit_of_time_the_rate_is_transformers_cosine() -> None:
     from transformers import get_cosine_schedule_with_warmup
 
-    from agentkernel.training.sft.sft_trainer import rate_factor
+    from agentkernel.training.sft.trainer import rate_factor
 
     optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0)
     theirs = get_cosine_schedule_with_warmup(optimizer, 7, 50).lr_lambdas[0]
@@ -279,7 +273,7 @@ def test_without_a_limit_of_time_the_rate_is_transformers_cosine() -> None:
     ],
 )
 def test_the_rate_ends_with_the_time_or_the_steps(step: int, share: float, factor: float) -> None:
-    from agentkernel.training.sft.sft_trainer import rate_factor
+    from agentkernel.training.sft.trainer import rate_factor
 
     assert rate_factor(step, 3_000, 100_000, share) == pytest.approx(factor, abs=1e-9)
 
@@ -287,7 +281,7 @@ def test_the_rate_ends_with_the_time_or_the_steps(step: int, share: float, facto
 def test_a_training_of_a_minute_comes_to_its_rate_s_end_over_a_kill(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from agentkernel.training.sft.sft_trainer import rate_factor
+    from agentkernel.training.sft.trainer import rate_factor
 
     data = make_data(tmp_path / "data")
     limited = load_training(
@@ -295,7 +289,7 @@ def test_a_training_of_a_minute_comes_to_its_rate_s_end_over_a_kill(
     )
     clock = {"now": 0.0}
     # A clock that says 3 s a step, wherever it is read.
-    for reader in (sft, watch):
+    for reader in (train, watch):
         monkeypatch.setattr(reader, "time", SimpleNamespace(monotonic=lambda: clock["now"]))
 
     class Killed(BaseException):
@@ -353,7 +347,7 @@ def test_what_a_call_needs_before_its_first_step_lowers_no_rate(
 
 @pytest.mark.gpu
 def test_compiled_layers_lose_what_the_others_lose(tmp_path: Path) -> None:
-    from agentkernel.training.sft.sft_trainer import PackedTrainer
+    from agentkernel.training.sft.trainer import PackedTrainer
 
     losses = []
     for compiled in (False, True):

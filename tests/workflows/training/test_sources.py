@@ -11,13 +11,13 @@ from agentkernel.domain.candidate import Candidate, Draft
 from agentkernel.domain.errors import SettingError
 from agentkernel.domain.knowledge import Entry
 from agentkernel.knowledge.kernelbook import PERMISSIVE
-from agentkernel.knowledge.truth import open_knowledge_store
-from agentkernel.runtime.versions import installed_versions
-from agentkernel.storage.settings import load_settings
-from agentkernel.tools.problem.problems import load_problem
-from agentkernel.tools.store import create_run
-from agentkernel.training.data.modules import make_problem
-from agentkernel.training.data.problems import problems_in
+from agentkernel.knowledge.store import open_knowledge_store
+from agentkernel.runtime.machine import installed_versions
+from agentkernel.storage.configuration import load_settings
+from agentkernel.tools.problem.loading import load_problem
+from agentkernel.tools.run_store import create_run
+from agentkernel.training.data.generator import make_problem
+from agentkernel.training.data.pairs import problems_in
 from agentkernel.training.data.sources import (
     Origin,
     UnreadableRow,
@@ -26,7 +26,7 @@ from agentkernel.training.data.sources import (
     read_origin,
     read_reviews,
 )
-from agentkernel.training.training import JudgedKernel
+from agentkernel.training.settings import JudgedKernel
 from judged_rows import kernel, made_rows, verdict, write_rows
 from pair_maker import make_rows
 

@@ -7,7 +7,7 @@ import random
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from agentkernel.training.data.split import (
+from agentkernel.training.data.card import (
     NearDuplicates,
     SplitModule,
     hold_out,
@@ -15,7 +15,7 @@ from agentkernel.training.data.split import (
     quotas,
     rows_of_tasks,
 )
-from agentkernel.training.training import TASKS
+from agentkernel.training.settings import TASKS
 
 KEYS = st.lists(st.sampled_from([f"op{n}" for n in range(12)]), max_size=2, unique=True)
 MODULES = st.lists(st.tuples(KEYS, st.booleans(), st.sampled_from("ab")), max_size=40)
@@ -98,7 +98,7 @@ def test_the_family_is_that_of_the_operator_that_says_most() -> None:
 
 
 def test_a_copy_under_other_names_is_near_and_another_module_is_not() -> None:
-    from agentkernel.training.data.modules import make_problem
+    from agentkernel.training.data.generator import make_problem
 
     text = make_problem(3).text
     like = NearDuplicates([text])

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from agentkernel.agents.answer import extract_module
+from agentkernel.agents.answers import extract_module
 from agentkernel.agents.reviewer import Review
 from agentkernel.domain.base import sha256_text
-from agentkernel.training.data.modules import make_problem
-from agentkernel.training.data.rows import kernel_of
-from agentkernel.training.data.tasks import (
+from agentkernel.training.data.conversations import (
     DraftedConversation,
     conversations,
     repair_words,
@@ -15,7 +13,9 @@ from agentkernel.training.data.tasks import (
     speed_facts,
     training_row,
 )
-from agentkernel.training.training import HALVED, JudgedKernel
+from agentkernel.training.data.generator import make_problem
+from agentkernel.training.data.rows import kernel_of
+from agentkernel.training.settings import HALVED, JudgedKernel
 from judged_rows import family_rows, kernel, right, wrong
 
 PROBLEM = make_problem(1).text

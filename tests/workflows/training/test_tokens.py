@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentkernel.agents.models.local_text import decode, escape_special_tokens, prompt_ids
+from agentkernel.agents.models.local import decode, escape_special_tokens, prompt_ids
 from agentkernel.domain.errors import TrainingError
 from agentkernel.domain.exchange import Message
-from agentkernel.training.sft.tokens import LEAST, MARKS, make_tokenizer, texts_of
+from agentkernel.training.sft.examples import LEAST, MARKS, make_tokenizer, texts_of
 from training_rows import make_row
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 import typer
 
 from agentkernel.cli.app import app
-from agentkernel.training.configuration import PACKAGED, known_keys
+from agentkernel.training.settings import PACKAGED, known_keys
 
 PAGE = (Path(__file__).parents[3] / "docs" / "training.md").read_text()
 KEYS = sorted(set(re.findall(r"\b(?:sft|rl|data)\.(?:lora\.)?[a-z_]+\b(?!\.)", PAGE)))

@@ -8,15 +8,19 @@ from typing import Generic
 
 import pytest
 
-from agentkernel.agents.taught import completion
+from agentkernel.agents.conversation import completion
 from agentkernel.domain.errors import EnvironmentFailure, SandboxUnavailable
 from agentkernel.training.judged_problems import Verification
-from agentkernel.training.pair_lane import AnswerT, RequestT
-from agentkernel.training.pair_process import WorkerFailed
-from agentkernel.training.rl import turn_pool
-from agentkernel.training.rl.reward import JudgedTurn, reward_of
-from agentkernel.training.rl.turn_pool import JudgePool, LocalBackend, ProblemAnswer
-from agentkernel.training.rl.turn_work import TurnAnswer, TurnRequest, TurnSettings
+from agentkernel.training.rl import judge_pool
+from agentkernel.training.rl.judge_pool import JudgePool, LocalBackend, ProblemAnswer
+from agentkernel.training.rl.judge_worker import (
+    JudgedTurn,
+    TurnAnswer,
+    TurnRequest,
+    TurnSettings,
+    reward_of,
+)
+from agentkernel.training.worker_pool import AnswerT, RequestT, WorkerFailed
 from rl_stand_in import settings, verdict
 from training_rows import kernel, problem
 
@@ -150,7 +154,7 @@ def test_where_one_judge_cannot_be_asked_the_others_stop(monkeypatch: pytest.Mon
         def close(self) -> None: ...
 
     lanes: list[Slow] = []
-    monkeypatch.setattr(turn_pool, "WorkerProcess", Slow)
+    monkeypatch.setattr(judge_pool, "WorkerProcess", Slow)
     judges = LocalBackend(TurnSettings(), jobs=2)
     with pytest.raises(OSError, match="no more processes"):
         judges.ask([TurnRequest(problem=str(number), file="x") for number in range(20)])

@@ -6,13 +6,11 @@ import importlib.util
 
 import pytest
 
-from agentkernel.agents.taught import completion
+from agentkernel.agents.conversation import completion
 from agentkernel.domain.errors import MissingDependency
 from agentkernel.training.judged_problems import Verification
-from agentkernel.training.rl.reward import reward_of
-from agentkernel.training.rl.turn_pool import JudgePool, LocalBackend, ProblemAnswer
-from agentkernel.training.rl.turn_ray import RayBackend
-from agentkernel.training.rl.turn_work import TurnSettings
+from agentkernel.training.rl.judge_pool import JudgePool, LocalBackend, ProblemAnswer, RayBackend
+from agentkernel.training.rl.judge_worker import TurnSettings, reward_of
 from rl_stand_in import settings
 from training_rows import kernel, problem
 

@@ -9,8 +9,7 @@ import pytest
 
 from agentkernel.domain.profile import Profile, ProfileFailed
 from agentkernel.training.judged_problems import JudgedProblems, Verification
-from agentkernel.training.rl.reward import reward_of
-from agentkernel.training.rl.turn_work import TurnJudge, TurnRequest, TurnSettings
+from agentkernel.training.rl.judge_worker import TurnJudge, TurnRequest, TurnSettings, reward_of
 from rl_stand_in import settings
 from training_rows import kernel, problem
 

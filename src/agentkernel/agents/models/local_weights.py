@@ -1,4 +1,4 @@
-"""How do the files of a model and its adapter become a model that is ready to write?"""
+"""Loading of a local model with its adapter, quantization and tokenizer."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 import torch
 
-from agentkernel.agents.models.local_files import model_folder
-from agentkernel.agents.models.local_presets import LocalPreset, Quantization
+from agentkernel.agents.models.local_presets import LocalPreset, Quantization, model_folder
 from agentkernel.domain.errors import MissingDependency, ModelUnavailable, one_line
-from agentkernel.runtime import gate
+from agentkernel.runtime import gpu_lock
 
 if TYPE_CHECKING:
     from transformers import GenerationConfig, PreTrainedTokenizerBase, StoppingCriteriaList
@@ -97,7 +96,7 @@ def _read(
         folder, local_files_only=True, trust_remote_code=False
     )
     keywords = _four_bits(device) if quantization == "4bit" else {}
-    with gate.shared() if keywords else nullcontext(), _without_bars():
+    with gpu_lock.shared() if keywords else nullcontext(), _without_bars():
         model = AutoModelForCausalLM.from_pretrained(
             folder,
             dtype=best_dtype(device),

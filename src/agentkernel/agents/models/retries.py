@@ -1,4 +1,7 @@
-"""An endpoint failed: is it worth another attempt, and after which wait?"""
+"""Failures of a model endpoint: their classes, waits, option fallbacks and error messages.
+
+A Retry-After header is read as RFC 9110, section 10.2.3, defines it: seconds or a date.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,10 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Literal, NamedTuple
 
-from agentkernel.agents.models.options import ChatOptions
-from agentkernel.agents.secrets import error_line
-from agentkernel.domain.exchange import FailureKind
+from agentkernel.agents.models.protocol import ChatOptions
+from agentkernel.agents.safe_text import error_line, redact, redact_url, url_without_credentials
+from agentkernel.domain.errors import ModelUnavailable
+from agentkernel.domain.exchange import FailureKind, ModelRequest
 
 Kind = FailureKind | Literal["request", "unknown"]
 """As in the domain, and: "request", the endpoint refuses this very request; "unknown", nothing
@@ -156,4 +160,65 @@ class Patience:
         return grown * random.uniform(0.5, 1.0)
 
 
-__all__ = ["Failure", "Kind", "Patience", "Retry", "failure_of", "retry_after"]
+class OptionFallback(NamedTuple):
+    """What a refusal names, and the options that do without it."""
+
+    words: tuple[str, ...]
+    change: dict[str, object]
+
+
+OPTION_FALLBACKS = (
+    OptionFallback(("stream_options",), {"stream_usage": False}),
+    OptionFallback(("max_completion_tokens",), {"limit_field": "max_completion_tokens"}),
+    OptionFallback(("temperature", "top_p"), {"send_sampling": False}),
+)
+IN_WORDS = OptionFallback(("response_format", "schema", "tool"), {"structured": "text"})
+"""Only for a question with a schema."""
+
+
+def without_refused_option(
+    options: ChatOptions, failure: Failure, question: ModelRequest
+) -> ChatOptions | None:
+    """`options` without what the endpoint objects to; None where it names none of them."""
+    if failure.kind != "request":
+        return None
+    text = failure.text.lower()
+    for item in (*OPTION_FALLBACKS, *((IN_WORDS,) if question.answer_schema else ())):
+        changed = options.model_copy(update=item.change)
+        if changed != options and any(word in text for word in item.words):
+            return changed
+    return None
+
+
+HAPPENED: dict[Kind, str] = {
+    "refused_key": "refuses the key",
+    "rate_limit": "takes no more requests for now",
+    "budget": "takes no more requests, the account is empty",
+    "request": "refuses the request",
+}
+NEXT: dict[Kind, str] = {
+    "refused_key": "set {key} in the environment to a key that is valid there",
+    "rate_limit": "'agentkernel resume' later, or ask for fewer samples",
+    "budget": "top the account up, then 'agentkernel resume'",
+    "request": "check the model's name and what this endpoint takes",
+    "unknown": "check the provider's name, its package and {key} in the environment",
+}
+ANY_NEXT = "check that the endpoint runs, then 'agentkernel resume' goes on from here"
+
+
+def unavailable(
+    name: str, base_url: str | None, failure: Failure, requests: int, spent_s: float
+) -> ModelUnavailable:
+    """The error for the model `name`, after `requests` that took `spent_s` seconds."""
+    where = f" at {url_without_credentials(base_url)}" if base_url else ""
+    happened = HAPPENED.get(failure.kind, "does not answer")
+    provider = name.removeprefix("chat:").partition(":")[0]
+    step = NEXT.get(failure.kind, ANY_NEXT).format(key=f"{provider.upper()}_API_KEY")
+    tries = f"{requests} request{'' if requests == 1 else 's'} in {spent_s:.1f} s"
+    text = redacted_message(failure.text, base_url).rstrip(".")
+    return ModelUnavailable(f"Model {name!r}{where} {happened}: {text} ({tries}). Next: {step}.")
+
+
+def redacted_message(text: str, base_url: str | None) -> str:
+    """What an endpoint or its client says, without a key and without the URL's credentials."""
+    return redact(redact_url(text, base_url))

@@ -1,4 +1,4 @@
-"""How does a prompt file become the text that a model reads?"""
+"""Prompt templates and their loader: Jinja files rendered with strict undefined names."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING
 
-from agentkernel.agents.fences import fenced, inline, shortened
+from agentkernel.agents.safe_text import fenced, inline, shortened
 
 if TYPE_CHECKING:
     from jinja2 import Environment

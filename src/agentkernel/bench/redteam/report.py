@@ -1,16 +1,15 @@
-"""How is a judged corpus shown: as a summary for programs, as a table for the documentation?"""
+"""Report of a judged corpus: a JSON summary and a table for the documentation."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from agentkernel.bench.redteam.corpus import CorpusEntry
-from agentkernel.bench.redteam.finding import CorpusFinding, expected_gate
+from agentkernel.bench.redteam.corpus import CorpusEntry, CorpusFinding, expected_gate
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.certificate import Versions
 from agentkernel.domain.errors import OutputError
-from agentkernel.storage.atomic import write_atomic
+from agentkernel.storage.files import write_atomic
 
 BEGIN, END = "<!-- red team: begin -->", "<!-- red team: end -->"
 

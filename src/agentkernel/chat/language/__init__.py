@@ -1,4 +1,4 @@
-"""What is asked for at the prompt? A small grammar from plain English to typed requests."""
+"""Reader of English sentences at the prompt, from text to typed requests."""
 
 from agentkernel.chat.language.grammar import EXAMPLES
 from agentkernel.chat.language.understanding import understand

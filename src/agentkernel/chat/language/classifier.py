@@ -1,6 +1,7 @@
-"""How probable is each request, judged by the words of a sentence and the examples learned from?
+"""Linear classifier of requests by the words of a sentence.
 
-A linear classifier: weights[bucket, label], made by train.py and shipped beside this file.
+The weights [bucket, label] are made by train_classifier.py and shipped beside this file as
+weights.npz.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from agentkernel.chat.language.features import features, words_of_tags
-from agentkernel.chat.language.tags import Tag
+from agentkernel.chat.language.slots import features, words_of_tags
+from agentkernel.chat.language.tagging import Tag
 
 WEIGHTS_FILE = Path(__file__).with_name("weights.npz")
 NONE = "none"

@@ -1,50 +1,400 @@
-"""What does a sentence at the prompt ask for, without a language model?
+"""Reading of a sentence at the prompt without a language model.
 
-Clauses that only explain are set aside (explained.py). A grammar reads the rest first: precise, and
-easy to say why. What it refuses is read a second time by examples of how people ask
-(by_example.py), which answers only where it is sure; where those speak clearly against the
-grammar's reading, or the words ask for nothing yet (unsettled.py), that is asked back.
+Clauses that only explain are set aside: a reason ("because it is faster"), a purpose ("so that I
+can import it"), a plan ("I want to try something else"), a time ("before I start over") and what
+is ruled out ("rather than undoing that"). The grammar reads the rest first: precise, and easy to
+say why. What it refuses is read a second time by examples of how people ask, which answer only
+where they are sure. Where those speak clearly against the grammar's reading, or the words ask
+for nothing yet, the user is asked back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING, Literal
 
-from agentkernel.chat.intent import (
+from agentkernel.chat.language.clauses import (
+    ANSWERS,
+    SETTINGS,
+    NoReading,
+    SentenceParts,
+    Unsure,
+    only_states,
+)
+from agentkernel.chat.language.example_reader import (
+    doubts,
+    in_common,
+    is_undecided,
+    nearest_requests,
+    read,
+)
+from agentkernel.chat.language.grammar import EXAMPLES, VALUES, read_only_requests
+from agentkernel.chat.language.phrases import with_polarity, with_values
+from agentkernel.chat.language.slots import InvalidValues
+from agentkernel.chat.language.tagging import (
+    HARD_BREAKS,
+    MOST_CHARACTERS,
+    MOST_TOKENS,
+    Pattern,
+    Tag,
+    clean,
+    tag_tokens,
+    tokenise,
+    words_of,
+)
+from agentkernel.chat.requests import (
     Ambiguous,
+    AskDocs,
     Intent,
     IntentContext,
     NotUnderstood,
     Plain,
+    Run,
     Suggestion,
     Understanding,
     Understood,
 )
-from agentkernel.chat.language.building import InvalidValues
-from agentkernel.chat.language.by_example import doubts, read
-from agentkernel.chat.language.docs_question import docs_question
-from agentkernel.chat.language.explained import split_explanations
-from agentkernel.chat.language.grammar import EXAMPLES, read_only_requests
-from agentkernel.chat.language.in_force import forbids_nothing, resolve_go_ahead
-from agentkernel.chat.language.nearest import in_common, nearest_requests
-from agentkernel.chat.language.parts import SETTINGS, NoReading, SentenceParts, Unsure, only_states
-from agentkernel.chat.language.polarity import with_polarity
-from agentkernel.chat.language.settled import resolve_requests
-from agentkernel.chat.language.tags import Tag, tag_tokens
-from agentkernel.chat.language.text import (
-    HARD_BREAKS,
-    MOST_CHARACTERS,
-    MOST_TOKENS,
-    clean,
-    tokenise,
-    words_of,
-)
-from agentkernel.chat.language.unsettled import is_undecided
-from agentkernel.chat.language.values import with_values
+from agentkernel.domain.verdict import Precision
 
 if TYPE_CHECKING:
     from agentkernel.chat.language.classifier import Classifier
+
+
+Kind = Literal["reason", "purpose", "plan", "ruled out", "hesitation"]
+SPEAKER = r"(?:i|we)"
+OPENERS: tuple[tuple[Kind, Pattern], ...] = (
+    (
+        "reason",
+        Pattern(
+            r"(?:because|as a result of|due to|thanks to|given that|seeing that|considering that"
+            r"|(?:since|as) (?:i|we|you|they|he|she|it|this|that)\b(?! (?:can|could|like|want)\b))"
+        ),
+    ),
+    (
+        "purpose",
+        Pattern(
+            r"(?:so that|so as to|in order to|in order that|for the sake of|with a view to"
+            r"|so (?:i|we|they|he|she|my \w+|our \w+|the \w+) "
+            r"(?:can|could|will|would|might|do not|does not|need not|will not|am able|are able)\b"
+            rf"|before {SPEAKER} )"
+        ),
+    ),
+    (
+        "plan",
+        Pattern(
+            rf"{SPEAKER} (?:just |also |really |still |only )?(?:want to|wanted to|would like to"
+            r"|am going to|are going to|am planning to|are planning to|plan to|intend to|hope to"
+            r"|am about to|are about to|am trying to|are trying to|would love to)\b"
+        ),
+    ),
+    (
+        "ruled out",
+        Pattern(r"(?:instead of|rather than|in place of|as opposed to|do not|never) "),
+    ),
+    ("hesitation", Pattern(r"(?:wait|hold on|hang on|hold it|one moment|one second) [,.!] ")),
+)
+"""How a clause of each kind begins."""
+LEADING = Pattern(r"to (?!the\b|an?\b|my\b|c\d)[a-z]+ ")
+"""A purpose that stands before its request: "to save memory, use bf16"."""
+ACTS = words_of(
+    "USE RUN SHOW KEEP RETURN STOP TRY ALLOW UNDO FORK SAVE REJECT EXPORT EXPLAIN COMPARE EDIT "
+    "REPAIR VERIFY TELL REDO RESTART FORBID QUIT REDUCE"
+)
+"""Concepts of verbs by which a request begins."""
+DEFINITE = words_of(
+    "KEEP UNDO REDO REJECT SAVE EXPORT RETURN RESTART STOP ALLOW FORBID QUIT EDIT REPAIR"
+)
+"""Verbs of a plan that may be meant as a request: "I want to undo the last change"."""
+OPEN = words_of("TRY USE RUN SHOW FILLER")
+NAMES = words_of("CAND ORD LINE LINEWORD")
+"""Values that name what is there and set nothing."""
+DEMANDS = words_of("must should has need needs only please")
+BEFORE_A_VERB = ("SEP", "POLITE", "MARK", "MAY", "BUT")
+PLAIN_TEXT = words_of("please just now also so kindly maybe")
+INFORMS = Pattern(r"as (?:i|we) (?:only|just|do|am|are|have|never|always)\b")
+WEIGHTLESS = ("FILLER", "POLITE", "MARK", "SEP", "BUT", "MAY", "THIS", "PREP")
+WISHES = Pattern(
+    r"^(?:\W|and |so |but |ok |please )*(?:i|we) (?:want|would like|need|wish|am going|plan)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SplitText:
+    """`request`: the tags without the clauses that explain. `cut`: there were some. `weighs`: one
+    of them holds something that may be meant as a request too."""
+
+    request: tuple[Tag, ...]
+    cut: bool
+    weighs: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Clause:
+    kind: Kind
+    start: int
+    end: int
+
+
+def split_explanations(tags: Sequence[Tag]) -> SplitText:
+    """The text apart from what explains it.
+
+    A clause that stands first is set aside only where a comma ends it, a request follows, and
+    nothing in it is a value that the request may speak of.
+    """
+    kept: list[Tag] = []
+    cut: list[_Clause] = []
+    at = 0
+    while at < len(tags):
+        clause = _clause_at(tags, at)
+        if clause is None:
+            kept.append(tags[at])
+            at += 1
+        else:
+            cut.append(clause)
+            at = clause.end
+    while cut and kept and kept[0].has("MARK"):
+        del kept[0]
+    weighs = any(_weighs(each.kind, tags[each.start : each.end]) for each in cut)
+    return SplitText(tuple(kept), bool(cut), weighs)
+
+
+def _clause_at(tags: Sequence[Tag], at: int) -> _Clause | None:
+    text = " ".join(tag.text for tag in tags[at : at + 8]) + " "
+    first = not _says_something(tags[:at])
+    if first and LEADING.match(text):
+        clause = _Clause("purpose", at, _end("purpose", tags, at))
+        return clause if _may_lead(clause, tags) else None
+    for kind, opener in OPENERS:
+        if opener.match(text):
+            clause = _Clause(kind, at, _end(kind, tags, at))
+            may = _may_lead(clause, tags) if first else _may_follow(clause, tags)
+            if may:
+                return clause
+    return None
+
+
+def _may_lead(clause: _Clause, tags: Sequence[Tag]) -> bool:
+    if clause.kind == "hesitation":
+        return clause.end < len(tags)
+    if clause.kind == "plan" or clause.end == len(tags) or tags[clause.end].text not in (",", "!"):
+        return False
+    if clause.kind == "ruled out" and not _rules_out_an_act(tags[clause.start :]):
+        return False
+    said = [tag for tag in tags[: clause.start] if not tag.has("MARK", "SEP")]
+    if clause.kind == "ruled out" and any(tag.text != "please" for tag in said):
+        return False
+    rest = tags[clause.end + 1 :]
+    held = any(
+        tag.has(*VALUES) and not tag.has("FILLER") for tag in tags[clause.start : clause.end]
+    )
+    points = any(tag.has("THIS") or tag.text in ("there", "them", "those") for tag in rest)
+    return _is_request(rest) and not (held and (points or clause.kind != "ruled out"))
+
+
+def _may_follow(clause: _Clause, tags: Sequence[Tag]) -> bool:
+    before, opener = tags[: clause.start], tags[clause.start].text
+    if clause.kind == "hesitation" or opener in ("do", "do not", "never"):
+        return False
+    if clause.kind == "ruled out":
+        return _rules_out_an_act(tags[clause.start :])
+    if opener == "as" and before[-1].text != ",":
+        return bool(INFORMS.match(" ".join(tag.text for tag in tags[clause.start :])))
+    if clause.kind == "plan":
+        text = " ".join(tag.text for tag in before)
+        return before[-1].has("MARK") and not WISHES.match(text)
+    return True
+
+
+def _rules_out_an_act(tags: Sequence[Tag]) -> bool:
+    """True for "instead of undoing that", not for "instead of tf32"."""
+    behind = [tag for tag in tags[1:4] if tag.text not in ("to", "not")]
+    return bool(behind) and behind[0].has(*ACTS) and not behind[0].has(*VALUES)
+
+
+def _says_something(tags: Sequence[Tag]) -> bool:
+    return any(not tag.has(*WEIGHTLESS) for tag in tags)
+
+
+def _end(kind: Kind, tags: Sequence[Tag], start: int) -> int:
+    """Where the clause is over: at a mark that ends a sentence, or where a request begins."""
+    if kind == "hesitation":
+        return start + 1
+    for at in range(start + 1, len(tags)):
+        tag = tags[at]
+        if tag.text in HARD_BREAKS or (kind == "ruled out" and tag.text == ","):
+            return at
+        joins = tag.text in (",", ":") or (tag.has("SEP") and _begins(kind, tag))
+        if joins and _is_request(tags[at + 1 :]):
+            return at
+    return len(tags)
+
+
+def _begins(kind: Kind, tag: Tag) -> bool:
+    """ "in order to save and export it" goes on; "and then" begins something else."""
+    return kind == "reason" or "then" in tag.text.split()
+
+
+def _is_request(tags: Sequence[Tag]) -> bool:
+    """True where a verb in its plain form, a "not" or a question follows."""
+    for tag in tags:
+        if tag.has(*BEFORE_A_VERB) or tag.text in PLAIN_TEXT:
+            continue
+        first = tag.text.split()[0]
+        if first in ("i", "we", "it"):
+            return False
+        inflected = first.endswith(("ed", "ing", "s")) and not first.endswith("ss")
+        asks = tag.text in ("do", "does") or tag.has("NEG", "WHY", "WHAT", "WHERE", "HOW")
+        return asks or (tag.has(*ACTS) and not tag.has("THIS") and not inflected)
+    return False
+
+
+def _weighs(kind: Kind, tags: Sequence[Tag]) -> bool:
+    if kind in ("ruled out", "hesitation"):
+        return False
+    words = {word for tag in tags for word in tag.text.split()}
+    values = any(_sets(tag) for tag in tags)
+    if kind == "reason":
+        return values and not DEMANDS.isdisjoint(words)
+    if values or any(tag.has("IF", "WHEN") and tag.text != "before" for tag in tags):
+        return True
+    verbs = [tag for tag in tags if tag.has(*DEFINITE) and not tag.has(*OPEN)]
+    return bool(verbs) and (kind == "plan" or any(tag.has("SEP") for tag in tags[1:]))
+
+
+def _sets(tag: Tag) -> bool:
+    return tag.has(*VALUES) and not tag.has("FILLER", *NAMES) and tag.text != "one"
+
+
+ALLOWED: dict[Precision, frozenset[str]] = {
+    "strict": frozenset(),
+    "tf32": frozenset({"TF32"}),
+    "bf16": frozenset({"TF32", "BF16"}),
+}
+"""The formats that each precision lets a kernel compute in."""
+ANSWER = ("GOAHEAD", "YES", "FILLER", "POLITE", "MARK", "SEP", "THIS")
+"""Concepts of the words that an answer may consist of."""
+NAMED = ("TF32", "BF16")
+MEANS_STRICT = ("STRICT", "REDUCED", "FP32", "PRECISION")
+"""Words that ask for strict results, whatever is allowed now."""
+
+
+def resolve_go_ahead(
+    found: Sequence[Intent], tags: Sequence[Tag], context: IntentContext
+) -> list[Intent]:
+    """The same requests, "go ahead" read by what waits for an answer: with nothing waiting it
+    begins a run, else it is a yes."""
+    goes = any(tag.has("GOAHEAD") for tag in tags) and all(tag.has(*ANSWER) for tag in tags)
+    if context.waiting is None or len(found) != 1 or not goes:
+        return list(found)
+    if context.waiting == "nothing":
+        return [Run()] if found[0] == Plain(name="approve") else list(found)
+    return [Plain(name="approve")] if found[0] == Run() else list(found)
+
+
+def forbids_nothing(
+    found: Sequence[Intent], tags: Sequence[Tag], context: IntentContext
+) -> str | None:
+    """The line that says so where "don't use bf16" forbids what is not allowed now anyway; None
+    where it changes something, or where the precision in force is not known."""
+    precisions = [item for item in found if item.name == "precision"]
+    if context.precision is None or [item.precision for item in precisions] != ["strict"]:
+        return None
+    named = {concept for tag in tags for concept in NAMED if tag.has(concept)}
+    if not named or any(tag.has(*MEANS_STRICT) for tag in tags):
+        return None
+    if named & ALLOWED[context.precision]:
+        return None
+    names = " and ".join(sorted(name.lower() for name in named))
+    verb = "is" if len(named) == 1 else "are"
+    return f"{names} {verb} not allowed now (precision {context.precision}): nothing to change."
+
+
+def resolve_requests(found: list[Intent], shown: str) -> Understood | Ambiguous:
+    """Without a "yes" before the request itself and without repetitions; contradictions asked."""
+    if any(intent.name not in ANSWERS for intent in found):
+        found = [intent for intent in found if intent.name not in ANSWERS]
+    found = _collapsed(found)
+    unique = [intent for at, intent in enumerate(found) if intent not in found[:at]]
+    if not unique:
+        raise NoReading("Nothing in it to do.")
+    for one, other in product(unique, unique):
+        if one.name == other.name and one != other and one.name in SETTINGS:
+            return Ambiguous(text=shown, options=((one,), (other,)))
+    return Understood(intents=tuple(unique))
+
+
+def _collapsed(found: list[Intent]) -> list[Intent]:
+    """ "keep 9, that's the winner" keeps one; "redo it with batch 64" runs again."""
+    kept = [intent for intent in found if intent.name == "keep"]
+    if len(kept) > 1:
+        found = [i for i in found if i.name != "keep" or i.candidate != "current"]
+    if any(intent.name in SETTINGS for intent in found):
+        found = [Run() if intent.name == "redo" else intent for intent in found]
+    return found
+
+
+REPORT = Pattern(
+    r"^(?:(?:but|and|well|so|since|because) )*(?:the |your |its |our )?(?:\w+ )?"
+    r"(?:docs?|documentation|manuals?|handbook|reference)(?: docs)? "
+    r"(?:says?|said|tells?|told|claims?|recommends?|suggests?|states?|mentions?)\b"
+)
+
+
+def docs_question(tags: list[Tag], shown: str) -> Intent | None:
+    """A question to the documentation; its own words are taken as typed."""
+    words = [tag for tag in tags if not tag.has("MARK")]
+    if any(tag.has("NEG") for tag in words):
+        return None
+    if _quotes_the_docs(words):
+        return None
+    about = {"for", "about", "on", "regarding"}
+    docs = [at for at, tag in enumerate(tags) if tag.has("DOCS") and not tag.has("CAND", "PLACE")]
+    asks = [at for at, tag in enumerate(tags) if tag.text in ("look up", "search for", "google")]
+    if docs:
+        behind = docs[-1] + 1
+        if behind < len(tags) and tags[behind].text == "say":
+            behind += 1
+        while behind < len(tags) and tags[behind].text in about | {"to", "how", "what", ":"}:
+            behind += 1
+        if any(not tag.has("MARK", "FILLER", "THIS") for tag in tags[behind:]):
+            return _query(tags[behind:], shown)
+        starts = [at for at in range(docs[-1]) if tags[at].has("SEARCH") or tags[at].text in about]
+        first = next((at for at in starts if tags[at].has("SEARCH")), None)
+        if first is not None:
+            return _query(_without_edges(tags[first + 1 : docs[-1]]), shown)
+        return None
+    if asks and asks[0] == next((at for at, tag in enumerate(tags) if not _edge(tag)), None):
+        return _query(tags[asks[0] + 1 :], shown)
+    return None
+
+
+def _quotes_the_docs(tags: list[Tag]) -> bool:
+    """True for "the manual says to use tf32": a report."""
+    text = " ".join(tag.text for tag in tags)
+    return bool(REPORT.match(text)) and tags[-1].text != "?"
+
+
+def _edge(tag: Tag) -> bool:
+    return tag.has("FILLER", "PREP", "POLITE", "MARK", "THIS", "SEP", "MAY", "DOCS")
+
+
+def _without_edges(tags: list[Tag]) -> list[Tag]:
+    """Without "for" before and "in the" behind."""
+    while tags and (tags[-1].has("PREP", "MARK") or tags[-1].text in ("the", "triton", "our")):
+        tags = tags[:-1]
+    while tags and tags[0].text in ("for", "about", "on", "up"):
+        tags = tags[1:]
+    return tags
+
+
+def _query(tags: list[Tag], shown: str) -> Intent | None:
+    if not tags:
+        return None
+    query = shown[tags[0].start : tags[-1].end].strip(" .,;:!?\"'")
+    return AskDocs(query=query) if query else None
+
 
 MOST_NEAREST = 3
 MOST_OPTIONS = 4

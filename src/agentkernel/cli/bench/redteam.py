@@ -1,4 +1,7 @@
-"""`agentkernel redteam`: does the judge catch every trick, and let the honest ones pass?"""
+"""`agentkernel redteam`: the judge against a corpus of hostile and honest candidates.
+
+Exits 0 where all verdicts are as expected, else 3.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,7 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from agentkernel.bench.redteam.corpus import CorpusEntry
-    from agentkernel.bench.redteam.finding import CorpusFinding
+    from agentkernel.bench.redteam.corpus import CorpusEntry, CorpusFinding
     from agentkernel.bench.redteam.report import CorpusSummary
 
 EXIT_UNEXPECTED = 3
@@ -50,7 +52,7 @@ def redteam(
     """Judge a corpus of hostile and honest candidates; exit 0 all as expected, else 3."""
     from agentkernel.bench.redteam.corpus import read_corpus
     from agentkernel.bench.redteam.report import write_table
-    from agentkernel.cli.output import console, print_json
+    from agentkernel.cli.terminal import console, print_json
 
     entries = read_corpus(corpus, only or ())
     summary = _judge(
@@ -79,14 +81,12 @@ def _judge(
 ) -> CorpusSummary:
     import time
 
-    from agentkernel.bench.redteam.corpus import acts_on
-    from agentkernel.bench.redteam.field import corpus_settings, default_jobs, judge_corpus
-    from agentkernel.bench.redteam.journal import Journal
+    from agentkernel.bench.redteam.corpus import Journal, acts_on
     from agentkernel.bench.redteam.report import summarise
+    from agentkernel.bench.redteam.runner import corpus_settings, default_jobs, judge_corpus
     from agentkernel.domain.errors import MissingDependency
-    from agentkernel.runtime.devices import local_gpu
-    from agentkernel.runtime.versions import installed_versions
-    from agentkernel.tools.judge.fingerprint import judge_sha256
+    from agentkernel.runtime.machine import installed_versions, local_gpu
+    from agentkernel.tools.judge.settings import judge_sha256
 
     gpu = local_gpu()
     device: Literal["cpu", "cuda"] = "cpu" if gpu is None or gpu.capability is None else "cuda"
@@ -126,7 +126,7 @@ def progress(
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
         from rich.progress import TimeElapsedColumn as Elapsed
 
-        from agentkernel.cli.rendering.plain_console import PlainConsole
+        from agentkernel.cli.rendering.text import PlainConsole
 
         screen = PlainConsole(stderr=True)
         columns = (BarColumn(), MofNCompleteColumn(), Elapsed(), TextColumn("{task.description}"))

@@ -1,4 +1,4 @@
-"""`agentkernel batch`: what comes out of a list of problems, or of a night over a zoo of models?"""
+"""`agentkernel batch`: optimization of a list of problems, or a nightly run over a model zoo."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from agentkernel.cli.options import (
     TimeLimit,
     with_groups,
 )
-from agentkernel.cli.output import print_plain
+from agentkernel.cli.terminal import print_plain
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from agentkernel.bench.batch import Row
-    from agentkernel.cli.nightly.batch_zoo import ZooFlags
+    from agentkernel.cli.nightly.zoo import ZooFlags
     from agentkernel.domain.settings import Settings
     from agentkernel.workflows.events import Event
     from agentkernel.workflows.outcome import Result
@@ -81,12 +81,12 @@ def batch(
 ) -> None:
     """Optimise a list of problems, or the models of a zoo; the same call goes on after a kill."""
     from agentkernel.bench.batch import Runner, batch_exit_code, read_list, run_batch
-    from agentkernel.cli.models import with_checked_models
-    from agentkernel.cli.nightly.batch_zoo import ZooFlags, is_zoo
-    from agentkernel.cli.output import console, print_json
-    from agentkernel.cli.rendering.quantities import parse_seconds
+    from agentkernel.cli.nightly.zoo import ZooFlags, is_zoo
+    from agentkernel.cli.options import with_checked_models
+    from agentkernel.cli.rendering.text import parse_seconds
+    from agentkernel.cli.terminal import console, print_json
     from agentkernel.domain.errors import SettingError
-    from agentkernel.storage.settings import load_settings
+    from agentkernel.storage.configuration import load_settings
     from agentkernel.tools.targets import find_target
     from agentkernel.workflows.approval import check_approval
 
@@ -132,10 +132,10 @@ def run_nightly(
     file: Path, asked: ZooFlags, flags: dict[str, object], configured: Configured
 ) -> NoReturn:
     """A night over the zoo in `file`; leaves with its exit code."""
-    from agentkernel.cli.models import with_checked_models
-    from agentkernel.cli.nightly.batch_zoo import run_zoo, select_models, zoo_overrides
-    from agentkernel.nightly.zoo.read import read_zoo
-    from agentkernel.storage.settings import load_settings
+    from agentkernel.cli.nightly.zoo import run_zoo, select_models, zoo_overrides
+    from agentkernel.cli.options import with_checked_models
+    from agentkernel.nightly.zoo.reader import read_zoo
+    from agentkernel.storage.configuration import load_settings
     from agentkernel.workflows.approval import check_approval
 
     zoo = select_models(read_zoo(file), asked.only)
@@ -150,7 +150,7 @@ def run_nightly(
 
 def print_event(event: Event) -> None:
     """One JSON line an event."""
-    from agentkernel.cli.rendering.watch import print_event as write
+    from agentkernel.cli.rendering.run import print_event as write
 
     write(event)
 
@@ -178,7 +178,7 @@ def batch_table(rows: tuple[Row, ...]) -> Table:
     """One line a problem."""
     from rich.table import Table
 
-    from agentkernel.cli.rendering.quantities import show_error, show_ratio, show_share, show_us
+    from agentkernel.cli.rendering.text import show_error, show_ratio, show_share, show_us
 
     table = Table(box=None, pad_edge=False)
     for heading in ("problem", "status"):
@@ -209,7 +209,7 @@ def batch_table(rows: tuple[Row, ...]) -> Table:
 
 def model_cells(result: Result) -> tuple[str, str]:
     """What the models of a row took; dashes where none was asked."""
-    from agentkernel.cli.rendering.quantities import show_count, show_usd
+    from agentkernel.cli.rendering.text import show_count, show_usd
 
     if not result.asked_models:
         return "-", "-"

@@ -1,4 +1,7 @@
-"""`agentkernel library`: which verified kernels are known, and do they still hold?"""
+"""`agentkernel library`: list, show, verify, export and prune the verified kernels.
+
+`verify` judges kernels again, withdraws what no longer verifies, and then exits 6.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ import typer
 from typer.core import TyperCommand
 
 from agentkernel.cli.options import AllowUnsandboxed, AsJson, ConfigFile, Overrides, Runs, Unpickle
-from agentkernel.cli.output import print_plain
+from agentkernel.cli.terminal import print_plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
 
     from agentkernel.domain.region import Kernel
     from agentkernel.nightly.library import KernelMeasurement, KernelSummary, Library, PruneResult
-    from agentkernel.nightly.library.verifying import VerifiedKernel
+    from agentkernel.nightly.library.maintenance import VerifiedKernel
 
 EXIT_WITHDRAWN, EXIT_UNDECIDED = 6, 4
 SHORTEST_SHA = 4
@@ -77,7 +80,7 @@ def list_kernels(
     path: LibraryFile = None, valid: Valid = False, limit: Limit = None, as_json: AsJson = False
 ) -> None:
     """List the kernels, oldest first."""
-    from agentkernel.cli.output import console, print_json
+    from agentkernel.cli.terminal import console, print_json
 
     most = limit or (None if as_json else MOST_LISTED)
     with open_library(path) as library:
@@ -95,7 +98,7 @@ def list_kernels(
 
 def show(sha256: Sha, path: LibraryFile = None, as_json: AsJson = False) -> None:
     """Show a kernel whole, under each of its keys: figures, evidence, source."""
-    from agentkernel.cli.output import console, print_json
+    from agentkernel.cli.terminal import console, print_json
 
     with open_library(path) as library:
         keys = _named(library, sha256)
@@ -131,11 +134,11 @@ def verify(
     as_json: AsJson = False,
 ) -> None:
     """Judge kernels again and withdraw what no longer verifies; exit 6 where there was such."""
-    from agentkernel.cli.folder import runs_path
-    from agentkernel.cli.output import console, print_json
+    from agentkernel.cli.options import runs_path
+    from agentkernel.cli.terminal import console, print_json
     from agentkernel.domain.errors import SettingError
-    from agentkernel.nightly.library.verifying import verify_kernel
-    from agentkernel.runtime.versions import installed_versions
+    from agentkernel.nightly.library.maintenance import verify_kernel
+    from agentkernel.runtime.machine import installed_versions
 
     if (sha256 is None) == (not every):
         raise SettingError(
@@ -175,8 +178,8 @@ def export(
     as_json: AsJson = False,
 ) -> None:
     """Write sources, certificates and an index that are read without this tool."""
-    from agentkernel.cli.output import print_json
-    from agentkernel.nightly.library.export import export_library
+    from agentkernel.cli.terminal import print_json
+    from agentkernel.nightly.library.maintenance import export_library
 
     with open_library(path) as library:
         found = export_library(library, folder, withdrawn=withdrawn, modules=modules)
@@ -199,10 +202,10 @@ def prune(
     as_json: AsJson = False,
 ) -> None:
     """Show what would be dropped; --yes drops it."""
-    from agentkernel.cli.output import console, print_json
+    from agentkernel.cli.terminal import console, print_json
     from agentkernel.domain.errors import SettingError
     from agentkernel.nightly.library import PruneRule
-    from agentkernel.runtime.versions import installed_versions
+    from agentkernel.runtime.machine import installed_versions
 
     versions = installed_versions() if other_versions else None
     rule = PruneRule(
@@ -237,7 +240,7 @@ def open_library(path: Path | None) -> Iterator[Library]:
     Where it was damaged the command ends in 4, though it said what could be read: what is missing
     from its answer nobody knows.
     """
-    from agentkernel.cli.knowledge.knowledge_options import print_to_stderr
+    from agentkernel.cli.knowledge.options import print_to_stderr
     from agentkernel.domain.errors import LibraryError
     from agentkernel.nightly.library import Library, default_library
 

@@ -1,4 +1,4 @@
-"""What does source look like with line numbers, marks, notes or as a difference?"""
+"""Source code with line numbers, highlights and notes, and unified diffs."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from agentkernel.chat.replies import DiffOf, Explained, Source
-from agentkernel.cli.rendering.page import View, hanging, lines
-from agentkernel.cli.rendering.plain import flat, truncate, truncate_line
+from agentkernel.cli.rendering.text import View, flat, hanging, lines, truncate, truncate_line
 
 COLOURED_CHARACTERS = 200_000
 """Longer texts stay without colours: they would take seconds."""

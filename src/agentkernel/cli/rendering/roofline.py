@@ -1,4 +1,4 @@
-"""How far below the roof of the target is each candidate? A log-log chart in text."""
+"""A log-log roofline chart in text, with each candidate below the roof of the target."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from agentkernel.chat.replies import Roofline, RooflinePoint
-from agentkernel.cli.rendering.page import View, grid, hanging, lines
-from agentkernel.cli.rendering.plain import truncate
-from agentkernel.cli.rendering.quantities import show_share
+from agentkernel.cli.rendering.text import View, grid, hanging, lines, show_share, truncate
 
 ROWS = 14
 LEFT = 9

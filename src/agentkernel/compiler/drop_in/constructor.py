@@ -1,4 +1,4 @@
-"""How does a standalone file build `ModelNew` exactly as the user's class is built?"""
+"""The constructor of a standalone file that builds `ModelNew` exactly as the user's class."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from agentkernel.compiler.drop_in.source_slice import ClassSlice, slice_class
 from agentkernel.domain.candidate import NoTemplate
 from agentkernel.domain.errors import ProblemError
 from agentkernel.storage.source_text import parse_source
-from agentkernel.tools.problem.problems import LoadedProblem
+from agentkernel.tools.problem.loading import LoadedProblem
 from agentkernel.tools.problem.structures import class_label
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Which part of a user's file is needed to construct one of its classes, and how does it read?"""
+"""The part of a user's file that constructing one of its classes needs, as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How does a whole drop-in read: imports, kernels, `ModelNew`, and a forward that launches them?"""
+"""The whole text of a drop-in: imports, kernels, `ModelNew`, and the forward that launches them."""
 
 from __future__ import annotations
 
@@ -9,30 +9,35 @@ from functools import partial
 
 import torch
 
-from agentkernel.compiler.attention_step import AttentionStep, emit_attention_step
+from agentkernel.compiler.attention import AttentionStep, emit_attention_step
 from agentkernel.compiler.axes import Store, contiguous_strides
-from agentkernel.compiler.compiler_helpers import helper_sources
 from agentkernel.compiler.drop_in.constructor import ConstructorText
-from agentkernel.compiler.drop_in.envelope import Envelope, envelope
-from agentkernel.compiler.drop_in.formula import literal_text
-from agentkernel.compiler.drop_in.gradients import GradientText, gradient_text
-from agentkernel.compiler.drop_in.head import import_block, module_docstring, verified_text
-from agentkernel.compiler.drop_in.limits import limits_of
-from agentkernel.compiler.drop_in.output_layouts import layout_text, output_layouts
-from agentkernel.compiler.drop_in.returned import returned_text
-from agentkernel.compiler.drop_in.signature import Signature, signature_of
-from agentkernel.compiler.emit import Names, identifier
-from agentkernel.compiler.fusion import LibraryStep, Output, Partition
+from agentkernel.compiler.drop_in.envelope import (
+    Envelope,
+    envelope,
+    import_block,
+    limits_of,
+    module_docstring,
+    verified_text,
+)
+from agentkernel.compiler.drop_in.gradients import GradientText, gradient_text, literal_text
+from agentkernel.compiler.drop_in.interface import (
+    Signature,
+    layout_text,
+    output_layouts,
+    returned_text,
+    signature_of,
+)
+from agentkernel.compiler.emit import Names, Schedule, identifier
+from agentkernel.compiler.expressions import Symbols, library_call, symbols_of
+from agentkernel.compiler.fusion import LibraryStep, Output, Partition, Region
 from agentkernel.compiler.ir import Node, Shape, UnsupportedOp, same
 from agentkernel.compiler.kernel import KernelCode, KernelRequest, emit_kernel
-from agentkernel.compiler.library import library_call
-from agentkernel.compiler.products.anchors import ProductStep, emit_product_step
-from agentkernel.compiler.region import Region
-from agentkernel.compiler.schedule import Schedule
-from agentkernel.compiler.sizes import Symbols, symbols_of
-from agentkernel.domain.rules import Precision
+from agentkernel.compiler.kernel_helpers import helper_sources
+from agentkernel.compiler.products.step import ProductStep, emit_product_step
+from agentkernel.domain.verdict import Precision
 from agentkernel.tools.problem.capture import Captured
-from agentkernel.tools.problem.problems import LoadedProblem
+from agentkernel.tools.problem.loading import LoadedProblem
 
 AnySchedule = Schedule | dict[str, int]
 

@@ -1,32 +1,320 @@
-"""How do TorchInductor's steps become the lines of a forward, and which kernels do they launch?"""
+"""The steps of TorchInductor's wrapper as the lines of a forward.
+
+Tensors, views and library calls are written in plain torch; kernels and buffers are named after
+the operators that they hold.
+"""
 
 from __future__ import annotations
 
 import ast
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from agentkernel.compiler.drop_in.interface import in_order_text
 from agentkernel.compiler.emit import Names, identifier
-from agentkernel.compiler.layout_text import forward_lines
-from agentkernel.compiler.lift.grid import launch_grid
+from agentkernel.compiler.expressions import forward_lines
+from agentkernel.compiler.lift.inductor_code import InductorKernel
 from agentkernel.compiler.lift.kernel_text import KernelForm, kernel_form, kernel_text
-from agentkernel.compiler.lift.library_calls import library_call
-from agentkernel.compiler.lift.options import LaunchOption
-from agentkernel.compiler.lift.steps import (
+from agentkernel.compiler.lift.wrapper_steps import (
     Allocate,
     Free,
     Launch,
+    LaunchOption,
     LibraryCallStep,
     Rename,
     RequireLayout,
     Step,
     Unliftable,
     Wrapper,
+    launch_grid,
+    literal,
     number,
+    numbers,
 )
-from agentkernel.compiler.lift.tensors import ForwardTensor, allocation, view_of, with_strides
-from agentkernel.compiler.lift.titles import buffer_title, kernel_comment, kernel_title
+
+Text = Callable[[ast.expr], str]
+PRODUCTS = {"mm": "mm", "bmm": "bmm", "addmm": "addmm", "bias_addmm": "addmm",
+            "baddbmm": "baddbmm"}  # fmt: skip
+"""`extern_kernels.NAME` -> `torch.NAME`."""
+ATTENTION = ("_scaled_dot_product_flash_attention", "_scaled_dot_product_efficient_attention",
+             "_scaled_dot_product_cudnn_attention")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class LibraryCall:
+    """`text` computes; `out` is the wrapper's name for a result that has its memory already."""
+
+    title: str
+    text: str
+    out: str | None
+    several: bool = False
+    """TorchInductor takes the result apart: its first part is what `text` gives."""
+
+
+def library_call(call: LibraryCallStep, text: Text) -> LibraryCall:
+    """The call in torch's words. Raises Unliftable for what is no product, convolution or
+    attention: such operators compute, and a policy that allows them is nobody's default."""
+    space, _, name = call.function.rpartition(".")
+    keywords = dict(call.keywords)
+    if space == "extern_kernels" and name in PRODUCTS:
+        return _product(PRODUCTS[name], call, keywords, text)
+    if name == "convolution" or call.function.endswith("aten.convolution.default"):
+        return _convolution(call, keywords, text)
+    packet = call.function.removesuffix(".default").rpartition(".")[2]
+    if packet in ATTENTION:
+        return _attention(packet, call, keywords, text)
+    raise Unliftable(f"{call.function} stays with PyTorch, and no template or kernel stands for it")
+
+
+def _product(
+    name: str, call: LibraryCallStep, keywords: Mapping[str, ast.expr], text: Text
+) -> LibraryCall:
+    args = [text(item) for item in call.args]
+    out = keywords.get("out")
+    scales = [
+        f"{key}={text(keywords[key])}"
+        for key in ("beta", "alpha")
+        if key in keywords and text(keywords[key]) not in ("1", "1.0")
+    ]
+    return LibraryCall(
+        title=name,
+        text=f"torch.{name}({', '.join([*args, *scales])})",
+        out=ast.unparse(out) if out is not None else None,
+    )
+
+
+def _convolution(
+    call: LibraryCallStep, keywords: Mapping[str, ast.expr], text: Text
+) -> LibraryCall:
+    names = ("input", "weight", "bias", "stride", "padding", "dilation", "transposed",
+             "output_padding", "groups")  # fmt: skip
+    given = dict(zip(names, call.args, strict=False)) | dict(keywords)
+    missing = [name for name in names if name not in given and name != "bias"]
+    if missing:
+        raise Unliftable(f"a convolution does not say its {missing[0]}")
+    dimensions = len(numbers(given["stride"]))
+    tensors = [text(given[name]) for name in ("input", "weight")]
+    bias = text(given["bias"]) if "bias" in given else "None"
+    tensors += [f"bias={bias}"] if bias != "None" else []
+    transposed = bool(literal(given["transposed"]))
+    usual = {"stride": 1, "padding": 0, "dilation": 1}
+    options = [f"{key}={text(given[key])}" for key, value in usual.items()
+               if set(numbers(given[key])) != {value}]  # fmt: skip
+    if transposed and any(numbers(given["output_padding"])):
+        options.append(f"output_padding={text(given['output_padding'])}")
+    if text(given["groups"]) != "1":
+        options.append(f"groups={text(given['groups'])}")
+    name = f"conv_transpose{dimensions}d" if transposed else f"conv{dimensions}d"
+    return LibraryCall(
+        title="convolved",
+        text=f"torch.nn.functional.{name}({', '.join([*tensors, *options])})",
+        out=None,
+    )
+
+
+def _attention(
+    name: str, call: LibraryCallStep, keywords: Mapping[str, ast.expr], text: Text
+) -> LibraryCall:
+    """The three fused forms take their arguments in different orders."""
+    orders: Mapping[str, Sequence[str]] = {
+        "_scaled_dot_product_flash_attention": ("q", "k", "v", "dropout_p", "is_causal"),
+        "_scaled_dot_product_efficient_attention":
+            ("q", "k", "v", "attn_mask", "lse", "dropout_p", "is_causal"),
+        "_scaled_dot_product_cudnn_attention":
+            ("q", "k", "v", "attn_mask", "lse", "dropout_p", "is_causal"),
+    }  # fmt: skip
+    given = dict(zip(orders[name], call.args, strict=False)) | dict(keywords)
+    args = [text(given[key]) for key in ("q", "k", "v")]
+    args += [
+        f"{key}={text(given[key])}"
+        for key in ("attn_mask", "is_causal", "scale")
+        if key in given and text(given[key]) not in ("None", "False")
+    ]
+    function = "torch.nn.functional.scaled_dot_product_attention"
+    return LibraryCall("attended", f"{function}({', '.join(args)})", None, several=True)
+
+
+@dataclass(frozen=True)
+class ForwardTensor:
+    """A tensor: its expression in the forward, its layout, and whether it starts its memory."""
+
+    text: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    own: bool
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether its elements follow each other in order."""
+        return is_contiguous(self.shape, self.strides)
+
+
+def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Strides of a tensor whose elements follow each other in order."""
+    strides: list[int] = []
+    step = 1
+    for size in reversed(shape):
+        strides.insert(0, step)
+        step *= max(size, 1)
+    return tuple(strides)
+
+
+def is_contiguous(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """As torch has it: a dimension of size 1 may have any stride."""
+    wanted = contiguous_strides(shape)
+    return all(
+        size == 1 or have == want for size, have, want in zip(shape, strides, wanted, strict=True)
+    )
+
+
+def same_layout(shape: Sequence[int], one: Sequence[int], other: Sequence[int]) -> bool:
+    """Whether two strides place every element alike."""
+    return all(size == 1 or a == b for size, a, b in zip(shape, one, other, strict=True))
+
+
+def channels_last(shape: Sequence[int], strides: Sequence[int]) -> str:
+    """torch's name for a layout with channels innermost, or ""."""
+    names = {4: "torch.channels_last", 5: "torch.channels_last_3d"}
+    if len(shape) not in names:
+        return ""
+    order = [0, *range(2, len(shape)), 1]
+    inner = [shape[i] for i in order]
+    wanted = dict(zip(order, contiguous_strides(inner), strict=True))
+    same = all(shape[i] == 1 or strides[i] == wanted[i] for i in order)
+    return names[len(shape)] if same else ""
+
+
+def allocation(shape: Sequence[int], strides: Sequence[int], dtype: str, device: str) -> str:
+    """Fresh memory of this form."""
+    tail = f"device={device}, dtype={dtype}"
+    if is_contiguous(shape, strides):
+        return f"torch.empty({tuple(shape)}, {tail})"
+    memory = channels_last(shape, strides)
+    if memory:
+        return f"torch.empty({tuple(shape)}, {tail}, memory_format={memory})"
+    return f"torch.empty_strided({tuple(shape)}, {tuple(strides)}, {tail})"
+
+
+def view_of(base: ForwardTensor, call: ast.Call) -> ForwardTensor:
+    """`reinterpret_tensor(base, shape, strides, offset)`, as plainly as torch can say it."""
+    shape, strides = numbers(call.args[1]), numbers(call.args[2])
+    offset = number(call.args[3]) if len(call.args) > 3 else 0
+    text = _view_text(base, shape, strides, offset)
+    return ForwardTensor(text, shape, strides, base.own and offset == 0)
+
+
+def _view_text(
+    base: ForwardTensor, shape: tuple[int, ...], strides: tuple[int, ...], offset: int
+) -> str:
+    whole = math.prod(shape) == math.prod(base.shape) and offset == 0
+    if whole and shape == base.shape and same_layout(shape, strides, base.strides):
+        return base.text
+    turned = base.shape[::-1] == shape and same_layout(shape, strides, base.strides[::-1])
+    if whole and len(shape) == 2 and turned:
+        return f"{base.text}.t()"
+    if whole and base.contiguous and is_contiguous(shape, strides):
+        return f"{base.text}.view({', '.join(map(str, shape))})"
+    if not offset:
+        return f"torch.as_strided({base.text}, {shape}, {strides})"
+    start = str(offset) if base.own else f"{base.text}.storage_offset() + {offset}"
+    return f"torch.as_strided({base.text}, {shape}, {strides}, {start})"
+
+
+def with_strides(stored: ForwardTensor, wanted: tuple[int, ...]) -> str:
+    """The expression that gives `stored` the strides `wanted`, whatever layout it really has;
+    a tensor that has them is not copied."""
+    if is_contiguous(stored.shape, wanted):
+        return f"{stored.text}.contiguous()"
+    memory = channels_last(stored.shape, wanted)
+    if memory:
+        return f"{stored.text}.contiguous(memory_format={memory})"
+    order = tuple(sorted(range(len(wanted)), key=lambda dim: (-wanted[dim], dim)))
+    if is_contiguous([stored.shape[dim] for dim in order], [wanted[dim] for dim in order]):
+        return in_order_text(stored.text, order)
+    raise Unliftable(f"a library result of layout {wanted} is asked for")
+
+
+SHORT = {
+    "native_layer_norm": "layer_norm",
+    "_native_batch_norm_legit_no_training": "batch_norm",
+    "_native_batch_norm_legit_functional": "batch_norm",
+    "native_group_norm": "group_norm",
+    "prepare_softmax_online": "softmax",
+    "_softmax": "softmax",
+    "_log_softmax": "log_softmax",
+    "_safe_softmax": "softmax",
+    "convolution": "conv_bias",
+    "constant_pad_nd": "pad",
+    "max_pool2d_with_indices": "max_pool",
+    "_low_memory_max_pool_with_offsets": "max_pool",
+    "avg_pool2d": "avg_pool",
+    "nll_loss_forward": "nll_loss",
+}
+UNNAMED_OPERATORS = {
+    "_to_copy", "_unsafe_view", "alias", "clone", "convert_element_type", "expand", "full",
+    "lift_fresh_copy", "permute", "scalar_tensor", "slice", "squeeze", "t", "transpose",
+    "unsqueeze", "view", "_unsafe_index", "iota", "arange", "select", "split", "t_copy",
+}  # fmt: skip
+"""Operators that move or make values: they name nothing that is computed."""
+COMMON_OPERATORS = {
+    "add", "addmm", "bitwise_not", "bmm", "div", "eq", "ge", "gt", "le", "logical_and",
+    "logical_not", "lt", "masked_fill", "mean", "mm", "mul", "ne", "neg", "pow", "sub", "sum",
+    "where",
+}  # fmt: skip
+"""Operators that most kernels have: named where there is nothing more telling."""
+MAX_TITLE_WORDS = 3
+TEMPLATE = "template"
+"""TorchInductor's word for a matrix product or a convolution of its own."""
+
+
+def distinctive_operators(origins: Iterable[str]) -> list[str]:
+    """Names of operators, the ones that say something: up to three, in order."""
+    words = [SHORT.get(item, item.strip("_")) for item in origins if item not in UNNAMED_OPERATORS]
+    words = list(dict.fromkeys(words))
+    special = [word for word in words if word not in COMMON_OPERATORS]
+    return (special or words)[:MAX_TITLE_WORDS]
+
+
+def kernel_title(code: InductorKernel) -> str:
+    """`layer_norm_gelu`; `copy` for a kernel that only moves values."""
+    if code.heuristic == TEMPLATE:
+        return "_".join(
+            [
+                "matmul",
+                *(
+                    word
+                    for word in distinctive_operators(code.origins)
+                    if word not in COMMON_OPERATORS
+                ),
+            ]
+        )
+    return "copy" if is_copy(code) else "_".join(distinctive_operators(code.origins)) or "fused"
+
+
+def buffer_title(code: InductorKernel) -> str:
+    """What a result of the kernel is called: after its last operator."""
+    moves = is_copy(code) and code.heuristic != TEMPLATE
+    return "copied" if moves else (distinctive_operators(code.origins) or ["fused"])[-1]
+
+
+def is_copy(code: InductorKernel) -> bool:
+    """Whether every value that the kernel has is one that it loaded."""
+    for node in ast.walk(ast.parse(code.source)):
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]).startswith("tmp"):
+            value = node.value
+            if not isinstance(value, ast.Call) or ast.unparse(value.func) != "tl.load":
+                return False
+    return True
+
+
+def kernel_comment(code: InductorKernel) -> str:
+    """One sentence: what is fused in the kernel."""
+    operators = [item for item in code.operators if item not in UNNAMED_OPERATORS]
+    if code.heuristic != TEMPLATE and (is_copy(code) or not operators):
+        return "Values moved to another layout."
+    return f"Fused: {', '.join(dict.fromkeys(item.strip('_') for item in operators))}."
 
 
 @dataclass

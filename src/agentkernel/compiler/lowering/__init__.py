@@ -1,29 +1,25 @@
 """ATen to IR: importing this package fills the table of lowerings."""
 
 from agentkernel.compiler.lowering import (
-    gathers,
+    data_movement,
+    index_maps,
     losses,
-    moves,
-    norms,
     pointwise,
-    pools,
+    pooling,
     products,
     reductions,
-    views,
 )
 from agentkernel.compiler.lowering.registry import LOWERINGS, LoweredGraph, lower
 
 __all__ = [
     "LOWERINGS",
     "LoweredGraph",
-    "gathers",
+    "data_movement",
+    "index_maps",
     "losses",
     "lower",
-    "moves",
-    "norms",
     "pointwise",
-    "pools",
+    "pooling",
     "products",
     "reductions",
-    "views",
 ]

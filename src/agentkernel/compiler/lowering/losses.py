@@ -1,4 +1,4 @@
-"""How are the losses written: one value an element or a row, then the mean, sum or nothing?"""
+"""Lowerings of losses: one value an element or a row, then the mean, the sum or neither."""
 
 from __future__ import annotations
 

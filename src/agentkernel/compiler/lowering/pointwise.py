@@ -1,4 +1,4 @@
-"""How are ATen's element-wise calls written in primitives, with eager's edge cases?"""
+"""Lowerings of ATen's element-wise calls to primitives, with eager's edge cases."""
 
 from __future__ import annotations
 

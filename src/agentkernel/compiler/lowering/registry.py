@@ -1,4 +1,4 @@
-"""How does an ATen graph become IR? A table from ATen names to lowerings, and the walk over it."""
+"""The table from ATen names to lowerings, and the walk that turns an ATen graph into IR."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from torch import fx
 from torch.utils._sympy.functions import FloorDiv, Mod, PythonMod
 
-from agentkernel.compiler.attention_node import AttentionCalls, attention_node, served_attention
+from agentkernel.compiler.attention_match import AttentionCalls, attention_node, served_attention
 from agentkernel.compiler.expressions import TRITON_TYPES
 from agentkernel.compiler.ir import (
     Expr,

@@ -1,4 +1,4 @@
-"""How does a matrix product with its epilogue read in Triton?"""
+"""The Triton text of a matrix product with an epilogue, split-K and transposing copies included."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from agentkernel.compiler.products.gemm_schedules import (
+from agentkernel.compiler.products.schedules import (
     FloatType,
     GemmFacts,
     GemmSchedule,
     gemm_schedules,
 )
-from agentkernel.domain.rules import Precision
+from agentkernel.domain.verdict import Precision
 
 TRANSPOSE_TILE = 64
 REDUCE_TILE = {"BLOCK_M": 16, "BLOCK_N": 64}

@@ -1,8 +1,8 @@
-"""In which range do the values of a node lie, whatever the inputs and the weights are?
+"""The range in which a node's values lie, whatever the inputs and the weights are.
 
 From structure alone: a sigmoid lies in [0, 1], a sum of squares is not negative. NaN is left out:
-a range says what every value that is no NaN obeys. Bounds are given only where rounding keeps
-them, so sums and means carry signs, not sizes.
+a range holds for every value that is no NaN. Bounds are given only where rounding keeps them, so
+sums and means carry signs, not sizes.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from collections.abc import Callable
 
 from torch.fx import Node
 
-from agentkernel.compiler.rewrite.draft import Draft
-from agentkernel.compiler.rewrite.reading import argument, base_op, floating, is_number, op_of
+from agentkernel.compiler.rewrite.draft import Draft, argument, base_op, floating, is_number, op_of
 
 Range = tuple[float, float]
 ANY: Range = (-math.inf, math.inf)

@@ -1,1 +1,1 @@
-"""Which models can be optimised over night without writing a zoo of one's own?"""
+"""Packaged model zoos."""

@@ -1,1 +1,1 @@
-"""Which kernels does the project show as examples? One a file, data for the index."""
+"""Kernel examples, one a file: data for the knowledge base, read as text and never imported."""

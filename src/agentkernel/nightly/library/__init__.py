@@ -1,10 +1,15 @@
-"""Which verified kernels are known, and what came out of the nights that made them?"""
+"""Library of verified kernels, and of the nightly runs that made them."""
 
-from agentkernel.nightly.library.library import LAST, LAST_GREEN, KernelMeasurement, Library
-from agentkernel.nightly.library.night_rows import ModelSummary, NightSummary
-from agentkernel.nightly.library.opening import default_library
-from agentkernel.nightly.library.pruning import PruneResult, PruneRule
-from agentkernel.nightly.library.rows import KernelSummary, StoredKernel
+from agentkernel.nightly.library.database import default_library
+from agentkernel.nightly.library.library import (
+    LAST,
+    LAST_GREEN,
+    KernelMeasurement,
+    Library,
+    PruneResult,
+    PruneRule,
+)
+from agentkernel.nightly.library.rows import KernelSummary, ModelSummary, NightSummary, StoredKernel
 
 __all__ = [
     "LAST",

@@ -1,19 +1,299 @@
-"""How does a kernel become a row of the library, and when does a row stand for no kernel?"""
+"""Rows of the library: kernels, checked against their signed certificates, and nightly runs.
+
+A nightly run is written so that its trend is read without its regions.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import NamedTuple
 
 from pydantic import ValidationError
 
+from agentkernel.domain.base import sha256_text
 from agentkernel.domain.certificate import Certificate
+from agentkernel.domain.errors import LibraryError, one_line
+from agentkernel.domain.nightly import ModelRow, NightlyRun, RegionRow, RegionStatus
+from agentkernel.domain.profile import Profile
 from agentkernel.domain.region import Basis, Kernel, KernelKey
-from agentkernel.nightly.library.evidence import OTHER_CERTIFICATE as OTHER_CERTIFICATE
-from agentkernel.nightly.library.evidence import OTHER_SOURCE as OTHER_SOURCE
-from agentkernel.nightly.library.evidence import UNREADABLE_ROW as UNREADABLE_ROW
-from agentkernel.nightly.library.evidence import certificate_mismatch
+from agentkernel.tools.certificate.signing import (
+    SignatureState,
+    certificate_signature,
+    read_tree,
+    signature_state,
+)
+
+OTHER_CERTIFICATE = "its certificate is of another text"
+OTHER_SOURCE = "its source is of another text"
+UNREADABLE_ROW = "its certificate cannot be read"
+OTHER_SIGNATURE = "its certificate was edited: the signature does not fit"
+OTHER_FIGURES = "not as in its certificate"
+"""Behind the names of the columns."""
+SAME = 1e-9
+"""Relative: a figure is kept as the certificate has it, through one more text."""
+
+
+class CertificateFigures(NamedTuple):
+    """What a certificate says of a kernel's speed, by the names of the columns."""
+
+    basis: str
+    speedup: float | None
+    speedup_low: float | None
+    time_us: float | None
+    baseline_us: float | None
+
+
+def certificate_mismatch(
+    kernel: Kernel, *, certificate_text: str | None = None, signed: bool = False
+) -> str | None:
+    """Why source, hash, key and figures are not those of the kernel's certificate, or that one's
+    signature does not fit; None: all of it belongs together.
+
+    `certificate_text` is the certificate as it was kept, whose own values are then what the
+    signature must fit. A certificate without signature passes unless it has to be `signed`. About
+    1.5 ms at 20 kB. Raises MissingDependency without the package `cryptography`.
+    """
+    certificate = kernel.certificate
+    if sha256_text(kernel.source) != kernel.sha256:
+        return OTHER_SOURCE
+    same = certificate.candidate_sha256 == kernel.sha256
+    if not same or certificate.candidate_source not in (None, kernel.source):
+        return OTHER_CERTIFICATE
+    state = _state(certificate, certificate_text)
+    if state == "invalid" or (signed and state == "absent"):
+        return OTHER_SIGNATURE if state == "invalid" else "its certificate is not signed"
+    wrong = [*_other_key(kernel), *_other_figures(kernel)]
+    return f"{', '.join(wrong)} {OTHER_FIGURES}" if wrong else None
+
+
+def figures_of(certificate: Certificate) -> CertificateFigures:
+    """The figures of the primary shapes, as a night keeps them in a kernel's row."""
+    profile = certificate.profile
+    if profile is None:
+        return CertificateFigures(certificate.basis, None, None, None, None)
+    if not profile.measured:
+        eager = profile.baseline_estimate
+        return CertificateFigures(
+            basis=certificate.basis,
+            speedup=None,
+            speedup_low=None,
+            time_us=profile.estimate.time_us,
+            baseline_us=eager.time_us if eager is not None else None,
+        )
+    return _measured(certificate.basis, profile)
+
+
+def _measured(basis: str, profile: Profile) -> CertificateFigures:
+    primary = profile.measurements[0]
+    every = (primary.vs_eager, primary.vs_compile, primary.vs_autotune)
+    ratios = [item for item in every if item is not None]
+    timings = (primary.eager, primary.compiled, primary.autotuned)
+    return CertificateFigures(
+        basis=basis,
+        speedup=min(item.value for item in ratios),
+        speedup_low=min(item.low for item in ratios),
+        time_us=primary.candidate.median_us,
+        baseline_us=min(item.median_us for item in timings if item is not None),
+    )
+
+
+def _state(certificate: Certificate, text: str | None) -> SignatureState:
+    if text is None:
+        return certificate_signature(certificate)
+    try:
+        return signature_state(read_tree(text))
+    except (ValueError, RecursionError):
+        return "invalid"
+
+
+def _other_key(kernel: Kernel) -> list[str]:
+    """Without the region's signature and the dtype, which no certificate names."""
+    certificate, key = kernel.certificate, kernel.key
+    verdict, profile = certificate.verdict, certificate.profile
+    gpu = key.gpu
+    if profile is not None:
+        # A measured profile of before GPUs were named says nothing of its own.
+        named = profile.measured_on or (key.gpu if profile.measured else None)
+        gpu = named or f"estimated:{certificate.target}"
+    known = {
+        "gpu": gpu,
+        "torch": certificate.versions.torch,
+        "triton": certificate.versions.triton,
+        "precision": verdict.precision if verdict is not None else key.precision,
+    }
+    return [name for name, value in known.items() if getattr(key, name) != value]
+
+
+def _other_figures(kernel: Kernel) -> list[str]:
+    proven = figures_of(kernel.certificate)._asdict()
+    if kernel.certificate.profile is None:
+        proven = {"basis": proven["basis"]}
+    wrong = []
+    for name, value in proven.items():
+        found = getattr(kernel, name)
+        if isinstance(found, float) and isinstance(value, float):
+            same = math.isclose(found, value, rel_tol=SAME)
+        else:
+            same = found == value
+        if not same:
+            wrong.append(name)
+    return wrong
+
+
+@dataclass(frozen=True)
+class ModelSummary:
+    """One model's speedups in one night; `estimated` is arithmetic alone."""
+
+    name: str
+    vs_eager: float | None
+    vs_compile: float | None
+    estimated: float | None
+
+
+@dataclass(frozen=True)
+class NightSummary:
+    """One night of a trend. The speedups are geometric means over the models that have one, None
+    where none has; `finished` None: it was killed, or still runs."""
+
+    id: str
+    started: str
+    finished: str | None
+    green: bool
+    basis: Basis
+    vs_eager: float | None
+    vs_compile: float | None
+    estimated: float | None
+    models: tuple[ModelSummary, ...]
+
+
+def is_green(night: NightlyRun, exit_code: int | None) -> bool:
+    """It ended, with `exit_code` 0; without one: no model failed, nothing was withdrawn."""
+    if night.finished is None:
+        return False
+    if exit_code is not None:
+        return exit_code == 0
+    failed = any(item.error or item.verified is False for item in night.models)
+    return not failed and all(item.status != "withdrawn" for item in night.regions)
+
+
+def write_night(db: sqlite3.Connection, night: NightlyRun, exit_code: int | None) -> None:
+    """Within a transaction: the night in place of what was saved of it before."""
+    for table in ("night_models", "night_regions"):
+        db.execute(f"delete from {table} where night = ?", (night.id,))
+    head = night.model_copy(update={"models": (), "regions": ()}).model_dump_json()
+    db.execute(
+        """insert into nights values (?, ?, ?, ?, ?, ?, ?) on conflict (id) do update set
+           zoo = excluded.zoo, started = excluded.started, finished = excluded.finished,
+           green = excluded.green, basis = excluded.basis, value = excluded.value""",
+        (
+            night.id,
+            night.zoo,
+            night.started,
+            night.finished,
+            is_green(night, exit_code),
+            night.basis,
+            head,
+        ),
+    )
+    db.executemany(
+        "insert into night_models values (?, ?, ?, ?, ?, ?, ?)",
+        (
+            (
+                night.id,
+                number,
+                item.name,
+                item.vs_eager.value if item.vs_eager else None,
+                item.vs_compile.value if item.vs_compile else None,
+                item.estimated_speedup,
+                item.model_dump_json(),
+            )
+            for number, item in enumerate(night.models)
+        ),
+    )
+    db.executemany(
+        "insert into night_regions values (?, ?, ?, ?, ?)",
+        (
+            (night.id, number, item.signature, item.status, item.model_dump_json())
+            for number, item in enumerate(night.regions)
+        ),
+    )
+
+
+def read_nights(
+    db: sqlite3.Connection, ids: Sequence[str], statuses: Sequence[RegionStatus] = ()
+) -> Iterator[NightlyRun]:
+    """In the order of `ids`; whole, or with the regions of some `statuses` alone.
+
+    Raises LibraryError for one that this version cannot read.
+    """
+    only = f"and status in ({', '.join('?' for _ in statuses)})" if statuses else ""
+    for night_id in ids:
+        row = db.execute("select value from nights where id = ?", (night_id,)).fetchone()
+        if row is None:
+            continue
+        try:
+            head = NightlyRun.model_validate_json(row[0])
+            models = tuple(map(ModelRow.model_validate_json, _values(db, "night_models", night_id)))
+            rows = _values(db, "night_regions", night_id, only, statuses)
+            regions = tuple(map(RegionRow.model_validate_json, rows))
+        except ValidationError as error:
+            raise LibraryError(
+                f"The night {night_id!r} cannot be read: {one_line(error, 120)}. Expected one "
+                "that this version wrote. Next: read it with the version that did."
+            ) from error
+        yield head.model_copy(update={"models": models, "regions": regions})
+
+
+def read_trend(db: sqlite3.Connection, zoo: str) -> tuple[NightSummary, ...]:
+    """Oldest first; reads no JSON."""
+    rows = db.execute(
+        """select n.id, n.started, n.finished, n.green, n.basis, m.name, m.vs_eager, m.vs_compile,
+           m.estimated from nights n left join night_models m on m.night = n.id
+           where n.zoo = ? order by n.started, n.id, m.number""",
+        (zoo,),
+    )
+    return tuple(_line(list(group)) for _, group in groupby(rows, key=lambda row: row["id"]))
+
+
+def geometric_mean(values: Iterable[float | None]) -> float | None:
+    """Of those that are there and positive; None where none is."""
+    logs = [math.log(value) for value in values if value is not None and value > 0]
+    return math.exp(math.fsum(logs) / len(logs)) if logs else None
+
+
+def _line(rows: Sequence[sqlite3.Row]) -> NightSummary:
+    first = rows[0]
+    models = tuple(
+        ModelSummary(str(row["name"]), row["vs_eager"], row["vs_compile"], row["estimated"])
+        for row in rows
+        if row["name"] is not None
+    )
+    return NightSummary(
+        id=str(first["id"]),
+        started=str(first["started"]),
+        finished=first["finished"],
+        green=bool(first["green"]),
+        basis="measured" if first["basis"] == "measured" else "estimated",
+        vs_eager=geometric_mean(item.vs_eager for item in models),
+        vs_compile=geometric_mean(item.vs_compile for item in models),
+        estimated=geometric_mean(item.estimated for item in models),
+        models=models,
+    )
+
+
+def _values(
+    db: sqlite3.Connection, table: str, night_id: str, only: str = "", more: Sequence[str] = ()
+) -> Iterator[str]:
+    rows = db.execute(
+        f"select value from {table} where night = ? {only} order by number", (night_id, *more)
+    )
+    return (str(row[0]) for row in rows)
+
 
 KEY_COLUMNS = tuple(KernelKey.model_fields)
 LINE_COLUMNS = (
@@ -120,7 +400,7 @@ def _layout_text(kernel: Kernel) -> str:
 def certificate_text(kernel: Kernel) -> str:
     """What is kept: the canonical text, which the signature is over."""
     # Imports torch, which finding and listing can do without.
-    from agentkernel.tools.certificate.certificate import canonical_json
+    from agentkernel.tools.certificate.record import canonical_json
 
     return canonical_json(kernel.certificate)
 

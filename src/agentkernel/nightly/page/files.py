@@ -1,24 +1,327 @@
-"""Which files does a night leave behind?"""
+"""Files of a nightly run: page, Markdown comment, JUnit XML, CSV tables, and `night.json`.
+
+`night.json` holds all that the page is made from, and names the kernels handed over for a
+model, each checked against its signed certificate when it is read for use.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
+from xml.etree import ElementTree
 
-from agentkernel.domain.night import Comparison, NightlyRun
+from pydantic import ConfigDict, Field, ValidationError
+
+from agentkernel.domain.base import Frozen
+from agentkernel.domain.certificate import Certificate
+from agentkernel.domain.errors import KernelRefused, RunNotFound, one_line
+from agentkernel.domain.nightly import (
+    Change,
+    ChangeKind,
+    Comparison,
+    ModelRow,
+    NightlyRun,
+    RegionRow,
+)
 from agentkernel.domain.plain_text import plain
-from agentkernel.domain.region import Kernel
-from agentkernel.nightly.page.costs import model_costs
-from agentkernel.nightly.page.folds import shown_kernels
-from agentkernel.nightly.page.junit import junit_xml
-from agentkernel.nightly.page.markdown import markdown
-from agentkernel.nightly.page.merged import merged_regions
-from agentkernel.nightly.page.page import night_page, render
-from agentkernel.nightly.page.record import JSON_NAME, NightFile
-from agentkernel.nightly.page.tables import models_csv, regions_csv
-from agentkernel.storage.atomic import make_folder, write_atomic
-from agentkernel.tools.ours import is_json_with, require_all_generated, require_generated
+from agentkernel.domain.region import Basis, Kernel
+from agentkernel.nightly.page.comparison import change_groups, change_text, headline
+from agentkernel.nightly.page.figures import (
+    DASH,
+    MergedRegions,
+    ModelCost,
+    caption,
+    count,
+    dropped_text,
+    form_time_us,
+    interval,
+    mean_speedup,
+    merged_regions,
+    model_costs,
+    nearest,
+    region_label,
+    speedup,
+    times,
+    us,
+)
+from agentkernel.nightly.page.pages import budget_words, night_page, render
+from agentkernel.nightly.page.tables import models_csv, regions_csv, shown_kernels
+from agentkernel.storage.files import make_folder, read_regular_text, write_atomic
+from agentkernel.tools.certificate.signing import signature_state
+from agentkernel.tools.own_files import is_json_with, require_all_generated, require_generated
+from agentkernel.workflows.report import cell, table
+
+JSON_NAME = "night.json"
+
+
+class NightFile(Frozen):
+    """`night.json`: all that the page is made from, so that it can be made again. `history` keeps
+    of earlier nights what the trend and the lineage need; `kernels` those that the page shows, by
+    SHA-256. `costs` and `merged` follow from the night; they are there for other programs."""
+
+    # What a later version adds for its page is no reason not to read the rest.
+    model_config = ConfigDict(extra="ignore")
+
+    format: Literal[1] = 1
+    night: NightlyRun
+    comparison: Comparison
+    history: tuple[NightlyRun, ...] = ()
+    kernels: dict[str, Kernel] = Field(default_factory=dict)
+    costs: tuple[ModelCost, ...] = ()
+    merged: MergedRegions | None = None
+
+
+def read_night_file(path: Path) -> NightFile:
+    """`night.json`, or the folder that it lies in. Raises RunNotFound."""
+    file = path / JSON_NAME if path.is_dir() else path
+    try:
+        return NightFile.model_validate_json(read_regular_text(file, typed=True))
+    except (OSError, UnicodeDecodeError, ValidationError) as error:
+        what = "cannot be read" if isinstance(error, OSError) else "is no record of a night"
+        why = getattr(error, "strerror", None) or one_line(error, 120)
+        raise RunNotFound(
+            f"{str(file)!r} {what}: {why}. Expected the {JSON_NAME} that "
+            "'agentkernel batch ZOO.yaml' writes. Next: name its folder."
+        ) from error
+
+
+UNUSED = ("kept", "failed", "unreached")
+"""Regions without a kernel to use. One that was withdrawn may have another in its place."""
+
+
+@dataclass(frozen=True)
+class NightKernels:
+    """The kernels of a model's form by path, and each use's own parameter names."""
+
+    kernels: dict[str, Kernel]
+    parameters: dict[str, tuple[str, ...]]
+
+
+def kernels_of_night(folder: Path, model: str | None = None) -> NightKernels:
+    """What the night in `folder` handed over for `model` (its name in the zoo; None where the zoo
+    has but one). Empty where a baseline was handed over.
+
+    Raises RunNotFound where the folder holds no night, or not this model or its kernels,
+    KernelRefused where a kernel's certificate is not what was signed.
+    """
+    record = read_night_file(folder)
+    written = _certificates(folder)
+    row = _row(record.night, model)
+    kernels: dict[str, Kernel] = {}
+    parameters: dict[str, tuple[str, ...]] = {}
+    for region in record.night.regions if row.form.startswith("regions") else ():
+        if region.status in UNUSED or region.sha256 is None or region.signature in row.dropped:
+            continue
+        for use in region.uses:
+            if use.model == row.name:
+                kernel = _kernel(record, region.sha256, folder)
+                _require_signed(kernel, written.get(region.sha256), folder)
+                kernels[use.path] = kernel
+                parameters[use.path] = use.parameters
+    return NightKernels(kernels, parameters)
+
+
+def _kernel(record: NightFile, sha256: str, folder: Path) -> Kernel:
+    if sha256 not in record.kernels:
+        raise RunNotFound(
+            f"The night in {str(folder)!r} lacks kernel {sha256[:10]!r}. Expected it in "
+            f"{JSON_NAME}. Next: 'agentkernel library show {sha256[:10]}'."
+        )
+    return record.kernels[sha256]
+
+
+def _certificates(folder: Path) -> dict[str, object]:
+    """The certificates by their kernels' SHA-256, as the file has them: fields that a version adds
+    to Certificate are not under the signatures of before."""
+    file = folder / JSON_NAME if folder.is_dir() else folder
+    kernels = json.loads(file.read_text(encoding="utf-8")).get("kernels", {})
+    return {sha256: kernel["certificate"] for sha256, kernel in kernels.items()}
+
+
+def _require_signed(kernel: Kernel, written: object, folder: Path) -> None:
+    """Raise KernelRefused unless a signature stands under this very certificate."""
+    name = f"Kernel {kernel.sha256[:10]!r} of the night in {str(folder)!r}"
+    if kernel.certificate.signature is None:
+        why = kernel.certificate.unsigned or "no signature is there"
+        raise KernelRefused(
+            f"{name} is not signed: {why}. Expected the signature that its run made. "
+            "Next: optimize the region again where a signing key can be kept."
+        )
+    if not isinstance(written, dict) or not _is_as_signed(kernel.certificate, written):
+        raise KernelRefused(
+            f"{name} has a certificate that was changed: its signature does not fit. Expected it "
+            "as its run signed it. Next: take the night's own record, or run the night again."
+        )
+
+
+def _is_as_signed(certificate: Certificate, written: Mapping[str, object]) -> bool:
+    if signature_state(written) != "valid":
+        return False
+    try:
+        return Certificate.model_validate_json(json.dumps(written)) == certificate
+    except ValidationError:
+        return False
+
+
+def _row(night: NightlyRun, model: str | None) -> ModelRow:
+    rows = [row for row in night.models if model in (None, row.name)]
+    if len(rows) != 1:
+        names = ", ".join(row.name for row in night.models)
+        what = "names no model" if model is None else f"has no model {model!r}"
+        raise RunNotFound(
+            f"The call {what} of night {night.id!r}. Expected one of: {names}. "
+            "Next: pass name='...'."
+        )
+    return rows[0]
+
+
+FAILURES: tuple[ChangeKind, ...] = ("withdrawn", "failed_to_verify", "regression")
+FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""What XML 1.0 has no place for, section 2.2: https://www.w3.org/TR/xml/#charsets"""
+
+
+def junit_xml(night: NightlyRun, comparison: Comparison) -> str:
+    """A test case a model and a region: a regression or what does not verify is a failure, a model
+    that raised an error, a region that was not reached skipped."""
+    found: dict[str, list[Change]] = {}
+    for change in comparison.changes:
+        found.setdefault(change.what, []).append(change)
+    root = ElementTree.Element("testsuites", name=_clean(f"agentkernel {night.zoo}"))
+    models, regions = _suite("models", night), _suite("regions", night)
+    for row in night.models:
+        case = _case(models, night, "models", row.name, 0.0)
+        _told(case, found.get(row.name, ()))
+        text = f"{row.form}, {us(form_time_us(row))}, {times(speedup(row))} ({row.basis})"
+        ElementTree.SubElement(case, "system-out").text = _clean(text)
+    for region in sorted(night.regions, key=lambda row: (-row.share, row.signature)):
+        label = region_label(region)
+        case = _case(regions, night, "regions", label, region.spent_s)
+        _told(case, found.get(label, ()))
+        if region.status == "unreached":
+            ElementTree.SubElement(case, "skipped", message="the budget was spent before it")
+        ElementTree.SubElement(case, "system-out").text = _clean(_region_text(region))
+    for suite in (models, regions):
+        _count(suite)
+        root.append(suite)
+    _count(root)
+    ElementTree.indent(root)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, "unicode") + "\n"
+
+
+def _suite(name: str, night: NightlyRun) -> ElementTree.Element:
+    suite = ElementTree.Element("testsuite", name=name, timestamp=_clean(night.started[:19]))
+    properties = ElementTree.SubElement(suite, "properties")
+    known = {"gpu": night.gpu, "target": night.target, **night.versions.model_dump()}
+    for key, value in known.items():
+        if value is not None:
+            ElementTree.SubElement(properties, "property", name=key, value=_clean(str(value)))
+    return suite
+
+
+def _case(
+    suite: ElementTree.Element, night: NightlyRun, kind: str, name: str, seconds: float
+) -> ElementTree.Element:
+    return ElementTree.SubElement(
+        suite,
+        "testcase",
+        classname=_clean(f"{night.zoo}.{kind}"),
+        name=_clean(name),
+        time=f"{seconds:.3f}",
+    )
+
+
+def _told(case: ElementTree.Element, changes: Iterable[Change]) -> None:
+    """The worst of what is to be told, the first alone: a case has one outcome."""
+    for change in changes:
+        tag = "error" if change.kind == "model_failed" else "failure"
+        if tag == "error" or change.kind in FAILURES:
+            text = _clean(change_text(change))
+            found = ElementTree.SubElement(
+                case, tag, type=change.kind, message=" ".join(text.split())[:300]
+            )
+            found.text = text
+            return
+
+
+def _region_text(row: RegionRow) -> str:
+    kernel = f", {us(row.time_us)} ({row.basis})" if row.time_us is not None else ""
+    return f"{row.status}{kernel}, {row.shapes}"
+
+
+def _count(element: ElementTree.Element) -> None:
+    cases = list(element.iter("testcase"))
+    element.set("tests", str(len(cases)))
+    for key, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+        element.set(key, str(sum(case.find(tag) is not None for case in cases)))
+    element.set("time", f"{sum(float(case.get('time', '0')) for case in cases):.3f}")
+
+
+def _clean(text: str) -> str:
+    return FORBIDDEN.sub("\ufffd", text)
+
+
+MOST_MODELS, MOST_CHANGES = 40, 5
+
+
+def markdown(night: NightlyRun, comparison: Comparison) -> str:
+    """Headline, changes, one short table for what was measured and one for what was estimated."""
+    lines = [f"### {cell(night.zoo)}: {headline(comparison)}", ""]
+    groups = change_groups(night, comparison, MOST_CHANGES)
+    for group in groups:
+        lines.append(f"**{group.title}**")
+        lines += [f"- {cell(line.what)}: {cell(line.text)}" for line in group.lines]
+        lines += [f"- and {group.more} more", ""] if group.more else [""]
+    if comparison.against is None:
+        lines += ["No earlier night to compare with.", ""]
+    elif not groups:
+        lines += [f"Nothing changed beyond noise since night {cell(comparison.against)}.", ""]
+    for basis in ("measured", "estimated"):
+        lines += _models(night, basis)
+    merged = merged_regions(night).words
+    return "\n".join([*lines, *((merged, "") if merged else ()), budget_words(night), ""])
+
+
+def _models(night: NightlyRun, basis: Basis) -> Iterator[str]:
+    rows = [row for row in night.models if row.basis == basis]
+    if not rows:
+        return
+    mean = mean_speedup(rows, basis)
+    over = "the faster of eager and torch.compile" if basis == "measured" else "eager"
+    mark = "" if basis == "measured" else " (estimated)"
+    yield f"{cell(caption(night, basis))}. Geometric mean {times(mean)} over {over}{mark}."
+    yield ""
+    headings = ("model", "runs as", f"over {over}{mark}", f"time{mark}", f"cost of 1%{mark}")
+    costs = model_costs(night)
+    cells = [_cells(row, costs.get(row.name)) for row in rows[:MOST_MODELS]]
+    yield from table((*headings, "outputs"), cells)
+    yield ""
+    for row in rows[:MOST_MODELS]:
+        if row.left_out:
+            yield f"- {cell(row.name)}: {cell('; '.join(dropped_text(row)))}"
+    if any(row.left_out for row in rows[:MOST_MODELS]):
+        yield ""
+    if len(rows) > MOST_MODELS:
+        yield from (f"And {count(len(rows) - MOST_MODELS, 'more model')} in models.csv.", "")
+
+
+def _cells(row: ModelRow, cost: ModelCost | None) -> tuple[str, ...]:
+    if row.error is not None:
+        return (cell(row.name), "failed", DASH, DASH, DASH, cell(row.error)[:120])
+    around = interval(nearest(row)) if row.basis == "measured" else ""
+    value = speedup(row)
+    outputs = {True: "verified", False: "wrong", None: DASH}[row.verified]
+    return (
+        cell(row.name),
+        row.form,
+        f"{times(value)} ({around})" if around else times(value),
+        us(form_time_us(row)),
+        cost.text if cost is not None else DASH,
+        outputs,
+    )
 
 
 class NightPaths(NamedTuple):

@@ -1,15 +1,15 @@
-"""Which parts of a model are worth a kernel, and in which order?"""
+"""Regions of a model: submodules that are worth a kernel, and their order."""
 
 from agentkernel.nightly.regions.cut import RegionCall, cut_model, region_problem
-from agentkernel.nightly.regions.merge import merge_cuts
-from agentkernel.nightly.regions.rank import (
+from agentkernel.nightly.regions.ranking import (
     WaitingRegions,
+    WorkOrder,
     budget_of,
     chosen_regions,
     least_share,
+    merge_cuts,
     order_of_work,
 )
-from agentkernel.nightly.regions.work_order import WorkOrder
 
 __all__ = [
     "RegionCall",

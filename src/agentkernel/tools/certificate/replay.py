@@ -1,4 +1,4 @@
-"""Does a certificate hold, here and now? Its signature, its hashes, and the judgement again."""
+"""Replay of a certificate: signature, hashes, and the candidate judged and timed again."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from agentkernel.domain.certificate import Certificate, Versions
 from agentkernel.domain.errors import ProblemError
 from agentkernel.domain.profile import Profile, ProfileFailed
 from agentkernel.domain.verdict import LoadFailed, RunFailed, Verdict
-from agentkernel.tools.certificate.certificate import (
+from agentkernel.tools.certificate.record import (
     CertificateFile,
     drop_in_beside,
     hash_errors,
     read_certificate_file,
 )
 from agentkernel.tools.certificate.signing import SignatureState, is_known, is_own
-from agentkernel.tools.judge.rule import NEWEST
-from agentkernel.tools.live_module import LIVE, read_live, sha256_of
+from agentkernel.tools.judge.settings import NEWEST
+from agentkernel.tools.own_files import LIVE, read_live, sha256_of
 
 if TYPE_CHECKING:
     from agentkernel.tools.judge.settings import JudgeSettings
     from agentkernel.tools.problem.capture import Captured
-    from agentkernel.tools.problem.problems import LoadedProblem
+    from agentkernel.tools.problem.loading import LoadedProblem
     from agentkernel.tools.targets import ResolvedTarget
 
 MOST_SEEDS = 32
@@ -160,9 +160,9 @@ def _nothing(certificate: Certificate) -> str:
 def _judge_again(
     loaded: LoadedProblem, certificate: Certificate, found: Replay, *, allow_unsandboxed: bool
 ) -> Replay:
-    from agentkernel.runtime.versions import installed_versions
-    from agentkernel.tools.judge.fingerprint import judge_sha256
+    from agentkernel.runtime.machine import installed_versions
     from agentkernel.tools.judge.judge import judge
+    from agentkernel.tools.judge.settings import judge_sha256
     from agentkernel.tools.problem.capture import capture
     from agentkernel.tools.targets import find_target
 
@@ -231,7 +231,7 @@ def load_certified_problem(
 
     Raises RunNotFound where that is not there, ProblemError where the source does not load.
     """
-    from agentkernel.tools.problem.problems import restore_problem
+    from agentkernel.tools.problem.loading import restore_problem
 
     certificate, signature = sealed.certificate, sealed.signature
     assert certificate is not None
@@ -285,8 +285,8 @@ def record_differences(
     """Where what the certificate says of the problem is not what its source gives: a verdict at
     other sizes or on another class decides, and the graph of another module under the same torch;
     another one captures another graph."""
-    from agentkernel.tools.problem.identity import problem_graph
-    from agentkernel.tools.problem.problems import declared_problem
+    from agentkernel.tools.problem.graph_identity import problem_graph
+    from agentkernel.tools.problem.loading import declared_problem
 
     found = []
     if loaded.problem.origin == "file":

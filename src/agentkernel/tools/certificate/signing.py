@@ -1,4 +1,4 @@
-"""Who made this record? A local Ed25519 key signs it, and anyone can check the signature."""
+"""Signatures of certificates by a local Ed25519 key."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from agentkernel.domain.certificate import Certificate, Signature
 from agentkernel.domain.errors import MissingDependency, OutputError, SettingError
-from agentkernel.tools.sandbox.tiers import hidden_folders, visible_folders
+from agentkernel.tools.sandbox.isolation import hidden_folders, visible_folders
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey

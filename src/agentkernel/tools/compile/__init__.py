@@ -1,4 +1,4 @@
-"""What would the kernels of a candidate need on a GPU that is not here?"""
+"""Cross-compilation of a candidate's kernels for a GPU that is not in this machine."""
 
 from agentkernel.tools.compile.candidate import compile_candidate, compile_many
 from agentkernel.tools.compile.occupancy import Occupancy, occupancy

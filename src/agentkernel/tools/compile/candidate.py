@@ -1,4 +1,4 @@
-"""How do a candidate's kernels compile for a target, at the problem's real shapes?"""
+"""Compilation of a candidate's kernels for a target, at the problem's real shapes."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from agentkernel.domain.profile import CompileReport
 from agentkernel.domain.target import Target
 from agentkernel.domain.verdict import CompileFailed, LoadFailed, RunFailed
 from agentkernel.tools.compile.occupancy import OVER_LIMIT
-from agentkernel.tools.problem.problems import LoadedProblem, default_value
-from agentkernel.tools.sandbox.protocol import pack_request
-from agentkernel.tools.sandbox.session import Worker, WorkerFailed, open_worker
+from agentkernel.tools.problem.loading import LoadedProblem, default_value
+from agentkernel.tools.sandbox.protocol import WorkerFailed, pack_request
+from agentkernel.tools.sandbox.session import Worker, open_worker
 
 if TYPE_CHECKING:
     from agentkernel.tools.sandbox.protocol import JSON
 
-OP = "agentkernel.tools.compile.family:compile_family"
+OP = "agentkernel.tools.compile.worker:compile_family"
 TIMEOUT_S = 180.0
 REMEMBERED = 512
 

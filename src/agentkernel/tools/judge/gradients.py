@@ -1,9 +1,10 @@
-"""Gradients of a candidate that records them, held against those of the original in fp64.
+"""Gradients of a candidate that records them, compared with those of the original in fp64.
 
-A file that declares an autograd function says that it keeps gradients. Calls are differentiated in
-the candidate's process in several ways (`BackwardPass`), for random gradients of its outputs; those
-of inputs and parameters may be as far from fp64 as four times eager's, or a few roundings. The
-outputs of such a call are compared, and the call is watched, like any other.
+A source that declares an autograd function says that it keeps gradients. Calls are
+differentiated in the candidate's process in several ways (one backward pass each), for random
+gradients of its outputs. Gradients of inputs and parameters may be as far from fp64 as four
+times eager's, or a few roundings. The outputs of such a call are compared, and the call is
+traced, like any other.
 """
 
 from __future__ import annotations
@@ -16,20 +17,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from agentkernel.domain.errors import one_line
-from agentkernel.domain.rules import Policy
-from agentkernel.domain.verdict import Failure, Mismatch, RunFailed
+from agentkernel.domain.verdict import Failure, Mismatch, Policy, RunFailed
 from agentkernel.storage.source_text import parse_source
-from agentkernel.tools.judge.cases.cases import Case
+from agentkernel.tools.judge.case_runner import CaseRunner, is_refusal
 from agentkernel.tools.judge.cases.layouts import Layout
+from agentkernel.tools.judge.cases.plan import Case
 from agentkernel.tools.judge.cases.values import Distribution
-from agentkernel.tools.judge.execution.execution import Trace, check_trace, drain_trace
+from agentkernel.tools.judge.execution.proof import Trace, check_trace, drain_trace
 from agentkernel.tools.judge.memory import CaseMemory
-from agentkernel.tools.judge.policy.kernel_text import backward_only
-from agentkernel.tools.judge.reference.question import NotApplicable, ReferenceCase
-from agentkernel.tools.judge.reference.reference import as_float64, value_as_float64
-from agentkernel.tools.judge.training import is_random
-from agentkernel.tools.judge.trial import CaseRunner, is_refusal
-from agentkernel.tools.sandbox.session import WorkerFailed
+from agentkernel.tools.judge.policy.kernel_source import backward_only
+from agentkernel.tools.judge.reference.oracle import as_float64, value_as_float64
+from agentkernel.tools.judge.reference.oracle_inputs import NotApplicable, ReferenceCase
+from agentkernel.tools.judge.train_mode import is_random
+from agentkernel.tools.sandbox.protocol import WorkerFailed
 
 if TYPE_CHECKING:
     import torch

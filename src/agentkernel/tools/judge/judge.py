@@ -1,4 +1,4 @@
-"""Is this candidate right? Policy, build, then case after case against the oracle."""
+"""The judgement of a candidate: policy, build, then case after case against the oracle."""
 
 from __future__ import annotations
 
@@ -21,17 +21,19 @@ from agentkernel.domain.verdict import (
     RunFailed,
     Verdict,
 )
-from agentkernel.runtime.devices import release_cached_memory
+from agentkernel.runtime.machine import release_cached_memory
 from agentkernel.storage.source_text import parse_source
-from agentkernel.tools.judge.allclose import allclose_cases, passes_allclose
-from agentkernel.tools.judge.beside import (
-    judge_aliased_inputs,
-    judge_other_methods,
-    judge_serving_conditions,
+from agentkernel.tools.judge.bounds import (
+    NOT_LOOKED,
+    check_compiled,
+    find_out_of_bounds,
+    interpreted,
+    launched_forms,
+    untried_configurations,
 )
-from agentkernel.tools.judge.bounds import NOT_LOOKED, find_out_of_bounds, interpreted
-from agentkernel.tools.judge.calls import other_calls
-from agentkernel.tools.judge.cases.cases import (
+from agentkernel.tools.judge.case_runner import CaseRunner
+from agentkernel.tools.judge.cases.edge_inputs import index_inputs, wide_inputs, zero_sign_matters
+from agentkernel.tools.judge.cases.plan import (
     Case,
     LargeShape,
     in_both_modes,
@@ -45,7 +47,6 @@ from agentkernel.tools.judge.cases.cases import (
     training_case,
     wide_case,
 )
-from agentkernel.tools.judge.cases.edges import index_inputs, wide_inputs, zero_sign_matters
 from agentkernel.tools.judge.cases.shapes import (
     CaseShape,
     at_sizes,
@@ -55,12 +56,8 @@ from agentkernel.tools.judge.cases.shapes import (
     replace_sizes,
     scaled,
 )
-from agentkernel.tools.judge.comparison.finding import CaseOutcome
-from agentkernel.tools.judge.compiled import check_compiled, launched_forms, untried_configurations
-from agentkernel.tools.judge.constructors import constructor_variants
-from agentkernel.tools.judge.elsewhere import judge_other_shapes, neighbours
-from agentkernel.tools.judge.ends import end_cases
-from agentkernel.tools.judge.execution.execution import check_execution
+from agentkernel.tools.judge.comparison.compare import CaseOutcome
+from agentkernel.tools.judge.execution.proof import check_execution
 from agentkernel.tools.judge.gradients import (
     LONG,
     SMALL,
@@ -69,18 +66,37 @@ from agentkernel.tools.judge.gradients import (
     GradientResult,
     judge_gradients,
 )
-from agentkernel.tools.judge.indices import judge_indices
-from agentkernel.tools.judge.memory_plan import free_memory_on
-from agentkernel.tools.judge.policy.kernel_text import large_numbers, telling_sizes
-from agentkernel.tools.judge.policy.policy import check_policy, own_names
-from agentkernel.tools.judge.rule import rule_of
-from agentkernel.tools.judge.scalars import scalar_cases, with_other_scalars
-from agentkernel.tools.judge.settings import JudgeSettings
-from agentkernel.tools.judge.training import TrainModeResult, judge_training
-from agentkernel.tools.judge.trial import CaseRunner, NotApplicable
-from agentkernel.tools.judge.variants import Variant, judge_variants
-from agentkernel.tools.judge.workers import on_device, open_judge_worker, prefork_judge_workers
-from agentkernel.tools.problem.problems import LoadedProblem
+from agentkernel.tools.judge.kernelbench import allclose_cases, passes_allclose
+from agentkernel.tools.judge.memory import free_memory_on
+from agentkernel.tools.judge.other_inputs import (
+    end_cases,
+    judge_aliased_inputs,
+    judge_indices,
+    judge_other_methods,
+    judge_other_shapes,
+    judge_serving_conditions,
+    neighbours,
+    scalar_cases,
+    with_other_scalars,
+)
+from agentkernel.tools.judge.policy.check import check_policy, own_names
+from agentkernel.tools.judge.policy.kernel_source import large_numbers, telling_sizes
+from agentkernel.tools.judge.reference.oracle_inputs import NotApplicable
+from agentkernel.tools.judge.settings import (
+    JudgeSettings,
+    on_device,
+    open_judge_worker,
+    prefork_judge_workers,
+    rule_of,
+)
+from agentkernel.tools.judge.train_mode import TrainModeResult, judge_training
+from agentkernel.tools.judge.variants import (
+    Variant,
+    constructor_variants,
+    judge_variants,
+    other_calls,
+)
+from agentkernel.tools.problem.loading import LoadedProblem
 from agentkernel.tools.problem.specialise import specialise
 from agentkernel.tools.sandbox.protocol import JSON
 from agentkernel.tools.sandbox.session import Worker

@@ -1,32 +1,39 @@
-"""Other modules of the class and other calls of forward: the candidate must be right, or raise."""
+"""Other modules of the class and other calls of forward: the candidate is right, or raises.
+
+A constructor that takes a size makes a wider module from the same source, whose kernel may have
+been written for the declared width alone: one tile along it, a mask that is never needed. A
+number, a flag or a word that the constructor takes may be written into the kernel. Forward is
+also called by name, with longer lists, with left-out arguments and with other words.
+"""
 
 from __future__ import annotations
 
 import ast
 import dataclasses
+import inspect
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from agentkernel.domain.errors import ProblemError
-from agentkernel.domain.problem import ShapeSet
+from agentkernel.domain.problem import DataStructure, InputSpec, ScalarSpec, ShapeSet, TensorSpec
 from agentkernel.domain.verdict import Failure
-from agentkernel.storage.source_text import parse_source
-from agentkernel.tools.judge.cases.cases import Case
+from agentkernel.storage.source_text import parse_source, read_literal
+from agentkernel.tools.judge.case_runner import CaseRunner
+from agentkernel.tools.judge.cases.plan import Case
 from agentkernel.tools.judge.cases.shapes import CaseShape
-from agentkernel.tools.judge.elsewhere import judge_other_shapes
-from agentkernel.tools.judge.settings import JudgeSettings
-from agentkernel.tools.judge.trial import CaseRunner
-from agentkernel.tools.judge.workers import on_device, open_judge_worker
-from agentkernel.tools.problem.problems import LoadedProblem, default_value
-from agentkernel.tools.problem.structures import unflatten_data, values_of
+from agentkernel.tools.judge.other_inputs import judge_other_shapes
+from agentkernel.tools.judge.settings import JudgeSettings, on_device, open_judge_worker
+from agentkernel.tools.problem.loading import LoadedProblem, default_value
+from agentkernel.tools.problem.structures import PLAIN, unflatten_data, values_of
 from agentkernel.tools.sandbox.session import Worker
 
 if TYPE_CHECKING:
     from torch import nn
 
     from agentkernel.tools.problem.capture import Captured
+
 
 ELEMENTS = {"cpu": 1 << 20, "cuda": 1 << 26}
 """Parameters and buffers of a module that is tried have so many elements at most."""
@@ -197,3 +204,344 @@ def outputs_differ(found: Sequence[object], plain: Sequence[object]) -> bool:
             return False
 
     return len(found) != len(plain) or not all(map(same, found, plain))
+
+
+MOST = 12
+"""So many arguments are changed, each by itself; which ones of more, the seed says."""
+PLAIN_ARGUMENTS = (bool, int, float, str, type(None))
+PLACED = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+@dataclasses.dataclass(frozen=True)
+class Argument:
+    """A plain value that the constructor takes, by its place or its name; `item`: of a tuple or
+    list that it takes."""
+
+    place: int | str
+    name: str
+    value: object
+    item: int | None = None
+
+
+def constructor_variants(
+    loaded: LoadedProblem, captured: Captured, case: Case, device: str, seed: int
+) -> list[Variant]:
+    """For each argument of the constructor, those at their defaults too, a module in which it alone
+    is another, where the original takes that and it shows: `case` at the inputs that go with it."""
+    if loaded.live is not None or not few_elements(loaded, device):
+        return []
+    plain = plain_outputs(plain_module(loaded), variant(loaded, case, case.shape.inputs, ""))
+    chance = random.Random(seed)
+    found = constructor_arguments(loaded)
+    if len(found) > MOST:
+        found = chance.sample(found, MOST)
+    free = {(item.input_index, item.dim) for item in captured.free_dims}
+    told = (_first(_tries(loaded, case, one, free, chance), plain, device) for one in found)
+    return [item for item in told if item is not None]
+
+
+def constructor_arguments(loaded: LoadedProblem) -> list[Argument]:
+    """What may be another: plain values, those at their defaults too, and those in tuples and
+    lists."""
+    parameters = list(inspect.signature(loaded.module_class.__init__).parameters.values())[1:]
+    placed = [item.name for item in parameters if item.kind in PLACED]
+    names = [*placed, *(f"*{index}" for index in range(len(loaded.init_args)))]
+    given: list[tuple[int | str, str, object]] = [
+        (place, names[place], value) for place, value in enumerate(loaded.init_args)
+    ]
+    given += [(name, name, value) for name, value in loaded.init_kwargs.items()]
+    known = {name for _, name, _ in given}
+    given += [
+        (item.name, item.name, item.default)
+        for item in parameters
+        if item.default is not item.empty and item.name not in known
+    ]
+    found: list[Argument] = []
+    for place, name, value in given:
+        if type(value) in (tuple, list):
+            items = enumerate(cast("Sequence[object]", value))
+            found += [
+                Argument(place, name, one, i) for i, one in items if type(one) in PLAIN_ARGUMENTS
+            ]
+        elif type(value) in PLAIN_ARGUMENTS:
+            found.append(Argument(place, name, value))
+    return found
+
+
+def _first(tries: Iterator[Variant], plain: list[object] | None, device: str) -> Variant | None:
+    """The first that the original takes and that makes a difference."""
+    for tried in tries:
+        if not few_elements(tried.loaded, device):
+            continue
+        found = plain_outputs(plain_module(tried.loaded), tried)
+        if found is not None and (plain is None or outputs_differ(found, plain)):
+            return tried
+    return None
+
+
+def _tries(
+    loaded: LoadedProblem,
+    case: Case,
+    one: Argument,
+    free: set[tuple[int, int]],
+    chance: random.Random,
+) -> Iterator[Variant]:
+    """With other values of `one`: at inputs that are larger where the graph fixes the same size,
+    at the same ones, and with every size that is equal."""
+    inputs = case.shape.inputs
+    for value in other_values(one.value, chance, loaded.problem.source):
+        changed = _with(loaded, one, value)
+        part = "" if one.item is None else f"[{one.item}]"
+        told = f"built with {one.name}{part}={value!r}"
+        if type(one.value) is not int or one.value < LEAST:
+            yield variant(changed, case, inputs, told)
+            continue
+        assert isinstance(value, int)
+        sized = _sized(inputs, free, one.value, value)
+        if sized != inputs:
+            yield variant(changed, case, sized, told)
+        yield variant(changed, case, inputs, told)
+        every = _throughout(loaded, one.value, value)
+        if (every.init_args, every.init_kwargs) != (loaded.init_args, loaded.init_kwargs):
+            yield variant(every, case, sized, f"{told}, and all that are equal")
+
+
+def _with(loaded: LoadedProblem, one: Argument, value: object) -> LoadedProblem:
+    """The problem with `value` for one argument."""
+    if one.item is not None:
+        held = _held(loaded, one.place)
+        items = [*held[: one.item], value, *held[one.item + 1 :]]
+        value = tuple(items) if isinstance(held, tuple) else items
+    if isinstance(one.place, str):
+        named = {**loaded.init_kwargs, one.place: value}
+        return dataclasses.replace(loaded, init_kwargs=named)
+    args = loaded.init_args
+    changed = (*args[: one.place], value, *args[one.place + 1 :])
+    return dataclasses.replace(loaded, init_args=changed)
+
+
+def _held(loaded: LoadedProblem, place: int | str) -> Sequence[object]:
+    if isinstance(place, int):
+        found = loaded.init_args[place]
+    elif place in loaded.init_kwargs:
+        found = loaded.init_kwargs[place]
+    else:
+        found = inspect.signature(loaded.module_class.__init__).parameters[place].default
+    return cast("Sequence[object]", found)
+
+
+def _throughout(loaded: LoadedProblem, size: int, new: int) -> LoadedProblem:
+    """The problem with `new` for `size` wherever the constructor is given it."""
+
+    def swapped(value: object) -> object:
+        return new if type(value) is int and value == size else value
+
+    return dataclasses.replace(
+        loaded,
+        init_args=tuple(swapped(item) for item in loaded.init_args),
+        init_kwargs={key: swapped(item) for key, item in loaded.init_kwargs.items()},
+    )
+
+
+def _sized(inputs: ShapeSet, free: set[tuple[int, int]], size: int, new: int) -> ShapeSet:
+    """Inputs with `new` for `size` wherever the graph fixes it."""
+    specs = tuple(
+        spec.model_copy(
+            update={
+                "shape": tuple(
+                    new if found == size and (index, dim) not in free else found
+                    for dim, found in enumerate(spec.shape)
+                )
+            }
+        )
+        if isinstance(spec, TensorSpec)
+        else spec
+        for index, spec in enumerate(inputs.inputs)
+    )
+    return ShapeSet(inputs=specs)
+
+
+MOST_CALL_WORDS = 3
+"""Of words so many are asked whose answers differ."""
+
+
+class CallForm(NamedTuple):
+    """How forward is called: what is given by position, then by name, and which parameters with a
+    default are left out."""
+
+    placed: tuple[DataStructure, ...]
+    named: dict[str, DataStructure]
+    names: tuple[str, ...]
+    """Those of what is given by position, as far as a caller may use them."""
+    left_out: dict[str, object]
+
+
+def other_calls(loaded: LoadedProblem, case: Case, device: str, seed: int) -> list[Variant]:
+    """`case` with each input by its name; with one tensor more in each list of tensors; with each
+    argument that the example leaves out, or gives as None, and with other words, where the original
+    takes that and it shows."""
+    taken = call_form(loaded)
+    if taken is None:
+        return []
+    found = list(_by_name(loaded, case, taken))
+    inputs = case.shape.inputs
+    longer = list(_lists(loaded, case))
+    open_ended = taken.left_out or longer or any(_word(spec) for spec in inputs.inputs)
+    if not open_ended or not few_elements(loaded, device):
+        return found
+    module, chance = plain_module(loaded), random.Random(seed)
+    plain = plain_outputs(module, variant(loaded, case, inputs, ""))
+    if plain is None:
+        return found
+    found += [one for one in longer if plain_outputs(module, one) is not None]
+    known = [plain]
+    for tries, most in _call_tries(loaded, case, taken, chance):
+        shown = 0
+        for tried in tries:
+            told = plain_outputs(module, tried)
+            if told is not None and all(outputs_differ(told, one) for one in known):
+                known.append(told)
+                found.append(tried)
+                shown += 1
+            if shown == most:
+                break
+    return found
+
+
+def _lists(loaded: LoadedProblem, case: Case) -> Iterator[Variant]:
+    """With the last tensor of a list of tensors twice in it."""
+    structure, specs = loaded.problem.arguments, case.shape.inputs.inputs
+    if structure is None:
+        return
+    for path, last in _ends(structure):
+        grown = _grown(structure, path)
+        problem = loaded.problem.model_copy(update={"arguments": grown})
+        longer = ShapeSet(inputs=(*specs[: last + 1], specs[last], *specs[last + 1 :]))
+        changed = dataclasses.replace(loaded, problem=problem)
+        yield variant(changed, case, longer, "one more in a list")
+
+
+def _ends(
+    structure: DataStructure, start: int = 0, path: tuple[int, ...] = ()
+) -> Iterator[tuple[tuple[int, ...], int]]:
+    """Of each list of tensors the way to it, and which input its last one is."""
+    tensors = structure.items and all(item.kind == "tensor" for item in structure.items)
+    if structure.kind == "list" and tensors:
+        yield path, start + len(structure.items) - 1
+    for place, item in enumerate(structure.items):
+        yield from _ends(item, start, (*path, place))
+        start += item.tensors
+
+
+def _grown(structure: DataStructure, path: tuple[int, ...]) -> DataStructure:
+    items = structure.items
+    if not path:
+        return dataclasses.replace(structure, items=(*items, items[-1]))
+    place, *rest = path
+    inner = _grown(items[place], tuple(rest))
+    return dataclasses.replace(structure, items=(*items[:place], inner, *items[place + 1 :]))
+
+
+def call_form(loaded: LoadedProblem) -> CallForm | None:
+    """What the example gives; None where forward says nothing of its parameters."""
+    try:
+        signature = inspect.signature(loaded.module_class.forward)
+    except (TypeError, ValueError):
+        return None
+    parameters = list(signature.parameters.values())[1:]
+    structure = loaded.problem.arguments
+    placed = tuple(DataStructure("tensor") for _ in loaded.problem.shape_sets[0].inputs)
+    named: dict[str, DataStructure] = {}
+    if structure is not None:
+        placed, by_name = structure.items[0].items, structure.items[1]
+        named = {
+            str(read_literal(key)): item
+            for key, item in zip(by_name.keys, by_name.items, strict=True)
+        }
+    names = [item.name for item in parameters if item.kind is item.POSITIONAL_OR_KEYWORD]
+    free = names if len(names) >= len(placed) == len(parameters[: len(placed)]) else []
+    given = {item.name for item in parameters[: len(placed)]} | set(named)
+    left_out = {
+        item.name: item.default
+        for item in parameters
+        if item.name not in given
+        and item.kind in (item.POSITIONAL_OR_KEYWORD, item.KEYWORD_ONLY)
+        and type(item.default) in PLAIN
+    }
+    return CallForm(placed, named, tuple(free[: len(placed)]), left_out)
+
+
+def _by_name(loaded: LoadedProblem, case: Case, taken: CallForm) -> Iterator[Variant]:
+    if len(taken.names) > 1:
+        by_name = {**dict(zip(taken.names, taken.placed, strict=True)), **taken.named}
+        changed = _called(loaded, (), by_name)
+        yield variant(changed, case, case.shape.inputs, "called with names")
+
+
+def _called(
+    loaded: LoadedProblem, placed: Sequence[DataStructure], named: dict[str, DataStructure]
+) -> LoadedProblem:
+    by_name = DataStructure("dict", keys=tuple(map(repr, named)), items=tuple(named.values()))
+    pair = DataStructure("tuple", items=(DataStructure("tuple", items=tuple(placed)), by_name))
+    problem = loaded.problem.model_copy(update={"arguments": pair})
+    return dataclasses.replace(loaded, problem=problem)
+
+
+def _call_tries(
+    loaded: LoadedProblem, case: Case, taken: CallForm, chance: random.Random
+) -> Iterator[tuple[Iterator[Variant], int]]:
+    """For each argument other values, and how many of them are asked."""
+    inputs, source = case.shape.inputs, loaded.problem.source
+    for name, default in taken.left_out.items():
+        named = {**taken.named, name: DataStructure("tensor")}
+        changed = _called(loaded, taken.placed, named)
+        yield (
+            (
+                variant(changed, case, ShapeSet(inputs=(*inputs.inputs, spec)), _told(spec))
+                for spec in _specs(name, default, inputs, chance, source)
+            ),
+            MOST_CALL_WORDS if isinstance(default, str) else 1,
+        )
+    for place, spec in enumerate(inputs.inputs):
+        if not _word(spec):
+            continue
+        assert isinstance(spec, ScalarSpec)
+        value = read_literal(spec.literal)
+        yield (
+            (
+                variant(loaded, case, _put(inputs, place, other), _told(other))
+                for other in _specs(spec.name, value, inputs, chance, source)
+            ),
+            MOST_CALL_WORDS if isinstance(value, str) else 1,
+        )
+
+
+def _word(spec: InputSpec) -> bool:
+    """Whether it is a word or None: numbers and flags are asked anyway."""
+    value = read_literal(spec.literal) if isinstance(spec, ScalarSpec) else 0
+    return value is None or isinstance(value, str)
+
+
+def _put(inputs: ShapeSet, place: int, spec: InputSpec) -> ShapeSet:
+    return ShapeSet(inputs=(*inputs.inputs[:place], spec, *inputs.inputs[place + 1 :]))
+
+
+def _told(spec: InputSpec) -> str:
+    return f"called with {spec.label}"
+
+
+def _specs(
+    name: str, value: object, inputs: ShapeSet, chance: random.Random, source: str
+) -> Iterator[InputSpec]:
+    """What may stand for `value`: for None tensors first, of the forms of the inputs, masks where
+    the name says so."""
+    if value is None:
+        shapes = [spec.shape for spec in inputs.tensors]
+        forms = [form for shape in shapes for form in (shape, shape[-1:], shape[:-1], shape[-2:])]
+        floats = [spec.dtype for spec in inputs.tensors if "float" in spec.dtype]
+        kinds = [*floats[:1], "bool"]
+        for kind in reversed(kinds) if "mask" in name else kinds:
+            for form in dict.fromkeys(forms):
+                yield TensorSpec.model_validate({"name": name, "dtype": kind, "shape": form})
+    for other in other_values(value, chance, source):
+        yield ScalarSpec(name=name, literal=repr(other))

@@ -1,4 +1,4 @@
-"""What does a module hold beside its tensors and children, and is it still that?"""
+"""Attributes of a module beside its tensors and children, and the changes to them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does a module compute? Its forward as a functional ATen graph, without touching memory."""
+"""Capture of the forward of a module as a functional ATen graph, without allocating memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from agentkernel.domain.errors import ProblemError, one_line
 from agentkernel.domain.problem import ScalarSpec, ShapeSet, TensorSpec
 from agentkernel.tools.judge.cases.layouts import dense_order, in_order
 from agentkernel.tools.problem.cumulative_norm import traceable_averages
-from agentkernel.tools.problem.problems import LoadedProblem, default_value
+from agentkernel.tools.problem.loading import LoadedProblem, default_value
 from agentkernel.tools.problem.structures import PLAIN, class_label, register_dataclasses
 
 if TYPE_CHECKING:
@@ -239,8 +239,7 @@ def _traced(
     loaded: LoadedProblem, example: _Example, shape_set: int, device: str, *, static: bool
 ) -> tuple[Captured, bool]:
     """The trace of a forward that is told that its tensors lie on `device`; whether it asked."""
-    from agentkernel.tools.problem.told_device import report_target_device
-    from agentkernel.tools.problem.training_mode import watch_mode_reads
+    from agentkernel.tools.problem.trace_modes import report_target_device, watch_mode_reads
 
     module = example.module
     with (

@@ -1,8 +1,9 @@
 """Batch norms with plain averages as running statistics, as a trace can follow them.
 
-With `momentum=None` torch makes a Python number of `num_batches_tracked` in every call in training
-mode, so that a graph would hold the number of one call. The same average without it, after the
-forward of torch.nn.modules.batchnorm._BatchNorm: mean = now / count + (1 - 1 / count) * mean.
+With `momentum=None` torch makes a Python number of `num_batches_tracked` in every call in
+training mode, so that a graph would hold the number of one call. The same average without it,
+after the forward of torch.nn.modules.batchnorm._BatchNorm: mean = now / count + (1 - 1 / count)
+* mean.
 """
 
 from __future__ import annotations

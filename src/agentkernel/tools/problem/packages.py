@@ -20,7 +20,7 @@ from pathlib import Path
 
 from agentkernel.domain.errors import ProblemError, one_line
 from agentkernel.domain.problem import Package, PackageFile
-from agentkernel.storage.disk import read_regular
+from agentkernel.storage.files import read_regular
 from agentkernel.storage.source_text import MOST_READ, parse_source
 
 EXPORTS = 10

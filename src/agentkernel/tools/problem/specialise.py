@@ -1,4 +1,4 @@
-"""What is a captured graph at the declared sizes, with no symbol left?"""
+"""A captured graph at its declared sizes, without symbols."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How is nested plain data taken apart into tensors and a structure, and put together again?"""
+"""Nested plain data as tensors and a structure, and back."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 from agentkernel.domain.errors import ProblemError
-from agentkernel.domain.structure import DataStructure, Kind
+from agentkernel.domain.problem import DataStructure, Kind
 from agentkernel.storage.source_text import read_literal
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
-"""How fast is a candidate, measured where a GPU is and estimated where none is?"""
+"""The profiler: a candidate timed on a GPU, or estimated where there is none."""
 
-from agentkernel.tools.profiler.rounds import Pace
+from agentkernel.tools.profiler.rounds import Pace, ProfileSettings
 from agentkernel.tools.profiler.session import (
     BaselineTimes,
     ProfileSession,
@@ -8,7 +8,6 @@ from agentkernel.tools.profiler.session import (
     measure_baselines,
     profile,
 )
-from agentkernel.tools.profiler.settings import ProfileSettings
 
 __all__ = [
     "BaselineTimes",

@@ -1,4 +1,4 @@
-"""What state is the GPU in while it is being measured?"""
+"""State of the GPU during a measurement, read through NVML."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pynvml
 
 from agentkernel.domain.errors import MissingDependency
 from agentkernel.domain.profile import GpuState
-from agentkernel.runtime import gate
+from agentkernel.runtime import gpu_lock
 
 REASONS: dict[int, str] = {
     0x001: "gpu_idle",
@@ -131,7 +131,7 @@ class NvmlGauge:
         """Compute processes on the GPU that are neither this one nor its descendants; None where
         NVML counts processes otherwise than we do (in a container it sees the host's numbers), and
         where other runs share the gate: they wait meanwhile."""
-        if gate.has_other_users():
+        if gpu_lock.has_other_users():
             return None
         try:
             listed = pynvml.nvmlDeviceGetComputeRunningProcesses(self._handle)

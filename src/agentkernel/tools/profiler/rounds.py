@@ -1,16 +1,25 @@
-"""In which order are the sides timed, how often, and when is enough known?"""
+"""Rounds of interleaved timing: the sides, their order, and when enough is known.
+
+Answers of a remote side are checked; a malformed one ends the side.
+"""
 
 from __future__ import annotations
 
+import math
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Protocol
+from typing import Final, Literal, Protocol, TypeGuard
 
 from agentkernel.domain.base import Frozen
+from agentkernel.domain.plain_text import plain_line
+from agentkernel.domain.profile import MatmulPrecision
+from agentkernel.domain.verdict import Precision
 from agentkernel.tools.profiler.nvml import THROTTLED, Reading
-from agentkernel.tools.ratio import half_width, paired_ratio
+from agentkernel.tools.profiler.timing.stopwatch import KernelLaunch, Sustained, subtract_event_time
+from agentkernel.tools.sandbox.protocol import JSON
+from agentkernel.tools.speedup import half_width, paired_ratio
 
 CLOCK_GAP = 0.05
 """A software power cap spoils a round only where the sides' SM clocks differ by more than this."""
@@ -201,3 +210,163 @@ def _clock_gap(readings: dict[str, tuple[Reading, ...]]) -> float:
         if known:
             clocks.append(median(known))
     return 1.0 - min(clocks) / max(clocks) if clocks else 0.0
+
+
+class ProfileSettings(Frozen):
+    """Limits in seconds of wall time. `pace` holds for each shape set."""
+
+    pace: Pace = Pace()
+    shape_sets: tuple[int, ...] | None = None
+    """Which shape sets to measure; None means all of them."""
+    seed: int = 0
+    precision: Precision = "strict"
+    """Decides which compute peak the roofline is made of, and what the baselines may round."""
+    compare_compile: bool = True
+    """Without it torch.compile is left out, and `compile_error` says so."""
+    max_autotune: bool = False
+    """A third baseline: torch.compile with mode="max-autotune", in a process of its own. Without it
+    `autotune_error` says that it was left out."""
+    autotune_limit_s: float = 120.0
+    """What that mode may take to compile one shape set; past it, it counts as failed."""
+    extras: bool = True
+    """do_bench, energy and the profiled call; peak memory is always measured."""
+    records: bool = True
+    """Of the extras, do_bench and the profiled call: what is shown and decides nothing."""
+    energy_s: float = 0.25
+    """Length of the sustained run that energy is read from; at least 0.2 s tells anything."""
+    start_limit_s: float = 180.0
+    """Starting a process, building the module, and its first calls with compilation."""
+    compile_limit_s: float = 300.0
+    """torch.compile of one shape set; past it the baseline counts as failed."""
+    call_limit_s: float = 60.0
+    """One block, do_bench or sustained run; past it the side counts as hanging."""
+    allow_unsandboxed: bool = False
+    keep_bytes: int = 1 << 30
+    """A call whose inputs and outputs hold no more is kept ready from the start of a run: little
+    beside what the judge and the search need of a GPU's memory. What holds more is in memory while
+    it is timed, once for all sides."""
+
+
+def baselines_matmul(precision: Precision, ambient: str) -> MatmulPrecision:
+    """What PyTorch's own products may round while they are timed, under `precision`.
+
+    Whoever allows a candidate TF32 could as well have set PyTorch's switch: a baseline that is kept
+    in IEEE fp32 would make every such candidate look several times faster than it is. `ambient` is
+    the process's `torch.get_float32_matmul_precision()`, which is kept where it allows more.
+    """
+    order: tuple[MatmulPrecision, ...] = ("highest", "high", "medium")
+    allowed: dict[Precision, MatmulPrecision] = {
+        "strict": "highest",
+        "tf32": "high",
+        "bf16": "medium",
+    }
+    found = next((item for item in order if item == ambient), order[0])
+    return max(found, allowed[precision], key=order.index)
+
+
+AUTOTUNED: Final = "max-autotune"
+"""The side of torch.compile in the faster of its two such modes, in a process of its own."""
+Mode = Literal["default", "max-autotune", "max-autotune-no-cudagraphs"]
+TUNED_MODES: Final[tuple[Mode, ...]] = ("max-autotune", "max-autotune-no-cudagraphs")
+"""CUDA graphs save launches and copy every input: neither mode is always the faster one."""
+
+
+class RequestChannel(Protocol):
+    """A request to another process; what comes back is JSON or the loss of that process."""
+
+    def ask(
+        self, request: Mapping[str, object], timeout_s: float
+    ) -> dict[str, JSON] | SideFailed: ...
+
+
+class RemoteSide:
+    """One callable in another process. Every answer is checked; a wrong one loses the side.
+    `event_us` is taken off the time of each call (`Bench.event_us`)."""
+
+    def __init__(
+        self, name: str, line: RequestChannel, timeout_s: float, event_us: float = 0.0
+    ) -> None:
+        self.name = name
+        self._event_us = event_us
+        self._line = line
+        self._timeout_s = timeout_s
+
+    def block(self, calls: int) -> tuple[float, ...] | SideFailed:
+        """Microseconds of `calls` cold calls."""
+        answer = self._ask("block", calls=calls)
+        if isinstance(answer, SideFailed):
+            return answer
+        found = answer.get("us")
+        if isinstance(found, list) and len(found) == calls:
+            times = [item for item in found if is_time(item)]
+            if len(times) == calls:
+                return subtract_event_time(times, self._event_us)
+        return self._malformed("block", answer)
+
+    def sustain(self, seconds: float) -> Sustained | SideFailed:
+        """A run without pauses."""
+        answer = self._ask("sustain", seconds=seconds)
+        if isinstance(answer, SideFailed):
+            return answer
+        calls, wall = answer.get("calls"), answer.get("seconds")
+        if isinstance(calls, int) and calls > 0 and is_time(wall):
+            return Sustained(calls, wall)
+        return self._malformed("sustain", answer)
+
+    def peak_bytes(self) -> int | SideFailed:
+        """Device memory of one call beyond what was there."""
+        answer = self._ask("peak")
+        if isinstance(answer, SideFailed):
+            return answer
+        found = answer.get("bytes")
+        if isinstance(found, int) and found >= 0:
+            return found
+        return self._malformed("peak", answer)
+
+    def do_bench_us(self) -> float | SideFailed | None:
+        """Triton's own timing, in microseconds; None where there is none."""
+        answer = self._ask("do_bench")
+        if isinstance(answer, SideFailed):
+            return answer
+        found = answer.get("us")
+        if found is None or is_time(found):
+            return found
+        return self._malformed("do_bench", answer)
+
+    def launches(self) -> tuple[KernelLaunch, ...] | SideFailed:
+        """What one call put on the device."""
+        answer = self._ask("launches")
+        if isinstance(answer, SideFailed):
+            return answer
+        found = answer.get("launches")
+        if isinstance(found, list):
+            items = [
+                KernelLaunch(plain_line(item[0]), float(item[1]))
+                for item in found
+                if isinstance(item, list)
+                and len(item) == 2
+                and isinstance(item[0], str)
+                and isinstance(item[1], int | float)
+            ]
+            if len(items) == len(found):
+                return tuple(items)
+        return self._malformed("launches", answer)
+
+    def _ask(self, do: str, **more: object) -> dict[str, JSON] | SideFailed:
+        answer = self._line.ask({"do": do, "side": self.name, **more}, self._timeout_s)
+        if isinstance(answer, SideFailed):
+            return answer.model_copy(update={"side": self.name})
+        return answer
+
+    def _malformed(self, do: str, answer: object) -> SideFailed:
+        return SideFailed(side=self.name, reason="malformed", log=f"{do}: {str(answer)[:300]}")
+
+
+def is_time(value: object) -> TypeGuard[float]:
+    """True for a positive finite number."""
+    return (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and math.isfinite(value)
+        and value > 0
+    )

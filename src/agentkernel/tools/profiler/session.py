@@ -1,16 +1,19 @@
-"""How fast is a candidate, measured where a GPU is and estimated where none is?"""
+"""Profiles of the candidates of one problem, with measured figures and estimates."""
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Collection, Sequence
 from statistics import median
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 from agentkernel.domain.base import Frozen, sha256_text
 from agentkernel.domain.errors import AgentKernelError, MissingDependency
 from agentkernel.domain.plan import Analysis
 from agentkernel.domain.profile import (
+    CompileReport,
+    Estimate,
     MatmulPrecision,
     Measurement,
     Profile,
@@ -18,21 +21,148 @@ from agentkernel.domain.profile import (
     Ratio,
     Timing,
 )
+from agentkernel.domain.target import Target
+from agentkernel.domain.verdict import Precision
+from agentkernel.storage.source_text import parse_source
+from agentkernel.tools.compile.candidate import compile_candidate
+from agentkernel.tools.judge.policy.kernel_source import functions, is_jit
 from agentkernel.tools.problem.capture import Captured, capture
-from agentkernel.tools.problem.problems import LoadedProblem
-from agentkernel.tools.profiler.contest import Comparison
-from agentkernel.tools.profiler.estimates import estimate_candidate
-from agentkernel.tools.profiler.figures import kernel_names, to_measurement
+from agentkernel.tools.problem.loading import LoadedProblem
+from agentkernel.tools.profiler.comparison import Comparison, ComparisonResult, SideMeasures
 from agentkernel.tools.profiler.nvml import NvmlGauge
-from agentkernel.tools.profiler.rounds import SideFailed
-from agentkernel.tools.profiler.settings import ProfileSettings
-from agentkernel.tools.profiler.sides import AUTOTUNED
-from agentkernel.tools.profiler.timing.agreement import as_failure
-from agentkernel.tools.profiler.timing.bench import flush_bytes
-from agentkernel.tools.profiler.timing.candidate_process import CandidateProcess
-from agentkernel.tools.ratio import paired_ratio, summarise
-from agentkernel.tools.roofline.roofline import analyse
+from agentkernel.tools.profiler.rounds import AUTOTUNED, ProfileSettings, SideFailed
+from agentkernel.tools.profiler.timing.batch import as_failure
+from agentkernel.tools.profiler.timing.driver import CandidateProcess
+from agentkernel.tools.profiler.timing.process import CANDIDATE
+from agentkernel.tools.profiler.timing.stopwatch import KernelLaunch, flush_bytes
+from agentkernel.tools.roofline.model import analyse, estimate, estimate_eager
+from agentkernel.tools.speedup import paired_ratio, summarise
 from agentkernel.tools.targets import ResolvedTarget
+
+
+class CandidateEstimate(NamedTuple):
+    """The compile report with the estimates that rest on it. `failed` where the kernels do not
+    compile for the target; the estimate is then the roofline bound itself."""
+
+    analysis: Analysis
+    report: CompileReport | None
+    candidate: Estimate
+    eager: Estimate
+    failed: ProfileFailed | None = None
+
+
+def estimate_candidate(
+    loaded: LoadedProblem,
+    captured: Captured,
+    source: str,
+    target: Target,
+    *,
+    precision: Precision = "strict",
+    allow_unsandboxed: bool = False,
+    written: Captured | None = None,
+) -> CandidateEstimate:
+    """Cross-compile `source` for `target` at the first shape set's sizes and estimate its time.
+
+    `written`: the graph that the source was written from, where that is not `captured`: its
+    operations are then the candidate's.
+    """
+    analysis = analyse(written or captured, target, precision)
+    eager = estimate_eager(captured, target, precision)
+    report = compile_candidate(loaded, source, target, allow_unsandboxed=allow_unsandboxed)
+    if isinstance(report, CompileReport):
+        return CandidateEstimate(analysis, report, estimate(report, analysis, target), eager)
+    failed = ProfileFailed(side="candidate", reason=report.kind, log=report.log)
+    return CandidateEstimate(analysis, None, _bound(analysis, target), eager, failed)
+
+
+def _bound(analysis: Analysis, target: Target) -> Estimate:
+    return Estimate(
+        target=target.name,
+        time_us=analysis.bound_us,
+        bytes_moved=analysis.bytes_min,
+        flops=analysis.flops,
+        bound=analysis.roofline,
+        assumptions=("no compile report: the roofline bound itself", *analysis.assumptions),
+    )
+
+
+def to_measurement(
+    found: ComparisonResult,
+    *,
+    shapes: str,
+    analysis: Analysis,
+    copy_gb_per_s: float,
+    own_kernels: Collection[str],
+    seed: int = 0,
+) -> Measurement:
+    """The record of one shape set. `analysis` is that of the GPU that measured.
+
+    The roofline is the longer of the least traffic at the measured copy ceiling and the least
+    arithmetic at the data sheet's peak (Williams, Waterman, Patterson, CACM 52(4), 2009).
+    """
+    rounds = found.rounds
+    own = rounds.medians(CANDIDATE)
+    candidate = summarise(rounds.samples(CANDIDATE), found.candidate.do_bench_us)
+    compiled = _side("compile", found.compiled, found)
+    autotuned = _side(AUTOTUNED, found.autotuned, found)
+    roofline_us = max(analysis.bytes_min / (copy_gb_per_s * 1e3), analysis.compute_time_us)
+    return Measurement(
+        shapes=shapes,
+        candidate=candidate,
+        eager=summarise(rounds.samples("eager"), found.eager.do_bench_us),
+        compiled=compiled,
+        compile_error=found.compile_error,
+        vs_eager=paired_ratio(rounds.medians("eager"), own, seed=seed),
+        vs_compile=(
+            None if compiled is None else paired_ratio(rounds.medians("compile"), own, seed=seed)
+        ),
+        autotuned=autotuned,
+        autotune_error=found.autotune_error,
+        autotuned_mode=found.autotuned_mode if autotuned is not None else None,
+        vs_autotune=(
+            None if autotuned is None else paired_ratio(rounds.medians(AUTOTUNED), own, seed=seed)
+        ),
+        achieved_gb_per_s=analysis.bytes_min / candidate.median_us / 1e3,
+        achieved_tflops=analysis.flops / candidate.median_us / 1e6,
+        copy_gb_per_s=copy_gb_per_s,
+        roofline_us=roofline_us,
+        roofline_fraction=roofline_us / candidate.median_us,
+        launches=len(found.launches),
+        own_kernel_share=own_share(found.launches, own_kernels),
+        peak_memory_bytes=found.candidate.peak_bytes,
+        eager_peak_memory_bytes=found.eager.peak_bytes,
+        energy_mj=found.candidate.energy_mj,
+        eager_energy_mj=found.eager.energy_mj,
+        gpu=found.gpu,
+        baselines_matmul=found.matmul_precision,
+        rounds=len(rounds.kept),
+        discarded_rounds=len(rounds.discarded),
+        clock=found.clock,
+        eager_clock=found.eager_clock,
+    )
+
+
+def own_share(launches: Sequence[KernelLaunch], own_kernels: Collection[str]) -> float | None:
+    """Share of a call's device time in the candidate's own kernels; None without a record."""
+    total = sum(item.device_us for item in launches)
+    if total <= 0:
+        return None
+    return sum(item.device_us for item in launches if item.name in own_kernels) / total
+
+
+def kernel_names(source: str) -> frozenset[str]:
+    """Functions of `source` under a `jit` decorator: `@triton.jit`, `@jit`, called or not."""
+    try:
+        tree = parse_source(source)
+    except SyntaxError:
+        return frozenset()
+    return frozenset(item.name for item in functions(tree) if is_jit(item))
+
+
+def _side(name: str, extras: SideMeasures | None, found: ComparisonResult) -> Timing | None:
+    if extras is None:
+        return None
+    return summarise(found.rounds.samples(name), extras.do_bench_us)
 
 
 class BaselineTimes(Frozen):

@@ -1,4 +1,4 @@
-"""How many bytes does one torch op move, and how many operations does it do?"""
+"""Bytes and floating-point operations of one torch op."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What runs in a fork server? It imports what workers need, then forks one after the other.
+"""The fork server: imports what workers need, then forks one after the other.
 
-Runs by path with `python -I`, inside bubblewrap where that is the tier. It never hears of a
-candidate, and what it forks leaves its doors behind before it builds walls of its own.
+Runs by path with `python -I`, inside bubblewrap where that is the tier. It never receives a
+candidate, and what it forks closes its descriptors before it builds isolation of its own.
 """
 
 from __future__ import annotations

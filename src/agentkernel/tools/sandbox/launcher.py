@@ -1,8 +1,9 @@
-"""How does a worker start inside its walls, and end with its parent?
+"""The launcher of a worker: builds its isolation, watches it, and ends it with its parent.
 
 Runs by path with `python -I`, or in a fork of a fork server's; standard library only. It builds
-what walls there are not, drops every privilege, forks the worker, which locks itself in, and
-watches it. It ends all when the parent's end of the life line closes, whatever the worker does.
+the isolation that the tier lacks, drops every privilege, forks the worker, which locks itself
+in, and watches it. It ends all processes when the parent's end of the life line closes, whatever
+the worker does.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ def start(config: dict[str, object]) -> int:
     _check(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl")
     sys.path[:] = import_order(sys.path, [str(path) for path in config["paths"]])  # type: ignore[attr-defined]
     if config.get("probe"):
-        from agentkernel.tools.sandbox.probing import try_locks
+        from agentkernel.tools.sandbox.lockdown import try_locks
 
         return try_locks(config)
     return supervise(config)
@@ -206,7 +207,7 @@ def drop_capabilities() -> None:
 
 def supervise(config: dict[str, object]) -> int:
     """Fork the worker; watch it until its end or the parent's, and end all that it started."""
-    from agentkernel.tools.sandbox.warden import Watchdog, WatchdogLimits, report_end
+    from agentkernel.tools.sandbox.watchdog import Watchdog, WatchdogLimits, report_end
 
     life, line, status = (_number(config[f"{name}_fd"]) for name in ("life", "socket", "status"))
     reader, writer = os.pipe()

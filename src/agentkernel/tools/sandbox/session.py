@@ -1,21 +1,37 @@
-"""How does the parent start a sandboxed worker, ask it for things, and get rid of it?"""
+"""Sandboxed workers of the parent: started, kept ready, called within the time limit, closed."""
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import math
 import os
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Self, cast
+from typing import TYPE_CHECKING, Generic, Literal, Protocol, Self, TypeVar, cast
 
 from agentkernel.domain.errors import SandboxUnavailable, TimeIsUp
-from agentkernel.tools.sandbox.failures import WorkerFailed, is_disk_full, outcome
-from agentkernel.tools.sandbox.limits import Limits
+from agentkernel.tools.sandbox.isolation import (
+    Isolation,
+    Limits,
+    Tier,
+    find_isolation,
+    weaken_isolation,
+)
 from agentkernel.tools.sandbox.process import SandboxProcess
-from agentkernel.tools.sandbox.protocol import JSON, pack_request, request_name
-from agentkernel.tools.sandbox.spares import IdleWorkers
+from agentkernel.tools.sandbox.protocol import (
+    JSON,
+    WorkerFailed,
+    is_disk_full,
+    outcome,
+    pack_request,
+    request_name,
+)
 from agentkernel.tools.sandbox.tensors import (
     Shared,
     TensorRef,
@@ -23,21 +39,108 @@ from agentkernel.tools.sandbox.tensors import (
     share_resident,
     share_room,
 )
-from agentkernel.tools.sandbox.tiers import Isolation, Tier, find_isolation, weaken_isolation
-from agentkernel.tools.sandbox.time_limit import OVER, require_time, time_left
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = [
-    "TensorRef",
-    "Worker",
-    "WorkerFailed",
-    "close_idle_workers",
-    "open_worker",
-    "prefork_worker",
-    "settle_idle_workers",
-]
+
+MOST_IDLE = 3
+
+
+class Closable(Protocol):
+    """What a shelf holds."""
+
+    @property
+    def alive(self) -> bool: ...
+
+    def close(self) -> None: ...
+
+
+Item = TypeVar("Item", bound=Closable)
+
+
+class IdleWorkers(Generic[Item]):
+    """At most `MOST_IDLE` workers that nobody has used yet; each leaves it once, for good.
+
+    What is left is closed when the interpreter ends. A process that dies otherwise takes its
+    workers along: their life line closes.
+    """
+
+    def __init__(self) -> None:
+        self._items: list[tuple[Hashable, Item]] = []
+        self._lock = threading.Lock()
+        self._owner = os.getpid()
+        atexit.register(self.clear)
+
+    def put(self, key: Hashable, item: Item) -> None:
+        """Keep `item` for whoever asks for `key`; the oldest one makes room."""
+        with self._lock:
+            self._items.append((key, item))
+            surplus = self._items[:-MOST_IDLE]
+            del self._items[:-MOST_IDLE]
+        for _, old in surplus:
+            old.close()
+
+    def take(self, key: Hashable) -> Item | None:
+        """The item of that key that waited longest; None where there is none alive."""
+        with self._lock:
+            if self._owner != os.getpid():
+                return None
+            for place, (held, item) in enumerate(self._items):
+                if held == key and item.alive:
+                    del self._items[place]
+                    return item
+        return None
+
+    def clear(self) -> None:
+        """Close all that nobody took."""
+        with self._lock:
+            items, self._items = self._items, []
+        if self._owner == os.getpid():
+            for _, item in items:
+                item.close()
+
+    def count(self, key: Hashable) -> int:
+        """How many of that key are alive."""
+        with self._lock:
+            return sum(held == key and item.alive for held, item in self._items)
+
+    def __iter__(self) -> Iterator[Item]:
+        with self._lock:
+            return iter([item for _, item in self._items])
+
+
+OVER = "the time limit was over"
+SEARCH_SHARE = 1 / 3
+"""Of what is left a search of schedules takes so much: what it finds has still to be judged."""
+
+_left_s: ContextVar[Callable[[], float]] = ContextVar("left_s", default=lambda: math.inf)
+
+
+@contextmanager
+def limited_time(left_s: Callable[[], float]) -> Iterator[None]:
+    """While this lasts, `time_left` is what `left_s` says, in seconds."""
+    token = _left_s.set(left_s)
+    try:
+        yield
+    finally:
+        _left_s.reset(token)
+
+
+def time_left() -> float:
+    """Seconds until the time limit of the run in force; inf where there is none."""
+    return _left_s.get()()
+
+
+def require_time() -> None:
+    """Raise TimeIsUp where the time limit is over."""
+    if time_left() <= 0.0:
+        raise TimeIsUp(OVER)
+
+
+def search_seconds(most: float) -> float:
+    """How long a search may take that would take `most` seconds."""
+    return min(most, SEARCH_SHARE * max(time_left(), 0.0))
 
 
 class Worker:

@@ -1,25 +1,256 @@
-"""How does a tensor of the parent become a tensor of the worker?
+"""Tensors that parent and worker share: memory files on the CPU, IPC handles on CUDA.
 
-CPU: a sealed memory file (the worker can neither shrink nor grow it, so that the parent never reads
-past its end). CUDA: an IPC handle, or a staged copy through a memory file where IPC is refused.
+CPU: a sealed memory file (the worker can neither shrink nor grow it, so that the parent never
+reads past its end). CUDA: an IPC handle, or a staged copy through a memory file where IPC is
+refused.
+
+The driver's legacy IPC handles are used (CUDA Driver API, Memory Management: cuIpcGetMemHandle,
+cuIpcOpenMemHandle). Torch's own sharing keeps a reference counter in /dev/shm, which the worker
+does not see, and would never free the parent's memory.
+
+A handle opens the whole block that an address lies in: torch's allocator puts many tensors into
+one, and the driver puts small allocations side by side (CUDA Runtime API, cudaIpcGetMemHandle:
+share only allocations whose size is a multiple of 2 MiB). So shared tensors get an allocation of
+their own.
 """
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import fcntl
+import functools
 import itertools
 import math
 import os
 import secrets
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
-
-from agentkernel.tools.sandbox.cuda_ipc import CudaSlice, IpcMappings, IpcRefused, export_span
-from agentkernel.tools.sandbox.own_block import ipc_allocation
+from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
     import torch
+
+
+LAZY_ENABLE_PEER_ACCESS = 1
+
+
+class IpcHandle(ctypes.Structure):
+    """CUipcMemHandle: 64 opaque bytes."""
+
+    _fields_ = (("reserved", ctypes.c_ubyte * 64),)
+
+
+class IpcRefused(Exception):
+    """The driver shares no handle for this allocation (expandable segments, another user id)."""
+
+
+@dataclass(frozen=True)
+class CudaSlice:
+    """`nbytes` at `offset` into the allocation of `block_nbytes` behind `handle` on `device` (an
+    index)."""
+
+    handle: bytes
+    offset: int
+    nbytes: int
+    device: int
+    block_nbytes: int
+
+    @property
+    def alone(self) -> bool:
+        """True where nothing else lies in the allocation: the handle opens all of it."""
+        return self.offset == 0 and self.nbytes == self.block_nbytes
+
+
+class _DeviceBytes:
+    """A span of device memory as torch's `as_tensor` understands it."""
+
+    def __init__(self, address: int, nbytes: int) -> None:
+        self.__cuda_array_interface__ = {
+            "shape": (nbytes,),
+            "typestr": "|u1",
+            "data": (address, False),
+            "version": 3,
+        }
+
+
+@functools.cache
+def _driver() -> ctypes.CDLL:
+    library = ctypes.CDLL("libcuda.so.1")
+    library.cuIpcOpenMemHandle_v2.argtypes = [
+        ctypes.POINTER(ctypes.c_uint64),
+        IpcHandle,
+        ctypes.c_uint,
+    ]
+    library.cuIpcGetMemHandle.argtypes = [ctypes.POINTER(IpcHandle), ctypes.c_uint64]
+    library.cuIpcCloseMemHandle.argtypes = [ctypes.c_uint64]
+    library.cuMemGetAddressRange_v2.argtypes = [
+        ctypes.POINTER(ctypes.c_uint64),
+        ctypes.POINTER(ctypes.c_size_t),
+        ctypes.c_uint64,
+    ]
+    return library
+
+
+def export_span(tensor: torch.Tensor) -> CudaSlice:
+    """The handle of `tensor`'s whole storage. Raises IpcRefused."""
+    storage = tensor.untyped_storage()
+    base, size = ctypes.c_uint64(), ctypes.c_size_t()
+    handle = IpcHandle()
+    with _device(tensor.device.index or 0):
+        _check(
+            _driver().cuMemGetAddressRange_v2(
+                ctypes.byref(base), ctypes.byref(size), storage.data_ptr()
+            )
+        )
+        _check(_driver().cuIpcGetMemHandle(ctypes.byref(handle), base.value))
+    return CudaSlice(
+        handle=bytes(handle.reserved),
+        offset=storage.data_ptr() - base.value,
+        nbytes=storage.nbytes(),
+        device=tensor.device.index or 0,
+        block_nbytes=size.value,
+    )
+
+
+class IpcMappings:
+    """The worker's open handles, one mapping an allocation, closed with its last user."""
+
+    def __init__(self) -> None:
+        self._open: dict[bytes, tuple[int, int]] = {}
+
+    def bytes_of(self, span: CudaSlice) -> torch.Tensor:
+        """A uint8 CUDA tensor over `span`, shape (nbytes,). Raises IpcRefused."""
+        import torch
+
+        torch.cuda.current_device()
+        address, users = self._open.get(span.handle, (0, 0))
+        if not users:
+            address = self._map(span)
+        self._open[span.handle] = (address, users + 1)
+        view = _DeviceBytes(address + span.offset, span.nbytes)
+        return torch.as_tensor(view, device=f"cuda:{span.device}")
+
+    def release(self, span: CudaSlice) -> None:
+        """Give up one use of the mapping."""
+        address, users = self._open.get(span.handle, (0, 0))
+        if users > 1:
+            self._open[span.handle] = (address, users - 1)
+        elif users == 1:
+            del self._open[span.handle]
+            with _device(span.device):
+                _check(_driver().cuIpcCloseMemHandle(address))
+
+    def _map(self, span: CudaSlice) -> int:
+        handle = IpcHandle((ctypes.c_ubyte * 64).from_buffer_copy(span.handle))
+        address = ctypes.c_uint64()
+        with _device(span.device):
+            _check(
+                _driver().cuIpcOpenMemHandle_v2(
+                    ctypes.byref(address), handle, LAZY_ENABLE_PEER_ACCESS
+                )
+            )
+        return address.value
+
+
+def _device(index: int) -> torch.cuda.device:
+    """Context manager under which `index` is current, its primary context made."""
+    import torch
+
+    torch.empty(1, device=f"cuda:{index}")
+    return torch.cuda.device(index)
+
+
+def _check(code: int) -> None:
+    if code != 0:
+        raise IpcRefused(f"CUDA driver error {code}")
+
+
+GRANULE_BYTES = 2 << 20
+OUT_OF_MEMORY = 2
+
+
+class DeviceMemory(Protocol):
+    """What the driver does; addresses are those of `device` (an index)."""
+
+    def allocate(self, nbytes: int, device: int) -> int | None:
+        """The address, or None where there is not enough. Raises OSError."""
+
+    def free(self, address: int, device: int) -> None: ...
+
+    def make_room(self) -> None:
+        """Give back what is cached."""
+
+
+class IpcAllocation:
+    """Device memory of whole granules, freed with its last user. Torch reads its address from it.
+
+    Raises MemoryError where the device has too little, OSError for any other refusal.
+    """
+
+    def __init__(self, nbytes: int, device: int, memory: DeviceMemory) -> None:
+        self.nbytes = max(1, -(-nbytes // GRANULE_BYTES)) * GRANULE_BYTES
+        address = memory.allocate(self.nbytes, device)
+        if address is None:
+            memory.make_room()
+            address = memory.allocate(self.nbytes, device)
+        if address is None:
+            raise MemoryError(f"the device has no {self.nbytes} bytes left")
+        weakref.finalize(self, memory.free, address, device).atexit = False
+        self.__cuda_array_interface__ = {
+            "shape": (self.nbytes,),
+            "typestr": "|u1",
+            "data": (address, False),
+            "version": 3,
+        }
+
+
+class CudaMemory:
+    """The CUDA driver (Driver API, "Memory Management")."""
+
+    def allocate(self, nbytes: int, device: int) -> int | None:
+        """cuMemAlloc in the primary context, which torch has made."""
+        import torch
+
+        address = ctypes.c_uint64()
+        torch.empty(1, device=f"cuda:{device}")
+        with torch.cuda.device(device):
+            code = _cuda_driver().cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(nbytes))
+        if code not in (0, OUT_OF_MEMORY):
+            raise OSError(f"cuMemAlloc: CUDA driver error {code}")
+        return address.value if code == 0 else None
+
+    def free(self, address: int, device: int) -> None:
+        """cuMemFree, which waits for what still uses the memory."""
+        import torch
+
+        with contextlib.suppress(RuntimeError), torch.cuda.device(device):
+            _cuda_driver().cuMemFree_v2(ctypes.c_uint64(address))
+
+    def make_room(self) -> None:
+        """Torch's cache holds most of what is free."""
+        import torch
+
+        torch.cuda.empty_cache()
+
+
+def ipc_allocation(nbytes: int, device: int) -> torch.Tensor:
+    """Zeros: uint8, on `device`, whole granules and at least `nbytes`, alone in their allocation.
+    Raises torch.OutOfMemoryError."""
+    import torch
+
+    try:
+        block = IpcAllocation(nbytes, device, CudaMemory())
+    except MemoryError as error:
+        raise torch.OutOfMemoryError(f"CUDA out of memory: {error}") from error
+    return torch.as_tensor(block, device=f"cuda:{device}").zero_()
+
+
+@functools.cache
+def _cuda_driver() -> ctypes.CDLL:
+    return ctypes.CDLL("libcuda.so.1")
+
 
 ALIGNMENT = 64
 """Bytes, at which torch's own allocator begins tensors on the CPU."""

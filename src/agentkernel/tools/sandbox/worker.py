@@ -1,8 +1,15 @@
-"""What does the worker do? It serves one op after the other, and holds only what it was sent."""
+"""The sandboxed worker: it serves one operation after the other and holds only what it was sent.
+
+Triton asks `inspect` for a kernel's lines, which come from a file or from linecache; the
+candidate can write to both, and put back what was there. The text that was loaded is the text
+that is returned here.
+"""
 
 from __future__ import annotations
 
 import importlib
+import inspect
+import io
 import linecache
 import os
 import secrets
@@ -15,33 +22,58 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
-from agentkernel.domain.structure import DataStructure
+from agentkernel.domain.problem import DataStructure
 from agentkernel.storage.source_text import compile_source
-from agentkernel.tools.problem.tools_arguments import called_flat
-from agentkernel.tools.sandbox.locks import lock_calls, lock_files
+from agentkernel.tools.problem.arguments import called_flat
+from agentkernel.tools.sandbox.lockdown import lock_calls, lock_files
 from agentkernel.tools.sandbox.protocol import JSON, READY, receive_request, send_reply
-from agentkernel.tools.sandbox.sources import install_source_lines, serve_source
 from agentkernel.tools.sandbox.tensors import OpenTensors, TensorRef
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
+
+_lines: dict[str, list[str]] = {}
+_original = cast("Callable[[object], tuple[list[str], int]]", inspect.getsourcelines)
+
+
+def install_source_lines() -> None:
+    """From now on `inspect.getsourcelines` asks here first."""
+    setattr(inspect, "getsourcelines", source_lines)  # noqa: B010 - its own type is narrower
+
+
+def serve_source(path: str, source: str) -> None:
+    """From now on `source` is what the functions of the file `path` were written as."""
+    # Not splitlines, which ends lines at more than Python does.
+    _lines[path] = io.StringIO(source, newline=None).readlines()
+
+
+def source_lines(item: object) -> tuple[list[str], int]:
+    """As `inspect.getsourcelines`: the lines, and the number of the first."""
+    code = getattr(inspect.unwrap(item), "__code__", None) if callable(item) else None
+    known = _lines.get(code.co_filename) if isinstance(code, types.CodeType) else None
+    if known is None or not isinstance(code, types.CodeType):
+        return _original(item)
+    first = code.co_firstlineno
+    return inspect.getblock(known[first - 1 :]), first
+
+
 CANDIDATE_FILE = "candidate.py"
 NAMES = ("drop_in", "kernels", "layers", "model", "modules", "ops")
-COMPILES = "agentkernel.tools.compile.family"
-TAKES = "agentkernel.tools.compile.frontend"
-JUDGES = "agentkernel.tools.judge.child"
-WITNESSES = "agentkernel.tools.judge.execution.witness"
+COMPILES = "agentkernel.tools.compile.worker"
+TAKES = "agentkernel.tools.compile.worker"
+JUDGES = "agentkernel.tools.judge.worker"
+WITNESSES = "agentkernel.tools.judge.execution.tracer"
 RECORDS = (
-    "agentkernel.tools.judge.execution.ambient",
-    "agentkernel.tools.judge.execution.graphs",
-    "agentkernel.tools.judge.execution.outliving",
-    "agentkernel.tools.judge.execution.record",
+    "agentkernel.tools.judge.execution.process_state",
+    "agentkernel.tools.judge.execution.launches",
+    "agentkernel.tools.judge.execution.process_state",
+    "agentkernel.tools.judge.execution.tracer",
     "agentkernel.tools.judge.comparison.state",
 )
 """What a witness and a call import late: a tenth of a second for each worker that has to."""
-INTERPRETS = "agentkernel.tools.judge.interpreter.interpreter"
+INTERPRETS = "agentkernel.tools.judge.interpreter.hooks"
 LATE = ("triton.experimental.gluon",)
 """Triton imports it with the first launch."""
 DYNAMO = "torch._dynamo"
@@ -218,3 +250,13 @@ def describe_error(error: BaseException, scratch: Path) -> dict[str, JSON]:
         "traceback": text[-12000:],
         "line": line,
     }
+
+
+def execute(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
+    """Run `source`; its `result` (JSON-able) is the reply. `tensors` are bound by name first."""
+    refs = cast("Mapping[str, object]", payload.get("tensors", {}))
+    state.memory["tensors"] = {name: state.open(ref) for name, ref in refs.items()}
+    module = state.execute(str(payload["source"]))
+    run = getattr(module, "run", None)
+    value = run(state.memory["tensors"]) if callable(run) else getattr(module, "result", None)
+    return {"result": cast("JSON", value)}

@@ -1,4 +1,4 @@
-"""Which of many schedules is the best one, by compiling or by measuring?"""
+"""Search for the best of many schedules, by compiling or by measuring."""
 
 from agentkernel.tools.search.measuring import MeasuringSearcher
 from agentkernel.tools.search.static import StaticSearcher, best_first

@@ -1,4 +1,4 @@
-"""What does the sandboxed worker do for a search? It holds many schedules of one problem."""
+"""Operations of the sandboxed worker for a search: many schedules of one problem."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, cast
 
-from agentkernel.tools.problem.tools_arguments import called_flat
-from agentkernel.tools.profiler.timing.bench import Call, CallTimer
-from agentkernel.tools.profiler.timing.worker_ops import bind, take_weights
+from agentkernel.tools.problem.arguments import called_flat
+from agentkernel.tools.profiler.timing.process import bind, take_weights
+from agentkernel.tools.profiler.timing.stopwatch import Call, CallTimer
 from agentkernel.tools.sandbox.protocol import JSON
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from agentkernel.domain.structure import DataStructure
+    from agentkernel.domain.problem import DataStructure
     from agentkernel.tools.sandbox.tensors import TensorRef
     from agentkernel.tools.sandbox.worker import WorkerState
 

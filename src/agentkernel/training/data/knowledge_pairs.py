@@ -1,4 +1,4 @@
-"""How does a folder of modules become pairs of PyTorch and Triton code that can be looked up?"""
+"""Pairs of PyTorch and Triton code for the knowledge base, from a folder of modules."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ from agentkernel.domain.base import Frozen
 from agentkernel.domain.errors import SettingError
 from agentkernel.domain.knowledge import Entry, Structure, Verified
 from agentkernel.knowledge.pairs import ProblemFile, generated_entry, problem_files
-from agentkernel.runtime.versions import installed_versions
+from agentkernel.runtime.machine import installed_versions
 from agentkernel.tools.targets import ResolvedTarget, find_target
 from agentkernel.training.judged_problems import Verification
-from agentkernel.training.pair_lane import PairWorker
-from agentkernel.training.pair_process import JudgeFinding, WorkerRequest, WrittenCode
+from agentkernel.training.worker_pool import JudgeFinding, PairWorker, WorkerRequest, WrittenCode
 
 OWN_LICENCE = "Apache-2.0"
 WRITE_S = 120.0

@@ -1,4 +1,4 @@
-"""Which operators does a generated module have, and in which of their spellings?
+"""Operators of generated modules, in the spellings that people use for them.
 
 A step looks at the value so far, writes one operator after it and says whether it could.
 """
@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from agentkernel.training.data.writing import ModuleDraft
+from agentkernel.training.data.module_writer import ModuleDraft
 
 Step = Callable[[ModuleDraft], bool]
 MOST_ELEMENTS = 16_384

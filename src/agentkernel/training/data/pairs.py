@@ -1,10 +1,15 @@
-"""How do tens of thousands of modules become judged kernels, in a file that a kill cannot harm?"""
+"""Judged kernels for tens of thousands of modules, appended to a file that survives a kill.
+
+Modules are generated, or read from a folder in the KernelBench convention, or from KernelBook's
+shards. The file is JSON lines in whole gzip members.
+"""
 
 from __future__ import annotations
 
 import gzip
 import itertools
 import os
+import re
 import time
 import zlib
 from collections import Counter
@@ -19,22 +24,29 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.errors import RunBusy, SettingError, TrainingError
-from agentkernel.storage import atomic
-from agentkernel.storage.atomic import explain_write_failure, make_folder, write_atomic
-from agentkernel.storage.disk import open_append
-from agentkernel.training.data.modules import MODULE_KINDS, GeneratedProblem, make_problem
-from agentkernel.training.data.pair_work import (
+from agentkernel.knowledge import kernelbook
+from agentkernel.knowledge.code_structure import module_class
+from agentkernel.knowledge.pairs import problem_files, shards_of
+from agentkernel.storage import files
+from agentkernel.storage.files import explain_write_failure, make_folder, open_append, write_atomic
+from agentkernel.training.data.generator import (
+    LICENCE,
+    MODULE_KINDS,
+    GeneratedProblem,
+    make_problem,
+)
+from agentkernel.training.data.pair_worker import (
     Kind,
     Missed,
     PairRequest,
     PairSettings,
     ProblemResult,
 )
-from agentkernel.training.pair_lane import WorkerProcess
-from agentkernel.training.pair_process import WorkerFailed
-from agentkernel.training.training import JudgedKernel
+from agentkernel.training.data.rows import module_refusal
+from agentkernel.training.settings import JudgedKernel
+from agentkernel.training.worker_pool import WorkerFailed, WorkerProcess
 
-MODULE = "agentkernel.training.data.pair_work"
+MODULE = "agentkernel.training.data.pair_worker"
 WORKED: TypeAdapter[ProblemResult] = TypeAdapter(ProblemResult)
 KINDS: tuple[Kind, ...] = ("write", "schedule", "broken")
 PROBLEM_S = 300.0
@@ -288,7 +300,7 @@ def _alone(out: Path) -> Iterator[None]:
         f"Another process writes {str(out)!r}. Expected that nobody does. Next: wait for it, end "
         "it, or choose another --out; the same command then goes on."
     )
-    with atomic.hold_file_lock(out.with_name(f".{out.name}.lock"), busy, BUSY_S):
+    with files.hold_file_lock(out.with_name(f".{out.name}.lock"), busy, BUSY_S):
         yield
 
 
@@ -388,12 +400,66 @@ def _members(file: IO[bytes]) -> Iterator[_Member]:
         data = data or file.read(CHUNK)
 
 
-__all__ = [
-    "PairSettings",
-    "PairsReport",
-    "generated",
-    "make_pairs",
-    "missed_file",
-    "read_missed",
-    "read_pairs",
-]
+NAMED = re.compile(r"\bModel\b")
+
+
+def problems_in(path: Path, licence: str = LICENCE) -> Iterator[GeneratedProblem]:
+    """The modules of a folder in the KernelBench convention, which are under `licence`, or those of
+    KernelBook's shards, each under its own. Nothing is run here.
+
+    Raises ProblemError or SettingError where there are none.
+    """
+    if path.is_dir() and next(path.rglob("*.py"), None) is not None:
+        for file in problem_files(path):
+            name = Path(file.name).stem
+            yield GeneratedProblem(text=file.text, name=name, licence=licence)
+        return
+    yield from _published(path)
+
+
+def _published(path: Path) -> Iterator[GeneratedProblem]:
+    shards_of(path)
+    for row in kernelbook.read_pairs(path):
+        found = None if isinstance(row, kernelbook.BadRow) else as_problem(row)
+        if found is not None:
+            yield found
+
+
+def as_problem(pair: kernelbook.Pair) -> GeneratedProblem | None:
+    """The module of a published pair, its class called `Model`; None where that cannot be, or the
+    module is none that may be run, or is not under one permissive licence."""
+    if len(pair.licences) != 1:
+        return None
+    node = module_class(pair.python_code, pair.entry_point or None)
+    if node is None:
+        return None
+    text = pair.python_code
+    if node.name != "Model":
+        if NAMED.search(text):
+            return None
+        text = re.sub(rf"\b{re.escape(node.name)}\b", "Model", text)
+    licence = pair.licences[0]
+    if module_refusal(text, licence, kernelbook.PERMISSIVE) is not None:
+        return None
+    return GeneratedProblem(text=text, name=node.name, licence=licence, source="kernelbook")
+
+
+def write_problems(count: int, start: int, out: Path) -> int:
+    """Write the generator's modules of the seeds from `start` on, `count` different ones, one file
+    each; how many were not there yet. Raises SettingError, OutputError."""
+    from itertools import islice
+
+    from agentkernel.storage.files import make_folder, write_atomic
+
+    if count < 1:
+        raise SettingError(
+            f"count is {count}. Expected 1 or more. Next: say how many modules to write."
+        )
+    make_folder(out)
+    fresh = 0
+    for problem in islice(generated(start), count):
+        path = out / f"{problem.name}.py"
+        if not path.is_file():
+            write_atomic(path, problem.text)
+            fresh += 1
+    return fresh

@@ -1,37 +1,212 @@
-"""What does a teacher say holds right kernels back, asked once each and kept as it comes?"""
+"""Reviews of correct kernels by a teacher model.
+
+Each kernel is asked about once, several at a time, and each answer is kept as it comes. The
+file of reviews grows by whole lines; a line that a kill left incomplete is cut off.
+"""
 
 from __future__ import annotations
 
+import os
 import sqlite3
+import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from queue import SimpleQueue
+from typing import IO, Literal, NamedTuple
 
-from agentkernel.agents.models.factory import ModelProvider, record_name
-from agentkernel.agents.models.ledger import Account, totals
+from pydantic import ValidationError
+
+from agentkernel.agents.models.costs import Account, totals, unpriced
 from agentkernel.agents.models.local_presets import PREFIX
-from agentkernel.agents.models.options import ChatOptions, packaged_options
-from agentkernel.agents.models.prices import unpriced
+from agentkernel.agents.models.protocol import ChatOptions, packaged_options
+from agentkernel.agents.models.provider import ModelProvider, record_name
 from agentkernel.agents.reviewer import Reviewer, sectioned_review
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.errors import ModelUnavailable, SettingError, TrainingError, UnknownTarget
 from agentkernel.domain.exchange import Exchange, Reply
 from agentkernel.domain.target import Target
-from agentkernel.storage.atomic import make_folder
+from agentkernel.storage.files import (
+    explain_write_failure,
+    lock_open_file,
+    make_folder,
+    open_append,
+)
 from agentkernel.storage.records import Records
 from agentkernel.tools.targets import find_target
-from agentkernel.training.data.gathering import ScratchRows
-from agentkernel.training.data.review_choice import ReviewCandidate, Show, gather_rows, reviewable
-from agentkernel.training.data.review_file import ReviewFile, review_file
-from agentkernel.training.data.review_pool import concurrent_answers
-from agentkernel.training.data.sources import Origin, TeacherReview
-from agentkernel.training.data.tasks import speed_facts
-from agentkernel.training.training import DataSettings, JudgedKernel
+from agentkernel.training.data.conversations import slower_kernels, speed_facts
+from agentkernel.training.data.rows import RIGHT, module_objection, row_objection
+from agentkernel.training.data.sources import (
+    Origin,
+    ScratchRows,
+    TeacherReview,
+    UnreadableRow,
+    read_origin,
+)
+from agentkernel.training.settings import DataSettings, JudgedKernel
+
+Show = Callable[[int, int | None, str], None]
+"""Hears how much is done, of how much where that is known, and a few words."""
+EVERY = 100
+
+
+class ReviewCandidate(NamedTuple):
+    """A kernel that could be reviewed; they sort in the order in which they are."""
+
+    later: bool
+    """No faster kernel is known: nothing is taught with its review yet."""
+    rank: int
+    """Of the module's slower kernels, the slowest first: every module comes before any twice."""
+    problem: str
+    kernel: str
+
+
+def gather_rows(
+    origins: Sequence[Origin], licences: Sequence[str], folder: Path, show: Show
+) -> ScratchRows:
+    """The rows that data could be made of: nobody else's code is sent, and nothing twice."""
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".reviews-") as scratch:
+        # Its name goes at once, its pages when it is closed: a kill leaves nothing behind.
+        gathered = ScratchRows(Path(scratch) / "gathered.sqlite")
+    try:
+        done = 0
+        for origin in origins:
+            for row in read_origin(origin):
+                if isinstance(row, UnreadableRow) or row.label == "not-judged":
+                    continue
+                if row_objection(row, licences) is None and module_objection(row.problem) is None:
+                    gathered.add(row)
+                done += 1
+                if done % EVERY == 0:
+                    show(done, None, "kernels read")
+    except BaseException:
+        gathered.close()
+        raise
+    return gathered
+
+
+def reviewable(gathered: ScratchRows, *, everything: bool = False) -> list[ReviewCandidate]:
+    """The right kernels with a profile, each text once, in the order in which they are asked about:
+    those that have a faster one, then, where `everything` is wanted, the others."""
+    found: list[ReviewCandidate] = []
+    for name, _, rows in gathered.problems():
+        right = [row for row in rows if row.label in RIGHT]
+        ranks = {item.slow.sha256: rank for rank, item in enumerate(slower_kernels(right))}
+        for row in right:
+            rank = ranks.get(row.sha256)
+            if "time" in row.facts and (rank is not None or everything):
+                found.append(ReviewCandidate(rank is None, rank or 0, name, row.sha256))
+    first: dict[str, ReviewCandidate] = {}
+    for place in sorted(found):
+        first.setdefault(place.kernel, place)
+    return list(first.values())
+
+
+BEGIN = b'{"kernel_sha256":'
+"""How every line that is written here begins."""
+KEPT = {"kernel_sha256", "by", "text"}
+BUSY_S = 5.0
+
+
+@dataclass
+class ReviewFile:
+    """A file that this process alone writes. `known`: the kernels that it has a review of."""
+
+    path: Path
+    known: set[str]
+    _file: IO[bytes]
+
+    def add(self, review: TeacherReview) -> None:
+        """Append a line, on disk when this returns. Raises OutputError."""
+        with explain_write_failure(self.path):
+            self._file.write(review.model_dump_json(include=KEPT).encode() + b"\n")
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        self.known.add(review.kernel_sha256)
+
+
+@contextmanager
+def review_file(path: Path) -> Iterator[ReviewFile]:
+    """The file at `path`, made where none is; a last line that was spoiled is cut off.
+
+    Raises TrainingError where it holds something else or another process writes it, OutputError.
+    """
+    busy = TrainingError(
+        f"Another process writes {str(path)!r}. Expected to be the only one. Next: wait for it, or "
+        "choose another --out."
+    )
+    with explain_write_failure(path):
+        file = open_append(path)
+    with file:
+        lock_open_file(file, busy, BUSY_S)
+        with explain_write_failure(path):
+            known = _healed(file, path)
+        yield ReviewFile(path, known, file)
+
+
+def _healed(file: IO[bytes], path: Path) -> set[str]:
+    """The kernels that whole lines are about; nothing is cut from a file that is not ours."""
+    known: set[str] = set()
+    end = 0
+    file.seek(0)
+    for number, line in enumerate(file, 1):
+        try:
+            if line.strip():
+                known.add(TeacherReview.model_validate_json(line).kernel_sha256)
+        except ValidationError as error:
+            ours = bool(known) or line.startswith(BEGIN) or BEGIN.startswith(line)
+            if file.read(1) or not ours:
+                raise TrainingError(
+                    f"{str(path)!r} holds no reviews: line {number} is none. Expected a new file, "
+                    "or one of this command. Next: choose another --out."
+                ) from error
+            file.truncate(end)
+            return known
+        end += len(line)
+        if not line.endswith(b"\n"):
+            file.write(b"\n")  # the line's end alone was lost
+    return known
+
+
+def concurrent_answers(
+    rows: Iterator[JudgedKernel], ask: Callable[[JudgedKernel], Reply], jobs: int
+) -> Iterator[tuple[JudgedKernel, Reply | ModelUnavailable]]:
+    """Each row with its answer as it comes, `jobs` asked at a time; rows are taken from the
+    caller's thread, one for every answer. Whatever else `ask` raises is raised."""
+    asked: SimpleQueue[JudgedKernel | None] = SimpleQueue()
+    told: SimpleQueue[tuple[JudgedKernel, Reply | BaseException]] = SimpleQueue()
+
+    def work() -> None:
+        while (row := asked.get()) is not None:
+            try:
+                told.put((row, ask(row)))
+            except BaseException as error:  # noqa: BLE001 - raised again where rows come from
+                told.put((row, error))
+
+    for _ in range(jobs):
+        # Nobody who interrupts waits for an answer.
+        threading.Thread(target=work, daemon=True, name="teacher").start()
+    under_way = 0
+    try:
+        while True:
+            while under_way < jobs and (row := next(rows, None)) is not None:
+                asked.put(row)
+                under_way += 1
+            if not under_way:
+                return
+            row, said = told.get()
+            under_way -= 1
+            if isinstance(said, BaseException) and not isinstance(said, ModelUnavailable):
+                raise said
+            yield row, said
+    finally:
+        for _ in range(jobs):
+            asked.put(None)
+
 
 Outcome = Literal["kept", "without-sections", "cut-off"]
 SUFFIX = ".jsonl"
@@ -263,13 +438,3 @@ def _nothing(origins: Sequence[Origin], *, everything: bool) -> str:
         f"Nothing to review in {names}. Expected {expected}. Next: 'agentkernel train pairs' "
         f"makes some{'' if everything else ', or --all asks about every kernel'}."
     )
-
-
-__all__ = [
-    "ReviewsReport",
-    "Teacher",
-    "answers_file",
-    "ask_about",
-    "is_readable_review",
-    "make_reviews",
-]

@@ -1,13 +1,16 @@
-"""Where do judged kernels come from, and what of what a row claims is believed?
+"""Sources of judged kernels, and the scratch database in which their rows are gathered.
 
-Everything here is read and nothing executed. A kernel counts as judged where the verdict beside it
-is about that very text; every other one is somebody's word, and labelled as not judged.
+Sources are pair files, KernelBook, the knowledge base, runs, and teacher reviews. Everything is
+read and nothing executed. A kernel counts as judged where the verdict beside it is about that
+very text; any other is labelled as not judged.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import sqlite3
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -25,14 +28,138 @@ from agentkernel.domain.profile import Profile
 from agentkernel.domain.verdict import Verdict
 from agentkernel.knowledge import kernelbook
 from agentkernel.knowledge.code_structure import structure_of_code
-from agentkernel.knowledge.pair_files import SUFFIXES, rows_of, shards_of
-from agentkernel.knowledge.truth_schema import FILE_NAME
+from agentkernel.knowledge.pairs import SUFFIXES, rows_of, shards_of
+from agentkernel.knowledge.store_schema import FILE_NAME
+from agentkernel.storage.files import explain_write_failure
 from agentkernel.storage.records import read_records
-from agentkernel.tools.store import Manifest, read_manifest
-from agentkernel.training.data.facts import module_facts, profile_facts
-from agentkernel.training.pair_process import is_undecided
-from agentkernel.training.training import JudgedKernel, Label, Source
+from agentkernel.tools.run_store import Manifest, read_manifest
+from agentkernel.training.data.conversations import module_facts, profile_facts
+from agentkernel.training.settings import JudgedKernel, Label, Source, Task, TrainingRow
+from agentkernel.training.worker_pool import is_undecided
 from agentkernel.workflows.experience import NOT_STATED
+
+SCHEMA = """
+create table judged (
+    problem text not null, kernel text not null, known integer not null, value blob not null,
+    primary key (problem, kernel)) without rowid;
+create table problems (sha256 text primary key, value blob not null) without rowid;
+create table rows (
+    id text primary key, task text not null, cell text not null, place text not null,
+    value blob not null) without rowid;
+create index rows_by_cell on rows (task, cell, place);
+"""
+
+
+WORD: dict[Label, int] = {"not-judged": 0, "refused": 2}
+"""How much a label counts against another on the same text: a kernel that was refused once is not
+learned, whoever accepted it another time."""
+
+
+class Cell(NamedTuple):
+    """Rows of one task, family, bound and target."""
+
+    task: Task
+    cell: str
+    rows: int
+
+
+class ScratchRows:
+    """A scratch database, made anew each time: nothing in it has to outlive a kill."""
+
+    def __init__(self, path: Path) -> None:
+        """Begin an empty one at `path`, where no file is. Raises OutputError."""
+        self._path = path
+        with explain_write_failure(path):
+            self._db = sqlite3.connect(path, isolation_level=None)
+            self._db.executescript("pragma journal_mode=off; pragma synchronous=off;" + SCHEMA)
+            self._db.execute("begin")
+
+    def close(self) -> None:
+        """Close the file."""
+        self._db.close()
+
+    def add(self, row: JudgedKernel) -> bool:
+        """Keep a kernel for its problem; of equal texts the one that the judge refused, then one
+        that it accepted, then the first. True where there was none yet."""
+        problem, kernel, known = row.problem_sha256, row.sha256, WORD.get(row.label, 1)
+        bare = row.model_copy(update={"problem": ""})
+        with explain_write_failure(self._path):
+            old = self._db.execute(
+                "select known from judged where problem=? and kernel=?", (problem, kernel)
+            ).fetchone()
+            if old is None or known > int(old[0]):
+                self._db.execute(
+                    "insert or replace into judged values (?,?,?,?)",
+                    (problem, kernel, known, _packed(bare.model_dump_json())),
+                )
+                self._db.execute(
+                    "insert or ignore into problems values (?,?)", (problem, _packed(row.problem))
+                )
+        return old is None
+
+    def problem(self, sha256: str) -> str:
+        """The text of a problem."""
+        row = self._db.execute("select value from problems where sha256=?", (sha256,)).fetchone()
+        return _unpacked(row[0])
+
+    def kernel(self, problem: str, kernel: str) -> JudgedKernel:
+        """The kernel of that hash for the problem of that hash."""
+        row = self._db.execute(
+            "select value from judged where problem=? and kernel=?", (problem, kernel)
+        ).fetchone()
+        bare = JudgedKernel.model_validate_json(_unpacked(row[0]))
+        return bare.model_copy(update={"problem": self.problem(problem)})
+
+    def problems(self) -> Iterator[tuple[str, str, tuple[JudgedKernel, ...]]]:
+        """Hash, text and kernels of each problem, by hash."""
+        names = self._db.execute("select sha256 from problems order by sha256").fetchall()
+        for (name,) in names:
+            text = self.problem(name)
+            found = self._db.execute(
+                "select value from judged where problem=? order by kernel", (name,)
+            )
+            rows = tuple(JudgedKernel.model_validate_json(_unpacked(item[0])) for item in found)
+            yield name, text, tuple(row.model_copy(update={"problem": text}) for row in rows)
+
+    def put(self, row: TrainingRow, cell: str, place: str) -> bool:
+        """Keep a conversation that may be taken, under the order in which its cell is taken; False
+        where the very same is there."""
+        with explain_write_failure(self._path):
+            cursor = self._db.execute(
+                "insert or ignore into rows values (?,?,?,?,?)",
+                (row.id, row.task, cell, place, _packed(row.model_dump_json())),
+            )
+        return cursor.rowcount > 0
+
+    def cells(self) -> tuple[Cell, ...]:
+        """How many rows there are of what."""
+        found = self._db.execute(
+            "select task, cell, count(*) from rows group by task, cell order by task, cell"
+        )
+        return tuple(Cell(task, cell, int(count)) for task, cell, count in found.fetchall())
+
+    def keep(self, task: Task, cell: str, most: int) -> None:
+        """Leave the rows of a cell past the first `most` out."""
+        with explain_write_failure(self._path):
+            self._db.execute(
+                "delete from rows where id in (select id from rows where task=? and cell=? "
+                "order by place, id limit -1 offset ?)",
+                (task, cell, most),
+            )
+
+    def taken(self) -> Iterator[TrainingRow]:
+        """What is left, by hash: tasks and modules are mixed, the same each time."""
+        for (value,) in self._db.execute("select value from rows order by id"):
+            yield TrainingRow.model_validate_json(_unpacked(value))
+
+
+def _packed(text: str) -> bytes:
+    return zlib.compress(text.encode("utf-8", "surrogatepass"), 1)
+
+
+def _unpacked(value: bytes) -> str:
+    return zlib.decompress(value).decode("utf-8", "surrogatepass")
+
 
 Kind = Literal["pairs", "kernelbook", "knowledge", "runs", "reviews"]
 """Files of `JudgedKernel`; published pairs; a knowledge base; a folder of runs; a teacher's
@@ -208,7 +335,7 @@ def _kernelbook(origin: Origin) -> Iterator[JudgedKernel | UnreadableRow]:
 
 def _knowledge(origin: Origin) -> Iterator[JudgedKernel | UnreadableRow]:
     """The pairs that `knowledge generate` made. That an entry says "verified" is no verdict."""
-    from agentkernel.knowledge.truth import open_knowledge_store
+    from agentkernel.knowledge.store import open_knowledge_store
 
     with open_knowledge_store(origin.path) as truth:
         for entry in truth.select(Filters(kinds=("pair",))):
@@ -327,16 +454,3 @@ def _of_run(
 def _first(error: ValidationError) -> str:
     found = error.errors(include_url=False, include_input=False)[0]
     return one_line(f"{'.'.join(map(str, found['loc']))}: {found['msg']}", 120)
-
-
-__all__ = [
-    "KINDS",
-    "Kind",
-    "Origin",
-    "TeacherReview",
-    "UnreadableRow",
-    "fingerprint",
-    "origin_of",
-    "read_origin",
-    "read_reviews",
-]

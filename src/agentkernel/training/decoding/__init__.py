@@ -1,6 +1,6 @@
-"""How are many prompts answered at once by a model in memory?"""
+"""Batched decoding of many prompts by a model in memory."""
 
-from agentkernel.training.decoding.answers import OnAnswer, answer_all
-from agentkernel.training.decoding.drawing import TokenSampling
+from agentkernel.training.decoding.decoder import OnAnswer, answer_all
+from agentkernel.training.decoding.llama import TokenSampling
 
 __all__ = ["OnAnswer", "TokenSampling", "answer_all"]

@@ -1,15 +1,302 @@
-"""What does a plain Llama compute, on its own weights, a token at a time?"""
+"""A Llama's decoding step in torch, the reference of the kernels, and dropout of its branches.
+
+Only a model that computes nothing but what a Llama's configuration says is decoded here. Token
+sampling takes the logits and a uniform number between 0 and 1. In training, a share of what the
+embedding gives and each decoder layer adds is left out, drawn anew for each token and column
+(Srivastava et al., JMLR 15, 2014; at these places as Vaswani et al., arXiv 1706.03762, section
+5.4); Llama-like models have no such setting of their own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+import numpy as np
 import torch
-from torch.nn.functional import embedding, linear
+from torch.nn.functional import dropout, embedding, linear, scaled_dot_product_attention, silu
 
-from agentkernel.training.decoding.operations import Heads, Operations, RotaryTables
-from agentkernel.training.decoding.plain import as_plain_llama
+from agentkernel.domain.errors import TrainingError
+
+if TYPE_CHECKING:
+    from torch import nn
+    from transformers import LlamaForCausalLM
+
+
+KEY = (1 << 64) - 1
+
+
+@dataclass(frozen=True)
+class TokenSampling:
+    """How tokens are drawn, and how many at most. Temperature 0: always the likeliest."""
+
+    temperature: float
+    top_p: float
+    most_tokens: int
+
+
+def uniform_streams(seed: int, rows: Sequence[int], count: int) -> torch.Tensor:
+    """Uniform numbers in [0, 1), float32 [rows, count]: those of a row depend on `seed` and its
+    number alone, so that it draws the same beside whatever other rows (Philox, a counter-based
+    generator: Salmon et al., SC 2011)."""
+    found = np.empty((len(rows), count), dtype=np.float32)
+    for place, row in enumerate(rows):
+        key = np.array([seed & KEY, row], dtype=np.uint64)
+        generator = np.random.Generator(np.random.Philox(key=key))
+        generator.random(out=found[place], dtype=np.float32)
+    return torch.from_numpy(found)
+
+
+def sample_tokens(
+    logits: torch.Tensor, uniforms: torch.Tensor, drawing: TokenSampling
+) -> torch.Tensor:
+    """A token a row, int64 [rows], from the smallest set of the likeliest tokens whose
+    probabilities come to `top_p`; equally likely ones are in it or out of it together.
+
+    `logits` [rows, vocabulary], `uniforms` [rows] in [0, 1): where it falls among the summed
+    probabilities, in the vocabulary's order, is the token.
+    """
+    if drawing.temperature == 0:
+        return logits.argmax(-1)
+    likely = torch.softmax(logits.float() / drawing.temperature, -1)
+    if drawing.top_p < 1:
+        likely = _nucleus(likely, drawing.top_p)
+    # In 64 bits, so that no product with a number below 1 is rounded up to the whole.
+    summed = likely.double().cumsum(-1)
+    wanted = uniforms.double()[:, None] * summed[:, -1:]
+    return (summed > wanted).to(torch.uint8).argmax(-1)
+
+
+def _nucleus(likely: torch.Tensor, top_p: float) -> torch.Tensor:
+    falling = likely.sort(-1, descending=True).values
+    short = (falling.cumsum(-1) < top_p).sum(-1, keepdim=True)
+    least = falling.gather(-1, short.clamp(max=likely.shape[-1] - 1))
+    return likely.masked_fill(likely < least, 0.0)
+
+
+class Heads(NamedTuple):
+    """What a layer reads of its input: queries [tokens, heads * size], keys and values
+    [tokens, key heads * size]; rows need not lie side by side."""
+
+    query: torch.Tensor
+    key: torch.Tensor
+    value: torch.Tensor
+
+
+class KeyValueCache(NamedTuple):
+    """A layer's keys and values of all slots, [slots, key heads, room, size]."""
+
+    keys: torch.Tensor
+    values: torch.Tensor
+
+
+class RotaryTables(NamedTuple):
+    """Cosines and sines by which queries and keys are turned, float32 [room, size / 2]."""
+
+    cosines: torch.Tensor
+    sines: torch.Tensor
+
+
+class Operations(Protocol):
+    """In torch, or by kernels of our own."""
+
+    def add_norm(
+        self,
+        residual: torch.Tensor,
+        added: torch.Tensor | None,
+        weight: torch.Tensor,
+        epsilon: float,
+        dtype: torch.dtype,
+    ) -> torch.Tensor:
+        """`residual` [tokens, hidden] becomes the sum; gives its RMS norm in `dtype`."""
+        ...
+
+    def gated(self, gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
+        """silu(gate) * up, [tokens, intermediate]."""
+        ...
+
+    def attend(
+        self,
+        heads: Heads,
+        kept: KeyValueCache,
+        turns: RotaryTables,
+        slots: torch.Tensor,
+        lengths: torch.Tensor,
+    ) -> torch.Tensor:
+        """One new token a row: its key and value, turned, go to place `lengths[slot]` of its slot,
+        and it sees all up to there. `slots` [rows] are different ones, `lengths` [slots]; gives
+        [rows, heads * size]."""
+        ...
+
+    def draw(
+        self, logits: torch.Tensor, uniforms: torch.Tensor, drawing: TokenSampling
+    ) -> torch.Tensor:
+        """See drawing.draw."""
+        ...
+
+
+class TorchOperations:
+    """The plain ones."""
+
+    def add_norm(
+        self,
+        residual: torch.Tensor,
+        added: torch.Tensor | None,
+        weight: torch.Tensor,
+        epsilon: float,
+        dtype: torch.dtype,
+    ) -> torch.Tensor:
+        if added is not None:
+            residual += added
+        wide = residual.float()
+        wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + epsilon)
+        return (weight * wide.to(residual.dtype)).to(dtype)
+
+    def gated(self, gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
+        return silu(gate) * up
+
+    def attend(
+        self,
+        heads: Heads,
+        kept: KeyValueCache,
+        turns: RotaryTables,
+        slots: torch.Tensor,
+        lengths: torch.Tensor,
+    ) -> torch.Tensor:
+        size = kept.keys.shape[-1]
+        places = lengths[slots].long()
+        by_row = RotaryTables(turns.cosines[places], turns.sines[places])
+        query = apply_rotary(by_head(heads.query, size), by_row)
+        key = apply_rotary(by_head(heads.key, size), by_row)
+        kept.keys[slots, :, places] = key
+        kept.values[slots, :, places] = by_head(heads.value, size)
+        most = int(places.max()) + 1
+        seen = torch.arange(most, device=places.device) <= places[:, None]
+        found = scaled_dot_product_attention(
+            query[:, :, None],
+            kept.keys[slots, :, :most],
+            kept.values[slots, :, :most],
+            attn_mask=seen[:, None, None],
+            enable_gqa=query.shape[1] != key.shape[1],
+        )
+        return found.flatten(1)
+
+    def draw(
+        self, logits: torch.Tensor, uniforms: torch.Tensor, drawing: TokenSampling
+    ) -> torch.Tensor:
+        return sample_tokens(logits, uniforms, drawing)
+
+
+def by_head(rows: torch.Tensor, size: int) -> torch.Tensor:
+    """[tokens, heads * size] as [tokens, heads, size]."""
+    return rows.view(len(rows), -1, size)
+
+
+def apply_rotary(heads: torch.Tensor, turns: RotaryTables) -> torch.Tensor:
+    """`heads` [tokens, heads, size] turned by the angles of their places (RoPE, arXiv 2104.09864,
+    with the halves of a head as pairs). `turns` [tokens, size / 2] each."""
+    first, second = heads.float().chunk(2, -1)
+    cosines, sines = (item[:, None] for item in turns)
+    pair = (first * cosines - second * sines, second * cosines + first * sines)
+    return torch.cat(pair, -1).to(heads.dtype)
+
+
+ADDED = ("o_proj", "down_proj")
+"""The last matrices of attention and MLP in Llama-like models: what they give is added."""
+
+
+@dataclass(frozen=True)
+class BranchDropout:
+    """A forward hook that leaves out `share` of what a module gives; nothing when it answers."""
+
+    share: float
+
+    def __call__(self, module: nn.Module, given: object, found: torch.Tensor) -> torch.Tensor:
+        return dropout(found, self.share, training=module.training)
+
+
+def add_dropout(model: nn.Module, share: float) -> int:
+    """Leave out `share` (0 to 1) of what the embedding and the layers of `model` give, while it is
+    in training mode; saved weights know nothing of it. Gives at how many places; 0 for a share of
+    0. Raises TrainingError where the model has none of them."""
+    if not share:
+        return 0
+    layers = [item for name, item in model.named_modules() if name.rpartition(".")[2] in ADDED]
+    embedding = getattr(model, "get_input_embeddings", lambda: None)()
+    if not layers or embedding is None:
+        raise TrainingError(
+            f"sft.dropout is {share}, and {type(model).__name__} has no layers that end in "
+            f"{' and '.join(ADDED)}. Expected a Llama-like model. Next: -c sft.dropout=0."
+        )
+
+    for item in (embedding, *layers):
+        item.register_forward_hook(BranchDropout(share))
+    return 1 + len(layers)
+
+
+FLOATS = (torch.float32, torch.bfloat16, torch.float16)
+PARTS = {
+    "LlamaForCausalLM",
+    "LlamaModel",
+    "LlamaDecoderLayer",
+    "LlamaAttention",
+    "LlamaMLP",
+    "LlamaRMSNorm",
+    "LlamaRotaryEmbedding",
+    "Embedding",
+    "Linear",
+    "ModuleList",
+    "SiLU",
+    "SiLUActivation",
+}
+HOMES = ("torch.nn.modules.", "transformers.models.llama.", "transformers.activations")
+"""An adapter's or a quantiser's linear layer goes by the same name, from elsewhere."""
+
+
+def as_plain_llama(model: object) -> LlamaForCausalLM | None:
+    """`model`, where it is one with default rotations and without biases, all of it in one place
+    and of one type; None for one with an adapter, quantised, or with hooks that change answers."""
+    from transformers import LlamaForCausalLM
+
+    if type(model) is not LlamaForCausalLM:
+        return None
+    if not all(_is_part(item) for item in model.modules()):
+        return None
+    config, rotations = model.config, model.model.rotary_emb
+    fits = (
+        config.hidden_act in ("silu", "swish")
+        and rotations.rope_type == "default"
+        and rotations.attention_scaling == 1.0
+        and len(model.model.layers) == config.num_hidden_layers
+        and not any(name.endswith(".bias") for name, _ in model.named_parameters())
+        and 2 * rotations.inv_freq.numel() * config.num_attention_heads
+        == model.model.layers[0].self_attn.q_proj.out_features
+    )
+    return model if fits and _in_one_place(model) else None
+
+
+def _is_part(item: torch.nn.Module) -> bool:
+    kind = type(item)
+    return (
+        kind.__name__ in PARTS
+        and kind.__module__.startswith(HOMES)
+        and all(isinstance(hook, BranchDropout) for hook in item._forward_hooks.values())
+        and not item._forward_pre_hooks
+    )
+
+
+def _in_one_place(model: torch.nn.Module) -> bool:
+    parameters = list(model.parameters())
+    kinds = {item.dtype for item in parameters}
+    devices = {item.device for item in chain(parameters, model.buffers())}
+    return (
+        len(devices) == len(kinds) == 1
+        and kinds <= set(FLOATS)
+        and all(type(item) is torch.nn.Parameter for item in parameters)
+    )
+
 
 FEW_BYTES = 256 << 20
 """Weights that are copied side by side, so that one product does the work of three."""
@@ -142,6 +429,3 @@ def read_llama(model: object, dtype: torch.dtype | None = None) -> Llama | None:
         size=2 * body.rotary_emb.inv_freq.numel(),
         dtype=wanted,
     )
-
-
-__all__ = ["Attend", "FusedLinear", "Layer", "Llama", "read_llama"]

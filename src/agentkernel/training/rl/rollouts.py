@@ -1,28 +1,303 @@
-"""How does a model try a problem in several turns, and what is learned from each of them?
+"""Multi-turn rollouts, advantages of their turns, and the curve of a reinforcement run.
 
-A conversation holds the task, the model's last file as its own turn, and what was found in it: the
-words in which the finished model is asked. What was found comes from typed values of the judge;
-nothing that a model wrote is read as a verdict, and marks of a conversation in it are taken apart
-before the model reads it again.
+A conversation holds the task, the model's last file as its own turn, and what was found in it,
+in the words in which the finished model is asked. Findings are typed values of the judge;
+nothing that a model wrote is read as a verdict, and chat marks in it are broken up before the
+model reads it again. Turn-level leave-one-out (TRLOO) and profiling-based rejection sampling
+are of Dr. Kernel (arXiv 2602.05885): a mean over all rollouts contains the one that it is
+subtracted from and shrinks its gradient by 1 - 1/n; the mean of the others does not.
+`training.jsonl` has one line per step; the SVG is made from it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from agentkernel.agents.answer import extract_module
+from pydantic import ValidationError
+
+from agentkernel.agents.answers import extract_module
+from agentkernel.agents.conversation import faster_turn, file_turn, repair_turn
 from agentkernel.agents.evidence import Fact
-from agentkernel.agents.taught import faster_turn, file_turn, repair_turn
+from agentkernel.agents.models.local import decode, prompt_ids
+from agentkernel.domain.base import Frozen
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.exchange import Message
-from agentkernel.training.data.rl_problems import RlProblem
-from agentkernel.training.rl.advantages import CorrectTurn, advantages, rejected_turns
-from agentkernel.training.rl.reward import JudgedTurn, Reward, reward_of
-from agentkernel.training.rl.sampler import ConversationWriter, SampledAnswer
-from agentkernel.training.rl.turn_pool import ProblemAnswer, RlEnvironment
-from agentkernel.training.training import RlSettings
+from agentkernel.domain.plain_text import plain
+from agentkernel.storage.files import append_line, write_atomic
+from agentkernel.training.checkpoints import FILE, PICTURE
+from agentkernel.training.data.rows import RlProblem
+from agentkernel.training.decoding import TokenSampling, answer_all
+from agentkernel.training.rl.judge_pool import ProblemAnswer, RlEnvironment
+from agentkernel.training.rl.judge_worker import JudgedTurn, Reward, reward_of
+from agentkernel.training.settings import RlSettings
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+
+class CorrectTurn(NamedTuple):
+    """A right turn: where it stands, and the share of its time in its own kernels, if known."""
+
+    place: int
+    own_share: float | None
+
+
+def rewards_to_go(rewards: Sequence[float | None], discount: float) -> tuple[float | None, ...]:
+    """G_t = sum over k >= t of discount^(k - t) r_k of one rollout.
+
+    Where nobody knows a reward it is None, and so are its G and those of the turns before it.
+    """
+    found: list[float | None] = []
+    later: float | None = 0.0
+    for reward in reversed(rewards):
+        later = None if reward is None or later is None else reward + discount * later
+        found.append(later)
+    return tuple(reversed(found))
+
+
+def advantages(
+    rewards: Sequence[Sequence[float | None]], discount: float
+) -> tuple[tuple[float, ...], ...]:
+    """Of each turn of each rollout of one problem: its reward-to-go less the mean of those of the
+    other rollouts that reached that turn.
+
+    0 where no other did, and where the reward is None: such a turn is no other's yardstick either.
+    """
+    returns = [rewards_to_go(item, discount) for item in rewards]
+    return tuple(
+        tuple(_advantage(returns, rollout, turn) for turn in range(len(item)))
+        for rollout, item in enumerate(returns)
+    )
+
+
+def _advantage(returns: Sequence[Sequence[float | None]], rollout: int, turn: int) -> float:
+    own = returns[rollout][turn]
+    # Exact, so that equal returns have an advantage of exactly 0, in any order of the rollouts.
+    others = [
+        value
+        for number, item in enumerate(returns)
+        if number != rollout and turn < len(item) and (value := item[turn]) is not None
+    ]
+    if own is None or not others:
+        return 0.0
+    return math.fsum(own - value for value in others) / len(others)
+
+
+def rejected_turns(right: Sequence[CorrectTurn], keep_at_most: float) -> frozenset[int]:
+    """The places of those right turns that nothing is learned from: all but `keep_at_most` of
+    them, the largest shares of their own kernels first.
+
+    Only right turns are ever given up: wrong ones and cheats are what a model learns to avoid. One
+    that is as good as the last that is kept is kept, and so is one whose share nobody knows.
+    """
+    known = sorted((item.own_share for item in right if item.own_share is not None), reverse=True)
+    if not known:
+        return frozenset()
+    last = known[max(math.ceil(keep_at_most * len(known)), 1) - 1]
+    return frozenset(
+        item.place for item in right if item.own_share is not None and item.own_share < last
+    )
+
+
+WIDTH, PANEL, TOP = 760, 150, 40
+LEFT, RIGHT, GAP = 64, 24, 34
+
+
+class RlPoint(Frozen):
+    """One step: the answers that it learned from, as they were before it.
+
+    `turns` are this step's, `seconds` the whole training's until then. `first` and `solved` are
+    shares of tries, right at the first turn or at any; the other shares are of turns. `speedup` is
+    the mean of right kernels over eager, capped as it is paid. Where more modules were tried than
+    are judged (`rl.oversample`), all of it is of the judged ones, which a model is least sure of.
+    """
+
+    step: int
+    seconds: float
+    turns: float
+    reward: float
+    first: float
+    solved: float
+    correct: float
+    hack_rate: float
+    no_file: float
+    undecided: float
+    speedup: float | None = None
+    own_share: float | None = None
+    rejected: float = 0.0
+    learned: float = 0.0
+    """Turns whose advantage is not 0."""
+    tried: float | None = None
+    """Modules that were tried, judged or not; None in older curves."""
+    entropy: float | None = None
+    gradient_norm: float | None = None
+    loss: float | None = None
+    answer_tokens: float = 0.0
+    write_s: float | None = None
+    judge_s: float | None = None
+
+
+class _Panel(NamedTuple):
+    name: str
+    field: str
+    colour: str
+
+
+PANELS = (
+    _Panel("reward a turn, mean", "reward", "#1d4ed8"),
+    _Panel("share of turns that are right", "correct", "#0b6e4f"),
+    _Panel("share of turns that cheat", "hack_rate", "#9a3412"),
+    _Panel("speedup of right kernels over eager, capped, mean", "speedup", "#6d28d9"),
+)
+
+
+def add_rl_point(out: Path, point: RlPoint) -> None:
+    """Append it to `training.jsonl`. Raises OutputError."""
+    append_line(out / FILE, point.model_dump_json(exclude_none=True))
+
+
+def read_rl_points(out: Path) -> tuple[RlPoint, ...]:
+    """All whole lines; what a kill left of the last one is no point."""
+    path = out / FILE
+    if not path.is_file():
+        return ()
+    found: list[RlPoint] = []
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            found.append(RlPoint.model_validate_json(line))
+        except ValidationError:
+            continue
+    return tuple(found)
+
+
+def drop_rl_points_after(out: Path, step: int) -> None:
+    """Leave out what was reached after `step`, and what a kill left: it is done once more."""
+    if (out / FILE).is_file():
+        kept = [point for point in read_rl_points(out) if point.step <= step]
+        lines = (f"{point.model_dump_json(exclude_none=True)}\n" for point in kept)
+        write_atomic(out / FILE, "".join(lines))
+
+
+def draw_rl_curve(out: Path, title: str) -> None:
+    """Write the picture beside the points."""
+    write_atomic(out / PICTURE, plain(rl_curve_svg(read_rl_points(out), title)))
+
+
+def rl_curve_svg(points: Sequence[RlPoint], title: str) -> str:
+    """A stand-alone SVG: a panel each for reward, right kernels, cheats and speedup, over steps."""
+    height = TOP + len(PANELS) * (PANEL + GAP)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" '
+        f'height="{height}" font-family="sans-serif" font-size="12" role="img">',
+        f"<title>{escape(title)}</title>",
+        f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>',
+        _text(LEFT, 22, title, "start"),
+    ]
+    last = max((point.step for point in points), default=1)
+    for number, panel in enumerate(PANELS):
+        parts += _panel(points, panel, TOP + number * (PANEL + GAP), last)
+    return "\n".join([*parts, "</svg>\n"])
+
+
+def _panel(points: Sequence[RlPoint], panel: _Panel, top: float, last: int) -> list[str]:
+    values = [
+        (point.step, float(value))
+        for point in points
+        if (value := getattr(point, panel.field)) is not None
+    ]
+    low = min(0.0, *(value for _, value in values)) if values else 0.0
+    high = max((value for _, value in values), default=1.0)
+    high = high * 1.05 if high > low else low + 1.0
+
+    def place(step: int, value: float) -> str:
+        x = LEFT + step / max(last, 1) * (WIDTH - LEFT - RIGHT)
+        y = top + 16 + (1 - (value - low) / (high - low)) * (PANEL - 16)
+        return f"{x:.1f},{y:.1f}"
+
+    lines = [_text(LEFT, top + 10, panel.name, "start")]
+    for value in (low, (low + high) / 2, high):
+        left, y = place(0, value).split(",")
+        lines += [
+            f'<line x1="{left}" y1="{y}" x2="{WIDTH - RIGHT}" y2="{y}" stroke="#e5e7eb"/>',
+            _text(LEFT - 6, float(y) + 4, f"{value:.3g}", "end"),
+        ]
+    for step in (0, last):
+        x = float(place(step, low).split(",")[0])
+        lines.append(_text(x, top + PANEL + 14, f"{step}", "middle"))
+    joined = " ".join(place(step, value) for step, value in values)
+    drawn = f'<polyline points="{joined}" fill="none" stroke="{panel.colour}" stroke-width="1.5"/>'
+    nothing = _text(WIDTH / 2, top + PANEL / 2, "nothing known", "middle")
+    return [*lines, drawn if values else nothing]
+
+
+def _text(x: float, y: float, words: str, anchor: str) -> str:
+    return (
+        f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="#374151">'
+        f"{escape(words)}</text>"
+    )
+
+
+class SampledAnswer(NamedTuple):
+    """An answer as tokens and text. `answer` ends with the token that ended it, where there was
+    one; empty where the conversation fills the window."""
+
+    prompt: tuple[int, ...]
+    answer: tuple[int, ...]
+    text: str
+
+
+class ConversationWriter(Protocol):
+    """Whoever answers each of many conversations once."""
+
+    def write(self, conversations: Sequence[Sequence[Message]], seed: int) -> list[SampledAnswer]:
+        """The answers, in order; the same `seed` gives the same ones."""
+        ...
+
+
+class ModelWriter:
+    """A model in memory, as it is being trained. `ends` are the tokens that end an answer, `window`
+    the tokens that it can see; `autocast` makes it compute as it does while it learns."""
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        drawing: TokenSampling,
+        *,
+        ends: Sequence[int],
+        window: int,
+        autocast: Callable[[], AbstractContextManager[None]] = nullcontext,
+        chat_template: bool = True,
+    ) -> None:
+        self._model, self._tokenizer, self._drawing = model, tokenizer, drawing
+        self._ends, self._window, self._autocast = frozenset(ends), window, autocast
+        self._chat_template = chat_template
+
+    def write(self, conversations: Sequence[Sequence[Message]], seed: int) -> list[SampledAnswer]:
+        prompts = [prompt_ids(self._tokenizer, item, self._chat_template) for item in conversations]
+        with self._autocast():
+            answers = answer_all(
+                self._model,
+                prompts,
+                self._drawing,
+                ends=self._ends,
+                window=self._window,
+                seed=seed,
+            )
+        return [
+            SampledAnswer(tuple(prompt), tuple(answer), self._text(answer))
+            for prompt, answer in zip(prompts, answers, strict=True)
+        ]
+
+    def _text(self, answer: Sequence[int]) -> str:
+        return decode(self._tokenizer, [item for item in answer if item not in self._ends])
+
 
 CODER = "local"
 
@@ -233,16 +508,3 @@ def turn_statistics(
 
 def _mean(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None
-
-
-__all__ = [
-    "Rollout",
-    "Turn",
-    "TurnSample",
-    "TurnStatistics",
-    "conversation",
-    "informative_groups",
-    "roll_out",
-    "samples_of",
-    "turn_statistics",
-]

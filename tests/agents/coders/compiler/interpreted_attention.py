@@ -15,8 +15,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from agentkernel.compiler.attention import AttentionSpec, emit_attention
-from agentkernel.compiler.compiler_helpers import helper_sources
-from agentkernel.tools.judge.interpreter.interpreter import install_hooks
+from agentkernel.compiler.kernel_helpers import helper_sources
+from agentkernel.tools.judge.interpreter.hooks import install_hooks
 from cross_compile import imported
 
 TOLERANCE = {"float32": 2e-6, "float16": 2e-3, "bfloat16": 1.5e-2}

@@ -16,7 +16,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from agentkernel.compiler.products.gemm import GemmSpec, emit_gemm
-from agentkernel.tools.judge.interpreter.interpreter import install_hooks
+from agentkernel.tools.judge.interpreter.hooks import install_hooks
 
 HEAD = "import torch\nimport triton\nimport triton.language as tl\n\n\n"
 TOLERANCE = {"float32": 1e-6, "float16": 1e-3, "bfloat16": 8e-3}

@@ -4,16 +4,16 @@ import pytest
 import torch
 from torch import nn
 
-from agentkernel.agents.coder import ALGEBRA, rewritten_graph_of, simplified
+from agentkernel.agents.compiler_coder import ALGEBRA, rewritten_graph_of, simplified
 from agentkernel.agents.strategies import hypotheses
-from agentkernel.compiler.drop_in.limits import limits_of
+from agentkernel.compiler.drop_in.envelope import limits_of
 from agentkernel.compiler.ir import UnsupportedOp
 from agentkernel.domain.candidate import Candidate
 from agentkernel.tools.judge.judge import judge
 from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.problem.capture import capture
-from agentkernel.tools.problem.problems import LoadedProblem, problem_from_module
-from agentkernel.tools.profiler.estimates import estimate_candidate
+from agentkernel.tools.problem.loading import LoadedProblem, problem_from_module
+from agentkernel.tools.profiler.session import estimate_candidate
 from agentkernel.tools.targets import find_target
 from first_drafts import drafted
 

@@ -15,8 +15,8 @@ from agentkernel.compiler.attention import (
     attention_schedules,
     emit_attention,
 )
-from agentkernel.compiler.compiler_helpers import helper_sources
-from agentkernel.compiler.products.gemm_schedules import GemmSchedule
+from agentkernel.compiler.kernel_helpers import helper_sources
+from agentkernel.compiler.products.schedules import GemmSchedule
 from agentkernel.tools.targets import load_targets
 from cross_compile import POINTERS, Cost, compiled_cost, imported
 

@@ -7,15 +7,15 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from agentkernel.agents.coder import partitions
-from agentkernel.compiler.attention_step import find_steps
+from agentkernel.agents.compiler_coder import partitions
+from agentkernel.compiler.attention import find_steps
 from agentkernel.compiler.drop_in.wrapper import AnySchedule
-from agentkernel.compiler.region import Region
-from agentkernel.compiler.schedule import Schedule
+from agentkernel.compiler.emit import Schedule
+from agentkernel.compiler.fusion import Region
 from agentkernel.tools.judge.judge import judge
 from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.problem.capture import capture
-from agentkernel.tools.problem.problems import problem_from_module
+from agentkernel.tools.problem.loading import problem_from_module
 
 TILE = {"BLOCK_T": 16, "BLOCK_S": 32, "num_warps": 4, "num_stages": 2}
 PRODUCT = {"BLOCK_M": 32, "BLOCK_N": 32, "BLOCK_K": 32, "GROUP_M": 4, "SPLIT_K": 1,

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from agentkernel.compiler.attention_match import AttentionMatch, find_attention
 from agentkernel.tools.problem.capture import capture
-from agentkernel.tools.problem.problems import problem_from_module
+from agentkernel.tools.problem.loading import problem_from_module
 
 Forward = Callable[..., torch.Tensor]
 

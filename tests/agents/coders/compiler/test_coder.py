@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from agentkernel.agents.coder import CompilerCoder, family, partitions
+from agentkernel.agents.compiler_coder import CompilerCoder, family, partitions
 from agentkernel.agents.protocols import DraftRequest, Goals
 from agentkernel.agents.strategies import hypotheses
 from agentkernel.compiler.ir import UnsupportedOp
@@ -15,7 +15,7 @@ from agentkernel.domain.candidate import Draft, TrialResult
 from agentkernel.domain.plan import Hypothesis, Plan
 from agentkernel.domain.target import Target
 from agentkernel.tools.problem.capture import capture
-from agentkernel.tools.problem.problems import LoadedProblem, problem_from_module
+from agentkernel.tools.problem.loading import LoadedProblem, problem_from_module
 from agentkernel.tools.targets import find_target
 from fakes import ANALYSIS
 

@@ -13,7 +13,7 @@ from torch import nn
 
 from agentkernel.compiler.drop_in.constructor import ConstructorText, emit_constructor
 from agentkernel.domain.candidate import NoTemplate
-from agentkernel.tools.problem.problems import load_problem, problem_from_module
+from agentkernel.tools.problem.loading import load_problem, problem_from_module
 
 HEAD = """
 import math

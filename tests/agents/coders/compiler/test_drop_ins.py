@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import nn
 
-from agentkernel.agents.coder import partitions
+from agentkernel.agents.compiler_coder import partitions
 from agentkernel.tools.judge.judge import judge
 from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.problem.capture import capture
-from agentkernel.tools.problem.problems import problem_from_module
+from agentkernel.tools.problem.loading import problem_from_module
 from compiler_families import families
 from compiler_forms import FORMS, small
 from sandboxed_drop_in import Sandboxed, assert_close, sandboxed

@@ -10,11 +10,11 @@ from sympy import Eq
 from torch import nn
 from torch.utils._sympy.functions import FloorDiv, Mod
 
-from agentkernel.agents.coder import partitions
-from agentkernel.compiler.drop_in.limits import limits_of
-from agentkernel.tools.judge.policy.policy import check_policy
+from agentkernel.agents.compiler_coder import partitions
+from agentkernel.compiler.drop_in.envelope import limits_of
+from agentkernel.tools.judge.policy.check import check_policy
 from agentkernel.tools.problem.capture import capture
-from agentkernel.tools.problem.problems import problem_from_module
+from agentkernel.tools.problem.loading import problem_from_module
 from compiler_families import Wrapped
 from compiler_forms import small
 from sandboxed_drop_in import Sandboxed, sandboxed

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from agentkernel.compiler.drop_in.formula import FUNCTION, Formula, formula_of
+from agentkernel.compiler.drop_in.gradients import FUNCTION, Formula, formula_of
 from agentkernel.tools.problem.capture import capture
-from agentkernel.tools.problem.problems import problem_from_module
+from agentkernel.tools.problem.loading import problem_from_module
 
 
 class Called(nn.Module):

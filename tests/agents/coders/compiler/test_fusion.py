@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from agentkernel.agents.coder import partitions, split_rival
+from agentkernel.agents.compiler_coder import partitions, split_rival
 from agentkernel.compiler.fusion import Partition
 from agentkernel.tools.problem.capture import capture
-from agentkernel.tools.problem.problems import problem_from_module
+from agentkernel.tools.problem.loading import problem_from_module
 
 
 def parts(call: Callable[..., object], *inputs: torch.Tensor, cut: bool = False) -> Partition:

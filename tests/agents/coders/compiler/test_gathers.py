@@ -10,12 +10,12 @@ from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from agentkernel.agents.coder import partitions
-from agentkernel.compiler.build import Compiled
+from agentkernel.agents.compiler_coder import partitions
+from agentkernel.compiler.pipeline import Compiled
 from agentkernel.tools.judge.judge import judge
 from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.problem.capture import Captured, capture
-from agentkernel.tools.problem.problems import LoadedProblem, problem_from_module
+from agentkernel.tools.problem.loading import LoadedProblem, problem_from_module
 from compiler_forms import small
 from sandboxed_drop_in import Sandboxed, assert_close, sandboxed
 

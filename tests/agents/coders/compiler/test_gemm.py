@@ -10,13 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.compiler.products.gemm import (
-    GemmFacts,
-    GemmSchedule,
-    GemmSpec,
-    emit_gemm,
-    gemm_schedules,
-)
+from agentkernel.compiler.products.gemm import GemmSpec, emit_gemm
+from agentkernel.compiler.products.schedules import GemmFacts, GemmSchedule, gemm_schedules
 from agentkernel.tools.targets import load_targets
 from cross_compile import POINTERS, Cost, compiled_cost, imported
 

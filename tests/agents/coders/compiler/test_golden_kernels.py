@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.agents.coder import family, partitions
+from agentkernel.agents.compiler_coder import family, partitions
 from agentkernel.tools.problem.capture import capture
-from agentkernel.tools.problem.problems import load_problem
+from agentkernel.tools.problem.loading import load_problem
 from agentkernel.tools.targets import find_target
 
 ROOT = Path(__file__).parents[4]

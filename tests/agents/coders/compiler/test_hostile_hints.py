@@ -4,11 +4,11 @@ import pytest
 import torch
 from torch import nn
 
-from agentkernel.agents.coder import family, partitions
+from agentkernel.agents.compiler_coder import family, partitions
 from agentkernel.compiler.attention import AttentionFacts, attention_schedules
-from agentkernel.compiler.products.gemm_schedules import GemmFacts, gemm_hints, gemm_schedules
+from agentkernel.compiler.products.schedules import GemmFacts, gemm_hints, gemm_schedules
 from agentkernel.tools.problem.capture import capture
-from agentkernel.tools.problem.problems import LoadedProblem, problem_from_module
+from agentkernel.tools.problem.loading import LoadedProblem, problem_from_module
 from agentkernel.tools.targets import find_target
 
 TARGET = find_target("h200").target

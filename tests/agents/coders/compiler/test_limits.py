@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from agentkernel.compiler.drop_in import limits
+from agentkernel.compiler.drop_in import envelope
 from agentkernel.tools.problem.capture import Captured, capture
-from agentkernel.tools.problem.problems import LoadedProblem, problem_from_module
+from agentkernel.tools.problem.loading import LoadedProblem, problem_from_module
 
 
 @pytest.mark.parametrize(("module", "differs"), [(nn.Dropout(0.5), True), (nn.ReLU(), False)])
@@ -22,8 +22,8 @@ def test_training_mode_is_traced_once_a_graph(
         traced.append(training)
         return capture(problem, training=training)
 
-    monkeypatch.setattr(limits, "capture", counted)
-    found = [limits.eval_only_once(loaded, captured) for _ in range(3)]
+    monkeypatch.setattr(envelope, "capture", counted)
+    found = [envelope.eval_only_once(loaded, captured) for _ in range(3)]
     assert found == [differs] * 3
     assert traced == ([False, True] if differs else [])
 
@@ -50,7 +50,7 @@ def test_a_size_of_1_is_traced_apart_only_where_several_may_be_1(
         traced.append(problem)
         return capture(problem)
 
-    monkeypatch.setattr(limits, "capture", counted)
-    spans = limits.limits_of(loaded, captured).spans
+    monkeypatch.setattr(envelope, "capture", counted)
+    spans = envelope.limits_of(loaded, captured).spans
     assert [spans[item.symbol].least for item in captured.free_dims] == [2, 1][: len(spans)]
     assert len(traced) == count

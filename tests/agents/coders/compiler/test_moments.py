@@ -8,11 +8,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from agentkernel.agents.coder import partitions
-from agentkernel.compiler.region import Region
-from agentkernel.compiler.schedule import Schedule
+from agentkernel.agents.compiler_coder import partitions
+from agentkernel.compiler.emit import Schedule
+from agentkernel.compiler.fusion import Region
 from agentkernel.tools.problem.capture import capture
-from agentkernel.tools.problem.problems import problem_from_module
+from agentkernel.tools.problem.loading import problem_from_module
 from sandboxed_drop_in import Sandboxed, assert_close, sandboxed
 
 COLUMNS = 4000

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.utils._sympy.functions import FloorDiv, Mod, PythonMod
 
-from agentkernel.agents.coder import partitions
+from agentkernel.agents.compiler_coder import partitions
 from agentkernel.compiler.axes import quotient
-from agentkernel.compiler.build import Compiled
 from agentkernel.compiler.ir import UnsupportedOp
 from agentkernel.compiler.lowering.registry import rounded_up
+from agentkernel.compiler.pipeline import Compiled
 from agentkernel.tools.problem.capture import capture
-from agentkernel.tools.problem.problems import problem_from_module
+from agentkernel.tools.problem.loading import problem_from_module
 from compiler_forms import small
 from sandboxed_drop_in import Sandboxed, assert_close, sandboxed
 

@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from agentkernel.agents.coder import partitions, variants
+from agentkernel.agents.compiler_coder import partitions, variants
 from agentkernel.tools.problem.capture import capture
-from agentkernel.tools.problem.problems import problem_from_module
+from agentkernel.tools.problem.loading import problem_from_module
 from agentkernel.tools.targets import find_target
 from compiler_families import functional
 from sandboxed_drop_in import Sandboxed, assert_close, sandboxed

@@ -9,17 +9,17 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from agentkernel.agents.coder import simplified
+from agentkernel.agents.compiler_coder import simplified
 from agentkernel.compiler.fusion import topological
 from agentkernel.compiler.ir import GraphBuilder, Node
 from agentkernel.compiler.lowering import lower
-from agentkernel.compiler.lowering.cuts import slice_at
+from agentkernel.compiler.lowering.products import slice_at
 from agentkernel.compiler.lowering.reductions import MANY_PROGRAMS, over_rows
 from agentkernel.compiler.lowering.registry import Lowering
 from agentkernel.tools.judge.judge import judge
 from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.problem.capture import Captured, capture
-from agentkernel.tools.problem.problems import LoadedProblem, problem_from_module
+from agentkernel.tools.problem.loading import LoadedProblem, problem_from_module
 from agentkernel.tools.targets import find_target
 from first_drafts import drafted
 

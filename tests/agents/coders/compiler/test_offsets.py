@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import nn
 
-from agentkernel.agents.coder import partitions
-from agentkernel.compiler.schedule import Schedule
+from agentkernel.agents.compiler_coder import partitions
+from agentkernel.compiler.emit import Schedule
 from agentkernel.tools.problem.capture import capture
-from agentkernel.tools.problem.problems import problem_from_module
+from agentkernel.tools.problem.loading import problem_from_module
 from compiler_forms import small
 from emitted_ttir import ttir_of
 

@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import nn
 
-from agentkernel.agents.coder import partitions
-from agentkernel.compiler.drop_in.output_layouts import in_order_text, output_layouts
+from agentkernel.agents.compiler_coder import partitions
+from agentkernel.compiler.drop_in.interface import in_order_text, output_layouts
 from agentkernel.tools.judge.judge import judge
 from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.problem.capture import capture
-from agentkernel.tools.problem.problems import problem_from_module
+from agentkernel.tools.problem.loading import problem_from_module
 from compiler_forms import small
 
 Function = Callable[[torch.Tensor], torch.Tensor]

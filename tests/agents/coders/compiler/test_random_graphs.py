@@ -6,10 +6,10 @@ import pytest
 import torch
 from hypothesis import HealthCheck, Phase, given, settings
 
-from agentkernel.agents.coder import partitions
+from agentkernel.agents.compiler_coder import partitions
 from agentkernel.compiler.ir import UnsupportedOp
 from agentkernel.tools.problem.capture import capture
-from agentkernel.tools.problem.problems import problem_from_module
+from agentkernel.tools.problem.loading import problem_from_module
 from compiler_forms import FORMS, small
 from compiler_graphs import RandomGraph, random_graphs
 from sandboxed_drop_in import Sandboxed, assert_close, sandboxed

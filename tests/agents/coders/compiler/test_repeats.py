@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 
-from agentkernel.agents.coder import partitions
+from agentkernel.agents.compiler_coder import partitions
 from agentkernel.tools.problem.capture import capture
-from agentkernel.tools.problem.problems import problem_from_module
+from agentkernel.tools.problem.loading import problem_from_module
 from compiler_families import functional
 from compiler_forms import small
 from sandboxed_drop_in import Sandboxed, assert_close, sandboxed

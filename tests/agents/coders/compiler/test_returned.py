@@ -10,16 +10,16 @@ import pytest
 import torch
 from torch.utils._pytree import tree_flatten
 
-from agentkernel.agents.coder import partitions
+from agentkernel.agents.compiler_coder import partitions
 from agentkernel.api import _return_own
 from agentkernel.compiler.drop_in.constructor import ConstructorText, emit_constructor
-from agentkernel.compiler.drop_in.returned import returned_classes, returned_paths, returned_text
+from agentkernel.compiler.drop_in.interface import returned_classes, returned_paths, returned_text
 from agentkernel.compiler.ir import UnsupportedOp
 from agentkernel.domain.errors import ProblemError
 from agentkernel.tools.judge.judge import judge
 from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.problem.capture import Captured, capture
-from agentkernel.tools.problem.problems import LoadedProblem, load_problem, problem_from_module
+from agentkernel.tools.problem.loading import LoadedProblem, load_problem, problem_from_module
 from agentkernel.tools.problem.structures import leaves_of, register_dataclasses, tree_text
 from compiler_forms import small
 

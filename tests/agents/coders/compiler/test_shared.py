@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from agentkernel.compiler.drop_in.shared import with_output_views
+from agentkernel.compiler.drop_in.interface import with_output_views
 from agentkernel.compiler.drop_in.wrapper import return_text
 from agentkernel.tools.problem.capture import Captured, capture
-from agentkernel.tools.problem.problems import problem_from_module
+from agentkernel.tools.problem.loading import problem_from_module
 
 Returned = Callable[[torch.Tensor, torch.Tensor], object]
 RETURNED: dict[str, Returned] = {

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
 
-from agentkernel.agents.coder import partitions
-from agentkernel.compiler.build import Compiled
+from agentkernel.agents.compiler_coder import partitions
+from agentkernel.compiler.pipeline import Compiled
 from agentkernel.tools.problem.capture import capture
-from agentkernel.tools.problem.problems import problem_from_module
+from agentkernel.tools.problem.loading import problem_from_module
 from compiler_forms import small
 from emitted_ttir import ttir_of
 from sandboxed_drop_in import Sandboxed, sandboxed

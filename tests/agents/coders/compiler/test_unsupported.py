@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch import nn
 
-from agentkernel.agents.coder import family, partitions
+from agentkernel.agents.compiler_coder import family, partitions
 from agentkernel.agents.strategies import hypotheses
 from agentkernel.compiler.ir import UnsupportedOp
-from agentkernel.compiler.lift.generate import generate
-from agentkernel.compiler.lift.variants import VARIANTS
+from agentkernel.compiler.lift.inductor_code import VARIANTS
+from agentkernel.compiler.lift.inductor_process import generate
 from agentkernel.tools.problem.capture import Captured, capture
-from agentkernel.tools.problem.problems import LoadedProblem, problem_from_module
-from agentkernel.tools.roofline.roofline import analyse
+from agentkernel.tools.problem.loading import LoadedProblem, problem_from_module
+from agentkernel.tools.roofline.model import analyse
 from agentkernel.tools.targets import find_target
 
 TARGET = find_target("h100").target

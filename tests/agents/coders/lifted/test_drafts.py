@@ -9,17 +9,16 @@ import pytest
 import torch
 from torch import nn
 
-from agentkernel.agents.coder import LIFTED, LIFTED_ALGEBRA, CompilerCoder
+from agentkernel.agents.compiler_coder import LIFTED, LIFTED_ALGEBRA, CompilerCoder
 from agentkernel.agents.protocols import Attempt, DraftRequest, Goals
 from agentkernel.agents.strategies import hypotheses, prefetch_inductor
-from agentkernel.compiler.lift.code import InductorCode, NotLifted
-from agentkernel.compiler.lift.drafts import LiftedDraft, lifted_drafts, rank_and_tune
-from agentkernel.compiler.lift.variants import find_variant
+from agentkernel.compiler.lift.drop_in import LiftedDraft, lifted_drafts, rank_and_tune
+from agentkernel.compiler.lift.inductor_code import InductorCode, NotLifted, find_variant
 from agentkernel.domain.candidate import Draft, TrialResult
 from agentkernel.domain.errors import TimeIsUp
 from agentkernel.domain.plan import Hypothesis, Plan
 from agentkernel.tools.problem.capture import Captured, capture
-from agentkernel.tools.problem.problems import LoadedProblem, problem_from_module
+from agentkernel.tools.problem.loading import LoadedProblem, problem_from_module
 from agentkernel.tools.targets import find_target
 from fakes import ANALYSIS
 from shared_codes import shared_codes

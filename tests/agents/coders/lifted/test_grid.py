@@ -2,9 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentkernel.compiler.lift.code import LaunchConfig
-from agentkernel.compiler.lift.grid import launch_grid
-from agentkernel.compiler.lift.steps import Unliftable
+from agentkernel.compiler.lift.inductor_code import LaunchConfig
+from agentkernel.compiler.lift.wrapper_steps import Unliftable, launch_grid
 
 
 def config(*grid: str, prefix: tuple[str, ...] = ()) -> LaunchConfig:

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from agentkernel.compiler.lifted_helpers import LIFTED_HELPERS, lifted_helper_sources
+from agentkernel.compiler.kernel_helpers import LIFTED_HELPERS, lifted_helper_sources
 
 
 def _known_when_compiled(condition: ast.expr, function: ast.FunctionDef) -> bool:

@@ -6,10 +6,15 @@ import pytest
 import torch
 
 from agentkernel.compiler.drop_in.wrapper import DropInSource
-from agentkernel.compiler.lift.code import InductorCode, InductorKernel, LaunchConfig, NotLifted
-from agentkernel.compiler.lift.write import lift
+from agentkernel.compiler.lift.drop_in import lift
+from agentkernel.compiler.lift.inductor_code import (
+    InductorCode,
+    InductorKernel,
+    LaunchConfig,
+    NotLifted,
+)
 from agentkernel.tools.problem.capture import Captured, capture
-from agentkernel.tools.problem.problems import LoadedProblem, problem_from_module
+from agentkernel.tools.problem.loading import LoadedProblem, problem_from_module
 from lifted_cases import Wrapped
 
 KERNEL = """

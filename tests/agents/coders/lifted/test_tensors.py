@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentkernel.compiler.lift.tensors import (
+from agentkernel.compiler.lift.forward import (
     ForwardTensor,
     allocation,
     channels_last,

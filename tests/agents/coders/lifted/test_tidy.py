@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentkernel.compiler.lift.names import rename_values
+from agentkernel.compiler.lift.kernel_text import rename_values
 from agentkernel.compiler.lift.tidy import tidy
 
 KINDS = ("binary", "copy", "constant", "where", "broadcast", "sum", "kept")

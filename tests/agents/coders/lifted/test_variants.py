@@ -10,18 +10,16 @@ from torch import nn
 from torch.nn import functional as F
 
 from agentkernel.compiler.drop_in.wrapper import DropInSource
-from agentkernel.compiler.lift.code import InductorCode
-from agentkernel.compiler.lift.options import options_of
-from agentkernel.compiler.lift.steps import read_wrapper
-from agentkernel.compiler.lift.variants import VARIANTS, find_variant
-from agentkernel.compiler.lift.write import lift
+from agentkernel.compiler.lift.drop_in import lift
+from agentkernel.compiler.lift.inductor_code import VARIANTS, InductorCode, find_variant
+from agentkernel.compiler.lift.wrapper_steps import options_of, read_wrapper
 from agentkernel.domain.profile import CompileReport
 from agentkernel.tools.compile import compile_many
 from agentkernel.tools.judge.judge import judge
-from agentkernel.tools.judge.policy.policy import check_policy
+from agentkernel.tools.judge.policy.check import check_policy
 from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.problem.capture import Captured, capture
-from agentkernel.tools.problem.problems import LoadedProblem, problem_from_module
+from agentkernel.tools.problem.loading import LoadedProblem, problem_from_module
 from agentkernel.tools.problem.specialise import specialise
 from agentkernel.tools.targets import find_target
 from lifted_cases import Wrapped

@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from agentkernel.compiler.lift.code import InductorCode, NotLifted
-from agentkernel.compiler.lift.write import lift
+from agentkernel.compiler.lift.drop_in import lift
+from agentkernel.compiler.lift.inductor_code import InductorCode, NotLifted
 from agentkernel.domain.profile import CompileReport
 from agentkernel.tools.compile import compile_many
 from agentkernel.tools.judge.judge import judge
-from agentkernel.tools.judge.policy.policy import check_policy
+from agentkernel.tools.judge.policy.check import check_policy
 from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.problem.capture import capture
-from agentkernel.tools.problem.problems import problem_from_module
+from agentkernel.tools.problem.loading import problem_from_module
 from agentkernel.tools.targets import find_target
 from lifted_cases import BLOCKS, NAMES, Wrapped, lifted_cases
 

@@ -1,42 +1,34 @@
-"""Which rules are there, and in which order are they tried?
+"""The table of rewrite rules, in the order in which they are tried.
 
 What only removes comes first, then what makes later rules fit (constants and functions move past
-reductions), then what moves reductions through products and convolutions, then what trades.
+reductions), then what moves reductions through products and convolutions, then what trades. The
+docstring of each rule's module has a section a rule: its derivation, its conditions, and what
+becomes of NaN, infinities and rounding.
 """
 
-from agentkernel.compiler.rewrite.record import Rule
+from agentkernel.compiler.rewrite.draft import Rule
 from agentkernel.compiler.rewrite.rules import (
-    common_factors,
-    convolution_sums,
-    dead_clamps,
-    equal_nodes,
-    monotone,
-    norm_shift,
-    pool_composition,
-    pooled_convolutions,
-    pooled_first,
-    product_sums,
-    scaled_sums,
-    single_elements,
-    small_side_scales,
-    softmax_shift,
+    contractions,
+    past_reductions,
+    pooling,
+    simplify,
 )
 
 RULES: tuple[Rule, ...] = (
-    equal_nodes.EQUAL_NODES,
-    single_elements.SINGLE_ELEMENTS,
-    dead_clamps.DEAD_CLAMPS,
-    softmax_shift.SOFTMAX_SHIFT,
-    norm_shift.NORM_SHIFT,
-    monotone.MONOTONE,
-    pool_composition.POOL_COMPOSITION,
-    scaled_sums.SCALED_SUMS,
-    pooled_first.POOLED_FIRST,
-    product_sums.PRODUCT_SUMS,
-    convolution_sums.CONVOLUTION_SUMS,
-    pooled_convolutions.POOLED_CONVOLUTIONS,
-    common_factors.COMMON_FACTORS,
-    small_side_scales.SMALL_SIDE_SCALES,
+    simplify.EQUAL_NODES,
+    simplify.SINGLE_ELEMENTS,
+    simplify.DEAD_CLAMPS,
+    past_reductions.SOFTMAX_SHIFT,
+    past_reductions.NORM_SHIFT,
+    past_reductions.MONOTONE,
+    pooling.POOL_COMPOSITION,
+    past_reductions.SCALED_SUMS,
+    pooling.POOLED_FIRST,
+    contractions.PRODUCT_SUMS,
+    contractions.CONVOLUTION_SUMS,
+    pooling.POOLED_CONVOLUTIONS,
+    simplify.COMMON_FACTORS,
+    simplify.SMALL_SIDE_SCALES,
 )
 
 __all__ = ["RULES"]

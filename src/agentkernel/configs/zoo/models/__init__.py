@@ -1,1 +1,1 @@
-"""How are the models of the packaged zoos built?"""
+"""Builders of the models of the packaged zoos."""

@@ -1,4 +1,4 @@
-"""Small models of the usual parts: what does a night do on a machine without a GPU?"""
+"""Small models of the usual building blocks, for a zoo that runs without a GPU."""
 
 from __future__ import annotations
 

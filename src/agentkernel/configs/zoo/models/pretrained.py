@@ -1,4 +1,4 @@
-"""How is a model of the transformers library built from its configuration alone?"""
+"""Models of the transformers library, built from a configuration with random weights."""
 
 from __future__ import annotations
 

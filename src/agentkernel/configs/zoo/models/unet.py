@@ -1,4 +1,4 @@
-"""What does a diffusion model's denoiser compute? A UNet with cross-attention to a text."""
+"""The denoiser of a diffusion model: a UNet with cross-attention to a text."""
 
 from __future__ import annotations
 

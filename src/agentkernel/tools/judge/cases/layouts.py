@@ -1,5 +1,8 @@
-"""How do inputs lie in memory? Plain, strided, expanded (stride 0), off the 16-byte boundary, as
-slices of wider rows, or with their dimensions in another order."""
+"""Memory layouts of inputs: plain, strided, expanded, unaligned, sliced, permuted.
+
+Expanded inputs have stride 0, unaligned ones lie off the 16-byte boundary, sliced ones are parts
+of wider rows.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""On which shapes is a candidate tried? The problem's own, scaled where needed, and odd ones."""
+"""Shapes of the cases: the declared ones, scaled where needed, and sizes off every tile.
+
+A shape counts only where the captured graph covers it. A module that splits a size may run on
+another one through broadcasting, with outputs of another form than the captured graph's; such a
+shape is no case.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +18,7 @@ from agentkernel.domain.problem import ShapeSet, TensorSpec
 
 if TYPE_CHECKING:
     from agentkernel.tools.problem.capture import Captured, FreeDim
+
 
 LADDER = (257, 127, 65, 33, 17, 7, 3, 1)
 ODD_SETS = ((33, 127, 65, 17), (257, 3, 129, 5), (1, 37, 3, 129), (7, 65, 33, 3), (3, 17, 5, 33))
@@ -375,3 +381,33 @@ def replace_sizes(inputs: ShapeSet, free: Sequence[FreeDim], sizes: Mapping[str,
 def _size(inputs: ShapeSet, item: FreeDim) -> int:
     spec = inputs.inputs[item.input_index]
     return spec.shape[item.dim] if isinstance(spec, TensorSpec) else 1
+
+
+def capture_covers(captured: Captured, inputs: ShapeSet, leaves: Sequence[object]) -> bool:
+    """True where the reference's output shapes are the captured ones at these sizes."""
+    import torch
+
+    sizes: dict[str, int] = {}
+    for item in captured.free_dims:
+        spec = inputs.inputs[item.input_index]
+        if isinstance(spec, TensorSpec):
+            sizes[item.symbol] = spec.shape[item.dim]
+    nodes = {node.name: node for node in captured.graph.graph.nodes}
+    for name, leaf in zip(captured.outputs, leaves, strict=False):
+        value = nodes[name].meta.get("val") if name in nodes else None
+        if not isinstance(value, torch.Tensor) or not isinstance(leaf, torch.Tensor):
+            continue
+        if [_at(size, sizes) for size in value.shape] != list(leaf.shape):
+            return False
+    return True
+
+
+def _at(size: object, sizes: Mapping[str, int]) -> object:
+    """A captured size at concrete values of its symbols."""
+    node = getattr(size, "node", None)
+    if node is None:
+        return size
+    expression = node.expr
+    values = {symbol: sizes.get(str(symbol), symbol) for symbol in expression.free_symbols}
+    result = expression.subs(values)
+    return int(result) if result.is_number else None

@@ -1,4 +1,4 @@
-"""The numbers that go in, drawn by the judge, never by the candidate."""
+"""Input values and module state, drawn by the judge and never by the candidate."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from agentkernel.domain.errors import AgentKernelError
 from agentkernel.domain.problem import ScalarSpec, ShapeSet, TensorSpec
 from agentkernel.storage.source_text import read_literal
-from agentkernel.tools.problem.problems import LoadedProblem
+from agentkernel.tools.problem.loading import LoadedProblem
 
 if TYPE_CHECKING:
     import torch

@@ -1,6 +1,6 @@
 """State that no state dict shows: buffers that are not persistent, attributes that forward sets.
 
-Of such an attribute it counts whether a later call reads it: a candidate that keeps it must keep it
+Such an attribute counts where a later call reads it: a candidate that keeps it must keep it
 under the same name, as it must a buffer. Before every call it is set to what the original starts
 from, and after it compared with what the original leaves behind.
 """
@@ -12,9 +12,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
-from agentkernel.domain.rules import Precision
-from agentkernel.domain.verdict import Failure, Mismatch, WrongMeta
-from agentkernel.tools.judge.cases.cases import Case
+from agentkernel.domain.verdict import Failure, Mismatch, Precision, WrongMeta
+from agentkernel.tools.judge.cases.plan import Case
 from agentkernel.tools.judge.comparison.compare import compare_output
 from agentkernel.tools.problem.attributes import attributes
 from agentkernel.tools.problem.structures import tree_text
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from agentkernel.tools.judge.reference.question import OracleInputs, ReferenceCase
+    from agentkernel.tools.judge.reference.oracle_inputs import OracleInputs, ReferenceCase
 
 NUMBERS = (bool, int, float)
 PLAIN = (*NUMBERS, str, type(None))
@@ -105,7 +104,7 @@ def read_state(model: nn.Module, name: str) -> object:
 def find_hidden(oracle_inputs: OracleInputs, case: Case, names: Sequence[str]) -> tuple[str, ...]:
     """Of the state that `case` shows to change, what is part of the module: each buffer (`names`
     are those that the graph writes to) and each attribute that the next call reads."""
-    from agentkernel.tools.judge.reference.question import NotApplicable
+    from agentkernel.tools.judge.reference.oracle_inputs import NotApplicable
 
     reference_case = oracle_inputs.ask(case)
     if isinstance(reference_case, NotApplicable) or reference_case.answer.after is None:
@@ -126,7 +125,7 @@ def _is_read(
     oracle_inputs: OracleInputs, case: Case, reference_case: ReferenceCase, name: str
 ) -> bool:
     """Whether a call with only `name` as the call before left it ends otherwise."""
-    from agentkernel.tools.judge.reference.question import NotApplicable
+    from agentkernel.tools.judge.reference.oracle_inputs import NotApplicable
 
     after = reference_case.answer.after
     assert after is not None

@@ -1,8 +1,8 @@
-"""Which torch operators did a call run, and which of them compute?
+"""Torch operators of a call, and which of them compute.
 
-Two logs: torch's own profiler, which sees every thread and runs below Python, and a dispatch mode,
-which also knows dtypes and devices. Each must contain the operator that the witness slips in after
-the call: a log that was switched off shows.
+Two logs: torch's own profiler, which sees every thread and runs below Python, and a dispatch
+mode, which also knows dtypes and devices. Each must contain the operator that the tracer slips
+in after the call, so that a log that was switched off shows.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where the result of each ATen operator carries an axis along which its operands are cut."""
+"""Rules for the axis of each ATen operator: where its result carries an axis of its operands."""
 
 from __future__ import annotations
 

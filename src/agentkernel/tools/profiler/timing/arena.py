@@ -1,4 +1,4 @@
-"""Which memory do the parent and a timed process share during a volley, and where lies what?"""
+"""Memory that the parent and a timed process share during a timing batch."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from agentkernel.tools.sandbox.own_block import ipc_allocation
+from agentkernel.tools.sandbox.tensors import ipc_allocation
 
 if TYPE_CHECKING:
     import torch

@@ -1,0 +1,495 @@
+"""Coder that drafts with the embedded compiler: capture, fuse, emit a family of schedules, rank.
+
+It needs no model, key or network. Where an earlier run won with a schedule, the family is
+narrowed to that schedule's neighbours and the first default guesses.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeGuard, TypeVar
+from weakref import WeakKeyDictionary
+
+import torch
+
+from agentkernel.agents.history import schedules_apart, winner_for
+from agentkernel.agents.protocols import DraftRequest, Searcher
+from agentkernel.compiler.attention import (
+    AttentionStep,
+    attention_facts,
+    attention_schedules,
+    find_steps,
+)
+from agentkernel.compiler.drop_in.constructor import ConstructorText, emit_constructor
+from agentkernel.compiler.drop_in.envelope import adopt_limits
+from agentkernel.compiler.drop_in.interface import (
+    returned_classes,
+    returned_text,
+    with_output_views,
+)
+from agentkernel.compiler.drop_in.wrapper import AnySchedule, DropInSource
+from agentkernel.compiler.emit import Schedule
+from agentkernel.compiler.expressions import CALLS
+from agentkernel.compiler.fusion import LibraryStep, Region
+from agentkernel.compiler.ir import UnsupportedOp
+from agentkernel.compiler.lift.drop_in import (
+    LiftedDraft,
+    Rank,
+    lifted_drafts,
+    rank_and_tune,
+    time_rank,
+    with_runner_up,
+)
+from agentkernel.compiler.lift.inductor_code import InductorCode, NotLifted
+from agentkernel.compiler.pipeline import (
+    Compiled,
+    Decision,
+    compile_graph,
+    region_schedules,
+    single_changes,
+)
+from agentkernel.compiler.products.schedules import gemm_schedules
+from agentkernel.compiler.products.step import ProductStep, gemm_facts
+from agentkernel.compiler.rewrite import DEAD, Rewritten, rewrite
+from agentkernel.domain.candidate import Candidate, Draft, NoTemplate, TrialResult
+from agentkernel.domain.plan import Won
+from agentkernel.domain.target import Target
+from agentkernel.domain.verdict import Policy, Precision
+from agentkernel.tools.problem.capture import Captured, capture
+from agentkernel.tools.problem.loading import LoadedProblem
+from agentkernel.tools.sandbox.session import require_time
+
+NEIGHBOURS = 2
+"""Schedules tried beside the one nearest to the winner: other sizes may move the best a step."""
+GUESSES = 2
+"""Of the order without any experience, the first so many stay in: what was learned may mislead."""
+
+
+class ScheduledDraft(Protocol):
+    """A drop-in of the family."""
+
+    @property
+    def source(self) -> DropInSource: ...
+
+    @property
+    def forms(self) -> tuple[str, ...]: ...
+
+
+Some = TypeVar("Some", bound=ScheduledDraft)
+
+
+def narrow_by_experience(family: Sequence[Some], won: Won) -> list[Some]:
+    """The nearest schedule to the one that won, its next neighbours, then the best guesses.
+
+    `family` is best guess first; of equally near ones the better guess is taken.
+    """
+    places = range(len(family))
+    near = sorted(places, key=lambda place: (_apart(family[place], won), place))
+    chosen = dict.fromkeys((*near[: 1 + NEIGHBOURS], *places[:GUESSES]))
+    return [family[place] for place in chosen]
+
+
+def _apart(item: ScheduledDraft, won: Won) -> float:
+    return schedules_apart(item.source.schedule, won.schedule, item.forms, won.forms)
+
+
+MOST_VARIANTS = 16
+ALGEBRA = "algebra"
+"""The strategy that starts from the rewritten graph."""
+LIFTED, LIFTED_ALGEBRA = "lifted", "lifted algebra"
+"""The strategies that lift TorchInductor's code, for the graph as written or rewritten."""
+REWRITING = (ALGEBRA, LIFTED_ALGEBRA)
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """Templates that cover a graph, in execution order, and ATen calls left to the library."""
+
+    patterns: tuple[str, ...]
+    uncovered: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One complete drop-in of the family."""
+
+    label: str
+    source: DropInSource
+    forms: tuple[str, ...] = ()
+    """How its kernels walk their rows."""
+
+
+class InductorCodes(Protocol):
+    """Whoever writes code for graphs as TorchInductor does, one answer a variant."""
+
+    def begin(self, captured: Captured) -> None: ...
+
+    def codes(self, captured: Captured) -> Sequence[InductorCode | NotLifted]: ...
+
+
+class CompilerCoder:
+    """Drafts by compiling; needs no model, key or network."""
+
+    name = "compiler"
+
+    def __init__(self, searcher: Searcher, writer: InductorCodes | None = None) -> None:
+        """`writer` asks TorchInductor; without one nothing is lifted."""
+        self.searcher = searcher
+        self.writer = writer
+        self._traced: tuple[LoadedProblem, Captured] | None = None
+
+    def adopt(self, problem: LoadedProblem, captured: Captured) -> None:
+        """Draft from this graph of `problem`: a writer knows by the graph itself what it was asked
+        about, and answers a second graph of the same problem all over again."""
+        self._traced = (problem, captured)
+
+    def _captured(self, problem: LoadedProblem) -> Captured:
+        """The graph of `problem`, traced once for all its drafts."""
+        if self._traced is None or self._traced[0] is not problem:
+            self.adopt(problem, capture(problem))
+        assert self._traced is not None
+        return self._traced[1]
+
+    def draft(self, problem: LoadedProblem, request: DraftRequest) -> Draft:
+        """The best of a family of schedules, or the reason why no template fits."""
+        try:
+            goals = request.goals
+            strategy, decision = request.hypothesis.strategy, request.plan.decision
+            captured = self._captured(problem)
+            rewriting = strategy in REWRITING
+            graph = simplified(problem, captured).captured if rewriting else captured
+            _require_no_plain_tensor(problem, graph)
+            if strategy in (LIFTED, LIFTED_ALGEBRA):
+                return self._lift(problem, graph, request)
+            choices = partitions(problem, graph, goals.policy, goals.precision)
+            seen = frozenset(item.candidate.sha256 for item in request.history)
+            every = family(choices, strategy, decision, request.target)
+            won = winner_for(request.hypothesis, request.retrieved)
+            some = every if won is None else narrow_by_experience(every, won)
+            fresh = [item for item in some if source_sha256(item.source.text) not in seen]
+        except UnsupportedOp as error:
+            return Draft(candidate=None, none=NoTemplate(reason=str(error), uncovered=(error.op,)))
+        if not fresh:
+            return Draft(candidate=None, none=NoTemplate(reason="every schedule has been tried"))
+        results = self._rank(problem, fresh, request)
+        return _draft(fresh, results, request)
+
+    def _lift(self, problem: LoadedProblem, graph: Captured, request: DraftRequest) -> Draft:
+        """The fastest of TorchInductor's variants, lifted."""
+        if self.writer is None:
+            raise UnsupportedOp(request.hypothesis.strategy, "there is nobody to ask TorchInductor")
+        drafts = lifted_drafts(problem, graph, self.writer.codes(graph), request.goals.policy)
+        if isinstance(drafts, NotLifted):
+            raise UnsupportedOp(request.hypothesis.strategy, drafts.reason)
+        seen = {item.candidate.sha256 for item in request.history}
+        fresh = [item for item in drafts if source_sha256(item.source.text) not in seen]
+        won = winner_for(request.hypothesis, request.retrieved)
+        if won is not None:
+            fresh = with_runner_up(fresh, won.label)
+        if not fresh:
+            return Draft(candidate=None, none=NoTemplate(reason="every variant has been tried"))
+        rank: Rank = lambda some: self._rank(problem, some, request)  # noqa: E731
+        pairs = rank_and_tune(fresh, problem, graph, rank, seen, won.label if won else "")
+        raced = [Variant(draft.label, draft.source) for draft, _ in pairs]
+        made = _draft(raced, [result for _, result in pairs], request)
+        if made.candidate is None or not graph.free_dims:
+            return made
+        fixed = made.candidate.model_copy(update={"declared_sizes": True})
+        return made.model_copy(update={"candidate": fixed})
+
+    def _rank(
+        self,
+        problem: LoadedProblem,
+        variants: Sequence[Variant] | Sequence[LiftedDraft],
+        request: DraftRequest,
+    ) -> tuple[TrialResult, ...]:
+        return self.searcher.rank(
+            problem,
+            [item.source.text for item in variants],
+            [item.label for item in variants],
+            [item.source.schedule for item in variants],
+            request.target,
+        )
+
+
+def source_sha256(text: str) -> str:
+    """Content hash of a source, as candidates have it."""
+    from agentkernel.domain.base import sha256_text
+
+    return sha256_text(text)
+
+
+def partitions(
+    problem: LoadedProblem, captured: Captured, policy: Policy, precision: Precision = "strict"
+) -> list[Compiled]:
+    """The partitions worth trying: products as our own GEMM, or left to the library; attention as
+    one kernel, then as it is written out."""
+    returned_text(captured.output_tree, itertools.repeat("_"))
+    captured = with_output_views(problem, captured)
+    constructor = emit_constructor(problem, returned_classes(captured.output_tree))
+    if isinstance(constructor, NoTemplate):
+        raise UnsupportedOp("constructor", constructor.reason)
+    if constructor.foreign_imports:
+        raise UnsupportedOp("constructor", f"it imports {', '.join(constructor.foreign_imports)}")
+    plain = compile_graph(problem, captured, constructor, precision)
+    choices = _with_products(plain, policy)
+    if find_steps(plain.partition.steps):
+        choices += _written_out(problem, captured, constructor, precision, policy)
+    kept = [item for item in choices if _allowed(item, policy)]
+    if not kept:
+        library = [*_library(choices[-1]), "graph"]
+        reason = (
+            "policy 'triton' allows no library call"
+            if policy == "triton"
+            else "nothing to fuse around library calls"
+        )
+        raise UnsupportedOp(library[0], reason)
+    return kept
+
+
+def split_rival(best: Compiled, policy: Policy) -> Compiled | None:
+    """A slow rival of `best`: right, with a value in memory between the halves of the graph. None
+    where `policy` does not allow it. Raises Uncovered."""
+    plain = compile_graph(
+        best.loaded, best.captured, best.constructor, best.precision, attention=False, halved=True
+    )
+    found = _with_products(plain, policy)[0]
+    return found if _allowed(found, policy) else None
+
+
+def _require_no_plain_tensor(problem: LoadedProblem, captured: Captured) -> None:
+    """Raise Uncovered for a tensor that forward reads and that the constructor of a live module's
+    drop-in cannot make."""
+    if problem.live is None or not captured.constants:
+        return
+    constructor = emit_constructor(problem)
+    known = {} if isinstance(constructor, NoTemplate) else constructor.expressions
+    for node in captured.graph.graph.find_nodes(op="placeholder"):
+        path = captured.constants.get(node.name)
+        if path is None or path.startswith("lifted_tensor"):
+            continue
+        if path not in known and node.users:
+            reason = f"its attribute {path!r} is a plain tensor; a drop-in can have it as a buffer"
+            raise UnsupportedOp("constructor", f"{reason} alone")
+
+
+_REWRITTEN: WeakKeyDictionary[torch.fx.GraphModule, Rewritten] = WeakKeyDictionary()
+
+
+def simplified(problem: LoadedProblem, captured: Captured) -> Rewritten:
+    """The graph after the exact rewrites. Raises Uncovered where there are none."""
+    if captured.graph not in _REWRITTEN:
+        _REWRITTEN[captured.graph] = rewrite(captured)
+    found = _REWRITTEN[captured.graph]
+    if not _changes_graph(found):
+        raise UnsupportedOp(ALGEBRA, "no exact rewrite makes this graph cheaper")
+    adopt_limits(problem, captured, found.captured)
+    return found
+
+
+def rewritten_graph_of(
+    problem: LoadedProblem, captured: Captured, candidate: Candidate
+) -> Captured | None:
+    """The rewritten graph, for a candidate that was written from it."""
+    if candidate.coder != CompilerCoder.name or candidate.strategy not in REWRITING:
+        return None
+    return simplified(problem, captured).captured
+
+
+def _changes_graph(found: Rewritten) -> bool:
+    """Nodes that nothing reads are left out of every drop-in anyway."""
+    return any(step.rule != DEAD for step in found.steps)
+
+
+def _with_products(plain: Compiled, policy: Policy) -> list[Compiled]:
+    """Own GEMM first for fp32, where it is as accurate and faster; the library's first for half."""
+    products = [step.node for step in plain.partition.steps if _is_product(step)]
+    if not products:
+        return [plain]
+    own = plain.own_products()
+    single = all(node.dtype == torch.float32 for node in products)
+    return [own, plain] if single or policy == "triton" else [plain, own]
+
+
+def _written_out(
+    problem: LoadedProblem, captured: Captured, constructor: ConstructorText,
+    precision: Precision, policy: Policy,
+) -> list[Compiled]:  # fmt: skip
+    """The rival of fused attention: its products and its softmax apart, where they have a form."""
+    try:
+        plain = compile_graph(problem, captured, constructor, precision, attention=False)
+    except UnsupportedOp:
+        return []
+    rivals = _with_products(plain, policy)[:1]
+    return [item for item in rivals if writable(item)]
+
+
+def writable(compiled: Compiled) -> bool:
+    """True where every step left to the library is a call that a drop-in may make."""
+    return all(op in KNOWN for op in _library(compiled))
+
+
+def _is_product(step: object) -> TypeGuard[LibraryStep]:
+    return isinstance(step, LibraryStep) and step.node.op == "product"
+
+
+def _allowed(compiled: Compiled, policy: Policy) -> bool:
+    steps = compiled.partition.steps
+    if policy == "triton" and any(isinstance(step, LibraryStep) for step in steps):
+        return False
+    return not all(isinstance(step, LibraryStep) for step in steps)
+
+
+def family(
+    choices: Sequence[Compiled], strategy: str, decision: Decision, target: Target
+) -> list[Variant]:
+    """Complete drop-ins under 1 to 16 schedules, best guess first, no text twice.
+
+    A strategy that REASONS names takes the partitions of that structure; any other takes all.
+    """
+    wanted = [item for item in choices if strategy not in REASONS or strategy == structure(item)]
+    if not wanted:
+        raise UnsupportedOp(strategy, "this policy leaves no such structure")
+    found: dict[str, Variant] = {}
+    without: list[UnsupportedOp] = []
+    for compiled in wanted:
+        try:
+            for variant in variants(compiled, decision, target, MOST_VARIANTS // len(wanted)):
+                found.setdefault(variant.source.text, variant)
+        except UnsupportedOp as error:
+            without.append(error)
+    if without and not found:
+        raise without[0]
+    return list(found.values())
+
+
+def structure(compiled: Compiled) -> str:
+    """What tells the partitions of one graph apart: who multiplies its matrices."""
+    steps = compiled.partition.steps
+    if find_steps(steps):
+        return "attention"
+    if any(isinstance(step, ProductStep) for step in steps):
+        return "gemm"
+    return "library" if any(map(_is_product, steps)) else "fused"
+
+
+def variants(
+    compiled: Compiled, decision: Decision, target: Target, most: int
+) -> Iterator[Variant]:
+    """At most `most` drop-ins of one partition, best guess first. Raises Uncovered where a step has
+    no form."""
+    options = _options(compiled, decision, target)
+    for step, items in options.items():
+        if not items:
+            what = "attention" if isinstance(step, AttentionStep) else "a product"
+            raise UnsupportedOp(
+                what, f"no tile of its sizes fits the shared memory of {target.name}"
+            )
+    first = {step: items[0] for step, items in options.items()}
+    counts = {step: len(items) for step, items in options.items()}
+    for changes in single_changes(counts, compiled.symbols, most):
+        chosen = first | {step: options[step][index] for step, index in changes.items()}
+        require_time()
+        source = compiled.write(chosen)
+        yield Variant(_label(source), source, _forms(chosen.values()))
+
+
+def _options(
+    compiled: Compiled, decision: Decision, target: Target
+) -> dict[object, Sequence[AnySchedule]]:
+    options: dict[object, Sequence[AnySchedule]] = {}
+    for step in compiled.partition.steps:
+        if isinstance(step, Region):
+            options[step] = region_schedules(step, compiled.symbols, decision)
+        elif isinstance(step, ProductStep):
+            known = gemm_facts(step, compiled.symbols, compiled.precision)
+            options[step] = gemm_schedules(known, target, decision)
+        elif isinstance(step, AttentionStep):
+            shapes = attention_facts(step, compiled.symbols)
+            options[step] = attention_schedules(shapes, target, decision)
+    return options
+
+
+def _forms(chosen: Iterable[AnySchedule]) -> tuple[str, ...]:
+    return tuple(item.form if isinstance(item, Schedule) else "" for item in chosen)
+
+
+def _label(source: DropInSource) -> str:
+    """Constants for people: `layer_norm_kernel BLOCK_N=8192 num_warps=16`."""
+    return "; ".join(
+        " ".join([name, *(f"{key}={value}" for key, value in constants.items())])
+        for name, constants in source.schedule.items()
+    )
+
+
+def _draft(
+    variants: Sequence[Variant], results: Sequence[TrialResult], request: DraftRequest
+) -> Draft:
+    pairs = sorted(zip(variants, results, strict=True), key=lambda pair: time_rank(pair[1]))
+    best, result = pairs[0]
+    if result.pruned is not None:
+        reason = f"no schedule of it runs: {result.pruned}"
+        return Draft(candidate=None, none=NoTemplate(reason=reason), tried=tuple(results))
+    candidate = Candidate(
+        source=best.source.text,
+        coder=CompilerCoder.name,
+        round=request.round,
+        parent=request.history[-1].candidate.id if request.history else None,
+        strategy=request.hypothesis.strategy,
+        note=best.label,
+        schedule=best.source.schedule,
+        kernels=best.source.kernels,
+        searched_us=result.time_us,
+        forms=best.forms,
+        origin=request.hypothesis.because,
+    )
+    return Draft(candidate=candidate, tried=tuple(item for _, item in pairs[1:]))
+
+
+def coverage(problem: LoadedProblem, captured: Captured) -> Coverage:
+    """What the templates cover, and what stays with the library or stops the coder."""
+    try:
+        compiled = partitions(problem, captured, "mixed")[0]
+    except UnsupportedOp as error:
+        return Coverage((), (error.op,))
+    return Coverage(tuple(_patterns(compiled)), tuple(_library(compiled)))
+
+
+def _library(compiled: Compiled) -> Iterator[str]:
+    for step in compiled.partition.steps:
+        if isinstance(step, LibraryStep):
+            yield step.node.op
+
+
+def _patterns(compiled: Compiled) -> Iterator[str]:
+    for step in compiled.partition.steps:
+        if isinstance(step, Region):
+            yield pattern_of(step)
+        elif isinstance(step, ProductStep):
+            yield "gemm_epilogue" if step.epilogue else "gemm"
+        elif isinstance(step, AttentionStep):
+            yield "attention"
+
+
+def pattern_of(region: Region) -> str:
+    """The template of a region: norm, softmax, reduction or pointwise."""
+    ops = {node.op for node in region.nodes if node.kind == "reduce"}
+    if "moments" in ops:
+        return "norm"
+    if "expsum" in ops:
+        return "softmax"
+    return "reduction" if ops else "pointwise"
+
+
+KNOWN = frozenset(("product", *CALLS))
+"""Library steps that the wrapper can write."""
+REASONS = {
+    "attention": "scores and weights stay in registers: online softmax between the two products",
+    "fused": "one pass over memory for each fused chain: rows in registers, looped or split",
+    "gemm": "the product's epilogue in registers: its result is written once",
+    "library": "the library's product, with everything around it in one kernel",
+    LIFTED: "TorchInductor's code under settings that few try, the fastest lifted into a file",
+}
+"""Strategy -> why it may be faster."""

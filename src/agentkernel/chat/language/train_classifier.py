@@ -1,0 +1,191 @@
+"""Training of the request classifier on the written example sentences.
+
+`python -m agentkernel.chat.language.train_classifier` writes weights.npz. With `--check` it
+reports for how many sentences of each blind set the likeliest label is right, by weights learned
+without that set. The same sentences give the same weights.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+import yaml
+
+from agentkernel.chat.language.classifier import (
+    NONE,
+    VOCABULARY_BITS,
+    WEIGHTS_FILE,
+    Classifier,
+    Floats,
+    save,
+    vector,
+    word_bit,
+)
+from agentkernel.chat.language.grammar import EXAMPLES
+from agentkernel.chat.language.phrases import with_polarity, with_values
+from agentkernel.chat.language.slots import BUCKETS, features, words_of_tags
+from agentkernel.chat.language.tagging import Tag, clean, tag_tokens, tokenise
+from agentkernel.chat.requests import IntentContext
+
+SENTENCES = Path(__file__).with_name("sentences")
+CONTEXT = IntentContext(
+    targets=("a100", "b200", "h100", "h200", "l4", "l40s", "mi300x", "rtx4090", "rtx5090")
+)
+STEPS = 60
+DECAY = 3e-6
+"""L2 penalty of the weights."""
+LABELS = {
+    "try_harder": "more_aggressive", "use_less_memory": "less_memory",
+    "allow_tf32": "precision=tf32", "allow_bf16": "precision=bf16",
+    "strict_precision": "precision=strict", "change_target_gpu": "target",
+    "other_shapes": "shapes", "what_tried": "history", "show_tree": "tree",
+    "show_source": "show_candidate", "show_diff": "diff", "go_back": "return_to",
+    "stop_at_speedup": "stop_at", "set_time_budget": "budget", "only_triton": "policy=triton",
+    "library_ok": "policy=mixed", "show_plan": "plan", "optimise_energy": "less_energy",
+    "optimise_latency": "lower_latency",
+}  # fmt: skip
+"""The blind sets' names of requests, where they differ from the grammar's."""
+WRAPPED = (
+    "please {}", "{} please", "ok {}", "so {}", "hey, {}", "{}, thanks", "could you {}",
+    "I think {}", "well, {}", "{} now", "hmm, {}", "{} if you can", "{}!", "for now {}",
+    "my boss is waiting, {}", "{}, it's for a demo", "right, {}", "and {}", "{} for me",
+    "you know what, {}", "I've thought about it, {}", "{}, we are in a hurry", "also {}",
+)  # fmt: skip
+"""What people put around a sentence; each is learned from once more with one of these around it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A sentence, its label, and the file that it stands in."""
+
+    text: str
+    label: str
+    source: str
+
+
+def examples() -> list[Example]:
+    """Every sentence of the folder that has one meaning or none."""
+    found: list[Example] = []
+    for path in sorted(SENTENCES.glob("*.txt")):
+        label = NONE
+        for line in path.read_text(encoding="utf-8").splitlines():
+            if line.startswith("= "):
+                label = line[2:]
+            elif line:
+                found.append(Example(line, label, path.stem))
+    named = {"precision": "precision=tf32", "policy": "policy=triton"}
+    found += [Example(text, named.get(name, name), "examples") for name, text in EXAMPLES.items()]
+    for path in sorted(SENTENCES.glob("*.yaml")):
+        for row in yaml.safe_load(path.read_text(encoding="utf-8")):
+            if len(row["means"]) < 2:
+                name = row["means"][0] if row["means"] else NONE
+                found.append(Example(row["text"], LABELS.get(name, name), path.stem))
+    return found
+
+
+def digest(rows: Sequence[Example]) -> str:
+    """A name of just these sentences, by which weights that are out of date are seen."""
+    text = "\n".join(f"{row.label}\t{row.text}" for row in rows)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def tags_of(text: str) -> list[Tag]:
+    """The tags of a sentence, as the readers see them."""
+    return with_polarity(with_values(tag_tokens(tokenise(clean(text)), CONTEXT)))
+
+
+def trained(rows: Sequence[Example]) -> Classifier:
+    """Softmax regression by L-BFGS on the rows and on each of them once more with words around."""
+    texts = [row.text for row in rows]
+    wrapped = [WRAPPED[at % len(WRAPPED)].format(text) for at, text in enumerate(texts)]
+    tags = [tags_of(text) for text in (*texts, *wrapped)]
+    labels = tuple(sorted({row.label for row in rows}))
+    wanted = torch.tensor([labels.index(row.label) for row in rows] * 2)
+    idf = _idf(tags)
+    weights, bias = _fitted(_matrix(tags, idf), wanted, len(labels))
+    scale = np.maximum(np.abs(weights).max(axis=0), 1e-6) / 127
+    return Classifier(
+        labels=labels,
+        weights=np.rint(weights / scale).astype(np.int8),
+        scale=scale.astype(np.float32),
+        bias=bias,
+        idf=idf,
+        vocabulary=_vocabulary(tags),
+        digest=digest(rows),
+    )
+
+
+def _idf(tags: Sequence[Sequence[Tag]]) -> Floats:
+    """[buckets]: the rarer a feature, the more it counts. In float16's steps, as it is stored."""
+    seen = np.zeros(BUCKETS, np.float64)
+    for each in tags:
+        seen[list(features(each))] += 1
+    raw = np.log((1 + len(tags)) / (1 + seen)) + 1
+    return raw.astype(np.float16).astype(np.float32)
+
+
+def _matrix(tags: Sequence[Sequence[Tag]], idf: Floats) -> torch.Tensor:
+    """[sentences, buckets], sparse."""
+    parts = [vector(each, idf) for each in tags]
+    rows = np.repeat(np.arange(len(parts)), [len(buckets) for buckets, _ in parts])
+    columns = np.concatenate([buckets for buckets, _ in parts])
+    values = np.concatenate([values for _, values in parts])
+    places = torch.from_numpy(np.stack([rows, columns]))
+    shape = (len(parts), BUCKETS)
+    found = torch.sparse_coo_tensor(places, torch.from_numpy(values), shape, check_invariants=True)
+    return found.coalesce()
+
+
+def _fitted(matrix: torch.Tensor, wanted: torch.Tensor, labels: int) -> tuple[Floats, Floats]:
+    """Weights [buckets, labels] and bias [labels]."""
+    weights = torch.zeros(BUCKETS, labels, requires_grad=True)
+    bias = torch.zeros(labels, requires_grad=True)
+    search = torch.optim.LBFGS(
+        [weights, bias], max_iter=STEPS, history_size=8, line_search_fn="strong_wolfe"
+    )
+
+    def loss() -> torch.Tensor:
+        search.zero_grad()
+        logits = torch.sparse.mm(matrix, weights) + bias
+        value = torch.nn.functional.cross_entropy(logits, wanted, label_smoothing=0.02)
+        value = value + DECAY * weights.square().sum()
+        value.backward()  # type: ignore[no-untyped-call]
+        return value
+
+    search.step(loss)  # type: ignore[no-untyped-call]
+    return weights.detach().numpy(), bias.detach().numpy()
+
+
+def _vocabulary(tags: Sequence[Sequence[Tag]]) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+    bits = np.zeros(VOCABULARY_BITS, np.uint8)
+    for each in tags:
+        bits[[word_bit(word) for word in words_of_tags(each)]] = 1
+    return np.packbits(bits, bitorder="little")
+
+
+def main() -> None:
+    """Write the weights, or with --check report what weights without a blind set make of it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="leave one source out instead")
+    if not parser.parse_args().check:
+        save(trained(examples()), WEIGHTS_FILE)
+        return
+    rows = examples()
+    for source in ("blind_1", "blind_2"):
+        learned = trained([row for row in rows if row.source != source])
+        left = [row for row in rows if row.source == source]
+        best = [
+            learned.labels[int(learned.probabilities(tags_of(row.text)).argmax())] for row in left
+        ]
+        right = sum(found == row.label for found, row in zip(best, left, strict=True))
+        print(f"{source}: {right} of {len(left)} labels right")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,526 @@
+"""Requests that change nothing: plans, profiles, sources, comparisons, status and costs."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Callable
+from contextlib import closing
+
+from agentkernel.agents.evidence import evidence_of
+from agentkernel.agents.history import outcome
+from agentkernel.agents.models.costs import totals
+from agentkernel.chat import figures
+from agentkernel.chat.figures import NOTE
+from agentkernel.chat.replies import (
+    ClarificationNeeded,
+    Cost,
+    DiffOf,
+    Explained,
+    KnowledgeFound,
+    Planned,
+    Profiled,
+    Reply,
+    Source,
+    TextReply,
+    TreeShown,
+)
+from agentkernel.chat.requests import AskDocs, CandidateRef, Compare, Diff, ExplainLine, OnCandidate
+from agentkernel.chat.session_state import (
+    WORDS,
+    SessionState,
+    difference,
+    display_value,
+    effective_value,
+    infeasible_goal,
+)
+from agentkernel.chat.store import attempt_of
+from agentkernel.chat.tree import (
+    Node,
+    NoSuchCandidate,
+    basis_of,
+    fastest,
+    for_target,
+    is_accepted,
+    label,
+    problem_of,
+    time_us,
+)
+from agentkernel.domain.errors import KnowledgeError, OutputError
+from agentkernel.domain.exchange import Exchange
+from agentkernel.domain.plain_text import sentence
+
+MOST_HITS = 5
+AROUND = 3
+ONE_PASS = 1.02
+"""Bytes that eager moves over the least, up to which there is no pass to save."""
+
+
+def not_possible(text: str) -> TextReply:
+    """What could not be done, with what would."""
+    return TextReply(text=text, ok=False)
+
+
+def explain_module(work: SessionState) -> Reply:
+    """Where the module's own time goes, before there is a candidate: estimated from its graph."""
+    target, (analysis, eager) = work.target, work.figures
+    ops = ", ".join(f"{name} x{count}" for name, count in sorted(analysis.op_counts.items()))
+    left = max(0.0, 1 - analysis.bound_us / eager.time_us) if eager.time_us else 0.0
+    count, least = sum(analysis.op_counts.values()), figures.bytes_words(analysis.bytes_min)
+    lines = (
+        f"Bound by {analysis.roofline} on {target.title} (estimated; nothing was run).",
+        f"At best {analysis.bound_us:.3g} us: {least} and {analysis.flops / 1e9:.3g} GFLOP.",
+        f"Eager PyTorch {eager.time_us:.3g} us in {count} operation{'' if count == 1 else 's'}, "
+        f"bound by {eager.bound}.",
+        memory_passes(eager.bytes_moved, analysis.bytes_min),
+        f"{left:.0%} of eager's time is not needed by the roofline. 'run' goes after it.",
+        infeasible_goal(work),
+        f"Operations: {ops}.",
+    )
+    notes = tuple((None, line) for line in lines if line)
+    return Explained(name=work.file_name(None), notes=notes)
+
+
+def memory_passes(moved: int, least: int) -> str:
+    """How often eager's operations take the data through memory, in one line; "" where nothing is
+    moved."""
+    if not least:
+        return ""
+    often = moved / least
+    figures_of = f"{figures.bytes_words(moved)} moved, {figures.bytes_words(least)} at least"
+    if often < ONE_PASS:
+        return f"Eager makes one pass over memory, as few as there can be: {figures_of}."
+    return (
+        f"Eager makes {often:.2g} passes over memory where one would do ({figures_of}): its "
+        "operations write values that the next one reads again."
+    )
+
+
+def profile(work: SessionState, intent: OnCandidate) -> Reply:
+    """Where a candidate's time goes, measured or estimated, and what stands in its way."""
+    if not work.tree.nodes or intent.candidate == "original":
+        return explain_module(work)
+    node = work.node(intent.candidate)
+    if isinstance(node, NoSuchCandidate):
+        return not_possible(node.text)
+    if not is_accepted(node):
+        return why_rejected(work, OnCandidate(name="why_rejected", candidate=node.number))
+    plan = work.plan_of(node)
+    if node.profile is None or plan is None:
+        why = f": {node.unprofiled.side}: {node.unprofiled.reason}" if node.unprofiled else ""
+        return not_possible(
+            f"{sentence(f'{label(node.number)} has no profile{why}')} 'run' takes one."
+        )
+    from agentkernel.agents.evidence import speed_evidence
+
+    target = work.target if work.target.name == node.profile.target else None
+    evidence = speed_evidence(node.profile, plan.analysis, target)
+    basis = {
+        "measured": f"measured on {node.profile.measured_on}",
+        "estimated": "estimated from the roofline; nobody measured it",
+    }[evidence.basis]
+    facts = [("basis", basis), *((fact.name, fact.value) for fact in evidence.facts)]
+    reach = infeasible_goal(work, look=False) if target is not None else ""
+    if reach and problem_of(work.tree, node) == work.place.problem:
+        facts.append(("goal", reach))
+    return Profiled(node=node, analysis=plan.analysis, facts=tuple(facts))
+
+
+def roofline(work: SessionState, intent: OnCandidate) -> Reply:
+    """Every right candidate for these sizes under the roof, with the baselines. The GPU is the one
+    in force, where anybody has a time for it; else, and where a candidate is named, that of its
+    time."""
+    node = work.node(intent.candidate)
+    if isinstance(node, NoSuchCandidate):
+        return explain_module(work) if not work.tree.nodes else not_possible(node.text)
+    same = [
+        item
+        for item in work.tree.nodes
+        if problem_of(work.tree, item) == problem_of(work.tree, node)
+        and item.number not in work.tree.rejected
+        and item.number != node.number
+    ]
+    shown, target = [*same, node], work.target_name
+    aimed = [item for item in shown if is_accepted(item) and for_target(item, target)]
+    if not isinstance(intent.candidate, int) and aimed:
+        shown = [*(item for item in shown if item is not aimed[-1]), aimed[-1]]
+    timed = [item for item in shown if item.profile is not None and is_accepted(item)]
+    alike = [item for item in timed if basis_of(item) == basis_of(timed[-1])]
+    roofs = [plan.analysis for item in alike if (plan := work.plan_of(item)) is not None]
+    # Candidates of several precisions stand under one roof: the highest, or one would pass it.
+    highest = min(roofs, key=lambda analysis: analysis.compute_time_us, default=None)
+    found = None if highest is None else figures.roofline(shown, highest)
+    if found is None:
+        return not_possible("No candidate has a time yet. 'run' gives one.")
+    if len({analysis.compute_time_us for analysis in roofs}) > 1:
+        note = f"The roof is that of the loosest precision shown. {found.note}".strip()
+        found = found.model_copy(update={"note": note})
+    if target is None or aimed:
+        return found
+    note = f"Nobody has a time for {target} yet: 'run' gives one. {found.note}".strip()
+    return found.model_copy(update={"note": note})
+
+
+def tree(work: SessionState) -> Reply:
+    """The tree."""
+    return TreeShown(tree=work.tree, target=work.target_name or "")
+
+
+def plan(work: SessionState) -> Reply:
+    """The plan in force, with those of its strategies that were tried; before a run the rules' one.
+    Raises ProblemError."""
+    found, reach = work.plan, infeasible_goal(work)
+    if found is None:
+        return Planned(plan=work.first_plan, tried=tried(work), note=f"{NOTE} {reach}".strip())
+    return Planned(plan=found, tried=tried(work), note=reach)
+
+
+def tried(work: SessionState) -> tuple[str, ...]:
+    """The strategies that candidates for these sizes and the target in force came from."""
+    names = [
+        node.candidate.strategy
+        for node in work.tree.nodes
+        if problem_of(work.tree, node) == work.place.problem
+        and node.origin == "drafted"
+        and _aimed(work, node)
+    ]
+    return tuple(dict.fromkeys(name for name in names if name))
+
+
+def _aimed(work: SessionState, node: Node) -> bool:
+    step = work.tree.step(node.step)
+    return step is None or work.target_of(step.changes) == work.target_name
+
+
+def show_candidate(work: SessionState, intent: OnCandidate) -> Reply:
+    """A candidate's file, or the module's."""
+    found = work.meant(intent.candidate)
+    if isinstance(found, NoSuchCandidate):
+        return not_possible(found.text)
+    work.shown = (found.number, 1)
+    name = work.file_name(found.number)
+    return Source(number=found.number, name=name, text=work.source(found.number))
+
+
+def explain_kernel(work: SessionState, intent: OnCandidate) -> Reply:
+    """What a candidate's kernels do, from its text."""
+    found = work.meant(intent.candidate)
+    if isinstance(found, NoSuchCandidate):
+        return not_possible(found.text)
+    return _explained(work, found.number, None, None)
+
+
+def explain_line(work: SessionState, intent: ExplainLine) -> Reply:
+    """What a line does; "this line" is the one that was shown last."""
+    found = work.meant(intent.candidate)
+    if isinstance(found, NoSuchCandidate):
+        return not_possible(found.text)
+    number, line = found.number, intent.line
+    if line is None:
+        if work.shown is None:
+            return ClarificationNeeded(
+                text="Which line?", options=("explain line 12", "show the kernel")
+            )
+        number, line = work.shown
+    count = len(work.source(number).splitlines())
+    if line > count:
+        name = work.file_name(number)
+        return not_possible(
+            f"{name} has {count} lines: there is no line {line}. 'show' gives them."
+        )
+    work.shown = (number, line)
+    return _explained(work, number, line, intent.last_line)
+
+
+def _explained(
+    work: SessionState, number: int | None, first: int | None, last: int | None
+) -> Reply:
+    import importlib
+
+    try:
+        module = importlib.import_module("agentkernel.chat.explain.listing")
+    except ModuleNotFoundError:
+        return not_possible(
+            "Explanations are not part of this installation. 'show' gives the text."
+        )
+    explain: Callable[..., tuple[tuple[int | None, str], ...]] = module.explain
+    text = work.source(number)
+    name = work.file_name(number)
+    lines = text.splitlines()
+    begin = 1 if first is None else max(1, first - AROUND)
+    end = len(lines) if first is None else min(len(lines), (last or first) + AROUND)
+    marked = () if first is None else tuple(range(first, min(last or first, len(lines)) + 1))
+    part = "\n".join(lines[begin - 1 : end]) + "\n"
+    source = Source(number=number, name=name, text=part, first=begin, marked=marked)
+    return Explained(name=name, notes=tuple(explain(text, first, last)), source=source)
+
+
+def diff(work: SessionState, intent: Diff) -> Reply:
+    """The changed lines of one candidate, seen from another."""
+    new = work.meant(intent.candidate)
+    if isinstance(new, NoSuchCandidate):
+        return not_possible(new.text)
+    node = work.tree.node(new.number) if new.number is not None else None
+    if node is None and intent.against == "parent":
+        return not_possible(
+            "The session stands at the module: nothing was changed. 'run' makes a candidate."
+        )
+    old = work.meant(intent.against)
+    if node is not None and intent.against == "parent":
+        before = node.parent
+    elif isinstance(old, NoSuchCandidate):
+        return not_possible(old.text)
+    else:
+        before = old.number
+    names = work.file_name(before), work.file_name(new.number)
+    lines = difflib.unified_diff(
+        work.source(before).splitlines(), work.source(new.number).splitlines(), *names, lineterm=""
+    )
+    return DiffOf(old=names[0], new=names[1], text="\n".join(lines))
+
+
+def compare(work: SessionState, intent: Compare) -> Reply:
+    """Two candidates side by side; the module is what eager PyTorch does."""
+    sides: list[Node | None] = []
+    for ref in (intent.first, intent.second or _newest(work, intent.first)):
+        side = _side(work, ref, intent)
+        if isinstance(side, NoSuchCandidate):
+            return not_possible(side.text)
+        sides.append(side)
+    first, second = sides
+    if first is None and second is None:
+        return not_possible(
+            "Two candidates are compared, or one with the module. 'tree' lists them."
+        )
+    if first is None or second is None:
+        node = second if first is None else first
+        assert node is not None
+        return figures.against_module(node)
+    if problem_of(work.tree, first) != problem_of(work.tree, second):
+        text = f"{label(first.number)} and {label(second.number)} are for other sizes or dtypes"
+        return not_possible(f"{text}: their times say nothing of one another.")
+    older, newer = sorted((first, second), key=lambda node: node.number)
+    work.compared = (older.number, newer.number)
+    return figures.compared(older, newer)
+
+
+def _newest(work: SessionState, first: CandidateRef) -> CandidateRef:
+    """What a candidate is compared with where nobody says: the fastest right one of the newest step
+    that judged any, its parent where it is of that step itself."""
+    one = work.node(first)
+    right = [node for node in work.tree.nodes if is_accepted(node)]
+    if isinstance(one, NoSuchCandidate) or not right or right[-1].step <= one.step:
+        return "parent"
+    newest = [node for node in right if node.step == right[-1].step]
+    return min(newest, key=lambda node: time_us(node) or math.inf).number
+
+
+def _side(work: SessionState, ref: CandidateRef, intent: Compare) -> Node | NoSuchCandidate | None:
+    """A candidate, None for the module. A parent is that of the other side."""
+    if ref == "current":
+        return work.node(ref)
+    if ref == "parent":
+        given = intent.second if intent.first == "parent" else intent.first
+        other = work.node(given or "current")
+        if isinstance(other, NoSuchCandidate):
+            return other
+        return work.tree.node(other.parent) if other.parent is not None else None
+    found = work.meant(ref)
+    if isinstance(found, NoSuchCandidate):
+        return found
+    return None if found.number is None else work.tree.node(found.number)
+
+
+def why_rejected(work: SessionState, intent: OnCandidate) -> Reply:
+    """The verdict in words, with its evidence and the line at fault."""
+    node = work.node(intent.candidate)
+    if isinstance(node, NoSuchCandidate):
+        return not_possible(node.text)
+    if intent.candidate == "current" and is_accepted(node):
+        refused = [item for item in work.tree.nodes if not is_accepted(item)]
+        if not refused:
+            return TextReply(text="No candidate was refused.")
+        node = refused[-1]
+    name = label(node.number)
+    if is_accepted(node):
+        return TextReply(text=f"{name} was not refused: {figures.verdict_words(node)}.")
+    words = f"{name}: {figures.verdict_words(node)}"
+    verdict = node.verdict
+    if verdict is None or verdict.accepted:
+        return Explained(name=words, notes=((None, f"{words}."),))
+    evidence = evidence_of(node.candidate, verdict)
+    line = getattr(evidence, "line", None)
+    notes = [
+        (
+            line if fact.name in ("line", "error", "what happened") else None,
+            f"{fact.name}: {fact.value}",
+        )
+        for fact in evidence.facts
+    ]
+    return Explained(name=words, notes=tuple(notes), source=_around(node, line))
+
+
+def _around(node: Node, line: int | None) -> Source | None:
+    if line is None:
+        return None
+    lines = node.candidate.source.splitlines()
+    begin = max(1, line - AROUND)
+    text = "\n".join(lines[begin - 1 : line + AROUND]) + "\n"
+    name = f"{label(node.number)}.py"
+    return Source(number=node.number, name=name, text=text, first=begin, marked=(line,))
+
+
+def ask_docs(work: SessionState, intent: AskDocs) -> Reply:
+    """What the knowledge base holds on a question."""
+    from agentkernel.domain.knowledge import Query
+    from agentkernel.knowledge.base import open_base
+    from agentkernel.knowledge.store import folder_of
+
+    known = work.settings.knowledge
+    try:
+        with open_base(folder_of(known.index), known.embedder) as base:
+            base.refresh(wait=False)
+            hits = base.search(Query(text=intent.query, words=intent.query, limit=MOST_HITS))
+    except (OutputError, KnowledgeError) as error:
+        return not_possible(str(error))
+    return KnowledgeFound(query=intent.query, hits=hits)
+
+
+def history(work: SessionState) -> Reply:
+    """Every step with its candidates and what became of each."""
+    if not work.tree.steps:
+        return TextReply(text="Nothing was tried yet. 'run' begins.")
+    lines = []
+    for step in work.tree.steps:
+        lines.append(f"{step.number}. {step.text!r} from {label(step.base)}: {step.outcome}")
+        for node in work.tree.nodes:
+            if node.step == step.number:
+                name = node.candidate.strategy or node.candidate.coder
+                told = f"{outcome(attempt_of(node))}{_other_target(work, node)}"
+                lines.append(f"   {_marks(work, node)} {name}: {told}")
+    return TextReply(text="\n".join(lines))
+
+
+def _other_target(work: SessionState, node: Node) -> str:
+    """The GPU that a time is for, where that is not the one in force."""
+    target = work.target_name
+    if node.profile is None or target is None or for_target(node, target):
+        return ""
+    return f", for {node.profile.target}"
+
+
+def _marks(work: SessionState, node: Node) -> str:
+    marks = [
+        word
+        for word, holds in (
+            ("current", node.number == work.place.candidate),
+            ("kept", node.number == work.tree.kept),
+            ("discarded", node.number in work.tree.rejected),
+        )
+        if holds
+    ]
+    return label(node.number) + (f" ({', '.join(marks)})" if marks else "")
+
+
+def status(work: SessionState) -> Reply:
+    """Where the session stands, in a few lines."""
+    settings, current = work.settings, work.place.candidate
+    node = work.tree.node(current) if current is not None else None
+    aimed = work.target_name
+    target = aimed or settings.target or "the local GPU, else h100"
+    lines = [
+        f"{work.module.name}: {_count(len(work.tree.steps), 'step')}, "
+        f"{_count(len(work.tree.nodes), 'candidate')}.",
+        f"At {label(current)}"
+        + (f": {_told(node, aimed)}" if node is not None else "")
+        + f", branch {work.place.branch}.",
+        _fastest(work, aimed),
+        f"For {target}, precision {settings.goals.precision}, policy {settings.policy}; the goal "
+        f"is {settings.goals.speedup:g}x against {settings.goals.baseline}, for "
+        f"{settings.goals.objective}.",
+    ]
+    if work.place.problem:
+        sizes = work.store.problem(work.place.problem).shape_sets[0].label
+        lines.append(f"At other sizes than the module's own: {sizes}.")
+    if work.tree.kept is not None:
+        lines.append(f"Kept: {label(work.tree.kept)}.")
+    reach = infeasible_goal(work, look=False)
+    return TextReply(text="\n".join([*lines, reach] if reach else lines))
+
+
+def _fastest(work: SessionState, target: str | None) -> str:
+    """The fastest for the GPU in force; one for another GPU is said to be."""
+    best = fastest(work.tree, target)
+    if best is not None:
+        return f"Fastest: {label(best)}."
+    node = work.tree.node(fastest(work.tree) or 0)
+    basis = None if node is None else basis_of(node)
+    if node is None or basis is None:
+        right = any(is_accepted(item) for item in work.tree.nodes)
+        gone = "Every right candidate is discarded, or for other sizes."
+        return gone if right else "No right candidate yet."
+    return f"No time for {target} yet; fastest, {basis.words}: {label(node.number)}."
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}"
+
+
+def _told(node: Node, target: str | None) -> str:
+    time = figures.time_words(node, target)
+    return figures.verdict_words(node) + (f", {time}" if time else "")
+
+
+def settings(work: SessionState) -> Reply:
+    """The settings that matter most, then those that were changed here."""
+    now = work.settings
+    lines = [f"{words}: {display_value(effective_value(now, key))}" for key, words in WORDS.items()]
+    changed = difference(work.settings_of({}), now)
+    lines += [f"changed here: {item}" for item in changed] or ["nothing was changed here"]
+    return TextReply(text="\n".join(lines))
+
+
+def targets(work: SessionState) -> Reply:
+    """Every GPU that a kernel can be for."""
+    from agentkernel.tools.targets import load_targets
+
+    now = work.settings.target
+    lines = [
+        f"{'*' if name == now else ' '} {name}: {target.title}"
+        for name, target in load_targets().items()
+    ]
+    return TextReply(text="\n".join([*lines, "  local: the GPU of this machine"]))
+
+
+def cost(work: SessionState) -> Reply:
+    """Seconds of all steps, and what models took in them and in reading sentences."""
+    seconds = sum(step.seconds for step in work.tree.steps)
+    exchanges = [item for path in _records(work) for item in _exchanges(path)]
+    accounts = totals(exchanges) if exchanges else None
+    count = len(work.tree.steps)
+    text = f"{seconds:.1f} s in {count} step{'' if count == 1 else 's'}"
+    if accounts is None:
+        return Cost(seconds=seconds, accounts=None, text=f"{text}; no model was asked.")
+    total = accounts.total
+    money = "price not known" if total.cost_usd is None else f"${total.cost_usd:.4f}"
+    least = " at least" if total.unpriced and total.cost_usd is not None else ""
+    text += f"; {total.prompt} tokens in, {total.completion} out, {money}{least}."
+    return Cost(seconds=seconds, accounts=accounts, text=text)
+
+
+def _records(work: SessionState) -> list[str]:
+    runs = [str(work.runs / step.run / "run.sqlite") for step in work.tree.steps if step.run]
+    return [*runs, str(work.folder / "models.sqlite")]
+
+
+def _exchanges(path: str) -> list[Exchange]:
+    from pathlib import Path
+
+    from agentkernel.storage.records import read_records
+
+    try:
+        records = read_records(Path(path))
+    except OutputError:
+        return []
+    with closing(records):
+        return list(records.exchanges())

@@ -1,0 +1,375 @@
+"""`agentkernel knowledge build`, `generate`, `doctor` and `eval`: make and check the indexes.
+
+`build` takes in what the package ships and brings the indexes up to date; it may be repeated at
+any time. `generate` makes pairs of modules with TorchInductor. `doctor` exits 4 where the store
+is damaged or gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from agentkernel.cli.knowledge.options import Chroma, EmbedderName, Where
+from agentkernel.cli.options import AsJson, ConfigFile, Overrides, TargetName
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.table import Table
+
+    from agentkernel.cli.knowledge.options import KnowledgePlace
+    from agentkernel.domain.knowledge import Entry, Query
+    from agentkernel.knowledge.base import KnowledgeBase
+    from agentkernel.knowledge.evaluation import LabelledQuestion, SearchOutcome
+    from agentkernel.training.data.knowledge_pairs import Report
+
+
+OWN_LICENCE = "Apache-2.0"
+GENERATED = "generated/"
+"""How the ids of generated pairs begin."""
+Folder = Annotated[
+    Path, typer.Argument(metavar="DIR", help="Problems in the KernelBench convention. They run.")
+]
+Jobs = Annotated[int, typer.Option("--jobs", min=1, help="Modules worked on at once.")]
+MostModules = Annotated[
+    int | None, typer.Option("--limit", min=1, help="New modules to take at most.")
+]
+NoVerify = Annotated[bool, typer.Option("--no-verify", help="Do not ask the judge.")]
+PairLicence = Annotated[str, typer.Option("--licence", help="Of the modules and of the pairs.")]
+
+
+def build(
+    where: Where = None,
+    chroma: Chroma = None,
+    embedder: EmbedderName = None,
+    overrides: Overrides = None,
+    config: ConfigFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Take in what the package brings and bring the indexes up to date; again at any time."""
+    from agentkernel.cli.knowledge.options import open_knowledge, place_of
+    from agentkernel.cli.terminal import console, indexing_progress, print_json
+
+    place = place_of(where, chroma, embedder, overrides, config)
+    with open_knowledge(place) as base:
+        with indexing_progress(silent=as_json) as progress:
+            built = base.refresh(progress)
+        entries, last = base.truth.count(), base.truth.last_seq
+    if as_json:
+        print_json(
+            {
+                **built.packaged._asdict(),
+                "removed": built.removed,
+                "entries": entries,
+                "last_seq": last,
+                "vectors_seq": built.vectors,
+                "structures_seq": built.structures,
+                "where": str(place.folder),
+            }
+        )
+        return
+    screen = console()
+    packaged = built.packaged
+    for line in (
+        f"packaged    {packaged.added} added, {packaged.changed} changed, {packaged.same} as "
+        f"before, {built.removed} removed",
+        f"entries     {entries}",
+        f"vectors     at change {built.vectors} of {last}",
+        f"structures  at change {built.structures} of {last}",
+        f"where       {place.folder}" + (f", vectors at {place.chroma}" if place.chroma else ""),
+    ):
+        screen.print(line, markup=False)
+
+
+def generate(
+    folder: Folder,
+    target: TargetName = None,
+    jobs: Jobs = 1,
+    limit: MostModules = None,
+    no_verify: NoVerify = False,
+    licence: PairLicence = OWN_LICENCE,
+    where: Where = None,
+    chroma: Chroma = None,
+    embedder: EmbedderName = None,
+    overrides: Overrides = None,
+    config: ConfigFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make pairs of a folder of modules with TorchInductor; exit 1 where none could be made."""
+    from agentkernel.cli.knowledge.options import (
+        licence_name,
+        open_knowledge,
+        place_of,
+        print_to_stderr,
+    )
+    from agentkernel.cli.terminal import console, indexing_progress, print_json
+    from agentkernel.domain.base import sha256_text
+    from agentkernel.domain.knowledge import Filters
+    from agentkernel.knowledge.code_structure import structure_of_code
+    from agentkernel.runtime.machine import local_gpu
+    from agentkernel.storage.configuration import load_settings
+    from agentkernel.training.data.knowledge_pairs import generate_pairs
+
+    licence = licence_name("--licence", licence)
+    chosen = load_settings(config, overrides or (), {"target": target}).target
+    with open_knowledge(place_of(where, chroma, embedder, overrides, config)) as base:
+        truth = base.truth
+        known = {
+            sha256_text(entry.problem)
+            for entry in truth.select(Filters(kinds=("pair",)))
+            if entry.id.startswith(GENERATED)
+        }
+
+        def put(entry: Entry) -> None:
+            truth.put([entry])
+
+        made = generate_pairs(
+            folder,
+            put,
+            target=chosen or ("h100" if local_gpu() is None else "local"),
+            jobs=jobs,
+            say=(lambda line: None) if as_json else print_to_stderr,
+            limit=limit,
+            verify=not no_verify,
+            known=known.__contains__,
+            licence=licence,
+            structure_of=structure_of_code,
+        )
+        with indexing_progress(silent=as_json) as progress:
+            base.refresh(progress)
+    if as_json:
+        print_json(made)
+    else:
+        screen = console()
+        for line in generated_lines(made):
+            screen.print(line, markup=False)
+    raise typer.Exit(1 if made.failed and not made.made else 0)
+
+
+def generated_lines(made: Report) -> list[str]:
+    """What became of the modules."""
+    from agentkernel.domain.plain_text import plain_line
+
+    lines = [
+        f"{made.made} pairs of {made.found} modules ({made.known} were known): "
+        f"{made.verified_gpu} verified on a GPU, {made.verified_interpreter} in the interpreter, "
+        f"{made.unverified} not verified, {len(made.failed)} without a pair ({made.seconds:.0f} s)"
+    ]
+    lines += [f"  {miss.file}: {miss.stage}: {miss.reason}" for miss in made.failed[:10]]
+    return [plain_line(line) for line in lines]
+
+
+EXIT_DAMAGED = 4
+BUILD = "agentkernel knowledge build"
+IMPORT = "agentkernel knowledge import FILE, with an export of yours"
+
+
+class Finding(NamedTuple):
+    """One line: what was looked at, whether it is well, what was found, and what mends it."""
+
+    name: str
+    ok: bool
+    found: str
+    mend: str = ""
+
+
+def check_knowledge(
+    where: Where = None,
+    chroma: Chroma = None,
+    embedder: EmbedderName = None,
+    overrides: Overrides = None,
+    config: ConfigFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check the folder, its file and its indexes; exit 4 where the file is damaged or gone."""
+    from agentkernel.cli.knowledge.options import place_of
+    from agentkernel.cli.terminal import console, print_json
+
+    findings = list(examine(place_of(where, chroma, embedder, overrides, config)))
+    damaged = any(item.name == "truth" and not item.ok for item in findings)
+    if as_json:
+        print_json({"ok": not damaged, "findings": [item._asdict() for item in findings]})
+    else:
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=None, show_header=False, pad_edge=False)
+        for item in findings:
+            mend = f"Next: {item.mend}" if item.mend else ""
+            table.add_row(item.name, "ok" if item.ok else "!", Text(item.found), Text(mend))
+        console().print(table)
+    raise typer.Exit(EXIT_DAMAGED if damaged else 0)
+
+
+def examine(place: KnowledgePlace) -> Iterator[Finding]:
+    """What there is, in the order in which it depends on each other. Nothing is begun."""
+    from agentkernel.cli.knowledge.search import size_words
+    from agentkernel.knowledge.embedding import load_embedder
+    from agentkernel.knowledge.store import open_knowledge_store
+    from agentkernel.knowledge.store_recovery import lost_changes
+    from agentkernel.knowledge.store_schema import FILE_NAME
+    from agentkernel.knowledge.vector_ledger import database_damage
+
+    vectors = load_embedder(place.embedder)
+    yield Finding("embedder", True, f"{place.embedder}, fingerprint {vectors.fingerprint[:12]}")
+    yield _parquet()
+    file = place.folder / FILE_NAME
+    lost = lost_changes(file)
+    if lost:
+        yield Finding(
+            "truth", False, f"gone: {file}, of which the indexes saw {lost} changes", IMPORT
+        )
+        return
+    if not file.is_file() or not file.stat().st_size:
+        yield Finding("folder", False, f"nothing in {place.folder} yet", BUILD)
+        return
+    sizes = ", ".join(
+        f"{name} {size_words(_bytes(place.folder / part))}"
+        for name, part in (
+            ("truth", FILE_NAME),
+            ("vectors", "vectors"),
+            ("structures", "structures"),
+        )
+    )
+    yield Finding("folder", True, f"{place.folder}: {sizes}")
+    damage = database_damage(file)
+    if damage is not None:
+        yield Finding("truth", False, f"damaged: {damage}", f"{BUILD}: saves what can be read")
+        return
+    mended: list[str] = []
+    with open_knowledge_store(place.folder, mended.append) as truth:
+        last = truth.last_seq
+        yield Finding("truth", True, f"whole: {truth.count()} entries, change {last}")
+    yield from _indexes(place, last)
+
+
+def _indexes(place: KnowledgePlace, last: int) -> Iterator[Finding]:
+    from agentkernel.knowledge.embedding import load_embedder
+    from agentkernel.knowledge.graph_structure import VECTORS, op_vector, similarity
+    from agentkernel.knowledge.structure_index import StructureIndex
+    from agentkernel.knowledge.vector_index import open_vectors
+
+    mended: list[str] = []
+    folder = place.folder / "vectors"
+    dense = open_vectors(place.chroma or folder, load_embedder(place.embedder), mended.append)
+    for line in mended:
+        yield Finding("vectors", False, line, BUILD)
+    yield _lag("vectors", dense.seq, last)
+    mended.clear()
+    structures = StructureIndex(
+        place.folder / "structures", op_vector, similarity, VECTORS, mended.append
+    )
+    for line in mended:
+        yield Finding("structures", False, line, BUILD)
+    yield _lag("structures", structures.seq, last)
+
+
+def _lag(name: str, seq: int, last: int) -> Finding:
+    if seq == last:
+        return Finding(name, True, f"up to date at change {seq}")
+    if seq > last:
+        return Finding(name, False, f"of another truth: at change {seq}, which has {last}", BUILD)
+    return Finding(name, False, f"{last - seq} changes behind: at {seq} of {last}", BUILD)
+
+
+def _parquet() -> Finding:
+    from importlib.util import find_spec
+
+    if find_spec("pyarrow") is not None:
+        return Finding("parquet", True, "can be imported")
+    return Finding(
+        "parquet", False, "pyarrow is not installed", "pip install 'agentkernel[import]'"
+    )
+
+
+def _bytes(path: Path) -> int:
+    """A file's size, or of all files of a folder."""
+    files = [path] if path.is_file() else [item for item in path.rglob("*") if item.is_file()]
+    return sum(item.stat().st_size for item in files)
+
+
+Questions = Annotated[
+    Path, typer.Argument(help="Folder with questions and judgements.", metavar="[FOLDER]")
+]
+
+
+def evaluate_search(
+    folder: Questions = Path("benchmarks/retrieval"),
+    where: Where = None,
+    chroma: Chroma = None,
+    embedder: EmbedderName = None,
+    overrides: Overrides = None,
+    config: ConfigFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Ask labelled questions: recall, MRR and time by words only, by meaning only, by all."""
+    from agentkernel.cli.knowledge.options import open_knowledge, place_of, require_if_named
+    from agentkernel.cli.terminal import console, indexing_progress, print_json
+    from agentkernel.knowledge.code_structure import structure_of_code
+    from agentkernel.knowledge.evaluation import read_questions
+
+    questions = read_questions(folder, structure_of_code)
+    place = require_if_named(place_of(where, chroma, embedder, overrides, config))
+    with open_knowledge(place) as base:
+        with indexing_progress(silent=as_json) as progress:
+            base.refresh(progress)
+        found = outcomes(base, questions)
+    gaps = sum(not question.answers for question in questions)
+    if as_json:
+        print_json({"gaps": gaps, "outcomes": [item.model_dump(mode="json") for item in found]})
+        return
+    screen = console()
+    screen.print(table(found))
+    screen.print(f"{gaps} of {len(questions)} questions have no answer here and are not asked")
+    screen.print(f"not among the first 5: {', '.join(found[-1].missed) or 'none'}", markup=False)
+
+
+def outcomes(
+    base: KnowledgeBase, questions: Sequence[LabelledQuestion]
+) -> tuple[SearchOutcome, ...]:
+    """A library's BM25 tuned on the same questions, the dense index alone, and all of it."""
+    from agentkernel.domain.knowledge import Filters
+    from agentkernel.knowledge.evaluation import evaluate as ask
+    from agentkernel.knowledge.evaluation import tuned_bm25
+    from agentkernel.knowledge.search import DENSE_ONLY
+
+    def search(query: Query) -> list[str]:
+        return [hit.entry.id for hit in base.search(query)]
+
+    def dense(query: Query) -> list[str]:
+        return [hit.entry.id for hit in base.search(query, DENSE_ONLY)]
+
+    tuning, lexical = tuned_bm25(tuple(base.truth.select(Filters())), questions)
+    name = f"words only (BM25, k1 {tuning.k1:g}, b {tuning.b:g}, {tuning.field})"
+    return (
+        lexical.model_copy(update={"name": name}),
+        ask("meaning only", questions, dense),
+        ask("all", questions, search),
+    )
+
+
+def table(found: Sequence[SearchOutcome]) -> Table:
+    """A row a way of searching and kind of question."""
+    from rich.table import Table
+
+    shown = Table(box=None, pad_edge=False)
+    shown.add_column("search")
+    shown.add_column("questions")
+    for heading in ("n", "recall@1", "recall@5", "recall@10", "MRR", "p50 ms", "p95 ms"):
+        shown.add_column(heading, justify="right")
+    for item in found:
+        for kind, score in item.by_kind.items():
+            shown.add_row(
+                item.name if kind == "all" else "",
+                kind,
+                str(score.questions),
+                *(f"{score.recall[depth]:.2f}" for depth in sorted(score.recall)),
+                f"{score.mrr:.2f}",
+                f"{score.p50_ms:.1f}",
+                f"{score.p95_ms:.1f}",
+            )
+    return shown

@@ -1,0 +1,409 @@
+"""`agentkernel knowledge add`, `import`, `export` and `import-kernelbook`: entries in and out.
+
+Files are read and never executed, and an import keeps its sources. An export has one JSON
+object a line. The import of KernelBook shards resumes after a kill; only one import of pairs
+runs at a time, as each compares its rows with the store as it was at the start.
+"""
+
+from __future__ import annotations
+
+import fcntl
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from agentkernel.cli.knowledge.options import (
+    Chroma,
+    EmbedderName,
+    Kinds,
+    Licences,
+    VerifiedStates,
+    Where,
+)
+from agentkernel.cli.options import AsJson, ConfigFile, Overrides
+from agentkernel.storage.files import open_append
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from agentkernel.cli.terminal import ShowProgress
+    from agentkernel.domain.knowledge import Entry
+    from agentkernel.knowledge.kernelbook import ImportReport
+    from agentkernel.knowledge.pairs import NearDuplicates
+    from agentkernel.knowledge.store import KnowledgeStore
+    from agentkernel.knowledge.store_schema import Progress
+    from agentkernel.knowledge.transfer import ImportCounts, Refusal
+
+
+OWN_ID_DIGITS = 12
+NAMED_REFUSED = 5
+"""How many refused ids are named for each reason; all are counted."""
+ProblemFile = Annotated[Path, typer.Argument(metavar="PROBLEM", help="PyTorch file. Not run.")]
+AnswerFile = Annotated[Path, typer.Option("--answer", help="Its Triton code. Not run.")]
+Title = Annotated[str | None, typer.Option("--title", help="One line; made from the code.")]
+OwnLicence = Annotated[
+    str | None, typer.Option("--licence", help="Of both files: Apache-2.0; not stated.")
+]
+Source = Annotated[str | None, typer.Option("--source", help="Where it is from; the file's name.")]
+ExportFile = Annotated[Path, typer.Argument(metavar="FILE", help="JSON lines; gzip for .gz.")]
+
+
+def add(
+    problem: ProblemFile,
+    answer: AnswerFile,
+    title: Title = None,
+    licence: OwnLicence = None,
+    source: Source = None,
+    where: Where = None,
+    chroma: Chroma = None,
+    embedder: EmbedderName = None,
+    overrides: Overrides = None,
+    config: ConfigFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Add a pair of your own: a PyTorch file and its Triton code, read and never run."""
+    from agentkernel.cli.knowledge.options import licence_name, open_knowledge, place_of
+    from agentkernel.cli.terminal import console, indexing_progress, print_json
+    from agentkernel.domain.plain_text import plain_line
+
+    licence = None if licence is None else licence_name("--licence", licence)
+    entry = own_pair(problem, answer, title, licence, source)
+    with open_knowledge(place_of(where, chroma, embedder, overrides, config)) as base:
+        put = base.truth.put([entry])
+        with indexing_progress(silent=as_json) as progress:
+            base.refresh(progress)
+    state = "added" if put.added else "changed" if put.changed else "known already"
+    if as_json:
+        print_json({"id": entry.id, "state": state, "title": entry.title})
+        return
+    line = f"{entry.id}: {state}, not verified: {entry.title}"
+    console().print(plain_line(line), markup=False)
+
+
+def own_pair(
+    problem: Path, answer: Path, title: str | None, licence: str | None, source: str | None
+) -> Entry:
+    """The entry `own/SHA` of two files. Raises ProblemError for what is no module or no Python."""
+    from datetime import UTC, datetime
+
+    from agentkernel.cli.knowledge.options import readable
+    from agentkernel.cli.knowledge.search import module_text, read_text
+    from agentkernel.domain.base import sha256_text
+    from agentkernel.domain.errors import ProblemError
+    from agentkernel.knowledge.code_structure import parsed
+    from agentkernel.knowledge.kernelbook import Pair, pair_entry
+    from agentkernel.knowledge.store_schema import Progress
+    from agentkernel.knowledge.transfer import NO_LICENCE
+
+    title = None if title is None else readable(title)
+    python_code, triton_code = module_text(problem), read_text(answer)
+    if not triton_code.strip() or parsed(triton_code) is None:
+        raise ProblemError(
+            f"No Python in {str(answer)!r}. Expected the Triton code of {problem.name}. "
+            "Next: name the file that answers the problem."
+        )
+    digest = sha256_text("\0".join((python_code, triton_code)))[:OWN_ID_DIGITS]
+    pair = Pair(Progress(problem.name, 1), digest, python_code, triton_code)
+    entry = pair_entry(pair)
+    return entry.model_copy(
+        update={
+            "id": f"own/{digest}",
+            "title": title or entry.title,
+            "passages": (title, *entry.passages) if title else entry.passages,
+            "source": readable(source or problem.name),
+            "licence": NO_LICENCE if licence is None else licence,
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        }
+    )
+
+
+def export_file(
+    path: ExportFile,
+    kinds: Kinds = None,
+    licences: Licences = None,
+    verified: VerifiedStates = None,
+    where: Where = None,
+    overrides: Overrides = None,
+    config: ConfigFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write the entries into a file, a line of JSON each, to bring them to another machine."""
+    from agentkernel.cli.knowledge.options import (
+        filters_of,
+        match_licences,
+        open_entries,
+        place_of,
+        require_knowledge,
+    )
+    from agentkernel.cli.terminal import console, print_json
+    from agentkernel.domain.errors import KnowledgeError
+
+    filters = filters_of(kinds, licences, verified)
+    with open_entries(require_knowledge(place_of(where, None, None, overrides, config))) as truth:
+        filters = match_licences(filters, truth)
+        if next(truth.select(filters), None) is None:
+            raise KnowledgeError(
+                f"Nothing to export to {str(path)!r}: no entry of {truth.count()} is let through. "
+                "Expected at least one. Next: fewer filters; 'agentkernel knowledge stats' counts."
+            )
+        count = truth.export(path, filters)
+    if as_json:
+        print_json({"entries": count, "file": str(path)})
+        return
+    console().print(f"{count} entries in {path}", markup=False)
+
+
+def import_file(
+    path: ExportFile,
+    where: Where = None,
+    chroma: Chroma = None,
+    embedder: EmbedderName = None,
+    overrides: Overrides = None,
+    config: ConfigFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Take in an export; all of it is somebody else's word, and its sources say so."""
+    from agentkernel.cli.knowledge.options import open_knowledge, place_of
+    from agentkernel.cli.terminal import console, indexing_progress, print_json
+
+    with open_knowledge(place_of(where, chroma, embedder, overrides, config)) as base:
+        # What the package brings is then known, and nothing foreign passes for it.
+        base.refresh()
+        taken = base.import_(path)
+        with indexing_progress(silent=as_json) as progress:
+            base.refresh(progress)
+    found = taken.found
+    if as_json:
+        print_json(
+            {
+                **found.put._asdict(),
+                "expected": found.expected,
+                "missing": taken.missing,
+                "broken": found.broken_count,
+                "first_broken": list(found.broken),
+                "refused": by_reason(taken.refused),
+            }
+        )
+        return
+    screen = console()
+    for line in taken_lines(taken):
+        screen.print(line, markup=False)
+
+
+def taken_lines(taken: ImportCounts) -> list[str]:
+    """What came in, what is missing, and what was left out and why."""
+    from agentkernel.domain.plain_text import plain_line
+
+    found = taken.found
+    lines = [
+        f"{found.put.added} added, {found.put.changed} changed, {found.put.same} known already, "
+        f"{len(taken.refused)} refused, {found.broken_count} broken lines"
+    ]
+    if taken.missing:
+        lines.append(
+            f"{taken.missing} of {found.expected} are missing: the file breaks off. "
+            "Next: export again, or copy the file again."
+        )
+    for why, names in by_reason(taken.refused).items():
+        more = ", ..." if len(names) > NAMED_REFUSED else ""
+        named = ", ".join(repr(name[:80]) for name in names[:NAMED_REFUSED])
+        lines.append(f"  {len(names)} refused, {why}: {named}{more}")
+    lines += [f"  {line}" for line in found.broken]
+    return [plain_line(line) for line in lines]
+
+
+def by_reason(refused: Sequence[Refusal]) -> dict[str, list[str]]:
+    """The ids that were left out, for each reason."""
+    reasons: dict[str, list[str]] = {}
+    for item in refused:
+        reasons.setdefault(item.why, []).append(item.id)
+    return reasons
+
+
+DONE = "done"
+PairsPath = Annotated[
+    Path, typer.Argument(metavar="PATH", help="A parquet or JSON file, or a folder of them.")
+]
+Permitted = Annotated[
+    list[str] | None,
+    typer.Option("--licence", help="Take this licence, in place of the permissive ones. Repeat."),
+]
+LicenceIfMissing = Annotated[
+    str, typer.Option("--licence-if-missing", help="The licence of rows that name none.")
+]
+AnyLicence = Annotated[
+    bool, typer.Option("--allow-any-licence", help="Take every row, whatever its licence.")
+]
+
+
+def import_kernelbook(
+    path: PairsPath,
+    permitted: Permitted = None,
+    licence_if_missing: LicenceIfMissing = "",
+    allow_any_licence: AnyLicence = False,
+    where: Where = None,
+    chroma: Chroma = None,
+    embedder: EmbedderName = None,
+    overrides: Overrides = None,
+    config: ConfigFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Take in published pairs such as KernelBook; the same call goes on after a kill."""
+    from agentkernel.cli.knowledge.options import open_knowledge, place_of
+    from agentkernel.cli.terminal import console, indexing_progress, print_json, progress_bar
+    from agentkernel.domain.errors import SettingError
+    from agentkernel.knowledge.kernelbook import PERMISSIVE
+
+    if permitted and allow_any_licence:
+        raise SettingError(
+            f"--licence {permitted[0]!r} and --allow-any-licence exclude each other. Expected one "
+            "of them. Next: leave one out."
+        )
+    licences = None if allow_any_licence else frozenset(permitted or PERMISSIVE)
+    with open_knowledge(place_of(where, chroma, embedder, overrides, config)) as base:
+        with import_lock(base.truth), progress_bar("rows", silent=as_json) as show:
+            found = import_shards(base.truth, path, licences, licence_if_missing, show)
+        with indexing_progress(silent=as_json) as progress:
+            base.refresh(progress)
+        total = base.truth.count("pair")
+    if as_json:
+        print_json({**found.model_dump(mode="json"), "pairs": total})
+        return
+    screen = console()
+    for line in (*imported_lines(found), f"{total} pairs in all"):
+        screen.print(line, markup=False)
+
+
+@contextmanager
+def import_lock(truth: KnowledgeStore) -> Iterator[None]:
+    """Be the only import of pairs into `truth`, after waiting for another one: each compares its
+    rows with what was there when it began, so two at once would keep near copies of each other."""
+    from agentkernel.cli.knowledge.options import print_to_stderr
+    from agentkernel.knowledge.store_schema import writing
+
+    path = truth.path.with_name(f"{truth.path.name}.import")
+    with writing(path):
+        file = open_append(path)
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print_to_stderr("Another import goes on in this folder: this one waits for its end.")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def import_shards(
+    truth: KnowledgeStore,
+    path: Path,
+    licences: frozenset[str] | None,
+    licence_if_missing: str,
+    show: ShowProgress,
+) -> ImportReport:
+    """Import each shard from where it was left, with its progress in the truth beside its pairs.
+
+    The progress of a shard is kept under its resolved path and the licences that were asked for:
+    with others, its rows are read again, and those that are there are duplicates. Raises
+    KnowledgeError where not one of the rows is a pair, and what `import_pairs` raises.
+    """
+    from agentkernel.domain.base import sha256_text
+    from agentkernel.domain.errors import KnowledgeError
+    from agentkernel.domain.knowledge import Filters
+    from agentkernel.domain.plain_text import plain_line
+    from agentkernel.knowledge import kernelbook
+    from agentkernel.knowledge.pairs import NearDuplicates, shards_of
+    from agentkernel.knowledge.store_schema import Progress
+
+    rule = sha256_text(f"{licence_if_missing}\0{sorted(licences) if licences else licences}")[:8]
+    total = kernelbook.ImportReport()
+    seen: NearDuplicates | None = None
+    some = False
+    for shard in shards_of(path).values():
+        source = f"{shard.resolve()}#{rule}#{shard.stat().st_size}"
+        at = truth.progress(source)
+        if at is not None and at.state == DONE:
+            some = True
+            continue
+        if seen is None:
+            pairs = truth.select(Filters(kinds=("pair", "kernel")))
+            seen = NearDuplicates.of(entry.problem for entry in pairs)
+
+        def put(entries: Sequence[Entry], progress: Progress, source: str = source) -> None:
+            truth.put(map(licensed, entries), Progress(source, progress.position))
+
+        def held(entry_id: str) -> str | None:
+            entry = truth.get(entry_id, superseded=True)
+            return None if entry is None else entry.problem
+
+        def say(report: ImportReport, before: ImportReport = total) -> None:
+            so_far = merged_report(before, report)
+            show(so_far.read, None, f"read, {so_far.added} added")
+
+        found = kernelbook.import_pairs(
+            shard,
+            put,
+            licences=licences,
+            licence_if_missing=licence_if_missing,
+            seen=seen,
+            held=held,
+            say=say,
+            start_at=None if at is None else (shard.name, at.position),
+        )
+        begun = at is not None and at.position > 0
+        sound = begun or not found.read or found.broken < found.read
+        some = some or sound
+        # A file of which nothing could be read is no finished one: the same call says so again.
+        truth.put((), Progress(source, found.position, DONE) if sound else Progress(source, 0))
+        total = merged_report(total, found)
+    if total.read and not some:
+        raise KnowledgeError(
+            f"None of {total.read} rows in {str(path)!r} is a pair; the first: "
+            f"{plain_line(total.first_broken[0])}. Expected rows with the code of a module and "
+            "its Triton code. Next: name the files of such a set."
+        )
+    return total
+
+
+def licensed(entry: Entry) -> Entry:
+    """`entry`, whose licence says at least that nobody named one."""
+    from agentkernel.knowledge.transfer import NO_LICENCE
+
+    return entry if entry.licence else entry.model_copy(update={"licence": NO_LICENCE})
+
+
+def merged_report(one: ImportReport, other: ImportReport) -> ImportReport:
+    """Both together; the place reached is the other's."""
+    from collections import Counter
+
+    refused = Counter(one.licences_refused) + Counter(other.licences_refused)
+    return other.model_copy(
+        update={
+            "read": one.read + other.read,
+            "added": one.added + other.added,
+            "duplicates": one.duplicates + other.duplicates,
+            "refused_licence": one.refused_licence + other.refused_licence,
+            "licences_refused": dict(refused),
+            "broken": one.broken + other.broken,
+            "first_broken": (*one.first_broken, *other.first_broken)[:20],
+            "seconds": one.seconds + other.seconds,
+        }
+    )
+
+
+def imported_lines(found: ImportReport) -> list[str]:
+    """How many rows came in, and why the others did not."""
+    from agentkernel.domain.plain_text import plain_line
+
+    lines = [
+        f"{found.read} rows read, {found.added} pairs added, {found.duplicates} near copies left "
+        f"out, {found.refused_licence} refused for their licence, {found.broken} broken "
+        f"({found.seconds:.0f} s)"
+    ]
+    if found.licences_refused:
+        named = sorted(found.licences_refused.items(), key=lambda item: -item[1])[:5]
+        words = ", ".join(f"{name or 'none named'} {count}" for name, count in named)
+        lines.append(f"refused: {words}; --licence or --allow-any-licence takes them")
+    lines += [f"  {line}" for line in found.first_broken[:3]]
+    return [plain_line(line) for line in lines]

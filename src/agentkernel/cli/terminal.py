@@ -1,0 +1,290 @@
+"""The streams of a command, what it writes to them, and the signals that end it.
+
+The standard streams are open while a command runs, and a failed write to stdout raises
+`OutputLost`. SIGTERM and SIGHUP interrupt a command as Ctrl-C does, unless they are ignored, as
+under nohup. Text of any origin is escaped, so that it cannot steer the terminal; JSON is ASCII.
+Progress of long commands goes to stderr.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+from typing import TYPE_CHECKING, Protocol
+
+from agentkernel.domain.errors import OutputLost
+from agentkernel.domain.plain_text import plain, plain_line
+from agentkernel.storage.files import FULL
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+    from rich.console import Console
+
+
+PLAIN_WIDTH = 110
+"""Columns where no terminal says how many it has."""
+
+
+class Dumped(Protocol):
+    """A pydantic value."""
+
+    def model_dump_json(self, *, ensure_ascii: bool = False) -> str:
+        """It as JSON."""
+
+
+def console() -> Console:
+    """A console on stdout; plain text of a fixed width where it is not a terminal."""
+    from agentkernel.cli.rendering.text import PlainConsole
+
+    if sys.stdout.isatty():
+        return PlainConsole(highlight=False)
+    return PlainConsole(highlight=False, width=PLAIN_WIDTH, force_terminal=False, no_color=True)
+
+
+def print_plain(text: object = "", *, error: bool = False) -> None:
+    """Print lines, whoever wrote the words in them, to stdout or stderr at once."""
+    print(plain(str(text)), file=sys.stderr if error else sys.stdout, flush=True)
+
+
+def print_json(value: Dumped | dict[str, object] | list[dict[str, object]]) -> None:
+    """One JSON value on one line, at once."""
+    print(json_line(value), flush=True)
+
+
+def json_line(value: Dumped | dict[str, object] | list[dict[str, object]]) -> str:
+    """`value` as JSON in ASCII, so that no text in it steers a terminal."""
+    if isinstance(value, dict | list):
+        return json.dumps(value)
+    return value.model_dump_json(ensure_ascii=True)
+
+
+def print_failure(line: str, exit_code: int, kind: str, *, as_json: bool) -> None:
+    """The one line of a failure: on stderr, and as an object on stdout where JSON is asked for."""
+    text = plain_line(" ".join(line.split()))
+    if as_json:
+        print_json({"error": text, "kind": kind, "exit_code": exit_code})
+    with contextlib.suppress(OSError):  # nobody is left to be told
+        print(f"agentkernel: {text}", file=sys.stderr, flush=True)
+
+
+STDOUT = 1
+CLOSED = (
+    "The standard output is closed. Expected one that can be written. Next: name a file or "
+    "/dev/null for it."
+)
+
+
+class _Output(io.FileIO):
+    """The standard output, whose failure is no failure of a file that the command works on."""
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            raise OutputLost(_lost(error)) from error
+
+
+@contextlib.contextmanager
+def standard_streams() -> Iterator[None]:
+    """While it holds, all three streams are open, and a write to stdout raises OutputLost where
+    it fails. Raises OutputLost where stdout was closed from the start: the next file that is
+    opened would be it."""
+    opened = _open_closed()
+    if STDOUT in opened:
+        raise OutputLost(CLOSED)
+    before = sys.stdout
+    before.flush()
+    output = io.BufferedWriter(_Output(STDOUT, "w", closefd=False))
+    # A name that is no UTF-8 is shown escaped: nothing can be printed of it as it is.
+    sys.stdout = io.TextIOWrapper(
+        output, before.encoding, "backslashreplace", line_buffering=os.isatty(STDOUT)
+    )
+    try:
+        yield
+        sys.stdout.flush()
+    except OutputLost:
+        discard_output()
+        raise
+
+
+def discard_output() -> None:
+    """Write to nowhere what is still to be written: each further write would fail."""
+    file = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(file, STDOUT)
+    os.close(file)
+
+
+def _open_closed() -> set[int]:
+    """Open /dev/null for each standard stream that is closed; which ones were."""
+    closed = set()
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            closed.add(number)
+            # The lowest number that is free is this one.
+            os.open(os.devnull, os.O_RDWR)
+            mode = "r" if number == 0 else "w"
+            setattr(sys, name, os.fdopen(number, mode, closefd=False))
+    return closed
+
+
+def _lost(error: OSError) -> str:
+    if isinstance(error, BrokenPipeError):
+        return "The reader of the output went away."
+    mend = (
+        "make room, or name another place for it" if error.errno in FULL else "name another place"
+    )
+    return f"Cannot write the standard output: {error.strerror or error}. Next: {mend}."
+
+
+ENDING = (signal.SIGHUP, signal.SIGTERM)
+WATCHED = (signal.SIGINT, *ENDING)
+REPEATED_S = 2.0
+"""Within this, another signal is the same wish: `timeout` and a closing shell send theirs twice."""
+
+
+class SessionClosing(KeyboardInterrupt):
+    """The session is to end: a step stops as at Ctrl-C, with the best so far kept."""
+
+
+@dataclass
+class SignalState:
+    """Which signal asks for the end, 0: none. `stopped`: Ctrl-C was pressed since it was last set
+    to False, whoever caught it."""
+
+    signal: int = 0
+    stopped: bool = False
+
+    @property
+    def exit_code(self) -> int:
+        """As a shell counts it."""
+        return 128 + self.signal
+
+
+@contextmanager
+def watch_signals() -> Iterator[SignalState]:
+    """While it holds, Ctrl-C leaves its mark, a closed terminal (SIGHUP) or SIGTERM raises Closing
+    once; where SIGHUP is ignored (nohup) it stays so."""
+    closed = SignalState()
+    terminals = terminal_files()
+
+    def close(number: int, frame: FrameType | None) -> None:
+        if closed.signal:
+            return
+        closed.signal = number
+        if number == signal.SIGHUP:
+            detach_terminals(terminals)
+        raise SessionClosing
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        closed.stopped = True
+        raise KeyboardInterrupt
+
+    before = {number: signal.getsignal(number) for number in WATCHED}
+    for number, handler in before.items():
+        if number == signal.SIGINT:
+            signal.signal(number, stop)
+        elif handler is not signal.SIG_IGN:
+            signal.signal(number, close)
+    try:
+        yield closed
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def interrupt_on_termination() -> Iterator[None]:
+    """While it holds, SIGTERM and SIGHUP interrupt a command as Ctrl-C does; where one of them is
+    ignored (nohup) it stays so."""
+    terminals = terminal_files()
+    last = -REPEATED_S
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last < REPEATED_S:
+            return
+        last = now
+        if number == signal.SIGHUP:
+            detach_terminals(terminals)
+        raise KeyboardInterrupt
+
+    before = {number: signal.getsignal(number) for number in ENDING}
+    for number, handler in before.items():
+        if handler is signal.SIG_DFL:
+            signal.signal(number, interrupt)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def terminal_files() -> list[int]:
+    """The standard files that are a terminal. After it is gone nobody can tell."""
+    streams = (sys.__stdin__, sys.__stdout__, sys.__stderr__)
+    files = [stream.fileno() for stream in streams if stream is not None and not stream.closed]
+    return [file for file in files if os.isatty(file)]
+
+
+def detach_terminals(terminals: list[int]) -> None:
+    """Write to nowhere what was for a terminal that is gone: each write to it would fail."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for file in terminals:
+        os.dup2(nowhere, file)
+    os.close(nowhere)
+
+
+QUIET_S = 5.0
+"""Between two lines where no terminal watches."""
+ShowProgress = Callable[[int, int | None, str], None]
+"""Hears how much is done, of how much where that is known, and a few words."""
+
+
+@contextmanager
+def progress_bar(what: str, *, silent: bool = False) -> Iterator[ShowProgress]:
+    """A bar on stderr, or a line every `QUIET_S` where that is no terminal; `silent`: nothing."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich.progress import TimeElapsedColumn as Elapsed
+
+    from agentkernel.cli.rendering.text import PlainConsole
+
+    screen = PlainConsole(stderr=True)
+    watched = screen.is_terminal and not silent
+    columns = (
+        BarColumn(),
+        MofNCompleteColumn(),
+        Elapsed(),
+        TextColumn("{task.description}", markup=False),
+    )
+    said = time.monotonic()
+    with Progress(*columns, console=screen, transient=True, disable=not watched) as bar:
+        task = bar.add_task(what, total=None)
+
+        def show(done: int, total: int | None, words: str) -> None:
+            nonlocal said
+            bar.update(task, completed=done, total=total, description=f"{what} {words}".rstrip())
+            if not watched and not silent and time.monotonic() - said > QUIET_S:
+                said = time.monotonic()
+                of = "" if total is None else f" of {total}"
+                screen.print(f"{what}: {done}{of} {words}".rstrip(), markup=False, highlight=False)
+
+        yield show
+
+
+@contextmanager
+def indexing_progress(*, silent: bool = False) -> Iterator[Callable[[int, int], None]]:
+    """The progress of a refresh: the number of the change reached, and the last one."""
+    with progress_bar("indexing", silent=silent) as show:
+        yield lambda done, last: show(done, last, "")

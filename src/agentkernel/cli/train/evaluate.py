@@ -1,0 +1,400 @@
+"""`agentkernel train evaluate`: pass@k of models on the held-out modules of a data folder.
+
+All answers are written before one is judged, so the GPU holds one model at a time. Differences
+from the first model have a confidence interval. Figures come as a table, as lines and as JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from agentkernel.cli.options import AsJson
+from agentkernel.cli.train.options import DataFolder, judging_device, line_printer, print_line
+from agentkernel.storage.files import open_new
+
+if TYPE_CHECKING:
+    from agentkernel.domain.errors import SettingError
+    from agentkernel.training.data.conversations import HeldOutQuestions
+    from agentkernel.training.evaluate.evaluation import PassAt, Show, Writer
+    from agentkernel.training.judged_problems import Verification
+    from agentkernel.training.settings import Task
+
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from agentkernel.training.evaluate.evaluation import Interval, PassAt
+    from agentkernel.training.settings import Task
+
+    Found = dict[str, dict[Task, PassAt]]
+    """Figures by model, then by task, as they were asked for."""
+
+
+def differences(found: Found, model: str, seed: int) -> dict[Task, Interval]:
+    """pass@1 of `model` less that of the first one, task by task; none for the first."""
+    from agentkernel.training.evaluate.evaluation import difference
+
+    first = next(iter(found))
+    pairs = (
+        (task, difference(passed, found[first][task], seed=seed))
+        for task, passed in found[model].items()
+        if model != first
+    )
+    return {task: interval for task, interval in pairs if interval is not None}
+
+
+def difference_lines(found: Found, seed: int) -> list[str]:
+    """`local:rl vs local:sft, write: +0.040 [+0.020, +0.060]`."""
+    first = next(iter(found))
+    return [
+        f"{model} vs {first}, {task}: {interval.signed()}"
+        for model in found
+        for task, interval in differences(found, model, seed).items()
+    ]
+
+
+def table(found: Found) -> Table:
+    """A line for each model and task."""
+    from rich.table import Table
+
+    passed = [item for tasks in found.values() for item in tasks.values()]
+    ks = sorted({k for item in passed for k in item.pass_at})
+    shown = Table(box=None, pad_edge=False)
+    undecided = any(item.undecided for item in passed)
+    rates = ("hacks", "no file", *(("undecided",) if undecided else ()))
+    for number, heading in enumerate(
+        ("model", "task", "asked", *(f"pass@{k} [95%]" for k in ks), *rates)
+    ):
+        shown.add_column(heading, justify="left" if number < 2 else "right")
+    for model, tasks in found.items():
+        for task, item in tasks.items():
+            last = (str(item.undecided),) if undecided else ()
+            shown.add_row(*cells(model, task, item, ks), *last)
+    return shown
+
+
+def cells(model: str, task: Task, passed: PassAt, ks: Sequence[int]) -> list[str]:
+    """One line of the table."""
+    intervals = (passed.pass_at.get(k) for k in ks)
+    return [
+        model,
+        task,
+        str(passed.questions),
+        *("-" if item is None else item.text() for item in intervals),
+        f"{passed.hack_rate.value:.1%}",
+        f"{passed.no_file_rate.value:.1%}",
+    ]
+
+
+def figures(found: Found, seed: int, *, rows: bool) -> dict[str, object]:
+    """By model: the figures of "write" as they are, those of the other tasks under the task's name,
+    and under "against" the differences from the first model."""
+    exclude = None if rows else {"rows"}
+    first = next(iter(found))
+    whole: dict[str, object] = {}
+    for model, tasks in found.items():
+        entry: dict[str, object] = {}
+        for task, item in tasks.items():
+            dumped = item.model_dump(mode="json", exclude=exclude)
+            entry |= dumped if task == "write" else {str(task): dumped}
+        less = differences(found, model, seed)
+        if less:
+            told = {str(task): item.model_dump(mode="json") for task, item in less.items()}
+            entry["against"] = {"model": first, **told}
+        whole[model] = entry
+    return whole
+
+
+def check_figures_path(path: Path) -> None:
+    """Prove that `path` can be written and is nobody else's, before anything is paid for. Raises
+    OutputError."""
+    import errno
+    import os
+
+    from agentkernel.storage.files import explain_write_failure
+    from agentkernel.tools.own_files import require_generated
+
+    with explain_write_failure(path):
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        probe = path.with_name(f".{path.name}.{os.getpid()}.probe")
+        open_new(probe).close()
+        probe.unlink()
+    require_generated(path, lambda text: text.startswith("{") and '"pass_at"' in text)
+
+
+def write_figures(path: Path, found: Found, seed: int) -> None:
+    """All figures so far in one JSON file. Raises OutputError."""
+    import json
+
+    from agentkernel.storage.files import write_atomic
+
+    write_atomic(path, json.dumps(figures(found, seed, rows=True), indent=1))
+
+
+Models = Annotated[
+    list[str],
+    typer.Option(
+        "--model",
+        metavar="MODEL",
+        help="local:PATH; untrained:PATH for its weights before; nearest for a copy of the "
+        "nearest training kernel. May be repeated: all others are compared with the first.",
+    ),
+]
+Tasks = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--task", help="What is asked: write (unless said), repair, optimise. May be repeated."
+    ),
+]
+Samples = Annotated[int, typer.Option("--samples", min=1, help="Answers to each question.")]
+Problems = Annotated[
+    int | None, typer.Option("--problems", min=1, help="So many of the modules, spread over all.")
+]
+Gpu = Annotated[
+    str | None,
+    typer.Option("--target", help="GPU that the task write asks for; the rows' own unless said."),
+]
+Jobs = Annotated[int | None, typer.Option("--jobs", min=1, help="Candidates judged at a time.")]
+Device = Annotated[Literal["cpu", "cuda"], typer.Option("--device", help="Where they are judged.")]
+Budget = Annotated[
+    float,
+    typer.Option(
+        "--budget", min=0.0, help="Seconds an answer for cases past those that must be judged."
+    ),
+]
+Seed = Annotated[int, typer.Option("--seed", help="Of what the models draw.")]
+Answers = Annotated[
+    Path | None,
+    typer.Option(
+        "--answers",
+        metavar="FOLDER",
+        help="Keeps all answers; what lies there is not asked again, and needs no weights here.",
+    ),
+]
+OutFile = Annotated[
+    Path | None, typer.Option("--out", help="JSON file for all figures, problem by problem.")
+]
+
+
+def evaluate_model(
+    data: DataFolder,
+    models: Models,
+    tasks: Tasks = None,
+    samples: Samples = 10,
+    problems: Problems = None,
+    target: Gpu = None,
+    jobs: Jobs = None,
+    device: Device = "cpu",
+    budget: Budget = 2.0,
+    seed: Seed = 0,
+    answers: Answers = None,
+    out: OutFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Judge what models answer about the held-out modules: pass@k, debugging success, hacks,
+    answers without a file; and how far each is from the first model."""
+    from agentkernel.cli.terminal import console, print_json
+    from agentkernel.domain.errors import TrainingError
+    from agentkernel.tools.targets import find_target
+    from agentkernel.training.data.conversations import questions_of, target_of
+    from agentkernel.training.data.rows import held_out_hash, held_out_problems
+    from agentkernel.training.evaluate.evaluation import spread_over
+    from agentkernel.training.worker_pool import STRICT
+
+    resolved = find_target(target)
+    judging_device(device, measurable=resolved.measurable, target=resolved.target.name)
+    there = held_out_problems(data)
+    if not there:
+        raise TrainingError(
+            f"{str(data)!r} has no held-out modules. Expected files in problems/held-out. "
+            "Next: name a folder that 'agentkernel train data' made."
+        )
+    held_out = held_out_hash(data)
+    chosen = spread_over(there, problems or len(there))
+    verification = STRICT.model_copy(update={"device": device, "budget_s": budget})
+    wanted = tasks_of(tasks or ("write",))
+    if "write" in wanted:
+        target = target_of(data, target, line_printer(as_json))
+    asked = [questions_of(task, data, chosen, target, verification.policy) for task in wanted]
+    writers = {
+        model: prepared(model, data, seed, answers, asked, samples)
+        for model in dict.fromkeys(models)
+    }
+    if out is not None:
+        check_figures_path(out)
+    if answers is not None:
+        write_all(writers, asked, samples, silent=as_json)
+    found: Found = {}
+    for (model, task), passed in verdicts(
+        writers, asked, samples, verification, jobs, seed, silent=as_json
+    ):
+        now = passed.model_copy(update={"held_out_sha256": held_out})
+        found.setdefault(model, {})[task] = now
+        if out is not None:
+            write_figures(out, found, seed)
+        if not as_json:
+            print_line(f"{model}, {task}: {now.line()}")
+    if as_json:
+        print_json({"models": figures(found, seed, rows=False)})
+    else:
+        console().print(table(found), markup=False)
+        for line in difference_lines(found, seed):
+            print_line(line)
+
+
+def tasks_of(names: Sequence[str]) -> tuple[Task, ...]:
+    """The tasks of those names, each once. Raises SettingError."""
+    from agentkernel.domain.errors import SettingError
+    from agentkernel.training.settings import TASKS
+
+    unknown = [name for name in names if name not in TASKS]
+    if unknown:
+        raise SettingError(
+            f"Unknown task {unknown[0]!r}. Expected {', '.join(TASKS)}. Next: name one of these."
+        )
+    return tuple(task for task in TASKS if task in names)
+
+
+def prepared(
+    model: str,
+    data: Path,
+    seed: int,
+    answers: Path | None,
+    asked: Sequence[HeldOutQuestions],
+    samples: int,
+) -> Callable[[], Writer]:
+    """Whoever answers under that name, once called: only then are weights loaded. Raises what
+    `check_model` does, unless `answers` has all that is asked."""
+    from functools import cache
+
+    from agentkernel.domain.errors import ModelUnavailable
+    from agentkernel.training.evaluate.answer_cache import CachedWriter, model_fingerprints
+
+    def make() -> Writer:
+        return writer_of(model, data, seed)
+
+    if answers is None:
+        check_model(model)
+        return make
+    made = model_fingerprints(model, data)
+
+    def kept() -> CachedWriter:
+        return CachedWriter(answers, model, seed, made, cache(make))
+
+    if not all(kept().has(questions.conversations, samples) for questions in asked):
+        try:
+            check_model(model)
+        except ModelUnavailable as error:
+            raise ModelUnavailable(
+                f"{str(answers)!r} has not all answers of {model!r} to these questions ({samples} "
+                f"each, seed {seed}), and it cannot be asked: {error}"
+            ) from error
+    return kept
+
+
+def write_all(
+    writers: Mapping[str, Callable[[], Writer]],
+    asked: Sequence[HeldOutQuestions],
+    samples: int,
+    *,
+    silent: bool,
+) -> None:
+    """Have all answers written before one is judged: a GPU is then needed for seconds, and its
+    memory holds one model at a time."""
+    from agentkernel.cli.terminal import progress_bar
+
+    for model, writer_now in writers.items():
+        writer = writer_now()
+        for questions in asked:
+            with progress_bar(f"{model}, {questions.task}", silent=silent) as show:
+
+                def wrote(done: int, total: int, show: Show = show) -> None:
+                    show(done, total, "answers written")
+
+                writer.write(questions.conversations, samples, wrote)
+
+
+def verdicts(
+    writers: Mapping[str, Callable[[], Writer]],
+    asked: Sequence[HeldOutQuestions],
+    samples: int,
+    verification: Verification,
+    jobs: int | None,
+    seed: int,
+    *,
+    silent: bool,
+) -> Iterator[tuple[tuple[str, Task], PassAt]]:
+    """Each model with each task, once its answers are judged; what several say, once."""
+    from agentkernel.cli.terminal import progress_bar
+    from agentkernel.training.evaluate.answer_cache import CachedWriter
+    from agentkernel.training.evaluate.evaluation import run_evaluation
+    from agentkernel.training.worker_pool import Judgements
+
+    known: Judgements = {}
+    for model, writer_now in writers.items():
+        writer = writer_now()
+        for questions in asked:
+            with progress_bar(f"{model}, {questions.task}", silent=silent) as show:
+                passed = run_evaluation(
+                    writer,
+                    questions,
+                    samples,
+                    verification=verification,
+                    jobs=jobs,
+                    known=known,
+                    seed=seed,
+                    show=show,
+                )
+            if isinstance(writer, CachedWriter):
+                passed = passed.model_copy(update={"writing_s": writer.seconds})
+            yield (model, questions.task), passed
+
+
+def check_model(model: str) -> None:
+    """Raises what `writer_of` does where that name stands for nothing; loads no weights."""
+    from agentkernel.agents.models.local_presets import model_folder, parse_local
+    from agentkernel.training.evaluate.answer_cache import new_model_settings
+
+    kind, _, path = model.partition(":")
+    if kind == "local" and path:
+        preset = parse_local(model)
+        for name in (preset.model, preset.adapter):
+            if name is not None:
+                model_folder(name)
+    elif kind == "untrained" and path:
+        new_model_settings(Path(path))
+    elif model != "nearest":
+        raise _unknown(model)
+
+
+def writer_of(model: str, data: Path, seed: int) -> Writer:
+    """Whoever answers under that name. Raises SettingError, ModelUnavailable, TrainingError."""
+    from agentkernel.training.data.rows import read_rows
+    from agentkernel.training.evaluate.answer_cache import NearestWriter, base_model
+    from agentkernel.training.evaluate.evaluation import LocalWriter, sampling_of
+    from agentkernel.training.folder import read_record
+
+    kind, _, path = model.partition(":")
+    if model == "nearest":
+        return NearestWriter(read_rows(data, "train"))
+    if kind == "local" and path:
+        return LocalWriter(model, seed=seed)
+    if kind == "untrained" and path:
+        weights, record = base_model(Path(path)), read_record(Path(path))
+        assert record is not None
+        return LocalWriter(weights, sampling_of(record.settings.sampling), seed=seed)
+    raise _unknown(model)
+
+
+def _unknown(model: str) -> SettingError:
+    from agentkernel.domain.errors import SettingError
+
+    return SettingError(
+        f"Unknown model {model!r}. Expected local:PATH, untrained:PATH or nearest. "
+        "Next: name one of these."
+    )

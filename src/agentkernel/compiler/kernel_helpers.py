@@ -1,0 +1,408 @@
+"""Small Triton functions that emitted and lifted kernels call.
+
+The first set replaces built-ins that are too coarse in fp32, the second stands for
+TorchInductor's run-time helpers. Each is source text, copied into the files that need it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+Helpers = dict[str, tuple[str, tuple[str, ...]]]
+
+EXP = '''\
+@triton.jit
+def exp(x):
+    """e**x in fp32 to about one ulp: 2**whole * e**rest, ln 2 in two parts (Cody and Waite).
+
+    Adding 1.5 * 2**23 rounds to the nearest integer and leaves it in the lowest bits, from where
+    it moves into the exponent of 2**whole: one special function (exp2) a call.
+    """
+    shifted = tl.clamp(x * 1.4426950408889634, -126.0, 127.0) + 12582912.0
+    whole = shifted - 12582912.0
+    rest = (x - whole * 0.693359375) + whole * 2.12194440054690583e-4
+    power = ((shifted.to(tl.int32, bitcast=True) << 23) + 0x3F800000).to(tl.float32, bitcast=True)
+    return tl.exp2(rest * 1.4426950408889634) * power'''
+
+EXPM1 = '''\
+@triton.jit
+def expm1(x):
+    """e**x - 1 without cancellation near 0 (Kahan's quotient)."""
+    grown = exp(x)
+    near = (grown - 1.0) * x / tl.log(grown)
+    exact = tl.where(grown == 1.0, x, near)
+    return tl.where((x < -17.0) | (x > 88.0), grown - 1.0, exact)'''
+
+LOG1P = '''\
+@triton.jit
+def log1p(x):
+    """log(1 + x) without cancellation near 0 (Kahan's quotient)."""
+    grown = 1.0 + x
+    near = tl.log(grown) * (x / (grown - 1.0))
+    return tl.where(grown == 1.0, x, tl.where(tl.abs(x) < 1.0, near, tl.log(grown)))'''
+
+SIGMOID = '''\
+@triton.jit
+def sigmoid(x):
+    """1 / (1 + e**-x)."""
+    return 1.0 / (1.0 + exp(-x))'''
+
+TANH = '''\
+@triton.jit
+def tanh(x):
+    """Hyperbolic tangent: an odd polynomial near 0, elsewhere 1 - 2 / (e**2|x| + 1).
+
+    Both are of |x|; the sign, that of zero too, is put back as a bit.
+    """
+    size = tl.abs(x)
+    square = x * x
+    small = -5.70498872745e-3 * square + 2.06390887954e-2
+    small = small * square - 5.37397155531e-2
+    small = small * square + 1.33314422036e-1
+    small = small * square - 3.33332819422e-1
+    small = size + size * square * small
+    found = tl.where(size < 0.625, small, 1.0 - 2.0 / (exp(2.0 * size) + 1.0))
+    sign = x.to(tl.int32, bitcast=True) & -2147483648
+    return (found.to(tl.int32, bitcast=True) | sign).to(tl.float32, bitcast=True)'''
+
+MAXIMUM = '''\
+@triton.jit
+def maximum(x, y):
+    """The larger of two; NaN where either is NaN."""
+    return tl.maximum(x, y, propagate_nan=tl.PropagateNan.ALL)'''
+
+MINIMUM = '''\
+@triton.jit
+def minimum(x, y):
+    """The smaller of two; NaN where either is NaN."""
+    return tl.minimum(x, y, propagate_nan=tl.PropagateNan.ALL)'''
+
+MULTIPLY = '''\
+@triton.jit
+def multiply(x, y):
+    """The combining function of a product."""
+    return x * y'''
+
+ROW_MAX = '''\
+@triton.jit
+def max_along(x, axis: tl.constexpr, keep_dims: tl.constexpr):
+    """Maximum along an axis; NaN where any element is NaN."""
+    found = tl.max(tl.where(x != x, 1, 0), axis=axis, keep_dims=keep_dims)
+    return tl.where(found == 1, float("nan"), tl.max(x, axis=axis, keep_dims=keep_dims))'''
+
+ROW_MIN = '''\
+@triton.jit
+def min_along(x, axis: tl.constexpr, keep_dims: tl.constexpr):
+    """Minimum along an axis; NaN where any element is NaN."""
+    found = tl.max(tl.where(x != x, 1, 0), axis=axis, keep_dims=keep_dims)
+    return tl.where(found == 1, float("nan"), tl.min(x, axis=axis, keep_dims=keep_dims))'''
+
+ABOVE = '''\
+@triton.jit
+def above(x, y):
+    """x > y; or x is NaN and y is not."""
+    return (x > y) | ((x != x) & (y == y))'''
+
+BELOW = '''\
+@triton.jit
+def below(x, y):
+    """x < y; or x is NaN and y is not."""
+    return (x < y) | ((x != x) & (y == y))'''
+
+PLACE_OF_MAX = '''\
+@triton.jit
+def place_of_max(x, place, axis: tl.constexpr, keep_dims: tl.constexpr):
+    """The first place of the maximum along an axis; of the first NaN where there is one."""
+    found = tl.max(tl.where(x != x, 1, 0), axis=axis, keep_dims=True)
+    best = tl.max(x, axis=axis, keep_dims=True)
+    wanted = tl.where(found == 1, x != x, x == best)
+    return tl.min(tl.where(wanted, place, 2147483647), axis=axis, keep_dims=keep_dims)'''
+
+PLACE_OF_MIN = '''\
+@triton.jit
+def place_of_min(x, place, axis: tl.constexpr, keep_dims: tl.constexpr):
+    """The first place of the minimum along an axis; of the first NaN where there is one."""
+    found = tl.max(tl.where(x != x, 1, 0), axis=axis, keep_dims=True)
+    best = tl.min(x, axis=axis, keep_dims=True)
+    wanted = tl.where(found == 1, x != x, x == best)
+    return tl.min(tl.where(wanted, place, 2147483647), axis=axis, keep_dims=keep_dims)'''
+
+HELPERS: Helpers = {
+    "exp": (EXP, ()),
+    "expm1": (EXPM1, ("exp",)),
+    "log1p": (LOG1P, ()),
+    "sigmoid": (SIGMOID, ("exp",)),
+    "tanh": (TANH, ("exp",)),
+    "maximum": (MAXIMUM, ()),
+    "minimum": (MINIMUM, ()),
+    "multiply": (MULTIPLY, ()),
+    "max_along": (ROW_MAX, ()),
+    "min_along": (ROW_MIN, ()),
+    "above": (ABOVE, ()),
+    "below": (BELOW, ()),
+    "place_of_max": (PLACE_OF_MAX, ()),
+    "place_of_min": (PLACE_OF_MIN, ()),
+}
+"""Name -> (source, names of helpers that it calls)."""
+
+
+def helper_sources(names: Iterable[str], helpers: Helpers = HELPERS) -> list[str]:
+    """Sources of the named helpers and of what they call, callees first."""
+    wanted: set[str] = set()
+
+    def want(name: str) -> None:
+        wanted.add(name)
+        for other in helpers[name][1]:
+            want(other)
+
+    for name in names:
+        want(name)
+    return [source for name, (source, _) in helpers.items() if name in wanted]
+
+
+ANY = '''\
+@triton.jit
+def either(x, y):
+    """The combining function of "any"."""
+    return x | y'''
+
+ALONG = '''\
+@triton.jit
+def {name}(x, axis: tl.constexpr):
+    """{words} along an axis, which goes away."""
+    return tl.reduce(x, axis, {combine})'''
+
+WITH_PLACE = '''\
+@triton.jit
+def {name}(x, place, other, other_place):
+    """The {words} of two with its place; NaN goes first, of equal ones the first place."""
+    better = (x {sign} other) | ((x != x) & (other == other))
+    equal = (x == other) | ((x != x) & (other != other))
+    better = better | (equal & (place < other_place))
+    return tl.where(better, x, other), tl.where(better, place, other_place)'''
+
+PLACE_ALONG = '''\
+@triton.jit
+def {name}(x, place, axis: tl.constexpr):
+    """The {words} along an axis, and its first place."""
+    return tl.reduce((x, place), axis, {combine})'''
+
+WELFORD_STEP = '''\
+@triton.jit
+def welford_step(x, mean, m2, count, first):
+    """Running mean, sum of squared deviations and count with one more value (Welford 1962)."""
+    if first:
+        new_mean, new_m2, new_count = x, tl.zeros_like(m2), tl.full(count.shape, 1, count.dtype)
+    else:
+        delta = x - mean
+        new_count = count + 1
+        new_mean = mean + delta / new_count
+        new_m2 = m2 + delta * (x - new_mean)
+    return new_mean, new_m2, new_count'''
+
+WELFORD_MERGE = '''\
+@triton.jit
+def welford_merge(mean, m2, count, other_mean, other_m2, other_count):
+    """The moments of two parts together (Chan, Golub and LeVeque 1979)."""
+    delta = tl.where(mean == other_mean, 0.0, other_mean - mean)
+    new_count = count + other_count
+    share = tl.where(new_count == 0.0, 0.0, other_count / new_count)
+    return mean + delta * share, m2 + other_m2 + delta * delta * count * share, new_count'''
+
+WELFORD_ALONG = '''\
+@triton.jit
+def welford_along(mean, m2, count, axis: tl.constexpr):
+    """The moments of all parts along an axis."""
+    return tl.reduce((mean, m2, count), axis, welford_merge)'''
+
+SOFTMAX_STEP = '''\
+@triton.jit
+def softmax_step(largest, total, x):
+    """Running maximum, and the sum of e**(x - maximum), with one more value each."""
+    new_largest = maximum(largest, x)
+    empty = new_largest == float("-inf")
+    scale = tl.where(empty, 1.0, exp(largest - new_largest))
+    return new_largest, total * scale + tl.where(empty, 1.0, exp(x - new_largest))'''
+
+SOFTMAX_MERGE = '''\
+@triton.jit
+def softmax_merge(largest, total, other_largest, other_total):
+    """The maximum, and the sum of e**(x - maximum), of two parts together."""
+    whole = maximum(largest, other_largest)
+    empty = whole == float("-inf")
+    scale = tl.where(empty, 1.0, exp(largest - whole))
+    other_scale = tl.where(empty, 1.0, exp(other_largest - whole))
+    return whole, total * scale + other_total * other_scale'''
+
+SOFTMAX_ALONG = '''\
+@triton.jit
+def softmax_along(largest, total, axis: tl.constexpr):
+    """The maximum along an axis, and the sum of e**(x - maximum) over all parts."""
+    whole = max_along(largest, axis)
+    above = tl.expand_dims(whole, axis)
+    delta = tl.where(above == float("-inf"), 0.0, largest - above)
+    return whole, tl.sum(total * exp(delta), axis)'''
+
+FLOOR_DIVIDE = '''\
+@triton.jit
+def floor_divide(a, b):
+    """a / b rounded down, for integers."""
+    quotient = a // b
+    return tl.where((a % b != 0) & ((a < 0) != (b < 0)), quotient - 1, quotient)'''
+
+FLOOR_REMAINDER = '''\
+@triton.jit
+def floor_remainder(a, b):
+    """a - b * floor(a / b), for integers."""
+    rest = a % b
+    return tl.where((rest != 0) & ((a < 0) != (b < 0)), rest + b, rest)'''
+
+IS_NEGATIVE = '''\
+@triton.jit
+def is_negative(x):
+    """Whether the sign is set: for fp32 the bit, so that -0.0 counts."""
+    if x.dtype == tl.float32:
+        return x.to(tl.int32, bitcast=True) < 0
+    else:
+        return x < 0'''
+
+IS_NAN = '''\
+@triton.jit
+def is_nan(x):
+    """Whether x is no number."""
+    return x != x'''
+
+IS_INF = '''\
+@triton.jit
+def is_inf(x):
+    """Whether x is infinite."""
+    return tl.abs(x) == float("inf")'''
+
+TRUNCATE = '''\
+@triton.jit
+def truncate(x):
+    """x rounded towards zero."""
+    return tl.where(x < 0, tl.ceil(x), tl.floor(x))'''
+
+ROUND_EVEN = '''\
+@triton.jit
+def round_even(x):
+    """x in fp32 rounded to the nearest integer, ties to even: past 2**23 there are no fractions."""
+    shifted = tl.where(x < 0, x - 8388608.0 + 8388608.0, x + 8388608.0 - 8388608.0)
+    return tl.where(tl.abs(x) < 8388608.0, shifted, x)'''
+
+BUCKET_OF = '''\
+@triton.jit
+def bucket_of(
+    x, boundaries_ptr, first, count, stride, steps: tl.constexpr, right: tl.constexpr,
+    kind: tl.constexpr,
+):
+    """How many of `count` sorted boundaries are below x, with `right` also equal to it; NaN is
+    past all of them. A binary search of `steps` halvings."""
+    low = tl.zeros(x.shape, kind)
+    high = low + count
+    for _ in range(steps):
+        middle = (low + high) // 2
+        inside = middle < count
+        boundary = tl.load(boundaries_ptr + (first + middle * stride), inside, other=0)
+        if right:
+            past = (x >= boundary) | (x != x)
+        else:
+            past = (x > boundary) | (x != x)
+        low = tl.where(past & inside, middle + 1, low)
+        high = tl.where(past, high, middle)
+    return low'''
+
+SELECTED = '''\
+@triton.jit
+def selected(x, mask, dim: tl.constexpr, keep_dims: tl.constexpr = False):
+    """The only element along a dimension for which mask holds."""
+    return tl.sum(tl.where(mask, x, 0), dim, keep_dims=keep_dims).to(x.dtype)'''
+
+LIFTED_HELPERS: dict[str, tuple[str, tuple[str, ...]]] = {
+    **{name: HELPERS[name] for name in
+       ("exp", "expm1", "log1p", "tanh", "maximum", "minimum", "multiply")},
+    "either": (ANY, ()),
+    "any_along": (ALONG.format(name="any_along", words="Whether any holds", combine="either"),
+                  ("either",)),
+    "max_along": (ALONG.format(name="max_along", words="Maximum", combine="maximum"),
+                  ("maximum",)),
+    "min_along": (ALONG.format(name="min_along", words="Minimum", combine="minimum"),
+                  ("minimum",)),
+    "product_along": (ALONG.format(name="product_along", words="Product", combine="multiply"),
+                      ("multiply",)),
+    "larger_place": (WITH_PLACE.format(name="larger_place", words="larger", sign=">"), ()),
+    "smaller_place": (WITH_PLACE.format(name="smaller_place", words="smaller", sign="<"), ()),
+    "max_place_along": (PLACE_ALONG.format(name="max_place_along", words="maximum",
+                                           combine="larger_place"), ("larger_place",)),
+    "min_place_along": (PLACE_ALONG.format(name="min_place_along", words="minimum",
+                                           combine="smaller_place"), ("smaller_place",)),
+    "welford_step": (WELFORD_STEP, ()),
+    "welford_merge": (WELFORD_MERGE, ()),
+    "welford_along": (WELFORD_ALONG, ("welford_merge",)),
+    "softmax_step": (SOFTMAX_STEP, ("maximum", "exp")),
+    "softmax_merge": (SOFTMAX_MERGE, ("maximum", "exp")),
+    "softmax_along": (SOFTMAX_ALONG, ("max_along", "exp")),
+    "floor_divide": (FLOOR_DIVIDE, ()),
+    "floor_remainder": (FLOOR_REMAINDER, ()),
+    "is_negative": (IS_NEGATIVE, ()),
+    "is_nan": (IS_NAN, ()),
+    "is_inf": (IS_INF, ()),
+    "truncate": (TRUNCATE, ()),
+    "round_even": (ROUND_EVEN, ()),
+    "bucket_of": (BUCKET_OF, ()),
+    "selected": (SELECTED, ()),
+}  # fmt: skip
+"""Name -> (source, names of helpers that it calls), callees first."""
+
+RENAMED = {
+    "triton_helpers.any": "any_along",
+    "triton_helpers.bucketize_binary_search": "bucket_of",
+    "triton_helpers.div_floor_integer": "floor_divide",
+    "triton_helpers.max2": "max_along",
+    "triton_helpers.max_with_index": "max_place_along",
+    "triton_helpers.maximum": "maximum",
+    "triton_helpers.maximum_with_index": "larger_place",
+    "triton_helpers.min2": "min_along",
+    "triton_helpers.min_with_index": "min_place_along",
+    "triton_helpers.minimum": "minimum",
+    "triton_helpers.minimum_with_index": "smaller_place",
+    "triton_helpers.online_softmax_combine": "softmax_step",
+    "triton_helpers.online_softmax_combine_with_sum": "softmax_merge",
+    "triton_helpers.online_softmax_reduce": "softmax_along",
+    "triton_helpers.prod": "product_along",
+    "triton_helpers.remainder_integer": "floor_remainder",
+    "triton_helpers.select_one": "selected",
+    "triton_helpers.welford": "welford_along",
+    "triton_helpers.welford_combine": "welford_merge",
+    "triton_helpers.welford_reduce": "welford_step",
+    "libdevice.exp": "exp",
+    "libdevice.expm1": "expm1",
+    "libdevice.isinf": "is_inf",
+    "libdevice.isnan": "is_nan",
+    "libdevice.log1p": "log1p",
+    "libdevice.nearbyint": "round_even",
+    "libdevice.rint": "round_even",
+    "libdevice.tanh": "tanh",
+    "libdevice.trunc": "truncate",
+    "tl_math.exp": "exp",
+    "tl_math.tanh": "tanh",
+}
+"""TorchInductor's name -> ours."""
+FAST_MATH_LAST = ("softmax_step", "softmax_merge", "softmax_along")
+"""Helpers of which TorchInductor's take a flag more, which says that exp may be coarse."""
+BUILT_IN = {
+    f"{space}.{name}": f"tl.{ours}"
+    for space in ("libdevice", "tl_math")
+    for name, ours in {
+        "abs": "abs", "ceil": "ceil", "cos": "cos", "erf": "erf", "exp2": "exp2",
+        "floor": "floor", "fma": "fma", "log": "log", "log2": "log2", "rsqrt": "rsqrt",
+        "sin": "sin", "sqrt": "sqrt_rn",
+    }.items()
+}  # fmt: skip
+"""TorchInductor's name -> Triton's own."""
+
+
+def lifted_helper_sources(names: Iterable[str]) -> list[str]:
+    """Sources of the named helpers and of what they call, callees first."""
+    return helper_sources(names, LIFTED_HELPERS)

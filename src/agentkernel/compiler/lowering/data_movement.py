@@ -1,0 +1,413 @@
+"""Lowerings of cat, pad, roll, flip, scatter, upsample, indexing and embeddings.
+
+Each is read in place by the kernel that needs it: a choice by index, and loads that are masked
+where the choice falls on something else. What a table is computed from is read at the indices; an
+index past its end is asserted, as eager raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import sympy
+import torch
+
+from agentkernel.compiler.ir import (
+    ONE,
+    Expr,
+    GraphBuilder,
+    Node,
+    Shape,
+    UnsupportedOp,
+    broadcast,
+    compute_dtype,
+    same,
+)
+from agentkernel.compiler.lowering.index_maps import (
+    add_index,
+    all_guards,
+    all_indices,
+    dim_index,
+    int_or_expr,
+    leading,
+    linear_index,
+    read_at,
+)
+from agentkernel.compiler.lowering.registry import Lowered, Lowering, lowers, to_expr
+
+WHOLE = (torch.int64, torch.int32)
+
+
+@lowers("index.Tensor")
+def _index(state: Lowering, x: Node, indices: Sequence[Node | None]) -> Lowered:
+    given = {dim: index for dim, index in enumerate(indices) if index is not None}
+    first, last = min(given, default=0), max(given, default=-1)
+    together = list(given) == list(range(first, last + 1))
+    if not (given and together and _readable(*given.values())):
+        return state.library()
+    shape = broadcast([index.shape for index in given.values()])
+    after = len(x.shape) - last - 1
+    places = {
+        dim: _spread(state, _nonnegative_index(state, index, x.shape[dim]), shape, after)
+        for dim, index in given.items()
+    }
+    shift = len(shape) - len(given)
+    return _gathered(state, x, places, lambda dim: dim if dim < first else dim + shift)
+
+
+@lowers("embedding.default")
+def _embedding(state: Lowering, weight: Node, indices: Node, *_: object, **__: object) -> Lowered:
+    if not _readable(indices):
+        return state.library()
+    places = {0: _spread(state, indices, indices.shape, 1)}
+    return _gathered(state, weight, places, lambda dim: dim + len(indices.shape) - 1)
+
+
+@lowers("index_select.default")
+def _index_select(state: Lowering, x: Node, dim: int, index: Node) -> Lowered:
+    if not _readable(index) or len(index.shape) != 1 or not x.shape:
+        return state.library()
+    dim %= len(x.shape)
+    places = {dim: _spread(state, index, index.shape, len(x.shape) - dim - 1)}
+    return _gathered(state, x, places, lambda other: other)
+
+
+@lowers("gather.default")
+def _gather(state: Lowering, x: Node, dim: int, index: Node, **_: object) -> Lowered:
+    if not _readable(index) or not x.shape or len(index.shape) != len(x.shape):
+        return state.library()
+    return _gathered(state, x, {dim % len(x.shape): index}, lambda other: other)
+
+
+def _readable(*indices: Node) -> bool:
+    """Whether a kernel can read places that are given by these."""
+    return all(index.dtype in WHOLE for index in indices)
+
+
+def _nonnegative_index(state: Lowering, index: Node, size: Expr) -> Node:
+    """Indices below zero count from the end."""
+    b = state.b
+    index = state.cast(index, torch.int64)
+    below = b.pointwise("lt", index, 0)
+    return b.pointwise("where", below, b.pointwise("add", index, size), index)
+
+
+def _spread(state: Lowering, index: Node, shape: Shape, after: int) -> Node:
+    """`index` over the dimensions of `shape`, with `after` more behind it."""
+    index = leading(state, index, shape)
+    return state.b.reshape(index, index.shape + (ONE,) * after)
+
+
+def _gathered(
+    state: Lowering, table: Node, places: dict[int, Node], where: Callable[[int], int]
+) -> Lowered:
+    """The table's elements at `places`, one a dimension, along which the other dimensions are
+    walked; `where` says at which dimension of the result one of these stands."""
+    b, shape = state.b, state.shape
+    read = [
+        b.pointwise("within", state.cast(places[dim], torch.int64), int_or_expr(size))
+        if dim in places
+        else dim_index(b, shape, where(dim))
+        for dim, size in enumerate(table.shape)
+    ]
+    read = [leading(state, place, shape) for place in read]
+    found = read_at(b, table, read, len(shape))
+    if not all(_reads(found, read[dim]) for dim in places):
+        # Along a dimension that is broadcast no place is read, and none would be asserted.
+        stored = b.pointwise("copy", table, dtype=table.dtype) if table.kind == "view" else table
+        found = b.gather(stored, linear_index(b, read, table.shape, single=True))
+    return b.expand(leading(state, found, shape), shape)
+
+
+def _reads(value: Node, place: Node) -> bool:
+    """Whether `place` is among what `value` is computed from."""
+    seen: set[Node] = set()
+    waiting = [value]
+    while waiting:
+        node = waiting.pop()
+        if node not in seen:
+            seen.add(node)
+            waiting += node.operands
+    return place in seen
+
+
+@lowers("cat.default", "concat.default", "concatenate.default")
+def _cat(state: Lowering, pieces: Sequence[Node], dim: int = 0) -> Lowered:
+    rank = len(state.shape)
+    same_rank = [piece for piece in pieces if len(piece.shape) == rank]  # an empty vector may join
+    return _joined(state, same_rank, dim % max(rank, 1))
+
+
+@lowers("stack.default")
+def _stack(state: Lowering, pieces: Sequence[Node], dim: int = 0) -> Lowered:
+    dim %= len(state.shape)
+    thin = (
+        state.b.reshape(piece, (*piece.shape[:dim], ONE, *piece.shape[dim:])) for piece in pieces
+    )
+    return _joined(state, list(thin), dim)
+
+
+def _joined(state: Lowering, pieces: Sequence[Node], dim: int) -> Node:
+    """The pieces behind each other along `dim`."""
+    b, shape = state.b, state.shape
+    place = dim_index(b, shape, dim)
+    parts: list[tuple[Node, Node]] = []
+    start: Expr = sympy.Integer(0)
+    inside = [piece for piece in pieces if piece.shape[dim] != 0] or list(pieces[:1])
+    for index, piece in enumerate(inside):
+        end = start + piece.shape[dim]
+        before, after = (
+            b.pointwise("lt", place, int_or_expr(end)),
+            b.pointwise("ge", place, int_or_expr(start)),
+        )
+        guard = before if index == 0 else after
+        if 0 < index < len(inside) - 1:
+            guard = b.pointwise("logical_and", after, before)
+        places = all_indices(b, shape)
+        places[dim] = add_index(b, place, -start)
+        only = None if len(inside) == 1 else guard
+        value = read_at(b, state.cast(piece, state.dtype), places, len(shape), only)
+        parts.append((before, value))
+        start = end
+    result = parts[-1][1]
+    for before, value in reversed(parts[:-1]):
+        result = _chosen(state, before, value, result)
+    return _whole(state, result)
+
+
+def _chosen(state: Lowering, condition: Node, x: Node, y: Node) -> Node:
+    return state.b.pointwise("where", condition, x, y, dtype=compute_dtype(state.dtype))
+
+
+def _whole(state: Lowering, value: Node) -> Node:
+    """`value` in the shape of the result, where it does not vary along some of it."""
+    return state.b.expand(leading(state, value, state.shape), state.shape)
+
+
+@lowers("constant_pad_nd.default", "pad.default")
+def _pad(
+    state: Lowering, x: Node, pad: Sequence[object], *rest: object, value: object = None
+) -> Lowered:
+    mode, fill = "constant", value
+    for item in rest:
+        if isinstance(item, str):
+            mode = item
+        else:
+            fill = item
+    before = _before(x, pad)
+    if mode != "constant":
+        return _padded_from_itself(state, x, before, mode)
+    b, shape = state.b, state.shape
+    places = all_indices(b, shape)
+    within: list[Node] = []
+    for dim, first in before.items():
+        if first == 0 and x.shape[dim] == shape[dim]:
+            continue
+        if shape[dim] == 1:
+            raise UnsupportedOp("aten.constant_pad_nd", "a dimension that is cut down to one place")
+        if first != 0:
+            within.append(b.pointwise("ge", places[dim], int_or_expr(first)))
+        if first + x.shape[dim] != shape[dim]:
+            within.append(b.pointwise("lt", places[dim], int_or_expr(first + x.shape[dim])))
+        places[dim] = add_index(b, places[dim], -first)
+    held = all_guards(b, within)
+    found = read_at(b, x, places, len(shape), held)
+    if held is None:
+        return _whole(state, found)
+    filled = fill if isinstance(fill, int | float) else 0
+    made = torch.tensor(filled).to(state.dtype).item()
+    return _whole(state, _chosen(state, held, found, b.constant(made, compute_dtype(state.dtype))))
+
+
+@lowers(*(f"{kind}_pad{n}d.default" for kind in ("reflection", "replication") for n in (1, 2, 3)))
+def _pad_from_itself(state: Lowering, x: Node, pad: Sequence[object]) -> Lowered:
+    mode = "reflect" if "reflection" in str(getattr(state.call, "target", "")) else "replicate"
+    return _padded_from_itself(state, x, _before(x, pad), mode)
+
+
+def _before(x: Node, pad: Sequence[object]) -> dict[int, Expr]:
+    """Dimension -> the places that are put before it; the last dimension is named first."""
+    count = len(pad) // 2
+    return {len(x.shape) - 1 - item: to_expr(pad[2 * item]) for item in range(count)}
+
+
+def _padded_from_itself(state: Lowering, x: Node, before: dict[int, Expr], mode: str) -> Lowered:
+    """Places outside are those that they are mirrored to, the nearest ones, or those of the next
+    period."""
+    b = state.b
+    places = all_indices(b, state.shape)
+    for dim, first in before.items():
+        size = x.shape[dim]
+        if first == 0 and size == state.shape[dim]:
+            continue
+        if state.shape[dim] == 1:
+            raise UnsupportedOp("aten.pad", "a dimension that is cut down to one place")
+        place, last = add_index(b, places[dim], -first), size - 1
+        if mode == "reflect":
+            far = b.pointwise(
+                "sub", int_or_expr(last), b.pointwise("abs", place), dtype=torch.int64
+            )
+            mirrored = b.pointwise("abs", far, dtype=torch.int64)
+            place = b.pointwise("sub", int_or_expr(last), mirrored, dtype=torch.int64)
+        elif mode == "replicate":
+            low = b.pointwise("maximum", place, 0, dtype=torch.int64)
+            place = b.pointwise("minimum", low, int_or_expr(last), dtype=torch.int64)
+        elif mode == "circular":
+            shifted = add_index(b, place, size)
+            place = b.pointwise("mod", shifted, int_or_expr(size), dtype=torch.int64)
+        else:
+            raise UnsupportedOp("aten.pad", f"mode {mode!r}")
+        places[dim] = place
+    return _whole(state, read_at(b, x, places, len(state.shape)))
+
+
+@lowers("flip.default")
+def _flip(state: Lowering, x: Node, dims: Sequence[int]) -> Lowered:
+    b = state.b
+    places = all_indices(b, x.shape)
+    for dim in {item % max(len(x.shape), 1) for item in dims} if x.shape else ():
+        last = int_or_expr(x.shape[dim] - 1)
+        places[dim] = b.pointwise("sub", last, places[dim], dtype=torch.int64)
+    return _whole(state, read_at(b, x, places, len(x.shape)))
+
+
+@lowers("roll.default")
+def _roll(state: Lowering, x: Node, shifts: Sequence[object], dims: Sequence[int] = ()) -> Lowered:
+    b = state.b
+    flat = x if dims else b.reshape(x, (sympy.Mul(*x.shape),))
+    by: dict[int, Expr] = {}
+    for shift, dim in zip(shifts, dims or (0,), strict=True):
+        place = dim % len(flat.shape)
+        by[place] = by.get(place, sympy.Integer(0)) + to_expr(shift)
+    places = all_indices(b, flat.shape)
+    for dim, shift in by.items():
+        size = flat.shape[dim]
+        if size == 1:
+            continue
+        # sympy's Mod has the sign of the divisor, as a place has.
+        first = sympy.Mod(shift, size)
+        if not first.is_number:
+            places[dim] = _shifted_index(b, places[dim], shift, size)
+            continue
+        if first == 0:
+            continue
+        rolled = b.pointwise("lt", places[dim], int_or_expr(first))
+        back, on = add_index(b, places[dim], size - first), add_index(b, places[dim], -first)
+        places[dim] = b.pointwise("where", rolled, back, on, dtype=torch.int64)
+    found = b.expand(read_at(b, flat, places, len(flat.shape)), flat.shape)
+    return found if dims else b.reshape(found, state.shape)
+
+
+def _shifted_index(b: GraphBuilder, place: Node, shift: Expr, size: Expr) -> Node:
+    """(place - shift) mod size, for a shift that may be more than the free size. Kernels have the
+    remainder of numbers that are not negative alone, so a shift to the right is one of the places
+    counted from the end."""
+    if shift.is_nonpositive:
+        on = add_index(b, place, int_or_expr(-shift))
+        return b.pointwise("mod", on, int_or_expr(size), dtype=torch.int64)
+    if not shift.is_nonnegative:
+        raise UnsupportedOp("aten.roll", "by a number of places of either sign")
+    last = int_or_expr(size - 1)
+    on = add_index(b, b.pointwise("sub", last, place, dtype=torch.int64), int_or_expr(shift))
+    wrapped = b.pointwise("mod", on, int_or_expr(size), dtype=torch.int64)
+    return b.pointwise("sub", last, wrapped, dtype=torch.int64)
+
+
+@lowers("slice_scatter.default")
+def _slice_scatter(
+    state: Lowering, x: Node, source: Node, dim: int = 0, start: object = None,
+    end: object = None, step: int = 1,
+) -> Lowered:  # fmt: skip
+    """`source` wherever the index along `dim` is one of the slice, else `x`."""
+    b, shape = state.b, state.shape
+    dim %= len(shape)
+    first, count = to_expr(start or 0), source.shape[dim]
+    if first.is_negative:
+        first = sympy.Max(first + shape[dim], 0)
+    if count == 0 or same(count, shape[dim]):
+        return state.cast(x if count == 0 else source, state.dtype)
+    place = dim_index(b, shape, dim)
+    on, within = add_index(b, place, -first), []
+    if first != 0:
+        within.append(b.pointwise("ge", place, int_or_expr(first)))
+    if first + (count - 1) * step + 1 != shape[dim]:
+        within.append(b.pointwise("lt", place, int_or_expr(first + (count - 1) * step + 1)))
+    if step != 1:
+        within.append(b.pointwise("eq", b.pointwise("mod", on, step, dtype=torch.int64), 0))
+        on = b.pointwise("floordiv", on, step, dtype=torch.int64)
+    held = all_guards(b, within)
+    assert held is not None
+    places = all_indices(b, shape)
+    places[dim] = on
+    found = read_at(b, state.cast(source, state.dtype), places, len(shape), held)
+    return _whole(state, _chosen(state, held, found, x))
+
+
+@lowers("select_scatter.default")
+def _select_scatter(state: Lowering, x: Node, source: Node, dim: int, index: object) -> Lowered:
+    b, shape = state.b, state.shape
+    dim %= len(shape)
+    chosen = to_expr(index)
+    if chosen.is_negative:
+        chosen = chosen + shape[dim]
+    thin = b.reshape(source, (*source.shape[:dim], ONE, *source.shape[dim:]))
+    if shape[dim] == 1:
+        return state.cast(thin, state.dtype)
+    held = b.pointwise("eq", dim_index(b, shape, dim), int_or_expr(chosen))
+    return _whole(state, _chosen(state, held, state.cast(thin, state.dtype), x))
+
+
+@lowers("copy.default")
+def _copy(state: Lowering, x: Node, source: Node, *_: object) -> Lowered:
+    return _whole(state, state.cast(source, state.dtype))
+
+
+@lowers("repeat.default")
+def _repeat(state: Lowering, x: Node, repeats: Sequence[object]) -> Lowered:
+    b = state.b
+    x = leading(state, x, (ONE,) * len(repeats))
+    before = [size for item in x.shape for size in (ONE, item)]
+    after = [
+        size
+        for item, count in zip(x.shape, repeats, strict=True)
+        for size in (to_expr(count), item)
+    ]
+    return b.reshape(b.expand(b.reshape(x, tuple(before)), tuple(after)), state.shape)
+
+
+NEAREST = [f"upsample_nearest{n}d" for n in (1, 2, 3)]
+
+
+@lowers(*(f"{name}.{kind}" for name in NEAREST for kind in ("default", "vec")))
+def _upsample_nearest(
+    state: Lowering, x: Node, _size: object, *scales: object, **named: object
+) -> Lowered:
+    """Each element as often as its dimension grows where that is a power of two; else the element
+    at floor(index * ratio), worked out in fp32 as eager does."""
+    b, shape = state.b, state.shape
+    given = [item for each in (*scales, *named.values()) for item in _numbers(each)]
+    ratios = [sympy.cancel(old / new) for old, new in zip(x.shape, shape, strict=True)]
+    if not all(ratio.is_number for ratio in ratios):
+        raise UnsupportedOp("aten.upsample_nearest", "a scale that depends on a free size")
+    if any(float(ratio) != 1.0 / scale for ratio, scale in zip(ratios[2:], given, strict=False)):
+        raise UnsupportedOp("aten.upsample_nearest", "a scale that is not the ratio of the sizes")
+    factors = [1 / ratio for ratio in ratios]
+    if all(f.is_Integer and int(f).bit_count() == 1 for f in factors):
+        before = [size for item in x.shape for size in (item, ONE)]
+        after = [size for pair in zip(x.shape, factors, strict=True) for size in pair]
+        return b.reshape(b.expand(b.reshape(x, tuple(before)), tuple(after)), shape)
+    places = all_indices(b, shape)
+    for dim, ratio in enumerate(ratios):
+        if ratio != 1 and shape[dim] != 1:
+            index = state.cast(places[dim], torch.float32)
+            scaled = b.pointwise("floor", b.pointwise("mul", index, float(ratio)))
+            place = state.cast(scaled, torch.int64)
+            places[dim] = b.pointwise(
+                "minimum", place, int_or_expr(x.shape[dim] - 1), dtype=torch.int64
+            )
+    return _whole(state, read_at(b, x, places, len(shape)))
+
+
+def _numbers(value: object) -> Sequence[float]:
+    listed = value if isinstance(value, list | tuple) else [value]
+    return [float(item) for item in listed if isinstance(item, int | float)]

@@ -1,0 +1,250 @@
+"""Tiles, warps, stages and splits worth trying for a matrix product on a target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from agentkernel.domain.knowledge import number_in, tile_in
+from agentkernel.domain.target import Target
+from agentkernel.domain.verdict import Precision
+
+FloatType = Literal["float32", "float16", "bfloat16"]
+GemmSchedule = dict[str, int]
+"""BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, SPLIT_K, TRANSPOSE_A, TRANSPOSE_B, num_warps, num_stages."""
+Tile = tuple[int, int, int, int, int]
+"""BLOCK_M, BLOCK_N, BLOCK_K, num_warps, num_stages."""
+
+Decision = Callable[[str], str | None]
+SHORT: dict[FloatType, str] = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
+ITEM_BYTES: dict[FloatType, int] = {"float32": 4, "float16": 2, "bfloat16": 2}
+GROUP_M = 8
+MAX_SPLIT = 32
+TRANSPOSE_PAYS = 512
+"""Rows from which turning an fp32 operand K-inside costs less than it brings (2% at 4096)."""
+MAX_SCHEDULES = 10
+
+WGMMA_FP32: tuple[Tile, ...] = (
+    (128, 128, 64, 8, 3),  # 91 TFLOP/s at 4096^3 on an H200; every tile with 256 spills
+    (128, 128, 32, 8, 4),
+    (128, 128, 64, 8, 2),
+    (128, 64, 64, 8, 3),
+    (128, 64, 32, 8, 4),
+    (64, 128, 64, 4, 3),
+    (64, 128, 32, 4, 4),
+    (64, 64, 64, 4, 4),
+    (64, 64, 32, 4, 4),
+)
+WGMMA_TF32: tuple[Tile, ...] = (
+    (128, 128, 32, 8, 4),
+    (128, 256, 32, 8, 3),
+    (128, 128, 64, 8, 3),
+    (128, 64, 64, 4, 3),
+    (64, 128, 64, 4, 3),
+    (64, 64, 64, 4, 4),
+)
+WGMMA_HALF: tuple[Tile, ...] = (
+    (128, 128, 64, 4, 4),  # 596 TFLOP/s at 4096^3 on an H200
+    (128, 256, 64, 8, 3),
+    (128, 256, 64, 8, 4),
+    (256, 128, 64, 8, 3),
+    (128, 128, 64, 8, 4),
+    (128, 64, 64, 4, 4),
+    (64, 128, 64, 4, 4),
+    (64, 64, 64, 4, 5),
+)
+MMA_FP32: tuple[Tile, ...] = (
+    (128, 128, 32, 8, 3),
+    (128, 64, 32, 4, 3),
+    (64, 128, 32, 4, 3),
+    (64, 64, 32, 4, 4),
+    (128, 128, 16, 8, 4),
+    (64, 64, 64, 4, 3),
+)
+MMA_HALF: tuple[Tile, ...] = (
+    (128, 128, 32, 4, 4),
+    (128, 256, 32, 8, 3),
+    (256, 128, 32, 8, 3),
+    (128, 128, 64, 8, 3),
+    (128, 64, 64, 4, 4),
+    (64, 128, 64, 4, 4),
+    (64, 64, 64, 4, 4),
+)
+MFMA: tuple[Tile, ...] = (
+    (128, 128, 32, 8, 2),
+    (256, 128, 32, 8, 2),
+    (128, 64, 64, 4, 2),
+    (64, 128, 64, 4, 2),
+    (64, 64, 64, 4, 2),
+)
+SKINNY_FP32: tuple[Tile, ...] = ((16, 64, 64, 4, 4), (16, 32, 128, 4, 4), (16, 128, 32, 4, 4))
+SKINNY_HALF: tuple[Tile, ...] = ((16, 64, 128, 4, 4), (16, 32, 256, 4, 3), (16, 128, 64, 4, 4))
+
+
+@dataclass(frozen=True)
+class GemmFacts:
+    """What decides the schedule of C[M, N] = A[M, K] @ B[K, N], `batch` times.
+
+    Layouts: "k" means that K is the inner dimension in memory (see GemmSpec).
+    """
+
+    m: int
+    n: int
+    k: int
+    batch: int = 1
+    dtype: FloatType = "float32"
+    precision: Precision = "strict"
+    a_layout: Literal["k", "m"] = "k"
+    b_layout: Literal["k", "n"] = "k"
+
+
+def gemm_schedules(
+    facts: GemmFacts, target: Target, decision: Decision = lambda _: None
+) -> list[GemmSchedule]:
+    """At most ten schedules, the most promising first; every one fits the shared memory.
+
+    What `decision` says of `gemm.fp32.tile` ("128x128x64"), `.num_warps` and `.num_stages` (of the
+    dtype in work) goes first.
+
+    The order is by waves over the SMs times the work of a tile. Where the tiles leave SMs idle, K
+    is split too. With wgmma, an fp32 operand that does not have K inside is transposed first.
+    """
+    plain = [
+        _schedule(tile, split)
+        for tile in _tiles(facts, target)
+        if shared_bytes(tile, facts.dtype, target) <= 1024 * target.shared_kb_per_block.value
+        for split in _splits(tile, facts, target)
+    ]
+    plain.sort(key=lambda schedule: _cost(schedule, facts, target))
+    plain = _led_by(gemm_hints(facts.dtype, decision), plain, facts, target)
+    turned = _transposes(facts, target)
+    if not turned:
+        return plain[:MAX_SCHEDULES]
+    first = [schedule | turned for schedule in plain[: MAX_SCHEDULES - 2]]
+    return first + plain[:2]
+
+
+def gemm_hints(dtype: FloatType, decision: Decision, family: str = "gemm") -> GemmSchedule:
+    """Constants that the plan fixes for a product in `dtype`; what is out of range is left out."""
+    found: GemmSchedule = {}
+    for stem in (family, f"{family}.{SHORT[dtype]}"):
+        names = ("BLOCK_M", "BLOCK_N", "BLOCK_K") if family == "gemm" else ("BLOCK_T", "BLOCK_S")
+        tile = tile_in(stem, decision(f"{stem}.tile"))
+        found |= dict(zip(names, tile, strict=True)) if tile else {}
+        for key in ("num_warps", "num_stages"):
+            value = number_in(key, decision(f"{stem}.{key}"))
+            found |= {} if value is None else {key: value}
+    return found
+
+
+def _led_by(
+    wanted: GemmSchedule, found: list[GemmSchedule], facts: GemmFacts, target: Target
+) -> list[GemmSchedule]:
+    """The wanted tile first where it fits and leaves no SM idle, also if no table has it."""
+    tile = tuple(wanted.get(key, 0) for key in ("BLOCK_M", "BLOCK_N", "BLOCK_K"))
+    if 0 in tile or min(facts.m, facts.n) <= 32:
+        return prefer(found, wanted)
+    if _tile_count(tile[0], tile[1], facts) < target.sm_count.value:
+        return found
+    whole: Tile = (*tile, wanted.get("num_warps", 8), wanted.get("num_stages", 3))  # type: ignore[assignment]
+    if shared_bytes(whole, facts.dtype, target) > 1024 * target.shared_kb_per_block.value:
+        return prefer(found, wanted)
+    first = _schedule(whole, 1)
+    return [first, *(item for item in found if item != first)]
+
+
+def prefer(schedules: list[GemmSchedule], wanted: GemmSchedule) -> list[GemmSchedule]:
+    """The schedules that agree with more of what is wanted first, else in their order."""
+
+    def agreement(schedule: GemmSchedule) -> int:
+        return -sum(schedule.get(key) == value for key, value in wanted.items())
+
+    return sorted(schedules, key=agreement)
+
+
+def shared_bytes(tile: Tile, dtype: FloatType, target: Target) -> int:
+    """Bytes of shared memory that the pipelined operands take (an epilogue reuses them)."""
+    block_m, block_n, block_k, _, stages = tile
+    buffers = stages if _has_wgmma(target) and block_m >= 64 else max(stages - 1, 1)
+    return (block_m + block_n) * block_k * ITEM_BYTES[dtype] * buffers
+
+
+def _tiles(facts: GemmFacts, target: Target) -> list[Tile]:
+    """Tiles that are not mostly padding for these sizes."""
+    half = facts.dtype != "float32"
+    if target.vendor == "amd":
+        table = MFMA
+    elif _has_wgmma(target):
+        fp32 = WGMMA_FP32 if facts.precision == "strict" else WGMMA_TF32
+        table = WGMMA_HALF if half else fp32
+    else:
+        table = MMA_HALF if half else MMA_FP32
+    skinny = SKINNY_HALF if half else SKINNY_FP32
+    if facts.m <= 32:
+        rows = _power_of_two(facts.m)
+        return [(rows, *tile[1:]) for tile in skinny]
+    if facts.n <= 32:
+        cols = _power_of_two(facts.n)
+        return [(tile[1], cols, *tile[2:]) for tile in skinny]
+    kept = [
+        tile for tile in table if tile[0] < 2 * max(facts.m, 32) and tile[1] < 2 * max(facts.n, 32)
+    ]
+    return kept or [min(table)]
+
+
+def _splits(tile: Tile, facts: GemmFacts, target: Target) -> list[int]:
+    """1, and the split that fills the SMs (skinny tiles: four times) where the tiles do not."""
+    tiles = _tile_count(tile[0], tile[1], facts)
+    bandwidth_bound = min(tile[0], tile[1]) <= 32
+    room = int(target.sm_count.value) * (4 if bandwidth_bound else 1) // tiles
+    split = min(room, facts.k // (4 * tile[2]), MAX_SPLIT)
+    return [1] if split < 2 else [1, 1 << (split.bit_length() - 1)]
+
+
+def _schedule(tile: Tile, split: int) -> GemmSchedule:
+    names = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_warps", "num_stages")
+    return dict(zip(names, tile, strict=True)) | {"GROUP_M": GROUP_M, "SPLIT_K": split}
+
+
+def _transposes(facts: GemmFacts, target: Target) -> GemmSchedule:
+    if facts.dtype != "float32" or facts.precision == "bf16" or not _has_wgmma(target):
+        return {}
+    turned: GemmSchedule = {}
+    if facts.a_layout != "k" and facts.n >= TRANSPOSE_PAYS:
+        turned["TRANSPOSE_A"] = 1
+    if facts.b_layout != "k" and facts.m >= TRANSPOSE_PAYS:
+        turned["TRANSPOSE_B"] = 1
+    return turned
+
+
+def _cost(schedule: GemmSchedule, facts: GemmFacts, target: Target) -> float:
+    """Waves of programs times the length of K times the area and the rim of a tile.
+
+    Tiles of more than 128 x 128 pay 20% for the registers that they lack in an epilogue.
+    """
+    rows, cols = schedule["BLOCK_M"], schedule["BLOCK_N"]
+    programs = _tile_count(rows, cols, facts) * schedule["SPLIT_K"]
+    resident = 4 if min(rows, cols) <= 32 else 1
+    waves = -(-programs // (resident * int(target.sm_count.value))) * resident
+    work = rows * cols + 24 * (rows + cols)
+    spilling = 1.2 if rows * cols > 128 * 128 else 1.0
+    reducing = 1 + 0.02 * schedule["SPLIT_K"] if schedule["SPLIT_K"] > 1 else 1.0
+    return waves * facts.k / schedule["SPLIT_K"] * work * spilling * reducing
+
+
+def _tile_count(rows: int, cols: int, facts: GemmFacts) -> int:
+    return -(-facts.m // rows) * -(-facts.n // cols) * facts.batch
+
+
+def _has_wgmma(target: Target) -> bool:
+    """Hopper's wgmma or data-centre Blackwell's tcgen05: operands stay in shared memory."""
+    return target.vendor == "nvidia" and target.arch in ("90", "100")
+
+
+def _power_of_two(size: int) -> int:
+    """The padded size of a small dimension; a dot needs at least 16."""
+    return 16 if size <= 16 else 32
+
+
+__all__ = ["FloatType", "GemmFacts", "GemmSchedule", "gemm_schedules", "shared_bytes"]

@@ -1,0 +1,266 @@
+"""Matrix products served by the own GEMM: which of them, with which epilogue, and their text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Literal
+
+import torch
+
+from agentkernel.compiler.axes import Access, Atom, contiguous_strides, leaves
+from agentkernel.compiler.emit import BodyLines, Emitter, Names, Schedule
+from agentkernel.compiler.expressions import Symbols, Text, tensor_text
+from agentkernel.compiler.fusion import Axis, LibraryStep, Partition, Region, Step, _together
+from agentkernel.compiler.ir import Expr, Node, UnsupportedOp, numel, same
+from agentkernel.compiler.kernel import KernelCode
+from agentkernel.compiler.products.gemm import GemmSpec, emit_gemm
+from agentkernel.compiler.products.schedules import FloatType, GemmFacts
+from agentkernel.domain.verdict import Precision
+
+FLOATS: dict[torch.dtype, FloatType] = {
+    torch.float32: "float32",
+    torch.float16: "float16",
+    torch.bfloat16: "bfloat16",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class ProductStep:
+    """A product of two stored matrices with the pointwise region that follows it, if any."""
+
+    node: Node
+    epilogue: Region | None
+
+    @property
+    def result(self) -> Node:
+        """What it stores."""
+        return self.epilogue.stores[0].node if self.epilogue else self.node
+
+    @property
+    def batch_dims(self) -> Literal[0, 1, 2]:
+        """Leading dimensions that both operands have."""
+        count = len(self.node.args[1].shape) - 2
+        if count > 2:
+            raise UnsupportedOp("product", "more than two batch dimensions")
+        return (0, 1, 2)[count]
+
+    @property
+    def sizes(self) -> tuple[Expr, Expr, Expr]:
+        """M, N, K."""
+        a, b = self.node.args
+        lead = self.batch_dims
+        return numel(a.shape[lead:-1]), b.shape[-1], a.shape[-1]
+
+    @property
+    def transposed(self) -> tuple[bool, bool]:
+        """Whether A and B are read as they are stored, behind a transpose. Rows of A that run on
+        over leading dimensions lie in no one transposed matrix: such an A is copied first."""
+        a, b = self.node.args
+        single = all(size == 1 for size in a.shape[self.batch_dims : -2])
+        return single and _transposed(a), _transposed(b)
+
+
+def with_product_steps(partition: Partition) -> Partition:
+    """Every product as our own GEMM, with the pointwise region behind it as its epilogue."""
+    readers: dict[Node, list[Step]] = {}
+    for step in partition.steps:
+        for node in _reads(step):
+            readers.setdefault(node, []).append(step)
+    returned = {output.node for output in partition.outputs}
+    fused: dict[Region, ProductStep] = {}
+    single: dict[LibraryStep, ProductStep] = {}
+    for step in partition.steps:
+        if isinstance(step, LibraryStep) and step.node.op == "product":
+            users = readers.get(step.node, [])
+            alone = len(users) == 1 and step.node not in returned
+            if (
+                alone
+                and isinstance(users[0], Region)
+                and users[0] not in fused
+                and _epilogue(step.node, users[0])
+            ):
+                fused[users[0]] = ProductStep(step.node, users[0])
+            else:
+                single[step] = ProductStep(step.node, None)
+    taken = {anchor.node for anchor in fused.values()}
+    steps: list[Step] = []
+    for step in partition.steps:
+        if isinstance(step, Region):
+            steps.append(fused.get(step, step))  # type: ignore[arg-type]
+        elif not isinstance(step, LibraryStep):
+            steps.append(step)
+        elif step.node not in taken:
+            steps.append(single.get(step, step))  # type: ignore[arg-type]
+    return Partition(tuple(steps), partition.outputs)
+
+
+def _reads(step: Step) -> list[Node]:
+    if isinstance(step, Region):
+        return list(step.reads)
+    return [arg.root for arg in step.node.args]
+
+
+def _epilogue(product: Node, region: Region) -> bool:
+    """True where the region maps each element of the product to one element of one result."""
+    if region.reduces or len(region.stores) != 1 or product not in region.layout.loads:
+        return False
+    walks = sum(access.buffer is product for access in region.layout.loads.values())
+    if walks != 1 or product in region.layout.tables:
+        return False
+    store = region.stores[0]
+    plain = all(map(same, store.strides, contiguous_strides(store.node.shape)))
+    if not plain or not all(map(same, store.node.shape, product.shape)):
+        return False
+    if any(node.kind == "iota" or node.op == "within" for node in region.layout.dims):
+        return False
+    groups = _groups(product, region)
+    accesses = [*region.layout.loads.values(), *region.store_accesses]
+    return all(_walks(access, groups) for access in accesses)
+
+
+def _groups(product: Node, region: Region) -> tuple[tuple[Atom, ...], ...]:
+    """Atoms of the batch, of M and of N."""
+    dims = region.layout.dims[product]
+    lead = len(product.args[1].shape) - 2
+    batch = tuple(atom for dim in dims[:lead] for atom in leaves(dim))
+    rows = tuple(atom for dim in dims[lead:-1] for atom in leaves(dim))
+    return batch, rows, leaves(dims[-1])
+
+
+def _walks(access: Access, groups: Sequence[Sequence[Atom]]) -> bool:
+    strides = access.resolved()
+    if set(strides) - {atom for group in groups for atom in group}:
+        return False
+    return all(
+        _together(outer, inner, strides) for group in groups for outer, inner in pairwise(group)
+    )
+
+
+@dataclass
+class EpilogueEmitter(Emitter):
+    """Writes an epilogue over `acc`, `rows` and `cols` of a GEMM's tile."""
+
+    product: Node | None = None
+    groups: tuple[tuple[Atom, ...], ...] = field(default_factory=tuple)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.sizes.cols_name, self.sizes.rows_name = "N", "M"
+        self.sizes.rows = numel([atom.size for atom in self.groups[1]])
+        self.sizes.cols = numel([atom.size for atom in self.groups[2]])
+
+    @property
+    def many_rows(self) -> bool:
+        """A tile always has two dimensions."""
+        return True
+
+    def address(self, access: Access) -> str:
+        """`tile` for what lies like the result, else strides over batch, rows and columns.
+
+        A result of one row has no stride over rows, as a bias has none: `tile` is for what is
+        masked as the result is.
+        """
+        strides = access.resolved()
+        store = self.region.store_accesses[0].resolved()
+        if access.offset == 0 and strides == store and all(self.touches(access)):
+            return "tile"
+        terms = [] if access.offset == 0 else [self.sizes.text(access.offset)]
+        for group, name in zip(
+            self.groups, ("batch", "rows[:, None]", "cols[None, :]"), strict=True
+        ):
+            step = Axis(tuple(group)).stride(strides) if group else 0
+            if step == 1:
+                terms.append(name)
+            elif step != 0:
+                terms.append(f"{name} * {self.sizes.text(step)}")
+        return " + ".join(terms)
+
+    def mask(self, rows: bool, cols: bool) -> str | None:
+        """Masks as the GEMM names them."""
+        if rows and cols:
+            return "tile_mask"
+        if rows:
+            return "row_mask[:, None]"
+        return "col_mask[None, :]" if cols else None
+
+    def touches(self, access: Access) -> tuple[bool, bool]:
+        """Whether an access varies over M, and over N."""
+        strides = access.resolved()
+        rows, cols = (any(strides.get(atom, 0) != 0 for atom in group) for group in self.groups[1:])
+        return rows, cols
+
+    def _load(self, node: Node, access: Access, body: BodyLines) -> Text:
+        return Text("acc") if node is self.product else super()._load(node, access, body)
+
+
+def gemm_facts(anchor: ProductStep, symbols: Symbols, precision: Precision) -> GemmFacts:
+    """What the choice of tiles rests on."""
+    m, n, k = (symbols.hint(size) for size in anchor.sizes)
+    a_transposed, b_transposed = anchor.transposed
+    batch = numel(anchor.node.args[1].shape[:-2])
+    return GemmFacts(
+        m, n, k, symbols.hint(batch), FLOATS[anchor.node.dtype], precision,
+        "m" if a_transposed else "k", "k" if b_transposed else "n",
+    )  # fmt: skip
+
+
+def _transposed(operand: Node) -> bool:
+    """True for a view that swaps the last two dimensions of what is stored."""
+    rank = len(operand.shape)
+    swap = (*range(rank - 2), rank - 1, rank - 2)
+    return operand.kind == "view" and operand.op == "permute" and operand.attrs == swap
+
+
+def emit_product_step(
+    anchor: ProductStep, schedule: dict[str, int], name: str, out: str,
+    buffers: Mapping[Node, str], symbols: Symbols, precision: Precision, reserved: Names,
+) -> KernelCode:  # fmt: skip
+    """The product's kernels and launch lines."""
+    lines: list[str] = []
+    operands: list[str] = []
+    for operand, wanted, transposed in zip(
+        anchor.node.args, ("left", "right"), anchor.transposed, strict=True
+    ):
+        stored = operand.args[0] if transposed else operand
+        text = tensor_text(stored, buffers, symbols)
+        if not text.isidentifier() and stored.kind == "view":
+            variable = reserved.unique(wanted)
+            lines.append(f"{variable} = {text}.contiguous()")
+            text = variable
+        operands.append(text)
+    m, n, k = (symbols.wrapper(size) for size in anchor.sizes)
+    epilogue, extras, helpers = _epilogue_text(anchor, buffers, symbols)
+    spec = GemmSpec(
+        name=name, a=operands[0], b=operands[1], out=out, m=m, n=n, k=k,
+        dtype=FLOATS[anchor.node.dtype],
+        a_layout="m" if anchor.transposed[0] else "k",
+        b_layout="k" if anchor.transposed[1] else "n",
+        batch_dims=anchor.batch_dims, precision=precision, epilogue=epilogue, extras=extras,
+    )  # fmt: skip
+    made = emit_gemm(spec, schedule)
+    return KernelCode(made.source, made.kernels, made.launch, frozenset(helpers), tuple(lines))
+
+
+def _epilogue_text(
+    anchor: ProductStep, buffers: Mapping[Node, str], symbols: Symbols
+) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...], set[str]]:
+    region = anchor.epilogue
+    if region is None:
+        return (), (), set()
+    emitter = EpilogueEmitter(
+        region, Schedule("tile", 1, 2), symbols, dict(buffers), product=anchor.node,
+        groups=_groups(anchor.node, region),
+    )  # fmt: skip
+    emitter.names = Names(
+        {"acc", "rows", "cols", "tile", "batch", "M", "N", "K", "row_mask", "col_mask",
+         "tile_mask", "split", "plane"}
+    )  # fmt: skip
+    emitter.own_pointers = frozenset(("a_ptr", "b_ptr", "out_ptr", "partial_ptr"))
+    lines: list[str] = []
+    value = emitter.value(region.stores[0].node, BodyLines(lines, lines))
+    lines.append(f"acc = {value.code}")
+    extras = [*emitter.pointers.items()]
+    extras += [(name, symbols.wrapper(size)) for name, size in emitter.sizes.extra.items()]
+    return tuple(lines), tuple(extras), emitter.helpers

@@ -1,0 +1,378 @@
+"""Reductions over rows held in registers, with the columns, masks and text that all forms share.
+
+Also here: the column indices of a tile and which of them are in range, and the docstring in which
+a kernel names its operations, their dimensions and how it walks them.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from agentkernel.compiler.emit import BodyLines, Emitter, Schedule, row_invariant
+from agentkernel.compiler.expressions import TRITON_TYPES, Text
+from agentkernel.compiler.fusion import Region
+from agentkernel.compiler.ir import Node, compute_dtype
+
+
+def column_lines(emitter: Emitter, start: str, width: str = "BLOCK_N") -> list[str]:
+    """Column indices of a tile, their mask, and the index of each axis."""
+    tail = "[None, :]" if emitter.many_rows else ""
+    first = "" if start == "0" else f"{start} + "
+    name = emitter.columns
+    lines = [f"{name} = {first}tl.arange(0, {width}){tail}"]
+    if emitter.col_mask is not None:
+        lines.append(f"{emitter.col_mask} = {_mask_text(emitter, width)}")
+    return lines + emitter.split_index(emitter.region.cols, name)
+
+
+def _mask_text(emitter: Emitter, width: str) -> str:
+    """Columns in range. Where the length is a free constant, the test folds away if tiles fit."""
+    count = emitter.region.col_count
+    name = emitter.sizes.text(count)
+    within = f"{emitter.columns} < {name}"
+    if count.is_number or not emitter.region.reduces:
+        return within
+    unit = f"(CHUNKS * {width})" if emitter.schedule.form == "split" else width
+    return f"({within}) | ({name} % {unit} == 0)"
+
+
+WIDTH = 95
+OPERATION_NAMES = {
+    "layer_norm": "LayerNorm", "native_layer_norm": "LayerNorm", "rms_norm": "RMSNorm",
+    "group_norm": "GroupNorm", "instance_norm": "InstanceNorm", "batch_norm": "BatchNorm",
+    "softmax": "softmax", "log_softmax": "log-softmax", "logsumexp": "log-sum-exp",
+    "cross_entropy_loss": "cross-entropy", "nll_loss_nd": "negative log likelihood",
+    "nll_loss": "negative log likelihood", "mse_loss": "mean squared error",
+    "l1_loss": "mean absolute error", "smooth_l1_loss": "smooth L1 loss",
+    "huber_loss": "Huber loss",
+    "kl_div": "KL divergence", "binary_cross_entropy": "binary cross-entropy",
+    "binary_cross_entropy_with_logits": "binary cross-entropy from logits",
+    "cosine_similarity": "cosine similarity", "gelu": "GELU", "relu": "ReLU", "silu": "SiLU",
+    "elu": "ELU", "selu": "SELU", "celu": "CELU", "mul": "multiply", "sub": "subtract",
+    "div": "divide", "neg": "negate", "linalg_vector_norm": "vector norm", "amax": "maximum",
+    "amin": "minimum", "var": "variance", "std": "standard deviation",
+}  # fmt: skip
+"""ATen's name -> the field's."""
+UNNAMED_OPS = frozenset((
+    "view", "reshape", "permute", "transpose", "expand", "unsqueeze", "squeeze", "to",
+    "_to_copy", "t", "unsafe_view", "flatten", "clone", "contiguous", "alias", "slice",
+    "select", "split", "chunk", "unbind",
+))  # fmt: skip
+
+
+def operation_name(origin: str) -> str:
+    """What people call an ATen operation."""
+    return OPERATION_NAMES.get(origin, origin.strip("_").replace("_", " "))
+
+
+def kernel_docstring(region: Region, schedule: Schedule) -> list[str]:
+    """The kernel's docstring as lines, quotes included."""
+    text = f"{_capital(_what(region))}{_where(region)}.{_how(region, schedule)}"
+    if len(text) + 6 <= WIDTH:
+        return [f'"""{text}"""']
+    head, _, rest = text.partition(". ")
+    lines = [f'"""{head.removesuffix(".")}.']
+    if rest:
+        lines += ["", *textwrap.wrap(rest, WIDTH)]
+    return [*lines, '"""']
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _what(region: Region) -> str:
+    """The operations in order, the reducing ones first among equals: `LayerNorm, GELU, add`."""
+    names = _distinct(operation_name(node.origin) for node in region.nodes if _telling(node))
+    if len(names) > 6:
+        names = [*names[:5], f"{len(names) - 5} more"]
+    return ", ".join(names[:-1]) + (" and " if len(names) > 1 else "") + names[-1]
+
+
+def _distinct(names: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(names)) or ["copy"]
+
+
+def _telling(node: Node) -> bool:
+    return bool(node.origin) and node.origin not in UNNAMED_OPS and node.op != "copy"
+
+
+def _where(region: Region) -> str:
+    """` over the last dimension`, where all reductions agree."""
+    found = {
+        (node.attrs[0], len(node.args[0].shape)) for node in region.nodes if node.kind == "reduce"
+    }
+    if len(found) != 1:
+        return ""
+    axes, rank = next(iter(found))
+    assert isinstance(axes, tuple)
+    if len(axes) == rank:
+        return " over all elements" if rank != 1 else ""
+    if axes == (rank - 1,):
+        return " over the last dimension"
+    if axes == tuple(range(rank - len(axes), rank)):
+        return f" over the last {len(axes)} dimensions"
+    return f" over dimension{'s' if len(axes) > 1 else ''} {', '.join(map(str, axes))}"
+
+
+def _how(region: Region, schedule: Schedule) -> str:
+    statistics = _statistics(region, schedule)
+    rows = "BLOCK_M rows" if schedule.block_rows > 1 else "one row"
+    match schedule.form:
+        case "flat":
+            return ""
+        case "tile":
+            return ""
+        case "persistent":
+            return f" A program holds {rows} in registers{statistics}."
+        case "looped":
+            return f" A program walks {rows} in tiles of BLOCK_N{statistics}."
+    return f" CHUNKS programs share a row{statistics}."
+
+
+def _statistics(region: Region, schedule: Schedule) -> str:
+    """How the statistics are gathered, where that takes more than one sum."""
+    ops = {node.op for node in region.nodes}
+    whole = schedule.form == "persistent"
+    parts: list[str] = []
+    if "moments" in ops:
+        parts.append(
+            "the mean, then the variance about it" if whole else "mean and variance in one read"
+        )
+    if "expsum" in ops:
+        parts.append(
+            "the maximum, then the sum of exponentials"
+            if whole
+            else "a running maximum and a sum that is rescaled when it grows"
+        )
+    return f": {', '.join(parts)}" if parts else ""
+
+
+INFINITY = {"max": '-float("inf")', "min": 'float("inf")'}
+
+
+def reduction_depth(node: Node, members: frozenset[Node], known: dict[Node, int]) -> int:
+    """How many reductions of this kernel lie between the loads and `node`, itself included."""
+    if node not in known:
+        below = max((reduction_depth(arg, members, known) for arg in node.args), default=0)
+        inside = node in members or node.root in members
+        known[node] = below + (1 if inside and node.kind == "reduce" else 0)
+        if node.kind in ("view", "field"):
+            known[node] = below
+        elif not inside:
+            known[node] = 0
+    return known[node]
+
+
+def masked(emitter: Emitter, code: str, identity: str) -> str:
+    """`code` with `identity` in the columns (and rows) that are out of range."""
+    mask = emitter.col_mask
+    return code if mask is None else f"tl.where({mask}, {code}, {identity})"
+
+
+def identity_of(node: Node) -> str:
+    """The neutral element of a reduction in the type of its operand."""
+    dtype = compute_dtype(node.args[0].dtype)
+    if node.op in ("max", "argmax", "min", "argmin"):
+        if dtype.is_floating_point:
+            return INFINITY[node.op.removeprefix("arg")]
+        import torch
+
+        info = torch.iinfo(torch.int32 if dtype == torch.bool else dtype)
+        return str(info.min if "max" in node.op else info.max)
+    if node.op in ("prod", "all"):
+        return "1.0" if dtype.is_floating_point else "1"
+    return "0.0" if dtype.is_floating_point else "0"
+
+
+def fold(emitter: Emitter, op: str, code: str, *, integer: bool) -> str:
+    """Reduce the columns of a tile to one value a row."""
+    axis = emitter.reduce_axis
+    keep = ", keep_dims=True" if emitter.many_rows else ""
+    if op in ("max", "min") and not integer:
+        emitter.helpers.add(f"{op}_along")
+        return f"{op}_along({code}, {axis}, {emitter.many_rows})"
+    if op == "prod":
+        emitter.helpers.add("multiply")
+        return f"tl.reduce({code}, {axis}, multiply{keep})"
+    if op in ("argmax", "argmin") and not integer:
+        return first_index(emitter, op, code, emitter.columns)
+    if op in ("argmax", "argmin"):
+        return f"tl.{op}({code}, axis={axis}{keep})"
+    if op in ("any", "all"):
+        call = "max" if op == "any" else "min"
+        return f"tl.{call}({code}, axis={axis}{keep}) != 0"
+    return f"tl.{op}({code}, axis={axis}{keep})"
+
+
+def first_index(emitter: Emitter, op: str, best: str, places: str) -> str:
+    """The first of `places` where the row has its extremum, or NaN."""
+    helper = f"place_of_{op.removeprefix('arg')}"
+    emitter.helpers.add(helper)
+    return f"{helper}({best}, {places}, {emitter.reduce_axis}, {emitter.many_rows})"
+
+
+@dataclass(frozen=True)
+class RowReduction:
+    """Emits the reductions of a kernel whose rows lie in registers entirely."""
+
+    emitter: Emitter
+
+    def emit(self, node: Node, body: BodyLines) -> None:
+        """Write the reduction `node` and bind its value (or its fields')."""
+        emitter = self.emitter
+        source = node.args[0]
+        value = emitter.full_tile(source, emitter.value(source, body))
+        if node.op == "moments":
+            self._moments(node, source, value, body)
+        elif node.op == "expsum":
+            self._expsum(node, source, value, body)
+        else:
+            code = _operand(node, value)
+            integer = not compute_dtype(source.dtype).is_floating_point
+            text = fold(emitter, node.op, masked(emitter, code, identity_of(node)), integer=integer)
+            emitter.row_values[node] = emitter.assign(node.name, text, body, tile=False)
+
+    def _moments(self, node: Node, source: Node, value: Text, body: BodyLines) -> None:
+        emitter = self.emitter
+        mean_field, squares_field = _fields(emitter, node)
+        count = emitter.sizes.text(emitter.region.col_count)
+        total = fold(emitter, "sum", masked(emitter, value.code, "0.0"), integer=False)
+        mean = emitter.assign("mean", f"{total} / {count}", body, tile=False)
+        centred = emitter.assign("centred", f"{value.within(2)} - {mean.code}", body, tile=True)
+        square = f"{centred.code} * {centred.code}"
+        total = fold(emitter, "sum", masked(emitter, square, "0.0"), integer=False)
+        squares = emitter.assign("squares", total, body, tile=False)
+        emitter.differences[(source, mean_field)] = centred
+        emitter.row_values.update({mean_field: mean, squares_field: squares})
+
+    def _expsum(self, node: Node, source: Node, value: Text, body: BodyLines) -> None:
+        emitter = self.emitter
+        top_field, total_field = _fields(emitter, node)
+        top = masked(emitter, value.code, '-float("inf")')
+        keep = ", keep_dims=True" if emitter.many_rows else ""
+        code = f"tl.max({top}, axis={emitter.reduce_axis}{keep})"
+        row_max = emitter.assign("row_max", code, body, tile=False)
+        shift = row_max.code
+        if guards_infinite_maximum(node):
+            code = f"tl.where({is_infinite_text(shift)}, 0.0, {shift})"
+            shift = emitter.assign("shift", code, body, tile=False).code
+        grown = exp_call(emitter, f"{value.within(2)} - {shift}", source)
+        numerator = emitter.assign("numerator", grown, body, tile=True)
+        total = fold(emitter, "sum", masked(emitter, numerator.code, "0.0"), integer=False)
+        row_sum = emitter.assign("row_sum", total, body, tile=False)
+        if not guards_infinite_maximum(node):
+            emitter.numerators[(source, top_field)] = numerator
+        emitter.row_values.update({top_field: row_max, total_field: row_sum})
+
+
+def guards_infinite_maximum(node: Node) -> bool:
+    """Whether an expsum takes no infinite maximum out."""
+    return "guarded" in node.attrs
+
+
+def is_infinite_text(code: str) -> str:
+    """True of plus and minus infinity."""
+    return f'tl.abs({code}) == float("inf")'
+
+
+def exp_call(emitter: Emitter, code: str, node: Node) -> str:
+    """exp of `code`: the accurate helper where the result stays in fp32, else the built-in."""
+    import torch
+
+    if emitter.narrow or compute_dtype(node.dtype) == torch.float64:
+        return f"tl.exp({code})"
+    emitter.helpers.add("exp")
+    return f"exp({code})"
+
+
+def _operand(node: Node, value: Text) -> str:
+    """The operand in the type that the reduction adds in."""
+    import torch
+
+    source = node.args[0].dtype
+    if node.op in ("any", "all") or (source == torch.bool and node.op != "sum"):
+        return f"({value.code}).to(tl.int32)"
+    if node.op in ("sum", "prod") and compute_dtype(source) != node.dtype:
+        return f"({value.code}).to({TRITON_TYPES[node.dtype]})"
+    return value.code
+
+
+def _fields(emitter: Emitter, node: Node) -> tuple[Node, Node]:
+    """The two field nodes of a double reduction that the kernel's graph reads (or fresh ones)."""
+    found: dict[int, Node] = {}
+    for candidate in all_operands(emitter):
+        if candidate.kind == "field" and candidate.args[0] is node:
+            index = candidate.attrs[0]
+            assert isinstance(index, int)
+            found[index] = candidate
+    blank = [
+        Node("field", "field", (node,), node.dtype, node.shape, (index,), "unused")
+        for index in (0, 1)
+    ]
+    return found.get(0, blank[0]), found.get(1, blank[1])
+
+
+def all_operands(emitter: Emitter) -> list[Node]:
+    """All nodes that the region's nodes and stores read, through views."""
+    seen: dict[Node, None] = {}
+    waiting: list[Node] = [store.node for store in emitter.region.stores]
+    waiting += [arg for node in emitter.region.nodes for arg in node.args]
+    while waiting:
+        node = waiting.pop()
+        if node in seen:
+            continue
+        seen[node] = None
+        if node.kind == "view":
+            waiting.append(node.args[0])
+    return list(seen)
+
+
+def persistent_body(emitter: Emitter) -> list[str]:
+    """The kernel's body with every row of a program in registers: load once, store once."""
+    lines: list[str] = []
+    body = BodyLines(lines, lines)
+    if emitter.schedule.invariant_first:
+        for node in row_invariant(emitter):
+            emitter.value(node, body)
+    reductions = RowReduction(emitter)
+    for node in emitter.region.nodes:
+        if node.kind == "reduce":
+            reductions.emit(node, body)
+    lines += _stores(emitter, body, rows=True, tiles=True)
+    return lines
+
+
+def _stores(emitter: Emitter, body: BodyLines, *, rows: bool, tiles: bool) -> list[str]:
+    """Store lines of row values, tile values, or both."""
+    lines: list[str] = []
+    pairs = zip(emitter.region.stores, emitter.region.store_accesses, strict=True)
+    for store, access in pairs:
+        varies = emitter.touches(access)[1] or emitter.region.spans(store.node)[1]
+        if (varies and tiles) or (not varies and rows):
+            line = emitter.store_lines(store, access, body)
+            lines.append(line)
+    return lines
+
+
+def passes(emitter: Emitter) -> list[list[Node]]:
+    """Reductions by depth: those of one list read one sweep over the row."""
+    members = frozenset(emitter.region.nodes)
+    known: dict[Node, int] = {}
+    levels: dict[int, list[Node]] = {}
+    for node in emitter.region.nodes:
+        if node.kind == "reduce":
+            levels.setdefault(reduction_depth(node, members, known), []).append(node)
+    return [levels[level] for level in sorted(levels)]
+
+
+def has_tile_stores(emitter: Emitter) -> bool:
+    """True where some stored value varies over columns."""
+    return any(emitter.touches(access)[1] for access in emitter.region.store_accesses)
+
+
+def indent(lines: Sequence[str]) -> list[str]:
+    """Four spaces deeper."""
+    return [f"    {line}" if line else "" for line in lines]

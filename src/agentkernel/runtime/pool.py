@@ -1,0 +1,277 @@
+"""Worker processes: one job at a time on each device, so that a death costs one job.
+
+Also the priority of helper processes beside timed ones, and their end together with the parent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import multiprocessing
+import os
+import select
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import wait as wait_for
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from agentkernel.runtime import gpu_lock
+from agentkernel.runtime.machine import CPU, hold_devices, join_devices
+
+COMPILER_NICE = 10
+TIMED_NICE = -10
+
+
+def lower_priority(pid: int) -> None:
+    """Lower the priority of the thread that leads process `pid` (0: of this thread) and of all that
+    it starts from now on. For good: never where something is timed."""
+    with contextlib.suppress(ProcessLookupError):
+        # One that is lower already (under `nice`, or a Ray worker) may not be raised.
+        if os.getpriority(os.PRIO_PROCESS, pid) < COMPILER_NICE:
+            os.setpriority(os.PRIO_PROCESS, pid, COMPILER_NICE)
+
+
+@contextlib.contextmanager
+def raised_priority(pids: Iterable[int]) -> Iterator[None]:
+    """Meanwhile the leading threads of `pids` get a processor before all who have not asked: a
+    module of many short kernels is as slow as its launches. Where the system does not let us (it
+    takes CAP_SYS_NICE), nothing changes."""
+    changed = {pid: nice for pid in pids if (nice := _renice(pid, TIMED_NICE)) is not None}
+    try:
+        yield
+    finally:
+        for pid, nice in changed.items():
+            _renice(pid, nice)
+
+
+def _renice(pid: int, nice: int) -> int | None:
+    """What it was before; None where it could not be changed."""
+    try:
+        before = os.getpriority(os.PRIO_PROCESS, pid)
+        os.setpriority(os.PRIO_PROCESS, pid, nice)
+    except OSError:  # no right to, or gone
+        return None
+    return before
+
+
+def end_with_parent(line: int) -> None:
+    """From now on this process and what it started end as soon as the other end of `line` (a pipe
+    or socket that the parent holds) closes, in the middle of a compilation too. It must lead its
+    process group."""
+    ends = select.poll()
+    ends.register(line, 0)
+
+    def watch() -> None:
+        ends.poll()
+        os.killpg(0, signal.SIGKILL)
+
+    threading.Thread(target=watch, name="end-with-parent", daemon=True).start()
+
+
+J = TypeVar("J")
+A = TypeVar("A")
+
+
+@dataclass(frozen=True)
+class WorkerPlace:
+    """Where a lane works: a device, and the folder of the gate that all lanes of it share.
+
+    `gpu_lock` is None on the CPU; `locks` is the folder that tells the users of one machine's GPUs
+    apart.
+    """
+
+    device: str
+    gate: str | None
+    locks: Path
+
+
+@dataclass(frozen=True)
+class JobResult(Generic[J, A]):
+    """A job with its answer, or with what ended it: `error` is what it raised, BrokenProcessPool
+    where its process died, `hung` where it was ended at its limit."""
+
+    job: J
+    device: str
+    answer: A | None = None
+    error: BaseException | None = None
+    hung: bool = False
+
+    @property
+    def died(self) -> bool:
+        """True where the process is gone: it crashed, was killed, or hung past its limit."""
+        return isinstance(self.error, BrokenProcessPool)
+
+
+@dataclass(frozen=True)
+class RunningJob(Generic[J]):
+    """A job on its lane; `until` is the monotonic time at which its process ends itself."""
+
+    worker: PoolWorker
+    job: J
+    until: float
+
+
+@dataclass
+class PoolWorker:
+    """One process on a device, which does one job at a time."""
+
+    place: WorkerPlace
+    executor: ProcessPoolExecutor
+
+    def renew(self) -> None:
+        """Another process: the one before may have lost its GPU."""
+        self.executor.shutdown(wait=False, cancel_futures=True)
+        self.executor = _executor(self.place)
+
+
+def run_jobs(
+    take: Callable[[], J | None],
+    work: Callable[[J], A],
+    devices: Sequence[str],
+    locks: Path,
+    *,
+    limit_s: Callable[[J], float | None],
+    keep: Callable[[JobResult[J, A]], bool] = lambda ended: ended.error is None,
+    usable: Callable[[str], bool] = lambda device: True,
+) -> Iterator[JobResult[J, A]]:
+    """Each job as it ends, one lane an entry of `devices`, which are held meanwhile.
+
+    `take` gives the next job, or None where there is none for now: it is asked again after each
+    end, and all is over once nothing runs and nothing is given. A process that ends takes only its
+    own job with it; after an answer that `keep` refuses a lane has another process, and none at
+    all where its device is not `usable` any more. What hangs past `limit_s` is ended.
+    """
+    running: dict[Future[A], RunningJob[J]] = {}
+    with _workers(devices, locks) as idle:
+        while True:
+            _begin(take, work, limit_s, idle, running)
+            if not running:
+                return
+            done, _ = wait(running, return_when=FIRST_COMPLETED)
+            for future in done:
+                begun = running.pop(future)
+                worker = begun.worker
+                ended = _ended(future, begun)
+                if keep(ended):
+                    idle.append(worker)
+                elif usable(worker.place.device):
+                    worker.renew()
+                    idle.append(worker)
+                else:
+                    worker.executor.shutdown(wait=False, cancel_futures=True)
+                yield ended
+
+
+def _begin(
+    take: Callable[[], J | None],
+    work: Callable[[J], A],
+    limit_s: Callable[[J], float | None],
+    idle: list[PoolWorker],
+    running: dict[Future[A], RunningJob[J]],
+) -> None:
+    """Give every idle lane a job, as long as there are any."""
+    while idle:
+        job = take()
+        if job is None:
+            return
+        worker, limit = idle.pop(), limit_s(job)
+        until = math.inf if limit is None else time.monotonic() + limit
+        try:
+            future = worker.executor.submit(_guarded, work, job, limit)
+        except BrokenProcessPool:  # killed while it was idle
+            worker.renew()
+            future = worker.executor.submit(_guarded, work, job, limit)
+        running[future] = RunningJob(worker, job, until)
+
+
+def _ended(future: Future[A], begun: RunningJob[J]) -> JobResult[J, A]:
+    job, device = begun.job, begun.worker.place.device
+    error = future.exception()
+    if error is not None:
+        hung = isinstance(error, BrokenProcessPool) and time.monotonic() >= begun.until
+        return JobResult(job, device, error=error, hung=hung)
+    return JobResult(job, device, answer=future.result())
+
+
+@contextmanager
+def _workers(devices: Sequence[str], locks: Path) -> Iterator[list[PoolWorker]]:
+    """The lanes, the first device's first one last, while this process holds the devices."""
+    with ExitStack() as held:
+        held.enter_context(hold_devices(locks, devices))
+        lock_folders = {
+            device: held.enter_context(_lock_folder(device)) for device in dict.fromkeys(devices)
+        }
+        places = [WorkerPlace(device, lock_folders[device], locks) for device in devices]
+        lanes = [PoolWorker(place, _executor(place)) for place in reversed(places)]
+        try:
+            yield list(lanes)
+        except BaseException:
+            # Interrupted, or the machine lacks something: nobody waits for a job half done.
+            for process in multiprocessing.active_children():
+                process.terminate()
+            raise
+        finally:
+            for worker in lanes:
+                worker.executor.shutdown(wait=True, cancel_futures=True)
+
+
+@contextmanager
+def _lock_folder(device: str) -> Iterator[str | None]:
+    """The folder of a device's gate; None on the CPU, where nobody times."""
+    if device == CPU:
+        yield None
+        return
+    with tempfile.TemporaryDirectory(
+        prefix="agentkernel-gate-", ignore_cleanup_errors=True
+    ) as folder:
+        yield folder
+
+
+def _executor(place: WorkerPlace) -> ProcessPoolExecutor:
+    """A process of its own, forked from one that has the imports behind it and no CUDA yet."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__, "torch"])
+    return ProcessPoolExecutor(1, context, initializer=_prepare, initargs=(place,))
+
+
+_held = ExitStack()
+"""What this process keeps until it ends, once it is a lane: its place among a device's lanes."""
+
+
+def _prepare(place: WorkerPlace) -> None:
+    os.environ["CUDA_VISIBLE_DEVICES"] = "" if place.device == CPU else place.device
+    if place.gate is None:
+        os.environ.pop(gpu_lock.FOLDER, None)
+    else:
+        os.environ[gpu_lock.FOLDER] = place.gate
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    _held.enter_context(join_devices(place.locks, place.device))
+
+
+def _end_with_parent() -> None:
+    """A lane whose parent was killed must not go on beside the next call's."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait_for([parent.sentinel])
+        os._exit(1)
+
+
+def _guarded(work: Callable[[J], A], job: J, limit_s: float | None) -> A:
+    """`work`, in a process that ends itself where the job hangs."""
+    if limit_s is None:
+        return work(job)
+    timer = threading.Timer(limit_s, os._exit, (1,))
+    timer.daemon = True
+    timer.start()
+    try:
+        return work(job)
+    finally:
+        timer.cancel()

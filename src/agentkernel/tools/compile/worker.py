@@ -1,0 +1,473 @@
+"""Compilation in the sandboxed worker: recorded launches, Triton IR only, and whole families.
+
+A family of sources is compiled each in a forked process with a folder of its own, as many at a
+time as there are cores: the imports are paid for once, and one that dies or hangs affects no
+other.
+
+The front end executes the file and compiles its kernels to Triton IR in the forms in which they
+ran in the interpreter, which runs any Python; nothing is launched, and no GPU is needed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import time
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FunctionType
+from typing import TYPE_CHECKING, cast
+
+import torch
+import torch._dynamo
+import triton
+import triton.language as tl
+from torch import nn
+from triton.backends.compiler import GPUTarget
+from triton.compiler import make_backend
+from triton.compiler.errors import CompilationError
+from triton.runtime.jit import JITFunction
+
+from agentkernel.domain.problem import DataStructure
+from agentkernel.domain.profile import CompileReport, KernelResources, OpCost
+from agentkernel.domain.target import Target
+from agentkernel.runtime.pool import lower_priority
+from agentkernel.tools.compile.occupancy import (
+    OVER_LIMIT,
+    BinaryFacts,
+    amdgcn_facts,
+    cubin_facts,
+    occupancy,
+)
+from agentkernel.tools.compile.recording import (
+    Launch,
+    gpu_target,
+    pretend_gpu,
+    record_launches,
+    record_library,
+)
+from agentkernel.tools.problem.arguments import called_flat
+from agentkernel.tools.roofline.op_cost import FILLS
+from agentkernel.tools.sandbox.watchdog import readable
+from agentkernel.tools.sandbox.worker import WorkerState
+
+if TYPE_CHECKING:
+    from agentkernel.tools.sandbox.protocol import JSON
+
+
+MAX_THREADS_PER_BLOCK = 1024
+TENSOR_MEMORY_COLUMNS = 512
+"""Columns of tensor memory an SM of capability 10.0 (PTX ISA, tcgen05)."""
+MAX_ERROR_CHARACTERS = 4000
+
+
+def compile_launches(
+    launches: list[Launch], target: Target, gpu: GPUTarget, candidate: str, scratch: Path
+) -> list[KernelResources]:
+    """One entry a launch, in order; launches that share a binary are compiled once."""
+    done: dict[str, KernelResources] = {}
+    for launch in launches:
+        if launch.key not in done:
+            done[launch.key] = compile_launch(launch, target, gpu, candidate, scratch)
+    return [
+        done[launch.key].model_copy(
+            update={"grid": launch.grid, "bytes_touched": launch.bytes_touched}
+        )
+        for launch in launches
+    ]
+
+
+def compile_launch(
+    launch: Launch, target: Target, gpu: GPUTarget, candidate: str, scratch: Path
+) -> KernelResources:
+    """Resources of one launch on `target`; a refusal by Triton or ptxas becomes `error`.
+
+    `candidate` is the whole source text, for the line number of an error.
+    """
+    started = time.perf_counter()
+    try:
+        compiled = triton.compile(launch.source, target=gpu, options=dict(launch.options))
+    except Exception as error:  # noqa: BLE001 - every compiler error is a finding about the candidate
+        text, line = explain(error, candidate, launch.function_source)
+        return _resources(launch, time.perf_counter() - started, error=text, line=line, fits=False)
+    seconds = time.perf_counter() - started
+    facts = _facts(compiled.asm, scratch)
+    metadata = compiled.metadata
+    shared, warps = int(metadata.shared), int(metadata.num_warps)
+    problem = _over_limit(target, shared, warps, int(getattr(metadata, "tmem_size", 0) or 0))
+    share = None
+    if facts.registers is not None and problem is None:
+        share = occupancy(
+            target, registers=facts.registers, shared_bytes=shared, num_warps=warps
+        ).share
+    return _resources(launch, seconds, facts, shared, share, error=problem, fits=problem is None)
+
+
+def explain(error: BaseException, candidate: str, function: str) -> tuple[str, int | None]:
+    """The compiler's words and the candidate's line.
+
+    The line is that of the innermost Triton function where the frontend refuses, else (a failed
+    pass, ptxas) the first of the launched `function`.
+    """
+    text, line = str(error), _line_of(function, candidate)
+    current: BaseException | None = error
+    while current is not None:
+        if isinstance(current, CompilationError) and current.node is not None:
+            line = _line(current, candidate) or line
+            text = str(current)
+        current = current.__cause__
+    return f"{type(error).__name__}: {text}"[:MAX_ERROR_CHARACTERS], line
+
+
+def _line(error: CompilationError, candidate: str) -> int | None:
+    first = _line_of(error.src or "", candidate)
+    return None if first is None else first + int(error.node.lineno) - 1
+
+
+def _line_of(function: str, candidate: str) -> int | None:
+    start = candidate.find(function) if function else -1
+    return None if start < 0 else candidate.count("\n", 0, start) + 1
+
+
+def _facts(asm: dict[str, str | bytes], scratch: Path) -> BinaryFacts:
+    if "cubin" in asm:
+        cubin, ptx = asm["cubin"], asm["ptx"]
+        if isinstance(cubin, bytes) and isinstance(ptx, str):
+            return cubin_facts(cubin, ptx, scratch)
+    text = asm.get("amdgcn")
+    return amdgcn_facts(text) if isinstance(text, str) else BinaryFacts(None, None, None)
+
+
+def _over_limit(target: Target, shared: int, warps: int, tensor_memory: int) -> str | None:
+    limit = int(target.shared_kb_per_block.value * 1024)
+    if shared > limit:
+        return f"{OVER_LIMIT}: shared memory, {shared} bytes needed, {limit} at most a block"
+    if warps * target.warp_size > MAX_THREADS_PER_BLOCK:
+        threads = warps * target.warp_size
+        return f"{OVER_LIMIT}: {threads} threads, {MAX_THREADS_PER_BLOCK} at most a block"
+    if tensor_memory > TENSOR_MEMORY_COLUMNS:
+        return f"{OVER_LIMIT}: tensor memory, {tensor_memory} columns, 512 at most"
+    return None
+
+
+def _resources(
+    launch: Launch,
+    seconds: float,
+    facts: BinaryFacts | None = None,
+    shared_bytes: int = 0,
+    share: float | None = None,
+    *,
+    error: str | None,
+    fits: bool,
+    line: int | None = None,
+) -> KernelResources:
+    return KernelResources(
+        name=launch.name,
+        grid=launch.grid,
+        num_warps=launch.num_warps,
+        num_stages=launch.num_stages,
+        registers=None if facts is None else facts.registers,
+        spill_bytes=None if facts is None else facts.spill_bytes,
+        shared_bytes=shared_bytes,
+        occupancy=share,
+        tensor_core=None if facts is None else facts.tensor_core,
+        constants=launch.constants,
+        compile_s=round(seconds, 4),
+        error=error,
+        fits=fits,
+        bytes_touched=launch.bytes_touched,
+        line=line,
+    )
+
+
+Target.model_rebuild()  # before the fork, not in each worker's first op
+
+
+def take(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
+    """`payload`: the source, a target as JSON, and forms of `judge.forms`. The reply has what the
+    compiler refuses first, with its line, and how many forms it took."""
+    target = Target.model_validate_json(str(payload["target"]))
+    source = str(payload["source"])
+    gpu = gpu_target(target)
+    taken = 0
+    with pretend_gpu(target):
+        with _kernels_made() as kernels:
+            state.execute(source)
+        for form in cast("Sequence[Sequence[Sequence[object]]]", payload["forms"]):
+            name, line = cast("tuple[str, int]", tuple(form[0]))
+            kernel = kernels.get(line)
+            if kernel is None:
+                return {"missing": name}
+            try:
+                _frontend(kernel, form[1], kernels, gpu)
+            except Exception as error:  # noqa: BLE001 - whatever the compiler raises is its answer
+                text, at = explain(error, source, kernel.src)
+                return {"refused": f"kernel {name}: {text}", "line": at or line}
+            taken += 1
+    return {"taken": taken}
+
+
+@contextmanager
+def _kernels_made() -> Iterator[dict[int, JITFunction]]:
+    """The kernels that the block makes, by their first line."""
+    made: dict[int, JITFunction] = {}
+    original = JITFunction.__init__
+
+    def init(self: JITFunction, fn: FunctionType, *args: object, **named: object) -> None:
+        original(self, fn, *args, **named)
+        made[fn.__code__.co_firstlineno] = self
+
+    JITFunction.__init__ = init
+    try:
+        yield made
+    finally:
+        JITFunction.__init__ = original
+
+
+def _frontend(
+    kernel: JITFunction,
+    words: Sequence[object],
+    kernels: Mapping[int, JITFunction],
+    gpu: GPUTarget,
+) -> None:
+    """Raises what Triton raises for one form."""
+    from triton._C.libtriton import ir
+
+    given = {
+        name: _argument(value, kernels)
+        for name, value in cast("Sequence[tuple[str, Sequence[object]]]", words)
+    }
+    with record_launches(gpu) as launches:
+        kernel.run(grid=(1,), warmup=False, **given)
+    (launch,) = launches
+    backend = make_backend(gpu)
+    options = backend.parse_options(dict(launch.options))
+    context = ir.context()
+    ir.load_dialects(context)
+    backend.load_dialects(context)
+    functions = backend.get_codegen_implementation(options)
+    launch.source.make_ir(gpu, options, functions, backend.get_module_map(), context)
+
+
+def _argument(words: Sequence[object], kernels: Mapping[int, JITFunction]) -> object:
+    kind, *values = words
+    if kind == "tensor":
+        return torch.empty(16, dtype=getattr(torch, str(values[0])), device="meta")
+    if kind == "dtype":
+        return next(x for x in vars(tl).values() if isinstance(x, tl.dtype) and x.name == values[0])
+    return kernels[cast(int, values[1])] if kind == "kernel" else values[0]
+
+
+CLASS_NAME = "ModelNew"
+MAX_LOG_CHARACTERS = 6000
+MAX_REAL_BYTES = 1 << 30
+NO_VALUES = re.compile(r"meta tensor|\bon meta\b|_local_scalar_dense|DataDependent", re.I)
+"""How torch says that a tensor without storage was asked for a value."""
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What one forward would have done on a GPU."""
+
+    launches: list[Launch]
+    library: list[OpCost]
+
+
+def compile_forward(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
+    """Build `ModelNew` without storage, note what its forward launches, compile that.
+
+    `payload`: source, target (as JSON), init_args, init_kwargs, arguments, inputs (meta tensors and
+    scalars).
+    The reply holds either "report" or "failed" ("load" or "run") with the log. A forward that reads
+    values is tried again on real zeros, where they are small.
+    """
+    target = Target.model_validate_json(str(payload["target"]))
+    inputs = cast("Sequence[object]", payload["inputs"])
+    with pretend_gpu(target), torch.no_grad():
+        found = _record(payload, state, target, inputs, "meta")
+        if isinstance(found, dict) and NO_VALUES.search(str(found["log"])) and _small(inputs):
+            again = _record(payload, state, target, [_zeros(item) for item in inputs], "cpu")
+            found = found if isinstance(again, dict) else again
+        if isinstance(found, dict):
+            return found
+        kernels = compile_launches(
+            found.launches, target, gpu_target(target), str(payload["source"]), state.scratch
+        )
+    report = CompileReport(
+        target=target.name,
+        kernels=tuple(kernels),
+        library_ops=tuple(cost.op for cost in found.library if cost.op not in FILLS),
+        library_costs=tuple(found.library),
+    )
+    return {"report": report.model_dump_json()}
+
+
+def _record(
+    payload: Mapping[str, object],
+    state: WorkerState,
+    target: Target,
+    inputs: Sequence[object],
+    device: str,
+) -> Recorded | dict[str, JSON]:
+    """One forward on tensors of `device`: its launches and torch ops, or why there are none."""
+    try:
+        model = _build(payload, state, device)
+    except Exception:  # noqa: BLE001 - the candidate may raise anything
+        return _failed("load")
+    with record_launches(gpu_target(target)) as launches, record_library() as library:
+        try:
+            model(*inputs)
+        except Exception:  # noqa: BLE001 - the candidate may raise anything
+            return _failed("run")
+    return Recorded(launches, library)
+
+
+def record_forward(model: nn.Module, inputs: Sequence[object], target: Target) -> list[Launch]:
+    """The launches of one trusted module on meta inputs, not compiled."""
+    with pretend_gpu(target), torch.no_grad(), record_launches(gpu_target(target)) as launches:
+        model(*inputs)
+    return launches
+
+
+def _build(payload: Mapping[str, object], state: WorkerState, device: str) -> nn.Module:
+    """On `device`; a constructor that needs numbers is run on the CPU, and its tensors moved."""
+    module = state.execute(str(payload["source"]))
+    args = cast("Sequence[object]", payload["init_args"])
+    kwargs = cast("Mapping[str, object]", payload["init_kwargs"])
+    create = getattr(module, CLASS_NAME)
+    try:
+        with torch.device(device):
+            built = create(*args, **kwargs)
+    except (NotImplementedError, RuntimeError):
+        with torch.device("cpu"):
+            built = create(*args, **kwargs)
+    made = cast("nn.Module", built.to(device).eval())
+    return called_flat(made, cast("DataStructure | None", payload.get("arguments")))
+
+
+def _small(inputs: Sequence[object]) -> bool:
+    sizes = [item.nbytes for item in inputs if isinstance(item, torch.Tensor)]
+    return sum(sizes) <= MAX_REAL_BYTES
+
+
+def _zeros(item: object) -> object:
+    if not isinstance(item, torch.Tensor):
+        return item
+    with torch.device("cpu"):
+        return torch.zeros(item.shape, dtype=item.dtype)
+
+
+def _failed(stage: str) -> dict[str, JSON]:
+    return {"failed": stage, "log": traceback.format_exc(limit=-8)[-MAX_LOG_CHARACTERS:]}
+
+
+@dataclass
+class _Child:
+    """A forked process at work on source `index`; its answer arrives on `reader`."""
+
+    index: int
+    pid: int
+    reader: int
+    end_s: float
+    answer: bytearray = field(default_factory=bytearray)
+
+
+def compile_family(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
+    """`compile_forward` for each of `payload["sources"]`; the reply has its answers by index.
+
+    Beside what compile_forward takes: `timeout_s` for each source, and `seconds`, after which none
+    begins (its answer is None).
+    """
+    sources = cast("Sequence[str]", payload["sources"])
+    last_start_s = time.monotonic() + cast(float, payload["seconds"])
+    waiting = list(range(len(sources)))[::-1]
+    running: list[_Child] = []
+    answers: dict[int, JSON] = {}
+    while waiting or running:
+        while waiting and len(running) < len(os.sched_getaffinity(0)):
+            index = waiting.pop()
+            if time.monotonic() > last_start_s:
+                answers[index] = None
+            else:
+                running.append(_fork(index, payload, state))
+        for child in _finished(running):
+            running.remove(child)
+            answers[child.index] = _collect(child)
+    return {"answers": [answers[index] for index in range(len(sources))]}
+
+
+def _fork(index: int, payload: Mapping[str, object], state: WorkerState) -> _Child:
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(reader)
+        _work(index, payload, state, writer)
+    os.close(writer)
+    return _Child(index, pid, reader, time.monotonic() + cast(float, payload["timeout_s"]))
+
+
+def _work(index: int, payload: Mapping[str, object], state: WorkerState, writer: int) -> None:
+    """The child's whole life; it never returns. It gives way to what times."""
+    code = 1
+    try:
+        lower_priority(0)
+        scratch = state.scratch / f"source{index}"
+        scratch.mkdir(exist_ok=True)
+        own = WorkerState(scratch, state.device, state.interpret)
+        source = cast("Sequence[str]", payload["sources"])[index]
+        answer = compile_forward({**payload, "source": source}, own)
+        with os.fdopen(writer, "wb") as line:
+            line.write(json.dumps(answer).encode())
+        code = 0
+    except BaseException:  # noqa: BLE001 - the candidate may raise anything, SystemExit too
+        traceback.print_exc(limit=-8)
+    finally:
+        os._exit(code)
+
+
+def _finished(running: Sequence[_Child]) -> list[_Child]:
+    """Children that closed their line or ran out of time, after at most a tenth of a second."""
+    lines = {child.reader: child for child in running}
+    done = []
+    for line in readable(lines, 0.1):
+        data = os.read(line, 1 << 16)
+        lines[line].answer += data
+        if not data:
+            done.append(lines[line])
+    now = time.monotonic()
+    return done + [child for child in running if now > child.end_s and child not in done]
+
+
+def _collect(child: _Child) -> JSON:
+    """The answer of a child that is done, reaped; a failure where it has none."""
+    os.close(child.reader)
+    try:
+        answer: JSON = json.loads(child.answer)
+    except ValueError:
+        answer = None
+    if answer is not None:
+        _end(child.pid)
+        return answer
+    if time.monotonic() > child.end_s:
+        _end(child.pid)
+        return {"failed": "timeout", "log": "no answer in time"}
+    code = _end(child.pid, patience_s=1.0)
+    return {"failed": "died", "log": f"the process that compiled it ended with exit code {code}"}
+
+
+def _end(pid: int, patience_s: float = 0.0) -> int:
+    """Reap a child, killed where it does not end by itself; its exit code."""
+    end = time.monotonic() + patience_s
+    while time.monotonic() < end:
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.01)
+    os.kill(pid, signal.SIGKILL)
+    _, status = os.waitpid(pid, 0)
+    return os.waitstatus_to_exitcode(status)

@@ -1,0 +1,652 @@
+"""One case at a size for which whole copies in fp64 have no room.
+
+Inputs exist once, in the memory that the candidate sees; eager's output waits beside them or on
+the host. The reference in fp64 is made in slices, or whole before the candidate runs and kept on
+the host, or not at all; it is compared piece by piece. Checksums over the bits of the inputs
+show any write to them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar, cast
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._pytree import tree_flatten
+
+from agentkernel.domain.errors import one_line
+from agentkernel.domain.problem import ScalarSpec, ShapeSet
+from agentkernel.domain.verdict import Failure, InputsChanged, Mismatch, RunFailed
+from agentkernel.runtime.machine import release_cached_memory
+from agentkernel.tools.judge.cases.plan import Case
+from agentkernel.tools.judge.cases.values import pieces, scales
+from agentkernel.tools.judge.comparison.compare import (
+    ALIKE,
+    CONSTANT,
+    PERMITTED,
+    STEPS,
+    CaseOutcome,
+    Comparison,
+    case_result,
+    check_form,
+    check_state,
+    compare_output,
+    explain_mismatch,
+    loads_outside,
+    reply_strings,
+)
+from agentkernel.tools.judge.comparison.errors import Leeway, Perturb
+from agentkernel.tools.judge.execution.process_state import Checksum
+from agentkernel.tools.judge.memory import MeasuredMemory, MemoryPlan, poison_buffer, release_shared
+from agentkernel.tools.judge.memory_count import NOT_COUNTED
+from agentkernel.tools.judge.reference.axis_rules import Axis
+from agentkernel.tools.judge.reference.masked_nan import STAND_INS
+from agentkernel.tools.judge.reference.oracle import (
+    Answer,
+    PerturbedOracle,
+    aliases_of,
+    as_float64,
+    in_float64,
+    moved_by_ulp,
+)
+from agentkernel.tools.judge.reference.oracle_inputs import (
+    NotApplicable,
+    OracleInputs,
+    ReferenceCase,
+    is_finite_enough,
+    raised,
+)
+from agentkernel.tools.judge.reference.rounding_noise import with_rounding_noise
+from agentkernel.tools.judge.reference.sliced import (
+    Change,
+    MissingValue,
+    Sliced,
+    as_double,
+    unchanged,
+)
+from agentkernel.tools.judge.settings import JudgeSettings, rule_of
+from agentkernel.tools.problem.structures import value_of
+from agentkernel.tools.sandbox.protocol import JSON, WorkerFailed
+from agentkernel.tools.sandbox.session import Worker
+from agentkernel.tools.sandbox.tensors import TensorRef
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from agentkernel.tools.problem.capture import Captured
+
+Reply = dict[str, JSON] | WorkerFailed
+State = Callable[[], dict[str, torch.Tensor]]
+Ask = Callable[[Case, ReferenceCase, "CaseBuffers"], Reply]
+"""One call of the candidate on the memory of `CaseBuffers`."""
+
+
+OPS = "agentkernel.tools.judge.worker"
+UNLIKE = 0.05
+Result = TypeVar("Result")
+Mode = Callable[[], AbstractContextManager[object]]
+
+
+class SlicesDisagree(Exception):
+    """The slices give something else than eager does, or nothing."""
+
+
+class CaseBuffers:
+    """The inputs of one case, in memory that the worker sees, and room for its outputs."""
+
+    def __init__(self, worker: Worker, inputs: ShapeSet, device: str) -> None:
+        self._worker = worker
+        self._device = device
+        self._outputs: list[TensorRef | None] = []
+        self._given: list[object] = []
+        for spec in inputs.inputs:
+            if isinstance(spec, ScalarSpec):
+                self._given.append(value_of(spec.literal))
+            else:
+                dtype: torch.dtype = getattr(torch, spec.dtype)
+                self._given.append(worker.share_room(spec.shape, dtype, device))
+        self._sums = Checksum()
+
+    def values(self) -> list[object]:
+        """The inputs as forward takes them; tensors are the shared memory itself."""
+        return [self._worker.shared(x) if isinstance(x, TensorRef) else x for x in self._given]
+
+    def sums(self) -> list[int]:
+        """One number for each tensor input, of all its bits."""
+        tensors = [item for item in self.values() if isinstance(item, torch.Tensor)]
+        return [self._sums.of(item) for item in tensors]
+
+    def sums_of(self, model: nn.Module) -> list[int]:
+        """The same of weights and buffers."""
+        return [self._sums.of(item) for item in model.state_dict().values()]
+
+    def make_outputs(self, leaves: Sequence[object], on_host: bool) -> None:
+        """Room for outputs like `leaves`, full of NaN (or a sentinel)."""
+        device = "cpu" if on_host else self._device
+        self._outputs = [
+            self._worker.share_room(tuple(leaf.shape), leaf.dtype, device)
+            if isinstance(leaf, torch.Tensor)
+            else None
+            for leaf in leaves
+        ]
+
+    def write(self, reference_case: ReferenceCase) -> None:
+        """Inputs are there already; outputs start as what nobody wrote."""
+        for ref in self._outputs:
+            if ref is not None:
+                poison_buffer(self._worker.shared(ref))
+
+    def payload(self, recall: bool) -> dict[str, object]:
+        """What the worker is told of it."""
+        views = [None] * len(self._given)
+        return {"inputs": self._given, "views": views, "outputs": self._outputs, "recall": []}
+
+    def found(self) -> list[torch.Tensor | None]:
+        """The candidate's outputs."""
+        return [None if ref is None else self._worker.shared(ref) for ref in self._outputs]
+
+    def release(self) -> None:
+        """Let go of all of it."""
+        refs = [item for item in (*self._given, *self._outputs) if isinstance(item, TensorRef)]
+        release_shared(self._worker, refs)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of one output: eager's, the candidate's and the fp64 values (or integers, `exact`).
+    `offset`: where it begins in the output, which may have more dimensions, of one entry, in front.
+    `perturb` gives moved fp64 values by the draw's seed."""
+
+    output: int
+    found: torch.Tensor
+    eager: torch.Tensor
+    oracle: torch.Tensor | None
+    exact: torch.Tensor | None
+    offset: tuple[int, ...]
+    perturb: Perturb | None = None
+    honest: Perturb | None = None
+    permitted: Perturb | None = None
+    no_oracle: bool = False
+
+
+class LargeCase:
+    """One case by the route of `plan`. `ask` calls the candidate; `held` looks at the device."""
+
+    def __init__(
+        self,
+        worker: Worker,
+        oracle_inputs: OracleInputs,
+        captured: Captured,
+        settings: JudgeSettings,
+        plan: MemoryPlan,
+        ask: Ask,
+        held: MeasuredMemory,
+    ) -> None:
+        self._worker = worker
+        self._asker = oracle_inputs
+        self._captured = captured
+        self._settings = settings
+        self._plan = plan
+        self._ask = ask
+        self._held = held
+        self._graphed = True
+
+    def run(self, case: Case, state: State) -> CaseOutcome | NotApplicable:
+        """The candidate's outcome; `state` gives the weights as it shares them, which are another
+        module's until the call."""
+        if self._plan.route == "none":
+            return self._too_large(self._plan.label)
+        if case.layout != "contiguous":
+            return NotApplicable(f"{case.layout} inputs are not asked at this size")
+        try:
+            try:
+                self._asker.prepare(case)
+            except torch.OutOfMemoryError:
+                raise
+            except Exception as error:  # noqa: BLE001 - the user's get_inputs may raise anything
+                return raised(error)
+            rooms = CaseBuffers(self._worker, case.shape.inputs, self._settings.device)
+            try:
+                return self._judged(case, rooms, state)
+            finally:
+                rooms.release()
+        except (torch.OutOfMemoryError, MemoryError) as error:
+            release_cached_memory(self._settings.device)
+            return self._too_large(f"{one_line(error, 120)}; {self._plan.label}")
+        except SlicesDisagree as error:
+            self._asker.note(f"at {case.shape.label}: {error}; compared with eager instead")
+            self._plan = dataclasses.replace(self._plan, route="eager", slicing=None)
+            return self.run(case, state)
+
+    def _too_large(self, reason: str) -> NotApplicable:
+        return NotApplicable(reason, out_of_memory=True)
+
+    def _judged(self, case: Case, rooms: CaseBuffers, state: State) -> CaseOutcome | NotApplicable:
+        model = self._asker.model(case.seed).train(case.training)
+        with self._held.stage("eager"):
+            eager = self._first_answer(case, rooms, model)
+        if isinstance(eager, NotApplicable):
+            return eager
+        sums = rooms.sums()
+        # The captured graph is that of eval mode: it answers for training too where both modes
+        # give the same bits.
+        self._graphed = not case.training or eager.is_repeated(
+            model.eval(), rooms.values(), bits=True
+        )
+        model.train(case.training)
+        with self._held.stage("oracle"):
+            kept = self._offloaded(case, model, rooms)
+        rooms.make_outputs(eager.forms, self._plan.found_on_host)
+        # An answer and the functions that hold it refer to each other.
+        release_cached_memory(self._settings.device)
+        answer = eager.answer(model, rooms.values(), case.training)
+        reference_case = ReferenceCase(rooms.values(), model, answer)
+        with self._held.stage("candidate"):
+            reply = self._ask(case, reference_case, rooms)
+        if isinstance(reply, WorkerFailed):
+            return CaseOutcome((), (), None, reply)
+        self._worker.call(f"{OPS}:rest", {}, self._settings.time_limit_s)
+        with self._held.stage("compare"):
+            outcome = self._compared(case, model, rooms, eager, reply, answer, kept)
+        if outcome.failure is None and outcome.outside:
+            log = outcome.outside
+            return outcome.failed(RunFailed(reason="out_of_bounds", log=log, case=case.label))
+        changed = self._changed(case, rooms, sums) or check_state(
+            case, answer, state(), self._settings.precision
+        )
+        return outcome if changed is None else outcome.failed(changed)
+
+    def _first_answer(
+        self, case: Case, rooms: CaseBuffers, model: nn.Module
+    ) -> EagerOutputs | NotApplicable:
+        """Eager's outputs for the first distribution and scale that give finite values."""
+        names = [case.distribution, *(["own"] if case.distribution == "normal" else [])]
+        for name in names:
+            for scale in scales(name, case.shape.inputs):  # type: ignore[arg-type]
+                try:
+                    self._asker.fill(rooms.values(), case, name, scale)  # type: ignore[arg-type]
+                    before = (rooms.sums(), rooms.sums_of(model))
+                    found = EagerOutputs.of(model, rooms.values(), self._plan.eager_on_host)
+                except torch.OutOfMemoryError:
+                    raise
+                except Exception as error:  # noqa: BLE001 - the user's code may raise anything
+                    return raised(error)
+                if (rooms.sums(), rooms.sums_of(model)) != before:
+                    return self._too_large(
+                        "the reference writes to its inputs or its state, which is judged at "
+                        "smaller sizes alone"
+                    )
+                if case.training and not found.is_repeated(model, rooms.values()):
+                    return NotApplicable("training mode is random: not judged at this size")
+                if is_finite_enough(found.finite_share(), case.distribution):
+                    return found
+        return NotApplicable("the reference gives no finite values")
+
+    def _offloaded(self, case: Case, model: nn.Module, rooms: CaseBuffers) -> list[object] | None:
+        """The whole answer in fp64, on the host, where that is the route."""
+        if self._plan.route != "offload" or not self._graphed:
+            return None
+        double = as_float64(model)
+        wide = [as_double(x, "", 0) if isinstance(x, torch.Tensor) else x for x in rooms.values()]
+        with torch.no_grad(), in_float64():
+            leaves, _ = tree_flatten(double(*wide))
+        return [leaf.cpu() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+
+    def _compared(
+        self,
+        case: Case,
+        model: nn.Module,
+        rooms: CaseBuffers,
+        eager: EagerOutputs,
+        reply: dict[str, JSON],
+        answer: Answer,
+        kept: list[object] | None,
+    ) -> CaseOutcome:
+        launches = reply_strings(reply.get("launches"))
+        wrong = check_form(case, answer, reply)
+        if wrong is not None:
+            return CaseOutcome((), launches, wrong, outside=loads_outside(reply))
+        compared: list[Comparison] = []
+        mismatch: Mismatch | None = None
+        for piece in self._pieces(case, model, rooms, eager, kept):
+            found = self._compare(case, piece)
+            if piece.oracle is not None and found.eager.norm > _most(piece.eager):
+                raise SlicesDisagree(
+                    f"fp64 and eager differ by {found.eager.norm:.1e} in output {piece.output}"
+                )
+            compared.append(found)
+            if found.mismatch is not None:
+                mismatch = _placed(found.mismatch, piece)
+                break
+        result = case_result(case, compared, mismatch is None)
+        failure = explain_mismatch(mismatch, case, reply)
+        permitted = next((item.permitted for item in compared if item.permitted), "")
+        products = reply_strings(reply.get("products"))
+        return CaseOutcome(
+            (result,), launches, failure, None, permitted, products, loads_outside(reply)
+        )
+
+    def _compare(self, case: Case, piece: Piece) -> Comparison:
+        leeway = Leeway(
+            perturb=piece.perturb,
+            honest=piece.honest,
+            permitted=piece.permitted,
+            permits=PERMITTED,
+            columns=case.distribution in ALIKE and not case.after,
+            constant=case.distribution in CONSTANT,
+        )
+        return compare_output(
+            case.label,
+            piece.output,
+            piece.found,
+            piece.eager,
+            piece.oracle,
+            self._settings.precision,
+            piece.no_oracle,
+            leeway,
+            piece.exact,
+        )
+
+    def _pieces(
+        self,
+        case: Case,
+        model: nn.Module,
+        rooms: CaseBuffers,
+        eager: EagerOutputs,
+        kept: list[object] | None,
+    ) -> Iterator[Piece]:
+        if self._plan.route == "slices" and self._graphed:
+            rounds = self._asker.permitted
+            honest = rule_of(self._settings.rule).honest
+            reference = SlicedReference(
+                self._captured, self._plan, model, rooms.values(), rounds, honest
+            )
+            step = max(STEPS[self._settings.precision], self._asker.rounding)
+            yield from reference.pieces(eager.values, rooms.found(), step)
+            return
+        device = torch.device(self._settings.device)
+        for index, (value, found) in enumerate(zip(eager.values, rooms.found(), strict=True)):
+            if not isinstance(value, torch.Tensor) or found is None:
+                continue
+            whole = None if kept is None else cast("torch.Tensor", kept[index])
+            for start, parts in _together(value, found, whole):
+                mine, theirs, wide = (x if x is None else x.to(device) for x in parts)
+                assert mine is not None
+                assert theirs is not None
+                floating = mine.is_floating_point()
+                oracle = (mine if wide is None else wide).double() if floating else None
+                exact = None if floating else wide
+                offset = tuple(start * (dim == 0) for dim in range(mine.ndim))
+                missing = wide is None
+                yield Piece(index, theirs, mine, oracle, exact, offset, no_oracle=missing)
+
+    def _changed(self, case: Case, rooms: CaseBuffers, sums: Sequence[int]) -> Failure | None:
+        names = [spec.name for spec in case.shape.inputs.tensors]
+        for name, before, after in zip(names, sums, rooms.sums(), strict=True):
+            if before != after:
+                return InputsChanged(case=case.label, name=name)
+        return None
+
+
+@dataclass(frozen=True)
+class EagerOutputs:
+    """Eager's outputs: `values` where they wait, `forms` as they came, without storage."""
+
+    values: list[object]
+    forms: list[object]
+    spec: object
+    aliases: tuple[bool, ...]
+
+    @classmethod
+    def of(cls, model: nn.Module, inputs: Sequence[object], on_host: bool) -> EagerOutputs:
+        """One call. Outputs that lie in an input are read there."""
+        with torch.no_grad():
+            leaves, spec = tree_flatten(model(*inputs))
+        aliases = aliases_of(leaves, [*inputs, *model.state_dict().values()])
+        fakes = FakeTensorMode()
+        forms = [_form(leaf, fakes) for leaf in leaves]
+        values = [x.cpu() if on_host and isinstance(x, torch.Tensor) else x for x in leaves]
+        return cls(values, forms, spec, aliases)
+
+    def is_repeated(self, model: nn.Module, inputs: Sequence[object], bits: bool = False) -> bool:
+        """Whether another call gives the same, but for rounding; `bits`: without that too."""
+        again = EagerOutputs.of(model, inputs, on_host=False)
+        rtol, atol = (0.0, 0.0) if bits else (1e-2, 1e-3)
+        for one, other in zip(self.values, again.values, strict=True):
+            if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
+                close = (
+                    torch.allclose(a.to(b.device), b, rtol=rtol, atol=atol, equal_nan=True)
+                    for a, b in zip(pieces(one), pieces(other), strict=True)
+                )
+                if not all(close):
+                    return False
+        return True
+
+    def finite_share(self) -> float:
+        """Of the floating outputs' elements."""
+        finite = total = 0
+        for value in self.values:
+            if isinstance(value, torch.Tensor) and value.is_floating_point():
+                finite += sum(int(piece.isfinite().sum()) for piece in pieces(value))
+                total += value.numel()
+        return finite / total if total else 1.0
+
+    def answer(self, model: nn.Module, inputs: Sequence[object], training: bool) -> Answer:
+        """As the checks of form and state read it."""
+        nothing: list[torch.Tensor | None] = [None] * len(self.forms)
+        return Answer(
+            leaves=self.forms,
+            spec=self.spec,  # type: ignore[arg-type]
+            oracle=nothing,
+            aliases=self.aliases,
+            inputs_after=list(inputs),
+            wrote_inputs=frozenset(),
+            state_after={name: value.detach() for name, value in model.state_dict().items()},
+            wrote_state=frozenset(),
+            state_oracle={},
+            perturbed=PerturbedOracle(model, inputs, training),
+            exact=nothing,
+            strides_elsewhere=lambda: [None] * len(self.forms),
+        )
+
+
+class SlicedReference:
+    """What slices of the reference say of the outputs, with what they are when inputs move by an
+    ulp or hold other values in place of NaN and infinities."""
+
+    def __init__(
+        self,
+        captured: Captured,
+        plan: MemoryPlan,
+        model: nn.Module,
+        inputs: Sequence[object],
+        rounds: frozenset[str],
+        honest: bool,
+    ) -> None:
+        self._rounds = rounds
+        self._honest = honest
+        assert plan.slicing is not None
+        self._captured = captured
+        self._plan = plan
+        self._slicing = plan.slicing
+        self._model = model
+        self._inputs = inputs
+        self._plain = _running(self._with)
+        self._drawn: dict[tuple[str, int], Sliced] = {}
+        tensors = [item for item in inputs if isinstance(item, torch.Tensor)]
+        holes = any(not _all_finite(item) for item in tensors)
+        self._filled = [self._with(_filler(size)) for size in STAND_INS] if holes else []
+
+    def _with(self, change: Change = as_double, mode: Mode = in_float64) -> Sliced:
+        units = self._plan.slice_units
+        return Sliced(self._captured, self._slicing, self._model, self._inputs, units, change, mode)
+
+    def pieces(
+        self, eager: Sequence[object], found: Sequence[torch.Tensor | None], step: float
+    ) -> Iterator[Piece]:
+        """Every output, slice by slice, then those that all slices make together. `step`: by how
+        much inputs move at least."""
+        for start, stop in self._plain.ranges():
+            block = _running(functools.partial(self._plain.block, start, stop))
+            for index, axis in enumerate(self._slicing.outputs):
+                value, mine = eager[index], found[index]
+                if axis is None or not isinstance(value, torch.Tensor) or mine is None:
+                    continue
+                wide = cast("torch.Tensor", block[index])
+                theirs, own = (_part(x, axis, start, stop).to(wide.device) for x in (value, mine))
+                offset = tuple(start * axis.factor * (d == axis.dim) for d in range(wide.ndim))
+                filled = [cast("torch.Tensor", x.block(start, stop)[index]) for x in self._filled]
+                piece = _piece(index, theirs, own, wide, offset, filled)
+                yield self._with_draws(piece, step, (start, stop))
+        for index, axis in enumerate(self._slicing.outputs):
+            value, mine = eager[index], found[index]
+            wide_value = self._plain.whole()[index]
+            if axis is None and isinstance(value, torch.Tensor) and mine is not None:
+                wide = cast("torch.Tensor", wide_value)
+                filled = [cast("torch.Tensor", x.whole()[index]) for x in self._filled]
+                theirs, own = (item.to(wide.device) for item in (value, mine))
+                piece = _piece(index, theirs, own, wide, (0,) * wide.ndim, filled)
+                yield self._with_draws(piece, step, None)
+
+    def _with_draws(self, piece: Piece, step: float, units: tuple[int, int] | None) -> Piece:
+        """With what the same part of the output comes to in other evaluations."""
+        output = piece.output  # of the piece no function may hold more: it holds them
+
+        def at(kind: str, made: Callable[[int], tuple[Change, Mode]]) -> Perturb:
+            return lambda seed: self._draw(output, units, (kind, seed), made)
+
+        mover = at("moved", lambda seed: (_mover(seed, step), in_float64))
+        piece = dataclasses.replace(piece, perturb=mover)
+        if self._honest:
+            honest = at("honest", lambda seed: (unchanged, lambda: with_rounding_noise(seed)))
+            piece = dataclasses.replace(piece, honest=honest)
+        if self._honest and self._rounds:
+            rounds = self._rounds
+            rounded = at(
+                "rounded", lambda seed: (unchanged, lambda: with_rounding_noise(seed, rounds))
+            )
+            piece = dataclasses.replace(piece, permitted=rounded)
+        return piece
+
+    def _draw(
+        self,
+        output: int,
+        units: tuple[int, int] | None,
+        key: tuple[str, int],
+        made: Callable[[int], tuple[Change, Mode]],
+    ) -> torch.Tensor | None:
+        """A part of one output in another evaluation, whose slices share what is whole."""
+        if key not in self._drawn:
+            self._drawn[key] = self._with(*made(key[1]))
+        sliced = self._drawn[key]
+        value = (sliced.whole() if units is None else sliced.block(*units))[output]
+        return _compact(value) if isinstance(value, torch.Tensor) else None
+
+
+def _piece(
+    index: int,
+    eager: torch.Tensor,
+    found: torch.Tensor,
+    wide: torch.Tensor,
+    offset: tuple[int, ...],
+    filled: Sequence[torch.Tensor],
+) -> Piece:
+    found, eager, wide = _compact(found), _compact(eager), _compact(wide)
+    filled = [_compact(item) for item in filled]
+    if not eager.is_floating_point():
+        exact = wide if wide.dtype == eager.dtype and wide.shape == eager.shape else None
+        return Piece(index, found, eager, None, exact, offset)
+    oracle = wide.double()
+    if filled:
+        special = ~oracle.isfinite() & ~eager.isfinite()
+        first, *rest = filled
+        same = torch.stack([torch.isclose(first, x, rtol=1e-9, atol=0.0) for x in rest]).all(0)
+        oracle = torch.where(same & special, first, oracle)
+    return Piece(index, found, eager, oracle, None, offset)
+
+
+def _running(call: Callable[[], Result]) -> Result:
+    """What `call` gives. Raises Unlike where the graph does not run on a slice."""
+    try:
+        return call()
+    except torch.OutOfMemoryError:
+        raise
+    except (MissingValue, *NOT_COUNTED) as error:
+        words = f"{type(error).__name__}: {one_line(error, 120)}"
+        raise SlicesDisagree(f"the graph does not run in slices ({words})") from error
+
+
+def _mover(seed: int, least: float) -> Change:
+    def change(value: torch.Tensor, name: str, start: int) -> torch.Tensor:
+        if not value.is_floating_point():
+            return value
+        number = zlib.crc32(f"{seed} {name} {start}".encode())
+        return moved_by_ulp(value.double(), value.dtype, least, number)
+
+    return change
+
+
+def _filler(size: float) -> Change:
+    def change(value: torch.Tensor, name: str, start: int) -> torch.Tensor:
+        if not value.is_floating_point():
+            return value
+        return value.masked_fill(~value.isfinite(), size).double()
+
+    return change
+
+
+def _together(
+    value: torch.Tensor, found: torch.Tensor, whole: torch.Tensor | None
+) -> Iterator[tuple[int, tuple[torch.Tensor | None, ...]]]:
+    """The same pieces of each, with where they begin in the first dimension."""
+    start = 0
+    others = pieces(whole) if whole is not None else iter(lambda: None, 0)
+    for mine, theirs, wide in zip(pieces(value), pieces(found), others, strict=False):
+        yield start, (mine, theirs, wide)
+        start += mine.shape[0] if mine.ndim else 0
+
+
+def _placed(mismatch: Mismatch, piece: Piece) -> Mismatch:
+    """The first wrong element, counted in the whole output."""
+    first = mismatch.first_index
+    first = (0,) * (len(piece.offset) - len(first)) + first
+    where = tuple(a + b for a, b in zip(first, piece.offset, strict=True))
+    return mismatch.model_copy(update={"first_index": where})
+
+
+def _compact(value: torch.Tensor) -> torch.Tensor:
+    """Without the leading dimensions of one entry: blocks are cut along the first dimension."""
+    while value.ndim > 1 and value.shape[0] == 1:
+        value = value[0]
+    return value
+
+
+def _part(value: torch.Tensor, axis: Axis, start: int, stop: int) -> torch.Tensor:
+    return value.narrow(axis.dim, start * axis.factor, (stop - start) * axis.factor)
+
+
+def _form(leaf: object, fakes: FakeTensorMode) -> object:
+    if not isinstance(leaf, torch.Tensor):
+        return leaf
+    with fakes:
+        return torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device=leaf.device)
+
+
+def _all_finite(value: torch.Tensor) -> bool:
+    if not value.is_floating_point():
+        return True
+    return all(bool(piece.isfinite().all()) for piece in pieces(value))
+
+
+def _most(eager: torch.Tensor) -> float:
+    """So far eager may be from what slices give, norm-wise: more is another function."""
+    return max(UNLIKE, 64 * torch.finfo(eager.dtype).eps)
+
+
+__all__ = ["CaseBuffers", "LargeCase"]

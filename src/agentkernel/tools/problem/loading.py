@@ -1,0 +1,733 @@
+"""Loading of a problem from a file, a class or a live module.
+
+A file follows the KernelBench convention, or names a class with inputs such as `x=f32[4,8]`.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import inspect
+import linecache
+import random
+import re
+import sys
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar, cast, get_args
+
+from agentkernel.domain.errors import ProblemError, one_line
+from agentkernel.domain.problem import (
+    DType,
+    InputSpec,
+    Package,
+    Problem,
+    ScalarSpec,
+    ShapeSet,
+    TensorSpec,
+)
+from agentkernel.storage.source_text import (
+    compile_source,
+    describe_syntax_error,
+    parse_expression,
+    parse_source,
+    read_source,
+)
+from agentkernel.tools.problem.arguments import FlatCall, called_flat, flatten_call
+from agentkernel.tools.problem.packages import (
+    EXPORTS,
+    entered,
+    exported_from,
+    is_dotted,
+    module_file,
+    package_of,
+)
+from agentkernel.tools.problem.structures import value_of
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+Given = TypeVar("Given")
+SHORT_DTYPES: dict[str, DType] = {
+    "f64": "float64",
+    "f32": "float32",
+    "f16": "float16",
+    "bf16": "bfloat16",
+    "i64": "int64",
+    "i32": "int32",
+    "i16": "int16",
+    "i8": "int8",
+    "u8": "uint8",
+    "b1": "bool",
+}
+INPUT_PATTERN = re.compile(r"^(?P<name>[A-Za-z_]\w*)=(?P<value>.+)$", re.S)
+TENSOR_PATTERN = re.compile(r"^(?:torch\.)?(?P<dtype>[a-z]+\d*)\[(?P<shape>[\d,\s]*)\]$")
+InputTree = InputSpec | tuple["InputTree", ...] | list["InputTree"] | dict[object, "InputTree"]
+"""An input, or tuples, lists and dicts of some."""
+
+
+@dataclass(frozen=True)
+class LoadedProblem:
+    """A problem whose module class is at hand. The user's own code: trusted, runs in this process.
+
+    `init_args` and `init_kwargs` are what the constructor gets; `live` is the module itself for a
+    problem of origin "live", and `live_inputs` are its inputs, nested ones one by one.
+    """
+
+    problem: Problem
+    module_class: type[nn.Module]
+    init_args: tuple[object, ...] = ()
+    init_kwargs: dict[str, object] = field(default_factory=dict)
+    namespace: types.ModuleType | None = None
+    live: nn.Module | None = None
+    live_inputs: tuple[object, ...] = ()
+
+    def build(self, *, seed: int, device: str = "cpu") -> nn.Module:
+        """Construct the reference with `torch.manual_seed(seed)`, in eval mode, on `device`.
+
+        It is called on the flat list of inputs, however its class's forward takes them. On "cpu"
+        and "meta" construction happens there; on a GPU it happens on the CPU first, so that the
+        same seed draws the same numbers as on a box without one.
+        """
+        names = [item.name for item in self.problem.shape_sets[0].inputs]
+        return called_flat(self._built(seed, device), self.problem.arguments, names)
+
+    def _built(self, seed: int, device: str) -> nn.Module:
+        import torch
+
+        if self.live is not None:
+            import copy
+
+            return copy.deepcopy(self.live).to(device).eval()
+        torch.manual_seed(seed)
+        try:
+            if device == "meta":
+                with torch.device("meta"):
+                    return self.module_class(*self.init_args, **self.init_kwargs).eval()
+            return self.module_class(*self.init_args, **self.init_kwargs).eval().to(device)
+        except (Exception, SystemExit) as error:
+            raise ProblemError(
+                f"The constructor of {self.problem.class_name} raised "
+                f"{type(error).__name__}: {one_line(error)}. Expected: it accepts "
+                f"{self._init_label()}. Next: run it by itself in Python."
+            ) from error
+
+    def make_inputs(
+        self, shape_set: int = 0, *, seed: int, device: str = "cpu"
+    ) -> tuple[object, ...]:
+        """The inputs of one call, made on `device`: by `get_inputs` where the problem has it (first
+        set only), else normal values (int64 tensors: 0 and 1; bool: a fair coin)."""
+        import torch
+
+        if self.live_inputs and shape_set == 0:
+            return tuple(_to_device(item, device) for item in self.live_inputs)
+        torch.manual_seed(seed)
+        random.seed(seed)
+        if self.problem.origin == "file":
+            return tuple(_to_device(item, device) for item in self._own_inputs(shape_set, device))
+        specs = self.problem.shape_sets[shape_set].inputs
+        return tuple(default_value(spec, device) for spec in specs)
+
+    def _own_inputs(self, shape_set: int, device: str) -> Sequence[object]:
+        import torch
+
+        with torch.device(device):
+            values = _call_input_function(self.namespace, shape_set)
+            named = _keywords(self.namespace)
+        return flatten_call(self.module_class.forward, values, named, "get_inputs()").inputs
+
+    def _init_label(self) -> str:
+        words = [_short(value) for value in self.init_args]
+        words += [f"{key}={_short(value)}" for key, value in self.init_kwargs.items()]
+        return f"({', '.join(words)})"
+
+
+def default_value(spec: InputTree, device: str) -> object:
+    """A plain value for `spec`: normal for floats, {0, 1} for integers and booleans."""
+    import torch
+
+    if isinstance(spec, tuple | list):
+        values = [default_value(item, device) for item in spec]
+        return tuple(values) if isinstance(spec, tuple) else values
+    if isinstance(spec, dict):
+        return {key: default_value(item, device) for key, item in spec.items()}
+    if isinstance(spec, ScalarSpec):
+        return value_of(spec.literal)
+    dtype = getattr(torch, spec.dtype)
+    if dtype.is_floating_point:
+        return torch.randn(spec.shape, dtype=dtype, device=device)
+    return torch.randint(0, 2, spec.shape, device=device).to(dtype)
+
+
+def load_problem(
+    reference: str, inputs: Sequence[str] = (), init: str = "", kwargs: str = ""
+) -> LoadedProblem:
+    """Read `file.py` (KernelBench convention) or `file.py:Class` with `inputs` like `x=f32[4,8]`.
+
+    A module that Python finds stands for its file: `package.module:Class`. Several shape sets: one
+    `;` between them, `x=f32[4096,8192];f32[128,512]`. `kwargs` are further keyword arguments of
+    forward, literals: `alpha=0.5`. Raises ProblemError with one clear line for whatever is wrong.
+    """
+    found = _source(reference)
+    path, source, class_name = found.path, found.text, found.class_name
+    named = parse_kwargs(kwargs)
+    if named and not class_name:
+        source = with_kwargs(source, named)
+    namespace = _execute(source, path, found.package)
+    if class_name:
+        loaded = _load_class(path, source, namespace, class_name, inputs, init, named)
+    elif inputs or init:
+        raise ProblemError(
+            f"--input and --init go with {path.name}:Class, and {reference!r} names no class. "
+            f"Next: add ':ClassName' to the {'path' if path.is_file() else 'module'}."
+        )
+    else:
+        loaded = _load_convention(path, source, namespace)
+    if found.package is None:
+        return loaded
+    packaged = loaded.problem.model_copy(update={"package": found.package})
+    return replace(loaded, problem=packaged)
+
+
+@dataclass(frozen=True)
+class _Source:
+    """A file's text, and which class of it is meant ("" for the convention's)."""
+
+    path: Path
+    text: str
+    class_name: str
+    package: Package | None
+
+
+def _source(reference: str) -> _Source:
+    """What `file.py:Class` or `package.module:Class` names; raises ProblemError."""
+    place, _, class_name = reference.partition(":")
+    path, package = Path(place), ""
+    if not path.is_file():
+        if not is_dotted(place):
+            raise ProblemError(
+                f"No such file: {place!r}. Expected a Python file with a torch module. "
+                "Next: check the path."
+            )
+        found = module_file(place)
+        path, package = found.path, found.package
+        for _ in range(EXPORTS):
+            text = _checked_text(path)
+            origin = class_name and exported_from(found, text, class_name)
+            if not origin:
+                break
+            found, class_name = module_file(origin[0]), origin[1]
+            path, package = found.path, found.package
+    text = _checked_text(path)
+    return _Source(path, text, class_name, package_of(path, text, package))
+
+
+def _checked_text(path: Path) -> str:
+    source = _read(path)
+    _check_syntax(source, path)
+    return source
+
+
+def restore_problem(problem: Problem, live: object | None = None) -> LoadedProblem:
+    """Rebuild a LoadedProblem from its stored value alone (the file may have changed or gone)."""
+    if problem.origin == "live":
+        module, inputs = live  # type: ignore[misc]
+        return LoadedProblem(problem, type(module), live=module, live_inputs=inputs)
+    namespace = _execute(problem.source, Path(problem.path), problem.package)
+    return from_namespace(problem, namespace)
+
+
+def declared_problem(loaded: LoadedProblem) -> Problem:
+    """What the source of a problem in the KernelBench convention declares, whatever its record
+    says. Raises ProblemError where it is none any more."""
+    assert loaded.namespace is not None
+    problem = loaded.problem
+    return _load_convention(Path(problem.path), problem.source, loaded.namespace).problem
+
+
+def from_namespace(problem: Problem, namespace: types.ModuleType) -> LoadedProblem:
+    """Bind a stored problem to the module object that its source made."""
+    module_class = getattr(namespace, problem.class_name)
+    if problem.origin == "file":
+        args, kwargs = _convention_init(namespace, problem.path)
+    else:
+        args, kwargs = parse_init(problem.init_source)
+    return LoadedProblem(problem, module_class, args, kwargs, namespace)
+
+
+def problem_from_module(
+    module: nn.Module,
+    example_inputs: Sequence[object],
+    example_kwargs: Mapping[str, object] | None = None,
+) -> LoadedProblem:
+    """A problem from a live module. Its class's file is kept as source where Python knows it."""
+    name = type(module).__name__
+    given = flatten_call(
+        type(module).forward, tuple(example_inputs), example_kwargs or {}, "example_inputs"
+    )
+    try:
+        source = inspect.getsource(sys.modules[type(module).__module__])
+    except (OSError, TypeError, KeyError):
+        source = ""
+    digest = hashlib.sha256(repr(module).encode())
+    for key, tensor in module.state_dict().items():
+        digest.update(f"{key}{tuple(tensor.shape)}{tensor.dtype}".encode())
+    specs = describe_inputs(given.inputs, given.names)
+    check_elements(specs)
+    problem = Problem(
+        name=name.lower(),
+        origin="live",
+        path="",
+        source=source,
+        class_name=name,
+        init_source=digest.hexdigest(),
+        shape_sets=(ShapeSet(inputs=specs),),
+        arguments=given.structure,
+    )
+    return LoadedProblem(problem, type(module), live=module.eval(), live_inputs=given.inputs)
+
+
+def describe_inputs(values: Sequence[object], names: Sequence[str]) -> tuple[InputSpec, ...]:
+    """Specs of actual inputs; raises ProblemError for what is neither tensor nor plain scalar."""
+    import torch
+
+    specs: list[InputSpec] = []
+    for index, value in enumerate(values):
+        name = names[index] if index < len(names) else f"input_{index}"
+        if isinstance(value, TensorSpec | ScalarSpec):
+            specs.append(value.model_copy(update={"name": name}))
+        elif isinstance(value, torch.Tensor):
+            dtype = str(value.dtype).removeprefix("torch.")
+            if dtype not in get_args(DType):
+                raise ProblemError(
+                    f"Input {name!r} has dtype {dtype}. Expected one of "
+                    f"{', '.join(get_args(DType))}. Next: convert it in get_inputs()."
+                )
+            known = cast("DType", dtype)
+            specs.append(TensorSpec(name=name, dtype=known, shape=tuple(value.shape)))
+        elif value is None or isinstance(value, bool | int | float | str):
+            specs.append(ScalarSpec(name=name, literal=repr(value)))
+        else:
+            raise ProblemError(
+                f"Input {name!r} is a {type(value).__name__}. Expected a tensor, a number, a "
+                "string or None. Next: pass its tensors one by one."
+            )
+    return tuple(specs)
+
+
+def check_elements(specs: Sequence[InputSpec]) -> None:
+    """Raise ProblemError where no tensor has an element: there is nothing to compute or compare."""
+    tensors = [spec for spec in specs if isinstance(spec, TensorSpec)]
+    if tensors and all(0 in spec.shape for spec in tensors):
+        raise ProblemError(
+            f"Input {tensors[0].name!r} has no elements: its shape is {list(tensors[0].shape)}. "
+            "Expected sizes of 1 or more. Next: give inputs of the size that you run."
+        )
+
+
+def parse_input(text: str) -> tuple[str, tuple[InputTree, ...]]:
+    """`x=f32[4096,8192];f32[128,512]` -> its name and one value a shape set.
+
+    A value is `dtype[shape]`, a literal, or tuples, lists and dicts of them:
+    `state=(f32[8,64], f32[8,64])`.
+    """
+    match = INPUT_PATTERN.match(text)
+    if match is None:
+        raise ProblemError(
+            f"--input {text!r} does not read as name=dtype[shape]. Expected e.g. "
+            f"'x=f32[4096,8192]'. Known dtypes: {', '.join(SHORT_DTYPES)}."
+        )
+    name = match["name"]
+    return name, tuple(_parse_value(name, item.strip(), text) for item in match["value"].split(";"))
+
+
+def _parse_value(name: str, item: str, text: str) -> InputTree:
+    tensor = TENSOR_PATTERN.match(item)
+    if tensor is not None:
+        shape = tuple(int(part) for part in tensor["shape"].split(",") if part.strip())
+        return _tensor_spec(name, tensor["dtype"], shape, text)
+    try:
+        return _value_of_node(name, parse_expression(item), text)
+    except (ValueError, SyntaxError) as error:
+        raise ProblemError(
+            f"--input {text!r} has {item!r}. Expected dtype[shape] such as f32[4096,8192], or "
+            f"a Python literal. Known dtypes: {', '.join(SHORT_DTYPES)}."
+        ) from error
+
+
+def _value_of_node(name: str, node: ast.expr, text: str) -> InputTree:
+    """Raises ValueError for what is neither `dtype[shape]`, literal, tuple, list nor dict."""
+    if isinstance(node, ast.Tuple):
+        return tuple(_value_of_node(name, item, text) for item in node.elts)
+    if isinstance(node, ast.List):
+        return [_value_of_node(name, item, text) for item in node.elts]
+    if isinstance(node, ast.Dict):
+        keys = [ast.literal_eval(key or "") for key in node.keys]
+        values = [_value_of_node(name, item, text) for item in node.values]
+        return dict(zip(keys, values, strict=True))
+    if isinstance(node, ast.Subscript):
+        sizes = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        shape = tuple(int(ast.literal_eval(size)) for size in sizes)
+        return _tensor_spec(name, ast.unparse(node.value).removeprefix("torch."), shape, text)
+    ast.literal_eval(node)
+    return ScalarSpec(name=name, literal=ast.unparse(node))
+
+
+def _tensor_spec(name: str, word: str, shape: tuple[int, ...], text: str) -> TensorSpec:
+    dtype = SHORT_DTYPES.get(word, word)
+    if dtype not in get_args(DType):
+        raise ProblemError(
+            f"--input {text!r} has dtype {word!r}. Known: {', '.join(SHORT_DTYPES)}, or in full, "
+            "float32. Next: write e.g. 'x=f32[4096,8192]'."
+        )
+    return TensorSpec.model_validate({"name": name, "dtype": dtype, "shape": shape})
+
+
+def parse_kwargs(text: str) -> dict[str, object]:
+    """`alpha=0.5, flip=True` -> keyword arguments; literals only."""
+    try:
+        args, kwargs = parse_init(text)
+    except ProblemError:
+        args, kwargs = (text,), {}
+    if args:
+        raise ProblemError(
+            f"--kwargs {text!r} is not a list of names with literals. Expected e.g. 'alpha=0.5'."
+        )
+    return kwargs
+
+
+def parse_init(text: str) -> tuple[tuple[object, ...], dict[str, object]]:
+    """`4096, bias=False` -> positional and keyword arguments; literals only."""
+    try:
+        call = parse_expression(f"f({text})")
+        if not isinstance(call, ast.Call):
+            raise ValueError(text)
+        args = tuple(ast.literal_eval(item) for item in call.args)
+        kwargs = {str(item.arg): ast.literal_eval(item.value) for item in call.keywords}
+    except (ValueError, SyntaxError) as error:
+        raise ProblemError(
+            f"--init {text!r} is not a list of literals. Expected e.g. '4096, bias=False'."
+        ) from error
+    return args, kwargs
+
+
+def _load_class(
+    path: Path,
+    source: str,
+    namespace: types.ModuleType,
+    class_name: str,
+    inputs: Sequence[str],
+    init: str,
+    named: Mapping[str, object],
+) -> LoadedProblem:
+    module_class = _module_class(namespace, class_name, path)
+    if not inputs:
+        raise ProblemError(
+            f'{path.name}:{class_name} needs its inputs. Expected one --input "name=dtype[shape]" '
+            f"each for {', '.join(_forward_names(module_class)) or 'forward'}."
+        )
+    parsed = dict(parse_input(item) for item in inputs)
+    names = _argument_names(module_class)
+    unknown = [name for name in (*parsed, *named) if names and name not in names]
+    if unknown:
+        flag = "--input" if unknown[0] in parsed else "--kwargs"
+        raise ProblemError(
+            f"{flag} names {unknown[0]!r}, which {class_name}.forward does not take. "
+            f"Expected: {', '.join(names)}."
+        )
+    count = max(len(item) for item in parsed.values())
+    calls = [
+        flatten_call(
+            module_class.forward, *_class_call(module_class, parsed, named, index), "--input"
+        )
+        for index in range(count)
+    ]
+    sets = _shape_sets(calls)
+    args, kwargs = parse_init(init)
+    problem = Problem(
+        name=class_name.lower(),
+        origin="class",
+        path=str(path),
+        source=source,
+        class_name=class_name,
+        init_source=init,
+        shape_sets=sets,
+        arguments=calls[0].structure,
+    )
+    return LoadedProblem(problem, module_class, args, kwargs, namespace)
+
+
+def _load_convention(path: Path, source: str, namespace: types.ModuleType) -> LoadedProblem:
+    import torch
+
+    module_class = _module_class(namespace, "Model", path)
+    if not callable(getattr(namespace, "get_inputs", None)):
+        raise ProblemError(
+            f"{path.name} has no get_inputs(). Expected the KernelBench convention (Model, "
+            f"get_inputs, get_init_inputs). Next: add it, or use {path.name}:Model --input."
+        )
+    args, kwargs = _convention_init(namespace, str(path))
+    calls: list[FlatCall] = []
+    for index in range(_input_set_count(namespace)):
+        try:
+            with torch.device("meta"):
+                values, named = _call_input_function(namespace, index), _keywords(namespace)
+        except (Exception, SystemExit):  # noqa: BLE001 - the user's function may need real data; then pay for it once
+            values = _user_call(partial(_call_input_function, namespace, index), path)
+            named = _user_call(lambda: _keywords(namespace), path, "get_kwargs()")
+        calls.append(flatten_call(module_class.forward, values, named, "get_inputs()"))
+    problem = Problem(
+        name=path.stem,
+        origin="file",
+        path=str(path),
+        source=source,
+        class_name="Model",
+        shape_sets=_shape_sets(calls),
+        arguments=calls[0].structure,
+    )
+    return LoadedProblem(problem, module_class, args, kwargs, namespace)
+
+
+def _class_call(
+    module_class: type[nn.Module],
+    parsed: Mapping[str, Sequence[InputTree]],
+    named: Mapping[str, object],
+    index: int,
+) -> tuple[list[object], dict[str, object]]:
+    """Positional arguments and keywords of shape set `index`."""
+    values: dict[str, object] = {
+        name: item[min(index, len(item) - 1)] for name, item in parsed.items()
+    }
+    parameters = inspect.signature(module_class.forward).parameters.values()
+    if any(item.kind is item.VAR_POSITIONAL for item in parameters):
+        return list(values.values()), dict(named)
+    unnamed = [
+        item.name
+        for item in parameters
+        if item.kind is item.POSITIONAL_ONLY and item.name in values
+    ]
+    return [values.pop(name) for name in unnamed], {**values, **named}
+
+
+def _shape_sets(calls: Sequence[FlatCall]) -> tuple[ShapeSet, ...]:
+    """One set a call. Raises ProblemError where two calls are nested differently."""
+    found: list[ShapeSet] = []
+    for index, call in enumerate(calls):
+        if call.structure != calls[0].structure or len(call.names) != len(calls[0].names):
+            raise ProblemError(
+                f"Input set {index} is nested otherwise than set 0. Expected sets that differ in "
+                "sizes alone. Next: make a problem of each form."
+            )
+        found.append(ShapeSet(inputs=describe_inputs(call.inputs, call.names)))
+        check_elements(found[-1].inputs)
+    return tuple(found)
+
+
+def _user_call(call: Callable[[], Given], path: Path, name: str = "get_inputs()") -> Given:
+    try:
+        return call()
+    except (Exception, SystemExit) as error:
+        expected = "a list of inputs" if name == "get_inputs()" else "a dict of forward's keywords"
+        raise ProblemError(
+            f"{name} of {path.name} raised {type(error).__name__}: {one_line(error)}. "
+            f"Expected {expected}."
+        ) from error
+
+
+def _input_set_count(namespace: types.ModuleType) -> int:
+    maker = getattr(namespace, "get_input_sets", None)
+    if maker is None:
+        return 1
+    import torch
+
+    with torch.device("meta"):
+        return max(1, len(maker()))
+
+
+def _call_input_function(namespace: types.ModuleType | None, shape_set: int) -> Sequence[object]:
+    """`get_inputs()`, or the given entry of `get_input_sets()` where a problem has several sets."""
+    maker = getattr(namespace, "get_input_sets", None)
+    if maker is not None:
+        return list(maker()[shape_set])
+    values = namespace.get_inputs()  # type: ignore[union-attr]
+    if not isinstance(values, list | tuple):
+        raise TypeError(f"it gave a {type(values).__name__}, not a list")
+    return list(values)
+
+
+def _keywords(namespace: types.ModuleType | None) -> dict[str, object]:
+    """The keyword arguments of forward that `get_kwargs()` gives; none where there is none."""
+    maker = getattr(namespace, "get_kwargs", None)
+    if maker is None:
+        return {}
+    values = maker()
+    if not isinstance(values, Mapping) or not all(isinstance(key, str) for key in values):
+        raise TypeError(f"it gave a {type(values).__name__}, not a dict with names as keys")
+    return dict(values)
+
+
+def with_kwargs(source: str, named: Mapping[str, object]) -> str:
+    """`source`, its `get_kwargs()` overruled by these literals."""
+    return (
+        source.rstrip("\n") + "\n\n\n_kwargs_as_given = globals().get('get_kwargs', dict)\n\n\n"
+        "def get_kwargs():\n"
+        '    """Keyword arguments of forward, those of --kwargs among them."""\n'
+        f"    return {{**_kwargs_as_given(), **{dict(named)!r}}}\n"
+    )
+
+
+def _convention_init(
+    namespace: types.ModuleType, path: str
+) -> tuple[tuple[object, ...], dict[str, object]]:
+    maker = getattr(namespace, "get_init_inputs", None)
+    try:
+        values = [] if maker is None else maker()
+    except (Exception, SystemExit) as error:
+        raise ProblemError(
+            f"get_init_inputs() of {Path(path).name} raised {type(error).__name__}: "
+            f"{one_line(error)}. Expected the constructor's arguments as a list."
+        ) from error
+    if (
+        isinstance(values, list | tuple)
+        and len(values) == 2
+        and isinstance(values[0], list | tuple)
+        and isinstance(values[1], dict)
+    ):
+        return tuple(values[0]), dict(values[1])
+    if isinstance(values, dict):
+        return (), dict(values)
+    if not isinstance(values, list | tuple):
+        raise ProblemError(
+            f"get_init_inputs() of {Path(path).name} gave {type(values).__name__}. "
+            "Expected the constructor's arguments as a list."
+        )
+    return tuple(values), {}
+
+
+def _module_class(namespace: types.ModuleType, name: str, path: Path) -> type[nn.Module]:
+    from torch import nn
+
+    found = getattr(namespace, name, None)
+    if isinstance(found, type) and issubclass(found, nn.Module):
+        return found
+    classes = [
+        key
+        for key, value in vars(namespace).items()
+        if isinstance(value, type)
+        and issubclass(value, nn.Module)
+        and value.__module__ == namespace.__name__
+    ]
+    hint = f"It has: {', '.join(classes)}." if classes else "It defines no torch module."
+    place = f"{path.parent.name}/{path.name}" if path.stem == "__init__" else path.name
+    raise ProblemError(
+        f"{place} has no torch module named {name!r}. {hint} Next: name one as {place}:Class."
+    )
+
+
+def _forward_names(module_class: type[nn.Module]) -> tuple[str, ...]:
+    parameters = list(inspect.signature(module_class.forward).parameters.values())[1:]
+    return tuple(
+        item.name
+        for item in parameters
+        if item.kind in (item.POSITIONAL_ONLY, item.POSITIONAL_OR_KEYWORD)
+    )
+
+
+def _argument_names(module_class: type[nn.Module]) -> tuple[str, ...]:
+    """What forward can be given by name; empty where it takes any name."""
+    parameters = list(inspect.signature(module_class.forward).parameters.values())[1:]
+    if any(item.kind in (item.VAR_KEYWORD, item.VAR_POSITIONAL) for item in parameters):
+        return ()
+    return tuple(item.name for item in parameters)
+
+
+def _read(path: Path) -> str:
+    try:
+        return read_source(path, "utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ProblemError(
+            f"Cannot read {str(path)!r}: {one_line(error)}. Expected Python source in UTF-8."
+        ) from error
+
+
+def _check_syntax(source: str, path: Path) -> None:
+    try:
+        parse_source(source, str(path))
+    except SyntaxError as error:
+        raise ProblemError(
+            f"{path.name} {describe_syntax_error(error)}. Expected valid Python. "
+            "Next: mend the syntax."
+        ) from error
+
+
+def _execute(source: str, path: Path, package: Package | None = None) -> types.ModuleType:
+    """Run the user's file as a module of its own name, findable by `inspect` and by pickle.
+
+    What it imports with dots comes from `package`.
+    """
+    name = f"agentkernel_problem_{path.stem}_{hashlib.sha256(source.encode()).hexdigest()[:8]}"
+    module = types.ModuleType(name)
+    filename = f"<{name}>"
+    module.__file__ = str(path)
+    if package is not None:
+        module.__package__ = package.name
+        # Libraries ask of which of their folders a function is.
+        filename = "/".join([filename, *package.name.split("."), path.name])
+    linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
+    sys.modules[name] = module
+    found = _search_path(path.parent) if package is None else entered(package, path.parent)
+    with found:
+        try:
+            exec(compile_source(source, filename), module.__dict__)
+        except (Exception, SystemExit) as error:
+            sys.modules.pop(name, None)
+            run = "it with python" if package is None else f"python -m {package.name}.{path.stem}"
+            raise ProblemError(
+                f"{path.name} raised {type(error).__name__} when imported: {one_line(error)}. "
+                f"Expected a file that imports by itself. Next: run {run}."
+            ) from error
+    return module
+
+
+@contextmanager
+def _search_path(folder: Path) -> Iterator[None]:
+    """Let the user's file import its neighbours while it is executed."""
+    entry = str(folder.resolve())
+    sys.path.insert(0, entry)
+    try:
+        yield
+    finally:
+        sys.path.remove(entry)
+
+
+def _to_device(value: object, device: str) -> object:
+    import torch
+
+    return value.to(device) if isinstance(value, torch.Tensor) else value
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+__all__ = [
+    "SHORT_DTYPES",
+    "LoadedProblem",
+    "default_value",
+    "describe_inputs",
+    "from_namespace",
+    "load_problem",
+    "parse_init",
+    "parse_input",
+    "problem_from_module",
+    "restore_problem",
+]
+
+if TYPE_CHECKING:
+    _ = torch

@@ -1,0 +1,428 @@
+"""Baseline processes as the parent sees them: started, fed, compiled, timed and ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import tempfile
+from collections import deque
+from collections.abc import Mapping
+from multiprocessing.connection import Pipe
+from types import TracebackType
+from typing import NamedTuple, Protocol, Self, cast
+
+from agentkernel.domain.plain_text import plain
+from agentkernel.domain.profile import LEFT_OUT
+from agentkernel.runtime import gpu_lock
+from agentkernel.tools.profiler.compile_workers import compile_threads
+from agentkernel.tools.profiler.rounds import TUNED_MODES, Mode, ProfileSettings, SideFailed
+from agentkernel.tools.sandbox.protocol import JSON
+
+LOG_CHARS = 2000
+
+
+class BaselineProcess:
+    """One process of `agentkernel.tools.profiler.baseline_process`; a `Line` for RemoteSide.
+
+    Requests can be posted ahead: it works on them while the caller does something else, and `ask`
+    for the same thing takes the answer. After an answer that does not come in time, or at all, the
+    process is gone for good.
+    """
+
+    def __init__(self) -> None:
+        self._line, theirs = Pipe()
+        self._posted: deque[str] = deque()
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
+        paths = [path for path in sys.path if path]
+        with theirs:
+            self._process = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-P",
+                    "-m",
+                    "agentkernel.tools.profiler.baseline_process",
+                    str(theirs.fileno()),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=self._log,
+                stderr=self._log,
+                pass_fds=(theirs.fileno(),),
+                env={
+                    "TORCHINDUCTOR_COMPILE_THREADS": str(compile_threads()),
+                    **os.environ,
+                    "PYTHONPATH": os.pathsep.join(paths),
+                },
+                start_new_session=True,
+            )
+
+    @property
+    def alive(self) -> bool:
+        """False once it died or was ended."""
+        return self._process.poll() is None
+
+    @property
+    def pids(self) -> list[int]:
+        """The process, as this one numbers it."""
+        return [self._process.pid]
+
+    def post(self, request: Mapping[str, object]) -> None:
+        """Send a small request now and leave its answer to the `ask` with the same words."""
+        with contextlib.suppress(OSError):
+            self._line.send_bytes(_packed(request))
+            self._posted.append(_words(request))
+
+    def ask(self, request: Mapping[str, object], timeout_s: float) -> dict[str, JSON] | SideFailed:
+        """Send one request and wait for its answer; past `timeout_s` the process is killed.
+
+        What was posted before and is not this request is done first, its answer forgotten.
+        """
+        while self._posted:
+            words, answer = self._posted.popleft(), self._receive(timeout_s)
+            if words == _words(request):
+                return answer
+        if not self.alive:
+            return self._lost("died", "")
+        try:
+            self._line.send_bytes(_packed(request))
+        except OSError:
+            return self._broken()
+        return self._receive(timeout_s)
+
+    def _receive(self, timeout_s: float) -> dict[str, JSON] | SideFailed:
+        """The next answer."""
+        if self._line.closed:
+            return self._lost("died", "")
+        try:
+            if not self._line.poll(timeout_s):
+                self.close()
+                return self._lost("timeout", f"no answer within {timeout_s:g} s")
+            reply = cast("dict[str, JSON]", pickle.loads(self._line.recv_bytes()))
+        except (EOFError, OSError):
+            return self._broken()
+        value = reply.get("ok")
+        if isinstance(value, dict):
+            return value
+        return SideFailed(side="twin", reason=str(reply.get("line")), log=str(reply.get("error")))
+
+    def _broken(self) -> SideFailed:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(1.0)
+        self.close()
+        return self._lost("died", self._tail())
+
+    def close(self) -> None:
+        """Kill it and what it started (Inductor's compile workers), and reap it."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+        self._line.close()
+        self._log.close()
+
+    def _lost(self, reason: str, log: str) -> SideFailed:
+        return SideFailed(side="twin", reason=reason, log=log or f"exit {self._process.returncode}")
+
+    def _tail(self) -> str:
+        self._log.seek(0, os.SEEK_END)
+        self._log.seek(max(0, self._log.tell() - LOG_CHARS))
+        return plain(self._log.read().decode(errors="replace"))
+
+
+def _words(request: Mapping[str, object]) -> str:
+    """What a request is about."""
+    return f"{request['do']} {request.get('shape_set')} {request.get('mode')}"
+
+
+def _packed(request: Mapping[str, object]) -> bytes:
+    """Classes of the user's own script travel by value: the twin's main module is another one."""
+    import cloudpickle
+
+    return cast(bytes, cloudpickle.dumps(dict(request)))
+
+
+LOCK_WAIT_S = 900.0
+"""What a process may wait at the gate beside its own limits, where several runs share the GPU."""
+OWN_WAIT_S = 120.0
+"""The same where the run has the gate to itself: what its other baseline may tune for."""
+SLACK_S = 30.0
+"""A process that ends a compilation itself is given this much to say so."""
+
+
+class ProblemRequests(Protocol):
+    """The requests that bring a problem into a process."""
+
+    def start_request(self) -> dict[str, object]: ...
+
+    def prepare_request(self, shape_set: int, *, eager: bool) -> dict[str, object]: ...
+
+    def large(self, shape_set: int) -> bool: ...
+
+
+class BaselineRole(NamedTuple):
+    """What a process is for: `eager`, modes of torch.compile of which the fastest is timed, and
+    their limits.
+
+    `compile_limit_s` is kept by the parent, for each mode; `own_limit_s` by the process itself, for
+    all modes together, in which waiting at the gate does not count.
+    """
+
+    eager: bool
+    modes: tuple[Mode, ...]
+    start_limit_s: float
+    compile_limit_s: float
+    call_limit_s: float
+    own_limit_s: float | None = None
+
+
+def main_role(settings: ProfileSettings) -> BaselineRole:
+    """Eager and torch.compile in its default mode."""
+    return BaselineRole(
+        eager=True,
+        modes=("default",) if settings.compare_compile else (),
+        start_limit_s=settings.start_limit_s,
+        compile_limit_s=settings.compile_limit_s,
+        call_limit_s=settings.call_limit_s,
+    )
+
+
+def autotuned_role(settings: ProfileSettings) -> BaselineRole:
+    """torch.compile's max-autotune, with CUDA graphs and without."""
+    return BaselineRole(
+        eager=False,
+        modes=TUNED_MODES,
+        start_limit_s=settings.start_limit_s,
+        compile_limit_s=settings.autotune_limit_s + SLACK_S,
+        call_limit_s=settings.call_limit_s,
+        own_limit_s=settings.autotune_limit_s,
+    )
+
+
+class PreparedBaseline:
+    """One twin process: the weights, one shape set's inputs, and a compiled form of the module.
+
+    Where it holds eager too, a compilation that fails or hangs is noted and eager goes on; a
+    process that has nothing else then ends. None of this may wait for it while holding the gate,
+    which it goes through itself.
+    """
+
+    def __init__(self, feed: ProblemRequests, role: BaselineRole) -> None:
+        self._feed = feed
+        self._role = role
+        self._holds: int | None = None
+        self._fresh = False
+        self._calibrated = False
+        self.process: BaselineProcess | None = None
+        self._failed: dict[tuple[int, Mode], str] = {}
+        self.errors: dict[int, str] = {}
+        """Why the compiled form has no time, by shape set: no mode works."""
+        self.modes: dict[int, Mode] = {}
+        """In which mode the compiled form is timed, by shape set."""
+        self.outputs: object = None
+        """Dtype and shape of eager's outputs on the shape set in memory."""
+        self.flush_us = 0.0
+        self.event_us = 0.0
+
+    @property
+    def fresh(self) -> bool:
+        """True from `post` until its answers are taken."""
+        return self._fresh
+
+    def post(self, shape_set: int) -> None:
+        """Begin with all of it while the caller does something else; where requests are small."""
+        requests = [
+            self._feed.start_request(),
+            self._feed.prepare_request(shape_set, eager=self._role.eager),
+        ]
+        requests += [self._compile_request(shape_set, mode) for mode in self._left(shape_set)]
+        if self.process is not None or any(sends_tensors(request) for request in requests):
+            return
+        self.process = BaselineProcess()
+        self._fresh = True
+        for request in requests:
+            self.process.post(request)
+
+    def start(self) -> SideFailed | None:
+        """Start the process with the weights, unless it runs. What one that was begun ahead has
+        to say is heard, though it may have ended since."""
+        if self.process is not None and self.process.alive and not self._fresh:
+            return None
+        if self.process is None or not (self.process.alive or self._fresh):
+            self.end()
+            self.process = BaselineProcess()
+        self._fresh = False
+        answer = self.process.ask(
+            self._feed.start_request(), limit_with_lock_wait(self._role.start_limit_s)
+        )
+        if isinstance(answer, SideFailed):
+            self.end()
+            return answer.model_copy(update={"side": "eager"})
+        self._calibrated = False
+        return None
+
+    def calibrated(self, shape_set: int) -> bool:
+        """True where there is nothing to calibrate any more."""
+        decided = shape_set in self.modes or shape_set in self.errors
+        return self.process is None or (self._calibrated and decided)
+
+    def calibrate(self, shape_set: int) -> SideFailed | None:
+        """Once a process: what a flush and two events cost there; once a shape set: which mode is
+        the fastest. With the GPU alone, since every time rests on it."""
+        failure = None if self._calibrated else self._find_costs()
+        if failure is None and not self.calibrated(shape_set):
+            failure = self._choose(shape_set)
+        return failure
+
+    def _find_costs(self) -> SideFailed | None:
+        if self.process is None:
+            return None
+        answer = self.process.ask({"do": "calibrate"}, self._role.call_limit_s)
+        if isinstance(answer, SideFailed):
+            return answer.model_copy(update={"side": "eager"})
+        self.flush_us = float(str(answer["flush_us"]))
+        self.event_us = float(str(answer["event_us"]))
+        self._calibrated = True
+        return None
+
+    def _choose(self, shape_set: int) -> SideFailed | None:
+        if self.process is None:
+            return None
+        request = {"do": "choose", "shape_set": shape_set, "modes": self._left(shape_set)}
+        answer = self.process.ask(request, self._role.call_limit_s)
+        if isinstance(answer, SideFailed):
+            return answer
+        self.modes[shape_set] = cast(Mode, answer["mode"])
+        return None
+
+    def hold(self, shape_set: int) -> SideFailed | None:
+        """Have `shape_set` in the process, compiled there; a Lost where not even eager runs."""
+        ahead = self._fresh
+        failure = self._start_with(shape_set)
+        if failure is not None and ahead:
+            self.end()
+            failure = self._start_with(shape_set)
+        return failure
+
+    def forget(self) -> None:
+        """Let go of the inputs, so that they may be freed; nothing posted ahead goes on."""
+        if self.process is not None and self._holds is not None:
+            self.process.ask({"do": "forget"}, self._role.call_limit_s)
+            self._holds = None
+        if self._fresh:
+            self.end()
+
+    def give_up(self, shape_set: int, failure: SideFailed) -> None:
+        """Its compiled form has no time for this shape set: end the process and say why."""
+        self.errors[shape_set] = _why(failure)
+        self.end()
+
+    def end(self) -> None:
+        """End the process, if there is one."""
+        if self.process is not None:
+            self.process.__exit__(None, None, None)
+        self.process, self._holds, self._fresh = None, None, False
+
+    def _start_with(self, shape_set: int) -> SideFailed | None:
+        failure = self.start()
+        if failure is None and self._holds != shape_set:
+            failure = self._take(shape_set)
+        return failure
+
+    def _take(self, shape_set: int) -> SideFailed | None:
+        if self.process is None:
+            return SideFailed(side="twin", reason="died", log="")
+        role = self._role
+        request = self._feed.prepare_request(shape_set, eager=role.eager)
+        answer = self.process.ask(request, limit_with_lock_wait(role.start_limit_s))
+        if isinstance(answer, SideFailed):
+            return answer.model_copy(update={"side": "eager"})
+        self._holds = shape_set
+        self.outputs = answer.get("outputs")
+        if not role.modes:
+            self.errors[shape_set] = LEFT_OUT
+        return None if shape_set in self.errors else self._compile(shape_set, self.process)
+
+    def _compile(self, shape_set: int, process: BaselineProcess) -> SideFailed | None:
+        """In every mode that is left. Where one takes the process down, all again without it."""
+        for mode in self._left(shape_set):
+            request = self._compile_request(shape_set, mode)
+            answer = process.ask(request, self._compile_wait_s())
+            if isinstance(answer, SideFailed):
+                self._failed[shape_set, mode] = _why(answer)
+                if answer.reason == "timeout" and mode == self._role.modes[0]:
+                    self._failed |= {(shape_set, item): _why(answer) for item in self._role.modes}
+                ended = answer.reason == "timeout" or not process.alive
+                if ended or "CUDA error" in answer.log:
+                    return self._again(shape_set)
+        self._decide(shape_set)
+        return None
+
+    def _again(self, shape_set: int) -> SideFailed | None:
+        self.end()
+        self._decide(shape_set)
+        if shape_set in self.errors and not self._role.eager:
+            return None
+        return self.start() or self._take(shape_set)
+
+    def _decide(self, shape_set: int) -> None:
+        """Where one mode is left it is the one; where none is, so much is known."""
+        left = self._left(shape_set)
+        if len(left) == 1:
+            self.modes[shape_set] = left[0]
+        elif not left:
+            failed = [self._failed.get((shape_set, mode)) for mode in self._role.modes]
+            self.errors[shape_set] = next(why for why in failed if why is not None)
+            if not self._role.eager:
+                self.end()
+
+    def _left(self, shape_set: int) -> list[Mode]:
+        """The mode that is timed, or those that may be."""
+        chosen = self.modes.get(shape_set)
+        may = self._role.modes if chosen is None else (chosen,)
+        if chosen is None and self._feed.large(shape_set):
+            # A graph keeps a second copy of the inputs and writes it at every call.
+            may = tuple(mode for mode in may if mode != "max-autotune")
+        return [mode for mode in may if (shape_set, mode) not in self._failed]
+
+    def _compile_request(self, shape_set: int, mode: Mode) -> dict[str, object]:
+        return {
+            "do": "compile",
+            "shape_set": shape_set,
+            "mode": mode,
+            "limit_s": self._role.own_limit_s,
+        }
+
+    def _compile_wait_s(self) -> float:
+        return limit_with_lock_wait(self._role.compile_limit_s)
+
+
+def limit_with_lock_wait(limit_s: float) -> float:
+    """A limit for what goes through the gate, where there is one."""
+    return limit_s + (
+        LOCK_WAIT_S if gpu_lock.has_other_users() else OWN_WAIT_S if gpu_lock.is_enabled() else 0.0
+    )
+
+
+def sends_tensors(request: Mapping[str, object]) -> bool:
+    """True where a request carries the numbers themselves, which are too much for a pipe."""
+    import torch
+    from torch.utils._pytree import tree_leaves
+
+    return any(isinstance(item, torch.Tensor) for item in tree_leaves(dict(request)))
+
+
+def _why(failure: SideFailed) -> str:
+    return f"{failure.reason}: {failure.log}"[-1500:]

@@ -1,0 +1,312 @@
+"""Files of a finished run: the drop-in, its certificate, the report and the result."""
+
+from __future__ import annotations
+
+import contextlib
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from pydantic import ValidationError
+
+from agentkernel.agents.evidence import refusal_facts
+from agentkernel.agents.protocols import Attempt
+from agentkernel.domain.base import Frozen
+from agentkernel.domain.certificate import Certificate
+from agentkernel.domain.plain_text import plain
+from agentkernel.domain.problem import Problem
+from agentkernel.domain.profile import MatmulPrecision, ProfileFailed
+from agentkernel.domain.verdict import Verdict
+from agentkernel.storage.files import (
+    explain_write_failure,
+    make_folder,
+    read_regular_text,
+    write_atomic,
+)
+from agentkernel.tools.certificate.record import build_certificate, canonical_json, drop_in_name
+from agentkernel.tools.own_files import (
+    is_certificate,
+    is_drop_in,
+    require_all_generated,
+    require_generated,
+)
+from agentkernel.tools.roofline.chart import drawing_of, roofline_svg
+from agentkernel.tools.run_store import RunStore
+from agentkernel.workflows.deps import Context
+from agentkernel.workflows.models import models_section
+from agentkernel.workflows.outcome import (
+    EARLIER,
+    Baselines,
+    Outcome,
+    Result,
+    decide_outcome,
+    estimated_vs_eager,
+    of_this_run,
+    ratio_against,
+)
+from agentkernel.workflows.report import ReportEntry, render_report
+from agentkernel.workflows.routing import why_nothing
+from agentkernel.workflows.state import LoopState
+
+PICTURE = "roofline.svg"
+FILES = ("certificate.json", "report.md", PICTURE)
+
+
+def conclude(
+    context: Context, state: LoopState, *, interrupted: bool = False, crash: str | None = None
+) -> Result:
+    """Decide the outcome of `state` and write all files; the same state gives the same files."""
+    measured = any(item.profile is not None and item.profile.measured for item in state.history)
+    timed = None if measured or interrupted else context.tools.baselines()
+    baselines = timed if isinstance(timed, Baselines) else None
+    outcome = decide_outcome(
+        state.history, state.goals, nothing=why_nothing(state), baselines=baselines, crash=crash
+    )
+    if isinstance(timed, ProfileFailed):
+        lost = f"{outcome.reason}; the baselines have no times: {timed.side}: {timed.reason}"
+        outcome = outcome.model_copy(update={"reason": lost})
+    certificate = _certificate(context, state, outcome)
+    drawing = _drawing(certificate)
+    report = render_report(
+        certificate,
+        tuple(report_entry(item) for item in state.history),
+        state.retrieved,
+        context.store.records.drafts(),
+        stop=state.stop,
+        interrupted=interrupted,
+        picture=PICTURE if drawing else None,
+        models=models_section(context.store, state.history),
+    )
+    paths = _write(context.store, certificate, report, drawing)
+    figures = _figures(outcome.best, baselines)
+    result = _result(context, state, outcome, paths, figures, interrupted=interrupted)
+    write_atomic(context.store.result_path, result.model_dump_json(indent=2) + "\n")
+    return result
+
+
+def report_entry(attempt: Attempt) -> ReportEntry:
+    """What a report says of one candidate."""
+    facts = refusal_facts(attempt.candidate, attempt.verdict)
+    return ReportEntry(
+        candidate=attempt.candidate,
+        verdict=attempt.verdict,
+        profile=attempt.profile,
+        aside=attempt.aside,
+        refused=tuple((fact.name, fact.value) for fact in facts),
+    )
+
+
+def saved_result(store: RunStore) -> Result | None:
+    """The final result of a finished run; None where it was interrupted or is damaged."""
+    with contextlib.suppress(OSError, UnicodeDecodeError, ValidationError):
+        saved = Result.model_validate_json(read_regular_text(store.result_path))
+        # A folder that was moved is as finished as before.
+        found = relocated_result(store, saved)
+        files = (found.candidate, found.certificate, found.report)
+        if not found.interrupted and all(Path(item).is_file() for item in files if item):
+            return found
+    return None
+
+
+def relocated_result(store: RunStore, result: Result) -> Result:
+    """`result` with its files in the run's folder, which may have been moved since, or in `--out`
+    while they are there."""
+    kept = store.manifest.out is not None
+
+    def place(path: str | None, name: str) -> str | None:
+        here = store.folder / name
+        if path is None or not here.is_file() or (kept and Path(path).is_file()):
+            return path
+        return str(here.resolve())
+
+    return result.model_copy(
+        update={
+            "candidate": place(result.candidate, drop_in_name(store.manifest.problem)),
+            "certificate": place(result.certificate, "certificate.json"),
+            "report": place(result.report, "report.md"),
+        }
+    )
+
+
+class _Paths(NamedTuple):
+    candidate: str | None
+    certificate: str
+    report: str
+
+
+def _certificate(context: Context, state: LoopState, outcome: Outcome) -> Certificate:
+    best = outcome.best
+    return build_certificate(
+        context.store.manifest,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        status=outcome.status,
+        reason=outcome.reason,
+        candidate=best.candidate if best and outcome.handed_over else None,
+        plan=state.plan,
+        verdict=_evidence(state, best),
+        profile=best.profile if best else None,
+        graph=context.tools.graph() if best and outcome.handed_over else None,
+    )
+
+
+def _evidence(state: LoopState, best: Attempt | None) -> Verdict | None:
+    if best is not None:
+        return best.verdict
+    own = of_this_run(state.history)
+    return next((item.verdict for item in reversed(own) if item.verdict), None)
+
+
+def _drawing(certificate: Certificate) -> str | None:
+    """The roofline as SVG, where there is a plan and bytes to draw."""
+    if certificate.plan is None or certificate.profile is None:
+        return None
+    if not certificate.plan.analysis.memory_time_us:
+        return None
+    return roofline_svg(drawing_of(certificate.profile, certificate.plan.analysis))
+
+
+def _write(store: RunStore, certificate: Certificate, report: str, drawing: str | None) -> _Paths:
+    """Into the run folder always, and to `--out` where it was given."""
+    name = drop_in_name(store.manifest.problem)
+    files = {"certificate.json": canonical_json(certificate), "report.md": plain(report)}
+    if drawing is not None:
+        files[PICTURE] = plain(drawing)
+    source = certificate.candidate_source
+    if source is not None:
+        files[name] = source
+    else:
+        with explain_write_failure(store.folder):
+            (store.folder / name).unlink(missing_ok=True)
+    for key, text in files.items():
+        write_atomic(store.folder / key, text)
+    if store.manifest.out is not None:
+        require_free(store.manifest.problem, Path(store.manifest.out))
+    places = _places(store, name)
+    for key, text in files.items():
+        if places[key] != store.folder / key:
+            make_folder(places[key].parent)
+            write_atomic(places[key], text)
+    return _Paths(
+        str(places[name].resolve()) if source is not None else None,
+        str(places["certificate.json"].resolve()),
+        str(places["report.md"].resolve()),
+    )
+
+
+def require_free(problem: Problem, out: Path) -> None:
+    """Raise OutputError where a run of `problem` with `--out` would write over somebody's file."""
+    name = drop_in_name(problem)
+    places = _outside(out, name)
+    certificate, drop_in = places.pop("certificate.json"), places.pop(name)
+    require_generated(drop_in, is_drop_in(certificate))
+    require_generated(certificate, is_certificate)
+    require_all_generated(places.values(), certificate.is_file())
+
+
+def _places(store: RunStore, name: str) -> dict[str, Path]:
+    if store.manifest.out is None:
+        return {key: store.folder / key for key in (*FILES, name)}
+    return _outside(Path(store.manifest.out), name)
+
+
+def _outside(out: Path, name: str) -> dict[str, Path]:
+    """Where `--out` puts the files: into a folder, or beside a drop-in of that path."""
+    if out.suffix != ".py":
+        return {key: out / key for key in (*FILES, name)}
+    beside = {key: out.with_name(f"{out.stem}.{key}") for key in FILES}
+    return beside | {name: out, PICTURE: out.with_name(PICTURE)}
+
+
+def _result(
+    context: Context,
+    state: LoopState,
+    outcome: Outcome,
+    paths: _Paths,
+    figures: _Figures,
+    *,
+    interrupted: bool,
+) -> Result:
+    best = outcome.best
+    verdict = _evidence(state, best)
+    handed = best.candidate if best and outcome.handed_over else None
+    manifest = context.store.manifest
+    models = context.models()
+    return Result(
+        status=outcome.status,
+        reason=outcome.reason,
+        run=manifest.id,
+        measured=bool(best and best.profile and best.profile.measured),
+        candidate=paths.candidate,
+        candidate_sha256=handed.sha256 if handed else None,
+        certificate=paths.certificate,
+        report=paths.report,
+        problem=manifest.problem.name,
+        target=manifest.target,
+        baseline=outcome.baseline,
+        interpreted=verdict.interpreted if verdict else True,
+        declared_sizes=bool(handed and verdict and verdict.declared_sizes),
+        error_vs_oracle=verdict.worst_error if verdict else None,
+        eager_error_vs_oracle=verdict.worst_eager_error if verdict else None,
+        drafts=sum(item.candidate.round != EARLIER for item in state.history),
+        spent_s=round(context.session.spent(), 3),
+        interrupted=interrupted,
+        tokens=models.prompt + models.completion or None,
+        cost_usd=models.cost_usd,
+        unpriced=models.unpriced,
+        replayed=manifest.settings.models.replay is not None and models.questions > 0,
+        **figures.model_dump(),
+    )
+
+
+class _Figures(Frozen):
+    measured_on: str | None = None
+    speedup_vs_eager: float | None = None
+    speedup_vs_compile: float | None = None
+    speedup_vs_autotune: float | None = None
+    speedup_ci95: tuple[float, float] | None = None
+    roofline_fraction: float | None = None
+    time_us: float | None = None
+    eager_us: float | None = None
+    compiled_us: float | None = None
+    autotuned_us: float | None = None
+    autotune_error: str | None = None
+    baselines_matmul: MatmulPrecision = "highest"
+    estimated_time_us: float | None = None
+    estimated_eager_us: float | None = None
+    estimated_speedup_vs_eager: float | None = None
+
+
+def _figures(best: Attempt | None, baselines: Baselines | None) -> _Figures:
+    """Measured figures of the primary shape set, and the estimates under their own names; of the
+    `baselines` alone where no candidate was measured."""
+    alone = _Figures(**baselines.model_dump()) if baselines is not None else _Figures()
+    if best is None or best.profile is None:
+        return alone
+    profile = best.profile
+    eager = profile.baseline_estimate
+    estimated = alone.model_copy(
+        update={
+            "estimated_time_us": profile.estimate.time_us,
+            "estimated_eager_us": eager.time_us if eager else None,
+            "estimated_speedup_vs_eager": estimated_vs_eager(profile),
+        }
+    )
+    if not profile.measured:
+        return estimated
+    primary = profile.measurements[0]
+    nearest = ratio_against(primary, "best")
+    return estimated.model_copy(
+        update={
+            "measured_on": profile.measured_on,
+            "speedup_vs_eager": primary.vs_eager.value,
+            "speedup_vs_compile": primary.vs_compile.value if primary.vs_compile else None,
+            "speedup_vs_autotune": primary.vs_autotune.value if primary.vs_autotune else None,
+            "speedup_ci95": (nearest.low, nearest.high),
+            "roofline_fraction": primary.roofline_fraction,
+            "time_us": primary.candidate.median_us,
+            "eager_us": primary.eager.median_us,
+            "compiled_us": primary.compiled.median_us if primary.compiled else None,
+            "autotuned_us": primary.autotuned.median_us if primary.autotuned else None,
+            "baselines_matmul": primary.baselines_matmul,
+        }
+    )

@@ -1,0 +1,461 @@
+"""Agents and tools of a run on this machine, and the content keys of finished work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from functools import cache
+from typing import TYPE_CHECKING
+
+from agentkernel.agents.coder_factory import FileCoder, FilePlanner, make_coder
+from agentkernel.agents.compiler_coder import CompilerCoder, coverage, rewritten_graph_of
+from agentkernel.agents.debugger import ModelDebugger, RulesDebugger, fixes_from, no_known_fixes
+from agentkernel.agents.model_coder import ModelCoder
+from agentkernel.agents.models.provider import ModelProvider
+from agentkernel.agents.planner import (
+    MODEL_IDEAS,
+    Hypotheses,
+    ModelPlanner,
+    RulesPlanner,
+    TurnPlanner,
+)
+from agentkernel.agents.protocols import Coder, Debugger, DraftRequest, Planner, Retriever, Searcher
+from agentkernel.agents.retriever import (
+    KnowledgeRetriever,
+    NoKnowledge,
+    RecordedRetriever,
+    apply_hints,
+)
+from agentkernel.agents.strategies import hypotheses as compiler_hypotheses
+from agentkernel.agents.strategies import prefetch_inductor
+from agentkernel.agents.team import TeamCoder, TeamPlanner
+from agentkernel.compiler.lift.inductor_process import InductorWriter
+from agentkernel.domain.base import Frozen, sha256_text
+from agentkernel.domain.candidate import Candidate
+from agentkernel.domain.certificate import ModuleGraph, Versions
+from agentkernel.domain.errors import KnowledgeError, OutputError, ProblemError, one_line
+from agentkernel.domain.knowledge import Structure
+from agentkernel.domain.plan import Analysis, Hypothesis
+from agentkernel.domain.profile import Profile, ProfileFailed
+from agentkernel.domain.settings import Settings
+from agentkernel.domain.target import Target
+from agentkernel.domain.verdict import Policy, Precision, Verdict
+from agentkernel.knowledge.base import KnowledgeBase, open_base
+from agentkernel.knowledge.documents import family_of
+from agentkernel.knowledge.graph_structure import structure_of_graph
+from agentkernel.knowledge.store import folder_of
+from agentkernel.runtime import gpu_lock
+from agentkernel.runtime.machine import installed_versions
+from agentkernel.tools.judge.judge import judge
+from agentkernel.tools.judge.settings import (
+    JudgeSettings,
+    fresh_seed,
+    judge_sha256,
+    keyed_seed,
+    prefork_judge_workers,
+)
+from agentkernel.tools.problem.capture import Captured, capture
+from agentkernel.tools.problem.graph_identity import problem_graph
+from agentkernel.tools.problem.loading import LoadedProblem
+from agentkernel.tools.profiler import ProfileSession, ProfileSettings
+from agentkernel.tools.roofline.model import analyse
+from agentkernel.tools.sandbox.session import close_idle_workers, prefork_worker
+from agentkernel.tools.search import MeasuringSearcher, StaticSearcher
+from agentkernel.tools.targets import ResolvedTarget, find_target
+from agentkernel.workflows.deps import Agents, Deps, ExperienceStore, Tools
+from agentkernel.workflows.outcome import Baselines, side_effect_note
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class JudgeScope(Frozen):
+    """All that a judgement depends on beside the candidate."""
+
+    problem: str
+    precision: Precision
+    policy: Policy
+    device: str
+    seed: int | None
+    """None: a fresh one for each judgement, which the verdict names."""
+    seeds: int
+    budget_s: float
+    kernelbench: bool = False
+    judge_sha256: str
+    versions: Versions
+    declared_sizes: bool = False
+
+
+class ProfileScope(Frozen):
+    """All that a profile depends on beside the candidate."""
+
+    problem: str
+    target: str
+    device: str
+    seed: int
+    max_autotune: bool = False
+    versions: Versions
+
+
+def work_key(scope: Frozen, candidate: Candidate) -> str:
+    """Key of a judgement or a profile of `candidate`."""
+    return sha256_text(f"{scope.model_dump_json()}\n{candidate.sha256}")
+
+
+def draft_key(scope: str, request: DraftRequest) -> str:
+    """Key of a draft; `scope` names the problem, the coder and the versions."""
+    history = [
+        f"{item.candidate.sha256}:{item.verdict.gate if item.verdict else ''}"
+        for item in request.history
+    ]
+    parts = (
+        scope,
+        request.target.name,
+        request.goals.model_dump_json(),
+        request.hypothesis.strategy + request.hypothesis.because,
+        "".join(item.model_dump_json() for item in request.plan.decisions),
+        *history,
+        request.diagnosis.model_dump_json() if request.diagnosis else "",
+        str(request.round),
+    )
+    return sha256_text("\n".join(parts))
+
+
+STATIC_SEARCH_S = 60.0
+"""Long enough that the family is compiled whole: a cut one would depend on the machine's load."""
+
+
+class LocalRunFactory:
+    """What this machine has: its GPU where there is one, else interpreter and cross-compiler."""
+
+    def resolve(self, settings: Settings) -> ResolvedTarget:
+        """The target in force. Raises UnknownTarget."""
+        return find_target(settings.target)
+
+    def judge_sha256(self) -> str:
+        """Fingerprint of the judge's own files."""
+        return judge_sha256()
+
+    @contextmanager
+    def equip(
+        self,
+        loaded: LoadedProblem,
+        settings: Settings,
+        resolved: ResolvedTarget,
+        desk: ModelProvider,
+    ) -> Iterator[Deps]:
+        """Agents and tools for one problem; the module is captured once, on first use."""
+        judging = judge_settings(settings, resolved)
+
+        @cache
+        def captured() -> Captured:
+            return capture(loaded)
+
+        warnings: list[str] = []
+        known = open_knowledge(settings, warnings.append)
+        with (
+            nullcontext() if known is None else known,
+            gpu_lock.private_lock() if resolved.measurable else nullcontext(),
+            ProfileSession(loaded, resolved, profile_settings(settings)) as session,
+            InductorWriter(resolved.target, left_s=desk.left_s) as writer,
+        ):
+            start_workers(judging)
+            session.begin()
+            searcher = make_searcher(settings, resolved, session.make_room)
+            coder = make_coder(settings.coder, searcher, writer, desk, settings)
+            made = _tools(
+                loaded, settings, resolved, coder, captured, session, known, desk.judge_key
+            )
+            tools = replace(made, warnings=tuple(warnings))
+            try:
+                yield Deps(make_agents(settings, resolved, coder, captured, desk, known), tools)
+            finally:
+                close_idle_workers()
+
+
+def open_knowledge(settings: Settings, say: Callable[[str], None]) -> KnowledgeBase | None:
+    """The knowledge base, brought up to date; None where none is wanted. What was mended is a line,
+    and so is one that cannot be kept: the run goes on without it."""
+    known = settings.knowledge
+    if known.limit == 0:
+        return None
+    where = folder_of(known.index)
+    try:
+        base = open_base(where, known.embedder, say=say)
+        try:
+            base.refresh()
+        except BaseException:
+            base.truth.close()
+            raise
+    except (OutputError, KnowledgeError) as error:
+        say(f"nothing is retrieved: {one_line(error, 200)}")
+        return None
+    return base
+
+
+def start_workers(judging: JudgeSettings) -> None:
+    """Let the processes that a run begins with do their imports meanwhile: one that compiles, and
+    one that judges (or, on a GPU, races schedules)."""
+    prefork_worker(device="cpu", interpret=False, allow_unsandboxed=judging.allow_unsandboxed)
+    prefork_judge_workers(judging)
+
+
+def make_searcher(
+    settings: Settings, resolved: ResolvedTarget, make_room: Callable[[], None] = lambda: None
+) -> Searcher:
+    """Measure schedules where the GPU can stand for the target, else compile and estimate.
+    `make_room` frees what else the run holds of the GPU's memory and can make again."""
+    unsandboxed = settings.judge.allow_unsandboxed
+    if resolved.measurable:
+        return MeasuringSearcher(
+            seed=settings.seed, allow_unsandboxed=unsandboxed, make_room=make_room
+        )
+    return StaticSearcher(STATIC_SEARCH_S, allow_unsandboxed=unsandboxed)
+
+
+def make_agents(
+    settings: Settings,
+    resolved: ResolvedTarget,
+    coder: Coder,
+    captured: Callable[[], Captured],
+    desk: ModelProvider,
+    known: KnowledgeBase | None = None,
+) -> Agents:
+    """The agents that the settings name."""
+    compiler = coder.compiler if isinstance(coder, TeamCoder) else coder
+
+    def hypotheses(problem: LoadedProblem, target: Target) -> tuple[Hypothesis, ...]:
+        if not isinstance(compiler, CompilerCoder):
+            return MODEL_IDEAS
+        offered = compiler_hypotheses(
+            problem, captured(), measurable=resolved.measurable,
+            lifting=compiler.writer is not None and target.vendor == "nvidia",
+        )  # fmt: skip
+        prefetch_inductor(compiler, problem, captured(), offered)
+        return offered
+
+    retriever: Retriever = NoKnowledge()
+    fixes = no_known_fixes if known is None else fixes_from(known)
+    if known is not None:
+        options = settings.knowledge
+        retriever = KnowledgeRetriever(
+            known, lambda found: structure_of(captured, found), options.limit, options.experience
+        )
+    recorded = desk.replay.retrieved() if desk.replay is not None else None
+    if recorded is not None:
+        retriever = RecordedRetriever(recorded)
+    debugger: Debugger = RulesDebugger(fixes)
+    chosen = settings.models
+    planner = _planner(settings, coder, hypotheses, desk)
+    if chosen.debugger is not None:
+        debugger = ModelDebugger(
+            desk.model(chosen.debugger),
+            debugger,
+            desk.sampling(chosen.debugger),
+            desk.tell,
+            fixes,
+        )
+    return Agents(planner, retriever, coder, debugger)
+
+
+def structure_of(captured: Callable[[], Captured], analysis: Analysis) -> Structure:
+    """What the problem computes, with the class of its roofline."""
+    return structure_of_graph(captured(), analysis.roofline)
+
+
+def _planner(
+    settings: Settings, coder: Coder, hypotheses: Hypotheses, desk: ModelProvider
+) -> Planner:
+    """Rules, or the model that the settings name; a given file leaves nothing to plan.
+
+    In a team the compiler's strategies are the rules', and the model says what the members are to
+    try.
+    """
+    if isinstance(coder, FileCoder):
+        return FilePlanner(coder)
+    named = settings.models.planner
+    if not isinstance(coder, TeamCoder):
+        rules = RulesPlanner(hypotheses)
+        free = not isinstance(coder, CompilerCoder)
+        ideas = _agent_or_rules(named, rules, desk, free=free) if named else rules
+        return TurnPlanner(ideas) if isinstance(coder, ModelCoder) else ideas
+    ideas = RulesPlanner(lambda problem, target: MODEL_IDEAS)
+    return TeamPlanner(
+        RulesPlanner(hypotheses, most=settings.budget.rounds),
+        coder,
+        settings.budget.rounds,
+        from_scratch=settings.team.from_scratch,
+        beam=settings.team.beam,
+        reviews=coder.reviews,
+        ideas=_agent_or_rules(named, ideas, desk, free=True) if named else None,
+    )
+
+
+def _agent_or_rules(named: str, rules: Planner, desk: ModelProvider, *, free: bool) -> ModelPlanner:
+    return ModelPlanner(desk.model(named), rules, desk.sampling(named), free, desk.tell)
+
+
+def _tools(
+    loaded: LoadedProblem,
+    settings: Settings,
+    resolved: ResolvedTarget,
+    coder: Coder,
+    captured: Callable[[], Captured],
+    session: ProfileSession,
+    known: KnowledgeBase | None,
+    judge_key: str | None,
+) -> Tools:
+    judging = judge_settings(settings, resolved)
+    versions = installed_versions()
+    judge_scope = _judge_scope(loaded, settings, judging, versions)
+    profile_scope = ProfileScope(
+        problem=loaded.problem.sha256,
+        target=resolved.target.name,
+        device=resolved.local.name if resolved.local and resolved.measurable else "none",
+        seed=settings.seed,
+        max_autotune=settings.profile.max_autotune,
+        versions=versions,
+    )
+    draft_scope = sha256_text(f"{judge_scope.model_dump_json()}{coder.name}{settings.seed}")
+
+    def judging_of(candidate: Candidate) -> JudgeSettings:
+        asked = judge_settings(settings, resolved)
+        changes: dict[str, object] = {"declared_sizes": candidate.declared_sizes}
+        if settings.judge.seed is None and judge_key is not None:
+            changes["seed"] = keyed_seed(judge_key, candidate.sha256)
+        return asked.model_copy(update=changes)
+
+    def scope_of(candidate: Candidate) -> JudgeScope:
+        return judge_scope.model_copy(update={"declared_sizes": candidate.declared_sizes})
+
+    @cache
+    def run_analysis() -> Analysis:
+        facts = analyse(captured(), resolved.target, settings.goals.precision)
+        covered = coverage(loaded, captured())
+        return facts.model_copy(
+            update={"patterns": covered.patterns, "uncovered": covered.uncovered}
+        )
+
+    def run_judge(candidate: Candidate) -> Verdict:
+        session.make_room()
+        if judging.device == "cuda":
+            # The second one is the profile's, the third one KernelBench's rule's.
+            prefork_judge_workers(judging, count=3 if judging.kernelbench else 2)
+        verdict = judge(loaded, captured(), candidate.source, judging_of(candidate))
+        effect = captured().side_effect
+        if effect is None:
+            return verdict
+        return verdict.model_copy(update={"notes": (*verdict.notes, side_effect_note(effect))})
+
+    def run_profile(candidate: Candidate) -> Profile | ProfileFailed:
+        written = rewritten_graph_of(loaded, captured(), candidate)
+        return session.profile(captured(), candidate.source, written)
+
+    def run_graph() -> ModuleGraph | None:
+        try:
+            return problem_graph(loaded, captured())
+        except ProblemError:
+            return None
+
+    return Tools(
+        analyse=run_analysis,
+        judge=run_judge,
+        profile=run_profile,
+        baselines=lambda: _baselines(session),
+        quick_baseline_us=lambda: _quick_baseline_us(session),
+        apply_hints=apply_hints,
+        judge_key=lambda candidate: work_key(scope_of(candidate), candidate),
+        profile_key=lambda candidate: work_key(profile_scope, candidate),
+        draft_key=lambda request: draft_key(draft_scope, request),
+        graph=run_graph,
+        memory=_memory(settings, resolved, known, lambda: structure_of(captured, run_analysis())),
+    )
+
+
+def _memory(
+    settings: Settings,
+    resolved: ResolvedTarget,
+    known: KnowledgeBase | None,
+    structure: Callable[[], Structure],
+) -> ExperienceStore | None:
+    """Where experience goes; None where none is kept. A target without a family has none: it would
+    be found for every other."""
+    family = family_of(resolved.target.arch)
+    if known is None or family is None or not settings.knowledge.experience:
+        return None
+    if settings.models.replay is not None:
+        return None  # what it finds is the other run's
+    return ExperienceStore(family, structure, known.remember)
+
+
+def judge_settings(settings: Settings, resolved: ResolvedTarget) -> JudgeSettings:
+    """How the judge is set for one judgement: on the GPU where it can stand for the target, else
+    interpreted."""
+    return JudgeSettings(
+        precision=settings.goals.precision,
+        policy=settings.policy,
+        device="cuda" if resolved.measurable else "cpu",
+        seed=fresh_seed() if settings.judge.seed is None else settings.judge.seed,
+        seeds=settings.judge.seeds,
+        time_limit_s=settings.judge.time_limit_s,
+        budget_s=settings.judge.budget_s,
+        allow_unsandboxed=settings.judge.allow_unsandboxed,
+        kernelbench=settings.judge.kernelbench,
+    )
+
+
+def profile_settings(settings: Settings) -> ProfileSettings:
+    """How a profile is taken. Where others wait for the GPU, without what decides nothing."""
+    return ProfileSettings(
+        seed=settings.seed,
+        precision=settings.goals.precision,
+        max_autotune=settings.profile.max_autotune,
+        autotune_limit_s=settings.profile.autotune_limit_s,
+        records=not gpu_lock.has_other_users(),
+        allow_unsandboxed=settings.judge.allow_unsandboxed,
+    )
+
+
+def _judge_scope(
+    loaded: LoadedProblem, settings: Settings, judging: JudgeSettings, versions: Versions
+) -> JudgeScope:
+    return JudgeScope(
+        problem=loaded.problem.sha256,
+        precision=judging.precision,
+        policy=judging.policy,
+        device=judging.device,
+        seed=settings.judge.seed,
+        seeds=judging.seeds,
+        budget_s=judging.budget_s,
+        kernelbench=judging.kernelbench,
+        judge_sha256=judge_sha256(),
+        versions=versions,
+    )
+
+
+def _quick_baseline_us(session: ProfileSession) -> float | None:
+    found = session.quick_times()
+    if found is None:
+        return None
+    return found.eager_us if found.compiled_us is None else min(found.eager_us, found.compiled_us)
+
+
+def _baselines(session: ProfileSession) -> Baselines | ProfileFailed | None:
+    """The baselines on the primary shapes, None where nothing can be measured. What is handed back
+    hangs on them, so that they get a second chance."""
+    if not session.measures:
+        return None
+    found = session.baselines()
+    if isinstance(found, ProfileFailed):
+        found = session.baselines()
+    if isinstance(found, ProfileFailed):
+        return found
+    compiled, autotuned = found.compiled, found.autotuned
+    return Baselines(
+        eager_us=found.eager.median_us,
+        compiled_us=compiled.median_us if compiled is not None else None,
+        autotuned_us=autotuned.median_us if autotuned is not None else None,
+        autotune_error=found.autotune_error,
+        baselines_matmul=found.matmul_precision,
+    )
