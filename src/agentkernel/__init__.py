@@ -5,6 +5,7 @@ The API is imported on first use, so that `import agentkernel` loads nothing els
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from agentkernel.version import __version__
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
 
 def __getattr__(name: str) -> object:
     """Import the API on first use, so that `import agentkernel` costs nothing."""
+    if name == "errors":
+        return import_module("agentkernel.errors")
     if name in __all__:
-        from agentkernel import api
-
-        return getattr(api, name)
+        return getattr(import_module("agentkernel.api"), name)
     raise AttributeError(f"module 'agentkernel' has no attribute {name!r}")

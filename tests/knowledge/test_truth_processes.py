@@ -55,7 +55,7 @@ def fill(folder: Path, count: int) -> Path:
 
 
 def test_two_processes_put_at_once_and_nothing_is_lost(tmp_path: Path) -> None:
-    code = "t = open_truth(folder)\nfor n in range(4): t.put(entries(NAME + str(n), 150))"
+    code = "t = open_knowledge_store(folder)\nfor n in range(4): t.put(entries(NAME + str(n), 150))"
     workers = [child(tmp_path, code.replace("NAME", repr(name))) for name in ("x", "y", "z")]
     for worker in workers:
         _, errors = worker.communicate(timeout=100)
@@ -66,7 +66,8 @@ def test_two_processes_put_at_once_and_nothing_is_lost(tmp_path: Path) -> None:
 
 
 def test_a_kill_in_the_middle_keeps_all_batches_before(tmp_path: Path) -> None:
-    code = "open_truth(folder).put(entries('new', 10**6), progress=Progress('book', 10**6))"
+    put = "put(entries('new', 10**6), progress=Progress('book', 10**6))"
+    code = f"open_knowledge_store(folder).{put}"
     worker = child(tmp_path, code)
     end = time.monotonic() + 60
     with open_knowledge_store(tmp_path) as truth:
@@ -86,7 +87,7 @@ def test_a_kill_in_the_middle_keeps_all_batches_before(tmp_path: Path) -> None:
 LIMITED = """
 import resource
 resource.setrlimit(resource.RLIMIT_FSIZE, (MOST, MOST))
-t = open_truth(folder)
+t = open_knowledge_store(folder)
 before = t.count()
 try:
     t.put(entries('new', 10**5))

@@ -194,7 +194,7 @@ FILL = """
 import sys
 from pathlib import Path
 from memory_truth import HashEmbedder, MemoryTruth, entry
-from agentkernel.knowledge import vectors
+from agentkernel.knowledge import vector_index as vectors
 vectors.BATCH_ROWS = 20
 entries = [entry(f"e/{i}", f"module {i} alpha{i}", f"second beta{i}") for i in range(400)]
 truth = MemoryTruth(entries)

@@ -123,8 +123,8 @@ def test_without_others_every_door_is_open() -> None:
 
 AS_TOLD = """
 import sys
-from agentkernel.tools import gate
-with gate.timing():
+from agentkernel.runtime import gpu_lock
+with gpu_lock.exclusive():
     print("in", flush=True)
     sys.stdin.readline()
 """

@@ -16,11 +16,11 @@ from agentkernel.domain.errors import ModelUnavailable
 
 ASK = """
 import sys
-from agentkernel.agents.models import local_files
+from agentkernel.agents.models import local_presets
 from agentkernel.domain.errors import ModelUnavailable
-local_files.HUB_TIMEOUT_S = 1.0
+local_presets.HUB_TIMEOUT_S = 1.0
 try:
-    print(local_files.model_folder(sys.argv[1]))
+    print(local_presets.model_folder(sys.argv[1]))
 except ModelUnavailable as error:
     print(error)
 """

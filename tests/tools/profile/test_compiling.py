@@ -50,10 +50,10 @@ COMPILED = """
 import torch
 import torch._inductor.compile_fx as compile_fx
 import torch._inductor.runtime.benchmarking as benchmarking
-from agentkernel.tools import gate
+from agentkernel.runtime import gpu_lock
 from agentkernel.tools.profiler.compile_workers import Deadline, CompilerLocks, patch_compiler
 
-held = lambda: gate._gate()._held
+held = lambda: gpu_lock._current_lock()._held
 inner = compile_fx.compile_fx
 
 def compiler(*args, **kwargs):
