@@ -5,16 +5,21 @@ from __future__ import annotations
 import gc
 import itertools
 import os
+import re
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 
 from shared_codes import FOLDER
 
+MISSING_PART = re.compile(
+    r"not installed|is not here|no Chromium here|needs tmux|could not import|made with bubblewrap"
+)
+"""The reason of a test that is skipped for want of a program or a package."""
 NEW_MODULES = 300
 """So many imported modules later the heap is frozen anew."""
 _frozen_modules = [0]
@@ -36,6 +41,29 @@ def pytest_configure(config: pytest.Config) -> None:
         folder.cleanup()
 
     config.add_cleanup(clear)
+
+
+def _require_part(report: pytest.TestReport | pytest.CollectReport) -> None:
+    """Where CI=true, `.ci/run` and the extra `dev` have put every part there: none is missing."""
+    if report.skipped and os.environ.get("CI") == "true" and not hasattr(report, "wasxfail"):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        if MISSING_PART.search(reason):
+            report.outcome = "failed"
+            report.longrepr = f"{reason}. Expected every part where CI=true. Next: .ci/run"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    _require_part(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    _require_part(report)
+    return report
 
 
 @pytest.fixture(scope="module", autouse=True)
