@@ -14,9 +14,12 @@ from agentkernel.chat.session import Session
 from agentkernel.chat.session_state import settings_overlay
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.errors import ProblemError, RunNotFound
+from agentkernel.storage.configuration import load_settings
 from agentkernel.storage.source_text import describe_syntax_error
+from agentkernel.tools.problem.loading import load_problem, problem_from_module
 from agentkernel.workflows.events import OnEvent, ignore
 from agentkernel.workflows.outcome import Result
+from agentkernel.workflows.state import OptimizeRequest
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -99,9 +102,7 @@ def optimize(
     max_memory_bytes, precision, policy, rounds, time (seconds), coder, runs, seed. Raises
     AgentKernelError subclasses with one clear line.
     """
-    from agentkernel.tools.problem.loading import problem_from_module
     from agentkernel.workflows.optimize import run
-    from agentkernel.workflows.state import OptimizeRequest
 
     settings = _settings(target, goals)
     modes = {item: item.training for item in module.modules()}
@@ -205,8 +206,6 @@ def open_session(
 
     `goals` are those of `optimize`. Raises AgentKernelError subclasses with one clear line.
     """
-    from agentkernel.tools.problem.loading import load_problem, problem_from_module
-
     if isinstance(what, str | Path) and (Path(what) / "session.sqlite").is_file():
         return Session.reopen(Path(what), on_event=on_event, workshop=workshop)
     began = _settings(target, goals)
@@ -223,8 +222,6 @@ def open_session(
 
 
 def _settings(target: str | None, goals: dict[str, str | float | None]) -> Settings:
-    from agentkernel.storage.configuration import load_settings
-
     flags: dict[str, object] = {"target": target}
     for name, value in goals.items():
         known = name in GOALS or name in PLAIN

@@ -9,13 +9,13 @@ import pytest
 import fakes
 from agentkernel.agents.planner import MODEL_IDEAS
 from agentkernel.agents.protocols import Goals
+from agentkernel.chat import figures
 from agentkernel.chat.figures import MOST_CACHED, EstimateCache
 from agentkernel.chat.replies import Explained, Planned, StepRan, TextReply
 from agentkernel.chat.requests import Intent, OnCandidate, Plain, Size, TryIdea
 from agentkernel.chat.requests import SetShapes as Shapes
 from agentkernel.chat.session import Session
 from agentkernel.domain.errors import ProblemError
-from agentkernel.tools.problem import capture as capturing
 from agentkernel.tools.problem.capture import Captured
 from agentkernel.tools.problem.loading import LoadedProblem, load_problem, problem_from_module
 from agentkernel.tools.targets import find_target
@@ -50,14 +50,14 @@ def captured(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The shapes of every graph that was captured in eval mode; the compiler's rules look at
     others, for training and at the smallest sizes."""
     seen: list[str] = []
-    real = capturing.capture
+    real = figures.capture
 
     def counted(loaded: LoadedProblem, shape_set: int = 0, *, training: bool = False) -> Captured:
         if not training:
             seen.append(loaded.problem.shape_sets[0].label)
         return real(loaded, shape_set, training=training)
 
-    monkeypatch.setattr(capturing, "capture", counted)
+    monkeypatch.setattr(figures, "capture", counted)
     return seen
 
 
@@ -125,7 +125,7 @@ def test_a_failure_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         raise ProblemError("not now")
 
     with monkeypatch.context() as patch:
-        patch.setattr(capturing, "capture", fail)
+        patch.setattr(figures, "capture", fail)
         with pytest.raises(ProblemError):
             outlook.figures(loaded, target, "strict")
     assert outlook.figures(loaded, target, "strict").analysis.bound_us > 0

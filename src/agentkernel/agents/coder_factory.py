@@ -10,24 +10,24 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from agentkernel.agents.models.provider import ModelProvider, record_name
 from agentkernel.agents.planner import default_decisions
 from agentkernel.agents.protocols import Attempt, DraftRequest, Goals
+from agentkernel.agents.reviewer import Reviewer, Reviews
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.candidate import Candidate, Draft, NoTemplate
 from agentkernel.domain.errors import SettingError, one_line
 from agentkernel.domain.plan import Analysis, Hypothesis, Plan, Retrieved
-from agentkernel.domain.settings import FILE_PREFIX, MODEL_PREFIXES, TEAM
+from agentkernel.domain.settings import FILE_PREFIX, MODEL_PREFIXES, TEAM, TeamOptions, TurnOptions
 from agentkernel.domain.target import Target
 from agentkernel.tools.problem.loading import LoadedProblem
 
 if TYPE_CHECKING:
     from agentkernel.agents.compiler_coder import InductorCodes
     from agentkernel.agents.model_coder import ModelCoder
-    from agentkernel.agents.models.provider import ModelProvider
     from agentkernel.agents.protocols import Coder, Searcher
-    from agentkernel.agents.reviewer import Reviews
     from agentkernel.agents.team import TeamCoder
-    from agentkernel.domain.settings import Settings, TeamOptions
+    from agentkernel.domain.settings import Settings
 
 
 COMPILER = "compiler"
@@ -73,7 +73,6 @@ def make_reviews(settings: Settings | None, provider: ModelProvider | None) -> R
     named = settings.models.reviewer if settings else None
     if named is None or provider is None:
         return None
-    from agentkernel.agents.reviewer import Reviewer, Reviews
 
     return Reviews(Reviewer(provider.model(named), provider.sampling(named)))
 
@@ -83,8 +82,6 @@ def check_coder(spec: str, options: TeamOptions) -> None:
 
     Loads no weights and asks nobody.
     """
-    from agentkernel.agents.models.provider import record_name
-
     if spec == COMPILER:
         return
     if spec.startswith(FILE_PREFIX):
@@ -131,8 +128,6 @@ def _model_coder(
     spec: str, provider: ModelProvider | None, reviews: Reviews | None, settings: Settings | None
 ) -> ModelCoder:
     from agentkernel.agents.model_coder import ModelCoder
-    from agentkernel.agents.models.provider import ModelProvider
-    from agentkernel.domain.settings import TurnOptions
 
     own = provider or ModelProvider()
     model = own.model(spec)
@@ -146,7 +141,6 @@ def _team(
     spec: str, compiler: Coder, provider: ModelProvider | None, settings: Settings | None
 ) -> TeamCoder:
     from agentkernel.agents.team import TeamCoder
-    from agentkernel.domain.settings import TeamOptions
 
     options = settings.team if settings else TeamOptions()
     specs = team_members(spec, options)

@@ -53,6 +53,7 @@ from agentkernel.compiler.pipeline import (
 from agentkernel.compiler.products.schedules import gemm_schedules
 from agentkernel.compiler.products.step import ProductStep, gemm_facts
 from agentkernel.compiler.rewrite import DEAD, Rewritten, rewrite
+from agentkernel.domain.base import sha256_text
 from agentkernel.domain.candidate import Candidate, Draft, NoTemplate, TrialResult
 from agentkernel.domain.plan import Won
 from agentkernel.domain.target import Target
@@ -216,8 +217,6 @@ class CompilerCoder:
 
 def source_sha256(text: str) -> str:
     """Content hash of a source, as candidates have it."""
-    from agentkernel.domain.base import sha256_text
-
     return sha256_text(text)
 
 

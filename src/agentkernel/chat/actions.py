@@ -7,7 +7,9 @@ from typing import Literal
 
 from agentkernel.chat import tree as trees
 from agentkernel.chat.figures import baseline_us, time_words, verdict_words
-from agentkernel.chat.queries import not_possible
+from agentkernel.chat.files import certificate_of, drop_in_path, write_drop_in, write_session
+from agentkernel.chat.problem_sizes import checked, fitted, reshaped, retyped
+from agentkernel.chat.queries import not_possible, tried
 from agentkernel.chat.replies import (
     ClarificationNeeded,
     EditRequested,
@@ -52,6 +54,7 @@ from agentkernel.domain.problem import Problem
 from agentkernel.domain.profile import Measurement
 from agentkernel.domain.settings import MODEL_PREFIXES
 from agentkernel.storage.source_text import parse_source
+from agentkernel.tools.targets import find_target, load_targets
 from agentkernel.workflows.outcome import faster_baseline, ratio_against
 
 
@@ -85,8 +88,6 @@ def _is_here(work: SessionState, number: int) -> bool:
 
 def try_idea(work: SessionState, intent: TryIdea, text: str) -> Reply:
     """Run with one strategy of the plan in front."""
-    from agentkernel.chat.queries import tried
-
     plan = work.plan or work.first_plan
     if not plan.hypotheses:
         return not_possible("The plan has no ideas. 'run' makes one and tries it in order.")
@@ -203,8 +204,6 @@ def save(work: SessionState, intent: WriteTo) -> Reply:
 
 
 def _keep(work: SessionState, node: Node | NoSuchCandidate, path: str | None) -> Reply:
-    from agentkernel.chat.files import drop_in_path, write_drop_in
-
     if isinstance(node, NoSuchCandidate):
         return not_possible(node.text)
     name = label(node.number)
@@ -267,8 +266,6 @@ def reject(work: SessionState, intent: OnCandidate) -> Reply:
 
 def export(work: SessionState, intent: WriteTo, texts: dict[str, str]) -> Reply:
     """The whole session in a folder: readable, and replayable."""
-    from agentkernel.chat.files import certificate_of, write_session
-
     number = work.tree.kept or work.place.candidate
     node = work.tree.node(number) if number is not None else None
     chosen = node if node is not None and is_accepted(node) else None
@@ -436,8 +433,6 @@ def _no_product(work: SessionState) -> bool:
 
 def target(work: SessionState, intent: SetTarget) -> Reply:
     """Another GPU; which one is asked where none is named."""
-    from agentkernel.tools.targets import find_target, load_targets
-
     if intent.target is None:
         options = tuple(f"for the {name}" for name in load_targets())
         return ClarificationNeeded(text="For which GPU?", options=options)
@@ -499,8 +494,6 @@ def stop_at(work: SessionState, intent: StopAt) -> Reply:
 
 def shapes(work: SessionState, intent: SetShapes) -> Reply:
     """The same module at other sizes, as a problem of its own."""
-    from agentkernel.chat.problem_sizes import fitted, reshaped
-
     if not intent.shapes and not intent.sizes:
         options = ("use batch size 64", "use shape 64x4096")
         return ClarificationNeeded(
@@ -516,8 +509,6 @@ def shapes(work: SessionState, intent: SetShapes) -> Reply:
 
 def dtype(work: SessionState, intent: SetDtype) -> Reply:
     """The same module with inputs and parameters of another dtype."""
-    from agentkernel.chat.problem_sizes import checked, retyped
-
     key = _next_problem(work)
     derived = retyped(work.problem.problem, intent.dtype, work.folder, key)
     found = checked(derived.problem, work.live())

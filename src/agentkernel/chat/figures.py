@@ -11,11 +11,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from agentkernel.agents.planner import MODEL_IDEAS, MOST, RulesPlanner
 from agentkernel.chat.replies import Compared, Roofline, RooflinePoint
 from agentkernel.chat.tree import Node, basis_of, for_target, is_accepted, label, time_us
 from agentkernel.domain.plan import Analysis, Hypothesis, Plan
 from agentkernel.domain.profile import Estimate, Measurement, Profile, Ratio
 from agentkernel.domain.settings import FILE_PREFIX, Settings
+from agentkernel.tools.problem.capture import capture
+from agentkernel.tools.roofline.chart import drawing_of, to_point
+from agentkernel.tools.roofline.model import analyse, estimate_eager
 
 if TYPE_CHECKING:
     from torch import nn
@@ -175,8 +179,6 @@ def _classes(first: Node, second: Node) -> str:
 def roofline(nodes: Sequence[Node], analysis: Analysis) -> Roofline | None:
     """The candidates and the last one's baselines under the roof of the GPU that its time is for;
     those for another one are left out by name. None where none has a time."""
-    from agentkernel.tools.roofline.chart import drawing_of, to_point
-
     right = [node for node in nodes if node.profile is not None and is_accepted(node)]
     if not right or not analysis.memory_time_us:
         return None
@@ -439,13 +441,9 @@ class EstimateCache:
             self._lock.release()
 
     def _graph(self, loaded: LoadedProblem) -> Captured:
-        from agentkernel.tools.problem.capture import capture
-
         return cached_value(self._graphs, graph_key(loaded), loaded, lambda: capture(loaded))
 
     def _look(self, loaded: LoadedProblem, target: Target, precision: Precision) -> ModuleEstimate:
-        from agentkernel.tools.roofline.model import analyse, estimate_eager
-
         captured = self._graph(loaded)
         return ModuleEstimate(
             analyse(captured, target, precision), estimate_eager(captured, target)
@@ -455,7 +453,6 @@ class EstimateCache:
         self, loaded: LoadedProblem, resolved: ResolvedTarget, goals: Goals, key: PlanKey
     ) -> Plan:
         from agentkernel.agents.compiler_coder import coverage
-        from agentkernel.agents.planner import RulesPlanner
 
         target, captured = resolved.target, self._graph(loaded)
         covered = coverage(loaded, captured)
@@ -474,7 +471,6 @@ def hypotheses_of(
     coder: str, loaded: LoadedProblem, captured: Captured, resolved: ResolvedTarget
 ) -> tuple[Hypothesis, ...]:
     """What the coder of that name could try, best first; a given file is no idea."""
-    from agentkernel.agents.planner import MODEL_IDEAS
     from agentkernel.agents.strategies import hypotheses
 
     if coder.startswith(FILE_PREFIX):
@@ -499,8 +495,6 @@ def plan_key(
     loaded: LoadedProblem, resolved: ResolvedTarget, goals: Goals, settings: Settings
 ) -> PlanKey:
     """What a module's first plan is kept under."""
-    from agentkernel.agents.planner import MOST
-
     return PlanKey(
         estimate_key(loaded, resolved.target, goals.precision),
         goals.model_dump_json(),

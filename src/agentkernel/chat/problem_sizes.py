@@ -14,12 +14,18 @@ from typing import TYPE_CHECKING, NamedTuple
 from agentkernel.chat.requests import SetShapes, Size
 from agentkernel.domain.errors import AgentKernelError, ProblemError, one_line
 from agentkernel.domain.problem import DType, InputSpec, Problem, ShapeSet, TensorSpec
+from agentkernel.storage.files import make_folder, write_atomic
 from agentkernel.storage.source_text import parse_source
+from agentkernel.tools.problem.loading import (
+    LoadedProblem,
+    default_value,
+    describe_inputs,
+    restore_problem,
+)
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from agentkernel.tools.problem.loading import LoadedProblem
 
 Shape = tuple[int, ...]
 FLOATS = ("float16", "bfloat16", "float32", "float64")
@@ -83,8 +89,6 @@ def restored(problem: Problem, live: object | None = None) -> LoadedProblem:
 
     The user's own module runs here, as it did when the session began. Raises ProblemError.
     """
-    from agentkernel.tools.problem.loading import LoadedProblem, default_value, restore_problem
-
     if problem.origin != "live":
         return restore_problem(problem)
     module, inputs = _live(live)
@@ -279,8 +283,6 @@ def _cast(problem: Problem, dtype: DType) -> Problem:
 
 def _with_constructor(problem: Problem, sizes: dict[int, int]) -> str | None:
     """The source with other sizes in what `get_init_inputs` gives; None where it holds none."""
-    from agentkernel.tools.problem.loading import restore_problem
-
     if problem.origin != "file" or not sizes:
         return None
     loaded = restore_problem(problem)
@@ -316,8 +318,6 @@ def _renamed(before: Problem, after: Problem) -> dict[int, int]:
 
 def _filed(problem: Problem, source: str, folder: Path, key: str) -> Problem:
     """With its source in a file of the session's folder."""
-    from agentkernel.storage.files import make_folder, write_atomic
-
     stem = Path(problem.path).stem or problem.name
     path = folder / "problems" / key / f"{stem}.py"
     make_folder(path.parent)
@@ -328,8 +328,6 @@ def _filed(problem: Problem, source: str, folder: Path, key: str) -> Problem:
 def _described(loaded: LoadedProblem) -> Problem:
     """The problem with the shapes that its inputs really have."""
     import torch
-
-    from agentkernel.tools.problem.loading import describe_inputs
 
     problem = loaded.problem
     if problem.origin != "file":
@@ -364,7 +362,5 @@ def _live(live: object | None) -> tuple[nn.Module, tuple[object, ...]]:
 
 def _forms(inputs: Sequence[object]) -> list[tuple[DType, Shape]]:
     """Dtype and shape of each tensor."""
-    from agentkernel.tools.problem.loading import describe_inputs
-
     specs = describe_inputs(inputs, ())
     return [(item.dtype, item.shape) for item in specs if isinstance(item, TensorSpec)]

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from contextlib import closing
 
-from agentkernel.agents.evidence import evidence_of
+from agentkernel.agents.evidence import evidence_of, speed_evidence
 from agentkernel.agents.history import outcome
 from agentkernel.agents.models.costs import totals
 from agentkernel.chat import figures
@@ -48,7 +48,11 @@ from agentkernel.chat.tree import (
 )
 from agentkernel.domain.errors import KnowledgeError, OutputError
 from agentkernel.domain.exchange import Exchange
+from agentkernel.domain.knowledge import Query
 from agentkernel.domain.plain_text import sentence
+from agentkernel.knowledge.store import folder_of
+from agentkernel.storage.records import read_records
+from agentkernel.tools.targets import load_targets
 
 MOST_HITS = 5
 AROUND = 3
@@ -111,7 +115,6 @@ def profile(work: SessionState, intent: OnCandidate) -> Reply:
         return not_possible(
             f"{sentence(f'{label(node.number)} has no profile{why}')} 'run' takes one."
         )
-    from agentkernel.agents.evidence import speed_evidence
 
     target = work.target if work.target.name == node.profile.target else None
     evidence = speed_evidence(node.profile, plan.analysis, target)
@@ -372,9 +375,7 @@ def _around(node: Node, line: int | None) -> Source | None:
 
 def ask_docs(work: SessionState, intent: AskDocs) -> Reply:
     """What the knowledge base holds on a question."""
-    from agentkernel.domain.knowledge import Query
     from agentkernel.knowledge.base import open_base
-    from agentkernel.knowledge.store import folder_of
 
     known = work.settings.knowledge
     try:
@@ -482,8 +483,6 @@ def settings(work: SessionState) -> Reply:
 
 def targets(work: SessionState) -> Reply:
     """Every GPU that a kernel can be for."""
-    from agentkernel.tools.targets import load_targets
-
     now = work.settings.target
     lines = [
         f"{'*' if name == now else ' '} {name}: {target.title}"
@@ -515,8 +514,6 @@ def _records(work: SessionState) -> list[str]:
 
 def _exchanges(path: str) -> list[Exchange]:
     from pathlib import Path
-
-    from agentkernel.storage.records import read_records
 
     try:
         records = read_records(Path(path))

@@ -10,11 +10,24 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self, assert_never
 
+from agentkernel.agents.models.provider import ModelProvider
 from agentkernel.chat import actions, files, queries
 from agentkernel.chat.figures import EstimateCache
 from agentkernel.chat.language import EXAMPLES, understand
 from agentkernel.chat.language.clauses import UNKNOWN
-from agentkernel.chat.replies import ClarificationNeeded, Reply, SessionEnded, TextReply, Turn
+from agentkernel.chat.replies import (
+    JSON_LINES,
+    PAGE,
+    SCRIPT,
+    ClarificationNeeded,
+    Reply,
+    SessionEnded,
+    TextReply,
+    Turn,
+    as_jsonl,
+    as_markdown,
+    as_script,
+)
 from agentkernel.chat.requests import (
     Ambiguous,
     AskDocs,
@@ -61,8 +74,17 @@ from agentkernel.chat.user_input import (
 )
 from agentkernel.domain.errors import AgentKernelError, ProblemError, RunNotFound
 from agentkernel.domain.settings import Settings
+from agentkernel.storage.records import Records
 from agentkernel.tools.run_store import lock_run
-from agentkernel.workflows.events import ModelPassedOver, Noted, OnEvent, ignore
+from agentkernel.workflows.events import (
+    ModelPassedOver,
+    Noted,
+    OnEvent,
+    ignore,
+    model_asked,
+    model_retried,
+    model_writing,
+)
 
 if TYPE_CHECKING:
     from agentkernel.tools.problem.loading import LoadedProblem
@@ -202,8 +224,6 @@ def _on_candidate(work: SessionState, intent: OnCandidate, text: str) -> Reply:
 
 
 def _export(work: SessionState, intent: WriteTo) -> Reply:
-    from agentkernel.chat.replies import JSON_LINES, PAGE, SCRIPT, as_jsonl, as_markdown, as_script
-
     turns = work.store.turns()
     settings = work.settings
     facts = (
@@ -487,9 +507,6 @@ class Session:
 
     def _read(self, named: str, text: str, tell: Callable[[str], None]) -> tuple[Intent, ...]:
         """The model's reading; its answers are kept in the session's own records."""
-        from agentkernel.agents.models.provider import ModelProvider
-        from agentkernel.storage.records import Records
-        from agentkernel.workflows.events import model_asked, model_retried, model_writing
         from agentkernel.workflows.models import chat_options
 
         work, chosen = self._work, self._work.settings.models

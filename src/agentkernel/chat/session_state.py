@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from agentkernel.agents.protocols import Goals
 from agentkernel.chat.figures import EstimateCache, ModuleEstimate
+from agentkernel.chat.problem_sizes import restored
 from agentkernel.chat.requests import CandidateRef, Intent, IntentContext
 from agentkernel.chat.store import SessionStore, load_live_module
 from agentkernel.chat.tree import (
@@ -39,6 +40,7 @@ from agentkernel.domain.plan import Analysis, Plan
 from agentkernel.domain.problem import Problem
 from agentkernel.domain.profile import Estimate, Measurement
 from agentkernel.domain.settings import Settings
+from agentkernel.tools.targets import find_target, load_targets
 from agentkernel.workflows.events import OnEvent, ignore
 from agentkernel.workflows.outcome import faster_baseline
 
@@ -230,8 +232,6 @@ class SessionState:
         """The problem in force, loaded on first use. Raises ProblemError."""
         key = self.place.problem
         if key not in self.loaded:
-            from agentkernel.chat.problem_sizes import restored
-
             self.loaded[key] = restored(self.store.problem(key), self.live())
         return self.loaded[key]
 
@@ -255,7 +255,6 @@ class SessionState:
     def _resolved(self, settings: Settings) -> ResolvedTarget:
         if self.workshop is not None:
             return self.workshop.resolve(settings)
-        from agentkernel.tools.targets import find_target
 
         return find_target(settings.target)
 
@@ -338,8 +337,6 @@ class SessionState:
     @property
     def context(self) -> IntentContext:
         """What a sentence may refer to."""
-        from agentkernel.tools.targets import load_targets
-
         names: list[str] = []
         for target in load_targets().values():
             names += [target.name, *target.aliases]

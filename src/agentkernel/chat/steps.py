@@ -35,11 +35,13 @@ from agentkernel.chat.tree import (
     note_run,
     problem_of,
 )
+from agentkernel.domain.base import sha256_text
 from agentkernel.domain.errors import AgentKernelError, RunNotFound, one_line
 from agentkernel.domain.plain_text import sentence
 from agentkernel.domain.settings import MODEL_PREFIXES, Settings
 from agentkernel.domain.verdict import Policy, Precision
 from agentkernel.storage.files import make_folder, write_atomic
+from agentkernel.tools.run_store import read_manifest, read_run, run_folders
 from agentkernel.workflows.events import Event, RunStarted
 from agentkernel.workflows.outcome import (
     Result,
@@ -47,10 +49,10 @@ from agentkernel.workflows.outcome import (
     estimated_slower,
     estimated_vs_eager,
 )
+from agentkernel.workflows.state import OptimizeRequest
 
 if TYPE_CHECKING:
     from agentkernel.tools.problem.loading import LoadedProblem
-    from agentkernel.workflows.state import OptimizeRequest
 
 
 STOPS = {
@@ -204,8 +206,6 @@ def request_of(
     focus: str | None,
 ) -> OptimizeRequest:
     """What a run is asked for, with what it is to know of earlier steps."""
-    from agentkernel.workflows.state import OptimizeRequest
-
     return OptimizeRequest(loaded, settings, None, flags, history=history, focus=focus)
 
 
@@ -308,8 +308,6 @@ def _why(
 
 
 def _gather(work: SessionState, step: Step, ended: _Ended) -> _Gathered:
-    from agentkernel.tools.run_store import read_run
-
     run = step.run or (ended.result.run if ended.result is not None else None)
     run = run or _run_of(work, step)
     if run is None:
@@ -380,8 +378,6 @@ def earlier_attempts(work: SessionState, settings: Settings) -> tuple[Attempt, .
 
 def _for_given(work: SessionState, settings: Settings, source: str) -> Settings:
     """The settings for judging one file by the rules in force."""
-    from agentkernel.domain.base import sha256_text
-
     path = work.folder / "given" / f"{sha256_text(source)[:10]}.py"
     make_folder(path.parent)
     write_atomic(path, source)
@@ -396,8 +392,6 @@ def _for_given(work: SessionState, settings: Settings, source: str) -> Settings:
 
 def _run_of(work: SessionState, step: Step) -> str | None:
     """The run that was made for a step: its manifest says so."""
-    from agentkernel.tools.run_store import read_manifest, run_folders
-
     marks = ("chat", f"session={work.id}", f"step={step.number}")
     for folder in reversed(run_folders(work.runs)):
         if not (folder / "run.json").is_file():

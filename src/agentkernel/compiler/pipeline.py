@@ -22,6 +22,7 @@ from agentkernel.compiler.ir import Expr, Node, Shape, UnsupportedOp, numel
 from agentkernel.compiler.lowering import LoweredGraph, lower
 from agentkernel.compiler.lowering.registry import to_expr
 from agentkernel.compiler.products.step import ProductStep, with_product_steps
+from agentkernel.compiler.rows_reductions import reduction_depth
 from agentkernel.domain.knowledge import number_in
 from agentkernel.domain.verdict import Precision
 from agentkernel.tools.problem.capture import Captured
@@ -179,8 +180,6 @@ def _order(region: Region, rows: int, length: int, decision: Decision) -> tuple[
 
 def splittable(region: Region) -> bool:
     """True where every reduction reads the loads directly and none needs another's result."""
-    from agentkernel.compiler.rows_reductions import reduction_depth
-
     members, known = frozenset(region.nodes), {}  # type: ignore[var-annotated]
     ops = [node for node in region.nodes if node.kind == "reduce"]
     return all(reduction_depth(node, members, known) == 1 for node in ops) and not any(

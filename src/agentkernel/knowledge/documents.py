@@ -21,6 +21,7 @@ from pydantic import Field, ValidationError
 from agentkernel.domain.base import Frozen, sha256_text
 from agentkernel.domain.knowledge import Entry, EntryKind, Structure
 from agentkernel.domain.plan import Analysis
+from agentkernel.knowledge.code_structure import structure_of_code
 from agentkernel.storage.source_text import describe_syntax_error, parse_source
 
 PACKAGE = Path(__file__).parent
@@ -352,7 +353,6 @@ def packaged_sha256() -> str:
 def all_packaged() -> tuple[Entry, ...]:
     """Every entry that the package brings, read anew (0.1 s)."""
     # A search that finds them in the truth does without what reads code.
-    from agentkernel.knowledge.code_structure import structure_of_code
 
     return (*packaged_entries(load_documents(), structure_of_code), *load_fixes())
 

@@ -21,6 +21,7 @@ from agentkernel.domain.profile import Ratio
 from agentkernel.domain.region import Kernel
 from agentkernel.nightly.scheduler.engine import described, gpu_of
 from agentkernel.nightly.scheduler.jobs import EndToEndDone, EndToEndJob
+from agentkernel.nightly.zoo.loader import flat_outputs, load_model
 from agentkernel.runtime.pool import end_with_parent
 from agentkernel.tools.targets import ResolvedTarget, find_target
 
@@ -39,7 +40,6 @@ def main(line: str) -> int:
     end_with_parent(int(line))
     warnings.simplefilter("ignore")
     job = EndToEndJob.model_validate_json(sys.stdin.readline())
-    from agentkernel.nightly.zoo.loader import flat_outputs, load_model
     from agentkernel.swap.end_to_end import check_end_to_end
 
     try:
@@ -70,7 +70,6 @@ def end_to_end(job: EndToEndJob) -> EndToEndDone:
 
 def measured_row(job: EndToEndJob, resolved: ResolvedTarget) -> ModelRow:
     """Outputs first, then the time of every form."""
-    from agentkernel.nightly.zoo.loader import flat_outputs, load_model
     from agentkernel.swap.end_to_end import Oracle
     from agentkernel.swap.selection import time_forms
 

@@ -11,11 +11,16 @@ from agentkernel.domain.errors import ProblemError
 from agentkernel.domain.nightly import RegionStatus
 from agentkernel.domain.region import Kernel
 from agentkernel.domain.verdict import LoadFailed, RunFailed, Verdict
+from agentkernel.nightly.regions import region_problem
 from agentkernel.nightly.scheduler.engine import device_of, gpu_of, now
 from agentkernel.nightly.scheduler.jobs import KernelDone, KernelJob
+from agentkernel.nightly.zoo.loader import load_model
 from agentkernel.storage.files import make_folder
+from agentkernel.swap.kernel import parameter_strides, strides_of
 from agentkernel.tools.certificate.record import read_certificate
 from agentkernel.tools.certificate.replay import NOT_JUDGED, replay_settings
+from agentkernel.tools.judge.judge import judge
+from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.targets import find_target
 from agentkernel.workflows.events import ignore
 from agentkernel.workflows.optimize import resume, resume_newest, run
@@ -31,9 +36,6 @@ SPENT = 0.9
 
 def verify_known_kernel(job: KernelJob, known: Kernel) -> KernelDone:
     """Judge a known kernel again on the region's problem; the same seeds, rule and policy."""
-    from agentkernel.tools.judge.judge import judge
-    from agentkernel.tools.problem.capture import capture
-
     broken = known.withdrawn or _mismatch(known)
     if broken:
         return KernelDone(status="withdrawn", reason=broken, kernel=known)
@@ -77,9 +79,6 @@ def draft_kernel(job: KernelJob) -> KernelDone:
 
 def region_call(job: KernelJob) -> RegionCall:
     """The region as a problem. Raises ProblemError where the model has it no more."""
-    from agentkernel.nightly.regions import region_problem
-    from agentkernel.nightly.zoo.loader import load_model
-
     loaded = load_model(job.part.zoo, job.part.model)
     device = device_of(find_target(job.settings.target))
     return region_problem(loaded, job.use.path, signature=job.region.signature, device=device)
@@ -115,7 +114,6 @@ def to_kernel(result: Result, job: KernelJob, call: RegionCall) -> Kernel:
             f"Run {result.run!r} handed over a kernel, and its certificate {result.certificate!r} "
             "carries none. Next: start the night again."
         )
-    from agentkernel.swap.kernel import parameter_strides, strides_of
 
     ratios = (result.speedup_vs_eager, result.speedup_vs_compile, result.speedup_vs_autotune)
     known = [item for item in ratios if item is not None]

@@ -25,6 +25,7 @@ from agentkernel.training import checkpoints, folder
 from agentkernel.training.checkpoints import CheckpointRecord, drop_points_after
 from agentkernel.training.distributed import Ranks
 from agentkernel.training.folder import Ended
+from agentkernel.training.model_shape import make_new, parameters_of
 from agentkernel.training.settings import SftSettings, TrainingSettings
 
 if TYPE_CHECKING:
@@ -121,8 +122,6 @@ def load_base(
     """
     sft = settings.sft
     if settings.model is None:
-        from agentkernel.training.model_shape import make_new
-
         assert settings.new is not None
         made = make_new(settings.new, tokenizer, sft.seed)
         made.set_attn_implementation(attention)
@@ -299,8 +298,6 @@ def is_sharded(settings: TrainingSettings, ranks: Ranks) -> bool:
 def parameter_count(settings: TrainingSettings) -> int:
     """How many weights the model has, without loading them. Raises ModelUnavailable."""
     if settings.model is None:
-        from agentkernel.training.model_shape import parameters_of
-
         assert settings.new is not None
         return parameters_of(settings.new)
     from transformers import AutoConfig

@@ -31,6 +31,9 @@ from agentkernel.domain.errors import AgentKernelError, SandboxUnavailable, one_
 from agentkernel.domain.target import Target
 from agentkernel.domain.verdict import Failure, LoadFailed, RunFailed, Verdict, hack_name
 from agentkernel.runtime.pool import end_with_parent
+from agentkernel.tools.judge.policy.check import check_policy
+from agentkernel.tools.problem.capture import capture
+from agentkernel.tools.problem.loading import load_problem
 from agentkernel.tools.sandbox.watchdog import readable
 from agentkernel.training.judged_problems import POLICY, JudgedProblems, Verification
 
@@ -96,8 +99,6 @@ def _written(path: str, pretended: bool) -> WrittenCode | WorkerFailed:
     """As `torch.compile` writes it; where that calls the library alone, by its own templates."""
     from agentkernel.compiler.drop_in.envelope import eval_only
     from agentkernel.compiler.lift.inductor_code import record_graph
-    from agentkernel.tools.problem.capture import capture
-    from agentkernel.tools.problem.loading import load_problem
     from agentkernel.tools.problem.specialise import specialise
 
     loaded = load_problem(path)
@@ -121,7 +122,6 @@ def _lifted(
     from agentkernel.compiler.lift.drop_in import lift
     from agentkernel.compiler.lift.inductor_code import NotLifted, find_variant
     from agentkernel.compiler.lift.inductor_process import generate_code
-    from agentkernel.tools.judge.policy.check import check_policy
 
     code = generate_code(graph, find_variant(variant), pretended)
     if isinstance(code, NotLifted):

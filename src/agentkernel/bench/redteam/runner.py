@@ -24,6 +24,8 @@ from agentkernel.domain.base import Frozen
 from agentkernel.domain.errors import EnvironmentFailure, UserError, one_line
 from agentkernel.domain.profile import ProfileFailed
 from agentkernel.tools.judge.settings import JudgeSettings, fresh_seed, prefork_judge_workers
+from agentkernel.tools.problem.capture import capture
+from agentkernel.tools.problem.loading import load_problem
 from agentkernel.tools.sandbox.session import close_idle_workers, settle_idle_workers
 
 if TYPE_CHECKING:
@@ -107,9 +109,6 @@ class CorpusJudge:
         return found.model_copy(update={key: round(value, 3) for key, value in times.items()})
 
     def _problem(self, path: str) -> tuple[LoadedProblem, Captured]:
-        from agentkernel.tools.problem.capture import capture
-        from agentkernel.tools.problem.loading import load_problem
-
         if path not in self._problems:
             loaded = load_problem(path)
             self._problems[path] = (loaded, capture(loaded))

@@ -10,7 +10,17 @@ import sympy
 import torch
 
 from agentkernel.compiler.axes import quotient, regroups
-from agentkernel.compiler.ir import ONE, Expr, GraphBuilder, Node, Shape, UnsupportedOp, numel, same
+from agentkernel.compiler.ir import (
+    ONE,
+    Expr,
+    GraphBuilder,
+    Node,
+    Shape,
+    UnsupportedOp,
+    broadcast,
+    numel,
+    same,
+)
 from agentkernel.compiler.lowering.products import slice_at
 from agentkernel.compiler.lowering.registry import Lowered, Lowering, lowers, to_expr
 
@@ -325,8 +335,6 @@ def _repeat_interleave(
 
 @lowers("broadcast_tensors.default")
 def _broadcast_tensors(state: Lowering, tensors: Sequence[Node]) -> Lowered:
-    from agentkernel.compiler.ir import broadcast
-
     shape = broadcast([item.shape for item in tensors])
     return tuple(state.b.expand(leading(state, item, shape), shape) for item in tensors)
 

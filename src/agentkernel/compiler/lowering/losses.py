@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agentkernel.compiler.ir import Node, Scalar, UnsupportedOp, numel
+from agentkernel.compiler.ir import Node, Scalar, UnsupportedOp, broadcast, numel
 from agentkernel.compiler.lowering.pointwise import log_sigmoid, promoted
 from agentkernel.compiler.lowering.reductions import log_softmax_of, log_softmax_over, mean_over
 from agentkernel.compiler.lowering.registry import Lowered, Lowering, lowers
@@ -247,8 +247,6 @@ def _soft_targets(
 
 @lowers("cosine_similarity.default")
 def _cosine(state: Lowering, x: Node, y: Node, dim: int = 1, eps: Scalar = 1e-8) -> Lowered:
-    from agentkernel.compiler.ir import broadcast
-
     b = state.b
     left, right = _pair(state, x, y)
     axis = dim % len(broadcast([left.shape, right.shape]))

@@ -26,6 +26,7 @@ from agentkernel.storage.files import (
     write_atomic,
 )
 from agentkernel.storage.source_text import check_one_reading
+from agentkernel.tools.certificate.replay import inspect_certificate, replay
 from agentkernel.tools.own_files import LIVE, sha256_of
 
 if TYPE_CHECKING:
@@ -186,8 +187,6 @@ def _check(
     runs: Path | None,
     asked: ReplayOptions,
 ) -> VerifiedKernel:
-    from agentkernel.tools.certificate.replay import inspect_certificate, replay
-
     stored = library.stored(line)
     if stored is None:
         return VerifiedKernel(line, "withdrawn", UNREADABLE_ROW)

@@ -33,7 +33,9 @@ from agentkernel.domain.errors import (
     raised_at,
 )
 from agentkernel.domain.target import Target
+from agentkernel.nightly.regions import cut_model
 from agentkernel.nightly.scheduler.jobs import Answer, CutDone, CutJob, Job, JobFailed, KernelJob
+from agentkernel.nightly.zoo.loader import load_model
 from agentkernel.runtime import gpu_lock
 from agentkernel.runtime.machine import CPU
 from agentkernel.runtime.pool import JobResult, run_jobs
@@ -268,9 +270,6 @@ def _answer(job: Job) -> Answer:
 
 def cut(job: CutJob) -> CutDone:
     """Cut the model, timed where a GPU measures for the target."""
-    from agentkernel.nightly.regions import cut_model
-    from agentkernel.nightly.zoo.loader import load_model
-
     resolved = find_target(job.target)
     loaded = load_model(job.part.zoo, job.part.model)
     with exclusive_on(resolved):

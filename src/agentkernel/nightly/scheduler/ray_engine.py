@@ -260,8 +260,6 @@ def _hung_name(key: str) -> bytes:
 
 
 def _check(expected: Versions) -> None:
-    from agentkernel.runtime.machine import installed_versions
-
     here = installed_versions()
     for name in SHARED:
         wanted, found = getattr(expected, name), getattr(here, name)

@@ -17,11 +17,13 @@ from agentkernel.tools.certificate.record import (
     read_certificate_file,
 )
 from agentkernel.tools.certificate.signing import SignatureState, is_known, is_own
-from agentkernel.tools.judge.settings import NEWEST
+from agentkernel.tools.judge.settings import NEWEST, JudgeSettings, fresh_seed, judge_sha256
 from agentkernel.tools.own_files import LIVE, read_live, sha256_of
+from agentkernel.tools.problem.capture import capture
+from agentkernel.tools.problem.graph_identity import problem_graph
+from agentkernel.tools.problem.loading import declared_problem, restore_problem
 
 if TYPE_CHECKING:
-    from agentkernel.tools.judge.settings import JudgeSettings
     from agentkernel.tools.problem.capture import Captured
     from agentkernel.tools.problem.loading import LoadedProblem
     from agentkernel.tools.targets import ResolvedTarget
@@ -162,8 +164,6 @@ def _judge_again(
 ) -> Replay:
     from agentkernel.runtime.machine import installed_versions
     from agentkernel.tools.judge.judge import judge
-    from agentkernel.tools.judge.settings import judge_sha256
-    from agentkernel.tools.problem.capture import capture
     from agentkernel.tools.targets import find_target
 
     then, source = certificate.verdict, certificate.candidate_source
@@ -208,7 +208,6 @@ def _under_a_fresh_seed(
     """The same judgement under a seed that nobody knew when the candidate was written; None where
     the old one has not come out as it did."""
     from agentkernel.tools.judge.judge import judge
-    from agentkernel.tools.judge.settings import fresh_seed
 
     if _finding(then) != _finding(now):
         return None
@@ -231,8 +230,6 @@ def load_certified_problem(
 
     Raises RunNotFound where that is not there, ProblemError where the source does not load.
     """
-    from agentkernel.tools.problem.loading import restore_problem
-
     certificate, signature = sealed.certificate, sealed.signature
     assert certificate is not None
     if certificate.problem.origin != "live":
@@ -250,8 +247,6 @@ def replay_settings(
     certificate: Certificate, resolved: ResolvedTarget, *, allow_unsandboxed: bool
 ) -> JudgeSettings:
     """As it was judged then, on what this machine has."""
-    from agentkernel.tools.judge.settings import JudgeSettings
-
     then = certificate.verdict
     assert then is not None
     seeds = JudgeSettings().seeds if certificate.seeds is None else certificate.seeds
@@ -285,9 +280,6 @@ def record_differences(
     """Where what the certificate says of the problem is not what its source gives: a verdict at
     other sizes or on another class decides, and the graph of another module under the same torch;
     another one captures another graph."""
-    from agentkernel.tools.problem.graph_identity import problem_graph
-    from agentkernel.tools.problem.loading import declared_problem
-
     found = []
     if loaded.problem.origin == "file":
         told, declared = (

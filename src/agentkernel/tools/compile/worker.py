@@ -24,7 +24,6 @@ from types import FunctionType
 from typing import TYPE_CHECKING, cast
 
 import torch
-import torch._dynamo
 import triton
 import triton.language as tl
 from torch import nn

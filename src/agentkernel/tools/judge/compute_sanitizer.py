@@ -18,16 +18,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
 from agentkernel.domain.verdict import RaceFound, Verdict
+from agentkernel.tools.judge.cases.values import Sampler
 from agentkernel.tools.judge.settings import JudgeSettings, open_judge_worker
 from agentkernel.tools.sandbox.protocol import WorkerFailed
 from agentkernel.tools.sandbox.session import Worker
+from agentkernel.tools.sandbox.worker import WorkerState
 
 if TYPE_CHECKING:
     from agentkernel.tools.judge.cases.shapes import CaseShape
     from agentkernel.tools.problem.capture import Captured
     from agentkernel.tools.problem.loading import LoadedProblem
     from agentkernel.tools.sandbox.protocol import JSON
-    from agentkernel.tools.sandbox.worker import WorkerState
 
 Tool = Literal["memcheck", "racecheck"]
 TOOLS: tuple[Tool, ...] = ("memcheck", "racecheck")
@@ -162,7 +163,6 @@ def _tiny_inputs(
     loaded: LoadedProblem, captured: Captured, settings: JudgeSettings
 ) -> list[object] | None:
     """Host tensors for the smallest shapes that the reference takes; integers are all zero."""
-    from agentkernel.tools.judge.cases.values import Sampler
     from agentkernel.tools.judge.judge import plan_cases
     from agentkernel.tools.judge.reference.oracle_inputs import rehearse
 
@@ -206,8 +206,6 @@ def call_once() -> None:
     """Build `candidate.py` of the folder argv[1] and call it on the device argv[2]. In a process of
     its own, which the worker starts."""
     import torch
-
-    from agentkernel.tools.sandbox.worker import WorkerState
 
     scratch, device = Path(sys.argv[1]), cast("Literal['cpu', 'cuda']", sys.argv[2])
     call = pickle.loads((scratch / "replay.pickle").read_bytes())

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 from agentkernel.domain.errors import one_line
 from agentkernel.tools.judge.case_runner import CaseRunner
+from agentkernel.tools.judge.cases.layouts import copied
 from agentkernel.tools.judge.cases.plan import SEED_STEP, Case
 from agentkernel.tools.judge.cases.shapes import CaseShape
 from agentkernel.tools.judge.memory import CaseMemory
@@ -98,8 +99,6 @@ def _eager(model: nn.Module, inputs: Sequence[object]) -> Answer:
     """Eager's outputs alone: this rule knows no oracle."""
     import torch
     from torch.utils._pytree import tree_flatten
-
-    from agentkernel.tools.judge.cases.layouts import copied
 
     given = [copied(item) if isinstance(item, torch.Tensor) else item for item in inputs]
     with torch.no_grad():

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, cast
 
 from agentkernel.domain.verdict import Failure, Mismatch
 from agentkernel.tools.judge.case_runner import CaseRunner, is_refusal
+from agentkernel.tools.judge.cases.layouts import copied
 from agentkernel.tools.judge.cases.plan import SEED_STEP, Case
 from agentkernel.tools.judge.cases.shapes import CaseShape
 from agentkernel.tools.judge.cases.values import Distribution
@@ -152,8 +153,6 @@ def _outputs(
     """Outputs and state after one call of a copy, the global random numbers left as they were."""
     import torch
     from torch.utils._pytree import tree_flatten
-
-    from agentkernel.tools.judge.cases.layouts import copied
 
     given = [copied(item) if isinstance(item, torch.Tensor) else item for item in inputs]
     clone = copy.deepcopy(model).train(training)

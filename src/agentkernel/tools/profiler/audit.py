@@ -19,13 +19,14 @@ from agentkernel.domain.profile import Call, ClockState, GpuState
 from agentkernel.storage.files import write_atomic
 from agentkernel.tools.problem.loading import load_problem
 from agentkernel.tools.profiler.comparison import Comparison, ComparisonResult
-from agentkernel.tools.profiler.nvml import Gauge
+from agentkernel.tools.profiler.nvml import Gauge, NvmlGauge
 from agentkernel.tools.profiler.rounds import Pace, ProfileSettings, RemoteSide, SideFailed
 from agentkernel.tools.profiler.timing.driver import CandidateProcess
 from agentkernel.tools.profiler.timing.process import CANDIDATE
 from agentkernel.tools.profiler.timing.stopwatch import Device, flush_bytes
 from agentkernel.tools.sandbox.session import close_idle_workers, prefork_worker
 from agentkernel.tools.speedup import half_width, paired_ratio
+from agentkernel.tools.targets import find_target
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -361,9 +362,6 @@ def main(
 ) -> None:
     """Audit the profiler on this machine's GPU."""
     from rich.console import Console
-
-    from agentkernel.tools.profiler.nvml import NvmlGauge
-    from agentkernel.tools.targets import find_target
 
     resolved = find_target(None)
     gpu = resolved.measured_target or resolved.target

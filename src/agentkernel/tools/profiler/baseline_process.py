@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, cast
 
 from agentkernel.domain.errors import one_line
 from agentkernel.runtime.pool import end_with_parent
+from agentkernel.tools.problem.loading import restore_problem
 from agentkernel.tools.profiler.compile_workers import (
     CompilerLocks,
     Deadline,
@@ -95,8 +96,6 @@ class BaselineServer:
     def _start(self, request: Mapping[str, object]) -> dict[str, JSON]:
         """Build the module with the parent's own weights."""
         import torch
-
-        from agentkernel.tools.problem.loading import restore_problem
 
         torch.set_num_threads(min(THREADS, torch.get_num_threads()))
         self._device = cast(Device, request["device"])

@@ -62,14 +62,11 @@ def source_lines(item: object) -> tuple[list[str], int]:
 CANDIDATE_FILE = "candidate.py"
 NAMES = ("drop_in", "kernels", "layers", "model", "modules", "ops")
 COMPILES = "agentkernel.tools.compile.worker"
-TAKES = "agentkernel.tools.compile.worker"
 JUDGES = "agentkernel.tools.judge.worker"
 WITNESSES = "agentkernel.tools.judge.execution.tracer"
 RECORDS = (
     "agentkernel.tools.judge.execution.process_state",
     "agentkernel.tools.judge.execution.launches",
-    "agentkernel.tools.judge.execution.process_state",
-    "agentkernel.tools.judge.execution.tracer",
     "agentkernel.tools.judge.comparison.state",
 )
 """What a witness and a call import late: a tenth of a second for each worker that has to."""
@@ -77,6 +74,7 @@ INTERPRETS = "agentkernel.tools.judge.interpreter.hooks"
 LATE = ("triton.experimental.gluon",)
 """Triton imports it with the first launch."""
 DYNAMO = "torch._dynamo"
+"""A second of imports that every fork that compiles would need."""
 COMPILER = ("triton.compiler.code_generator", "triton.experimental.gluon")
 """What the first kernel that is compiled imports."""
 MEASURES = "agentkernel.tools.search.worker_ops"
@@ -176,7 +174,7 @@ def imports(device: str, interpret: bool, frontend: bool = False) -> None:
     import torch  # noqa: F401 - part of the start, not of the first op's time
     import triton  # noqa: F401
 
-    for module in (TAKES, *COMPILER) if frontend else _likely_ops(device, interpret):
+    for module in (COMPILES, *COMPILER) if frontend else _likely_ops(device, interpret):
         importlib.import_module(module)
     if not interpret and not frontend:
         hash_compiler()
@@ -207,7 +205,7 @@ def _likely_ops(device: str, interpret: bool) -> tuple[str, ...]:
     return (
         (JUDGES, WITNESSES, *RECORDS, *LATE, INTERPRETS)
         if interpret
-        else (COMPILES, TAKES, *COMPILER)
+        else (COMPILES, DYNAMO, *COMPILER)
     )
 
 

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, cast
 
 from agentkernel.tools.problem.arguments import called_flat
+from agentkernel.tools.problem.structures import leaves_of
 from agentkernel.tools.profiler.timing.process import bind, take_weights
 from agentkernel.tools.profiler.timing.stopwatch import Call, CallTimer
 from agentkernel.tools.sandbox.protocol import JSON
@@ -126,8 +127,6 @@ def _tensors(module: nn.Module) -> Iterator[torch.Tensor]:
 def _sketch(output: object) -> dict[str, JSON]:
     """See agreement.Sketch: samples at even distances over each output, NaN and inf as 0."""
     import torch
-
-    from agentkernel.tools.problem.structures import leaves_of
 
     samples: list[float] = []
     nans = 0

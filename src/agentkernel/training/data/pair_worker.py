@@ -21,10 +21,19 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from agentkernel.domain.base import Frozen
+from agentkernel.domain.base import Frozen, sha256_text
 from agentkernel.domain.errors import AgentKernelError, one_line
+from agentkernel.domain.profile import CompileReport, Profile
+from agentkernel.knowledge.graph_structure import structure_of_graph
 from agentkernel.knowledge.kernelbook import PERMISSIVE
 from agentkernel.runtime.pool import end_with_parent
+from agentkernel.tools.compile.candidate import compile_candidate
+from agentkernel.tools.judge.settings import JudgeSettings
+from agentkernel.tools.problem.capture import capture
+from agentkernel.tools.problem.loading import load_problem
+from agentkernel.tools.profiler import ProfileSettings, profile
+from agentkernel.tools.roofline.model import analyse, estimate
+from agentkernel.tools.targets import find_target
 from agentkernel.training.data.generator import GeneratedProblem, broken_variants, trimmed_kernel
 from agentkernel.training.data.rows import module_refusal
 from agentkernel.training.judged_problems import Verification
@@ -159,10 +168,6 @@ def work_on(problem: GeneratedProblem, settings: PairSettings, folder: Path) -> 
 
 def _work(bench: PairJob) -> None:
     from agentkernel.compiler.ir import UnsupportedOp
-    from agentkernel.tools.problem.capture import capture
-    from agentkernel.tools.problem.loading import load_problem
-    from agentkernel.tools.roofline.model import analyse
-    from agentkernel.tools.targets import find_target
 
     path = bench.folder / FILE
     path.write_text(bench.problem.text, encoding="utf-8")
@@ -191,7 +196,6 @@ def _variants(
     schedules, of other forms first."""
     from agentkernel.agents.compiler_coder import MOST_VARIANTS, partitions, structure, variants
     from agentkernel.compiler.drop_in.envelope import assume_limits, eval_only
-    from agentkernel.tools.targets import find_target
 
     target = find_target(settings.target).target
     if settings.trim:
@@ -230,8 +234,6 @@ def _judge_all(
     analysis: Analysis,
     variants: list[tuple[str, Variant]],
 ) -> None:
-    from agentkernel.knowledge.graph_structure import structure_of_graph
-
     settings = bench.settings
     told: dict[str, object] = {
         "bound": _bound(analysis),
@@ -318,7 +320,6 @@ class _Judge:
 
     def _ask(self, text: str) -> Verdict:
         from agentkernel.tools.judge.judge import judge
-        from agentkernel.tools.judge.settings import JudgeSettings
 
         settings = self._bench.settings
         chosen = settings.verification.model_dump(exclude={"most_elements", "policy"})
@@ -330,8 +331,6 @@ class _Judge:
     def _keep(
         self, text: str, verdict: Verdict, strategy: str, parent: str | None, change: str
     ) -> None:
-        from agentkernel.domain.base import sha256_text
-
         settings, problem = self._bench.settings, self._bench.problem
         cases = verdict.cases[-1:] if verdict.failure is not None else ()
         kept = verdict if settings.keep_cases else verdict.model_copy(update={"cases": cases})
@@ -361,9 +360,6 @@ class _Judge:
 
     def _times(self, text: str) -> dict[str, object]:
         """What the profiler measured; nothing where it could not."""
-        from agentkernel.domain.profile import Profile
-        from agentkernel.tools.profiler import ProfileSettings, profile
-        from agentkernel.tools.targets import find_target
         from agentkernel.training.data.conversations import profile_facts
 
         chosen = ProfileSettings(compare_compile=False, extras=False)
@@ -381,11 +377,6 @@ class _Judge:
 
     def _estimate(self, text: str) -> dict[str, object]:
         """The estimated time; nothing where `text` does not compile for the target."""
-        from agentkernel.domain.base import sha256_text
-        from agentkernel.domain.profile import CompileReport, Profile
-        from agentkernel.tools.compile.candidate import compile_candidate
-        from agentkernel.tools.roofline.model import estimate
-        from agentkernel.tools.targets import find_target
         from agentkernel.training.data.conversations import profile_facts
 
         target = find_target(self._bench.settings.target).target

@@ -449,8 +449,6 @@ def write_problems(count: int, start: int, out: Path) -> int:
     each; how many were not there yet. Raises SettingError, OutputError."""
     from itertools import islice
 
-    from agentkernel.storage.files import make_folder, write_atomic
-
     if count < 1:
         raise SettingError(
             f"count is {count}. Expected 1 or more. Next: say how many modules to write."

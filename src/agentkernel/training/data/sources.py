@@ -29,6 +29,7 @@ from agentkernel.domain.verdict import Verdict
 from agentkernel.knowledge import kernelbook
 from agentkernel.knowledge.code_structure import structure_of_code
 from agentkernel.knowledge.pairs import SUFFIXES, rows_of, shards_of
+from agentkernel.knowledge.store import open_knowledge_store
 from agentkernel.knowledge.store_schema import FILE_NAME
 from agentkernel.storage.files import explain_write_failure
 from agentkernel.storage.records import read_records
@@ -335,8 +336,6 @@ def _kernelbook(origin: Origin) -> Iterator[JudgedKernel | UnreadableRow]:
 
 def _knowledge(origin: Origin) -> Iterator[JudgedKernel | UnreadableRow]:
     """The pairs that `knowledge generate` made. That an entry says "verified" is no verdict."""
-    from agentkernel.knowledge.store import open_knowledge_store
-
     with open_knowledge_store(origin.path) as truth:
         for entry in truth.select(Filters(kinds=("pair",))):
             if entry.id.startswith(GENERATED):

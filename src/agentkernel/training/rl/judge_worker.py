@@ -25,18 +25,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from agentkernel.agents.evidence import speed_evidence
 from agentkernel.domain.base import Frozen, sha256_text
 from agentkernel.domain.certificate import Versions
 from agentkernel.domain.errors import AgentKernelError, SandboxUnavailable, one_line
+from agentkernel.domain.profile import Profile, ProfileFailed
 from agentkernel.domain.verdict import HACK_REASONS, Verdict, hack_name
+from agentkernel.runtime.machine import installed_versions
 from agentkernel.runtime.pool import end_with_parent
 from agentkernel.storage.files import write_atomic
+from agentkernel.tools.roofline.model import analyse
+from agentkernel.tools.targets import find_target
 from agentkernel.training.judged_problems import JudgedProblem, JudgedProblems, Verification
 from agentkernel.training.settings import RlSettings
 from agentkernel.training.worker_pool import READY, RL_VERIFICATION
 
 if TYPE_CHECKING:
-    from agentkernel.domain.profile import CompileReport, Profile, ProfileFailed
+    from agentkernel.domain.profile import CompileReport
     from agentkernel.tools.targets import ResolvedTarget
 
 
@@ -180,8 +185,6 @@ class TurnJudge:
 
     def answer(self, question: TurnRequest) -> TurnAnswer:
         """What the judge finds; what keeps it from judging is an answer too."""
-        from agentkernel.runtime.machine import installed_versions
-
         if not question.file:
             return TurnAnswer(turn=JudgedTurn(), versions=installed_versions())
         try:
@@ -203,10 +206,6 @@ class TurnJudge:
         return self._timed(turn, problem, verdict)
 
     def _timed(self, turn: JudgedTurn, problem: JudgedProblem, verdict: Verdict) -> JudgedTurn:
-        from agentkernel.agents.evidence import speed_evidence
-        from agentkernel.domain.profile import ProfileFailed
-        from agentkernel.tools.roofline.model import analyse
-
         assert turn.file is not None
         assert problem.captured is not None
         assert hack_name(verdict) is None
@@ -230,7 +229,6 @@ class TurnJudge:
         )
 
     def _profile(self, file: str, problem: JudgedProblem) -> Profile | ProfileFailed:
-        from agentkernel.domain.profile import Profile
         from agentkernel.tools.profiler import ProfileSettings, profile
         from agentkernel.tools.profiler.session import estimate_candidate
 
@@ -259,8 +257,6 @@ class TurnJudge:
         )
 
     def _target(self) -> ResolvedTarget:
-        from agentkernel.tools.targets import find_target
-
         if self._resolved is None:
             self._resolved = find_target(self.settings.target)
         return self._resolved

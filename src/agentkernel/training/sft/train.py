@@ -20,7 +20,14 @@ from agentkernel.training.checkpoints import LossPoint, add_point, draw_curve
 from agentkernel.training.data.conversations import questions_of, target_of
 from agentkernel.training.data.rows import fingerprint, held_out_hash, held_out_problems
 from agentkernel.training.distributed import Ranks, process_group
-from agentkernel.training.evaluate.evaluation import PassAt, Show, run_evaluation, spread_over
+from agentkernel.training.evaluate.evaluation import (
+    LocalWriter,
+    PassAt,
+    Show,
+    run_evaluation,
+    sampling_of,
+    spread_over,
+)
 from agentkernel.training.folder import (
     Record,
     device_name,
@@ -122,8 +129,6 @@ def judge_model(
 ) -> PassAt | None:
     """What the model is worth on some held-out modules, spread over all of them; None where there
     are none, or none are asked for."""
-    from agentkernel.training.evaluate.evaluation import LocalWriter, sampling_of
-
     held_out_hash(data)  # raises where it is not that of the card
     problems = held_out_problems(data)
     most = settings.sft.evaluate_problems

@@ -17,7 +17,13 @@ from typing import TYPE_CHECKING, cast
 
 import torch
 
-from agentkernel.tools.judge.execution.launches import LaunchForms, is_own
+from agentkernel.tools.judge.execution.launches import (
+    CudaGraphs,
+    LaunchForms,
+    is_own,
+    launch_state,
+    named_as,
+)
 from agentkernel.tools.judge.execution.operators import TINY_ELEMENTS
 
 if TYPE_CHECKING:
@@ -107,8 +113,6 @@ def _hook_launches(
     within: Callable[[int], None],
     form: Callable[[object, Sequence[object], Mapping[str, object]], bool],
 ) -> None:
-    from agentkernel.tools.judge.execution.launches import named_as
-
     hidden_arrays: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
     if state.interpret:
         from triton.runtime.interpreter import InterpretedFunction as Kind
@@ -257,7 +261,6 @@ class CallRecorder:
     ) -> None:
         """`leftovers` seeds what fresh memory holds."""
         from agentkernel.tools.judge.execution import operators, process_state
-        from agentkernel.tools.judge.execution.launches import CudaGraphs
 
         # Bound here, before a candidate could put others into these modules.
         self._changes, self._read_process_state = (
@@ -335,7 +338,6 @@ class CallRecorder:
         """Configurations of autotuners that no launch has taken so far."""
         if not self._interpret:
             return 0
-        from agentkernel.tools.judge.execution.launches import launch_state
 
         return sum(not run for run in launch_state.choices.values())
 

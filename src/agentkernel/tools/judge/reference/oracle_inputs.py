@@ -49,6 +49,7 @@ from agentkernel.tools.judge.reference.oracle import (
 )
 from agentkernel.tools.judge.reference.population import Population
 from agentkernel.tools.judge.settings import JudgeSettings, rule_of
+from agentkernel.tools.matmul_precision import convolutions_round, products_round
 from agentkernel.tools.problem.capture import declared_orders
 from agentkernel.tools.problem.loading import LoadedProblem
 
@@ -371,8 +372,6 @@ def permitted(captured: Captured) -> frozenset[str]:
     """The kinds of fp32 products in the graph, "conv" and "mm", that PyTorch's flags let round to
     TF32 on a GPU."""
     import torch
-
-    from agentkernel.tools.matmul_precision import convolutions_round, products_round
 
     flags = {"conv": convolutions_round(), "mm": products_round()}
     words = {"conv": ("conv",), "mm": ("mm", "linear", "matmul")}

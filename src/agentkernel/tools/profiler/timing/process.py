@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, cast
 
+from agentkernel.tools.problem.structures import leaves_of
 from agentkernel.tools.profiler.timing.arena import (
     ARMED,
     DONE,
@@ -155,8 +156,6 @@ def copy_outputs(found: object, slots: Sequence[torch.Tensor]) -> None:
     """Copy a call's tensors to the parent's memory; what has another form stays undelivered."""
     import torch
 
-    from agentkernel.tools.problem.structures import leaves_of
-
     leaves = [found] if isinstance(found, torch.Tensor) else leaves_of(found)
     tensors = [item for item in leaves if isinstance(item, torch.Tensor)]
     for item, slot in zip(tensors, slots, strict=False):
@@ -167,8 +166,6 @@ def copy_outputs(found: object, slots: Sequence[torch.Tensor]) -> None:
 def outputs_of(found: object) -> list[list[object]]:
     """Dtype and shape of the tensors in `found`, for a Layout."""
     import torch
-
-    from agentkernel.tools.problem.structures import leaves_of
 
     return [
         [str(item.dtype).removeprefix("torch."), list(item.shape)]
