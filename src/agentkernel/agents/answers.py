@@ -82,7 +82,7 @@ def ask_structured(model: Model, question: ModelRequest, kind: type[K]) -> Struc
     Nothing that a model says raises; ModelUnavailable goes through where it says nothing at all.
     """
     schema = answer_schema(kind)
-    asked = question.model_copy(update={"answer_schema": schema})
+    asked = question.evolve(answer_schema=schema)
     reply = model.ask(asked)
     found = read_reply(reply, kind)
     if not isinstance(found, NotStructured):
@@ -92,7 +92,7 @@ def ask_structured(model: Model, question: ModelRequest, kind: type[K]) -> Struc
     # An empty turn is refused by most providers.
     said = Message(role="assistant", text=found.text or "(nothing)")
     messages = (*asked.messages, said, Message(role="user", text=told))
-    return read_reply(model.ask(asked.model_copy(update={"messages": messages})), kind)
+    return read_reply(model.ask(asked.evolve(messages=messages)), kind)
 
 
 def read_reply(reply: Reply, kind: type[K]) -> Structured[K]:

@@ -175,7 +175,7 @@ def _told_apart(
             "seed": first + index * stride,
         }
         name = f"{item.name} #{again + 1}" if again else item.name
-        sampling = item.sampling.model_copy(update=told)
+        sampling = item.sampling.evolve(**told)
         step = len(coders) * stride
         made.append(replace(item, name=name, sampling=sampling, seed_step=step, _unused_samples=[]))
     return made

@@ -197,8 +197,8 @@ class CompilerCoder:
         made = _draft(raced, [result for _, result in pairs], request)
         if made.candidate is None or not graph.free_dims:
             return made
-        fixed = made.candidate.model_copy(update={"declared_sizes": True})
-        return made.model_copy(update={"candidate": fixed})
+        fixed = made.candidate.evolve(declared_sizes=True)
+        return made.evolve(candidate=fixed)
 
     def _rank(
         self,

@@ -331,7 +331,7 @@ class ModelDebugger:
         """What to do about a refused candidate; `history` may hold this attempt already."""
         ruled = self.rules.diagnose(candidate, verdict, history)
         evidence = evidence_of(candidate, verdict)
-        ruled = ruled.model_copy(update={"line": ruled.line or evidence.line})
+        ruled = ruled.evolve(line=ruled.line or evidence.line)
         if ruled.action == "give_up":
             return ruled
         found = self._ask(candidate, verdict, evidence, ruled, history)

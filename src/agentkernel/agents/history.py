@@ -232,7 +232,7 @@ def follow_experience(
         return None
     told = {"because": start.id, "reason": f"it won in {start.id}; {first.reason}"}
     rest = (item for item in ranked if item is not first and not _lost(item, won))
-    return (first.model_copy(update=told), *rest)
+    return (first.evolve(**told), *rest)
 
 
 def without_losers(

@@ -98,7 +98,7 @@ class ModelCoder:
         about = basis.candidate.sha256 if basis else ""
         made = self._fitting(problem, request, shown)
         # A file that was too long counts as asked about, so that another has its turn.
-        return made.model_copy(update={"shown": about})
+        return made.evolve(shown=about)
 
     def _fitting(self, problem: LoadedProblem, request: DraftRequest, shown: FileContext) -> Draft:
         """The answer to as much of `shown` as leaves room for one: all of it, one file, or the
@@ -150,7 +150,7 @@ class ModelCoder:
         if self.sampling.seed is None or not self.seed_step:
             return self.sampling
         seed = self.sampling.seed + self.seed_step * (number - 1)
-        return self.sampling.model_copy(update={"seed": seed})
+        return self.sampling.evolve(seed=seed)
 
     def _review(self, request: DraftRequest, attempt: Attempt | None) -> Review | None:
         if attempt is None or self.reviews is None or not self.improves:
@@ -227,7 +227,7 @@ def _tried(request: DraftRequest) -> set[str]:
 
 def _with_more(messages: tuple[Message, ...], more: str) -> tuple[Message, ...]:
     last = messages[-1]
-    return (*messages[:-1], last.model_copy(update={"text": f"{last.text}\n{more}\n"}))
+    return (*messages[:-1], last.evolve(text=f"{last.text}\n{more}\n"))
 
 
 __all__ = ["ModelCoder", "sources_of"]

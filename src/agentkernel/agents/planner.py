@@ -102,7 +102,7 @@ def predict(hypothesis: Hypothesis, analysis: Analysis) -> Hypothesis:
     by the model of time that candidates and eager are estimated with."""
     if hypothesis.predicted_us is not None:
         return hypothesis
-    return hypothesis.model_copy(update={"predicted_us": least_estimate_us(analysis)})
+    return hypothesis.evolve(predicted_us=least_estimate_us(analysis))
 
 
 def default_decisions(problem: Problem, analysis: Analysis, goals: Goals) -> tuple[Decision, ...]:
@@ -149,7 +149,7 @@ class TurnPlanner:
             return made
         begun = {*(item.candidate.strategy for item in history), *exhausted}
         turn = Hypothesis(strategy=f"turn {len(begun) + 1}", reason=REASON)
-        return made.model_copy(update={"hypotheses": (predict(turn, analysis),)})
+        return made.evolve(hypotheses=(predict(turn, analysis),))
 
 
 STRATEGY_MOST = 80
@@ -221,7 +221,7 @@ class ModelPlanner:
         fresh = self._hypotheses(ideas, made, fastest_us(history), taken)
         if ideas and not fresh:
             self.tell(f"{self.model.name} named nothing new to try; the rules plan")
-        return made.model_copy(update={"hypotheses": fresh}) if fresh else made
+        return made.evolve(hypotheses=fresh) if fresh else made
 
     def _ask(self, text: str, round_number: int) -> tuple[Idea, ...]:
         question = ModelRequest(
@@ -257,7 +257,7 @@ class ModelPlanner:
                 "predicted_us": expected_us(idea, fastest, made.analysis),
                 "predicted_by": self.model.name,
             }
-            fresh.setdefault(name, base.model_copy(update=told))
+            fresh.setdefault(name, base.evolve(**told))
         return tuple(fresh.values())[:MOST]
 
 

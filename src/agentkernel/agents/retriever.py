@@ -125,7 +125,7 @@ class KnowledgeRetriever:
         if not self._experience or family is None:
             return ()
         filters = Filters(kinds=("experience",), architecture=family, verified=PROVEN)
-        asked = question.model_copy(update={"filters": filters, "limit": EXPERIENCES})
+        asked = question.evolve(filters=filters, limit=EXPERIENCES)
         return self._base.search(asked)
 
 
@@ -203,11 +203,9 @@ def apply_hints(plan: Plan, retrieved: Sequence[Retrieved]) -> Plan:
         if known is None or known.because == DEFAULT:
             default = known.default if known is not None else AUTO
             decisions[key] = Decision(key=key, value=value, default=default, because=document)
-    return plan.model_copy(
-        update={
-            "decisions": tuple(decisions[key] for key in sorted(decisions)),
-            "retrieved": tuple(item.id for item in retrieved),
-        }
+    return plan.evolve(
+        decisions=tuple(decisions[key] for key in sorted(decisions)),
+        retrieved=tuple(item.id for item in retrieved),
     )
 
 

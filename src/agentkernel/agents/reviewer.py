@@ -65,7 +65,7 @@ class Reviewer:
         """The review of a right candidate. Raises ModelUnavailable."""
         reply = self.ask(candidate, speed_evidence(profile, analysis, target).facts, target)
         read = parse_review(reply.texts[0] if reply.texts else "")
-        return read.model_copy(update={"by": self.model.name})
+        return read.evolve(by=self.model.name)
 
     def ask(
         self, candidate: Candidate, facts: Sequence[Fact], target: Target | None = None

@@ -100,8 +100,8 @@ class TeamCoder:
         if made.candidate is None:
             return made
         # A spare sample bears the name of the turn in which it came: this one is over too.
-        named = made.candidate.model_copy(update={"strategy": turn.strategy})
-        return made.model_copy(update={"candidate": named})
+        named = made.candidate.evolve(strategy=turn.strategy)
+        return made.evolve(candidate=named)
 
     def _drafted(self, member: ModelCoder, problem: LoadedProblem, request: DraftRequest) -> Draft:
         try:
@@ -120,14 +120,14 @@ class TeamCoder:
         if made.none is None:
             return made
         lost = NoTemplate(reason=f"{member.name} loses its turn: {made.none.reason}")
-        return made.model_copy(update={"none": lost})
+        return made.evolve(none=lost)
 
 
 def _asked(turn: Turn, request: DraftRequest) -> DraftRequest:
     """What the member is to see: the candidate of its turn, or the module alone."""
     fitting = (item for item in request.history if item.candidate.id == turn.parent)
     parent = next(fitting, None)
-    return request.model_copy(update={"parent": parent, "free": parent is None})
+    return request.evolve(parent=parent, free=parent is None)
 
 
 REASON_MOST = 300
@@ -171,12 +171,12 @@ class TeamPlanner:
             fresh = fresh[: min(left, MOST)]
             if fresh or not members:
                 fallback = made.fallback[: len(fresh)]
-                return made.model_copy(update={"hypotheses": fresh, "fallback": fallback})
+                return made.evolve(hypotheses=fresh, fallback=fallback)
         turn = self._turn(members, begun, history)
         base = (self.ideas or NO_IDEAS).plan(problem, analysis, target, goals, history, retrieved)
         idea = next((item for item in base.hypotheses if item.predicted_by), None)
         hypothesis = self._hypothesis(turn, history, analysis, target, idea)
-        return base.model_copy(update={"hypotheses": (hypothesis,)})
+        return base.evolve(hypotheses=(hypothesis,))
 
     def _left(self, begun: Sequence[str], verified: bool, members: int) -> int:
         """How many strategies the compiler may try now. Once one is verified, or a member has had
@@ -219,7 +219,7 @@ class TeamPlanner:
             told = {"reason": f"{made.reason}; {idea.strategy}: {idea.reason}"}
             if idea.predicted_us is not None and not made.predicted_by:
                 told |= idea.model_dump(include={"predicted_us", "predicted_by"})
-            made = made.model_copy(update=told)
+            made = made.evolve(**told)
         return predict(made, analysis)
 
 
@@ -238,12 +238,12 @@ def _reviewed(
     """With the review's words and the time that it promises; nothing is expected to beat the
     roofline."""
     if isinstance(found, NoReview):
-        return made.model_copy(update={"reason": f"{made.reason}; no review: {found.reason}"})
+        return made.evolve(reason=f"{made.reason}; no review: {found.reason}")
     advice = "; ".join(found.optimizations) or found.analysis
     reason = f"{made.reason}; {found.by}: {inline(advice, REASON_MOST)}"
     time_us = known_time_us(parent)
     if found.estimated_speedup is None or time_us is None:
-        return made.model_copy(update={"reason": reason})
+        return made.evolve(reason=reason)
     promised = max(time_us / found.estimated_speedup, analysis.bound_us)
     told = {"reason": reason, "predicted_us": promised, "predicted_by": found.by}
-    return made.model_copy(update=told)
+    return made.evolve(**told)

@@ -151,22 +151,22 @@ def _run_entry(
 ) -> Row:
     def watch(event: Event) -> None:
         if isinstance(event, RunStarted):
-            note(row.model_copy(update={"run": event.folder}))
+            note(row.evolve(run=event.folder))
         on_event(event)
 
     try:
         if row.run is not None and (Path(row.run) / "run.json").is_file():
             result = runner.resume(row.run, watch)
-            return row.model_copy(update={"result": result})
+            return row.evolve(result=result)
         settings = settings_for(entry.flags)
         problem = load_problem(entry.file, entry.inputs, entry.init, entry.kwargs)
         request = OptimizeRequest(problem, settings, None, ("batch", entry.file))
         result = runner.start(request, watch)
-        return row.model_copy(update={"result": result})
+        return row.evolve(result=result)
     except AgentKernelError as error:
-        return row.model_copy(update={"error": str(error)})
+        return row.evolve(error=str(error))
     except Exception as error:  # noqa: BLE001 - one problem's bug must not cost the others
-        return row.model_copy(update={"error": f"{type(error).__name__}: {error}"})
+        return row.evolve(error=f"{type(error).__name__}: {error}")
 
 
 def entry_key(entry: Entry) -> str:
@@ -196,16 +196,14 @@ def batch_exit_code(rows: tuple[Row, ...]) -> int:
 
 def _placed(batch: BatchList, folder: Path) -> BatchList:
     entries = tuple(
-        item.model_copy(
-            update={
-                "file": _from(folder, item.file),
-                "target": item.target or batch.target,
-                "settings": {**batch.settings, **item.settings},
-            }
+        item.evolve(
+            file=_from(folder, item.file),
+            target=item.target or batch.target,
+            settings={**batch.settings, **item.settings},
         )
         for item in batch.problems
     )
-    return batch.model_copy(update={"problems": entries})
+    return batch.evolve(problems=entries)
 
 
 def _from(folder: Path, file: str) -> str:

@@ -101,7 +101,7 @@ def bench_problem(task: BenchTask, hands: ProblemTools) -> Row:
     with _room_for(_wanted_bytes(task), gpu.memory_bytes):
         row = _problem_row(task, hands, resolved)
     if _short(row):
-        alone = task.model_copy(update={"alone": True})
+        alone = task.evolve(alone=True)
         with _room_for(gpu.memory_bytes, gpu.memory_bytes):
             row = _problem_row(alone, hands, resolved)
     return row
@@ -144,7 +144,7 @@ def _problem_row(task: BenchTask, hands: ProblemTools, resolved: ResolvedTarget)
         results: list[Result] = []
         for index in range(task.asked.samples):
             results.append(_run(task, index, loaded, hands.runner, cached))
-            own = settings.model_copy(update={"seed": settings.seed + index})
+            own = settings.evolve(seed=settings.seed + index)
             samples.append(to_sample(own, results[-1], task.runs(index), cached))
         times = _times(task, loaded, resolved, results, hands.measure, known)
     except NOT_THE_PROBLEMS:
@@ -179,7 +179,7 @@ def _known(
     key = baseline_key(loaded.problem.sha256, gpu, installed_versions())
     times = cached_times(Path(task.cache), key)
     if times is not None and not task.asked.settings.profile.max_autotune:
-        times = times.model_copy(update={"autotune_us": None})
+        times = times.evolve(autotune_us=None)
     return CachedBaselines(key, times)
 
 
@@ -196,9 +196,9 @@ def _run(
     settings = task.asked.settings
     changes: dict[str, object] = {"runs": str(folder), "seed": settings.seed + index}
     if cached is not None and far_behind(cached):
-        changes["profile"] = settings.profile.model_copy(update={"max_autotune": False})
+        changes["profile"] = settings.profile.evolve(max_autotune=False)
     request = OptimizeRequest(
-        loaded, settings.model_copy(update=changes), None, ("bench", task.problem.path)
+        loaded, settings.evolve(**changes), None, ("bench", task.problem.path)
     )
     return _finished(runner.start(request, ignore))
 
@@ -238,7 +238,7 @@ def _times(
     found = with_drift(now, known.times)
     if task.asked.settings.profile.max_autotune:
         return found
-    return found.model_copy(update={"autotune_note": note})
+    return found.evolve(autotune_note=note)
 
 
 def measure_here(

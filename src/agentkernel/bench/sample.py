@@ -87,7 +87,7 @@ def keep_times(folder: Path, key: BaselineKey, times: Times) -> None:
     kept = times if cached is None else _joined(cached, times)
     if kept != cached:
         make_folder(folder)
-        plain = kept.model_copy(update={"eager_drift": None, "compiled_drift": None})
+        plain = kept.evolve(eager_drift=None, compiled_drift=None)
         content = CachedTimes(key=key, times=plain).model_dump_json(indent=1)
         write_atomic(folder / key.file_name, content)
 
@@ -97,7 +97,7 @@ def _joined(cached: Times, now: Times) -> Times:
     if cached.autotune_us is not None or now.autotune_us is None or drift is None:
         return cached
     update = {"autotune_us": now.autotune_us / drift, "autotune_note": now.autotune_note}
-    return cached.model_copy(update=update)
+    return cached.evolve(**update)
 
 
 def with_drift(now: Times | None, cached: Times | None) -> Times:
@@ -108,18 +108,16 @@ def with_drift(now: Times | None, cached: Times | None) -> Times:
     if cached is None:
         return now or Times()
     if now is None:
-        return cached if cached.autotune_us is None else cached.model_copy(update=DERIVED)
+        return cached if cached.autotune_us is None else cached.evolve(**DERIVED)
     drift = _ratio(now.eager_us, cached.eager_us)
-    found = now.model_copy(
-        update={
-            "compiled_us": now.compiled_us or cached.compiled_us,
-            "eager_drift": drift,
-            "compiled_drift": _ratio(now.compiled_us, cached.compiled_us),
-        }
+    found = now.evolve(
+        compiled_us=now.compiled_us or cached.compiled_us,
+        eager_drift=drift,
+        compiled_drift=_ratio(now.compiled_us, cached.compiled_us),
     )
     if now.autotune_us is not None or cached.autotune_us is None or drift is None:
         return found
-    return found.model_copy(update={"autotune_us": cached.autotune_us * drift, **DERIVED})
+    return found.evolve(autotune_us=cached.autotune_us * drift, **DERIVED)
 
 
 def derived_ratio(vs_eager: Ratio, cached: Times) -> Ratio | None:

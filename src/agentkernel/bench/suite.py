@@ -305,8 +305,8 @@ class BenchTask(Frozen):
         A setting at its class's default is not part of it, so that one that is new in this version
         leaves known rows known.
         """
-        settings = self.asked.settings.model_copy(update={"runs": ""})
-        asked = self.asked.model_copy(update={"settings": settings})
+        settings = self.asked.settings.evolve(runs="")
+        asked = self.asked.evolve(settings=settings)
         words = asked.model_dump_json(exclude_defaults=True)
         return sha256_text(f"{self.problem.name}\n{self.problem.sha256}\n{words}")[:16]
 

@@ -356,7 +356,7 @@ def change(work: SessionState, changes: Changes, hint: str = RUN_HINT) -> Reply:
     if not told:
         named = ", ".join(f"{key} is {display_value(value)}" for key, value in changes.items())
         return TextReply(text=f"It is so already: {named}.")
-    work.tree = trees.move(work.tree, work.place.model_copy(update={"changes": joined}))
+    work.tree = trees.move(work.tree, work.place.evolve(changes=joined))
     return PositionChanged(place=work.place, text=f"{'; '.join(told)}. {hint}".strip())
 
 
@@ -417,7 +417,7 @@ def precision(work: SessionState, intent: SetPrecision) -> Reply:
     """Another precision class; candidates of a looser one do not count under a stricter."""
     moved = change(work, {"goals.precision": intent.precision})
     if isinstance(moved, PositionChanged) and intent.precision != "strict" and _no_product(work):
-        return moved.model_copy(update={"text": f"{moved.text} {NO_PRODUCT}"})
+        return moved.evolve(text=f"{moved.text} {NO_PRODUCT}")
     return moved
 
 
@@ -443,7 +443,7 @@ def target(work: SessionState, intent: SetTarget) -> Reply:
     name = "local" if intent.target.strip().lower() == "local" else gpu
     moved = change(work, {"target": None if work.target_of({}) == gpu else name})
     if isinstance(moved, PositionChanged):
-        return moved.model_copy(update={"text": f"{moved.text} ({resolved.note})"})
+        return moved.evolve(text=f"{moved.text} ({resolved.note})")
     return moved
 
 
@@ -523,7 +523,7 @@ def _at_problem(work: SessionState, key: str, problem: Problem, text: str) -> Re
     same = [name for name in work.store.problems() if work.store.problem(name) == problem]
     if not same:
         work.store.add_problem(key, problem)
-    place = work.place.model_copy(update={"problem": same[0] if same else key, "candidate": None})
+    place = work.place.evolve(problem=same[0] if same else key, candidate=None)
     work.tree = trees.move(work.tree, place)
     note = "The sizes are another problem: earlier candidates stay, and do not count here."
     return PositionChanged(place=work.place, text=f"{text}. {note} {RUN_HINT}")

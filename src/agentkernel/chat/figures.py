@@ -456,8 +456,8 @@ class EstimateCache:
 
         target, captured = resolved.target, self._graph(loaded)
         covered = coverage(loaded, captured)
-        analysis = self.figures(loaded, target, goals.precision).analysis.model_copy(
-            update={"patterns": covered.patterns, "uncovered": covered.uncovered}
+        analysis = self.figures(loaded, target, goals.precision).analysis.evolve(
+            patterns=covered.patterns, uncovered=covered.uncovered
         )
 
         def offered(problem: LoadedProblem, target: Target) -> tuple[Hypothesis, ...]:

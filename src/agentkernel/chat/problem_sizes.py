@@ -73,9 +73,7 @@ def retyped(problem: Problem, dtype: DType, folder: Path, key: str) -> Derived:
             "Next: write the module for it."
         )
     specs = tuple(
-        item.model_copy(update={"dtype": dtype})
-        if isinstance(item, TensorSpec) and item.dtype in FLOATS
-        else item
+        item.evolve(dtype=dtype) if isinstance(item, TensorSpec) and item.dtype in FLOATS else item
         for item in problem.shape_sets[0].inputs
     )
     if specs == problem.shape_sets[0].inputs:
@@ -235,13 +233,12 @@ def _dimension(name: str, rank: int) -> int | None:
 def _respecified(specs: Sequence[InputSpec], shapes: Sequence[Shape]) -> tuple[InputSpec, ...]:
     left = list(shapes)
     return tuple(
-        item.model_copy(update={"shape": left.pop(0)}) if isinstance(item, TensorSpec) else item
-        for item in specs
+        item.evolve(shape=left.pop(0)) if isinstance(item, TensorSpec) else item for item in specs
     )
 
 
 def _with_inputs(problem: Problem, specs: tuple[InputSpec, ...], folder: Path, key: str) -> Derived:
-    sized = problem.model_copy(update={"shape_sets": (ShapeSet(inputs=specs),)})
+    sized = problem.evolve(shape_sets=(ShapeSet(inputs=specs),))
     label = sized.shape_sets[0].label
     if problem.origin != "file":
         return Derived(sized, label)
@@ -278,7 +275,7 @@ def _cast(problem: Problem, dtype: DType) -> Problem:
         f"    self.to(_torch.{dtype})\n\n\n"
         f"{name}.__init__ = _in_{dtype}\n"
     )
-    return problem.model_copy(update={"source": problem.source.rstrip("\n") + behind})
+    return problem.evolve(source=problem.source.rstrip("\n") + behind)
 
 
 def _with_constructor(problem: Problem, sizes: dict[int, int]) -> str | None:
@@ -322,7 +319,7 @@ def _filed(problem: Problem, source: str, folder: Path, key: str) -> Problem:
     path = folder / "problems" / key / f"{stem}.py"
     make_folder(path.parent)
     write_atomic(path, source)
-    return problem.model_copy(update={"source": source, "path": str(path)})
+    return problem.evolve(source=source, path=str(path))
 
 
 def _described(loaded: LoadedProblem) -> Problem:
@@ -336,7 +333,7 @@ def _described(loaded: LoadedProblem) -> Problem:
         values = loaded.make_inputs(0, seed=0, device="meta")
     names = [item.name for item in problem.shape_sets[0].inputs]
     specs = ShapeSet(inputs=describe_inputs(values, names))
-    return problem.model_copy(update={"shape_sets": (specs,)})
+    return problem.evolve(shape_sets=(specs,))
 
 
 def _refusal(loaded: LoadedProblem) -> str | None:

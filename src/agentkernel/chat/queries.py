@@ -157,11 +157,11 @@ def roofline(work: SessionState, intent: OnCandidate) -> Reply:
         return not_possible("No candidate has a time yet. 'run' gives one.")
     if len({analysis.compute_time_us for analysis in roofs}) > 1:
         note = f"The roof is that of the loosest precision shown. {found.note}".strip()
-        found = found.model_copy(update={"note": note})
+        found = found.evolve(note=note)
     if target is None or aimed:
         return found
     note = f"Nobody has a time for {target} yet: 'run' gives one. {found.note}".strip()
-    return found.model_copy(update={"note": note})
+    return found.evolve(note=note)
 
 
 def tree(work: SessionState) -> Reply:

@@ -284,7 +284,7 @@ class Session:
         _recorded(settings.runs)
         if problem.problem.path:
             path = _recorded(str(Path(problem.problem.path).resolve()))
-            problem = replace(problem, problem=problem.problem.model_copy(update={"path": path}))
+            problem = replace(problem, problem=problem.problem.evolve(path=path))
         folder = create_folder(runs, problem.problem.name)
         if problem.live is not None:
             save_live_module(folder, problem.live, problem.live_inputs)

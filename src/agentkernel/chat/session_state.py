@@ -219,7 +219,7 @@ class SessionState:
         key = tuple(sorted(changes.items()))
         if key not in self.settings_known:
             made = self.settings_for(changes)
-            self.settings_known[key] = made.model_copy(update={"runs": str(self.runs)})
+            self.settings_known[key] = made.evolve(runs=str(self.runs))
         return self.settings_known[key]
 
     @property

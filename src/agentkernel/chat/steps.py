@@ -266,7 +266,7 @@ def finish_step(work: SessionState, number: int, ended: _Ended) -> Reply:
     if result is None and not gathered.seen:
         return TextReply(text=_ended_words(step, ended, why), ok=False)
     if stands != work.place.candidate:
-        work.tree = move(work.tree, work.place.model_copy(update={"candidate": stands}))
+        work.tree = move(work.tree, work.place.evolve(candidate=stands))
     return StepRan(
         step=number,
         made=new,
@@ -381,13 +381,11 @@ def _for_given(work: SessionState, settings: Settings, source: str) -> Settings:
     path = work.folder / "given" / f"{sha256_text(source)[:10]}.py"
     make_folder(path.parent)
     write_atomic(path, source)
-    goals = settings.goals.model_copy(update={"policy": settings.policy})
-    budget = settings.budget.model_copy(update={"rounds": 1, "repairs": 0})
-    models = settings.models.model_copy(
-        update={"planner": None, "debugger": None, "reviewer": None}
-    )
+    goals = settings.goals.evolve(policy=settings.policy)
+    budget = settings.budget.evolve(rounds=1, repairs=0)
+    models = settings.models.evolve(planner=None, debugger=None, reviewer=None)
     update = {"coder": f"file:{path}", "goals": goals, "budget": budget, "models": models}
-    return settings.model_copy(update=update)
+    return settings.evolve(**update)
 
 
 def _run_of(work: SessionState, step: Step) -> str | None:

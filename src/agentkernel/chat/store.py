@@ -158,7 +158,7 @@ class SessionStore:
             rows = self._db.execute("select value from nodes order by number").fetchall()
             nodes = tuple(Node.model_validate_json(item[0]) for item in rows)
             self._written = {item.number: item for item in nodes}
-            return Tree.model_validate_json(row).model_copy(update={"nodes": nodes})
+            return Tree.model_validate_json(row).evolve(nodes=nodes)
 
     def turns(self) -> tuple[Turn, ...]:
         """All turns in order."""
@@ -189,7 +189,7 @@ class SessionStore:
                     "insert or replace into nodes values (?,?)",
                     (node.number, node.model_dump_json()),
                 )
-        bare = tree.model_copy(update={"nodes": ()})
+        bare = tree.evolve(nodes=())
         self._db.execute("insert or replace into tree values (1,?)", (bare.model_dump_json(),))
 
     def _row(self, query: str, value: str | int) -> str | None:
@@ -380,7 +380,7 @@ def _node(tree: Tree, step: int, attempt: Attempt, origin: Origin) -> Node:
     node = Node(number=1, parent=base, step=step, origin=origin, candidate=attempt.candidate)
     parents = [item for item in tree.nodes if item.candidate.sha256 == attempt.candidate.parent]
     if parents:
-        node = node.model_copy(update={"parent": parents[-1].number})
+        node = node.evolve(parent=parents[-1].number)
     return _told(node, attempt)
 
 
@@ -392,7 +392,7 @@ def _asked_anew(tree: Tree, step: int, known: Node, attempt: Attempt) -> Node:
     parent = asked.base if asked.base not in (None, known.number) else known.parent
     if attempt.candidate.parent is not None:
         parent = known.parent
-    return known.model_copy(update={"step": step, "parent": parent})
+    return known.evolve(step=step, parent=parent)
 
 
 def _told(node: Node, attempt: Attempt) -> Node:
@@ -402,7 +402,7 @@ def _told(node: Node, attempt: Attempt) -> Node:
         "unprofiled": attempt.unprofiled,
         "aside": attempt.aside,
     }
-    return node.model_copy(update=found)
+    return node.evolve(**found)
 
 
 def _known(tree: Tree, step: int, attempt: Attempt) -> Node | None:

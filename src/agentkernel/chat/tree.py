@@ -168,7 +168,7 @@ def begin_step(
         problem=place.problem,
         origin=origin,
     )
-    return tree.model_copy(update={"steps": (*tree.steps, step)})
+    return tree.evolve(steps=(*tree.steps, step))
 
 
 def note_run(tree: Tree, number: int, run: str) -> Tree:
@@ -182,31 +182,25 @@ def end_step(tree: Tree, number: int, state: StepState, outcome: str, seconds: f
 
 
 def _with_step(tree: Tree, number: int, update: dict[str, object]) -> Tree:
-    steps = tuple(
-        item.model_copy(update=update) if item.number == number else item for item in tree.steps
-    )
-    return tree.model_copy(update={"steps": steps})
+    steps = tuple(item.evolve(**update) if item.number == number else item for item in tree.steps)
+    return tree.evolve(steps=steps)
 
 
 def grow(tree: Tree, nodes: Sequence[Node]) -> Tree:
     """With more candidates, numbered on from the last one; the numbers that they come with do not
     count."""
     last = max((item.number for item in tree.nodes), default=0)
-    added = tuple(
-        item.model_copy(update={"number": last + place}) for place, item in enumerate(nodes, 1)
-    )
-    return tree.model_copy(update={"nodes": (*tree.nodes, *added)})
+    added = tuple(item.evolve(number=last + place) for place, item in enumerate(nodes, 1))
+    return tree.evolve(nodes=(*tree.nodes, *added))
 
 
 def complete(tree: Tree, node: Node) -> Tree:
     """With what is known now of the candidate of that number; its text stays."""
     nodes = tuple(
-        node.model_copy(update={"candidate": item.candidate})
-        if item.number == node.number
-        else item
+        node.evolve(candidate=item.candidate) if item.number == node.number else item
         for item in tree.nodes
     )
-    return tree.model_copy(update={"nodes": nodes})
+    return tree.evolve(nodes=nodes)
 
 
 def move(tree: Tree, place: Place) -> Tree:
@@ -216,28 +210,26 @@ def move(tree: Tree, place: Place) -> Tree:
     kept = tree.places[: tree.at + 1]
     branches = _keeping(tree, tree.places[tree.at + 1 :])
     places = (*kept, place)
-    moved = tree.model_copy(update={"places": places, "at": len(places) - 1, "branches": branches})
+    moved = tree.evolve(places=places, at=len(places) - 1, branches=branches)
     return _with_tips(moved)
 
 
 def undo(tree: Tree, steps: int = 1) -> Tree:
     """So many places back, at most to the first."""
-    return _with_tips(tree.model_copy(update={"at": max(0, tree.at - steps)}))
+    return _with_tips(tree.evolve(at=max(0, tree.at - steps)))
 
 
 def redo(tree: Tree, steps: int = 1) -> Tree:
     """So many places on, at most to the last that was undone."""
-    return _with_tips(tree.model_copy(update={"at": min(len(tree.places) - 1, tree.at + steps)}))
+    return _with_tips(tree.evolve(at=min(len(tree.places) - 1, tree.at + steps)))
 
 
 def _with_tips(tree: Tree) -> Tree:
     """Each branch stands where the way to the place left it last; one that the way does not touch
     stays where it is."""
     last = {item.branch: item for item in tree.places[: tree.at + 1]}
-    branches = tuple(
-        item.model_copy(update={"tip": last.get(item.number, item.tip)}) for item in tree.branches
-    )
-    return tree.model_copy(update={"branches": branches})
+    branches = tuple(item.evolve(tip=last.get(item.number, item.tip)) for item in tree.branches)
+    return tree.evolve(branches=branches)
 
 
 def _keeping(tree: Tree, undone: Sequence[Place]) -> tuple[Branch, ...]:
@@ -248,7 +240,7 @@ def _keeping(tree: Tree, undone: Sequence[Place]) -> tuple[Branch, ...]:
     if not left:
         return tree.branches
     number = _next_branch(tree)
-    tip = left[-1].model_copy(update={"branch": number})
+    tip = left[-1].evolve(branch=number)
     return (*tree.branches, Branch(number=number, began=tree.place, tip=tip))
 
 
@@ -257,9 +249,9 @@ def fork(tree: Tree, candidate: int | None) -> Tree:
     its own tip."""
     began = at_candidate(tree, candidate)
     number = _next_branch(tree)
-    place = began.model_copy(update={"branch": number})
+    place = began.evolve(branch=number)
     branch = Branch(number=number, began=began, tip=place)
-    grown = tree.model_copy(update={"branches": (*tree.branches, branch)})
+    grown = tree.evolve(branches=(*tree.branches, branch))
     return move(grown, place)
 
 
@@ -300,29 +292,29 @@ def at_candidate(tree: Tree, candidate: int | None) -> Place:
     place = tree.place
     node = tree.node(candidate) if candidate is not None else None
     if candidate == place.candidate or node is None:
-        return place.model_copy(update={"candidate": candidate})
+        return place.evolve(candidate=candidate)
     step = tree.step(node.step)
     if step is None:
-        return place.model_copy(update={"candidate": candidate})
+        return place.evolve(candidate=candidate)
     update = {"candidate": candidate, "changes": step.changes, "problem": step.problem}
-    return place.model_copy(update=update)
+    return place.evolve(**update)
 
 
 def keep(tree: Tree, number: int) -> Tree:
     """Candidate `number` is the user's choice; one that was discarded is taken back."""
     rejected = tuple(item for item in tree.rejected if item != number)
-    return tree.model_copy(update={"kept": number, "rejected": rejected})
+    return tree.evolve(kept=number, rejected=rejected)
 
 
 def reject(tree: Tree, number: int) -> Tree:
     """Discard candidate `number`. It stays in the tree; who stood at it stands at its parent."""
     kept = None if tree.kept == number else tree.kept
     rejected = tree.rejected if number in tree.rejected else (*tree.rejected, number)
-    marked = tree.model_copy(update={"rejected": rejected, "kept": kept})
+    marked = tree.evolve(rejected=rejected, kept=kept)
     node = tree.node(number)
     if tree.place.candidate != number or node is None:
         return marked
-    return move(marked, tree.place.model_copy(update={"candidate": node.parent}))
+    return move(marked, tree.place.evolve(candidate=node.parent))
 
 
 def is_accepted(node: Node) -> bool:

@@ -116,7 +116,7 @@ def find_verdict(
     from agentkernel.workflows.run_factory import judge_settings
 
     asked = {"static": static, "declared_sizes": declared_sizes}
-    settings = judge_settings(bench.settings, bench.resolved).model_copy(update=asked)
+    settings = judge_settings(bench.settings, bench.resolved).evolve(**asked)
     verdict = run_judge(bench.loaded, bench.captured, bench.source, settings)
     if not sanitize:
         return verdict

@@ -35,8 +35,8 @@ def plan(
     loaded = load_problem(reference, inputs or (), init, kwargs)
     captured = capture(loaded)
     covered = coverage(loaded, captured)
-    analysis = analyse(captured, resolved.target).model_copy(
-        update={"patterns": covered.patterns, "uncovered": covered.uncovered}
+    analysis = analyse(captured, resolved.target).evolve(
+        patterns=covered.patterns, uncovered=covered.uncovered
     )
     eager = estimate_eager(captured, resolved.target)
     slowest = slowest_eager_us(captured, resolved.target)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict
+
+if TYPE_CHECKING:
+    from typing import Self
 
 
 class Frozen(BaseModel):
@@ -13,6 +17,19 @@ class Frozen(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", ser_json_inf_nan="strings", defer_build=True
     )
+
+    def evolve(self, **changes: Any) -> Self:
+        """This value with `changes`, which are not validated: mypy checks their names and types
+        with .ci/mypy_evolve.py. Raises TypeError for what is no field."""
+        kind = type(self)
+        unknown = changes.keys() - kind.__pydantic_fields__.keys()
+        if unknown:
+            names = ", ".join(kind.__pydantic_fields__)
+            raise TypeError(
+                f"{kind.__name__} has no field {', '.join(map(repr, sorted(unknown)))}, "
+                f"only {names or 'none at all'}"
+            )
+        return self.model_copy(update=changes)
 
 
 def sha256_text(text: str) -> str:

@@ -61,10 +61,8 @@ class ModelRequest(Frozen):
     def outline(self, model: str) -> str:
         """The key without the figures outside of fences: what a run measures comes out a little
         different each time, and the question is the same. Code and sizes stay what they are."""
-        plain = tuple(
-            item.model_copy(update={"text": _without_figures(item.text)}) for item in self.messages
-        )
-        return self.model_copy(update={"messages": plain}).key(model)
+        plain = tuple(item.evolve(text=_without_figures(item.text)) for item in self.messages)
+        return self.evolve(messages=plain).key(model)
 
 
 def _without_figures(text: str) -> str:

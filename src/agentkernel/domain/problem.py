@@ -156,6 +156,6 @@ class Problem(Frozen):
     @property
     def sha256(self) -> str:
         """Identity of the problem: everything but where its files lay."""
-        package = self.package and self.package.model_copy(update={"root": ""})
-        bare = self.model_copy(update={"path": "", "package": package})
+        package = self.package and self.package.evolve(root="")
+        bare = self.evolve(path="", package=package)
         return sha256_text(bare.model_dump_json())

@@ -110,7 +110,7 @@ def evaluate(name: str, questions: Sequence[LabelledQuestion], search: Search) -
     times: dict[str, float] = {}
     asked = [question for question in questions if question.answers]
     for question in asked:
-        query = question.query.model_copy(update={"limit": max(DEPTHS)})
+        query = question.query.evolve(limit=max(DEPTHS))
         begin = time.perf_counter()
         ids = search(query)
         times[question.id] = 1e3 * (time.perf_counter() - begin)

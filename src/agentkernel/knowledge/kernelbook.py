@@ -244,7 +244,7 @@ class _Import:
             self.counts["added"] += 1
             entry = pair_entry(self._named(row))
             self.taken.add(entry.id)
-            self.waiting.append(entry.model_copy(update={"licence": ", ".join(names)}))
+            self.waiting.append(entry.evolve(licence=", ".join(names)))
 
     def report(self, at: Progress | None) -> ImportReport:
         """The counts so far."""

@@ -324,7 +324,7 @@ class Retriever:
         filters, is left out here.
         """
         boosted = {
-            name: score.model_copy(update={"fused": score.fused * self._boost(name, query.filters)})
+            name: score.evolve(fused=score.fused * self._boost(name, query.filters))
             for name, score in scores.items()
         }
         most = self._mixture.pool * query.limit

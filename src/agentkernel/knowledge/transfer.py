@@ -182,12 +182,12 @@ def mark_imported(entry: Entry) -> Entry:
     foreign = entry.source.startswith(FOREIGN)
     source = entry.source if foreign else f"{FOREIGN}{entry.source}"
     licence = entry.licence.strip() or NO_LICENCE
-    return entry.model_copy(update={"source": source, "licence": licence})
+    return entry.evolve(source=source, licence=licence)
 
 
 def _same(one: Entry, other: Entry) -> bool:
     """Whether they differ in nothing but when they were made."""
-    return one == other.model_copy(update={"created": one.created})
+    return one == other.evolve(created=one.created)
 
 
 class _Reading:

@@ -147,7 +147,7 @@ def without_form(times: FormTimes, form: Form, why: str) -> FormTimes:
     """The times of the other forms; `form` failed."""
     timings = {name: timing for name, timing in times.timings.items() if name != form}
     failed = {**times.failed, form: f"the outputs are not right: {why}"}
-    return times.model_copy(update={"timings": timings, "failed": failed})
+    return times.evolve(timings=timings, failed=failed)
 
 
 def estimated_row(job: EndToEndJob) -> ModelRow:
@@ -156,7 +156,7 @@ def estimated_row(job: EndToEndJob) -> ModelRow:
     saved = savings(job)
     kept = {path: kernel for path, kernel in job.kernels.items() if saved[kernel.key.signature] > 0}
     dropped = tuple(sorted(name for name, value in saved.items() if value <= 0))
-    verdict = interpreted_outputs(job.model_copy(update={"kernels": kept})) if kept else None
+    verdict = interpreted_outputs(job.evolve(kernels=kept)) if kept else None
     told = None if isinstance(verdict, str) else verdict
     failed: dict[Form, str] = form_failures({}, told)
     if isinstance(verdict, str):

@@ -46,7 +46,7 @@ def verify_known_kernel(job: KernelJob, known: Kernel) -> KernelDone:
     problem = region_call(job).problem
     verdict = judge(problem, capture(problem), known.source, settings)
     if verdict.accepted:
-        again = known.model_copy(update={"verified": now()})
+        again = known.evolve(verified=now())
         return KernelDone(status="reused", reason="judged again", kernel=again, run=known.run)
     words = f"rejected at {verdict.gate}: {_failure(verdict)}"
     if _undecided(verdict):
@@ -57,10 +57,10 @@ def verify_known_kernel(job: KernelJob, known: Kernel) -> KernelDone:
 def draft_kernel(job: KernelJob) -> KernelDone:
     """Search a kernel for the region, going on with the run that a kill left."""
     call = region_call(job)
-    settings = job.settings.model_copy(update={"runs": job.runs})
+    settings = job.settings.evolve(runs=job.runs)
     if job.budget_s is not None:
-        budget = settings.budget.model_copy(update={"time_s": job.budget_s})
-        settings = settings.model_copy(update={"budget": budget})
+        budget = settings.budget.evolve(time_s=job.budget_s)
+        settings = settings.evolve(budget=budget)
     result = _run(OptimizeRequest(call.problem, settings, None, ("batch", job.use.path)))
     limited = job.budget_s is not None and result.spent_s >= SPENT * job.budget_s
     if result.interrupted:

@@ -199,13 +199,11 @@ def run_night(
 
         def note(finished: bool = False) -> None:
             running = {job.key: job.name for job in scheduler.running.values()}
-            now = opened.model_copy(
-                update={
-                    "wall_s": round(scheduler.wall_s, 3),
-                    "running": running,
-                    "lost": tuple(scheduler.lost_jobs),
-                    "finished": finished,
-                }
+            now = opened.evolve(
+                wall_s=round(scheduler.wall_s, 3),
+                running=running,
+                lost=tuple(scheduler.lost_jobs),
+                finished=finished,
             )
             night_store.save_job(_marker(wanted), OPENED, now.model_dump_json())
 
@@ -224,7 +222,7 @@ def run_night(
             finished=_now(),
             versions=wanted.versions,
         )
-        night_store.save_night(night.model_copy(update={"finished": None}))
+        night_store.save_night(night.evolve(finished=None))
         night_store.save_night(night, report(night))
         note(finished=True)
         return night
@@ -242,7 +240,7 @@ def _scheduler(
         night=opened.id,
         parts=wanted.parts,
         target=wanted.target,
-        settings=wanted.settings.model_copy(update={"runs": runs}),
+        settings=wanted.settings.evolve(runs=runs),
         gpu=wanted.gpu,
         torch=wanted.versions.torch,
         triton=wanted.versions.triton,
@@ -266,7 +264,7 @@ def _open(wanted: NightOptions, night_store: NightStore) -> NightMarker:
         if not left.finished:
             cut_off = [name for key, name in left.running.items() if night_store.job(key) is None]
             lost = (*left.lost, *(LostJob(job=name, why=ENDED_UNDER_WAY) for name in cut_off))
-            return left.model_copy(update={"running": {}, "lost": lost})
+            return left.evolve(running={}, lost=lost)
     moment = datetime.now(UTC)
     name = f"{moment:%Y%m%d-%H%M%S}-{sha256_text(f'{moment.isoformat()} {wanted.key}')[:4]}"
     return NightMarker(id=name, started=moment.isoformat(timespec="seconds"))

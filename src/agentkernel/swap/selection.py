@@ -115,7 +115,7 @@ def time_forms(
     with torch.no_grad(), gpu_lock.exclusive(), _clockwork(kind, device) as clockwork:
         bench = CallTimer(kind, flush_bytes(l2_mb) if kind == "cuda" else 1 << 16)
         sides = [InProcessSide(form, bench, call) for form, call in calls.items()]
-        chosen = (pace or Pace()).model_copy(update={"flush_us": bench.flush_us()})
+        chosen = (pace or Pace()).evolve(flush_us=bench.flush_us())
         rounds = _rounds(sides, clockwork, chosen, seed, failed)
     return _times(rounds, failed)
 

@@ -256,7 +256,7 @@ def _fill(
     write_atomic(folder / "problem.py", loaded.problem.source)
     if loaded.live is not None:
         digest = write_live(folder, loaded.live, loaded.live_inputs)
-        manifest = manifest.model_copy(update={"live_sha256": digest})
+        manifest = manifest.evolve(live_sha256=digest)
     for name, text in more.items():
         with explain_write_failure(folder):
             (folder / name).parent.mkdir(exist_ok=True)

@@ -126,7 +126,7 @@ def classify(ratio: Ratio) -> Ratio:
         call = "faster"
     elif high99 < 1 - MARGIN:
         call = "slower"
-    return ratio.model_copy(update={"call": call})
+    return ratio.evolve(call=call)
 
 
 def geometric_speedup(

@@ -311,7 +311,7 @@ def load_training(config: str, overrides: Sequence[str] = ()) -> TrainingSetting
 
 def with_model(settings: TrainingSettings, model: str | None) -> TrainingSettings:
     """`settings` for the weights in `model`, where one is given: nothing is made new then."""
-    return settings if model is None else settings.model_copy(update={"model": model, "new": None})
+    return settings if model is None else settings.evolve(model=model, new=None)
 
 
 def known_keys() -> Iterator[str]:

@@ -409,7 +409,7 @@ class JudgeQueue:
 STRICT = Verification(policy="triton", time_limit_s=8.0, budget_s=2.0, seeds=2)
 """The strict rule under the policy `triton`, without cases past the required ones for long. Right
 files for modules that pairs are made of take a second a call in the interpreter."""
-RL_VERIFICATION = STRICT.model_copy(update={"time_limit_s": 2.0, "budget_s": 0.0, "seeds": 1})
+RL_VERIFICATION = STRICT.evolve(time_limit_s=2.0, budget_s=0.0, seeds=1)
 """The required cases alone, as where pairs are made: a right answer takes half a second. A step
 waits for its slowest answer, so a call has two seconds; kernels of pairs take one at most."""
 ANSWER_S = 240.0

@@ -60,7 +60,7 @@ def left_s(limit_s: float | None, spent_s: float) -> float:
 def chat_options(chosen: ModelOptions) -> ChatOptions:
     """The packaged options with what the settings say."""
     said = _said(chosen, "samples", "temperature", "max_tokens", "seed", "timeout_s")
-    return packaged_options().model_copy(update=said)
+    return packaged_options().evolve(**said)
 
 
 def _said(chosen: ModelOptions, *names: str) -> dict[str, float]:

@@ -141,8 +141,8 @@ def plan(state: LoopState, runtime: Runtime[Context]) -> Update:
     fresh = tuple(item for item in made.hypotheses if item.strategy not in state.barren)
     if state.focus is not None:
         fresh = _focused(made, state.focus) if state.plan is None else ()
-        made = made.model_copy(update={"fallback": ()})
-    made = made.model_copy(update={"hypotheses": fresh})
+        made = made.evolve(fallback=())
+    made = made.evolve(hypotheses=fresh)
     made = context.tools.apply_hints(made, state.retrieved)
     again = state.replans + (state.plan is not None)
     replans = again if fresh else max(again, state.limits.replans)
@@ -281,7 +281,7 @@ def _with_lineage(made: Draft, state: LoopState) -> Candidate | None:
         return candidate
     if state.diagnosis is None or refused is None:
         return candidate
-    return candidate.model_copy(update={"parent": refused.sha256})
+    return candidate.evolve(parent=refused.sha256)
 
 
 def judge(state: LoopState, runtime: Runtime[Context]) -> Update:
@@ -366,21 +366,21 @@ def debug(state: LoopState, runtime: Runtime[Context]) -> Update:
 def decide(state: LoopState, runtime: Runtime[Context]) -> Update:
     """Stop, take the next hypothesis, or plan again."""
     context = runtime.context
-    state = state.model_copy(update={"spent_s": context.session.spent()})
+    state = state.evolve(spent_s=context.session.spent())
     queue = () if gave_up(state.diagnosis) or queue_without_gain(state) else state.queue
     retraced = warm_start_failed(state)
     if retraced and state.plan is not None and state.hypothesis is not None:
         text = f"{state.hypothesis.because} does not hold here: everything is searched"
         context.emit(events.Noted(text=text))
         queue = state.plan.fallback
-        full = state.plan.model_copy(update={"hypotheses": queue, "fallback": ()})
-        state = state.model_copy(update={"plan": full, "retraced": state.retraced + 1})
-    state = state.model_copy(update={"queue": queue})
+        full = state.plan.evolve(hypotheses=queue, fallback=())
+        state = state.evolve(plan=full, retraced=state.retraced + 1)
+    state = state.evolve(queue=queue)
     stop = stop_reason(state)
     again = retry_skipped(state.history) if stop in ("hypotheses", "rounds") else None
     if again is not None:
         stop = None
-    state = state.model_copy(update={"stop": stop, "candidate": again})
+    state = state.evolve(stop=stop, candidate=again)
     outcome = decide_outcome(state.history, state.goals, nothing=why_nothing(state))
     best = best_attempt(state.history, state.goals)
     context.emit(

@@ -122,7 +122,7 @@ def resume(
         store.close()
         raise
     factory = workshop or LocalRunFactory()
-    settings = store.manifest.settings.model_copy(update={"target": store.manifest.target})
+    settings = store.manifest.settings.evolve(target=store.manifest.target)
     resolved = factory.resolve(settings)
     return _work(store, store.problem(), factory, resolved, on_event, approve, resumed=True)
 

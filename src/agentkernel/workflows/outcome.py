@@ -273,7 +273,7 @@ def decide_outcome(
     found = _decided(history, goals, nothing, baselines, crash)
     verdict = found.best.verdict if found.handed_over and found.best is not None else None
     notes = [note for note in verdict.notes if note.startswith(UNSET)] if verdict else []
-    return found.model_copy(update={"reason": "; ".join([found.reason, *notes])})
+    return found.evolve(reason="; ".join([found.reason, *notes]))
 
 
 def _decided(

@@ -64,7 +64,7 @@ def conclude(
     )
     if isinstance(timed, ProfileFailed):
         lost = f"{outcome.reason}; the baselines have no times: {timed.side}: {timed.reason}"
-        outcome = outcome.model_copy(update={"reason": lost})
+        outcome = outcome.evolve(reason=lost)
     certificate = _certificate(context, state, outcome)
     drawing = _drawing(certificate)
     report = render_report(
@@ -119,12 +119,10 @@ def relocated_result(store: RunStore, result: Result) -> Result:
             return path
         return str(here.resolve())
 
-    return result.model_copy(
-        update={
-            "candidate": place(result.candidate, drop_in_name(store.manifest.problem)),
-            "certificate": place(result.certificate, "certificate.json"),
-            "report": place(result.report, "report.md"),
-        }
+    return result.evolve(
+        candidate=place(result.candidate, drop_in_name(store.manifest.problem)),
+        certificate=place(result.certificate, "certificate.json"),
+        report=place(result.report, "report.md"),
     )
 
 
@@ -284,29 +282,25 @@ def _figures(best: Attempt | None, baselines: Baselines | None) -> _Figures:
         return alone
     profile = best.profile
     eager = profile.baseline_estimate
-    estimated = alone.model_copy(
-        update={
-            "estimated_time_us": profile.estimate.time_us,
-            "estimated_eager_us": eager.time_us if eager else None,
-            "estimated_speedup_vs_eager": estimated_vs_eager(profile),
-        }
+    estimated = alone.evolve(
+        estimated_time_us=profile.estimate.time_us,
+        estimated_eager_us=eager.time_us if eager else None,
+        estimated_speedup_vs_eager=estimated_vs_eager(profile),
     )
     if not profile.measured:
         return estimated
     primary = profile.measurements[0]
     nearest = ratio_against(primary, "best")
-    return estimated.model_copy(
-        update={
-            "measured_on": profile.measured_on,
-            "speedup_vs_eager": primary.vs_eager.value,
-            "speedup_vs_compile": primary.vs_compile.value if primary.vs_compile else None,
-            "speedup_vs_autotune": primary.vs_autotune.value if primary.vs_autotune else None,
-            "speedup_ci95": (nearest.low, nearest.high),
-            "roofline_fraction": primary.roofline_fraction,
-            "time_us": primary.candidate.median_us,
-            "eager_us": primary.eager.median_us,
-            "compiled_us": primary.compiled.median_us if primary.compiled else None,
-            "autotuned_us": primary.autotuned.median_us if primary.autotuned else None,
-            "baselines_matmul": primary.baselines_matmul,
-        }
+    return estimated.evolve(
+        measured_on=profile.measured_on,
+        speedup_vs_eager=primary.vs_eager.value,
+        speedup_vs_compile=primary.vs_compile.value if primary.vs_compile else None,
+        speedup_vs_autotune=primary.vs_autotune.value if primary.vs_autotune else None,
+        speedup_ci95=(nearest.low, nearest.high),
+        roofline_fraction=primary.roofline_fraction,
+        time_us=primary.candidate.median_us,
+        eager_us=primary.eager.median_us,
+        compiled_us=primary.compiled.median_us if primary.compiled else None,
+        autotuned_us=primary.autotuned.median_us if primary.autotuned else None,
+        baselines_matmul=primary.baselines_matmul,
     )

@@ -65,7 +65,7 @@ def settings_of(store: RunStore) -> Settings:
     if not settings.coder.startswith(FILE_PREFIX):
         return settings
     copy = store.folder.absolute() / GIVEN / file_coder_path(settings.coder).name
-    return settings.model_copy(update={"coder": f"{FILE_PREFIX}{copy}"})
+    return settings.evolve(coder=f"{FILE_PREFIX}{copy}")
 
 
 def read_start(store: RunStore) -> RunStart:
@@ -93,9 +93,9 @@ def inherited_attempts(context: Context) -> tuple[Attempt, ...]:
             text = f"earlier candidate {attempt.candidate.id} is left out: {why}"
             context.emit(Noted(text=text))
             continue
-        candidate = attempt.candidate.model_copy(update={"round": EARLIER})
+        candidate = attempt.candidate.evolve(round=EARLIER)
         context.store.write_candidate(candidate)
-        held.append(attempt.model_copy(update={"candidate": candidate}))
+        held.append(attempt.evolve(candidate=candidate))
     return tuple(held)
 
 
@@ -270,7 +270,7 @@ def _is_damaged(context: Context, build: GraphBuilder) -> bool:
 def first_input(context: Context) -> LoopInput:
     """What the loop begins with: the settings', and what earlier runs leave to it."""
     update = {"history": inherited_attempts(context), "focus": context.start.focus}
-    return loop_input(context.store).model_copy(update=update)
+    return loop_input(context.store).evolve(**update)
 
 
 def attempts_of(store: RunStore) -> tuple[Attempt, ...]:

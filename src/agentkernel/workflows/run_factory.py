@@ -324,18 +324,16 @@ def _tools(
         changes: dict[str, object] = {"declared_sizes": candidate.declared_sizes}
         if settings.judge.seed is None and judge_key is not None:
             changes["seed"] = keyed_seed(judge_key, candidate.sha256)
-        return asked.model_copy(update=changes)
+        return asked.evolve(**changes)
 
     def scope_of(candidate: Candidate) -> JudgeScope:
-        return judge_scope.model_copy(update={"declared_sizes": candidate.declared_sizes})
+        return judge_scope.evolve(declared_sizes=candidate.declared_sizes)
 
     @cache
     def run_analysis() -> Analysis:
         facts = analyse(captured(), resolved.target, settings.goals.precision)
         covered = coverage(loaded, captured())
-        return facts.model_copy(
-            update={"patterns": covered.patterns, "uncovered": covered.uncovered}
-        )
+        return facts.evolve(patterns=covered.patterns, uncovered=covered.uncovered)
 
     def run_judge(candidate: Candidate) -> Verdict:
         session.make_room()
@@ -346,7 +344,7 @@ def _tools(
         effect = captured().side_effect
         if effect is None:
             return verdict
-        return verdict.model_copy(update={"notes": (*verdict.notes, side_effect_note(effect))})
+        return verdict.evolve(notes=(*verdict.notes, side_effect_note(effect)))
 
     def run_profile(candidate: Candidate) -> Profile | ProfileFailed:
         written = rewritten_graph_of(loaded, captured(), candidate)

@@ -367,7 +367,7 @@ class ChatModel:
     def ask_counted(self, question: ModelRequest, on_text: OnText = ignore_text) -> CountedReply:
         """The answer with the number of requests that it took. Raises ModelUnavailable."""
         wall_s = min(self.options.wall_s, max(self.left_s(), LEAST_S))
-        patience = Patience(self.options.model_copy(update={"wall_s": wall_s}))
+        patience = Patience(self.options.evolve(wall_s=wall_s))
         said: list[ReplySample] = []
         wanted = question.sampling.samples
         if wanted > 1 and self.provider == OPENAI:

@@ -330,7 +330,7 @@ class LocalModel:
     def _in_time(self, sampling: Sampling) -> Sampling:
         """No longer than the run has: what is written by then is the answer."""
         left_s = max(self.left_s(), LEAST_S)
-        return sampling.model_copy(update={"timeout_s": min(sampling.timeout_s, left_s)})
+        return sampling.evolve(timeout_s=min(sampling.timeout_s, left_s))
 
     def _make_room(self, weights: Weights) -> None:
         """Leave the GPU to the judge as it was, weights apart, and these too where they would

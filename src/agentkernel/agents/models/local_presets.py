@@ -94,7 +94,7 @@ def parse_local(coder: str) -> LocalPreset:
     else:
         preset = LocalPreset(model=model)
     if adapter:
-        preset = preset.model_copy(update={"adapter": adapter})
+        preset = preset.evolve(adapter=adapter)
     if preset.needs_adapter and not preset.adapter:
         raise SettingError(
             f"Coder '{PREFIX}{spec}' lacks the adapter that {preset.model} was tuned with. "
@@ -107,7 +107,7 @@ def _own_preset(folder: Path) -> LocalPreset:
     """What the file in a folder of weights says; "." there is the folder itself."""
     found = load_preset(str(folder / OWN_FILE))
     here = {name: str(folder) for name in ("model", "adapter") if getattr(found, name) == "."}
-    return found.model_copy(update=here)
+    return found.evolve(**here)
 
 
 WANTED = ("*.safetensors", "*.json", "*.txt", "*.model", "*.jinja")

@@ -258,9 +258,9 @@ def judge_corpus(
         else:
             settle(entry, item)
     last = sorted(again, key=lambda entry: entry.problem)
-    alone = settings.model_copy(update={"ahead": False})
+    alone = settings.evolve(ahead=False)
     for entry, item in _spread(last, alone, 1, profile=timing):
-        settle(entry, item.model_copy(update={"alone": True}))
+        settle(entry, item.evolve(alone=True))
     return tuple(found[_key(entry)] for entry in entries)
 
 

@@ -199,7 +199,7 @@ class Conversation:
             reply = session.offer(done.source, wanted.number, "edited")
         if isinstance(reply, TextReply) and not reply.ok:
             kept = f"The text is kept in {str(done.path)!r}."
-            return reply.model_copy(update={"text": f"{reply.text} {kept}"})
+            return reply.evolve(text=f"{reply.text} {kept}")
         return reply
 
 

@@ -147,7 +147,7 @@ def session_event(event: Event) -> Event | None:
         case Noted() if event.text.startswith(KEPT):
             return None
         case Decided() if event.stop is not None:
-            return event.model_copy(update={"stop": f"done: {STOPS.get(event.stop, event.stop)}"})
+            return event.evolve(stop=f"done: {STOPS.get(event.stop, event.stop)}")
     return event
 
 

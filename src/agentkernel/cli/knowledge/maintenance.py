@@ -346,7 +346,7 @@ def outcomes(
     tuning, lexical = tuned_bm25(tuple(base.truth.select(Filters())), questions)
     name = f"words only (BM25, k1 {tuning.k1:g}, b {tuning.b:g}, {tuning.field})"
     return (
-        lexical.model_copy(update={"name": name}),
+        lexical.evolve(name=name),
         ask("meaning only", questions, dense),
         ask("all", questions, search),
     )

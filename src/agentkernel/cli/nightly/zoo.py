@@ -295,7 +295,7 @@ def select_models(zoo: Zoo, only: Sequence[str]) -> Zoo:
         )
     models = tuple(model for model in zoo.models if model.name in only)
     name = f"{zoo.name}:{'+'.join(model.name for model in models)}"
-    return zoo.model_copy(update={"models": models, "name": name})
+    return zoo.evolve(models=models, name=name)
 
 
 def parts_of(zoo: Zoo) -> tuple[ZooPart, ...]:
@@ -309,7 +309,7 @@ def parts_of(zoo: Zoo) -> tuple[ZooPart, ...]:
             sha256 = load_model(zoo, model).sha256
         except ProblemError as error:
             sha256 = f"not loaded: {error}"
-        alone = zoo.model_copy(update={"models": (model,)})
+        alone = zoo.evolve(models=(model,))
         found.append(ZooPart(zoo=alone, sha256=sha256))
     return tuple(found)
 
@@ -372,7 +372,7 @@ def run_zoo(zoo: Zoo, settings: Settings, asked: ZooFlags) -> int:
         zoo=zoo,
         parts=parts,
         target=resolved.target.name,
-        settings=settings.model_copy(update={"runs": str(runs)}),
+        settings=settings.evolve(runs=str(runs)),
         gpu=gpu,
         versions=installed_versions(),
         locks=locks,

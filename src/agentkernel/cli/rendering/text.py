@@ -147,7 +147,7 @@ def escaped_model(value: Model, unicode: bool = True) -> Model:
     changes = {
         name: _shown_value(getattr(value, name), unicode) for name in type(value).model_fields
     }
-    return value.model_copy(update=changes)
+    return value.evolve(**changes)
 
 
 def _shown_value(value: Any, unicode: bool) -> Any:

@@ -216,7 +216,7 @@ def evaluate_model(
         )
     held_out = held_out_hash(data)
     chosen = spread_over(there, problems or len(there))
-    verification = STRICT.model_copy(update={"device": device, "budget_s": budget})
+    verification = STRICT.evolve(device=device, budget_s=budget)
     wanted = tasks_of(tasks or ("write",))
     if "write" in wanted:
         target = target_of(data, target, line_printer(as_json))
@@ -233,7 +233,7 @@ def evaluate_model(
     for (model, task), passed in verdicts(
         writers, asked, samples, verification, jobs, seed, silent=as_json
     ):
-        now = passed.model_copy(update={"held_out_sha256": held_out})
+        now = passed.evolve(held_out_sha256=held_out)
         found.setdefault(model, {})[task] = now
         if out is not None:
             write_figures(out, found, seed)
@@ -351,7 +351,7 @@ def verdicts(
                     show=show,
                 )
             if isinstance(writer, CachedWriter):
-                passed = passed.model_copy(update={"writing_s": writer.seconds})
+                passed = passed.evolve(writing_s=writer.seconds)
             yield (model, questions.task), passed
 
 

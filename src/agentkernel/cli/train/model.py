@@ -72,7 +72,7 @@ def cost(
     settings = with_model(load_training(training, overrides or ()), model)
     shape = shape_of(settings)
     machine = machine_of(find_target(target).target, gpus, judges)
-    chosen = [settings.sft.model_copy(update={"method": item}) for item in methods(settings)]
+    chosen = [settings.sft.evolve(method=item) for item in methods(settings)]
     tuned = [sft_cost(shape, sft, machine, rows, tokens_a_row) for sft in chosen if only != "rl"]
     practised = [
         rl_cost(shape, sft, settings.rl, machine, tokens_a_row) for sft in chosen if only != "sft"

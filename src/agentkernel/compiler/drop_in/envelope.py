@@ -242,9 +242,9 @@ def _resized(loaded: LoadedProblem, captured: Captured, sizes: Mapping[str, int]
         assert isinstance(spec, TensorSpec)
         shape = list(spec.shape)
         shape[item.dim] = sizes[item.symbol]
-        specs[item.input_index] = spec.model_copy(update={"shape": tuple(shape)})
+        specs[item.input_index] = spec.evolve(shape=tuple(shape))
     sets = (ShapeSet(inputs=tuple(specs)),)
-    return replace(loaded, problem=loaded.problem.model_copy(update={"shape_sets": sets}),
+    return replace(loaded, problem=loaded.problem.evolve(shape_sets=sets),
                    live_inputs=())  # fmt: skip
 
 

@@ -185,7 +185,7 @@ def write_night(db: sqlite3.Connection, night: NightlyRun, exit_code: int | None
     """Within a transaction: the night in place of what was saved of it before."""
     for table in ("night_models", "night_regions"):
         db.execute(f"delete from {table} where night = ?", (night.id,))
-    head = night.model_copy(update={"models": (), "regions": ()}).model_dump_json()
+    head = night.evolve(models=(), regions=()).model_dump_json()
     db.execute(
         """insert into nights values (?, ?, ?, ?, ?, ?, ?) on conflict (id) do update set
            zoo = excluded.zoo, started = excluded.started, finished = excluded.finished,
@@ -246,7 +246,7 @@ def read_nights(
                 f"The night {night_id!r} cannot be read: {one_line(error, 120)}. Expected one "
                 "that this version wrote. Next: read it with the version that did."
             ) from error
-        yield head.model_copy(update={"models": models, "regions": regions})
+        yield head.evolve(models=models, regions=regions)
 
 
 def read_trend(db: sqlite3.Connection, zoo: str) -> tuple[NightSummary, ...]:
@@ -443,7 +443,7 @@ def to_stored(row: sqlite3.Row) -> StoredKernel | None:
     if kernel is None:
         return None
     if kernel.withdrawn is None:
-        kernel = kernel.model_copy(update={"withdrawn": _unfit(row, kernel)})
+        kernel = kernel.evolve(withdrawn=_unfit(row, kernel))
     return StoredKernel(int(row["id"]), kernel, str(row["certificate_text"]))
 
 

@@ -404,4 +404,4 @@ def _in_short(item: NightlyRun, night: NightlyRun) -> NightlyRun:
         for row in item.regions
         if row.signature in ours and row.sha256 is not None and row.status in ("new", "retuned")
     ]
-    return item.model_copy(update={"regions": tuple(rows)})
+    return item.evolve(regions=tuple(rows))

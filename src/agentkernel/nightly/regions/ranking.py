@@ -37,9 +37,7 @@ def by_score(regions: Sequence[Region]) -> tuple[Region, ...]:
 def with_uses(region: Region, uses: Sequence[RegionUse]) -> Region:
     """`region` with these uses alone, or these instead; share and score follow."""
     share = min(1.0, sum(use.share for use in uses))
-    return region.model_copy(
-        update={"uses": tuple(uses), "share": share, "score": share * region.headroom}
-    )
+    return region.evolve(uses=tuple(uses), share=share, score=share * region.headroom)
 
 
 def headroom(bound_us: float, eager_us: float) -> float:
@@ -48,7 +46,7 @@ def headroom(bound_us: float, eager_us: float) -> float:
 
 
 def _scaled(region: Region, factor: float) -> Region:
-    uses = [use.model_copy(update={"share": use.share * factor}) for use in region.uses]
+    uses = [use.evolve(share=use.share * factor) for use in region.uses]
     return with_uses(region, uses)
 
 
@@ -60,14 +58,12 @@ def _merged(regions: Sequence[Region]) -> Region:
     eager_us /= sum(calls)
     bound_us = max(item.bound_us for item in regions)
     measured = all(item.basis == "measured" for item in regions)
-    merged = first.model_copy(
-        update={
-            "basis": "measured" if measured else "estimated",
-            "eager_us": eager_us,
-            "bound_us": bound_us,
-            "headroom": headroom(bound_us, eager_us),
-            "parts": tuple(dict.fromkeys(part for item in regions for part in item.parts)),
-        }
+    merged = first.evolve(
+        basis="measured" if measured else "estimated",
+        eager_us=eager_us,
+        bound_us=bound_us,
+        headroom=headroom(bound_us, eager_us),
+        parts=tuple(dict.fromkeys(part for item in regions for part in item.parts)),
     )
     return with_uses(merged, [use for item in regions for use in item.uses])
 
@@ -201,7 +197,7 @@ def restricted(region: Region, uses: Sequence[RegionUse]) -> Region:
     if any(use.share for use in region.uses):
         return with_uses(region, uses)
     part = sum(use.calls for use in uses) / sum(use.calls for use in region.uses)
-    shared = [use.model_copy(update={"share": region.share * part / len(uses)}) for use in uses]
+    shared = [use.evolve(share=region.share * part / len(uses)) for use in uses]
     return with_uses(region, shared)
 
 

@@ -234,7 +234,7 @@ def run_job(job: Job) -> Answer:
             raise GpuLost(one_line(error)) from error
         why = f"{type(error).__name__}: {one_line(error)} ({raised_at(error)})"
         answer = JobFailed(error=why)
-    return answer.model_copy(update={"seconds": round(time.monotonic() - began, 3)})
+    return answer.evolve(seconds=round(time.monotonic() - began, 3))
 
 
 @contextmanager

@@ -175,8 +175,8 @@ def kernel_job_key(night: str, key: KernelKey, settings: Settings, turn: int) ->
 def relevant_settings(settings: Settings) -> str:
     """What the settings ask of a region, without where its runs lie and how long they may take. A
     setting at its class's default is left out: one that is new changes no identity."""
-    budget = settings.budget.model_copy(update={"time_s": None})
-    plain = settings.model_copy(update={"runs": "", "budget": budget})
+    budget = settings.budget.evolve(time_s=None)
+    plain = settings.evolve(runs="", budget=budget)
     return plain.model_dump_json(exclude_defaults=True)
 
 

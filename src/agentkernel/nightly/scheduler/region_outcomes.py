@@ -281,7 +281,7 @@ class KnownCuts:
             found = CutDone.model_validate_json(text) if text is not None else None
         except ValidationError:
             return None
-        return found.model_copy(update={"seconds": 0.0}) if found is not None else None
+        return found.evolve(seconds=0.0) if found is not None else None
 
     def _key(self, job: CutJob, gpu: str | None) -> str:
         asked = self.question

@@ -91,12 +91,12 @@ def build_certificate(
 def sign_certificate(certificate: Certificate) -> Certificate:
     """The same with this user's signature. Where no key can be had the result is not lost for it:
     `unsigned` then says why."""
-    bare = certificate.model_copy(update={"signature": None, "unsigned": ""})
+    bare = certificate.evolve(signature=None, unsigned="")
     try:
         signature = sign(signed_text(_tree(bare)).encode())
     except AgentKernelError as error:
-        return bare.model_copy(update={"unsigned": str(error)})
-    return bare.model_copy(update={"signature": signature})
+        return bare.evolve(unsigned=str(error))
+    return bare.evolve(signature=signature)
 
 
 def canonical_json(certificate: Certificate) -> str:

@@ -113,7 +113,7 @@ def inspect_certificate(path: Path, live: Path | None = None) -> tuple[Certifica
         "nothing": _nothing(certificate),
         "times_replayed": False if certificate.basis == "measured" else None,
     }
-    return sealed, found.model_copy(update=known)
+    return sealed, found.evolve(**known)
 
 
 def replay(
@@ -186,14 +186,12 @@ def _judge_again(
     if certificate.basis == "measured" and settings.device == "cuda" and now.accepted:
         profile = _time_again(loaded, captured, source, resolved, settings)
         differences += timing_differences(certificate.profile, profile)
-    return found.model_copy(
-        update={
-            "differences": tuple(differences),
-            "undecided": _undecided(now) or (_undecided(again) if again is not None else ""),
-            "verdict": now,
-            "profile": profile,
-            "times_replayed": profile is not None if certificate.basis == "measured" else None,
-        }
+    return found.evolve(
+        differences=tuple(differences),
+        undecided=_undecided(now) or (_undecided(again) if again is not None else ""),
+        verdict=now,
+        profile=profile,
+        times_replayed=profile is not None if certificate.basis == "measured" else None,
     )
 
 
@@ -211,7 +209,7 @@ def _under_a_fresh_seed(
 
     if _finding(then) != _finding(now):
         return None
-    return judge(loaded, captured, source, settings.model_copy(update={"seed": fresh_seed()}))
+    return judge(loaded, captured, source, settings.evolve(seed=fresh_seed()))
 
 
 def fresh_differences(then: Verdict, again: Verdict) -> list[Difference]:

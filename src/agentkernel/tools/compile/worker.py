@@ -74,9 +74,7 @@ def compile_launches(
         if launch.key not in done:
             done[launch.key] = compile_launch(launch, target, gpu, candidate, scratch)
     return [
-        done[launch.key].model_copy(
-            update={"grid": launch.grid, "bytes_touched": launch.bytes_touched}
-        )
+        done[launch.key].evolve(grid=launch.grid, bytes_touched=launch.bytes_touched)
         for launch in launches
     ]
 

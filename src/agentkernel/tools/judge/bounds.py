@@ -47,9 +47,7 @@ CALL_LIMIT_S = 10.0
 
 def interpreted(settings: JudgeSettings) -> JudgeSettings:
     """The same judge in the interpreter, for a look at addresses."""
-    return settings.model_copy(
-        update={"device": "cpu", "time_limit_s": min(settings.time_limit_s, CALL_LIMIT_S)}
-    )
+    return settings.evolve(device="cpu", time_limit_s=min(settings.time_limit_s, CALL_LIMIT_S))
 
 
 def find_out_of_bounds(

@@ -321,7 +321,7 @@ class CaseRunner:
                 self._call("rest", {})
                 return self.run(case)
             log = f"{failure.log}\nthe original's call fits: {plan.label}"
-            failure = failure.model_copy(update={"reason": "memory", "log": log})
+            failure = failure.evolve(reason="memory", log=log)
         return dataclasses.replace(outcome, failure=failure)
 
     def _follow_up(

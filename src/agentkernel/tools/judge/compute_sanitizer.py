@@ -73,7 +73,7 @@ def with_sanitizer_findings(
     changes: dict[str, object] = {"notes": (*verdict.notes, *found.notes)}
     if found.failure is not None:
         changes |= {"accepted": False, "gate": "races", "failure": found.failure}
-    return verdict.model_copy(update=changes)
+    return verdict.evolve(**changes)
 
 
 def sanitize(

@@ -187,7 +187,7 @@ def judge(
     if failure is None and settings.device == "cuda":
         failure = _look_for_overruns(loaded, captured, source, interpreted(settings), findings)
     if settings.device == "cpu" and _timed_out(failure):
-        longer = settings.model_copy(update={"time_limit_s": PATIENCE * settings.time_limit_s})
+        longer = settings.evolve(time_limit_s=PATIENCE * settings.time_limit_s)
         findings = Findings()
         failure = _judge_alone(loaded, captured, source, longer, findings)
         findings.notes.append(f"judged again with {longer.time_limit_s:g} s a call: slow machine")
@@ -314,7 +314,7 @@ def _not_judged(failure: Failure, limit_s: float) -> Failure:
 def _unknown(failure: Failure, why: str) -> Failure:
     if isinstance(failure, LoadFailed | RunFailed):
         log = f"could not be judged here: {why}\n{failure.log}"
-        return failure.model_copy(update={"log": log})
+        return failure.evolve(log=log)
     return failure
 
 

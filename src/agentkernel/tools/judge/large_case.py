@@ -617,7 +617,7 @@ def _placed(mismatch: Mismatch, piece: Piece) -> Mismatch:
     first = mismatch.first_index
     first = (0,) * (len(piece.offset) - len(first)) + first
     where = tuple(a + b for a, b in zip(first, piece.offset, strict=True))
-    return mismatch.model_copy(update={"first_index": where})
+    return mismatch.evolve(first_index=where)
 
 
 def _compact(value: torch.Tensor) -> torch.Tensor:

@@ -389,7 +389,7 @@ def _granted_bytes(ledger: Path, own: Entry, capacity: int) -> int | None:
         granted = min(own.nbytes, room)
         held = sum(item.nbytes for item in alive if item.admitted)
         if all(item.admitted for item in alive[:place]) and held + granted <= room:
-            alive[place] = own.model_copy(update={"nbytes": granted, "room": room})
+            alive[place] = own.evolve(nbytes=granted, room=room)
         return alive
 
     found = (item for item in _change(ledger, enter) if item.pid == own.pid and item.admitted)

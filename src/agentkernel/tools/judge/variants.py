@@ -62,7 +62,7 @@ class Variant:
 
 def variant(loaded: LoadedProblem, case: Case, inputs: ShapeSet, told: str) -> Variant:
     """`loaded` at `inputs`, with the values of `case`; `told` says to people what is other."""
-    problem = loaded.problem.model_copy(update={"shape_sets": (inputs,)})
+    problem = loaded.problem.evolve(shape_sets=(inputs,))
     shape = CaseShape(inputs, "scaled", 0)
     return Variant(
         dataclasses.replace(loaded, problem=problem),
@@ -163,7 +163,7 @@ def few_elements(loaded: LoadedProblem, device: str) -> bool:
 
 def plain_module(loaded: LoadedProblem) -> nn.Module | None:
     """The original on the CPU, called as its class is; None where its constructor raises."""
-    bare = loaded.problem.model_copy(update={"arguments": None})
+    bare = loaded.problem.evolve(arguments=None)
     try:
         return dataclasses.replace(loaded, problem=bare).build(seed=0)
     except (ProblemError, NotImplementedError):
@@ -346,13 +346,11 @@ def _throughout(loaded: LoadedProblem, size: int, new: int) -> LoadedProblem:
 def _sized(inputs: ShapeSet, free: set[tuple[int, int]], size: int, new: int) -> ShapeSet:
     """Inputs with `new` for `size` wherever the graph fixes it."""
     specs = tuple(
-        spec.model_copy(
-            update={
-                "shape": tuple(
-                    new if found == size and (index, dim) not in free else found
-                    for dim, found in enumerate(spec.shape)
-                )
-            }
+        spec.evolve(
+            shape=tuple(
+                new if found == size and (index, dim) not in free else found
+                for dim, found in enumerate(spec.shape)
+            )
         )
         if isinstance(spec, TensorSpec)
         else spec
@@ -415,7 +413,7 @@ def _lists(loaded: LoadedProblem, case: Case) -> Iterator[Variant]:
         return
     for path, last in _ends(structure):
         grown = _grown(structure, path)
-        problem = loaded.problem.model_copy(update={"arguments": grown})
+        problem = loaded.problem.evolve(arguments=grown)
         longer = ShapeSet(inputs=(*specs[: last + 1], specs[last], *specs[last + 1 :]))
         changed = dataclasses.replace(loaded, problem=problem)
         yield variant(changed, case, longer, "one more in a list")
@@ -483,7 +481,7 @@ def _called(
 ) -> LoadedProblem:
     by_name = DataStructure("dict", keys=tuple(map(repr, named)), items=tuple(named.values()))
     pair = DataStructure("tuple", items=(DataStructure("tuple", items=tuple(placed)), by_name))
-    problem = loaded.problem.model_copy(update={"arguments": pair})
+    problem = loaded.problem.evolve(arguments=pair)
     return dataclasses.replace(loaded, problem=problem)
 
 

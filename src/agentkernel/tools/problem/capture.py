@@ -288,7 +288,7 @@ def _varied(sets: Sequence[ShapeSet], shape_set: int) -> ShapeSet | None:
     tops = iter(largest)
     return ShapeSet(
         inputs=tuple(
-            spec.model_copy(update={"shape": next(tops)}) if isinstance(spec, TensorSpec) else spec
+            spec.evolve(shape=next(tops)) if isinstance(spec, TensorSpec) else spec
             for spec in declared.inputs
         )
     )
@@ -297,7 +297,7 @@ def _varied(sets: Sequence[ShapeSet], shape_set: int) -> ShapeSet | None:
 def _resized(loaded: LoadedProblem, shapes: ShapeSet) -> LoadedProblem:
     """The same module with `shapes` in place of every set."""
     sets = (shapes,) * len(loaded.problem.shape_sets)
-    problem = loaded.problem.model_copy(update={"shape_sets": sets})
+    problem = loaded.problem.evolve(shape_sets=sets)
     return replace(loaded, problem=problem, live_inputs=())
 
 

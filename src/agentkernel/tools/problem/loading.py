@@ -190,7 +190,7 @@ def load_problem(
         loaded = _load_convention(path, source, namespace)
     if found.package is None:
         return loaded
-    packaged = loaded.problem.model_copy(update={"package": found.package})
+    packaged = loaded.problem.evolve(package=found.package)
     return replace(loaded, problem=packaged)
 
 
@@ -300,7 +300,7 @@ def describe_inputs(values: Sequence[object], names: Sequence[str]) -> tuple[Inp
     for index, value in enumerate(values):
         name = names[index] if index < len(names) else f"input_{index}"
         if isinstance(value, TensorSpec | ScalarSpec):
-            specs.append(value.model_copy(update={"name": name}))
+            specs.append(value.evolve(name=name))
         elif isinstance(value, torch.Tensor):
             dtype = str(value.dtype).removeprefix("torch.")
             if dtype not in get_args(DType):

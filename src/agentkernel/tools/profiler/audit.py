@@ -366,7 +366,7 @@ def main(
     resolved = find_target(None)
     gpu = resolved.measured_target or resolved.target
     console = Console(width=160)
-    settings = AUDIT.model_copy(update={"pace": Pace(seconds=pace)})
+    settings = AUDIT.evolve(pace=Pace(seconds=pace))
     found = audit(
         NvmlGauge(),
         seconds=seconds,

@@ -269,7 +269,7 @@ class PreparedBaseline:
         )
         if isinstance(answer, SideFailed):
             self.end()
-            return answer.model_copy(update={"side": "eager"})
+            return answer.evolve(side="eager")
         self._calibrated = False
         return None
 
@@ -291,7 +291,7 @@ class PreparedBaseline:
             return None
         answer = self.process.ask({"do": "calibrate"}, self._role.call_limit_s)
         if isinstance(answer, SideFailed):
-            return answer.model_copy(update={"side": "eager"})
+            return answer.evolve(side="eager")
         self.flush_us = float(str(answer["flush_us"]))
         self.event_us = float(str(answer["event_us"]))
         self._calibrated = True
@@ -348,7 +348,7 @@ class PreparedBaseline:
         request = self._feed.prepare_request(shape_set, eager=role.eager)
         answer = self.process.ask(request, limit_with_lock_wait(role.start_limit_s))
         if isinstance(answer, SideFailed):
-            return answer.model_copy(update={"side": "eager"})
+            return answer.evolve(side="eager")
         self._holds = shape_set
         self.outputs = answer.get("outputs")
         if not role.modes:

@@ -387,9 +387,7 @@ class Comparison:
         )
 
     def _rounds(self, sides: Sequence[Side], pace: Pace | None = None) -> Rounds | SideFailed:
-        pace = (pace or self._settings.pace).model_copy(
-            update={"flush_us": self._main_baseline.flush_us}
-        )
+        pace = (pace or self._settings.pace).evolve(flush_us=self._main_baseline.flush_us)
         with GaugeMonitor(self._gauge) as watch:
             return measure_rounds(sides, watch, pace, self._settings.seed)
 

@@ -68,12 +68,10 @@ def busy_state(idle: GpuState, readings: Sequence[Reading]) -> GpuState:
     clocks = [item.sm_clock_mhz for item in readings if item.sm_clock_mhz is not None]
     powers = [item.power_w for item in readings if item.power_w is not None]
     seen = sorted({name for item in readings for name in item.reasons} - HARMLESS)
-    return idle.model_copy(
-        update={
-            "sm_clock_mhz": int(median(clocks)) if clocks else idle.sm_clock_mhz,
-            "power_w": round(median(powers), 1) if powers else idle.power_w,
-            "throttle_reasons": tuple(seen),
-        }
+    return idle.evolve(
+        sm_clock_mhz=int(median(clocks)) if clocks else idle.sm_clock_mhz,
+        power_w=round(median(powers), 1) if powers else idle.power_w,
+        throttle_reasons=tuple(seen),
     )
 
 

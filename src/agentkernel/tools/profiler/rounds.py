@@ -355,7 +355,7 @@ class RemoteSide:
     def _ask(self, do: str, **more: object) -> dict[str, JSON] | SideFailed:
         answer = self._line.ask({"do": do, "side": self.name, **more}, self._timeout_s)
         if isinstance(answer, SideFailed):
-            return answer.model_copy(update={"side": self.name})
+            return answer.evolve(side=self.name)
         return answer
 
     def _malformed(self, do: str, answer: object) -> SideFailed:

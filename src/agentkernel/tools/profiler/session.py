@@ -331,7 +331,7 @@ class ProfileSession:
                     return found
                 measured.append(found)
         primary = measured[-1]
-        others = [item.model_copy(update={"launches": primary.launches}) for item in measured[:-1]]
+        others = [item.evolve(launches=primary.launches) for item in measured[:-1]]
         return (primary, *others)
 
     def _one(

@@ -304,7 +304,7 @@ class _DatasetBuild:
                     self.left_out[NEAR] += len(rows)
                     continue
                 structure = _structure(rows, text)
-                rows = tuple(row.model_copy(update={"structure": structure}) for row in rows)
+                rows = tuple(row.evolve(structure=structure) for row in rows)
                 if split == "held-out":
                     file = f"{kernel_family(structure)}_{name[:12]}.py"
                     write_atomic(self.stage / HELD_OUT / file, text)

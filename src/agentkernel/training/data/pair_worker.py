@@ -333,7 +333,7 @@ class _Judge:
     ) -> None:
         settings, problem = self._bench.settings, self._bench.problem
         cases = verdict.cases[-1:] if verdict.failure is not None else ()
-        kept = verdict if settings.keep_cases else verdict.model_copy(update={"cases": cases})
+        kept = verdict if settings.keep_cases else verdict.evolve(cases=cases)
         accepted = "interpreter" if verdict.interpreted else "gpu"
         times: dict[str, object] = {}
         if verdict.accepted:

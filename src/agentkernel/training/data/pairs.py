@@ -225,9 +225,9 @@ def _settings(
     kinds: Sequence[Kind],
 ) -> PairSettings:
     chosen = settings or PairSettings()
-    judged = chosen.verification.model_copy(update={"device": device})
+    judged = chosen.verification.evolve(device=device)
     update = {"target": target, "kinds": tuple(kinds), "verification": judged}
-    return chosen.model_copy(update=update)
+    return chosen.evolve(**update)
 
 
 def _words(worked: ProblemResult) -> str:

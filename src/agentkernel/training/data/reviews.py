@@ -291,11 +291,9 @@ def make_reviews(
                 ) from error
     taken = counted.taken
     priceless = taken.unpriced and not teacher.spec.startswith(PREFIX)
-    return counted.model_copy(
-        update={
-            "unpriced": unpriced(named.priced_as) if priceless else None,
-            "seconds": round(time.monotonic() - begun_s, 3),
-        }
+    return counted.evolve(
+        unpriced=unpriced(named.priced_as) if priceless else None,
+        seconds=round(time.monotonic() - begun_s, 3),
     )
 
 
@@ -402,9 +400,9 @@ class _ReviewCall:
                 self._take(exchange)
 
     def _take(self, exchange: Exchange) -> None:
-        bare = exchange.question.model_copy(update={"messages": ()})
-        reply = exchange.reply.model_copy(update={"texts": ()})
-        self.taken.append(exchange.model_copy(update={"question": bare, "reply": reply}))
+        bare = exchange.question.evolve(messages=())
+        reply = exchange.reply.evolve(texts=())
+        self.taken.append(exchange.evolve(question=bare, reply=reply))
         self.spent_usd += exchange.cost_usd or 0.0
 
 

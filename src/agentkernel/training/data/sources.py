@@ -83,7 +83,7 @@ class ScratchRows:
         """Keep a kernel for its problem; of equal texts the one that the judge refused, then one
         that it accepted, then the first. True where there was none yet."""
         problem, kernel, known = row.problem_sha256, row.sha256, WORD.get(row.label, 1)
-        bare = row.model_copy(update={"problem": ""})
+        bare = row.evolve(problem="")
         with explain_write_failure(self._path):
             old = self._db.execute(
                 "select known from judged where problem=? and kernel=?", (problem, kernel)
@@ -109,7 +109,7 @@ class ScratchRows:
             "select value from judged where problem=? and kernel=?", (problem, kernel)
         ).fetchone()
         bare = JudgedKernel.model_validate_json(_unpacked(row[0]))
-        return bare.model_copy(update={"problem": self.problem(problem)})
+        return bare.evolve(problem=self.problem(problem))
 
     def problems(self) -> Iterator[tuple[str, str, tuple[JudgedKernel, ...]]]:
         """Hash, text and kernels of each problem, by hash."""
@@ -120,7 +120,7 @@ class ScratchRows:
                 "select value from judged where problem=? order by kernel", (name,)
             )
             rows = tuple(JudgedKernel.model_validate_json(_unpacked(item[0])) for item in found)
-            yield name, text, tuple(row.model_copy(update={"problem": text}) for row in rows)
+            yield name, text, tuple(row.evolve(problem=text) for row in rows)
 
     def put(self, row: TrainingRow, cell: str, place: str) -> bool:
         """Keep a conversation that may be taken, under the order in which its cell is taken; False
@@ -206,7 +206,7 @@ class TeacherReview(Frozen):
     def review(self) -> Review:
         """The review in its sections."""
         if self.text:
-            return parse_review(self.text).model_copy(update={"by": self.by})
+            return parse_review(self.text).evolve(by=self.by)
         return Review(
             analysis=self.analysis,
             optimizations=self.optimizations,

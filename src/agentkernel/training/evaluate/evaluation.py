@@ -369,7 +369,7 @@ def run_evaluation(
             asked,
             judge_all(
                 asked,
-                verification.model_copy(update={"policy": policy}),
+                verification.evolve(policy=policy),
                 jobs,
                 lambda done, total: show(done, total, "candidates judged"),
                 known,
@@ -393,7 +393,7 @@ def run_evaluation(
         judging_s=end - written,
         seed=seed,
     )
-    return found.model_copy(update={"budget_s": verification.budget_s})
+    return found.evolve(budget_s=verification.budget_s)
 
 
 def _same(source: str, given: str | None) -> bool:

@@ -255,7 +255,7 @@ def turn_settings(rl_judging: RlJudging) -> TurnSettings:
             "GPU that is here, with --device cuda. Next: --speed estimated."
         )
     chosen = rl_judging.speed or ("measured" if measurable and device == "cuda" else "estimated")
-    verification = RL_VERIFICATION.model_copy(update={"device": device})
+    verification = RL_VERIFICATION.evolve(device=device)
     return TurnSettings(verification=verification, target=rl_judging.target, speed=chosen)
 
 

@@ -212,20 +212,18 @@ class TurnJudge:
         found = self._profile(turn.file, problem)
         if isinstance(found, ProfileFailed):
             if found.side != "candidate":  # says nothing about it
-                return turn.model_copy(update={"why": f"not timed: {found.side} {found.reason}"})
+                return turn.evolve(why=f"not timed: {found.side} {found.reason}")
             name = f"profile:{found.reason}" if found.reason in HACK_REASONS else None
             broke = one_line(f"{found.reason} {found.log}", 200)
-            return turn.model_copy(update={"caught": name, "broke": broke})
+            return turn.evolve(caught=name, broke=broke)
         speed = speed_of(found)
         if speed.by != self.settings.speed:  # what is estimated never stands in for what is timed
-            return turn.model_copy(update={"why": f"not timed: {speed.by} alone"})
+            return turn.evolve(why=f"not timed: {speed.by} alone")
         target = self._target().target
         facts = speed_evidence(found, analyse(problem.captured, target), target).facts
-        return turn.model_copy(
-            update={
-                "speed": speed,
-                "facts": tuple((item.name, item.value) for item in facts),
-            }
+        return turn.evolve(
+            speed=speed,
+            facts=tuple((item.name, item.value) for item in facts),
         )
 
     def _profile(self, file: str, problem: JudgedProblem) -> Profile | ProfileFailed:

@@ -288,13 +288,11 @@ def train_rl(
             place = environment or held.enter_context(JudgePool(make_judges(rl_judging, asked)))
             training = _Training(settings, preset, problems, place, asked, out, say, show)
             record, resumed = training.run()
-        record = record.model_copy(
-            update={
-                "model": model,
-                "model_sha256": weights_hash,
-                "data": str(data),
-                "data_sha256": data_hash,
-            }
+        record = record.evolve(
+            model=model,
+            model_sha256=weights_hash,
+            data=str(data),
+            data_sha256=data_hash,
         )
         write_rl_record(out, record)
         draw_rl_curve(out, rl_title(record))
@@ -312,8 +310,8 @@ def _with_model(settings: TrainingSettings, preset: LocalPreset, model: str) -> 
     method = settings.sft.method
     if preset.adapter is not None and method == "full":
         method = "lora"
-    sft = settings.sft.model_copy(update={"method": method, "bf16": settings.rl.bf16})
-    return settings.model_copy(update={"model": model, "new": None, "sft": sft})
+    sft = settings.sft.evolve(method=method, bf16=settings.rl.bf16)
+    return settings.evolve(model=model, new=None, sft=sft)
 
 
 @dataclass(frozen=True)

@@ -281,7 +281,7 @@ def _train(
         with silenced_libraries():
             trained, resumed = _trained(ranks, data, rows, settings, out, judging, say, show)
         hashes = {"data_sha256": begun.data_hash, "older_sha256": begun.older_hash}
-        trained = trained.model_copy(update=hashes)
+        trained = trained.evolve(**hashes)
     else:
         trained, resumed = before, before.steps
         say(already_done_message(before.steps, before.planned_steps))
@@ -325,7 +325,7 @@ def _ended(
     if trained and record.passed is None and settings.sft.evaluate_problems:
         passed = judge_model(str(out), data, settings, judging or HeldOutJudging(), show)
         if passed is not None:
-            record = record.model_copy(update={"passed": passed})
+            record = record.evolve(passed=passed)
             add_point(out, evaluation_point(record.steps, record.epochs, passed, record))
             folder.write_record(out, record)
     draw_curve(out, sft_title(record))
@@ -390,7 +390,7 @@ def _trained(
         _save(trainer, base, tokenizer, settings, out, sharded)
     record = record_of(settings, data, rows, examples, base, trainer, watch, planned)
     together = {"ranks": ranks.count, "sharded": sharded, "batch": rows_a_step(settings, ranks)}
-    return record.model_copy(update=together), whole.step if whole else None
+    return record.evolve(**together), whole.step if whole else None
 
 
 def _save(

@@ -452,7 +452,7 @@ class TrainingCallback(TrainerCallback):
             point = self._judge(folder, state.global_step)
             if point is not None:
                 here = {"tokens": self.tokens, "seconds": round(self.seconds, 2)}
-                add_point(self._out, point.model_copy(update=here))
+                add_point(self._out, point.evolve(**here))
 
     def _times_due(self, state: TrainerState, time_share: float) -> int:
         """How often it should have been judged by now, of the steps or of the time, whichever is

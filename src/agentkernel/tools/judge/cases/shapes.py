@@ -370,9 +370,7 @@ def replace_sizes(inputs: ShapeSet, free: Sequence[FreeDim], sizes: Mapping[str,
         shapes[item.input_index][item.dim] = sizes[item.symbol]
     return ShapeSet(
         inputs=tuple(
-            spec.model_copy(update={"shape": tuple(shapes[i])})
-            if isinstance(spec, TensorSpec)
-            else spec
+            spec.evolve(shape=tuple(shapes[i])) if isinstance(spec, TensorSpec) else spec
             for i, spec in enumerate(inputs.inputs)
         )
     )

@@ -184,7 +184,7 @@ class Sampler:
             if isinstance(spec, ScalarSpec) or not isinstance(room, torch.Tensor):
                 continue
             for piece in pieces(room):
-                part = spec.model_copy(update={"shape": tuple(piece.shape)})
+                part = spec.evolve(shape=tuple(piece.shape))
                 drawn = self._tensor(part, index, position, distribution, generator, scale)
                 piece.copy_(drawn)
 

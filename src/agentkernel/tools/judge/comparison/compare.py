@@ -364,7 +364,7 @@ class CaseOutcome:
 
     def failed(self, failure: Failure) -> CaseOutcome:
         """The same with `failure`."""
-        results = tuple(item.model_copy(update={"passed": False}) for item in self.results)
+        results = tuple(item.evolve(passed=False) for item in self.results)
         return dataclasses.replace(self, results=results, failure=failure)
 
 
@@ -456,11 +456,9 @@ def explain_mismatch(
     if mismatch is None:
         return None
     if case.order != "ascending" and case.after:
-        return mismatch.model_copy(update={"pattern": "order"})
+        return mismatch.evolve(pattern="order")
     outside = loads_outside(reply)
-    return (
-        mismatch.model_copy(update={"case": f"{case.label} ({outside})"}) if outside else mismatch
-    )
+    return mismatch.evolve(case=f"{case.label} ({outside})") if outside else mismatch
 
 
 def loads_outside(reply: dict[str, JSON]) -> str:

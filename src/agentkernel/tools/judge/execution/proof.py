@@ -362,7 +362,7 @@ class KernelAblation:
 def _in_zeros(failure: Failure, case: Case) -> Failure:
     if not isinstance(failure, Mismatch):
         return failure
-    return failure.model_copy(update={"case": f"{case.label}, unwritten memory is zero"})
+    return failure.evolve(case=f"{case.label}, unwritten memory is zero")
 
 
 def _passed(outcome: CaseOutcome | NotApplicable) -> bool:

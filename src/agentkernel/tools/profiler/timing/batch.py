@@ -416,7 +416,7 @@ class _PendingRequest(threading.Thread):
         """Why there was no end; the request is over or runs into its limit."""
         self.join()
         if isinstance(self._found, SideFailed):
-            return self._found.model_copy(update={"side": side})
+            return self._found.evolve(side=side)
         return SideFailed(side=side, reason="malformed", log="a volley without its words")
 
     def answer(self, side: str, calls: int) -> _Answer | SideFailed:

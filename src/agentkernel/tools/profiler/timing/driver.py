@@ -98,7 +98,7 @@ class BatchDriver:
             request = {"do": "answers", "side": name, "rows": first_rows(self.layout)}
             tried = line.ask(request, self.limit_s)
         if isinstance(tried, SideFailed):
-            return tried.model_copy(update={"side": name})
+            return tried.evolve(side=name)
         self.others[name] = replace(self.baseline_process, line=line, event_us=event_us)
         return None
 
@@ -119,7 +119,7 @@ class BatchDriver:
         request = {"do": "answers", "side": "eager", "rows": rows}
         found = self.baseline_process.line.ask(request, self.limit_s)
         if isinstance(found, SideFailed):
-            return found.model_copy(update={"side": "eager"})
+            return found.evolve(side="eager")
         return look.at(self.baseline_process.buffers.slots, len(calls))
 
     def close(self) -> None:
