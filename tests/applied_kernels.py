@@ -199,7 +199,7 @@ def make_kernel(
         run="run-1",
         created="2026-01-01T00:00:00Z",
         basis="estimated",
-    ).model_copy(update=more)
+    ).evolve(**more)
 
 
 def _norm() -> nn.Module:

@@ -34,7 +34,7 @@ def sample(
         candidates=2,
         seconds=10.0,
     )
-    return base.model_copy(update=changes)
+    return base.evolve(**changes)
 
 
 def row(name: str, *samples: Sample, gpu: str | None = GPU, **changes: object) -> Row:
@@ -51,7 +51,7 @@ def row(name: str, *samples: Sample, gpu: str | None = GPU, **changes: object) -
         times=Times(eager_us=100.0, compiled_us=80.0, eager_drift=1.02) if gpu else Times(),
         seconds=sum(item.seconds for item in samples),
     )
-    return base.model_copy(update=changes)
+    return base.evolve(**changes)
 
 
 def broken(name: str, *, gpu: str | None = GPU) -> Row:

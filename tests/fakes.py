@@ -308,9 +308,7 @@ def apply_hints(plan: Plan, found: tuple[Retrieved, ...]) -> Plan:
                 because=document.id,
             )
         decisions.append(item)
-    return plan.model_copy(
-        update={"decisions": tuple(decisions), "retrieved": tuple(doc.id for doc in found)}
-    )
+    return plan.evolve(decisions=tuple(decisions), retrieved=tuple(doc.id for doc in found))
 
 
 @dataclass

@@ -53,7 +53,7 @@ def certificate(
     if at is not None and speedup is not None:
         ratio = Ratio(value=speedup, low=speedup - 0.1, high=speedup + 0.1)
         measured = profile(candidate, measurement(ratio, None, candidate_us=10.0))
-        found = measured.model_copy(update={"measured_on": at.gpu})
+        found = measured.evolve(measured_on=at.gpu)
     versions = {"torch": at.torch, "triton": at.triton} if at is not None else {}
     bare = Certificate(
         run="plus-1",
@@ -69,7 +69,7 @@ def certificate(
         plan=None,
         verdict=verdict(candidate, problem=PLUS.sha256),
         profile=found,
-        versions=VERSIONS.model_copy(update=versions),
+        versions=VERSIONS.evolve(**versions),
         judge_sha256="f" * 64,
         seeds=1,
     )

@@ -84,7 +84,7 @@ def model(
         swapped=24 if own_gain > 1 else 0,
         time_in_regions=0.71 if own_gain > 1 else 0.0,
     )
-    return row.model_copy(update=more)
+    return row.evolve(**more)
 
 
 def estimated_model(name: str, eager_us: float, gain: float, **more: object) -> ModelRow:
@@ -101,7 +101,7 @@ def estimated_model(name: str, eager_us: float, gain: float, **more: object) -> 
         eager_error=1.0e-7,
         swapped=3,
     )
-    return row.model_copy(update=more)
+    return row.evolve(**more)
 
 
 def region(number: int, *, basis: Basis = "measured", **more: object) -> RegionRow:
@@ -143,7 +143,7 @@ def region(number: int, *, basis: Basis = "measured", **more: object) -> RegionR
         flops=int(flops),
         bytes_min=int(size),
     )
-    return row.model_copy(update=more)
+    return row.evolve(**more)
 
 
 def source(number: int, generation: int = 0) -> str:
@@ -261,22 +261,20 @@ def night(day: int = 23, **more: object) -> NightlyRun:
         regions=tuple(region(number) for number in range(30)),
         lost=(LostJob(job="kernel conv-block", why="its worker was killed (signal 9)"),),
     )
-    return found.model_copy(update=more)
+    return found.evolve(**more)
 
 
 def with_model(found: NightlyRun, name: str, change: Callable[[ModelRow], ModelRow]) -> NightlyRun:
     """The night with one model changed."""
     rows = tuple(change(row) if row.name == name else row for row in found.models)
-    return found.model_copy(update={"models": rows})
+    return found.evolve(models=rows)
 
 
 def with_region(found: NightlyRun, number: int, **more: object) -> NightlyRun:
     """The night with one region changed."""
     signature = region(number).signature
-    rows = tuple(
-        row.model_copy(update=more) if row.signature == signature else row for row in found.regions
-    )
-    return found.model_copy(update={"regions": rows})
+    rows = tuple(row.evolve(**more) if row.signature == signature else row for row in found.regions)
+    return found.evolve(regions=rows)
 
 
 def history() -> tuple[NightlyRun, ...]:
@@ -298,15 +296,15 @@ def history() -> tuple[NightlyRun, ...]:
         ]
         found = night(day, models=tuple(rows))
         if index == 0:
-            older = VERSIONS.model_copy(update={"torch": "2.12.1"})
-            found = found.model_copy(update={"versions": older})
+            older = VERSIONS.evolve(torch="2.12.1")
+            found = found.evolve(versions=older)
         regions = [
             region(number, sha256=kernel_sha(number, 1), parent=None)
             if region(number).status == "retuned"
             else region(number)
             for number in range(28)
         ]
-        nights.append(found.model_copy(update={"regions": tuple(regions)}))
+        nights.append(found.evolve(regions=tuple(regions)))
     return tuple(nights)
 
 
@@ -334,6 +332,4 @@ def tonight() -> NightlyRun:
         basis="measured",
         error="RuntimeError: <script>alert('mamba')</script> no kernel image | @ $x$ `y`",
     )
-    return found.model_copy(
-        update={"models": (*found.models, estimated_model("clip-text", 760.0, 1.18), broken)}
-    )
+    return found.evolve(models=(*found.models, estimated_model("clip-text", 760.0, 1.18), broken))

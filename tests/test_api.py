@@ -88,8 +88,8 @@ def test_a_kept_compiler_is_handed_back_in_its_mode(
         return module
 
     monkeypatch.setattr(torch, "compile", noted)
-    found = optimize(tmp_path, nn.Linear(3, 2), Script("a", drafted=False)).model_copy(
-        update={"status": "kept_compiled", "baseline": baseline}
+    found = optimize(tmp_path, nn.Linear(3, 2), Script("a", drafted=False)).evolve(
+        status="kept_compiled", baseline=baseline
     )
     assert isinstance(found.module, nn.Linear)
     assert asked == [mode]
@@ -118,7 +118,7 @@ class Seen(nn.Module):
 def test_a_kept_baseline_rounds_as_it_did_when_it_was_timed(tmp_path: Path) -> None:
     """TF32 is allowed within a call, and nowhere else."""
     kept = optimize(tmp_path, nn.Linear(3, 2), Script("a", drafted=False))
-    kept = kept.model_copy(update={"baselines_matmul": "high"})
+    kept = kept.evolve(baselines_matmul="high")
     before = torch.get_float32_matmul_precision()
     kept._original = module = Seen()
     kept.module(torch.zeros(1))

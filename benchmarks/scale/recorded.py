@@ -116,7 +116,7 @@ def parts_of(zoo: Zoo) -> tuple[ZooPart, ...]:
     """Each model by itself."""
     return tuple(
         ZooPart(
-            zoo=zoo.model_copy(update={"models": (model,)}),
+            zoo=zoo.evolve(models=(model,)),
             sha256=sha256_text(model.model_dump_json()),
         )
         for model in zoo.models
@@ -198,12 +198,10 @@ def region_of(
 def in_all(region: Region, time_us: float) -> Region:
     """With its shares of the model's `time_us`."""
     each = [use.calls * region.eager_us / time_us for use in region.uses]
-    uses = [
-        use.model_copy(update={"share": part}) for use, part in zip(region.uses, each, strict=True)
-    ]
+    uses = [use.evolve(share=part) for use, part in zip(region.uses, each, strict=True)]
     share = sum(each)
     changed = {"uses": tuple(uses), "share": share, "score": share * region.headroom}
-    return region.model_copy(update=changed)
+    return region.evolve(**changed)
 
 
 def recorded_of(region: Region) -> Recorded:
@@ -237,15 +235,13 @@ def kernel(key: KernelKey, time_us: float, eager_us: float, speedup: float) -> K
     proof = certificate()
     source = f"{proof.candidate_source}\n# {key.signature}\n"
     sha256 = sha256_text(source)
-    verdict = proof.verdict and proof.verdict.model_copy(update={"candidate": sha256})
+    verdict = proof.verdict and proof.verdict.evolve(candidate=sha256)
     created = datetime.now(UTC).isoformat(timespec="seconds")
-    own = proof.model_copy(
-        update={
-            "candidate_source": source,
-            "candidate_sha256": sha256,
-            "verdict": verdict,
-            "created": created,
-        }
+    own = proof.evolve(
+        candidate_source=source,
+        candidate_sha256=sha256,
+        verdict=verdict,
+        created=created,
     )
     return Kernel(
         key=key,

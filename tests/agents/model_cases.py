@@ -91,7 +91,7 @@ def analysis(**changes: object) -> Analysis:
         bound_us=160.0,
         patterns=("layer_norm",),
     )
-    return base.model_copy(update=changes)
+    return base.evolve(**changes)
 
 
 def note(text: str = "Eight warps a row of 8192.", title: str = "Row kernels") -> Retrieved:
@@ -149,14 +149,14 @@ def request(
         diagnosis=diagnosis,
         round=len(history) + 1,
     )
-    return base.model_copy(update=changes)
+    return base.evolve(**changes)
 
 
 def hostile_problem(loaded: LoadedProblem) -> LoadedProblem:
     """The same problem with orders in the comments of its file."""
     comments = "\n".join(f"# {line}" for line in HOSTILE.splitlines())
     source = f'{loaded.problem.source}\n"""\n{HOSTILE}"""\n{comments}\n'
-    problem = loaded.problem.model_copy(update={"source": source})
+    problem = loaded.problem.evolve(source=source)
     return LoadedProblem(problem, loaded.module_class, loaded.init_args, loaded.init_kwargs)
 
 

@@ -57,9 +57,7 @@ def test_failure_classes(failure: Failure, failure_class: str, action: str) -> N
 
 def failed(name: str, failure: Failure, strategy: str) -> Attempt:
     made = attempt(name=name, failure=failure, profiled=False)
-    return made.model_copy(
-        update={"candidate": made.candidate.model_copy(update={"strategy": strategy})}
-    )
+    return made.evolve(candidate=made.candidate.evolve(strategy=strategy))
 
 
 def test_the_second_failure_of_a_class_changes_the_strategy() -> None:

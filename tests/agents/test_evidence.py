@@ -91,10 +91,10 @@ def test_forms_of_error(spoil: Spoil, form: str, words: str) -> None:
 
 def test_the_size_of_rounding_names_the_format() -> None:
     loose = found_by_judge(lambda x: x.bfloat16().float())
-    loose = loose.model_copy(update={"norm_allowed": loose.norm_error / 10})
+    loose = loose.evolve(norm_allowed=loose.norm_error / 10)
     assert "bf16" in values(loose).explained
     half = found_by_judge(lambda x: x.half().float())
-    half = half.model_copy(update={"norm_allowed": half.norm_error / 10})
+    half = half.evolve(norm_allowed=half.norm_error / 10)
     assert "tf32 or fp16" in values(half).explained
 
 
@@ -113,7 +113,7 @@ def test_places(spoil: Spoil, words: str) -> None:
 
 def test_the_first_wrong_index_is_set_against_the_tiles() -> None:
     made = candidate(source="BLOCK_N: tl.constexpr = 32\nk[(1,)](x, BM=48, N=7)\n")
-    made = made.model_copy(update={"schedule": {"k": {"TILE": 64, "num_warps": 4}}})
+    made = made.evolve(schedule={"k": {"TILE": 64, "num_warps": 4}})
     assert tile_sizes(made) == {"BLOCK_N": 32, "BM": 48, "N": 7, "TILE": 64}
     found = values(found_by_judge(at(64, 0.0)), made)
     assert found.tiles == "64 is 2 x BLOCK_N (32); 64 is 1 x TILE (64)"
@@ -157,7 +157,7 @@ def case(distribution: str, shapes: str, passed: bool) -> CaseResult:
 
 def judged(*cases: CaseResult) -> Verdict:
     made = candidate()
-    return verdict(made, found_by_judge(lambda x: x + 3)).model_copy(update={"cases": cases})
+    return verdict(made, found_by_judge(lambda x: x + 3)).evolve(cases=cases)
 
 
 def test_what_passed_says_what_it_depends_on() -> None:
@@ -187,8 +187,8 @@ def test_what_is_wrong_for_one_layout_alone_does_not_depend_on_the_values(
     layout: str, said: str
 ) -> None:
     shapes = "x float32[4, 8]"
-    laid = case("normal", shapes, False).model_copy(
-        update={"label": f"normal, seed 3, x float32[4, 8], {layout} inputs"}
+    laid = case("normal", shapes, False).evolve(
+        label=f"normal, seed 3, x float32[4, 8], {layout} inputs"
     )
     found = evidence_of(candidate(), judged(case("constant", shapes, True), laid))
     assert isinstance(found, ValuesEvidence)
@@ -240,7 +240,7 @@ def test_other_failures(failure: Failure, words: str, line: int | None) -> None:
 
 
 def test_a_refusal_without_a_failure() -> None:
-    bare = verdict(candidate()).model_copy(update={"accepted": False, "gate": "run"})
+    bare = verdict(candidate()).evolve(accepted=False, gate="run")
     assert "run" in evidence_of(candidate(), bare).facts[0].value
 
 

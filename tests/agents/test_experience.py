@@ -149,7 +149,7 @@ def test_a_hypothesis_is_told_what_it_rests_on() -> None:
     items = (found("b", won("gemm")), found("a", what))
     hypothesis = tried("fused")[0]
     assert winner_for(hypothesis, items) is None
-    assert winner_for(hypothesis.model_copy(update={"because": "experience/a"}), items) == what
+    assert winner_for(hypothesis.evolve(because="experience/a"), items) == what
 
 
 def test_the_nearest_schedule_has_the_nearest_constants() -> None:

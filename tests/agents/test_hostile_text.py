@@ -73,7 +73,7 @@ def a_request(fill: Fill, *, repair: bool) -> DraftRequest:
     base = request((right(strategy=fill("old")), a_refused(fill)), told)
     hypothesis = Hypothesis(strategy=fill("s"), reason=fill("r"))
     documents = (note(fill("text"), fill("title")),)
-    return base.model_copy(update={"hypothesis": hypothesis, "retrieved": documents})
+    return base.evolve(hypothesis=hypothesis, retrieved=documents)
 
 
 def drafting(fill: Fill) -> str:
@@ -143,7 +143,7 @@ def test_the_prompt_says_what_is_data(prompt: Callable[[Fill], str]) -> None:
 def test_a_long_module_does_not_fill_the_prompt() -> None:
     loaded = load_problem(str(EXAMPLE))
     source = "# head\n" + "x = 1\n" * 100_000 + "# tail\n"
-    problem = loaded.problem.model_copy(update={"source": source})
+    problem = loaded.problem.evolve(source=source)
     text = coder_messages(LoadedProblem(problem, loaded.module_class), request())[0].text
     assert len(text) < 40_000
     assert "# head" in text

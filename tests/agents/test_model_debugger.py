@@ -68,7 +68,7 @@ def test_the_second_failure_of_a_class_changes_the_strategy() -> None:
 
 def test_one_class_under_three_strategies_is_given_up_unasked() -> None:
     history = (refused(strategy="a", source="a"), refused(strategy="b", source="b"))
-    model, made = ScriptedModel([]), candidate().model_copy(update={"coder": "compiler"})
+    model, made = ScriptedModel([]), candidate().evolve(coder="compiler")
     debugger = ModelDebugger(model, RulesDebugger(), SAMPLING)
     found = debugger.diagnose(made, verdict(made, COMPILE_FAILED), history)
     assert found.action == "give_up"

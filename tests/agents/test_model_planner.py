@@ -132,13 +132,13 @@ def test_expectations_stand_beside_results(problem: LoadedProblem) -> None:
 
 def expected(predicted: float | None, measured: float, by: str = "m", source: str = "") -> Attempt:
     made = right(measured, source=source or f"# {predicted} {measured}")
-    return made.model_copy(update={"predicted_us": predicted, "predicted_by": by})
+    return made.evolve(predicted_us=predicted, predicted_by=by)
 
 
 def test_calibration() -> None:
     held, missed = expected(100.0, 109.0), expected(100.0, 400.0)
     other, unknown = expected(50.0, 25.0, by=""), expected(None, 10.0)
-    unmeasured = refused().model_copy(update={"predicted_us": 1.0, "predicted_by": "m"})
+    unmeasured = refused().evolve(predicted_us=1.0, predicted_by="m")
     rules, model = calibration((held, missed, other, unknown, unmeasured))
     assert (model.predicted_by, model.predictions, model.within) == ("m", 2, 1)
     assert model.ratio == pytest.approx((1.09 * 4.0) ** 0.5)
@@ -147,6 +147,6 @@ def test_calibration() -> None:
 
 
 def test_a_candidate_counts_once_with_what_is_known_last() -> None:
-    judged = expected(100.0, 90.0, source="same").model_copy(update={"profile": None})
+    judged = expected(100.0, 90.0, source="same").evolve(profile=None)
     (found,) = calibration((judged, expected(100.0, 90.0, source="same")))
     assert found.predictions == 1

@@ -76,13 +76,11 @@ def test_a_prediction_is_the_estimate_of_one_kernel(
 def test_a_product_is_predicted_as_a_librarys_is_estimated(tmp_path: Path) -> None:
     target, flops = load_targets()["h100-sxm"], 10**12
     peak = matmul_peak(target, "float32", "eager").tflops
-    product = ANALYSIS.model_copy(
-        update={
-            "flops": flops,
-            "matmul_flops": flops,
-            "matmul_peak_tflops": peak,
-            "compute_time_us": flops / peak / 1e6,
-        }
+    product = ANALYSIS.evolve(
+        flops=flops,
+        matmul_flops=flops,
+        matmul_peak_tflops=peak,
+        compute_time_us=flops / peak / 1e6,
     )
     cost = OpCost(op="aten.mm", dtype="float32", bytes_moved=256, flops=flops, kind="matmul")
     report = CompileReport(target="90", kernels=(), library_ops=("aten.mm",), library_costs=(cost,))
@@ -92,8 +90,8 @@ def test_a_product_is_predicted_as_a_librarys_is_estimated(tmp_path: Path) -> No
 
 
 def test_decisions_name_what_the_patterns_call_for(tmp_path: Path) -> None:
-    rows = ANALYSIS.model_copy(update={"patterns": ("layer_norm",)})
-    products = ANALYSIS.model_copy(update={"patterns": ("linear",), "roofline": "compute"})
+    rows = ANALYSIS.evolve(patterns=("layer_norm",))
+    products = ANALYSIS.evolve(patterns=("linear",), roofline="compute")
     of_rows, of_products = plan(tmp_path, (), analysis=rows), plan(tmp_path, (), analysis=products)
     assert of_rows.decision("row.num_warps") == "auto"
     assert of_rows.decision("gemm.fp32.tile") is None

@@ -193,7 +193,7 @@ def test_experience_comes_first_where_it_is_wanted(base: KnowledgeBase) -> None:
 
 
 def test_experience_that_was_not_verified_takes_no_place(base: KnowledgeBase) -> None:
-    base.remember(experience("a").model_copy(update={"verified": "no"}))
+    base.remember(experience("a").evolve(verified="no"))
     found = a_retriever(base, experience=True).retrieve(a_problem(), an_analysis(), a_target())
     assert "experience" not in {item.kind for item in found}
 
@@ -207,9 +207,9 @@ def test_experience_of_another_family_is_not_found(base: KnowledgeBase) -> None:
 def test_figures_that_cannot_be_read_are_none() -> None:
     entry = experience("a")
     assert winner_of(entry) == won()
-    assert winner_of(entry.model_copy(update={"hints": {"experience": "{"}})) is None
-    assert winner_of(entry.model_copy(update={"hints": {}})) is None
-    assert winner_of(entry.model_copy(update={"kind": "pair"})) is None
+    assert winner_of(entry.evolve(hints={"experience": "{"})) is None
+    assert winner_of(entry.evolve(hints={})) is None
+    assert winner_of(entry.evolve(kind="pair")) is None
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ def test_figures_that_cannot_be_read_are_none() -> None:
 )
 def test_absurd_figures_are_none_and_advise_nothing(field: str, value: object) -> None:
     text = json.dumps(won().model_dump() | {field: value})
-    entry = experience("a").model_copy(update={"hints": {"experience": text}})
+    entry = experience("a").evolve(hints={"experience": text})
     assert winner_of(entry) is None
     found = as_retrieved(entry, Score(fused=1.0), "hopper", "float32")
     assert found.hints == {}
@@ -240,7 +240,7 @@ def test_absurd_figures_are_none_and_advise_nothing(field: str, value: object) -
 def test_advice_that_no_schedule_can_follow_is_left_out() -> None:
     hints = {"row.num_warps": "8", "row.loop_block": "0", "row.loop_warps": "--5"}
     hints |= {"pointwise.block": "9" * 5000, "precision": "bf16", "focus": "x"}
-    entry = experience("a").model_copy(update={"kind": "kernel", "hints": hints})
+    entry = experience("a").evolve(kind="kernel", hints=hints)
     found = as_retrieved(entry, Score(fused=1.0), "hopper", "float32")
     assert found.hints == {"row.num_warps": "8"}
 

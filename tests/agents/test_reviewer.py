@@ -82,7 +82,7 @@ def test_asked_with_the_profile() -> None:
     model, best = ScriptedModel([PLAIN]), right()
     assert best.profile is not None
     found = Reviewer(model, SAMPLING).review(best.candidate, best.profile, analysis(), H100)
-    assert found == WANTED.model_copy(update={"by": model.name})
+    assert found == WANTED.evolve(by=model.name)
     assert model.questions[0].agent == "reviewer"
     assert "80%" in model.heard
     assert "split the work finer" in model.heard

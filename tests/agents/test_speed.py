@@ -26,11 +26,11 @@ def evidence(
 ) -> SpeedEvidence:
     report = CompileReport(target="90", kernels=kernels, library_ops=library)
     made = profile(candidate(), *([measured] if measured else []))
-    return speed_evidence(made.model_copy(update={"report": report}), facts, H100)
+    return speed_evidence(made.evolve(report=report), facts, H100)
 
 
 def kernel(**changes: object) -> KernelResources:
-    return resources().model_copy(update={"grid": (1000, 1, 1), **changes})
+    return resources().evolve(grid=(1000, 1, 1), **changes)
 
 
 def test_measured() -> None:
@@ -71,7 +71,7 @@ def test_a_product_without_tensor_cores() -> None:
 
 
 def test_launches_and_library() -> None:
-    slow = measurement().model_copy(update={"launches": 5, "own_kernel_share": 0.4})
+    slow = measurement().evolve(launches=5, own_kernel_share=0.4)
     found = evidence(kernel(), measured=slow, library=("aten.mm",))
     assert "5 launches" in found.findings[0]
     assert "60% of the time is not in the own kernels: aten.mm" in found.findings[1]
@@ -90,8 +90,8 @@ def test_the_bytes_are_split_by_launch() -> None:
 def test_facts_of_another_measurement_ask_the_same_question() -> None:
     """A replay knows a question by what is left of it without its figures."""
     first = measurement(roofline=0.4)
-    again = measurement(roofline=0.43, candidate_us=10.125).model_copy(
-        update={"achieved_gb_per_s": 2987.0, "copy_gb_per_s": 4311.5, "achieved_tflops": 0.51}
+    again = measurement(roofline=0.43, candidate_us=10.125).evolve(
+        achieved_gb_per_s=2987.0, copy_gb_per_s=4311.5, achieved_tflops=0.51
     )
     assert outline(first) == outline(again)
     assert first != again

@@ -41,7 +41,7 @@ def started(**changes: object) -> RunStarted:
         time_limit_s=600.0,
         resumed=False,
     )
-    return event.model_copy(update=changes)
+    return event.evolve(**changes)
 
 
 def profile_taken(**changes: object) -> ProfileTaken:
@@ -59,7 +59,7 @@ def profile_taken(**changes: object) -> ProfileTaken:
         kernels=(KERNEL,),
         reused=False,
     )
-    return event.model_copy(update=changes)
+    return event.evolve(**changes)
 
 
 def one_round(profile: ProfileTaken) -> list[Event]:
@@ -105,4 +105,4 @@ def result(**changes: object) -> Result:
         drafts=1,
         spent_s=12.0,
     )
-    return made.model_copy(update=changes)
+    return made.evolve(**changes)

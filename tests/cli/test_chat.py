@@ -488,11 +488,9 @@ def test_a_candidate_by_hand_that_is_refused_says_how_to_look_at_it(
         if text == "refused":
             nodes = (
                 *session.tree.nodes[:-1],
-                session.tree.nodes[-1].model_copy(update={"origin": "edited"}),
+                session.tree.nodes[-1].evolve(origin="edited"),
             )
-            session.tree = session.tree.model_copy(
-                update={"nodes": nodes, "places": (Place(candidate=1),), "at": 0}
-            )
+            session.tree = session.tree.evolve(nodes=nodes, places=(Place(candidate=1),), at=0)
         return (made,)
 
     monkeypatch.setattr(FakeSession, "say", offer)

@@ -162,7 +162,7 @@ def test_verify_withdraws_and_ends_in_6(path: Path, capsys: pytest.CaptureFixtur
     broken = kernel(
         5,
         source="class ModelNew: ...\n",
-        at=key(5).model_copy(update={"torch": here.torch, "triton": here.triton}),
+        at=key(5).evolve(torch=here.torch, triton=here.triton),
         signed=True,
     )
     assert "2 skipped" in asked(capsys, 0, "verify", "--all", *where)

@@ -35,7 +35,7 @@ def asked(agent: AgentName = "coder", **changes: object) -> ModelAsked:
         seconds=3.5,
         reused=False,
     )
-    return event.model_copy(update=changes)
+    return event.evolve(**changes)
 
 
 def retried(wait_s: float) -> ModelRetried:

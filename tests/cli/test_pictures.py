@@ -6,7 +6,6 @@ import io
 from pathlib import Path
 
 import pytest
-from pydantic import BaseModel
 from rich.cells import cell_len
 from rich.console import Console
 
@@ -38,6 +37,7 @@ from agentkernel.cli.rendering.candidates import scales
 from agentkernel.cli.rendering.replies import place_words, render
 from agentkernel.cli.rendering.roofline import chart_of, marks
 from agentkernel.cli.rendering.text import View, escaped, escaped_model, truncate
+from agentkernel.domain.base import Frozen
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.knowledge import Entry, Hit, Score
 from agentkernel.domain.plan import Decision, Hypothesis, Plan
@@ -74,20 +74,20 @@ def measured(number: int, time_us: float, parent: int | None = None, **changes: 
     compiled = Ratio(value=133 / time_us, low=1.0, high=2.0)
     clock = measurement(eager, compiled, candidate_us=time_us)
     found = {"profile": profile(made.candidate, clock), **changes}
-    judged = verdict(made.candidate).model_copy(update={"interpreted": False})
-    return made.model_copy(update={"verdict": judged, **found})
+    judged = verdict(made.candidate).evolve(interpreted=False)
+    return made.evolve(verdict=judged, **found)
 
 
 def estimated(number: int, time_us: float, parent: int | None = None) -> Node:
     made = node(number, parent)
-    return made.model_copy(update={"profile": profile(made.candidate, estimate_us=time_us)})
+    return made.evolve(profile=profile(made.candidate, estimate_us=time_us))
 
 
 NODES = (
     measured(1, 150.0),
     measured(2, 128.5, 1),
     node(3, 2, step=2, verdict=verdict(node(3).candidate, mismatch())),
-    estimated(4, 3.25, 2).model_copy(update={"origin": "edited", "step": 2}),
+    estimated(4, 3.25, 2).evolve(origin="edited", step=2),
     node(5, 1, step=3, verdict=None, aside="3 times slower in the search"),
     node(6, 4, step=3, unprofiled=ProfileFailed(side="gpu", reason="throttled")),
 )
@@ -165,30 +165,21 @@ HIT = Hit(
     ),
     score=Score(fused=0.031, dense_rank=1),
 )
-LONG_HIT = HIT.model_copy(
-    update={
-        "entry": HIT.entry.model_copy(
-            update={
-                "answer": "# Hopper: rows\n\nSources: [CUDA] the guide.\n\n## Warps\n"
-                + "A row that is read once wants as many bytes in flight as the latency holds,\n"
-                * 6
-                + "\n```python\nnum_warps = 8\n```\n"
-            }
-        )
-    }
+LONG_HIT = HIT.evolve(
+    entry=HIT.entry.evolve(
+        answer="# Hopper: rows\n\nSources: [CUDA] the guide.\n\n## Warps\n"
+        + "A row that is read once wants as many bytes in flight as the latency holds,\n" * 6
+        + "\n```python\nnum_warps = 8\n```\n"
+    )
 )
-CODE_HIT = HIT.model_copy(
-    update={
-        "entry": HIT.entry.model_copy(
-            update={
-                "id": "kernels/add_one",
-                "kind": "kernel",
-                "title": "One is added to each element",
-                "problem": "class Model: ...",
-                "answer": f"import triton\n\n\n{CODE}",
-            }
-        )
-    }
+CODE_HIT = HIT.evolve(
+    entry=HIT.entry.evolve(
+        id="kernels/add_one",
+        kind="kernel",
+        title="One is added to each element",
+        problem="class Model: ...",
+        answer=f"import triton\n\n\n{CODE}",
+    )
 )
 EXAMPLES: dict[str, Reply] = {
     "said": TextReply(text="The goal is 2x against the fastest baseline."),
@@ -208,18 +199,16 @@ EXAMPLES: dict[str, Reply] = {
         step=3,
         made=(3,),
         place=Place(candidate=1),
-        result=RESULT.model_copy(
-            update={
-                "status": "kept_original",
-                "reason": "1 candidate drafted, none accepted",
-                "measured": False,
-                "eager_us": None,
-                "candidate": None,
-                "drafts": 1,
-                "error_vs_oracle": 1.25,
-                "eager_error_vs_oracle": 5e-8,
-                "report": "/elsewhere/agentkernel-runs/layernorm-1/report.md",
-            }
+        result=RESULT.evolve(
+            status="kept_original",
+            reason="1 candidate drafted, none accepted",
+            measured=False,
+            eager_us=None,
+            candidate=None,
+            drafts=1,
+            error_vs_oracle=1.25,
+            eager_error_vs_oracle=5e-8,
+            report="/elsewhere/agentkernel-runs/layernorm-1/report.md",
         ),
         text="New: c3 refused at the gate correctness (mismatch).\nThe session stands at c1.",
     ),
@@ -325,11 +314,11 @@ def drawn(
 
 def made_hostile(value: object) -> object:
     """`value` with every free text in it replaced by one that steers terminals."""
-    if isinstance(value, BaseModel):
+    if isinstance(value, Frozen):
         fixed = {"kind", "name", "gate", "origin", "state", "status", "roofline", "verified"}
         fixed -= {"name"} if not isinstance(value, Suggestion) else set()
         names = [name for name in type(value).model_fields if name not in fixed]
-        return value.model_copy(update={name: made_hostile(getattr(value, name)) for name in names})
+        return value.evolve(**{name: made_hostile(getattr(value, name)) for name in names})
     if isinstance(value, str):
         return HOSTILE
     if isinstance(value, tuple):
@@ -433,7 +422,7 @@ def test_a_point_on_the_roof_stands_on_it() -> None:
     drawn_roof = next(line for line in text.split("\n") if "c1" in line)
     assert "╱╱c1" in drawn_roof or "c1╱╱" in drawn_roof
     assert "100%" in text
-    without = drawn(reply.model_copy(update={"points": ()}))
+    without = drawn(reply.evolve(points=()))
     assert "No candidate has a time yet." in without
 
 
@@ -498,7 +487,7 @@ def test_a_step_shows_what_is_new_and_says_where_it_stands_once() -> None:
     assert "kept_original" not in text
     assert text.count("c1") == 1
     assert "certificate" not in text
-    nothing = EXAMPLES["ran_refused"].model_copy(update={"made": ()})
+    nothing = EXAMPLES["ran_refused"].evolve(made=())
     assert "error against fp64" not in drawn(nothing), "an earlier candidate's"
 
 
@@ -511,7 +500,7 @@ def test_paths_are_told_from_the_working_folder(
         paths=(inside, "/elsewhere/report.md"), text=f"Kept c3 as {inside}: 181 us."
     )
     assert drawn(reply) == "Kept c3 as runs/softmax_optimized.py: 181 us.\n  /elsewhere/report.md\n"
-    result = RESULT.model_copy(update={"report": str(tmp_path / "runs" / "report.md")})
+    result = RESULT.evolve(report=str(tmp_path / "runs" / "report.md"))
     ran = StepRan(step=1, made=(), place=Place(), result=result, text="")
     assert "run  2 drafts, 12 s; runs/report.md\n" in drawn(ran)
 
@@ -525,9 +514,9 @@ def test_a_profile_and_a_comparison_say_a_time_once() -> None:
     profiled, compared = EXAMPLES["profiled"], EXAMPLES["compared"]
     assert isinstance(profiled, Profiled)
     more = (*profiled.facts, ("possible", "2 us on the roofline"), ("roofline", "memory"))
-    assert drawn(profiled.model_copy(update={"facts": more})) == drawn(profiled)
+    assert drawn(profiled.evolve(facts=more)) == drawn(profiled)
     assert "no time" not in drawn(compared), "its row says it"
-    assert "no time: c3" in drawn(compared.model_copy(update={"rows": ()}))
+    assert "no time: c3" in drawn(compared.evolve(rows=()))
 
 
 def test_long_cells_are_folded_in_their_table() -> None:
@@ -550,7 +539,7 @@ def test_points_of_one_intensity_stand_in_one_column() -> None:
 
 
 def test_costs_are_told_once() -> None:
-    one = LEDGER.model_copy(update={"by_agent": LEDGER.by_agent[:1]})
+    one = LEDGER.evolve(by_agent=LEDGER.by_agent[:1])
     text = drawn(Cost(seconds=125.0, accounts=one, text="125.0 s in 2 steps; 9000 tokens in."))
     assert text.count("2 min 5 s") == 1
     assert "125" not in text

@@ -124,9 +124,9 @@ def test_a_night_is_named_by_its_id(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "kernels.sqlite"
-    before = history()[-1].model_copy(update={"id": "20261121-020000-0a0a"})
-    found = tonight().model_copy(update={"id": "20261122-020000-0b0b"})
-    later = tonight().model_copy(update={"id": "20261123-020000-0c0c"})
+    before = history()[-1].evolve(id="20261121-020000-0a0a")
+    found = tonight().evolve(id="20261122-020000-0b0b")
+    later = tonight().evolve(id="20261123-020000-0c0c")
     with Library(file) as library:
         for night in (before, found, later):
             library.save_night(night)

@@ -62,7 +62,7 @@ def test_a_measured_candidate_shows_its_baselines() -> None:
         assert figure in shown
     assert "estimated" not in shown
     assert "autotune" not in shown
-    third = taken.model_copy(update={"speedup_vs_autotune": 1.15})
+    third = taken.evolve(speedup_vs_autotune=1.15)
     shown = drawn(progress_of([*one_round(third)]).table())
     assert "x max-autotune" in shown
     assert "1.15x" in shown
@@ -99,7 +99,7 @@ def test_panel_of_an_estimate() -> None:
 
 def test_the_panel_says_where_a_drop_in_holds() -> None:
     assert "holds for" not in drawn(facts(result()))
-    fixed = result().model_copy(update={"declared_sizes": True})
+    fixed = result().evolve(declared_sizes=True)
     assert "the declared sizes only" in drawn(facts(fixed))
 
 
@@ -157,7 +157,7 @@ def test_panel_shows_the_third_baseline_where_it_was_measured_or_failed() -> Non
         speedup_vs_compile=1.1,
         speedup_ci95=(1.01, 1.03),
     )
-    tuned = measured.model_copy(update={"autotuned_us": 133.0, "speedup_vs_autotune": 1.02})
+    tuned = measured.evolve(autotuned_us=133.0, speedup_vs_autotune=1.02)
     shown = drawn(result_panel(tuned))
     rows = [line.rstrip() for line in shown.splitlines()]
     assert "x torch.compile       1.10x (143 us)" in rows
@@ -176,14 +176,14 @@ def test_panel_shows_the_third_baseline_where_it_was_measured_or_failed() -> Non
     ],
 )
 def test_profile_lines_say_why_the_third_has_no_time(words: str | None, line: str | None) -> None:
-    found = measurement().model_copy(update={"autotune_error": words})
+    found = measurement().evolve(autotune_error=words)
     told = [item for item in measured_lines(found) if "max-autotune" in item]
     assert told == ([] if line is None else [line])
 
 
 def test_profile_lines_show_the_third() -> None:
     timed = measurement(EAGER)
-    found = timed.model_copy(update={"autotuned": timed.eager, "vs_autotune": timed.vs_eager})
+    found = timed.evolve(autotuned=timed.eager, vs_autotune=timed.vs_eager)
     told = [item for item in measured_lines(found) if "max-autotune" in item]
     assert told == ["  max-autotune 20 us: 2.000x [1.950, 2.050]"]
 

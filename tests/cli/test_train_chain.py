@@ -279,14 +279,14 @@ def a_cheat(row: TrainingRow) -> TrainingRow:
     """A row that says all the right things of a kernel that nobody accepted."""
     text = kernel(7, text=CHEAT)
     changes = {"completion": completion("", text), "kernel_sha256": sha256_text(text)}
-    return row.model_copy(update=changes)
+    return row.evolve(**changes)
 
 
 HAND_WRITTEN: dict[str, Callable[[TrainingRow], TrainingRow]] = {
     "card.json": a_cheat,
-    "labelled 'refused'": lambda row: row.model_copy(update={"label": "refused"}),
-    "its licence is 'GPL-3.0'": lambda row: row.model_copy(update={"licence": "GPL-3.0"}),
-    "is not the judged one": lambda row: row.model_copy(update={"kernel_sha256": "0" * 64}),
+    "labelled 'refused'": lambda row: row.evolve(label="refused"),
+    "its licence is 'GPL-3.0'": lambda row: row.evolve(licence="GPL-3.0"),
+    "is not the judged one": lambda row: row.evolve(kernel_sha256="0" * 64),
 }
 
 

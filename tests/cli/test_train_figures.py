@@ -58,7 +58,7 @@ def test_a_model_and_a_task_have_a_line_of_one_table() -> None:
 
 def test_answers_that_nobody_decided_are_told() -> None:
     one = passed("write", 1, 4)
-    unsure = one.model_copy(update={"undecided": 7})
+    unsure = one.evolve(undecided=7)
     assert "undecided 7 (" in unsure.line()
     assert "undecided" not in one.line()
     console = Console(width=110)

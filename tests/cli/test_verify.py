@@ -129,7 +129,7 @@ def test_what_this_machine_cannot_judge_is_4() -> None:
     slow = Replay(certificate="c", signature="valid", signer_known=True, undecided="too slow")
     assert exit_code(slow, known_signer=True) == 4
     other = Difference(what="verdict", then="accepted", now="rejected", decisive=True)
-    assert exit_code(slow.model_copy(update={"differences": (other,)}), known_signer=False) == 3
+    assert exit_code(slow.evolve(differences=(other,)), known_signer=False) == 3
 
 
 @pytest.mark.parametrize("replayed", [None, True])

@@ -72,7 +72,7 @@ def test_another_text_or_reader_is_read_anew(
     hopper = base.truth.get("notes/hopper")
     assert hopper is not None
     entries = [entry for entry in all_packaged() if entry.id != "notes/ada"]
-    entries[entries.index(hopper)] = hopper.model_copy(update={"title": "Another"})
+    entries[entries.index(hopper)] = hopper.evolve(title="Another")
     monkeypatch.setattr(base_module, "all_packaged", lambda: tuple(entries))
     assert base.refresh().packaged.changed == 0
     monkeypatch.setattr(base_module, "packaged_sha256", lambda: "another")

@@ -132,7 +132,7 @@ def test_a_removed_entry_is_not_found_and_comes_back_when_it_is_put_again(tmp_pa
         first = base.search(SOFTMAX)[0].entry
         base.truth.remove(first.id, "a test")
         assert base.search(SOFTMAX)[0].entry.id != first.id
-        base.truth.put([first.model_copy(update={"summary": "another one"})])
+        base.truth.put([first.evolve(summary="another one")])
         base.refresh()
         assert base.search(SOFTMAX)[0].entry.id == first.id
 

@@ -92,9 +92,9 @@ def test_vectors_rank_as_similarity_does() -> None:
 
 def test_what_differs_lowers_the_similarity() -> None:
     base = Structure(ops=("matmul", "softmax", "matmul"), reduction="contraction", rank=3)
-    reordered = base.model_copy(update={"ops": ("softmax", "matmul", "matmul")})
-    other = base.model_copy(update={"ops": ("conv2d", "relu")})
-    rank = base.model_copy(update={"rank": 2})
+    reordered = base.evolve(ops=("softmax", "matmul", "matmul"))
+    other = base.evolve(ops=("conv2d", "relu"))
+    rank = base.evolve(rank=2)
     assert 1 > similarity(base, rank) > similarity(base, reordered) > similarity(base, other)
     assert similarity(base, other) < 0.2
     unknown = Structure(ops=base.ops)

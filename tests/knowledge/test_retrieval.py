@@ -123,7 +123,7 @@ def test_every_list_honours_the_filters(
     )
     search = retriever(tmp_path, truth)
     everything = {hit.entry.id: hit.entry for hit in search.search(query)}
-    hits = search.search(query.model_copy(update={"filters": filters}))
+    hits = search.search(query.evolve(filters=filters))
 
     def passes(item: Entry) -> bool:
         return (

@@ -14,7 +14,7 @@ def entry(name: str, **changes: object) -> Entry:
     start = Entry(
         id=name, kind="pair", title=name, answer="x", passages=(), source="", licence="MIT"
     )
-    return start.model_copy(update=changes)
+    return start.evolve(**changes)
 
 
 ENTRIES = (entry("a", answer="line\nbreak ü"), entry("b", kind="note"), entry("c"))

@@ -26,14 +26,14 @@ def pair(name: str, **changes: object) -> Entry:
         source="here",
         licence="MIT",
     )
-    return start.model_copy(update=changes)
+    return start.evolve(**changes)
 
 
 def experience(name: str, time_us: float, triton: str = "3.6", **changes: object) -> Entry:
     gain = Gain(gpu=str(changes.pop("gpu", "H100")), time_us=time_us)
     return pair(
         name, kind="experience", problem="class Model: ...", triton=triton, gain=gain
-    ).model_copy(update=changes)
+    ).evolve(**changes)
 
 
 def test_what_is_put_is_there_after_opening_again(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_the_better_experience_stays(
     truth: KnowledgeStore, second: Entry, current: list[str]
 ) -> None:
     truth.settle(experience("one", 10.0, created="2026-01-01"))
-    stamped = second if second.created else second.model_copy(update={"created": "2026-02-01"})
+    stamped = second if second.created else second.evolve(created="2026-02-01")
     settled = truth.settle(stamped)
     assert settled.put == PutCounts(added=1)
     assert sorted(entry.id for entry in truth.select(Filters())) == [f"pairs/{n}" for n in current]
@@ -148,7 +148,7 @@ OWN = experience("own", 10.0, verified="gpu", created="2026-01-01")
 def test_nothing_supersedes_what_was_measured_here_on_its_word_alone(
     tmp_path: Path, foreign: dict[str, object]
 ) -> None:
-    claim = experience("claim", 0.5, created="2026-02-01").model_copy(update=foreign)
+    claim = experience("claim", 0.5, created="2026-02-01").evolve(**foreign)
     for place, order in enumerate(((OWN, claim), (claim, OWN))):
         with open_knowledge_store(tmp_path / str(place)) as truth:
             winners = [truth.settle(entry).winner for entry in order]
@@ -172,7 +172,7 @@ def test_a_time_that_cannot_be_is_refused(truth: KnowledgeStore, time_us: float)
     with pytest.raises(KnowledgeError, match=r"refused: a time of .* expected 0\.1 us or more"):
         truth.settle(claim)
     truth.put([claim])
-    slower = OWN.model_copy(update={"id": "pairs/new", "verified": "no", "created": "2026-02-01"})
+    slower = OWN.evolve(id="pairs/new", verified="no", created="2026-02-01")
     assert truth.settle(slower).winner == OWN.id
     assert [entry.id for entry in truth.select(Filters())] == [OWN.id]
 
@@ -190,11 +190,11 @@ def test_a_claim_under_the_id_of_an_own_experience_changes_nothing(
     truth: KnowledgeStore, foreign: dict[str, object]
 ) -> None:
     truth.settle(OWN)
-    claim = OWN.model_copy(update={"answer": "other", **foreign})
+    claim = OWN.evolve(answer="other", **foreign)
     assert truth.put([claim]) == PutCounts(same=1)
     assert truth.settle(claim).winner == OWN.id
     assert truth.get(OWN.id) == OWN
-    assert truth.put([OWN.model_copy(update={"answer": "better"})]) == PutCounts(changed=1)
+    assert truth.put([OWN.evolve(answer="better")]) == PutCounts(changed=1)
 
 
 def test_progress_is_written_with_the_last_batch(truth: KnowledgeStore) -> None:

@@ -22,7 +22,7 @@ def entry(name: str, title: str = "", answer: str = "", **changes: object) -> En
     start = Entry(
         id=name, kind="pair", title=title, answer=answer, passages=(), source="", licence="MIT"
     )
-    return start.model_copy(update=changes)
+    return start.evolve(**changes)
 
 
 @pytest.fixture

@@ -112,9 +112,7 @@ def test_a_size_of_one_that_another_set_lets_vary_stays_free(order: tuple[int, .
         )
         for b in order
     )
-    several = replace(
-        problem, problem=problem.problem.model_copy(update={"shape_sets": sets}), live_inputs=()
-    )
+    several = replace(problem, problem=problem.problem.evolve(shape_sets=sets), live_inputs=())
     captured = capture(several)
     free = [dim for dim in captured.free_dims if dim.dim == 0]
     assert [dim.size for dim in free] == [order[0]] * 2

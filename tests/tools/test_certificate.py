@@ -70,8 +70,8 @@ def test_round_trip(tmp_path: Path, measured: bool) -> None:
 def test_infinities_survive(tmp_path: Path) -> None:
     made = certificate(tmp_path, measured=False)
     assert made.verdict is not None
-    case = made.verdict.cases[0].model_copy(update={"norm_error": math.inf})
-    odd = made.model_copy(update={"verdict": made.verdict.model_copy(update={"cases": (case,)})})
+    case = made.verdict.cases[0].evolve(norm_error=math.inf)
+    odd = made.evolve(verdict=made.verdict.evolve(cases=(case,)))
     path = tmp_path / "certificate.json"
     write_certificate(path, odd)
     assert read_certificate(path) == sign_certificate(odd)
@@ -106,12 +106,10 @@ def test_an_edit_that_mends_the_hashes_still_shows(tmp_path: Path) -> None:
     write_certificate(path, made)
     assert made.verdict is not None
     other = Candidate(source="class ModelNew: pass\n", coder="", round=0)
-    forged = made.model_copy(
-        update={
-            "candidate_source": other.source,
-            "candidate_sha256": other.sha256,
-            "verdict": made.verdict.model_copy(update={"candidate": other.sha256}),
-        }
+    forged = made.evolve(
+        candidate_source=other.source,
+        candidate_sha256=other.sha256,
+        verdict=made.verdict.evolve(candidate=other.sha256),
     )
     path.write_text(canonical_json(forged))
     with pytest.raises(RunNotFound, match="signature does not fit"):
@@ -176,6 +174,6 @@ def test_a_profile_of_another_candidate_does_not_fit(tmp_path: Path) -> None:
     made = certificate(tmp_path, measured=True)
     assert hash_errors(made) == ()
     assert made.profile is not None
-    other = made.profile.model_copy(update={"candidate": "0" * 64})
-    assert hash_errors(made.model_copy(update={"profile": other})) == ("profile.candidate",)
-    assert hash_errors(made.model_copy(update={"basis": "estimated"})) == ("basis",)
+    other = made.profile.evolve(candidate="0" * 64)
+    assert hash_errors(made.evolve(profile=other)) == ("profile.candidate",)
+    assert hash_errors(made.evolve(basis="estimated")) == ("basis",)

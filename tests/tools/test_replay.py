@@ -77,7 +77,7 @@ def manifest(tmp_path: Path, **update: object) -> Manifest:
         versions=installed_versions(),
         judge_sha256=judge_sha256(),
     )
-    return made.model_copy(update=update)
+    return made.evolve(**update)
 
 
 def certify(
@@ -94,7 +94,7 @@ def certify(
     found = _judged(judged or source or RIGHT)
     candidate = None if source is None else Candidate(source=source, coder="", round=0)
     if candidate is not None:
-        found = found.model_copy(update={"candidate": candidate.sha256})
+        found = found.evolve(candidate=candidate.sha256)
     made = build_certificate(
         manifest(folder, **update),
         created="2026-11-21T10:05:00+00:00",
@@ -105,9 +105,9 @@ def certify(
         verdict=found,
         profile=None,
     )
-    made = made.model_copy(update={"graph": graph})
+    made = made.evolve(graph=graph)
     path = folder / "certificate.json"
-    write_certificate(path, edit(made.model_copy(update={"seeds": 1})))
+    write_certificate(path, edit(made.evolve(seeds=1)))
     return path
 
 
@@ -151,11 +151,11 @@ def test_a_fresh_seed_decides_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         loaded: object, captured: object, source: str, asked: JudgeSettings
     ) -> Verdict:
         seeds.append(asked.seed)
-        found = _judged(RIGHT).model_copy(update={"seed": asked.seed})
+        found = _judged(RIGHT).evolve(seed=asked.seed)
         if asked.seed == 0:
             return found
         failure = RunFailed(reason="raised", log="", case="")
-        return found.model_copy(update={"accepted": False, "gate": "run", "failure": failure})
+        return found.evolve(accepted=False, gate="run", failure=failure)
 
     monkeypatch.setattr("agentkernel.tools.judge.judge.judge", knows_its_seed)
     found = replay(path)
@@ -216,8 +216,8 @@ def test_what_contradicts_itself_is_not_executed(
 ) -> None:
     def contradicting(made: Certificate) -> Certificate:
         assert made.verdict is not None
-        judged = made.verdict.model_copy(update=verdict)
-        return made.model_copy(update={"verdict": judged, **values})
+        judged = made.verdict.evolve(**verdict)
+        return made.evolve(verdict=judged, **values)
 
     path = certify(tmp_path, edit=contradicting)
     found = replay(path)
@@ -243,14 +243,14 @@ def test_a_record_that_its_source_does_not_give_decides(tmp_path: Path, name: st
         problem = made.problem
         if name == "sizes":
             (spec,) = problem.shape_sets[0].tensors
-            small = ShapeSet(inputs=(spec.model_copy(update={"shape": (1, 1)}),))
-            problem = problem.model_copy(update={"shape_sets": (small,)})
+            small = ShapeSet(inputs=(spec.evolve(shape=(1, 1)),))
+            problem = problem.evolve(shape_sets=(small,))
         else:
             source = f"{problem.source}\nclass Other(Model): ...\n"
-            problem = problem.model_copy(update={"source": source, "class_name": "Other"})
-        verdict = made.verdict.model_copy(update={"problem": problem.sha256})
+            problem = problem.evolve(source=source, class_name="Other")
+        verdict = made.verdict.evolve(problem=problem.sha256)
         values = {"problem": problem, "problem_sha256": problem.sha256, "verdict": verdict}
-        return made.model_copy(update=values)
+        return made.evolve(**values)
 
     found = replay(certify(tmp_path, edit=other))
     assert [item.what for item in found.differences if item.decisive] == ["problem"]
@@ -262,7 +262,7 @@ def test_the_graph_of_another_module_decides(tmp_path: Path) -> None:
     graph = problem_graph(loaded, capture(loaded))
     assert replay(certify(tmp_path, graph=graph)).holds
     text = graph.text.replace("add", "mul")
-    other = graph.model_copy(update={"text": text, "signature": sha256_text(text)[:16]})
+    other = graph.evolve(text=text, signature=sha256_text(text)[:16])
     found = replay(certify(tmp_path, graph=other))
     assert [item.what for item in found.differences if item.decisive] == ["graph"]
 
@@ -271,20 +271,18 @@ def test_the_graph_of_another_module_decides(tmp_path: Path) -> None:
 def test_a_claim_that_goes_further_decides(tmp_path: Path, name: str) -> None:
     found = _judged(RIGHT)
     claim = name != "eval_only"
-    then = found.model_copy(update={name: claim})
-    less = found.model_copy(update={name: not claim})
+    then = found.evolve(**{name: claim})
+    less = found.evolve(**{name: not claim})
     assert [item.what for item in verdict_differences(then, less) if item.decisive] == [name]
     assert not any(item.decisive for item in verdict_differences(less, then))
-    elsewhere = less.model_copy(update={"device": "another"})
+    elsewhere = less.evolve(device="another")
     assert not any(item.decisive for item in verdict_differences(then, elsewhere))
 
 
 def test_kernelbench_is_asked_again_where_it_was(tmp_path: Path) -> None:
     def claiming(made: Certificate) -> Certificate:
         assert made.verdict is not None
-        return made.model_copy(
-            update={"verdict": made.verdict.model_copy(update={"kernelbench": True})}
-        )
+        return made.evolve(verdict=made.verdict.evolve(kernelbench=True))
 
     found = replay(certify(tmp_path, edit=claiming))
     assert found.verdict is not None
@@ -333,9 +331,9 @@ def test_a_live_module_is_replayed_from_its_run_folder(tmp_path: Path) -> None:
     def live(made: Certificate) -> Certificate:
         assert made.verdict is not None
         problem = loaded.problem
-        verdict = made.verdict.model_copy(update={"problem": problem.sha256})
+        verdict = made.verdict.evolve(problem=problem.sha256)
         values = {"problem": problem, "problem_sha256": problem.sha256, "verdict": verdict}
-        return made.model_copy(update=values)
+        return made.evolve(**values)
 
     path = certify(tmp_path, edit=live)
     with pytest.raises(RunNotFound, match="Cannot restore the live module"):
@@ -346,7 +344,7 @@ def test_a_live_module_is_replayed_from_its_run_folder(tmp_path: Path) -> None:
     assert replay(path, unpickle=True).holds
     digest = write_live(tmp_path, Plus(), inputs)
     (tmp_path / "live.json").unlink()
-    certify(tmp_path, edit=lambda made: live(made).model_copy(update={"live_sha256": digest}))
+    certify(tmp_path, edit=lambda made: live(made).evolve(live_sha256=digest))
     found = replay(path)
     assert found.holds
     assert found.verdict is not None
@@ -357,11 +355,11 @@ def test_a_live_module_is_replayed_from_its_run_folder(tmp_path: Path) -> None:
 
 def test_a_reference_that_no_longer_runs_is_the_users(tmp_path: Path) -> None:
     def broken(made: Certificate) -> Certificate:
-        problem = made.problem.model_copy(update={"source": "import no_such_package_here"})
+        problem = made.problem.evolve(source="import no_such_package_here")
         assert made.verdict is not None
-        verdict = made.verdict.model_copy(update={"problem": problem.sha256})
+        verdict = made.verdict.evolve(problem=problem.sha256)
         values = {"problem": problem, "problem_sha256": problem.sha256, "verdict": verdict}
-        return made.model_copy(update=values)
+        return made.evolve(**values)
 
     with pytest.raises(ProblemError, match="no_such_package_here"):
         replay(certify(tmp_path, edit=broken))
@@ -381,7 +379,7 @@ def test_a_machine_too_slow_decides_nothing() -> None:
     )
     then, now = verdict(candidate), verdict(candidate, slow)
     assert not any(item.decisive for item in verdict_differences(then, now))
-    wrong = verdict(candidate, slow.model_copy(update={"log": "it hangs"}))
+    wrong = verdict(candidate, slow.evolve(log="it hangs"))
     assert any(item.decisive for item in verdict_differences(then, wrong))
 
 

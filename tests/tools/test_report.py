@@ -93,7 +93,7 @@ def rewritten(strategy: str) -> Plan:
     """The plan with a hypothesis that starts from a rewritten graph."""
     algebra = Algebra(steps=(STEP,), before=STEP.before, after=STEP.after)
     idea = Hypothesis(strategy=strategy, reason="fewer", algebra=algebra)
-    return PLAN.model_copy(update={"hypotheses": (*PLAN.hypotheses, idea)})
+    return PLAN.evolve(hypotheses=(*PLAN.hypotheses, idea))
 
 
 CODER = UsageTotals(
@@ -103,25 +103,23 @@ CODER = UsageTotals(
 PLANNER = UsageTotals(
     label="planner", questions=1, requests=1, unpriced=1, seconds=2.0, gpu_seconds=1.5
 )
-TOTAL = CODER.model_copy(
-    update={
-        "label": "total",
-        "questions": 3,
-        "requests": 4,
-        "unpriced": 1,
-        "seconds": 13.9,
-        "gpu_seconds": 1.5,
-    }
+TOTAL = CODER.evolve(
+    label="total",
+    questions=3,
+    requests=4,
+    unpriced=1,
+    seconds=13.9,
+    gpu_seconds=1.5,
 )
 MODELS = ModelsSection(
     by_agent=(PLANNER, CODER),
     by_round=(
-        PLANNER.model_copy(update={"label": "0"}),
-        CODER.model_copy(update={"label": "1"}),
+        PLANNER.evolve(label="0"),
+        CODER.evolve(label="1"),
     ),
     by_model=(
-        PLANNER.model_copy(update={"label": "local:./w"}),
-        CODER.model_copy(update={"label": "chat:openai:m"}),
+        PLANNER.evolve(label="local:./w"),
+        CODER.evolve(label="chat:openai:m"),
     ),
     total=TOTAL,
     unpriced=("`local:./w` runs in this process: what it costs is its GPU's time.",),
@@ -167,12 +165,12 @@ def report(
         class_name="Model",
         shape_sets=(ShapeSet(inputs=(TensorSpec(name="x", dtype="float32", shape=(4, 8)),)),),
     )
-    called = EAGER.model_copy(update={"low99": 1.9, "high99": 2.1, "call": "faster"})
-    timed = measurement(called).model_copy(update={"clock": CLOCK} | (third or {}))
+    called = EAGER.evolve(low99=1.9, high99=2.1, call="faster")
+    timed = measurement(called).evolve(**{"clock": CLOCK} | (third or {}))
     found = profile(SECOND, *((timed,) if measured else ()))
     if accepted is None:
         said = {"repeatable": True, "eval_only": not measured}
-        accepted = verdict(SECOND).model_copy(update=said)
+        accepted = verdict(SECOND).evolve(**said)
     certificate = Certificate(
         run="plus-20261121-100000-abcd",
         created="2026-11-21T10:00:00+00:00",
@@ -229,8 +227,8 @@ def test_where_no_model_was_asked_there_is_no_such_section() -> None:
 def test_a_models_words_stay_words() -> None:
     hostile = "x\n\n# Met | `y` <script> ![i](http://h/i) [l](http://h)"
     idea = Hypothesis(strategy=hostile, reason=hostile, predicted_by="local:./w")
-    plan = PLAN.model_copy(update={"hypotheses": (idea,)})
-    wild = FIRST.model_copy(update={"strategy": f'{hostile}"] --> end'})
+    plan = PLAN.evolve(hypotheses=(idea,))
+    wild = FIRST.evolve(strategy=f'{hostile}"] --> end')
     text = report(measured=True, plan=plan, models=MODELS, first=wild)
     assert "# Met" in text
     for form in ("\n# Met", "<script>", "](http", "`y`"):
@@ -283,9 +281,7 @@ def test_an_unmeasured_report_shows_no_measured_figure() -> None:
 
 
 def test_a_run_that_a_gpu_judged_is_not_said_to_have_had_none() -> None:
-    refused = verdict(FIRST, mismatch()).model_copy(
-        update={"interpreted": False, "device": "NVIDIA H100 80GB HBM3"}
-    )
+    refused = verdict(FIRST, mismatch()).evolve(interpreted=False, device="NVIDIA H100 80GB HBM3")
     text = report(measured=False, accepted=refused)
     assert "Judged on NVIDIA H100 80GB HBM3, where no candidate came to be timed." in text
     assert "no GPU" not in text
@@ -297,8 +293,8 @@ def test_the_schedule_of_the_file_stands_beside_the_decisions() -> None:
 
 
 def test_the_margin_stands_beside_the_error() -> None:
-    case = verdict(SECOND).cases[0].model_copy(update={"margin": 0.4567})
-    text = report(measured=False, accepted=verdict(SECOND).model_copy(update={"cases": (case,)}))
+    case = verdict(SECOND).cases[0].evolve(margin=0.4567)
+    text = report(measured=False, accepted=verdict(SECOND).evolve(cases=(case,)))
     assert " | 0.46 | " in text.partition(f"| {SECOND.id}")[2].partition("\n")[0]
 
 

@@ -44,9 +44,9 @@ def test_a_signature_fits_its_content_and_key_only(
     assert is_valid(TEXT, mine)
     assert is_valid(TEXT, other)
     assert not is_valid(TEXT + b" ", mine)
-    assert not is_valid(TEXT, mine.model_copy(update={"value": other.value}))
-    assert not is_valid(TEXT, mine.model_copy(update={"key": "not hex"}))
-    assert not is_valid(TEXT, mine.model_copy(update={"fingerprint": other.fingerprint}))
+    assert not is_valid(TEXT, mine.evolve(value=other.value))
+    assert not is_valid(TEXT, mine.evolve(key="not hex"))
+    assert not is_valid(TEXT, mine.evolve(fingerprint=other.fingerprint))
 
 
 def test_a_signer_is_known_by_his_public_key(

@@ -193,7 +193,7 @@ def run_with_rows(tmp_path: Path) -> RunStore:
     store = new_run(tmp_path)
     for number in range(40):
         source = f"class ModelNew: ...  # {number}\n" + "#" * 5000
-        candidate = CANDIDATE.model_copy(update={"source": source})
+        candidate = CANDIDATE.evolve(source=source)
         store.records.save_draft(f"d{number}", Draft(candidate=candidate))
     store.close()
     return store
@@ -325,7 +325,7 @@ def test_last_is_the_run_begun_last_though_the_clock_was_set_back(
 
 def test_a_name_of_300_letters_has_a_folder(tmp_path: Path) -> None:
     loaded = small_problem(tmp_path)
-    problem = loaded.problem.model_copy(update={"name": "N" * 300})
+    problem = loaded.problem.evolve(name="N" * 300)
     store = new_run(tmp_path, replace(loaded, problem=problem))
     assert len(store.id) < 255
     assert open_run(tmp_path / "runs", "n" * 150).id == store.id
@@ -362,7 +362,7 @@ def test_a_full_database_names_the_cause_and_keeps_what_was_saved(tmp_path: Path
     records.save_verdict("kept", verdict(CANDIDATE))
     pages = records._db.execute("pragma page_count").fetchone()[0]
     records._db.execute(f"pragma max_page_count={pages + 1}")
-    big = CANDIDATE.model_copy(update={"source": "x" * 100_000})
+    big = CANDIDATE.evolve(source="x" * 100_000)
     with pytest.raises(OutputError, match="No room left on the disk"):
         records.save_draft("big", Draft(candidate=big))
     assert records.verdict("kept") is not None
@@ -443,8 +443,8 @@ def test_a_replay_draws_the_seeds_of_the_run_that_it_replays(tmp_path: Path) -> 
     assert key is not None
     assert key != other.manifest.judge_key
     then = first.manifest.settings
-    models = then.models.model_copy(update={"replay": first.manifest.id})
-    again = new_run(tmp_path, chosen=then.model_copy(update={"models": models}))
+    models = then.models.evolve(replay=first.manifest.id)
+    again = new_run(tmp_path, chosen=then.evolve(models=models))
     assert again.manifest.judge_key == key
     assert keyed_seed(key, "a" * 64) == keyed_seed(key, "a" * 64) != keyed_seed(key, "b" * 64)
     assert keyed_seed(key, "a" * 64) != keyed_seed(str(other.manifest.judge_key), "a" * 64)

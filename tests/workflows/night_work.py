@@ -156,7 +156,7 @@ def merge(cuts: Sequence[ModelCut], weights: Mapping[str, float]) -> tuple[Regio
     for region in (item for cut in cuts for item in cut.regions):
         other = found.get(region.signature)
         if other is not None:
-            region = other.model_copy(update={"uses": (*other.uses, *region.uses)})
+            region = other.evolve(uses=(*other.uses, *region.uses))
         found[region.signature] = region
     return tuple(found.values())
 
@@ -214,7 +214,7 @@ def zoo_of(folder: Path, **regions: str) -> Zoo:
 def parts_of(zoo: Zoo) -> tuple[ZooPart, ...]:
     return tuple(
         ZooPart(
-            zoo=zoo.model_copy(update={"models": (model,)}),
+            zoo=zoo.evolve(models=(model,)),
             sha256=sha256_text(model.model_dump_json()),
         )
         for model in zoo.models

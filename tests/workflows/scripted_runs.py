@@ -26,7 +26,7 @@ def made_up(run: str, target: str, candidate: str | None, **changes: object) -> 
         target=target,
         estimated_time_us=100.0,
     )
-    return base.model_copy(update=changes)
+    return base.evolve(**changes)
 
 
 @dataclass

@@ -137,7 +137,7 @@ def test_a_changed_problem_or_question_is_a_new_one(tmp_path: Path) -> None:
     assert len(run(tmp_path, tasks(tmp_path, "good", time_s=9.0))) == 1
     (tmp_path / "suite" / "level1" / "good.py").write_text("# changed\n")
     found = read_suite(tmp_path / "suite")
-    assert len(run(tmp_path, [own[0].model_copy(update={"problem": found[0]})])) == 1
+    assert len(run(tmp_path, [own[0].evolve(problem=found[0])])) == 1
 
 
 def test_each_device_has_a_process_of_its_own(tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_the_limit_grows_with_the_budget(tmp_path: Path) -> None:
     (plain,), (timed,) = tasks(tmp_path, "a"), tasks(tmp_path, "a", time_s=100.0)
     assert hang_limit_s(plain.asked) is None
     assert hang_limit_s(timed.asked) == 900.0
-    assert hang_limit_s(timed.asked.model_copy(update={"samples": 4})) == 3600.0
+    assert hang_limit_s(timed.asked.evolve(samples=4)) == 3600.0
 
 
 def test_timing_is_alone_on_its_gpu_and_the_rest_is_not(tmp_path: Path) -> None:
@@ -284,7 +284,7 @@ def test_a_second_call_beside_the_first_does_nothing_again(tmp_path: Path) -> No
 def told(own: list[BenchTask], folder: Path) -> tuple[str, str]:
     """The rows in their order and the table that is made of them."""
     rows = finished_rows(own, folder / "out")
-    plain = [row.model_copy(update={"key": ""}) for row in rows]
+    plain = [row.evolve(key="") for row in rows]
     return repr(plain), markdown(summarise("suite", rows), rows)
 
 

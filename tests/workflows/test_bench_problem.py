@@ -107,7 +107,7 @@ class Tuning(FakeWorkshop):
 
     def _judge(self, candidate: Candidate) -> Verdict:
         found = self.kernelbench.get(candidate.strategy)
-        return super()._judge(candidate).model_copy(update={"kernelbench": found})
+        return super()._judge(candidate).evolve(kernelbench=found)
 
     def _profile(self, candidate: Candidate) -> Profile | ProfileFailed:
         found = super()._profile(candidate)
@@ -121,7 +121,7 @@ class Tuning(FakeWorkshop):
                 "autotuned": fakes.timing(one.eager.median_us * self.autotuned),
                 "vs_autotune": Ratio(value=value, low=value - 0.01, high=value + 0.01),
             }
-        return found.model_copy(update={"measurements": (one.model_copy(update=update),)})
+        return found.evolve(measurements=(one.evolve(**update),))
 
 
 def room(folder: Path, *scripts: Script, gpu: LocalGpu | None = GPU) -> Room:
@@ -310,11 +310,11 @@ def test_a_model_that_is_down_is_the_machines_matter(tmp_path: Path) -> None:
 def test_the_key_is_what_is_asked(tmp_path: Path) -> None:
     place = room(tmp_path)
     task = place.task()
-    moved = task.model_copy(update={"out": "elsewhere", "cache": "elsewhere"})
+    moved = task.evolve(out="elsewhere", cache="elsewhere")
     assert moved.key == task.key
-    settings = task.asked.settings.model_copy(update={"runs": "elsewhere"})
-    asked = task.asked.model_copy(update={"settings": settings})
-    assert task.model_copy(update={"asked": asked}).key == task.key, "nor where runs lie"
+    settings = task.asked.settings.evolve(runs="elsewhere")
+    asked = task.asked.evolve(settings=settings)
+    assert task.evolve(asked=asked).key == task.key, "nor where runs lie"
     assert len({task.key, place.task(2).key, place.task(max_autotune=False).key}) == 3
     assert "switched off" in place.task(max_autotune=False).asked.autotune_note
 
@@ -361,7 +361,7 @@ def test_a_max_autotune_known_to_be_far_behind_is_not_timed_again(tmp_path: Path
     tuning(tmp_path, Script("a", speedup=2.0), autotuned=1.7).bench(room(tmp_path).task())
     place = tuning(tmp_path / "later", Script("a", speedup=2.5), autotuned=7.0)
     task = place.task()
-    task = task.model_copy(update={"cache": str(tmp_path / "cache")})
+    task = task.evolve(cache=str(tmp_path / "cache"))
     row = place.bench(task)
     (sample,) = row.samples
     assert not place.started[0].settings.profile.max_autotune
@@ -379,7 +379,7 @@ def test_one_that_may_be_the_fastest_is_always_timed_beside_the_candidate(tmp_pa
     tuning(tmp_path, Script("a", speedup=2.0), autotuned=0.4).bench(room(tmp_path).task())
     place = tuning(tmp_path / "later", Script("a", speedup=2.0), autotuned=0.4)
     task = place.task()
-    row = place.bench(task.model_copy(update={"cache": str(tmp_path / "cache")}))
+    row = place.bench(task.evolve(cache=str(tmp_path / "cache")))
     assert place.started[0].settings.profile.max_autotune
     assert row.samples[0].kept == "max-autotune"
     assert not row.samples[0].autotune_derived
@@ -426,10 +426,10 @@ def test_without_a_candidate_nothing_passes(
 ) -> None:
     place = tuning(tmp_path)
     task = place.task()
-    judge = task.asked.settings.judge.model_copy(update={"kernelbench": asked})
-    settings = task.asked.settings.model_copy(update={"judge": judge})
-    asked_so = task.asked.model_copy(update={"settings": settings})
-    (sample,) = place.bench(task.model_copy(update={"asked": asked_so})).samples
+    judge = task.asked.settings.judge.evolve(kernelbench=asked)
+    settings = task.asked.settings.evolve(judge=judge)
+    asked_so = task.asked.evolve(settings=settings)
+    (sample,) = place.bench(task.evolve(asked=asked_so)).samples
     assert (sample.candidates, sample.kernelbench_correct) == (0, expected)
 
 
@@ -451,7 +451,7 @@ def test_the_baseline_that_is_named_is_the_one_kept(tmp_path: Path) -> None:
         workshop=place.shop,
     )
     assert kept_baseline(runner) == "torch.compile"
-    named = runner.model_copy(update={"baseline": "max-autotune"})
+    named = runner.evolve(baseline="max-autotune")
     assert kept_baseline(named) == "max-autotune"
     handed_over = {"status": "met", "baseline": None}
-    assert kept_baseline(runner.model_copy(update=handed_over)) is None
+    assert kept_baseline(runner.evolve(**handed_over)) is None

@@ -231,7 +231,7 @@ def test_what_a_worker_raises_ends_the_night(tmp_path: Path) -> None:
 
 
 def test_a_node_with_other_versions_does_no_job() -> None:
-    other = installed_versions().model_copy(update={"triton": "0.1"})
+    other = installed_versions().evolve(triton="0.1")
     with pytest.raises(MissingDependency, match=r"has triton \S+; expected 0.1"):
         do_job(night_work.work, "{}", 1.0, other)
 

@@ -60,7 +60,7 @@ def names_of(words: str) -> frozenset[str]:
 def read(row: Row) -> list[str] | None:
     """The names of the requests that are read; None where it is asked back."""
     waiting = {"waiting": "approval"} if row.waiting else {}
-    found = understand(row.text, CONTEXT.model_copy(update=waiting))
+    found = understand(row.text, CONTEXT.evolve(**waiting))
     return [name_of(item) for item in found.intents] if isinstance(found, Understood) else None
 
 

@@ -37,12 +37,12 @@ def question(
 def job(asked: NightRequest, sha256: str | None = None) -> CutJob:
     part = asked.parts[0]
     if sha256 is not None:
-        part = part.model_copy(update={"sha256": sha256})
+        part = part.evolve(sha256=sha256)
     return CutJob(night=asked.night, part=part, target="h200")
 
 
 def measured(asked: NightRequest) -> CutDone:
-    cut = cut_of(asked.parts[0].model).model_copy(update={"basis": "measured"})
+    cut = cut_of(asked.parts[0].model).evolve(basis="measured")
     return CutDone(cut=cut, gpu=GPU, seconds=60.0)
 
 

@@ -62,7 +62,7 @@ class OwnWords:
         made: Diagnosis = self.rules.diagnose(candidate, verdict, history)  # type: ignore[attr-defined]
         self.said += 1
         words = {"advice": "Mask the | tail.", "by": MODEL}
-        return made.model_copy(update=words) if self.said == 1 else made
+        return made.evolve(**words) if self.said == 1 else made
 
 
 @dataclass

@@ -84,7 +84,7 @@ def statuses(night: NightlyRun) -> dict[str, str]:
 
 def table(night: NightlyRun) -> tuple[object, object]:
     """What a reader sees, without ids, moments and seconds."""
-    return night.models, tuple(row.model_copy(update={"spent_s": 0.0}) for row in night.regions)
+    return night.models, tuple(row.evolve(spent_s=0.0) for row in night.regions)
 
 
 def test_a_night_from_models_to_their_rows(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_a_kernel_that_fails_to_verify_is_withdrawn_and_replaced(tmp_path: Path)
     with Library(tmp_path / "library.sqlite") as library:
         (known,) = library.kernels(signature=first["one"].signature)
         later = {"created": "2030-01-01T00:00:00+00:00"}
-        wrong = night_work.kernel(known.key, "# WRONG\n").model_copy(update=later)
+        wrong = night_work.kernel(known.key, "# WRONG\n").evolve(**later)
         library.put(wrong)
     night = go(tmp_path, zoo)
     row = by_name(night)["one"]
@@ -154,7 +154,7 @@ def test_other_versions_draft_anew_from_what_was_known(tmp_path: Path) -> None:
     zoo = zoo_of(tmp_path, a="one")
     first = by_name(go(tmp_path, zoo))["one"]
     other = wanted(tmp_path, zoo)
-    other = replace(other, versions=VERSIONS.model_copy(update={"triton": "99.0"}))
+    other = replace(other, versions=VERSIONS.evolve(triton="99.0"))
     with Library(tmp_path / "library.sqlite") as library:
         engine = LocalEngine(("cpu",), tmp_path / "locks")
         night = run_night(other, library, engine, night_work.work, RANKING)

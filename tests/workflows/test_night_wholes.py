@@ -64,8 +64,8 @@ def job(kernels: dict[str, Kernel]) -> EndToEndJob:
 
 
 def signed(kernel: Kernel, signature: str) -> Kernel:
-    key = kernel.key.model_copy(update={"signature": signature})
-    return kernel.model_copy(update={"key": key})
+    key = kernel.key.evolve(signature=signature)
+    return kernel.evolve(key=key)
 
 
 NORM = signed(norm_kernel(), "a" * 16)

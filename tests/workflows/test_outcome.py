@@ -88,7 +88,7 @@ def test_a_side_effect_that_the_drop_in_leaves_out_is_said() -> None:
     found = attempt()
     assert found.verdict is not None
     notes = ("left out: odd sizes", side_effect_note("aux"))
-    noted = found.model_copy(update={"verdict": found.verdict.model_copy(update={"notes": notes})})
+    noted = found.evolve(verdict=found.verdict.evolve(notes=notes))
     outcome = decide_outcome((noted,), Goals(), nothing="")
     assert outcome.reason.endswith(
         "; the drop-in does not set the attribute 'aux', as the original does"
@@ -122,7 +122,7 @@ def test_the_faster_measured_baseline_is_named_where_nothing_was_drafted() -> No
     tuned = decide_outcome((), Goals(), nothing="no template", baselines=third)
     assert (tuned.status, tuned.baseline) == ("kept_compiled", "max-autotune")
     assert tuned.reason.startswith("no template; torch.compile's max-autotune is the fastest")
-    assert status(third.model_copy(update={"autotuned_us": 11.0})) == "kept_compiled"
+    assert status(third.evolve(autotuned_us=11.0)) == "kept_compiled"
     assert status(Baselines(eager_us=6.0, compiled_us=8.0, autotuned_us=7.0)) == "kept_original"
     assert decide_outcome((), Goals(), nothing="no template").reason == "no template"
 
@@ -135,8 +135,8 @@ def test_what_the_gpu_had_no_time_to_time_must_not_be_slower(
     searched: float | None, status: str
 ) -> None:
     right = attempt(profiled=False)
-    candidate = right.candidate.model_copy(update={"searched_us": searched})
-    history = (right.model_copy(update={"candidate": candidate}),)
+    candidate = right.candidate.evolve(searched_us=searched)
+    history = (right.evolve(candidate=candidate),)
     baselines = Baselines(eager_us=10.0, compiled_us=8.0)
     found = decide_outcome(history, Goals(), nothing="", baselines=baselines)
     assert (found.status, found.handed_over) == (status, status == "verified")
@@ -152,13 +152,13 @@ def estimated(time_us: float, *, blocks: int = 8192, target: str = "h100-sxm") -
     assert found.profile is not None
     report, assumed = found.profile.report, found.profile.estimate
     assert report is not None
-    kernel = report.kernels[0].model_copy(update={"grid": (blocks, 1, 1)})
+    kernel = report.kernels[0].evolve(grid=(blocks, 1, 1))
     update = {
         "target": target,
-        "report": report.model_copy(update={"kernels": (kernel,)}),
-        "estimate": assumed.model_copy(update={"time_us": time_us}),
+        "report": report.evolve(kernels=(kernel,)),
+        "estimate": assumed.evolve(time_us=time_us),
     }
-    return found.model_copy(update={"profile": found.profile.model_copy(update=update)})
+    return found.evolve(profile=found.profile.evolve(**update))
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_what_is_estimated_slower_is_not_handed_over(
 
 def test_what_earlier_runs_were_refused_for_is_not_this_runs_reason() -> None:
     lent = attempt(name="w", failure=mismatch())
-    lent = lent.model_copy(update={"candidate": lent.candidate.model_copy(update={"round": 0})})
+    lent = lent.evolve(candidate=lent.candidate.evolve(round=0))
     assert decide_outcome((lent,), Goals(), nothing="").reason == "no candidate was drafted"
     own = attempt(name="v", judged=False, profiled=False)
     assert decide_outcome((lent, own), Goals(), nothing="").reason == "nothing was judged"
@@ -202,9 +202,9 @@ def three(
     """A candidate at 10 us with these speedups over the baselines."""
     found = measurement(ratio(eager), ratio(compiled) if compiled is not None else None)
     if autotuned is None:
-        return found.model_copy(update={"autotune_error": error})
-    time = found.eager.model_copy(update={"median_us": 10.0 * autotuned})
-    return found.model_copy(update={"autotuned": time, "vs_autotune": ratio(autotuned)})
+        return found.evolve(autotune_error=error)
+    time = found.eager.evolve(median_us=10.0 * autotuned)
+    return found.evolve(autotuned=time, vs_autotune=ratio(autotuned))
 
 
 SPEEDS = (0.8, 0.995, 1.005, 1.05, 1.3, 2.0)
@@ -330,6 +330,6 @@ def test_exit_codes(status: str, interrupted: bool, code: int) -> None:
 
 
 def test_a_loosened_baseline_is_named_with_its_switch() -> None:
-    loose = measurement(ratio(1.5)).model_copy(update={"baselines_matmul": "high"})
+    loose = measurement(ratio(1.5)).evolve(baselines_matmul="high")
     found = decide_outcome((attempt(loose),), Goals(precision="tf32"), nothing="")
     assert "all with float32_matmul_precision 'high'" in found.reason

@@ -15,16 +15,16 @@ SLOW = Hypothesis(strategy="slow", reason="because", predicted_us=100.0)
 UNSURE = Hypothesis(strategy="unsure", reason="nobody predicts it")
 PLAN = Plan(analysis=ANALYSIS, hypotheses=(NEXT,))
 EMPTY = Plan(analysis=ANALYSIS, hypotheses=())
-NEAR = Plan(analysis=ANALYSIS.model_copy(update={"bound_us": 2.45}), hypotheses=(UNSURE,))
+NEAR = Plan(analysis=ANALYSIS.evolve(bound_us=2.45), hypotheses=(UNSURE,))
 CANDIDATE = Candidate(source="a", coder="scripted", round=1)
 GOOD, BAD = attempt(), attempt(failure=mismatch())
 REPAIR = Diagnosis(failure_class="compile", evidence="", action="repair", advice="")
-NEXT_ONE = REPAIR.model_copy(update={"action": "next_hypothesis"})
+NEXT_ONE = REPAIR.evolve(action="next_hypothesis")
 SLIGHTLY = Ratio(value=1.1, low=1.08, high=1.12)
 
 
 def state(**fields: object) -> LoopState:
-    return LoopState(plan=PLAN, round=1).model_copy(update=fields)
+    return LoopState(plan=PLAN, round=1).evolve(**fields)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_after_draft() -> None:
 
 def test_approval_stands_before_draft_or_judge() -> None:
     plan, candidate = state(approve="plan"), state(approve="candidate", candidate=CANDIDATE)
-    assert routing.after_plan(plan.model_copy(update={"queue": (NEXT,)})) == "approve_plan"
+    assert routing.after_plan(plan.evolve(queue=(NEXT,))) == "approve_plan"
     assert routing.after_plan(plan) == "decide"
     assert routing.after_approve_plan(plan) == "draft"
     assert routing.after_approve_plan(state(stop="declined")) == "finish"
@@ -151,7 +151,7 @@ def test_stop_reason(given: LoopState, expected: str | None) -> None:
 
 def test_goals_are_heeded() -> None:
     reached = state(queue=(NEXT,), history=(attempt(measurement()),))
-    higher = reached.model_copy(update={"goals": Goals(speedup=1.5)})
+    higher = reached.evolve(goals=Goals(speedup=1.5))
     assert routing.stop_reason(reached) == "met"
     assert routing.stop_reason(higher) is None
 
@@ -211,5 +211,5 @@ def test_a_time_limit_that_left_nothing_is_the_reason() -> None:
         f"{left.candidate.id} was drafted; the time limit of 40 s was over before it was judged"
     )
     assert routing.why_nothing(state(limits=limit, spent_s=46.0, history=(BAD,))) == ""
-    assert routing.why_nothing(over.model_copy(update={"nothing": "no pattern"})) == "no pattern"
+    assert routing.why_nothing(over.evolve(nothing="no pattern")) == "no pattern"
     assert routing.why_nothing(state(limits=limit, spent_s=1.0)) == ""

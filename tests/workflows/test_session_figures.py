@@ -59,18 +59,18 @@ def test_conclusions(first: Node, second: Node, said: str) -> None:
 
 def test_other_gpus_and_sizes_are_not_compared() -> None:
     other = measured(2.0)
-    gpu = other.gpu.model_copy(update={"name": "NVIDIA L4"})
-    moved = other.model_copy(update={"gpu": gpu})
+    gpu = other.gpu.evolve(name="NVIDIA L4")
+    moved = other.evolve(gpu=gpu)
     assert "cannot be compared" in conclusion(node(1, measured(1.0)), node(2, moved))
-    larger = other.model_copy(update={"shapes": "x float32[8, 8]"})
+    larger = other.evolve(shapes="x float32[8, 8]")
     assert "other sizes" in conclusion(node(1, measured(1.0)), node(2, larger))
 
 
 def test_another_precision_is_said() -> None:
     loose = node(2, measured(2.0))
     assert loose.verdict is not None
-    verdict = loose.verdict.model_copy(update={"precision": "tf32"})
-    said = conclusion(node(1, measured(1.0)), loose.model_copy(update={"verdict": verdict}))
+    verdict = loose.verdict.evolve(precision="tf32")
+    said = conclusion(node(1, measured(1.0)), loose.evolve(verdict=verdict))
     assert said.endswith("They keep other precisions: c1 strict, c2 tf32.")
 
 
@@ -78,7 +78,7 @@ def test_where_eager_itself_was_allowed_more_the_times_decide() -> None:
     """1.82x of a slow eager is slower than 0.79x of a fast one."""
     strict = fakes.measurement(Ratio(value=1.8, low=1.79, high=1.81), candidate_us=1500.0)
     loose = fakes.measurement(Ratio(value=0.8, low=0.79, high=0.81), candidate_us=500.0)
-    loose = loose.model_copy(update={"baselines_matmul": "high"})
+    loose = loose.evolve(baselines_matmul="high")
     said = conclusion(node(1, strict), node(2, loose))
     assert said.startswith("c2 is faster than c1: 3.00x [2.9"), said
     said = conclusion(node(2, loose), node(1, strict))

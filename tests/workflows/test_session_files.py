@@ -55,7 +55,7 @@ def test_a_drop_in_of_another_session_is_known_by_its_certificate(
     ran: Session, tmp_path: Path
 ) -> None:
     assert isinstance(ran.say("keep c1")[0], FilesWritten)
-    ran._work.tree = ran.tree.model_copy(update={"nodes": ran.tree.nodes[1:]})
+    ran._work.tree = ran.tree.evolve(nodes=ran.tree.nodes[1:])
     assert isinstance(ran.say("keep c3")[0], FilesWritten)
 
 
@@ -110,7 +110,7 @@ def test_a_path_that_no_record_can_hold_is_refused_at_once(
     strange.mkdir()
     problem = fakes.small_problem(strange if place == "module" else tmp_path)
     runs = strange if place == "runs" else tmp_path / "runs"
-    settings = settings_for(tmp_path)({}).model_copy(update={"runs": str(runs)})
+    settings = settings_for(tmp_path)({}).evolve(runs=str(runs))
     with pytest.raises(ProblemError, match=r"d\\udcff.* is no UTF-8"):
         Session.begin(problem, lambda changes: settings, runs, workshop=shop)
     assert not list(tmp_path.rglob("session.sqlite"))

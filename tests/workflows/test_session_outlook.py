@@ -151,7 +151,7 @@ def test_the_first_plan_names_what_its_coder_would_try(
     tmp_path: Path, coder: str, ideas: tuple[str, ...]
 ) -> None:
     loaded, resolved = fakes.small_problem(tmp_path), find_target("h100")
-    settings = fakes.settings(tmp_path / "runs").model_copy(update={"coder": coder})
+    settings = fakes.settings(tmp_path / "runs").evolve(coder=coder)
     plan = EstimateCache().first_plan(loaded, resolved, Goals(), settings)
     assert tuple(item.strategy for item in plan.hypotheses)[: len(ideas)] == ideas
     assert bool(plan.hypotheses) == bool(ideas)

@@ -31,7 +31,7 @@ def grown(count: int = 3) -> Tree:
     tree = trees.begin_step(Tree(), "run")
     tree = trees.grow(tree, [node(1, f"n{item}", speedup=1.0 + item) for item in range(count)])
     for number in range(1, count + 1):
-        tree = trees.move(tree, tree.place.model_copy(update={"candidate": number}))
+        tree = trees.move(tree, tree.place.evolve(candidate=number))
     return trees.end_step(tree, 1, "done", "improved", 1.0)
 
 
@@ -54,13 +54,13 @@ class Walk(RuleBasedStateMachine):
         self.tree = trees.grow(self.tree, [node(step, name, base) for name in names])
         self.tree = trees.end_step(self.tree, step, "done", "", 0.0)
         if count:
-            place = self.tree.place.model_copy(update={"candidate": before + count})
+            place = self.tree.place.evolve(candidate=before + count)
             self.tree = trees.move(self.tree, place)
 
     @rule(key=st.sampled_from(["seed", "target"]), value=st.integers(0, 3))
     def change(self, key: str, value: int) -> None:
         changes = {**self.tree.place.changes, key: value}
-        self.tree = trees.move(self.tree, self.tree.place.model_copy(update={"changes": changes}))
+        self.tree = trees.move(self.tree, self.tree.place.evolve(changes=changes))
 
     @rule(steps=st.integers(1, 4))
     def undo_then_redo(self, steps: int) -> None:
@@ -135,7 +135,7 @@ def test_undo_then_redo_is_identity(count: int, steps: int) -> None:
 def test_what_was_undone_stays_as_a_branch() -> None:
     tree = trees.undo(grown(3), 2)
     assert tree.place.candidate == 1
-    tree = trees.move(tree, tree.place.model_copy(update={"changes": {"seed": 1}}))
+    tree = trees.move(tree, tree.place.evolve(changes={"seed": 1}))
     assert [item.tip.candidate for item in tree.branches] == [1, 3]
     back = trees.switch(tree, 2)
     assert isinstance(back, Tree)
@@ -158,7 +158,7 @@ def test_going_back_to_a_candidate_brings_its_settings_and_sizes() -> None:
     tree = trees.move(tree, place)
     tree = trees.begin_step(tree, "run", base=1)
     tree = trees.grow(tree, [node(2, "late", 1)])
-    tree = trees.move(tree, place.model_copy(update={"candidate": 2}))
+    tree = trees.move(tree, place.evolve(candidate=2))
     assert trees.return_to(tree, 1).place == Place(candidate=1)
     assert trees.return_to(trees.return_to(tree, 1), 2).place == tree.place
 
@@ -170,7 +170,7 @@ def test_undo_past_a_fork_and_back_moves_no_branch() -> None:
 
 def test_discarding_stands_at_the_parent_and_keeping_takes_back() -> None:
     tree = trees.grow(trees.begin_step(grown(1), "run", base=1), [node(2, "child", 1)])
-    tree = trees.move(tree, tree.place.model_copy(update={"candidate": 2}))
+    tree = trees.move(tree, tree.place.evolve(candidate=2))
     tree = trees.reject(trees.keep(tree, 2), 2)
     assert (tree.place.candidate, tree.rejected, tree.kept) == (1, (2,), None)
     assert trees.reject(tree, 2) == tree

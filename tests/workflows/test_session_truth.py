@@ -47,11 +47,11 @@ class EstimatingShop(session_shop.SessionShop):
         time_us = 7.5 if self.slower else TIMES[self.name]
         found = fakes.profile(candidate, estimate_us=time_us)
         assert found.report is not None
-        kernel = found.report.kernels[0].model_copy(update={"grid": (8192, 1, 1)})
-        report = found.report.model_copy(update={"kernels": (kernel,)})
-        estimate = found.estimate.model_copy(update={"target": self.name})
+        kernel = found.report.kernels[0].evolve(grid=(8192, 1, 1))
+        report = found.report.evolve(kernels=(kernel,))
+        estimate = found.estimate.evolve(target=self.name)
         update = {"target": self.name, "estimate": estimate, "report": report}
-        return found.model_copy(update=update)
+        return found.evolve(**update)
 
 
 @pytest.fixture

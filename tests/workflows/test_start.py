@@ -189,7 +189,7 @@ def test_a_damaged_start_is_one_line(tmp_path: Path, text: str) -> None:
 
 
 def without_keys(attempt: Attempt) -> Attempt:
-    return attempt.model_copy(update={"judge_key": "", "profile_key": ""})
+    return attempt.evolve(judge_key="", profile_key="")
 
 
 @pytest.mark.parametrize(
@@ -212,42 +212,42 @@ def test_what_was_judged_otherwise_is_judged_anew(
 
 
 def wrong_text(attempt: Attempt) -> Attempt:
-    other = attempt.candidate.model_copy(update={"source": "other"})
-    return without_keys(attempt).model_copy(update={"candidate": other})
+    other = attempt.candidate.evolve(source="other")
+    return without_keys(attempt).evolve(candidate=other)
 
 
 def other_problem(attempt: Attempt) -> Attempt:
     assert attempt.verdict is not None
-    elsewhere = attempt.verdict.model_copy(update={"problem": "f" * 64})
-    return attempt.model_copy(update={"verdict": elsewhere})
+    elsewhere = attempt.verdict.evolve(problem="f" * 64)
+    return attempt.evolve(verdict=elsewhere)
 
 
 def on_a_gpu(attempt: Attempt) -> Attempt:
     assert attempt.verdict is not None
-    native = attempt.verdict.model_copy(update={"interpreted": False})
-    return attempt.model_copy(update={"verdict": native})
+    native = attempt.verdict.evolve(interpreted=False)
+    return attempt.evolve(verdict=native)
 
 
 def other_seed(attempt: Attempt) -> Attempt:
     assert attempt.verdict is not None
-    other = attempt.verdict.model_copy(update={"seed": 7})
-    return without_keys(attempt).model_copy(update={"verdict": other})
+    other = attempt.verdict.evolve(seed=7)
+    return without_keys(attempt).evolve(verdict=other)
 
 
 def other_target(attempt: Attempt) -> Attempt:
     assert attempt.profile is not None
-    other = attempt.profile.model_copy(update={"target": "a100-sxm-80"})
-    return without_keys(attempt).model_copy(update={"profile": other})
+    other = attempt.profile.evolve(target="a100-sxm-80")
+    return without_keys(attempt).evolve(profile=other)
 
 
 def other_profile_key(attempt: Attempt) -> Attempt:
-    return attempt.model_copy(update={"profile_key": "f" * 64})
+    return attempt.evolve(profile_key="f" * 64)
 
 
 def foreign_profile(attempt: Attempt) -> Attempt:
     assert attempt.profile is not None
-    other = attempt.profile.model_copy(update={"candidate": "f" * 64})
-    return attempt.model_copy(update={"profile": other})
+    other = attempt.profile.evolve(candidate="f" * 64)
+    return attempt.evolve(profile=other)
 
 
 def never_judged(attempt: Attempt) -> Attempt:

@@ -60,7 +60,7 @@ def test_the_fastest_of_those_set_aside_gets_a_second_chance_unless_one_was_acce
 
 def test_one_that_broke_while_it_was_profiled_is_nobody_s_rival() -> None:
     broke = ProfileFailed(side="candidate", reason="wrong_output")
-    broken = tried("a", 1.0).model_copy(update={"unprofiled": broke})
+    broken = tried("a", 1.0).evolve(unprofiled=broke)
     assert should_skip(candidate("x", 10.0), (broken,), None) is None
     waiting = tried("b", 10.0, aside="slow")
     assert retry_skipped((broken, waiting)) == waiting.candidate

@@ -104,7 +104,7 @@ class TurnShop(FakeWorkshop):
         kind, _ = _named(candidate)
         if kind == "broken":
             failure = CompileFailed(log="no such thing", line=5)
-            return verdict(candidate, failure).model_copy(update={"gate": "compile"})
+            return verdict(candidate, failure).evolve(gate="compile")
         return verdict(candidate, mismatch() if kind == "far" else None)
 
     def _profile(self, candidate: Candidate) -> Profile | ProfileFailed:

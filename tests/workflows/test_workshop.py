@@ -45,7 +45,7 @@ def test_beside_others_a_profile_leaves_out_what_decides_nothing(
 def test_a_profile_without_max_autotune_is_not_one_with_it() -> None:
     candidate = Candidate(source="a", coder="scripted", round=1)
     scope = ProfileScope(problem="p", target="t", device="d", seed=0, versions=VERSIONS)
-    third = scope.model_copy(update={"max_autotune": True})
+    third = scope.evolve(max_autotune=True)
     assert work_key(scope, candidate) != work_key(third, candidate)
 
 

@@ -170,12 +170,11 @@ def _told_apart(
         own = item.sampling.temperature
         warmer = max(own, min(WARM, own + WARMER * again))
         first = seed if item.sampling.seed is None else item.sampling.seed
-        told = {
-            "temperature": temperatures[index % len(temperatures)] if temperatures else warmer,
-            "seed": first + index * stride,
-        }
         name = f"{item.name} #{again + 1}" if again else item.name
-        sampling = item.sampling.evolve(**told)
+        sampling = item.sampling.evolve(
+            temperature=temperatures[index % len(temperatures)] if temperatures else warmer,
+            seed=first + index * stride,
+        )
         step = len(coders) * stride
         made.append(replace(item, name=name, sampling=sampling, seed_step=step, _unused_samples=[]))
     return made

@@ -230,9 +230,9 @@ def follow_experience(
     first = next((item for item in ranked if won and item.strategy == won.strategy), None)
     if won is None or first is None:
         return None
-    told = {"because": start.id, "reason": f"it won in {start.id}; {first.reason}"}
+    led = first.evolve(because=start.id, reason=f"it won in {start.id}; {first.reason}")
     rest = (item for item in ranked if item is not first and not _lost(item, won))
-    return (first.evolve(**told), *rest)
+    return (led, *rest)
 
 
 def without_losers(

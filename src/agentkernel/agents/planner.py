@@ -252,12 +252,12 @@ class ModelPlanner:
             if not name or name in taken or (not self.free and name not in offered):
                 continue
             base = offered.get(name) or Hypothesis(strategy=name, reason="")
-            told = {
-                "reason": inline(idea.reason, REASON_MOST),
-                "predicted_us": expected_us(idea, fastest, made.analysis),
-                "predicted_by": self.model.name,
-            }
-            fresh.setdefault(name, base.evolve(**told))
+            told = base.evolve(
+                reason=inline(idea.reason, REASON_MOST),
+                predicted_us=expected_us(idea, fastest, made.analysis),
+                predicted_by=self.model.name,
+            )
+            fresh.setdefault(name, told)
         return tuple(fresh.values())[:MOST]
 
 

@@ -216,10 +216,9 @@ class TeamPlanner:
         if parent is not None and self.reviews is not None:
             made = _reviewed(made, parent, self.reviews.of(parent, analysis, target), analysis)
         if idea is not None:
-            told = {"reason": f"{made.reason}; {idea.strategy}: {idea.reason}"}
+            made = made.evolve(reason=f"{made.reason}; {idea.strategy}: {idea.reason}")
             if idea.predicted_us is not None and not made.predicted_by:
-                told |= idea.model_dump(include={"predicted_us", "predicted_by"})
-            made = made.evolve(**told)
+                made = made.evolve(predicted_us=idea.predicted_us, predicted_by=idea.predicted_by)
         return predict(made, analysis)
 
 
@@ -245,5 +244,4 @@ def _reviewed(
     if found.estimated_speedup is None or time_us is None:
         return made.evolve(reason=reason)
     promised = max(time_us / found.estimated_speedup, analysis.bound_us)
-    told = {"reason": reason, "predicted_us": promised, "predicted_by": found.by}
-    return made.evolve(**told)
+    return made.evolve(reason=reason, predicted_us=promised, predicted_by=found.by)

@@ -194,12 +194,10 @@ def _run(
     if left is not None:
         return _finished(left)
     settings = task.asked.settings
-    changes: dict[str, object] = {"runs": str(folder), "seed": settings.seed + index}
+    settings = settings.evolve(runs=str(folder), seed=settings.seed + index)
     if cached is not None and far_behind(cached):
-        changes["profile"] = settings.profile.evolve(max_autotune=False)
-    request = OptimizeRequest(
-        loaded, settings.evolve(**changes), None, ("bench", task.problem.path)
-    )
+        settings = settings.evolve(profile=settings.profile.evolve(max_autotune=False))
+    request = OptimizeRequest(loaded, settings, None, ("bench", task.problem.path))
     return _finished(runner.start(request, ignore))
 
 

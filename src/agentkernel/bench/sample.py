@@ -24,10 +24,7 @@ from agentkernel.tools.run_store import read_run
 from agentkernel.workflows.events import ProfileMissed
 from agentkernel.workflows.outcome import Result
 
-DERIVED: dict[str, object] = {
-    "autotune_derived": True,
-    "autotune_note": "its cached time, times eager's drift",
-}
+DERIVED = "its cached time, times eager's drift"
 
 
 class BaselineKey(Frozen):
@@ -96,8 +93,7 @@ def _joined(cached: Times, now: Times) -> Times:
     drift = _ratio(now.eager_us, cached.eager_us)
     if cached.autotune_us is not None or now.autotune_us is None or drift is None:
         return cached
-    update = {"autotune_us": now.autotune_us / drift, "autotune_note": now.autotune_note}
-    return cached.evolve(**update)
+    return cached.evolve(autotune_us=now.autotune_us / drift, autotune_note=now.autotune_note)
 
 
 def with_drift(now: Times | None, cached: Times | None) -> Times:
@@ -108,7 +104,7 @@ def with_drift(now: Times | None, cached: Times | None) -> Times:
     if cached is None:
         return now or Times()
     if now is None:
-        return cached if cached.autotune_us is None else cached.evolve(**DERIVED)
+        return cached if cached.autotune_us is None else _derived(cached, cached.autotune_us)
     drift = _ratio(now.eager_us, cached.eager_us)
     found = now.evolve(
         compiled_us=now.compiled_us or cached.compiled_us,
@@ -117,7 +113,11 @@ def with_drift(now: Times | None, cached: Times | None) -> Times:
     )
     if now.autotune_us is not None or cached.autotune_us is None or drift is None:
         return found
-    return found.evolve(autotune_us=cached.autotune_us * drift, **DERIVED)
+    return _derived(found, cached.autotune_us * drift)
+
+
+def _derived(times: Times, autotune_us: float) -> Times:
+    return times.evolve(autotune_us=autotune_us, autotune_derived=True, autotune_note=DERIVED)
 
 
 def derived_ratio(vs_eager: Ratio, cached: Times) -> Ratio | None:

@@ -384,8 +384,7 @@ def _for_given(work: SessionState, settings: Settings, source: str) -> Settings:
     goals = settings.goals.evolve(policy=settings.policy)
     budget = settings.budget.evolve(rounds=1, repairs=0)
     models = settings.models.evolve(planner=None, debugger=None, reviewer=None)
-    update = {"coder": f"file:{path}", "goals": goals, "budget": budget, "models": models}
-    return settings.evolve(**update)
+    return settings.evolve(coder=f"file:{path}", goals=goals, budget=budget, models=models)
 
 
 def _run_of(work: SessionState, step: Step) -> str | None:

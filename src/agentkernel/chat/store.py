@@ -396,13 +396,12 @@ def _asked_anew(tree: Tree, step: int, known: Node, attempt: Attempt) -> Node:
 
 
 def _told(node: Node, attempt: Attempt) -> Node:
-    found = {
-        "verdict": attempt.verdict,
-        "profile": attempt.profile,
-        "unprofiled": attempt.unprofiled,
-        "aside": attempt.aside,
-    }
-    return node.evolve(**found)
+    return node.evolve(
+        verdict=attempt.verdict,
+        profile=attempt.profile,
+        unprofiled=attempt.unprofiled,
+        aside=attempt.aside,
+    )
 
 
 def _known(tree: Tree, step: int, attempt: Attempt) -> Node | None:

@@ -7,7 +7,7 @@ target.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
 from pydantic import Field
@@ -173,16 +173,18 @@ def begin_step(
 
 def note_run(tree: Tree, number: int, run: str) -> Tree:
     """Step `number` is the run of that id."""
-    return _with_step(tree, number, {"run": run})
+    return _with_step(tree, number, lambda step: step.evolve(run=run))
 
 
 def end_step(tree: Tree, number: int, state: StepState, outcome: str, seconds: float) -> Tree:
     """Step `number` came to its end."""
-    return _with_step(tree, number, {"state": state, "outcome": outcome, "seconds": seconds})
+    return _with_step(
+        tree, number, lambda step: step.evolve(state=state, outcome=outcome, seconds=seconds)
+    )
 
 
-def _with_step(tree: Tree, number: int, update: dict[str, object]) -> Tree:
-    steps = tuple(item.evolve(**update) if item.number == number else item for item in tree.steps)
+def _with_step(tree: Tree, number: int, change: Callable[[Step], Step]) -> Tree:
+    steps = tuple(change(item) if item.number == number else item for item in tree.steps)
     return tree.evolve(steps=steps)
 
 
@@ -296,8 +298,7 @@ def at_candidate(tree: Tree, candidate: int | None) -> Place:
     step = tree.step(node.step)
     if step is None:
         return place.evolve(candidate=candidate)
-    update = {"candidate": candidate, "changes": step.changes, "problem": step.problem}
-    return place.evolve(**update)
+    return place.evolve(candidate=candidate, changes=step.changes, problem=step.problem)
 
 
 def keep(tree: Tree, number: int) -> Tree:

@@ -115,8 +115,8 @@ def find_verdict(
     from agentkernel.tools.judge.judge import judge as run_judge
     from agentkernel.workflows.run_factory import judge_settings
 
-    asked = {"static": static, "declared_sizes": declared_sizes}
-    settings = judge_settings(bench.settings, bench.resolved).evolve(**asked)
+    settings = judge_settings(bench.settings, bench.resolved)
+    settings = settings.evolve(static=static, declared_sizes=declared_sizes)
     verdict = run_judge(bench.loaded, bench.captured, bench.source, settings)
     if not sanitize:
         return verdict

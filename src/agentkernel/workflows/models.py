@@ -10,7 +10,7 @@ from agentkernel.agents.coder_factory import coder_models
 from agentkernel.agents.history import calibration
 from agentkernel.agents.models.costs import Account, totals, unpriced
 from agentkernel.agents.models.local_presets import PREFIX
-from agentkernel.agents.models.protocol import ChatOptions, packaged_options
+from agentkernel.agents.models.protocol import ChatOptions, either, packaged_options
 from agentkernel.agents.models.provider import ModelProvider, record_name
 from agentkernel.agents.protocols import Attempt
 from agentkernel.domain.errors import SettingError
@@ -42,7 +42,7 @@ def open_model_provider(
         on_piece=lambda piece: emit(events.model_writing(piece)),
         tell=lambda text: emit(events.ModelPassedOver(text=text)),
         left_s=lambda: left_s(settings.budget.time_s, spent_s()),
-        said=_said(settings.models, "temperature", "max_tokens"),
+        said=settings.models,
         judge_key=store.manifest.judge_key,
         replay=_records_of(Path(settings.runs), replayed) if replayed else None,
     )
@@ -59,14 +59,14 @@ def left_s(limit_s: float | None, spent_s: float) -> float:
 
 def chat_options(chosen: ModelOptions) -> ChatOptions:
     """The packaged options with what the settings say."""
-    said = _said(chosen, "samples", "temperature", "max_tokens", "seed", "timeout_s")
-    return packaged_options().evolve(**said)
-
-
-def _said(chosen: ModelOptions, *names: str) -> dict[str, float]:
-    """Those of `names` that the settings give a value."""
-    own = chosen.model_dump(include=set(names))
-    return {name: value for name, value in own.items() if value is not None}
+    options = packaged_options()
+    return options.evolve(
+        samples=either(chosen.samples, options.samples),
+        temperature=either(chosen.temperature, options.temperature),
+        max_tokens=either(chosen.max_tokens, options.max_tokens),
+        seed=either(chosen.seed, options.seed),
+        timeout_s=either(chosen.timeout_s, options.timeout_s),
+    )
 
 
 def _records_of(runs: Path, run: str) -> Records:

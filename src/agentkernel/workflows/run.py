@@ -269,8 +269,9 @@ def _is_damaged(context: Context, build: GraphBuilder) -> bool:
 
 def first_input(context: Context) -> LoopInput:
     """What the loop begins with: the settings', and what earlier runs leave to it."""
-    update = {"history": inherited_attempts(context), "focus": context.start.focus}
-    return loop_input(context.store).evolve(**update)
+    return loop_input(context.store).evolve(
+        history=inherited_attempts(context), focus=context.start.focus
+    )
 
 
 def attempts_of(store: RunStore) -> tuple[Attempt, ...]:

@@ -321,10 +321,10 @@ def _tools(
 
     def judging_of(candidate: Candidate) -> JudgeSettings:
         asked = judge_settings(settings, resolved)
-        changes: dict[str, object] = {"declared_sizes": candidate.declared_sizes}
+        asked = asked.evolve(declared_sizes=candidate.declared_sizes)
         if settings.judge.seed is None and judge_key is not None:
-            changes["seed"] = keyed_seed(judge_key, candidate.sha256)
-        return asked.evolve(**changes)
+            return asked.evolve(seed=keyed_seed(judge_key, candidate.sha256))
+        return asked
 
     def scope_of(candidate: Candidate) -> JudgeScope:
         return judge_scope.evolve(declared_sizes=candidate.declared_sizes)

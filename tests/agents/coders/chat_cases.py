@@ -51,7 +51,7 @@ def draft_request(**changes: object) -> DraftRequest:
         diagnosis=None,
         round=1,
     )
-    return base.model_copy(update=changes)
+    return base.evolve(**changes)
 
 
 def refused_request() -> DraftRequest:

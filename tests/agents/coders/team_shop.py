@@ -56,7 +56,7 @@ class Speaking(ScriptedModel):
         if not self.answers:
             self.questions.append(question)
             return Reply(texts=("I have said all.",), finish=("stop",), usage=SPENT)
-        return super().ask(question, on_text).model_copy(update={"usage": SPENT})
+        return super().ask(question, on_text).evolve(usage=SPENT)
 
 
 @dataclass
@@ -92,7 +92,7 @@ class TeamShop(FakeWorkshop):
         reviews = Reviews(Reviewer(kept(self.reviewer), SAMPLING)) if self.reviewer else None
         members = [
             ModelCoder(
-                name, kept(model), SAMPLING.model_copy(update={"seed": seed}),
+                name, kept(model), SAMPLING.evolve(seed=seed),
                 answered=provider.answered(), reviews=reviews, seed_step=len(self.models),
             )
             for seed, (name, model) in enumerate(self.models.items())

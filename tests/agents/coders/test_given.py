@@ -65,9 +65,9 @@ def test_the_same_text_is_not_drafted_again(tmp_path: Path) -> None:
 def test_the_plan_offers_the_text_until_it_was_tried(tmp_path: Path) -> None:
     coder, problem = FileCoder("file:k.py", TEXT), small_problem(tmp_path)
     other = attempt(name="another")
-    named = other.candidate.model_copy(update={"strategy": "given"})
+    named = other.candidate.evolve(strategy="given")
     assert offered(coder, problem) == ["given"]
-    assert offered(coder, problem, other.model_copy(update={"candidate": named})) == ["given"]
+    assert offered(coder, problem, other.evolve(candidate=named)) == ["given"]
     assert offered(coder, problem, attempt(name=TEXT)) == []
     exhausted = FilePlanner(coder).plan(problem, ANALYSIS, TARGET, Goals(), (), (), ("given",))
     assert exhausted.hypotheses == ()

@@ -25,9 +25,7 @@ from agentkernel.tools.problem.loading import LoadedProblem, load_problem
 from fakes import profile, verdict
 
 NAME = "chat:openai:scripted"
-QUICK = packaged_options().model_copy(
-    update={"timeout_s": 10.0, "attempts": 2, "backoff_s": 0.01, "max_tokens": 100}
-)
+QUICK = packaged_options().evolve(timeout_s=10.0, attempts=2, backoff_s=0.01, max_tokens=100)
 OTHER = f"{GOOD}# another\n"
 THIRD = f"{GOOD}# a third\n"
 
@@ -114,7 +112,7 @@ def test_the_same_wrong_kernel_again_is_told_and_then_given_up(problem: LoadedPr
 def test_the_first_sample_with_a_file_is_drafted_and_the_rest_are_kept(
     problem: LoadedProblem,
 ) -> None:
-    options = QUICK.model_copy(update={"samples": 4})
+    options = QUICK.evolve(samples=4)
     answers = Says(texts=("No.", fenced(GOOD), fenced(OTHER), fenced(GOOD)))
     with ChatServer([answers, Says(texts=(fenced(THIRD),) * 4)]) as server:
         made = coder(server, options)
@@ -135,7 +133,7 @@ def test_the_first_sample_with_a_file_is_drafted_and_the_rest_are_kept(
 
 
 def test_a_refusal_is_mended_though_other_samples_are_left(problem: LoadedProblem) -> None:
-    options = QUICK.model_copy(update={"samples": 2})
+    options = QUICK.evolve(samples=2)
     answers = [Says(texts=(fenced(GOOD), fenced(OTHER))), Says(texts=(fenced(THIRD),) * 2)]
     with ChatServer([*answers]) as server:
         made = coder(server, options)
@@ -146,7 +144,7 @@ def test_a_refusal_is_mended_though_other_samples_are_left(problem: LoadedProble
 
 
 def test_samples_outlive_the_process(problem: LoadedProblem, tmp_path: Path) -> None:
-    options = QUICK.model_copy(update={"samples": 2})
+    options = QUICK.evolve(samples=2)
     records = Records(tmp_path / "run.sqlite")
     with ChatServer([Says(texts=(fenced(GOOD), fenced(OTHER)))]) as server:
         provider = ModelProvider(records, server.url, options)
@@ -162,7 +160,7 @@ def test_samples_outlive_the_process(problem: LoadedProblem, tmp_path: Path) -> 
 def test_a_draft_that_was_not_kept_is_made_again_from_the_same_answer(
     problem: LoadedProblem, tmp_path: Path
 ) -> None:
-    options = QUICK.model_copy(update={"samples": 2})
+    options = QUICK.evolve(samples=2)
     records = Records(tmp_path / "run.sqlite")
     with ChatServer([Says(texts=(fenced(GOOD), fenced(OTHER)))]) as server:
         provider = ModelProvider(records, server.url, options)

@@ -45,9 +45,9 @@ def refused(
     name: str, gate: Gate, parent: str = "", share: float = 1.0, strategy: str = "tiled"
 ) -> Attempt:
     made = file(name, parent, strategy)
-    wrong = mismatch().model_copy(update={"wrong_share": share})
+    wrong = mismatch().evolve(wrong_share=share)
     stopped = CompileFailed(log=f"no {name}", line=1) if gate == "compile" else wrong
-    found = verdict(made, stopped).model_copy(update={"gate": gate})
+    found = verdict(made, stopped).evolve(gate=gate)
     return Attempt(candidate=made, verdict=found)
 
 
@@ -193,9 +193,7 @@ def test_a_turn_of_a_team_shows_what_the_turn_names() -> None:
 def test_the_conversation_holds_the_best_nearest_to_its_end() -> None:
     wrong_shape = WrongMeta(case="primary", output=0, expected="[4]", found="[8]")
     made = file("meta")
-    meta = Attempt(
-        candidate=made, verdict=verdict(made, wrong_shape).model_copy(update={"gate": "meta"})
-    )
+    meta = Attempt(candidate=made, verdict=verdict(made, wrong_shape).evolve(gate="meta"))
     asked = request(refused("far", "correctness"), meta, refused("last", "compile"), diagnosis=MEND)
     turns = coder_messages(
         load_problem(str(EXAMPLE)), asked, shown=choose_files(asked, TurnOptions(held=3))

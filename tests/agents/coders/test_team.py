@@ -348,7 +348,7 @@ def test_without_a_gpu_what_the_compiler_promises_no_gain_from_is_passed_over(
 def test_without_a_gpu_nobody_is_asked_where_the_compiler_is_at_the_roofline(
     tmp_path: Path,
 ) -> None:
-    near = ANALYSIS.model_copy(update={"bound_us": 2.45})
+    near = ANALYSIS.evolve(bound_us=2.45)
     team = shop(Script("fused"), answers={ANN: said("one")}, analysis=near)
     made = Run(tmp_path, team)
     assert (made.stop, made.coders) == ("estimate", ["scripted"])
@@ -366,11 +366,11 @@ def member(name: str, said: list[str | ModelUnavailable]) -> ModelCoder:
 
 def test_a_file_made_from_one_for_declared_sizes_is_judged_as_such_a_file(tmp_path: Path) -> None:
     fixed = right()
-    lifted = fixed.candidate.model_copy(update={"coder": "compiler", "declared_sizes": True})
+    lifted = fixed.candidate.evolve(coder="compiler", declared_sizes=True)
     team = TeamCoder(member(BOB, []), [member(ANN, [answer("one")])])
     turn = Turn(1, ANN, parent=lifted.id)
     asked = request(
-        (fixed.model_copy(update={"candidate": lifted}),),
+        (fixed.evolve(candidate=lifted),),
         hypothesis=Hypothesis(strategy=turn.strategy, reason=""),
     )
     made = team.draft(small_problem(tmp_path), asked).candidate
@@ -385,8 +385,8 @@ def test_samples_left_over_stay_with_who_gave_them(tmp_path: Path) -> None:
         each._keep(1, Says(texts=(answer("one"), answer("spare")), finish=("stop", "stop")))
     team = TeamCoder(member(BOB, []), [ann, bob])
     first = right(source=source("one")).model_copy()
-    drawn = first.candidate.model_copy(update={"coder": ANN, "parent": "p" * 64})
-    history = (first.model_copy(update={"candidate": drawn}),)
+    drawn = first.candidate.evolve(coder=ANN, parent="p" * 64)
+    history = (first.evolve(candidate=drawn),)
 
     def drafted(turn: Turn) -> Candidate:
         hypothesis = Hypothesis(strategy=turn.strategy, reason="")

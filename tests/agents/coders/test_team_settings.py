@@ -28,7 +28,7 @@ def team_settings(folder: Path, *more: str) -> Settings:
 
 def test_each_member_has_a_name_a_temperature_and_seeds_of_its_own(tmp_path: Path) -> None:
     chosen = team_settings(tmp_path, "seed=5", "models.samples=2")
-    provider = ModelProvider(options=ModelProvider().options.model_copy(update={"samples": 2}))
+    provider = ModelProvider(options=ModelProvider().options.evolve(samples=2))
     made = make_coder(f"team:{ANN},{ANN},{BOB}", FirstFirst(), provider=provider, settings=chosen)
     assert isinstance(made, TeamCoder)
     assert [item.name for item in made.members] == [ANN, f"{ANN} #2", BOB]

@@ -10,14 +10,14 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "coders"))
 from agentkernel.agents.models.protocol import ChatOptions, packaged_options
 from agentkernel.domain.exchange import Message, ModelRequest, Sampling
 
-QUICK = packaged_options().model_copy(
-    update={"timeout_s": 5.0, "attempts": 3, "wall_s": 20.0, "backoff_s": 0.01, "max_tokens": 64}
+QUICK = packaged_options().evolve(
+    timeout_s=5.0, attempts=3, wall_s=20.0, backoff_s=0.01, max_tokens=64
 )
 SCHEMA = '{"type": "object", "title": "Plan", "properties": {"steps": {"type": "integer"}}}'
 
 
 def options(**changes: object) -> ChatOptions:
-    return QUICK.model_copy(update=changes)
+    return QUICK.evolve(**changes)
 
 
 def question(text: str = "Write a kernel.", **changes: object) -> ModelRequest:
@@ -29,4 +29,4 @@ def question(text: str = "Write a kernel.", **changes: object) -> ModelRequest:
         messages=(Message(role="system", text="Be brief."), Message(role="user", text=text)),
         sampling=Sampling.model_validate(sampling | wanted),
     )
-    return base.model_copy(update=changes)
+    return base.evolve(**changes)

@@ -116,7 +116,7 @@ def test_without_temperature_it_says_what_the_weights_find_likeliest(
     reply = model.ask(asked)
     assert reply.texts == (decode(weights.tokenizer, tokens[size:]),)
     assert reply.usage.prompt == size
-    assert reply == model.ask(asked).model_copy(update={"seconds": reply.seconds})
+    assert reply == model.ask(asked).evolve(seconds=reply.seconds)
 
 
 def test_samples_without_temperature_are_written_once(model: LocalModel) -> None:

@@ -78,8 +78,8 @@ def test_debugger_after_a_compile_error() -> None:
 
 
 def test_debugger_after_wrong_values() -> None:
-    found = TOLD.model_copy(update={"edit": "<<<<<<< SEARCH\na\n=======\nb\n>>>>>>> REPLACE"})
-    history = (refused(mismatch("tail").model_copy(update={"first_index": (0, 128)})),)
+    found = TOLD.evolve(edit="<<<<<<< SEARCH\na\n=======\nb\n>>>>>>> REPLACE")
+    history = (refused(mismatch("tail").evolve(first_index=(0, 128))),)
     messages = coder_messages(load_problem(str(EXAMPLE)), request(history, found))
     check("debugger_values.md", messages[-1].text)
 

@@ -110,14 +110,14 @@ def test_an_older_record_is_read_from_its_problem(tmp_path: Path) -> None:
         "def get_inputs():\n    return [torch.randn(4, 8)]\n\n\n"
         "def get_init_inputs():\n    return [8]\n"
     )
-    old = norm_kernel().certificate.model_copy(update={"graph": None})
+    old = norm_kernel().certificate.evolve(graph=None)
     assert graph_of(old) is None
     problem = load_problem(str(file)).problem
-    graph = graph_of(old.model_copy(update={"problem": problem}))
+    graph = graph_of(old.evolve(problem=problem))
     assert graph is not None
     assert graph.parameters == ("ln.weight", "ln.bias")
     with pytest.raises(KernelRefused, match="verified for '0123456789abcdef'"):
-        apply_equal(block().norm, {"": norm_kernel().model_copy(update={"certificate": old})})
+        apply_equal(block().norm, {"": norm_kernel().evolve(certificate=old)})
 
 
 def test_all_of_a_model_from_python() -> None:

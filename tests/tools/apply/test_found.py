@@ -26,12 +26,10 @@ def write_run(folder: Path, kernel: Kernel, *, kept: bool = False) -> Result:
     """The result of a run with its files, as `optimize` leaves them."""
     certificate = folder / "certificate.json"
     source = None if kept else kernel.source
-    found = kernel.certificate.model_copy(
-        update={
-            "candidate_source": source,
-            "candidate_sha256": None if kept else kernel.sha256,
-            "status": "kept_original" if kept else "verified",
-        }
+    found = kernel.certificate.evolve(
+        candidate_source=source,
+        candidate_sha256=None if kept else kernel.sha256,
+        status="kept_original" if kept else "verified",
     )
     certificate.write_text(canonical_json(sign_certificate(found)))
     candidate = folder / "drop_in.py"
@@ -110,7 +108,7 @@ def write_night(
 ) -> Path:
     kernel = norm_kernel(WRONG)
     signed = sign_certificate(kernel.certificate)
-    kernel = kernel.model_copy(update={"certificate": signed})
+    kernel = kernel.evolve(certificate=signed)
     own = ("weight", "bias")
     uses = (
         RegionUse(model="one", path="norm", parameters=own),

@@ -53,9 +53,9 @@ def kernel(*, judged: bool) -> Kernel:
     made = norm_kernel(KEEPS)
     verdict = made.certificate.verdict
     assert verdict is not None
-    verdict = verdict.model_copy(update={"gradients": judged or None})
-    certificate = made.certificate.model_copy(update={"verdict": verdict})
-    return made.model_copy(update={"certificate": certificate})
+    verdict = verdict.evolve(gradients=judged or None)
+    certificate = made.certificate.evolve(verdict=verdict)
+    return made.evolve(certificate=certificate)
 
 
 def stacked() -> nn.Sequential:

@@ -24,22 +24,22 @@ STOPS = "raise SystemExit('must not run')\n"
 def certificate_with(kernel: Kernel, **verdict: object) -> Kernel:
     old = kernel.certificate
     assert old.verdict is not None
-    new = old.model_copy(update={"verdict": old.verdict.model_copy(update=verdict)})
-    return kernel.model_copy(update={"certificate": new})
+    new = old.evolve(verdict=old.verdict.evolve(**verdict))
+    return kernel.evolve(certificate=new)
 
 
 def without_verdict(kernel: Kernel) -> Kernel:
-    bare = kernel.certificate.model_copy(update={"verdict": None})
-    return kernel.model_copy(update={"certificate": bare})
+    bare = kernel.certificate.evolve(verdict=None)
+    return kernel.evolve(certificate=bare)
 
 
 @pytest.mark.parametrize(
     ("kernel", "words"),
     [
         (norm_kernel(withdrawn="does not verify"), "is withdrawn: does not verify"),
-        (norm_kernel(source=STOPS).model_copy(update={"source": STOPS + NORM}), "has changed"),
+        (norm_kernel(source=STOPS).evolve(source=STOPS + NORM), "has changed"),
         (
-            norm_kernel().model_copy(update={"certificate": mlp_kernel().certificate}),
+            norm_kernel().evolve(certificate=mlp_kernel().certificate),
             "certificate of another text",
         ),
         (certificate_with(norm_kernel(), accepted=False), "was not accepted"),
@@ -98,7 +98,7 @@ def test_tensors_that_do_not_fit() -> None:
     turned.weight = nn.Parameter(turned.weight.t(), requires_grad=False)
     with pytest.raises(KernelRefused, match=r"with strides \[1, 8\]. Expected float32\[8, 8\]"):
         apply(turned, {"": kernel})
-    apply(turned, {"": kernel.model_copy(update={"parameter_strides": ((1, 8),)})})
+    apply(turned, {"": kernel.evolve(parameter_strides=((1, 8),))})
 
 
 def test_a_path_that_is_not_there() -> None:

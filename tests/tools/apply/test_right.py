@@ -15,8 +15,8 @@ EIGHT = tuple(f"{i:016x}" for i in range(8))
 def made(number: int) -> Kernel:
     """A kernel of the region with this number; the later ones gain less."""
     item = norm_kernel(speedup=3.0 - number / 10)
-    key = item.key.model_copy(update={"signature": EIGHT[number]})
-    return item.model_copy(update={"key": key})
+    key = item.key.evolve(signature=EIGHT[number])
+    return item.evolve(key=key)
 
 
 KERNELS = {f"{place}.{number}": made(number) for number in range(8) for place in ("a", "b")}

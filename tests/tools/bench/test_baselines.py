@@ -26,7 +26,7 @@ TIMES = Times(eager_us=100.0, compiled_us=50.0)
 def test_the_first_times_stay(tmp_path: Path) -> None:
     folder = tmp_path / "cache"
     assert cached_times(folder, KEY) is None
-    keep_times(folder, KEY, TIMES.model_copy(update={"eager_drift": 1.1}))
+    keep_times(folder, KEY, TIMES.evolve(eager_drift=1.1))
     keep_times(folder, KEY, Times(eager_us=7.0))
     assert cached_times(folder, KEY) == TIMES
 
@@ -34,7 +34,7 @@ def test_the_first_times_stay(tmp_path: Path) -> None:
 @pytest.mark.parametrize("field", ["problem_sha256", "gpu", "torch", "triton", "driver"])
 def test_anything_else_is_another_key(tmp_path: Path, field: str) -> None:
     keep_times(tmp_path, KEY, TIMES)
-    assert cached_times(tmp_path, KEY.model_copy(update={field: "other"})) is None
+    assert cached_times(tmp_path, KEY.evolve(**{field: "other"})) is None
 
 
 def test_a_damaged_file_is_no_cache(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_a_first_time_of_max_autotune_joins_the_others(tmp_path: Path) -> None:
 
 
 def test_a_cached_time_of_max_autotune_goes_with_eager() -> None:
-    cached = TIMES.model_copy(update={"autotune_us": 40.0, "autotune_note": ""})
+    cached = TIMES.evolve(autotune_us=40.0, autotune_note="")
     found = with_drift(Times(eager_us=110.0), cached)
     assert (found.autotune_us, found.autotune_derived) == (pytest.approx(44.0), True)
     own = with_drift(Times(eager_us=110.0, autotune_us=41.0), cached)

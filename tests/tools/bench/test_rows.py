@@ -64,7 +64,7 @@ def test_shards_are_gathered_by_key(tmp_path: Path) -> None:
     first, second, third = suite()[:3]
     append_row(tmp_path / "rows-1of2.jsonl", first)
     append_row(tmp_path / "rows-2of2.jsonl", second)
-    append_row(tmp_path / "rows.jsonl", first.model_copy(update={"coder": "other"}))
+    append_row(tmp_path / "rows.jsonl", first.evolve(coder="other"))
     append_row(tmp_path / "rows.jsonl", third)
     found = gather(tmp_path)
     assert found[first.key].coder == "compiler", "the first one counts"

@@ -115,9 +115,7 @@ def test_weights_are_those_of_the_module_whose_turn_it_is(tried, bytes_for):
     free = bytes_for(LINEAR, "slices")
     outcome, runner = tried(LINEAR, source, device_bytes=free)
     shape = CaseShape(runner.loaded.problem.shape_sets[0], "declared", 0)
-    small = shape.inputs.model_copy(
-        update={"inputs": [shape.inputs.inputs[0].model_copy(update={"shape": (1, 512)})]}
-    )
+    small = shape.inputs.evolve(inputs=[shape.inputs.inputs[0].evolve(shape=(1, 512))])
     second = runner.run(Case(CaseShape(small, "small", 0), "normal", 2, module="second"))
     assert second.failure is None, second.failure
     outcome = runner.run(Case(shape, "normal", 1))

@@ -30,15 +30,13 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def edited(item: Kernel, **update: object) -> Kernel:
-    return item.model_copy(update=update)
+    return item.evolve(**update)
 
 
 def forged(item: Kernel, source: str) -> Kernel:
     """Another text whose hashes were all replaced."""
     sha256 = sha256_text(source)
-    proof = item.certificate.model_copy(
-        update={"candidate_source": source, "candidate_sha256": sha256}
-    )
+    proof = item.certificate.evolve(candidate_source=source, candidate_sha256=sha256)
     return edited(item, source=source, sha256=sha256, certificate=proof)
 
 
@@ -77,7 +75,7 @@ def test_another_source_or_certificate_is_told_apart() -> None:
         ({"key": key(gpu="NVIDIA B200")}, "gpu"),
         ({"key": key(torch="2.14.0")}, "torch"),
         (
-            {"key": key().model_copy(update={"triton": "9", "precision": "tf32"})},
+            {"key": key().evolve(triton="9", precision="tf32")},
             "triton, precision",
         ),
     ],
@@ -99,7 +97,7 @@ def test_an_estimate_that_calls_itself_measured_does_not_fit() -> None:
 def test_the_estimates_target_is_the_gpu_of_the_key() -> None:
     item = kernel(at=key(gpu="estimated:h200"), speedup=None)
     candidate = Candidate(source=item.source, coder="scripted", round=1)
-    proof = item.certificate.model_copy(update={"profile": profile(candidate)})
+    proof = item.certificate.evolve(profile=profile(candidate))
     whole = edited(item, certificate=proof, time_us=2.5, baseline_us=5.0)
     assert certificate_mismatch(whole) is None
     gpu = edited(whole, key=key(gpu="NVIDIA H200"))
@@ -110,17 +108,13 @@ def test_a_certificates_figures_are_those_that_its_run_hands_over() -> None:
     candidate = Candidate(source="x\n", coder="scripted", round=1)
     one = measurement(
         Ratio(value=3.0, low=2.9, high=3.1), Ratio(value=1.4, low=1.35, high=1.45)
-    ).model_copy(
-        update={
-            "vs_autotune": Ratio(value=1.5, low=1.3, high=1.7),
-            "autotuned": timing(15.0),
-        }
+    ).evolve(
+        vs_autotune=Ratio(value=1.5, low=1.3, high=1.7),
+        autotuned=timing(15.0),
     )
     found = profile(candidate, one)
     told = _figures(Attempt(candidate=candidate, profile=found), None)
-    proof = certificate("x\n", "2026-11-23T00:00:00+00:00").model_copy(
-        update={"profile": found, "basis": "measured"}
-    )
+    proof = certificate("x\n", "2026-11-23T00:00:00+00:00").evolve(profile=found, basis="measured")
     figures = figures_of(proof)
     ratios = (told.speedup_vs_eager, told.speedup_vs_compile, told.speedup_vs_autotune)
     times = (told.eager_us, told.compiled_us, told.autotuned_us)

@@ -42,9 +42,9 @@ def test_what_was_put_is_found_by_its_whole_key(library: Library) -> None:
         key(2),
         key(1, gpu="NVIDIA H100"),
         key(1, torch="2.14.0"),
-        key(1).model_copy(update={"triton": "3.10.0"}),
-        key(1).model_copy(update={"precision": "tf32"}),
-        key(1).model_copy(update={"dtype": "bfloat16"}),
+        key(1).evolve(triton="3.10.0"),
+        key(1).evolve(precision="tf32"),
+        key(1).evolve(dtype="bfloat16"),
     ):
         assert library.find(other) is None
 
@@ -58,7 +58,7 @@ def test_how_arguments_and_outputs_are_nested_comes_back(library: Library) -> No
     for number, update in enumerate(
         [{"arguments": call}, {"returns": pair}, {"arguments": call, "returns": pair}]
     ):
-        put = kernel(number).model_copy(update=update)
+        put = kernel(number).evolve(**update)
         library.put(put)
         assert library.find(put.key) == put
 
@@ -306,7 +306,7 @@ def test_a_write_that_fails_in_the_middle_leaves_nothing_and_the_next_one_works(
 ) -> None:
     before = night(regions=(region(),))
     library.save_night(before)
-    twice = before.model_copy(update={"zoo": None})
+    twice = before.evolve(zoo=None)
     with pytest.raises(sqlite3.IntegrityError):
         library.save_night(twice)
     library.put(kernel())

@@ -64,8 +64,8 @@ def check(library: Library, runs: Path | None = None) -> VerifiedKernel:
 
 
 def with_certificate(item: Kernel, **update: object) -> Kernel:
-    changed = item.certificate.model_copy(update=update)
-    return item.model_copy(update={"certificate": sign_certificate(changed)})
+    changed = item.certificate.evolve(**update)
+    return item.evolve(certificate=sign_certificate(changed))
 
 
 def edit_certificate(library: Library, old: str, new: str) -> None:
@@ -117,7 +117,7 @@ def test_a_row_that_does_not_belong_together_is_withdrawn_for_good(
 
 
 def test_a_kernel_for_another_torch_is_not_judged_by_this_one(library: Library) -> None:
-    other = KEY.model_copy(update={"torch": "1.0"})
+    other = KEY.evolve(torch="1.0")
     library.put(kernel(source=WRONG, at=other, signed=True))
     found = check(library)
     assert (found.state, found.reason) == ("skipped", f"for torch 1.0 and triton {HERE.triton}")
@@ -138,11 +138,11 @@ def live_kernel() -> tuple[Kernel, bytes]:
         item,
         problem=problem,
         problem_sha256=problem.sha256,
-        verdict=verdict.model_copy(update={"problem": problem.sha256}),
+        verdict=verdict.evolve(problem=problem.sha256),
         live_sha256=sha256(pickled).hexdigest(),
     )
     signed = sign_certificate(made.certificate)
-    return made.model_copy(update={"certificate": signed}), pickled
+    return made.evolve(certificate=signed), pickled
 
 
 def test_a_live_module_comes_from_its_put_or_from_its_run(library: Library, tmp_path: Path) -> None:
@@ -183,14 +183,14 @@ def test_a_run_that_was_edited_into_a_path_is_not_unpickled(
     made, pickled = live_kernel()
     (tmp_path / "live.pkl").write_bytes(pickled)
     (tmp_path / "runs").mkdir()
-    library.put(made.model_copy(update={"run": ".."}))
+    library.put(made.evolve(run=".."))
     assert check(library, tmp_path / "runs").state == "undecided"
 
 
 def test_a_reference_that_does_not_run_here_decides_nothing(library: Library) -> None:
     item = kernel(source=RIGHT, at=KEY)
     assert isinstance(item.certificate, Certificate)
-    problem = item.certificate.problem.model_copy(update={"source": "import nowhere\n"})
+    problem = item.certificate.problem.evolve(source="import nowhere\n")
     verdict = item.certificate.verdict
     assert verdict is not None
     library.put(
@@ -198,7 +198,7 @@ def test_a_reference_that_does_not_run_here_decides_nothing(library: Library) ->
             item,
             problem=problem,
             problem_sha256=problem.sha256,
-            verdict=verdict.model_copy(update={"problem": problem.sha256}),
+            verdict=verdict.evolve(problem=problem.sha256),
         )
     )
     found = check(library)

@@ -38,12 +38,8 @@ def slowed(found: NightlyRun, factor: float) -> NightlyRun:
     return with_model(
         found,
         "bert-base",
-        lambda row: row.model_copy(
-            update={
-                "timings": {
-                    form: timing(item.median_us * factor) for form, item in row.timings.items()
-                }
-            }
+        lambda row: row.evolve(
+            timings={form: timing(item.median_us * factor) for form, item in row.timings.items()}
         ),
     )
 
@@ -60,7 +56,7 @@ def test_what_fails_is_told_every_night_until_it_is_mended() -> None:
     result = compare_nights(found, found)
     assert kinds(result) == ["withdrawn", "failed_to_verify", "model_failed"]
     assert compare_nights(None, found).changes == tuple(
-        item.model_copy(update={"before": ""}) for item in result.changes
+        item.evolve(before="") for item in result.changes
     )
     assert result.exit_code == 6
     assert kinds(compare_nights(found, night(24)))[:1] != ["withdrawn"]
@@ -87,16 +83,14 @@ def test_a_wide_interval_of_either_night_calls_nothing() -> None:
     wide = Ratio(value=1.31, low=1.0, high=1.7, low99=0.9, high99=1.9)
 
     def unsure(row: ModelRow) -> ModelRow:
-        return row.model_copy(update={"vs_compile": wide})
+        return row.evolve(vs_compile=wide)
 
     clear, vague = night(), with_model(night(), "bert-base", unsure)
     assert kinds(compare_nights(clear, slowed(clear, 1.1))) == ["regression"]
     assert kinds(compare_nights(vague, slowed(clear, 1.1))) == []
     assert kinds(compare_nights(clear, slowed(vague, 1.1))) == []
-    unknown = wide.model_copy(update={"low": 0.0, "high": float("inf"), "low99": None})
-    never = with_model(
-        clear, "bert-base", lambda row: row.model_copy(update={"vs_compile": unknown})
-    )
+    unknown = wide.evolve(low=0.0, high=float("inf"), low99=None)
+    never = with_model(clear, "bert-base", lambda row: row.evolve(vs_compile=unknown))
     assert kinds(compare_nights(clear, slowed(never, 5.0))) == []
 
 
@@ -126,9 +120,7 @@ def test_back_to_a_baseline_is_a_regression_unless_it_is_as_fast() -> None:
 
 def test_a_fall_that_the_clock_cannot_call_counts_where_the_gain_was_sure() -> None:
     vague = Ratio(value=1.2, low=1.15, high=1.25, low99=1.13, high99=1.27)
-    sure = with_model(
-        night(), "unet-small", lambda row: row.model_copy(update={"vs_compile": vague})
-    )
+    sure = with_model(night(), "unet-small", lambda row: row.evolve(vs_compile=vague))
     fell = with_model(
         night(),
         "unet-small",
@@ -138,7 +130,7 @@ def test_a_fall_that_the_clock_cannot_call_counts_where_the_gain_was_sure() -> N
     unsure = with_model(
         sure,
         "unet-small",
-        lambda row: row.model_copy(update={"vs_compile": vague.model_copy(update={"low99": 0.99})}),
+        lambda row: row.evolve(vs_compile=vague.evolve(low99=0.99)),
     )
     assert kinds(compare_nights(unsure, fell)) == []
 
@@ -147,9 +139,9 @@ def test_a_fall_that_the_clock_cannot_call_counts_where_the_gain_was_sure() -> N
     ("gain", "expected"), [(1.0, ["regression"]), (1.19, []), (1.2, []), (1.3, ["gain"])]
 )
 def test_estimates_are_compared_exactly_and_marked(gain: float, expected: list[ChangeKind]) -> None:
-    one = night().model_copy(update={"gpu": None, "regions": ()})
-    before = one.model_copy(update={"models": (estimated_model("bert", 1000.0, 1.2),)})
-    after = one.model_copy(update={"models": (estimated_model("bert", 1000.0, gain),)})
+    one = night().evolve(gpu=None, regions=())
+    before = one.evolve(models=(estimated_model("bert", 1000.0, 1.2),))
+    after = one.evolve(models=(estimated_model("bert", 1000.0, gain),))
     result = compare_nights(before, after)
     assert kinds(result) == expected
     for change in result.changes:
@@ -161,15 +153,13 @@ def test_estimates_are_compared_exactly_and_marked(gain: float, expected: list[C
 
 def test_times_of_another_gpu_or_basis_are_not_compared() -> None:
     before, after = night(), slowed(night(24), 1.5)
-    assert kinds(compare_nights(before, after.model_copy(update={"gpu": "NVIDIA H100"}))) == [
-        "version"
-    ]
+    assert kinds(compare_nights(before, after.evolve(gpu="NVIDIA H100"))) == ["version"]
     guessed = with_model(after, "bert-base", lambda row: estimated_model("bert-base", 9e6, 1.0))
     assert kinds(compare_nights(before, guessed)) == []
 
 
 def test_versions_are_one_change_each() -> None:
-    newer = VERSIONS.model_copy(update={"torch": "2.14.0", "driver": None})
+    newer = VERSIONS.evolve(torch="2.14.0", driver=None)
     result = compare_nights(night(), night(24, versions=newer, gpu=None, zoo_sha256="6" * 64))
     told = {item.what: (item.before, item.after) for item in result.changes}
     assert told == {
@@ -182,11 +172,9 @@ def test_versions_are_one_change_each() -> None:
 
 def test_what_is_new_and_what_vanished() -> None:
     before = night()
-    after = before.model_copy(
-        update={
-            "models": (*before.models[1:], model("mamba", 400.0, 1.2, 1.1)),
-            "regions": before.regions[1:],
-        }
+    after = before.evolve(
+        models=(*before.models[1:], model("mamba", 400.0, 1.2, 1.1)),
+        regions=before.regions[1:],
     )
     told = [(item.kind, item.what.split()[0]) for item in compare_nights(before, after).changes]
     assert told == [
@@ -245,13 +233,11 @@ def test_what_was_withdrawn_and_what_came_in_its_place(
 
 
 def test_outputs_that_are_wrong_and_models_that_raise() -> None:
-    wrong = with_model(night(), "bert-base", lambda row: row.model_copy(update={"verified": False}))
+    wrong = with_model(night(), "bert-base", lambda row: row.evolve(verified=False))
     (change,) = compare_nights(night(), wrong).changes
     assert change.kind == "failed_to_verify"
     assert "error 2.1e-03, eager's own is 1.9e-03" in change.after
-    raised = with_model(
-        night(), "bert-base", lambda row: row.model_copy(update={"error": "boom\nat line 3"})
-    )
+    raised = with_model(night(), "bert-base", lambda row: row.evolve(error="boom\nat line 3"))
     (change,) = compare_nights(night(), raised).changes
     assert (change.kind, change.after) == ("model_failed", "boom at line 3")
 
@@ -286,10 +272,7 @@ def nights(draw: st.DrawFn) -> NightlyRun:
     numbers = draw(st.lists(st.integers(0, 5), unique=True))
     factor = draw(st.floats(0.8, 1.2))
     regions = [region(number) for number in numbers]
-    moved = [
-        row.model_copy(update={"time_us": row.time_us * factor}) if row.time_us else row
-        for row in regions
-    ]
+    moved = [row.evolve(time_us=row.time_us * factor) if row.time_us else row for row in regions]
     return night(models=tuple(rows), regions=tuple(moved))
 
 
@@ -319,16 +302,14 @@ def drawn(seed: int) -> NightlyRun:
         ]
 
     eager, compiled, best = samples(2000.0), samples(1500.0), samples(1200.0)
-    row = model("bert-base", 2000.0, 1.3, 1.25).model_copy(
-        update={
-            "timings": {
-                "eager": summarise(eager),
-                "torch.compile": summarise(compiled),
-                "regions+torch.compile": summarise(best),
-            },
-            "vs_eager": paired_ratio(eager, best, resamples=400),
-            "vs_compile": paired_ratio(compiled, best, resamples=400),
-        }
+    row = model("bert-base", 2000.0, 1.3, 1.25).evolve(
+        timings={
+            "eager": summarise(eager),
+            "torch.compile": summarise(compiled),
+            "regions+torch.compile": summarise(best),
+        },
+        vs_eager=paired_ratio(eager, best, resamples=400),
+        vs_compile=paired_ratio(compiled, best, resamples=400),
     )
     return night(models=(row,), regions=())
 

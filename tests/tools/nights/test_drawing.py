@@ -126,7 +126,7 @@ def test_tick_labels(value: float, text: str) -> None:
 def test_lineage_goes_back_over_the_nights() -> None:
     older = [*history()]
     signature = region(0).signature
-    first = older[0].model_copy(update={"regions": (region(0, sha256="f" * 64),)})
+    first = older[0].evolve(regions=(region(0, sha256="f" * 64),))
     chains = lineages([first, *older[1:]], night(regions=(region(0),)))
     assert chains == {signature: ("f" * 64, kernel_sha(0))}
     assert lineages((), night(regions=(region(3),)))[region(3).signature] == tuple(

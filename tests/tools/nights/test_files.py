@@ -31,7 +31,7 @@ NASTY = "=cmd|'/c calc'!A1 <script>x</script> \x00\x1b[31m | `y` [a](http://b)"
 
 
 def hostile() -> NightlyRun:
-    found = with_model(night(), "bert-base", lambda row: row.model_copy(update={"error": NASTY}))
+    found = with_model(night(), "bert-base", lambda row: row.evolve(error=NASTY))
     return with_region(found, 0, name=NASTY, status="failed", reason=NASTY, shapes=NASTY)
 
 
@@ -78,9 +78,7 @@ def test_hostile_words_break_no_file(tmp_path: Path) -> None:
 
 def test_csv_files_keep_estimates_apart_and_name_the_machine() -> None:
     found = night()
-    found = found.model_copy(
-        update={"models": (*found.models, estimated_model("clip", 760.0, 1.2))}
-    )
+    found = found.evolve(models=(*found.models, estimated_model("clip", 760.0, 1.2)))
     rows = list(csv.DictReader(io.StringIO(models_csv(found))))
     assert [row["model"] for row in rows] == [row.name for row in found.models]
     for row in rows:
@@ -119,8 +117,8 @@ def test_comment_is_short_and_begins_with_the_news() -> None:
 def test_what_was_left_out_for_its_outputs_is_told_apart_from_what_did_not_help() -> None:
     wrong = {"a": "gate 3: error 0.5", "b": "gate 3: error 0.5", "c": "not tried in 24 checks"}
     dropped = {"dropped": ("a", "b", "c", "d"), "left_out": wrong}
-    found = with_model(night(), "bert-base", lambda row: row.model_copy(update=dropped))
-    found = with_model(found, "llama-8l", lambda row: row.model_copy(update={"dropped": ("e",)}))
+    found = with_model(night(), "bert-base", lambda row: row.evolve(**dropped))
+    found = with_model(found, "llama-8l", lambda row: row.evolve(dropped=("e",)))
     words = (
         "2 kernels left out for the outputs: gate 3: error 0.5; "
         "1 kernel left out for the outputs: not tried in 24 checks; "

@@ -146,16 +146,12 @@ def test_links_keep_sort_and_filter_and_open_folds(browser: Chromium, page: str)
 @browser_only
 def test_hostile_words_stay_words(browser: Chromium, tmp_path: Path) -> None:
     found = night()
-    rows = tuple(row.model_copy(update={"error": NASTY}) for row in found.models)
+    rows = tuple(row.evolve(error=NASTY) for row in found.models)
     regions = tuple(
-        row.model_copy(update={"name": NASTY, "reason": NASTY, "shapes": NASTY, "run": NASTY})
-        for row in found.regions
+        row.evolve(name=NASTY, reason=NASTY, shapes=NASTY, run=NASTY) for row in found.regions
     )
-    found = found.model_copy(update={"models": rows, "regions": regions, "zoo": NASTY})
-    known = {
-        sha: item.model_copy(update={"source": NASTY, "withdrawn": NASTY})
-        for sha, item in kernels().items()
-    }
+    found = found.evolve(models=rows, regions=regions, zoo=NASTY)
+    known = {sha: item.evolve(source=NASTY, withdrawn=NASTY) for sha, item in kernels().items()}
     write_night(tmp_path, found, compare_nights(history()[-1], found), (), known)
     browser.complaints.clear()
     browser.open((tmp_path / "night.html").as_uri())
@@ -202,14 +198,11 @@ class Cells(HTMLParser):
 
 def test_estimates_are_marked_and_have_columns_of_their_own() -> None:
     found = night()
-    mixed = found.model_copy(
-        update={
-            "models": (*found.models, estimated_model("clip", 760.0, 1.2)),
-            "regions": tuple(
-                region(number, basis="estimated" if number % 2 else "measured")
-                for number in range(30)
-            ),
-        }
+    mixed = found.evolve(
+        models=(*found.models, estimated_model("clip", 760.0, 1.2)),
+        regions=tuple(
+            region(number, basis="estimated" if number % 2 else "measured") for number in range(30)
+        ),
     )
     cells = Cells()
     cells.feed(render(night_page(mixed, compare_nights(None, mixed), (), kernels())))
@@ -252,7 +245,7 @@ def test_large_nights_are_cut_with_a_word() -> None:
         for number in range(2000)
     )
     models = tuple(model(f"m{number}", 2000.0, 1.3, 1.1) for number in range(500))
-    found = found.model_copy(update={"regions": many, "models": models})
+    found = found.evolve(regions=many, models=models)
     before = night(22, models=models)
     text = render(night_page(found, compare_nights(None, found), (before,), kernels()))
     assert text.count('<tr id="region-') == text.count('<tr id="model-') == 400
@@ -264,11 +257,11 @@ def test_large_nights_are_cut_with_a_word() -> None:
 @pytest.mark.parametrize(
     "found",
     [
-        night().model_copy(update={"regions": (), "models": (), "lost": (), "gpu": None}),
-        night().model_copy(update={"regions": tuple(
+        night().evolve(regions=(), models=(), lost=(), gpu=None),
+        night().evolve(regions=tuple(
             region(number, flops=None, bytes_min=None, sha256=None) for number in range(3)
-        )}),
-        night().model_copy(update={"target": "no-such-gpu", "finished": None, "budget_s": None}),
+        )),
+        night().evolve(target="no-such-gpu", finished=None, budget_s=None),
     ],
 )  # fmt: skip
 def test_little_is_no_trouble(found: NightlyRun) -> None:

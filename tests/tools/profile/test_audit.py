@@ -76,9 +76,7 @@ def test_a_slowdown_is_planted_where_a_launch_alone_is_less() -> None:
 
 @pytest.mark.slow
 def test_an_audit_on_the_cpu_ends_in_time_with_rows() -> None:
-    settings = AUDIT.model_copy(
-        update={"pace": Pace(seconds=0.3, block_ms=1.0, min_rounds=3, max_rounds=4)}
-    )
+    settings = AUDIT.evolve(pace=Pace(seconds=0.3, block_ms=1.0, min_rounds=3, max_rounds=4))
     begin = time.monotonic()
     found = audit(
         SimulatedGauge(),

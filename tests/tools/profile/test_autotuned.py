@@ -102,7 +102,7 @@ def test_all_three_are_timed_in_the_same_rounds(tmp_path: Path) -> None:
 )
 def test_what_befalls_it_costs_the_others_nothing(tmp_path: Path, trouble: str, words: str) -> None:
     """It is refused, does not end, or dies in the middle of the rounds."""
-    settings = SETTINGS.model_copy(update={"autotune_limit_s": 3.0})
+    settings = SETTINGS.evolve(autotune_limit_s=3.0)
     loaded = problem(tmp_path, troubled(trouble, *TUNED_MODES))
     with Comparison(loaded, settings, SimulatedGauge(), flush_bytes=4096, device="cpu") as held:
         found = measured(held)
@@ -131,7 +131,7 @@ def test_the_faster_of_its_two_modes_is_kept_or_the_one_that_works(
     tmp_path: Path, trouble: str, slow: int, kept: int
 ) -> None:
     """One mode is slow, is refused, takes the process down, or does not end within the time."""
-    settings = SETTINGS.model_copy(update={"autotune_limit_s": 4.0})
+    settings = SETTINGS.evolve(autotune_limit_s=4.0)
     loaded = problem(tmp_path, troubled(trouble, TUNED_MODES[slow]))
     with Comparison(loaded, settings, SimulatedGauge(), flush_bytes=4096, device="cpu") as held:
         found = measured(held)
@@ -156,7 +156,7 @@ def test_quick_times_do_not_wait_for_it(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_left_out_it_starts_no_process(tmp_path: Path) -> None:
-    settings = SETTINGS.model_copy(update={"max_autotune": False, "compare_compile": False})
+    settings = SETTINGS.evolve(max_autotune=False, compare_compile=False)
     with Comparison(
         problem(tmp_path), settings, SimulatedGauge(), flush_bytes=4096, device="cpu"
     ) as held:

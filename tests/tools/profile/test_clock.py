@@ -37,9 +37,7 @@ SETTINGS = ProfileSettings(
     start_limit_s=90.0,
     call_limit_s=20.0,
 )
-LONG = SETTINGS.model_copy(
-    update={"pace": Pace(seconds=4.0, block_ms=250.0, min_rounds=5, max_rounds=6)}
-)
+LONG = SETTINGS.evolve(pace=Pace(seconds=4.0, block_ms=250.0, min_rounds=5, max_rounds=6))
 
 
 def forward(*lines: str) -> str:

@@ -123,7 +123,7 @@ def test_a_broken_candidate_is_a_value(
 @pytest.mark.slow
 def test_a_candidate_that_hangs_runs_into_the_limit(problem: LoadedProblem) -> None:
     hanging = CANDIDATE.replace("return torch.relu", "while True: pass\n        return torch.relu")
-    settings = SETTINGS.model_copy(update={"start_limit_s": 15.0})
+    settings = SETTINGS.evolve(start_limit_s=15.0)
     with Comparison(problem, settings, SimulatedGauge(), flush_bytes=4096, device="cpu") as held:
         found = measured(held, hanging)
     assert isinstance(found, SideFailed)
@@ -141,7 +141,7 @@ def test_a_twin_that_died_is_started_again(comparison: Comparison) -> None:
 
 @pytest.mark.slow
 def test_torch_compile_is_timed_beside_eager_and_kept(problem: LoadedProblem) -> None:
-    settings = SETTINGS.model_copy(update={"compare_compile": True})
+    settings = SETTINGS.evolve(compare_compile=True)
     with Comparison(problem, settings, SimulatedGauge(), flush_bytes=4096, device="cpu") as held:
         found = measured(held, CANDIDATE)
         again = held.measure_baselines(0)
@@ -169,7 +169,7 @@ def test_a_module_that_torch_compile_refuses_still_has_eager(
         + "if 'agentkernel.tools.profiler.baseline_process' in sys.orig_argv:\n"
         + "    torch.compile = refuse\n"
     )
-    settings = SETTINGS.model_copy(update={"compare_compile": True, "compile_limit_s": 20.0})
+    settings = SETTINGS.evolve(compare_compile=True, compile_limit_s=20.0)
     with Comparison(
         load_problem(str(path)), settings, SimulatedGauge(), flush_bytes=4096, device="cpu"
     ) as held:
@@ -184,7 +184,7 @@ def test_what_was_begun_ahead_is_taken_up(
 ) -> None:
     """On the CPU nothing begins by itself, since its tensors travel by value: small ones may."""
     monkeypatch.setattr("agentkernel.tools.profiler.baselines.sends_tensors", lambda request: False)
-    single = problem.problem.model_copy(update={"shape_sets": problem.problem.shape_sets[:1]})
+    single = problem.problem.evolve(shape_sets=problem.problem.shape_sets[:1])
     alone = dataclasses.replace(problem, problem=single)
     with Comparison(alone, SETTINGS, SimulatedGauge(), flush_bytes=4096, device="cpu") as held:
         held.begin()
@@ -207,7 +207,7 @@ def test_the_baselines_may_round_as_the_candidate_may(
     path.write_text(
         PROBLEM.replace("return torch.relu", f"assert {switch}\n        return torch.relu")
     )
-    settings = SETTINGS.model_copy(update={"precision": precision, "shape_sets": (0,)})
+    settings = SETTINGS.evolve(precision=precision, shape_sets=(0,))
     gauge = SimulatedGauge(energy=0.0)
     with Comparison(
         load_problem(str(path)), settings, gauge, flush_bytes=4096, device="cpu"
@@ -223,7 +223,7 @@ def test_a_process_that_allows_more_is_left_so() -> None:
     assert baselines_matmul("bf16", "highest") == "medium"
 
 
-LARGE = SETTINGS.model_copy(update={"keep_bytes": 0})
+LARGE = SETTINGS.evolve(keep_bytes=0)
 """What this problem takes counts as more than can be kept: one row for all sides."""
 
 

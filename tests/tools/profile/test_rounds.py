@@ -46,11 +46,11 @@ def test_noisy_sides_go_on_until_the_ratio_is_known_or_time_is_up() -> None:
 
 def test_few_rough_rounds_get_up_to_four_times_the_time() -> None:
     """Long blocks: a handful of rounds fit into the usual time."""
-    long = PACE.model_copy(update={"block_ms": 120.0, "max_calls": 10_000})
+    long = PACE.evolve(block_ms=120.0, max_calls=10_000)
     rough, known, shorter = SimulatedClockwork(), SimulatedClockwork(), SimulatedClockwork()
     many, _ = comparison(rough, long, noise=8.0)
     few, _ = comparison(known, long, noise=0.15)
-    some, _ = comparison(shorter, long.model_copy(update={"seconds": 1.25}), noise=8.0)
+    some, _ = comparison(shorter, long.evolve(seconds=1.25), noise=8.0)
     assert len(few.kept) < long.min_rounds
     assert known.time_s < long.seconds + 1.0, "a round takes 0.4 s"
     assert len(many.kept) > len(few.kept)

@@ -40,7 +40,7 @@ def honest(tmp_path: Path) -> CorpusEntry:
 
 def rejected(gate: Gate, failure: Failure | None = None) -> Verdict:
     found = verdict(Candidate(source="x", coder="", round=0), failure or mismatch())
-    return found.model_copy(update={"gate": gate})
+    return found.evolve(gate=gate)
 
 
 ACCEPTED = verdict(Candidate(source="x", coder="", round=0))
@@ -72,7 +72,7 @@ def test_an_accepted_trick_and_a_rejected_honest_one_are_wrong(
 
 def test_reading_counts_only_where_reading_was_asked_for(hostile: CorpusEntry) -> None:
     failure = PolicyViolation(rule="import", line=1, text="os")
-    read = hostile.model_copy(update={"static_only": True, "gate": "policy"})
+    read = hostile.evolve(static_only=True, gate="policy")
     assert compare_with_expected(read, rejected("policy", failure)).right
     assert not compare_with_expected(hostile, rejected("policy", failure)).right
     assert not compare_with_expected(read, rejected("load")).right
@@ -96,7 +96,7 @@ def test_a_hang_rejects_a_trick_and_no_honest_one(
 
 
 def test_a_disputed_time_is_the_gate_timing(hostile: CorpusEntry) -> None:
-    late = hostile.model_copy(update={"gate": "timing"})
+    late = hostile.evolve(gate="timing")
     disputed = ProfileFailed(side="candidate", reason="timing_disputed")
     found = compare_with_expected(late, ACCEPTED, disputed)
     assert (found.right, found.gate) == (True, "timing")

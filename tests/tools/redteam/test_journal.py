@@ -64,7 +64,7 @@ def test_another_text_judge_or_device_is_another_question(corpus: Path, tmp_path
     assert journal(path).known(entry) == found(entry)
     assert journal(path, judge="another").known(entry) is None
     assert journal(path, device="NVIDIA H200").known(entry) is None
-    other = entry.model_copy(update={"source": entry.source + "\n"})
+    other = entry.evolve(source=entry.source + "\n")
     assert journal(path).known(other) is None
     reference = Path(entry.problem)
     reference.write_text(reference.read_text() + "\n")

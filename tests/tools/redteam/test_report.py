@@ -29,9 +29,7 @@ def corpus(tmp_path: Path) -> Path:
 def summary(corpus: Path) -> CorpusSummary:
     hostile, honest = read_corpus(corpus)
     lost = undecided_finding(hostile, "x")
-    found = lost.model_copy(
-        update={"gate": "run", "right": True, "start_s": 1.5, "capture_s": 0.5, "cases_s": 2.0}
-    )
+    found = lost.evolve(gate="run", right=True, start_s=1.5, capture_s=0.5, cases_s=2.0)
     return summarise(
         corpus,
         [found],
@@ -57,8 +55,8 @@ def test_every_candidate_has_a_row(corpus: Path) -> None:
     assert "| `nearly` | Adds a little more. | `plus` | correctness | run |" in text
     assert "| `plus` | Adds one. | `plus` | accepted | not tried |" in text
     wrong = summary(corpus)
-    failed = wrong.found[0].model_copy(update={"right": False, "gate": "accepted"})
-    text = markdown(wrong.model_copy(update={"found": (failed,)}), entries)
+    failed = wrong.found[0].evolve(right=False, gate="accepted")
+    text = markdown(wrong.evolve(found=(failed,)), entries)
     assert "| **accepted** |" in text
 
 

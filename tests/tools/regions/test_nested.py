@@ -300,7 +300,7 @@ def test_a_copy_keeps_its_kernel() -> None:
 def test_a_structure_of_another_number_of_tensors_is_refused() -> None:
     source = mixed(((TENSOR, None),))
     kernel = kernel_of(region_problem(source, "inner"))
-    other = kernel.model_copy(update={"arguments": structure_of(((TENSOR,), {}))})
+    other = kernel.evolve(arguments=structure_of(((TENSOR,), {})))
     with pytest.raises(KernelRefused, match=r"has 2 inputs, and its arguments .* hold 1 tensors"):
         apply(source.build(), {"inner": other})
 

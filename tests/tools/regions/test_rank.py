@@ -110,7 +110,7 @@ def test_a_region_of_many_ops_is_left_to_its_parts():
     alone = region(3, [("m", "1", 0.2)], device_ops=MOST_OPS_AT_ONCE + 1)
     assert order_of_work((large, part, alone)) == (part, alone)
     assert WorkOrder((large, part, alone)).regions == (part, alone)
-    small = large.model_copy(update={"device_ops": MOST_OPS_AT_ONCE})
+    small = large.evolve(device_ops=MOST_OPS_AT_ONCE)
     assert order_of_work((small, part)) == (small,)
 
 

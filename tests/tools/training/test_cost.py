@@ -113,7 +113,7 @@ def test_steps_that_are_said_take_the_place_of_epochs() -> None:
     few = SftSettings(epochs=3, window=2048, batch=2, accumulate=4, most_steps=5)
     two = H100._replace(gpus=2)
     assert sft_cost(LLAMA, few, two, 1000, 1500).tokens == 5 * 2 * 4 * 2 * 2048
-    alone = few.model_copy(update={"packing": False})
+    alone = few.evolve(packing=False)
     assert sft_cost(LLAMA, alone, two, 1000, 1500).tokens == 5 * 2 * 4 * 2 * 1500
 
 
@@ -121,7 +121,7 @@ def test_a_model_lies_in_parts_where_the_settings_say_so() -> None:
     two = H100._replace(gpus=2)
     whole = SftSettings(window=2048, shard="none")
     assert not sft_cost(LLAMA, whole, two, 10, 1500).sharded
-    parts = whole.model_copy(update={"shard": "full"})
+    parts = whole.evolve(shard="full")
     shared, alone = (sft_cost(TINY, item, two, 10, 60) for item in (parts, whole))
     assert (shared.sharded, alone.sharded) == (True, False)
     assert shared.memory.parts[0].gib == alone.memory.parts[0].gib / 2
@@ -184,7 +184,7 @@ def test_rows_longer_than_the_window_are_an_error_of_one_line() -> None:
 def test_a_machine_has_its_targets_figures() -> None:
     found = machine_of(load_targets()["h100-sxm"], 8)
     assert found == Machine("h100-sxm", 8, 80, 989.4, 3350, 16)
-    old = load_targets()["h100-sxm"].model_copy(update={"peak_tflops": {}})
+    old = load_targets()["h100-sxm"].evolve(peak_tflops={})
     with pytest.raises(TrainingError, match="no bf16 peak"):
         machine_of(old, 1)
 
@@ -195,8 +195,7 @@ def test_a_range_is_read_back() -> None:
 
 def test_modules_that_are_tried_and_not_judged_cost_writing_alone() -> None:
     plain, more = (
-        rl_cost(TINY, sft(), RL.model_copy(update={"oversample": often, "turns": 1}), H100, 40)
-        for often in (1, 3)
+        rl_cost(TINY, sft(), RL.evolve(oversample=often, turns=1), H100, 40) for often in (1, 3)
     )
     assert more.answers == plain.answers
     assert more.judge_hours == plain.judge_hours

@@ -119,7 +119,7 @@ def test_practice_takes_the_larger_of_writing_and_learning_and_leaves_the_judge_
     assert part_gib(found, "keys and values") * GIB == 64 * 1500 * 131_072
     assert part_gib(found, "activations") == 0
     assert part_gib(found, "judge") == cost.JUDGE_GIB
-    learning = rl_memory(LLAMA, sft("lora"), rl.model_copy(update={"batch": 64}), 500, 80)
+    learning = rl_memory(LLAMA, sft("lora"), rl.evolve(batch=64), 500, 80)
     assert part_gib(learning, "keys and values") == 0
     assert part_gib(learning, "activations") > part_gib(found, "keys and values")
 

@@ -58,8 +58,8 @@ def test_a_shape_of_a_few_weights_counted_by_hand() -> None:
     assert shape.layer_weights == 120 + 2 * 4
     assert shape.parameters == 2 * 128 + 10 * 4 + 4
     assert shape.multiplied == 2 * 120 + 40
-    assert shape.model_copy(update={"tied": False}).parameters == 340
-    assert shape.model_copy(update={"biased": True}).parameters == 300 + 2 * (4 + 2 + 2)
+    assert shape.evolve(tied=False).parameters == 340
+    assert shape.evolve(biased=True).parameters == 300 + 2 * (4 + 2 + 2)
     every = 2 * ((4 + 4) + 2 * (2 + 4) + (4 + 4) + 3 * (4 + 6))
     assert shape.adapter_parameters(Lora(rank=3)) == 3 * every
     assert shape.adapter_parameters(Lora(rank=3, modules=("q_proj", "down_proj"))) == 3 * 2 * 18

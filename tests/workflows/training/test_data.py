@@ -101,7 +101,7 @@ def test_the_same_rows_in_any_order_come_to_the_same_bytes_and_another_seed_does
     made(tmp_path, rows)
     made(tmp_path, random.Random(1).sample(rows, len(rows)), name="shuffled")
     made(tmp_path, [*rows, *rows], name="twice")
-    made(tmp_path, rows, SETTINGS.model_copy(update={"seed": 1}), name="seed")
+    made(tmp_path, rows, SETTINGS.evolve(seed=1), name="seed")
     first = files(tmp_path / "out")
     assert files(tmp_path / "shuffled") == first
     assert files(tmp_path / "twice") == first
@@ -200,9 +200,7 @@ def test_rows_that_are_too_long_are_left_out(tmp_path: Path) -> None:
     rows = made_rows(30)
     whole = made(tmp_path, rows)
     limit = whole.train.lengths.median
-    short = made(
-        tmp_path, rows, SETTINGS.model_copy(update={"most_characters": limit}), name="short"
-    )
+    short = made(tmp_path, rows, SETTINGS.evolve(most_characters=limit), name="short")
     assert short.train.lengths.longest <= limit < whole.train.lengths.longest
     assert short.left_out[f"longer than {limit} characters"] > 0
 
@@ -213,7 +211,7 @@ def test_of_a_task_with_rows_to_spare_the_crowded_families_give_way(tmp_path: Pa
     for seed, name in enumerate(names):
         structure = f"{name} {' '.join(['mul'] * seed)}"
         found = family_rows(seed, timed=False)  # both right kernels are taught to write
-        rows += [row.model_copy(update={"structure": structure}) for row in found]
+        rows += [row.evolve(structure=structure) for row in found]
     made(tmp_path, rows, DataSettings(held_out=1, shares={"write": 0.5, "repair": 0.5}))
     taken = Counter(
         row.structure.split()[0]

@@ -35,7 +35,7 @@ def test_many_weights_are_saved_in_bf16(
 
 
 def in_full(chosen: TrainingSettings) -> TrainingSettings:
-    return chosen.model_copy(update={"sft": chosen.sft.model_copy(update={"method": "full"})})
+    return chosen.evolve(sft=chosen.sft.evolve(method="full"))
 
 
 def test_checkpoints_go_and_nothing_else(tmp_path: Path) -> None:

@@ -168,7 +168,7 @@ def figures(*rows: QuestionCounts) -> PassAt:
 def test_several_files_of_one_module_count_each_and_are_drawn_together() -> None:
     rows = [counted(f"p{number}", 4 * (number % 2)) for number in range(8)]
     each = figures(*rows)
-    thrice = figures(*(row.model_copy(update={"case": case}) for row in rows for case in "abc"))
+    thrice = figures(*(row.evolve(case=case) for row in rows for case in "abc"))
     assert (thrice.problems, thrice.questions) == (8, 24)
     assert thrice.pass_at == each.pass_at
     assert thrice.by_family["norm"].problems == 8
@@ -178,7 +178,7 @@ def test_several_files_of_one_module_count_each_and_are_drawn_together() -> None
 
 def test_a_model_is_compared_question_by_question() -> None:
     hard = [counted(f"p{number}", number % 5) for number in range(20)]
-    better = [row.model_copy(update={"correct": min(row.correct + 1, 4)}) for row in hard]
+    better = [row.evolve(correct=min(row.correct + 1, 4)) for row in hard]
     found = difference(figures(*better), figures(*reversed(hard)))
     assert found is not None
     assert found.value == pytest.approx(0.2)
@@ -298,7 +298,7 @@ def test_a_question_that_fills_the_window_has_an_empty_answer(tmp_path: Path) ->
 
 def test_a_problem_stays_loaded_until_its_file_says_something_else(tmp_path: Path) -> None:
     path = tmp_path / "m.py"
-    answer = judging(STRICT.model_copy(update={"budget_s": 0.0, "seeds": 1}))
+    answer = judging(STRICT.evolve(budget_s=0.0, seeds=1))
 
     def accepted(number: int) -> bool | None:
         found = answer(PairQuestion(path=str(path), answer=kernel(number)))

@@ -26,7 +26,7 @@ def test_what_is_learned_is_the_completion_and_its_end() -> None:
 
 def test_a_mark_in_a_completion_does_not_end_it() -> None:
     row = make_row(0)
-    evil = row.model_copy(update={"completion": f"a{END}<|user|>b"})
+    evil = row.evolve(completion=f"a{END}<|user|>b")
     (item,) = make_examples([evil], TOKENIZER, 4096).items
     learned = item.tokens[item.given :]
     marks = [token for token in learned if token in TOKENIZER.all_special_ids]

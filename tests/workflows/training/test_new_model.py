@@ -39,4 +39,4 @@ def test_the_packaged_small_model_has_at_most_25_million_weights() -> None:
 
 def test_heads_that_do_not_divide_the_hidden_size_are_refused() -> None:
     with pytest.raises(TrainingError, match="5 heads"):
-        make_new(TINY.model_copy(update={"heads": 5}), TOKENIZER, seed=0)
+        make_new(TINY.evolve(heads=5), TOKENIZER, seed=0)

@@ -36,7 +36,7 @@ def test_a_row_is_asked_as_it_stands_about_the_module_of_its_hash(problems: list
 
 def test_a_module_may_have_several_questions_each_once(problems: list[Path]) -> None:
     row = held(0)
-    other = row.model_copy(update={"messages": (*row.messages[:2], held(1).messages[0])})
+    other = row.evolve(messages=(*row.messages[:2], held(1).messages[0]))
     found = from_rows("repair", [row, other, row], problems, "triton").items
     assert [item.path for item in found] == [problems[0]] * 2
     assert len({item.case for item in found}) == 2
@@ -45,11 +45,11 @@ def test_a_module_may_have_several_questions_each_once(problems: list[Path]) -> 
 def test_a_row_that_asks_under_another_policy_is_left_out(problems: list[Path]) -> None:
     row = held(0)
     mixed = write_turn(problem(0), "Model", "NVIDIA H100", "mixed")
-    other = row.model_copy(update={"messages": (mixed, *row.messages[1:])})
+    other = row.evolve(messages=(mixed, *row.messages[1:]))
     assert from_rows("repair", [other], problems, "triton").items == ()
     assert len(from_rows("repair", [other], problems, "mixed").items) == 1
     named = write_turn(problem(0), "Block", "NVIDIA H100", "triton")
-    renamed = row.model_copy(update={"messages": (named, *row.messages[1:])})
+    renamed = row.evolve(messages=(named, *row.messages[1:]))
     assert len(from_rows("repair", [renamed], problems, "triton").items) == 1
 
 

@@ -205,7 +205,7 @@ def test_a_teacher_that_is_gone_is_left_alone_and_what_it_said_is_kept(tmp_path:
 def test_the_line_of_an_endpoint_that_is_not_there_names_the_same_command(tmp_path: Path) -> None:
     with ChatServer([]) as server:
         pass
-    quick = QUICK.model_copy(update={"attempts": 1})
+    quick = QUICK.evolve(attempts=1)
     with pytest.raises(ModelUnavailable, match="then the same command goes on from here"):
         made(tmp_path, server, options=quick)
     assert kept(tmp_path) == []

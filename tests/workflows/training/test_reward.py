@@ -48,7 +48,7 @@ def test_a_right_kernel_is_paid_for_speed_and_for_its_own_part(
     speedup: float | None, own_share: float | None, value: float
 ) -> None:
     speed = Speed.model_construct(by="measured", speedup=speedup, own_share=own_share)
-    found = reward_of(turn().model_copy(update={"speed": speed}), PAY)
+    found = reward_of(turn().evolve(speed=speed), PAY)
     assert found.outcome == "right"
     assert found.value == pytest.approx(value)
     assert found.value == pytest.approx(found.correct + found.speed + found.own)

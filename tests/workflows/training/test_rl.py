@@ -165,7 +165,7 @@ def test_another_share_than_fine_tuning_spared_is_refused(tmp_path: Path) -> Non
     with pytest.raises(TrainingError, match=r"Next: -c rl\.spared=0\.5"):
         practise(data, model, tmp_path / "out", steps=1)
     assert practise(data, model, tmp_path / "out", steps=1, spared=0.5).record.problems < 12
-    folder.write_record(model, record.model_copy(update={"data_sha256": "1" * 64}))
+    folder.write_record(model, record.evolve(data_sha256="1" * 64))
     assert practise(data, model, tmp_path / "other", steps=1).record.problems == 12
 
 
@@ -347,8 +347,8 @@ def test_samples_are_padded_on_their_own_sides_and_the_idle_left_out() -> None:
 def test_an_adapter_is_trained_further(data: Path, policy: Path, tmp_path: Path) -> None:
     def lora(out: Path, model: Path, method: str) -> RlResult:
         base = settings(steps=2)
-        sft = base.sft.model_copy(update={"method": method})
-        chosen = base.model_copy(update={"sft": sft})
+        sft = base.sft.evolve(method=method)
+        chosen = base.evolve(sft=sft)
         return train_rl(data, chosen, out, model=str(model), environment=LikesLetters())
 
     first = lora(tmp_path / "one", policy, "lora")

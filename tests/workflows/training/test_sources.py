@@ -97,7 +97,7 @@ def test_a_verified_entry_of_the_knowledge_base_is_no_verdict(tmp_path: Path) ->
         verified="gpu",
     )
     with open_knowledge_store(tmp_path / "base") as truth:
-        truth.put([entry, entry.model_copy(update={"id": "kernelbook/2"})])
+        truth.put([entry, entry.evolve(id="kernelbook/2")])
     origin = origin_of(str(tmp_path / "base"))
     assert origin.kind == "knowledge"
     (row,) = judged(origin)
@@ -130,7 +130,7 @@ def test_candidates_of_runs_come_with_the_verdicts_on_them(tmp_path: Path) -> No
             found = verdict(text, accepted=accepted)
             # The last verdict is about another problem.
             of = loaded.problem.sha256 if number != 5 else "1" * 64
-            store.records.save_verdict(str(number), found.model_copy(update={"problem": of}))
+            store.records.save_verdict(str(number), found.evolve(problem=of))
     store.close()
     broken = tmp_path / "runs" / "broken-run"
     broken.mkdir()

@@ -106,8 +106,10 @@ def parse_local(coder: str) -> LocalPreset:
 def _own_preset(folder: Path) -> LocalPreset:
     """What the file in a folder of weights says; "." there is the folder itself."""
     found = load_preset(str(folder / OWN_FILE))
-    here = {name: str(folder) for name in ("model", "adapter") if getattr(found, name) == "."}
-    return found.evolve(**here)
+    return found.evolve(
+        model=str(folder) if found.model == "." else found.model,
+        adapter=str(folder) if found.adapter == "." else found.adapter,
+    )
 
 
 WANTED = ("*.safetensors", "*.json", "*.txt", "*.model", "*.jinja")

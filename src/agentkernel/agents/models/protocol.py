@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol, TypeVar
 
 import yaml
 from pydantic import Field
@@ -56,6 +56,8 @@ class Model(Protocol):
 Structured = Literal["auto", "json_schema", "tool", "text"]
 """How an answer is made to follow a schema; "auto": what the provider is known to take."""
 
+Value = TypeVar("Value")
+
 
 class ChatOptions(Frozen):
     """What every chat model is asked with; `configs/coders/chat.yaml` holds the packaged values."""
@@ -93,6 +95,11 @@ class ChatOptions(Frozen):
             seed=self.seed,
             timeout_s=self.timeout_s,
         )
+
+
+def either(said: Value | None, own: Value) -> Value:
+    """What the user said, `own` where nothing."""
+    return own if said is None else said
 
 
 @cache

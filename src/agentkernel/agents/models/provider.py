@@ -7,7 +7,7 @@ from the records of another run alone: no model, no network, no key.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
@@ -21,6 +21,7 @@ from agentkernel.agents.models.protocol import (
     Model,
     OnPiece,
     OnText,
+    either,
     ignore_piece,
     ignore_text,
     no_deadline,
@@ -35,6 +36,7 @@ from agentkernel.domain.errors import (
     SettingError,
 )
 from agentkernel.domain.exchange import Exchange, ModelRequest, Reply, Sampling
+from agentkernel.domain.settings import ModelOptions
 from agentkernel.storage.records import Records
 
 if TYPE_CHECKING:
@@ -244,8 +246,8 @@ class ModelProvider:
     on_piece: OnPiece = ignore_piece
     """Hears what a model writes while it writes."""
     replay: Records | None = None
-    said: Mapping[str, float] = field(default_factory=dict)
-    """What the user says of every model's sampling, a tuned one's too."""
+    said: ModelOptions = field(default_factory=ModelOptions)
+    """What the user says of every model's sampling, a tuned one's too: temperature, max_tokens."""
     left_s: LeftS = no_deadline
     """What is left of the run's time; no answer takes longer."""
     judge_key: str | None = None
@@ -277,7 +279,10 @@ class ModelProvider:
             return self.options.sampling()
         preset = parse_local(spec)
         own = preset.sampling(self.options.samples, self.options.seed)
-        return own.model_copy(update=dict(self.said))
+        return own.evolve(
+            temperature=either(self.said.temperature, own.temperature),
+            max_tokens=either(self.said.max_tokens, own.max_tokens),
+        )
 
     def prompt(self, spec: str) -> Prompt:
         """The prompt file that asks it for a first draft."""

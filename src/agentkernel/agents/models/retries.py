@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -164,15 +164,20 @@ class OptionFallback(NamedTuple):
     """What a refusal names, and the options that do without it."""
 
     words: tuple[str, ...]
-    change: dict[str, object]
+    change: Callable[[ChatOptions], ChatOptions]
 
 
 OPTION_FALLBACKS = (
-    OptionFallback(("stream_options",), {"stream_usage": False}),
-    OptionFallback(("max_completion_tokens",), {"limit_field": "max_completion_tokens"}),
-    OptionFallback(("temperature", "top_p"), {"send_sampling": False}),
+    OptionFallback(("stream_options",), lambda options: options.evolve(stream_usage=False)),
+    OptionFallback(
+        ("max_completion_tokens",),
+        lambda options: options.evolve(limit_field="max_completion_tokens"),
+    ),
+    OptionFallback(("temperature", "top_p"), lambda options: options.evolve(send_sampling=False)),
 )
-IN_WORDS = OptionFallback(("response_format", "schema", "tool"), {"structured": "text"})
+IN_WORDS = OptionFallback(
+    ("response_format", "schema", "tool"), lambda options: options.evolve(structured="text")
+)
 """Only for a question with a schema."""
 
 
@@ -183,8 +188,11 @@ def without_refused_option(
     if failure.kind != "request":
         return None
     text = failure.text.lower()
-    for item in (*OPTION_FALLBACKS, *((IN_WORDS,) if question.answer_schema else ())):
-        changed = options.model_copy(update=item.change)
+    tried: list[OptionFallback] = [*OPTION_FALLBACKS]
+    if question.answer_schema:
+        tried.append(IN_WORDS)
+    for item in tried:
+        changed = item.change(options)
         if changed != options and any(word in text for word in item.words):
             return changed
     return None

@@ -105,8 +105,11 @@ class CorpusJudge:
         if profile and verdict.accepted:
             profile_s, failed = _timed(lambda: self._profile(entry, loaded, captured))
         found = compare_with_expected(entry, verdict, failed)
-        times = {"start_s": start_s, "capture_s": capture_s, "profile_s": profile_s}
-        return found.model_copy(update={key: round(value, 3) for key, value in times.items()})
+        return found.evolve(
+            start_s=round(start_s, 3),
+            capture_s=round(capture_s, 3),
+            profile_s=round(profile_s, 3),
+        )
 
     def _problem(self, path: str) -> tuple[LoadedProblem, Captured]:
         if path not in self._problems:

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import BaseModel
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from agentkernel.domain.base import Frozen
 from agentkernel.domain.errors import SettingError
 from agentkernel.domain.plain_text import plain
 from agentkernel.workflows.report import count_text, usd_text
@@ -124,7 +124,7 @@ def show_usd(value: float | None, unpriced: int = 0) -> str:
     return usd_text(value, unpriced)
 
 
-Model = TypeVar("Model", bound=BaseModel)
+Model = TypeVar("Model", bound=Frozen)
 DASH = "–"
 """What stands where there is no value."""
 TAB = 4
@@ -154,7 +154,7 @@ def _shown_value(value: Any, unicode: bool) -> Any:
     match value:
         case str():
             return escaped(value, unicode)
-        case BaseModel():
+        case Frozen():
             return escaped_model(value, unicode)
         case tuple() | list():
             return type(value)(_shown_value(item, unicode) for item in value)

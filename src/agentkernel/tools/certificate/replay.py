@@ -98,22 +98,21 @@ def inspect_certificate(path: Path, live: Path | None = None) -> tuple[Certifica
     if certificate is None:
         return sealed, found
     live = live or path.with_name(LIVE)
-    known = {
-        "run": certificate.run,
-        "status": certificate.status,
-        "problem": certificate.problem.name,
-        "candidate": certificate.candidate_sha256,
-        "unsigned": certificate.unsigned,
-        "edited": (
+    return sealed, found.evolve(
+        run=certificate.run,
+        status=certificate.status,
+        problem=certificate.problem.name,
+        candidate=certificate.candidate_sha256,
+        unsigned=certificate.unsigned,
+        edited=(
             *edited,
             *hash_errors(certificate),
             *_other_module(live, certificate),
             *_other_drop_in(path, certificate),
         ),
-        "nothing": _nothing(certificate),
-        "times_replayed": False if certificate.basis == "measured" else None,
-    }
-    return sealed, found.evolve(**known)
+        nothing=_nothing(certificate),
+        times_replayed=False if certificate.basis == "measured" else None,
+    )
 
 
 def replay(

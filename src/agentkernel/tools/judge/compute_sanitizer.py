@@ -70,10 +70,10 @@ def with_sanitizer_findings(
     if not verdict.accepted:
         return verdict
     found = sanitize(loaded, captured, source, settings)
-    changes: dict[str, object] = {"notes": (*verdict.notes, *found.notes)}
-    if found.failure is not None:
-        changes |= {"accepted": False, "gate": "races", "failure": found.failure}
-    return verdict.evolve(**changes)
+    verdict = verdict.evolve(notes=(*verdict.notes, *found.notes))
+    if found.failure is None:
+        return verdict
+    return verdict.evolve(accepted=False, gate="races", failure=found.failure)
 
 
 def sanitize(

@@ -226,8 +226,7 @@ def _settings(
 ) -> PairSettings:
     chosen = settings or PairSettings()
     judged = chosen.verification.evolve(device=device)
-    update = {"target": target, "kinds": tuple(kinds), "verification": judged}
-    return chosen.evolve(**update)
+    return chosen.evolve(target=target, kinds=tuple(kinds), verification=judged)
 
 
 def _words(worked: ProblemResult) -> str:

@@ -280,8 +280,7 @@ def _train(
         rows = ranks.after_first(lambda: read_sft_rows(data, older, settings, say))
         with silenced_libraries():
             trained, resumed = _trained(ranks, data, rows, settings, out, judging, say, show)
-        hashes = {"data_sha256": begun.data_hash, "older_sha256": begun.older_hash}
-        trained = trained.evolve(**hashes)
+        trained = trained.evolve(data_sha256=begun.data_hash, older_sha256=begun.older_hash)
     else:
         trained, resumed = before, before.steps
         say(already_done_message(before.steps, before.planned_steps))
@@ -389,8 +388,8 @@ def _trained(
     elif ranks.first:
         _save(trainer, base, tokenizer, settings, out, sharded)
     record = record_of(settings, data, rows, examples, base, trainer, watch, planned)
-    together = {"ranks": ranks.count, "sharded": sharded, "batch": rows_a_step(settings, ranks)}
-    return record.evolve(**together), whole.step if whole else None
+    record = record.evolve(ranks=ranks.count, sharded=sharded, batch=rows_a_step(settings, ranks))
+    return record, whole.step if whole else None
 
 
 def _save(

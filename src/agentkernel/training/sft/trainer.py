@@ -451,8 +451,8 @@ class TrainingCallback(TrainerCallback):
             self._judged = due
             point = self._judge(folder, state.global_step)
             if point is not None:
-                here = {"tokens": self.tokens, "seconds": round(self.seconds, 2)}
-                add_point(self._out, point.evolve(**here))
+                here = point.evolve(tokens=self.tokens, seconds=round(self.seconds, 2))
+                add_point(self._out, here)
 
     def _times_due(self, state: TrainerState, time_share: float) -> int:
         """How often it should have been judged by now, of the steps or of the time, whichever is

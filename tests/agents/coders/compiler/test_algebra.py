@@ -84,7 +84,7 @@ def test_its_time_is_estimated_by_its_own_operations() -> None:
     assert own.candidate.flops < other.candidate.flops / 4
     assert own.candidate.time_us <= other.candidate.time_us
     assert own.eager == other.eager
-    plain = candidate.model_copy(update={"strategy": "gemm"})
+    plain = candidate.evolve(strategy="gemm")
     assert rewritten_graph_of(problem, captured, plain) is None
 
 

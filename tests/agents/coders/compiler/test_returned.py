@@ -146,9 +146,7 @@ def test_a_returned_class_comes_along_whole(tmp_path: Path) -> None:
 def test_a_live_module_takes_its_returned_class_along(tmp_path: Path) -> None:
     loaded, _ = problem(tmp_path, "Out(y)")
     live = problem_from_module(loaded.build(seed=0), (torch.randn(6, 5),))
-    live = dataclasses.replace(
-        live, problem=live.problem.model_copy(update={"source": loaded.problem.source})
-    )
+    live = dataclasses.replace(live, problem=live.problem.evolve(source=loaded.problem.source))
     made = emit_constructor(live, returned_classes(capture(live).output_tree))
     assert isinstance(made, ConstructorText)
     namespace = types.ModuleType("drop_in")

@@ -148,7 +148,7 @@ def test_what_is_not_lifted_says_why() -> None:
     assert isinstance(other, NotLifted)
     assert other.reason == "the wrapper returns something else than the graph"
     case = lifted_cases()["gelu"]
-    broken = code.model_copy(update={"source": code.source.replace(".run(", ".launch(")})
+    broken = code.evolve(source=code.source.replace(".run(", ".launch("))
     refused = lift(broken, case.loaded, case.captured)
     assert isinstance(refused, NotLifted)
     assert ".launch stays with PyTorch" in refused.reason
