@@ -3,7 +3,8 @@
 No annotation says "the fields of the receiver's class, each by name and each optional", so `evolve`
 takes `**changes: Any`, and mypy would let through a misspelt field and a value of another type.
 For each call this plugin puts in the fields of the class that is asked, as mypy's own plugin does
-for `attrs.evolve`. `plugins` in pyproject.toml names this file.
+for `attrs.evolve`. A receiver whose type is a type variable is not looked at: mypy calls no plugin
+for it. `plugins` in pyproject.toml names this file.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from mypy.types import (
     FunctionLike,
     Instance,
     Type,
-    TypeVarType,
     get_proper_type,
 )
 
@@ -41,8 +41,6 @@ def evolve_signature(context: MethodSigContext) -> FunctionLike:
     """Keyword-only, all optional: the fields of the class that the method is called on."""
     declared = context.default_signature
     receiver = get_proper_type(context.type)
-    if isinstance(receiver, TypeVarType):
-        receiver = get_proper_type(receiver.upper_bound)
     if not isinstance(receiver, Instance) or not isinstance(declared, CallableType):
         return declared
     owner = receiver.type.get_containing_type_info(METHOD)
