@@ -13,7 +13,7 @@ Standard library and git alone. Each figure:
   module under src imports, wherever in it; that one, no `__init__` either, is of the same folder.
 - function-level imports: import statements of agentkernel inside a function.
 - untyped copies: calls of `model_copy` with `update`, on one line or several (a search for the text
-  `model_copy(update=` finds fewer).
+  `model_copy(update=` finds fewer); not the one in `Frozen.evolve`, whose names mypy checks.
 - functions with more than 7 parameters: named ones, `self` among them. How many lie in DATA, where
   a Triton kernel takes what it takes, is said beside it.
 - docstrings that ask: module docstrings with a question mark; not those of DATA.
@@ -39,6 +39,7 @@ ROOT = Path(__file__).parents[1]
 OWN = "agentkernel"
 DATA = ("src/agentkernel/knowledge/kernels/", "src/agentkernel/knowledge/examples/")
 RETIRED = "benchmarks/retired.txt"
+EVOLVE = "src/agentkernel/domain/base.py"
 SMALL_LINES = 100
 MANY_PARAMETERS = 7
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -167,10 +168,11 @@ def late_imports(modules: Mapping[str, Module]) -> list[str]:
 
 
 def untyped_copies(modules: Mapping[str, Module]) -> list[str]:
-    """A line for each call of `model_copy(update=...)`."""
+    """A line for each call of `model_copy(update=...)`, but for the one in EVOLVE."""
     return [
         f"{module.path}:{node.lineno}"
         for module in modules.values()
+        if module.path != EVOLVE
         for node in ast.walk(module.tree)
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
