@@ -26,7 +26,6 @@ from agentkernel.tools.certificate.record import (
     drop_in_name,
     read_certificate,
 )
-from agentkernel.tools.certificate.replay import UNSIGNED, replay
 from agentkernel.tools.run_store import find_run, read_manifest
 from agentkernel.workflows.outcome import decide_outcome
 
@@ -204,6 +203,8 @@ def _text(path: Path) -> str:
 
 def verify(work: SessionState, intent: OnCandidate) -> Reply:
     """Replay a candidate's certificate: its signature, its hashes and the judgement again."""
+    from agentkernel.tools.certificate.replay import replay
+
     node = _right(work, intent)
     if isinstance(node, TextReply):
         return node
@@ -223,6 +224,8 @@ def verify(work: SessionState, intent: OnCandidate) -> Reply:
 
 
 def _ending(found: Replay) -> str:
+    from agentkernel.tools.certificate.replay import UNSIGNED
+
     if found.fits and not found.holds:
         return f"is {UNSIGNED}"
     return "not decided here" if found.undecided else "holds" if found.holds else "does not hold"
@@ -230,6 +233,8 @@ def _ending(found: Replay) -> str:
 
 def certificate(work: SessionState, intent: OnCandidate) -> Reply:
     """What is certified about a candidate, and in which file."""
+    from agentkernel.tools.certificate.record import read_certificate
+
     node = _right(work, intent)
     if isinstance(node, TextReply):
         return node
