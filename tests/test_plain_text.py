@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from rich.table import Table
 
-from agentkernel.cli.judge import replay_lines, verdict_lines
 from agentkernel.cli.rendering.text import PlainConsole
+from agentkernel.cli.rendering.verdict import verdict_lines
 from agentkernel.cli.terminal import json_line, print_failure, print_json, print_plain
+from agentkernel.cli.verify import replay_lines
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.errors import one_line

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from agentkernel.cli.app import run
+from agentkernel.cli.console import console
 from agentkernel.cli.rendering.live import LiveTable
 from agentkernel.cli.rendering.run import approver, ask_approval
-from agentkernel.cli.terminal import console
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.plan import Hypothesis, Plan
 from agentkernel.workflows.approval import PendingApproval

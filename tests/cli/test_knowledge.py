@@ -374,7 +374,7 @@ def test_the_settings_name_the_folder(
     assert json.loads(capsys.readouterr().out)["file"] == str(built / "knowledge.sqlite")
 
 
-@pytest.mark.parametrize("command", [name for name, _ in KNOWLEDGE_COMMANDS])
+@pytest.mark.parametrize("command", [command.name for command in KNOWLEDGE_COMMANDS])
 def test_every_command_has_help_and_its_place_in_the_pages(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

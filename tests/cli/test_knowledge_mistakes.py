@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agentkernel.cli.app import run
-from agentkernel.cli.knowledge.options import readable
+from agentkernel.cli.knowledge.place import readable
 from agentkernel.cli.knowledge.search import LOG_BYTES, error_text
 from agentkernel.domain.errors import SettingError
 from agentkernel.domain.knowledge import Entry

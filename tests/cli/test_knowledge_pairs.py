@@ -195,7 +195,7 @@ def test_imports_at_once_come_one_after_the_other(
 ) -> None:
     """Each looks for near copies among what was there when it began."""
     said: Queue[str] = Queue()
-    monkeypatch.setattr("agentkernel.cli.knowledge.options.print_to_stderr", said.put)
+    monkeypatch.setattr("agentkernel.cli.knowledge.transfer.print_to_stderr", said.put)
     file = write_json_lines(tmp_path / "rows.jsonl", make_rows(40))
 
     def take(truth: KnowledgeStore) -> int:

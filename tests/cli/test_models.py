@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agentkernel.cli.app import run
-from agentkernel.cli.options import usage_before, with_checked_models
+from agentkernel.cli.configuration import usage_before, with_checked_models
 from agentkernel.domain.exchange import Exchange, Message, ModelRequest, Reply, Sampling, Usage
 from agentkernel.storage.configuration import default_tree
 from agentkernel.storage.records import Records

@@ -2,42 +2,45 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import typer
 from typer.testing import CliRunner
 
 from agentkernel.cli.options import (
-    NO_CONFIGURED,
-    NO_DRAFTING,
     AsJson,
     Configured,
     Drafting,
     Replay,
     TargetName,
-    with_groups,
+    command_of,
+    settings_of,
 )
 
 RUNNER = CliRunner()
 
 
-@with_groups
-def command(
-    target: TargetName = None,
-    drafting: Drafting = NO_DRAFTING,
-    replay: Replay = None,
-    configured: Configured = NO_CONFIGURED,
-    as_json: AsJson = False,
-) -> None:
+@dataclass(frozen=True)
+class CommandFlags:
     """Say what was asked for."""
-    given = {**drafting.settings(replay), **configured.settings()}
-    print({name: value for name, value in given.items() if value is not None})
-    print(target, configured.overrides, configured.config, as_json)
+
+    target: TargetName = None
+    drafting: Drafting = Drafting()
+    replay: Replay = None
+    configured: Configured = Configured()
+    as_json: AsJson = False
+
+
+def command(flags: CommandFlags) -> None:
+    given = {name: value for name, value in settings_of(flags).items() if value is not None}
+    print({name: value for name, value in given.items() if name != "target"})
+    print(flags.target, flags.configured.overrides, flags.configured.config, flags.as_json)
 
 
 def app() -> typer.Typer:
     found = typer.Typer(add_completion=False, rich_markup_mode=None)
-    found.command()(command)
+    found.command()(command_of(CommandFlags, command))
     return found
 
 

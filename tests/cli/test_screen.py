@@ -15,10 +15,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 from run_events import KERNEL, one_round, profile_taken, result, started
 
 from agentkernel.bench.batch import Row
-from agentkernel.cli.judge import measured_lines
 from agentkernel.cli.nightly.batch import batch_table
 from agentkernel.cli.rendering.live import LiveTable, RunProgress
 from agentkernel.cli.rendering.run import facts, follow, kernel_table, result_panel
+from agentkernel.cli.rendering.verdict import measured_lines
 from agentkernel.domain.profile import CompileReport
 from agentkernel.workflows.events import CandidateDrafted, OnEvent
 from agentkernel.workflows.outcome import Result

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agentkernel.cli.app import run
-from agentkernel.cli.train.data import rate
+from agentkernel.cli.train.pairs import rate
 from judged_rows import made_rows, write_rows
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agentkernel.cli.app import run
-from agentkernel.cli.train.model import between
+from agentkernel.cli.train.cost import between
 from agentkernel.training.cost import Range
 
 PAGE = Path(__file__).parents[2] / "docs" / "training-cost.md"

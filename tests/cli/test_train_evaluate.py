@@ -12,7 +12,9 @@ import typer
 from typer.testing import CliRunner
 
 from agentkernel.agents.models.local import Sample
+from agentkernel.cli.options import command_of
 from agentkernel.cli.train.evaluate import evaluate_model, tasks_of, verdicts, write_all
+from agentkernel.cli.train.options import EvaluateFlags
 from agentkernel.domain.errors import ModelUnavailable, OutputError, SettingError, TrainingError
 from agentkernel.domain.exchange import Message
 from agentkernel.training import worker_pool
@@ -23,7 +25,7 @@ from rl_stand_in import make_policy
 from training_rows import kernel, make_data, make_row, problem, write_rows
 
 app = typer.Typer()
-app.command()(evaluate_model)
+app.command()(command_of(EvaluateFlags, evaluate_model))
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from agentkernel.cli.train.evaluate import (
     table,
     write_figures,
 )
-from agentkernel.cli.train.options import print_line
+from agentkernel.cli.train.outcome import print_line
 from agentkernel.domain.errors import OutputError
 from agentkernel.training.evaluate.evaluation import PassAt, QuestionCounts, summarize
 from agentkernel.training.settings import Task

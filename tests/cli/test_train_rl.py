@@ -10,7 +10,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from agentkernel.cli.options import command_of
 from agentkernel.cli.train.model import rl
+from agentkernel.cli.train.options import RlFlags
 from agentkernel.domain.errors import SettingError
 from rl_stand_in import make_modules, make_policy
 
@@ -21,7 +23,7 @@ FEW = ("steps=1", "problems=1", "rollouts=2", "turns=1", "most_tokens=4", "batch
 def call(*arguments: str) -> tuple[int, str, BaseException | None]:
     """`rl` alone, as an application of its own."""
     app = typer.Typer()
-    app.command()(rl)
+    app.command()(command_of(RlFlags, rl))
     result = CliRunner().invoke(app, arguments)
     return result.exit_code, result.output, result.exception
 

@@ -9,13 +9,15 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from agentkernel.cli.options import command_of
 from agentkernel.cli.train import model
 from agentkernel.cli.train.model import command_words, sft
+from agentkernel.cli.train.options import SftFlags
 from agentkernel.domain.errors import SettingError, TrainingError
 from training_rows import make_data, make_row, write_rows
 
 app = typer.Typer()
-app.command()(sft)
+app.command()(command_of(SftFlags, sft))
 needs_trl = pytest.mark.skipif(find_spec("trl") is None, reason="the extra 'train' is not here")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agentkernel.cli.app import run
-from agentkernel.cli.judge import _ending, exit_code
+from agentkernel.cli.verify import _ending, exit_code
 from agentkernel.domain.candidate import Candidate
 from agentkernel.tools.certificate.record import build_certificate
 from agentkernel.tools.certificate.replay import Difference, Replay

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import get_args
+from typing import TypeVar, get_args
 
 import typer
 
@@ -16,11 +16,20 @@ from agentkernel.chat.explain.source import parse_file
 from agentkernel.chat.store import open_store
 from agentkernel.cli import app
 from agentkernel.cli.chat.sessions import last_used, read_flags, sessions
-from agentkernel.cli.judge import verify
 from agentkernel.cli.knowledge import search
+from agentkernel.cli.knowledge.options import EntriesFolder, ShowEntryFlags, StatsFlags
 from agentkernel.cli.nightly import library
+from agentkernel.cli.nightly.options import (
+    LibraryExportFlags,
+    LibraryListFlags,
+    LibraryPruneFlags,
+    LibraryShowFlags,
+)
 from agentkernel.cli.nightly.zoo import is_zoo, select_models
-from agentkernel.cli.runs import report, runs, show
+from agentkernel.cli.options import ReportFlags, RunsFlags, ShowFlags, VerifyFlags
+from agentkernel.cli.report import report
+from agentkernel.cli.runs import runs, show
+from agentkernel.cli.verify import verify
 from agentkernel.domain.errors import ProblemError
 from agentkernel.domain.plain_text import plain
 from agentkernel.domain.verdict import Policy
@@ -44,6 +53,8 @@ from agentkernel.tools.run_store import list_runs, open_run
 from agentkernel.workflows.run import DAMAGED, attempts_of, open_saver
 from memory_truth import HashEmbedder
 
+T = TypeVar("T")
+
 Touched = str
 """The names of the files that were edited, a line each: only what reads them is asked."""
 
@@ -58,8 +69,8 @@ class Garbled(AssertionError):
 def certificate(folder: Path, touched: Touched) -> None:
     """`verify`, and what takes a drop-in from a certificate."""
     path = folder / "certificate.json"
-    command(verify, path, no_replay=True)
-    command(verify, path, as_json=True)
+    command(verify, VerifyFlags(path, no_replay=True))
+    command(verify, VerifyFlags(path, as_json=True))
     with expected():
         read_certificate(path)
 
@@ -67,8 +78,8 @@ def certificate(folder: Path, touched: Touched) -> None:
 def run(folder: Path, touched: Touched) -> None:
     """`runs`, `show`, `report`, and the beginning of `resume` and `chat`."""
     place = folder / "runs"
-    command(runs, place, as_json=len(touched) % 2 == 0)
-    if "night" in touched and command(report, str(folder / "night.json")):
+    command(runs, RunsFlags(place, as_json=len(touched) % 2 == 0))
+    if "night" in touched and command(report, ReportFlags(str(folder / "night.json"))):
         check_page(folder / "night.html")
     for found in sessions(place) if "chat" in touched else ():
         read_flags(Path(found.folder))
@@ -87,10 +98,10 @@ def run(folder: Path, touched: Touched) -> None:
 
 
 def _one_run(folder: Path, name: str, place: Path) -> None:
-    command(show, str(folder), runs=place)
-    command(show, str(folder), runs=place, as_json=True)
-    command(show, str(folder), runs=place, source=True, raw=True)
-    if command(report, str(folder), runs=place):
+    command(show, ShowFlags(str(folder), runs=place))
+    command(show, ShowFlags(str(folder), runs=place, as_json=True))
+    command(show, ShowFlags(str(folder), runs=place, source=True), raw=True)
+    if command(report, ReportFlags(str(folder), runs=place)):
         check_page(folder / "report.html")
     with expected(), closing(open_run(place, str(folder))) as store:
         attempts_of(store)
@@ -105,18 +116,19 @@ def stores(folder: Path, touched: Touched) -> None:
     """`library` and `knowledge`, and the index of vectors."""
     file, knowledge = folder / "library.sqlite", folder / "knowledge"
     if "library" in touched or "exported" in touched:
-        command(library.list_kernels, file)
-        command(library.show, "a", file)
-        command(library.export, folder / "exported", file)
-        command(library.prune, file, withdrawn=True, yes=True)
-        command(report, "20261121-100000-abcd", library=file)
+        command(library.list_kernels, LibraryListFlags(file))
+        command(library.show, LibraryShowFlags("a", file))
+        command(library.export, LibraryExportFlags(folder / "exported", file))
+        command(library.prune, LibraryPruneFlags(file, withdrawn=True, yes=True))
+        command(report, ReportFlags("20261121-100000-abcd", library=file))
     if "knowledge.sqlite" in touched or "export.jsonl" in touched:
         with expected(), open_knowledge_store(knowledge) as truth:
             border = ImportFilter(lambda name: truth.get(name, superseded=True))
             import_entries(lambda entries: truth.put(border.admitted(entries)), folder / EXPORT)
             truth.lexical("softmax row")
-        command(search.show_entry, "e/1", where=knowledge)
-        command(search.stats, knowledge)
+        folder_flags = EntriesFolder(knowledge)
+        command(search.show_entry, ShowEntryFlags("e/1", knowledge=folder_flags))
+        command(search.stats, StatsFlags(folder_flags))
     if "vectors" in touched or touched.endswith(("knowledge", "knowledge/lock")):
         with expected():
             index = open_vectors(knowledge, HashEmbedder())
@@ -186,15 +198,13 @@ TARGETS: dict[str, Callable[[Path, Touched], None]] = {
 }
 
 
-def command(
-    function: Callable[..., None], *given: object, raw: bool = False, **more: object
-) -> bool:
+def command(function: Callable[[T], None], flags: T, *, raw: bool = False) -> bool:
     """Whether a command succeeds; what it raises and explains to nobody is raised. `raw`: it prints
     a file as it is."""
     out, errors = io.StringIO(), io.StringIO()
     try:
         with redirect_stdout(out), redirect_stderr(errors):
-            function(*given, **more)
+            function(flags)
     except typer.Exit as error:
         return error.exit_code == 0
     except Exception as error:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.cli.optimize import _trust as trust
+from agentkernel.cli.resume import _trust as trust
 from agentkernel.domain.errors import RunNotFound
 from agentkernel.tools.own_files import LIVE, SEAL, read_live, sha256_of, trust_live, write_live
 

@@ -1,7 +1,7 @@
 """The command tree, and the mapping of a failure to one line and an exit code.
 
-Command modules are imported when the tree is built, so they import only typer and the standard
-library at their tops; `--help` and `--version` load no torch.
+A command is a row of a table: its flags, which are light, and its body, which `body` alone imports,
+once the command is called. `--help` and `--version` load no torch.
 """
 
 from __future__ import annotations
@@ -10,82 +10,140 @@ import errno
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Annotated
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 from typer.core import TyperCommand
 
-from agentkernel.cli.bench.redteam import redteam
-from agentkernel.cli.bench.suite import bench
-from agentkernel.cli.chat.command import chat
-from agentkernel.cli.doctor import doctor
-from agentkernel.cli.judge import judge, profile, verify
-from agentkernel.cli.knowledge.maintenance import build, check_knowledge, evaluate_search, generate
-from agentkernel.cli.knowledge.search import search, show_entry, stats
-from agentkernel.cli.knowledge.transfer import add, export_file, import_file, import_kernelbook
-from agentkernel.cli.nightly.batch import batch
-from agentkernel.cli.nightly.library import library
-from agentkernel.cli.optimize import optimize, resume
-from agentkernel.cli.plan import plan, targets
-from agentkernel.cli.runs import report, runs, show
+from agentkernel.cli.bench.options import BenchFlags, RedteamFlags
+from agentkernel.cli.knowledge import options as knowledge_options
+from agentkernel.cli.nightly import options as nightly_options
+from agentkernel.cli.options import (
+    ChatFlags,
+    DoctorFlags,
+    JudgeFlags,
+    OptimizeFlags,
+    PlanFlags,
+    ProfileFlags,
+    ReportFlags,
+    ResumeFlags,
+    RunsFlags,
+    ShowFlags,
+    TargetsFlags,
+    VerifyFlags,
+    command_of,
+)
 from agentkernel.cli.terminal import (
     discard_output,
     interrupt_on_termination,
     print_failure,
     standard_streams,
 )
-from agentkernel.cli.train.data import data, pairs, problems, reviews
-from agentkernel.cli.train.evaluate import evaluate_model
-from agentkernel.cli.train.model import cost, rl, sft
+from agentkernel.cli.train import options as train_options
 from agentkernel.domain.errors import AgentKernelError, OutputLost, one_line
 from agentkernel.storage.files import FULL, is_machine_fault
 from agentkernel.version import __version__
 
-KNOWLEDGE_COMMANDS: tuple[tuple[str, Callable[..., None]], ...] = (
-    ("build", build),
-    ("search", search),
-    ("show", show_entry),
-    ("stats", stats),
-    ("add", add),
-    ("import-kernelbook", import_kernelbook),
-    ("generate", generate),
-    ("eval", evaluate_search),
-    ("export", export_file),
-    ("import", import_file),
-    ("doctor", check_knowledge),
-)
-
-knowledge = typer.Typer(
-    name="knowledge",
-    help="Search and look after what is known: pairs, kernels, notes, fixes, experience.",
-    rich_markup_mode=None,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
-for name, knowledge_command in KNOWLEDGE_COMMANDS:
-    knowledge.command(name, cls=TyperCommand)(knowledge_command)
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 
-TRAIN_COMMANDS: tuple[tuple[str, Callable[..., None]], ...] = (
-    ("problems", problems),
-    ("pairs", pairs),
-    ("reviews", reviews),
-    ("data", data),
-    ("sft", sft),
-    ("rl", rl),
-    ("evaluate", evaluate_model),
-    ("cost", cost),
+class Command(NamedTuple):
+    """A command: its flags, and the function of one value, "module:function", that is its body."""
+
+    name: str
+    flags: type[DataclassInstance]
+    path: str
+
+
+COMMANDS = (
+    Command("optimize", OptimizeFlags, "agentkernel.cli.optimize:optimize"),
+    Command("resume", ResumeFlags, "agentkernel.cli.resume:resume"),
+    Command("runs", RunsFlags, "agentkernel.cli.runs:runs"),
+    Command("show", ShowFlags, "agentkernel.cli.runs:show"),
+    Command("plan", PlanFlags, "agentkernel.cli.plan:plan"),
+    Command("judge", JudgeFlags, "agentkernel.cli.judge:judge"),
+    Command("profile", ProfileFlags, "agentkernel.cli.judge:profile"),
+    Command("verify", VerifyFlags, "agentkernel.cli.verify:verify"),
+    Command("redteam", RedteamFlags, "agentkernel.cli.bench.redteam:redteam"),
+    Command("targets", TargetsFlags, "agentkernel.cli.targets:targets"),
+    Command("doctor", DoctorFlags, "agentkernel.cli.doctor:doctor"),
+    Command("chat", ChatFlags, "agentkernel.cli.chat.command:chat"),
+    Command("batch", nightly_options.BatchFlags, "agentkernel.cli.nightly.batch:batch"),
+    Command("bench", BenchFlags, "agentkernel.cli.bench.suite:bench"),
+    Command("report", ReportFlags, "agentkernel.cli.report:report"),
 )
 
-train = typer.Typer(
-    name="train",
-    help="Make a small model that writes kernels: its data, its training.",
-    rich_markup_mode=None,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
+_SEARCH, _TRANSFER = "agentkernel.cli.knowledge.search", "agentkernel.cli.knowledge.transfer"
+_MAINTENANCE = "agentkernel.cli.knowledge.maintenance"
+KNOWLEDGE_COMMANDS = (
+    Command("build", knowledge_options.BuildFlags, f"{_MAINTENANCE}:build"),
+    Command("search", knowledge_options.SearchFlags, f"{_SEARCH}:search"),
+    Command("show", knowledge_options.ShowEntryFlags, f"{_SEARCH}:show_entry"),
+    Command("stats", knowledge_options.StatsFlags, f"{_SEARCH}:stats"),
+    Command("add", knowledge_options.AddFlags, f"{_TRANSFER}:add"),
+    Command(
+        "import-kernelbook",
+        knowledge_options.ImportKernelbookFlags,
+        f"{_TRANSFER}:import_kernelbook",
+    ),
+    Command("generate", knowledge_options.GenerateFlags, f"{_MAINTENANCE}:generate"),
+    Command("eval", knowledge_options.EvaluateSearchFlags, f"{_MAINTENANCE}:evaluate_search"),
+    Command("export", knowledge_options.ExportFlags, f"{_TRANSFER}:export_file"),
+    Command("import", knowledge_options.ImportFlags, f"{_TRANSFER}:import_file"),
+    Command("doctor", knowledge_options.CheckFlags, f"{_MAINTENANCE}:check_knowledge"),
 )
-for train_name, train_command in TRAIN_COMMANDS:
-    train.command(train_name, cls=TyperCommand)(train_command)
+
+_LIBRARY = "agentkernel.cli.nightly.library"
+LIBRARY_COMMANDS = (
+    Command("list", nightly_options.LibraryListFlags, f"{_LIBRARY}:list_kernels"),
+    Command("show", nightly_options.LibraryShowFlags, f"{_LIBRARY}:show"),
+    Command("verify", nightly_options.LibraryVerifyFlags, f"{_LIBRARY}:verify"),
+    Command("export", nightly_options.LibraryExportFlags, f"{_LIBRARY}:export"),
+    Command("prune", nightly_options.LibraryPruneFlags, f"{_LIBRARY}:prune"),
+)
+
+TRAIN_COMMANDS = (
+    Command("problems", train_options.ProblemsFlags, "agentkernel.cli.train.pairs:problems"),
+    Command("pairs", train_options.PairsFlags, "agentkernel.cli.train.pairs:pairs"),
+    Command("reviews", train_options.ReviewsFlags, "agentkernel.cli.train.reviews:reviews"),
+    Command("data", train_options.DataFlags, "agentkernel.cli.train.data:data"),
+    Command("sft", train_options.SftFlags, "agentkernel.cli.train.model:sft"),
+    Command("rl", train_options.RlFlags, "agentkernel.cli.train.model:rl"),
+    Command(
+        "evaluate", train_options.EvaluateFlags, "agentkernel.cli.train.evaluate:evaluate_model"
+    ),
+    Command("cost", train_options.CostFlags, "agentkernel.cli.train.cost:cost"),
+)
+
+
+def body(path: str) -> Callable[[object], None]:
+    """The function that does what a command asks, imported once it is called."""
+
+    def call(flags: object) -> None:
+        module, _, name = path.partition(":")
+        getattr(import_module(module), name)(flags)
+
+    return call
+
+
+def group(
+    name: str, help_text: str, commands: Sequence[Command], *, epilog: str | None = None
+) -> typer.Typer:
+    """A group of commands in the order of its help."""
+    found = typer.Typer(
+        name=name,
+        help=help_text,
+        epilog=epilog,
+        rich_markup_mode=None,
+        add_completion=False,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+    )
+    for command in commands:
+        found.command(command.name, cls=TyperCommand)(command_of(command.flags, body(command.path)))
+    return found
 
 
 EXIT_FAILED, EXIT_USER, EXIT_ENVIRONMENT, EXIT_INTERRUPTED = 1, 2, 4, 130
@@ -103,40 +161,34 @@ SHOWN_PATH = 120
 INTERRUPTED = (
     "Interrupted. What was finished is kept. Next: the same command again, or 'agentkernel resume'."
 )
-COMMANDS: tuple[Callable[..., None], ...] = (
-    optimize,
-    resume,
-    runs,
-    show,
-    plan,
-    judge,
-    profile,
-    verify,
-    redteam,
-    targets,
-    doctor,
-    chat,
-    batch,
-    bench,
-    report,
-)
 
-app = typer.Typer(
-    name="agentkernel",
-    help="A PyTorch module in, a faster Triton drop-in that can be trusted out.",
+app = group(
+    "agentkernel",
+    "A PyTorch module in, a faster Triton drop-in that can be trusted out.",
+    COMMANDS,
     epilog="Exit: 0 met, improved or verified; 3 a baseline kept; 1 failed; 2 your mistake; "
     "4 the environment's; 130 interrupted. A night's (batch ZOO.yaml): 0 fine, 5 a regression, "
     "6 something does not verify. --debug shows tracebacks.",
-    rich_markup_mode=None,
-    add_completion=False,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
 )
-for command in COMMANDS:
-    app.command(cls=TyperCommand)(command)
-app.add_typer(knowledge)
-app.add_typer(library)
-app.add_typer(train)
+app.add_typer(
+    group(
+        "knowledge",
+        "Search and look after what is known: pairs, kernels, notes, fixes, experience.",
+        KNOWLEDGE_COMMANDS,
+    )
+)
+app.add_typer(
+    group(
+        "library",
+        "Look after the verified kernels that nights over a zoo have made.",
+        LIBRARY_COMMANDS,
+    )
+)
+app.add_typer(
+    group(
+        "train", "Make a small model that writes kernels: its data, its training.", TRAIN_COMMANDS
+    )
+)
 
 
 def show_version(asked: bool) -> None:

@@ -5,16 +5,17 @@ Imports torch. The candidate's source is read here and never executed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from agentkernel.cli.configuration import settings_from
+from agentkernel.cli.options import SettingsFlags, Subject
 from agentkernel.domain.errors import ProblemError
 from agentkernel.domain.profile import Profile, ProfileFailed
 from agentkernel.domain.settings import Settings
 from agentkernel.domain.verdict import Verdict
 from agentkernel.storage import source_text
-from agentkernel.storage.configuration import load_settings
 from agentkernel.tools.judge.judge import judge as run_judge
 from agentkernel.tools.problem.capture import Captured, capture
 from agentkernel.tools.problem.loading import LoadedProblem, load_problem
@@ -49,22 +50,19 @@ class LoadedCandidate:
         )
 
 
+def load_subject(subject: Subject) -> LoadedProblem:
+    """The module that a command works on."""
+    return load_problem(subject.reference, subject.inputs or (), subject.init, subject.kwargs)
+
+
 def load_candidate(
-    reference: str,
-    candidate: Path,
-    *,
-    inputs: Sequence[str],
-    init: str,
-    kwargs: str,
-    overrides: Sequence[str],
-    config: Path | None,
-    flags: Mapping[str, object],
+    subject: Subject, candidate: Path, flags: SettingsFlags, values: Mapping[str, object]
 ) -> LoadedCandidate:
     """Read the problem and the candidate; the candidate is not executed here."""
-    settings = load_settings(config, overrides, flags)
+    settings = settings_from(flags, values)
     resolved = find_target(settings.target)
     source = read_source(candidate)
-    loaded = load_problem(reference, inputs, init, kwargs)
+    loaded = load_subject(subject)
     return LoadedCandidate(settings, resolved, loaded, capture(loaded), source)
 
 

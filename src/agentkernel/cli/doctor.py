@@ -17,35 +17,34 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
+from rich.table import Table
+from rich.text import Text
 
-from agentkernel.cli.options import AsJson, BaseUrl, CoderName, ConfigFile, Overrides, named_models
+from agentkernel.agents.coder_factory import file_coder
+from agentkernel.agents.models.local_presets import PREFIX, parse_local
+from agentkernel.agents.models.provider import ModelSpec, record_name
+from agentkernel.agents.safe_text import url_without_credentials
+from agentkernel.cli.configuration import named_models, settings_from
+from agentkernel.cli.console import console
+from agentkernel.cli.options import DoctorFlags, settings_of
+from agentkernel.cli.terminal import print_json
 from agentkernel.domain.errors import AgentKernelError
+from agentkernel.knowledge.store import folder_of
+from agentkernel.runtime.machine import local_gpu
+from agentkernel.tools.sandbox.isolation import find_isolation
 
 if TYPE_CHECKING:
-    from agentkernel.agents.models.provider import ModelSpec
     from agentkernel.domain.settings import Settings
 
 
-def doctor(
-    coder: CoderName = None,
-    base_url: BaseUrl = None,
-    overrides: Overrides = None,
-    config: ConfigFile = None,
-    as_json: AsJson = False,
-) -> None:
+def doctor(flags: DoctorFlags) -> None:
     """Check this machine and what a coder needs; exit 4 where what every run needs is missing."""
-    from agentkernel.cli.terminal import console, print_json
-    from agentkernel.storage.configuration import load_settings
-
-    settings = load_settings(config, overrides or (), {"coder": coder, "models.base_url": base_url})
+    settings = settings_from(flags.settings, settings_of(flags))
     checks = (*all_checks(settings), *model_checks(settings))
     broken = any(check.required and not check.ok for check in checks)
-    if as_json:
+    if flags.as_json:
         print_json({"ok": not broken, "checks": [check.as_dict() for check in checks]})
     else:
-        from rich.table import Table
-        from rich.text import Text
-
         table = Table(box=None, show_header=False, pad_edge=False)
         for check in checks:
             state = "ok" if check.ok else "missing" if check.required else "absent"
@@ -119,8 +118,6 @@ def check_bytecode(name: str) -> Check:
 
 def check_gpu() -> Check:
     """The GPU and its driver; without one, runs are interpreted and estimated."""
-    from agentkernel.runtime.machine import local_gpu
-
     gpu = local_gpu()
     if gpu is None:
         return Check(
@@ -134,8 +131,6 @@ def check_gpu() -> Check:
 
 def check_sandbox(settings: Settings) -> Check:
     """The strongest wall between a candidate and this machine."""
-    from agentkernel.tools.sandbox.isolation import find_isolation
-
     mend = "apt-get install bubblewrap"
     try:
         walls = find_isolation(cuda=False, allow_unsandboxed=settings.judge.allow_unsandboxed)
@@ -155,8 +150,6 @@ def check_binary(name: str) -> Check:
 
 def check_index(settings: Settings) -> Check:
     """The knowledge index; it is built on first use and can be rebuilt at any time."""
-    from agentkernel.knowledge.store import folder_of
-
     folder = folder_of(settings.knowledge.index)
     files = sorted(folder.rglob("chroma.sqlite3")) if folder.is_dir() else []
     if not files:
@@ -220,8 +213,6 @@ def model_checks(settings: Settings) -> tuple[Check, ...]:
 
 def check_given(spec: str) -> Check:
     """Whether the file of `file:PATH` can be read."""
-    from agentkernel.agents.coder_factory import file_coder
-
     try:
         found = file_coder(spec)
     except AgentKernelError as error:
@@ -257,9 +248,6 @@ def check_local() -> Check:
 
 def check_model(agent: str, spec: str, settings: Settings) -> Check:
     """What the model `spec` of this agent needs. Nothing is asked of it or of the hub."""
-    from agentkernel.agents.models.local_presets import PREFIX
-    from agentkernel.agents.models.provider import record_name
-
     try:
         found = record_name(spec, settings.models.base_url)
     except AgentKernelError as error:
@@ -269,8 +257,6 @@ def check_model(agent: str, spec: str, settings: Settings) -> Check:
 
 def _check_there(agent: str, found: ModelSpec) -> Check:
     """A client for the provider, and its key unless the endpoint is one's own."""
-    from agentkernel.agents.safe_text import url_without_credentials
-
     provider = found.name.removeprefix("chat:").partition(":")[0]
     package = f"langchain-{provider.replace('_', '-')}"
     if not _version(package):
@@ -287,8 +273,6 @@ def _check_there(agent: str, found: ModelSpec) -> Check:
 
 def _check_here(agent: str, spec: str) -> Check:
     """The packages, and the folders that are named; a name on the hub is not looked up."""
-    from agentkernel.agents.models.local_presets import parse_local
-
     preset = parse_local(spec)
     wanted = ["transformers", "accelerate", *(["peft"] if preset.adapter else [])]
     wanted += ["bitsandbytes"] if preset.quantization == "4bit" else []

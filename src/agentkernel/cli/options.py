@@ -1,30 +1,38 @@
-"""Flags that several commands share, their option groups, and checks of the models they name.
+"""The flags of the commands: a frozen dataclass for each, its fields the flags, its docstring the
+help.
 
-The models are checked before a run folder is made for them. `with_groups` expands parameters
-that are dataclasses into one flag for each field; typer itself has no groups. Imports of this
-module stay light, as every `--help` loads it.
+A field that is a dataclass is a group: its fields are flags in its place. `command_of` makes the
+function that typer reads, as typer itself knows no groups. Imports of this module stay light: every
+`--help` loads it.
 """
 
 from __future__ import annotations
 
-import functools
 import inspect
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, get_type_hints
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, TypeVar, get_type_hints
 
 import typer
 
-from agentkernel.domain.errors import RunNotFound, SettingError
+from agentkernel.domain.errors import SettingError
 
 if TYPE_CHECKING:
-    from agentkernel.cli.rendering.live import ModelUsage
-    from agentkernel.domain.exchange import AgentName, Exchange
-    from agentkernel.domain.settings import Settings
+    from _typeshed import DataclassInstance
+
+T = TypeVar("T", bound="DataclassInstance")
+
+LAST = "last"
+"""The name of what was used last."""
+
+
+class Setting(NamedTuple):
+    """The setting that a flag stands for. `switch`: only where it is on."""
+
+    key: str
+    switch: bool = False
 
 
 Reference = Annotated[
@@ -55,17 +63,22 @@ Kwargs = Annotated[
 TargetName = Annotated[
     str | None,
     typer.Option("--target", help="GPU the kernel is for; the local one, else h100."),
+    Setting("target"),
 ]
 Speedup = Annotated[
-    float | None, typer.Option("--speedup", help="Stop at this speedup over the baseline.")
+    float | None,
+    typer.Option("--speedup", help="Stop at this speedup over the baseline."),
+    Setting("goals.speedup"),
 ]
 BaselineName = Annotated[
     Literal["best", "eager", "compile"] | None,
     typer.Option("--baseline", help="What to beat; best is the faster of the two."),
+    Setting("goals.baseline"),
 ]
 ObjectiveName = Annotated[
     Literal["latency", "memory", "energy"] | None,
     typer.Option("--objective", help="What to make small."),
+    Setting("goals.objective"),
 ]
 MaxMemory = Annotated[
     str | None, typer.Option("--max-memory", help="Peak memory allowed: 512M, 4G, or bytes.")
@@ -73,12 +86,18 @@ MaxMemory = Annotated[
 PrecisionName = Annotated[
     Literal["strict", "tf32", "bf16"] | None,
     typer.Option("--precision", help="Rounding allowed; strict is that of an honest evaluation."),
+    Setting("goals.precision"),
 ]
 PolicyName = Annotated[
     Literal["triton", "mixed", "any"] | None,
     typer.Option("--policy", help="What may compute: Triton alone, library GEMM too, or anything."),
+    Setting("goals.policy"),
 ]
-Rounds = Annotated[int | None, typer.Option("--rounds", help="Hypotheses to try at most.")]
+Rounds = Annotated[
+    int | None,
+    typer.Option("--rounds", help="Hypotheses to try at most."),
+    Setting("budget.rounds"),
+]
 TimeLimit = Annotated[
     str | None, typer.Option("--time", help="Wall time to spend: 90s, 10m, 1h, or seconds.")
 ]
@@ -86,7 +105,9 @@ Out = Annotated[
     Path | None, typer.Option("--out", help="Folder, or path ending in .py, for the results.")
 ]
 Runs = Annotated[
-    Path | None, typer.Option("--runs", help="Folder of run folders; ./agentkernel-runs.")
+    Path | None,
+    typer.Option("--runs", help="Folder of run folders; ./agentkernel-runs."),
+    Setting("runs"),
 ]
 CoderName = Annotated[
     str | None,
@@ -95,52 +116,61 @@ CoderName = Annotated[
         help="compiler, chat:PROVIDER:MODEL[@URL], local:NAME_OR_PATH[+ADAPTER], team, or "
         "file:PATH for a file as it stands.",
     ),
+    Setting("coder"),
 ]
 ApproveWhat = Annotated[
     Literal["never", "plan", "candidate"] | None,
     typer.Option("--approve", help="Ask before a plan is drafted, or a candidate judged."),
+    Setting("approve"),
 ]
 BaseUrl = Annotated[
     str | None,
     typer.Option("--base-url", metavar="URL", help="An endpoint that chat: models are asked at."),
+    Setting("models.base_url"),
 ]
 PlannerName = Annotated[
     str | None,
     typer.Option(
         "--planner", metavar="MODEL", help="chat: or local: model that plans; else rules."
     ),
+    Setting("models.planner"),
 ]
 DebuggerName = Annotated[
     str | None,
     typer.Option("--debugger", metavar="MODEL", help="Model that diagnoses; else rules do."),
+    Setting("models.debugger"),
 ]
 ReviewerName = Annotated[
     str | None,
     typer.Option("--reviewer", metavar="MODEL", help="Model that reviews the best candidate."),
+    Setting("models.reviewer"),
 ]
 AnswerSamples = Annotated[
-    int | None, typer.Option("--samples", min=1, help="Answers of a model to one question.")
+    int | None,
+    typer.Option("--samples", min=1, help="Answers of a model to one question."),
+    Setting("models.samples"),
 ]
 Temperature = Annotated[
     float | None,
     typer.Option("--temperature", min=0.0, help="Of the models; 0 takes the likeliest words."),
+    Setting("models.temperature"),
 ]
 FromScratch = Annotated[
     bool,
     typer.Option("--from-scratch", help="A team's models start from the module, not the best."),
+    Setting("team.from_scratch", switch=True),
 ]
 TokenLimit = Annotated[
     int | None,
     typer.Option(
         "--tokens", "--max-tokens-total", min=1, help="Stop once all models took so many tokens."
     ),
+    Setting("budget.tokens"),
 ]
 
 
 def _money(usd: float | None) -> float | None:
     if usd is not None and not 0 < usd < math.inf:
-        from agentkernel.domain.errors import SettingError
-
         raise SettingError(
             f"--usd {usd:g} is no amount of money (budget.usd). Expected a finite number above 0. "
             "Next: --usd 1."
@@ -155,10 +185,12 @@ UsdLimit = Annotated[
         callback=_money,
         help="Stop once the models with a known price took so much money.",
     ),
+    Setting("budget.usd"),
 ]
 Replay = Annotated[
     str | None,
     typer.Option("--replay", metavar="RUN", help="Give that run's answers again; ask no model."),
+    Setting("models.replay"),
 ]
 Overrides = Annotated[
     list[str] | None, typer.Option("-c", help="A setting: judge.seeds=3. May be repeated.")
@@ -178,6 +210,7 @@ Unpickle = Annotated[
 AllowUnsandboxed = Annotated[
     bool,
     typer.Option("--allow-unsandboxed", help="Run candidates even where nothing isolates them."),
+    Setting("judge.allow_unsandboxed", switch=True),
 ]
 MaxAutotune = Annotated[
     bool | None,
@@ -185,34 +218,47 @@ MaxAutotune = Annotated[
         "--max-autotune/--no-max-autotune",
         help="Time torch.compile's max-autotune as a third baseline where a GPU measures.",
     ),
+    Setting("profile.max_autotune"),
 ]
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="A run's name; 'last' is the newest.")]
 
 
-def model_flags(
-    *,
-    base_url: str | None,
-    planner: str | None,
-    debugger: str | None,
-    reviewer: str | None,
-    temperature: float | None,
-    tokens: int | None,
-    usd: float | None,
-    samples: int | None = None,
-    replay: str | None = None,
-) -> dict[str, object]:
-    """The settings that the models' flags stand for."""
-    return {
-        "models.base_url": base_url,
-        "models.planner": planner,
-        "models.debugger": debugger,
-        "models.reviewer": reviewer,
-        "models.samples": samples,
-        "models.temperature": temperature,
-        "models.replay": replay,
-        "budget.tokens": tokens,
-        "budget.usd": usd,
-    }
+@dataclass(frozen=True)
+class Subject:
+    """The module that is worked on."""
+
+    reference: Reference
+    inputs: Inputs = None
+    init: Init = ""
+    kwargs: Kwargs = ""
+
+
+@dataclass(frozen=True)
+class Models:
+    """Who plans, diagnoses and reviews."""
+
+    base_url: BaseUrl = None
+    planner: PlannerName = None
+    debugger: DebuggerName = None
+    reviewer: ReviewerName = None
+
+
+@dataclass(frozen=True)
+class ModelLimits:
+    """How the models answer, and what they may take."""
+
+    temperature: Temperature = None
+    tokens: TokenLimit = None
+    usd: UsdLimit = None
+
+
+@dataclass(frozen=True)
+class ModelFlags:
+    """The models beside the coder, their answers and what they may take."""
+
+    models: Models = Models()
+    samples: AnswerSamples = None
+    limits: ModelLimits = ModelLimits()
 
 
 @dataclass(frozen=True)
@@ -221,216 +267,319 @@ class Drafting:
 
     runs: Runs = None
     coder: CoderName = None
-    base_url: BaseUrl = None
-    planner: PlannerName = None
-    debugger: DebuggerName = None
-    reviewer: ReviewerName = None
-    samples: AnswerSamples = None
-    temperature: Temperature = None
-    tokens: TokenLimit = None
-    usd: UsdLimit = None
-
-    def settings(self, replay: str | None = None) -> dict[str, object]:
-        """The settings that the flags stand for."""
-        return {
-            "runs": None if self.runs is None else str(self.runs),
-            "coder": self.coder,
-            **model_flags(
-                base_url=self.base_url,
-                planner=self.planner,
-                debugger=self.debugger,
-                reviewer=self.reviewer,
-                samples=self.samples,
-                temperature=self.temperature,
-                tokens=self.tokens,
-                usd=self.usd,
-                replay=replay,
-            ),
-        }
+    models: ModelFlags = ModelFlags()
 
 
 @dataclass(frozen=True)
-class Configured:
+class Allowed:
+    """What a candidate may do."""
+
+    precision: PrecisionName = None
+    policy: PolicyName = None
+
+
+@dataclass(frozen=True)
+class GoalFlags:
+    """What a run is to reach, and within which limits."""
+
+    speedup: Speedup = None
+    baseline: BaselineName = None
+    objective: ObjectiveName = None
+    max_memory: MaxMemory = None
+    max_autotune: MaxAutotune = None
+    allowed: Allowed = Allowed()
+
+
+@dataclass(frozen=True)
+class SettingsFlags:
     """Where settings come from besides the flags of their own."""
 
     overrides: Overrides = None
     config: ConfigFile = None
+
+
+@dataclass(frozen=True)
+class Configured(SettingsFlags):
+    """The same, and whether candidates run where nothing isolates them."""
+
     allow_unsandboxed: AllowUnsandboxed = False
 
-    def settings(self) -> dict[str, object]:
-        """The settings that the flags stand for."""
-        return {"judge.allow_unsandboxed": self.allow_unsandboxed or None}
+
+class Flag(NamedTuple):
+    """A field of a command's flags, also one of a group: its name, what it is and its default."""
+
+    name: str
+    annotation: object
+    default: object
 
 
-NO_DRAFTING, NO_CONFIGURED = Drafting(), Configured()
-"""None of their flags given."""
+def flags_of(kind: type[DataclassInstance], given: object = None) -> Iterator[Flag]:
+    """The flags of a dataclass in the order of its fields, those of a group in its place. `given`:
+    a value that has their defaults."""
+    hints = get_type_hints(kind, include_extras=True)
+    for field in fields(kind):
+        default = field.default if given is None else getattr(given, field.name)
+        hint = hints[field.name]
+        if is_dataclass(hint) and isinstance(hint, type):
+            yield from flags_of(hint, None if default is MISSING else default)
+        else:
+            yield Flag(field.name, hint, default)
 
 
-def with_groups(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with one flag for each field of its parameters that are dataclasses, in their
-    place; all fields have defaults. typer itself knows no groups."""
-    hints = get_type_hints(command, include_extras=True)
-    groups: dict[str, type] = {
-        name: kind for name, kind in hints.items() if isinstance(kind, type) and is_dataclass(kind)
-    }
-    flat: list[inspect.Parameter] = []
-    for parameter in inspect.signature(command).parameters.values():
-        group = groups.get(parameter.name)
-        if group is None:
-            flat.append(parameter.replace(annotation=hints[parameter.name]))
-            continue
-        kinds = get_type_hints(group, include_extras=True)
-        flat += [
-            parameter.replace(name=field.name, default=field.default, annotation=kinds[field.name])
-            for field in fields(group)
-        ]
-
-    @functools.wraps(command)
-    def flattened(**given: object) -> None:
-        for name, group in groups.items():
-            own = {field.name: given.pop(field.name) for field in fields(group)}
-            given[name] = group(**own)
-        command(**given)
-
-    flattened.__annotations__ = {item.name: item.annotation for item in flat}
-    flattened.__dict__["__signature__"] = inspect.Signature(flat)
-    del flattened.__dict__["__wrapped__"]  # or its hints would be read in place of these
-    return flattened
+def built(kind: type[T], given: Mapping[str, object]) -> T:
+    """The value of `kind` with the flags that were `given`."""
+    hints = get_type_hints(kind)
+    values = {}
+    for name in (field.name for field in fields(kind)):
+        hint = hints[name]
+        group = isinstance(hint, type) and is_dataclass(hint)
+        values[name] = built(hint, given) if group else given[name]
+    return kind(**values)
 
 
-def runs_path(runs: Path | None, config: Path | None, overrides: Sequence[str] | None) -> Path:
-    """`--runs`, else what the settings say."""
-    from agentkernel.storage.configuration import load_settings
+def command_of(kind: type[T], body: Callable[[T], None]) -> Callable[..., None]:
+    """The function with a parameter a flag that typer reads: it calls `body` with one value."""
+    parameters = [
+        inspect.Parameter(
+            flag.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if flag.default is MISSING else flag.default,
+            annotation=flag.annotation,
+        )
+        for flag in flags_of(kind)
+    ]
 
-    flags = {"runs": None if runs is None else str(runs)}
-    return Path(load_settings(config, overrides or (), flags).runs)
+    def command(**given: object) -> None:
+        body(built(kind, given))
+
+    command.__doc__ = kind.__doc__
+    command.__annotations__ = {item.name: item.annotation for item in parameters}
+    command.__dict__["__signature__"] = inspect.Signature(parameters)
+    return command
 
 
-class NamedModel(NamedTuple):
-    """A model of the settings: who asks it, and what the user wrote."""
+def settings_of(flags: DataclassInstance) -> dict[str, object]:
+    """The settings that the flags stand for, those of their groups included; None: not given."""
+    found: dict[str, object] = {}
+    for name, hint in get_type_hints(type(flags), include_extras=True).items():
+        value = getattr(flags, name)
+        if is_dataclass(value) and not isinstance(value, type):
+            found |= settings_of(value)
+        for mark in getattr(hint, "__metadata__", ()):
+            if isinstance(mark, Setting):
+                plain = str(value) if isinstance(value, Path) else value
+                found[mark.key] = (plain or None) if mark.switch else plain
+    return found
 
-    agent: AgentName
-    spec: str
+
+@dataclass(frozen=True)
+class RunsFlags:
+    """List the runs, oldest first."""
+
+    runs_folder: Runs = None
+    settings: SettingsFlags = SettingsFlags()
+    as_json: AsJson = False
 
 
-def named_models(settings: Settings) -> Iterator[NamedModel]:
-    """The models that `settings` name, each member of `team:MODEL,MODEL` by itself."""
-    from agentkernel.agents.coder_factory import coder_models
+@dataclass(frozen=True)
+class ShowFlags:
+    """Show a run: its candidates, their verdicts and times, and its result."""
 
-    chosen = settings.models
-    yield from (NamedModel("coder", item) for item in coder_models(settings.coder, settings.team))
-    every: tuple[tuple[AgentName, str | None], ...] = (
-        ("planner", chosen.planner),
-        ("debugger", chosen.debugger),
-        ("reviewer", chosen.reviewer),
+    run: RunName = "last"
+    source: Annotated[bool, typer.Option("--source", help="Print the drop-in's source alone.")] = (
+        False
     )
-    for agent, spec in every:
-        if spec is not None:
-            yield NamedModel(agent, spec)
+    runs: Runs = None
+    settings: SettingsFlags = SettingsFlags()
+    as_json: AsJson = False
 
 
-def with_checked_models(settings: Settings) -> Settings:
-    """The same settings, with the run to replay by a name that stays true.
+@dataclass(frozen=True)
+class ReportFlags:
+    """Write the page of a run or of a night: one file of HTML that needs no network."""
 
-    Raises SettingError or RunNotFound for what cannot be tried.
-    """
-    from agentkernel.agents.coder_factory import check_coder
-
-    check_endpoint("models.base_url", settings.models.base_url)
-    for agent, spec in named_models(settings):
-        check_model(agent, spec, settings.models.base_url)
-    check_coder(settings.coder, settings.team)
-    replay = settings.models.replay
-    if replay is None:
-        return settings
-    folder = run_to_replay(Path(settings.runs), replay)
-    models = settings.models.evolve(replay=str(folder))
-    return settings.evolve(models=models)
-
-
-def check_model(agent: str, spec: str, base_url: str | None) -> None:
-    """Raises SettingError, with the agent's name, where `spec` names no model."""
-    from agentkernel.agents.models.provider import record_name
-
-    try:
-        found = record_name(spec, base_url)
-    except SettingError as error:
-        raise SettingError(f"{agent}: {str(error).removeprefix('Coder ')}") from error
-    check_endpoint(agent, found.base_url)
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN|NIGHT",
+            help="A run's name or folder, last, or a night's id, folder or night.json.",
+        ),
+    ] = "last"
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", help="The page's file; report.html in the folder, night.html for a night."
+        ),
+    ] = None
+    runs: Runs = None
+    library: Annotated[
+        Path | None,
+        typer.Option(
+            "--library", metavar="PATH", help="Where a night's id is looked up; the user's."
+        ),
+    ] = None
+    settings: SettingsFlags = SettingsFlags()
+    as_json: AsJson = False
 
 
-def check_endpoint(where: str, url: str | None) -> None:
-    """Raises SettingError for what is no http URL, or holds a password: run.json keeps it."""
-    if url is None:
-        return
-    shown = url.rpartition("@")[2]
-    try:
-        parts = urlsplit(url)
-        good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        good = False
-    if not good:
-        raise SettingError(
-            f"{where}: endpoint {shown!r} is no URL. Expected e.g. http://127.0.0.1:8000/v1."
-        )
-    if "@" in parts.netloc or parts.query or parts.fragment:
-        bare = shown.partition("?")[0].partition("#")[0]
-        raise SettingError(
-            f"{where}: the URL of {bare!r} holds a user, a password or a query. Expected none, as "
-            "a run's folder keeps it. Next: put the key into the environment, see 'agentkernel "
-            "doctor'."
-        )
+@dataclass(frozen=True)
+class PlanFlags:
+    """Analyse a problem and its headroom; draft and run nothing. Every figure is an estimate."""
+
+    subject: Subject
+    target: TargetName = None
+    as_json: AsJson = False
 
 
-def run_to_replay(runs: Path, run: str) -> Path:
-    """The folder of a run that holds answers. Raises RunNotFound.
+@dataclass(frozen=True)
+class TargetsFlags:
+    """List the GPUs that kernels can be made for."""
 
-    A folder, not a name such as "last": the run that is about to begin would be the last one.
-    """
-    from agentkernel.tools.run_store import find_run
-
-    folder = find_run(runs, run).resolve()
-    if not recorded(folder):
-        raise RunNotFound(
-            f"Run {folder.name!r} holds no answer of a model. Expected a run with a coder, planner "
-            "or debugger that is a model. Next: leave --replay out, or see 'agentkernel runs'."
-        )
-    return folder
+    as_json: AsJson = False
 
 
-def recorded(folder: Path) -> tuple[Exchange, ...]:
-    """What the models of a run answered, as far as it can be read."""
-    from agentkernel.storage.records import read_records
+@dataclass(frozen=True)
+class VerifyFlags:
+    """Check a certificate and replay its judgement; exit 0 it holds, 3 it does not."""
 
-    with closing(read_records(folder / "run.sqlite")) as records:
-        return records.exchanges()
-
-
-def model_usage(settings: Settings, before: tuple[Exchange, ...] = ()) -> ModelUsage:
-    """What a screen shows of the models: who may be asked, and what they took `before`."""
-    from agentkernel.agents.models.provider import record_name
-    from agentkernel.cli.rendering.live import ModelUsage, usage_of
-
-    base_url = settings.models.base_url
-    from agentkernel.domain.settings import MODEL_PREFIXES
-
-    alone = settings.coder.startswith(MODEL_PREFIXES)
-    names = {
-        agent: record_name(spec, base_url).name
-        for agent, spec in named_models(settings)
-        if agent != "coder" or alone  # of a team, nobody says beforehand whose turn it is
-    }
-    return ModelUsage(
-        names,
-        usage_of(before),
-        tokens_limit=settings.budget.tokens,
-        usd_limit=settings.budget.usd,
-        replay=settings.models.replay is not None,
-    )
+    certificate: Annotated[
+        Path, typer.Argument(metavar="CERTIFICATE", help="The certificate.json of a run.")
+    ]
+    no_replay: Annotated[
+        bool, typer.Option("--no-replay", help="Check signature and hashes; execute nothing.")
+    ] = False
+    known_signer: Annotated[
+        bool, typer.Option("--known-signer", help="Exit 3 too where the signer is not known here.")
+    ] = False
+    unpickle: Unpickle = False
+    allow_unsandboxed: AllowUnsandboxed = False
+    as_json: AsJson = False
 
 
-def usage_before(folder: Path) -> ModelUsage:
-    """The same for a run that goes on. Raises RunNotFound."""
-    from agentkernel.tools.run_store import read_manifest
+CandidateFile = Annotated[Path, typer.Option("--candidate", help="The file that defines ModelNew.")]
 
-    return model_usage(read_manifest(folder).settings, recorded(folder))
+
+@dataclass(frozen=True)
+class JudgeFlags:
+    """Judge a candidate against its module; exit 0 accepted, 3 rejected."""
+
+    candidate: CandidateFile
+    subject: Subject
+    target: TargetName = None
+    allowed: Allowed = Allowed()
+    settings: SettingsFlags = SettingsFlags()
+    static: Annotated[
+        bool,
+        typer.Option(
+            "--static/--no-static", help="Read the source first, or only see what it does."
+        ),
+    ] = True
+    sanitize: Annotated[
+        bool,
+        typer.Option(
+            "--sanitize/--no-sanitize", help="Ask compute-sanitizer too, where installed."
+        ),
+    ] = False
+    declared_sizes: Annotated[
+        bool,
+        typer.Option(
+            "--declared-sizes",
+            help="It need hold for the declared sizes only, and raise at others.",
+        ),
+    ] = False
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            "--seed", min=0, help="Of what is asked: repeats a judgement; else a fresh one."
+        ),
+    ] = None
+    allow_unsandboxed: AllowUnsandboxed = False
+    as_json: AsJson = False
+
+
+@dataclass(frozen=True)
+class ProfileFlags:
+    """Judge a candidate, then time it against eager and torch.compile, or estimate it."""
+
+    candidate: Annotated[Path, typer.Option("--candidate", help="The file that defines ModelNew.")]
+    subject: Subject
+    target: TargetName = None
+    allowed: Allowed = Allowed(policy="any")
+    settings: SettingsFlags = SettingsFlags()
+    allow_unsandboxed: AllowUnsandboxed = False
+    as_json: AsJson = False
+
+
+@dataclass(frozen=True)
+class DoctorFlags:
+    """Check this machine and what a coder needs; exit 4 where what every run needs is missing."""
+
+    coder: CoderName = None
+    base_url: BaseUrl = None
+    settings: SettingsFlags = SettingsFlags()
+    as_json: AsJson = False
+
+
+@dataclass(frozen=True)
+class OptimizeFlags:
+    """Make a module faster: plan, draft, judge, measure, decide; hand over a drop-in."""
+
+    subject: Subject
+    target: TargetName = None
+    goals: GoalFlags = GoalFlags()
+    rounds: Rounds = None
+    time: TimeLimit = None
+    out: Out = None
+    drafting: Drafting = Drafting()
+    replay: Replay = None
+    from_scratch: FromScratch = False
+    approve: ApproveWhat = None
+    configured: Configured = Configured()
+    as_json: AsJson = False
+
+
+@dataclass(frozen=True)
+class ResumeFlags:
+    """Go on with a run or a session after a kill or Ctrl-C; nothing finished is judged again."""
+
+    context: typer.Context
+    run: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN", help="The name of a run or a chat; 'last' is what was used last of both."
+        ),
+    ] = LAST
+    runs: Runs = None
+    settings: SettingsFlags = SettingsFlags()
+    unpickle: Unpickle = False
+    as_json: AsJson = False
+
+
+@dataclass(frozen=True)
+class ChatFlags:
+    """Tune one module in conversation: ask, steer, go back, compare, keep."""
+
+    context: typer.Context
+    reference: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[FILE[:CLASS]]",
+            help="A file with Model, get_inputs and get_init_inputs, or FILE:CLASS with --input. "
+            "Without it: the last sessions.",
+        ),
+    ] = None
+    script: Annotated[
+        Path | None,
+        typer.Option(
+            "--script", metavar="FILE", help="Lines fed as if typed, or an exported session.jsonl."
+        ),
+    ] = None
+    inputs: Inputs = None
+    init: Init = ""
+    kwargs: Kwargs = ""
+    target: TargetName = None
+    runs: Runs = None
+    coder: CoderName = None
+    models: ModelFlags = ModelFlags()
+    settings: SettingsFlags = SettingsFlags()
+    as_json: AsJson = False

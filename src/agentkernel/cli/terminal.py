@@ -3,7 +3,6 @@
 The standard streams are open while a command runs, and a failed write to stdout raises
 `OutputLost`. SIGTERM and SIGHUP interrupt a command as Ctrl-C does, unless they are ignored, as
 under nohup. Text of any origin is escaped, so that it cannot steer the terminal; JSON is ASCII.
-Progress of long commands goes to stderr.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
@@ -27,11 +26,6 @@ from agentkernel.storage.files import FULL
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
-    from rich.console import Console
-
-
-PLAIN_WIDTH = 110
-"""Columns where no terminal says how many it has."""
 
 
 class Dumped(Protocol):
@@ -39,15 +33,6 @@ class Dumped(Protocol):
 
     def model_dump_json(self, *, ensure_ascii: bool = False) -> str:
         """It as JSON."""
-
-
-def console() -> Console:
-    """A console on stdout; plain text of a fixed width where it is not a terminal."""
-    from agentkernel.cli.rendering.text import PlainConsole
-
-    if sys.stdout.isatty():
-        return PlainConsole(highlight=False)
-    return PlainConsole(highlight=False, width=PLAIN_WIDTH, force_terminal=False, no_color=True)
 
 
 def print_plain(text: object = "", *, error: bool = False) -> None:
@@ -244,47 +229,3 @@ def detach_terminals(terminals: list[int]) -> None:
     for file in terminals:
         os.dup2(nowhere, file)
     os.close(nowhere)
-
-
-QUIET_S = 5.0
-"""Between two lines where no terminal watches."""
-ShowProgress = Callable[[int, int | None, str], None]
-"""Hears how much is done, of how much where that is known, and a few words."""
-
-
-@contextmanager
-def progress_bar(what: str, *, silent: bool = False) -> Iterator[ShowProgress]:
-    """A bar on stderr, or a line every `QUIET_S` where that is no terminal; `silent`: nothing."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-    from rich.progress import TimeElapsedColumn as Elapsed
-
-    from agentkernel.cli.rendering.text import PlainConsole
-
-    screen = PlainConsole(stderr=True)
-    watched = screen.is_terminal and not silent
-    columns = (
-        BarColumn(),
-        MofNCompleteColumn(),
-        Elapsed(),
-        TextColumn("{task.description}", markup=False),
-    )
-    said = time.monotonic()
-    with Progress(*columns, console=screen, transient=True, disable=not watched) as bar:
-        task = bar.add_task(what, total=None)
-
-        def show(done: int, total: int | None, words: str) -> None:
-            nonlocal said
-            bar.update(task, completed=done, total=total, description=f"{what} {words}".rstrip())
-            if not watched and not silent and time.monotonic() - said > QUIET_S:
-                said = time.monotonic()
-                of = "" if total is None else f" of {total}"
-                screen.print(f"{what}: {done}{of} {words}".rstrip(), markup=False, highlight=False)
-
-        yield show
-
-
-@contextmanager
-def indexing_progress(*, silent: bool = False) -> Iterator[Callable[[int, int], None]]:
-    """The progress of a refresh: the number of the change reached, and the last one."""
-    with progress_bar("indexing", silent=silent) as show:
-        yield lambda done, last: show(done, last, "")

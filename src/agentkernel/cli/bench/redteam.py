@@ -5,62 +5,51 @@ Exits 0 where all verdicts are as expected, else 3.
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Literal
 
 import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress import TimeElapsedColumn as Elapsed
+from rich.table import Table
 
-from agentkernel.cli.options import AllowUnsandboxed, AsJson
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
-
-    from rich.table import Table
-
-    from agentkernel.bench.redteam.corpus import CorpusEntry, CorpusFinding
-    from agentkernel.bench.redteam.report import CorpusSummary
+from agentkernel.bench.redteam.corpus import (
+    CorpusEntry,
+    CorpusFinding,
+    Journal,
+    acts_on,
+    read_corpus,
+)
+from agentkernel.bench.redteam.report import CorpusSummary, summarise, write_table
+from agentkernel.bench.redteam.runner import corpus_settings, default_jobs, judge_corpus
+from agentkernel.cli.bench.options import RedteamFlags
+from agentkernel.cli.console import console
+from agentkernel.cli.rendering.text import PlainConsole
+from agentkernel.cli.terminal import print_json
+from agentkernel.domain.errors import MissingDependency
+from agentkernel.runtime.machine import installed_versions, local_gpu
+from agentkernel.tools.judge.settings import judge_sha256
 
 EXIT_UNEXPECTED = 3
-CorpusFolder = Annotated[
-    Path, typer.Option("--corpus", help="Folder with hostile/, honest/ and problems/.")
-]
-Only = Annotated[
-    list[str] | None, typer.Option("--only", help="This candidate alone. May be repeated.")
-]
-WriteFile = Annotated[
-    Path | None, typer.Option("--write", help="Put the table into this Markdown file.")
-]
-JournalFile = Annotated[
-    Path | None,
-    typer.Option("--journal", help="Note each finding here; the same call goes on after a kill."),
-]
-Jobs = Annotated[
-    int | None, typer.Option("--jobs", min=1, help="Processes that judge at once; by the cores.")
-]
 
 
-def redteam(
-    corpus: CorpusFolder = Path("tests/redteam"),
-    only: Only = None,
-    write: WriteFile = None,
-    journal: JournalFile = None,
-    jobs: Jobs = None,
-    allow_unsandboxed: AllowUnsandboxed = False,
-    as_json: AsJson = False,
-) -> None:
+def redteam(flags: RedteamFlags) -> None:
     """Judge a corpus of hostile and honest candidates; exit 0 all as expected, else 3."""
-    from agentkernel.bench.redteam.corpus import read_corpus
-    from agentkernel.bench.redteam.report import write_table
-    from agentkernel.cli.terminal import console, print_json
-
-    entries = read_corpus(corpus, only or ())
+    entries = read_corpus(flags.corpus, flags.only or ())
     summary = _judge(
-        corpus, entries, jobs, journal, allow_unsandboxed=allow_unsandboxed, silent=as_json
+        flags.corpus,
+        entries,
+        flags.jobs,
+        flags.journal,
+        allow_unsandboxed=flags.allow_unsandboxed,
+        silent=flags.as_json,
     )
-    if write is not None:
-        write_table(write, summary, entries)
-    if as_json:
+    if flags.write is not None:
+        write_table(flags.write, summary, entries)
+    if flags.as_json:
         print_json(summary)
     else:
         screen = console()
@@ -79,14 +68,6 @@ def _judge(
     allow_unsandboxed: bool,
     silent: bool,
 ) -> CorpusSummary:
-    import time
-
-    from agentkernel.bench.redteam.corpus import Journal, acts_on
-    from agentkernel.bench.redteam.report import summarise
-    from agentkernel.bench.redteam.runner import corpus_settings, default_jobs, judge_corpus
-    from agentkernel.domain.errors import MissingDependency
-    from agentkernel.runtime.machine import installed_versions, local_gpu
-    from agentkernel.tools.judge.settings import judge_sha256
 
     gpu = local_gpu()
     device: Literal["cpu", "cuda"] = "cpu" if gpu is None or gpu.capability is None else "cuda"
@@ -119,14 +100,9 @@ def progress(
     total: int, *, silent: bool
 ) -> AbstractContextManager[Callable[[CorpusFinding], None]]:
     """On stderr while candidates are judged: a bar, or a line each where no terminal watches."""
-    from contextlib import contextmanager
 
     @contextmanager
     def shown() -> Iterator[Callable[[CorpusFinding], None]]:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-        from rich.progress import TimeElapsedColumn as Elapsed
-
-        from agentkernel.cli.rendering.text import PlainConsole
 
         screen = PlainConsole(stderr=True)
         columns = (BarColumn(), MofNCompleteColumn(), Elapsed(), TextColumn("{task.description}"))
@@ -149,8 +125,6 @@ def progress(
 
 def table(summary: CorpusSummary) -> Table:
     """One row a candidate; those that came out otherwise last, where eyes are."""
-    from rich.table import Table
-
     found = sorted(summary.found, key=lambda item: not item.right)
     shown = Table(box=None, pad_edge=False)
     for heading in ("candidate", "", "problem", "expected", "found"):

@@ -3,150 +3,82 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import NamedTuple, get_args
 
 import typer
+from rich.table import Table
 
-from agentkernel.cli.options import (
-    AllowUnsandboxed,
-    AsJson,
-    BaseUrl,
-    CoderName,
-    ConfigFile,
-    DebuggerName,
-    Overrides,
-    PlannerName,
-    ReviewerName,
-    TargetName,
-    Temperature,
-    TokenLimit,
-    UsdLimit,
-    model_flags,
+from agentkernel.bench.report import (
+    absent,
+    against_cells,
+    against_headings,
+    floor_line,
+    interval,
+    level_cells,
+    level_headings,
+    problem_cells,
+    require_free,
+    samples_line,
+    times,
+    write_report,
 )
-from agentkernel.cli.terminal import print_plain
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rich.table import Table
-
-    from agentkernel.bench.suite import BenchOptions, Row
-    from agentkernel.bench.summary import BenchComparison, Summary
+from agentkernel.bench.sample import cache_folder
+from agentkernel.bench.suite import (
+    BASELINES,
+    BenchOptions,
+    BenchTask,
+    Row,
+    parse_shard,
+    part,
+    read_bench,
+    read_suite,
+    unreadable_rows,
+)
+from agentkernel.bench.summary import BenchComparison, Move, Summary, compare
+from agentkernel.cli.bench.options import BenchFlags
+from agentkernel.cli.configuration import settings_from, with_checked_models
+from agentkernel.cli.console import console
+from agentkernel.cli.options import (
+    settings_of,
+)
+from agentkernel.cli.terminal import print_json, print_plain
+from agentkernel.domain.errors import SettingError
+from agentkernel.runtime.machine import default_workers, parse_devices, visible_devices
+from agentkernel.tools.targets import find_target
+from agentkernel.workflows.approval import check_approval
 
 COMPARE = "compare"
 EXIT_WORSE = 3
-Words = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="SUITE | compare A B",
-        help="A folder with problem files, or with one folder of them a level; "
-        "or the folders of two benches to compare.",
-    ),
-]
-Samples = Annotated[int, typer.Option("--samples", min=1, help="Runs of the coder a problem.")]
-Devices = Annotated[
-    str | None, typer.Option("--devices", help="GPUs, --lanes processes each: 0,1; or cpu,cpu.")
-]
-Budget = Annotated[
-    float | None, typer.Option("--budget", min=1.0, help="Seconds a sample may take.")
-]
-Only = Annotated[
-    list[str] | None, typer.Option("--only", help="Names that contain this. May be repeated.")
-]
-ShardName = Annotated[
-    str | None, typer.Option("--shard", help="Part i of n alone: 2/5. The parts' rows merge.")
-]
-Lanes = Annotated[
-    int | None,
-    typer.Option("--lanes", min=1, help="Problems that share a GPU; timing takes turns."),
-]
-MaxAutotune = Annotated[
-    bool | None,
-    typer.Option("--max-autotune/--no-max-autotune", help="A third baseline, slow to build."),
-]
-AutotuneLimit = Annotated[
-    float | None, typer.Option("--autotune-limit", min=1.0, help="Seconds max-autotune may take.")
-]
-Experience = Annotated[
-    bool,
-    typer.Option(
-        "--experience", help="Use and keep what runs learn; a yardstick by default does not."
-    ),
-]
-OutFolder = Annotated[
-    Path | None, typer.Option("--out", help="Folder of the rows; ./agentkernel-bench/SUITE.")
-]
 
 
-def bench(
-    words: Words,
-    coder: CoderName = None,
-    base_url: BaseUrl = None,
-    planner: PlannerName = None,
-    debugger: DebuggerName = None,
-    reviewer: ReviewerName = None,
-    temperature: Temperature = None,
-    tokens: TokenLimit = None,
-    usd: UsdLimit = None,
-    target: TargetName = None,
-    samples: Samples = 1,
-    devices: Devices = None,
-    lanes: Lanes = None,
-    budget: Budget = None,
-    only: Only = None,
-    shard: ShardName = None,
-    max_autotune: MaxAutotune = None,
-    autotune_limit: AutotuneLimit = None,
-    experience: Experience = False,
-    out: OutFolder = None,
-    overrides: Overrides = None,
-    config: ConfigFile = None,
-    allow_unsandboxed: AllowUnsandboxed = False,
-    as_json: AsJson = False,
-) -> None:
+def bench(flags: BenchFlags) -> None:
     """Measure a coder on a suite; the same call goes on after a kill. Or compare two benches."""
-    from agentkernel.domain.errors import SettingError
-
-    if words[0] == COMPARE and len(words) == 3:
-        _compare(Path(words[1]), Path(words[2]), as_json=as_json)
-    if len(words) != 1:
+    if flags.words[0] == COMPARE and len(flags.words) == 3:
+        _compare(Path(flags.words[1]), Path(flags.words[2]), as_json=flags.as_json)
+    if len(flags.words) != 1:
         raise SettingError(
-            f"bench got {len(words)} words: {' '.join(words)!r}. Expected one SUITE, or "
-            "'compare A B' with the folders of two benches."
+            f"bench got {len(flags.words)} words: {' '.join(flags.words)!r}. "
+            "Expected one SUITE, or 'compare A B' with the folders of two benches."
         )
-    from agentkernel.bench.suite import BenchOptions
-    from agentkernel.cli.options import with_checked_models
-    from agentkernel.storage.configuration import load_settings
-    from agentkernel.workflows.approval import check_approval
 
-    flags: dict[str, object] = {
-        "target": target,
-        "coder": coder,
-        "budget.time_s": budget,
-        "judge.allow_unsandboxed": allow_unsandboxed or None,
+    values: dict[str, object] = {
+        **settings_of(flags),
+        "budget.time_s": flags.budget,
         "judge.kernelbench": True,
-        "knowledge.experience": experience,
-        "profile.max_autotune": max_autotune,
-        "profile.autotune_limit_s": autotune_limit,
-        **model_flags(
-            base_url=base_url,
-            planner=planner,
-            debugger=debugger,
-            reviewer=reviewer,
-            temperature=temperature,
-            tokens=tokens,
-            usd=usd,
-        ),
+        "knowledge.experience": flags.experience,
+        "profile.max_autotune": flags.max_autotune,
+        "profile.autotune_limit_s": flags.autotune_limit,
     }
-    settings = with_checked_models(load_settings(config, overrides or (), flags))
+    settings = with_checked_models(settings_from(flags.configured, values))
     check_approval(settings, None)
-    asked = BenchOptions(settings=settings, samples=samples)
-    suite = Path(words[0])
-    out = out or Path("agentkernel-bench") / suite.resolve().name
-    where = BenchPlacement(devices, lanes, shard, out)
-    rows, summary, total = _run(asked, suite, only or [], where, silent=as_json)
-    _show(rows, summary, total, out, as_json=as_json)
+    asked = BenchOptions(settings=settings, samples=flags.samples)
+    suite = Path(flags.words[0])
+    out = flags.out or Path("agentkernel-bench") / suite.resolve().name
+    where = BenchPlacement(flags.devices, flags.lanes, flags.shard, out)
+    rows, summary, total = _run(asked, suite, flags.only or [], where, silent=flags.as_json)
+    _show(rows, summary, total, out, as_json=flags.as_json)
     raise typer.Exit(1 if any(row.error is not None for row in rows) else 0)
 
 
@@ -163,12 +95,7 @@ def _run(
     asked: BenchOptions, suite: Path, only: list[str], where: BenchPlacement, *, silent: bool
 ) -> tuple[tuple[Row, ...], Summary, int]:
     """All rows there are, also those of other shards; and how many there are to be."""
-    from agentkernel.bench.report import require_free, write_report
     from agentkernel.bench.run import finished_rows, run_bench
-    from agentkernel.bench.sample import cache_folder
-    from agentkernel.bench.suite import BenchTask, parse_shard, part, read_suite
-    from agentkernel.runtime.machine import default_workers, parse_devices, visible_devices
-    from agentkernel.tools.targets import find_target
 
     own = parse_shard(where.shard)
     problems = read_suite(suite, only)
@@ -201,16 +128,11 @@ def _ignore(row: Row) -> None:
 
 def print_row(row: Row) -> None:
     """One line when a problem is done."""
-    from agentkernel.bench.report import problem_cells
-
     cells = problem_cells(row)
     print_plain(f"{row.name}: {row.status}: {cells[-1]} ({row.seconds:.0f} s)")
 
 
 def _show(rows: tuple[Row, ...], summary: Summary, total: int, out: Path, *, as_json: bool) -> None:
-    from agentkernel.bench.report import floor_line
-    from agentkernel.cli.terminal import console, print_json
-
     if as_json:
         values = [{"status": row.status, **row.model_dump(mode="json")} for row in rows]
         whole = {"problems": total, "summary": summary.model_dump(mode="json"), "folder": str(out)}
@@ -228,16 +150,6 @@ def _show(rows: tuple[Row, ...], summary: Summary, total: int, out: Path, *, as_
 
 def tables(summary: Summary, rows: tuple[Row, ...]) -> list[Table | str]:
     """Correctness and cost, then one table a baseline; columns that say nothing are left out."""
-    from agentkernel.bench.report import (
-        absent,
-        against_cells,
-        against_headings,
-        level_cells,
-        level_headings,
-        samples_line,
-    )
-    from agentkernel.bench.suite import BASELINES
-
     cells = [level_cells(level)[:-1] for level in summary.levels]
     hacks = level_cells(summary.levels[-1])[-1]
     parts: list[Table | str] = [
@@ -257,8 +169,6 @@ def tables(summary: Summary, rows: tuple[Row, ...]) -> list[Table | str]:
 
 
 def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    from rich.table import Table
-
     shown = Table(box=None, pad_edge=False)
     said = [any(cells[number] != "-" for cells in rows) for number in range(len(headings))]
     for number, heading in enumerate(headings):
@@ -270,10 +180,6 @@ def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
 
 
 def _compare(before: Path, after: Path, *, as_json: bool) -> None:
-    from agentkernel.bench.suite import read_bench, unreadable_rows
-    from agentkernel.bench.summary import compare
-    from agentkernel.cli.terminal import console, print_json
-
     found = compare(read_bench(before), read_bench(after))
     unreadable = [unreadable_rows(path) for path in (before, after)]
     if as_json:
@@ -291,8 +197,6 @@ def _compare(before: Path, after: Path, *, as_json: bool) -> None:
 
 def compare_table(found: BenchComparison) -> Table:
     """The problems that moved."""
-    from agentkernel.bench.report import interval
-
     moved = [item for item in found.moved if item.move in ("faster", "slower", "gained", "lost")]
     headings = ("problem", "", "x eager before", "x eager after")
     cells = [(item.name, item.move, interval(item.before), interval(item.after)) for item in moved]
@@ -301,10 +205,6 @@ def compare_table(found: BenchComparison) -> Table:
 
 def compare_lines(found: BenchComparison) -> list[str]:
     """How many moved which way, and what cannot be compared."""
-    from typing import get_args
-
-    from agentkernel.bench.report import times
-    from agentkernel.bench.summary import Move
 
     counts = ((move, found.count(move)) for move in get_args(Move))
     lines = [", ".join(f"{count} {move}" for move, count in counts if count)]

@@ -31,7 +31,7 @@ from agentkernel.chat.requests import (
 )
 from agentkernel.chat.tree import Changes
 from agentkernel.cli.chat import arguments as read
-from agentkernel.cli.chat.arguments import InvalidArgument
+from agentkernel.cli.chat.arguments import InvalidArgument, setting_keys
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.errors import one_line
 from agentkernel.domain.verdict import Precision
@@ -210,8 +210,6 @@ def _set(text: str) -> Intent | Changes:
 
 def known_keys() -> tuple[str, ...]:
     """The dotted keys of the settings."""
-    from agentkernel.cli.chat.arguments import setting_keys
-
     return setting_keys()
 
 

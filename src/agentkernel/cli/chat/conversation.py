@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from agentkernel.chat.figures import EstimateCache
 from agentkernel.chat.replies import EditRequested, Reply, SessionEnded, StepRan, TextReply
+from agentkernel.chat.session_state import goals_of
 from agentkernel.cli.chat.commands import Ask, Change, Help, InvalidCommand, Parsed, parse
 from agentkernel.cli.chat.input import (
     ALWAYS,
@@ -30,7 +31,14 @@ from agentkernel.cli.chat.input import (
 )
 from agentkernel.cli.chat.prompt import Names, PromptInput
 from agentkernel.cli.chat.screen import JsonScreen, Screen, TextScreen, chat_console, shortened
-from agentkernel.cli.chat.sessions import BackgroundLoad, Flags, SessionOpening, resume_words
+from agentkernel.cli.chat.sessions import (
+    ApprovalRequest,
+    BackgroundLoad,
+    Flags,
+    SessionLike,
+    SessionOpening,
+    resume_words,
+)
 from agentkernel.cli.terminal import SignalState, watch_signals
 from agentkernel.domain.errors import (
     AgentKernelError,
@@ -41,9 +49,12 @@ from agentkernel.domain.errors import (
     UserError,
     one_line,
 )
+from agentkernel.domain.knowledge import Query
+from agentkernel.knowledge.store import folder_of
+from agentkernel.knowledge.store_schema import FILE_NAME
+from agentkernel.tools.targets import find_target, load_targets
 
 if TYPE_CHECKING:
-    from agentkernel.cli.chat.sessions import ApprovalRequest, SessionLike
     from agentkernel.domain.settings import Settings
     from agentkernel.tools.problem.loading import LoadedProblem
     from agentkernel.workflows.events import Event
@@ -218,8 +229,6 @@ class Preparation:
 
     def look(self) -> None:
         """Fill the outlook. Raises what /plan would say."""
-        from agentkernel.chat.session_state import goals_of
-        from agentkernel.tools.targets import find_target
 
         settings = self.settings()
         resolved = find_target(settings.target)
@@ -230,10 +239,7 @@ class Preparation:
     def knowledge(self) -> None:
         """Ask the knowledge folder once and close it: libraries and files are then at hand. Nothing
         is begun where there is none, and nothing is kept open: others may have to mend it."""
-        from agentkernel.domain.knowledge import Query
         from agentkernel.knowledge.base import open_base
-        from agentkernel.knowledge.store import folder_of
-        from agentkernel.knowledge.store_schema import FILE_NAME
 
         known = self.settings().knowledge
         try:
@@ -388,7 +394,6 @@ class TerminalChat:
 
     def names(self) -> Names:
         """What Tab may offer now."""
-        from agentkernel.tools.targets import load_targets
 
         aliases = (name for item in load_targets().values() for name in (item.name, *item.aliases))
         session = self.opening.session

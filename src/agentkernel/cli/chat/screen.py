@@ -10,13 +10,18 @@ import json
 import os
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import IO, TYPE_CHECKING, Protocol
 
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.live import Live
 from rich.segment import Segment
 from rich.text import Text
 
-from agentkernel.chat.replies import SessionEnded
+from agentkernel.chat.replies import Reply, SessionEnded, TextReply
+from agentkernel.cli.rendering.live import RunProgress
+from agentkernel.cli.rendering.replies import render
 from agentkernel.cli.rendering.text import PlainConsole, show_count, show_ratio, show_us, show_usd
 from agentkernel.cli.terminal import json_line, print_plain
 from agentkernel.domain.certificate import Status
@@ -43,14 +48,7 @@ from agentkernel.workflows.events import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from rich.console import Console, ConsoleOptions, RenderableType
-    from rich.live import Live
-
-    from agentkernel.chat.replies import Reply, TextReply
     from agentkernel.cli.chat.sessions import ApprovalRequest, SessionLike
-    from agentkernel.cli.rendering.live import RunProgress
 
 
 FIRST_S = 1.0
@@ -342,16 +340,11 @@ class TextScreen:
         self._progress = None
 
     def _line(self, event: Event) -> None:
-
         line = event_line(event)
         if line:
             self.console.print(Text(line), soft_wrap=True)
 
     def _draw(self, event: Event) -> None:
-        from rich.live import Live
-
-        from agentkernel.cli.rendering.live import RunProgress
-        from agentkernel.workflows.events import Finished, ModelAsked, RunStarted
 
         if isinstance(event, RunStarted):
             self._stop(leave=True)
@@ -443,7 +436,6 @@ def chat_console() -> Console:
 
 def picture(reply: Reply, console: Console) -> RenderableType:
     """The answer as it is drawn on `console`."""
-    from agentkernel.cli.rendering.replies import render
 
     colour = console.color_system is not None and not console.no_color
     return render(reply, console.width, colour, unicode=not console.options.ascii_only)

@@ -20,16 +20,22 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Protocol, Self, TypeAlias, cast
 
-from agentkernel.chat.tree import Changes, SettingValue
-from agentkernel.cli.terminal import print_plain
+from pydantic import ValidationError
+
+from agentkernel.chat.tree import Changes, SettingValue, Tree
+from agentkernel.cli.configuration import with_checked_models
+from agentkernel.cli.terminal import print_json, print_plain
 from agentkernel.domain.base import Frozen
+from agentkernel.domain.errors import RunNotFound
+from agentkernel.storage.configuration import load_settings
 from agentkernel.storage.files import read_regular_text, write_atomic
+from agentkernel.tools.run_store import read_manifest, run_folders, uses
+from agentkernel.tools.targets import find_target
 
 if TYPE_CHECKING:
     from agentkernel.chat.figures import EstimateCache
     from agentkernel.chat.replies import Reply
     from agentkernel.chat.requests import Intent, IntentContext
-    from agentkernel.chat.tree import Tree
     from agentkernel.domain.candidate import Candidate
     from agentkernel.domain.plan import Hypothesis, Plan
     from agentkernel.domain.settings import Settings
@@ -213,10 +219,6 @@ class Flags(Frozen):
     def settings(self, changes: Changes) -> Settings:
         """The settings with `changes` (null: as if never set) over what was given. Raises
         SettingError or UnknownTarget."""
-        from agentkernel.cli.options import with_checked_models
-        from agentkernel.storage.configuration import load_settings
-        from agentkernel.tools.targets import find_target
-
         values = {**self.given, **changes}
         nulls = tuple(f"{key}=null" for key, value in changes.items() if value is None)
         config = None if self.config is None else Path(self.config)
@@ -227,8 +229,6 @@ class Flags(Frozen):
 
 def read_flags(folder: Path) -> Flags | None:
     """The flags that the session in `folder` began with; None where they cannot be read."""
-    from pydantic import ValidationError
-
     try:
         return Flags.model_validate_json(read_regular_text(folder / FLAGS))
     except (OSError, UnicodeDecodeError, ValidationError):
@@ -380,8 +380,6 @@ class Summary(Frozen):
 
 def sessions(runs: Path) -> tuple[Summary, ...]:
     """The sessions below `runs`, last used first; nothing of them is opened."""
-    from agentkernel.tools.run_store import uses
-
     named = (path for path in runs.glob(f"*/{STORE}") if not path.parent.name.startswith("."))
     found = [path for path in named if path.is_file()]
     times = {path: last_written(path) for path in found}
@@ -424,7 +422,6 @@ def session_folder(runs: Path, name: str) -> Path | None:
 def last_used(runs: Path) -> Path | None:
     """The session that "last" means: the one that was used after every run, or whose own step made
     the newest run; None where that is a run, or nothing is there."""
-    from agentkernel.tools.run_store import run_folders, uses
 
     found = sessions(runs)
     if not found:
@@ -445,9 +442,6 @@ def last_used(runs: Path) -> Path | None:
 
 def flags_of(run: Path) -> tuple[str, ...]:
     """What a run was asked with; nothing where its manifest cannot be read."""
-    from agentkernel.domain.errors import RunNotFound
-    from agentkernel.tools.run_store import read_manifest
-
     try:
         return read_manifest(run).flags
     except RunNotFound:
@@ -462,8 +456,6 @@ def run_written(run: Path) -> float:
 
 def list_sessions(runs: Path, *, as_json: bool) -> None:
     """Print the last sessions, and how to go on with one or begin another."""
-    from agentkernel.cli.terminal import print_json
-
     found = sessions(runs)
     if as_json:
         print_json([item.model_dump(mode="json") for item in found])

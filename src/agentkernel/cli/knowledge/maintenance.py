@@ -7,59 +7,72 @@ is damaged or gone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import typer
+from rich.table import Table
+from rich.text import Text
 
-from agentkernel.cli.knowledge.options import Chroma, EmbedderName, Where
-from agentkernel.cli.options import AsJson, ConfigFile, Overrides, TargetName
+from agentkernel.cli.configuration import settings_from
+from agentkernel.cli.console import console, indexing_progress
+from agentkernel.cli.knowledge.options import (
+    BuildFlags,
+    CheckFlags,
+    EvaluateSearchFlags,
+    GenerateFlags,
+)
+from agentkernel.cli.knowledge.place import (
+    KnowledgePlace,
+    licence_name,
+    open_knowledge,
+    place_of,
+    print_to_stderr,
+    require_if_named,
+)
+from agentkernel.cli.knowledge.search import size_words
+from agentkernel.cli.terminal import print_json
+from agentkernel.domain.base import sha256_text
+from agentkernel.domain.knowledge import Entry, Filters, Query
+from agentkernel.domain.plain_text import plain_line
+from agentkernel.knowledge.code_structure import structure_of_code
+from agentkernel.knowledge.embedding import load_embedder
+from agentkernel.knowledge.evaluation import (
+    LabelledQuestion,
+    SearchOutcome,
+    read_questions,
+    tuned_bm25,
+)
+from agentkernel.knowledge.evaluation import evaluate as ask
+from agentkernel.knowledge.graph_structure import VECTORS, op_vector, similarity
+from agentkernel.knowledge.search import DENSE_ONLY
+from agentkernel.knowledge.store import open_knowledge_store
+from agentkernel.knowledge.store_recovery import lost_changes
+from agentkernel.knowledge.store_schema import FILE_NAME
+from agentkernel.knowledge.structure_index import StructureIndex
+from agentkernel.knowledge.vector_index import open_vectors
+from agentkernel.knowledge.vector_ledger import database_damage
+from agentkernel.runtime.machine import local_gpu
+from agentkernel.training.data.knowledge_pairs import Report, generate_pairs
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rich.table import Table
-
-    from agentkernel.cli.knowledge.options import KnowledgePlace
-    from agentkernel.domain.knowledge import Entry, Query
     from agentkernel.knowledge.base import KnowledgeBase
-    from agentkernel.knowledge.evaluation import LabelledQuestion, SearchOutcome
-    from agentkernel.training.data.knowledge_pairs import Report
 
 
-OWN_LICENCE = "Apache-2.0"
 GENERATED = "generated/"
 """How the ids of generated pairs begin."""
-Folder = Annotated[
-    Path, typer.Argument(metavar="DIR", help="Problems in the KernelBench convention. They run.")
-]
-Jobs = Annotated[int, typer.Option("--jobs", min=1, help="Modules worked on at once.")]
-MostModules = Annotated[
-    int | None, typer.Option("--limit", min=1, help="New modules to take at most.")
-]
-NoVerify = Annotated[bool, typer.Option("--no-verify", help="Do not ask the judge.")]
-PairLicence = Annotated[str, typer.Option("--licence", help="Of the modules and of the pairs.")]
 
 
-def build(
-    where: Where = None,
-    chroma: Chroma = None,
-    embedder: EmbedderName = None,
-    overrides: Overrides = None,
-    config: ConfigFile = None,
-    as_json: AsJson = False,
-) -> None:
+def build(flags: BuildFlags) -> None:
     """Take in what the package brings and bring the indexes up to date; again at any time."""
-    from agentkernel.cli.knowledge.options import open_knowledge, place_of
-    from agentkernel.cli.terminal import console, indexing_progress, print_json
-
-    place = place_of(where, chroma, embedder, overrides, config)
+    place = place_of(flags.knowledge)
     with open_knowledge(place) as base:
-        with indexing_progress(silent=as_json) as progress:
+        with indexing_progress(silent=flags.as_json) as progress:
             built = base.refresh(progress)
         entries, last = base.truth.count(), base.truth.last_seq
-    if as_json:
+    if flags.as_json:
         print_json(
             {
                 **built.packaged._asdict(),
@@ -85,38 +98,11 @@ def build(
         screen.print(line, markup=False)
 
 
-def generate(
-    folder: Folder,
-    target: TargetName = None,
-    jobs: Jobs = 1,
-    limit: MostModules = None,
-    no_verify: NoVerify = False,
-    licence: PairLicence = OWN_LICENCE,
-    where: Where = None,
-    chroma: Chroma = None,
-    embedder: EmbedderName = None,
-    overrides: Overrides = None,
-    config: ConfigFile = None,
-    as_json: AsJson = False,
-) -> None:
+def generate(flags: GenerateFlags) -> None:
     """Make pairs of a folder of modules with TorchInductor; exit 1 where none could be made."""
-    from agentkernel.cli.knowledge.options import (
-        licence_name,
-        open_knowledge,
-        place_of,
-        print_to_stderr,
-    )
-    from agentkernel.cli.terminal import console, indexing_progress, print_json
-    from agentkernel.domain.base import sha256_text
-    from agentkernel.domain.knowledge import Filters
-    from agentkernel.knowledge.code_structure import structure_of_code
-    from agentkernel.runtime.machine import local_gpu
-    from agentkernel.storage.configuration import load_settings
-    from agentkernel.training.data.knowledge_pairs import generate_pairs
-
-    licence = licence_name("--licence", licence)
-    chosen = load_settings(config, overrides or (), {"target": target}).target
-    with open_knowledge(place_of(where, chroma, embedder, overrides, config)) as base:
+    licence = licence_name("--licence", flags.licence)
+    chosen = settings_from(flags.knowledge.settings, {"target": flags.target}).target
+    with open_knowledge(place_of(flags.knowledge)) as base:
         truth = base.truth
         known = {
             sha256_text(entry.problem)
@@ -128,20 +114,20 @@ def generate(
             truth.put([entry])
 
         made = generate_pairs(
-            folder,
+            flags.folder,
             put,
             target=chosen or ("h100" if local_gpu() is None else "local"),
-            jobs=jobs,
-            say=(lambda line: None) if as_json else print_to_stderr,
-            limit=limit,
-            verify=not no_verify,
+            jobs=flags.jobs,
+            say=(lambda line: None) if flags.as_json else print_to_stderr,
+            limit=flags.limit,
+            verify=not flags.no_verify,
             known=known.__contains__,
             licence=licence,
             structure_of=structure_of_code,
         )
-        with indexing_progress(silent=as_json) as progress:
+        with indexing_progress(silent=flags.as_json) as progress:
             base.refresh(progress)
-    if as_json:
+    if flags.as_json:
         print_json(made)
     else:
         screen = console()
@@ -152,8 +138,6 @@ def generate(
 
 def generated_lines(made: Report) -> list[str]:
     """What became of the modules."""
-    from agentkernel.domain.plain_text import plain_line
-
     lines = [
         f"{made.made} pairs of {made.found} modules ({made.known} were known): "
         f"{made.verified_gpu} verified on a GPU, {made.verified_interpreter} in the interpreter, "
@@ -177,26 +161,13 @@ class Finding(NamedTuple):
     mend: str = ""
 
 
-def check_knowledge(
-    where: Where = None,
-    chroma: Chroma = None,
-    embedder: EmbedderName = None,
-    overrides: Overrides = None,
-    config: ConfigFile = None,
-    as_json: AsJson = False,
-) -> None:
+def check_knowledge(flags: CheckFlags) -> None:
     """Check the folder, its file and its indexes; exit 4 where the file is damaged or gone."""
-    from agentkernel.cli.knowledge.options import place_of
-    from agentkernel.cli.terminal import console, print_json
-
-    findings = list(examine(place_of(where, chroma, embedder, overrides, config)))
+    findings = list(examine(place_of(flags.knowledge)))
     damaged = any(item.name == "truth" and not item.ok for item in findings)
-    if as_json:
+    if flags.as_json:
         print_json({"ok": not damaged, "findings": [item._asdict() for item in findings]})
     else:
-        from rich.table import Table
-        from rich.text import Text
-
         table = Table(box=None, show_header=False, pad_edge=False)
         for item in findings:
             mend = f"Next: {item.mend}" if item.mend else ""
@@ -207,13 +178,6 @@ def check_knowledge(
 
 def examine(place: KnowledgePlace) -> Iterator[Finding]:
     """What there is, in the order in which it depends on each other. Nothing is begun."""
-    from agentkernel.cli.knowledge.search import size_words
-    from agentkernel.knowledge.embedding import load_embedder
-    from agentkernel.knowledge.store import open_knowledge_store
-    from agentkernel.knowledge.store_recovery import lost_changes
-    from agentkernel.knowledge.store_schema import FILE_NAME
-    from agentkernel.knowledge.vector_ledger import database_damage
-
     vectors = load_embedder(place.embedder)
     yield Finding("embedder", True, f"{place.embedder}, fingerprint {vectors.fingerprint[:12]}")
     yield _parquet()
@@ -248,11 +212,6 @@ def examine(place: KnowledgePlace) -> Iterator[Finding]:
 
 
 def _indexes(place: KnowledgePlace, last: int) -> Iterator[Finding]:
-    from agentkernel.knowledge.embedding import load_embedder
-    from agentkernel.knowledge.graph_structure import VECTORS, op_vector, similarity
-    from agentkernel.knowledge.structure_index import StructureIndex
-    from agentkernel.knowledge.vector_index import open_vectors
-
     mended: list[str] = []
     folder = place.folder / "vectors"
     dense = open_vectors(place.chroma or folder, load_embedder(place.embedder), mended.append)
@@ -277,8 +236,6 @@ def _lag(name: str, seq: int, last: int) -> Finding:
 
 
 def _parquet() -> Finding:
-    from importlib.util import find_spec
-
     if find_spec("pyarrow") is not None:
         return Finding("parquet", True, "can be imported")
     return Finding(
@@ -292,34 +249,16 @@ def _bytes(path: Path) -> int:
     return sum(item.stat().st_size for item in files)
 
 
-Questions = Annotated[
-    Path, typer.Argument(help="Folder with questions and judgements.", metavar="[FOLDER]")
-]
-
-
-def evaluate_search(
-    folder: Questions = Path("benchmarks/retrieval"),
-    where: Where = None,
-    chroma: Chroma = None,
-    embedder: EmbedderName = None,
-    overrides: Overrides = None,
-    config: ConfigFile = None,
-    as_json: AsJson = False,
-) -> None:
+def evaluate_search(flags: EvaluateSearchFlags) -> None:
     """Ask labelled questions: recall, MRR and time by words only, by meaning only, by all."""
-    from agentkernel.cli.knowledge.options import open_knowledge, place_of, require_if_named
-    from agentkernel.cli.terminal import console, indexing_progress, print_json
-    from agentkernel.knowledge.code_structure import structure_of_code
-    from agentkernel.knowledge.evaluation import read_questions
-
-    questions = read_questions(folder, structure_of_code)
-    place = require_if_named(place_of(where, chroma, embedder, overrides, config))
+    questions = read_questions(flags.folder, structure_of_code)
+    place = require_if_named(place_of(flags.knowledge))
     with open_knowledge(place) as base:
-        with indexing_progress(silent=as_json) as progress:
+        with indexing_progress(silent=flags.as_json) as progress:
             base.refresh(progress)
         found = outcomes(base, questions)
     gaps = sum(not question.answers for question in questions)
-    if as_json:
+    if flags.as_json:
         print_json({"gaps": gaps, "outcomes": [item.model_dump(mode="json") for item in found]})
         return
     screen = console()
@@ -332,10 +271,6 @@ def outcomes(
     base: KnowledgeBase, questions: Sequence[LabelledQuestion]
 ) -> tuple[SearchOutcome, ...]:
     """A library's BM25 tuned on the same questions, the dense index alone, and all of it."""
-    from agentkernel.domain.knowledge import Filters
-    from agentkernel.knowledge.evaluation import evaluate as ask
-    from agentkernel.knowledge.evaluation import tuned_bm25
-    from agentkernel.knowledge.search import DENSE_ONLY
 
     def search(query: Query) -> list[str]:
         return [hit.entry.id for hit in base.search(query)]
@@ -354,8 +289,6 @@ def outcomes(
 
 def table(found: Sequence[SearchOutcome]) -> Table:
     """A row a way of searching and kind of question."""
-    from rich.table import Table
-
     shown = Table(box=None, pad_edge=False)
     shown.add_column("search")
     shown.add_column("questions")

@@ -1,23 +1,19 @@
-"""Flags that the knowledge commands share, and the folder, server and embedder they select."""
+"""Flags of the knowledge commands."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple, get_args
+from typing import Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from agentkernel.domain.errors import SettingError
-    from agentkernel.domain.knowledge import Filters
-    from agentkernel.knowledge.base import KnowledgeBase
-    from agentkernel.knowledge.store import KnowledgeStore
-
+from agentkernel.cli.options import AsJson, Setting, SettingsFlags, TargetName
 
 Where = Annotated[
     Path | None,
     typer.Option("--where", metavar="FOLDER", help="The knowledge folder; the user's own."),
+    Setting("knowledge.index"),
 ]
 Chroma = Annotated[
     str | None,
@@ -26,6 +22,7 @@ Chroma = Annotated[
 EmbedderName = Annotated[
     str | None,
     typer.Option("--embedder", help="static, or sentence-transformers:NAME_OR_FOLDER."),
+    Setting("knowledge.embedder"),
 ]
 Kinds = Annotated[
     list[str] | None,
@@ -40,180 +37,181 @@ VerifiedStates = Annotated[
 ]
 
 
-KNOWN_LICENCES = 12
-"""How many of the licences there are here a line names, the most frequent first."""
-
-
-class KnowledgePlace(NamedTuple):
+@dataclass(frozen=True)
+class KnowledgeFolder:
     """Where the knowledge lies, and what makes vectors of it."""
 
-    folder: Path
-    chroma: str | None
-    embedder: str
-    named: bool = False
-    """Whether a flag names the folder: then it is to be there already for who only reads."""
+    where: Where = None
+    chroma: Chroma = None
+    embedder: EmbedderName = None
+    settings: SettingsFlags = SettingsFlags()
 
 
-def place_of(
-    where: Path | None,
-    chroma: str | None,
-    embedder: str | None,
-    overrides: Sequence[str] | None,
-    config: Path | None,
-) -> KnowledgePlace:
-    """The flags, else the settings, else the user's folder. Raises SettingError."""
-    from agentkernel.knowledge.store import folder_of
-    from agentkernel.storage.configuration import load_settings
+@dataclass(frozen=True)
+class EntriesFolder:
+    """Where the entries lie, for who needs no vectors."""
 
-    flags = {
-        "knowledge.index": None if where is None else str(where),
-        "knowledge.embedder": embedder,
-    }
-    options = load_settings(config, overrides or (), flags).knowledge
-    folder = folder_of(options.index)
-    if chroma is not None:
-        from agentkernel.knowledge.base import checked_server
-
-        checked_server(chroma)
-    return KnowledgePlace(folder, chroma, options.embedder, where is not None)
+    where: Where = None
+    settings: SettingsFlags = SettingsFlags()
 
 
-def require_knowledge(place: KnowledgePlace) -> KnowledgePlace:
-    """`place`, where there is knowledge: who reads begins no folder. Raises KnowledgeError."""
-    from agentkernel.domain.errors import KnowledgeError
-    from agentkernel.knowledge.store_schema import FILE_NAME
+@dataclass(frozen=True)
+class BuildFlags:
+    """Take in what the package brings and bring the indexes up to date; again at any time."""
 
-    if not (place.folder / FILE_NAME).is_file():
-        flag = f" --where {str(place.folder)!r}" if place.named else ""
-        raise KnowledgeError(
-            f"No knowledge in {str(place.folder)!r}. Expected a folder that 'agentkernel knowledge "
-            f"build' made. Next: check the path, or agentkernel knowledge build{flag}"
-        )
-    return place
+    knowledge: KnowledgeFolder = KnowledgeFolder()
+    as_json: AsJson = False
 
 
-def require_if_named(place: KnowledgePlace) -> KnowledgePlace:
-    """As `require_knowledge`; a first search in the user's own folder begins it. Raises
-    KnowledgeError."""
-    return require_knowledge(place) if place.named else place
+@dataclass(frozen=True)
+class GenerateFlags:
+    """Make pairs of a folder of modules with TorchInductor; exit 1 where none could be made."""
 
-
-def open_knowledge(place: KnowledgePlace) -> KnowledgeBase:
-    """All of it; what was mended on opening is said on stderr."""
-    from agentkernel.knowledge.base import open_base
-
-    return open_base(place.folder, place.embedder, chroma=place.chroma, say=print_to_stderr)
-
-
-def open_entries(place: KnowledgePlace) -> KnowledgeStore:
-    """The entries alone, without the indexes."""
-    from agentkernel.knowledge.store import open_knowledge_store
-
-    return open_knowledge_store(place.folder, print_to_stderr)
-
-
-def print_to_stderr(line: str) -> None:
-    """One line beside the answer."""
-    from agentkernel.cli.rendering.text import PlainConsole
-
-    PlainConsole(stderr=True).print(line, markup=False, highlight=False)
-
-
-def filters_of(
-    kinds: Sequence[str] | None,
-    licences: Sequence[str] | None,
-    verified: Sequence[str] | None,
-    architecture: str | None = None,
-) -> Filters:
-    """What the flags let through. `architecture`: a family, or any name of an architecture.
-
-    Raises SettingError for a kind, a state or an architecture that there is not.
-    """
-    from agentkernel.domain.knowledge import EntryKind, Filters, Verified
-    from agentkernel.knowledge.documents import ARCHITECTURES, family_of
-
-    for flag, given, known in (
-        ("--kind", kinds, get_args(EntryKind)),
-        ("--verified", verified, get_args(Verified)),
-    ):
-        for value in given or ():
-            if value not in known:
-                raise _unknown(flag, value, known)
-    family = None if architecture is None else family_of(architecture)
-    if architecture is not None and family is None:
-        raise _unknown("--arch", architecture, tuple(ARCHITECTURES))
-    return Filters.model_validate(
-        {
-            "kinds": tuple(kinds or ()),
-            "architecture": family,
-            "licences": tuple(licences or ()),
-            "verified": tuple(verified or ()),
-        }
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="DIR", help="Problems in the KernelBench convention. They run."),
+    ]
+    target: TargetName = None
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Modules worked on at once.")] = 1
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, help="New modules to take at most.")
+    ] = None
+    no_verify: Annotated[bool, typer.Option("--no-verify", help="Do not ask the judge.")] = False
+    licence: Annotated[str, typer.Option("--licence", help="Of the modules and of the pairs.")] = (
+        "Apache-2.0"
     )
+    knowledge: KnowledgeFolder = KnowledgeFolder()
+    as_json: AsJson = False
 
 
-def match_licences(filters: Filters, truth: KnowledgeStore) -> Filters:
-    """`filters` with the licences as the entries of `truth` spell them.
+@dataclass(frozen=True)
+class CheckFlags:
+    """Check the folder, its file and its indexes; exit 4 where the file is damaged or gone."""
 
-    Case does not count, and an entry under several licences is found by each. A name that no entry
-    has is said on stderr.
-    """
-    from agentkernel.domain.plain_text import plain_line
-
-    if not filters.licences:
-        return filters
-    known = truth.stats().by_licence
-    found: dict[str, None] = {}
-    for asked in filters.licences:
-        same = [name for name in known if asked.strip().lower() in _names_in(name)]
-        found.update(dict.fromkeys(same or [readable(asked)]))
-        if not same:
-            names = [name or _no_licence() for name in known][:KNOWN_LICENCES]
-            print_to_stderr(
-                plain_line(
-                    f"--licence is {asked!r}, which no entry has. Known here: "
-                    f"{', '.join(names) or 'none'}."
-                )
-            )
-    return filters.evolve(licences=tuple(found))
+    knowledge: KnowledgeFolder = KnowledgeFolder()
+    as_json: AsJson = False
 
 
-def _names_in(licence: str) -> set[str]:
-    """The whole and its parts, in lower case: 'Apache-2.0, GPL-2.0' is two."""
-    whole = licence.strip().lower() or _no_licence()
-    return {whole, *(part.strip() for part in whole.split(","))}
+@dataclass(frozen=True)
+class EvaluateSearchFlags:
+    """Ask labelled questions: recall, MRR and time by words only, by meaning only, by all."""
+
+    folder: Annotated[
+        Path, typer.Argument(help="Folder with questions and judgements.", metavar="[FOLDER]")
+    ] = Path("benchmarks/retrieval")
+    knowledge: KnowledgeFolder = KnowledgeFolder()
+    as_json: AsJson = False
 
 
-def _no_licence() -> str:
-    from agentkernel.knowledge.transfer import NO_LICENCE
+@dataclass(frozen=True)
+class SearchFlags:
+    """Find pairs, kernels, notes and fixes by words, by a module or by an error."""
 
-    return NO_LICENCE
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[WORDS]...", help="Plain words.")
+    ] = None
+    module: Annotated[
+        Path | None,
+        typer.Option("--module", help="A PyTorch file: what computes the same? Not run."),
+    ] = None
+    error: Annotated[
+        str | None,
+        typer.Option("--error", metavar="FILE|-", help="A log or an error; -: from stdin."),
+    ] = None
+    kinds: Kinds = None
+    arch: Annotated[
+        str | None,
+        typer.Option("--arch", help="Leave out what is for other families: hopper, sm_90."),
+    ] = None
+    licences: Licences = None
+    verified: VerifiedStates = None
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Hits at most.")] = 6
+    tokens: Annotated[
+        int | None, typer.Option("--tokens", min=1, help="About so many tokens of hits at most.")
+    ] = None
+    knowledge: KnowledgeFolder = KnowledgeFolder()
+    as_json: AsJson = False
 
 
-def licence_name(flag: str, name: str) -> str:
-    """The name of a licence that a flag gives. Raises SettingError for none."""
-    from agentkernel.domain.errors import SettingError
+@dataclass(frozen=True)
+class ShowEntryFlags:
+    """Show an entry whole, also one that is found no more."""
 
-    if not name.strip():
-        raise SettingError(
-            f"{flag} is {name!r}. Expected the name of a licence: MIT, Apache-2.0. Next: name it, "
-            "or leave the flag out."
-        )
-    return readable(name.strip())
+    entry_id: Annotated[str, typer.Argument(metavar="ID", help="As search shows it: notes/hopper.")]
+    history: Annotated[bool, typer.Option("--history", help="Also what it was before.")] = False
+    knowledge: EntriesFolder = EntriesFolder()
+    as_json: AsJson = False
 
 
-def _unknown(flag: str, value: str, known: Sequence[str]) -> SettingError:
-    from agentkernel.domain.errors import SettingError
+@dataclass(frozen=True)
+class StatsFlags:
+    """Count the entries by kind, licence, verification and source."""
 
-    return SettingError(
-        f"{flag} is {value!r}. Expected one of {', '.join(known)}. Next: give one of these, or "
-        "leave it out."
+    knowledge: EntriesFolder = EntriesFolder()
+    as_json: AsJson = False
+
+
+@dataclass(frozen=True)
+class AddFlags:
+    """Add a pair of your own: a PyTorch file and its Triton code, read and never run."""
+
+    problem: Annotated[Path, typer.Argument(metavar="PROBLEM", help="PyTorch file. Not run.")]
+    answer: Annotated[Path, typer.Option("--answer", help="Its Triton code. Not run.")]
+    title: Annotated[str | None, typer.Option("--title", help="One line; made from the code.")] = (
+        None
     )
+    licence: Annotated[
+        str | None, typer.Option("--licence", help="Of both files: Apache-2.0; not stated.")
+    ] = None
+    source: Annotated[
+        str | None, typer.Option("--source", help="Where it is from; the file's name.")
+    ] = None
+    knowledge: KnowledgeFolder = KnowledgeFolder()
+    as_json: AsJson = False
 
 
-REPLACED = "\ufffd"
+ExportFile = Annotated[Path, typer.Argument(metavar="FILE", help="JSON lines; gzip for .gz.")]
 
 
-def readable(text: str) -> str:
-    """`text` with the bytes replaced that are no UTF-8 (Python hands them over as surrogates)."""
-    return "".join(REPLACED if "\ud800" <= sign <= "\udfff" else sign for sign in text)
+@dataclass(frozen=True)
+class ExportFlags:
+    """Write the entries into a file, a line of JSON each, to bring them to another machine."""
+
+    path: ExportFile
+    kinds: Kinds = None
+    licences: Licences = None
+    verified: VerifiedStates = None
+    knowledge: EntriesFolder = EntriesFolder()
+    as_json: AsJson = False
+
+
+@dataclass(frozen=True)
+class ImportFlags:
+    """Take in an export; all of it is somebody else's word, and its sources say so."""
+
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="JSON lines; gzip for .gz.")]
+    knowledge: KnowledgeFolder = KnowledgeFolder()
+    as_json: AsJson = False
+
+
+@dataclass(frozen=True)
+class ImportKernelbookFlags:
+    """Take in published pairs such as KernelBook; the same call goes on after a kill."""
+
+    path: Annotated[
+        Path, typer.Argument(metavar="PATH", help="A parquet or JSON file, or a folder of them.")
+    ]
+    permitted: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--licence", help="Take this licence, in place of the permissive ones. Repeat."
+        ),
+    ] = None
+    licence_if_missing: Annotated[
+        str, typer.Option("--licence-if-missing", help="The licence of rows that name none.")
+    ] = ""
+    allow_any_licence: Annotated[
+        bool, typer.Option("--allow-any-licence", help="Take every row, whatever its licence.")
+    ] = False
+    knowledge: KnowledgeFolder = KnowledgeFolder()
+    as_json: AsJson = False

@@ -6,29 +6,37 @@ A query is words, a module or the log of an error, of which the last lines count
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
-import typer
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.syntax import Syntax
+from rich.table import Table
+from rich.text import Text
 
-from agentkernel.cli.knowledge.options import (
-    Chroma,
-    EmbedderName,
-    Kinds,
-    Licences,
-    VerifiedStates,
-    Where,
+from agentkernel.cli.console import console, indexing_progress
+from agentkernel.cli.knowledge.options import SearchFlags, ShowEntryFlags, StatsFlags
+from agentkernel.cli.knowledge.place import (
+    filters_of,
+    match_licences,
+    open_entries,
+    open_knowledge,
+    place_of,
+    readable,
+    require_if_named,
+    require_knowledge,
 )
-from agentkernel.cli.options import AsJson, ConfigFile, Overrides
+from agentkernel.cli.terminal import print_json
+from agentkernel.domain.errors import KnowledgeError, ProblemError, SettingError, one_line
+from agentkernel.domain.knowledge import Entry, Filters, Hit, Query, Score
+from agentkernel.domain.plain_text import plain, plain_line
+from agentkernel.knowledge.code_structure import module_class, structure_of_code
+from agentkernel.knowledge.transfer import NO_LICENCE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from rich.console import RenderableType
-    from rich.table import Table
-
-    from agentkernel.domain.knowledge import Entry, Filters, Hit, Query, Score
     from agentkernel.knowledge.store_schema import OldVersion, Stats
 
 
@@ -40,59 +48,23 @@ ERROR_CHARACTERS = 4000
 LOG_BYTES = 2**20
 """The end of a log in which the line of a fix is looked for."""
 STDIN = "-"
-Words = Annotated[list[str] | None, typer.Argument(metavar="[WORDS]...", help="Plain words.")]
-ModuleFile = Annotated[
-    Path | None, typer.Option("--module", help="A PyTorch file: what computes the same? Not run.")
-]
-ErrorFile = Annotated[
-    str | None, typer.Option("--error", metavar="FILE|-", help="A log or an error; -: from stdin.")
-]
-Architecture = Annotated[
-    str | None, typer.Option("--arch", help="Leave out what is for other families: hopper, sm_90.")
-]
-Limit = Annotated[int, typer.Option("--limit", min=1, help="Hits at most.")]
-Tokens = Annotated[
-    int | None, typer.Option("--tokens", min=1, help="About so many tokens of hits at most.")
-]
 
 
-def search(
-    words: Words = None,
-    module: ModuleFile = None,
-    error: ErrorFile = None,
-    kinds: Kinds = None,
-    arch: Architecture = None,
-    licences: Licences = None,
-    verified: VerifiedStates = None,
-    limit: Limit = 6,
-    tokens: Tokens = None,
-    where: Where = None,
-    chroma: Chroma = None,
-    embedder: EmbedderName = None,
-    overrides: Overrides = None,
-    config: ConfigFile = None,
-    as_json: AsJson = False,
-) -> None:
+def search(flags: SearchFlags) -> None:
     """Find pairs, kernels, notes and fixes by words, by a module or by an error."""
-    from agentkernel.cli.knowledge.options import (
-        filters_of,
-        match_licences,
-        open_knowledge,
-        place_of,
-        readable,
-        require_if_named,
+    filters = filters_of(flags.kinds, flags.licences, flags.verified, flags.arch)
+    log = "" if flags.error is None else error_text(flags.error)
+    query = query_of(
+        readable(" ".join(flags.words or ())), flags.module, log, filters, flags.limit, flags.tokens
     )
-    from agentkernel.cli.terminal import console, indexing_progress, print_json
-
-    filters = filters_of(kinds, licences, verified, arch)
-    log = "" if error is None else error_text(error)
-    query = query_of(readable(" ".join(words or ())), module, log, filters, limit, tokens)
-    place = require_if_named(place_of(where, chroma, embedder, overrides, config))
+    place = require_if_named(place_of(flags.knowledge))
     with open_knowledge(place) as base:
-        with indexing_progress(silent=as_json) as progress:
+        with indexing_progress(silent=flags.as_json) as progress:
             base.refresh(progress, wait=False)
-        hits = base.search(query.evolve(filters=match_licences(filters, base.truth)))
-    if as_json:
+        hits = base.search(
+            query.model_copy(update={"filters": match_licences(filters, base.truth)})
+        )
+    if flags.as_json:
         print_json({"hits": [hit.model_dump(mode="json") for hit in hits]})
         return
     screen = console()
@@ -115,10 +87,6 @@ def query_of(
 
     Raises SettingError for no question, ProblemError for a file without a module.
     """
-    from agentkernel.domain.errors import SettingError
-    from agentkernel.domain.knowledge import Query
-    from agentkernel.knowledge.code_structure import structure_of_code
-
     end = last_lines(log)
     code = "" if module is None else module_text(module)
     if not (words.strip() or code or end):
@@ -139,9 +107,6 @@ def query_of(
 
 def module_text(path: Path) -> str:
     """The text of a file that holds a module class, read and never run. Raises ProblemError."""
-    from agentkernel.domain.errors import ProblemError
-    from agentkernel.knowledge.code_structure import module_class
-
     text = read_text(path)
     if module_class(text) is None:
         raise ProblemError(
@@ -153,8 +118,6 @@ def module_text(path: Path) -> str:
 
 def read_text(path: Path) -> str:
     """The text of a UTF-8 file. Raises ProblemError where there is none."""
-    from agentkernel.domain.errors import ProblemError, one_line
-
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -169,7 +132,6 @@ def error_text(where: str) -> str:
 
     Raises ProblemError where there is no such file.
     """
-    from agentkernel.domain.errors import ProblemError
 
     try:
         if where == STDIN:
@@ -199,10 +161,6 @@ def last_lines(text: str) -> str:
 
 def hit_lines(rank: int, hit: Hit) -> list[RenderableType]:
     """A hit for the screen: what it is, where it comes from, why it is here, how it begins."""
-    from rich.padding import Padding
-    from rich.text import Text
-
-    from agentkernel.domain.plain_text import plain_line
 
     entry = hit.entry
     facts = (entry.id, entry.kind, entry.source, licence_words(entry), verified_words(entry))
@@ -249,39 +207,19 @@ def preview(entry: Entry) -> str:
     return "\n".join(lines[first : first + PREVIEW_LINES])
 
 
-EntryId = Annotated[str, typer.Argument(metavar="ID", help="As search shows it: notes/hopper.")]
-WithHistory = Annotated[bool, typer.Option("--history", help="Also what it was before.")]
-
-
-def show_entry(
-    entry_id: EntryId,
-    history: WithHistory = False,
-    where: Where = None,
-    overrides: Overrides = None,
-    config: ConfigFile = None,
-    as_json: AsJson = False,
-) -> None:
+def show_entry(flags: ShowEntryFlags) -> None:
     """Show an entry whole, also one that is found no more."""
-    from agentkernel.cli.knowledge.options import (
-        open_entries,
-        place_of,
-        readable,
-        require_knowledge,
-    )
-    from agentkernel.cli.terminal import console, print_json
-    from agentkernel.domain.errors import KnowledgeError
-
-    entry_id = readable(entry_id)
-    with open_entries(require_knowledge(place_of(where, None, None, overrides, config))) as truth:
+    entry_id = readable(flags.entry_id)
+    with open_entries(require_knowledge(place_of(flags.knowledge))) as truth:
         entry = truth.get(entry_id, superseded=True)
         current = truth.get(entry_id) is not None
-        past = truth.history(entry_id) if history else ()
+        past = truth.history(entry_id) if flags.history else ()
     if entry is None:
         raise KnowledgeError(
             f"No entry {entry_id!r}. Expected an id such as 'notes/hopper' or 'kernelbook/17'. "
             "Next: 'agentkernel knowledge search WORDS' shows ids, 'knowledge build' makes them."
         )
-    if as_json:
+    if flags.as_json:
         print_json(
             {
                 "entry": entry.model_dump(mode="json"),
@@ -295,20 +233,12 @@ def show_entry(
         screen.print(part, markup=False)
 
 
-def stats(
-    where: Where = None,
-    overrides: Overrides = None,
-    config: ConfigFile = None,
-    as_json: AsJson = False,
-) -> None:
+def stats(flags: StatsFlags) -> None:
     """Count the entries by kind, licence, verification and source."""
-    from agentkernel.cli.knowledge.options import open_entries, place_of, require_knowledge
-    from agentkernel.cli.terminal import console, print_json
-
-    with open_entries(require_knowledge(place_of(where, None, None, overrides, config))) as truth:
+    with open_entries(require_knowledge(place_of(flags.knowledge))) as truth:
         found = truth.stats()
         path = truth.path
-    if as_json:
+    if flags.as_json:
         print_json({**asdict(found), "file": str(path)})
         return
     screen = console()
@@ -324,11 +254,6 @@ def stats(
 
 def stats_table(found: Stats) -> Table:
     """One row a kind, a licence, a state and a source."""
-    from rich.table import Table
-    from rich.text import Text
-
-    from agentkernel.domain.plain_text import plain_line
-    from agentkernel.knowledge.transfer import NO_LICENCE
 
     table = Table(box=None, pad_edge=False)
     for heading in ("by", "", "entries"):
@@ -349,10 +274,6 @@ def stats_table(found: Stats) -> Table:
 
 def entry_parts(entry: Entry, *, current: bool) -> list[RenderableType]:
     """What it says of itself, its problem and its answer."""
-    from rich.table import Table
-    from rich.text import Text
-
-    from agentkernel.domain.plain_text import plain_line
 
     table = Table(box=None, show_header=False, pad_edge=False)
     for name, value in _facts(entry, current=current):
@@ -365,7 +286,6 @@ def entry_parts(entry: Entry, *, current: bool) -> list[RenderableType]:
 
 
 def _facts(entry: Entry, *, current: bool) -> list[tuple[str, str]]:
-
     gain, ops = entry.gain, entry.structure.ops if entry.structure else ()
     facts = [
         ("id", entry.id),
@@ -388,8 +308,6 @@ def _facts(entry: Entry, *, current: bool) -> list[tuple[str, str]]:
 
 def history_lines(past: Sequence[OldVersion]) -> list[str]:
     """A line for each version that is found no more."""
-    from agentkernel.domain.plain_text import plain_line
-
     lines = (
         f"until {item.ended}: {item.entry.title} ({item.why})"
         + (f", superseded by {item.superseded_by}" if item.superseded_by else "")
@@ -409,11 +327,6 @@ def _past_values(past: OldVersion) -> dict[str, object]:
 
 def code_or_text(entry: Entry, text: str) -> RenderableType:
     """Python in colours where a terminal shows them; plain text of notes and fixes."""
-    from rich.syntax import Syntax
-    from rich.text import Text
-
-    from agentkernel.cli.terminal import console
-    from agentkernel.domain.plain_text import plain
 
     text = plain(text)
     if entry.problem and console().is_terminal:
@@ -423,8 +336,6 @@ def code_or_text(entry: Entry, text: str) -> RenderableType:
 
 def licence_words(entry: Entry) -> str:
     """For people: the licence, or that nobody named one."""
-    from agentkernel.knowledge.transfer import NO_LICENCE
-
     return entry.licence.strip() or NO_LICENCE
 
 

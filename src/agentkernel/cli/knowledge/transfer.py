@@ -8,74 +8,64 @@ runs at a time, as each compares its rows with the store as it was at the start.
 from __future__ import annotations
 
 import fcntl
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
+from agentkernel.cli.console import ShowProgress, console, indexing_progress, progress_bar
 from agentkernel.cli.knowledge.options import (
-    Chroma,
-    EmbedderName,
-    Kinds,
-    Licences,
-    VerifiedStates,
-    Where,
+    AddFlags,
+    ExportFlags,
+    ImportFlags,
+    ImportKernelbookFlags,
 )
-from agentkernel.cli.options import AsJson, ConfigFile, Overrides
+from agentkernel.cli.knowledge.place import (
+    filters_of,
+    licence_name,
+    match_licences,
+    open_entries,
+    open_knowledge,
+    place_of,
+    print_to_stderr,
+    readable,
+    require_knowledge,
+)
+from agentkernel.cli.knowledge.search import module_text, read_text
+from agentkernel.cli.terminal import print_json
+from agentkernel.domain.base import sha256_text
+from agentkernel.domain.errors import KnowledgeError, ProblemError, SettingError
+from agentkernel.domain.knowledge import Entry, Filters
+from agentkernel.domain.plain_text import plain_line
+from agentkernel.knowledge import kernelbook
+from agentkernel.knowledge.code_structure import parsed
+from agentkernel.knowledge.kernelbook import PERMISSIVE, ImportReport, Pair, pair_entry
+from agentkernel.knowledge.pairs import NearDuplicates, shards_of
+from agentkernel.knowledge.store_schema import Progress, writing
+from agentkernel.knowledge.transfer import NO_LICENCE, ImportCounts, Refusal
 from agentkernel.storage.files import open_append
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from agentkernel.cli.terminal import ShowProgress
-    from agentkernel.domain.knowledge import Entry
-    from agentkernel.knowledge.kernelbook import ImportReport
-    from agentkernel.knowledge.pairs import NearDuplicates
     from agentkernel.knowledge.store import KnowledgeStore
-    from agentkernel.knowledge.store_schema import Progress
-    from agentkernel.knowledge.transfer import ImportCounts, Refusal
 
 
 OWN_ID_DIGITS = 12
 NAMED_REFUSED = 5
 """How many refused ids are named for each reason; all are counted."""
-ProblemFile = Annotated[Path, typer.Argument(metavar="PROBLEM", help="PyTorch file. Not run.")]
-AnswerFile = Annotated[Path, typer.Option("--answer", help="Its Triton code. Not run.")]
-Title = Annotated[str | None, typer.Option("--title", help="One line; made from the code.")]
-OwnLicence = Annotated[
-    str | None, typer.Option("--licence", help="Of both files: Apache-2.0; not stated.")
-]
-Source = Annotated[str | None, typer.Option("--source", help="Where it is from; the file's name.")]
-ExportFile = Annotated[Path, typer.Argument(metavar="FILE", help="JSON lines; gzip for .gz.")]
 
 
-def add(
-    problem: ProblemFile,
-    answer: AnswerFile,
-    title: Title = None,
-    licence: OwnLicence = None,
-    source: Source = None,
-    where: Where = None,
-    chroma: Chroma = None,
-    embedder: EmbedderName = None,
-    overrides: Overrides = None,
-    config: ConfigFile = None,
-    as_json: AsJson = False,
-) -> None:
+def add(flags: AddFlags) -> None:
     """Add a pair of your own: a PyTorch file and its Triton code, read and never run."""
-    from agentkernel.cli.knowledge.options import licence_name, open_knowledge, place_of
-    from agentkernel.cli.terminal import console, indexing_progress, print_json
-    from agentkernel.domain.plain_text import plain_line
-
-    licence = None if licence is None else licence_name("--licence", licence)
-    entry = own_pair(problem, answer, title, licence, source)
-    with open_knowledge(place_of(where, chroma, embedder, overrides, config)) as base:
+    licence = None if flags.licence is None else licence_name("--licence", flags.licence)
+    entry = own_pair(flags.problem, flags.answer, flags.title, licence, flags.source)
+    with open_knowledge(place_of(flags.knowledge)) as base:
         put = base.truth.put([entry])
-        with indexing_progress(silent=as_json) as progress:
+        with indexing_progress(silent=flags.as_json) as progress:
             base.refresh(progress)
     state = "added" if put.added else "changed" if put.changed else "known already"
-    if as_json:
+    if flags.as_json:
         print_json({"id": entry.id, "state": state, "title": entry.title})
         return
     line = f"{entry.id}: {state}, not verified: {entry.title}"
@@ -86,16 +76,6 @@ def own_pair(
     problem: Path, answer: Path, title: str | None, licence: str | None, source: str | None
 ) -> Entry:
     """The entry `own/SHA` of two files. Raises ProblemError for what is no module or no Python."""
-    from datetime import UTC, datetime
-
-    from agentkernel.cli.knowledge.options import readable
-    from agentkernel.cli.knowledge.search import module_text, read_text
-    from agentkernel.domain.base import sha256_text
-    from agentkernel.domain.errors import ProblemError
-    from agentkernel.knowledge.code_structure import parsed
-    from agentkernel.knowledge.kernelbook import Pair, pair_entry
-    from agentkernel.knowledge.store_schema import Progress
-    from agentkernel.knowledge.transfer import NO_LICENCE
 
     title = None if title is None else readable(title)
     python_code, triton_code = module_text(problem), read_text(answer)
@@ -107,73 +87,46 @@ def own_pair(
     digest = sha256_text("\0".join((python_code, triton_code)))[:OWN_ID_DIGITS]
     pair = Pair(Progress(problem.name, 1), digest, python_code, triton_code)
     entry = pair_entry(pair)
-    return entry.evolve(
-        id=f"own/{digest}",
-        title=title or entry.title,
-        passages=(title, *entry.passages) if title else entry.passages,
-        source=readable(source or problem.name),
-        licence=NO_LICENCE if licence is None else licence,
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
+    return entry.model_copy(
+        update={
+            "id": f"own/{digest}",
+            "title": title or entry.title,
+            "passages": (title, *entry.passages) if title else entry.passages,
+            "source": readable(source or problem.name),
+            "licence": NO_LICENCE if licence is None else licence,
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        }
     )
 
 
-def export_file(
-    path: ExportFile,
-    kinds: Kinds = None,
-    licences: Licences = None,
-    verified: VerifiedStates = None,
-    where: Where = None,
-    overrides: Overrides = None,
-    config: ConfigFile = None,
-    as_json: AsJson = False,
-) -> None:
+def export_file(flags: ExportFlags) -> None:
     """Write the entries into a file, a line of JSON each, to bring them to another machine."""
-    from agentkernel.cli.knowledge.options import (
-        filters_of,
-        match_licences,
-        open_entries,
-        place_of,
-        require_knowledge,
-    )
-    from agentkernel.cli.terminal import console, print_json
-    from agentkernel.domain.errors import KnowledgeError
-
-    filters = filters_of(kinds, licences, verified)
-    with open_entries(require_knowledge(place_of(where, None, None, overrides, config))) as truth:
+    filters = filters_of(flags.kinds, flags.licences, flags.verified)
+    with open_entries(require_knowledge(place_of(flags.knowledge))) as truth:
         filters = match_licences(filters, truth)
         if next(truth.select(filters), None) is None:
             raise KnowledgeError(
-                f"Nothing to export to {str(path)!r}: no entry of {truth.count()} is let through. "
-                "Expected at least one. Next: fewer filters; 'agentkernel knowledge stats' counts."
+                f"Nothing to export to {str(flags.path)!r}: no entry of {truth.count()} is let "
+                "through. Expected at least one. Next: fewer filters; 'agentkernel knowledge "
+                "stats' counts."
             )
-        count = truth.export(path, filters)
-    if as_json:
-        print_json({"entries": count, "file": str(path)})
+        count = truth.export(flags.path, filters)
+    if flags.as_json:
+        print_json({"entries": count, "file": str(flags.path)})
         return
-    console().print(f"{count} entries in {path}", markup=False)
+    console().print(f"{count} entries in {flags.path}", markup=False)
 
 
-def import_file(
-    path: ExportFile,
-    where: Where = None,
-    chroma: Chroma = None,
-    embedder: EmbedderName = None,
-    overrides: Overrides = None,
-    config: ConfigFile = None,
-    as_json: AsJson = False,
-) -> None:
+def import_file(flags: ImportFlags) -> None:
     """Take in an export; all of it is somebody else's word, and its sources say so."""
-    from agentkernel.cli.knowledge.options import open_knowledge, place_of
-    from agentkernel.cli.terminal import console, indexing_progress, print_json
-
-    with open_knowledge(place_of(where, chroma, embedder, overrides, config)) as base:
+    with open_knowledge(place_of(flags.knowledge)) as base:
         # What the package brings is then known, and nothing foreign passes for it.
         base.refresh()
-        taken = base.import_(path)
-        with indexing_progress(silent=as_json) as progress:
+        taken = base.import_(flags.path)
+        with indexing_progress(silent=flags.as_json) as progress:
             base.refresh(progress)
     found = taken.found
-    if as_json:
+    if flags.as_json:
         print_json(
             {
                 **found.put._asdict(),
@@ -192,8 +145,6 @@ def import_file(
 
 def taken_lines(taken: ImportCounts) -> list[str]:
     """What came in, what is missing, and what was left out and why."""
-    from agentkernel.domain.plain_text import plain_line
-
     found = taken.found
     lines = [
         f"{found.put.added} added, {found.put.changed} changed, {found.put.same} known already, "
@@ -221,52 +172,23 @@ def by_reason(refused: Sequence[Refusal]) -> dict[str, list[str]]:
 
 
 DONE = "done"
-PairsPath = Annotated[
-    Path, typer.Argument(metavar="PATH", help="A parquet or JSON file, or a folder of them.")
-]
-Permitted = Annotated[
-    list[str] | None,
-    typer.Option("--licence", help="Take this licence, in place of the permissive ones. Repeat."),
-]
-LicenceIfMissing = Annotated[
-    str, typer.Option("--licence-if-missing", help="The licence of rows that name none.")
-]
-AnyLicence = Annotated[
-    bool, typer.Option("--allow-any-licence", help="Take every row, whatever its licence.")
-]
 
 
-def import_kernelbook(
-    path: PairsPath,
-    permitted: Permitted = None,
-    licence_if_missing: LicenceIfMissing = "",
-    allow_any_licence: AnyLicence = False,
-    where: Where = None,
-    chroma: Chroma = None,
-    embedder: EmbedderName = None,
-    overrides: Overrides = None,
-    config: ConfigFile = None,
-    as_json: AsJson = False,
-) -> None:
+def import_kernelbook(flags: ImportKernelbookFlags) -> None:
     """Take in published pairs such as KernelBook; the same call goes on after a kill."""
-    from agentkernel.cli.knowledge.options import open_knowledge, place_of
-    from agentkernel.cli.terminal import console, indexing_progress, print_json, progress_bar
-    from agentkernel.domain.errors import SettingError
-    from agentkernel.knowledge.kernelbook import PERMISSIVE
-
-    if permitted and allow_any_licence:
+    if flags.permitted and flags.allow_any_licence:
         raise SettingError(
-            f"--licence {permitted[0]!r} and --allow-any-licence exclude each other. Expected one "
-            "of them. Next: leave one out."
+            f"--licence {flags.permitted[0]!r} and --allow-any-licence exclude each other. "
+            "Expected one of them. Next: leave one out."
         )
-    licences = None if allow_any_licence else frozenset(permitted or PERMISSIVE)
-    with open_knowledge(place_of(where, chroma, embedder, overrides, config)) as base:
-        with import_lock(base.truth), progress_bar("rows", silent=as_json) as show:
-            found = import_shards(base.truth, path, licences, licence_if_missing, show)
-        with indexing_progress(silent=as_json) as progress:
+    licences = None if flags.allow_any_licence else frozenset(flags.permitted or PERMISSIVE)
+    with open_knowledge(place_of(flags.knowledge)) as base:
+        with import_lock(base.truth), progress_bar("rows", silent=flags.as_json) as show:
+            found = import_shards(base.truth, flags.path, licences, flags.licence_if_missing, show)
+        with indexing_progress(silent=flags.as_json) as progress:
             base.refresh(progress)
         total = base.truth.count("pair")
-    if as_json:
+    if flags.as_json:
         print_json({**found.model_dump(mode="json"), "pairs": total})
         return
     screen = console()
@@ -278,9 +200,6 @@ def import_kernelbook(
 def import_lock(truth: KnowledgeStore) -> Iterator[None]:
     """Be the only import of pairs into `truth`, after waiting for another one: each compares its
     rows with what was there when it began, so two at once would keep near copies of each other."""
-    from agentkernel.cli.knowledge.options import print_to_stderr
-    from agentkernel.knowledge.store_schema import writing
-
     path = truth.path.with_name(f"{truth.path.name}.import")
     with writing(path):
         file = open_append(path)
@@ -306,14 +225,6 @@ def import_shards(
     with others, its rows are read again, and those that are there are duplicates. Raises
     KnowledgeError where not one of the rows is a pair, and what `import_pairs` raises.
     """
-    from agentkernel.domain.base import sha256_text
-    from agentkernel.domain.errors import KnowledgeError
-    from agentkernel.domain.knowledge import Filters
-    from agentkernel.domain.plain_text import plain_line
-    from agentkernel.knowledge import kernelbook
-    from agentkernel.knowledge.pairs import NearDuplicates, shards_of
-    from agentkernel.knowledge.store_schema import Progress
-
     rule = sha256_text(f"{licence_if_missing}\0{sorted(licences) if licences else licences}")[:8]
     total = kernelbook.ImportReport()
     seen: NearDuplicates | None = None
@@ -366,32 +277,28 @@ def import_shards(
 
 def licensed(entry: Entry) -> Entry:
     """`entry`, whose licence says at least that nobody named one."""
-    from agentkernel.knowledge.transfer import NO_LICENCE
-
-    return entry if entry.licence else entry.evolve(licence=NO_LICENCE)
+    return entry if entry.licence else entry.model_copy(update={"licence": NO_LICENCE})
 
 
 def merged_report(one: ImportReport, other: ImportReport) -> ImportReport:
     """Both together; the place reached is the other's."""
-    from collections import Counter
-
     refused = Counter(one.licences_refused) + Counter(other.licences_refused)
-    return other.evolve(
-        read=one.read + other.read,
-        added=one.added + other.added,
-        duplicates=one.duplicates + other.duplicates,
-        refused_licence=one.refused_licence + other.refused_licence,
-        licences_refused=dict(refused),
-        broken=one.broken + other.broken,
-        first_broken=(*one.first_broken, *other.first_broken)[:20],
-        seconds=one.seconds + other.seconds,
+    return other.model_copy(
+        update={
+            "read": one.read + other.read,
+            "added": one.added + other.added,
+            "duplicates": one.duplicates + other.duplicates,
+            "refused_licence": one.refused_licence + other.refused_licence,
+            "licences_refused": dict(refused),
+            "broken": one.broken + other.broken,
+            "first_broken": (*one.first_broken, *other.first_broken)[:20],
+            "seconds": one.seconds + other.seconds,
+        }
     )
 
 
 def imported_lines(found: ImportReport) -> list[str]:
     """How many rows came in, and why the others did not."""
-    from agentkernel.domain.plain_text import plain_line
-
     lines = [
         f"{found.read} rows read, {found.added} pairs added, {found.duplicates} near copies left "
         f"out, {found.refused_licence} refused for their licence, {found.broken} broken "

@@ -5,87 +5,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
-from typer.core import TyperCommand
+from rich.table import Table
+from rich.text import Text
 
-from agentkernel.cli.options import AllowUnsandboxed, AsJson, ConfigFile, Overrides, Runs, Unpickle
-from agentkernel.cli.terminal import print_plain
+from agentkernel.cli.configuration import runs_path
+from agentkernel.cli.console import console
+from agentkernel.cli.knowledge.place import print_to_stderr
+from agentkernel.cli.nightly.options import (
+    MOST_LISTED,
+    LibraryExportFlags,
+    LibraryListFlags,
+    LibraryPruneFlags,
+    LibraryShowFlags,
+    LibraryVerifyFlags,
+)
+from agentkernel.cli.terminal import print_json, print_plain
+from agentkernel.domain.errors import LibraryError, SettingError
+from agentkernel.domain.plain_text import plain, plain_line
+from agentkernel.nightly.library import (
+    KernelMeasurement,
+    KernelSummary,
+    Library,
+    PruneResult,
+    PruneRule,
+    default_library,
+)
+from agentkernel.nightly.library.maintenance import VerifiedKernel, export_library, verify_kernel
+from agentkernel.runtime.machine import installed_versions
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rich.table import Table
-
     from agentkernel.domain.region import Kernel
-    from agentkernel.nightly.library import KernelMeasurement, KernelSummary, Library, PruneResult
-    from agentkernel.nightly.library.maintenance import VerifiedKernel
 
 EXIT_WITHDRAWN, EXIT_UNDECIDED = 6, 4
 SHORTEST_SHA = 4
 ESTIMATED = "estimated:"
 """Begins the name of a GPU that nobody measured on."""
-LibraryFile = Annotated[
-    Path | None,
-    typer.Option("--library", metavar="PATH", help="The library's file; the user's own."),
-]
-Sha = Annotated[str, typer.Argument(metavar="SHA", help="The first digits of a kernel's hash.")]
-MaybeSha = Annotated[
-    str | None, typer.Argument(metavar="[SHA]", help="The first digits of a kernel's hash.")
-]
-AllKernels = Annotated[bool, typer.Option("--all", help="All kernels that may be used.")]
-Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="A new folder, or an old export.")]
-MOST_LISTED = 100
-"""Kernels that are listed for people without --limit, and keys and times that are shown of one."""
-Limit = Annotated[
-    int | None,
-    typer.Option(
-        "--limit", min=1, help=f"The newest so many; without it {MOST_LISTED}, with --json all."
-    ),
-]
-Valid = Annotated[bool, typer.Option("--valid", help="Leave out what was withdrawn.")]
-WithWithdrawn = Annotated[bool, typer.Option("--withdrawn", help="Also what was withdrawn.")]
-WithModules = Annotated[
-    bool, typer.Option("--modules", help="Also the pickled modules that a replay needs.")
-]
-OlderThan = Annotated[
-    float | None,
-    typer.Option("--older-than", metavar="DAYS", min=0.0, help="Not verified for so long."),
-]
-Withdrawn = Annotated[bool, typer.Option("--withdrawn", help="Those that were withdrawn.")]
-OtherVersions = Annotated[
-    bool, typer.Option("--other-versions", help="Those for another torch or triton than here.")
-]
-KeepGpu = Annotated[
-    str | None, typer.Option("--keep-gpu", metavar="NAME", help="Those for any other GPU.")
-]
-NightsOlderThan = Annotated[
-    float | None,
-    typer.Option(
-        "--nights-older-than", metavar="DAYS", min=0.0, help="Nights and jobs from before."
-    ),
-]
-NewestToo = Annotated[
-    bool, typer.Option("--all", help="Also the newest valid kernel of a signature.")
-]
-Yes = Annotated[bool, typer.Option("--yes", help="Drop them; without it they are only shown.")]
 
 
-def list_kernels(
-    path: LibraryFile = None, valid: Valid = False, limit: Limit = None, as_json: AsJson = False
-) -> None:
+def list_kernels(flags: LibraryListFlags) -> None:
     """List the kernels, oldest first."""
-    from agentkernel.cli.terminal import console, print_json
-
-    most = limit or (None if as_json else MOST_LISTED)
-    with open_library(path) as library:
-        lines = library.checked_lines(valid=valid, newest=most)
-        if as_json:
+    most = flags.limit or (None if flags.as_json else MOST_LISTED)
+    with open_library(flags.path) as library:
+        lines = library.checked_lines(valid=flags.valid, newest=most)
+        if flags.as_json:
             print_json([_line_values(item) for item in lines])
         elif lines:
             if len(lines) == most and library.count() > most:
@@ -96,17 +65,15 @@ def list_kernels(
             print_plain(f"No kernels in {where!r}. Next: agentkernel batch ZOO.yaml --target h100")
 
 
-def show(sha256: Sha, path: LibraryFile = None, as_json: AsJson = False) -> None:
+def show(flags: LibraryShowFlags) -> None:
     """Show a kernel whole, under each of its keys: figures, evidence, source."""
-    from agentkernel.cli.terminal import console, print_json
-
-    with open_library(path) as library:
-        keys = _named(library, sha256)
-        most = None if as_json else MOST_LISTED
+    with open_library(flags.path) as library:
+        keys = _named(library, flags.sha256)
+        most = None if flags.as_json else MOST_LISTED
         lines = library.checked_lines(sha256=keys[0].sha256, newest=most)
         kernels = library.kernels(sha256=keys[0].sha256, newest=most)
         measured = library.measurements(keys[0].sha256)
-        if as_json:
+        if flags.as_json:
             print_json(
                 {
                     "kernels": [item.model_dump(mode="json") for item in kernels],
@@ -122,33 +89,18 @@ def show(sha256: Sha, path: LibraryFile = None, as_json: AsJson = False) -> None
             screen.print(line, markup=False, soft_wrap=True)
 
 
-def verify(
-    sha256: MaybeSha = None,
-    every: AllKernels = False,
-    path: LibraryFile = None,
-    runs_folder: Runs = None,
-    overrides: Overrides = None,
-    config: ConfigFile = None,
-    unpickle: Unpickle = False,
-    allow_unsandboxed: AllowUnsandboxed = False,
-    as_json: AsJson = False,
-) -> None:
+def verify(flags: LibraryVerifyFlags) -> None:
     """Judge kernels again and withdraw what no longer verifies; exit 6 where there was such."""
-    from agentkernel.cli.options import runs_path
-    from agentkernel.cli.terminal import console, print_json
-    from agentkernel.domain.errors import SettingError
-    from agentkernel.nightly.library.maintenance import verify_kernel
-    from agentkernel.runtime.machine import installed_versions
-
-    if (sha256 is None) == (not every):
+    if (flags.sha256 is None) == (not flags.every):
         raise SettingError(
-            f"verify got {sha256!r} and --all {'set' if every else 'not set'}. Expected one of the "
-            "two. Next: agentkernel library verify SHA, or agentkernel library verify --all"
+            f"verify got {flags.sha256!r} and --all {'set' if flags.every else 'not set'}. "
+            "Expected one of the two. Next: agentkernel library verify SHA, or "
+            "agentkernel library verify --all"
         )
-    runs = runs_path(runs_folder, config, overrides)
+    runs = runs_path(flags.runs_folder, flags.settings)
     checked = []
-    with open_library(path) as library:
-        lines = _named(library, sha256) if sha256 is not None else _usable(library)
+    with open_library(flags.path) as library:
+        lines = _named(library, flags.sha256) if flags.sha256 is not None else _usable(library)
         versions = installed_versions()
         for line in lines:
             found = verify_kernel(
@@ -156,66 +108,44 @@ def verify(
                 line,
                 versions,
                 runs=runs,
-                allow_unsandboxed=allow_unsandboxed,
-                unpickle=unpickle,
+                allow_unsandboxed=flags.allow_unsandboxed,
+                unpickle=flags.unpickle,
             )
             checked.append(found)
-            if not as_json:
+            if not flags.as_json:
                 console().print(checked_words(found), markup=False, soft_wrap=True)
         code = exit_code(checked, mended=library.mended is not None)
-        if as_json:
+        if flags.as_json:
             print_json({"exit_code": code, "kernels": [_checked_values(item) for item in checked]})
         else:
             print_plain(count_words(checked))
         raise typer.Exit(code)
 
 
-def export(
-    folder: Folder,
-    path: LibraryFile = None,
-    withdrawn: WithWithdrawn = False,
-    modules: WithModules = False,
-    as_json: AsJson = False,
-) -> None:
+def export(flags: LibraryExportFlags) -> None:
     """Write sources, certificates and an index that are read without this tool."""
-    from agentkernel.cli.terminal import print_json
-    from agentkernel.nightly.library.maintenance import export_library
-
-    with open_library(path) as library:
-        found = export_library(library, folder, withdrawn=withdrawn, modules=modules)
-        if as_json:
+    with open_library(flags.path) as library:
+        found = export_library(
+            library, flags.folder, withdrawn=flags.withdrawn, modules=flags.modules
+        )
+        if flags.as_json:
             print_json({**asdict(found), "folder": str(found.folder)})
             return
         left = f"; {found.left_out} that may not be used left out" if found.left_out else ""
         print_plain(f"{found.kernels} kernels in {str(found.folder)!r}{left}")
 
 
-def prune(
-    path: LibraryFile = None,
-    older_than: OlderThan = None,
-    withdrawn: Withdrawn = False,
-    other_versions: OtherVersions = False,
-    keep_gpu: KeepGpu = None,
-    nights_older_than: NightsOlderThan = None,
-    newest_too: NewestToo = False,
-    yes: Yes = False,
-    as_json: AsJson = False,
-) -> None:
+def prune(flags: LibraryPruneFlags) -> None:
     """Show what would be dropped; --yes drops it."""
-    from agentkernel.cli.terminal import console, print_json
-    from agentkernel.domain.errors import SettingError
-    from agentkernel.nightly.library import PruneRule
-    from agentkernel.runtime.machine import installed_versions
-
-    versions = installed_versions() if other_versions else None
+    versions = installed_versions() if flags.other_versions else None
     rule = PruneRule(
-        older_than_days=older_than,
-        withdrawn=withdrawn,
+        older_than_days=flags.older_than,
+        withdrawn=flags.withdrawn,
         keep_torch=versions.torch if versions else None,
         keep_triton=versions.triton if versions else None,
-        keep_gpu=keep_gpu,
-        newest_too=newest_too,
-        nights_older_than_days=nights_older_than,
+        keep_gpu=flags.keep_gpu,
+        newest_too=flags.newest_too,
+        nights_older_than_days=flags.nights_older_than,
     )
     if rule.empty:
         raise SettingError(
@@ -223,9 +153,9 @@ def prune(
             "--other-versions, --keep-gpu, --nights-older-than. Next: name one; nothing is dropped "
             "without --yes."
         )
-    with open_library(path) as library:
-        found = library.prune(rule, yes=yes)
-        if as_json:
+    with open_library(flags.path) as library:
+        found = library.prune(rule, yes=flags.yes)
+        if flags.as_json:
             print_json(_pruned_values(found))
             return
         for line in pruned_lines(found):
@@ -240,10 +170,6 @@ def open_library(path: Path | None) -> Iterator[Library]:
     Where it was damaged the command ends in 4, though it said what could be read: what is missing
     from its answer nobody knows.
     """
-    from agentkernel.cli.knowledge.options import print_to_stderr
-    from agentkernel.domain.errors import LibraryError
-    from agentkernel.nightly.library import Library, default_library
-
     place = default_library() if path is None else path
     if not place.is_file():
         raise LibraryError(
@@ -258,10 +184,6 @@ def open_library(path: Path | None) -> Iterator[Library]:
 
 def kernel_table(lines: Sequence[KernelSummary]) -> Table:
     """One row a kernel and key."""
-    from rich.table import Table
-    from rich.text import Text
-
-    from agentkernel.domain.plain_text import plain_line
 
     table = Table(box=None, pad_edge=False)
     headings = ("kernel", "problem", "gpu", "torch", "dtype", "speedup", "created", "state")
@@ -296,8 +218,6 @@ def kernel_lines(
     lines: Sequence[KernelSummary], kernels: Sequence[Kernel], measured: Sequence[KernelMeasurement]
 ) -> list[str]:
     """For people: each key with its figures, what was measured, the source."""
-    from agentkernel.domain.plain_text import plain, plain_line
-
     states = {item.key.model_dump_json(): state_words(item) for item in lines}
     shown = [f"kernel {lines[0].sha256}", f"problem {plain_line(lines[0].problem)}"]
     for item in kernels:
@@ -330,8 +250,6 @@ def speedup_words(speedup: float | None, basis: str) -> str:
 
 def checked_words(found: VerifiedKernel) -> str:
     """One line about a kernel that was judged again."""
-    from agentkernel.domain.plain_text import plain_line
-
     line = found.kernel
     reason = f": {plain_line(found.reason)}" if found.reason else ""
     return f"{line.sha256[:10]} {plain_line(line.problem)} on {line.key.gpu}: {found.state}{reason}"
@@ -355,8 +273,6 @@ def exit_code(checked: Sequence[VerifiedKernel], *, mended: bool = False) -> int
 
 def pruned_lines(found: PruneResult) -> list[str]:
     """For people: what goes, what stays in spite of the rule, and how to go on."""
-    from agentkernel.domain.plain_text import plain_line
-
     lines = [
         f"{item.kernel.sha256[:10]} {plain_line(item.kernel.problem)} on {item.kernel.key.gpu}: "
         f"{plain_line(item.why)}"
@@ -376,8 +292,6 @@ def pruned_lines(found: PruneResult) -> list[str]:
 
 def _named(library: Library, sha256: str) -> tuple[KernelSummary, ...]:
     """The keys of the one kernel that the digits name. Raises LibraryError."""
-    from agentkernel.domain.errors import LibraryError
-
     digits = sha256.lower()
     well_formed = len(digits) >= SHORTEST_SHA and set(digits) <= set("0123456789abcdef")
     lines = library.lines(sha256=digits) if well_formed else ()
@@ -415,21 +329,3 @@ def _pruned_values(found: PruneResult) -> dict[str, object]:
         "nights": list(found.nights),
         "jobs": found.jobs,
     }
-
-
-COMMANDS: tuple[tuple[str, Callable[..., None]], ...] = (
-    ("list", list_kernels),
-    ("show", show),
-    ("verify", verify),
-    ("export", export),
-    ("prune", prune),
-)
-library = typer.Typer(
-    name="library",
-    help="Look after the verified kernels that nights over a zoo have made.",
-    rich_markup_mode=None,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
-for name, command in COMMANDS:
-    library.command(name, cls=TyperCommand)(command)

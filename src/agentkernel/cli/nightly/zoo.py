@@ -19,22 +19,39 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from agentkernel.cli.terminal import print_plain
+from rich.live import Live
+from rich.table import Table
+
+from agentkernel.bench.sample import cache_folder
+from agentkernel.cli.console import console
+from agentkernel.cli.rendering.text import show_ratio, show_share, show_span, show_us
+from agentkernel.cli.terminal import print_json, print_plain
 from agentkernel.domain.errors import ProblemError, RunNotFound, SettingError
-from agentkernel.nightly.page.figures import lost_text
+from agentkernel.nightly.library import Library, default_library
+from agentkernel.nightly.page.comparison import change_text, compare_nights, headline
+from agentkernel.nightly.page.figures import lost_text, merged_regions, model_costs
+from agentkernel.nightly.page.files import require_free, write_night
+from agentkernel.nightly.page.tables import MOST_KERNELS, MOST_ROWS, region_order
+from agentkernel.nightly.run import NightOptions, run_night
+from agentkernel.nightly.scheduler.engine import (
+    Engine,
+    LocalEngine,
+    gpu_of,
+    printing_to_stderr,
+    run_job,
+)
+from agentkernel.nightly.scheduler.jobs import ZooPart, default_ranking
+from agentkernel.nightly.zoo.loader import load_model
+from agentkernel.nightly.zoo.reader import packaged_zoos, top_keys
+from agentkernel.runtime.machine import CPU, default_workers, installed_versions, visible_devices
+from agentkernel.storage.files import make_folder
+from agentkernel.tools.targets import ResolvedTarget, find_target
 
 if TYPE_CHECKING:
-    from rich.live import Live
-    from rich.table import Table
-
     from agentkernel.domain.nightly import Comparison, ModelRow, NightlyRun, Zoo
     from agentkernel.domain.region import Kernel
     from agentkernel.domain.settings import Settings
-    from agentkernel.nightly.library import Library
-    from agentkernel.nightly.scheduler.engine import Engine
-    from agentkernel.nightly.scheduler.jobs import ZooPart
     from agentkernel.nightly.scheduler.scheduler import Scheduler
-    from agentkernel.tools.targets import ResolvedTarget
 
 
 T = TypeVar("T")
@@ -55,9 +72,6 @@ class NightlyScreen:
     @contextmanager
     def live(self) -> Iterator[NightlyScreen]:
         """Around the night."""
-        from rich.live import Live
-
-        from agentkernel.cli.terminal import console
 
         screen = console()
         if self.as_json or not screen.is_terminal:
@@ -78,8 +92,6 @@ class NightlyScreen:
             self._say(values)
 
     def _say(self, values: Mapping[str, str]) -> None:
-        from agentkernel.cli.terminal import print_json
-
         if self.as_json:
             print_json(dict(values))
         else:
@@ -115,9 +127,6 @@ def _since(found: dict[str, T], kind: str, said: Counter[str]) -> list[tuple[str
 
 def progress(scheduler: Scheduler) -> Table:
     """One line a model, then the regions that are worked on and the latest decided."""
-    from rich.table import Table
-
-    from agentkernel.cli.rendering.text import show_share, show_span
 
     budget = scheduler.question.budget_s
     limit = f" of {show_span(budget)}" if budget is not None else ""
@@ -146,8 +155,6 @@ def progress(scheduler: Scheduler) -> Table:
 
 def models_table(night: NightlyRun) -> Table:
     """The end-to-end figures; measured and estimated ones are never in one column."""
-    from rich.table import Table
-
     table = Table(box=None, pad_edge=False)
     table.add_column("model")
     table.add_column("runs as")
@@ -165,8 +172,6 @@ def models_table(night: NightlyRun) -> Table:
 
 
 def _cells(row: ModelRow, night: NightlyRun) -> tuple[str, ...]:
-    from agentkernel.cli.rendering.text import show_ratio, show_share, show_us
-
     if row.error is not None:
         return (row.name, "failed", "", "", "", "", "", row.error)
     if night.basis == "measured":
@@ -197,10 +202,6 @@ def print_summary(
     night: NightlyRun, comparison: Comparison, folder: Path, *, as_json: bool
 ) -> None:
     """The end-to-end table, what changed, and where the reports are."""
-    from agentkernel.cli.terminal import console, print_json
-    from agentkernel.nightly.page.comparison import change_text, headline
-    from agentkernel.nightly.page.figures import merged_regions, model_costs
-
     if as_json:
         print_json(
             {
@@ -266,8 +267,6 @@ class ZooFlags:
 def is_zoo(path: Path, flag: str | None = None) -> bool:
     """True for a YAML file with `models:`, and for the name of a packaged zoo; beside a `flag` that
     zoos alone take, for all but a list of problems: the zoo's reader then says what is wrong."""
-    from agentkernel.nightly.zoo.reader import packaged_zoos, top_keys
-
     if not path.is_file() and str(path) in packaged_zoos():
         return True
     keys = top_keys(path) or ()
@@ -300,9 +299,6 @@ def select_models(zoo: Zoo, only: Sequence[str]) -> Zoo:
 
 def parts_of(zoo: Zoo) -> tuple[ZooPart, ...]:
     """Each model with its hash. One that does not load is a row of the night, not its end."""
-    from agentkernel.nightly.scheduler.jobs import ZooPart
-    from agentkernel.nightly.zoo.loader import load_model
-
     found = []
     for model in zoo.models:
         try:
@@ -326,9 +322,6 @@ def check_workers(workers: int | None) -> None:
 
 def engine_for(asked: ZooFlags, resolved: ResolvedTarget, locks: Path) -> Engine:
     """Ray where an address is given; else the GPUs that measure for the target, or CPU lanes."""
-    from agentkernel.nightly.scheduler.engine import LocalEngine
-    from agentkernel.runtime.machine import CPU, default_workers, visible_devices
-
     if asked.ray is not None:
         from agentkernel.nightly.scheduler.ray_engine import RayEngine
 
@@ -346,17 +339,6 @@ def engine_for(asked: ZooFlags, resolved: ResolvedTarget, locks: Path) -> Engine
 
 def run_zoo(zoo: Zoo, settings: Settings, asked: ZooFlags) -> int:
     """The night, its reports and its exit code: 0 fine, 5 a regression, 6 not verified."""
-    from agentkernel.bench.sample import cache_folder
-    from agentkernel.nightly.library import Library, default_library
-    from agentkernel.nightly.page.comparison import compare_nights
-    from agentkernel.nightly.page.files import require_free, write_night
-    from agentkernel.nightly.run import NightOptions, run_night
-    from agentkernel.nightly.scheduler.engine import gpu_of, printing_to_stderr, run_job
-    from agentkernel.nightly.scheduler.jobs import default_ranking
-    from agentkernel.runtime.machine import installed_versions
-    from agentkernel.storage.files import make_folder
-    from agentkernel.tools.targets import find_target
-
     make_folder(asked.out or zoo_folder(zoo.name))  # told before the night, not after it
     if asked.out is not None:
         require_free(asked.out)
@@ -423,8 +405,6 @@ def zoo_folder(zoo: str) -> Path:
 def kernels_of(library: Library, night: NightlyRun) -> dict[str, Kernel]:
     """The kernels that a night's page shows, and their parents, by SHA-256: those of its largest
     regions. All of a large zoo's, with their certificates, do not fit in memory."""
-    from agentkernel.nightly.page.tables import MOST_KERNELS, MOST_ROWS, region_order
-
     found: dict[str, Kernel] = {}
     for number, row in enumerate(region_order(night)):
         if number >= MOST_ROWS and len(found) >= 2 * MOST_KERNELS:  # each with its parent

@@ -30,6 +30,10 @@ from agentkernel.chat.replies import (
 )
 from agentkernel.chat.session_state import WORDS
 from agentkernel.chat.tree import Changes, Place
+from agentkernel.cli.rendering import candidates, code
+from agentkernel.cli.rendering.candidates import candidate_tree
+from agentkernel.cli.rendering.roofline import roofline
+from agentkernel.cli.rendering.run import figure_rows
 from agentkernel.cli.rendering.text import (
     Page,
     View,
@@ -39,6 +43,7 @@ from agentkernel.cli.rendering.text import (
     hanging,
     lines,
     relative_path,
+    show_span,
     truncate,
 )
 from agentkernel.domain.knowledge import Entry
@@ -75,7 +80,6 @@ def _unsaid_place(reply: StepRan) -> str:
 def step_rows(result: Result) -> list[tuple[str, str]]:
     """The rows of the result's table that are news in a session. What a step hands over, and why it
     does not, is told by its words."""
-    from agentkernel.cli.rendering.run import figure_rows
 
     goal = GOAL.get(result.status)
     return [*figure_rows(result), *([] if goal is None else [("goal", goal)])]
@@ -83,7 +87,6 @@ def step_rows(result: Result) -> list[tuple[str, str]]:
 
 def run_words(result: Result) -> str:
     """`1 draft, 19 s; agentkernel-runs/softmax-1/report.md`."""
-    from agentkernel.cli.rendering.text import show_span
 
     drafts = "1 draft" if result.drafts == 1 else f"{result.drafts} drafts"
     where = result.run if result.report is None else relative_path(result.report)
@@ -223,7 +226,6 @@ def _drawn(reply: Reply, view: View) -> RenderableType:
 
 
 def _code(reply: Source | DiffOf | Explained, view: View) -> RenderableType:
-    from agentkernel.cli.rendering import code
 
     match reply:
         case Source():
@@ -237,9 +239,6 @@ def _code(reply: Source | DiffOf | Explained, view: View) -> RenderableType:
 def _picture(
     reply: Compared | Profiled | Roofline | Planned | TreeShown | Cost, view: View
 ) -> RenderableType:
-    from agentkernel.cli.rendering import candidates
-    from agentkernel.cli.rendering.candidates import candidate_tree
-    from agentkernel.cli.rendering.roofline import roofline
 
     match reply:
         case Compared():

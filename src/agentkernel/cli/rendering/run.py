@@ -10,13 +10,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from agentkernel.cli.console import console
+from agentkernel.cli.rendering.live import LiveTable, ModelUsage
 from agentkernel.cli.rendering.text import (
     show_bytes,
     show_count,
@@ -27,16 +28,13 @@ from agentkernel.cli.rendering.text import (
     show_us,
     show_usd,
 )
-from agentkernel.cli.terminal import console, print_json, print_plain
+from agentkernel.cli.terminal import print_json, print_plain
 from agentkernel.domain.certificate import Certificate
 from agentkernel.domain.profile import CompileReport, Profile, unmeasured_words
 from agentkernel.storage.files import read_regular_text
 from agentkernel.workflows.approval import Approve, PendingApproval
 from agentkernel.workflows.events import Event, Finished, ModelWriting, OnEvent, ignore
 from agentkernel.workflows.outcome import Result
-
-if TYPE_CHECKING:
-    from agentkernel.cli.rendering.live import ModelUsage
 
 
 def follow(
@@ -54,8 +52,6 @@ def follow(
     `models`: who may be asked, and what they took before.
     """
     if not as_json and sys.stdout.isatty():
-        from agentkernel.cli.rendering.live import LiveTable
-
         with LiveTable(console(), models) as table:
             result = job(table.show)
     else:

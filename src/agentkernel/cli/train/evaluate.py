@@ -6,38 +6,60 @@ from the first model have a confidence interval. Figures come as a table, as lin
 
 from __future__ import annotations
 
+import errno
+import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING
 
-import typer
+from rich.table import Table
 
-from agentkernel.cli.options import AsJson
-from agentkernel.cli.train.options import DataFolder, judging_device, line_printer, print_line
-from agentkernel.storage.files import open_new
+from agentkernel.agents.models.local_presets import model_folder, parse_local
+from agentkernel.cli.console import console, progress_bar
+from agentkernel.cli.terminal import print_json
+from agentkernel.cli.train.options import EvaluateFlags
+from agentkernel.cli.train.outcome import judging_device, line_printer, print_line
+from agentkernel.domain.errors import ModelUnavailable, SettingError, TrainingError
+from agentkernel.storage.files import explain_write_failure, open_new, write_atomic
+from agentkernel.tools.own_files import require_generated
+from agentkernel.tools.targets import find_target
+from agentkernel.training.data.conversations import HeldOutQuestions, questions_of, target_of
+from agentkernel.training.data.rows import held_out_hash, held_out_problems, read_rows
+from agentkernel.training.evaluate.answer_cache import (
+    CachedWriter,
+    NearestWriter,
+    base_model,
+    model_fingerprints,
+    new_model_settings,
+)
+from agentkernel.training.evaluate.evaluation import (
+    Interval,
+    LocalWriter,
+    PassAt,
+    Show,
+    Writer,
+    difference,
+    run_evaluation,
+    sampling_of,
+    spread_over,
+)
+from agentkernel.training.folder import read_record
+from agentkernel.training.settings import TASKS, Task
+from agentkernel.training.worker_pool import STRICT, Judgements
 
 if TYPE_CHECKING:
-    from agentkernel.domain.errors import SettingError
-    from agentkernel.training.data.conversations import HeldOutQuestions
-    from agentkernel.training.evaluate.evaluation import PassAt, Show, Writer
     from agentkernel.training.judged_problems import Verification
-    from agentkernel.training.settings import Task
 
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
-    from agentkernel.training.evaluate.evaluation import Interval, PassAt
-    from agentkernel.training.settings import Task
-
     Found = dict[str, dict[Task, PassAt]]
     """Figures by model, then by task, as they were asked for."""
 
 
 def differences(found: Found, model: str, seed: int) -> dict[Task, Interval]:
     """pass@1 of `model` less that of the first one, task by task; none for the first."""
-    from agentkernel.training.evaluate.evaluation import difference
-
     first = next(iter(found))
     pairs = (
         (task, difference(passed, found[first][task], seed=seed))
@@ -59,8 +81,6 @@ def difference_lines(found: Found, seed: int) -> list[str]:
 
 def table(found: Found) -> Table:
     """A line for each model and task."""
-    from rich.table import Table
-
     passed = [item for tasks in found.values() for item in tasks.values()]
     ks = sorted({k for item in passed for k in item.pass_at})
     shown = Table(box=None, pad_edge=False)
@@ -112,11 +132,6 @@ def figures(found: Found, seed: int, *, rows: bool) -> dict[str, object]:
 def check_figures_path(path: Path) -> None:
     """Prove that `path` can be written and is nobody else's, before anything is paid for. Raises
     OutputError."""
-    import errno
-    import os
-
-    from agentkernel.storage.files import explain_write_failure
-    from agentkernel.tools.own_files import require_generated
 
     with explain_write_failure(path):
         if path.is_dir():
@@ -129,129 +144,58 @@ def check_figures_path(path: Path) -> None:
 
 def write_figures(path: Path, found: Found, seed: int) -> None:
     """All figures so far in one JSON file. Raises OutputError."""
-    import json
-
-    from agentkernel.storage.files import write_atomic
 
     write_atomic(path, json.dumps(figures(found, seed, rows=True), indent=1))
 
 
-Models = Annotated[
-    list[str],
-    typer.Option(
-        "--model",
-        metavar="MODEL",
-        help="local:PATH; untrained:PATH for its weights before; nearest for a copy of the "
-        "nearest training kernel. May be repeated: all others are compared with the first.",
-    ),
-]
-Tasks = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--task", help="What is asked: write (unless said), repair, optimise. May be repeated."
-    ),
-]
-Samples = Annotated[int, typer.Option("--samples", min=1, help="Answers to each question.")]
-Problems = Annotated[
-    int | None, typer.Option("--problems", min=1, help="So many of the modules, spread over all.")
-]
-Gpu = Annotated[
-    str | None,
-    typer.Option("--target", help="GPU that the task write asks for; the rows' own unless said."),
-]
-Jobs = Annotated[int | None, typer.Option("--jobs", min=1, help="Candidates judged at a time.")]
-Device = Annotated[Literal["cpu", "cuda"], typer.Option("--device", help="Where they are judged.")]
-Budget = Annotated[
-    float,
-    typer.Option(
-        "--budget", min=0.0, help="Seconds an answer for cases past those that must be judged."
-    ),
-]
-Seed = Annotated[int, typer.Option("--seed", help="Of what the models draw.")]
-Answers = Annotated[
-    Path | None,
-    typer.Option(
-        "--answers",
-        metavar="FOLDER",
-        help="Keeps all answers; what lies there is not asked again, and needs no weights here.",
-    ),
-]
-OutFile = Annotated[
-    Path | None, typer.Option("--out", help="JSON file for all figures, problem by problem.")
-]
-
-
-def evaluate_model(
-    data: DataFolder,
-    models: Models,
-    tasks: Tasks = None,
-    samples: Samples = 10,
-    problems: Problems = None,
-    target: Gpu = None,
-    jobs: Jobs = None,
-    device: Device = "cpu",
-    budget: Budget = 2.0,
-    seed: Seed = 0,
-    answers: Answers = None,
-    out: OutFile = None,
-    as_json: AsJson = False,
-) -> None:
+def evaluate_model(flags: EvaluateFlags) -> None:
     """Judge what models answer about the held-out modules: pass@k, debugging success, hacks,
     answers without a file; and how far each is from the first model."""
-    from agentkernel.cli.terminal import console, print_json
-    from agentkernel.domain.errors import TrainingError
-    from agentkernel.tools.targets import find_target
-    from agentkernel.training.data.conversations import questions_of, target_of
-    from agentkernel.training.data.rows import held_out_hash, held_out_problems
-    from agentkernel.training.evaluate.evaluation import spread_over
-    from agentkernel.training.worker_pool import STRICT
+    target = flags.target
 
     resolved = find_target(target)
-    judging_device(device, measurable=resolved.measurable, target=resolved.target.name)
-    there = held_out_problems(data)
+    judging_device(flags.device, measurable=resolved.measurable, target=resolved.target.name)
+    there = held_out_problems(flags.data)
     if not there:
         raise TrainingError(
-            f"{str(data)!r} has no held-out modules. Expected files in problems/held-out. "
+            f"{str(flags.data)!r} has no held-out modules. Expected files in problems/held-out. "
             "Next: name a folder that 'agentkernel train data' made."
         )
-    held_out = held_out_hash(data)
-    chosen = spread_over(there, problems or len(there))
-    verification = STRICT.evolve(device=device, budget_s=budget)
-    wanted = tasks_of(tasks or ("write",))
+    held_out = held_out_hash(flags.data)
+    chosen = spread_over(there, flags.problems or len(there))
+    verification = STRICT.model_copy(update={"device": flags.device, "budget_s": flags.budget})
+    wanted = tasks_of(flags.tasks or ("write",))
     if "write" in wanted:
-        target = target_of(data, target, line_printer(as_json))
-    asked = [questions_of(task, data, chosen, target, verification.policy) for task in wanted]
+        target = target_of(flags.data, target, line_printer(flags.as_json))
+    asked = [questions_of(task, flags.data, chosen, target, verification.policy) for task in wanted]
     writers = {
-        model: prepared(model, data, seed, answers, asked, samples)
-        for model in dict.fromkeys(models)
+        model: prepared(model, flags.data, flags.seed, flags.answers, asked, flags.samples)
+        for model in dict.fromkeys(flags.models)
     }
-    if out is not None:
-        check_figures_path(out)
-    if answers is not None:
-        write_all(writers, asked, samples, silent=as_json)
+    if flags.out is not None:
+        check_figures_path(flags.out)
+    if flags.answers is not None:
+        write_all(writers, asked, flags.samples, silent=flags.as_json)
     found: Found = {}
     for (model, task), passed in verdicts(
-        writers, asked, samples, verification, jobs, seed, silent=as_json
+        writers, asked, flags.samples, verification, flags.jobs, flags.seed, silent=flags.as_json
     ):
-        now = passed.evolve(held_out_sha256=held_out)
+        now = passed.model_copy(update={"held_out_sha256": held_out})
         found.setdefault(model, {})[task] = now
-        if out is not None:
-            write_figures(out, found, seed)
-        if not as_json:
+        if flags.out is not None:
+            write_figures(flags.out, found, flags.seed)
+        if not flags.as_json:
             print_line(f"{model}, {task}: {now.line()}")
-    if as_json:
-        print_json({"models": figures(found, seed, rows=False)})
+    if flags.as_json:
+        print_json({"models": figures(found, flags.seed, rows=False)})
     else:
         console().print(table(found), markup=False)
-        for line in difference_lines(found, seed):
+        for line in difference_lines(found, flags.seed):
             print_line(line)
 
 
 def tasks_of(names: Sequence[str]) -> tuple[Task, ...]:
     """The tasks of those names, each once. Raises SettingError."""
-    from agentkernel.domain.errors import SettingError
-    from agentkernel.training.settings import TASKS
-
     unknown = [name for name in names if name not in TASKS]
     if unknown:
         raise SettingError(
@@ -270,10 +214,6 @@ def prepared(
 ) -> Callable[[], Writer]:
     """Whoever answers under that name, once called: only then are weights loaded. Raises what
     `check_model` does, unless `answers` has all that is asked."""
-    from functools import cache
-
-    from agentkernel.domain.errors import ModelUnavailable
-    from agentkernel.training.evaluate.answer_cache import CachedWriter, model_fingerprints
 
     def make() -> Writer:
         return writer_of(model, data, seed)
@@ -306,8 +246,6 @@ def write_all(
 ) -> None:
     """Have all answers written before one is judged: a GPU is then needed for seconds, and its
     memory holds one model at a time."""
-    from agentkernel.cli.terminal import progress_bar
-
     for model, writer_now in writers.items():
         writer = writer_now()
         for questions in asked:
@@ -330,11 +268,6 @@ def verdicts(
     silent: bool,
 ) -> Iterator[tuple[tuple[str, Task], PassAt]]:
     """Each model with each task, once its answers are judged; what several say, once."""
-    from agentkernel.cli.terminal import progress_bar
-    from agentkernel.training.evaluate.answer_cache import CachedWriter
-    from agentkernel.training.evaluate.evaluation import run_evaluation
-    from agentkernel.training.worker_pool import Judgements
-
     known: Judgements = {}
     for model, writer_now in writers.items():
         writer = writer_now()
@@ -351,15 +284,12 @@ def verdicts(
                     show=show,
                 )
             if isinstance(writer, CachedWriter):
-                passed = passed.evolve(writing_s=writer.seconds)
+                passed = passed.model_copy(update={"writing_s": writer.seconds})
             yield (model, questions.task), passed
 
 
 def check_model(model: str) -> None:
     """Raises what `writer_of` does where that name stands for nothing; loads no weights."""
-    from agentkernel.agents.models.local_presets import model_folder, parse_local
-    from agentkernel.training.evaluate.answer_cache import new_model_settings
-
     kind, _, path = model.partition(":")
     if kind == "local" and path:
         preset = parse_local(model)
@@ -374,11 +304,6 @@ def check_model(model: str) -> None:
 
 def writer_of(model: str, data: Path, seed: int) -> Writer:
     """Whoever answers under that name. Raises SettingError, ModelUnavailable, TrainingError."""
-    from agentkernel.training.data.rows import read_rows
-    from agentkernel.training.evaluate.answer_cache import NearestWriter, base_model
-    from agentkernel.training.evaluate.evaluation import LocalWriter, sampling_of
-    from agentkernel.training.folder import read_record
-
     kind, _, path = model.partition(":")
     if model == "nearest":
         return NearestWriter(read_rows(data, "train"))
@@ -392,8 +317,6 @@ def writer_of(model: str, data: Path, seed: int) -> Writer:
 
 
 def _unknown(model: str) -> SettingError:
-    from agentkernel.domain.errors import SettingError
-
     return SettingError(
         f"Unknown model {model!r}. Expected local:PATH, untrained:PATH or nearest. "
         "Next: name one of these."

@@ -1,0 +1,99 @@
+"""A verdict and a profile as lines for people."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from agentkernel.cli.rendering.run import resources
+from agentkernel.cli.rendering.text import show_bytes, show_error, show_share, show_span, show_us
+from agentkernel.domain.plain_text import plain
+from agentkernel.domain.profile import Measurement, Profile, unmeasured_words
+
+if TYPE_CHECKING:
+    from agentkernel.domain.verdict import Verdict
+
+
+def verdict_lines(verdict: Verdict) -> list[str]:
+    """The verdict for people: what was found, in how many cases, how far from fp64."""
+    how = " (interpreted: no GPU ran it)" if verdict.interpreted else ""
+    head = "accepted" if verdict.accepted else f"rejected at the gate {verdict.gate!r}"
+    lines = [f"{head}{how}", f"policy {verdict.policy}, precision {verdict.precision}"]
+    if verdict.failure is not None:
+        values = verdict.failure.model_dump(exclude={"kind"})
+        if verdict.failure.kind == "mismatch":
+            lines.append(f"  {verdict.failure.decisive}")
+        lines += [f"  {key}: {value}" for key, value in values.items() if value is not None]
+    if verdict.cases:
+        passed = sum(case.passed for case in verdict.cases)
+        lines.append(
+            f"{passed} of {len(verdict.cases)} cases passed; error against fp64 "
+            f"{show_error(verdict.worst_error)} (eager {show_error(verdict.worst_eager_error)})"
+        )
+        if verdict.margin_text:
+            lines.append(f"{verdict.margin_text}, by version {verdict.rule} of the precision rule")
+    if verdict.launches:
+        lines.append(f"launched: {', '.join(verdict.launches)}")
+    if verdict.repeatable is not None:
+        lines.append(f"the same call twice: {'the same' if verdict.repeatable else 'other'} bits")
+    if verdict.declared_sizes:
+        lines.append(
+            "for the declared sizes only: at others that were asked it raised or was right"
+        )
+    if verdict.eval_only:
+        lines.append("for eval mode only: in training mode it raises")
+    lines += list(verdict.notes)
+    sandbox = verdict.sandbox or "none needed"
+    lines.append(f"sandbox {sandbox}, seed {verdict.seed}, {show_span(verdict.seconds)}")
+    # What a candidate words itself begins no line that could be the judge's.
+    return [plain(line).replace("\n", "\n    ") for line in lines]
+
+
+def profile_parts(profile: Profile) -> list[RenderableType]:
+    """The kernels' resources, then what was measured or else estimated."""
+    parts = resources(profile)
+    estimate = profile.estimate
+    lines = ["", *(line for item in profile.measurements for line in measured_lines(item))]
+    lines.append(
+        f"{show_us(estimate.time_us)} (estimated, {estimate.target}): "
+        f"{show_bytes(estimate.bytes_moved)}, {estimate.flops / 1e9:.3g} GFLOP, {estimate.bound}"
+    )
+    lines += [f"  {item}" for item in estimate.assumptions]
+    return [*parts, Text("\n".join(lines))]
+
+
+def measured_lines(item: Measurement) -> list[str]:
+    """One shape set on a GPU."""
+    ratio = item.vs_eager
+    lines = [
+        f"{item.shapes} on {item.gpu.name} (measured)",
+        f"  candidate {show_us(item.candidate.median_us)}, eager {show_us(item.eager.median_us)}: "
+        f"{ratio.value:.3f}x [{ratio.low:.3f}, {ratio.high:.3f}]",
+    ]
+    if item.compiled is not None and item.vs_compile is not None:
+        ratio = item.vs_compile
+        lines.append(
+            f"  torch.compile {show_us(item.compiled.median_us)}: "
+            f"{ratio.value:.3f}x [{ratio.low:.3f}, {ratio.high:.3f}]"
+        )
+    if item.autotuned is not None and item.vs_autotune is not None:
+        ratio = item.vs_autotune
+        lines.append(
+            f"  max-autotune {show_us(item.autotuned.median_us)}: "
+            f"{ratio.value:.3f}x [{ratio.low:.3f}, {ratio.high:.3f}]"
+        )
+    elif item.autotune_error is not None:
+        lines.append(f"  max-autotune {unmeasured_words(item.autotune_error)}")
+    if item.baselines_matmul != "highest":
+        lines.append(f"  the baselines with float32_matmul_precision {item.baselines_matmul!r}")
+    lines.append(
+        f"  {item.achieved_gb_per_s:.0f} GB/s of {item.copy_gb_per_s:.0f} (copy), "
+        f"{item.achieved_tflops:.1f} TFLOP/s, {show_share(item.roofline_fraction)} of the roofline"
+    )
+    lines.append(
+        f"  {item.launches} launches, peak {show_bytes(item.peak_memory_bytes)} "
+        f"(eager {show_bytes(item.eager_peak_memory_bytes)})"
+    )
+    return lines

@@ -1,0 +1,65 @@
+"""`agentkernel resume`: a run or a chat session that goes on after a kill or Ctrl-C.
+
+Nothing finished is judged again.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from agentkernel.cli.chat.conversation import ChatRequest, run_chat
+from agentkernel.cli.chat.sessions import BackgroundLoad, last_used, read_flags, session_folder
+from agentkernel.cli.configuration import runs_path, usage_before
+from agentkernel.cli.options import LAST, ResumeFlags
+from agentkernel.cli.rendering.run import approver, follow
+from agentkernel.cli.terminal import print_plain
+from agentkernel.tools.own_files import LIVE, trust_live
+from agentkernel.tools.run_store import find_run
+
+
+def resume(flags: ResumeFlags) -> None:
+    """Go on with a run or a session after a kill or Ctrl-C; nothing finished is judged again."""
+    below = runs_path(flags.runs, flags.settings)
+    session = last_used(below) if flags.run == LAST else session_folder(below, flags.run)
+    if flags.run == LAST and session is not None:
+        print_plain(f"'last' is the chat {session.name}: no run was used after it.", error=True)
+    if session is not None:
+        _trust(session, flags.unpickle)
+        code = resume_session(
+            session,
+            flags.settings.overrides or [],
+            as_json=flags.as_json,
+            debug=bool(flags.context.obj),
+        )
+        raise typer.Exit(code)
+
+    folder = find_run(below, flags.run)
+    _trust(folder, flags.unpickle)
+
+    from agentkernel.workflows.optimize import resume as go_on
+
+    result = follow(
+        lambda on_event: go_on(str(folder), on_event, approve=approver(as_json=flags.as_json)),
+        as_json=flags.as_json,
+        models=usage_before(folder),
+    )
+    raise typer.Exit(result.exit_code)
+
+
+def _trust(folder: Path, unpickle: bool) -> None:
+    if unpickle and (folder / LIVE).exists():
+        trust_live(folder)
+
+
+def resume_session(folder: Path, overrides: list[str], *, as_json: bool, debug: bool) -> int:
+    """Open a session again with the flags that it began with, and `overrides` over them."""
+    flags = read_flags(folder)
+    if flags is not None:
+        flags = flags.model_copy(update={"overrides": (*flags.overrides, *overrides)})
+        flags.settings({})
+    name = folder.name.partition("-chat-")[0]
+    return run_chat(
+        ChatRequest(flags, name, BackgroundLoad(), folder=folder, as_json=as_json, debug=debug)
+    )

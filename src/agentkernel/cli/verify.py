@@ -1,0 +1,94 @@
+"""`agentkernel verify`: the check of a certificate, whose judgement is replayed.
+
+Exits 0 where it holds, else 3; 4 where this machine cannot decide it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from agentkernel.cli.console import console
+from agentkernel.cli.options import VerifyFlags
+from agentkernel.cli.rendering.verdict import verdict_lines
+from agentkernel.cli.terminal import print_json
+from agentkernel.tools.certificate.replay import UNSIGNED, Replay, inspect_certificate, replay
+
+if TYPE_CHECKING:
+    pass
+
+
+EXIT_BROKEN, EXIT_UNDECIDED = 3, 4
+NOT_TIMED = "but its measured times were not replayed"
+
+
+def verify(flags: VerifyFlags) -> None:
+    """Check a certificate and replay its judgement; exit 0 it holds, 3 it does not."""
+    if flags.no_replay:
+        _, found = inspect_certificate(flags.certificate)
+    else:
+        found = replay(
+            flags.certificate, allow_unsandboxed=flags.allow_unsandboxed, unpickle=flags.unpickle
+        )
+    code = exit_code(found, known_signer=flags.known_signer)
+    if flags.as_json:
+        print_json({"holds": code == 0, **found.model_dump(mode="json")})
+    else:
+        screen = console()
+        for line in replay_lines(found, replayed=not flags.no_replay):
+            screen.print(line, markup=False)
+        screen.print(_ending(found, code))
+    raise typer.Exit(code)
+
+
+def _ending(found: Replay, code: int) -> str:
+    if code == 0:
+        return f"holds, {NOT_TIMED}" if found.times_replayed is False else "holds"
+    if code == EXIT_UNDECIDED:
+        return "not decided here"
+    return UNSIGNED if found.signature == "absent" and found.fits else "does not hold"
+
+
+def exit_code(found: Replay, *, known_signer: bool) -> int:
+    """3 outweighs 4: what was edited, or has no signature, is so on any machine."""
+    if not found.holds or (known_signer and not found.signer_known):
+        return EXIT_BROKEN
+    return EXIT_UNDECIDED if found.undecided else 0
+
+
+def replay_lines(found: Replay, *, replayed: bool) -> list[str]:
+    """For people: who signed it, what was edited, what came out differently."""
+    lines = []
+    if found.status:
+        name = (found.candidate or "none")[:10]
+        lines.append(f"{found.problem}: {found.status}, candidate {name}, run {found.run}")
+    lines.append(_signature_line(found))
+    lines += [f"edited: {item} does not fit" for item in found.edited]
+    if found.nothing:
+        lines.append(f"nothing to replay: {found.nothing}")
+    elif found.edited or not replayed:
+        lines.append("not replayed")
+    if found.verdict is not None:
+        lines.append(f"replayed on {found.verdict.device}:")
+        lines += [f"  {line}" for line in verdict_lines(found.verdict)]
+        for item in found.differences:
+            mark = "  <- decides" if item.decisive else ""
+            lines.append(f"differs: {item.what}: {item.then} then, {item.now} now{mark}")
+        if not found.differences:
+            untimed = found.times_replayed is False
+            lines.append(f"nothing differs, {NOT_TIMED}" if untimed else "nothing differs")
+    if found.undecided:
+        lines.append(f"not decided: {found.undecided}")
+    # A name in the file begins no line of its own.
+    return [line.replace("\n", "\n    ") for line in lines]
+
+
+def _signature_line(found: Replay) -> str:
+    signer = f"{(found.signer or 'nobody')[:16]}"
+    if found.signature == "absent":
+        return f"not signed{f': {found.unsigned}' if found.unsigned else ''}"
+    if found.signature == "invalid":
+        return f"signature invalid: the file was edited after {signer} signed it"
+    known = "a key known here" if found.signer_known else "a key not known here"
+    return f"signature valid: signed by {known} ({signer})"
