@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 def doctor(flags: DoctorFlags) -> None:
-    """Check this machine and what a coder needs; exit 4 where what every run needs is missing."""
+    """`agentkernel doctor`."""
     settings = settings_from(flags.settings, settings_of(flags))
     checks = (*all_checks(settings), *model_checks(settings))
     broken = any(check.required and not check.ok for check in checks)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def judge(flags: JudgeFlags) -> None:
-    """Judge a candidate against its module; exit 0 accepted, 3 rejected."""
+    """`agentkernel judge`."""
     values = {
         **settings_of(flags),
         "goals.policy": flags.allowed.policy or "triton",
@@ -62,7 +62,7 @@ def find_verdict(
 
 
 def profile(flags: ProfileFlags) -> None:
-    """Judge a candidate, then time it against eager and torch.compile, or estimate it."""
+    """`agentkernel profile`."""
     bench = load_candidate(flags.subject, flags.candidate, flags.settings, settings_of(flags))
     verdict = bench.judge()
     found = bench.profile() if verdict.accepted else None

@@ -16,7 +16,7 @@ from agentkernel.workflows.state import OptimizeRequest
 
 
 def optimize(flags: OptimizeFlags) -> None:
-    """Make a module faster: plan, draft, judge, measure, decide; hand over a drop-in."""
+    """`agentkernel optimize`."""
     values = {
         **settings_of(flags),
         "goals.max_memory_bytes": parse_bytes(flags.goals.max_memory),

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def plan(flags: PlanFlags) -> None:
-    """Analyse a problem and its headroom; draft and run nothing. Every figure is an estimate."""
+    """`agentkernel plan`."""
     resolved = find_target(flags.target)
     loaded = load_subject(flags.subject)
     captured = capture(loaded)

@@ -35,7 +35,7 @@ NIGHTLY_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4}")
 
 
 def report(flags: ReportFlags) -> None:
-    """Write the page of a run or of a night: one file of HTML that needs no network."""
+    """`agentkernel report`."""
     given = Path(flags.name)
     if is_nightly(given):
         page, usual = nightly_html(given)

@@ -20,7 +20,7 @@ from agentkernel.tools.run_store import find_run
 
 
 def resume(flags: ResumeFlags) -> None:
-    """Go on with a run or a session after a kill or Ctrl-C; nothing finished is judged again."""
+    """`agentkernel resume`."""
     below = runs_path(flags.runs, flags.settings)
     session = last_used(below) if flags.run == LAST else session_folder(below, flags.run)
     if flags.run == LAST and session is not None:

@@ -33,7 +33,7 @@ MOST_CORRUPT = 20
 
 
 def runs(flags: RunsFlags) -> None:
-    """List the runs, oldest first."""
+    """`agentkernel runs`."""
     folder = runs_path(flags.runs_folder, flags.settings)
     found = list_runs(folder)
     if flags.as_json:
@@ -58,7 +58,7 @@ def runs(flags: RunsFlags) -> None:
 
 
 def show(flags: ShowFlags) -> None:
-    """Show a run: its candidates, their verdicts and times, and its result."""
+    """`agentkernel show`."""
     store = read_run(runs_path(flags.runs, flags.settings), flags.run)
     try:
         result = read_result(store)

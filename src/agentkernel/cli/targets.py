@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def targets(flags: TargetsFlags) -> None:
-    """List the GPUs that kernels can be made for."""
+    """`agentkernel targets`."""
     known = load_targets()
     if flags.as_json:
         print_json([target.model_dump(mode="json") for target in known.values()])

@@ -24,7 +24,7 @@ NOT_TIMED = "but its measured times were not replayed"
 
 
 def verify(flags: VerifyFlags) -> None:
-    """Check a certificate and replay its judgement; exit 0 it holds, 3 it does not."""
+    """`agentkernel verify`."""
     if flags.no_replay:
         _, found = inspect_certificate(flags.certificate)
     else:

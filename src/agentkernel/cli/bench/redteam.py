@@ -37,7 +37,7 @@ EXIT_UNEXPECTED = 3
 
 
 def redteam(flags: RedteamFlags) -> None:
-    """Judge a corpus of hostile and honest candidates; exit 0 all as expected, else 3."""
+    """`agentkernel redteam`."""
     entries = read_corpus(flags.corpus, flags.only or ())
     summary = _judge(
         flags.corpus,

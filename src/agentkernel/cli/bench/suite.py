@@ -54,7 +54,7 @@ EXIT_WORSE = 3
 
 
 def bench(flags: BenchFlags) -> None:
-    """Measure a coder on a suite; the same call goes on after a kill. Or compare two benches."""
+    """`agentkernel bench`."""
     if flags.words[0] == COMPARE and len(flags.words) == 3:
         _compare(Path(flags.words[1]), Path(flags.words[2]), as_json=flags.as_json)
     if len(flags.words) != 1:

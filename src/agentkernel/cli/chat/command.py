@@ -18,7 +18,7 @@ from agentkernel.tools.problem.packages import is_dotted, module_file
 
 
 def chat(flags: ChatFlags) -> None:
-    """Tune one module in conversation: ask, steer, go back, compare, keep."""
+    """`agentkernel chat`."""
     given = Flags(
         given=plain_values(settings_of(flags)),
         overrides=tuple(flags.settings.overrides or ()),

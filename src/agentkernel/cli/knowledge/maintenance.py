@@ -66,7 +66,7 @@ GENERATED = "generated/"
 
 
 def build(flags: BuildFlags) -> None:
-    """Take in what the package brings and bring the indexes up to date; again at any time."""
+    """`agentkernel knowledge build`."""
     place = place_of(flags.knowledge)
     with open_knowledge(place) as base:
         with indexing_progress(silent=flags.as_json) as progress:
@@ -99,7 +99,7 @@ def build(flags: BuildFlags) -> None:
 
 
 def generate(flags: GenerateFlags) -> None:
-    """Make pairs of a folder of modules with TorchInductor; exit 1 where none could be made."""
+    """`agentkernel knowledge generate`."""
     licence = licence_name("--licence", flags.licence)
     chosen = settings_from(flags.knowledge.settings, {"target": flags.target}).target
     with open_knowledge(place_of(flags.knowledge)) as base:
@@ -162,7 +162,7 @@ class Finding(NamedTuple):
 
 
 def check_knowledge(flags: CheckFlags) -> None:
-    """Check the folder, its file and its indexes; exit 4 where the file is damaged or gone."""
+    """`agentkernel knowledge doctor`."""
     findings = list(examine(place_of(flags.knowledge)))
     damaged = any(item.name == "truth" and not item.ok for item in findings)
     if flags.as_json:
@@ -250,7 +250,7 @@ def _bytes(path: Path) -> int:
 
 
 def evaluate_search(flags: EvaluateSearchFlags) -> None:
-    """Ask labelled questions: recall, MRR and time by words only, by meaning only, by all."""
+    """`agentkernel knowledge eval`."""
     questions = read_questions(flags.folder, structure_of_code)
     place = require_if_named(place_of(flags.knowledge))
     with open_knowledge(place) as base:

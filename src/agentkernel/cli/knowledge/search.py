@@ -51,7 +51,7 @@ STDIN = "-"
 
 
 def search(flags: SearchFlags) -> None:
-    """Find pairs, kernels, notes and fixes by words, by a module or by an error."""
+    """`agentkernel knowledge search`."""
     filters = filters_of(flags.kinds, flags.licences, flags.verified, flags.arch)
     log = "" if flags.error is None else error_text(flags.error)
     query = query_of(
@@ -208,7 +208,7 @@ def preview(entry: Entry) -> str:
 
 
 def show_entry(flags: ShowEntryFlags) -> None:
-    """Show an entry whole, also one that is found no more."""
+    """`agentkernel knowledge show`."""
     entry_id = readable(flags.entry_id)
     with open_entries(require_knowledge(place_of(flags.knowledge))) as truth:
         entry = truth.get(entry_id, superseded=True)
@@ -234,7 +234,7 @@ def show_entry(flags: ShowEntryFlags) -> None:
 
 
 def stats(flags: StatsFlags) -> None:
-    """Count the entries by kind, licence, verification and source."""
+    """`agentkernel knowledge stats`."""
     with open_entries(require_knowledge(place_of(flags.knowledge))) as truth:
         found = truth.stats()
         path = truth.path

@@ -57,7 +57,7 @@ NAMED_REFUSED = 5
 
 
 def add(flags: AddFlags) -> None:
-    """Add a pair of your own: a PyTorch file and its Triton code, read and never run."""
+    """`agentkernel knowledge add`."""
     licence = None if flags.licence is None else licence_name("--licence", flags.licence)
     entry = own_pair(flags.problem, flags.answer, flags.title, licence, flags.source)
     with open_knowledge(place_of(flags.knowledge)) as base:
@@ -100,7 +100,7 @@ def own_pair(
 
 
 def export_file(flags: ExportFlags) -> None:
-    """Write the entries into a file, a line of JSON each, to bring them to another machine."""
+    """`agentkernel knowledge export`."""
     filters = filters_of(flags.kinds, flags.licences, flags.verified)
     with open_entries(require_knowledge(place_of(flags.knowledge))) as truth:
         filters = match_licences(filters, truth)
@@ -118,7 +118,7 @@ def export_file(flags: ExportFlags) -> None:
 
 
 def import_file(flags: ImportFlags) -> None:
-    """Take in an export; all of it is somebody else's word, and its sources say so."""
+    """`agentkernel knowledge import`."""
     with open_knowledge(place_of(flags.knowledge)) as base:
         # What the package brings is then known, and nothing foreign passes for it.
         base.refresh()
@@ -175,7 +175,7 @@ DONE = "done"
 
 
 def import_kernelbook(flags: ImportKernelbookFlags) -> None:
-    """Take in published pairs such as KernelBook; the same call goes on after a kill."""
+    """`agentkernel knowledge import-kernelbook`."""
     if flags.permitted and flags.allow_any_licence:
         raise SettingError(
             f"--licence {flags.permitted[0]!r} and --allow-any-licence exclude each other. "

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 def batch(flags: BatchFlags) -> None:
-    """Optimise a list of problems, or the models of a zoo; the same call goes on after a kill."""
+    """`agentkernel batch`."""
     values = settings_of(flags)
     asked = ZooFlags(
         parse_seconds(flags.time),

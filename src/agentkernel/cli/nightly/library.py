@@ -50,7 +50,7 @@ ESTIMATED = "estimated:"
 
 
 def list_kernels(flags: LibraryListFlags) -> None:
-    """List the kernels, oldest first."""
+    """`agentkernel library list`."""
     most = flags.limit or (None if flags.as_json else MOST_LISTED)
     with open_library(flags.path) as library:
         lines = library.checked_lines(valid=flags.valid, newest=most)
@@ -66,7 +66,7 @@ def list_kernels(flags: LibraryListFlags) -> None:
 
 
 def show(flags: LibraryShowFlags) -> None:
-    """Show a kernel whole, under each of its keys: figures, evidence, source."""
+    """`agentkernel library show`."""
     with open_library(flags.path) as library:
         keys = _named(library, flags.sha256)
         most = None if flags.as_json else MOST_LISTED
@@ -90,7 +90,7 @@ def show(flags: LibraryShowFlags) -> None:
 
 
 def verify(flags: LibraryVerifyFlags) -> None:
-    """Judge kernels again and withdraw what no longer verifies; exit 6 where there was such."""
+    """`agentkernel library verify`."""
     if (flags.sha256 is None) == (not flags.every):
         raise SettingError(
             f"verify got {flags.sha256!r} and --all {'set' if flags.every else 'not set'}. "
@@ -123,7 +123,7 @@ def verify(flags: LibraryVerifyFlags) -> None:
 
 
 def export(flags: LibraryExportFlags) -> None:
-    """Write sources, certificates and an index that are read without this tool."""
+    """`agentkernel library export`."""
     with open_library(flags.path) as library:
         found = export_library(
             library, flags.folder, withdrawn=flags.withdrawn, modules=flags.modules
@@ -136,7 +136,7 @@ def export(flags: LibraryExportFlags) -> None:
 
 
 def prune(flags: LibraryPruneFlags) -> None:
-    """Show what would be dropped; --yes drops it."""
+    """`agentkernel library prune`."""
     versions = installed_versions() if flags.other_versions else None
     rule = PruneRule(
         older_than_days=flags.older_than,

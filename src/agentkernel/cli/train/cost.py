@@ -47,7 +47,7 @@ BASIS = "computed, not measured"
 
 
 def cost(flags: CostFlags) -> None:
-    """Compute the memory and hours that sft and rl need, by method; nothing is run."""
+    """`agentkernel train cost`."""
     settings = with_model(load_training(flags.training, flags.overrides or ()), flags.model)
     shape = shape_of(settings)
     machine = machine_of(find_target(flags.target).target, flags.gpus, flags.judges)

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
 
 def data(flags: DataFlags) -> None:
-    """Write rows of the three tasks, held-out modules and a card; the same call after a kill comes
-    to the same bytes."""
+    """`agentkernel train data`."""
     if not flags.sources:
         raise SettingError(
             "data got no --from. Expected a file of pairs, or another source. Next: agentkernel "

@@ -149,8 +149,7 @@ def write_figures(path: Path, found: Found, seed: int) -> None:
 
 
 def evaluate_model(flags: EvaluateFlags) -> None:
-    """Judge what models answer about the held-out modules: pass@k, debugging success, hacks,
-    answers without a file; and how far each is from the first model."""
+    """`agentkernel train evaluate`."""
     target = flags.target
 
     resolved = find_target(target)

@@ -25,8 +25,7 @@ from agentkernel.training.sft.train import HeldOutJudging, SftResult, train_sft
 
 
 def sft(flags: SftFlags) -> None:
-    """Fine-tune a model, or make a new one, on judged kernels; the same call goes on after a
-    kill."""
+    """`agentkernel train sft`."""
     settings = load_training(flags.training, flags.overrides or ())
     if flags.gpus != "1":
         _launch_ranks(flags.context, flags.gpus)
@@ -92,8 +91,7 @@ def sft_lines(done: SftResult) -> list[str]:
 
 
 def rl(flags: RlFlags) -> None:
-    """Let a model practise on the training modules, several turns each, rewarded by the judge; the
-    same call goes on after a kill."""
+    """`agentkernel train rl`."""
     settings = load_training(flags.training, flags.overrides or ())
     if flags.device is not None and flags.ray is None:  # a cluster's workers have GPUs of their own
         resolved = find_target(flags.target)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 def problems(flags: ProblemsFlags) -> None:
-    """Write made modules as files; again at any time."""
+    """`agentkernel train problems`."""
     fresh = write_problems(flags.count, flags.seed, flags.out)
     if flags.as_json:
         print_json({"out": str(flags.out), "modules": flags.count, "written": fresh})
@@ -45,9 +45,7 @@ def problems(flags: ProblemsFlags) -> None:
 
 
 def pairs(flags: PairsFlags) -> None:
-    """Draft kernels for modules, break some, have all judged; the same call goes on after a
-    kill."""
-
+    """`agentkernel train pairs`."""
     if flags.path is None and flags.count is None:
         raise SettingError(
             "pairs got neither --count nor --problems. Expected one: made modules never end. Next: "

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 
 
 def reviews(flags: ReviewsFlags) -> None:
-    """Ask a teacher what holds right kernels back; the same call goes on after a kill, and asks
-    nothing twice."""
+    """`agentkernel train reviews`."""
     if not flags.sources:
         raise SettingError(
             "reviews got no --from. Expected a file of pairs. Next: agentkernel train pairs --out "
