@@ -69,8 +69,8 @@ def with_checked_models(settings: Settings) -> Settings:
     if replay is None:
         return settings
     folder = run_to_replay(Path(settings.runs), replay)
-    models = settings.models.model_copy(update={"replay": str(folder)})
-    return settings.model_copy(update={"models": models})
+    models = settings.models.evolve(replay=str(folder))
+    return settings.evolve(models=models)
 
 
 def check_model(agent: str, spec: str, base_url: str | None) -> None:

@@ -52,8 +52,8 @@ def find_verdict(
     bench: LoadedCandidate, *, static: bool, sanitize: bool, declared_sizes: bool = False
 ) -> Verdict:
     """The judge's finding, with compute-sanitizer's where it is asked for."""
-    asked = {"static": static, "declared_sizes": declared_sizes}
-    settings = judge_settings(bench.settings, bench.resolved).model_copy(update=asked)
+    settings = judge_settings(bench.settings, bench.resolved)
+    settings = settings.evolve(static=static, declared_sizes=declared_sizes)
     verdict = run_judge(bench.loaded, bench.captured, bench.source, settings)
     if not sanitize:
         return verdict

@@ -57,7 +57,7 @@ def resume_session(folder: Path, overrides: list[str], *, as_json: bool, debug: 
     """Open a session again with the flags that it began with, and `overrides` over them."""
     flags = read_flags(folder)
     if flags is not None:
-        flags = flags.model_copy(update={"overrides": (*flags.overrides, *overrides)})
+        flags = flags.evolve(overrides=(*flags.overrides, *overrides))
         flags.settings({})
     name = folder.name.partition("-chat-")[0]
     return run_chat(

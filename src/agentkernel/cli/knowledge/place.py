@@ -127,7 +127,7 @@ def match_licences(filters: Filters, truth: KnowledgeStore) -> Filters:
                     f"{', '.join(names) or 'none'}."
                 )
             )
-    return filters.model_copy(update={"licences": tuple(found)})
+    return filters.evolve(licences=tuple(found))
 
 
 def _names_in(licence: str) -> set[str]:

@@ -61,9 +61,7 @@ def search(flags: SearchFlags) -> None:
     with open_knowledge(place) as base:
         with indexing_progress(silent=flags.as_json) as progress:
             base.refresh(progress, wait=False)
-        hits = base.search(
-            query.model_copy(update={"filters": match_licences(filters, base.truth)})
-        )
+        hits = base.search(query.evolve(filters=match_licences(filters, base.truth)))
     if flags.as_json:
         print_json({"hits": [hit.model_dump(mode="json") for hit in hits]})
         return

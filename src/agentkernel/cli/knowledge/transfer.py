@@ -87,15 +87,13 @@ def own_pair(
     digest = sha256_text("\0".join((python_code, triton_code)))[:OWN_ID_DIGITS]
     pair = Pair(Progress(problem.name, 1), digest, python_code, triton_code)
     entry = pair_entry(pair)
-    return entry.model_copy(
-        update={
-            "id": f"own/{digest}",
-            "title": title or entry.title,
-            "passages": (title, *entry.passages) if title else entry.passages,
-            "source": readable(source or problem.name),
-            "licence": NO_LICENCE if licence is None else licence,
-            "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        }
+    return entry.evolve(
+        id=f"own/{digest}",
+        title=title or entry.title,
+        passages=(title, *entry.passages) if title else entry.passages,
+        source=readable(source or problem.name),
+        licence=NO_LICENCE if licence is None else licence,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
     )
 
 
@@ -277,23 +275,21 @@ def import_shards(
 
 def licensed(entry: Entry) -> Entry:
     """`entry`, whose licence says at least that nobody named one."""
-    return entry if entry.licence else entry.model_copy(update={"licence": NO_LICENCE})
+    return entry if entry.licence else entry.evolve(licence=NO_LICENCE)
 
 
 def merged_report(one: ImportReport, other: ImportReport) -> ImportReport:
     """Both together; the place reached is the other's."""
     refused = Counter(one.licences_refused) + Counter(other.licences_refused)
-    return other.model_copy(
-        update={
-            "read": one.read + other.read,
-            "added": one.added + other.added,
-            "duplicates": one.duplicates + other.duplicates,
-            "refused_licence": one.refused_licence + other.refused_licence,
-            "licences_refused": dict(refused),
-            "broken": one.broken + other.broken,
-            "first_broken": (*one.first_broken, *other.first_broken)[:20],
-            "seconds": one.seconds + other.seconds,
-        }
+    return other.evolve(
+        read=one.read + other.read,
+        added=one.added + other.added,
+        duplicates=one.duplicates + other.duplicates,
+        refused_licence=one.refused_licence + other.refused_licence,
+        licences_refused=dict(refused),
+        broken=one.broken + other.broken,
+        first_broken=(*one.first_broken, *other.first_broken)[:20],
+        seconds=one.seconds + other.seconds,
     )
 
 

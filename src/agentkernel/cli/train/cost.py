@@ -51,7 +51,7 @@ def cost(flags: CostFlags) -> None:
     settings = with_model(load_training(flags.training, flags.overrides or ()), flags.model)
     shape = shape_of(settings)
     machine = machine_of(find_target(flags.target).target, flags.gpus, flags.judges)
-    chosen = [settings.sft.model_copy(update={"method": item}) for item in methods(settings)]
+    chosen = [settings.sft.evolve(method=item) for item in methods(settings)]
     tuned = [
         sft_cost(shape, sft, machine, flags.rows, flags.tokens_a_row)
         for sft in chosen

@@ -162,7 +162,7 @@ def evaluate_model(flags: EvaluateFlags) -> None:
         )
     held_out = held_out_hash(flags.data)
     chosen = spread_over(there, flags.problems or len(there))
-    verification = STRICT.model_copy(update={"device": flags.device, "budget_s": flags.budget})
+    verification = STRICT.evolve(device=flags.device, budget_s=flags.budget)
     wanted = tasks_of(flags.tasks or ("write",))
     if "write" in wanted:
         target = target_of(flags.data, target, line_printer(flags.as_json))
@@ -179,7 +179,7 @@ def evaluate_model(flags: EvaluateFlags) -> None:
     for (model, task), passed in verdicts(
         writers, asked, flags.samples, verification, flags.jobs, flags.seed, silent=flags.as_json
     ):
-        now = passed.model_copy(update={"held_out_sha256": held_out})
+        now = passed.evolve(held_out_sha256=held_out)
         found.setdefault(model, {})[task] = now
         if flags.out is not None:
             write_figures(flags.out, found, flags.seed)
@@ -283,7 +283,7 @@ def verdicts(
                     show=show,
                 )
             if isinstance(writer, CachedWriter):
-                passed = passed.model_copy(update={"writing_s": writer.seconds})
+                passed = passed.evolve(writing_s=writer.seconds)
             yield (model, questions.task), passed
 
 
