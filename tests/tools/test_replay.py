@@ -217,7 +217,7 @@ def test_what_contradicts_itself_is_not_executed(
     def contradicting(made: Certificate) -> Certificate:
         assert made.verdict is not None
         judged = made.verdict.evolve(**verdict)
-        return made.evolve(verdict=judged, **values)
+        return made.evolve(**{"verdict": judged, **values})
 
     path = certify(tmp_path, edit=contradicting)
     found = replay(path)
