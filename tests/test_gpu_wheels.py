@@ -14,8 +14,7 @@ from importlib.metadata import packages_distributions
 import agentkernel.cli.app, agentkernel.api, agentkernel.chat.session
 import agentkernel.workflows.optimize
 known = packages_distributions()
-tops = {name.split(".")[0] for name, module in list(sys.modules.items())
-        if "site-packages" in (getattr(module, "__file__", None) or "")}
+tops = {name.split(".")[0] for name in sys.modules} - {"agentkernel"}
 print(*sorted({name for top in tops for name in known.get(top, ())}))
 """
 

@@ -30,7 +30,7 @@ def evidence(
 
 
 def kernel(**changes: object) -> KernelResources:
-    return resources().evolve(grid=(1000, 1, 1), **changes)
+    return resources().evolve(**{"grid": (1000, 1, 1), **changes})
 
 
 def test_measured() -> None:

@@ -23,8 +23,8 @@ pytestmark = pytest.mark.gpu
 TIMER = """
 import sys
 from agentkernel.domain.errors import ModelUnavailable
-from agentkernel.tools import gate
-with gate.timing():
+from agentkernel.runtime import gpu_lock
+with gpu_lock.exclusive():
     print("in", flush=True)
     sys.stdin.readline()
 """

@@ -40,10 +40,11 @@ def advance_blocks(
         v = tl.load(v_ptr + j[:, None] * DV + e[None, :], mask=v_in, other=0.0)
         score = tl.dot(q, k) * (scale * LOG2E)
         if MASK:
-            score = tl.where((j[None, :] <= i[:, None]) & (j < K)[None, :], score, -1e38)
+            score = tl.where((j[None, :] <= i[:, None]) & (j < K)[None, :], score, float("-inf"))
         new = tl.maximum(top, tl.max(score, axis=1))
-        weight = tl.exp2(score - new[:, None])
-        shrink = tl.exp2(top - new)
+        base = tl.where(new == float("-inf"), 0.0, new)
+        weight = tl.exp2(score - base[:, None])
+        shrink = tl.exp2(top - base)
         total = total * shrink + tl.sum(weight, axis=1)
         acc = tl.dot(weight.to(v.dtype), v, acc * shrink[:, None])
         top = new
@@ -73,7 +74,7 @@ def attention_kernel(
     e = tl.arange(0, BV)
     q_in = (i < Q)[:, None] & (d < D)[None, :]
     q = tl.load(q_ptr + head * Q * D + i[:, None] * D + d[None, :], mask=q_in, other=0.0)
-    top = tl.full((BQ,), -1e30, dtype=tl.float32)
+    top = tl.full((BQ,), float("-inf"), dtype=tl.float32)
     total = tl.zeros((BQ,), dtype=tl.float32)
     acc = tl.zeros((BQ, BV), dtype=tl.float32)
     k_ptr += head * K * D
