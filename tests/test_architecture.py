@@ -49,3 +49,10 @@ def test_the_picture_shows_the_contract() -> None:
     assert list(shown.values()) == [
         [item.removeprefix("agentkernel.") for item in line] for line in layers
     ]
+
+
+@pytest.mark.parametrize(("file", "line"), re.findall(r"^- `([\w/.]+\.py)`: (.+)$", PAGE, re.M))
+def test_a_files_line_is_its_docstrings_first(file: str, line: str) -> None:
+    text = ast.get_docstring(ast.parse((PACKAGE / file).read_text(encoding="utf-8")))
+    assert text is not None
+    assert text.splitlines()[0] == line
