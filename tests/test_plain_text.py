@@ -40,7 +40,6 @@ OWN = {
     "knowledge/train_embedder.py": "its own figures",
     "runtime/machine.py": "JSON in ASCII, to the parent",
     "tools/judge/compute_sanitizer.py": "inside the sandbox",
-    "tools/profiler/audit.py": "its own problems",
     "tools/sandbox/lockdown.py": "JSON in ASCII, to the parent",
     "chat/language/train_classifier.py": "its own figures",
     "nightly/end_to_end.py": "to the parent",

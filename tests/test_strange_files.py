@@ -63,7 +63,6 @@ OWN = {
     "tools/judge/compute_sanitizer.py": "inside the sandbox",
     "nightly/library/database.py": "in memory",
     "compiler/lift/inductor_process.py": "a folder that was made a moment ago",
-    "tools/profiler/audit.py": "a folder that was made a moment ago",
     "storage/records.py": "refuse_strange stands before it",
     "tools/sandbox/": "inside the sandbox",
     "tools/certificate/signing.py": "the user's own keys",

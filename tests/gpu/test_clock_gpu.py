@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "profiler"))
+
+from audit import PROBLEMS, audit
+
 from agentkernel.domain.profile import ClockCheck
 from agentkernel.tools.problem.loading import load_problem
-from agentkernel.tools.profiler.audit import PROBLEMS, audit
 from agentkernel.tools.profiler.comparison import Comparison, ComparisonResult
 from agentkernel.tools.profiler.nvml import NvmlGauge
 from agentkernel.tools.profiler.rounds import ProfileSettings, SideFailed

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import ast
 import io
+import sys
 import time
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 from simulated_gpu import STATE, SimulatedGauge
 
-from agentkernel.tools.profiler.audit import (
+sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks" / "profiler"))
+
+from audit import (
     AUDIT,
     PROBLEMS,
     Audit,
@@ -19,6 +23,7 @@ from agentkernel.tools.profiler.audit import (
     table_of,
     waste_bytes,
 )
+
 from agentkernel.tools.profiler.rounds import Pace
 
 

@@ -1,6 +1,6 @@
 """Audit of the profiler: the same code against itself, and planted slowdowns.
 
-`python -m agentkernel.tools.profiler.audit --seconds 240 --out audit`
+`python benchmarks/profiler/audit.py --seconds 240 --out audit`
 """
 
 from __future__ import annotations
