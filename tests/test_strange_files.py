@@ -56,7 +56,6 @@ OWN = {
     "storage/files.py": "the one place",
     "domain/": "nothing",
     "knowledge/structure_index.py": "the user's own knowledge, under names with a hash",
-    "knowledge/train_embedder.py": "the maintainers' own",
     "knowledge/store_schema.py": "refuse_strange stands before it",
     "knowledge/vector_ledger.py": "the user's own knowledge",
     "tools/compile/occupancy.py": "a folder that was made a moment ago",

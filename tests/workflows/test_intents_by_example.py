@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "chat"))
+
+from train_classifier import digest, examples, tags_of, trained
+
 from agentkernel.chat.language import understand
 from agentkernel.chat.language.classifier import WEIGHTS_FILE, load
 from agentkernel.chat.language.slots import SLOTS
-from agentkernel.chat.language.train_classifier import digest, examples, tags_of, trained
 from agentkernel.chat.requests import (
     Ambiguous,
     Intent,

@@ -2,22 +2,23 @@
 
 Both sets have been seen since: the grammar was mended with their refused sentences, and the weights
 learned from them. What is counted here is a floor that must not sink, and no estimate for new
-sentences; `python -m agentkernel.chat.language.train_classifier --check` leaves one set out.
+sentences; `python benchmarks/chat/train_classifier.py --check` leaves one set out.
 """
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 import yaml
 from pydantic import TypeAdapter
 
 from agentkernel.chat.language import understand
-from agentkernel.chat.language.train_classifier import SENTENCES
 from agentkernel.chat.requests import Intent, IntentContext, Understood
 from agentkernel.domain.base import Frozen
 
+SENTENCES = Path(__file__).parents[2] / "benchmarks" / "chat" / "sentences"
 CONTEXT = IntentContext(
     targets=("h100", "h200", "a100", "b200", "mi300x", "l4", "l40s", "rtx4090", "4090"),
     current=3,

@@ -40,7 +40,7 @@ class StaticEmbedder:
     """The mean of learned token vectors: BPE with 8,192 entries, 256 dimensions, fp16 on disk.
 
     `folder` holds `tokenizer.json` and `model.safetensors` (key `embedding.weight`), which
-    `train_embedder.py` makes.
+    `benchmarks/retrieval/train_embedder.py` makes.
     """
 
     def __init__(self, folder: Path = STATIC_FOLDER) -> None:

@@ -1,7 +1,7 @@
 """Linear classifier of requests by the words of a sentence.
 
-The weights [bucket, label] are made by train_classifier.py and shipped beside this file as
-weights.npz.
+The weights [bucket, label] are made by benchmarks/chat/train_classifier.py and shipped beside this
+file as weights.npz.
 """
 
 from __future__ import annotations

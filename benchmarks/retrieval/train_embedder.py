@@ -1,6 +1,6 @@
 """Training of the packaged embedder.
 
-`python -m agentkernel.knowledge.train_embedder [--out FOLDER]` harvests pairs of texts that
+`python benchmarks/retrieval/train_embedder.py [--out FOLDER]` harvests pairs of texts that
 belong together (name and signature with docstring, docstring's first sentence with the rest)
 from the packages that are installed anyway (torch: BSD-3, numpy: BSD-3, scipy: BSD-3, triton:
 MIT, scikit-learn: BSD-3, transformers and sentence-transformers: Apache-2.0) and from this

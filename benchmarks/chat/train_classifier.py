@@ -1,6 +1,6 @@
 """Training of the request classifier on the written example sentences.
 
-`python -m agentkernel.chat.language.train_classifier` writes weights.npz. With `--check` it
+`python benchmarks/chat/train_classifier.py` writes weights.npz. With `--check` it
 reports for how many sentences of each blind set the likeliest label is right, by weights learned
 without that set. The same sentences give the same weights.
 """
