@@ -9,15 +9,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.errors import SettingError
+from agentkernel.domain.plan import Hypothesis
 from agentkernel.tools.run_store import open_run
 from agentkernel.workflows.approval import PendingApproval
 from agentkernel.workflows.events import Decided, Event
 from agentkernel.workflows.optimize import resume, run
 from agentkernel.workflows.outcome import Result
-from agentkernel.workflows.run import attempts_of
+from agentkernel.workflows.run import attempts_of, checkpoint_types
 from agentkernel.workflows.state import OptimizeRequest
 from fakes import FakeWorkshop, Script, mismatch, settings, small_problem
 
@@ -235,3 +237,13 @@ def test_a_setting_that_nobody_touched_is_no_part_of_a_benchs_key(tmp_path: Path
 
     assert not told()
     assert told("approve=plan")
+
+
+def test_a_checkpoint_of_before_is_read() -> None:
+    """What waited for a yes had another name."""
+    value = {"kind": "plan", "round": 1, "hypothesis": Hypothesis(strategy="fused", reason="")}
+    before = type("Asked", (PendingApproval,), {"__module__": PendingApproval.__module__})
+    serde = JsonPlusSerializer(allowed_msgpack_modules=checkpoint_types())
+    read = serde.loads_typed(serde.dumps_typed(before(**value)))
+    assert type(read) is PendingApproval
+    assert read == PendingApproval.model_validate(value)
