@@ -66,12 +66,11 @@ OWN = {
     "tools/sandbox/": "inside the sandbox",
     "tools/certificate/signing.py": "the user's own keys",
     "workflows/run.py": "refuse_strange stands before it",
-    "nightly/scheduler/ray_engine.py": "a folder that was made a moment ago",
+    "runtime/ray.py": "a folder that was made a moment ago",
     "chat/store.py": "refuse_strange stands before it",
     "training/folder.py": "a folder that was made a moment ago",
     "training/data/sources.py": "a folder that was made a moment ago",
     "training/data/pair_worker.py": "a folder that was made a moment ago",
-    "training/rl/judge_pool.py": "a folder that was made a moment ago",
 }
 """Files that open files themselves, and where."""
 

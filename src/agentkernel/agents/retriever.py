@@ -16,8 +16,7 @@ from agentkernel.domain.knowledge import (
     Verified,
     can_follow,
 )
-from agentkernel.domain.plan import WON as WON
-from agentkernel.domain.plan import Analysis, Decision, Plan, Retrieved, Won, read_won
+from agentkernel.domain.plan import WON, Analysis, Decision, Plan, Retrieved, Won, read_won
 from agentkernel.domain.problem import Problem
 from agentkernel.domain.target import Target
 from agentkernel.knowledge.documents import family_of, hints_for, op_name, patterns_of

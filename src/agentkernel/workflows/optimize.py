@@ -16,7 +16,6 @@ from agentkernel.tools.problem.loading import LoadedProblem
 from agentkernel.tools.run_store import RunStore, create_run, lock_run, open_run, run_folders
 from agentkernel.tools.targets import ResolvedTarget
 from agentkernel.workflows import nodes, routing
-from agentkernel.workflows import nodes as asking
 from agentkernel.workflows.approval import Approve, check_approval
 from agentkernel.workflows.deps import Context, RunClock, RunFactory
 from agentkernel.workflows.events import Event, Finished, ModelWriting, OnEvent, RunStarted, ignore
@@ -48,8 +47,8 @@ def build_graph(saver: BaseCheckpointSaver[str]) -> Graph:
     graph.add_conditional_edges("draft", routing.after_draft)
     graph.add_conditional_edges("judge", routing.after_judge)
     graph.add_conditional_edges("debug", routing.after_debug)
-    graph.add_node("approve_plan", asking.approve_plan)
-    graph.add_node("approve_candidate", asking.approve_candidate)
+    graph.add_node("approve_plan", nodes.approve_plan)
+    graph.add_node("approve_candidate", nodes.approve_candidate)
     graph.add_conditional_edges("approve_plan", routing.after_approve_plan)
     graph.add_conditional_edges("approve_candidate", routing.after_approve_candidate)
     graph.add_edge("profile", "decide")

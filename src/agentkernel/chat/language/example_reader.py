@@ -14,6 +14,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from agentkernel.chat.language.clauses import (
+    ENDS_OF_A_RUN,
     leads_in,
     only_states_something,
     refers_back,
@@ -105,7 +106,6 @@ SURE_OF_DOUBT = 0.6
 label, or none, at least the other."""
 BOUND = frozenset({"stop_at", "budget", "memory_limit"})
 """Requests whose "when" and "once" are the request itself."""
-ENDS_OF_A_RUN = frozenset({"stop_at", "budget"})
 PERMISSIONS = frozenset({"policy=mixed", "policy=any", "precision=tf32", "precision=bf16"})
 SENTENCE_ENDS = frozenset({".", ";", "!", "?", "\n"})
 BREAKS = frozenset({",", ".", ";", "!", "?", ":", "\n"})
@@ -392,7 +392,6 @@ ON_ALREADY = Pattern(
 )
 """What is so: "tf32 is on"."""
 CONDITION = Pattern(r"\b(?:when|once|as soon as|after|until|till|if)\b")
-RUN_LIMITS = frozenset({"stop_at", "budget"})
 AT_ONCE = words_of("save export keep reject return_to undo redo fork restart switch_branch")
 """Requests that are done as they are read, which is too early where they wait for a goal."""
 USES = Pattern(
@@ -446,13 +445,13 @@ def _states_a_comparison(sentence: Sequence[Tag]) -> bool:
 
 def _waits_for_a_goal(text: str, changing: set[str]) -> bool:
     """True for "save it when you reach 2x": read as a goal and something that is done at once."""
-    ends = bool(changing & RUN_LIMITS) and bool(changing & AT_ONCE)
+    ends = bool(changing & ENDS_OF_A_RUN) and bool(changing & AT_ONCE)
     return ends and bool(CONDITION.search(text))
 
 
 def _drops_an_act(tags: Sequence[Tag], changing: set[str]) -> bool:
     """True for "export it after 10 minutes" where only the time was read."""
-    return changing <= RUN_LIMITS and any(
+    return changing <= ENDS_OF_A_RUN and any(
         tag.has("EXPORT", "UNDO", "REJECT", "FORK", "RESTART")
         and not tag.has("FILLER", "STOP", "UNTIL", "GOAL", "FORBID", "DROPIN")
         for tag in tags

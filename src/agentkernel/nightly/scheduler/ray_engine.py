@@ -13,14 +13,11 @@ import multiprocessing
 import os
 import pickle
 import platform
-import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
-from multiprocessing.connection import wait as wait_for
 from pathlib import Path
 from typing import Any
 
@@ -36,13 +33,18 @@ from agentkernel.nightly.scheduler.engine import (
 )
 from agentkernel.nightly.scheduler.jobs import CutJob, Job, JobFailed, read_answer, read_job
 from agentkernel.runtime.machine import installed_versions
-from agentkernel.runtime.ray import LOCAL, OBJECT_STORE_BYTES, SETTINGS, SHARED, last_words
+from agentkernel.runtime.ray import (
+    CONNECT_S,
+    LEAVE_S,
+    POLL_S,
+    SHARED,
+    STDERR,
+    connect_ray,
+    detach,
+    last_words,
+    ray_folder,
+)
 
-POLL_S = 0.1
-"""So often is the pipe looked at while jobs are under way."""
-STDOUT, STDERR = 1, 2
-LEAVE_S = 30.0
-"""A cluster that was started here has ended by then."""
 SILENT_S = 10.0
 """So long has a worker to say that its job hangs."""
 
@@ -101,18 +103,12 @@ class JobEnded:
 
 def serve(line: Connection, cluster: Cluster, log: Path) -> None:
     """The child's whole life: connect, do what the line asks for, and leave once it is closed."""
-    os.setsid()  # Ctrl-C is the parent's, which closes the line
-    threading.Thread(target=_end_after_parent, daemon=True).start()
-    with log.open("ab") as file:
-        os.dup2(file.fileno(), STDOUT)
-        os.dup2(file.fileno(), STDERR)
-    for name, value in SETTINGS.items():
-        os.environ.setdefault(name, value)
+    detach(log, LEAVE_S)
     import ray
 
     try:
         try:
-            _connect(ray, cluster)
+            connect_ray(ray, cluster.address, cluster.folder, cluster.resources)
             line.send(Connected(dict(ray.cluster_resources())))
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
             line.send(ClusterRefused(one_line(error)))
@@ -124,30 +120,6 @@ def serve(line: Connection, cluster: Cluster, log: Path) -> None:
                 line.send(ClusterRefused(one_line(error)))
     finally:
         ray.shutdown()
-
-
-def _end_after_parent() -> None:
-    """Ray may be in the middle of a call that does not end when the parent has been killed."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        wait_for([parent.sentinel])
-        time.sleep(LEAVE_S)
-        os._exit(1)
-
-
-def _connect(ray: Any, cluster: Cluster) -> None:
-    if cluster.address != LOCAL:
-        ray.init(address=cluster.address, log_to_driver=False)
-        return
-    ray.init(
-        # Without this word Ray takes any cluster that it finds here.
-        address=LOCAL,
-        resources=dict(cluster.resources) or None,
-        include_dashboard=False,
-        log_to_driver=False,
-        object_store_memory=OBJECT_STORE_BYTES,
-        _temp_dir=str(cluster.folder) if cluster.folder else None,
-    )
 
 
 def _relay(ray: Any, line: Connection) -> None:
@@ -278,8 +250,6 @@ MOST_CUTS = 64
 """Cuts on CPUs that wait at Ray at a time."""
 OTHER_VERSIONS = "version mismatch"
 """In what Ray says where Python or Ray differs."""
-CONNECT_S = 120.0
-"""A cluster answers by then, or there is none: Ray itself would wait on."""
 
 
 @dataclass(frozen=True)
@@ -363,7 +333,7 @@ class RayEngine:
 
     def __post_init__(self) -> None:
         with ExitStack() as held:
-            self.folder = Path(held.enter_context(_folder()))
+            self.folder = Path(held.enter_context(ray_folder()))
             self._log = self.folder / "driver.log"
             resources = {STAND_IN: float(self.stand_ins)} if self.stand_ins else {}
             cluster = Cluster(self.address, resources, self.folder)
@@ -461,12 +431,6 @@ class RayEngine:
             f"{f': {why}' if why else '.'} Expected that it outlives the night. Next: start it "
             "again, then give the same command: it goes on."
         )
-
-
-def _folder() -> tempfile.TemporaryDirectory[str]:
-    """For what Ray writes. Its sockets lie there, whose paths may not be long."""
-    parent = os.environ.get("RAY_TMPDIR", "/tmp")
-    return tempfile.TemporaryDirectory(prefix="ak-ray-", dir=parent, ignore_cleanup_errors=True)
 
 
 def slots_of(resources: Mapping[str, float]) -> ClusterSlots:

@@ -19,7 +19,6 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import cache
 from multiprocessing.connection import Connection
-from multiprocessing.connection import wait as wait_for
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, Protocol, Self
@@ -37,7 +36,18 @@ from agentkernel.domain.errors import (
 )
 from agentkernel.runtime import gpu_lock
 from agentkernel.runtime.machine import installed_versions
-from agentkernel.runtime.ray import LOCAL, OBJECT_STORE_BYTES, SETTINGS, SHARED, last_words
+from agentkernel.runtime.ray import (
+    CONNECT_S,
+    LEAVE_S,
+    LOCAL,
+    POLL_S,
+    SHARED,
+    STDERR,
+    connect_ray,
+    detach,
+    last_words,
+    ray_folder,
+)
 from agentkernel.tools.targets import find_target
 from agentkernel.training.rl.judge_worker import (
     Basis,
@@ -276,13 +286,6 @@ def speed_source_note(asked: TurnSettings) -> str:
     return words[asked.speed]
 
 
-CONNECT_S = 120.0
-"""A cluster answers by then, or there is none: Ray itself would wait on."""
-LEAVE_S = 30.0
-POLL_S = 0.1
-STDOUT, STDERR = 1, 2
-
-
 @dataclass(frozen=True)
 class RayReply:
     """What became of the question of that number: an answer as JSON, or how its worker was lost."""
@@ -306,7 +309,7 @@ class RayBackend:
                 "Next: pip install 'agentkernel[ray]'."
             )
         self._address = address
-        self._folder = _folder()
+        self._folder = ray_folder()
         self._log = Path(self._folder.name) / "driver.log"
         # Not forked: torch and Ray have threads. A daemon, lest an exit in between waits for it.
         context = multiprocessing.get_context("spawn")
@@ -395,18 +398,12 @@ class RayBackend:
 
 def serve(line: Connection, address: str, settings: str, log: Path) -> None:
     """The child's whole life: connect, hand out what the line brings, leave once it is closed."""
-    os.setsid()  # Ctrl-C is the parent's, which closes the line
-    threading.Thread(target=_end_after_parent, daemon=True).start()
-    with log.open("ab") as file:
-        os.dup2(file.fileno(), STDOUT)
-        os.dup2(file.fileno(), STDERR)
-    for name, value in SETTINGS.items():
-        os.environ.setdefault(name, value)
+    detach(log)
     import ray
 
     try:
         try:
-            _connect(ray, address, log.parent)
+            connect_ray(ray, address, log.parent)
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
             line.send(one_line(error))
             return
@@ -415,28 +412,6 @@ def serve(line: Connection, address: str, settings: str, log: Path) -> None:
             _relay(ray, line, settings)
     finally:
         ray.shutdown()
-
-
-def _end_after_parent() -> None:
-    """Ray may be in the middle of a call that does not end when the parent has been killed."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        wait_for([parent.sentinel])
-        os._exit(1)
-
-
-def _connect(ray: Any, address: str, folder: Path) -> None:
-    if address != LOCAL:
-        ray.init(address=address, log_to_driver=False)
-        return
-    ray.init(
-        # Without this word Ray takes any cluster that it finds here.
-        address=LOCAL,
-        include_dashboard=False,
-        log_to_driver=False,
-        object_store_memory=OBJECT_STORE_BYTES,
-        _temp_dir=str(folder),
-    )
 
 
 def _relay(ray: Any, line: Connection, settings: str) -> None:
@@ -477,9 +452,3 @@ def _judge(settings: str) -> TurnJudge:
     """Ray keeps a worker for the next task: what it has loaded stays."""
     folder = tempfile.mkdtemp(prefix="agentkernel-turns-")
     return TurnJudge(TurnSettings.model_validate_json(settings), Path(folder))
-
-
-def _folder() -> tempfile.TemporaryDirectory[str]:
-    """For what Ray writes. Its sockets lie there, whose paths may not be long."""
-    parent = os.environ.get("RAY_TMPDIR", "/tmp")
-    return tempfile.TemporaryDirectory(prefix="ak-ray-", dir=parent, ignore_cleanup_errors=True)
