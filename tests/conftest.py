@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from shared_codes import FOLDER
+from tests.compiler.inductor_codes import FOLDER
 
 MISSING_PART = re.compile(
     r"not installed|is not here|no Chromium here|needs tmux|could not import|made with bubblewrap"

@@ -11,7 +11,7 @@ from torch import nn
 
 import agentkernel
 from agentkernel.domain.errors import ProblemError, RunNotFound, SettingError
-from fakes import FakeWorkshop, Script
+from tests.workflows.fakes import FakeWorkshop, Script
 
 DROP_IN = """import torch
 from torch import nn

@@ -14,7 +14,7 @@ from agentkernel.domain.verdict import (
     RunFailed,
     WrongMeta,
 )
-from fakes import attempt, mismatch, verdict
+from tests.workflows.fakes import attempt, mismatch, verdict
 
 
 def diagnose(failure: Failure, history: tuple[Attempt, ...] = (), strategy: str = "a") -> Diagnosis:

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from model_cases import COMPILE_FAILED, candidate
 
 from agentkernel.agents.evidence import (
     CompileEvidence,
@@ -37,7 +31,8 @@ from agentkernel.domain.verdict import (
     WrongMeta,
 )
 from agentkernel.tools.judge.comparison.compare import compare_output
-from fakes import verdict
+from tests.agents.models.model_cases import COMPILE_FAILED, candidate
+from tests.workflows.fakes import verdict
 
 Spoil = Callable[[torch.Tensor], torch.Tensor]
 

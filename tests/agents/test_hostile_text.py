@@ -10,9 +10,16 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from model_cases import (
+from agentkernel.agents.answers import read_answer
+from agentkernel.agents.conversation import coder_messages
+from agentkernel.agents.debugger import ModelDebugger, RulesDebugger
+from agentkernel.agents.planner import ModelPlanner, RulesPlanner
+from agentkernel.agents.protocols import Attempt, Diagnosis, DraftRequest, Goals
+from agentkernel.agents.reviewer import Reviewer, parse_review
+from agentkernel.domain.plan import Hypothesis
+from agentkernel.domain.verdict import CompileFailed
+from agentkernel.tools.problem.loading import LoadedProblem, load_problem
+from tests.agents.models.model_cases import (
     EXAMPLE,
     H100,
     HOSTILE,
@@ -27,17 +34,7 @@ from model_cases import (
     request,
     right,
 )
-
-from agentkernel.agents.answers import read_answer
-from agentkernel.agents.conversation import coder_messages
-from agentkernel.agents.debugger import ModelDebugger, RulesDebugger
-from agentkernel.agents.planner import ModelPlanner, RulesPlanner
-from agentkernel.agents.protocols import Attempt, Diagnosis, DraftRequest, Goals
-from agentkernel.agents.reviewer import Reviewer, parse_review
-from agentkernel.domain.plan import Hypothesis
-from agentkernel.domain.verdict import CompileFailed
-from agentkernel.tools.problem.loading import LoadedProblem, load_problem
-from fakes import mismatch
+from tests.workflows.fakes import mismatch
 
 Fill = Callable[[str], str]
 """Puts text before the harmless one of a field, or leaves that as it is."""

@@ -7,7 +7,7 @@ from agentkernel.agents.debugger import RulesDebugger, best_fix_text, fixes_from
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.verdict import CompileFailed
 from agentkernel.knowledge.base import KnowledgeBase, open_base
-from fakes import mismatch, verdict
+from tests.workflows.fakes import mismatch, verdict
 
 LOG = (
     "triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 300000, "

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from model_cases import COMPILE_FAILED, SAMPLING, ScriptedModel, candidate, refused
 
 from agentkernel.agents.debugger import ModelDebugger, RulesDebugger
 from agentkernel.agents.protocols import Attempt, Diagnosis
 from agentkernel.domain.errors import ModelUnavailable
 from agentkernel.domain.verdict import Failure, RunFailed
-from fakes import mismatch, verdict
+from tests.agents.models.model_cases import (
+    COMPILE_FAILED,
+    SAMPLING,
+    ScriptedModel,
+    candidate,
+    refused,
+)
+from tests.workflows.fakes import mismatch, verdict
 
 
 def finding(action: str = "repair", line: int | None = None, edit: str = "") -> str:

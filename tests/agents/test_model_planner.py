@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from model_cases import EXAMPLE, H100, SAMPLING, ScriptedModel, analysis, note, refused, right
 
 from agentkernel.agents.history import calibration
 from agentkernel.agents.planner import ModelPlanner, RulesPlanner
@@ -18,6 +12,16 @@ from agentkernel.agents.protocols import Attempt, Goals
 from agentkernel.domain.errors import ModelUnavailable
 from agentkernel.domain.plan import Algebra, Hypothesis, Plan, Work
 from agentkernel.tools.problem.loading import LoadedProblem, load_problem
+from tests.agents.models.model_cases import (
+    EXAMPLE,
+    H100,
+    SAMPLING,
+    ScriptedModel,
+    analysis,
+    note,
+    refused,
+    right,
+)
 
 ALGEBRA = Algebra(steps=(), before=Work(flops=2, bytes_moved=2), after=Work(flops=1, bytes_moved=1))
 OFFERED = (

@@ -13,7 +13,7 @@ from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.problem.loading import load_problem
 from agentkernel.tools.roofline.model import analyse, estimate, estimate_eager, matmul_peak
 from agentkernel.tools.targets import load_targets
-from fakes import ANALYSIS, PROBLEM, attempt, small_problem
+from tests.workflows.fakes import ANALYSIS, PROBLEM, attempt, small_problem
 
 
 def offer(*times: float | None) -> tuple[Hypothesis, ...]:

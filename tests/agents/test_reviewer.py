@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from model_cases import H100, SAMPLING, ScriptedModel, analysis, right
-
 from agentkernel.agents.reviewer import Review, Reviewer, parse_review, read_speedup
+from tests.agents.models.model_cases import H100, SAMPLING, ScriptedModel, analysis, right
 
 PLAIN = """ANALYSIS
 Bound by memory: the row is read twice.

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from model_cases import H100, analysis, candidate
 
 from agentkernel.agents.evidence import SpeedEvidence, speed_evidence
 from agentkernel.domain.exchange import Message, ModelRequest, Sampling
 from agentkernel.domain.plan import Analysis
 from agentkernel.domain.profile import CompileReport, KernelResources, Measurement
-from fakes import measurement, profile, resources
+from tests.agents.models.model_cases import H100, analysis, candidate
+from tests.workflows.fakes import measurement, profile, resources
 
 
 def evidence(

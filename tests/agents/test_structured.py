@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from model_cases import SAMPLING, ScriptedModel
 
 from agentkernel.agents.answers import (
     NotStructured,
@@ -25,6 +19,7 @@ from agentkernel.agents.answers import (
 from agentkernel.agents.planner import Idea, Ideas
 from agentkernel.domain.errors import ModelUnavailable
 from agentkernel.domain.exchange import Message, ModelRequest, Reply
+from tests.agents.models.model_cases import SAMPLING, ScriptedModel
 
 QUESTION = ModelRequest(
     agent="planner", round=1, messages=(Message(role="user", text="Plan."),), sampling=SAMPLING

@@ -2,17 +2,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from pathlib import Path
 
-import pytest
-import torch
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "blocks"))
-
 import draw
+import pytest
 import run
 import table
+import torch
 
 pytest.importorskip("transformers")
 

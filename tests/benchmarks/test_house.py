@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-
 import house
+import pytest
 
 FILES = {
     "src/agentkernel/__init__.py": "",

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import ast
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "modules"))
-
 from families import FAMILIES
 from make_modules import make_modules, modules
 

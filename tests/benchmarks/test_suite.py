@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import ast
-import sys
 from functools import cache
 from pathlib import Path
 
+import catalogue
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-
-import catalogue
-
 from agentkernel.tools.problem.loading import load_problem
-from suite_drafts import problem
-from suite_kinds import SAMPLE, group_of
+from tests.benchmarks.suite_drafts import problem
+from tests.benchmarks.suite_kinds import SAMPLE, group_of
 
 FILES = catalogue.problem_files()
 SHORTEST_US, LONGEST_US = 12.0, 10_000.0

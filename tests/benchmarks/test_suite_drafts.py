@@ -12,8 +12,7 @@ from agentkernel.compiler.lift.inductor_code import InductorCode, NotLifted
 from agentkernel.tools.judge.judge import judge
 from agentkernel.tools.judge.policy.check import check_policy
 from agentkernel.tools.judge.settings import JudgeSettings
-from shared_codes import shared_codes
-from suite_drafts import (
+from tests.benchmarks.suite_drafts import (
     FILES,
     Drafted,
     compile_failures,
@@ -22,7 +21,8 @@ from suite_drafts import (
     problem,
     template_drafts,
 )
-from suite_kinds import LIFTED, SAMPLE, UNDRAFTED, group_of
+from tests.benchmarks.suite_kinds import LIFTED, SAMPLE, UNDRAFTED, group_of
+from tests.compiler.inductor_codes import shared_codes
 
 JUDGED = (
     "addcmul_broadcast", "amax_spatial", "argmin_columns", "attention_causal",

@@ -19,7 +19,7 @@ from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.plan import Hypothesis, Plan
 from agentkernel.workflows.approval import PendingApproval
 from agentkernel.workflows.events import ApprovalAsked, ApprovalGiven, Noted
-from fakes import ANALYSIS, PROBLEM
+from tests.workflows.fakes import ANALYSIS, PROBLEM
 
 IDEA = Hypothesis(strategy="tiled", reason="tiles that fit", predicted_us=2.0)
 PLAN = PendingApproval(

@@ -8,11 +8,8 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "agents" / "coders"))
-
-from chat_server import ChatServer
-
 from agentkernel.cli.app import run
+from tests.agents.models.chat_server import ChatServer
 
 PROBLEM = """import torch
 from torch import nn

@@ -10,7 +10,7 @@ import pytest
 import typer.main
 
 from agentkernel.cli.app import app, run
-from goldens import same_as_golden
+from tests.goldens import same_as_golden
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "help"
 

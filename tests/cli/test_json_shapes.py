@@ -21,7 +21,7 @@ from agentkernel.tools.certificate.replay import Replay
 from agentkernel.training.data.card import Card
 from agentkernel.workflows.events import Event
 from agentkernel.workflows.outcome import Result
-from goldens import as_text, same_as_golden, shape
+from tests.goldens import as_text, same_as_golden, shape
 
 TESTS = Path(__file__).parents[1]
 GOLDEN = TESTS / "golden" / "json"

@@ -13,7 +13,7 @@ from agentkernel.cli.configuration import usage_before, with_checked_models
 from agentkernel.domain.exchange import Exchange, Message, ModelRequest, Reply, Sampling, Usage
 from agentkernel.storage.configuration import default_tree
 from agentkernel.storage.records import Records
-from fakes import FakeWorkshop, Script, settings, small_problem
+from tests.workflows.fakes import FakeWorkshop, Script, settings, small_problem
 
 GHOST = "chat:ghost:m"
 """A provider that no client knows: it fails at once."""

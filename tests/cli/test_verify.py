@@ -13,8 +13,8 @@ from agentkernel.domain.candidate import Candidate
 from agentkernel.tools.certificate.record import build_certificate
 from agentkernel.tools.certificate.replay import Difference, Replay
 from agentkernel.tools.run_store import Manifest
-from certificates import write_certificate
-from fakes import VERSIONS, settings, small_problem, verdict
+from tests.tools.certificate.certificates import write_certificate
+from tests.workflows.fakes import VERSIONS, settings, small_problem, verdict
 
 CANDIDATE = Candidate(source="class ModelNew: ...\n", coder="scripted", round=1)
 

@@ -26,7 +26,6 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 TESTS = HERE.parent
-sys.path.insert(0, str(TESTS))
 
 PLUS = '''"""Three pointwise operators, which one kernel fuses."""
 
@@ -161,9 +160,11 @@ def make_scripted(work: Path) -> tuple[str, ...]:
     holds every kind of value."""
     folder = work / "scripted"
     folder.mkdir()
-    words = [sys.executable, str(TESTS / "loop_child.py"), str(folder), "0.05"]
+    words = [sys.executable, "-m", "tests.workflows.scripted_process", str(folder), "0.05"]
     env = environment(work)
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=env) as child:
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, text=True, env=env, cwd=TESTS.parent
+    ) as child:
         assert child.stdout is not None
         for _ in range(EVENTS):
             assert child.stdout.readline(), "it ended before it was killed"
@@ -204,7 +205,7 @@ def make_knowledge(work: Path) -> tuple[str, ...]:
     from agentkernel.cli.knowledge.transfer import own_pair
     from agentkernel.knowledge.store import open_knowledge_store
     from agentkernel.knowledge.vector_index import open_vectors
-    from memory_truth import HashEmbedder
+    from tests.knowledge.memory_store import HashEmbedder
 
     answers = TESTS.parent / "src/agentkernel/knowledge/kernels"
     problems = TESTS.parent / "examples"

@@ -16,7 +16,6 @@ from pathlib import Path
 
 import pytest
 
-import loop_child
 from agentkernel.cli.app import run
 from agentkernel.knowledge.store import open_knowledge_store
 from agentkernel.knowledge.vector_index import open_vectors
@@ -24,8 +23,9 @@ from agentkernel.tools.certificate.record import read_certificate
 from agentkernel.tools.run_store import open_run
 from agentkernel.workflows.optimize import resume
 from agentkernel.workflows.run import attempts_of, open_saver
-from goldens import as_text, same_as_golden
-from memory_truth import HashEmbedder
+from tests.goldens import as_text, same_as_golden
+from tests.knowledge.memory_store import HashEmbedder
+from tests.workflows import scripted_process
 
 HERE = Path(__file__).parent
 SAID = HERE / "said"
@@ -177,7 +177,7 @@ def test_a_checkpoint_goes_on(place: Path, capsys: pytest.CaptureFixture[str]) -
     judged = [item.candidate for item in store.records.verdicts()]
     store.close()
     assert before
-    workshop = loop_child.workshop(0.0)
+    workshop = scripted_process.workshop(0.0)
     result = resume("last", runs=runs, workshop=workshop)
     assert not set(judged) & set(workshop.judged), "nothing is judged twice"
     kept = ("status", "reason", "candidate_sha256", "speedup", "speedup_ci95", "baseline")

@@ -13,14 +13,14 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parent)]
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from edits import CANARY, Edit, apply, edits_of, kind_of  # noqa: E402
-from hypothesis import HealthCheck, Phase, given, seed, settings  # noqa: E402
-from planted import PLANTED  # noqa: E402
-from targets import TARGETS, run_no_problem  # noqa: E402
-from watch import MOST_S, Fault, Watch  # noqa: E402
+from hypothesis import HealthCheck, Phase, given, seed, settings
+
+from tests.fuzz.edits import CANARY, Edit, apply, edits_of, kind_of
+from tests.fuzz.planted import PLANTED
+from tests.fuzz.targets import TARGETS, run_no_problem
+from tests.fuzz.watch import MOST_S, Fault, Watch
 
 ROOM_BYTES = 4 * 10**9
 """Of address space, so that a fault takes no machine with it."""

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from targets import Touched, check_plain
+from tests.fuzz.targets import Touched, check_plain
 
 SECRET = Path("..", "outside", "precious")
 LIBC = ctypes.PyDLL(None)

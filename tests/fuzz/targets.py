@@ -51,7 +51,7 @@ from agentkernel.tools.problem.packages import package_of
 from agentkernel.tools.profiler.session import kernel_names
 from agentkernel.tools.run_store import list_runs, open_run
 from agentkernel.workflows.run import DAMAGED, attempts_of, open_saver
-from memory_truth import HashEmbedder
+from tests.knowledge.memory_store import HashEmbedder
 
 T = TypeVar("T")
 

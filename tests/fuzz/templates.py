@@ -7,8 +7,6 @@ import pickle
 import shutil
 from pathlib import Path
 
-from edits import RUNS_CODE
-
 from agentkernel.knowledge.store import open_knowledge_store
 from agentkernel.knowledge.transfer import export_entries
 from agentkernel.knowledge.vector_index import open_vectors
@@ -16,10 +14,11 @@ from agentkernel.nightly.library import Library
 from agentkernel.nightly.library.maintenance import export_library
 from agentkernel.nightly.page.comparison import compare_nights
 from agentkernel.nightly.page.files import NightFile
-from fakes import PROBLEM
-from library_rows import certificate, kernel, key, model, night, region
-from memory_truth import HashEmbedder, MemoryTruth, entry
-from session_shop import begin, shop
+from tests.chat.scripted_session import begin, shop
+from tests.fuzz.edits import RUNS_CODE
+from tests.knowledge.memory_store import HashEmbedder, MemoryTruth, entry
+from tests.nightly.library.library_rows import certificate, kernel, key, model, night, region
+from tests.workflows.fakes import PROBLEM
 
 HONEST = Path(__file__).parents[1] / "redteam" / "honest"
 EVIL = f"open('PWNED', 'w').close()\n\n\nclass Model: {RUNS_CODE}\n"

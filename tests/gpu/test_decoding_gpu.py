@@ -11,7 +11,15 @@ from agentkernel.training.decoding import TokenSampling, answer_all
 from agentkernel.training.decoding.decoder import Decoder, Prompt, generate, generating
 from agentkernel.training.decoding.llama import TorchOperations, read_llama
 from agentkernel.training.settings import NewModel
-from decoding_checks import DTYPES, TOLERANCE, attended, close, draws_alike, make_llama, parts
+from tests.training.decoding.decoding_checks import (
+    DTYPES,
+    TOLERANCE,
+    attended,
+    close,
+    draws_alike,
+    make_llama,
+    parts,
+)
 
 pytestmark = pytest.mark.gpu
 

@@ -16,7 +16,7 @@ from agentkernel.agents.models.local_presets import LocalPreset
 from agentkernel.domain.errors import ModelUnavailable
 from agentkernel.domain.exchange import Message, ModelRequest, Reply, Sampling
 from agentkernel.runtime import gpu_lock
-from tiny_models import make_model
+from tests.training.tiny_models import make_model
 
 pytestmark = pytest.mark.gpu
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,15 +10,12 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "workflows"))
-
-from model_story import FAST, PROBLEM, TWO, Author, Ended, read_end, serve
-
 from agentkernel.agents.models.local import LocalModel
 from agentkernel.cli.app import run as agentkernel
 from agentkernel.runtime import gpu_lock
 from agentkernel.runtime.gpu_lock import GpuLock
-from tiny_models import make_model
+from tests.training.tiny_models import make_model
+from tests.workflows.model_story import FAST, PROBLEM, TWO, Author, Ended, read_end, serve
 
 pytestmark = pytest.mark.gpu
 

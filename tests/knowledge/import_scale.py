@@ -1,6 +1,6 @@
 """How long does it take to bring in N pairs, how much memory and disk, and how fast are they found?
 
-`PYTHONPATH=src:tests python tests/knowledge/import_scale.py 20000 [GENERATED.jsonl.gz]`. The pairs
+`python -m tests.knowledge.import_scale 20000 [GENERATED.jsonl.gz]`. The pairs
 come in by the commands `knowledge build`, `import` (of an export of generated pairs, where one is
 given) and `import-kernelbook` (of made-up rows, some of them broken, copied or under a licence that
 is refused). Memory is that of a command with all its children. The questions are those of
@@ -26,7 +26,7 @@ from agentkernel.domain.knowledge import Filters
 from agentkernel.knowledge.base import KnowledgeBase, open_base
 from agentkernel.knowledge.code_structure import structure_of_code
 from agentkernel.knowledge.evaluation import LabelledQuestion, read_questions
-from pair_maker import make_rows, write_json_lines
+from tests.knowledge.kernelbook_rows import make_rows, write_json_lines
 
 QUESTIONS = Path(__file__).parents[2] / "benchmarks" / "retrieval"
 ROWS_A_PAIR = 1.26

@@ -1,6 +1,6 @@
 """How fast are the parts of a search, over N made-up entries?
 
-`PYTHONPATH=src:tests python tests/knowledge/retrieval_speed.py 20000`. The vectors are clustered
+`python -m tests.knowledge.retrieval_speed 20000`. The vectors are clustered
 (0.8 of noise around a centre for each 50 rows), the structures random programs over 120 ops with
 frequencies that fall as 1/rank. The lexical list comes from memory, for SQLite's is measured
 elsewhere.
@@ -20,7 +20,7 @@ from agentkernel.domain.knowledge import Entry, Filters, Query, Structure
 from agentkernel.knowledge.search import Retriever
 from agentkernel.knowledge.structure_index import StructureIndex
 from agentkernel.knowledge.vector_index import open_vectors
-from memory_truth import MemoryTruth, entry, op_vector, similarity
+from tests.knowledge.memory_store import MemoryTruth, entry, op_vector, similarity
 
 WIDTH = 256
 QUESTIONS = 100

@@ -11,8 +11,8 @@ from agentkernel.domain.knowledge import Structure
 from agentkernel.knowledge.code_structure import structure_of_code
 from agentkernel.knowledge.graph_structure import op_vector, similarity, structure_of_graph
 from agentkernel.knowledge.op_names import FAMILIES
-from suite_drafts import problem
-from suite_kinds import group_of
+from tests.benchmarks.suite_drafts import problem
+from tests.benchmarks.suite_kinds import group_of
 
 SUITE = Path(__file__).parents[2] / "benchmarks" / "suite"
 AGREEING = (

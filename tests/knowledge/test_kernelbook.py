@@ -20,7 +20,7 @@ from agentkernel.knowledge.kernelbook import (
 )
 from agentkernel.knowledge.pairs import NearDuplicates
 from agentkernel.knowledge.store_schema import Progress
-from pair_maker import Row, make_rows, write_json_lines, write_parquet
+from tests.knowledge.kernelbook_rows import Row, make_rows, write_json_lines, write_parquet
 
 COUNT = 600
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from agentkernel.knowledge.pairs import MOST_IN_BUCKET, NearDuplicates, likeness, signature_of
-from pair_maker import make_module, near_copy
+from tests.knowledge.kernelbook_rows import make_module, near_copy
 
 CODE = make_module(random.Random(3), "GatedNorm")
 

@@ -21,7 +21,7 @@ from agentkernel.knowledge.search import (
 from agentkernel.knowledge.store_schema import Removed
 from agentkernel.knowledge.structure_index import StructureIndex
 from agentkernel.knowledge.vector_index import DenseIndex, open_vectors
-from memory_truth import HashEmbedder, MemoryTruth, entry, op_vector, similarity
+from tests.knowledge.memory_store import HashEmbedder, MemoryTruth, entry, op_vector, similarity
 
 EMBEDDER = HashEmbedder()
 SOFTMAX = Structure(ops=("sub", "exp", "sum", "div"))

@@ -10,7 +10,7 @@ from agentkernel.knowledge import structure_index
 from agentkernel.knowledge.embedding import facts_of
 from agentkernel.knowledge.store_schema import Removed
 from agentkernel.knowledge.structure_index import StructureIndex
-from memory_truth import MemoryTruth, entry, op_vector, similarity
+from tests.knowledge.memory_store import MemoryTruth, entry, op_vector, similarity
 
 
 def ask(*ops: str) -> Structure:

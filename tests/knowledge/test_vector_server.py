@@ -13,7 +13,7 @@ from agentkernel.knowledge.base import open_base
 from agentkernel.knowledge.code_structure import structure_of_code
 from agentkernel.knowledge.store_schema import Removed
 from agentkernel.knowledge.vector_index import DenseIndex, open_vectors
-from memory_truth import HashEmbedder, MemoryTruth, entry
+from tests.knowledge.memory_store import HashEmbedder, MemoryTruth, entry
 
 # Chroma leaves its sockets to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

@@ -19,7 +19,7 @@ from agentkernel.domain.knowledge import Entry, Filters
 from agentkernel.knowledge import vector_index
 from agentkernel.knowledge.store_schema import Removed
 from agentkernel.knowledge.vector_index import DenseIndex, open_vectors
-from memory_truth import HashEmbedder, MemoryTruth, entry
+from tests.knowledge.memory_store import HashEmbedder, MemoryTruth, entry
 
 EMBEDDER = HashEmbedder()
 
@@ -171,7 +171,8 @@ def test_a_truth_that_begins_again_empties_the_index(index: DenseIndex) -> None:
 
 def test_it_is_all_there_when_opened_again(tmp_path: Path, index: DenseIndex) -> None:
     code = (
-        "import sys; from pathlib import Path; from memory_truth import HashEmbedder\n"
+        "import sys; from pathlib import Path\n"
+        "from tests.knowledge.memory_store import HashEmbedder\n"
         "from agentkernel.knowledge.vector_index import open_vectors\n"
         "index = open_vectors(Path(sys.argv[1]), HashEmbedder(), print)\n"
         "print(index.seq, index.search(HashEmbedder().embed(['matrix product'])[0], 1)[0].entry_id)"
@@ -180,20 +181,18 @@ def test_it_is_all_there_when_opened_again(tmp_path: Path, index: DenseIndex) ->
 
 
 def in_child(code: str, folder: Path) -> "subprocess.Popen[str]":
-    here = str(Path(__file__).parents[1])
-    paths = os.pathsep.join([here, *sys.path])
     return subprocess.Popen(
         [sys.executable, "-c", code, str(folder)],
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": paths},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
 
 
 FILL = """
 import sys
 from pathlib import Path
-from memory_truth import HashEmbedder, MemoryTruth, entry
+from tests.knowledge.memory_store import HashEmbedder, MemoryTruth, entry
 from agentkernel.knowledge import vector_index as vectors
 vectors.BATCH_ROWS = 20
 entries = [entry(f"e/{i}", f"module {i} alpha{i}", f"second beta{i}") for i in range(400)]

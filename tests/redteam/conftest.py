@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from agentkernel.bench.redteam.runner import CorpusJudge, CorpusSettings
-from redteam.naive import NaiveJudge
+from tests.redteam.naive import NaiveJudge
 
 collect_ignore = ["hostile", "honest", "problems"]
 

@@ -9,7 +9,7 @@ import torch
 
 from agentkernel.bench.redteam.corpus import CorpusEntry, CorpusFinding, acts_on, read_corpus
 from agentkernel.bench.redteam.runner import CorpusJudge
-from redteam.naive import NaiveJudge
+from tests.redteam.naive import NaiveJudge
 
 INSATIABLE = ("hangs_and_ignores_signals", "memory_hog")
 ENTRIES = read_corpus(Path(__file__).parent)

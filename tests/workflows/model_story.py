@@ -14,16 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "agents"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "agents" / "coders"))
-
-from chat_server import Answer, ChatServer, Says, Scripted
-
 from agentkernel.cli.app import run as agentkernel
 from agentkernel.domain.exchange import Exchange
 from agentkernel.domain.verdict import Verdict
 from agentkernel.tools.run_store import open_run
 from agentkernel.workflows.outcome import Result
+from tests.agents.models.chat_server import Answer, ChatServer, Says, Scripted
 
 ROOT = Path(__file__).parents[2]
 KEY = "sk-sentinel-0123456789"

@@ -21,7 +21,7 @@ from agentkernel.workflows.optimize import resume, run
 from agentkernel.workflows.outcome import Result
 from agentkernel.workflows.run import attempts_of, checkpoint_types
 from agentkernel.workflows.state import OptimizeRequest
-from fakes import FakeWorkshop, Script, mismatch, settings, small_problem
+from tests.workflows.fakes import FakeWorkshop, Script, mismatch, settings, small_problem
 
 A = Script("a", speedup=1.4, compiled=1.3)
 B = Script("b", speedup=1.5, compiled=1.3)

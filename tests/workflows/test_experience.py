@@ -26,7 +26,14 @@ from agentkernel.workflows.events import CandidateDrafted, Event, Noted
 from agentkernel.workflows.optimize import run
 from agentkernel.workflows.outcome import Result
 from agentkernel.workflows.state import OptimizeRequest
-from fakes import FakeRetriever, FakeWorkshop, Script, mismatch, settings, small_problem
+from tests.workflows.fakes import (
+    FakeRetriever,
+    FakeWorkshop,
+    Script,
+    mismatch,
+    settings,
+    small_problem,
+)
 
 PLUS = Structure(ops=("add",))
 

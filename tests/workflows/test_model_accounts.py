@@ -30,7 +30,7 @@ from agentkernel.workflows.models import price_lines, priced_as
 from agentkernel.workflows.optimize import run
 from agentkernel.workflows.outcome import Result
 from agentkernel.workflows.state import OptimizeRequest
-from fakes import FakeWorkshop, Script, mismatch, settings, small_problem
+from tests.workflows.fakes import FakeWorkshop, Script, mismatch, settings, small_problem
 
 MODEL = "chat:openai:m"
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from model_story import FAST, THREE, TWO, Place, all_of, said, seen
+from tests.workflows.model_story import FAST, THREE, TWO, Place, all_of, said, seen
 
 # isort: split
-from chat_server import Answer
+from tests.agents.models.chat_server import Answer
 
 STEPS = dict(pairwise((THREE, TWO, FAST)))
 START = "## Start from this kernel"

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from model_story import (
+from tests.workflows.model_story import (
     ASKS_THE_ORIGINAL,
     BEYOND,
     CALLS_TORCH,
@@ -44,13 +41,12 @@ from model_story import (
 )
 
 # isort: split
-from chat_server import Answer, Cuts, Garbage, Refuses, Scripted, Stalls
-from model_cases import outside_fences
-
 from agentkernel.agents.model_coder import NO_CODE, SAME
 from agentkernel.cli.app import run as agentkernel
 from agentkernel.tools.certificate.record import read_certificate
 from agentkernel.tools.run_store import open_run
+from tests.agents.models.chat_server import Answer, Cuts, Garbage, Refuses, Scripted, Stalls
+from tests.agents.models.model_cases import outside_fences
 
 STORY = [BEYOND.source, MASKED.source, TWO, FAST]
 

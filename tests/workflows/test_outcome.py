@@ -15,7 +15,7 @@ from agentkernel.workflows.outcome import (
     side_effect_note,
 )
 from agentkernel.workflows.results import _figures
-from fakes import attempt, measurement, mismatch
+from tests.workflows.fakes import attempt, measurement, mismatch
 
 
 def ratio(value: float, half: float = 0.01) -> Ratio:

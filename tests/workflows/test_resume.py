@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import random
 import shutil
 import signal
@@ -14,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-import loop_child
 from agentkernel.agents.protocols import DraftRequest
 from agentkernel.cli.app import run as cli
 from agentkernel.domain.base import sha256_text
@@ -30,7 +28,8 @@ from agentkernel.workflows.events import Event, RunStarted, VerdictReached
 from agentkernel.workflows.optimize import resume, run
 from agentkernel.workflows.outcome import Result
 from agentkernel.workflows.state import OptimizeRequest
-from fakes import (
+from tests.workflows import scripted_process
+from tests.workflows.fakes import (
     NOTE,
     FakeRetriever,
     FakeWorkshop,
@@ -43,7 +42,7 @@ from fakes import (
 
 EVENTS = 70
 """About as many events as the scripted run has."""
-TESTS = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -51,17 +50,16 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Result:
     """The scripted run, left alone."""
     folder = tmp_path_factory.mktemp("whole")
     request = OptimizeRequest(small_problem(folder), settings(folder / "runs", "budget.rounds=4"))
-    return run(request, workshop=loop_child.workshop(0.0))
+    return run(request, workshop=scripted_process.workshop(0.0))
 
 
 def kill_after(folder: Path, events: int, more_s: float) -> bool:
     """Run or resume in a child and kill -9 it after so many events; False where it ended first."""
-    environment = {**os.environ, "PYTHONPATH": str(TESTS)}
     child = subprocess.Popen(
-        [sys.executable, str(TESTS / "loop_child.py"), str(folder), "0.01"],
+        [sys.executable, "-m", "tests.workflows.scripted_process", str(folder), "0.01"],
         stdout=subprocess.PIPE,
         text=True,
-        env=environment,
+        cwd=ROOT,
     )
     with child:
         assert child.stdout is not None
@@ -76,7 +74,7 @@ def kill_after(folder: Path, events: int, more_s: float) -> bool:
 
 def assert_same_end(folder: Path, whole: Result, kills: int) -> None:
     """Resume to the end; the candidate is the same, no finished work was done twice."""
-    result = resume("last", runs=folder / "runs", workshop=loop_child.workshop(0.0))
+    result = resume("last", runs=folder / "runs", workshop=scripted_process.workshop(0.0))
     assert result.status == whole.status == "improved"
     assert result.candidate_sha256 == whole.candidate_sha256
     assert result.speedup_ci95 == whole.speedup_ci95

@@ -8,7 +8,7 @@ from agentkernel.domain.plan import Hypothesis, Plan
 from agentkernel.domain.profile import Ratio
 from agentkernel.workflows import routing
 from agentkernel.workflows.state import Limits, LoopState, append_attempts
-from fakes import ANALYSIS, attempt, measurement, mismatch
+from tests.workflows.fakes import ANALYSIS, attempt, measurement, mismatch
 
 NEXT = Hypothesis(strategy="next", reason="because", predicted_us=1.0)
 SLOW = Hypothesis(strategy="slow", reason="because", predicted_us=100.0)

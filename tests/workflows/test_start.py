@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from given_shop import RIGHT, SLOW, WRONG, GivenShop
 
 from agentkernel.agents.protocols import Attempt
 from agentkernel.domain.candidate import Candidate
@@ -21,7 +16,8 @@ from agentkernel.workflows.events import Event, Noted, Planned
 from agentkernel.workflows.optimize import resume, run
 from agentkernel.workflows.run import attempts_of
 from agentkernel.workflows.state import OptimizeRequest
-from fakes import FakeWorkshop, Script, mismatch, settings, small_problem
+from tests.workflows.fakes import FakeWorkshop, Script, mismatch, settings, small_problem
+from tests.workflows.given_files import RIGHT, SLOW, WRONG, GivenShop
 
 
 def given(folder: Path, text: str) -> OptimizeRequest:

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "coders"))
-
 from agentkernel.agents.models.protocol import ChatOptions, packaged_options
 from agentkernel.domain.exchange import Message, ModelRequest, Sampling
 

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from endpoint_cases import SCHEMA, options, question
+from tests.agents.models.endpoint_cases import SCHEMA, options, question
 
 # isort: split
-from chat_server import ChatServer, Refuses, Says
-
 from agentkernel.agents.models.chat import ChatModel
 from agentkernel.agents.models.protocol import ChatOptions
 from agentkernel.domain.errors import ModelUnavailable
 from agentkernel.domain.exchange import Usage
+from tests.agents.models.chat_server import ChatServer, Refuses, Says
 
 NAME = "chat:openai:scripted"
 

@@ -23,7 +23,7 @@ from agentkernel.agents.models.local_presets import LocalPreset
 from agentkernel.agents.models.local_weights import Weights, load_weights
 from agentkernel.domain.errors import MissingDependency, ModelUnavailable
 from agentkernel.domain.exchange import Message, ModelRequest, Sampling
-from tiny_models import BEGIN, END, WINDOW, make_adapter, make_model
+from tests.training.tiny_models import BEGIN, END, WINDOW, make_adapter, make_model
 
 needs_peft = pytest.mark.skipif(find_spec("peft") is None, reason="the package peft is not here")
 

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import ast
 import re
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "coders"))
-
-from chat_cases import EXAMPLE, draft_request
 
 from agentkernel.agents.models.local_presets import PRESETS, load_preset, parse_local
 from agentkernel.agents.prompts import render
 from agentkernel.domain.errors import SettingError
 from agentkernel.domain.exchange import Sampling
 from agentkernel.tools.problem.loading import load_problem
+from tests.agents.chat_cases import EXAMPLE, draft_request
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "prompts"
 

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import sys
 import time
 import traceback
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from endpoint_cases import SCHEMA, options, question
+from tests.agents.models.endpoint_cases import SCHEMA, options, question
 
 # isort: split
-from chat_server import Answer, ChatServer, Cuts, Garbage, Refuses, Says, Stalls
-
 from agentkernel.agents.models.chat import ChatModel
 from agentkernel.agents.models.retries import Retry, retry_after
 from agentkernel.domain.errors import ModelUnavailable
 from agentkernel.domain.exchange import Reply, Usage
+from tests.agents.models.chat_server import Answer, ChatServer, Cuts, Garbage, Refuses, Says, Stalls
 
 KEY = "sk-sentinel-0123456789"
 

@@ -13,13 +13,9 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from endpoint_cases import options, question
+from tests.agents.models.endpoint_cases import options, question
 
 # isort: split
-from chat_server import ChatServer, Refuses, Says
-
 from agentkernel.agents.models.costs import Price, Prices
 from agentkernel.agents.models.protocol import OnText, ignore_text
 from agentkernel.agents.models.provider import (
@@ -31,6 +27,7 @@ from agentkernel.agents.models.provider import (
 from agentkernel.domain.errors import ModelUnavailable, NotRecorded
 from agentkernel.domain.exchange import Exchange, ModelRequest, Reply, Usage
 from agentkernel.storage.records import Records
+from tests.agents.models.chat_server import ChatServer, Refuses, Says
 
 KEY = "sk-sentinel-0123456789"
 PRICES = Prices(prices=(Price(model="fake", input=1.0, output=2.0),))
@@ -197,11 +194,12 @@ def test_no_key_is_in_the_records(records: Records, monkeypatch: pytest.MonkeyPa
         assert KEY.encode() not in file.read_bytes()
 
 
+ROOT = Path(__file__).parents[3]
 CHILD = """
 import sys
 from pathlib import Path
-sys.path[:0] = {paths!r}
-from endpoint_cases import options, question
+sys.path.insert(0, {root!r})
+from tests.agents.models.endpoint_cases import options, question
 from agentkernel.agents.models.provider import ModelProvider
 from agentkernel.storage.records import Records
 model = ModelProvider(Records(Path({path!r})), {url!r}, options()).model("chat:openai:scripted")
@@ -213,8 +211,6 @@ for number in range(3):
 @pytest.mark.slow
 def test_a_run_that_was_killed_goes_on_from_its_answers(tmp_path: Path) -> None:
     path = tmp_path / "run.sqlite"
-    here = Path(__file__).parent
-    paths = [str(here), str(here.parent / "coders")]
     held = threading.Event()
 
     def third(request: dict[str, object]) -> str:
@@ -223,7 +219,7 @@ def test_a_run_that_was_killed_goes_on_from_its_answers(tmp_path: Path) -> None:
 
     script = ["first", "second", third]
     with ChatServer([*script, "third"]) as server:
-        code = CHILD.format(paths=paths, path=str(path), url=server.url)
+        code = CHILD.format(root=str(ROOT), path=str(path), url=server.url)
         child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
         assert child.stdout is not None
         assert [child.stdout.readline().strip() for _ in range(2)] == ["first", "second"]

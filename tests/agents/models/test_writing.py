@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from endpoint_cases import options, question
+from tests.agents.models.endpoint_cases import options, question
 
 # isort: split
-from chat_server import ChatServer, Cuts, Garbage, Says, Scripted, completion
-
 from agentkernel.agents.models import protocol
 from agentkernel.agents.models.protocol import (
     ANEW,
@@ -27,6 +22,7 @@ from agentkernel.agents.models.protocol import (
 from agentkernel.agents.models.provider import ModelProvider
 from agentkernel.domain.errors import ModelUnavailable
 from agentkernel.storage.records import Records
+from tests.agents.models.chat_server import ChatServer, Cuts, Garbage, Says, Scripted, completion
 
 KEY = "sk-sentinel-0123456789"
 TEXT = "".join(f"line {number}\n" for number in range(400))

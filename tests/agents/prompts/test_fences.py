@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-from model_cases import HOSTILE, outside_fences
-
 from agentkernel.agents.safe_text import fenced, harmless, inline, shortened
+from tests.agents.models.model_cases import HOSTILE, outside_fences
 
 TEXTS = st.text() | st.text(alphabet="`~\n \tpx", max_size=60)
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import jinja2
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-from model_cases import (
+from agentkernel.agents.conversation import coder_messages
+from agentkernel.agents.debugger import ModelDebugger, RulesDebugger
+from agentkernel.agents.planner import ModelPlanner, RulesPlanner
+from agentkernel.agents.prompts import render
+from agentkernel.agents.protocols import Diagnosis, Goals
+from agentkernel.agents.reviewer import Review, Reviewer
+from agentkernel.domain.plan import Hypothesis
+from agentkernel.tools.problem.loading import load_problem
+from tests.agents.models.model_cases import (
     EXAMPLE,
     H100,
     SAMPLING,
@@ -21,16 +26,7 @@ from model_cases import (
     request,
     right,
 )
-
-from agentkernel.agents.conversation import coder_messages
-from agentkernel.agents.debugger import ModelDebugger, RulesDebugger
-from agentkernel.agents.planner import ModelPlanner, RulesPlanner
-from agentkernel.agents.prompts import render
-from agentkernel.agents.protocols import Diagnosis, Goals
-from agentkernel.agents.reviewer import Review, Reviewer
-from agentkernel.domain.plan import Hypothesis
-from agentkernel.tools.problem.loading import load_problem
-from fakes import mismatch
+from tests.workflows.fakes import mismatch
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "prompts"
 TOLD = Diagnosis(failure_class="compile", evidence="line 11", action="repair", advice="Round up.")

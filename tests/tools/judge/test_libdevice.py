@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from sandboxed_drop_in import Sandboxed, sandboxed
+from tests.compiler.sandboxed_drop_in import Sandboxed, sandboxed
 
 SOURCE = """\
 import torch

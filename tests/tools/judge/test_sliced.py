@@ -12,7 +12,7 @@ from agentkernel.tools.judge.reference.axis_rules import Axis
 from agentkernel.tools.judge.reference.sliced import Sliced, all_slicings
 from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.problem.loading import problem_from_module
-from sliced_modules import MODULES, TARGETS, examples
+from tests.tools.judge.sliced_modules import MODULES, TARGETS, examples
 
 EVERY_RUN = ("broadcast", "product", "norm of all", "attention", "convolution", "views", "ignored")
 NAMES = [

@@ -1,0 +1,1 @@
+"""Tests of agentkernel, in the folders of the rooms that they test."""

@@ -1,0 +1,186 @@
+"""Does the coder search broadly, take the searcher's first, and say when it has nothing?"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pytest
+import torch
+from torch import nn
+
+from agentkernel.agents.compiler_coder import CompilerCoder, family, partitions
+from agentkernel.agents.protocols import DraftRequest, Goals
+from agentkernel.agents.strategies import hypotheses
+from agentkernel.compiler.ir import UnsupportedOp
+from agentkernel.domain.candidate import Draft, TrialResult
+from agentkernel.domain.plan import Hypothesis, Plan
+from agentkernel.domain.target import Target
+from agentkernel.tools.problem.capture import capture
+from agentkernel.tools.problem.loading import LoadedProblem, problem_from_module
+from agentkernel.tools.targets import find_target
+from tests.workflows.fakes import ANALYSIS
+
+TARGET = find_target("h200").target
+
+
+@dataclass
+class CountingSearcher:
+    """Times each source by its place in `times`, cyclically; None prunes it."""
+
+    times: Sequence[float | None]
+    seen: list[str] = field(default_factory=list)
+
+    def rank(
+        self, problem: LoadedProblem, sources: Sequence[str], labels: Sequence[str],
+        schedules: Sequence[dict[str, dict[str, int]]], target: Target,
+    ) -> tuple[TrialResult, ...]:  # fmt: skip
+        self.seen += sources
+        cycle = [self.times[index % len(self.times)] for index in range(len(sources))]
+        return tuple(
+            TrialResult(
+                label=label, sha256=str(index), schedule=schedule, time_us=time,
+                pruned=None if time is not None else "spills",
+            )
+            for index, (label, schedule, time) in enumerate(
+                zip(labels, schedules, cycle, strict=True)
+            )
+        )  # fmt: skip
+
+
+class Norm(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(8192)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.norm(x)
+        return result
+
+
+class Product(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(256, 128)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.gelu(self.linear(x))
+
+
+def _norm() -> LoadedProblem:
+    return problem_from_module(Norm(), (torch.randn(64, 8192),))
+
+
+def _product() -> LoadedProblem:
+    return problem_from_module(Product(), (torch.randn(128, 256),))
+
+
+def _draft(problem: LoadedProblem, searcher: CountingSearcher, strategy: str) -> Draft:
+    hypothesis = Hypothesis(strategy=strategy, reason="r")
+    request = DraftRequest(
+        target=TARGET, goals=Goals(), plan=Plan(analysis=ANALYSIS, hypotheses=(hypothesis,)),
+        hypothesis=hypothesis, retrieved=(), history=(), diagnosis=None, round=1,
+    )  # fmt: skip
+    return CompilerCoder(searcher).draft(problem, request)
+
+
+def test_the_fastest_of_the_family_is_drafted() -> None:
+    searcher = CountingSearcher((3.0, 1.0, 2.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0))
+    draft = _draft(_norm(), searcher, "fused")
+    assert draft.candidate is not None
+    assert draft.candidate.source == searcher.seen[1]
+    assert [trial.time_us for trial in draft.tried[:2]] == [2.0, 3.0]
+
+
+def test_nothing_is_drafted_where_every_schedule_is_pruned() -> None:
+    draft = _draft(_norm(), CountingSearcher((None,)), "fused")
+    assert draft.none is not None
+    assert "spills" in draft.none.reason
+
+
+def test_one_family_spans_the_forms_without_repeats() -> None:
+    problem = _norm()
+    found = family(partitions(problem, capture(problem), "mixed"), "fused", lambda _: None, TARGET)
+    texts = [variant.source.text for variant in found]
+    assert len(set(texts)) == len(texts) <= 16
+    forms = {"in registers" if "in registers" in text else "walks" for text in texts}
+    assert forms == {"in registers", "walks"}
+    assert any("BLOCK_N=4096,\n            num_warps=16" in text for text in texts[:2])
+
+
+class FromNothing(nn.Module):
+    """Its second product reads a constant, which no kernel stores for the library."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(64, 64), nn.Linear(64, 64)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.first(x)) + self.second(torch.zeros_like(x))
+
+
+def test_no_structure_is_offered_that_cannot_be_written() -> None:
+    loaded = problem_from_module(FromNothing(), (torch.randn(32, 64),))
+    captured = capture(loaded)
+    graphs = partitions(loaded, captured, "mixed")
+    with pytest.raises(UnsupportedOp, match="a value that is not stored"):
+        family(graphs, "library", lambda _: None, TARGET)
+    assert "library" not in {item.strategy for item in hypotheses(loaded, captured)}
+
+
+class Table(nn.Module):
+    """Reads a tensor that it never registered."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.full((64,), 2.0)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(x * self.table, -1)
+
+
+def test_a_plain_tensor_of_a_live_module_is_named() -> None:
+    draft = _draft(
+        problem_from_module(Table(), (torch.randn(32, 64),)), CountingSearcher(()), "fused"
+    )
+    assert draft.none is not None
+    assert draft.none.reason == (
+        "constructor: its attribute 'table' is a plain tensor; "
+        "a drop-in can have it as a buffer alone"
+    )
+
+
+@pytest.mark.parametrize(
+    ("problem", "expected"), [(_norm, ["fused"]), (_product, ["gemm", "library"])]
+)
+def test_hypotheses_are_structures(problem: object, expected: list[str]) -> None:
+    loaded = problem()  # type: ignore[operator]
+    found = [item.strategy for item in hypotheses(loaded, capture(loaded))]
+    assert found == expected
+
+
+def test_a_later_hypothesis_tries_only_what_the_first_left_out() -> None:
+    first, second = CountingSearcher((1.0,)), CountingSearcher((1.0,))
+    _draft(_product(), first, "gemm")
+    _draft(_product(), second, "library")
+    assert not set(first.seen) & set(second.seen)
+    assert all("torch.matmul" in text for text in second.seen)
+    assert not any("torch.matmul" in text for text in first.seen)
+
+
+def test_one_kernel_changes_at_a_time_the_heaviest_first() -> None:
+    loss = nn.CrossEntropyLoss()
+
+    class Loss(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            result: torch.Tensor = loss(x, y)
+            return result
+
+    inputs = (torch.randn(4096, 2048), torch.zeros(4096, dtype=torch.int64))
+    problem = problem_from_module(Loss(), inputs)
+    found = family(partitions(problem, capture(problem), "mixed"), "fused", lambda _: None, TARGET)
+    first = found[0].source.schedule
+    changed = [
+        [name for name, constants in item.source.schedule.items() if constants != first[name]]
+        for item in found[1:]
+    ]
+    assert all(len(names) <= 1 for names in changed)
+    assert changed[0] == [next(iter(first))]

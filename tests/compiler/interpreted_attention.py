@@ -1,0 +1,115 @@
+"""Is emitted attention right in Triton's interpreter? Run as a script."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+os.environ["TRITON_INTERPRET"] = "1"
+
+import torch
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from agentkernel.compiler.attention import AttentionSpec, emit_attention
+from agentkernel.compiler.kernel_helpers import helper_sources
+from agentkernel.tools.judge.interpreter.hooks import install_hooks
+from tests.compiler.cross_compile import imported
+
+TOLERANCE = {"float32": 2e-6, "float16": 2e-3, "bfloat16": 1.5e-2}
+SCHEDULE = {"BLOCK_T": 32, "BLOCK_S": 16, "num_warps": 4, "num_stages": 2}
+
+
+def reference(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None, causal: bool
+) -> torch.Tensor:
+    group = q.shape[1] // k.shape[1]
+    k, v = k.repeat_interleave(group, 1).double(), v.repeat_interleave(group, 1).double()
+    scores = q.double() @ k.mT * 0.3
+    if mask is not None and mask.dtype == torch.bool:
+        scores = scores.masked_fill(~mask, float("-inf"))
+    elif mask is not None:
+        scores = scores + mask.double()
+    if causal:
+        kept = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
+        scores = scores.masked_fill(~kept, float("-inf"))
+    return torch.softmax(scores, -1) @ v
+
+
+def attend(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    mask: torch.Tensor | None,
+    causal: bool,
+    empty_rows: str = "nan",
+    rising: bool = True,
+) -> torch.Tensor:
+    dtype = str(q.dtype).removeprefix("torch.")
+    out = torch.full((*q.shape[:3], v.shape[3]), float("nan"), dtype=q.dtype)
+    spec = AttentionSpec(
+        name="attention", q="q", k="k", v="v", out="out", scale="0.3", dtype=dtype,
+        head_dim=q.shape[3], value_dim=v.shape[3], causal=causal,
+        mask=None if mask is None else "mask", empty_rows=empty_rows,
+        rising=rising, mask_kind="bool" if mask is not None and mask.dtype == torch.bool else "add",
+    )  # fmt: skip
+    text = emit_attention(spec, SCHEDULE)
+    body = "\n".join(f"    {line}" for line in text.launch)
+    folder = Path(tempfile.mkdtemp())
+    pieces = "\n\n\n".join([*helper_sources(text.helpers), text.source])
+    source = f"{pieces}\n\n\ndef run(q, k, v, out, mask):\n{body}\n"
+    if mask is not None:
+        mask = mask.expand(*q.shape[:3], k.shape[2])
+    imported(source, folder, f"emitted_{folder.name}").run(q, k, v, out, mask)
+    return out
+
+
+@settings(max_examples=20, deadline=None, database=None, phases=[Phase.generate])
+@given(
+    lengths=st.tuples(st.integers(1, 50), st.integers(1, 50)),
+    dims=st.tuples(st.sampled_from([16, 24, 40]), st.sampled_from([16, 20])),
+    dtype=st.sampled_from(["float32", "float16", "bfloat16"]),
+    kind=st.sampled_from(["none", "add", "bool"]),
+    causal=st.booleans(),
+    group=st.sampled_from([1, 2]),
+)
+def attention_is_right(
+    lengths: tuple[int, int],
+    dims: tuple[int, int],
+    dtype: str,
+    kind: str,
+    causal: bool,
+    group: int,
+) -> None:
+    queries, keys = lengths
+    number = getattr(torch, dtype)
+    q = torch.randn(2, queries, 2, dims[0], dtype=number).transpose(1, 2)
+    k = torch.randn(2, 2 // group, keys, dims[0], dtype=number)
+    v = torch.randn(2, 2 // group, keys, dims[1], dtype=number)
+    mask = None
+    if kind == "add":
+        mask = torch.randn(1, 1, queries, keys, dtype=number)
+    elif kind == "bool":
+        mask = torch.rand(2, 1, 1, keys) < 0.7
+        mask[..., 0] = True
+    wanted = reference(q, k, v, mask, causal)
+    found = attend(q, k, v, mask, causal)
+    error = (found.double() - wanted).norm() / wanted.norm()
+    assert error <= TOLERANCE[dtype], float(error)
+
+
+def rows_without_a_key() -> None:
+    q, k, v = (torch.randn(1, 1, 20, 16) for _ in range(3))
+    mask = torch.ones(1, 1, 20, 20, dtype=torch.bool)
+    mask[..., 3, :] = False
+    assert attend(q, k, v, mask, causal=False)[0, 0, 3].isnan().all()
+    zeros = attend(q, k, v, mask, causal=False, empty_rows="zero")
+    assert (zeros[0, 0, 3] == 0).all()
+    assert not zeros.isnan().any()
+
+
+if __name__ == "__main__":
+    install_hooks()
+    attention_is_right()
+    rows_without_a_key()

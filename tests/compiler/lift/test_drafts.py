@@ -1,0 +1,212 @@
+"""Does the coder draft from TorchInductor's code, the fastest variant with its best launch?"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+import pytest
+import torch
+from torch import nn
+
+from agentkernel.agents.compiler_coder import LIFTED, LIFTED_ALGEBRA, CompilerCoder
+from agentkernel.agents.protocols import Attempt, DraftRequest, Goals
+from agentkernel.agents.strategies import hypotheses, prefetch_inductor
+from agentkernel.compiler.lift.drop_in import LiftedDraft, lifted_drafts, rank_and_tune
+from agentkernel.compiler.lift.inductor_code import InductorCode, NotLifted, find_variant
+from agentkernel.domain.candidate import Draft, TrialResult
+from agentkernel.domain.errors import TimeIsUp
+from agentkernel.domain.plan import Hypothesis, Plan
+from agentkernel.tools.problem.capture import Captured, capture
+from agentkernel.tools.problem.loading import LoadedProblem, problem_from_module
+from agentkernel.tools.targets import find_target
+from tests.compiler.inductor_codes import shared_codes
+from tests.workflows.fakes import ANALYSIS
+
+TARGET = find_target("h200").target
+VARIANTS = ("default", "looped", "pointwise_configs")
+LONG_ROWS = (64, 3000)
+
+pytestmark = pytest.mark.xdist_group("lift")
+
+
+class Product(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x * 0.5).cumprod(-1)
+
+
+class Pair(nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x.tanh() * 2.0, x.softmax(-1)
+
+
+class Stored:
+    """A writer whose answers are there already."""
+
+    def __init__(self, codes: Sequence[InductorCode | NotLifted]) -> None:
+        self._codes = codes
+
+    def begin(self, captured: Captured) -> None:
+        pass
+
+    def codes(self, captured: Captured) -> Sequence[InductorCode | NotLifted]:
+        return self._codes
+
+
+class Counting(Stored):
+    """Keeps the graphs that it was asked about."""
+
+    def __init__(self, codes: Sequence[InductorCode | NotLifted]) -> None:
+        super().__init__(codes)
+        self.asked: list[Captured] = []
+
+    def begin(self, captured: Captured) -> None:
+        self.asked.append(captured)
+
+    def codes(self, captured: Captured) -> Sequence[InductorCode | NotLifted]:
+        self.begin(captured)
+        return super().codes(captured)
+
+
+class LongestFirst:
+    """A searcher that measures the length of a source: the longest is the fastest."""
+
+    def rank(self, problem, sources, labels, schedules, target):  # type: ignore[no-untyped-def]
+        return tuple(
+            TrialResult(label=label, sha256=label, schedule=schedule, time_us=1e6 / len(source))
+            for source, label, schedule in zip(sources, labels, schedules, strict=True)
+        )
+
+
+def problem_of(module: nn.Module, *shape: int) -> LoadedProblem:
+    return problem_from_module(module.eval(), (torch.randn(shape or (6, 40)),))
+
+
+@functools.cache
+def codes() -> dict[str, tuple[InductorCode | NotLifted, ...]]:
+    """The variants of both modules; one process writes them all."""
+    graphs = {
+        "product": capture(problem_of(Product())),
+        "pair": capture(problem_of(Pair(), *LONG_ROWS)),
+    }
+    jobs = [(graph, find_variant(name)) for graph in graphs.values() for name in VARIANTS]
+    answers = shared_codes("drafts", jobs)
+    count = len(VARIANTS)
+    return {"product": answers[:count], "pair": answers[count:]}
+
+
+def request_for(strategy: str, *before: Draft) -> DraftRequest:
+    """A draft by `strategy`, after those `before`."""
+    hypothesis = Hypothesis(strategy=strategy, reason="r")
+    history = tuple(Attempt(candidate=item.candidate) for item in before if item.candidate)
+    return DraftRequest(
+        target=TARGET, goals=Goals(), plan=Plan(analysis=ANALYSIS, hypotheses=(hypothesis,)),
+        hypothesis=hypothesis, retrieved=(), history=history, diagnosis=None, round=1,
+    )  # fmt: skip
+
+
+def drafted(problem: LoadedProblem, strategy: str, writer: Stored | None) -> Draft:
+    return CompilerCoder(LongestFirst(), writer).draft(problem, request_for(strategy))
+
+
+def test_what_no_template_covers_is_lifted_and_holds_for_its_sizes_alone() -> None:
+    draft = drafted(problem_of(Product()), LIFTED, Stored(codes()["product"]))
+    assert draft.candidate is not None, draft.none
+    assert draft.candidate.declared_sizes
+    assert draft.candidate.strategy == LIFTED
+    assert "class ModelNew" in draft.candidate.source
+
+
+def test_it_is_offered_where_it_can_be_measured_or_is_the_only_way() -> None:
+    covered, alone = problem_of(Pair()), problem_of(Product())
+
+    def offered(problem: LoadedProblem, *, lifting: bool, measurable: bool) -> set[str]:
+        captured = capture(problem)
+        found = hypotheses(problem, captured, lifting=lifting, measurable=measurable)
+        return {item.strategy for item in found}
+
+    assert LIFTED in offered(covered, lifting=True, measurable=True)
+    assert LIFTED not in offered(covered, lifting=True, measurable=False)
+    assert offered(alone, lifting=True, measurable=False) == {LIFTED}
+    assert offered(alone, lifting=False, measurable=True) == set()
+
+
+def test_without_a_rewrite_or_a_writer_there_is_a_reason() -> None:
+    problem = problem_of(Product())
+    assert "nobody to ask" in (drafted(problem, LIFTED, None).none or _no_reason()).reason
+    rewritten = drafted(problem, LIFTED_ALGEBRA, Stored(codes()["product"]))
+    assert "no exact rewrite" in (rewritten.none or _no_reason()).reason
+
+
+def test_where_nothing_is_lifted_the_commonest_reason_is_told() -> None:
+    many = (NotLifted(reason="rare"), NotLifted(reason="common"), NotLifted(reason="common"))
+    draft = drafted(problem_of(Product()), LIFTED, Stored(many))
+    assert draft.candidate is None
+    assert draft.none is not None
+    assert "common" in draft.none.reason
+
+
+def test_the_winner_s_launches_are_raced_too() -> None:
+    problem = problem_of(Pair(), *LONG_ROWS)
+    captured = capture(problem)
+    drafts = lifted_drafts(problem, captured, codes()["pair"], "mixed")
+    assert not isinstance(drafts, NotLifted)
+    rounds: list[list[str]] = []
+
+    def rank(some: Sequence[LiftedDraft]) -> list[TrialResult]:
+        """The last one of each race is the fastest."""
+        rounds.append([item.label for item in some])
+        return [
+            TrialResult(label=item.label, sha256="", schedule={}, time_us=9.0 - place / 100)
+            for place, item in enumerate(some)
+        ]
+
+    pairs = rank_and_tune(drafts, problem, captured, rank)
+    assert len(rounds) == 2
+    assert rounds[1][0] == rounds[0][-1]
+    assert all("option" in label for label in rounds[1][1:])
+    assert pairs[0][0].label == rounds[1][-1]
+    assert len({draft.source.text for draft, _ in pairs}) == len(pairs)
+
+    def cut_off(some: Sequence[LiftedDraft]) -> list[TrialResult]:
+        if "option" in some[-1].label:
+            raise TimeIsUp("no time for a second race")
+        return rank(some)
+
+    assert rank_and_tune(drafts, problem, captured, cut_off)[0][0].label == drafts[-1].label
+
+
+def _no_reason() -> NotLifted:
+    raise AssertionError("a candidate where none was expected")
+
+
+def test_torchinductor_is_asked_about_one_graph_for_the_plan_and_every_draft() -> None:
+    problem, writer = problem_of(Product()), Counting(codes()["product"])
+    coder = CompilerCoder(LongestFirst(), writer)
+    captured = capture(problem)
+    prefetch_inductor(coder, problem, captured, (Hypothesis(strategy=LIFTED, reason="r"),))
+    coder.draft(problem, request_for(LIFTED))
+    coder.draft(problem, request_for(LIFTED))
+    assert len(writer.asked) == 3
+    assert all(item.graph is captured.graph for item in writer.asked)
+
+
+class LastFirst:
+    """A searcher to whom the last source of a race is the fastest: a winner's last option."""
+
+    def rank(self, problem, sources, labels, schedules, target):  # type: ignore[no-untyped-def]
+        return tuple(
+            TrialResult(label=label, sha256=label, schedule=schedule, time_us=9.0 - place / 100)
+            for place, (label, schedule) in enumerate(zip(labels, schedules, strict=True))
+        )
+
+
+def test_a_repair_never_gives_the_refused_launch_again() -> None:
+    problem = problem_of(Pair(), *LONG_ROWS)
+    coder = CompilerCoder(LastFirst(), Stored(codes()["pair"]))
+    first = coder.draft(problem, request_for(LIFTED))
+    assert first.candidate is not None
+    assert "option" in first.candidate.note
+    second = coder.draft(problem, request_for(LIFTED, first))
+    assert second.candidate is not None
+    assert second.candidate.sha256 != first.candidate.sha256

@@ -1,0 +1,123 @@
+"""Do kernels read tables at computed places as eager does, and refuse places outside of them?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from hypothesis import HealthCheck, Phase, example, given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from agentkernel.agents.compiler_coder import partitions
+from agentkernel.compiler.pipeline import Compiled
+from agentkernel.tools.judge.judge import judge
+from agentkernel.tools.judge.settings import JudgeSettings
+from agentkernel.tools.problem.capture import Captured, capture
+from agentkernel.tools.problem.loading import LoadedProblem, problem_from_module
+from tests.compiler.forms import small
+from tests.compiler.sandboxed_drop_in import Sandboxed, assert_close, sandboxed
+
+FORMS = ("looped", "single", "persistent")
+
+
+class Picks(nn.Module):
+    """`call` of a table of its own and the indices that it is given."""
+
+    def __init__(
+        self, table: torch.Tensor, call: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+    ) -> None:
+        super().__init__()
+        self.table = nn.Parameter(table)
+        self.call = call
+
+    def forward(self, index: torch.Tensor) -> torch.Tensor:
+        return self.call(self.table, index)
+
+
+CALLS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "first": lambda table, index: table[index] * 2.0,
+    "second": lambda table, index: table[:, index].exp(),
+    "last": lambda table, index: table[..., index] + 1.0,
+    "pair": lambda table, index: table[index, index],
+    "selected": lambda table, index: table.index_select(1, index.flatten()),
+    "gathered": lambda table, index: table.gather(1, index.flatten()[:, None, None]) * 2.0,
+    "normed": lambda table, index: table[index].softmax(-1),
+    "computed": lambda table, index: table.exp()[index] * 2.0,
+    "turned": lambda table, index: table.transpose(0, 2)[:, 1:].flatten(1)[index],
+    "reduced": lambda table, index: table.sum(0)[index] + 1.0,
+}
+
+
+def compiled(module: nn.Module, index: torch.Tensor) -> tuple[LoadedProblem, Captured, Compiled]:
+    loaded = problem_from_module(module.eval(), (index,))
+    captured = capture(loaded)
+    return loaded, captured, partitions(loaded, captured, "mixed")[0]
+
+
+@pytest.fixture(scope="module")
+def box() -> Iterator[Sandboxed]:
+    with sandboxed() as found:
+        yield found
+
+
+@settings(
+    max_examples=12,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=(Phase.explicit, Phase.reuse, Phase.generate),
+)
+@example(name="gathered", form="persistent", size=3, shape=[2, 5], data=965274705)
+@given(
+    name=st.sampled_from(sorted(CALLS)),
+    form=st.sampled_from(FORMS),
+    size=st.integers(2, 9),
+    shape=st.lists(st.integers(2, 7), min_size=1, max_size=2),
+    data=st.integers(0, 1 << 30),
+)
+def test_places_are_read_as_eager_reads_them(
+    box: Sandboxed, name: str, form: str, size: int, shape: list[int], data: int
+) -> None:
+    torch.manual_seed(data)
+    index = torch.randint(-size, size, shape)
+    if name in ("selected", "gathered"):
+        index = index.flatten()[:size] % size  # no place below zero, no more rows than there are
+    module = Picks(torch.randn(size, size, size), CALLS[name])
+    _, _, found = compiled(module, index)
+    text = found.write(small(found, form)).text
+    assert_close(box.call(text, module, (index,)), module, (index,), text)
+
+
+@pytest.mark.parametrize("name", ["computed", "turned", "reduced"])
+def test_tables_that_are_computed_are_read_as_eager_reads_them(box: Sandboxed, name: str) -> None:
+    index = torch.tensor([[1, -3], [0, 2]])
+    module = Picks(torch.randn(4, 4, 4), CALLS[name])
+    _, _, found = compiled(module, index)
+    text = found.write(small(found, "single")).text
+    assert_close(box.call(text, module, (index,)), module, (index,), text)
+
+
+def test_a_place_outside_of_a_dimension_that_is_broadcast_is_refused() -> None:
+    module = Picks(torch.randn(1, 5), lambda table, index: table.expand(3, 5)[index])
+    loaded, captured, found = compiled(module, torch.randint(0, 3, (4,)))
+    text = found.write(small(found, "looped")).text
+    assert "tl.device_assert" in text
+    verdict = judge(
+        loaded, captured, text, JudgeSettings(seed=0, policy="mixed", seeds=1, budget_s=2.0)
+    )
+    assert verdict.accepted, f"{verdict.failure}\n{text}"
+
+
+def test_a_place_outside_of_the_table_is_refused_as_eager_refuses_it() -> None:
+    module = Picks(torch.randn(6, 5), lambda table, index: nn.functional.embedding(index, table))
+    loaded, captured, found = compiled(module, torch.randint(0, 6, (3, 4)))
+    text = found.write(small(found, "looped")).text
+    settings_ = JudgeSettings(seed=0, policy="mixed", seeds=1, budget_s=2.0)
+    verdict = judge(loaded, captured, text, settings_)
+    assert verdict.accepted, f"{verdict.failure}\n{text}"
+    assert "tl.device_assert" in text
+    silent = text.replace("@triton.jit(debug=True)", "@triton.jit").replace(
+        ", sanitize_overflow=False", ""
+    )
+    assert not judge(loaded, captured, silent, settings_).accepted

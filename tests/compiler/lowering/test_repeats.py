@@ -1,0 +1,40 @@
+"""Is a tensor whose elements repeat read in place, as eager makes it?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+
+from agentkernel.agents.compiler_coder import partitions
+from agentkernel.tools.problem.capture import capture
+from agentkernel.tools.problem.loading import problem_from_module
+from tests.compiler.families import functional
+from tests.compiler.forms import small
+from tests.compiler.sandboxed_drop_in import Sandboxed, assert_close, sandboxed
+
+CALLS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "middle": lambda x: x.repeat_interleave(3, 1) * 2.0,
+    "last": lambda x: x.repeat_interleave(2, -1).exp(),
+    "flat": lambda x: x.repeat_interleave(2) + 1.0,
+    "summed": lambda x: x.exp().repeat_interleave(2, 0).sum(-1),
+    "normed": lambda x: x.softmax(-1).repeat_interleave(2, 1),
+}
+
+
+@pytest.fixture(scope="module")
+def box() -> Iterator[Sandboxed]:
+    with sandboxed() as found:
+        yield found
+
+
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("form", ["looped", "persistent"])
+def test_elements_repeat_as_eager_repeats_them(box: Sandboxed, name: str, form: str) -> None:
+    module, x = functional(CALLS[name]).eval(), torch.randn(4, 5, 7)
+    loaded = problem_from_module(module, (x,))
+    compiled = partitions(loaded, capture(loaded), "mixed")[0]
+    text = compiled.write(small(compiled, form)).text
+    assert "repeat_interleave" not in text.partition("class ModelNew")[2]
+    assert_close(box.call(text, module, (x,)), module, (x,), text)

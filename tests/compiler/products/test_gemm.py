@@ -1,0 +1,154 @@
+"""Are emitted matrix products right, and do their default schedules fit the GPU?"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agentkernel.compiler.products.gemm import GemmSpec, emit_gemm
+from agentkernel.compiler.products.schedules import GemmFacts, GemmSchedule, gemm_schedules
+from agentkernel.tools.targets import load_targets
+from tests.compiler.cross_compile import POINTERS, Cost, compiled_cost, imported
+
+HERE = Path(__file__).parent
+GOLDEN = HERE.parents[1] / "golden" / "compiler"
+BIAS = (
+    "bias = tl.load(bias_ptr + cols, mask=col_mask, other=0.0)",
+    "acc = tl.maximum(acc + bias[None, :].to(tl.float32), 0.0)",
+)
+
+
+def spec_of(dtype: str = "float32", **changes: object) -> GemmSpec:
+    spec = GemmSpec(
+        name="linear", a="x", b="weight", out="out", m="m", n="n", k="k", dtype=dtype,
+        epilogue=BIAS, extras=(("bias_ptr", "bias"),),
+    )  # fmt: skip
+    return GemmSpec(**{**vars(spec), **changes})
+
+
+def cost_of(spec: GemmSpec, schedule: GemmSchedule, folder: Path, arch: int = 90) -> Cost:
+    text = emit_gemm(spec, schedule)
+    split = schedule["SPLIT_K"] > 1
+    name = next(k for k in text.kernels if k == (f"{spec.name}_partial" if split else spec.name))
+    kernel = getattr(imported(text.source, folder, f"emitted_{abs(hash(text.source))}"), name)
+    signature: dict[str, str] = {}
+    constants: dict[str, object] = {}
+    for parameter in kernel.arg_names:
+        if parameter.isupper() and parameter not in ("M", "N", "K"):
+            signature[parameter] = "constexpr"
+            constants[parameter] = schedule.get(parameter, True)
+        else:
+            pointer = "*fp32" if split and parameter == "out_ptr" else POINTERS[spec.dtype]
+            signature[parameter] = pointer if parameter.endswith("_ptr") else "i32"
+    options = {name: schedule[name] for name in ("num_warps", "num_stages")}
+    return compiled_cost(kernel, signature, constants, options, arch)
+
+
+def test_products_in_the_interpreter() -> None:
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "TRITON_INTERPRET": "1"}
+    done = subprocess.run(
+        [sys.executable, str(HERE / "interpreted_products.py")],
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_the_default_schedule_runs_on_hopper(dtype: str, tmp_path: Path) -> None:
+    facts = GemmFacts(4096, 4096, 4096, dtype=dtype)
+    schedule = gemm_schedules(facts, load_targets()["h200"])[0]
+    cost = cost_of(spec_of(dtype), schedule, tmp_path)
+    assert "wgmma.mma_async" in cost.ptx
+    assert cost.stack_bytes == 0 or dtype != "float32"
+    assert cost.shared_bytes <= 227 * 1024
+
+
+def test_strict_fp32_adds_partial_sums_outside_the_tensor_core(tmp_path: Path) -> None:
+    schedule = gemm_schedules(GemmFacts(4096, 4096, 4096), load_targets()["h200"])[0]
+    assert (schedule["BLOCK_M"], schedule["BLOCK_N"], schedule["BLOCK_K"]) == (128, 128, 64)
+    strict = cost_of(spec_of(), schedule, tmp_path).ptx
+    loose = cost_of(spec_of(precision="tf32"), schedule, tmp_path).ptx
+    assert strict.count("wgmma.mma_async") == 3 * loose.count("wgmma.mma_async")
+    assert strict.count("add.f32") >= 64
+
+
+def test_an_n_major_weight_is_turned_first_where_that_pays() -> None:
+    hopper = load_targets()["h200"]
+    large = gemm_schedules(GemmFacts(4096, 4096, 4096, b_layout="n"), hopper)
+    assert large[0]["TRANSPOSE_B"] == 1
+    assert any("TRANSPOSE_B" not in schedule for schedule in large)
+    text = emit_gemm(spec_of(b_layout="n"), large[0])
+    assert text.kernels == ("linear_transpose", "linear")
+    small = gemm_schedules(GemmFacts(64, 4096, 4096, b_layout="n"), hopper)
+    assert all("TRANSPOSE_B" not in schedule for schedule in small)
+
+
+def test_idle_multiprocessors_lead_to_a_split() -> None:
+    hopper = load_targets()["h200"]
+    first = gemm_schedules(GemmFacts(256, 256, 65536), hopper)[0]
+    assert first["SPLIT_K"] > 1
+    assert emit_gemm(spec_of(), first).kernels == ("linear_partial", "linear_reduce")
+    assert gemm_schedules(GemmFacts(8192, 8192, 8192), hopper)[0]["SPLIT_K"] == 1
+
+
+@pytest.mark.parametrize("target", sorted(load_targets()))
+@pytest.mark.parametrize(
+    "facts",
+    [
+        GemmFacts(4096, 4096, 4096),
+        GemmFacts(1, 1000, 2048, dtype="float16"),
+        GemmFacts(100, 30, 77, batch=12, precision="tf32"),
+        GemmFacts(48, 512, 4096, dtype="bfloat16"),
+    ],
+)
+def test_every_schedule_is_plausible(facts: GemmFacts, target: str) -> None:
+    gpu = load_targets()[target]
+    found = gemm_schedules(facts, gpu)
+    assert 1 <= len(found) <= 10
+    for schedule in found:
+        buffers = schedule["num_stages"] - 1 or 1
+        rim = schedule["BLOCK_M"] + schedule["BLOCK_N"]
+        size = 4 if facts.dtype == "float32" else 2
+        used = rim * schedule["BLOCK_K"] * buffers * size
+        assert used <= gpu.shared_kb_per_block.value * 1024
+        assert emit_gemm(spec_of(facts.dtype), schedule).launch
+
+
+def test_amd_multiplies_fp32_natively() -> None:
+    schedule = gemm_schedules(GemmFacts(512, 512, 512), load_targets()["mi300x"])[0]
+    assert 'input_precision="ieee"' in emit_gemm(spec_of(vendor="amd"), schedule).source
+
+
+def test_the_emitted_text() -> None:
+    schedule = gemm_schedules(GemmFacts(4096, 4096, 4096), load_targets()["h200"])[0]
+    text = emit_gemm(spec_of(), schedule)
+    golden = GOLDEN / "linear.py.txt"
+    found = f"{text.source}\n\n\n" + "\n".join(text.launch) + "\n"
+    assert found == golden.read_text(), "see the emitted text, then update the golden file"
+
+
+def test_a_hinted_tile_leads() -> None:
+    hopper = load_targets()["h200"]
+    hints = {"gemm.fp32.tile": "128x64x32", "gemm.fp32.num_warps": "4", "row.num_warps": "2"}
+    first = gemm_schedules(GemmFacts(4096, 4096, 4096), hopper, hints.get)[0]
+    named = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_warps", "num_stages")
+    assert tuple(first[name] for name in named) == (128, 64, 32, 4, 3)
+    plain = gemm_schedules(GemmFacts(4096, 4096, 4096, dtype="bfloat16"), hopper)
+    assert gemm_schedules(GemmFacts(4096, 4096, 4096, dtype="bfloat16"), hopper, hints.get) == plain
+    assert gemm_schedules(GemmFacts(4096, 4096, 4096), hopper, lambda _: "auto")[0] != first
+
+
+def test_sizes_that_a_weight_fixes_are_constants() -> None:
+    schedule = gemm_schedules(GemmFacts(4096, 4096, 4096), load_targets()["h200"])[0]
+    text = emit_gemm(replace(spec_of(), n="4096", k="4100"), schedule)
+    assert "N: tl.constexpr" in text.source
+    launch = "\n".join(text.launch)
+    assert "N=4096, K=4100, EVEN_K=False" in launch

@@ -1,0 +1,29 @@
+"""Do the examples' drop-ins still read as they did? Record anew with AGENTKERNEL_RECORD=1."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from agentkernel.agents.compiler_coder import family, partitions
+from agentkernel.tools.problem.capture import capture
+from agentkernel.tools.problem.loading import load_problem
+from agentkernel.tools.targets import find_target
+
+ROOT = Path(__file__).parents[2]
+GOLDEN = ROOT / "tests" / "golden" / "kernels"
+EXAMPLES = ("layernorm", "softmax", "rmsnorm_residual", "cross_entropy", "gelu_bias", "swiglu",
+            "linear_gelu", "conv_norm_relu", "attention")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_first_schedule_of_an_example_reads_the_same(name: str) -> None:
+    loaded = load_problem(str(ROOT / "examples" / f"{name}.py"))
+    choices = partitions(loaded, capture(loaded), "mixed")
+    target = find_target("h200").target
+    text = family(choices, "default", lambda _: None, target)[0].source.text
+    path = GOLDEN / f"{name}.py"
+    if os.environ.get("AGENTKERNEL_RECORD"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    assert text == path.read_text()

@@ -1,0 +1,282 @@
+"""Do axes, labels and lineages come out right where the data are odd?"""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentkernel.domain.region import RegionUse
+from agentkernel.nightly.page.charts import GEOMEAN, NARROW, WIDE, plot_svg, region_plot, trend_of
+from agentkernel.nightly.page.elements import (
+    LETTER,
+    TICK_GAP,
+    Box,
+    Frame,
+    LogAxis,
+    Mark,
+    lineages,
+    place_labels,
+    source_diff,
+    spread_apart,
+    square_around,
+    tick_label,
+)
+from agentkernel.nightly.page.figures import (
+    MergedRegions,
+    mean_speedup,
+    merged_regions,
+    model_costs,
+    seconds_per_percent,
+    span,
+    speedup,
+    us,
+)
+from agentkernel.nightly.page.pages import budget_bars
+from agentkernel.nightly.page.tables import region_order
+from tests.nightly.page.runs import (
+    estimated_model,
+    history,
+    kernel_sha,
+    kernels,
+    model,
+    night,
+    region,
+    tonight,
+)
+
+
+@given(st.floats(1e-6, 1e6), st.floats(1.05, 1e9), st.floats(100, 900))
+def test_ticks_lie_inside_and_apart(low: float, wide: float, length: float) -> None:
+    axis = LogAxis(low, low * wide, length)
+    places = [axis.place(value) for value in axis.ticks()]
+    assert all(0 <= place <= length for place in places)
+    assert all(b - a >= TICK_GAP for a, b in itertools.pairwise(places))
+
+
+@given(st.lists(st.floats(0, 300), min_size=1, max_size=9))
+def test_labels_are_spread_in_their_order(places: list[float]) -> None:
+    moved = spread_apart(places, 15, 0, 300)
+    order = sorted(range(len(places)), key=lambda index: places[index])
+    ordered = [moved[index] for index in order]
+    assert all(b - a >= 15 - 1e-6 for a, b in itertools.pairwise(ordered))
+    assert min(moved) >= -1e-6
+    assert max(moved) <= 300 + 1e-6
+
+
+@given(st.floats(1e-6, 1e6), st.floats(1.05, 1e9), st.floats(100, 900))
+def test_the_words_of_ticks_lie_apart(low: float, wide: float, length: float) -> None:
+    axis = LogAxis(low, low * wide, length)
+    for one, two in itertools.pairwise(axis.ticks(LETTER)):
+        half = LETTER * (len(tick_label(one)) + len(tick_label(two))) / 2
+        assert axis.place(two) - axis.place(one) > half
+
+
+PLACE = st.tuples(st.floats(0, 300), st.floats(0, 200))
+
+
+@given(st.lists(PLACE, max_size=40))
+def test_no_label_covers_another_or_a_point(places: list[tuple[float, float]]) -> None:
+    inside = Box(0, 0, 300, 200)
+    dots = [square_around(x, y, 6) for x, y in places]
+    marks = [Mark(x, y, str(number)) for number, (x, y) in enumerate(places[:9], 1)]
+    found = place_labels(marks, dots, inside)
+    assert found == place_labels(marks, dots, inside)
+    for one, two in itertools.combinations([label.box for label in found], 2):
+        assert not one.meets(two)
+    for label in found:
+        assert inside.holds(label.box)
+        assert not any(label.box.meets(dot) for dot in dots)
+
+
+def test_labels_stand_beside_their_points_where_there_is_room() -> None:
+    inside = Box(0, 0, 300, 200)
+    (right,) = place_labels([Mark(50, 50, "1")], [square_around(50, 50, 6)], inside)
+    assert not right.led
+    assert right.box.left > 50
+    pile = [Mark(50, 50, str(number)) for number in range(9)]
+    found = place_labels(pile, [square_around(50, 50, 6)], inside)
+    assert [label.mark for label in found] == pile, "each has a place"
+    assert not found[0].led
+    assert found[-1].led
+    assert place_labels([Mark(50, 50, "1")], [inside], inside) == []
+
+
+@pytest.mark.parametrize("frame", [WIDE, NARROW])
+def test_the_largest_shares_carry_their_numbers(frame: Frame) -> None:
+    found = night()
+    plot = region_plot(found, region_order(found), kernels(), "measured")
+    assert plot is not None
+    drawn = plot_svg(plot, frame, "wide")
+    numbers = re.findall(r'class="number"[^>]*>(\d+)<', drawn)
+    assert numbers == [str(number) for number in range(1, 10)]
+    assert drawn.count("<title>") == len(plot.dots) + 1, "the others say it on a hover"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(1.0, "1"), (0.05, "0.05"), (2000.0, "2,000"), (1e7, "1e7"), (1e-4, "1e-4")]
+)
+def test_tick_labels(value: float, text: str) -> None:
+    assert tick_label(value) == text
+
+
+def test_lineage_goes_back_over_the_nights() -> None:
+    older = [*history()]
+    signature = region(0).signature
+    first = older[0].evolve(regions=(region(0, sha256="f" * 64),))
+    chains = lineages([first, *older[1:]], night(regions=(region(0),)))
+    assert chains == {signature: ("f" * 64, kernel_sha(0))}
+    assert lineages((), night(regions=(region(3),)))[region(3).signature] == tuple(
+        item for item in (region(3).parent, region(3).sha256) if item
+    )
+
+
+def test_a_diff_shows_the_changed_lines() -> None:
+    lines = source_diff("a\nb\nc", "a\nB\nc")
+    assert [(item.kind, item.text) for item in lines] == [
+        ("hunk", "@@ -1,3 +1,3 @@"),
+        ("", " a"),
+        ("drop", "-b"),
+        ("add", "+B"),
+        ("", " c"),
+    ]
+
+
+def test_trend_has_the_mean_first_and_no_other_gpu() -> None:
+    before = [*history(), night(19, gpu="NVIDIA H100")]
+    found = trend_of(before, tonight(), "measured")
+    assert found is not None
+    assert list(found.nights) == [item.id for item in (*history(), tonight())]
+    assert found.left_out == 1
+    assert found.changed == (1,)
+    assert found.series[0].name == GEOMEAN
+    assert found.series[0].values[-1] == mean_speedup(tonight().models, "measured")
+    whisper = next(item for item in found.series if item.name == "whisper-tiny")
+    assert whisper.values[:2] == (None, None)
+    assert trend_of((), tonight(), "measured") is None
+    assert trend_of(before, tonight(), "estimated") is None
+
+
+def test_mean_is_weighted_and_baselines_count_as_one() -> None:
+    rows = (model("a", 100.0, 1.2, 1.0), model("b", 100.0, 1.2, 1.5, weight=3.0))
+    assert [speedup(row) for row in rows] == [1.0, 1.5]
+    assert mean_speedup(rows, "measured") == pytest.approx(1.5**0.75)
+    assert mean_speedup(rows, "estimated") is None
+
+
+def test_dots_lie_at_the_rate_that_was_reached() -> None:
+    found = night()
+    rows = region_order(found)
+    plot = region_plot(found, rows, {}, "measured")
+    assert plot is not None
+    dot, row = plot.dots[0], rows[0]
+    assert row.flops is not None
+    assert row.time_us is not None
+    assert dot.y == pytest.approx(row.flops / row.time_us / 1e6)
+    assert dot.before == pytest.approx(row.flops / row.eager_us / 1e6)
+    assert {item.name for item in plot.roofs} == {
+        "fp32 67 TFLOP/s",
+        "bf16 and fp16 989.5 TFLOP/s",
+    }
+    assert region_plot(found, rows, {}, "estimated") is None
+
+
+def test_without_counts_the_plan_of_the_kernel_or_the_bound_serves() -> None:
+    rows = [region(number, flops=None, bytes_min=None) for number in (0, 2, 4)]
+    found = night(regions=tuple(rows))
+    known = region_plot(found, rows, kernels(), "measured")
+    unknown = region_plot(found, rows, {}, "measured")
+    assert known is not None
+    assert unknown is not None
+    assert unknown.y_title == "calls a ms"
+    assert unknown.dots[0].x == pytest.approx(1e3 / rows[0].bound_us)
+    assert unknown.dots[0].y <= unknown.dots[0].x
+
+
+def test_bars_hold_all_that_was_spent() -> None:
+    found = night()
+    bars = budget_bars(found)
+    assert len(bars) == 13
+    assert max(bar.share for bar in bars) == 1
+    assert budget_bars(night(regions=())) == ()
+    price = seconds_per_percent(found)
+    mean = mean_speedup(found.models, "measured")
+    assert price is not None
+    assert mean is not None
+    assert price == pytest.approx(3402.0 / (100 * (mean - 1)))
+    assert seconds_per_percent(night(models=(model("a", 100.0, 1.2, 1.0),))) is None
+
+
+def test_each_model_has_its_own_price() -> None:
+    shared = region(
+        0,
+        spent_s=100.0,
+        uses=(
+            RegionUse(model="a", path="x", share=0.03),
+            RegionUse(model="b", path="x", share=0.005),
+            RegionUse(model="b", path="y", share=0.005),
+        ),
+    )
+    alone = region(1, spent_s=50.0, uses=(RegionUse(model="b", path="z", calls=3),))
+    rows = (
+        model("a", 100.0, 1.2, 1.25),
+        model("b", 100.0, 1.2, 1.0),
+        model("c", 100.0, 1.2, 1.005),
+        model("d", 100.0, 1.2, 1.5, error="boom"),
+        estimated_model("e", 100.0, 1.5),
+    )
+    costs = model_costs(night(models=rows, regions=(shared, alone)))
+    assert list(costs) == ["a", "b", "c", "e"]
+    assert (costs["a"].jobs_s, costs["a"].percent_s) == (75.0, 3.0)
+    assert (costs["b"].jobs_s, costs["b"].percent_s, costs["b"].text) == (75.0, None, "no gain")
+    assert not costs["c"].gained, "half a percent is within the noise"
+    assert (costs["e"].basis, costs["e"].gained, costs["e"].text) == ("estimated", True, "0 s")
+
+
+def test_a_region_without_shares_is_split_by_calls() -> None:
+    uses = (RegionUse(model="a", path="x", calls=3), RegionUse(model="b", path="x"))
+    rows = (model("a", 100.0, 1.2, 1.25), model("b", 100.0, 1.2, 1.0))
+    costs = model_costs(night(models=rows, regions=(region(0, spent_s=100.0, uses=uses),)))
+    assert [item.jobs_s for item in costs.values()] == [75.0, 25.0]
+
+
+def test_merged_regions_are_counted_within_and_across() -> None:
+    uses = [
+        tuple(RegionUse(model=name, path=str(place)) for place, name in enumerate(names))
+        for names in ("aaab", "c", "ab")
+    ]
+    rows = tuple(region(number, uses=item) for number, item in enumerate(uses))
+    found = merged_regions(night(regions=rows))
+    assert found == MergedRegions(regions=3, submodules=7, within=2, across=2)
+    assert found.words == (
+        "3 regions stand for 7 submodules: 57% of them need no kernel of their own, "
+        "29% shared within a model, 29% across models."
+    )
+    one = merged_regions(night(regions=(region(0, uses=uses[1]),)))
+    assert one.words == "1 region stands for 1 submodule; none is shared."
+    assert merged_regions(night(regions=())).words == ""
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 s"),
+        (2.34, "2.3 s"),
+        (42, "42 s"),
+        (60, "1 min"),
+        (912, "15 min 12 s"),
+        (7500, "2 h 5 min"),
+    ],
+)
+def test_spans(seconds: float, text: str) -> None:
+    assert span(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(None, "–"), (0.5, "0.50 µs"), (99.96, "100 µs"), (1234.0, "1.23 ms")]
+)
+def test_times(value: float | None, text: str) -> None:
+    assert us(value) == text

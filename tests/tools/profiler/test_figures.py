@@ -1,0 +1,153 @@
+"""Do rates, ratios and the roofline fraction follow from the measured times?"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from agentkernel.domain.plan import Analysis
+from agentkernel.domain.profile import ClockCheck, Measurement
+from agentkernel.tools.profiler.comparison import ComparisonResult, SideMeasures
+from agentkernel.tools.profiler.rounds import Pace, Rounds, measure_rounds
+from agentkernel.tools.profiler.session import kernel_names, own_share, to_measurement
+from agentkernel.tools.profiler.timing.stopwatch import KernelLaunch
+from tests.tools.profiler.simulated_gpu import STATE, SimulatedClockwork, SimulatedSide
+
+SOURCE = """
+import triton
+from triton import jit
+@triton.jit
+def add_rows(x): pass
+@triton.autotune(configs=[], key=[])
+@triton.jit(do_not_specialize=["n"])
+def tuned(x): pass
+@jit
+def bare(x): pass
+def launcher(x): pass
+"""
+
+
+def analysis(bytes_min: int, flops: int, compute_time_us: float) -> Analysis:
+    return Analysis(
+        bytes_min=bytes_min,
+        flops=flops,
+        op_counts={},
+        roofline="memory",
+        memory_time_us=1.0,
+        compute_time_us=compute_time_us,
+        bound_us=1.0,
+        patterns=(),
+    )
+
+
+def measured_sides(*, compiled: bool) -> ComparisonResult:
+    clockwork = SimulatedClockwork()
+    times = {"candidate": 100.0, "eager": 200.0} | ({"compile": 110.0} if compiled else {})
+    sides = [SimulatedSide(name, us, clockwork, 0.0) for name, us in times.items()]
+    rounds = measure_rounds(sides, clockwork, Pace())
+    assert isinstance(rounds, Rounds)
+    return ComparisonResult(
+        rounds=rounds,
+        candidate=SideMeasures(1000, 99.0, 12.0),
+        eager=SideMeasures(3000, 198.0, 25.0),
+        compiled=SideMeasures(1000) if compiled else None,
+        compile_error=None if compiled else "Unsupported: it broke",
+        launches=(KernelLaunch("add_rows", 90.0), KernelLaunch("Memcpy DtoD", 10.0)),
+        gpu=STATE,
+    )
+
+
+def test_a_memory_bound_call_at_half_the_ceiling() -> None:
+    found = to_measurement(
+        measured_sides(compiled=True),
+        shapes="x",
+        analysis=analysis(200_000_000, 50_000_000, 1.0),
+        copy_gb_per_s=4000.0,
+        own_kernels={"add_rows"},
+    )
+    assert found.achieved_gb_per_s == pytest.approx(2000.0)
+    assert found.achieved_tflops == pytest.approx(0.5)
+    assert found.roofline_us == pytest.approx(50.0)
+    assert found.roofline_fraction == pytest.approx(0.5)
+    assert found.vs_eager.value == pytest.approx(2.0)
+    assert found.vs_compile is not None
+    assert found.vs_compile.value == pytest.approx(1.1)
+    assert (found.launches, found.own_kernel_share) == (2, pytest.approx(0.9))
+    assert (found.peak_memory_bytes, found.eager_peak_memory_bytes) == (1000, 3000)
+    assert (found.energy_mj, found.candidate.do_bench_us) == (12.0, 99.0)
+    assert (found.rounds, found.discarded_rounds) == (Pace().min_rounds, 0)
+
+
+def test_a_compute_bound_call_is_held_against_the_compute_peak() -> None:
+    found = to_measurement(
+        measured_sides(compiled=True),
+        shapes="x",
+        analysis=analysis(1000, 50_000_000, 80.0),
+        copy_gb_per_s=4000.0,
+        own_kernels=(),
+    )
+    assert found.roofline_fraction == pytest.approx(0.8)
+
+
+def test_a_failed_torch_compile_leaves_its_reason() -> None:
+    found = to_measurement(
+        measured_sides(compiled=False),
+        shapes="x",
+        analysis=analysis(1000, 1000, 1.0),
+        copy_gb_per_s=4000.0,
+        own_kernels=(),
+    )
+    assert found.compiled is None
+    assert found.vs_compile is None
+    assert found.compile_error == "Unsupported: it broke"
+
+
+def test_the_third_baseline_has_its_own_time_and_ratio() -> None:
+    clockwork = SimulatedClockwork()
+    times = {"candidate": 100.0, "eager": 200.0, "max-autotune": 105.0}
+    sides = [SimulatedSide(name, us, clockwork, 0.0) for name, us in times.items()]
+    rounds = measure_rounds(sides, clockwork, Pace())
+    assert isinstance(rounds, Rounds)
+    found = to_measurement(
+        dataclasses.replace(
+            measured_sides(compiled=False), rounds=rounds, autotuned=SideMeasures(0, 104.0)
+        ),
+        shapes="x",
+        analysis=analysis(1000, 1000, 1.0),
+        copy_gb_per_s=4000.0,
+        own_kernels=(),
+    )
+    assert found.autotuned is not None
+    assert found.autotuned.do_bench_us == 104.0
+    assert found.vs_autotune is not None
+    assert found.vs_autotune.value == pytest.approx(1.05)
+    assert found.vs_compile is None
+
+
+def test_own_kernels_are_those_under_a_jit_decorator() -> None:
+    assert kernel_names(SOURCE) == {"add_rows", "tuned", "bare"}
+
+
+def test_no_record_means_no_share() -> None:
+    assert own_share([], {"add_rows"}) is None
+
+
+def test_the_clock_is_in_the_record() -> None:
+    check = ClockCheck(
+        state="disputed",
+        outside_us=100.0,
+        outside_low_us=98.0,
+        inside_us=50.0,
+        volleys=12,
+        calls=120,
+    )
+    found = to_measurement(
+        dataclasses.replace(measured_sides(compiled=False), clock=check),
+        shapes="x",
+        analysis=analysis(200_000_000, 50_000_000, 1.0),
+        copy_gb_per_s=4000.0,
+        own_kernels=set(),
+    )
+    assert found.clock == check
+    assert Measurement.model_validate_json(found.model_dump_json()) == found
