@@ -292,7 +292,7 @@ def test_a_bug_in_the_second_sample_keeps_the_first(tmp_path: Path) -> None:
     row = place.bench(place.task(samples=2))
     assert (len(row.samples), row.planned) == (1, 2)
     assert re.fullmatch(
-        r"ZeroDivisionError: oops \(workflows/test_bench_problem.py:\d+ in crash, "
+        r"ZeroDivisionError: oops \(bench/test_problem.py:\d+ in crash, "
         r"from workflows/\w+.py:\d+ in \w+\)",
         row.error or "",
     )
