@@ -14,21 +14,23 @@ import torch
 from agentkernel.agents.compiler_coder import family, partitions
 from agentkernel.domain.verdict import Mismatch, Verdict
 from agentkernel.tools.judge.gradients import (
-    BackwardPass,
-    Round,
     _laid_out,
     _mismatch,
     _moved,
     _off,
     _rounds,
     _swallowed,
+)
+from agentkernel.tools.judge.reference.oracle import Answer
+from agentkernel.tools.judge.reference.oracle_inputs import ReferenceCase
+from agentkernel.tools.judge.worker.gradients import (
+    BackwardPass,
+    Round,
     change,
     gradients,
     record_forward,
     rolled,
 )
-from agentkernel.tools.judge.reference.oracle import Answer
-from agentkernel.tools.judge.reference.oracle_inputs import ReferenceCase
 from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.problem.loading import load_problem
 from agentkernel.tools.targets import find_target

@@ -464,7 +464,7 @@ def test_what_runs_is_what_was_handed_in(judged, sources, how):
 
 @pytest.mark.parametrize(("held_mb", "passes"), [(300, True), (600, True), (1200, False)])
 def test_a_hoard_is_weighed_against_every_form_of_call(held_mb, passes):
-    from agentkernel.tools.judge.worker import HoardedMemory, refuse_hoard
+    from agentkernel.tools.judge.worker.storage import HoardedMemory, refuse_hoard
 
     if passes:
         refuse_hoard(held_mb << 20, 100 << 20)

@@ -2,10 +2,9 @@
 
 import pytest
 
-from agentkernel.tools.judge.cases.plan import Case
+from agentkernel.tools.judge.cases.plan import Case, NotApplicable
 from agentkernel.tools.judge.cases.shapes import CaseShape
 from agentkernel.tools.judge.memory import FreeMemory, plan_memory
-from agentkernel.tools.judge.reference.oracle_inputs import NotApplicable
 
 HEAD = "import torch, triton\nimport triton.language as tl\nfrom torch import nn\n"
 PLAIN = """

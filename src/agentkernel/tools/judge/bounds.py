@@ -24,10 +24,9 @@ from agentkernel.domain.errors import one_line
 from agentkernel.domain.verdict import CompileFailed, ExecutionFailed, Failure, RunFailed
 from agentkernel.storage.source_text import parse_source
 from agentkernel.tools.judge.case_runner import LOSSY, CaseRunner, race_found
-from agentkernel.tools.judge.cases.plan import Case
+from agentkernel.tools.judge.cases.plan import Case, NotApplicable
 from agentkernel.tools.judge.execution.proof import drain_trace
 from agentkernel.tools.judge.policy.kernel_source import kernel_functions
-from agentkernel.tools.judge.reference.oracle_inputs import NotApplicable
 from agentkernel.tools.judge.settings import JudgeSettings, open_judge_worker
 from agentkernel.tools.problem.loading import LoadedProblem
 from agentkernel.tools.sandbox.protocol import JSON, WorkerFailed

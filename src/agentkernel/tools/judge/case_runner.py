@@ -25,7 +25,7 @@ from agentkernel.runtime.machine import release_cached_memory
 from agentkernel.storage.source_text import read_literal
 from agentkernel.tools.judge.cases.edge_inputs import casts_to_integers
 from agentkernel.tools.judge.cases.layouts import whole
-from agentkernel.tools.judge.cases.plan import WORDS, Case, FollowUp
+from agentkernel.tools.judge.cases.plan import WORDS, Case, FollowUp, NotApplicable
 from agentkernel.tools.judge.cases.shapes import CaseShape, capture_covers
 from agentkernel.tools.judge.comparison.compare import (
     CaseOutcome,
@@ -48,7 +48,6 @@ from agentkernel.tools.judge.memory import (
 )
 from agentkernel.tools.judge.memory_count import NOT_COUNTED
 from agentkernel.tools.judge.reference.oracle_inputs import (
-    NotApplicable,
     OracleInputs,
     ReferenceCase,
     rehearse,

@@ -12,23 +12,29 @@ from __future__ import annotations
 import dataclasses
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from agentkernel.domain.errors import one_line
 from agentkernel.domain.verdict import Failure, Mismatch, Policy, RunFailed
 from agentkernel.storage.source_text import parse_source
 from agentkernel.tools.judge.case_runner import CaseRunner, is_refusal
-from agentkernel.tools.judge.cases.layouts import Layout
-from agentkernel.tools.judge.cases.plan import Case
-from agentkernel.tools.judge.cases.values import Distribution
+from agentkernel.tools.judge.cases.plan import Case, NotApplicable
 from agentkernel.tools.judge.execution.proof import Trace, check_trace, drain_trace
 from agentkernel.tools.judge.memory import CaseMemory
 from agentkernel.tools.judge.policy.kernel_source import backward_only
 from agentkernel.tools.judge.reference.oracle import as_float64, value_as_float64
-from agentkernel.tools.judge.reference.oracle_inputs import NotApplicable, ReferenceCase
+from agentkernel.tools.judge.reference.oracle_inputs import ReferenceCase
 from agentkernel.tools.judge.train_mode import is_random
+from agentkernel.tools.judge.worker.gradients import (
+    BackwardPass,
+    Form,
+    Round,
+    differentiable,
+    gradients,
+    record_forward,
+)
 from agentkernel.tools.sandbox.protocol import WorkerFailed
 
 if TYPE_CHECKING:
@@ -47,10 +53,6 @@ Gradients = Mapping[str, "torch.Tensor"]
 Ends = Sequence["torch.Tensor | None"]
 
 
-Form = Literal["plain", "strided", "expanded", "transposed"]
-Beside = Literal["", "first", "last"]
-Wanted = Literal["all", "inputs", "parameters"]
-Round = Literal["plain", "small", "large", "infinite", "one", "rest", "changed"]
 SIZES: dict[str, float] = {"small": 1e-8, "large": 1e8}
 HALF_SIZES: dict[str, float] = {"small": 2.0**-9, "large": 2.0**4}
 """Of given gradients; in fp16, which has few."""
@@ -79,41 +81,6 @@ GIVEN: dict[Round, str] = {
     "rest": "of the other outputs",
     "changed": "inputs and weights changed before the backward pass",
 }
-
-
-class BackwardPass(NamedTuple):
-    """One way to differentiate a call: how the gradients of its outputs lie in memory (`ends`),
-    what requires a gradient (`wanted`), whether a second call comes before its backward pass and is
-    differentiated `beside` it, first or last; in `training` mode; the gradients themselves
-    differentiated (`twice`); the `rounds` of backward passes over the same graph, whose gradients
-    are all looked at after the last one; the `values` of the inputs and their `layout`; with other
-    `scalars` than the declared ones.
-
-    Rounds: given gradients as they are drawn, `small`, `large`, with `infinite` ones and NaN among
-    them, of `one` output, of the `rest`; those of the first round again, after inputs and
-    parameters were `changed` in place (it raises, or has the old values).
-    """
-
-    ends: Form = "plain"
-    wanted: Wanted = "all"
-    beside: Beside = ""
-    training: bool = False
-    twice: bool = False
-    rounds: tuple[Round, ...] = ("plain",)
-    values: Distribution = "normal"
-    layout: Layout = "contiguous"
-    scalars: bool = False
-
-    @property
-    def label(self) -> str:
-        """For people."""
-        words = [f"{self.ends} gradients"] if self.ends != "plain" else []
-        words += [f"of the {self.wanted} alone"] if self.wanted != "all" else []
-        words += ["two calls before the backward passes"] if self.beside else []
-        words += ["training mode"] if self.training else []
-        words += ["differentiated twice"] if self.twice else []
-        words += ["other numbers"] if self.scalars else []
-        return ", ".join(words)
 
 
 SMALL = (
@@ -200,125 +167,6 @@ def judge_gradients(
         return GradientResult(
             note=f"gradients not judged at {case.shape.label}: {one_line(error, 120)}"
         )
-
-
-def differentiable(value: object) -> bool:
-    """Whether a gradient can be recorded of it."""
-    import torch
-
-    return isinstance(value, torch.Tensor) and (
-        value.dtype.is_floating_point or value.dtype.is_complex
-    )
-
-
-@dataclass(frozen=True)
-class RecordedForward:
-    """A call whose gradients are recorded: its result as it was returned, and what they are
-    wanted of, by the name of input or parameter."""
-
-    result: object
-    leaves: Mapping[str, torch.Tensor]
-
-
-def record_forward(
-    model: Callable[..., object],
-    named: Mapping[str, torch.Tensor],
-    inputs: Sequence[object],
-    wanted: Wanted = "all",
-    call: Callable[[Callable[[], object]], object] = lambda work: work(),
-) -> RecordedForward:
-    """Call `model` on `inputs`; the parameters are `named`. What is not `wanted` requires no
-    gradient meanwhile. `call` runs the call itself."""
-    import torch
-
-    given = [
-        item.detach().requires_grad_(wanted != "parameters") if differentiable(item) else item  # type: ignore[attr-defined]
-        for item in inputs
-    ]
-    leaves = {
-        f"input {index}": item
-        for index, item in enumerate(given)
-        if isinstance(item, torch.Tensor) and item.requires_grad
-    }
-    frozen = [item for item in named.values() if item.requires_grad and wanted == "inputs"]
-    for item in frozen:
-        item.requires_grad_(False)
-    try:
-        leaves |= {name: value for name, value in named.items() if value.requires_grad}
-        with torch.enable_grad():
-            result = call(lambda: model(*given))
-    finally:
-        for item in frozen:
-            item.requires_grad_(True)
-    return RecordedForward(result, leaves)
-
-
-def gradients(
-    recorded: RecordedForward,
-    outputs: Sequence[object],
-    ends: Sequence[torch.Tensor | None],
-    twice: bool = False,
-    last: bool = True,
-) -> dict[str, torch.Tensor]:
-    """Gradients of the products of `outputs` with `ends`, by the name of input or parameter; those
-    that no output depends on are left out. Differentiated `twice`, the gradients, and the `ends`,
-    of the sum of the squares of these gradients. The graph is kept where this is not the `last`
-    time that it is differentiated."""
-    import torch
-
-    pairs = [
-        (output, end.detach().requires_grad_(twice))
-        for output, end in zip(outputs, ends, strict=True)
-        if end is not None and isinstance(output, torch.Tensor) and output.requires_grad
-    ]
-    leaves = dict(recorded.leaves)
-    if not pairs or not leaves:
-        return {}
-    found = torch.autograd.grad(
-        [output for output, _ in pairs],
-        list(leaves.values()),
-        [end for _, end in pairs],
-        allow_unused=True,
-        retain_graph=twice or not last,
-        create_graph=twice,
-    )
-    if not twice:
-        return _named(leaves, found)
-    total = sum((item.square().sum() for item in found if item is not None), torch.zeros(()))
-    return _named(leaves, torch.autograd.grad(total, list(leaves.values()), allow_unused=True))
-
-
-def _named(
-    leaves: Mapping[str, torch.Tensor], found: Sequence[torch.Tensor | None]
-) -> dict[str, torch.Tensor]:
-    pairs = zip(leaves, found, strict=True)
-    return {name: value for name, value in pairs if value is not None}
-
-
-def rolled(inputs: Sequence[object]) -> list[object]:
-    """The same values in other places, for a second call, which takes what the first takes."""
-    return [
-        item.detach().flatten().roll(1).view(item.shape) if differentiable(item) else item  # type: ignore[attr-defined]
-        for item in inputs
-    ]
-
-
-def change(values: Sequence[torch.Tensor]) -> Callable[[], None]:
-    """Write other numbers to all of `values`, as an operator in place does; what is returned puts
-    the old ones back."""
-    import torch
-
-    kept = [item.detach().clone() for item in values]
-    with torch.no_grad():
-        for item in values:
-            item.mul_(-1.5).add_(0.75)
-
-    def put_back() -> None:
-        with torch.no_grad():
-            for item, old in zip(values, kept, strict=True):
-                item.copy_(old)
-
-    return put_back
 
 
 def _gradients(
@@ -727,19 +575,3 @@ def _refused(
         pattern="all",
         margin=error / allowed,
     )
-
-
-__all__ = [
-    "LONG",
-    "SMALL",
-    "WIDE",
-    "BackwardPass",
-    "GradientResult",
-    "change",
-    "declares_gradients",
-    "differentiable",
-    "gradients",
-    "judge_gradients",
-    "record_forward",
-    "rolled",
-]

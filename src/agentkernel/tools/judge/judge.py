@@ -36,6 +36,7 @@ from agentkernel.tools.judge.cases.edge_inputs import index_inputs, wide_inputs,
 from agentkernel.tools.judge.cases.plan import (
     Case,
     LargeShape,
+    NotApplicable,
     in_both_modes,
     in_modes,
     in_turns,
@@ -62,7 +63,6 @@ from agentkernel.tools.judge.gradients import (
     LONG,
     SMALL,
     WIDE,
-    BackwardPass,
     GradientResult,
     judge_gradients,
 )
@@ -81,7 +81,6 @@ from agentkernel.tools.judge.other_inputs import (
 )
 from agentkernel.tools.judge.policy.check import check_policy, own_names
 from agentkernel.tools.judge.policy.kernel_source import large_numbers, telling_sizes
-from agentkernel.tools.judge.reference.oracle_inputs import NotApplicable
 from agentkernel.tools.judge.settings import (
     JudgeSettings,
     on_device,
@@ -96,6 +95,7 @@ from agentkernel.tools.judge.variants import (
     judge_variants,
     other_calls,
 )
+from agentkernel.tools.judge.worker.gradients import BackwardPass
 from agentkernel.tools.problem.loading import LoadedProblem
 from agentkernel.tools.problem.specialise import specialise
 from agentkernel.tools.sandbox.protocol import JSON

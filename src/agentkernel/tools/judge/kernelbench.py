@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, cast
 from agentkernel.domain.errors import one_line
 from agentkernel.tools.judge.case_runner import CaseRunner
 from agentkernel.tools.judge.cases.layouts import copied
-from agentkernel.tools.judge.cases.plan import SEED_STEP, Case
+from agentkernel.tools.judge.cases.plan import SEED_STEP, Case, NotApplicable
 from agentkernel.tools.judge.cases.shapes import CaseShape
 from agentkernel.tools.judge.memory import CaseMemory
 from agentkernel.tools.judge.reference.oracle import Answer, PerturbedOracle
-from agentkernel.tools.judge.reference.oracle_inputs import NotApplicable, ReferenceCase
+from agentkernel.tools.judge.reference.oracle_inputs import ReferenceCase
 from agentkernel.tools.problem.loading import LoadedProblem
 from agentkernel.tools.sandbox.protocol import WorkerFailed
 

@@ -24,7 +24,7 @@ from agentkernel.domain.errors import one_line
 from agentkernel.domain.problem import ScalarSpec, ShapeSet
 from agentkernel.domain.verdict import Failure, InputsChanged, Mismatch, RunFailed
 from agentkernel.runtime.machine import release_cached_memory
-from agentkernel.tools.judge.cases.plan import Case
+from agentkernel.tools.judge.cases.plan import Case, NotApplicable
 from agentkernel.tools.judge.cases.values import pieces, scales
 from agentkernel.tools.judge.comparison.compare import (
     ALIKE,
@@ -56,7 +56,6 @@ from agentkernel.tools.judge.reference.oracle import (
     moved_by_ulp,
 )
 from agentkernel.tools.judge.reference.oracle_inputs import (
-    NotApplicable,
     OracleInputs,
     ReferenceCase,
     is_finite_enough,

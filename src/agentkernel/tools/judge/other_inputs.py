@@ -27,7 +27,7 @@ from agentkernel.storage.source_text import read_literal
 from agentkernel.tools.judge.case_runner import CaseRunner, is_not_built, is_refusal
 from agentkernel.tools.judge.cases.edge_inputs import Edge, with_edge
 from agentkernel.tools.judge.cases.layouts import copied
-from agentkernel.tools.judge.cases.plan import Case
+from agentkernel.tools.judge.cases.plan import Case, NotApplicable
 from agentkernel.tools.judge.cases.shapes import (
     FACTORS,
     CaseShape,
@@ -43,7 +43,7 @@ from agentkernel.tools.judge.comparison.compare import CaseOutcome, compare_outp
 from agentkernel.tools.judge.memory import CaseMemory
 from agentkernel.tools.judge.policy.kernel_source import large_numbers, largest_tile
 from agentkernel.tools.judge.reference.oracle import leaves_of
-from agentkernel.tools.judge.reference.oracle_inputs import NotApplicable, ReferenceCase
+from agentkernel.tools.judge.reference.oracle_inputs import ReferenceCase
 from agentkernel.tools.sandbox.protocol import WorkerFailed
 
 if TYPE_CHECKING:

@@ -373,3 +373,12 @@ def _wide_rows(primary: CaseShape, odd: Sequence[CaseShape]) -> CaseShape:
 def _telling(shape: CaseShape) -> bool:
     """True where strides mean something: no dimension of size 1."""
     return all(min(spec.shape, default=1) > 1 for spec in shape.inputs.tensors)
+
+
+@dataclass(frozen=True)
+class NotApplicable:
+    """The reference itself does not take this case."""
+
+    reason: str
+    raised: bool = False
+    out_of_memory: bool = False

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 from agentkernel.domain.verdict import Failure, Mismatch, Precision, WrongMeta
-from agentkernel.tools.judge.cases.plan import Case
+from agentkernel.tools.judge.cases.plan import Case, NotApplicable
 from agentkernel.tools.judge.comparison.compare import compare_output
 from agentkernel.tools.problem.attributes import attributes
 from agentkernel.tools.problem.structures import tree_text
@@ -104,8 +104,6 @@ def read_state(model: nn.Module, name: str) -> object:
 def find_hidden(oracle_inputs: OracleInputs, case: Case, names: Sequence[str]) -> tuple[str, ...]:
     """Of the state that `case` shows to change, what is part of the module: each buffer (`names`
     are those that the graph writes to) and each attribute that the next call reads."""
-    from agentkernel.tools.judge.reference.oracle_inputs import NotApplicable
-
     reference_case = oracle_inputs.ask(case)
     if isinstance(reference_case, NotApplicable) or reference_case.answer.after is None:
         return tuple(names)
@@ -125,8 +123,6 @@ def _is_read(
     oracle_inputs: OracleInputs, case: Case, reference_case: ReferenceCase, name: str
 ) -> bool:
     """Whether a call with only `name` as the call before left it ends otherwise."""
-    from agentkernel.tools.judge.reference.oracle_inputs import NotApplicable
-
     after = reference_case.answer.after
     assert after is not None
     model = copy.deepcopy(reference_case.model)

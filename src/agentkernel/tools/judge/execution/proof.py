@@ -23,12 +23,11 @@ from agentkernel.domain.verdict import (
     RunFailed,
 )
 from agentkernel.tools.judge.case_runner import CaseRunner
-from agentkernel.tools.judge.cases.plan import Case
+from agentkernel.tools.judge.cases.plan import Case, NotApplicable
 from agentkernel.tools.judge.comparison.compare import CaseOutcome
 from agentkernel.tools.judge.execution.operators import Library, library_kind
 from agentkernel.tools.judge.execution.tracer import differs, random_state
 from agentkernel.tools.judge.races import find_race
-from agentkernel.tools.judge.reference.oracle_inputs import NotApplicable
 from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.sandbox.protocol import JSON, WorkerFailed
 from agentkernel.tools.sandbox.session import Worker

@@ -29,7 +29,7 @@ from agentkernel.tools.judge.execution.operators import TINY_ELEMENTS
 if TYPE_CHECKING:
     from agentkernel.tools.judge.execution.operators import Operators
     from agentkernel.tools.judge.execution.process_state import ProcessState
-    from agentkernel.tools.judge.worker import CallResult
+    from agentkernel.tools.judge.worker.calls import CallResult
     from agentkernel.tools.sandbox.protocol import JSON
     from agentkernel.tools.sandbox.worker import WorkerState
 

@@ -20,7 +20,7 @@ from agentkernel.tools.judge.cases.edge_inputs import (
     with_edge,
 )
 from agentkernel.tools.judge.cases.layouts import arranged, copied, in_order
-from agentkernel.tools.judge.cases.plan import Case, Change, FollowUp
+from agentkernel.tools.judge.cases.plan import Case, Change, FollowUp, NotApplicable
 from agentkernel.tools.judge.cases.values import (
     DOMAINS,
     SMALL,
@@ -88,15 +88,6 @@ STEPS = (3.0, 3e2, 3e4)
 """Sizes that a changed element may get: the first that shows in the reference's output."""
 FOLLOW_UP_SEED_STEP = 15_485_863
 TF32_STEP = 2.0**-11
-
-
-@dataclass(frozen=True)
-class NotApplicable:
-    """The reference itself does not take this case."""
-
-    reason: str
-    raised: bool = False
-    out_of_memory: bool = False
 
 
 @dataclass(frozen=True)
@@ -539,7 +530,6 @@ def _has_integers(case: Case) -> bool:
 
 
 __all__ = [
-    "NotApplicable",
     "OracleInputs",
     "ReferenceCase",
     "answers_differ",
