@@ -8,27 +8,33 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeGuard, cast
 
+import torch
 from pydantic import PrivateAttr
+from torch import nn
 
 from agentkernel.chat.session import Session
 from agentkernel.chat.session_state import settings_overlay
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.errors import ProblemError, RunNotFound
+from agentkernel.nightly.page.files import kernels_of_night
 from agentkernel.storage.configuration import load_settings
 from agentkernel.storage.source_text import describe_syntax_error
+from agentkernel.swap.kernel import execute_module, kernel_of_run
+from agentkernel.swap.swap import Applied, apply_equal, counts, restore
+from agentkernel.swap.swap import apply as apply_kernels
+from agentkernel.swap.swap import apply_all as apply_everywhere
+from agentkernel.tools.matmul_precision import RoundingModule
 from agentkernel.tools.problem.loading import load_problem, problem_from_module
 from agentkernel.workflows.events import OnEvent, ignore
+from agentkernel.workflows.optimize import run
 from agentkernel.workflows.outcome import Result
 from agentkernel.workflows.state import OptimizeRequest
 
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from torch import nn
-
     from agentkernel.domain.region import Kernel
     from agentkernel.domain.settings import Settings
-    from agentkernel.swap.swap import Applied, CallCounts
     from agentkernel.workflows.deps import RunFactory
 
 __all__ = [
@@ -67,8 +73,6 @@ class Optimized(Result):
             kept = self._kept()
             if self.baselines_matmul == "highest":
                 return kept
-            from agentkernel.tools.matmul_precision import RoundingModule
-
             return RoundingModule(kept, self.baselines_matmul)
         return load_drop_in(self, self._original)
 
@@ -76,12 +80,10 @@ class Optimized(Result):
         """The baseline as such, whatever its products may round."""
         if self.status != "kept_compiled":
             return self._original
-        import torch
-
         if self.baseline == "max-autotune":
             tuned = torch.compile(self._original, mode="max-autotune", dynamic=False)
-            return cast("nn.Module", tuned)
-        return cast("nn.Module", torch.compile(self._original))
+            return cast(nn.Module, tuned)
+        return cast(nn.Module, torch.compile(self._original))
 
 
 def optimize(
@@ -102,8 +104,6 @@ def optimize(
     max_memory_bytes, precision, policy, rounds, time (seconds), coder, runs, seed. Raises
     AgentKernelError subclasses with one clear line.
     """
-    from agentkernel.workflows.optimize import run
-
     settings = _settings(target, goals)
     modes = {item: item.training for item in module.modules()}
     try:
@@ -132,9 +132,6 @@ def apply(
     result or night that kept a baseline changes nothing. Raises AgentKernelError subclasses with
     one clear line that names what differs; the model is unchanged then.
     """
-    from agentkernel.nightly.page.files import kernels_of_night
-    from agentkernel.swap.swap import apply_equal
-
     if isinstance(what, Result) or _is_run(what):
         kernel = _kernel_of(what)
         return apply_equal(model, {} if kernel is None else {"": kernel})
@@ -152,9 +149,6 @@ def apply_all(model: nn.Module, what: Result | str | Path) -> Applied:
     that got it; `Applied.refused` says of every other module of the same class what differs. A
     result that kept a baseline changes nothing. Raises AgentKernelError subclasses with one line.
     """
-    from agentkernel.swap.swap import apply as apply_kernels
-    from agentkernel.swap.swap import apply_all as apply_everywhere
-
     kernel = _kernel_of(what)
     if kernel is None:
         return apply_kernels(model, {})
@@ -167,28 +161,11 @@ def _is_run(what: object) -> TypeGuard[str | Path]:
 
 def _kernel_of(what: Result | str | Path) -> Kernel | None:
     """The kernel that a run handed over; None where it kept a baseline."""
-    from agentkernel.swap.kernel import kernel_of_run
-
     if not isinstance(what, Result):
         return kernel_of_run(Path(what) / "certificate.json")
     if what.candidate is None or what.certificate is None:
         return None
     return kernel_of_run(Path(what.certificate))
-
-
-def restore(model: nn.Module) -> int:
-    """Take all kernels out of `model`: each module has its own class and attributes again. Returns
-    how many had one."""
-    from agentkernel.swap.swap import restore as restore_modules
-
-    return restore_modules(model)
-
-
-def counts(model: nn.Module) -> dict[str, CallCounts]:
-    """By path, how often the modules with a kernel ran it, and how often and why the original."""
-    from agentkernel.swap.swap import counts as counts_of
-
-    return counts_of(model)
 
 
 def open_session(
@@ -213,7 +190,7 @@ def open_session(
     loaded = (
         load_problem(file)
         if file is not None
-        else problem_from_module(cast("nn.Module", what), tuple(example_inputs), example_kwargs)
+        else problem_from_module(cast(nn.Module, what), tuple(example_inputs), example_kwargs)
     )
     runs = Path(began.runs)
     return Session.begin(
@@ -237,8 +214,6 @@ def load_drop_in(result: Result, original: nn.Module) -> nn.Module:
     """The verified file's `ModelNew` (a live problem's takes no arguments) with `original`'s
     weights. What runs is the text that was compared, not its file: bytecode may lie beside that.
     Raises RunNotFound where the file has changed since it was verified."""
-    from agentkernel.swap.kernel import execute_module
-
     if result.candidate is None:
         raise RunNotFound(f"Run {result.run!r} kept a baseline: there is no drop-in to load.")
     path = Path(result.candidate)
