@@ -23,6 +23,8 @@ from agentkernel.nightly.scheduler.engine import described, gpu_of
 from agentkernel.nightly.scheduler.jobs import EndToEndDone, EndToEndJob
 from agentkernel.nightly.zoo.loader import flat_outputs, load_model
 from agentkernel.runtime.pool import end_with_parent
+from agentkernel.swap.end_to_end import EndToEndVerdict, Oracle, check_end_to_end
+from agentkernel.swap.selection import best_form, select_correct, select_faster, time_forms
 from agentkernel.tools.targets import ResolvedTarget, find_target
 
 if TYPE_CHECKING:
@@ -40,7 +42,6 @@ def main(line: str) -> int:
     end_with_parent(int(line))
     warnings.simplefilter("ignore")
     job = EndToEndJob.model_validate_json(sys.stdin.readline())
-    from agentkernel.swap.end_to_end import check_end_to_end
 
     try:
         loaded = load_model(job.part.zoo, job.part.model)
@@ -70,9 +71,6 @@ def end_to_end(job: EndToEndJob) -> EndToEndDone:
 
 def measured_row(job: EndToEndJob, resolved: ResolvedTarget) -> ModelRow:
     """Outputs first, then the time of every form."""
-    from agentkernel.swap.end_to_end import Oracle
-    from agentkernel.swap.selection import time_forms
-
     loaded = load_model(job.part.zoo, job.part.model)
     l2_mb = described(resolved).l2_mb.value
 
@@ -85,7 +83,6 @@ def measured_row(job: EndToEndJob, resolved: ResolvedTarget) -> ModelRow:
 def checked_row(job: EndToEndJob, oracle: Oracle, timed: Timed) -> ModelRow:
     """The row: kernels with which the outputs are wrong are left out, and then those that do not
     help; `timed` times the model with some of them in."""
-    from agentkernel.swap.selection import best_form, select_correct, select_faster
 
     def judged(some: Kernels) -> EndToEndVerdict:
         return check_outputs(oracle, some, job)
@@ -130,8 +127,6 @@ def check_outputs(
     oracle: Oracle, kernels: Kernels, job: EndToEndJob, form: Form = "regions"
 ) -> EndToEndVerdict:
     """The outputs of the model with `kernels` in, under the strict rule."""
-    from agentkernel.swap.end_to_end import check_end_to_end
-
     return check_end_to_end(
         oracle.loaded,
         kernels,
@@ -223,8 +218,6 @@ def form_failures(failed: Mapping[Form, str], verdict: EndToEndVerdict | None) -
 def interpreted_outputs(job: EndToEndJob) -> EndToEndVerdict | str:
     """The outputs with the kernels in Triton's interpreter, which wants a process that has had it
     from its beginning; why there is no answer, where it takes too long or breaks."""
-    from agentkernel.swap.end_to_end import EndToEndVerdict
-
     line, held = os.pipe()
     words = [sys.executable, "-m", "agentkernel.nightly.end_to_end", str(line)]
     child = subprocess.Popen(

@@ -23,10 +23,13 @@ from agentkernel.bench.redteam.corpus import (
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.errors import EnvironmentFailure, UserError, one_line
 from agentkernel.domain.profile import ProfileFailed
+from agentkernel.tools.judge.judge import judge
 from agentkernel.tools.judge.settings import JudgeSettings, fresh_seed, prefork_judge_workers
 from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.problem.loading import load_problem
+from agentkernel.tools.profiler import ProfileSession, ProfileSettings
 from agentkernel.tools.sandbox.session import close_idle_workers, settle_idle_workers
+from agentkernel.tools.targets import find_target
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -91,8 +94,6 @@ class CorpusJudge:
 
         Raises EnvironmentFailure; a reference that does not run is a finding.
         """
-        from agentkernel.tools.judge.judge import judge
-
         try:
             capture_s, (loaded, captured) = _timed(lambda: self._problem(entry.problem))
             start_s, _ = _timed(self._await_worker)
@@ -135,9 +136,6 @@ class CorpusJudge:
     def _profile(
         self, entry: CorpusEntry, loaded: LoadedProblem, captured: Captured
     ) -> ProfileFailed | None:
-        from agentkernel.tools.profiler import ProfileSession, ProfileSettings
-        from agentkernel.tools.targets import find_target
-
         if self._profiler is None or self._profiler[0] != entry.problem:
             if self._profiler is not None:
                 self._profiler[1].close()

@@ -50,6 +50,7 @@ from agentkernel.domain.errors import (
     one_line,
 )
 from agentkernel.domain.knowledge import Query
+from agentkernel.knowledge.base import open_base
 from agentkernel.knowledge.store import folder_of
 from agentkernel.knowledge.store_schema import FILE_NAME
 from agentkernel.tools.targets import find_target, load_targets
@@ -239,8 +240,6 @@ class Preparation:
     def knowledge(self) -> None:
         """Ask the knowledge folder once and close it: libraries and files are then at hand. Nothing
         is begun where there is none, and nothing is kept open: others may have to mend it."""
-        from agentkernel.knowledge.base import open_base
-
         known = self.settings().knowledge
         try:
             folder: Path = folder_of(known.index)

@@ -14,6 +14,7 @@ from agentkernel.domain.base import Frozen, sha256_text
 from agentkernel.domain.nightly import ModelRow, RegionStatus, Zoo, ZooModel
 from agentkernel.domain.region import Kernel, KernelKey, ModelCut, Region, RegionUse
 from agentkernel.domain.settings import Settings
+from agentkernel.nightly.regions import WorkOrder, budget_of, least_share, merge_cuts
 
 if TYPE_CHECKING:
     from agentkernel.nightly.regions import WaitingRegions
@@ -250,7 +251,5 @@ class NightRequest(Frozen):
 
 def default_ranking(models: int) -> Ranking:
     """By the share of the time and the headroom, as the regions of so many models were cut."""
-    from agentkernel.nightly.regions import WorkOrder, budget_of, least_share, merge_cuts
-
     order = partial(WorkOrder, least_share=least_share(models))
     return Ranking(merge_cuts, order, budget_of)

@@ -33,6 +33,7 @@ from agentkernel.nightly.scheduler.jobs import (
     read_answer,
     relevant_settings,
 )
+from agentkernel.tools.certificate.record import hash_errors
 from agentkernel.tools.certificate.signing import signature_state
 from agentkernel.version import __version__
 
@@ -150,7 +151,6 @@ def is_as_signed(kernel: Kernel, answer_json: str) -> bool:
     Raises MissingDependency without the package `cryptography`.
     """
     # The signing's imports are not needed where nothing is read back.
-    from agentkernel.tools.certificate.record import hash_errors
 
     certificate = kernel.certificate
     same = has_source_hash(kernel, certificate.candidate_sha256) and not hash_errors(certificate)

@@ -10,6 +10,7 @@ from agentkernel.domain.certificate import Certificate, Versions
 from agentkernel.domain.errors import ProblemError
 from agentkernel.domain.profile import Profile, ProfileFailed
 from agentkernel.domain.verdict import LoadFailed, RunFailed, Verdict
+from agentkernel.runtime.machine import installed_versions
 from agentkernel.tools.certificate.record import (
     CertificateFile,
     drop_in_beside,
@@ -22,6 +23,8 @@ from agentkernel.tools.own_files import LIVE, read_live, sha256_of
 from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.problem.graph_identity import problem_graph
 from agentkernel.tools.problem.loading import declared_problem, restore_problem
+from agentkernel.tools.profiler import ProfileSettings, profile
+from agentkernel.tools.targets import find_target
 
 if TYPE_CHECKING:
     from agentkernel.tools.problem.capture import Captured
@@ -161,9 +164,7 @@ def _nothing(certificate: Certificate) -> str:
 def _judge_again(
     loaded: LoadedProblem, certificate: Certificate, found: Replay, *, allow_unsandboxed: bool
 ) -> Replay:
-    from agentkernel.runtime.machine import installed_versions
     from agentkernel.tools.judge.judge import judge
-    from agentkernel.tools.targets import find_target
 
     then, source = certificate.verdict, certificate.candidate_source
     assert then is not None
@@ -344,8 +345,6 @@ def _time_again(
     resolved: ResolvedTarget,
     settings: JudgeSettings,
 ) -> Profile | ProfileFailed:
-    from agentkernel.tools.profiler import ProfileSettings, profile
-
     return profile(
         loaded,
         captured,

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Literal, cast
 
 from agentkernel.domain.verdict import RaceFound, Verdict
 from agentkernel.tools.judge.cases.values import Sampler
+from agentkernel.tools.judge.judge import plan_cases
+from agentkernel.tools.judge.reference.oracle_inputs import rehearse
 from agentkernel.tools.judge.settings import JudgeSettings, open_judge_worker
 from agentkernel.tools.sandbox.protocol import WorkerFailed
 from agentkernel.tools.sandbox.session import Worker
@@ -163,9 +165,6 @@ def _tiny_inputs(
     loaded: LoadedProblem, captured: Captured, settings: JudgeSettings
 ) -> list[object] | None:
     """Host tensors for the smallest shapes that the reference takes; integers are all zero."""
-    from agentkernel.tools.judge.judge import plan_cases
-    from agentkernel.tools.judge.reference.oracle_inputs import rehearse
-
     shapes: dict[str, CaseShape] = {}
     for case in plan_cases(loaded, captured, settings):
         shapes.setdefault(case.shape.label, case.shape)

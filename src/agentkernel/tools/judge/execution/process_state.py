@@ -27,6 +27,7 @@ from typing import cast
 
 import torch
 
+from agentkernel.tools.judge.cases.values import pieces
 from agentkernel.tools.sandbox.watchdog import children_of
 
 PIECE_BYTES = 64 << 20
@@ -544,8 +545,6 @@ def background_work(
     sums over the outputs' bits are taken in stream order, and once more when the whole device is
     idle. Copies would take as much memory as the outputs."""
     import torch
-
-    from agentkernel.tools.judge.cases.values import pieces
 
     known = Checksum()
 

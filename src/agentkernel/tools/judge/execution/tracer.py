@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, cast
 
 import torch
 
+from agentkernel.tools.judge.execution import operators, process_state
 from agentkernel.tools.judge.execution.launches import (
     CudaGraphs,
     LaunchForms,
@@ -25,6 +26,8 @@ from agentkernel.tools.judge.execution.launches import (
     named_as,
 )
 from agentkernel.tools.judge.execution.operators import TINY_ELEMENTS
+from agentkernel.tools.judge.execution.process_state import watch_events, watch_threads
+from agentkernel.tools.sandbox.worker import CANDIDATE_FILE
 
 if TYPE_CHECKING:
     from agentkernel.tools.judge.execution.operators import Operators
@@ -81,9 +84,6 @@ def ablate(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]
 
 
 def _make_tracer(state: WorkerState) -> Tracer:
-    from agentkernel.tools.judge.execution.process_state import watch_events, watch_threads
-    from agentkernel.tools.sandbox.worker import CANDIDATE_FILE
-
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # two lines a call otherwise
     file = str(state.scratch / CANDIDATE_FILE)
     leftovers = cast("int | None", state.memory.get("leftovers"))
@@ -260,8 +260,6 @@ class CallRecorder:
         self, device: str, interpret: bool, file: str, leftovers: int | None = None
     ) -> None:
         """`leftovers` seeds what fresh memory holds."""
-        from agentkernel.tools.judge.execution import operators, process_state
-
         # Bound here, before a candidate could put others into these modules.
         self._changes, self._read_process_state = (
             process_state.process_changes,
