@@ -59,6 +59,6 @@ def small_corpus(folder: Path) -> Path:
     return folder
 
 
-def put(folder: Path, kind: str, name: str, text: str) -> None:
+def put(folder: Path, kind: str, name: str, text: str, suffix: str = ".py") -> None:
     """One more candidate."""
-    (folder / kind / f"{name}.py").write_text(text)
+    (folder / kind / f"{name}{suffix}").write_text(text)

@@ -10,6 +10,7 @@ from agentkernel.bench.redteam.corpus import acts_on, read_corpus
 from agentkernel.domain.errors import ProblemError
 from tests.redteam.small import HONEST, HOSTILE, candidate, put, small_corpus
 
+BASE = "def a(x):\n    return x\n\n\ndef b(x):\n    return x + 1\n"
 CORPUS = Path(__file__).parents[2] / "redteam"
 
 
@@ -69,6 +70,49 @@ def test_no_python_and_no_corpus_and_no_such_name(corpus: Path, tmp_path: Path) 
     put(corpus, "hostile", "odd", "def (:\n")
     with pytest.raises(ProblemError, match=r"hostile/odd\.py: it cannot be read"):
         read_corpus(corpus)
+
+
+def patch(edits: str) -> str:
+    return f'"""A title.\n\n{HOSTILE}\nbase: plus\n"""\n{edits}'
+
+
+@pytest.mark.parametrize(
+    ("edits", "same_as"),
+    [
+        ("", ("", "")),
+        ("-    return x + 1\n+    return x + 2\n", ("x + 1", "x + 2")),
+        ("     return x\n-\n-...\n-    return x + 1\n", (BASE[23:], "")),
+        (" def a(x):\n+    x = -x\n-    return x\n-...\n", (BASE[10:], "    x = -x\n")),
+    ],
+)
+def test_a_patch_is_its_base_with_edits(corpus: Path, edits: str, same_as: tuple[str, str]) -> None:
+    (corpus / "bases").mkdir()
+    (corpus / "bases" / "plus.py").write_text(BASE)
+    put(corpus, "hostile", "odd", patch(edits), ".patch")
+    entry = read_corpus(corpus, ["odd"])[0]
+    whole = f'"""A title.\n\n{HOSTILE}\n"""\n\n' + BASE.replace(*same_as)
+    assert (entry.name, entry.title, entry.source) == ("odd", "A title.", whole)
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        (patch("-    return x + 3\n"), "'-    return x + 3' adds no line"),
+        (patch("-    return x + 1\n-    return x\n"), "'-    return x' adds no line"),
+        (patch("return x\n"), "'return x' adds no line"),
+        (patch("").replace('plus\n"', 'minus\n"'), "no file of bases/"),
+        (patch("").replace("base: plus\n", ""), "no file of bases/"),
+        (patch("+def (:\n"), "cannot be read"),
+    ],
+)
+def test_a_bad_patch_is_one_line_with_the_files_name(corpus: Path, text: str, hint: str) -> None:
+    (corpus / "bases").mkdir()
+    (corpus / "bases" / "plus.py").write_text(BASE)
+    put(corpus, "hostile", "odd", text, ".patch")
+    with pytest.raises(ProblemError, match=r"hostile/odd\.patch: ") as caught:
+        read_corpus(corpus)
+    assert hint in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_who_acts_where(corpus: Path) -> None:

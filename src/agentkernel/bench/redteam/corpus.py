@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, get_args
@@ -29,6 +30,9 @@ WORDS: dict[str, tuple[str, ...]] = {
     "policy": get_args(Policy),
 }
 """Header entries with the values that each may have; `problem` names a file."""
+BASE = re.compile(r"^base: *(\w+)\n", re.M)
+END_OF_HEADER = '"""\n'
+ELIDED = "-..."
 
 
 class CorpusEntry(Frozen):
@@ -70,7 +74,10 @@ def read_corpus(folder: Path, only: Sequence[str] = ()) -> tuple[CorpusEntry, ..
             "problems/. Next: run it where the sources are checked out, or name one with --corpus."
         )
     entries = tuple(
-        read_entry(path, kind) for kind in KINDS for path in sorted((folder / kind).glob("*.py"))
+        read_entry(path, kind)
+        for kind in KINDS
+        for path in sorted((folder / kind).glob("*"))
+        if path.suffix in (".py", ".patch")
     )
     return _selected(entries, only)
 
@@ -79,7 +86,9 @@ def read_entry(path: Path, kind: Kind) -> CorpusEntry:
     """One candidate's file; it is read, not executed. Raises ProblemError."""
     try:
         source = path.read_text(encoding="utf-8")
-        text = ast.get_docstring(parse_source(source))
+        if path.suffix == ".patch":
+            source = _patched(path, source)
+        text = ast.get_docstring(parse_source(source, walked=False))
     except (OSError, ValueError, SyntaxError) as error:
         raise _bad(path, f"it cannot be read: {one_line(error)}") from error
     title, values = _header(path, text)
@@ -101,6 +110,42 @@ def read_entry(path: Path, kind: Kind) -> CorpusEntry:
             "policy": values.get("policy", "triton"),
         }
     )
+
+
+def _patched(path: Path, patch: str) -> str:
+    """The whole text of a candidate that is a header, with the name of its base, and edits."""
+    header, end, edits = patch.partition(f"\n{END_OF_HEADER}")
+    header += "\n"
+    named = BASE.search(header)
+    base = path.parent.parent / "bases" / f"{named[1] if named else ''}.py"
+    if not end or not base.is_file():
+        raise _bad(path, "its header names no file of bases/: 'base: ...'")
+    lines = base.read_text(encoding="utf-8").split("\n")
+    body = _edited(path, lines, edits.removesuffix("\n").split("\n") if edits else [])
+    return BASE.sub("", header, count=1) + END_OF_HEADER + "\n" + "\n".join(body)
+
+
+def _edited(path: Path, base: list[str], edits: Sequence[str]) -> list[str]:
+    """`+` adds a line; ` ` and `-` go on to the next such line of the base, and keep or drop it.
+
+    What lies before it is kept too, or dropped after `-...`.
+    """
+    body: list[str] = []
+    at, kept = 0, True
+    for edit in edits:
+        mark, line = edit[:1], edit[1:]
+        if mark == "+":
+            body.append(line)
+        elif edit == ELIDED:
+            kept = False
+        elif mark in (" ", "-") and line in base[at:]:
+            found = base.index(line, at)
+            body += base[at:found] if kept else []
+            body += [line] if mark == " " else []
+            at, kept = found + 1, True
+        else:
+            raise _bad(path, f"{edit!r} adds no line and names none that follows in its base")
+    return body + (base[at:] if kept else [""])
 
 
 def acts_on(entry: CorpusEntry, device: Literal["cpu", "cuda"]) -> bool:
@@ -141,7 +186,7 @@ def _check(path: Path, kind: Kind, values: Mapping[str, str]) -> None:
 
 def _selected(entries: tuple[CorpusEntry, ...], only: Sequence[str]) -> tuple[CorpusEntry, ...]:
     known = [entry.name for entry in entries]
-    names = [name.removesuffix(".py").rpartition("/")[2] for name in only]
+    names = [Path(name).stem for name in only]
     for name in names:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
