@@ -9,7 +9,7 @@ import pytest
 from agentkernel.bench.redteam.runner import CorpusJudge, CorpusSettings
 from tests.redteam.naive import NaiveJudge
 
-collect_ignore = ["hostile", "honest", "problems"]
+collect_ignore = ["bases", "hostile", "honest", "problems"]
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from agentkernel.bench.redteam.corpus import read_corpus
 from agentkernel.tools.judge.execution.proof import check_trace, parse_trace, trace_notes
 
 CALL = "add_kernel[(triton.cdiv(n, 128),)](x, y, out, n, BLOCK=128)"
@@ -469,6 +470,6 @@ def test_what_is_computed_after_the_call_is_no_answer(judged):
     """In state_dict(), which was once asked for before the outputs were copied."""
     corpus = Path(__file__).parents[2] / "redteam"
     problem = (corpus / "problems" / "softmax.py").read_text()
-    source = (corpus / "open" / "hostile" / "state_dict_override.py").read_text()
-    verdict = judged(problem, source, static=False, seeds=1)
+    (entry,) = read_corpus(corpus / "open", ["state_dict_override"])
+    verdict = judged(problem, entry.source, static=False, seeds=1)
     assert verdict.gate == "correctness", verdict.failure

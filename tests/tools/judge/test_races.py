@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from agentkernel.bench.redteam.corpus import read_corpus
 from agentkernel.tools.judge.races import find_race
 
 KERNEL = """import triton
@@ -75,12 +76,14 @@ def test_one_program_has_nobody_to_race_with(grid):
 
 def test_no_known_honest_kernel_is_flagged():
     root = Path(__file__).parents[3]
-    folders = ("src/agentkernel/knowledge/kernels", "tests/golden/kernels", "tests/redteam/honest")
-    files = [path for folder in folders for path in (root / folder).glob("*.py")]
-    assert len(files) > 40
-    assert {path.name: find_race(path.read_text()) for path in files} == dict.fromkeys(
-        path.name for path in files
-    )
+    folders = ("src/agentkernel/knowledge/kernels", "tests/golden/kernels")
+    texts = {
+        path.name: path.read_text() for folder in folders for path in (root / folder).glob("*.py")
+    }
+    corpus = read_corpus(root / "tests" / "redteam")
+    texts |= {entry.name: entry.source for entry in corpus if entry.kind == "honest"}
+    assert len(texts) > 140
+    assert {name: find_race(text) for name, text in texts.items()} == dict.fromkeys(texts)
 
 
 @pytest.mark.slow

@@ -1,0 +1,22 @@
+import torch
+import triton
+import triton.language as tl
+from torch import nn
+
+
+@triton.jit
+def relu_kernel(x_ptr, y_ptr, total, BLOCK: tl.constexpr):
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = i < total
+    x = tl.load(x_ptr + i, mask=mask, other=0.0)
+    tl.store(y_ptr + i, tl.where(x > 0, x, tl.where(x != x, x, 0.0)), mask=mask)
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        x = x.contiguous()
+        y = torch.empty_like(x)
+        total = x.numel()
+        if total:
+            relu_kernel[(triton.cdiv(total, 256),)](x, y, total, BLOCK=256)
+        return y
