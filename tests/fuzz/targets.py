@@ -12,7 +12,7 @@ from typing import TypeVar, get_args
 import typer
 
 from agentkernel.agents.answers import read_answer
-from agentkernel.chat.explain.source import parse_file
+from agentkernel.chat.overview import explain as explain_source
 from agentkernel.chat.store import open_store
 from agentkernel.cli import app
 from agentkernel.cli.chat.sessions import last_used, read_flags, sessions
@@ -184,8 +184,7 @@ def candidate(folder: Path, touched: Touched) -> None:
         read_answer(f"Here it is:\n```python\n{text}\n```\n", parent=text)
         with expected(SyntaxError):
             telling_sizes(parse_source(text))
-        with expected(SyntaxError):
-            parse_file(text)
+        explain_source(text)
 
 
 TARGETS: dict[str, Callable[[Path, Touched], None]] = {

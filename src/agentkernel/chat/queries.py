@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Callable
 from contextlib import closing
 
 from agentkernel.agents.evidence import evidence_of, speed_evidence
@@ -12,6 +11,7 @@ from agentkernel.agents.history import outcome
 from agentkernel.agents.models.costs import totals
 from agentkernel.chat import figures
 from agentkernel.chat.figures import NOTE
+from agentkernel.chat.overview import Notes, ask_explanation, explain
 from agentkernel.chat.replies import (
     ClarificationNeeded,
     Cost,
@@ -46,13 +46,15 @@ from agentkernel.chat.tree import (
     problem_of,
     time_us,
 )
-from agentkernel.domain.errors import KnowledgeError, OutputError
+from agentkernel.chat.user_input import reading_model
+from agentkernel.domain.errors import AgentKernelError, KnowledgeError, OutputError, one_line
 from agentkernel.domain.exchange import Exchange
 from agentkernel.domain.knowledge import Query
 from agentkernel.domain.plain_text import sentence
 from agentkernel.knowledge.store import folder_of
 from agentkernel.storage.records import read_records
 from agentkernel.tools.targets import load_targets
+from agentkernel.workflows.events import Noted
 
 MOST_HITS = 5
 AROUND = 3
@@ -238,15 +240,6 @@ def explain_line(work: SessionState, intent: ExplainLine) -> Reply:
 def _explained(
     work: SessionState, number: int | None, first: int | None, last: int | None
 ) -> Reply:
-    import importlib
-
-    try:
-        module = importlib.import_module("agentkernel.chat.explain.listing")
-    except ModuleNotFoundError:
-        return not_possible(
-            "Explanations are not part of this installation. 'show' gives the text."
-        )
-    explain: Callable[..., tuple[tuple[int | None, str], ...]] = module.explain
     text = work.source(number)
     name = work.file_name(number)
     lines = text.splitlines()
@@ -255,7 +248,29 @@ def _explained(
     marked = () if first is None else tuple(range(first, min(last or first, len(lines)) + 1))
     part = "\n".join(lines[begin - 1 : end]) + "\n"
     source = Source(number=number, name=name, text=part, first=begin, marked=marked)
-    return Explained(name=name, notes=tuple(explain(text, first, last)), source=source)
+    notes = explain(text, first, last)
+    said = _said_by_model(
+        work, name, notes, text, None if first is None else (first, last or first)
+    )
+    return Explained(name=name, notes=(*notes, *said), source=source)
+
+
+def _said_by_model(
+    work: SessionState, name: str, notes: Notes, text: str, lines: tuple[int, int] | None
+) -> Notes:
+    """What the model says of a file, marked as its words; nothing where none is configured."""
+    named = reading_model(work.settings)
+    if named is None:
+        return ()
+    work.on_event(Noted(text=f"asking {named} to explain {name}"))
+    try:
+        with work.model(named) as (model, sampling):
+            words = ask_explanation(model, sampling, text, notes, lines)
+    except AgentKernelError as error:
+        return ((None, f"{named} cannot explain it: {one_line(error)}"),)
+    if not words:
+        return ((None, f"{named} said nothing about it."),)
+    return ((None, f"In the words of {named}, which nobody verified:\n{words}"),)
 
 
 def diff(work: SessionState, intent: Diff) -> Reply:

@@ -10,7 +10,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self, assert_never
 
-from agentkernel.agents.models.provider import ModelProvider
 from agentkernel.chat import actions, files, queries
 from agentkernel.chat.figures import EstimateCache
 from agentkernel.chat.language import EXAMPLES, understand
@@ -74,17 +73,8 @@ from agentkernel.chat.user_input import (
 )
 from agentkernel.domain.errors import AgentKernelError, ProblemError, RunNotFound
 from agentkernel.domain.settings import Settings
-from agentkernel.storage.records import Records
 from agentkernel.tools.run_store import lock_run
-from agentkernel.workflows.events import (
-    ModelPassedOver,
-    Noted,
-    OnEvent,
-    ignore,
-    model_asked,
-    model_retried,
-    model_writing,
-)
+from agentkernel.workflows.events import Noted, OnEvent, ignore
 
 if TYPE_CHECKING:
     from agentkernel.tools.problem.loading import LoadedProblem
@@ -506,29 +496,13 @@ class Session:
         )
 
     def _read(self, named: str, text: str, tell: Callable[[str], None]) -> tuple[Intent, ...]:
-        """The model's reading; its answers are kept in the session's own records."""
-        from agentkernel.workflows.models import chat_options
-
-        work, chosen = self._work, self._work.settings.models
-        records = Records(work.folder / "models.sqlite")
-        provider = ModelProvider(
-            records=records,
-            base_url=chosen.base_url,
-            options=chat_options(chosen),
-            on_exchange=lambda exchange, reused: work.on_event(model_asked(exchange, reused)),
-            on_retry=lambda retry: work.on_event(model_retried(retry)),
-            on_piece=lambda piece: work.on_event(model_writing(piece)),
-            tell=lambda line: work.on_event(ModelPassedOver(text=line)),
-        )
+        """The model's reading; `tell` hears why there is none."""
         try:
-            model, sampling = provider.model(named), provider.sampling(named)
-            return read_with(model, sampling, text, work.context, EXAMPLES, tell)
+            with self._work.model(named) as (model, sampling):
+                return read_with(model, sampling, text, self._work.context, EXAMPLES, tell)
         except AgentKernelError as error:
             tell(str(error))
             return ()
-        finally:
-            provider.close()
-            records.close()
 
     def _finish_what_was_cut_off(self) -> None:
         """Go on with the step that was running when the process ended; its answer is a turn."""

@@ -7,13 +7,16 @@ checked against the roofline.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
+from agentkernel.agents.models.protocol import Model
+from agentkernel.agents.models.provider import ModelProvider
 from agentkernel.agents.protocols import Goals
 from agentkernel.chat.figures import EstimateCache, ModuleEstimate
 from agentkernel.chat.problem_sizes import restored
@@ -36,12 +39,21 @@ from agentkernel.chat.tree import (
 )
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.errors import AgentKernelError, SettingError, UnknownTarget
+from agentkernel.domain.exchange import Sampling
 from agentkernel.domain.plan import Analysis, Plan
 from agentkernel.domain.problem import Problem
 from agentkernel.domain.profile import Estimate, Measurement
 from agentkernel.domain.settings import Settings
+from agentkernel.storage.records import Records
 from agentkernel.tools.targets import find_target, load_targets
-from agentkernel.workflows.events import OnEvent, ignore
+from agentkernel.workflows.events import (
+    ModelPassedOver,
+    OnEvent,
+    ignore,
+    model_asked,
+    model_retried,
+    model_writing,
+)
 from agentkernel.workflows.outcome import faster_baseline
 
 if TYPE_CHECKING:
@@ -306,6 +318,29 @@ class SessionState:
             return self.approved[-1]
 
         return ask
+
+    @contextmanager
+    def model(self, named: str) -> Iterator[tuple[Model, Sampling]]:
+        """The model `named`; its answers are kept in the session's own records. Raises
+        AgentKernelError."""
+        from agentkernel.workflows.models import chat_options
+
+        chosen, tell = self.settings.models, self.on_event
+        records = Records(self.folder / "models.sqlite")
+        provider = ModelProvider(
+            records=records,
+            base_url=chosen.base_url,
+            options=chat_options(chosen),
+            on_exchange=lambda exchange, reused: tell(model_asked(exchange, reused)),
+            on_retry=lambda retry: tell(model_retried(retry)),
+            on_piece=lambda piece: tell(model_writing(piece)),
+            tell=lambda line: tell(ModelPassedOver(text=line)),
+        )
+        try:
+            yield provider.model(named), provider.sampling(named)
+        finally:
+            provider.close()
+            records.close()
 
     @property
     def goals(self) -> Goals:

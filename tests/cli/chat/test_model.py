@@ -107,6 +107,32 @@ def test_a_model_that_refuses_the_key_is_one_line(
     assert KEY not in json.dumps(told)
 
 
+def test_a_model_explains_in_words_that_are_marked_as_its_own(
+    place: Place, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def explains(request: dict[str, object]) -> Answer:
+        asked.append(json.dumps(request))
+        return f"It divides by the sum. \x1b[2J {KEY}"
+
+    told = held(
+        place,
+        [explains, Refuses(401)],
+        capsys,
+        monkeypatch,
+        "/explain original 12",
+        "/explain original",
+    )
+    first, second = of_kind(told, "reply", "explained")
+    _, (line, words) = first["notes"]  # type: ignore[misc]
+    assert line is None
+    assert words.startswith("In the words of chat:openai:scripted, which nobody verified:\nIt ")
+    assert "lines 12 to 12" in asked[0]
+    assert "chat:openai:scripted cannot explain it: " in str(second["notes"])
+    assert KEY not in json.dumps(told)
+
+
 def test_what_is_written_is_told_and_not_kept(
     place: Place, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

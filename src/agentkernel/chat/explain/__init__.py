@@ -1,1 +1,0 @@
-"""Explanation of a Triton file in prose, from its text; nothing is run."""
