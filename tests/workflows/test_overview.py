@@ -72,9 +72,9 @@ def line_words(source: str, text: str) -> str:
          "(tuned) at the launch"),
         ("v = L.load", "loads x + offs, masked by inside ((offs < n) & (offs >= 0)), undefined "
          "elsewhere"),
-        ("if BLOCK", "if BLOCK > 64: v = v * 2; v += L.load(y); BLOCK is 64 or 128 (tuned) at the "
-         "launch; then loads y, not masked"),
-        ("while", "while k > 0; k is 3 at the launch"),
+        ("if BLOCK", "branch: if BLOCK > 64: v = v * 2; v += L.load(y); BLOCK is 64 or 128 "
+         "(tuned) at the launch; then loads y, not masked"),
+        ("while", "loop: while k > 0; k is 3 at the launch"),
         ("tile =", "loads T.language.make_block_ptr(x, (n,), (1,), (0,), (64,), (0,)), checked at "
          "the edges of axes (0,); n is x.numel() at the launch"),
         ("L.atomic_add", "atomic_add: v to y + offs, masked by inside ((offs < n) & (offs >= 0))"),
@@ -132,7 +132,7 @@ def test_a_file_of_the_red_team_is_read(path: Path) -> None:
 
 def test_a_product_of_two_kernels() -> None:
     notes = dict(explain((KERNELS / "gemm_split_k.py").read_text()))
-    assert notes[30] == (
+    assert notes[31] == (
         "partial_kernel: a kernel, launched in line 86 with a grid of triton.cdiv(rows, 32) x "
         "triton.cdiv(columns, 32) x 4; 2 loads (2 masked); 1 store (1 masked); 1 product; at the "
         "launch BLOCK_M = 32, BLOCK_N = 32, BLOCK_K = 64, num_warps = 4, num_stages = 3"

@@ -522,7 +522,9 @@ def notable(item: Statement, file: TritonFile) -> list[str]:
     if kernel is not None and node is kernel.node:
         return [_heading(kernel, file)]
     if kernel is not None:
-        head = [_head(item, file)] if isinstance(node, ast.For | ast.While | ast.If) else []
+        head = [f"branch: {_head(item, file)}"] if isinstance(node, ast.If) else []
+        if isinstance(node, ast.For | ast.While):
+            head = [f"loop: {_head(item, file)}{_values(item, kernel)}"]
         return [*head, *(done.words for done in file.operations[node])]
     if isinstance(node, Function | ast.ClassDef):
         return []
@@ -564,7 +566,7 @@ def statement_words(item: Statement, file: TritonFile) -> str:
     kernel = file.kernels.get(item.kernel or "")
     values = _values(item, kernel) if kernel is not None and item.node is not kernel.node else ""
     if found:
-        return "; then ".join(found) + values
+        return "; then ".join(found) + ("" if found[0].startswith("loop: ") else values)
     if isinstance(item.node, Function | ast.ClassDef):
         return f"{item.where}.{item.node.name}".lstrip(".") + _docstring(item.node)
     what = "no access to memory, reduction or product" if kernel else "no launch or library call"
@@ -637,7 +639,7 @@ def _whole(file: TritonFile) -> Notes:
         else:
             named = item.node is kernel.node or not file.is_helper(kernel)
         if named:
-            notes += [(item.first, words) for words in notable(item, file)]
+            notes += [(item.node.lineno, words) for words in notable(item, file)]
     return ((None, _summary(file, [words for _, words in notes])), *notes)
 
 
