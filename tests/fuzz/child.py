@@ -13,8 +13,6 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from tests.fuzz.edits import CANARY, Edit, apply, edits_of, kind_of
