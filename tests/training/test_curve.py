@@ -37,7 +37,7 @@ def test_the_picture_has_a_line_for_each_kind_of_point(tmp_path: Path) -> None:
     points = [_point(1, loss=3.0), _point(2, loss=2.0), _point(2, held_out_loss=2.5)]
     svg = curve_svg([*points, _point(2, pass_at_1=0.25)], "small <1>")
     root = ElementTree.fromstring(svg)
-    names = [item.tag.rpartition("}")[2] for item in root]
+    names = [item.tag.rpartition("}")[2] for item in root.iter()]
     assert names.count("polyline") == 3
     assert "small &lt;1&gt;" in svg
     assert "pass@1" in svg

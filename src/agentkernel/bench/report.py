@@ -5,9 +5,7 @@ All of them can be made again from the rows.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from html import escape
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +14,8 @@ from agentkernel.bench.summary import FLOOR, BaselineFigures, Level, Summary, su
 from agentkernel.domain.plain_text import plain
 from agentkernel.domain.profile import Ratio
 from agentkernel.storage.files import write_atomic
+from agentkernel.tools.charts.chart import Axis, Chart, Series
+from agentkernel.tools.charts.svg import Frame, svg_file
 from agentkernel.tools.own_files import is_json_with, require_all_generated, require_generated
 from agentkernel.tools.speedup import THRESHOLDS, median
 from agentkernel.workflows.report import table
@@ -198,14 +198,8 @@ def times(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}x"
 
 
-WIDTH, HEIGHT = 760, 420
-LEFT, RIGHT, TOP, BOTTOM = 64, 16, 40, 84
-COLOURS: dict[Baseline, str] = {
-    "eager": "#9a3412",
-    "torch.compile": "#1d4ed8",
-    "max-autotune": "#0b6e4f",
-}
-TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+FRAME = Frame(760, 350, left=64)
+KINDS: dict[Baseline, str] = {"eager": "c2", "torch.compile": "c1", "max-autotune": "c3"}
 LEAST, MOST = 0.5, 2.0
 """The vertical axis shows at least this span."""
 
@@ -234,64 +228,24 @@ def curves(rows: Sequence[Row]) -> tuple[Curve, ...]:
 def speedup_svg(rows: Sequence[Row], title: str) -> str:
     """A stand-alone SVG; without a measurement it says so."""
     found = curves(rows)
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" '
-        f'height="{HEIGHT}" font-family="sans-serif" font-size="12" role="img">',
-        f"<title>{escape(title)}</title>",
-        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>',
-        f'<text x="{LEFT}" y="22" font-size="14" fill="#111827">{escape(title)}</text>',
-    ]
     values = [value for curve in found for value in curve.values]
-    if not values:
-        return "\n".join(
-            [*parts, _text(WIDTH / 2, HEIGHT / 2, "not measured", "middle"), "</svg>\n"]
-        )
-    low, high = min(LEAST, *values), max(MOST, *values)
-    parts += _grid(low, high)
-    most = max(len(curve.values) for curve in found)
-    for number, curve in enumerate(found):
-        parts += _curve(curve, number, low, high, most)
-    parts.append(_text(WIDTH / 2, HEIGHT - BOTTOM + 20, "problems, by speedup", "middle"))
-    return "\n".join([*parts, "</svg>\n"])
-
-
-def _y(value: float, low: float, high: float) -> float:
-    part = math.log(value / low) / math.log(high / low)
-    return HEIGHT - BOTTOM - part * (HEIGHT - TOP - BOTTOM)
-
-
-def _grid(low: float, high: float) -> list[str]:
-    lines: list[str] = []
-    for tick in (item for item in TICKS if low <= item <= high):
-        here = _y(tick, low, high)
-        colour = "#111827" if tick == 1 else "#e5e7eb"
-        lines.append(
-            f'<line x1="{LEFT}" y1="{here:.1f}" x2="{WIDTH - RIGHT}" y2="{here:.1f}" '
-            f'stroke="{colour}"/>'
-        )
-        lines.append(_text(LEFT - 6, here + 4, f"{tick:g}x", "end"))
-    return lines
-
-
-def _curve(curve: Curve, number: int, low: float, high: float, most: int) -> list[str]:
-    colour, legend = COLOURS[curve.baseline], HEIGHT - BOTTOM + 40 + 14 * number
-    step = (WIDTH - LEFT - RIGHT) / max(most, 1)
-    marks = [
-        f'<circle cx="{LEFT + (index + 0.5) * step:.1f}" cy="{_y(value, low, high):.1f}" r="2.5" '
-        f'fill="{colour}"/>'
-        for index, value in enumerate(curve.values)
-    ]
-    wrong = f", {curve.wrong} without a correct candidate" if curve.wrong else ""
-    words = f"against {curve.baseline}: {len(curve.values)} problems{wrong}"
-    dot = f'<circle cx="{LEFT + 5}" cy="{legend - 4}" r="4" fill="{colour}"/>'
-    return [*marks, dot, _text(LEFT + 16, legend, words, "start")]
-
-
-def _text(x: float, y: float, words: str, anchor: str) -> str:
-    return (
-        f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="#374151">'
-        f"{escape(words)}</text>"
+    most = max((len(curve.values) for curve in found), default=0)
+    chart = Chart(
+        title,
+        Axis(0, max(most, 1), "problems, by speedup", log=False, marked=()),
+        Axis(min([LEAST, *values]), max([MOST, *values]), unit="x"),
+        tuple(_series(curve) for curve in found),
+        base=1,
+        nothing=NOTHING,
     )
+    return svg_file(title, (chart,), FRAME)
+
+
+def _series(curve: Curve) -> Series:
+    wrong = f", {curve.wrong} without a correct candidate" if curve.wrong else ""
+    name = f"against {curve.baseline}: {len(curve.values)} problems{wrong}"
+    points = tuple((place + 0.5, value) for place, value in enumerate(curve.values))
+    return Series(name, KINDS[curve.baseline], points, radius=2.5)
 
 
 REPORT, SUMMARY = "report.md", "summary.json"

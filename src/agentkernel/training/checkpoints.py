@@ -16,7 +16,6 @@ import os
 import pickle
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,8 @@ from agentkernel.domain.base import Frozen
 from agentkernel.domain.errors import TrainingError, one_line
 from agentkernel.domain.plain_text import plain
 from agentkernel.storage.files import append_line, make_folder, read_regular, write_atomic
+from agentkernel.tools.charts.chart import Axis, Chart, joined, linear_axis
+from agentkernel.tools.charts.svg import Frame, svg_file
 
 METADATA = ".metadata"
 """What torch.distributed.checkpoint unpickles before it reads a sharded checkpoint."""
@@ -243,11 +244,9 @@ def _flush(path: Path) -> None:
 
 
 FILE, PICTURE = "training.jsonl", "training.svg"
-WIDTH, HEIGHT = 760, 420
-LEFT, RIGHT, TOP, BOTTOM = 64, 56, 40, 72
-LOSS, HELD_OUT, PASS = "#1d4ed8", "#9a3412", "#0b6e4f"
-TICKS = 5
-"""Of the axis of steps."""
+FRAME = Frame(760, 300, left=64)
+STEPS, LOSS, HELD_OUT = "optimizer steps", "loss of completions", "loss on held-out rows"
+PASS = "pass@1 on held-out modules, by judging"
 LEAST_LOSS = 1e-6
 """What a loss of 0 is drawn as."""
 
@@ -302,109 +301,18 @@ def draw_curve(out: Path, title: str) -> None:
 
 
 def curve_svg(points: Sequence[LossPoint], title: str) -> str:
-    """A stand-alone SVG: losses on the left axis, a power of ten a line, as most of a training
-    happens far below its first loss; pass@1 on the right one."""
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" '
-        f'height="{HEIGHT}" font-family="sans-serif" font-size="12" role="img">',
-        f"<title>{escape(title)}</title>",
-        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>',
-        _text(LEFT, 22, title, "start"),
-    ]
-    losses = [
-        value
-        for point in points
-        for value in (point.loss, point.held_out_loss)
-        if value is not None
-    ]
-    if not losses:
-        return "\n".join(
-            [*parts, _text(WIDTH / 2, HEIGHT / 2, "no step yet", "middle"), "</svg>\n"]
-        )
-    last, decades = max(point.step for point in points), _decades(losses)
-    parts += _grid(last, decades)
-    trained = [
-        (point.step, _part(point.loss, decades)) for point in points if point.loss is not None
-    ]
-    held = [
-        (point.step, _part(point.held_out_loss, decades))
-        for point in points
-        if point.held_out_loss is not None
-    ]
-    passed = [(point.step, point.pass_at_1) for point in points if point.pass_at_1 is not None]
-    kinds = (
-        (trained, LOSS, "loss of completions"),
-        (held, HELD_OUT, "loss on held-out rows"),
-        (passed, PASS, "pass@1 on held-out modules, by judging (right axis)"),
-    )
-    for number, (places, colour, name) in enumerate(item for item in kinds if item[0]):
-        parts += _line(places, last, colour)
-        parts += _legend(number, colour, name)
+    """A stand-alone SVG: losses by powers of ten, as most of a training happens far below its first
+    loss; pass@1 below them."""
+    steps = linear_axis(0, max((item.step for item in points), default=1), 5, STEPS, whole=True)
+    trained = [(item.step, item.loss) for item in points if item.loss is not None]
+    held = [(item.step, item.held_out_loss) for item in points if item.held_out_loss is not None]
+    passed = [(item.step, item.pass_at_1) for item in points if item.pass_at_1 is not None]
+    losses = [max(loss, LEAST_LOSS) for _, loss in (*trained, *held)] or [1.0]
+    low = math.floor(math.log10(min(losses)))
+    high = max(math.ceil(math.log10(max(losses))), low + 1)
+    lines = (joined(LOSS, "c1", trained), joined(HELD_OUT, "c2", held))
+    drawn = tuple(item for item in lines if item.points)
+    charts = [Chart(title, steps, Axis(10.0**low, 10.0**high), drawn, nothing="no step yet")]
     if passed:
-        parts += [
-            _text(WIDTH - RIGHT + 6, _y(share / 4) + 4, f"{share / 4:.2f}", "start")
-            for share in range(5)
-        ]
-    return "\n".join([*parts, "</svg>\n"])
-
-
-def _decades(losses: Sequence[float]) -> tuple[int, int]:
-    """The powers of ten below and above all of them."""
-    low = math.floor(math.log10(max(min(losses), LEAST_LOSS)))
-    return low, max(math.ceil(math.log10(max(*losses, LEAST_LOSS))), low + 1)
-
-
-def _part(loss: float, decades: tuple[int, int]) -> float:
-    """How far up the left axis it is, 0 to 1."""
-    low, high = decades
-    return (math.log10(max(loss, LEAST_LOSS)) - low) / (high - low)
-
-
-def _grid(last: int, decades: tuple[int, int]) -> list[str]:
-    lines: list[str] = []
-    low, high = decades
-    for power in range(low, high + 1):
-        y = _y(_part(10.0**power, decades))
-        lines.append(
-            f'<line x1="{LEFT}" y1="{y:.1f}" x2="{WIDTH - RIGHT}" y2="{y:.1f}" stroke="#e5e7eb"/>'
-        )
-        lines.append(_text(LEFT - 6, y + 4, f"{10.0**power:g}", "end"))
-    for tick in range(TICKS + 1):
-        x = _x(tick / TICKS)
-        lines.append(_text(x, HEIGHT - BOTTOM + 18, f"{round(last * tick / TICKS)}", "middle"))
-    lines.append(
-        _text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - BOTTOM + 34, "optimizer steps", "middle")
-    )
-    return lines
-
-
-def _line(places: Sequence[tuple[int, float]], last: int, colour: str) -> list[str]:
-    drawn = [(_x(step / max(last, 1)), _y(part)) for step, part in places]
-    joined = " ".join(f"{x:.1f},{y:.1f}" for x, y in drawn)
-    line = f'<polyline points="{joined}" fill="none" stroke="{colour}" stroke-width="1.5"/>'
-    dots = drawn if len(drawn) <= 40 else ()
-    return [
-        line,
-        *(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.5" fill="{colour}"/>' for x, y in dots),
-    ]
-
-
-def _legend(number: int, colour: str, name: str) -> list[str]:
-    left, base = LEFT + 220 * number, HEIGHT - 12
-    dot = f'<circle cx="{left + 5}" cy="{base - 4}" r="4" fill="{colour}"/>'
-    return [dot, _text(left + 16, base, name, "start")]
-
-
-def _x(part: float) -> float:
-    return LEFT + part * (WIDTH - LEFT - RIGHT)
-
-
-def _y(part: float) -> float:
-    return HEIGHT - BOTTOM - min(max(part, 0.0), 1.0) * (HEIGHT - TOP - BOTTOM)
-
-
-def _text(x: float, y: float, words: str, anchor: str) -> str:
-    return (
-        f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="#374151">'
-        f"{escape(words)}</text>"
-    )
+        charts.append(Chart(PASS, steps, linear_axis(0, 1, 4), (joined("", "c3", passed),)))
+    return svg_file(title, charts, FRAME)

@@ -36,7 +36,7 @@ from agentkernel.chat.tree import Branch, Node, Place, Step, Tree
 from agentkernel.cli.rendering.candidates import scales
 from agentkernel.cli.rendering.replies import place_words, render
 from agentkernel.cli.rendering.roofline import chart_of, marks
-from agentkernel.cli.rendering.text import View, escaped, escaped_model, truncate
+from agentkernel.cli.rendering.text import escaped, escaped_model, truncate
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.knowledge import Entry, Hit, Score
@@ -409,9 +409,9 @@ def test_the_chart_holds_ridge_and_points(scale: float) -> None:
         for number in range(1, 60)
     )
     reply = Roofline(target="t", gb_per_s=1e-3, peak_gflops=1e9, peak_of="fp32", points=points)
-    chart = chart_of(reply, View(80))
-    assert all(chart.low_x < point.intensity < chart.high_x for point in points)
-    assert all(chart.low_y < point.gflops < chart.high_y for point in points)
+    chart = chart_of(reply, marks(points))
+    assert all(chart.x.low < point.intensity < chart.x.high for point in points)
+    assert all(chart.y.low < point.gflops < chart.y.high for point in points)
     assert max(len(line) for line in drawn(reply).split("\n")) <= 80
 
 

@@ -1,30 +1,14 @@
-"""Do axes, labels and lineages come out right where the data are odd?"""
+"""Do figures, plots and lineages of a night come out right where the data are odd?"""
 
 from __future__ import annotations
 
-import itertools
 import re
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from agentkernel.domain.region import RegionUse
-from agentkernel.nightly.page.charts import GEOMEAN, NARROW, WIDE, plot_svg, region_plot, trend_of
-from agentkernel.nightly.page.elements import (
-    LETTER,
-    TICK_GAP,
-    Box,
-    Frame,
-    LogAxis,
-    Mark,
-    lineages,
-    place_labels,
-    source_diff,
-    spread_apart,
-    square_around,
-    tick_label,
-)
+from agentkernel.nightly.page.charts import GEOMEAN, NARROW, WIDE, region_figure, trend_figure
+from agentkernel.nightly.page.elements import lineages, source_diff
 from agentkernel.nightly.page.figures import (
     MergedRegions,
     mean_speedup,
@@ -37,6 +21,7 @@ from agentkernel.nightly.page.figures import (
 )
 from agentkernel.nightly.page.pages import budget_bars
 from agentkernel.nightly.page.tables import region_order
+from agentkernel.tools.charts.svg import Frame, chart_svg
 from tests.nightly.page.runs import (
     estimated_model,
     history,
@@ -49,78 +34,15 @@ from tests.nightly.page.runs import (
 )
 
 
-@given(st.floats(1e-6, 1e6), st.floats(1.05, 1e9), st.floats(100, 900))
-def test_ticks_lie_inside_and_apart(low: float, wide: float, length: float) -> None:
-    axis = LogAxis(low, low * wide, length)
-    places = [axis.place(value) for value in axis.ticks()]
-    assert all(0 <= place <= length for place in places)
-    assert all(b - a >= TICK_GAP for a, b in itertools.pairwise(places))
-
-
-@given(st.lists(st.floats(0, 300), min_size=1, max_size=9))
-def test_labels_are_spread_in_their_order(places: list[float]) -> None:
-    moved = spread_apart(places, 15, 0, 300)
-    order = sorted(range(len(places)), key=lambda index: places[index])
-    ordered = [moved[index] for index in order]
-    assert all(b - a >= 15 - 1e-6 for a, b in itertools.pairwise(ordered))
-    assert min(moved) >= -1e-6
-    assert max(moved) <= 300 + 1e-6
-
-
-@given(st.floats(1e-6, 1e6), st.floats(1.05, 1e9), st.floats(100, 900))
-def test_the_words_of_ticks_lie_apart(low: float, wide: float, length: float) -> None:
-    axis = LogAxis(low, low * wide, length)
-    for one, two in itertools.pairwise(axis.ticks(LETTER)):
-        half = LETTER * (len(tick_label(one)) + len(tick_label(two))) / 2
-        assert axis.place(two) - axis.place(one) > half
-
-
-PLACE = st.tuples(st.floats(0, 300), st.floats(0, 200))
-
-
-@given(st.lists(PLACE, max_size=40))
-def test_no_label_covers_another_or_a_point(places: list[tuple[float, float]]) -> None:
-    inside = Box(0, 0, 300, 200)
-    dots = [square_around(x, y, 6) for x, y in places]
-    marks = [Mark(x, y, str(number)) for number, (x, y) in enumerate(places[:9], 1)]
-    found = place_labels(marks, dots, inside)
-    assert found == place_labels(marks, dots, inside)
-    for one, two in itertools.combinations([label.box for label in found], 2):
-        assert not one.meets(two)
-    for label in found:
-        assert inside.holds(label.box)
-        assert not any(label.box.meets(dot) for dot in dots)
-
-
-def test_labels_stand_beside_their_points_where_there_is_room() -> None:
-    inside = Box(0, 0, 300, 200)
-    (right,) = place_labels([Mark(50, 50, "1")], [square_around(50, 50, 6)], inside)
-    assert not right.led
-    assert right.box.left > 50
-    pile = [Mark(50, 50, str(number)) for number in range(9)]
-    found = place_labels(pile, [square_around(50, 50, 6)], inside)
-    assert [label.mark for label in found] == pile, "each has a place"
-    assert not found[0].led
-    assert found[-1].led
-    assert place_labels([Mark(50, 50, "1")], [inside], inside) == []
-
-
 @pytest.mark.parametrize("frame", [WIDE, NARROW])
 def test_the_largest_shares_carry_their_numbers(frame: Frame) -> None:
     found = night()
-    plot = region_plot(found, region_order(found), kernels(), "measured")
+    plot = region_figure(found, region_order(found), kernels(), "measured")
     assert plot is not None
-    drawn = plot_svg(plot, frame, "wide")
+    drawn = chart_svg(plot.chart, frame, "wide")
     numbers = re.findall(r'class="number"[^>]*>(\d+)<', drawn)
     assert numbers == [str(number) for number in range(1, 10)]
-    assert drawn.count("<title>") == len(plot.dots) + 1, "the others say it on a hover"
-
-
-@pytest.mark.parametrize(
-    ("value", "text"), [(1.0, "1"), (0.05, "0.05"), (2000.0, "2,000"), (1e7, "1e7"), (1e-4, "1e-4")]
-)
-def test_tick_labels(value: float, text: str) -> None:
-    assert tick_label(value) == text
+    assert drawn.count("<title>") == len(plot.chart.series) + 1, "the others say it on a hover"
 
 
 def test_lineage_goes_back_over_the_nights() -> None:
@@ -147,17 +69,19 @@ def test_a_diff_shows_the_changed_lines() -> None:
 
 def test_trend_has_the_mean_first_and_no_other_gpu() -> None:
     before = [*history(), night(19, gpu="NVIDIA H100")]
-    found = trend_of(before, tonight(), "measured")
+    found = trend_figure(before, tonight(), "measured")
     assert found is not None
-    assert list(found.nights) == [item.id for item in (*history(), tonight())]
-    assert found.left_out == 1
-    assert found.changed == (1,)
-    assert found.series[0].name == GEOMEAN
-    assert found.series[0].values[-1] == mean_speedup(tonight().models, "measured")
-    whisper = next(item for item in found.series if item.name == "whisper-tiny")
-    assert whisper.values[:2] == (None, None)
-    assert trend_of((), tonight(), "measured") is None
-    assert trend_of(before, tonight(), "estimated") is None
+    dates = [tick.text for tick in found.chart.x.marked or ()]
+    assert dates == [item.started[5:10] for item in (*history(), tonight())]
+    assert "1 night on another GPU left out." in found.note
+    assert found.chart.changed == (1,)
+    mean = found.chart.series[0]
+    assert mean.label == GEOMEAN
+    assert mean.points[-1][1] == mean_speedup(tonight().models, "measured")
+    whisper = next(item for item in found.chart.series if item.label == "whisper-tiny")
+    assert [place for place, _ in whisper.points] == [2, 3]
+    assert trend_figure((), tonight(), "measured") is None
+    assert trend_figure(before, tonight(), "estimated") is None
 
 
 def test_mean_is_weighted_and_baselines_count_as_one() -> None:
@@ -170,30 +94,30 @@ def test_mean_is_weighted_and_baselines_count_as_one() -> None:
 def test_dots_lie_at_the_rate_that_was_reached() -> None:
     found = night()
     rows = region_order(found)
-    plot = region_plot(found, rows, {}, "measured")
+    plot = region_figure(found, rows, {}, "measured")
     assert plot is not None
-    dot, row = plot.dots[0], rows[0]
+    dot, row = plot.chart.series[0], rows[0]
     assert row.flops is not None
     assert row.time_us is not None
-    assert dot.y == pytest.approx(row.flops / row.time_us / 1e6)
+    assert dot.points[0][1] == pytest.approx(row.flops / row.time_us / 1e6)
     assert dot.before == pytest.approx(row.flops / row.eager_us / 1e6)
-    assert {item.name for item in plot.roofs} == {
+    assert {item.name for item in plot.chart.limits} == {
         "fp32 67 TFLOP/s",
         "bf16 and fp16 989.5 TFLOP/s",
     }
-    assert region_plot(found, rows, {}, "estimated") is None
+    assert region_figure(found, rows, {}, "estimated") is None
 
 
 def test_without_counts_the_plan_of_the_kernel_or_the_bound_serves() -> None:
     rows = [region(number, flops=None, bytes_min=None) for number in (0, 2, 4)]
     found = night(regions=tuple(rows))
-    known = region_plot(found, rows, kernels(), "measured")
-    unknown = region_plot(found, rows, {}, "measured")
-    assert known is not None
+    assert region_figure(found, rows, kernels(), "measured") is not None
+    unknown = region_figure(found, rows, {}, "measured")
     assert unknown is not None
-    assert unknown.y_title == "calls a ms"
-    assert unknown.dots[0].x == pytest.approx(1e3 / rows[0].bound_us)
-    assert unknown.dots[0].y <= unknown.dots[0].x
+    assert unknown.chart.y.title == "calls a ms"
+    ((x, y),) = unknown.chart.series[0].points
+    assert x == pytest.approx(1e3 / rows[0].bound_us)
+    assert y <= x
 
 
 def test_bars_hold_all_that_was_spent() -> None:

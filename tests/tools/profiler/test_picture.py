@@ -11,14 +11,12 @@ from hypothesis import strategies as st
 from agentkernel.domain.plan import Analysis
 from agentkernel.domain.profile import Estimate, Profile
 from agentkernel.tools.roofline.chart import (
-    HEIGHT,
-    WIDTH,
+    FRAME,
     DrawnSide,
     Roof,
     RooflineDrawing,
     drawing_of,
     roofline_svg,
-    roofline_text,
     to_point,
 )
 
@@ -65,21 +63,19 @@ def test_an_eager_forward_of_views_has_no_point() -> None:
     assert [point.label for point in picture.points] == ["candidate"]
 
 
-def test_the_text_names_every_side_and_says_measured_or_estimated() -> None:
-    text = roofline_text(PICTURE)
+def test_the_picture_names_every_side_and_says_measured_or_estimated() -> None:
+    text = roofline_svg(PICTURE)
     assert "candidate: 130.2 µs, 93% of the roof" in text
     assert "eager: 325.0 µs, 37% of the roof" in text
-    assert "(measured)" in text
-    assert "(estimated)" in roofline_text(PICTURE._replace(estimated=True))
-    assert text.count("●") == 2
-    assert "╱" in text
-    assert "─" in text
+    assert "Roofline of NVIDIA H200 (measured)" in text
+    assert "4,300 GB/s, 66.9 TFLOP/s" in text
+    assert "(estimated)" in roofline_svg(PICTURE._replace(estimated=True))
 
 
 def test_the_faster_side_stands_higher() -> None:
-    lines = roofline_text(PICTURE).splitlines()
-    rows = {mark: next(i for i, line in enumerate(lines) if mark in line) for mark in "●▲"}
-    assert rows["●"] < rows["▲"]
+    places = re.findall(r'class="dot (\w+)" cx="[\d.]+" cy="([\d.]+)" r="5"', roofline_svg(PICTURE))
+    heights = {kind: float(y) for kind, y in places}
+    assert heights["kernel"] < heights["eager"]
 
 
 def test_a_name_cannot_break_the_svg() -> None:
@@ -108,5 +104,4 @@ def test_everything_lies_inside_the_frame(
     circle = re.search(r'cx="([\d.-]+)" cy="([\d.-]+)"', svg)
     assert circle is not None
     places.append((float(circle[1]), float(circle[2])))
-    assert all(0 <= x <= WIDTH and 0 <= y <= HEIGHT for x, y in places)
-    assert all(len(line) <= 80 for line in roofline_text(picture).splitlines())
+    assert all(0 <= x <= FRAME.width and 0 <= y <= FRAME.height for x, y in places)

@@ -37,7 +37,7 @@ def test_points_are_kept_and_cut(tmp_path: Path) -> None:
 def test_the_picture_has_a_panel_each_and_is_well_formed() -> None:
     text = rl_curve_svg([point(1), point(2, speedup=1.5), point(3, speedup=2.5)], "a <title>")
     tree = ElementTree.fromstring(text)
-    assert len(tree.findall("{*}polyline")) == 4
+    assert len(tree.findall(".//{*}polyline")) == 4
     assert "nan" not in text
     empty = rl_curve_svg([], "nothing")
     assert empty.count("nothing known") == 4

@@ -15,8 +15,7 @@ from agentkernel.domain.certificate import Certificate, Status
 from agentkernel.domain.nightly import Comparison, ModelRow, NightlyRun, RegionRow
 from agentkernel.domain.profile import Measurement
 from agentkernel.domain.region import Basis, Kernel
-from agentkernel.nightly.page import charts
-from agentkernel.nightly.page.charts import Dot, Plot, Roof
+from agentkernel.nightly.page.charts import region_figure, roofline_figure, trend_figure
 from agentkernel.nightly.page.comparison import change_groups, headline, headline_tone
 from agentkernel.nightly.page.elements import (
     Bar,
@@ -26,7 +25,6 @@ from agentkernel.nightly.page.elements import (
     Details,
     Page,
     PlotFigure,
-    PlotLabel,
     Row,
     Table,
     Tile,
@@ -66,7 +64,8 @@ from agentkernel.nightly.page.tables import (
     region_table,
     verdict_words,
 )
-from agentkernel.tools.roofline.chart import drawing_of
+from agentkernel.tools.charts.svg import chart_svg
+from agentkernel.tools.roofline.chart import drawing_of, roofline_chart
 from agentkernel.workflows.report import HEADLINES, ReportEntry, dtypes, machine
 
 SHOWN = 12
@@ -125,12 +124,6 @@ def _came_out(row: RegionRow) -> str:
 
 
 BASES: tuple[Basis, ...] = ("measured", "estimated")
-LEGEND = {
-    "kernel": "verified kernel",
-    "baseline": "baseline kept",
-    "eager": "eager",
-    "compiled": "torch.compile",
-}
 KNOWN_KERNEL = ("new", "reused", "retuned")
 SHOWN_FASTEST = 3
 
@@ -154,7 +147,7 @@ def night_page(
         groups=change_groups(night, comparison),
         against=_against(comparison, history),
         tables=(model_table(night, comparison), region_table(night, chains)),
-        figures=tuple(_figures(night, history, kernels)),
+        figures=tuple(filter(None, _figures(night, history, kernels))),
         bars=budget_bars(night),
         bars_caption=f"{budget_words(night)} {_machine(night)}.",
         folds_title="Kernels",
@@ -176,7 +169,7 @@ def render(page: Page) -> str:
         script=Markup(script),  # ours: the packaged file
         style=Markup(style),
         digest=digest,
-        svg=Markup,  # drawings escape their own texts
+        svg=lambda *drawing: Markup(chart_svg(*drawing)),  # it escapes its own texts
     )
 
 
@@ -275,53 +268,10 @@ def _against(comparison: Comparison, history: Sequence[NightlyRun]) -> str:
 
 def _figures(
     night: NightlyRun, history: Sequence[NightlyRun], kernels: Mapping[str, Kernel]
-) -> Iterator[PlotFigure]:
+) -> Iterator[PlotFigure | None]:
     rows = region_order(night)[:MOST_ROWS]
-    for basis in BASES:
-        plot = charts.region_plot(night, rows, kernels, basis)
-        if plot is not None:
-            yield plot_figure(plot, f"{caption(night, basis)}.")
-    for basis in BASES:
-        found = charts.trend_of(history, night, basis)
-        if found is not None:
-            yield _trend_figure(found, f"{caption(night, basis)}.")
-
-
-def plot_figure(plot: charts.Plot, words: str) -> PlotFigure:
-    """A roofline with its legend."""
-    used = {dot.name for dot in plot.dots}
-    shown = [item for item in LEGEND.items() if item[0] in used]
-    if any(dot.before for dot in plot.dots):
-        shown.append(("before", "the same region in eager"))
-    left = f"{plot.left_out} could not be drawn." if plot.left_out else ""
-    return PlotFigure(
-        title=plot.title,
-        caption=words,
-        wide=charts.plot_svg(plot, charts.WIDE, "wide"),
-        narrow=charts.plot_svg(plot, charts.NARROW, "narrow"),
-        legend=tuple(shown),
-        note=left,
-        named=tuple(PlotLabel(dot.label, dot.href) for dot in charts.numbered(plot)),
-        estimated=plot.estimated,
-    )
-
-
-def _trend_figure(found: charts.Trend, words: str) -> PlotFigure:
-    base = "the faster of eager and torch.compile" if found.basis == "measured" else "eager"
-    notes = []
-    if found.changed:
-        notes.append("A dashed line: versions changed before that night.")
-    if found.left_out:
-        other = "another GPU" if found.basis == "measured" else "another target"
-        notes.append(f"{count(found.left_out, 'night')} on {other} left out.")
-    return PlotFigure(
-        title=f"Speedup over {base}, night by night ({found.basis})",
-        caption=words,
-        wide=charts.trend_svg(found, charts.TREND_WIDE, "wide"),
-        narrow=charts.trend_svg(found, charts.TREND_NARROW, "narrow"),
-        note=" ".join(notes),
-        estimated=found.basis == "estimated",
-    )
+    yield from (region_figure(night, rows, kernels, basis) for basis in BASES)
+    yield from (trend_figure(history, night, basis) for basis in BASES)
 
 
 def _versions(night: NightlyRun) -> Iterator[tuple[str, str]]:
@@ -342,7 +292,6 @@ TONES: dict[Status, Tone] = {
     "failed": "bad",
 }
 EDITED = "This certificate was edited after it was signed: 'agentkernel verify' says where."
-CLASSES = {"candidate": "kernel", "eager": "eager", "torch.compile": "compiled"}
 
 
 def run_page(
@@ -513,24 +462,5 @@ def _roofline(certificate: Certificate, words: str) -> PlotFigure | None:
     if plan is None or profile is None or not plan.analysis.memory_time_us:
         return None
     picture = drawing_of(profile, plan.analysis)
-    dots = tuple(
-        Dot(
-            f"{item.label}: {us(item.time_us)}",
-            item.intensity,
-            item.tflops,
-            None,
-            CLASSES[item.label],
-        )
-        for item in picture.points
-    )
-    slope, peak = picture.roof.gb_per_s / 1e3, picture.roof.peak_tflops
-    low = min(dot.x for dot in dots) / 2
-    roof = Roof(
-        f"{picture.roof.gb_per_s:,.0f} GB/s, {peak:.3g} TFLOP/s",
-        ((low, low * slope), (peak / slope, peak), (max(peak / slope, low) * 1e4, peak)),
-    )
-    basis = "estimated" if picture.estimated else "measured"
-    title = f"Roofline of {picture.roof.title} ({basis})"
-    return plot_figure(
-        Plot(title, "FLOP per byte", "TFLOP/s", dots, (roof,), picture.estimated), f"{words}."
-    )
+    chart = roofline_chart(picture)
+    return roofline_figure(chart, f"{words}.", estimated=picture.estimated)

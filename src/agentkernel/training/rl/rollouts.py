@@ -15,7 +15,6 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -30,6 +29,8 @@ from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.exchange import Message
 from agentkernel.domain.plain_text import plain
 from agentkernel.storage.files import append_line, write_atomic
+from agentkernel.tools.charts.chart import Chart, joined, linear_axis
+from agentkernel.tools.charts.svg import Frame, svg_file
 from agentkernel.training.checkpoints import FILE, PICTURE
 from agentkernel.training.data.rows import RlProblem
 from agentkernel.training.decoding import TokenSampling, answer_all
@@ -105,8 +106,8 @@ def rejected_turns(right: Sequence[CorrectTurn], keep_at_most: float) -> frozens
     )
 
 
-WIDTH, PANEL, TOP = 760, 150, 40
-LEFT, RIGHT, GAP = 64, 24, 34
+FRAME = Frame(760, 190, left=64, right=24, bottom=40)
+"""Of a chart of the curve."""
 
 
 class RlPoint(Frozen):
@@ -143,18 +144,13 @@ class RlPoint(Frozen):
     judge_s: float | None = None
 
 
-class _Panel(NamedTuple):
-    name: str
-    field: str
-    colour: str
-
-
-PANELS = (
-    _Panel("reward a turn, mean", "reward", "#1d4ed8"),
-    _Panel("share of turns that are right", "correct", "#0b6e4f"),
-    _Panel("share of turns that cheat", "hack_rate", "#9a3412"),
-    _Panel("speedup of right kernels over eager, capped, mean", "speedup", "#6d28d9"),
-)
+CURVES = {
+    "reward": ("reward a turn, mean", "c1"),
+    "correct": ("share of turns that are right", "c3"),
+    "hack_rate": ("share of turns that cheat", "c2"),
+    "speedup": ("speedup of right kernels over eager, capped, mean", "c4"),
+}
+"""Title and colour of what is drawn, by the field of a point."""
 
 
 def add_rl_point(out: Path, point: RlPoint) -> None:
@@ -190,57 +186,19 @@ def draw_rl_curve(out: Path, title: str) -> None:
 
 
 def rl_curve_svg(points: Sequence[RlPoint], title: str) -> str:
-    """A stand-alone SVG: a panel each for reward, right kernels, cheats and speedup, over steps."""
-    height = TOP + len(PANELS) * (PANEL + GAP)
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" '
-        f'height="{height}" font-family="sans-serif" font-size="12" role="img">',
-        f"<title>{escape(title)}</title>",
-        f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>',
-        _text(LEFT, 22, title, "start"),
-    ]
+    """A stand-alone SVG: a chart each for reward, right kernels, cheats and speedup, over steps."""
     last = max((point.step for point in points), default=1)
-    for number, panel in enumerate(PANELS):
-        parts += _panel(points, panel, TOP + number * (PANEL + GAP), last)
-    return "\n".join([*parts, "</svg>\n"])
-
-
-def _panel(points: Sequence[RlPoint], panel: _Panel, top: float, last: int) -> list[str]:
-    values = [
-        (point.step, float(value))
-        for point in points
-        if (value := getattr(point, panel.field)) is not None
-    ]
-    low = min(0.0, *(value for _, value in values)) if values else 0.0
-    high = max((value for _, value in values), default=1.0)
-    high = high * 1.05 if high > low else low + 1.0
-
-    def place(step: int, value: float) -> str:
-        x = LEFT + step / max(last, 1) * (WIDTH - LEFT - RIGHT)
-        y = top + 16 + (1 - (value - low) / (high - low)) * (PANEL - 16)
-        return f"{x:.1f},{y:.1f}"
-
-    lines = [_text(LEFT, top + 10, panel.name, "start")]
-    for value in (low, (low + high) / 2, high):
-        left, y = place(0, value).split(",")
-        lines += [
-            f'<line x1="{left}" y1="{y}" x2="{WIDTH - RIGHT}" y2="{y}" stroke="#e5e7eb"/>',
-            _text(LEFT - 6, float(y) + 4, f"{value:.3g}", "end"),
-        ]
-    for step in (0, last):
-        x = float(place(step, low).split(",")[0])
-        lines.append(_text(x, top + PANEL + 14, f"{step}", "middle"))
-    joined = " ".join(place(step, value) for step, value in values)
-    drawn = f'<polyline points="{joined}" fill="none" stroke="{panel.colour}" stroke-width="1.5"/>'
-    nothing = _text(WIDTH / 2, top + PANEL / 2, "nothing known", "middle")
-    return [*lines, drawn if values else nothing]
-
-
-def _text(x: float, y: float, words: str, anchor: str) -> str:
-    return (
-        f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="#374151">'
-        f"{escape(words)}</text>"
-    )
+    steps = linear_axis(0, last, 1, whole=True)
+    charts = []
+    for name, (heading, kind) in CURVES.items():
+        known = [(point.step, getattr(point, name)) for point in points]
+        values = [(step, float(value)) for step, value in known if value is not None]
+        low = min([0.0, *(value for _, value in values)])
+        high = max((value for _, value in values), default=1.0)
+        up = linear_axis(low, high * 1.05 if high > low else low + 1.0, 2)
+        drawn = (joined("", kind, values),)
+        charts.append(Chart(heading, steps, up, drawn, nothing="nothing known"))
+    return svg_file(title, charts, FRAME)
 
 
 class SampledAnswer(NamedTuple):
