@@ -33,30 +33,19 @@ from agentkernel.nightly.page.figures import (
 )
 from agentkernel.tools.speedup import MARGIN, Z_95
 
-TITLES: dict[ChangeKind, str] = {
-    "withdrawn": "Withdrawn: known kernels that do not verify any more",
-    "failed_to_verify": "Failed to verify",
-    "model_failed": "Models with an error",
-    "regression": "Regressions",
-    "gain": "Gains",
-    "version": "Versions that changed",
-    "new_model": "New models",
-    "vanished_model": "Vanished models",
-    "new_region": "New regions",
-    "vanished_region": "Vanished regions",
+KINDS: dict[ChangeKind, tuple[str, Tone]] = {
+    "withdrawn": ("Withdrawn: known kernels that do not verify any more", "bad"),
+    "failed_to_verify": ("Failed to verify", "bad"),
+    "model_failed": ("Models with an error", "bad"),
+    "regression": ("Regressions", "bad"),
+    "gain": ("Gains", "good"),
+    "version": ("Versions that changed", "warn"),
+    "new_model": ("New models", ""),
+    "vanished_model": ("Vanished models", "warn"),
+    "new_region": ("New regions", ""),
+    "vanished_region": ("Vanished regions", "warn"),
 }
-TONES: dict[ChangeKind, Tone] = {
-    "withdrawn": "bad",
-    "failed_to_verify": "bad",
-    "model_failed": "bad",
-    "regression": "bad",
-    "gain": "good",
-    "version": "warn",
-    "new_model": "",
-    "vanished_model": "warn",
-    "new_region": "",
-    "vanished_region": "",
-}
+"""Title and tone of each kind of change; what a reader must see first comes first."""
 MOST = 12
 """Changes of one kind that are listed on the page."""
 
@@ -64,18 +53,18 @@ MOST = 12
 def change_groups(
     night: NightlyRun, comparison: Comparison, most: int = MOST
 ) -> tuple[ChangeGroup, ...]:
-    """The changes by kind, in the order of `TITLES`."""
+    """The changes by kind, in the order of `KINDS`."""
     places = {region_label(row): f"#region-{row.signature}" for row in night.regions}
     places |= {row.name: f"#model-{row.name}" for row in night.models}
     groups = []
-    for kind, title in TITLES.items():
+    for kind, (title, tone) in KINDS.items():
         found = [item for item in comparison.changes if item.kind == kind]
         if found:
             lines = tuple(
-                ChangeLine(item.what, change_text(item), TONES[kind], places.get(item.what, ""))
+                ChangeLine(item.what, change_text(item), places.get(item.what, ""))
                 for item in found[:most]
             )
-            groups.append(ChangeGroup(title, TONES[kind], lines, max(len(found) - most, 0)))
+            groups.append(ChangeGroup(title, tone, lines, max(len(found) - most, 0)))
     return tuple(groups)
 
 
@@ -116,19 +105,6 @@ def headline_tone(comparison: Comparison) -> Tone:
 
 SLOWER = 0.98
 """Old time / new time whose whole 99% interval lies below this is a regression."""
-ORDER: tuple[ChangeKind, ...] = (
-    "withdrawn",
-    "failed_to_verify",
-    "model_failed",
-    "regression",
-    "gain",
-    "version",
-    "new_model",
-    "vanished_model",
-    "new_region",
-    "vanished_region",
-)
-"""What a reader must see first."""
 
 
 def compare_nights(before: NightlyRun | None, after: NightlyRun) -> Comparison:
@@ -138,7 +114,8 @@ def compare_nights(before: NightlyRun | None, after: NightlyRun) -> Comparison:
     changes = [*_failures(before, after)]
     if before is not None:
         changes += [*_versions(before, after), *_models(before, after), *_regions(before, after)]
-    changes.sort(key=lambda item: ORDER.index(item.kind))
+    order = list(KINDS)
+    changes.sort(key=lambda item: order.index(item.kind))
     return Comparison(
         night=after.id, against=before.id if before is not None else None, changes=tuple(changes)
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
+from itertools import compress
 from typing import Literal, NamedTuple
 
 from agentkernel.domain.nightly import NightlyRun
@@ -50,6 +51,12 @@ class Table(NamedTuple):
     rows: tuple[Row, ...]
     note: str = ""
 
+    def without_empty(self) -> Table:
+        """The table without columns that no row has anything in."""
+        used = [any(row.cells[place] for row in self.rows) for place in range(len(self.columns))]
+        rows = (row._replace(cells=tuple(compress(row.cells, used))) for row in self.rows)
+        return self._replace(columns=tuple(compress(self.columns, used)), rows=tuple(rows))
+
 
 class Tile(NamedTuple):
     """One figure of the head."""
@@ -66,7 +73,6 @@ class ChangeLine(NamedTuple):
 
     what: str
     text: str
-    tone: Tone = ""
     href: str = ""
 
 
@@ -150,21 +156,6 @@ class Page(NamedTuple):
     folds_note: str
     versions: tuple[tuple[str, str], ...]
     lost: tuple[ChangeLine, ...]
-
-
-def without_empty(table: Table) -> Table:
-    """The table without columns that no row has anything in."""
-    used = [
-        place
-        for place in range(len(table.columns))
-        if any(row.cells[place] is not None for row in table.rows)
-    ]
-    return table._replace(
-        columns=tuple(table.columns[place] for place in used),
-        rows=tuple(
-            row._replace(cells=tuple(row.cells[place] for place in used)) for row in table.rows
-        ),
-    )
 
 
 def lineages(history: Sequence[NightlyRun], night: NightlyRun) -> dict[str, tuple[str, ...]]:

@@ -32,7 +32,6 @@ from agentkernel.nightly.page.elements import (
     lineages,
     plain_source,
     source_diff,
-    without_empty,
 )
 from agentkernel.nightly.page.figures import (
     SHORT,
@@ -378,7 +377,7 @@ def _table(certificate: Certificate, entries: Sequence[ReportEntry], words: str)
         Row(f"candidate-{entry.candidate.id}", _cells(entry, certificate.candidate_sha256))
         for entry in entries
     )
-    return without_empty(Table("candidates", "Candidates", words, "candidate", columns, rows))
+    return Table("candidates", "Candidates", words, "candidate", columns, rows).without_empty()
 
 
 def _cells(entry: ReportEntry, handed_over: str | None) -> tuple[Cell | None, ...]:

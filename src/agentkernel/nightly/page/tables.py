@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
 
 from agentkernel.domain.certificate import Certificate
 from agentkernel.domain.errors import one_line
@@ -29,7 +28,6 @@ from agentkernel.nightly.page.elements import (
     Tone,
     plain_source,
     source_diff,
-    without_empty,
 )
 from agentkernel.nightly.page.figures import (
     BASELINES,
@@ -76,11 +74,40 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """What begins a formula in a spreadsheet."""
 
 
-class _Of(NamedTuple):
-    """A column with the cell that a row has in it."""
-
-    column: Column
-    cell: Callable[[ModelRow], Cell | None]
+MODEL_TABLE = (
+    Column("model", "model"),
+    Column("form", "runs as"),
+    Column("speedup", "over the faster baseline", number=True),
+    Column("eager", "over eager", number=True),
+    Column("compile", "over torch.compile", number=True),
+    Column("time", "time of a forward", number=True),
+    Column("cost", "cost of 1% gained", number=True),
+    Column("estimated-speedup", "over eager", number=True, estimated=True),
+    Column("estimated-time", "time", number=True, estimated=True),
+    Column("estimated-cost", "cost of 1% gained", number=True, estimated=True),
+    Column("before", "beside last night", number=True),
+    Column("estimated-before", "beside last night", number=True, estimated=True),
+    Column("regions", "regions in", number=True),
+    Column("outputs", "outputs"),
+)
+REGION_TABLE = (
+    Column("number", "#", number=True),
+    Column("region", "region"),
+    Column("status", "status"),
+    Column("share", "share of time", number=True),
+    Column("headroom", "headroom", number=True),
+    Column("eager", "eager", number=True),
+    Column("time", "kernel", number=True),
+    Column("speedup", "over the faster baseline", number=True),
+    Column("estimated-share", "share of time", number=True, estimated=True),
+    Column("estimated-headroom", "headroom", number=True, estimated=True),
+    Column("estimated-eager", "eager", number=True, estimated=True),
+    Column("estimated-time", "kernel", number=True, estimated=True),
+    Column("bound", "roofline bound", number=True, estimated=True),
+    Column("uses", "uses", number=True),
+    Column("kernel", "lineage"),
+    Column("spent", "spent", number=True),
+)
 
 
 def model_table(night: NightlyRun, comparison: Comparison) -> Table:
@@ -91,54 +118,19 @@ def model_table(night: NightlyRun, comparison: Comparison) -> Table:
         if item.kind in ("regression", "gain") and item.ratio is not None
     }
     shapes, costs = _model_dtypes(night), model_costs(night)
-    columns = [
-        _Of(Column("model", "model"), lambda row: _model(row, shapes.get(row.name, ""))),
-        _Of(Column("form", "runs as"), _form),
-        _Of(Column("speedup", "over the faster baseline", number=True), _speedup),
-        _Of(
-            Column("eager", "over eager", number=True),
-            lambda row: _ratio(row, row.vs_eager, "eager"),
-        ),
-        _Of(
-            Column("compile", "over torch.compile", number=True),
-            lambda row: _ratio(row, row.vs_compile, "torch.compile"),
-        ),
-        _Of(Column("time", "time of a forward", number=True), _time),
-        _Of(
-            Column("cost", "cost of 1% gained", number=True),
-            lambda row: _cost(costs.get(row.name)) if row.basis == "measured" else None,
-        ),
-        _Of(Column("estimated-speedup", "over eager", number=True, estimated=True), _guess),
-        _Of(Column("estimated-time", "time", number=True, estimated=True), _guessed_time),
-        _Of(
-            Column("estimated-cost", "cost of 1% gained", number=True, estimated=True),
-            lambda row: _about(_cost(costs.get(row.name))) if row.basis == "estimated" else None,
-        ),
-        _Of(
-            Column("before", "beside last night", number=True),
-            lambda row: _moved(moved.get(row.name)) if row.basis == "measured" else None,
-        ),
-        _Of(
-            Column("estimated-before", "beside last night", number=True, estimated=True),
-            lambda row: _moved(moved.get(row.name)) if row.basis == "estimated" else None,
-        ),
-        _Of(Column("regions", "regions in", number=True), _regions),
-        _Of(Column("outputs", "outputs"), _outputs),
-    ]
     rows = night.models[:MOST_ROWS]
-    return without_empty(
-        Table(
-            id="models",
-            title="End to end",
-            caption=_captions(night, {row.basis for row in rows}),
-            noun="model",
-            columns=tuple(item.column for item in columns),
-            rows=tuple(
-                Row(f"model-{row.name}", tuple(item.cell(row) for item in columns)) for row in rows
-            ),
-            note=_left_out(len(night.models), "model", "models.csv"),
-        )
-    )
+    return Table(
+        id="models",
+        title="End to end",
+        caption=_captions(night, {row.basis for row in rows}),
+        noun="model",
+        columns=MODEL_TABLE,
+        rows=tuple(
+            _model(row, shapes.get(row.name, ""), costs.get(row.name), moved.get(row.name))
+            for row in rows
+        ),
+        note=_left_out(len(night.models), "model", "models.csv"),
+    ).without_empty()
 
 
 def region_order(night: NightlyRun) -> list[RegionRow]:
@@ -148,40 +140,33 @@ def region_order(night: NightlyRun) -> list[RegionRow]:
 
 def region_table(night: NightlyRun, chains: Mapping[str, Sequence[str]]) -> Table:
     """One row a region; `chains`: signature -> the hashes of its kernels, oldest first."""
-    columns = (
-        Column("number", "#", number=True),
-        Column("region", "region"),
-        Column("status", "status"),
-        Column("share", "share of time", number=True),
-        Column("headroom", "headroom", number=True),
-        Column("eager", "eager", number=True),
-        Column("time", "kernel", number=True),
-        Column("speedup", "over the faster baseline", number=True),
-        Column("estimated-share", "share of time", number=True, estimated=True),
-        Column("estimated-headroom", "headroom", number=True, estimated=True),
-        Column("estimated-eager", "eager", number=True, estimated=True),
-        Column("estimated-time", "kernel", number=True, estimated=True),
-        Column("bound", "roofline bound", number=True, estimated=True),
-        Column("uses", "uses", number=True),
-        Column("kernel", "lineage"),
-        Column("spent", "spent", number=True),
-    )
     rows = region_order(night)[:MOST_ROWS]
     left_out = _left_out(len(night.regions), "region", "regions.csv")
-    return without_empty(
-        Table(
-            id="regions",
-            title="Regions",
-            caption=_captions(night, {row.basis for row in rows}),
-            noun="region",
-            columns=columns,
-            rows=tuple(
-                Row(f"region-{row.signature}", _region(number, row, chains.get(row.signature, ())))
-                for number, row in enumerate(rows, 1)
-            ),
-            note=f"{merged_regions(night).words} {left_out}".strip(),
-        )
-    )
+    return Table(
+        id="regions",
+        title="Regions",
+        caption=_captions(night, {row.basis for row in rows}),
+        noun="region",
+        columns=REGION_TABLE,
+        rows=tuple(
+            Row(f"region-{row.signature}", _region(number, row, chains.get(row.signature, ())))
+            for number, row in enumerate(rows, 1)
+        ),
+        note=f"{merged_regions(night).words} {left_out}".strip(),
+    ).without_empty()
+
+
+MODEL_COLUMNS = (
+    "model dtype weight basis form time_us eager_us compile_us speedup speedup_low speedup_high "
+    "vs_eager vs_compile estimated_us estimated_eager_us estimated_speedup jobs_s gained "
+    "cost_of_percent_s estimated_cost_of_percent_s verified worst_error eager_error swapped "
+    "dropped left_out time_in_regions error"
+)
+REGION_COLUMNS = (
+    "signature region ops shapes uses models basis status share headroom eager_us time_us speedup "
+    "speedup_low estimated_eager_us estimated_time_us estimated_bound_us sha256 parent run spent_s "
+    "reason"
+)
 
 
 def models_csv(night: NightlyRun) -> str:
@@ -189,103 +174,63 @@ def models_csv(night: NightlyRun) -> str:
     rows, costs = [], model_costs(night)
     for row in night.models:
         found, cost = nearest(row), costs.get(row.name)
-        price = cost.percent_s if cost else None
         timed = {form: timing.median_us for form, timing in row.timings.items()}
-        rows.append(
-            {
-                "model": row.name,
-                "dtype": row.dtype,
-                "weight": row.weight,
-                "basis": row.basis,
-                "form": row.form,
-                "time_us": form_time_us(row) if row.basis == "measured" else None,
-                "eager_us": timed.get("eager"),
-                "compile_us": timed.get("torch.compile"),
-                "speedup": found.value if found else None,
-                "speedup_low": found.low if found else None,
-                "speedup_high": found.high if found else None,
-                "vs_eager": row.vs_eager.value if row.vs_eager else None,
-                "vs_compile": row.vs_compile.value if row.vs_compile else None,
-                "estimated_us": row.estimated_us,
-                "estimated_eager_us": row.estimated_eager_us,
-                "estimated_speedup": row.estimated_speedup,
-                "jobs_s": cost.jobs_s if cost else None,
-                "gained": cost.gained if cost else None,
-                "cost_of_percent_s": price if row.basis == "measured" else None,
-                "estimated_cost_of_percent_s": price if row.basis == "estimated" else None,
-                "verified": row.verified,
-                "worst_error": row.worst_error,
-                "eager_error": row.eager_error,
-                "swapped": row.swapped,
-                "dropped": " ".join(unhelpful(row)),
-                "left_out": "; ".join(f"{name}: {why}" for name, why in row.left_out.items()),
-                "time_in_regions": row.time_in_regions,
-                "error": row.error,
-                **_machine(night),
-            }
-        )
-    return _csv(rows)
+        values = {
+            "model": row.name,
+            f"{'' if row.basis == 'measured' else 'estimated_'}cost_of_percent_s": (
+                cost.percent_s if cost else None
+            ),
+            "time_us": form_time_us(row) if row.basis == "measured" else None,
+            "eager_us": timed.get("eager"),
+            "compile_us": timed.get("torch.compile"),
+            "vs_eager": row.vs_eager.value if row.vs_eager else None,
+            "vs_compile": row.vs_compile.value if row.vs_compile else None,
+            "dropped": " ".join(unhelpful(row)),
+            "left_out": "; ".join(f"{name}: {why}" for name, why in row.left_out.items()),
+        }
+        if found is not None:
+            values |= {"speedup": found.value, "speedup_low": found.low, "speedup_high": found.high}
+        rows.append({**dict(row), **(dict(cost) if cost else {}), **values})
+    return _csv(MODEL_COLUMNS, rows, night)
 
 
 def regions_csv(night: NightlyRun) -> str:
     """All regions, with the machine and the versions in each row."""
     rows = []
     for row in region_order(night):
-        measured = row.basis == "measured"
-        rows.append(
-            {
-                "signature": row.signature,
-                "region": row.name,
-                "ops": " ".join(row.ops),
-                "shapes": row.shapes,
-                "uses": len(row.uses),
-                "models": " ".join(sorted({use.model for use in row.uses})),
-                "basis": row.basis,
-                "status": row.status,
-                "share": row.share,
-                "headroom": row.headroom,
-                "eager_us": row.eager_us if measured else None,
-                "time_us": row.time_us if measured else None,
-                "speedup": row.speedup,
-                "speedup_low": row.speedup_low,
-                "estimated_eager_us": None if measured else row.eager_us,
-                "estimated_time_us": None if measured else row.time_us,
-                "estimated_bound_us": row.bound_us,
-                "sha256": row.sha256,
-                "parent": row.parent,
-                "run": row.run,
-                "spent_s": row.spent_s,
-                "reason": row.reason,
-                **_machine(night),
-            }
-        )
-    return _csv(rows)
+        times = {"eager_us": row.eager_us, "time_us": row.time_us}
+        if row.basis == "estimated":
+            times = {f"estimated_{name}": value for name, value in times.items()}
+            times |= dict.fromkeys(("eager_us", "time_us"))
+        values = {
+            "region": row.name,
+            "ops": " ".join(row.ops),
+            "uses": len(row.uses),
+            "models": " ".join(sorted({use.model for use in row.uses})),
+            "estimated_bound_us": row.bound_us,
+        }
+        rows.append({**dict(row), **values, **times})
+    return _csv(REGION_COLUMNS, rows, night)
 
 
-def _machine(night: NightlyRun) -> dict[str, str | None]:
-    versions = night.versions
-    return {
-        "gpu": night.gpu,
-        "target": night.target,
-        "driver": versions.driver,
-        "torch": versions.torch,
-        "triton": versions.triton,
-        "agentkernel": versions.agentkernel,
-    }
-
-
-def _csv(rows: Sequence[Mapping[str, str | float | bool | None]]) -> str:
-    """RFC 4180 without the carriage returns; no text is a formula."""
+def _csv(columns: str, rows: Sequence[Mapping[str, object]], night: NightlyRun) -> str:
+    """RFC 4180 without the carriage returns; no text is a formula. The machine and its versions
+    stand in each row."""
     if not rows:
         return ""
+    names = ("driver", "torch", "triton", "agentkernel")
+    machine = {"gpu": night.gpu, "target": night.target}
+    machine |= {name: getattr(night.versions, name) for name in names}
     file = io.StringIO()
-    writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+    writer = csv.DictWriter(file, [*columns.split(), *machine], lineterminator="\n")
     writer.writeheader()
-    writer.writerows({key: _inert(value) for key, value in row.items()} for row in rows)
+    for row in rows:
+        cells = {name: row.get(name) for name in columns.split()}
+        writer.writerow({name: _inert(value) for name, value in {**cells, **machine}.items()})
     return file.getvalue()
 
 
-def _inert(value: str | float | bool | None) -> str | float | bool | None:
+def _inert(value: object) -> object:
     return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
 
 
@@ -311,9 +256,18 @@ def _model_dtypes(night: NightlyRun) -> dict[str, str]:
     }
 
 
-def _model(row: ModelRow, dtype: str) -> Cell:
+def _model(row: ModelRow, dtype: str, cost: ModelCost | None, moved: Ratio | None) -> Row:
     weight = f"weight {row.weight:g}" if row.weight != 1 else ""
-    return Cell(row.name, row.name, ", ".join(item for item in (dtype, weight) if item))
+    name = Cell(row.name, row.name, ", ".join(item for item in (dtype, weight) if item))
+    cells: tuple[Cell | None, ...]
+    price, beside = _cost(cost), _moved(moved)
+    if row.basis == "measured":
+        eager = _ratio(row, row.vs_eager, "eager")
+        compiled = _ratio(row, row.vs_compile, "torch.compile")
+        cells = (_speedup(row), eager, compiled, _time(row), price, *[None] * 3, beside, None)
+    else:
+        cells = (*[None] * 5, _guess(row), _guessed_time(row), _about(price), None, beside)
+    return Row(f"model-{row.name}", (name, _form(row), *cells, _regions(row), _outputs(row)))
 
 
 def _form(row: ModelRow) -> Cell:
@@ -325,7 +279,7 @@ def _form(row: ModelRow) -> Cell:
 
 def _speedup(row: ModelRow) -> Cell | None:
     value = speedup(row)
-    if row.basis == "estimated" or value is None:
+    if value is None:
         return None
     tone: Tone = "good" if is_faster(row) else "quiet"
     return Cell(times(value), value, interval(nearest(row)), tone)
@@ -334,7 +288,7 @@ def _speedup(row: ModelRow) -> Cell | None:
 def _ratio(row: ModelRow, ratio: Ratio | None, baseline: Form) -> Cell | None:
     """The ratio, and the baseline's own time below it."""
     timing = row.timings.get(baseline)
-    if row.basis == "estimated" or row.error is not None or (ratio is None and timing is None):
+    if row.error is not None or (ratio is None and timing is None):
         return None
     took = us(timing.median_us) if timing is not None else ""
     if ratio is None:
@@ -343,7 +297,7 @@ def _ratio(row: ModelRow, ratio: Ratio | None, baseline: Form) -> Cell | None:
 
 
 def _time(row: ModelRow) -> Cell | None:
-    if row.basis == "estimated" or not row.timings or row.error is not None:
+    if not row.timings or row.error is not None:
         return None
     value = form_time_us(row)
     return Cell(us(value), value)
@@ -358,13 +312,12 @@ def _cost(cost: ModelCost | None) -> Cell | None:
 
 
 def _guess(row: ModelRow) -> Cell | None:
-    if row.basis != "estimated" or row.estimated_speedup is None:
-        return None
-    return Cell(f"≈ {times(row.estimated_speedup)}", row.estimated_speedup)
+    value = row.estimated_speedup
+    return None if value is None else Cell(f"≈ {times(value)}", value)
 
 
 def _guessed_time(row: ModelRow) -> Cell | None:
-    if row.basis != "estimated" or row.estimated_us is None:
+    if row.estimated_us is None:
         return None
     more = f"eager ≈ {us(row.estimated_eager_us)}" if row.estimated_eager_us else ""
     return Cell(f"≈ {us(row.estimated_us)}", row.estimated_us, more)
