@@ -7,6 +7,7 @@ import pytest
 
 from agentkernel.domain.candidate import Candidate, Draft, TrialResult
 from agentkernel.domain.certificate import Certificate
+from agentkernel.domain.formatting import usd_text
 from agentkernel.domain.plain_text import sentence
 from agentkernel.domain.plan import (
     Algebra,
@@ -26,7 +27,6 @@ from agentkernel.workflows.report import (
     ReportEntry,
     UsageTotals,
     render_report,
-    usd_text,
 )
 from tests.workflows.fakes import (
     ANALYSIS,

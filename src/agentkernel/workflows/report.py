@@ -12,13 +12,13 @@ import jinja2
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.candidate import Candidate, Draft, TrialResult
 from agentkernel.domain.certificate import Certificate, Status
+from agentkernel.domain.formatting import error_text, microseconds, times, usd_text
 from agentkernel.domain.plain_text import plain_line, sentence
 from agentkernel.domain.plan import Calibration, Hypothesis, Plan, Retrieved
 from agentkernel.domain.problem import TensorSpec
 from agentkernel.domain.profile import Measurement, Profile, Ratio, unmeasured_words
 from agentkernel.domain.verdict import Verdict
 
-NO_PRICE = "no price known"
 RULES = "the rules"
 MARKUP = {"|": "/", "`": "'", "<": "‹", "](": "] ("}
 """What would end a cell, or be a tag, a link or a picture; models write some of the texts."""
@@ -99,9 +99,9 @@ def usage_row(account: UsageTotals) -> UsageRow:
         label=cell(account.label),
         questions=str(account.questions),
         requests=str(account.requests),
-        prompt=count_text(account.prompt) if counted else "–",
-        completion=count_text(account.completion) if counted else "–",
-        cached=count_text(account.cached) if counted else "–",
+        prompt=f"{account.prompt:,}" if counted else "–",
+        completion=f"{account.completion:,}" if counted else "–",
+        cached=f"{account.cached:,}" if counted else "–",
         cost=usd_text(account.cost_usd, account.unpriced),
         seconds=f"{account.seconds:.1f}",
         gpu_seconds=f"{account.gpu_seconds:.1f}" if account.gpu_seconds else "–",
@@ -126,19 +126,6 @@ def diagnosis_cells(found: DiagnosisEntry) -> tuple[str, ...]:
             found.candidate, str(found.round), who, found.failure_class, action, found.advice
         )
     )  # fmt: skip
-
-
-def count_text(count: int) -> str:
-    """`12,340`."""
-    return f"{count:,}"
-
-
-def usd_text(cost_usd: float | None, unpriced: int) -> str:
-    """`0.0123`, `at least 0.0123` where some of it has no price, or that none is known."""
-    if cost_usd is None:
-        return NO_PRICE
-    text = f"{cost_usd:.4f}" if cost_usd >= 0.001 or cost_usd == 0 else f"{cost_usd:.2g}"
-    return f"at least {text}" if unpriced else text
 
 
 def cell(text: str) -> str:
@@ -338,12 +325,12 @@ def row(entry: ReportEntry) -> ReportRow:
         coder=candidate.coder,
         strategy=_strategy(candidate),
         gate=_gate(entry),
-        error=_error(verdict.worst_error if verdict else None),
-        eager_error=_error(verdict.worst_eager_error if verdict else None),
+        error=error_text(verdict.worst_error if verdict else None),
+        eager_error=error_text(verdict.worst_eager_error if verdict else None),
         margin=_margin(verdict.margin if verdict else None),
         time=microseconds(primary.candidate.median_us if primary else None),
-        vs_eager=_times(primary.vs_eager.value if primary else None),
-        vs_compile=_times(primary.vs_compile.value if primary and primary.vs_compile else None),
+        vs_eager=times(primary.vs_eager.value if primary else None),
+        vs_compile=times(primary.vs_compile.value if primary and primary.vs_compile else None),
         roofline=f"{primary.roofline_fraction:.2f}" if primary else "–",
         estimated=microseconds(profile.estimate.time_us if profile else None),
     )
@@ -430,11 +417,6 @@ def _gaps(item: Measurement) -> list[str]:
     return lines
 
 
-def microseconds(value: float | None) -> str:
-    """`12.3`, or a dash."""
-    return "–" if value is None else f"{value:.1f}"
-
-
 def _strategy(candidate: Candidate) -> str:
     """What was tried, and the entry that it began from."""
     name = cell(candidate.strategy) or "–"
@@ -456,11 +438,3 @@ def _ran_on_gpu(verdict: Verdict | None) -> TypeGuard[Verdict]:
 
 def _margin(value: float | None) -> str:
     return "–" if value is None else f"{value:.2g}"
-
-
-def _error(value: float | None) -> str:
-    return "–" if value is None else f"{value:.1e}"
-
-
-def _times(value: float | None) -> str:
-    return "–" if value is None else f"{value:.2f}×"

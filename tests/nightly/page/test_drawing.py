@@ -6,18 +6,17 @@ import re
 
 import pytest
 
+from agentkernel.domain.formatting import span, us
 from agentkernel.domain.region import RegionUse
 from agentkernel.nightly.page.charts import GEOMEAN, NARROW, WIDE, region_figure, trend_figure
-from agentkernel.nightly.page.elements import lineages, source_diff
+from agentkernel.nightly.page.elements import lineages, source_lines
 from agentkernel.nightly.page.figures import (
     MergedRegions,
     mean_speedup,
     merged_regions,
     model_costs,
     seconds_per_percent,
-    span,
     speedup,
-    us,
 )
 from agentkernel.nightly.page.pages import budget_bars
 from agentkernel.nightly.page.tables import region_order
@@ -57,7 +56,7 @@ def test_lineage_goes_back_over_the_nights() -> None:
 
 
 def test_a_diff_shows_the_changed_lines() -> None:
-    lines = source_diff("a\nb\nc", "a\nB\nc")
+    lines = source_lines("a\nb\nc", "a\nB\nc")
     assert [(item.kind, item.text) for item in lines] == [
         ("hunk", "@@ -1,3 +1,3 @@"),
         ("", " a"),

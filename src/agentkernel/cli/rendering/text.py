@@ -21,8 +21,8 @@ from rich.text import Text
 
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.errors import SettingError
+from agentkernel.domain.formatting import DASH, usd_text
 from agentkernel.domain.plain_text import plain
-from agentkernel.workflows.report import count_text, usd_text
 
 
 class PlainConsole(Console):
@@ -116,7 +116,7 @@ def show_span(seconds: float) -> str:
 
 def show_count(value: int | None) -> str:
     """`12,340`, or a dash for what nobody counted."""
-    return "-" if not value else count_text(value)
+    return "-" if not value else f"{value:,}"
 
 
 def show_usd(value: float | None, unpriced: int = 0) -> str:
@@ -125,8 +125,6 @@ def show_usd(value: float | None, unpriced: int = 0) -> str:
 
 
 Model = TypeVar("Model", bound=Frozen)
-DASH = "–"
-"""What stands where there is no value."""
 TAB = 4
 """Columns of a tab."""
 

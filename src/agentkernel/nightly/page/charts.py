@@ -10,19 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from agentkernel.domain.errors import AgentKernelError
+from agentkernel.domain.formatting import count, times, us
 from agentkernel.domain.nightly import NightlyRun, RegionRow
 from agentkernel.domain.region import Basis, Kernel
 from agentkernel.nightly.page.elements import PlotFigure
-from agentkernel.nightly.page.figures import (
-    caption,
-    count,
-    dtypes_of,
-    mean_speedup,
-    same_devices,
-    speedup,
-    times,
-    us,
-)
+from agentkernel.nightly.page.figures import caption, dtypes_of, mean_speedup, same_devices, speedup
 from agentkernel.tools.charts.chart import Axis, Chart, Limit, Series, Tick, tick_label
 from agentkernel.tools.charts.svg import Frame
 from agentkernel.tools.roofline.chart import DOT, LEAST_INTENSITY, Roof, roofline_axes

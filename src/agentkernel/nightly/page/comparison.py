@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from agentkernel.domain.certificate import Versions
 from agentkernel.domain.errors import one_line
+from agentkernel.domain.formatting import count, interval, times, us
 from agentkernel.domain.nightly import (
     Change,
     ChangeKind,
@@ -19,16 +20,12 @@ from agentkernel.domain.profile import Ratio
 from agentkernel.nightly.page.elements import ChangeGroup, ChangeLine, Tone
 from agentkernel.nightly.page.figures import (
     BASELINES,
-    count,
     form_time_us,
-    interval,
     is_faster,
     log_error,
     region_label,
     same_devices,
     time_ratio,
-    times,
-    us,
     withdrawn_text,
 )
 from agentkernel.tools.speedup import MARGIN, Z_95

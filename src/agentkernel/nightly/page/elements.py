@@ -145,17 +145,17 @@ class Page(NamedTuple):
     tone: Tone
     facts: tuple[str, ...]
     tiles: tuple[Tile, ...]
-    groups: tuple[ChangeGroup, ...]
-    against: str
     tables: tuple[Table, ...]
     figures: tuple[PlotFigure, ...]
-    bars: tuple[Bar, ...]
-    bars_caption: str
     folds_title: str
     folds: tuple[Details, ...]
-    folds_note: str
     versions: tuple[tuple[str, str], ...]
-    lost: tuple[ChangeLine, ...]
+    groups: tuple[ChangeGroup, ...] = ()
+    against: str = ""
+    bars: tuple[Bar, ...] = ()
+    bars_caption: str = ""
+    folds_note: str = ""
+    lost: tuple[ChangeLine, ...] = ()
 
 
 def lineages(history: Sequence[NightlyRun], night: NightlyRun) -> dict[str, tuple[str, ...]]:
@@ -175,17 +175,10 @@ def lineages(history: Sequence[NightlyRun], night: NightlyRun) -> dict[str, tupl
     return {signature: tuple(chain) for signature, chain in found.items()}
 
 
-def source_diff(before: str, after: str) -> tuple[DiffLine, ...]:
-    """The changed lines with three lines around them."""
-    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), n=3, lineterm="")
-    return tuple(_told(text) for text in list(lines)[2:])
-
-
-def plain_source(source: str) -> tuple[DiffLine, ...]:
-    """All lines, none of them marked."""
-    return tuple(DiffLine("", text) for text in source.splitlines())
-
-
-def _told(text: str) -> DiffLine:
+def source_lines(before: str | None, after: str) -> tuple[DiffLine, ...]:
+    """The lines that changed with three around them; all lines, unmarked, of what has no parent."""
+    if before is None:
+        return tuple(DiffLine("", text) for text in after.splitlines())
     kinds = {"+": "add", "-": "drop", "@": "hunk"}
-    return DiffLine(kinds.get(text[:1], ""), text)
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), n=3, lineterm="")
+    return tuple(DiffLine(kinds.get(text[:1], ""), text) for text in [*lines][2:])

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.errors import one_line
+from agentkernel.domain.formatting import count, percent, span
 from agentkernel.domain.nightly import Form, LostJob, ModelRow, NightlyRun, RegionRow
 from agentkernel.domain.profile import Ratio, Timing
 from agentkernel.domain.region import Basis
@@ -121,7 +122,6 @@ def _of_ratio(ratio: Ratio) -> float:
     return math.log(high / low) / (2 * z)
 
 
-DASH = "–"
 SHOWN_JOBS = 3
 """Names of jobs in a line about many of them."""
 SHORT = 10
@@ -152,66 +152,9 @@ def lost_text(lost: Sequence[LostJob]) -> list[tuple[str, str]]:
     return lines
 
 
-def us(value: float | None) -> str:
-    """Microseconds to three figures, in the unit that suits them; a dash for none."""
-    if value is None:
-        return DASH
-    for unit, size in (("s", 1e6), ("ms", 1e3)):
-        if value >= size:
-            return f"{_three(value / size)} {unit}"
-    return f"{_three(value)} µs"
-
-
-def span(seconds: float | None) -> str:
-    """`42 s`, `14 min 3 s`, `2 h 5 min`; a dash for none."""
-    if seconds is None:
-        return DASH
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s" if whole >= 10 or not seconds else f"{seconds:.1f} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s" if whole % 60 else f"{whole // 60} min"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
-
-
-def times(value: float | None) -> str:
-    """`1.31×`, or a dash."""
-    return DASH if value is None else f"{value:.2f}×"
-
-
-def interval(ratio: Ratio | None) -> str:
-    """The 95% interval, `1.28 to 1.34`; "" where there is none."""
-    if ratio is None or ratio.low == ratio.high:
-        return ""
-    return f"{ratio.low:.2f} to {ratio.high:.2f}"
-
-
-def percent(value: float | None) -> str:
-    """A share, 0 to 1, in percent; a dash for none."""
-    if value is None:
-        return DASH
-    return f"{value:.1%}" if 0 < abs(value) < 0.0995 else f"{value:.0%}"
-
-
-def error_text(value: float | None) -> str:
-    """`1.2e-07`, or a dash."""
-    return DASH if value is None else f"{value:.1e}"
-
-
-def when(stamp: str) -> str:
-    """`2026-11-23 04:13 UTC` of an ISO 8601 time in UTC."""
-    day, _, rest = stamp.partition("T")
-    return f"{day} {rest[:5]} UTC" if rest else stamp
-
-
 def region_label(row: RegionRow) -> str:
     """How a change, a test case and a comment name a region."""
     return f"{row.name} ({row.signature})"
-
-
-def count(number: int, noun: str) -> str:
-    """`1 model`, `3 models`."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def unhelpful(row: ModelRow) -> tuple[str, ...]:
@@ -255,12 +198,6 @@ def caption(night: NightlyRun, basis: Basis, dtypes: tuple[str, ...] = ()) -> st
     )
     kinds = ", ".join(known) if known else "dtypes not recorded"
     return f"{where}; {kinds}; torch {versions.torch}, triton {versions.triton}"
-
-
-def _three(value: float) -> str:
-    if value >= 99.95:
-        return f"{value:.0f}"
-    return f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
 
 
 NO_GAIN = "no gain"

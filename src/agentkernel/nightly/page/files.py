@@ -19,6 +19,7 @@ from pydantic import ConfigDict, Field, ValidationError
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.certificate import Certificate
 from agentkernel.domain.errors import KernelRefused, RunNotFound, one_line
+from agentkernel.domain.formatting import DASH, count, interval, times, us
 from agentkernel.domain.nightly import (
     Change,
     ChangeKind,
@@ -31,22 +32,17 @@ from agentkernel.domain.plain_text import plain
 from agentkernel.domain.region import Basis, Kernel
 from agentkernel.nightly.page.comparison import change_groups, change_text, headline
 from agentkernel.nightly.page.figures import (
-    DASH,
     MergedRegions,
     ModelCost,
     caption,
-    count,
     dropped_text,
     form_time_us,
-    interval,
     mean_speedup,
     merged_regions,
     model_costs,
     nearest,
     region_label,
     speedup,
-    times,
-    us,
 )
 from agentkernel.nightly.page.pages import budget_words, night_page, render
 from agentkernel.nightly.page.tables import models_csv, regions_csv, shown_kernels

@@ -12,6 +12,16 @@ import jinja2
 from markupsafe import Markup
 
 from agentkernel.domain.certificate import Certificate, Status
+from agentkernel.domain.formatting import (
+    count,
+    error_text,
+    interval,
+    percent,
+    span,
+    times,
+    us,
+    when,
+)
 from agentkernel.domain.nightly import Comparison, ModelRow, NightlyRun, RegionRow
 from agentkernel.domain.profile import Measurement
 from agentkernel.domain.region import Basis, Kernel
@@ -30,27 +40,18 @@ from agentkernel.nightly.page.elements import (
     Tile,
     Tone,
     lineages,
-    plain_source,
-    source_diff,
+    source_lines,
 )
 from agentkernel.nightly.page.figures import (
     SHORT,
     caption,
-    count,
-    error_text,
-    interval,
     is_faster,
     is_replaced,
     lost_text,
     mean_speedup,
     night_dtypes,
-    percent,
     seconds_per_percent,
-    span,
     speedup,
-    times,
-    us,
-    when,
 )
 from agentkernel.nightly.page.tables import (
     MOST_KERNELS,
@@ -312,20 +313,14 @@ def run_page(
             when(certificate.created),
         ),
         tiles=tuple(_run_tiles(certificate)),
-        groups=(),
-        against="",
         tables=(_table(certificate, entries, words),),
         figures=(figure,) if figure is not None else (),
-        bars=(),
-        bars_caption="",
         folds_title="Sources",
         folds=tuple(_fold(entry, entries, certificate) for entry in entries),
-        folds_note="",
         versions=tuple(
             (name, str(value) if value is not None else "none")
             for name, value in certificate.versions.model_dump().items()
         ),
-        lost=(),
     )
 
 
@@ -449,9 +444,7 @@ def _fold(entry: ReportEntry, entries: Sequence[ReportEntry], certificate: Certi
         facts=tuple(facts),
         chain=tuple(item.id for item in chain),
         source_title=f"Diff to its parent {parent.id}" if parent is not None else "Source",
-        source=source_diff(parent.source, candidate.source)
-        if parent is not None
-        else plain_source(candidate.source),
+        source=source_lines(parent.source if parent else None, candidate.source),
         record=certificate.model_dump_json(indent=1) if own else "",
     )
 

@@ -8,6 +8,17 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from agentkernel.domain.certificate import Certificate
 from agentkernel.domain.errors import one_line
+from agentkernel.domain.formatting import (
+    DASH,
+    count,
+    error_text,
+    interval,
+    percent,
+    span,
+    times,
+    us,
+    when,
+)
 from agentkernel.domain.nightly import (
     Comparison,
     Form,
@@ -26,33 +37,23 @@ from agentkernel.nightly.page.elements import (
     Row,
     Table,
     Tone,
-    plain_source,
-    source_diff,
+    source_lines,
 )
 from agentkernel.nightly.page.figures import (
     BASELINES,
-    DASH,
     SHORT,
     ModelCost,
     caption,
-    count,
     dropped_text,
     dtypes_of,
-    error_text,
     form_time_us,
-    interval,
     is_faster,
     is_replaced,
     merged_regions,
     model_costs,
     nearest,
-    percent,
-    span,
     speedup,
-    times,
     unhelpful,
-    us,
-    when,
     withdrawn_text,
 )
 
@@ -471,12 +472,9 @@ def certificate_facts(certificate: Certificate) -> Iterator[tuple[str, str]]:
         yield "verdict", verdict_words(certificate.verdict)
     signature = certificate.signature
     signer = f"ed25519, key {signature.fingerprint[:16]}" if signature else "not signed"
-    yield (
-        "signature",
-        signer
-        if signature or not certificate.unsigned
-        else (f"not signed: {certificate.unsigned}"),
-    )
+    if not signature and certificate.unsigned:
+        signer += f": {certificate.unsigned}"
+    yield "signature", signer
     yield "problem", certificate.problem_sha256
     yield "judge", certificate.judge_sha256
 
@@ -505,11 +503,6 @@ def _kernel(
     replaced = is_replaced(row)
     other = "the withdrawn" if replaced else "its parent"
     title = f"Diff to {other} {parent.sha256[:SHORT]}" if parent is not None else "Source"
-    source = (
-        source_diff(parent.source, kernel.source)
-        if parent is not None
-        else plain_source(kernel.source)
-    )
     return Details(
         id=f"kernel-{kernel.sha256[:SHORT]}",
         title=f"{row.name} {kernel.sha256[:SHORT]}",
@@ -518,7 +511,7 @@ def _kernel(
         facts=tuple(_facts(row, kernel)),
         chain=tuple(item[:SHORT] for item in (*before, kernel.sha256)),
         source_title=title,
-        source=source,
+        source=source_lines(parent.source if parent else None, kernel.source),
         record=kernel.certificate.model_dump_json(indent=1),
     )
 
