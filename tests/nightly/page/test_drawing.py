@@ -7,11 +7,13 @@ import re
 import pytest
 
 from agentkernel.domain.formatting import span, us
+from agentkernel.domain.nightly import LostJob
 from agentkernel.domain.region import RegionUse
 from agentkernel.nightly.page.charts import GEOMEAN, NARROW, WIDE, region_figure, trend_figure
 from agentkernel.nightly.page.elements import lineages, source_lines
 from agentkernel.nightly.page.figures import (
     MergedRegions,
+    lost_text,
     mean_speedup,
     merged_regions,
     model_costs,
@@ -203,3 +205,20 @@ def test_spans(seconds: float, text: str) -> None:
 )
 def test_times(value: float | None, text: str) -> None:
     assert us(value) == text
+
+
+ENDED = "the night was ended in the middle of it"
+
+
+def test_one_that_was_lost_reads_as_it_was_kept() -> None:
+    assert lost_text([LostJob(job="cut a", why="killed", again=2)]) == [
+        ("cut a", "killed; done again 2\u00d7")
+    ]
+
+
+def test_a_night_that_was_killed_ten_times_is_one_line_with_a_count() -> None:
+    lost = [LostJob(job=f"kernel {number % 5}", why=ENDED) for number in range(19)]
+    assert lost_text([*lost, LostJob(job="cut a", why="killed")]) == [
+        ("kernel 0, kernel 1, kernel 2 and 2 more", f"{ENDED}; done again 19\u00d7"),
+        ("cut a", "killed; done again 1\u00d7"),
+    ]

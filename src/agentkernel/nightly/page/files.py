@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
-from xml.etree import ElementTree
+from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from pydantic import ConfigDict, Field, ValidationError
 
@@ -45,7 +45,7 @@ from agentkernel.nightly.page.figures import (
     speedup,
 )
 from agentkernel.nightly.page.pages import budget_words, night_page, render
-from agentkernel.nightly.page.tables import models_csv, regions_csv, shown_kernels
+from agentkernel.nightly.page.tables import models_csv, region_order, regions_csv, shown_kernels
 from agentkernel.storage.files import make_folder, read_regular_text, write_atomic
 from agentkernel.tools.certificate.signing import signature_state
 from agentkernel.tools.own_files import is_json_with, require_all_generated, require_generated
@@ -180,66 +180,57 @@ FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]
 """What XML 1.0 has no place for, section 2.2: https://www.w3.org/TR/xml/#charsets"""
 
 
+class _Case(NamedTuple):
+    name: str
+    text: str
+    seconds: float = 0.0
+    unreached: bool = False
+
+
 def junit_xml(night: NightlyRun, comparison: Comparison) -> str:
     """A test case a model and a region: a regression or what does not verify is a failure, a model
     that raised an error, a region that was not reached skipped."""
     found: dict[str, list[Change]] = {}
     for change in comparison.changes:
         found.setdefault(change.what, []).append(change)
-    root = ElementTree.Element("testsuites", name=_clean(f"agentkernel {night.zoo}"))
-    models, regions = _suite("models", night), _suite("regions", night)
-    for row in night.models:
-        case = _case(models, night, "models", row.name, 0.0)
-        _told(case, found.get(row.name, ()))
-        text = f"{row.form}, {us(form_time_us(row))}, {times(speedup(row))} ({row.basis})"
-        ElementTree.SubElement(case, "system-out").text = _clean(text)
-    for region in sorted(night.regions, key=lambda row: (-row.share, row.signature)):
-        label = region_label(region)
-        case = _case(regions, night, "regions", label, region.spent_s)
-        _told(case, found.get(label, ()))
-        if region.status == "unreached":
-            ElementTree.SubElement(case, "skipped", message="the budget was spent before it")
-        ElementTree.SubElement(case, "system-out").text = _clean(_region_text(region))
-    for suite in (models, regions):
-        _count(suite)
-        root.append(suite)
-    _count(root)
-    ElementTree.indent(root)
-    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, "unicode") + "\n"
-
-
-def _suite(name: str, night: NightlyRun) -> ElementTree.Element:
-    suite = ElementTree.Element("testsuite", name=name, timestamp=_clean(night.started[:19]))
-    properties = ElementTree.SubElement(suite, "properties")
+    models = [
+        _Case(row.name, f"{row.form}, {us(form_time_us(row))}, {times(speedup(row))} ({row.basis})")
+        for row in night.models
+    ]
+    regions = [
+        _Case(region_label(row), _region_text(row), row.spent_s, row.status == "unreached")
+        for row in region_order(night)
+    ]
     known = {"gpu": night.gpu, "target": night.target, **night.versions.model_dump()}
-    for key, value in known.items():
-        if value is not None:
-            ElementTree.SubElement(properties, "property", name=key, value=_clean(str(value)))
-    return suite
+    root = Element("testsuites", name=f"agentkernel {night.zoo}")
+    for kind, cases in (("models", models), ("regions", regions)):
+        suite = SubElement(root, "testsuite", name=kind, timestamp=night.started[:19])
+        properties = SubElement(suite, "properties")
+        for key, value in known.items():
+            if value is not None:
+                SubElement(properties, "property", name=key, value=str(value))
+        for item in cases:
+            place, seconds = f"{night.zoo}.{kind}", f"{item.seconds:.3f}"
+            case = SubElement(suite, "testcase", classname=place, name=item.name, time=seconds)
+            _told(case, found.get(item.name, ()))
+            if item.unreached:
+                SubElement(case, "skipped", message="the budget was spent before it")
+            SubElement(case, "system-out").text = item.text
+        _count(suite)
+    _count(root)
+    indent(root)
+    text = FORBIDDEN.sub("\ufffd", tostring(root, "unicode"))
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
 
 
-def _case(
-    suite: ElementTree.Element, night: NightlyRun, kind: str, name: str, seconds: float
-) -> ElementTree.Element:
-    return ElementTree.SubElement(
-        suite,
-        "testcase",
-        classname=_clean(f"{night.zoo}.{kind}"),
-        name=_clean(name),
-        time=f"{seconds:.3f}",
-    )
-
-
-def _told(case: ElementTree.Element, changes: Iterable[Change]) -> None:
+def _told(case: Element, changes: Iterable[Change]) -> None:
     """The worst of what is to be told, the first alone: a case has one outcome."""
     for change in changes:
         tag = "error" if change.kind == "model_failed" else "failure"
         if tag == "error" or change.kind in FAILURES:
-            text = _clean(change_text(change))
-            found = ElementTree.SubElement(
-                case, tag, type=change.kind, message=" ".join(text.split())[:300]
-            )
-            found.text = text
+            text = change_text(change)
+            words = " ".join(text.split())[:300]
+            SubElement(case, tag, type=change.kind, message=words).text = text
             return
 
 
@@ -248,16 +239,12 @@ def _region_text(row: RegionRow) -> str:
     return f"{row.status}{kernel}, {row.shapes}"
 
 
-def _count(element: ElementTree.Element) -> None:
+def _count(element: Element) -> None:
     cases = list(element.iter("testcase"))
     element.set("tests", str(len(cases)))
     for key, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
         element.set(key, str(sum(case.find(tag) is not None for case in cases)))
     element.set("time", f"{sum(float(case.get('time', '0')) for case in cases):.3f}")
-
-
-def _clean(text: str) -> str:
-    return FORBIDDEN.sub("\ufffd", text)
 
 
 MOST_MODELS, MOST_CHANGES = 40, 5
