@@ -13,7 +13,7 @@ from agentkernel.agents.coder_factory import (
     check_coder,
     make_coder,
 )
-from agentkernel.agents.protocols import Attempt, DraftRequest, Goals
+from agentkernel.agents.protocols import Attempt, DraftRequest, Goals, PlanRequest
 from agentkernel.domain.errors import SettingError
 from agentkernel.domain.plan import Hypothesis, Plan
 from agentkernel.domain.settings import TeamOptions
@@ -41,7 +41,7 @@ def asked(*history: Attempt) -> DraftRequest:
 
 
 def offered(coder: FileCoder, problem: LoadedProblem, *history: Attempt) -> list[str]:
-    plan = FilePlanner(coder).plan(problem, ANALYSIS, TARGET, Goals(), history, ())
+    plan = FilePlanner(coder).plan(PlanRequest(problem, ANALYSIS, TARGET, Goals(), history))
     return [item.strategy for item in plan.hypotheses]
 
 
@@ -69,8 +69,8 @@ def test_the_plan_offers_the_text_until_it_was_tried(tmp_path: Path) -> None:
     assert offered(coder, problem) == ["given"]
     assert offered(coder, problem, other.evolve(candidate=named)) == ["given"]
     assert offered(coder, problem, attempt(name=TEXT)) == []
-    exhausted = FilePlanner(coder).plan(problem, ANALYSIS, TARGET, Goals(), (), (), ("given",))
-    assert exhausted.hypotheses == ()
+    asked = PlanRequest(problem, ANALYSIS, TARGET, Goals(), exhausted=("given",))
+    assert FilePlanner(coder).plan(asked).hypotheses == ()
 
 
 @pytest.mark.parametrize(

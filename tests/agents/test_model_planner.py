@@ -8,7 +8,7 @@ import pytest
 
 from agentkernel.agents.history import calibration
 from agentkernel.agents.planner import ModelPlanner, RulesPlanner
-from agentkernel.agents.protocols import Attempt, Goals
+from agentkernel.agents.protocols import Attempt, Goals, PlanRequest
 from agentkernel.domain.errors import ModelUnavailable
 from agentkernel.domain.plan import Algebra, Hypothesis, Plan, Work
 from agentkernel.tools.problem.loading import LoadedProblem, load_problem
@@ -58,7 +58,7 @@ def ask(
     model, told = ScriptedModel(answers), list[str]()
     rules = RulesPlanner(lambda *_: OFFERED)
     planner = ModelPlanner(model, rules, SAMPLING, free, told.append)
-    made = planner.plan(problem, analysis(), H100, Goals(), history, (note(),))
+    made = planner.plan(PlanRequest(problem, analysis(), H100, Goals(), history, (note(),)))
     return made, model, told
 
 

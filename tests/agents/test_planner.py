@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from agentkernel.agents.planner import RulesPlanner
-from agentkernel.agents.protocols import Attempt, Goals
+from agentkernel.agents.protocols import Attempt, Goals, PlanRequest
 from agentkernel.domain.plan import Analysis, Hypothesis, Plan
 from agentkernel.domain.profile import CompileReport, OpCost
 from agentkernel.domain.verdict import Precision
@@ -31,7 +31,7 @@ def plan(
 ) -> Plan:
     planner = RulesPlanner(lambda problem, target: offered)
     target = load_targets()["h100-sxm"]
-    return planner.plan(small_problem(tmp_path), analysis, target, Goals(), history, ())
+    return planner.plan(PlanRequest(small_problem(tmp_path), analysis, target, Goals(), history))
 
 
 def names(made: Plan) -> list[str]:
@@ -54,7 +54,8 @@ def test_what_was_tried_is_not_tried_again(tmp_path: Path) -> None:
 def test_what_gave_nothing_takes_no_place_in_the_plan(tmp_path: Path) -> None:
     planner = RulesPlanner(lambda problem, target: offer(1.0, 2.0, 3.0, 4.0))
     problem, target = small_problem(tmp_path), load_targets()["h100-sxm"]
-    made = planner.plan(problem, ANALYSIS, target, Goals(), (), (), exhausted=("s0", "s2"))
+    asked = PlanRequest(problem, ANALYSIS, target, Goals(), exhausted=("s0", "s2"))
+    made = planner.plan(asked)
     assert names(made) == ["s1", "s3"]
 
 

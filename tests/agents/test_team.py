@@ -8,7 +8,7 @@ import pytest
 
 from agentkernel.agents.model_coder import ModelCoder
 from agentkernel.agents.planner import ModelPlanner, RulesPlanner
-from agentkernel.agents.protocols import Goals
+from agentkernel.agents.protocols import Goals, PlanRequest
 from agentkernel.agents.team import TeamCoder, TeamPlanner, Turn, read_turn
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.errors import ModelUnavailable, NotRecorded
@@ -408,8 +408,9 @@ def test_a_planner_that_is_a_model_says_what_the_member_is_to_try(tmp_path: Path
     team = TeamCoder(member(BOB, []), [member(ANN, [])])
     planner = TeamPlanner(nothing, team, 5, ideas=ideas)
     best = right()
+    problem = small_problem(tmp_path)
     made = planner.plan(
-        small_problem(tmp_path), analysis(), H100, Goals(), (best,), (), exhausted=("fused",)
+        PlanRequest(problem, analysis(), H100, Goals(), (best,), exhausted=("fused",))
     )
     (turn,) = made.hypotheses
     assert turn.strategy == f"improve {best.candidate.id} with {ANN}, turn 1"

@@ -9,7 +9,7 @@ import pytest
 from agentkernel.agents.coder_factory import check_coder, make_coder
 from agentkernel.agents.compiler_coder import CompilerCoder
 from agentkernel.agents.models.provider import ModelProvider
-from agentkernel.agents.protocols import DraftRequest, Goals
+from agentkernel.agents.protocols import DraftRequest, Goals, PlanRequest
 from agentkernel.agents.team import TeamCoder, TeamPlanner
 from agentkernel.domain.errors import SettingError
 from agentkernel.domain.settings import ClassCoders, Settings, TeamOptions
@@ -91,7 +91,7 @@ def test_the_real_compiler_drafts_what_is_its_own(tmp_path: Path) -> None:
     crew = make_agents(chosen, here, coder, lambda: captured, ModelProvider())
     assert isinstance(crew.planner, TeamPlanner)
     goals = Goals(policy=chosen.policy)
-    plan = crew.planner.plan(problem, ANALYSIS, TARGET, goals, (), ())
+    plan = crew.planner.plan(PlanRequest(problem, ANALYSIS, TARGET, goals))
     assert [item.strategy for item in plan.hypotheses] == ["fused"]
     asked = DraftRequest(
         target=TARGET, goals=goals, plan=plan, hypothesis=plan.hypotheses[0], retrieved=(),

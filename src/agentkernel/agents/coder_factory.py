@@ -5,21 +5,20 @@ A hand-written file goes to the same judge and the same timing as any other cand
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentkernel.agents.models.provider import ModelProvider, record_name
-from agentkernel.agents.planner import default_decisions
-from agentkernel.agents.protocols import Attempt, DraftRequest, Goals
+from agentkernel.agents.planner import plan_of
+from agentkernel.agents.protocols import Attempt, DraftRequest, PlanRequest
 from agentkernel.agents.reviewer import Reviewer, Reviews
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.candidate import Candidate, Draft, NoTemplate
 from agentkernel.domain.errors import SettingError, one_line
-from agentkernel.domain.plan import Analysis, Hypothesis, Plan, Retrieved
+from agentkernel.domain.plan import Hypothesis, Plan
 from agentkernel.domain.settings import FILE_PREFIX, MODEL_PREFIXES, TEAM, TeamOptions, TurnOptions
-from agentkernel.domain.target import Target
 from agentkernel.tools.problem.loading import LoadedProblem
 
 if TYPE_CHECKING:
@@ -218,25 +217,11 @@ class FilePlanner:
 
     coder: FileCoder
 
-    def plan(
-        self,
-        problem: LoadedProblem,
-        analysis: Analysis,
-        target: Target,
-        goals: Goals,
-        history: Sequence[Attempt],
-        retrieved: Sequence[Retrieved],
-        exhausted: Sequence[str] = (),
-    ) -> Plan:
+    def plan(self, request: PlanRequest) -> Plan:
         """One hypothesis, of which nobody predicts a time."""
-        over = GIVEN in exhausted or self.coder.tried(history)
+        over = GIVEN in request.exhausted or self.coder.tried(request.history)
         idea = Hypothesis(strategy=GIVEN, reason=f"the text of {self.coder.name}")
-        return Plan(
-            analysis=analysis,
-            hypotheses=() if over else (idea,),
-            decisions=default_decisions(problem.problem, analysis, goals),
-            retrieved=tuple(item.id for item in retrieved),
-        )
+        return plan_of(request, () if over else (idea,))
 
 
 def file_coder(spec: str) -> FileCoder:

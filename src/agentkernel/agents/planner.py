@@ -22,13 +22,12 @@ from agentkernel.agents.history import (
 )
 from agentkernel.agents.models.protocol import Model
 from agentkernel.agents.prompts import inline, render
-from agentkernel.agents.protocols import Attempt, Goals, Planner
+from agentkernel.agents.protocols import Attempt, Planner, PlanRequest
 from agentkernel.agents.retriever import bears_on, main_dtype
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.errors import ModelUnavailable, NotRecorded, one_line
 from agentkernel.domain.exchange import Message, ModelRequest, Sampling
-from agentkernel.domain.plan import Analysis, Decision, Hypothesis, Plan, Retrieved, RooflineClass
-from agentkernel.domain.problem import Problem
+from agentkernel.domain.plan import Analysis, Decision, Hypothesis, Plan, RooflineClass
 from agentkernel.domain.target import Target
 from agentkernel.knowledge.documents import family_of, patterns_of
 from agentkernel.tools.problem.loading import LoadedProblem
@@ -57,44 +56,39 @@ AUTO = "auto"
 """The coder's own choice, or its search's."""
 
 
+@dataclass(frozen=True)
 class RulesPlanner:
     """Plans by roofline class, op pattern and history; the coder says what it can try."""
 
-    def __init__(self, hypotheses: Hypotheses, most: int = MOST) -> None:
-        """`hypotheses` asks the coder in use what it could try; a plan names `most` of it."""
-        self._hypotheses = hypotheses
-        self._most = most
+    hypotheses: Hypotheses
+    most: int = MOST
+    """Hypotheses of one plan."""
 
-    def plan(
-        self,
-        problem: LoadedProblem,
-        analysis: Analysis,
-        target: Target,
-        goals: Goals,
-        history: Sequence[Attempt],
-        retrieved: Sequence[Retrieved],
-        exhausted: Sequence[str] = (),
-    ) -> Plan:
+    def plan(self, request: PlanRequest) -> Plan:
         """The hypotheses not tried yet, fastest predicted first, with the decisions.
 
         Where an experience is near enough, a first plan begins with the strategy that won there.
         """
-        tried = {*(item.candidate.strategy for item in history), *exhausted}
-        offered = self._hypotheses(problem, target)
-        fresh = [item for item in offered if item.strategy not in tried]
-        predicted = [predict(item, analysis) for item in fresh]
-        ranked = sorted(predicted, key=lambda item: item.predicted_us or 0.0)
-        start = starting_experience(retrieved, family_of(target.arch), problem.problem)
-        followed = follow_experience(ranked, start) if start is not None and not tried else None
+        problem, begun = request.problem.problem, request.begun
+        offered = self.hypotheses(request.problem, request.target)
+        fresh = [predict(item, request.analysis) for item in offered if item.strategy not in begun]
+        ranked = sorted(fresh, key=lambda item: item.predicted_us or 0.0)
+        start = starting_experience(request.retrieved, family_of(request.target.arch), problem)
+        followed = follow_experience(ranked, start) if start is not None and not begun else None
         if start is not None and followed is None:
-            ranked = without_losers(ranked, start, history)
-        return Plan(
-            analysis=analysis,
-            hypotheses=tuple((followed or ranked)[: self._most]),
-            fallback=tuple(ranked[: self._most]) if followed else (),
-            decisions=default_decisions(problem.problem, analysis, goals),
-            retrieved=tuple(item.id for item in retrieved),
-        )
+            ranked = without_losers(ranked, start, request.history)
+        made = plan_of(request, tuple((followed or ranked)[: self.most]))
+        return made.evolve(fallback=tuple(ranked[: self.most])) if followed else made
+
+
+def plan_of(request: PlanRequest, hypotheses: tuple[Hypothesis, ...]) -> Plan:
+    """The plan to try `hypotheses`, with the choices that hold where no document says otherwise."""
+    return Plan(
+        analysis=request.analysis,
+        hypotheses=hypotheses,
+        decisions=_default_decisions(request),
+        retrieved=tuple(item.id for item in request.retrieved),
+    )
 
 
 def predict(hypothesis: Hypothesis, analysis: Analysis) -> Hypothesis:
@@ -105,10 +99,9 @@ def predict(hypothesis: Hypothesis, analysis: Analysis) -> Hypothesis:
     return hypothesis.evolve(predicted_us=least_estimate_us(analysis))
 
 
-def default_decisions(problem: Problem, analysis: Analysis, goals: Goals) -> tuple[Decision, ...]:
-    """The choices that hold where no document says otherwise."""
-    patterns = patterns_of(analysis)
-    dtype = SHORT_DTYPES.get(main_dtype(problem), "fp32")
+def _default_decisions(request: PlanRequest) -> tuple[Decision, ...]:
+    patterns = patterns_of(request.analysis)
+    dtype = SHORT_DTYPES.get(main_dtype(request.problem.problem), "fp32")
     keys = (
         f"gemm.{dtype}.tile",
         f"gemm.{dtype}.num_warps",
@@ -117,7 +110,7 @@ def default_decisions(problem: Problem, analysis: Analysis, goals: Goals) -> tup
         "row.persistent_limit",
     )
     choices = {key: AUTO for key in keys if bears_on(key, patterns)}
-    choices |= {"focus": FOCUS[analysis.roofline], "precision": goals.precision}
+    choices |= {"focus": FOCUS[request.analysis.roofline], "precision": request.goals.precision}
     return tuple(
         Decision(key=key, value=value, default=value, because="default")
         for key, value in sorted(choices.items())
@@ -133,23 +126,13 @@ class TurnPlanner:
 
     ideas: Planner
 
-    def plan(
-        self,
-        problem: LoadedProblem,
-        analysis: Analysis,
-        target: Target,
-        goals: Goals,
-        history: Sequence[Attempt],
-        retrieved: Sequence[Retrieved],
-        exhausted: Sequence[str] = (),
-    ) -> Plan:
+    def plan(self, request: PlanRequest) -> Plan:
         """What is left of the ideas, else one hypothesis: `turn 4`."""
-        made = self.ideas.plan(problem, analysis, target, goals, history, retrieved, exhausted)
-        if any(item.strategy not in exhausted for item in made.hypotheses):
+        made = self.ideas.plan(request)
+        if any(item.strategy not in request.exhausted for item in made.hypotheses):
             return made
-        begun = {*(item.candidate.strategy for item in history), *exhausted}
-        turn = Hypothesis(strategy=f"turn {len(begun) + 1}", reason=REASON)
-        return made.evolve(hypotheses=(predict(turn, analysis),))
+        turn = Hypothesis(strategy=f"turn {len(request.begun) + 1}", reason=REASON)
+        return made.evolve(hypotheses=(predict(turn, request.analysis),))
 
 
 STRATEGY_MOST = 80
@@ -191,25 +174,16 @@ class ModelPlanner:
     free: bool = True
     tell: Tell = field(default=ignore_line)
 
-    def plan(
-        self,
-        problem: LoadedProblem,
-        analysis: Analysis,
-        target: Target,
-        goals: Goals,
-        history: Sequence[Attempt],
-        retrieved: Sequence[Retrieved],
-        exhausted: Sequence[str] = (),
-    ) -> Plan:
+    def plan(self, request: PlanRequest) -> Plan:
         """At most three hypotheses that were not tried yet; decisions are the rules'."""
-        made = self.rules.plan(problem, analysis, target, goals, history, retrieved, exhausted)
+        made, history = self.rules.plan(request), request.history
         text = render(
             "planner",
-            problem=problem.problem,
-            analysis=analysis,
-            target=target,
-            goals=goals,
-            retrieved=retrieved,
+            problem=request.problem.problem,
+            analysis=request.analysis,
+            target=request.target,
+            goals=request.goals,
+            retrieved=request.retrieved,
             history=tried(history),
             calibration=[item for item in calibration(history) if item.predicted_by],
             offered=made.hypotheses,

@@ -7,6 +7,7 @@ knowledge base, a coder drafts one candidate a call, a debugger reads a verdict.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from agentkernel.domain.base import Frozen
@@ -85,21 +86,29 @@ class DraftRequest(Frozen):
     """What each question of this run was about, in order: a `Draft.shown` each."""
 
 
+@dataclass(frozen=True)
+class PlanRequest:
+    """All that a planner may use."""
+
+    problem: LoadedProblem
+    analysis: Analysis
+    target: Target
+    goals: Goals
+    history: tuple[Attempt, ...] = ()
+    retrieved: tuple[Retrieved, ...] = ()
+    exhausted: tuple[str, ...] = ()
+    """Strategies for which the coder had nothing."""
+
+    @property
+    def begun(self) -> frozenset[str]:
+        """Strategies that were drafted, or for which the coder had nothing."""
+        return frozenset((*(item.candidate.strategy for item in self.history), *self.exhausted))
+
+
 class Planner(Protocol):
     """Turns roofline facts and history into at most three hypotheses."""
 
-    def plan(
-        self,
-        problem: LoadedProblem,
-        analysis: Analysis,
-        target: Target,
-        goals: Goals,
-        history: Sequence[Attempt],
-        retrieved: Sequence[Retrieved],
-        exhausted: Sequence[str] = (),
-    ) -> Plan:
-        """`exhausted` are strategies for which the coder had nothing."""
-        ...
+    def plan(self, request: PlanRequest) -> Plan: ...
 
 
 class Retriever(Protocol):

@@ -7,20 +7,19 @@ that a resumed run reads from the strategies whose turn it was and which turns a
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from agentkernel.agents.history import best_so_far, fastest, known_time_us
 from agentkernel.agents.model_coder import ModelCoder
 from agentkernel.agents.planner import MODEL_IDEAS, MOST, RulesPlanner, predict
 from agentkernel.agents.prompts import inline
-from agentkernel.agents.protocols import Attempt, Coder, DraftRequest, Goals, Planner
+from agentkernel.agents.protocols import Attempt, Coder, DraftRequest, Planner, PlanRequest
 from agentkernel.agents.reviewer import NoReview, Review, Reviews
 from agentkernel.domain.candidate import Draft, NoTemplate
 from agentkernel.domain.errors import EnvironmentFailure, NotRecorded, one_line
-from agentkernel.domain.plan import Analysis, Hypothesis, Plan, Retrieved, RooflineClass
-from agentkernel.domain.target import Target
+from agentkernel.domain.plan import Analysis, Hypothesis, Plan, RooflineClass
 from agentkernel.tools.problem.loading import LoadedProblem
 
 STRATEGY = re.compile(
@@ -149,36 +148,24 @@ class TeamPlanner:
     ideas: Planner | None = None
     """A model that says what the members are to try; None: the reviewer, or fixed ideas."""
 
-    def plan(
-        self,
-        problem: LoadedProblem,
-        analysis: Analysis,
-        target: Target,
-        goals: Goals,
-        history: Sequence[Attempt],
-        retrieved: Sequence[Retrieved],
-        exhausted: Sequence[str] = (),
-    ) -> Plan:
+    def plan(self, request: PlanRequest) -> Plan:
         """Strategies of the compiler, or one turn of a member."""
-        members = self.team.members_for(analysis.roofline)
-        begun = [*(item.candidate.strategy for item in history), *exhausted]
-        left = self._left(begun, bool(fastest(history, 1)), len(members))
+        members = self.team.members_for(request.analysis.roofline)
+        left = self._left(request.begun, bool(fastest(request.history, 1)), len(members))
         if left:
-            made = self.compiler.plan(
-                problem, analysis, target, goals, history, retrieved, exhausted
-            )
-            fresh = tuple(item for item in made.hypotheses if item.strategy not in exhausted)
+            made = self.compiler.plan(request)
+            tried = request.exhausted
+            fresh = tuple(item for item in made.hypotheses if item.strategy not in tried)
             fresh = fresh[: min(left, MOST)]
             if fresh or not members:
                 fallback = made.fallback[: len(fresh)]
                 return made.evolve(hypotheses=fresh, fallback=fallback)
-        turn = self._turn(members, begun, history)
-        base = (self.ideas or NO_IDEAS).plan(problem, analysis, target, goals, history, retrieved)
+        base = (self.ideas or NO_IDEAS).plan(replace(request, exhausted=()))
         idea = next((item for item in base.hypotheses if item.predicted_by), None)
-        hypothesis = self._hypothesis(turn, history, analysis, target, idea)
-        return base.evolve(hypotheses=(hypothesis,))
+        turn = self._turn(members, request)
+        return base.evolve(hypotheses=(self._hypothesis(turn, request, idea),))
 
-    def _left(self, begun: Sequence[str], verified: bool, members: int) -> int:
+    def _left(self, begun: Collection[str], verified: bool, members: int) -> int:
         """How many strategies the compiler may try now. Once one is verified, or a member has had
         a turn, the rounds are the members'."""
         if not members:
@@ -188,33 +175,26 @@ class TeamPlanner:
             return 0
         return max(max(1, self.rounds - members) - len(own), 0)
 
-    def _turn(
-        self, members: Sequence[ModelCoder], begun: Sequence[str], history: Sequence[Attempt]
-    ) -> Turn:
+    def _turn(self, members: Sequence[ModelCoder], request: PlanRequest) -> Turn:
         """Member after member; all of them on one candidate of the beam before the next one."""
-        number = 1 + max((turn.number for turn in read_turns(begun)), default=0)
+        number = 1 + max((turn.number for turn in read_turns(request.begun)), default=0)
         member = members[(number - 1) % len(members)]
         cycle = (number - 1) // len(members)
-        best = fastest(history, self.beam)
+        best = fastest(request.history, self.beam)
         if best and member.improves and not self.from_scratch:
             parent = best[cycle % len(best)].candidate.id
             return Turn(number, member.name, parent=parent)
         return Turn(number, member.name, idea=MODEL_IDEAS[cycle % len(MODEL_IDEAS)].strategy)
 
-    def _hypothesis(
-        self,
-        turn: Turn,
-        history: Sequence[Attempt],
-        analysis: Analysis,
-        target: Target,
-        idea: Hypothesis | None,
-    ) -> Hypothesis:
+    def _hypothesis(self, turn: Turn, request: PlanRequest, idea: Hypothesis | None) -> Hypothesis:
         """The turn with what is expected of it: by the reviewer, else by the planner that is a
         model, else by the rules."""
-        parent = next((item for item in history if item.candidate.id == turn.parent), None)
+        analysis = request.analysis
+        parent = next((item for item in request.history if item.candidate.id == turn.parent), None)
         made = Hypothesis(strategy=turn.strategy, reason=_reason(turn, parent))
         if parent is not None and self.reviews is not None:
-            made = _reviewed(made, parent, self.reviews.of(parent, analysis, target), analysis)
+            found = self.reviews.of(parent, analysis, request.target)
+            made = _reviewed(made, parent, found, analysis)
         if idea is not None:
             made = made.evolve(reason=f"{made.reason}; {idea.strategy}: {idea.reason}")
             if idea.predicted_us is not None and not made.predicted_by:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from agentkernel.agents.planner import MODEL_IDEAS, MOST, RulesPlanner
+from agentkernel.agents.protocols import Goals, PlanRequest
 from agentkernel.chat.replies import Compared, Roofline, RooflinePoint
 from agentkernel.chat.tree import Node, basis_of, for_target, is_accepted, label, time_us
 from agentkernel.domain.plan import Analysis, Hypothesis, Plan
@@ -24,7 +25,6 @@ from agentkernel.tools.roofline.model import analyse, estimate_eager
 if TYPE_CHECKING:
     from torch import nn
 
-    from agentkernel.agents.protocols import Goals
     from agentkernel.domain.target import Target
     from agentkernel.domain.verdict import Precision
     from agentkernel.tools.problem.capture import Captured
@@ -464,7 +464,7 @@ class EstimateCache:
             return hypotheses_of(key.coder, problem, captured, resolved)
 
         rules = RulesPlanner(offered, most=key.most)
-        return rules.plan(loaded, analysis, target, goals, (), ())
+        return rules.plan(PlanRequest(loaded, analysis, target, goals))
 
 
 def hypotheses_of(

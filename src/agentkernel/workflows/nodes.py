@@ -14,7 +14,7 @@ from langgraph.types import interrupt
 
 from agentkernel.agents.models.protocol import LEAST_S
 from agentkernel.agents.planner import predict
-from agentkernel.agents.protocols import Attempt, Diagnosis, DraftRequest
+from agentkernel.agents.protocols import Attempt, Diagnosis, DraftRequest, PlanRequest
 from agentkernel.domain.candidate import Candidate, Draft, NoTemplate
 from agentkernel.domain.errors import ModelUnavailable, NotRecorded, TimeIsUp, one_line
 from agentkernel.domain.plan import Hypothesis, Plan
@@ -130,13 +130,15 @@ def plan(state: LoopState, runtime: Runtime[Context]) -> Update:
     decisions; a replan without hypotheses keeps the plan."""
     context = runtime.context
     made = context.crew.planner.plan(
-        context.problem,
-        context.tools.analyse(),
-        context.target,
-        state.goals,
-        state.history,
-        state.retrieved,
-        state.barren,
+        PlanRequest(
+            problem=context.problem,
+            analysis=context.tools.analyse(),
+            target=context.target,
+            goals=state.goals,
+            history=state.history,
+            retrieved=state.retrieved,
+            exhausted=state.barren,
+        )
     )
     fresh = tuple(item for item in made.hypotheses if item.strategy not in state.barren)
     if state.focus is not None:

@@ -26,6 +26,15 @@ from tests.agents.models.model_cases import (
     request,
     right,
 )
+
+from agentkernel.agents.conversation import coder_messages
+from agentkernel.agents.debugger import ModelDebugger, RulesDebugger
+from agentkernel.agents.planner import ModelPlanner, RulesPlanner
+from agentkernel.agents.prompts import render
+from agentkernel.agents.protocols import Diagnosis, Goals, PlanRequest
+from agentkernel.agents.reviewer import Review, Reviewer
+from agentkernel.domain.plan import Hypothesis
+from agentkernel.tools.problem.loading import load_problem
 from tests.workflows.fakes import mismatch
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "prompts"
@@ -95,7 +104,8 @@ def test_planner() -> None:
     model = ScriptedModel(["", ""])
     planner = ModelPlanner(model, RulesPlanner(lambda *_: OFFERED), SAMPLING)
     history = (right(strategy="two passes"), refused(strategy="tiled", source="# tiled\n"))
-    planner.plan(load_problem(str(EXAMPLE)), analysis(), H100, Goals(), history, (note(),))
+    problem = load_problem(str(EXAMPLE))
+    planner.plan(PlanRequest(problem, analysis(), H100, Goals(), history, (note(),)))
     check("planner.md", model.questions[0].messages[0].text)
 
 
