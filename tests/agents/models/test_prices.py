@@ -11,7 +11,6 @@ from agentkernel.agents.models.costs import (
     Prices,
     cost_of,
     load_prices,
-    packaged_prices,
     unpriced,
 )
 from agentkernel.agents.models.provider import parse_model
@@ -54,31 +53,36 @@ def test_an_own_endpoint_has_its_own_price_name() -> None:
     assert parse_model("chat:openai:m").priced_as == "chat:openai:m"
 
 
-def test_packaged_prices_read_and_hold_for_known_names() -> None:
-    prices = packaged_prices()
-    sonnet = prices.of("chat:anthropic:claude-sonnet-4-5-20250929")
-    assert sonnet is not None
-    assert (sonnet.input, sonnet.output) == (3.0, 15.0)
-    mini = prices.of("chat:openai:gpt-5.4-mini")
-    assert mini is not None
-    assert mini.input == 0.75
+@pytest.mark.parametrize(
+    ("model", "cost"),
+    [
+        ("chat:anthropic:claude-sonnet-4-5-20250929", 0.5 * 0.3 + 0.4 * 3.0 + 0.1 * 15.0),
+        ("chat:openai:gpt-5.4-mini", 0.5 * 0.075 + 0.4 * 0.75 + 0.1 * 4.5),
+        ("chat:google_genai:gemini-2.5-flash", 0.5 * 0.03 + 0.4 * 0.3 + 0.1 * 2.5),
+        ("chat:openai:gpt-4.1@http://127.0.0.1:8000/v1", None),
+        ("chat:openai:unheard-of", None),
+        ("chat:ollama:llama3", None),
+    ],
+)
+def test_the_providers_lists_price_what_the_user_does_not(model: str, cost: float | None) -> None:
+    usage = Usage(prompt=90_000, completion=10_000, cached=50_000)
+    assert cost_of(usage, model, Prices()) == (None if cost is None else pytest.approx(cost / 10))
 
 
 def test_the_user_goes_before_the_package(tmp_path: Path) -> None:
     path = tmp_path / "prices.yaml"
     path.write_text('prices: [{model: "openai:gpt-4.1", input: 7, output: 8}]\n')
     prices = load_prices(path)
-    own = prices.of("chat:openai:gpt-4.1")
-    assert own is not None
-    assert own.input == 7
-    assert prices.of("chat:openai:gpt-4o-mini") is not None
+    usage = Usage(prompt=1_000_000)
+    assert cost_of(usage, "chat:openai:gpt-4.1", prices) == 7
+    assert cost_of(usage, "chat:openai:gpt-4o-mini", prices) == pytest.approx(0.15)
 
 
 def test_the_user_file_lies_beside_the_configuration(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    assert load_prices() == packaged_prices()
+    assert load_prices() == Prices()
     (tmp_path / "agentkernel").mkdir()
     (tmp_path / "agentkernel" / "prices.yaml").write_text(
         'prices: [{model: "openai:own@*", input: 7, output: 8}]\n'

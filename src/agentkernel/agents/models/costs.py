@@ -1,11 +1,9 @@
-"""Prices of models in USD per million tokens, and a run's totals of tokens, money and time."""
+"""Cost of answers by the user's prices or the providers' lists, and a run's totals."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
-from functools import cache
-from importlib import resources
 from pathlib import Path
 
 import yaml
@@ -32,7 +30,7 @@ class Price(Frozen):
 
 
 class Prices(Frozen):
-    """A price table; the first entry that matches holds."""
+    """The user's own prices, before the providers' lists; the first entry that matches holds."""
 
     prices: tuple[Price, ...] = ()
 
@@ -49,14 +47,32 @@ class Prices(Frozen):
 
 def cost_of(usage: Usage, model: str, prices: Prices) -> float | None:
     """USD for `usage`; None where no price is known, or no token was counted."""
-    price = prices.of(model)
-    if price is None or not (usage.prompt or usage.completion):
+    if not (usage.prompt or usage.completion):
         return None
+    price = prices.of(model)
+    if price is None:
+        return _listed_cost(usage, model)
     if price.most_prompt is not None and usage.prompt > price.most_prompt:
         return None
     cached = price.input if price.cached is None else price.cached
     fresh = usage.prompt - usage.cached
     return (fresh * price.input + usage.cached * cached + usage.completion * price.output) / MILLION
+
+
+def _listed_cost(usage: Usage, model: str) -> float | None:
+    """USD by the copy of the providers' price lists in `genai-prices`: it asks no network."""
+    import genai_prices
+
+    provider, _, name = model.removeprefix("chat:").partition(":")
+    counted = genai_prices.Usage(
+        input_tokens=usage.prompt,
+        cache_read_tokens=usage.cached,
+        output_tokens=usage.completion,
+    )
+    try:
+        return float(genai_prices.calc_price(counted, name, provider_id=provider).total_price)
+    except LookupError:
+        return None
 
 
 def unpriced(model: str) -> str:
@@ -74,28 +90,20 @@ def user_prices_path() -> Path:
 
 
 def load_prices(path: Path | None = None) -> Prices:
-    """The user's prices (`path`, else the usual place if it is there), then the packaged ones.
+    """The user's prices: those of `path`, else of the usual place if it is there.
 
     Raises SettingError for a file that is no price table.
     """
     own = path or user_prices_path()
     if path is None and not own.is_file():
-        return packaged_prices()
+        return Prices()
     try:
-        read = Prices.model_validate(read_yaml(own) or {})
+        return Prices.model_validate(read_yaml(own) or {})
     except (OSError, UnicodeDecodeError, yaml.YAMLError, ValidationError) as error:
         raise SettingError(
             f"The prices {str(own)!r} cannot be read: {one_line(error)}. Expected e.g. "
             "'prices: [{model: \"openai:my-model@*\", input: 1.0, output: 2.0}]'."
         ) from error
-    return Prices(prices=(*read.prices, *packaged_prices().prices))
-
-
-@cache
-def packaged_prices() -> Prices:
-    """The values of `configs/coders/prices.yaml`."""
-    text = resources.files("agentkernel.configs").joinpath("coders/prices.yaml").read_text("utf-8")
-    return Prices.model_validate(yaml.safe_load(text))
 
 
 class Account(Frozen):
