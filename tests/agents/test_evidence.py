@@ -7,14 +7,11 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from agentkernel.agents.evidence import (
-    CompileEvidence,
-    FaultEvidence,
-    ValuesEvidence,
-    evidence_of,
-    last_log_line,
-    tile_sizes,
-)
+sys.path.insert(0, str(Path(__file__).parent))
+
+from tests.agents.models.model_cases import COMPILE_FAILED, candidate
+
+from agentkernel.agents.evidence import Evidence, evidence_of, last_log_line, tile_sizes
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.verdict import (
     CaseResult,
@@ -46,11 +43,21 @@ def found_by_judge(spoil: Spoil, case: str = "normal, seed 0", rows: int = 96) -
     return made.mismatch
 
 
-def values(failure: Mismatch, made: Candidate | None = None) -> ValuesEvidence:
+def refused(failure: Failure, made: Candidate | None = None) -> Evidence:
     made = made or candidate()
-    found = evidence_of(made, verdict(made, failure))
-    assert isinstance(found, ValuesEvidence)
-    return found
+    return evidence_of(made, verdict(made, failure))
+
+
+def said(failure: Failure, made: Candidate | None = None) -> dict[str, str]:
+    return dict(refused(failure, made).facts)
+
+
+def form(failure: Mismatch) -> str:
+    return said(failure)["form of the error"]
+
+
+def other_cases(*cases: CaseResult) -> str:
+    return dict(evidence_of(candidate(), judged(*cases)).facts)["other cases"]
 
 
 def at(index: int, value: float, step: int = 1) -> Spoil:
@@ -77,20 +84,20 @@ TABLE: list[tuple[Spoil, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("spoil", "form", "words"), TABLE)
-def test_forms_of_error(spoil: Spoil, form: str, words: str) -> None:
-    found = values(found_by_judge(spoil))
-    assert found.form == form
-    assert words in found.explained
+@pytest.mark.parametrize(("spoil", "named", "words"), TABLE)
+def test_forms_of_error(spoil: Spoil, named: str, words: str) -> None:
+    found, _, explained = form(found_by_judge(spoil)).partition(": ")
+    assert found == named
+    assert words in explained
 
 
 def test_the_size_of_rounding_names_the_format() -> None:
     loose = found_by_judge(lambda x: x.bfloat16().float())
     loose = loose.evolve(norm_allowed=loose.norm_error / 10)
-    assert "bf16" in values(loose).explained
+    assert "bf16" in form(loose)
     half = found_by_judge(lambda x: x.half().float())
     half = half.evolve(norm_allowed=half.norm_error / 10)
-    assert "tf32 or fp16" in values(half).explained
+    assert "tf32 or fp16" in form(half)
 
 
 PLACES: list[tuple[Spoil, str]] = [
@@ -103,15 +110,15 @@ PLACES: list[tuple[Spoil, str]] = [
 
 @pytest.mark.parametrize(("spoil", "words"), PLACES)
 def test_places(spoil: Spoil, words: str) -> None:
-    assert words in values(found_by_judge(spoil)).place
+    assert words in said(found_by_judge(spoil))["place"]
 
 
 def test_the_first_wrong_index_is_set_against_the_tiles() -> None:
     made = candidate(source="BLOCK_N: tl.constexpr = 32\nk[(1,)](x, BM=48, N=7)\n")
     made = made.evolve(schedule={"k": {"TILE": 64, "num_warps": 4}})
     assert tile_sizes(made) == {"BLOCK_N": 32, "BM": 48, "N": 7, "TILE": 64}
-    found = values(found_by_judge(at(64, 0.0)), made)
-    assert found.tiles == "64 is 2 x BLOCK_N (32); 64 is 1 x TILE (64)"
+    found = said(found_by_judge(at(64, 0.0)), made)
+    assert found["tile edges"] == "64 is 2 x BLOCK_N (32); 64 is 1 x TILE (64)"
 
 
 NANS: list[tuple[str, Spoil, str]] = [
@@ -124,16 +131,16 @@ NANS: list[tuple[str, Spoil, str]] = [
 
 @pytest.mark.parametrize(("case", "spoil", "words"), NANS)
 def test_where_nan_comes_from(case: str, spoil: Spoil, words: str) -> None:
-    found = values(found_by_judge(spoil, case))
-    assert found.form == "special values"
-    assert words in found.explained
+    found = form(found_by_judge(spoil, case))
+    assert found.startswith("special values: ")
+    assert words in found
 
 
 def test_a_nan_that_is_missing() -> None:
     right = torch.full((4, 4), float("nan"))
     made = compare_output("nan", 0, torch.ones(4, 4), right, right.double(), "strict", False)
     assert made.mismatch is not None
-    assert "hides it" in values(made.mismatch).explained
+    assert "hides it" in form(made.mismatch)
 
 
 def case(distribution: str, shapes: str, passed: bool) -> CaseResult:
@@ -157,21 +164,15 @@ def judged(*cases: CaseResult) -> Verdict:
 
 def test_what_passed_says_what_it_depends_on() -> None:
     small, odd = "x float32[4, 8]", "x float32[5, 7], y int64[5]"
-    by_shape = evidence_of(
-        candidate(), judged(case("normal", small, True), case("normal", odd, False))
-    )
-    by_value = evidence_of(
-        candidate(), judged(case("normal", odd, True), case("large", odd, False))
-    )
-    assert isinstance(by_shape, ValuesEvidence)
-    assert isinstance(by_value, ValuesEvidence)
-    assert by_shape.passing.endswith("it depends on the shape")
-    assert by_value.passing.endswith("it depends on the values")
-    assert by_value.dtypes == ("float32", "int64")
+    by_shape = case("normal", small, True), case("normal", odd, False)
+    by_value = case("normal", odd, True), case("large", odd, False)
+    assert other_cases(*by_shape).endswith("it depends on the shape")
+    assert other_cases(*by_value).endswith("it depends on the values")
+    assert ("input dtypes", "float32, int64") in evidence_of(candidate(), judged(*by_value)).facts
 
 
 @pytest.mark.parametrize(
-    ("layout", "said"),
+    ("layout", "words"),
     [
         ("strided", "right with contiguous inputs, wrong with strided ones"),
         ("expanded", "right with contiguous inputs, wrong with expanded ones"),
@@ -179,30 +180,29 @@ def test_what_passed_says_what_it_depends_on() -> None:
     ],
 )
 def test_what_is_wrong_for_one_layout_alone_does_not_depend_on_the_values(
-    layout: str, said: str
+    layout: str, words: str
 ) -> None:
     shapes = "x float32[4, 8]"
     laid = case("normal", shapes, False).evolve(
         label=f"normal, seed 3, x float32[4, 8], {layout} inputs"
     )
-    found = evidence_of(candidate(), judged(case("constant", shapes, True), laid))
-    assert isinstance(found, ValuesEvidence)
-    assert found.passing.startswith(said)
-    assert "depends on" not in found.passing
+    found = other_cases(case("constant", shapes, True), laid)
+    assert found.startswith(words)
+    assert "depends on" not in found
 
 
 def test_lines_that_read_past_every_tensor() -> None:
     told = "normal, seed 0 (loads outside of every tensor: add_one line 12)"
-    found = values(found_by_judge(lambda x: x + 3, told))
-    assert (found.line, found.outside) == (12, "add_one line 12")
+    found = refused(found_by_judge(lambda x: x + 3, told))
+    assert found.line == 12
+    assert ("reads past every tensor", "add_one line 12") in found.facts
     assert found.excerpt is not None
 
 
 def test_a_compile_error() -> None:
-    found = evidence_of(candidate(), verdict(candidate(), COMPILE_FAILED))
-    assert isinstance(found, CompileEvidence)
-    assert found.line == 11
-    assert found.error == "arange's range must be a power of 2"
+    found = refused(COMPILE_FAILED)
+    assert (found.kind, found.line) == ("compile", 11)
+    assert ("error", "arange's range must be a power of 2") in found.facts
     assert found.rule is not None
     assert found.rule.name == "power of two"
     assert ("line", "11") in found.facts
@@ -227,10 +227,9 @@ FAULTS: list[tuple[Failure, str, int | None]] = [
 
 @pytest.mark.parametrize(("failure", "words", "line"), FAULTS)
 def test_other_failures(failure: Failure, words: str, line: int | None) -> None:
-    found = evidence_of(candidate(), verdict(candidate(), failure))
-    assert isinstance(found, FaultEvidence)
-    assert words in found.text
-    assert found.line == line
+    found = refused(failure)
+    assert (found.kind, found.line) == ("fault", line)
+    assert words in dict(found.facts)["what happened"]
     assert (found.excerpt is None) == (line is None)
 
 

@@ -77,8 +77,8 @@ def test_nothing_left() -> None:
 
 def test_the_bytes_are_split_by_launch() -> None:
     found = evidence(kernel(name="a", bytes_touched=300), kernel(name="b", bytes_touched=100))
-    assert [item.byte_share for item in found.kernels] == [0.75, 0.25]
     assert "75% of the bytes (estimated)" in dict(found.facts)["kernel a"]
+    assert "25% of the bytes (estimated)" in dict(found.facts)["kernel b"]
 
 
 def test_facts_of_another_measurement_ask_the_same_question() -> None:

@@ -256,7 +256,7 @@ def _refused(failure: ExecutionFailed | RaceFound | TimingDisputed) -> _Finding:
 
 def _advice(finding: _Finding, evidence: Evidence) -> str:
     """The advice of the class, after the rule of Triton that was broken where one is known."""
-    rule = None if evidence.kind == "values" else evidence.rule
+    rule = evidence.rule
     return finding.advice if rule is None else f"{rule.rule} {rule.fix} {finding.advice}"
 
 

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Annotated, Literal, NamedTuple
-
-from pydantic import Field
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
 
 from agentkernel.agents.diagnosis import (
-    ErrorForm,
     TritonRule,
     broken_rule,
     error_form,
@@ -24,7 +22,6 @@ from agentkernel.agents.diagnosis import (
     ratio,
     tile_edges,
 )
-from agentkernel.domain.base import Frozen
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.plan import Analysis
 from agentkernel.domain.profile import KernelResources, Measurement, Profile
@@ -52,7 +49,7 @@ KERNEL_PLACE = re.compile(r"\bkernel \w+ line (\d+)")
 LINE_MOST = 160
 
 
-class Excerpt(Frozen):
+class Excerpt(NamedTuple):
     """A line of the candidate (from 1) with those around it, numbered; `>` marks it."""
 
     line: int
@@ -104,99 +101,17 @@ class Fact(NamedTuple):
     value: str
 
 
-class CompileEvidence(Frozen):
-    """The compiler refused a kernel: its words, the candidate's line, the rule behind them."""
+class Evidence(NamedTuple):
+    """What a verdict on a refused candidate proves, a fact each."""
 
-    kind: Literal["compile"] = "compile"
-    error: str
-    line: int | None
-    excerpt: Excerpt | None
-    rule: TritonRule | None
-
-    @property
-    def facts(self) -> tuple[Fact, ...]:
-        """The evidence, a line each."""
-        broken = self.rule
-        return _said(
-            ("line", self.line),
-            ("error", self.error),
-            ("rule broken", f"{broken.name}: {broken.rule}" if broken else ""),
-            ("usual fix", broken.fix if broken else ""),
-        )
-
-
-class ValuesEvidence(Frozen):
-    """The result is wrong. `ratio` is found / expected of the first wrong element."""
-
-    kind: Literal["values"] = "values"
-    case: str
-    output: int
-    first_index: tuple[int, ...]
-    expected: float
-    found: float
-    ratio: float | None
-    wrong_share: float
-    pattern: str
-    place: str
-    form: ErrorForm
-    explained: str
-    error: str
-    tiles: str = ""
-    passing: str = ""
-    outside: str = ""
-    """Kernels and lines that read past every tensor."""
-    dtypes: tuple[str, ...] = ()
+    kind: Literal["compile", "values", "fault"]
+    """The compiler refused a kernel, the result is wrong, or anything else."""
+    facts: tuple[Fact, ...]
     line: int | None = None
-    excerpt: Excerpt | None = None
-
-    @property
-    def facts(self) -> tuple[Fact, ...]:
-        """The evidence, a line each."""
-        return _said(
-            ("case", self.case),
-            ("output", self.output),
-            ("place", self.place),
-            ("pattern", self.pattern),
-            ("first wrong index", str(list(self.first_index))),
-            ("expected there", f"{self.expected:.6g}"),
-            ("found there", f"{self.found:.6g}"),
-            ("found / expected", "" if self.ratio is None else f"{self.ratio:.4g}"),
-            ("wrong elements", f"{self.wrong_share:.2%}"),
-            ("error", self.error),
-            ("form of the error", f"{self.form}: {self.explained}"),
-            ("tile edges", self.tiles),
-            ("other cases", self.passing),
-            ("reads past every tensor", self.outside),
-            ("input dtypes", ", ".join(self.dtypes)),
-        )
-
-
-class FaultEvidence(Frozen):
-    """Any other refusal: what happened, and the line where one is known."""
-
-    kind: Literal["fault"] = "fault"
-    fault: str
-    text: str
-    case: str = ""
-    line: int | None = None
+    """The candidate's line at fault, where known."""
     excerpt: Excerpt | None = None
     rule: TritonRule | None = None
-
-    @property
-    def facts(self) -> tuple[Fact, ...]:
-        """The evidence, a line each."""
-        broken = self.rule
-        return _said(
-            ("fault", self.fault),
-            ("case", self.case),
-            ("line", self.line),
-            ("what happened", self.text),
-            ("rule broken", f"{broken.name}: {broken.rule}" if broken else ""),
-            ("usual fix", broken.fix if broken else ""),
-        )
-
-
-Evidence = Annotated[CompileEvidence | ValuesEvidence | FaultEvidence, Field(discriminator="kind")]
+    """The rule of Triton that was broken, where known."""
 
 
 def evidence_of(candidate: Candidate, verdict: Verdict) -> Evidence:
@@ -204,13 +119,13 @@ def evidence_of(candidate: Candidate, verdict: Verdict) -> Evidence:
     failure = verdict.failure
     match failure:
         case None:
-            return FaultEvidence(fault=verdict.gate, text=f"stopped at the gate {verdict.gate}")
+            gate = verdict.gate
+            stopped = ("what happened", f"stopped at the gate {gate}")
+            return Evidence("fault", _said(("fault", gate), stopped))
         case CompileFailed():
             return _compile(candidate.source, failure)
         case Mismatch():
             return _values(candidate, verdict, failure)
-        case RunFailed():
-            return _run(candidate.source, failure)
     return _fault(candidate.source, failure)
 
 
@@ -223,73 +138,66 @@ def refusal_facts(candidate: Candidate, verdict: Verdict | None) -> tuple[Fact, 
 
 def refusal_line(candidate: Candidate, verdict: Verdict) -> str:
     """Why it was refused, on one line: what was found where, or what happened."""
-    evidence = evidence_of(candidate, verdict)
-    match evidence:
-        case ValuesEvidence():
-            place = f"[{', '.join(map(str, evidence.first_index))}] of output {evidence.output}"
-            return (
-                f"{evidence.case}: expected {evidence.expected:.6g}, found {evidence.found:.6g} at "
-                f"{place}; {evidence.wrong_share:.0%} wrong ({evidence.pattern})"
-            )
-        case CompileEvidence():
-            return evidence.error
-    return f"{evidence.case}: {evidence.text}" if evidence.case else evidence.text
+    failure = verdict.failure
+    if isinstance(failure, Mismatch):
+        place = f"[{', '.join(map(str, failure.first_index))}] of output {failure.output}"
+        return (
+            f"{failure.case}: expected {failure.expected:.6g}, found {failure.found:.6g} at "
+            f"{place}; {failure.wrong_share:.0%} wrong ({failure.pattern})"
+        )
+    said = dict(evidence_of(candidate, verdict).facts)
+    if isinstance(failure, CompileFailed):
+        return said["error"]
+    happened = said.get("what happened", "")
+    return f"{said['case']}: {happened}" if "case" in said else happened
 
 
-def _compile(source: str, failure: CompileFailed) -> CompileEvidence:
-    line = blamed_line(source, failure.log, failure.line)
-    return CompileEvidence(
-        error=last_log_line(failure.log),
-        line=line,
-        excerpt=excerpt(source, line),
-        rule=broken_rule(failure.log),
-    )
+def _compile(source: str, failure: CompileFailed) -> Evidence:
+    line, rule = blamed_line(source, failure.log, failure.line), broken_rule(failure.log)
+    facts = _said(("line", line), ("error", last_log_line(failure.log)), *_broken(rule))
+    return Evidence("compile", facts, line, excerpt(source, line), rule)
 
 
-def _values(candidate: Candidate, verdict: Verdict, failure: Mismatch) -> ValuesEvidence:
-    form = error_form(failure)
+def _broken(rule: TritonRule | None) -> tuple[tuple[str, str], ...]:
+    if rule is None:
+        return ()
+    return ("rule broken", f"{rule.name}: {rule.rule}"), ("usual fix", rule.fix)
+
+
+def _values(candidate: Candidate, verdict: Verdict, failure: Mismatch) -> Evidence:
+    form, times = error_form(failure), ratio(failure)
     outside = OUTSIDE.search(failure.case)
     line = blamed_line(candidate.source, f"kernel {outside[1]}") if outside else None
-    return ValuesEvidence(
-        case=failure.case,
-        output=failure.output,
-        first_index=failure.first_index,
-        expected=failure.expected,
-        found=failure.found,
-        ratio=ratio(failure),
-        wrong_share=failure.wrong_share,
-        pattern=failure.pattern,
-        place=location_text(failure),
-        form=form,
-        explained=explain_error(failure, form),
-        error=failure.decisive,
-        tiles=tile_edges(failure, tile_sizes(candidate)),
-        passing=passing_text(verdict),
-        outside=outside[1].rstrip(")") if outside else "",
-        dtypes=input_dtypes(verdict),
-        line=line,
-        excerpt=excerpt(candidate.source, line),
+    facts = _said(
+        ("case", failure.case),
+        ("output", failure.output),
+        ("place", location_text(failure)),
+        ("pattern", failure.pattern),
+        ("first wrong index", str(list(failure.first_index))),
+        ("expected there", f"{failure.expected:.6g}"),
+        ("found there", f"{failure.found:.6g}"),
+        ("found / expected", "" if times is None else f"{times:.4g}"),
+        ("wrong elements", f"{failure.wrong_share:.2%}"),
+        ("error", failure.decisive),
+        ("form of the error", f"{form}: {explain_error(failure, form)}"),
+        ("tile edges", tile_edges(failure, tile_sizes(candidate))),
+        ("other cases", passing_text(verdict)),
+        ("reads past every tensor", outside[1].rstrip(")") if outside else ""),
+        ("input dtypes", ", ".join(input_dtypes(verdict))),
     )
+    return Evidence("values", facts, line, excerpt(candidate.source, line))
 
 
-def _run(source: str, failure: RunFailed) -> FaultEvidence:
-    line = blamed_line(source, failure.log)
-    return FaultEvidence(
-        fault=f"run: {failure.reason}",
-        text=last_log_line(failure.log),
-        case=failure.case,
-        line=line,
-        excerpt=excerpt(source, line),
-        rule=broken_rule(last_log_line(failure.log)),
-    )
-
-
-def _fault(source: str, failure: Failure) -> FaultEvidence:
-    case, line = "", None
+def _fault(source: str, failure: Failure) -> Evidence:
+    fault: str = failure.kind
+    case, line, rule = "", None, None
     match failure:
+        case RunFailed():
+            fault, case, text = f"run: {failure.reason}", failure.case, last_log_line(failure.log)
+            line, rule = blamed_line(source, failure.log), broken_rule(text)
         case PolicyViolation() | RaceFound():
-            rule = failure.rule if isinstance(failure, PolicyViolation) else failure.tool
-            text, line = f"{rule}: {failure.text}", failure.line
+            by = failure.rule if isinstance(failure, PolicyViolation) else failure.tool
+            text, line = f"{by}: {failure.text}", failure.line
         case LoadFailed():
             text, line = last_log_line(failure.log), blamed_line(source, failure.log)
         case WrongMeta():
@@ -303,8 +211,8 @@ def _fault(source: str, failure: Failure) -> FaultEvidence:
             text = failure.text
         case _:
             text = failure.kind
-    around = excerpt(source, line)
-    return FaultEvidence(fault=failure.kind, text=text, case=case, line=line, excerpt=around)
+    said = (("fault", fault), ("case", case), ("line", line), ("what happened", text))
+    return Evidence("fault", _said(*said, *_broken(rule)), line, excerpt(source, line), rule)
 
 
 def tile_sizes(candidate: Candidate) -> dict[str, int]:
@@ -331,63 +239,13 @@ MANY_LAUNCHES = 3
 MOST_KERNELS = 8
 
 
-class KernelPart(Frozen):
-    """One launch: its share of the bytes that all launches touch (an estimate of its share of the
-    time; nobody times launches apart), and its resources."""
-
-    name: str
-    grid: tuple[int, int, int]
-    byte_share: float | None
-    registers: int | None
-    spill_bytes: int | None
-    shared_bytes: int
-    occupancy: float | None
-    num_warps: int
-    num_stages: int
-    tensor_core: str | None
-
-
-class SpeedEvidence(Frozen):
+class SpeedEvidence(NamedTuple):
     """Where a candidate's time goes. `basis` says whether a GPU was asked."""
 
-    kind: Literal["speed"] = "speed"
     basis: Literal["measured", "estimated"]
-    bound: str
-    time_us: float
-    possible_us: float | None
-    """The roofline; None where nobody knows it."""
-    vs_eager: float | None
-    vs_compile: float | None
-    gb_per_s: float | None
-    copy_gb_per_s: float | None
-    tflops: float | None
-    launches: int
-    own_kernel_share: float | None
-    kernels: tuple[KernelPart, ...]
-    library_ops: tuple[str, ...]
+    facts: tuple[Fact, ...]
     findings: tuple[str, ...]
-    """What stands in the way, the gravest first."""
-
-    @property
-    def facts(self) -> tuple[Fact, ...]:
-        """The evidence, a line each."""
-        possible = self.possible_us
-        rows: list[tuple[str, str]] = [
-            ("bound by", self.bound),
-            ("time", f"{self.time_us:.1f} us, {self.basis}"),
-            ("possible", "" if possible is None else f"{possible:.1f} us on the roofline"),
-            ("reached", _share(possible, self.time_us)),
-            ("speedup over eager", _times(self.vs_eager)),
-            ("speedup over torch.compile", _times(self.vs_compile)),
-            ("bandwidth", _bandwidth(self.gb_per_s, self.copy_gb_per_s)),
-            ("arithmetic", "" if self.tflops is None else f"{self.tflops:.2f} TFLOP/s"),
-            ("launches", str(self.launches)),
-            ("own kernels' share", _share(self.own_kernel_share, 1.0)),
-            ("library calls", ", ".join(self.library_ops)),
-        ]
-        rows += [(f"kernel {item.name}", _kernel(item)) for item in self.kernels[:MOST_KERNELS]]
-        rows += [("in the way", item) for item in self.findings]
-        return tuple(Fact(name, value) for name, value in rows if value)
+    """What stands in the way, the gravest first; the last of the facts."""
 
 
 def speed_evidence(
@@ -400,34 +258,54 @@ def speed_evidence(
     library = report.library_ops if report else ()
     launches = primary.launches if primary else len(kernels) + len(library)
     bound = analysis.roofline if analysis else profile.estimate.bound
-    roofline_us = analysis.bound_us if analysis else None
-    return SpeedEvidence(
-        basis="measured" if primary else "estimated",
-        bound=bound,
-        time_us=primary.candidate.median_us if primary else profile.estimate.time_us,
-        possible_us=primary.roofline_us if primary else roofline_us,
-        vs_eager=primary.vs_eager.value if primary else None,
-        vs_compile=primary.vs_compile.value if primary and primary.vs_compile else None,
-        gb_per_s=primary.achieved_gb_per_s if primary else None,
-        copy_gb_per_s=primary.copy_gb_per_s if primary else None,
-        tflops=primary.achieved_tflops if primary else None,
-        launches=launches,
-        own_kernel_share=primary.own_kernel_share if primary else None,
-        kernels=_parts(kernels),
-        library_ops=library,
-        findings=_findings(kernels, library, primary, launches, bound, target),
+    basis: Literal["measured", "estimated"] = "measured" if primary else "estimated"
+    time_us = primary.candidate.median_us if primary else profile.estimate.time_us
+    bound_us = analysis.bound_us if analysis else None
+    possible = primary.roofline_us if primary else bound_us
+    findings = _findings(kernels, library, primary, launches, bound, target)
+    facts = _said(
+        ("bound by", bound),
+        ("time", f"{time_us:.1f} us, {basis}"),
+        ("possible", "" if possible is None else f"{possible:.1f} us on the roofline"),
+        ("reached", _share(possible, time_us)),
+        *(_measured(primary) if primary else ()),
+        ("launches", str(launches)),
+        ("own kernels' share", _share(primary.own_kernel_share, 1.0) if primary else ""),
+        ("library calls", ", ".join(library)),
+        *_kernels(kernels),
+        *(("in the way", item) for item in findings),
+    )
+    return SpeedEvidence(basis, facts, findings)
+
+
+def _measured(primary: Measurement) -> tuple[tuple[str, str], ...]:
+    copied = primary.copy_gb_per_s
+    limit = f" of {copied:.0f} GB/s that a copy reaches" if copied else ""
+    compiled = f"{primary.vs_compile.value:.2f}x" if primary.vs_compile else ""
+    return (
+        ("speedup over eager", f"{primary.vs_eager.value:.2f}x"),
+        ("speedup over torch.compile", compiled),
+        ("bandwidth", f"{primary.achieved_gb_per_s:.0f} GB/s{limit}"),
+        ("arithmetic", f"{primary.achieved_tflops:.2f} TFLOP/s"),
     )
 
 
-def _parts(kernels: tuple[KernelResources, ...]) -> tuple[KernelPart, ...]:
+def _kernels(kernels: tuple[KernelResources, ...]) -> Iterator[tuple[str, str]]:
+    """Each launch with its share of the bytes that all launches touch: an estimate of its share of
+    the time, as nobody times launches apart."""
     total = sum(item.bytes_touched for item in kernels)
-    return tuple(
-        KernelPart(
-            byte_share=item.bytes_touched / total if total else None,
-            **item.model_dump(include=set(KernelPart.model_fields) - {"byte_share"}),
-        )
-        for item in kernels
-    )
+    for item in kernels[:MOST_KERNELS]:
+        words = [
+            f"grid {'x'.join(map(str, item.grid))}",
+            f"{item.num_warps} warps, {item.num_stages} stages",
+            "" if item.registers is None else f"{item.registers} registers",
+            "" if item.spill_bytes is None else f"{item.spill_bytes} bytes spilled",
+            f"{item.shared_bytes} bytes shared" if item.shared_bytes else "",
+            "" if item.occupancy is None else f"occupancy {item.occupancy:.0%}",
+            item.tensor_core or "",
+            f"{item.bytes_touched / total:.0%} of the bytes (estimated)" if total else "",
+        ]
+        yield f"kernel {item.name}", ", ".join(word for word in words if word)
 
 
 def _findings(
@@ -473,30 +351,5 @@ def _of_kernel(kernel: KernelResources, bound: str, target: Target | None) -> li
     return found
 
 
-def _kernel(item: KernelPart) -> str:
-    words = [
-        f"grid {'x'.join(map(str, item.grid))}",
-        f"{item.num_warps} warps, {item.num_stages} stages",
-        "" if item.registers is None else f"{item.registers} registers",
-        "" if item.spill_bytes is None else f"{item.spill_bytes} bytes spilled",
-        f"{item.shared_bytes} bytes shared" if item.shared_bytes else "",
-        "" if item.occupancy is None else f"occupancy {item.occupancy:.0%}",
-        item.tensor_core or "",
-        "" if item.byte_share is None else f"{item.byte_share:.0%} of the bytes (estimated)",
-    ]
-    return ", ".join(word for word in words if word)
-
-
-def _bandwidth(achieved: float | None, possible: float | None) -> str:
-    if achieved is None:
-        return ""
-    limit = f" of {possible:.0f} GB/s that a copy reaches" if possible else ""
-    return f"{achieved:.0f} GB/s{limit}"
-
-
 def _share(part: float | None, whole: float) -> str:
     return "" if part is None or not whole else f"{part / whole:.0%}"
-
-
-def _times(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}x"
