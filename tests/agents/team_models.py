@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from agentkernel.agents.model_coder import ModelCoder
-from agentkernel.agents.models.protocol import Model, OnText, ignore_text
+from agentkernel.agents.models.protocol import Model, OnText, ignore
 from agentkernel.agents.models.provider import ModelProvider, RecordedModel
 from agentkernel.agents.planner import RulesPlanner
 from agentkernel.agents.reviewer import Reviewer, Reviews
@@ -47,7 +47,7 @@ def answer(name: str) -> str:
 class Speaking(ScriptedModel):
     """A scripted model that counts its tokens, and says the same again once it has said all."""
 
-    def ask(self, question: ModelRequest, on_text: OnText = ignore_text) -> Reply:
+    def ask(self, question: ModelRequest, on_text: OnText = ignore) -> Reply:
         if not self.answers:
             self.questions.append(question)
             return Reply(texts=("I have said all.",), finish=("stop",), usage=SPENT)

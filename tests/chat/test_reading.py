@@ -8,7 +8,7 @@ from typing import get_args
 
 import pytest
 
-from agentkernel.agents.models.protocol import OnText, ignore_text
+from agentkernel.agents.models.protocol import OnText, ignore
 from agentkernel.chat.language import EXAMPLES, understand
 from agentkernel.chat.requests import (
     AskDocs,
@@ -109,7 +109,7 @@ class Scripted:
         self.texts = list(texts)
         self.asked: list[ModelRequest] = []
 
-    def ask(self, question: ModelRequest, on_text: OnText = ignore_text) -> Answer:
+    def ask(self, question: ModelRequest, on_text: OnText = ignore) -> Answer:
         self.asked.append(question)
         if not self.texts:
             raise ModelUnavailable("nobody is there")

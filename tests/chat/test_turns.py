@@ -12,7 +12,7 @@ import pytest
 
 from agentkernel.agents.conversation import PromptName
 from agentkernel.agents.model_coder import ModelCoder
-from agentkernel.agents.models.protocol import OnText, ignore_text
+from agentkernel.agents.models.protocol import OnText, ignore
 from agentkernel.agents.models.provider import ModelProvider, RecordedModel
 from agentkernel.agents.planner import MODEL_IDEAS, RulesPlanner, TurnPlanner
 from agentkernel.domain.candidate import Candidate
@@ -65,7 +65,7 @@ class SmallModel:
     before: int = 0
     """Questions of earlier sessions."""
 
-    def ask(self, question: ModelRequest, on_text: OnText = ignore_text) -> Reply:
+    def ask(self, question: ModelRequest, on_text: OnText = ignore) -> Reply:
         if self.longest is not None and len(question.messages) > self.longest:
             raise PromptTooLong("The prompt has 9 tokens, the window 8.")
         self.questions.append(question)

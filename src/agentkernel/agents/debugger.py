@@ -16,8 +16,8 @@ from pydantic import Field
 from agentkernel.agents.answers import NotStructured, ask_structured
 from agentkernel.agents.evidence import Evidence, evidence_of
 from agentkernel.agents.history import tried
-from agentkernel.agents.models.protocol import Model
-from agentkernel.agents.planner import Tell, ignore_line
+from agentkernel.agents.models.protocol import Model, ignore
+from agentkernel.agents.planner import Tell
 from agentkernel.agents.prompts import inline, render, shortened
 from agentkernel.agents.protocols import Attempt, Debugger, Diagnosis
 from agentkernel.agents.retriever import KnowledgeSearch
@@ -322,7 +322,7 @@ class ModelDebugger:
     model: Model
     rules: Debugger
     sampling: Sampling
-    tell: Tell = field(default=ignore_line)
+    tell: Tell = field(default=ignore)
     fixes: KnownFixes = no_known_fixes
 
     def diagnose(

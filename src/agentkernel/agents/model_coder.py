@@ -15,7 +15,7 @@ from agentkernel.agents.conversation import (
     coder_messages,
     example_of,
 )
-from agentkernel.agents.models.protocol import Model, OnText, ignore_text
+from agentkernel.agents.models.protocol import Model, OnText, ignore
 from agentkernel.agents.protocols import Attempt, DraftRequest
 from agentkernel.agents.reviewer import Review, Reviews
 from agentkernel.domain.candidate import Candidate, Draft, NoTemplate
@@ -62,7 +62,7 @@ class ModelCoder:
     prompt: PromptName = "coder"
     """What asks for a first draft."""
     answered: Sequence[Exchange] = ()
-    on_text: OnText = ignore_text
+    on_text: OnText = ignore
     reviews: Reviews | None = None
     """What is said of the candidate to go on from; None: nobody is asked."""
     turns: TurnOptions = field(default_factory=TurnOptions)

@@ -20,7 +20,7 @@ from agentkernel.agents.history import (
     tried,
     without_losers,
 )
-from agentkernel.agents.models.protocol import Model
+from agentkernel.agents.models.protocol import Model, ignore
 from agentkernel.agents.prompts import inline, render
 from agentkernel.agents.protocols import Attempt, Planner, PlanRequest
 from agentkernel.agents.retriever import bears_on, main_dtype
@@ -157,10 +157,6 @@ class Ideas(Frozen):
     hypotheses: tuple[Idea, ...] = Field(min_length=1)
 
 
-def ignore_line(line: str) -> None:
-    """A listener that does nothing."""
-
-
 @dataclass
 class ModelPlanner:
     """Plans by asking; the rules' plan stands in where the model gives nothing usable.
@@ -172,7 +168,7 @@ class ModelPlanner:
     rules: Planner
     sampling: Sampling
     free: bool = True
-    tell: Tell = field(default=ignore_line)
+    tell: Tell = field(default=ignore)
 
     def plan(self, request: PlanRequest) -> Plan:
         """At most three hypotheses that were not tried yet; decisions are the rules'."""

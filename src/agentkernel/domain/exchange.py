@@ -90,6 +90,8 @@ class Reply(Frozen):
     seconds: float = 0.0
     gpu_seconds: float = 0.0
     """Seconds for which a model in this process had the GPU; 0 for an endpoint."""
+    attempts: int = Field(default=1, exclude=True)
+    """Requests it took; its exchange keeps them."""
 
 
 class Exchange(Frozen):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agentkernel.agents.models.protocol import OnText, ignore_text
+from agentkernel.agents.models.protocol import OnText, ignore
 from agentkernel.agents.protocols import Attempt, Diagnosis, DraftRequest, Goals
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.errors import ModelUnavailable
@@ -67,7 +67,7 @@ class ScriptedModel:
     name: str = "chat:openai:scripted"
     questions: list[ModelRequest] = field(default_factory=list)
 
-    def ask(self, question: ModelRequest, on_text: OnText = ignore_text) -> Reply:
+    def ask(self, question: ModelRequest, on_text: OnText = ignore) -> Reply:
         self.questions.append(question)
         answer = self.answers.pop(0)
         if isinstance(answer, ModelUnavailable):

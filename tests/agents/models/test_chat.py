@@ -63,19 +63,19 @@ def test_the_limit_has_another_name_at_some_endpoints() -> None:
 
 def test_samples_come_with_one_request_and_are_counted_once() -> None:
     with ChatServer([Says(texts=("a", "b", "c"), completion=30)]) as server:
-        counted = model(server).ask_counted(question(samples=3))
-    assert counted.reply.texts == ("a", "b", "c")
-    assert counted.reply.finish == ("stop",) * 3
-    assert counted.reply.usage == Usage(prompt=100, completion=30)
-    assert (counted.attempts, server.requests[0]["n"]) == (1, 3)
+        reply = model(server).ask(question(samples=3))
+    assert reply.texts == ("a", "b", "c")
+    assert reply.finish == ("stop",) * 3
+    assert reply.usage == Usage(prompt=100, completion=30)
+    assert (reply.attempts, server.requests[0]["n"]) == (1, 3)
 
 
 def test_an_endpoint_that_knows_no_n_is_asked_for_each_sample() -> None:
     with ChatServer(["a", "b", "c"]) as server:
-        counted = model(server).ask_counted(question(samples=3, seed=5))
-    assert counted.reply.texts == ("a", "b", "c")
-    assert counted.reply.usage == Usage(prompt=300, completion=60)
-    assert counted.attempts == 3
+        reply = model(server).ask(question(samples=3, seed=5))
+    assert reply.texts == ("a", "b", "c")
+    assert reply.usage == Usage(prompt=300, completion=60)
+    assert reply.attempts == 3
     assert [item["seed"] for item in server.requests] == [5, 6, 7]
 
 
@@ -133,7 +133,7 @@ def test_what_an_endpoint_objects_to_by_name_is_left_out(
 ) -> None:
     with ChatServer([Refuses(400, text=objection), "Done.", "And done."]) as server:
         asked = model(server)
-        assert asked.ask_counted(question(top_p=0.9)).attempts == 2
+        assert asked.ask(question(top_p=0.9)).attempts == 2
         asked.ask(question(top_p=0.9))
     for sent in server.requests[1:]:
         assert not gone & set(sent)

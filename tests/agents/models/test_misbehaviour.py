@@ -74,9 +74,9 @@ def test_a_key_in_an_answer_is_cut_out_of_pieces_and_text() -> None:
 def test_429_waits_as_long_as_it_is_told_to() -> None:
     with ChatServer([Refuses(429, {"Retry-After": "1"}), "Done."]) as server:
         asked = Asked(server)
-        counted = asked.model.ask_counted(question())
-    assert counted.reply.texts == ("Done.",)
-    assert counted.attempts == 2
+        reply = asked.model.ask(question())
+    assert reply.texts == ("Done.",)
+    assert reply.attempts == 2
     assert 1.0 <= server.times[1] - server.times[0] < 2.5
     assert [(item.kind, item.wait_s) for item in asked.retries] == [("rate_limit", 1.0)]
 
@@ -100,8 +100,8 @@ def test_an_empty_account_is_asked_once() -> None:
 def test_a_server_that_recovers_is_waited_for(status: int) -> None:
     with ChatServer([status, status, "Done."]) as server:
         asked = Asked(server, backoff_s=0.1)
-        counted = asked.model.ask_counted(question())
-    assert (counted.reply.texts, counted.attempts) == (("Done.",), 3)
+        reply = asked.model.ask(question())
+    assert (reply.texts, reply.attempts) == (("Done.",), 3)
     first, second = (item.wait_s for item in asked.retries)
     assert 0.05 <= first <= 0.1 <= second <= 0.2
 

@@ -17,7 +17,7 @@ from tests.agents.models.endpoint_cases import options, question
 
 # isort: split
 from agentkernel.agents.models.costs import Price, Prices
-from agentkernel.agents.models.protocol import OnText, ignore_text
+from agentkernel.agents.models.protocol import OnText, ignore
 from agentkernel.agents.models.provider import (
     ModelProvider,
     RecordedModel,
@@ -42,7 +42,7 @@ class Slow:
         self.asked = 0
         self.seconds = seconds
 
-    def ask(self, question: ModelRequest, on_text: OnText = ignore_text) -> Reply:
+    def ask(self, question: ModelRequest, on_text: OnText = ignore) -> Reply:
         self.asked += 1
         time.sleep(self.seconds)
         on_text("Yes.")
@@ -132,7 +132,7 @@ def test_a_replay_needs_no_model(records: Records, tmp_path: Path) -> None:
 class Counting(Slow):
     """Says which question it answers."""
 
-    def ask(self, question: ModelRequest, on_text: OnText = ignore_text) -> Reply:
+    def ask(self, question: ModelRequest, on_text: OnText = ignore) -> Reply:
         self.asked += 1
         return Reply(texts=(f"Answer {self.asked}.",), finish=("stop",))
 
@@ -242,7 +242,7 @@ class Gone:
 
     name = "fake"
 
-    def ask(self, question: ModelRequest, on_text: OnText = ignore_text) -> Reply:
+    def ask(self, question: ModelRequest, on_text: OnText = ignore) -> Reply:
         raise ModelUnavailable("Model 'fake' refuses the key.")
 
 

@@ -11,7 +11,7 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
@@ -23,7 +23,7 @@ from agentkernel.agents.models.protocol import (
     LeftS,
     OnText,
     Structured,
-    ignore_text,
+    ignore,
     no_deadline,
     packaged_options,
 )
@@ -220,14 +220,6 @@ def _tokens(count: object) -> int:
     return min(max(count, 0), MOST_TOKENS) if isinstance(count, int) else 0
 
 
-def _sum(one: Usage, other: Usage) -> Usage:
-    return Usage(
-        prompt=one.prompt + other.prompt,
-        completion=one.completion + other.completion,
-        cached=one.cached + other.cached,
-    )
-
-
 def _most(one: Usage, other: Usage) -> Usage:
     """Of two words on the same sample: some endpoints count in each piece all that came before."""
     return Usage(
@@ -237,12 +229,13 @@ def _most(one: Usage, other: Usage) -> Usage:
     )
 
 
-def total(usages: list[Usage]) -> Usage:
+def total(usages: Sequence[Usage]) -> Usage:
     """All of them together."""
-    result = Usage()
-    for item in usages:
-        result = _sum(result, item)
-    return result
+    return Usage(
+        prompt=sum(item.prompt for item in usages),
+        completion=sum(item.completion for item in usages),
+        cached=sum(item.cached for item in usages),
+    )
 
 
 PieceT = TypeVar("PieceT")
@@ -317,20 +310,9 @@ REPORTS_FINISH = ("openai", "anthropic")
 """Providers whose answers always say why they end: one that does not was cut off."""
 
 
-class CountedReply(NamedTuple):
-    """A reply, and the requests that it took."""
-
-    reply: Reply
-    attempts: int
-
-
 def storable_text(text: str) -> str:
     """`text` as it can be kept: a surrogate without its other half is no character."""
     return text.encode("utf-8", "replace").decode("utf-8")
-
-
-def ignore_retry(retry: Retry) -> None:
-    """A listener that does nothing."""
 
 
 @dataclass
@@ -344,7 +326,7 @@ class ChatModel:
     name: str
     base_url: str | None = None
     options: ChatOptions = field(default_factory=packaged_options)
-    on_retry: OnRetry = ignore_retry
+    on_retry: OnRetry = ignore
     left_s: LeftS = no_deadline
     _ways: ChatOptions = field(init=False)
     """The options with what the endpoint has been conceded so far."""
@@ -357,15 +339,11 @@ class ChatModel:
         """The part of the name that says who is asked."""
         return self.name.removeprefix("chat:").partition(":")[0]
 
-    def ask(self, question: ModelRequest, on_text: OnText = ignore_text) -> Reply:
+    def ask(self, question: ModelRequest, on_text: OnText = ignore) -> Reply:
         """The answer; after a failed attempt `on_text` hears ANEW, then it from its beginning.
 
         Raises ModelUnavailable.
         """
-        return self.ask_counted(question, on_text).reply
-
-    def ask_counted(self, question: ModelRequest, on_text: OnText = ignore_text) -> CountedReply:
-        """The answer with the number of requests that it took. Raises ModelUnavailable."""
         wall_s = min(self.options.wall_s, max(self.left_s(), LEAST_S))
         patience = Patience(self.options.evolve(wall_s=wall_s))
         said: list[ReplySample] = []
@@ -376,16 +354,16 @@ class ChatModel:
             on_text(redact(said[0].text))
         # What gives one sample a request, whatever it is asked for, is asked again.
         while len(said) < wanted:
-            hears = ignore_text if said else on_text
+            hears = ignore if said else on_text
             send = partial(self._stream, question, len(said), patience, hears)
             said += self._insist(send, question, patience)
-        reply = Reply(
+        return Reply(
             texts=tuple(storable_text(redact(item.text)) for item in said),
             finish=tuple(item.finish for item in said),
             usage=total([item.usage for item in said]),
             seconds=patience.spent_s,
+            attempts=patience.requests,
         )
-        return CountedReply(reply, patience.requests)
 
     def _insist(
         self, send: Callable[[], Outcome], question: ModelRequest, patience: Patience

@@ -21,7 +21,7 @@ from transformers.generation.streamers import BaseStreamer
 
 from agentkernel.agents.models.local_presets import LocalPreset, parse_local
 from agentkernel.agents.models.local_weights import Weights, load_weights
-from agentkernel.agents.models.protocol import LEAST_S, LeftS, OnText, ignore_text, no_deadline
+from agentkernel.agents.models.protocol import LEAST_S, LeftS, OnText, ignore, no_deadline
 from agentkernel.domain.errors import ModelUnavailable, PromptTooLong, one_line
 from agentkernel.domain.exchange import Finish, Message, ModelRequest, Reply, Sampling, Usage
 from agentkernel.runtime import gpu_lock
@@ -246,7 +246,7 @@ class LocalModel:
         weights = self._weights
         return weights.size_bytes if weights is not None and weights.on_device else 0
 
-    def ask(self, question: ModelRequest, on_text: OnText = ignore_text) -> Reply:
+    def ask(self, question: ModelRequest, on_text: OnText = ignore) -> Reply:
         """The answer; the same seed gives the same texts on the same machine.
 
         Raises ModelUnavailable where the model cannot be loaded, does not fit the GPU, or its

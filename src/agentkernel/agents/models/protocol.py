@@ -38,7 +38,7 @@ def no_deadline() -> float:
     return float("inf")
 
 
-def ignore_text(text: str) -> None:
+def ignore(*heard: object) -> None:
     """A listener that does nothing."""
 
 
@@ -48,7 +48,7 @@ class Model(Protocol):
     name: str
     """As written after `--coder`; part of every key, never a secret."""
 
-    def ask(self, question: ModelRequest, on_text: OnText = ignore_text) -> Reply:
+    def ask(self, question: ModelRequest, on_text: OnText = ignore) -> Reply:
         """The answer to `question`. Raises ModelUnavailable with one clear line."""
         ...
 
@@ -128,10 +128,6 @@ OnPiece = Callable[[TextPiece], None]
 """Hears what a model writes, at most every EVERY_S seconds and once more at its end."""
 
 
-def ignore_piece(piece: TextPiece) -> None:
-    """A listener that does nothing."""
-
-
 @dataclass
 class StreamedAnswer:
     """One answer while it comes, without keys and with control characters as escapes."""
@@ -174,7 +170,7 @@ def stream_pieces(
 ) -> Iterator[OnText]:
     """Who hears the pieces of an answer, so that `tell` hears of them too; what was held back of
     one that failed is not told."""
-    if tell is ignore_piece:
+    if tell is ignore:
         yield on_text
         return
     writing = StreamedAnswer(model, question, tell)

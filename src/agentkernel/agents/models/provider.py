@@ -10,9 +10,9 @@ import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple
 
-from agentkernel.agents.models.chat import ChatModel, CountedReply, OnRetry, ignore_retry
+from agentkernel.agents.models.chat import ChatModel, OnRetry
 from agentkernel.agents.models.costs import Prices, cost_of, load_prices
 from agentkernel.agents.models.local_presets import PREFIX, Prompt, parse_local
 from agentkernel.agents.models.protocol import (
@@ -22,8 +22,7 @@ from agentkernel.agents.models.protocol import (
     OnPiece,
     OnText,
     either,
-    ignore_piece,
-    ignore_text,
+    ignore,
     no_deadline,
     packaged_options,
     stream_pieces,
@@ -47,19 +46,6 @@ OnExchange = Callable[[Exchange, bool], None]
 """Hears each exchange; the second value is True where it came from the record."""
 
 
-@runtime_checkable
-class CountingModel(Protocol):
-    """A model that knows how many requests an answer took."""
-
-    def ask_counted(
-        self, question: ModelRequest, on_text: OnText = ignore_text
-    ) -> CountedReply: ...
-
-
-def ignore_exchange(exchange: Exchange, reused: bool) -> None:
-    """A listener that does nothing."""
-
-
 class KeyLocks:
     """A lock a key: who asks what is just being asked waits for that answer."""
 
@@ -80,10 +66,10 @@ class RecordedModel:
     model: Model
     records: Records
     prices: Prices = field(default_factory=Prices)
-    on_exchange: OnExchange = ignore_exchange
+    on_exchange: OnExchange = ignore
     priced_as: str = ""
     """Name in the price table; "" for the model's own."""
-    on_piece: OnPiece = ignore_piece
+    on_piece: OnPiece = ignore
     """Hears what the model writes; an answer from the record is not written again."""
     name: str = field(init=False)
     _turns: KeyLocks = field(default_factory=KeyLocks)
@@ -91,7 +77,7 @@ class RecordedModel:
     def __post_init__(self) -> None:
         self.name = self.model.name
 
-    def ask(self, question: ModelRequest, on_text: OnText = ignore_text) -> Reply:
+    def ask(self, question: ModelRequest, on_text: OnText = ignore) -> Reply:
         """The recorded answer, else the model's. Raises ModelUnavailable."""
         key = question.key(self.name)
         with self._turns.of(key):
@@ -103,23 +89,18 @@ class RecordedModel:
         return exchange.reply
 
     def _asked(self, key: str, question: ModelRequest, on_text: OnText) -> Exchange:
-        model = self.model
         try:
             with stream_pieces(self.name, question, on_text, self.on_piece) as hear:
-                counted = (
-                    model.ask_counted(question, hear)
-                    if isinstance(model, CountingModel)
-                    else CountedReply(model.ask(question, hear), 1)
-                )
+                reply = self.model.ask(question, hear)
         except EnvironmentFailure as error:
             self.records.save_silence(key, str(error))
             raise
         exchange = Exchange(
             model=self.name,
             question=question,
-            reply=counted.reply,
-            cost_usd=cost_of(counted.reply.usage, self.priced_as or self.name, self.prices),
-            attempts=counted.attempts,
+            reply=reply,
+            cost_usd=cost_of(reply.usage, self.priced_as or self.name, self.prices),
+            attempts=reply.attempts,
         )
         self.records.save_exchange(key, exchange)
         return exchange
@@ -136,11 +117,11 @@ class ReplayedModel:
 
     name: str
     records: Records
-    on_exchange: OnExchange = ignore_exchange
+    on_exchange: OnExchange = ignore
     into: Records | None = None
     _given: set[str] = field(default_factory=set)
 
-    def ask(self, question: ModelRequest, on_text: OnText = ignore_text) -> Reply:
+    def ask(self, question: ModelRequest, on_text: OnText = ignore) -> Reply:
         """The recorded answer. Raises ModelUnavailable where the model gave none then, NotRecorded
         where it was not asked this."""
         key = question.key(self.name)
@@ -221,7 +202,7 @@ def make_model(
     spec: str,
     base_url: str | None = None,
     options: ChatOptions | None = None,
-    on_retry: OnRetry = ignore_retry,
+    on_retry: OnRetry = ignore,
     left_s: LeftS = no_deadline,
 ) -> ChatModel:
     """The model that `spec` names. Raises SettingError."""
@@ -241,9 +222,9 @@ class ModelProvider:
     base_url: str | None = None
     options: ChatOptions = field(default_factory=packaged_options)
     prices: Prices = field(default_factory=load_prices)
-    on_exchange: OnExchange = ignore_exchange
-    on_retry: OnRetry = ignore_retry
-    on_piece: OnPiece = ignore_piece
+    on_exchange: OnExchange = ignore
+    on_retry: OnRetry = ignore
+    on_piece: OnPiece = ignore
     """Hears what a model writes while it writes."""
     replay: Records | None = None
     said: ModelOptions = field(default_factory=ModelOptions)
@@ -252,7 +233,7 @@ class ModelProvider:
     """What is left of the run's time; no answer takes longer."""
     judge_key: str | None = None
     """The run's, by which what a model is told of verdicts can be replayed."""
-    tell: Callable[[str], None] = ignore_text
+    tell: Callable[[str], None] = ignore
     """Hears where rules stand in for a model, and why."""
     _loaded: dict[str, LocalModel] = field(default_factory=dict)
 
