@@ -59,7 +59,7 @@ def run(
     folder: Path, own: list[BenchTask], devices: tuple[str, ...] = ("cpu",), lanes: int = 1
 ) -> list[Row]:
     said: list[Row] = []
-    run_bench(own, devices, folder / "out", WHOLE, said.append, bench_work.work, lanes=lanes)
+    run_bench(own, devices * lanes, folder / "out", WHOLE, said.append, bench_work.work)
     return said
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from agentkernel.agents.evidence import evidence_of
 from agentkernel.agents.protocols import Attempt
-from agentkernel.domain.base import Frozen
 from agentkernel.domain.plan import FOREIGN, Calibration, Hypothesis, Retrieved, Won
 from agentkernel.domain.problem import Problem
 from agentkernel.domain.profile import Profile
@@ -60,27 +60,19 @@ def measured_us(attempt: Attempt) -> float | None:
 MOST_TOLD = 12
 
 
-class Tried(Frozen):
+class Tried(NamedTuple):
     """One attempt on a line."""
 
     strategy: str
-    coder: str
-    outcome: str
-    measured_us: float | None
     predicted_us: float | None
+    outcome: str
 
 
-def tried(history: Sequence[Attempt], most: int = MOST_TOLD) -> tuple[Tried, ...]:
-    """The last `most` attempts in order."""
+def tried(history: Sequence[Attempt]) -> tuple[Tried, ...]:
+    """The last attempts in order."""
     return tuple(
-        Tried(
-            strategy=item.candidate.strategy,
-            coder=item.candidate.coder,
-            outcome=outcome(item),
-            measured_us=measured_us(item),
-            predicted_us=item.predicted_us,
-        )
-        for item in history[-most:]
+        Tried(item.candidate.strategy, item.predicted_us, outcome(item))
+        for item in history[-MOST_TOLD:]
     )
 
 

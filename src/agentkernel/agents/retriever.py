@@ -57,20 +57,11 @@ StructureOf = Callable[[Analysis], Structure]
 """What the captured problem computes."""
 
 
-class NoKnowledge:
-    """Finds nothing: where there is no knowledge base, or none is wanted."""
-
-    def retrieve(
-        self, problem: LoadedProblem, analysis: Analysis, target: Target
-    ) -> tuple[Retrieved, ...]:
-        """Nothing."""
-        return ()
-
-
 class RecordedRetriever:
-    """Finds what another run was given: for a replay, whatever has been learned since."""
+    """Finds what another run was given, whatever has been learned since; nothing where there is no
+    knowledge base, or none is wanted."""
 
-    def __init__(self, found: tuple[Retrieved, ...]) -> None:
+    def __init__(self, found: tuple[Retrieved, ...] = ()) -> None:
         self._found = found
 
     def retrieve(

@@ -281,10 +281,9 @@ def run_bench(
     say: Say,
     work: Work = run_problem,
     limit: Callable[[BenchOptions], float | None] = hang_limit_s,
-    lanes: int = 1,
 ) -> None:
-    """Run the tasks that no row in `folder` answers yet, `lanes` at a time on each device; `say`
-    hears each new row.
+    """Run the tasks that no row in `folder` answers yet, one at a time for each mention of a
+    device; `say` hears each new row.
 
     Tasks begin in their order; a row is on the disk as soon as it is known. Raises
     NOT_THE_PROBLEMS where the machine lacks something, KeyboardInterrupt where a run was
@@ -303,7 +302,7 @@ def run_bench(
         the same one."""
         return iter(waiting())
 
-    most = (tuple(devices) * lanes)[: len(waiting())]
+    most = devices[: len(waiting())]
     if not most:
         return
     for ended in run_jobs(

@@ -23,7 +23,6 @@ from agentkernel.agents.planner import (
 from agentkernel.agents.protocols import Coder, Debugger, DraftRequest, Planner, Retriever, Searcher
 from agentkernel.agents.retriever import (
     KnowledgeRetriever,
-    NoKnowledge,
     RecordedRetriever,
     apply_hints,
 )
@@ -235,7 +234,7 @@ def make_agents(
         prefetch_inductor(compiler, problem, captured(), offered)
         return offered
 
-    retriever: Retriever = NoKnowledge()
+    retriever: Retriever = RecordedRetriever()
     fixes = no_known_fixes if known is None else fixes_from(known)
     if known is not None:
         options = settings.knowledge

@@ -114,7 +114,7 @@ def _run(
         return rows, write_report(out, str(suite), rows)
 
     try:
-        run_bench(mine, devices, out, own, _ignore if silent else print_row, lanes=lanes)
+        run_bench(mine, devices * lanes, out, own, _ignore if silent else print_row)
     except BaseException:
         if out.is_dir() and any(out.glob("rows*.jsonl")):
             reported()  # of what there is: the same call goes on
