@@ -8,7 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.agents.models.local_presets import PRESETS, load_preset, parse_local
+sys.path.insert(0, str(Path(__file__).parents[1] / "coders"))
+
+from tests.agents.chat_cases import EXAMPLE, draft_request
+
+from agentkernel.agents.models.local_presets import OWN_FILE, PRESETS, load_preset, parse_local
 from agentkernel.agents.prompts import render
 from agentkernel.domain.errors import SettingError
 from agentkernel.domain.exchange import Sampling
@@ -87,3 +91,26 @@ def test_the_prompt_of_a_preset_takes_what_the_coders_does(name: str) -> None:
     assert problem.problem.source.strip() in blocks[-1]
     assert "ModelNew" in text
     assert not re.search(r"[ \t]$|\n\n\n\n", text, re.M)
+
+
+def test_a_folder_s_own_file_names_prompt_and_weights(tmp_path: Path) -> None:
+    (tmp_path / OWN_FILE).write_text("model: .\nprompt: taught\nmax_tokens: 700\n")
+    preset = parse_local(f"local:{tmp_path}")
+    assert (preset.model, preset.adapter) == (str(tmp_path), None)
+    assert (preset.prompt, preset.max_tokens) == ("taught", 700)
+
+
+def test_an_adapter_s_own_file_names_its_base(tmp_path: Path) -> None:
+    (tmp_path / OWN_FILE).write_text("model: base/model\nadapter: .\nprompt: taught\n")
+    preset = parse_local(f"local:{tmp_path}")
+    assert (preset.model, preset.adapter) == ("base/model", str(tmp_path))
+
+
+def test_a_folder_without_the_file_is_asked_as_before(tmp_path: Path) -> None:
+    assert parse_local(f"local:{tmp_path}").prompt == "coder"
+
+
+def test_a_broken_own_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / OWN_FILE).write_text("prompt: sing\n")
+    with pytest.raises(SettingError, match=r"agentkernel\.yaml"):
+        parse_local(f"local:{tmp_path}")

@@ -84,7 +84,8 @@ def connect(
     from langchain.chat_models import init_chat_model
 
     sampling = question.sampling
-    settings: dict[str, object] = {"timeout": sampling.timeout_s, "max_retries": 0}
+    # Later than the reader's own timeout, which says what was waited for.
+    settings: dict[str, object] = {"timeout": 2 * sampling.timeout_s, "max_retries": 0}
     if options.send_sampling:
         settings["temperature"] = sampling.temperature
     if options.send_sampling and sampling.top_p < 1:
