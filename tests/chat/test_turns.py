@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.agents.conversation import PromptName
 from agentkernel.agents.model_coder import ModelCoder
+from agentkernel.agents.models.local_presets import Prompt
 from agentkernel.agents.models.protocol import OnText, ignore
 from agentkernel.agents.models.provider import ModelProvider, RecordedModel
 from agentkernel.agents.planner import MODEL_IDEAS, RulesPlanner, TurnPlanner
@@ -83,7 +83,7 @@ class TurnShop(FakeWorkshop):
     """A workshop whose coder is a small model alone; a later right file is slower."""
 
     model: SmallModel | None = None
-    prompt: PromptName = "taught"
+    prompt: Prompt = "taught"
     scripts: tuple = ()  # type: ignore[type-arg]
 
     @contextmanager

@@ -15,9 +15,10 @@ from typing import NamedTuple, TypeAlias, TypeVar
 
 from pydantic import ValidationError
 
-from agentkernel.agents.models.protocol import Model
+from agentkernel.agents.models.protocol import Model, OnText
 from agentkernel.agents.prompts import render, shortened
 from agentkernel.domain.base import Frozen
+from agentkernel.domain.errors import ModelUnavailable, NotRecorded, one_line
 from agentkernel.domain.exchange import Message, ModelRequest, Reply
 from agentkernel.storage.source_text import parse_source
 
@@ -93,6 +94,24 @@ def ask_structured(model: Model, question: ModelRequest, kind: type[K]) -> Struc
     said = Message(role="assistant", text=found.text or "(nothing)")
     messages = (*asked.messages, said, Message(role="user", text=told))
     return read_reply(model.ask(asked.evolve(messages=messages)), kind)
+
+
+def ask_or_tell(
+    model: Model, question: ModelRequest, kind: type[K], tell: OnText, wanted: str, instead: str
+) -> K | None:
+    """The model's answer as a `kind`; None where it gives none that can be read, or none at all:
+    `tell` hears what was `wanted` and who answers `instead`. Raises NotRecorded."""
+    try:
+        found = ask_structured(model, question, kind)
+    except NotRecorded:
+        raise
+    except ModelUnavailable as error:
+        tell(f"{instead}: {one_line(error)}")
+        return None
+    if not isinstance(found, NotStructured):
+        return found
+    tell(f"{model.name} gave no {wanted} that can be read; {instead}")
+    return None
 
 
 def read_reply(reply: Reply, kind: type[K]) -> Structured[K]:

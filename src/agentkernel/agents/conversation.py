@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from agentkernel.agents.debugger import RulesDebugger
 from agentkernel.agents.evidence import Fact, evidence_of, speed_evidence
 from agentkernel.agents.history import best_so_far, right_time, starting_experience, tried
+from agentkernel.agents.models.local_presets import Prompt
 from agentkernel.agents.prompts import fenced, render
 from agentkernel.agents.protocols import Attempt, DraftRequest
 from agentkernel.agents.reviewer import Review
@@ -227,10 +228,8 @@ def completion(reasoning: str, kernel: str) -> str:
     return f"{words}\n\n{file}" if words else file
 
 
-PromptName = Literal["coder", "one_shot", "translate", "taught"]
-"""Files that ask for a first draft: the whole task, or what a tuned model was taught to expect."""
-ONGOING: tuple[PromptName, ...] = ("coder", "taught")
-"""Those that show the candidate to go on from."""
+ONGOING: tuple[Prompt, ...] = ("coder", "taught")
+"""Prompts that show the candidate to go on from."""
 MOST_EARLIER = 24_000
 """Characters of refused files that stand in a conversation beside the one to mend: about a quarter
 of a window of 32,000 tokens."""
@@ -239,7 +238,7 @@ of a window of 32,000 tokens."""
 def coder_messages(
     problem: LoadedProblem,
     request: DraftRequest,
-    prompt: PromptName = "coder",
+    prompt: Prompt = "coder",
     review: Review | None = None,
     shown: FileContext | None = None,
 ) -> tuple[Message, ...]:

@@ -9,21 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import NamedTuple, get_args
 
 from pydantic import Field
 
-from agentkernel.agents.answers import NotStructured, ask_structured
+from agentkernel.agents.answers import ask_or_tell
 from agentkernel.agents.evidence import Evidence, evidence_of
 from agentkernel.agents.history import tried
-from agentkernel.agents.models.protocol import Model, ignore
-from agentkernel.agents.planner import Tell
+from agentkernel.agents.models.protocol import Model, OnText, ignore
 from agentkernel.agents.prompts import inline, render, shortened
-from agentkernel.agents.protocols import Attempt, Debugger, Diagnosis
+from agentkernel.agents.protocols import Action, Attempt, Debugger, Diagnosis
 from agentkernel.agents.retriever import KnowledgeSearch
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.candidate import Candidate
-from agentkernel.domain.errors import ModelUnavailable, NotRecorded, one_line
 from agentkernel.domain.exchange import Message, ModelRequest, Sampling
 from agentkernel.domain.knowledge import Entry, Filters, Query
 from agentkernel.domain.settings import MODEL_PREFIXES
@@ -121,12 +119,12 @@ class _Finding(NamedTuple):
     advice: str
 
 
+@dataclass(frozen=True)
 class RulesDebugger:
     """Failure class -> action, by fixed rules; repeated failures change the strategy."""
 
-    def __init__(self, fixes: KnownFixes = no_known_fixes) -> None:
-        """`fixes`: what is known of an error's text; it adds advice and decides nothing."""
-        self._fixes = fixes
+    fixes: KnownFixes = no_known_fixes
+    """What is known of an error's text; it adds advice and decides nothing."""
 
     def diagnose(
         self, candidate: Candidate, verdict: Verdict, history: Sequence[Attempt]
@@ -136,29 +134,29 @@ class RulesDebugger:
             finding = _Finding("unknown", f"gate {verdict.gate}", False, "Try the next hypothesis.")
         else:
             finding = classify(verdict.failure)
-        known = self._fixes(verdict.failure) if verdict.failure is not None else ()
+        known = self.fixes(verdict.failure) if verdict.failure is not None else ()
         evidence = evidence_of(candidate, verdict)
         earlier = [item for item in history if item.candidate.sha256 != candidate.sha256]
         if not finding.repairable and _rewritable(candidate, verdict):
             finding = finding._replace(
                 repairable=True, advice=REWRITE.get(finding.failure_class, finding.advice)
             )
-        action = "repair" if finding.repairable else "next_hypothesis"
+        action: Action = "repair" if finding.repairable else "next_hypothesis"
         if _same(earlier, finding.failure_class, candidate.strategy) + 1 >= PATIENCE:
             action = "next_hypothesis"
         failed = _strategies(earlier, finding.failure_class, candidate.strategy)
         avoidable = any(_accepted(item) for item in earlier) or _by_model(candidate)
         if failed >= ALL_STRATEGIES and not avoidable:
             action = "give_up"
-        return Diagnosis.model_validate(
-            {
-                "failure_class": finding.failure_class,
-                "evidence": finding.evidence,
-                "action": action,
-                "advice": _advice(finding, evidence) + best_fix_text(known),
-                "fixes": tuple(item.id for item in known),
-                "line": evidence.line,
-            }
+        rule = evidence.rule
+        advice = f"{rule.rule} {rule.fix} {finding.advice}" if rule else finding.advice
+        return Diagnosis(
+            failure_class=finding.failure_class,
+            evidence=finding.evidence,
+            action=action,
+            advice=advice + best_fix_text(known),
+            fixes=tuple(item.id for item in known),
+            line=evidence.line,
         )
 
 
@@ -254,12 +252,6 @@ def _refused(failure: ExecutionFailed | RaceFound | TimingDisputed) -> _Finding:
             return _Finding("timing", failure.text, False, advice)
 
 
-def _advice(finding: _Finding, evidence: Evidence) -> str:
-    """The advice of the class, after the rule of Triton that was broken where one is known."""
-    rule = evidence.rule
-    return finding.advice if rule is None else f"{rule.rule} {rule.fix} {finding.advice}"
-
-
 def _rewritable(candidate: Candidate, verdict: Verdict) -> bool:
     """True for a wrong result of a model, which can write another formula when it is told."""
     return _by_model(candidate) and isinstance(verdict.failure, Mismatch)
@@ -296,8 +288,7 @@ def _tail(log: str) -> str:
     return lines[-1][:300] if lines else "no log"
 
 
-Action = Literal["repair", "next_hypothesis", "give_up"]
-STRICTER: tuple[Action, ...] = ("repair", "next_hypothesis", "give_up")
+STRICTER = get_args(Action)
 WORDS_MOST = 800
 EDIT_MOST = 4_000
 
@@ -322,7 +313,7 @@ class ModelDebugger:
     model: Model
     rules: Debugger
     sampling: Sampling
-    tell: Tell = field(default=ignore)
+    tell: OnText = field(default=ignore)
     fixes: KnownFixes = no_known_fixes
 
     def diagnose(
@@ -373,14 +364,5 @@ class ModelDebugger:
             messages=(Message(role="user", text=text),),
             sampling=self.sampling,
         )
-        try:
-            found = ask_structured(self.model, question, Finding)
-        except NotRecorded:
-            raise
-        except ModelUnavailable as error:
-            self.tell(f"the rules diagnose: {one_line(error)}")
-            return None
-        if isinstance(found, NotStructured):
-            self.tell(f"{self.model.name} gave no diagnosis that can be read; the rules diagnose")
-            return None
-        return found
+        words = "diagnosis", "the rules diagnose"
+        return ask_or_tell(self.model, question, Finding, self.tell, *words)

@@ -10,11 +10,11 @@ from agentkernel.agents.answers import extract_module
 from agentkernel.agents.conversation import (
     ONGOING,
     FileContext,
-    PromptName,
     choose_files,
     coder_messages,
     example_of,
 )
+from agentkernel.agents.models.local_presets import Prompt
 from agentkernel.agents.models.protocol import Model, OnText, ignore
 from agentkernel.agents.protocols import Attempt, DraftRequest
 from agentkernel.agents.reviewer import Review, Reviews
@@ -59,7 +59,7 @@ class ModelCoder:
     """As written after `--coder`."""
     model: Model
     sampling: Sampling
-    prompt: PromptName = "coder"
+    prompt: Prompt = "coder"
     """What asks for a first draft."""
     answered: Sequence[Exchange] = ()
     on_text: OnText = ignore

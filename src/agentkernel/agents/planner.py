@@ -8,11 +8,11 @@ are used up.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from pydantic import Field
 
-from agentkernel.agents.answers import NotStructured, ask_structured
+from agentkernel.agents.answers import ask_or_tell
 from agentkernel.agents.history import (
     calibration,
     follow_experience,
@@ -20,12 +20,11 @@ from agentkernel.agents.history import (
     tried,
     without_losers,
 )
-from agentkernel.agents.models.protocol import Model, ignore
+from agentkernel.agents.models.protocol import Model, OnText, ignore
 from agentkernel.agents.prompts import inline, render
 from agentkernel.agents.protocols import Attempt, Planner, PlanRequest
 from agentkernel.agents.retriever import bears_on, main_dtype
 from agentkernel.domain.base import Frozen
-from agentkernel.domain.errors import ModelUnavailable, NotRecorded, one_line
 from agentkernel.domain.exchange import Message, ModelRequest, Sampling
 from agentkernel.domain.plan import Analysis, Decision, Hypothesis, Plan, RooflineClass
 from agentkernel.domain.target import Target
@@ -138,9 +137,6 @@ class TurnPlanner:
 STRATEGY_MOST = 80
 REASON_MOST = 600
 
-Tell = Callable[[str], None]
-"""Hears in one line why the rules answered in the model's place."""
-
 
 class Idea(Frozen):
     """One thing to try. A time in microseconds or a speedup over the fastest time known."""
@@ -168,7 +164,8 @@ class ModelPlanner:
     rules: Planner
     sampling: Sampling
     free: bool = True
-    tell: Tell = field(default=ignore)
+    tell: OnText = ignore
+    """Hears in one line why the rules planned in the model's place."""
 
     def plan(self, request: PlanRequest) -> Plan:
         """At most three hypotheses that were not tried yet; decisions are the rules'."""
@@ -200,17 +197,8 @@ class ModelPlanner:
             messages=(Message(role="user", text=text),),
             sampling=self.sampling,
         )
-        try:
-            found = ask_structured(self.model, question, Ideas)
-        except NotRecorded:
-            raise
-        except ModelUnavailable as error:
-            self.tell(f"the rules plan: {one_line(error)}")
-            return ()
-        if isinstance(found, NotStructured):
-            self.tell(f"{self.model.name} gave no plan that can be read; the rules plan")
-            return ()
-        return found.hypotheses
+        found = ask_or_tell(self.model, question, Ideas, self.tell, "plan", "the rules plan")
+        return found.hypotheses if found else ()
 
     def _hypotheses(
         self, ideas: Sequence[Idea], made: Plan, fastest: float | None, taken: set[str]

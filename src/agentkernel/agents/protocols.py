@@ -50,12 +50,16 @@ class Attempt(Frozen):
     """The same of the profile."""
 
 
+Action = Literal["repair", "next_hypothesis", "give_up"]
+"""What comes after a refusal, from the mildest to the strictest."""
+
+
 class Diagnosis(Frozen):
     """The debugger's answer: what is wrong, where, and what to do next."""
 
     failure_class: str
     evidence: str
-    action: Literal["repair", "next_hypothesis", "give_up"]
+    action: Action
     advice: str
     line: int | None = None
     """The candidate's line at fault, where known."""

@@ -20,6 +20,7 @@ OWN_FILE = "agentkernel.yaml"
 PRESETS = ("kernelbook-qwen", "kernelllm")
 """Files of that name in configs/coders/."""
 Prompt = Literal["coder", "one_shot", "translate", "taught"]
+"""Files that ask for a first draft: the whole task, or what a tuned model was taught to expect."""
 Quantization = Literal["none", "4bit"]
 EXPECTED = "Expected local:NAME_OR_PATH[+ADAPTER], local:PRESET[+ADAPTER] or local:FILE.yaml"
 
