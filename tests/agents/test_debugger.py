@@ -1,10 +1,28 @@
+"""Does a diagnosis follow from the evidence, by rules or by a model within their limits?"""
+
 from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from agentkernel.agents.debugger import RulesDebugger
+sys.path.insert(0, str(Path(__file__).parent))
+
+from tests.agents.models.model_cases import COMPILE_FAILED, SAMPLING, ScriptedModel, candidate, refused
+
+from agentkernel.agents.debugger import (
+    ModelDebugger,
+    RulesDebugger,
+    best_fix_text,
+    fixes_from,
+    no_known_fixes,
+)
 from agentkernel.agents.protocols import Attempt, Diagnosis
 from agentkernel.domain.candidate import Candidate
+from agentkernel.domain.errors import ModelUnavailable
 from agentkernel.domain.verdict import (
     CompileFailed,
     Failure,
@@ -14,6 +32,7 @@ from agentkernel.domain.verdict import (
     RunFailed,
     WrongMeta,
 )
+from agentkernel.knowledge.base import KnowledgeBase, open_base
 from tests.workflows.fakes import attempt, mismatch, verdict
 
 
@@ -104,3 +123,124 @@ def test_the_broken_rule_and_its_line_are_told() -> None:
     assert found.line == 1
     assert found.advice.startswith("The length of tl.arange")
     assert found.advice.endswith("take the next schedule.")
+
+
+def finding(action: str = "repair", line: int | None = None, edit: str = "") -> str:
+    return json.dumps(
+        {"cause": "The range.", "line": line, "action": action, "advice": "Use 128.", "edit": edit}
+    )
+
+
+def asked(
+    answers: list[str | ModelUnavailable],
+    failure: Failure = COMPILE_FAILED,
+    history: tuple[Attempt, ...] = (),
+) -> tuple[Diagnosis, ScriptedModel]:
+    model, made = ScriptedModel(answers), candidate(source="import torch\n\n\nx = 1\n")
+    debugger = ModelDebugger(model, RulesDebugger(), SAMPLING)
+    return debugger.diagnose(made, verdict(made, failure), history), model
+
+
+def test_the_models_words_and_edit() -> None:
+    found, model = asked([finding(edit="100 -> 128")])
+    assert found.advice == "The range. Use 128."
+    assert found.edit == "100 -> 128"
+    assert (found.failure_class, found.action, found.by) == ("compile", "repair", model.name)
+    assert (model.questions[0].agent, model.questions[0].round) == ("debugger", 1)
+
+
+def test_evidence_and_the_rules_are_in_the_question() -> None:
+    _, model = asked([finding()])
+    assert "arange's range must be a power of 2" in model.heard
+    assert "- class: compile" in model.heard
+    assert "- next: repair" in model.heard
+
+
+@pytest.mark.parametrize("action", ["repair", "next_hypothesis", "give_up"])
+def test_the_action_may_be_stricter(action: str) -> None:
+    assert asked([finding(action)])[0].action == action
+
+
+def test_the_action_is_never_milder() -> None:
+    died = RunFailed(reason="died", log="", case="c")
+    assert asked([finding("repair")], died)[0].action == "next_hypothesis"
+
+
+def test_the_second_failure_of_a_class_changes_the_strategy_of_a_model() -> None:
+    found, model = asked([finding("repair")], history=(refused(),))
+    assert found.action == "next_hypothesis"
+    assert "- next: next_hypothesis" in model.heard
+
+
+def test_one_class_under_three_strategies_is_given_up_unasked() -> None:
+    history = (refused(strategy="a", source="a"), refused(strategy="b", source="b"))
+    model, made = ScriptedModel([]), candidate().evolve(coder="compiler")
+    debugger = ModelDebugger(model, RulesDebugger(), SAMPLING)
+    found = debugger.diagnose(made, verdict(made, COMPILE_FAILED), history)
+    assert found.action == "give_up"
+    assert model.questions == []
+    found, _ = asked([finding()], history=history)
+    assert found.action == "repair", "a model's next draft may avoid it"
+
+
+def test_a_line_that_is_not_there_is_dropped() -> None:
+    assert asked([finding(line=4)], mismatch())[0].line == 4
+    assert asked([finding(line=400)], mismatch())[0].line is None
+
+
+def test_the_evidences_line_goes_first() -> None:
+    made = candidate()
+    model = ScriptedModel([finding(line=2)])
+    debugger = ModelDebugger(model, RulesDebugger(), SAMPLING)
+    assert debugger.diagnose(made, verdict(made, COMPILE_FAILED), ()).line == 11
+
+
+@pytest.mark.parametrize("answers", [["No.", "{}"], [ModelUnavailable("gone")]])
+def test_without_an_answer_the_rules_diagnose(answers: list[str | ModelUnavailable]) -> None:
+    found, _ = asked(answers)
+    assert (found.action, found.by) == ("repair", "")
+    assert "power of two" in found.advice
+
+
+MEMORY_LOG = (
+    "triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 300000, "
+    "Hardware limit: 232448. Reducing block sizes or `num_stages` may help."
+)
+CANDIDATE = Candidate(source="class ModelNew: ...", coder="compiler", round=1, strategy="s")
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Iterator[KnowledgeBase]:
+    with open_base(tmp_path) as opened:
+        opened.refresh()
+        yield opened
+
+
+def test_the_fix_whose_line_stands_in_the_log_comes_first(base: KnowledgeBase) -> None:
+    known = fixes_from(base)(CompileFailed(log=MEMORY_LOG))
+    assert known[0].id == "fixes/shared_memory_limit"
+    assert known[0].literal
+    assert len(known) == 2
+
+
+def test_a_failure_without_an_error_text_asks_nothing(base: KnowledgeBase) -> None:
+    assert fixes_from(base)(mismatch()) == ()
+
+
+def test_the_diagnosis_names_the_fix_and_its_advice(base: KnowledgeBase) -> None:
+    judged = verdict(CANDIDATE, CompileFailed(log=MEMORY_LOG))
+    plain = RulesDebugger().diagnose(CANDIDATE, judged, ())
+    told = RulesDebugger(fixes_from(base)).diagnose(CANDIDATE, judged, ())
+    assert plain.fixes == ()
+    assert told.fixes[0] == "fixes/shared_memory_limit"
+    assert told.advice.startswith(plain.advice)
+    assert "fixes/shared_memory_limit" in told.advice
+    assert (told.action, told.failure_class) == (plain.action, plain.failure_class)
+
+
+def test_only_a_literal_fix_is_advice(base: KnowledgeBase) -> None:
+    known = fixes_from(base)(CompileFailed(log="a strange error: frobnication failed"))
+    assert known
+    assert not any(item.literal for item in known)
+    assert best_fix_text(known) == ""
+    assert no_known_fixes(CompileFailed(log=MEMORY_LOG)) == ()
