@@ -11,7 +11,6 @@ import pytest
 
 from agentkernel.domain.errors import KnowledgeError
 from agentkernel.domain.knowledge import Entry
-from agentkernel.knowledge import store as truth_module
 from agentkernel.knowledge.store import open_knowledge_store
 from agentkernel.knowledge.store_schema import FILE_NAME
 
@@ -182,7 +181,7 @@ def test_damage_met_on_the_way_is_one_line_and_mended_at_the_next_opening(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = fill(tmp_path, 1000)
-    monkeypatch.setattr("agentkernel.knowledge.store_schema.CHECKED_BYTES", 0)
+    monkeypatch.setattr("agentkernel.storage.sqlite.CHECKED_BYTES", 0)
     content = bytearray(path.read_bytes())
     page = content.index(b'{"id":"old/300"') // 4096 * 4096
     content[page : page + 4096] = bytes(4096)
@@ -202,7 +201,7 @@ def test_a_damaged_file_in_use_is_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = fill(tmp_path, 1000)
-    monkeypatch.setattr(truth_module, "IN_USE_S", 0.2)
+    monkeypatch.setattr("agentkernel.storage.sqlite.IN_USE_S", 0.2)
     with open_knowledge_store(tmp_path):
         path.write_bytes(path.read_bytes()[:100_000])
         with pytest.raises(KnowledgeError, match="in use by another process"):

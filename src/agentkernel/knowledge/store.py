@@ -10,14 +10,14 @@ from itertools import islice
 from pathlib import Path
 from typing import IO
 
-from agentkernel.domain.errors import one_line
 from agentkernel.domain.knowledge import Entry, EntryKind, Filters
 from agentkernel.knowledge import store_schema, transfer
-from agentkernel.knowledge.store_recovery import lost_changes, recover
+from agentkernel.knowledge.store_recovery import lost_changes, salvage
 from agentkernel.knowledge.store_schema import (
     BATCH,
+    CACHE_KIB,
+    DATABASE,
     FILE_NAME,
-    TOLD,
     Change,
     Imported,
     LexicalHit,
@@ -30,24 +30,15 @@ from agentkernel.knowledge.store_schema import (
     Settled,
     State,
     Stats,
-    check,
-    connect,
-    make_words,
+    number_from,
     read_entry,
     using,
     where_filters,
-    words_in_force,
     writing,
 )
 from agentkernel.knowledge.store_write import StoreWriter
 from agentkernel.storage.files import data_folder, expanded
-from agentkernel.storage.sqlite import (
-    IN_USE_S,
-    UNREADABLE,
-    finish_replacing,
-    marker_of,
-    transaction,
-)
+from agentkernel.storage.sqlite import transaction
 
 PAGE = 200
 """Entries that are read at once."""
@@ -302,44 +293,19 @@ def open_knowledge_store(folder: Path, say: Say | None = None) -> KnowledgeStore
     path = folder / FILE_NAME
     with writing(path):
         folder.mkdir(parents=True, exist_ok=True)
-    with TOLD.opening(path):
-        finish_replacing(path, writing)
+    with DATABASE.opening(path):
         lost = lost_changes(path)
-        try:
-            connection = _open(path, first_seq=lost + 1)
-        except UNREADABLE as error:
-            with TOLD.mending(path, IN_USE_S):
-                saved = recover(path)
-            connection = _open(path)
-            if say is not None:
-                say(
-                    f"The knowledge file was damaged ({one_line(error, 120)}): {saved.entries} "
-                    f"entries were saved into a new one, the old one is {str(saved.aside)!r}."
-                )
-        if lost and say is not None:
-            say(
-                f"The knowledge file {str(path)!r} is gone, though its indexes saw {lost} changes: "
-                "a new one is begun without the entries. Next: 'agentkernel knowledge import FILE' "
-                "with an export of yours brings them back."
-            )
-        return KnowledgeStore(path, connection, TOLD.in_use(path))
-
-
-def _open(path: Path, first_seq: int = 1) -> sqlite3.Connection:
-    connection = connect(path, first_seq)
-    try:
-        with writing(path):
-            marked = marker_of(path).exists()
-            check(connection, path, whole=marked)
-            # Damage that this check does not see lies in the index of words.
-            if marked or not words_in_force(connection):
-                with transaction(connection):
-                    make_words(connection)
-            marker_of(path).unlink(missing_ok=True)
-    except BaseException:
-        connection.close()
-        raise
-    return connection
+        connection, in_use, mended = DATABASE.open(path, salvage, number_from(lost + 1))
+    connection.execute(f"pragma cache_size = -{CACHE_KIB}")
+    if lost:
+        mended = (
+            f"The knowledge file {str(path)!r} is gone, though its indexes saw {lost} changes: "
+            "a new one is begun without the entries. Next: 'agentkernel knowledge import FILE' "
+            "with an export of yours brings them back."
+        )
+    if mended is not None and say is not None:
+        say(mended)
+    return KnowledgeStore(path, connection, in_use)
 
 
 def _int(value: object) -> int:

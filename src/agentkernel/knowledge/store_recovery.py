@@ -9,21 +9,27 @@ import contextlib
 import json
 import sqlite3
 import time
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import Iterator, Mapping
+from itertools import chain, islice
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from agentkernel.domain.knowledge import Entry
-from agentkernel.knowledge.store_schema import BATCH, State, connect, read_entry, writing
+from agentkernel.knowledge.store_schema import (
+    BATCH,
+    DATABASE,
+    State,
+    number_from,
+    read_entry,
+    writing,
+)
 from agentkernel.knowledge.store_write import StoreWriter
 from agentkernel.storage.files import read_regular_text
 from agentkernel.storage.sqlite import (
     UNREADABLE,
     Damage,
-    new_of,
+    Row,
+    damaged_rows,
     reading_damaged,
-    replace_damaged,
     transaction,
 )
 
@@ -36,8 +42,8 @@ MOST_BODY_BYTES = 64 * 2**20
 class EntryBody(NamedTuple):
     """A row of the table `bodies`, as found: a page that is no longer in use may hold one too."""
 
-    doc: int
-    text: str
+    doc: object
+    text: object
 
 
 def entries_on_pages(path: Path) -> Iterator[EntryBody]:
@@ -122,51 +128,72 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     return value - (value >> 63 << 64), at + 9
 
 
-MOST_DOCS = 2_000_000
-"""How many numbers are tried where the file's own count cannot be read."""
-SMALLEST_ENTRY_BYTES = 150
-"""Of an entry's JSON: it bounds how many can be in a file."""
 INDEX_STATES = ("vectors/vectors-*/state.json", "structures/structures.json")
 """Where the indexes beside a knowledge file say how far in it they are."""
 
 
-class EntryEnd(NamedTuple):
-    """Why an entry is not current."""
+def salvage(path: Path, new: Path) -> str:
+    """Put each entry of the damaged `path` that can be read into a new file; `4 entries were`.
 
-    id: str
-    state: State
-    superseded_by: str
-    why: str
-
-
-class SavedEntry(NamedTuple):
-    """One entry that was read."""
-
-    entry: Entry
-    ended: EntryEnd | None
-
-
-class Recovered(NamedTuple):
-    """How many entries are in the new file, and where the old one lies."""
-
-    entries: int
-    aside: Path
-
-
-def recover(path: Path) -> Recovered:
-    """Replace a damaged file, which nobody else uses, by a new one with all that can be read.
-
-    The progress of imports is not carried over: an import that is run again puts what was lost.
-    The numbers of change go on above all that were ever given out. Raises OutputError; a kill or a
-    full disk at any moment leaves the old file or the new one, whole.
+    First row by row, then what lies on pages that the file's own tree does not lead to any more. An
+    entry whose state is lost is current. The progress of imports is not carried over: an import
+    that is run again puts what was lost. The numbers of change go on above all that were ever given
+    out. Raises OutputError where `new` cannot be written.
     """
-    new = new_of(path)
-    with writing(path), DamagedStore(path) as remains:
-        first = max(remains.last_number("next_seq") or 0, time.time_ns() // 1_000_000)
-        with contextlib.closing(connect(new, first)) as connection:
-            entries = _save(connection, remains.entries())
-    aside = replace_damaged(path, writing)
-    return Recovered(entries, aside)
+    size = path.stat().st_size
+    with (
+        writing(path),
+        contextlib.closing(reading_damaged(path, "bodies") or sqlite3.connect(":memory:")) as old,
+    ):
+        rows = damaged_rows(old, "bodies", "doc, body", size)
+        found = chain((EntryBody(*row) for row in rows), entries_on_pages(path))
+        first = max(_next_seq(old), time.time_ns() // 1_000_000)
+        with contextlib.closing(DATABASE.connect(new, number_from(first))) as connection:
+            docs = _put(connection, found)
+            with transaction(connection):
+                writer = StoreWriter(connection)
+                for row in damaged_rows(old, "entries", ENDED, size):
+                    _end(writer, docs, row)
+                writer.finish()
+            # What stayed in the journal would be lost with the renaming.
+            connection.execute("pragma wal_checkpoint(truncate)")
+    return f"{len(docs)} entries were"
+
+
+ENDED = "doc, state, superseded_by, why"
+
+
+def _put(connection: sqlite3.Connection, found: Iterator[EntryBody]) -> dict[object, str]:
+    """Number in the damaged file -> id; the first that can be read of each number."""
+    docs: dict[object, str] = {}
+    while batch := tuple(islice(found, BATCH)):
+        with transaction(connection):
+            writer = StoreWriter(connection)
+            for doc, body in batch:
+                with contextlib.suppress(Damage):
+                    if doc not in docs:
+                        entry = read_entry(body)
+                        writer.put(entry)
+                        docs[doc] = entry.id
+            writer.finish()
+    return docs
+
+
+def _end(writer: StoreWriter, docs: Mapping[object, str], row: Row) -> None:
+    doc, state, superseded_by, why = row
+    if doc in docs and state in ("superseded", "removed"):
+        ended: State = "superseded" if state == "superseded" else "removed"
+        by = str(superseded_by or "")
+        writer.end(docs[doc], ended, by if writer.knows(by) else None, str(why))
+
+
+def _next_seq(old: sqlite3.Connection) -> int:
+    """0 where it cannot be read."""
+    try:
+        row = old.execute("select value from meta where key = 'next_seq'").fetchone()
+        return int(row[0])
+    except (*UNREADABLE, TypeError, ValueError):
+        return 0
 
 
 def lost_changes(path: Path) -> int:
@@ -184,89 +211,3 @@ def _change_reached(state: Path) -> int:
         return int(json.loads(read_regular_text(state))["seq"])
     except (OSError, ValueError, KeyError, TypeError):
         return 0
-
-
-def _save(connection: sqlite3.Connection, found: Iterator[SavedEntry]) -> int:
-    """Put all of them, then end those that were ended. Answers how many there are."""
-    total = 0
-    ended: list[EntryEnd] = []
-    while batch := tuple(islice(found, BATCH)):
-        with transaction(connection):
-            writer = StoreWriter(connection)
-            total += sum(writer.put(entry).added for entry, _ in batch)
-            writer.finish()
-        ended.extend(end for _, end in batch if end is not None)
-    with transaction(connection):
-        writer = StoreWriter(connection)
-        for end in ended:
-            by = end.superseded_by if writer.knows(end.superseded_by) else None
-            writer.end(end.id, end.state, by, end.why)
-        writer.finish()
-    # What stayed in the journal would be lost with the renaming.
-    connection.execute("pragma wal_checkpoint(truncate)")
-    return total
-
-
-class DamagedStore:
-    """A damaged file, open for reading only. Every row is asked for by its own number."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._connection = reading_damaged(path, "bodies")
-
-    def __enter__(self) -> DamagedStore:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._connection is not None:
-            self._connection.close()
-
-    def entries(self) -> Iterator[SavedEntry]:
-        """All that can be read; a lost state is current.
-
-        First row by row, in the order in which they first came, then what lies on pages that the
-        file's own tree does not lead to any more.
-        """
-        seen: set[int] = set()
-        for doc in range(1, self._last_doc() + 1):
-            row = self._row("select body from bodies where doc = ?", doc)
-            if row is not None:
-                yield from self._saved(doc, row[0], seen)
-        for body in entries_on_pages(self.path):
-            if body.doc not in seen:
-                yield from self._saved(body.doc, body.text, seen)
-
-    def _saved(self, doc: int, body: object, seen: set[int]) -> Iterator[SavedEntry]:
-        with contextlib.suppress(Damage):
-            entry = read_entry(body)
-            seen.add(doc)
-            yield SavedEntry(entry, self._ended(doc, entry.id))
-
-    def _ended(self, doc: int, entry_id: str) -> EntryEnd | None:
-        row = self._row("select state, superseded_by, why from entries where doc = ?", doc)
-        if row is None or row[0] not in ("superseded", "removed"):
-            return None
-        state: State = "superseded" if row[0] == "superseded" else "removed"
-        return EntryEnd(entry_id, state, str(row[1] or ""), str(row[2]))
-
-    def last_number(self, key: str) -> int | None:
-        """A number of the file's head; None where it cannot be read."""
-        row = self._row("select value from meta where key = ?", key)
-        try:
-            return None if row is None else int(str(row[0]))
-        except ValueError:
-            return None
-
-    def _last_doc(self) -> int:
-        known = self.last_number("last_doc")
-        most = min(MOST_DOCS, self.path.stat().st_size // SMALLEST_ENTRY_BYTES)
-        return known if known is not None else most
-
-    def _row(self, statement: str, value: int | str) -> tuple[object, ...] | None:
-        if self._connection is None:
-            return None
-        try:
-            row = self._connection.execute(statement, (value,)).fetchone()
-        except UNREADABLE:
-            return None
-        return None if row is None else tuple(row)

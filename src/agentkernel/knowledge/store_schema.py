@@ -10,35 +10,23 @@ import json
 import keyword
 import re
 import sqlite3
-import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain, islice
-from pathlib import Path
 from typing import Literal, NamedTuple
 
 from pydantic import ValidationError
 
-from agentkernel.domain.errors import KnowledgeError, one_line
+from agentkernel.domain.errors import KnowledgeError
 from agentkernel.domain.knowledge import Entry, Filters
-from agentkernel.storage import sqlite
-from agentkernel.storage.sqlite import Damage, DatabaseMessages, text_of, transaction
+from agentkernel.storage.sqlite import Damage, Database, transaction
 
-TOLD = DatabaseMessages("knowledge in", "folder", "another folder", KnowledgeError)
-writing, using = TOLD.writing, TOLD.using
 FILE_NAME = "knowledge.sqlite"
-FORMAT = 1
-HIGHEST_FORMAT = 1000
-"""A higher number was never given out: the file's head is damaged."""
 BATCH = 500
 """Entries a transaction."""
-BUSY_S = 60.0
-"""How long a writer waits for another one; a batch holds the file for under a second."""
 CACHE_KIB = 65_536
 """SQLite's page cache: ranking a match is three times slower with the default of 2 MB."""
-CHECKED_BYTES = 32 * 2**20
-"""A file up to this size is read through whenever it is opened (about 0.1 s)."""
 
 SCHEMA = (
     "create table meta (key text primary key, value text not null) without rowid",
@@ -60,83 +48,44 @@ SCHEMA = (
         source text primary key, position text not null, state text not null) without rowid""",
     "create table terms (term text primary key, documents integer not null) without rowid",
     "create virtual table words using fts5 (title, names, text, content='', tokenize='ascii')",
+    """insert into meta values
+        ('identity', lower(hex(randomblob(16)))), ('next_seq', '1'), ('last_doc', '0')""",
 )
 """`entries` holds what is filtered by, in short rows; the JSON of an entry is in `bodies`; `words`
-is fed with `truth_words.words_of` only, and `terms` counts the documents of each word."""
+is fed with `words_of` only, and `terms` counts the documents of each word."""
 
 
-TABLES = {"meta", "entries", "bodies", "history", "imports", "terms", "words"}
+def number_from(first_seq: int) -> str:
+    """What is executed in a new file whose first change is to have that number."""
+    return f"update meta set value = '{int(first_seq)}' where key = 'next_seq'"
 
 
-def connect(path: Path, first_seq: int = 1) -> sqlite3.Connection:
-    """Open `path`, or make it complete or not at all. Only one process may do so at a time.
-
-    `first_seq` is the number of the first change in a new file. Raises one of `UNREADABLE` for a
-    damaged file, KnowledgeError for a newer format and OutputError where it cannot be written.
-    """
-    with writing(path):
-        connection = sqlite.connect(path, timeout=BUSY_S)
-    connection.text_factory = text_of
-    try:
-        with writing(path):
-            try:
-                _prepare(connection, path, first_seq)
-            except sqlite3.OperationalError as error:
-                if "file format" in str(error):
-                    raise Damage(str(error)) from error
-                raise
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-def _prepare(connection: sqlite3.Connection, path: Path, first_seq: int) -> None:
-    found = int(connection.execute("pragma user_version").fetchone()[0])
-    if not 0 <= found <= HIGHEST_FORMAT:
-        raise Damage(f"format {found}")
-    if found > FORMAT:
-        raise KnowledgeError(
-            f"The knowledge in {str(path)!r} has format {found}. Expected {FORMAT} or older. "
-            "Next: upgrade agentkernel, or name another folder."
-        )
-    connection.execute("pragma journal_mode = wal")
-    connection.execute("pragma synchronous = normal")
-    connection.execute("pragma foreign_keys = on")
-    connection.execute(f"pragma cache_size = -{CACHE_KIB}")
-    if found == FORMAT:
-        return
-    if connection.execute("select count(*) from sqlite_master").fetchone()[0]:
-        raise Damage("tables of another program")
-    with transaction(connection):
-        for statement in SCHEMA:
-            connection.execute(statement)
-        meta = {"identity": uuid.uuid4().hex, "next_seq": str(first_seq), "last_doc": "0"}
-        connection.executemany("insert into meta values (?, ?)", meta.items())
-        connection.execute(f"pragma user_version = {FORMAT}")
-
-
-def check(connection: sqlite3.Connection, path: Path, whole: bool) -> None:
-    """Read what every use needs, and all of a small file or where `whole` is asked for.
-
-    Raises one of `UNREADABLE` for damage.
-    """
-    tables = {row[0] for row in connection.execute("select name from sqlite_master")}
-    if not tables >= TABLES:
-        raise Damage(f"without {', '.join(sorted(TABLES - tables))}")
+def _examine(connection: sqlite3.Connection, whole: bool, marked: bool) -> None:
     meta = dict(connection.execute("select key, value from meta"))
     if not {"identity", "next_seq", "last_doc"} <= meta.keys():
         raise Damage("its head is incomplete")
     connection.execute("select max(seq) from entries").fetchone()
     connection.execute("select max(doc) from bodies").fetchone()
     connection.execute("select 1 from words where words match 'x' limit 1").fetchone()
-    if whole or path.stat().st_size <= CHECKED_BYTES:
-        answer = connection.execute("pragma quick_check(1)").fetchone()
-        if answer != ("ok",):
-            raise Damage(one_line(answer[0], 120))
-        bare = "select id from entries where doc not in (select doc from bodies) limit 1"
-        if connection.execute(bare).fetchone() is not None:
-            raise Damage("an entry has no body")
+    bare = "select id from entries where doc not in (select doc from bodies) limit 1"
+    if whole and connection.execute(bare).fetchone() is not None:
+        raise Damage("an entry has no body")
+    # Damage that the checks do not see lies in the index of words.
+    if marked or meta.get("words_format") != str(WORDS_FORMAT):
+        with transaction(connection):
+            make_words(connection)
+
+
+DATABASE = Database(
+    name="knowledge in",
+    noun="knowledge file",
+    place="folder",
+    elsewhere="another folder",
+    error=KnowledgeError,
+    versions=(SCHEMA,),
+    examine=_examine,
+)
+writing, using = DATABASE.writing, DATABASE.using
 
 
 def read_entry(body: object) -> Entry:
@@ -413,12 +362,6 @@ class Terms:
             changed,
         )
         self._counts.clear()
-
-
-def words_in_force(connection: sqlite3.Connection) -> bool:
-    """Whether the index of words was made by this version of `words_of`."""
-    row = connection.execute("select value from meta where key = 'words_format'").fetchone()
-    return bool(row == (str(WORDS_FORMAT),))
 
 
 def make_words(connection: sqlite3.Connection) -> None:

@@ -25,6 +25,7 @@ from agentkernel.storage.files import explain_write_failure, refuse_strange
 from agentkernel.storage.sqlite import (
     UNREADABLE,
     Damage,
+    check_pages,
     connect,
     copy_rows,
     is_damage,
@@ -109,9 +110,7 @@ class Records:
 
     def check(self) -> None:
         """Read the file through. Raises one of `UNREADABLE` where it is damaged."""
-        answer = self._db.execute("pragma quick_check(1)").fetchone()
-        if answer is None or answer[0] != "ok":
-            raise Damage(one_line(answer, 120))
+        check_pages(self._db)
         require_columns(self._db, SCHEMA)
         for table in TABLES:
             rows = self._db.execute(f"select * from {table}")

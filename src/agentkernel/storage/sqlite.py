@@ -1,4 +1,4 @@
-"""SQLite files: transactions, detection of damage, salvage of rows, replacement of a file."""
+"""SQLite files: opening, formats, transactions, detection of damage, salvage of rows."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
-from typing import IO, Literal
+from typing import IO, Literal, NamedTuple
 
 from agentkernel.domain.errors import AgentKernelError, one_line
 from agentkernel.storage.files import explain_os_error, lock_open_file, open_append, refuse_strange
@@ -32,6 +33,12 @@ STEP = 500
 """Rows that are read at once of a damaged file; where that fails, one by one."""
 HIGHEST_ROW = 10**9
 """A higher number was never given out: it is damage itself."""
+HIGHEST_FORMAT = 1000
+"""A higher number of a format was never given out: the file's head is damaged."""
+BUSY_S = 60.0
+"""How long a writer waits for another one; a large batch holds the file for seconds."""
+CHECKED_BYTES = 32 * 2**20
+"""A file up to this size is read through whenever it is opened (about 0.1 s)."""
 UNKNOWN_ROWS = 5_000_000
 SMALLEST_ROW_BYTES = 40
 """Both bound how many rows are asked for where the highest number cannot be read."""
@@ -48,18 +55,44 @@ class Damage(sqlite3.DatabaseError):
     """What the file says cannot be: found by us, not by SQLite."""
 
 
-@dataclass(frozen=True)
-class DatabaseMessages:
-    """How the user hears of one kind of file. Each message names the path after `name`.
+Salvage = Callable[[Path, Path], str]
+"""Puts what can be read of a damaged file into a new one; answers what, as `4 kernels were`."""
+Examine = Callable[[sqlite3.Connection, bool, bool], None]
+"""Reads what every use of a file needs, more where the first flag asks for the whole file; the
+second: damage was met in it since it was opened. Raises Damage."""
 
-    `place` is what must be writable, `elsewhere` what to name where it is not; `error` is raised
-    for damage and for a file in use.
+
+class OpenedDatabase(NamedTuple):
+    """The connection, and the lock that says that somebody uses the file; `mended` says in one line
+    what became of a damaged one."""
+
+    connection: sqlite3.Connection
+    in_use: IO[bytes]
+    mended: str | None
+
+
+@dataclass(frozen=True)
+class Database:
+    """One kind of file that several processes use: its tables, its checks, and how the user hears
+    of it. Each message names the path after `name`.
+
+    `noun` is the file in a sentence, `place` what must be writable, `elsewhere` what to name where
+    it is not; `error` is raised for damage, for a file in use, and for one of a newer format. The
+    n-th of `versions` leads from format n to n + 1; one that was released is never changed.
+    `application` is SQLite's application_id. `linked`: the user may name a link to the file.
     """
 
     name: str
+    noun: str
     place: str
     elsewhere: str
     error: type[AgentKernelError]
+    versions: tuple[tuple[str, ...], ...]
+    examine: Examine
+    application: int = 0
+    linked: bool = False
+    vacuum: str = "none"
+    """SQLite's auto_vacuum."""
 
     def writing(self, path: Path) -> AbstractContextManager[None]:
         """Turn a failed write to `path` into one clear OutputError; damage is passed on as it
@@ -83,20 +116,109 @@ class DatabaseMessages:
                 "file."
             ) from error
 
-    def opening(self, path: Path) -> AbstractContextManager[None]:
-        """Be the only process that opens `path`."""
-        return self._alone(path, LOCK, OPENING_S, "being opened by another process")
+    @contextmanager
+    def opening(self, path: Path) -> Iterator[None]:
+        """Be the only process that opens `path`; what a killed one was replacing is finished."""
+        with self._alone(path, LOCK, OPENING_S, "being opened by another process"):
+            finish_replacing(path, self.writing)
+            yield
 
-    def mending(self, path: Path, wait_s: float = IN_USE_S) -> AbstractContextManager[None]:
-        """Be the only process that uses `path`, which is damaged."""
-        return self._alone(path, USE, wait_s, "damaged and in use by another process")
+    def open(self, path: Path, salvage: Salvage, begin: str = "") -> OpenedDatabase:
+        """Within `opening`: the file, made where it is missing, checked, and where it is damaged
+        replaced by a new one. `begin` is executed in a new one.
 
-    def in_use(self, path: Path) -> IO[bytes]:
-        """The lock that says, until it is closed, that somebody uses `path`."""
+        Raises OutputError where it cannot be written, and `error` for a newer format, or damage
+        while another process uses the file.
+        """
+        mended = None
+        try:
+            connection = self._checked(path, begin)
+        except UNREADABLE as error:
+            if not is_damage(error):
+                raise
+            with self._alone(path, USE, IN_USE_S, "damaged and in use by another process"):
+                saved = salvage(path, new_of(path))
+                aside = replace_damaged(path, self.writing)
+            mended = (
+                f"The {self.noun} was damaged ({one_line(error, 120)}): {saved} saved into a new "
+                f"one, the old one is {str(aside)!r}."
+            )
+            connection = self._checked(path)
         with self.writing(path):
-            file = open_append(path.with_name(f"{path.name}{USE}"))
-            fcntl.flock(file, fcntl.LOCK_SH)
-        return file
+            in_use = open_append(path.with_name(f"{path.name}{USE}"))
+            fcntl.flock(in_use, fcntl.LOCK_SH)
+        return OpenedDatabase(connection, in_use, mended)
+
+    def connect(self, path: Path, begin: str = "") -> sqlite3.Connection:
+        """Open `path`, make it complete or not at all, and bring an older one to today's format.
+        Only one process may do so at a time.
+
+        Raises one of `UNREADABLE` for a damaged file and what `open` raises.
+        """
+        with self.writing(path):
+            connection = connect(path, linked=self.linked, timeout=BUSY_S)
+            connection.text_factory = text_of
+            try:
+                self._prepare(connection, path, begin)
+            except BaseException as error:
+                connection.close()
+                if isinstance(error, sqlite3.OperationalError) and "file format" in str(error):
+                    raise Damage(str(error)) from error
+                raise
+        return connection
+
+    def refuse_foreign(self, path: Path, version: int, application: int) -> None:
+        """Raise `error` for a newer format and for the database of another program, Damage for a
+        format that nobody ever wrote."""
+        if self.application not in (0, application):
+            raise self.error(
+                f"{str(path)!r} is a database of another program. Expected a {self.noun}. "
+                f"Next: name {self.elsewhere}."
+            )
+        if not 0 <= version <= HIGHEST_FORMAT:
+            raise Damage(f"format {version}")
+        if version > len(self.versions):
+            raise self.error(
+                f"The {self.name} {str(path)!r} has format {version}. Expected "
+                f"{len(self.versions)} or older. Next: upgrade agentkernel, or name "
+                f"{self.elsewhere}."
+            )
+
+    def _prepare(self, connection: sqlite3.Connection, path: Path, begin: str) -> None:
+        found = _number(connection, "pragma user_version")
+        tables = _number(connection, "select count(*) from sqlite_master")
+        if found or tables:
+            self.refuse_foreign(path, found, _number(connection, "pragma application_id"))
+        if tables and not found:
+            raise Damage("tables of another program")
+        if not tables:
+            connection.execute(f"pragma auto_vacuum = {self.vacuum}")
+        connection.execute("pragma journal_mode = wal")
+        connection.execute("pragma synchronous = normal")
+        for version in range(found, len(self.versions)):
+            with transaction(connection):
+                for statement in (*self.versions[version], begin):
+                    connection.execute(statement)
+                begin = ""
+                connection.execute(f"pragma application_id = {self.application}")
+                connection.execute(f"pragma user_version = {version + 1}")
+        connection.execute("pragma foreign_keys = on")
+
+    def _checked(self, path: Path, begin: str = "") -> sqlite3.Connection:
+        connection = self.connect(path, begin)
+        try:
+            with self.writing(path):
+                marked = marker_of(path).exists()
+                whole = marked or path.stat().st_size <= CHECKED_BYTES
+                require_columns(connection, ";".join(chain.from_iterable(self.versions)))
+                if whole:
+                    check_pages(connection)
+                self.examine(connection, whole, marked)
+                marker_of(path).unlink(missing_ok=True)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
     @contextmanager
     def _alone(self, path: Path, suffix: str, wait_s: float, state: str) -> Iterator[None]:
@@ -122,6 +244,17 @@ class DatabaseMessages:
             f"{self.place} that can be written, with room left; what was saved before is kept. "
             f"Next: {mend}, then go on."
         )
+
+
+def check_pages(connection: sqlite3.Connection) -> None:
+    """Raises Damage, or what SQLite raises, where the file is not whole."""
+    (answer,) = connection.execute("pragma quick_check(1)").fetchone() or ("no answer",)
+    if answer != "ok":
+        raise Damage(one_line(answer, 120))
+
+
+def _number(connection: sqlite3.Connection, statement: str) -> int:
+    return int(connection.execute(statement).fetchone()[0])
 
 
 @contextmanager
@@ -265,6 +398,20 @@ def _columns(schema: str) -> dict[str, set[str]]:
     return columns
 
 
+def damaged_rows(
+    source: sqlite3.Connection, table: str, names: str, file_bytes: int
+) -> Iterator[Row]:
+    """The columns `names` of each row of `table` that can be read of a damaged file, in order."""
+    query = f"select {names} from {table} where rowid between ? and ?"
+    for first in range(1, _last_row(source, table, file_bytes) + 1, STEP):
+        try:
+            yield from source.execute(query, (first, first + STEP - 1)).fetchall()
+        except UNREADABLE:
+            for number in range(first, first + STEP):
+                with contextlib.suppress(*UNREADABLE):
+                    yield from source.execute(query, (number, number)).fetchall()
+
+
 def copy_rows(
     source: sqlite3.Connection,
     target: sqlite3.Connection,
@@ -280,7 +427,7 @@ def copy_rows(
     names, marks = ", ".join(columns), ", ".join("?" for _ in columns)
     copied = 0
     with transaction(target):
-        for row in _rows(source, table, names, file_bytes):
+        for row in damaged_rows(source, table, names, file_bytes):
             if whole(dict(zip(columns, row, strict=True))):
                 with contextlib.suppress(sqlite3.IntegrityError):
                     target.execute(f"insert into {table} ({names}) values ({marks})", row)
@@ -312,17 +459,6 @@ def _shared_columns(
     except UNREADABLE:
         return columns
     return [name for name in columns if name in known] or columns
-
-
-def _rows(source: sqlite3.Connection, table: str, names: str, file_bytes: int) -> Iterator[Row]:
-    query = f"select {names} from {table} where rowid between ? and ?"
-    for first in range(1, _last_row(source, table, file_bytes) + 1, STEP):
-        try:
-            yield from source.execute(query, (first, first + STEP - 1)).fetchall()
-        except UNREADABLE:
-            for number in range(first, first + STEP):
-                with contextlib.suppress(*UNREADABLE):
-                    yield from source.execute(query, (number, number)).fetchall()
 
 
 def _last_row(source: sqlite3.Connection, table: str, file_bytes: int) -> int:

@@ -8,14 +8,14 @@ import sqlite3
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from agentkernel.domain.errors import LibraryError
-from agentkernel.nightly.library import Library
-from agentkernel.nightly.library import database as opening_module
-from agentkernel.nightly.library.database import FORMAT, TABLES, salvage
+from agentkernel.nightly.library import Library, database
+from agentkernel.nightly.library.database import TABLES, VERSION_1, VERSION_2, salvage
 from tests.nightly.library.library_rows import H200, kernel, key, model, night, region
 
 ROOT = Path(__file__).parents[3]
@@ -190,7 +190,7 @@ def test_damage_met_on_the_way_is_one_line_and_mended_by_the_next_opening(
     path = tmp_path / "library.sqlite"
     fill(path, 60)
     break_page(path, "kernels")
-    monkeypatch.setattr("agentkernel.nightly.library.database.CHECKED_BYTES", 0)
+    monkeypatch.setattr("agentkernel.storage.sqlite.CHECKED_BYTES", 0)
     with Library(path, pytest.fail) as library, pytest.raises(LibraryError, match="is damaged"):
         library.lines()
     said: list[str] = []
@@ -204,7 +204,7 @@ def test_damage_while_another_process_uses_it_waits_for_that_one(
 ) -> None:
     path = tmp_path / "library.sqlite"
     fill(path, 60)
-    monkeypatch.setattr(opening_module, "IN_USE_S", 0.1)
+    monkeypatch.setattr("agentkernel.storage.sqlite.IN_USE_S", 0.1)
     with Library(path):
         break_page(path, "kernels")
         with pytest.raises(LibraryError, match="damaged and in use"):
@@ -231,7 +231,9 @@ def test_a_file_of_version_1_becomes_one_of_today(tmp_path: Path) -> None:
         assert library.job("cut/bert") == '{"regions": 3}'
         library.put(kernel(9))
     connection = sqlite3.connect(path)
-    assert connection.execute("pragma user_version").fetchone() == (FORMAT,)
+    assert connection.execute("pragma user_version").fetchone() == (
+        len(database.DATABASE.versions),
+    )
     made = sqlite3.connect(tmp_path / "new.sqlite")
     with Library(tmp_path / "new.sqlite"):
         for table in TABLES:
@@ -256,7 +258,7 @@ def test_a_format_below_zero_is_damage(tmp_path: Path) -> None:
 def test_a_damaged_file_of_version_1_keeps_its_kernels(tmp_path: Path) -> None:
     old, new = tmp_path / "old.sqlite", tmp_path / "new.sqlite"
     make_old(old)
-    assert salvage(old, new).words == "2 kernels and 1 night were"
+    assert salvage(old, new) == "2 kernels and 1 night were"
     with Library(new, pytest.fail) as library:
         assert [item.withdrawn for item in library.lines()] == [None, "wrong at 3 x 5"]
 
@@ -264,13 +266,11 @@ def test_a_damaged_file_of_version_1_keeps_its_kernels(tmp_path: Path) -> None:
 def test_a_migration_that_fails_leaves_the_older_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from agentkernel.nightly.library import database as schema
-
     path = tmp_path / "library.sqlite"
     make_old(path)
-    broken = (*schema.VERSION_2, "insert into nowhere values (1)")
+    broken = (VERSION_1, (*VERSION_2, "insert into nowhere values (1)"))
     with monkeypatch.context() as patch:
-        patch.setattr(schema, "MIGRATIONS", (schema.VERSION_1, broken))
+        patch.setattr(database, "DATABASE", replace(database.DATABASE, versions=broken))
         with pytest.raises(Exception, match="nowhere"):
             Library(path)
     connection = sqlite3.connect(path)
@@ -284,10 +284,11 @@ def test_a_newer_version_is_one_line_and_untouched(tmp_path: Path) -> None:
     path = tmp_path / "library.sqlite"
     fill(path, 3)
     connection = sqlite3.connect(path)
-    connection.execute(f"pragma user_version = {FORMAT + 1}")
+    newer = len(database.DATABASE.versions) + 1
+    connection.execute(f"pragma user_version = {newer}")
     connection.close()
     before = path.read_bytes()
-    with pytest.raises(LibraryError, match=f"format {FORMAT + 1}") as caught:
+    with pytest.raises(LibraryError, match=f"format {newer}") as caught:
         Library(path)
     assert "\n" not in str(caught.value)
     assert path.read_bytes() == before
