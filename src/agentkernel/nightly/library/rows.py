@@ -296,22 +296,10 @@ def _values(
 
 
 KEY_COLUMNS = tuple(KernelKey.model_fields)
-LINE_COLUMNS = (
-    "id",
-    "sha256",
-    *KEY_COLUMNS,
-    "problem",
-    "certificate",
-    "run",
-    "created",
-    "basis",
-    "speedup",
-    "speedup_low",
-    "time_us",
-    "baseline_us",
-    "verified",
-    "withdrawn",
-)
+FIGURES = ("speedup", "speedup_low", "time_us", "baseline_us")
+SAME_NAMES = ("sha256", "run", "created", *FIGURES, "verified", "withdrawn")
+"""Columns that kernels and their summaries hold as they are, under the same name."""
+LINE_COLUMNS = ("id", *KEY_COLUMNS, "problem", "certificate", "basis", *SAME_NAMES)
 FULL_COLUMNS = (*LINE_COLUMNS, "source", "parameters", "strides", "signer", "judge_sha256")
 LINE_QUERY = f"select {', '.join(f'k.{name}' for name in LINE_COLUMNS)} from kernels k"
 FULL_QUERY = (
@@ -368,24 +356,14 @@ def to_row(kernel: Kernel, certificate_sha256: str) -> dict[str, Cell]:
     """The columns of the table, `withdrawn_at` apart."""
     certificate = kernel.certificate
     return {
-        "sha256": kernel.sha256,
         **dict(zip(KEY_COLUMNS, key_values(kernel.key), strict=True)),
+        **{name: getattr(kernel, name) for name in ("source", "basis", *SAME_NAMES)},
         "problem": certificate.problem.name,
-        "source": kernel.source,
         "parameters": json.dumps(kernel.parameters),
         "strides": _layout_text(kernel),
         "certificate": certificate_sha256,
         "signer": certificate.signature.key if certificate.signature else "",
         "judge_sha256": certificate.judge_sha256,
-        "run": kernel.run,
-        "created": kernel.created,
-        "basis": kernel.basis,
-        "speedup": kernel.speedup,
-        "speedup_low": kernel.speedup_low,
-        "time_us": kernel.time_us,
-        "baseline_us": kernel.baseline_us,
-        "verified": kernel.verified,
-        "withdrawn": kernel.withdrawn,
     }
 
 
@@ -409,19 +387,11 @@ def to_line(row: sqlite3.Row) -> KernelSummary:
     """Of a row of `LINE_QUERY` or `FULL_QUERY`."""
     return KernelSummary(
         row=int(row["id"]),
-        sha256=str(row["sha256"]),
         key=_key(row),
         problem=str(row["problem"]),
         certificate=str(row["certificate"]),
-        run=str(row["run"]),
-        created=str(row["created"]),
         basis=_basis(row),
-        speedup=row["speedup"],
-        speedup_low=row["speedup_low"],
-        time_us=row["time_us"],
-        baseline_us=row["baseline_us"],
-        verified=str(row["verified"]),
-        withdrawn=row["withdrawn"],
+        **{name: row[name] for name in SAME_NAMES},
     )
 
 
@@ -455,7 +425,6 @@ def _read(row: sqlite3.Row) -> Kernel | None:
         arguments, returns = nested or (None, None)
         return Kernel(
             key=_key(row),
-            sha256=str(row["sha256"]),
             source=str(row["source"]),
             parameters=parameters,
             input_strides=input_strides,
@@ -463,15 +432,8 @@ def _read(row: sqlite3.Row) -> Kernel | None:
             arguments=arguments,
             returns=returns,
             certificate=certificate,
-            run=str(row["run"]),
-            created=str(row["created"]),
             basis=_basis(row),
-            speedup=row["speedup"],
-            speedup_low=row["speedup_low"],
-            time_us=row["time_us"],
-            baseline_us=row["baseline_us"],
-            verified=str(row["verified"]),
-            withdrawn=row["withdrawn"],
+            **{name: row[name] for name in SAME_NAMES},
         )
     except (ValidationError, ValueError, TypeError):
         return None
