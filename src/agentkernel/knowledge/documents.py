@@ -330,7 +330,6 @@ def _first_paragraph(text: str) -> str:
 StructureOf = Callable[[str], Structure | None]
 """The structure of a PyTorch module's source; None where it has none that can be read."""
 KINDS: dict[str, EntryKind] = {"hardware": "note", "kernel": "kernel"}
-REFERENCE = "Model"
 CANDIDATE = "ModelNew"
 
 

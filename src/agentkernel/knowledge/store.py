@@ -109,7 +109,7 @@ class KnowledgeStore:
         """Put an experience and leave one of those that answer the same question current.
 
         The same question: the same problem text (its shapes are in it), architectures and GPU. Of
-        two, the more trusted one wins (`truth_write.trust_in`: measured here before imported). Of
+        two, the more trusted one wins (`store_write.trust_in`: measured here before imported). Of
         equals the newer one (by `created`; the one that is put where that is equal) wins if it was
         verified with another Triton version or took less time; else the older one stays. Losers
         are superseded by the winner, never deleted. Without a problem or a gain it is only put.

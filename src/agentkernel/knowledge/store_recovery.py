@@ -143,7 +143,7 @@ def salvage(path: Path, new: Path) -> str:
     size = path.stat().st_size
     with (
         writing(path),
-        contextlib.closing(reading_damaged(path, "bodies") or sqlite3.connect(":memory:")) as old,
+        contextlib.closing(reading_damaged(path, "bodies")) as old,
     ):
         rows = damaged_rows(old, "bodies", "doc, body", size)
         found = chain((EntryBody(*row) for row in rows), entries_on_pages(path))

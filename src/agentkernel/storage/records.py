@@ -386,11 +386,8 @@ def _replaced(path: Path, error: Exception) -> Records:
 
 def _save_rows(path: Path, records: Records) -> int:
     """Copy what can be read of the damaged `path`; how many rows."""
-    source = reading_damaged(path, "candidates")
-    if source is None:
-        return 0
     size = path.stat().st_size
-    with contextlib.closing(source):
+    with contextlib.closing(reading_damaged(path, "candidates")) as source:
         return sum(
             copy_rows(source, records._db, table, partial(_is_whole, table), size)
             for table in TABLES

@@ -360,9 +360,9 @@ def reading(path: Path) -> Iterator[sqlite3.Connection]:
         yield connection
 
 
-def reading_damaged(path: Path, table: str) -> sqlite3.Connection | None:
-    """The damaged `path` with its journal if `table` can be read so, else without it; None: neither
-    way."""
+def reading_damaged(path: Path, table: str) -> sqlite3.Connection:
+    """The damaged `path` with its journal if `table` can be read so, else without it; a database
+    without tables: neither way."""
     for options in ("mode=ro", "mode=ro&immutable=1"):
         connection = _connect_to_read(path, options)
         # So SQLite looks into a file that is shorter than its head says.
@@ -374,7 +374,7 @@ def reading_damaged(path: Path, table: str) -> sqlite3.Connection | None:
             connection.close()
         else:
             return connection
-    return None
+    return sqlite3.connect(":memory:")
 
 
 def require_columns(connection: sqlite3.Connection, schema: str) -> None:

@@ -117,9 +117,7 @@ def salvage(path: Path, new: Path) -> str:
     with (
         writing(new),
         contextlib.closing(DATABASE.connect(new)) as target,
-        contextlib.closing(
-            reading_damaged(path, "kernels") or sqlite3.connect(":memory:")
-        ) as source,
+        contextlib.closing(reading_damaged(path, "kernels")) as source,
     ):
         target.execute("pragma foreign_keys = off")
         for table in TABLES:
