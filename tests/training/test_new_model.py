@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+from pydantic import ValidationError
 
-from agentkernel.domain.errors import TrainingError
-from agentkernel.training.model_shape import make_new, parameters_of
+from agentkernel.training.model_shape import make_new, new_shape
 from agentkernel.training.settings import NewModel, load_training
 from agentkernel.training.sft.examples import make_tokenizer
 
@@ -15,7 +15,7 @@ TOKENIZER = make_tokenizer(["x = 1\n"], 300)
 def test_it_has_as_many_weights_as_computed_and_one_matrix_at_both_ends() -> None:
     model = make_new(TINY, TOKENIZER, seed=0)
     weights = sum(item.numel() for item in model.parameters())
-    assert weights == parameters_of(TINY, len(TOKENIZER))
+    assert weights == new_shape(TINY.evolve(vocabulary=len(TOKENIZER))).parameters
     assert model.model.embed_tokens.weight is model.lm_head.weight
 
 
@@ -34,9 +34,9 @@ def test_the_packaged_small_model_has_at_most_25_million_weights() -> None:
     new = load_training("small").new
     assert new is not None
     assert new.vocabulary == 4096
-    assert 20e6 < parameters_of(new) <= 25e6
+    assert 20e6 < new_shape(new).parameters <= 25e6
 
 
 def test_heads_that_do_not_divide_the_hidden_size_are_refused() -> None:
-    with pytest.raises(TrainingError, match="5 heads"):
-        make_new(TINY.evolve(heads=5), TOKENIZER, seed=0)
+    with pytest.raises(ValidationError, match="5 heads"):
+        NewModel(hidden=16, heads=5)

@@ -1,8 +1,8 @@
-"""Cost model of a training: hours, and memory per GPU, computed from the model's shape.
+"""Cost model of a training: memory by one formula, hours by measured shares of a GPU's peak.
 
-Computed, not measured. Each time has two ends, from the two ends of what is assumed. Memory is
-that of AdamW with all weights in fp32 and products in bf16 (full), of bf16 weights under an
-fp32 adapter (lora), or of 4-bit weights under a bf16 adapter (qlora).
+Computed, not measured: of each time both ends of what was measured are given. Memory is that of
+AdamW with all weights in fp32 and products in bf16 (full), of bf16 weights under an fp32 adapter
+(lora), or of 4-bit weights under a bf16 adapter (qlora).
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from typing import Literal, NamedTuple
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.errors import TrainingError
 from agentkernel.domain.target import Target
-from agentkernel.training.model_shape import ModelShape
+from agentkernel.training.model_shape import MANY_WEIGHTS, ModelShape
 from agentkernel.training.settings import RlSettings, SftSettings
 
 Method = Literal["full", "lora", "qlora"]
+METHODS: tuple[Method, ...] = ("full", "lora", "qlora")
 PARTS = (
     "weights",
     "adapter",
@@ -30,14 +31,12 @@ PARTS = (
     "margin",
 )
 """What memory goes to, in the order in which it is shown."""
-Working = tuple[tuple[str, float], ...]
-"""Names and bytes of what comes and goes within a step."""
-METHODS: tuple[Method, ...] = ("full", "lora", "qlora")
 GIB = 2**30
-MANY_WEIGHTS = 1_000_000_000
-"""From here on activations are computed twice rather than kept; as the trainer has it."""
+HOUR_S = 3600.0
 FOUR_BIT_BYTES = (4 + 0.127) / 8
 """A weight in NF4 with the scales quantised too: QLoRA, arXiv 2305.14314, section 3."""
+TRAINED_BYTES = {"full": 4, "lora": 4, "qlora": 2}
+"""A trained weight, its gradient, and each of AdamW's two numbers; TRL has qlora's in bf16."""
 CONTEXT_GIB = 2.0
 """Of a GPU's memory for driver and CUDA context: one of 80 GB leaves torch about 78 GiB."""
 MARGIN = 0.1
@@ -50,6 +49,22 @@ DRAWN_BYTES = 12
 """A logit while a token is drawn: as it comes, in fp32, and its probability in fp32."""
 SAMPLED_ROWS = 512
 """Answers that are written at once at most; as the sampler has it."""
+PEAK_SHARES = {"large": (0.30, 0.50), "small": (0.10, 0.22)}
+"""Of the dense bf16 peak, measured. Large, from MANY_WEIGHTS on: 3 and 7 B on H100s, rows of 2,048
+to 8,192 tokens: 40 to 54% with what is computed twice (mosaicml/llm-foundry,
+scripts/train/benchmarking, H100 80GB BF16, HFU); Llama 3 405B: 38 to 43% without (arXiv 2407.21783,
+table 4); below those goes the lower end, our assumption. Small: 24 M weights on an H200, 0.57 M
+tokens/s, and 1.23 M compiled (docs/training.md, "Speed"), at 800 tokens a row."""
+BANDWIDTH_SHARE = 0.9
+"""Of a GPU's memory bandwidth: a copy on an H200 reaches 4,300 of 4,800 GB/s, measured."""
+HOST_S_A_LAYER = {"full": 0.4e-3, "lora": 0.8e-3, "qlora": 0.8e-3}
+"""Of the processor for a token and a layer in transformers' `generate`: 0.34 to 0.46 ms, under an
+adapter 0.68 to 0.81, measured (transformers 5.23, peft 0.21, one core, width 16)."""
+JUDGE_S, PROFILE_S = 12.4, 5.5
+"""A verdict on a kernel, and timing a right one, which has the GPU alone: measured on an H200,
+docs/sessions/linear-h200.txt."""
+ANSWER_SHARE = 0.5
+"""Of a row's tokens, those that are the answer; our assumption."""
 
 
 class Part(Frozen):
@@ -68,185 +83,8 @@ class Memory(Frozen):
     fits: bool
 
 
-class _State(NamedTuple):
-    """What is there at every moment of a training, in bytes a GPU."""
-
-    weights: float
-    adapter: float
-    gradients: float
-    optimizer: float
-    copies: float
-
-
-def is_checkpointed(shape: ModelShape) -> bool:
-    """True where activations are computed again in the backward pass."""
-    return shape.parameters >= MANY_WEIGHTS
-
-
-def is_sharded(shape: ModelShape, sft: SftSettings, gpus: int) -> bool:
-    """True where weights, gradients and optimizer states are spread over the GPUs (FSDP), all
-    weights being trained: of large models, or as `sft.shard` says. What stands still below an
-    adapter lies on each."""
-    if gpus == 1 or sft.method != "full" or sft.shard == "none":
-        return False
-    return sft.shard == "full" or shape.parameters >= MANY_WEIGHTS
-
-
-def sft_memory(shape: ModelShape, sft: SftSettings, gpus: int, gpu_gib: float) -> Memory:
-    """While it is fine-tuned: micro-batches of `sft.batch` rows of a whole window."""
-    state = _state(shape, sft, gpus)
-    tokens = sft.batch * min(sft.window, shape.window)
-    return _memory(state, _learning(shape, sft, tokens), gpu_gib)
-
-
-def rl_memory(
-    shape: ModelShape, sft: SftSettings, rl: RlSettings, prompt: int, gpu_gib: float
-) -> Memory:
-    """While it practises, on one GPU: the one that writes, learns and judges. Writing and learning
-    take turns, so that the larger of the two counts. `prompt`: tokens of a question."""
-    length = min(prompt + rl.most_tokens, shape.window)
-    rows = min(rl.tried * rl.rollouts, SAMPLED_ROWS)
-    learning = _learning(shape, sft, rl.batch * length)
-    writing = (
-        ("keys and values", float(rows * length * key_value_bytes(shape))),
-        ("logits", float(rows * shape.vocabulary * DRAWN_BYTES)),
-    )
-    larger = max(learning, writing, key=lambda parts: sum(part[1] for part in parts))
-    state = _state(shape, sft, gpus=1)
-    return _memory(state, (*larger, ("judge", JUDGE_GIB * GIB)), gpu_gib)
-
-
-def weight_bytes(shape: ModelShape, method: Method) -> float:
-    """The model itself, without an adapter. In 4 bits are the layers' matrices alone."""
-    if method == "full":
-        return 4.0 * shape.parameters
-    if method == "lora":
-        return 2.0 * shape.parameters
-    packed = shape.layers * shape.layer_matrix_weights
-    return FOUR_BIT_BYTES * packed + 2.0 * (shape.parameters - packed)
-
-
-def _state(shape: ModelShape, sft: SftSettings, gpus: int) -> _State:
-    """AdamW keeps two numbers a weight, in the weight's own type: 16 bytes a weight in fp32 with
-    its gradient. Sharded, each GPU has one part in `gpus` of them (ZeRO-3, arXiv 1910.02054,
-    section 5.3), and two layers, the first and the last matrix gathered in bf16, with gradients.
-
-    Otherwise autocast keeps a bf16 copy of each fp32 matrix for the length of a forward pass.
-    """
-    matrices = shape.layers * shape.layer_matrix_weights
-    if sft.method == "full":
-        owned = 4.0 * shape.parameters
-        if is_sharded(shape, sft, gpus):
-            gathered = 2.0 * 2 * (2 * shape.layer_weights + shape.embedding_weights)
-            return _State(owned / gpus, 0.0, owned / gpus, 2 * owned / gpus, gathered)
-        return _State(owned, 0.0, owned, 2 * owned, 2.0 * matrices)
-    adapter = shape.adapter_parameters(sft.lora)
-    weights = weight_bytes(shape, sft.method)
-    if sft.method == "lora":
-        owned = 4.0 * adapter
-        return _State(weights, owned, owned, 2 * owned, 2.0 * adapter)
-    # A matrix in 4 bits is unpacked to bf16 for each product; TRL has the adapter in bf16.
-    owned, widest = 2.0 * adapter, max(item.weights for item in shape.matrices)
-    return _State(weights, owned, owned, 2 * owned, 2.0 * widest)
-
-
-def layer_bytes(shape: ModelShape, sft: SftSettings) -> int:
-    """What one layer keeps of a token for its backward pass, counted tensor by tensor as arXiv
-    2205.05198 (section 4.1) does for GPT, with attention that keeps no scores (arXiv 2205.14135).
-
-    All weights trained: the stream between layers is fp32; each norm keeps its input and its
-    quotient, each linear layer a bf16 input of its own (those of attention and MLP's last one are
-    there anyhow). Adapters: each norm keeps its input in fp32, each adapter its input in bf16, and
-    a byte a number where `lora.dropout` masks it. In bf16 besides: query, key, value and result of
-    attention; the MLP's gate, its SiLU, up, and their product where all weights are trained.
-    """
-    hidden, attention = shape.hidden, 2 * (2 * shape.query_width + 2 * shape.key_width)
-    if sft.method == "full":
-        norms, inputs = 2 * (4 + 4) * hidden, (3 + 2) * 2 * hidden
-        return norms + inputs + attention + 4 * 2 * shape.intermediate
-    adapted = sum(item.columns for item in shape.adapted(sft.lora))
-    inputs = (3 if sft.lora.dropout else 2) * adapted
-    return 2 * 4 * hidden + inputs + attention + 3 * 2 * shape.intermediate
-
-
-def activation_bytes(shape: ModelShape, sft: SftSettings, tokens: int) -> float:
-    """Of `tokens` at once. Checkpointed: each layer's input, and the whole of the one layer that is
-    being computed again (arXiv 2205.05198, section 5), else the whole of all layers."""
-    layer = layer_bytes(shape, sft)
-    if not is_checkpointed(shape):
-        return float(tokens * shape.layers * layer)
-    stream = (4 if sft.method == "full" else 2) * shape.hidden
-    return float(tokens * (shape.layers * stream + layer))
-
-
-def loss_bytes(shape: ModelShape, tokens: int, *, full: bool) -> float:
-    """A tile of logits in bf16, the gradient of all last hidden states in fp32, and that of the
-    last matrix where it is trained (TRL's loss over tiles; whole logits would be 4 x tokens x
-    vocabulary, and more)."""
-    tile = 2 * min(tokens, LOSS_TOKENS) * min(shape.vocabulary, LOSS_VOCABULARY)
-    hidden = 4 * tokens * shape.hidden
-    head = 4 * shape.vocabulary * shape.hidden if full else 0
-    return float(tile + hidden + head)
-
-
-def key_value_bytes(shape: ModelShape) -> int:
-    """Keys and values of one token in all layers, in bf16."""
-    return 2 * 2 * shape.layers * shape.key_width
-
-
-def _learning(shape: ModelShape, sft: SftSettings, tokens: int) -> Working:
-    full = sft.method == "full"
-    return (
-        ("activations", activation_bytes(shape, sft, tokens)),
-        ("loss", loss_bytes(shape, tokens, full=full)),
-    )
-
-
-def _memory(state: _State, working: Working, gpu_gib: float) -> Memory:
-    named = (
-        ("weights", state.weights),
-        ("adapter", state.adapter),
-        ("gradients", state.gradients),
-        ("optimizer states", state.optimizer),
-        ("copies in 16 bits", state.copies),
-        *working,
-    )
-    total = sum(part for _, part in named)
-    parts = (*named, ("margin", MARGIN * total))
-    needed, room = (1 + MARGIN) * total / GIB, gpu_gib - CONTEXT_GIB
-    return Memory(
-        parts=tuple(Part(name=name, gib=part / GIB) for name, part in parts if part),
-        total_gib=needed,
-        room_gib=room,
-        fits=needed <= room,
-    )
-
-
-PEAK_SHARE = (0.30, 0.50)
-"""Of the dense bf16 peak, with what is computed twice counted twice. Measured on H100s of 80 GB:
-models of 3 and 7 B, rows of 2,048 to 8,192 tokens, 8 GPUs: 40 to 54% (mosaicml/llm-foundry,
-scripts/train/benchmarking/README.md, H100 80GB BF16, HFU); Llama 3 405B: 38 to 43% without what is
-computed twice (arXiv 2407.21783, table 4). Below those goes the lower end, since the layers here
-are not fused: our assumption."""
-BANDWIDTH_SHARE = 0.9
-"""Of a GPU's memory bandwidth: a copy on an H200 reaches 4,300 of 4,800 GB/s, measured."""
-HOST_S_A_LAYER = {"full": 0.4e-3, "lora": 0.8e-3, "qlora": 0.8e-3}
-"""What transformers' `generate` takes on the processor for a token and a layer, launches left out:
-0.34 to 0.46 ms, and 0.68 to 0.81 ms under an adapter (transformers 5.23, peft 0.21, one core,
-layers of width 16, 12 and 36 of them)."""
-CACHE_PASSES = (1, 3)
-"""How often keys and values go through memory for a token: read; or copied as well as they grow."""
-JUDGE_S = 12.4
-"""A verdict on a kernel, measured on an H200: docs/sessions/linear-h200.txt."""
-PROFILE_S = 5.5
-"""Timing a right one, which has the GPU alone; measured there too."""
-ANSWER_SHARE = 0.5
-"""Of a row's tokens, those that are the answer; our assumption."""
-HOUR_S = 3600.0
-
-
 class Range(Frozen):
-    """The least and the most that it may be, of what is assumed."""
+    """The least and the most that it may be, of what was measured or assumed."""
 
     low: float
     high: float
@@ -298,88 +136,176 @@ def machine_of(target: Target, gpus: int, judges: int = 16) -> Machine:
             f"{target.title} has no bf16 peak. Expected a GPU that computes in bf16. Next: another "
             "--target; see 'agentkernel targets'."
         )
-    return Machine(
-        target.name, gpus, target.dram_gb.value, peak.value, target.dram_gb_per_s.value, judges
+    dram, bandwidth = target.dram_gb.value, target.dram_gb_per_s.value
+    return Machine(target.name, gpus, dram, peak.value, bandwidth, judges)
+
+
+def is_large(shape: ModelShape) -> bool:
+    """True where activations are computed again in the backward pass."""
+    return shape.parameters >= MANY_WEIGHTS
+
+
+def is_sharded(shape: ModelShape, sft: SftSettings, gpus: int) -> bool:
+    """True where the GPUs share weights, gradients and optimizer states (FSDP), all weights being
+    trained: of large models, or as `sft.shard` says."""
+    shares = sft.shard == "full" or (sft.shard == "auto" and is_large(shape))
+    return gpus > 1 and sft.method == "full" and shares
+
+
+def trained_weights(shape: ModelShape, sft: SftSettings) -> int:
+    """All of them, or the adapter's."""
+    return shape.parameters if sft.method == "full" else shape.adapter_parameters(sft.lora)
+
+
+def frozen_bytes(shape: ModelShape, method: Method) -> float:
+    """The model below an adapter. In 4 bits are the layers' matrices alone."""
+    packed = shape.matrix_weights if method == "qlora" else 0
+    return FOUR_BIT_BYTES * packed + 2.0 * (shape.parameters - packed)
+
+
+def layer_bytes(shape: ModelShape, sft: SftSettings) -> int:
+    """What one layer keeps of a token for its backward pass, counted tensor by tensor as arXiv
+    2205.05198 (section 4.1) does for GPT, with attention that keeps no scores (arXiv 2205.14135).
+
+    All weights trained: the stream between layers is fp32; each norm keeps its input and its
+    quotient, each linear layer a bf16 input of its own (those of attention and MLP's last one are
+    there anyhow). Adapters: each norm keeps its input in fp32, each adapter its input in bf16, and
+    a byte a number where `lora.dropout` masks it. In bf16 besides: query, key, value and result of
+    attention; the MLP's gate, its SiLU, up, and their product where all weights are trained.
+    """
+    attention = 2 * (2 * shape.query_width + 2 * shape.key_width)
+    if sft.method == "full":
+        return (2 * 8 + 5 * 2) * shape.hidden + attention + 4 * 2 * shape.intermediate
+    adapted = sum(columns for _, columns in shape.adapted(sft.lora))
+    inputs = (3 if sft.lora.dropout else 2) * adapted
+    return 2 * 4 * shape.hidden + inputs + attention + 3 * 2 * shape.intermediate
+
+
+def key_value_bytes(shape: ModelShape) -> int:
+    """Keys and values of one token in all layers, in bf16."""
+    return 2 * 2 * shape.layers * shape.key_width
+
+
+def sft_memory(shape: ModelShape, sft: SftSettings, gpus: int, gpu_gib: float) -> Memory:
+    """While it is fine-tuned: micro-batches of `sft.batch` rows of a whole window."""
+    learning = _learning(shape, sft, sft.batch * min(sft.window, shape.window))
+    return _memory(_state(shape, sft, gpus) | learning, gpu_gib)
+
+
+def rl_memory(
+    shape: ModelShape, sft: SftSettings, rl: RlSettings, prompt: int, gpu_gib: float
+) -> Memory:
+    """While it practises, on one GPU: the one that writes, learns and judges. Writing and learning
+    take turns, so that the larger of the two counts. `prompt`: tokens of a question."""
+    length = min(prompt + rl.most_tokens, shape.window)
+    rows = min(rl.tried * rl.rollouts, SAMPLED_ROWS)
+    writing = {
+        "keys and values": float(rows * length * key_value_bytes(shape)),
+        "logits": float(rows * shape.vocabulary * DRAWN_BYTES),
+    }
+    learning = _learning(shape, sft, rl.batch * length)
+    larger = max(learning, writing, key=lambda parts: sum(parts.values()))
+    return _memory(_state(shape, sft, 1) | larger | {"judge": JUDGE_GIB * GIB}, gpu_gib)
+
+
+def _state(shape: ModelShape, sft: SftSettings, gpus: int) -> dict[str, float]:
+    """Bytes that are there at every moment. Shared, each GPU has one part in `gpus` of them (arXiv
+    1910.02054, section 5.3, ZeRO-3), and two layers and both ends gathered in bf16, with gradients;
+    otherwise autocast has a bf16 copy of each fp32 matrix."""
+    full, sharded = sft.method == "full", is_sharded(shape, sft, gpus)
+    trained = trained_weights(shape, sft)
+    owned = float(TRAINED_BYTES[sft.method] * trained / (gpus if sharded else 1))
+    copies = 2.0 * (shape.matrix_weights if full else trained)
+    if sharded:
+        copies = 4.0 * (2 * shape.matrix_weights / shape.layers + shape.embedding_weights)
+    return {
+        "weights": owned if full else frozen_bytes(shape, sft.method),
+        "adapter": 0.0 if full else owned,
+        "gradients": owned,
+        "optimizer states": 2 * owned,
+        "copies in 16 bits": copies,
+    }
+
+
+def _learning(shape: ModelShape, sft: SftSettings, tokens: int) -> dict[str, float]:
+    """Bytes of a step of `tokens` at once: all that all layers keep, or, computed twice, each
+    layer's input and all that one keeps (arXiv 2205.05198, section 5); a tile of logits in bf16,
+    the last hidden states' gradient in fp32, and that of the last matrix where it is trained."""
+    full, kept = sft.method == "full", layer_bytes(shape, sft)
+    stream = (4 if full else 2) * shape.hidden
+    layers = shape.layers * stream + kept if is_large(shape) else shape.layers * kept
+    tile = 2 * min(tokens, LOSS_TOKENS) * min(shape.vocabulary, LOSS_VOCABULARY)
+    loss = tile + 4 * tokens * shape.hidden + (4 * shape.head_weights if full else 0)
+    return {"activations": float(tokens * layers), "loss": float(loss)}
+
+
+def _memory(parts: dict[str, float], gpu_gib: float) -> Memory:
+    named = parts | {"margin": MARGIN * sum(parts.values())}
+    needed, room = sum(named.values()) / GIB, gpu_gib - CONTEXT_GIB
+    return Memory(
+        parts=tuple(Part(name=name, gib=named[name] / GIB) for name in PARTS if named.get(name)),
+        total_gib=needed,
+        room_gib=room,
+        fits=needed <= room,
     )
 
 
 def flops_a_token(shape: ModelShape, sft: SftSettings, length: int) -> float:
-    """Operations of learning from one token of a row of `length` tokens.
-
-    2 a weight forward, 4 backward (arXiv 2001.08361, section 2.1), of them 2 for the weight's own
-    gradient, which is not taken where it stands still below an adapter. Checkpointed layers are
-    computed forward twice (arXiv 2205.05198, section 5), and so is the last matrix, whose logits
-    nobody keeps. Attention: 2 x width x length for what lies before a token on the average, two
-    and a half times as much backward (arXiv 2307.08691, section 4.1).
-    """
-    matrices = shape.layers * shape.layer_matrix_weights
-    head = shape.vocabulary * shape.hidden
-    again = 2 if is_checkpointed(shape) else 0
-    attention = 2.0 * shape.layers * shape.query_width * length
-    attended = attention * (1 + 2.5 + (1 if again else 0))
-    if sft.method == "full":
-        return (6 + again) * matrices + (6 + 2) * head + attended
-    adapter = (6 + again) * shape.adapter_parameters(sft.lora)
-    return (4 + again) * matrices + (4 + 2) * head + adapter + attended
+    """Operations of learning from one token of a row of `length` tokens: 6 for each weight that it
+    is multiplied with and 12 x layers x width x length of attention (arXiv 2204.02311, appendix B),
+    less 2 for the gradients of weights that stand still, and 2 more where layers are computed
+    forward twice (arXiv 2205.05198, section 5)."""
+    each = (6 if sft.method == "full" else 4) + (2 if is_large(shape) else 0)
+    products = each * (shape.matrix_weights + shape.head_weights)
+    return products + 12.0 * shape.layers * shape.query_width * length
 
 
 def sft_cost(
     shape: ModelShape, sft: SftSettings, machine: Machine, rows: int, tokens_a_row: int
 ) -> SftCost:
-    """`sft.epochs` passes over `rows`, or `sft.most_steps` where it is said.
+    """`sft.epochs` passes over `rows`, or `sft.most_steps` where it is said: the trainer goes on to
+    the last of these, and a packed row is a full window.
 
-    Packed rows see themselves alone; what GPUs wait for each other is in the share of the peak.
     Raises TrainingError for rows longer than the window, or where no matrix gets an adapter.
     """
-    _check(tokens_a_row, min(sft.window, shape.window))
-    tokens = _learned(shape, sft, machine.gpus, rows, tokens_a_row)
+    window = min(sft.window, shape.window)
+    _check(tokens_a_row, window)
+    tokens = round(rows * tokens_a_row * sft.epochs)
+    if sft.most_steps is not None:
+        length = window if sft.packing else tokens_a_row
+        tokens = sft.most_steps * sft.batch * sft.accumulate * machine.gpus * length
     flop = tokens * flops_a_token(shape, sft, tokens_a_row)
-    full = sft.method == "full"
     return SftCost(
         method=sft.method,
-        trained=shape.parameters if full else shape.adapter_parameters(sft.lora),
+        trained=trained_weights(shape, sft),
         sharded=is_sharded(shape, sft, machine.gpus),
         memory=sft_memory(shape, sft, machine.gpus, machine.memory_gib),
         tokens=tokens,
         eflop=flop / 1e18,
-        hours=_computing(flop, machine, machine.gpus),
+        hours=_computing(shape, flop / machine.gpus, machine),
     )
-
-
-def _learned(shape: ModelShape, sft: SftSettings, gpus: int, rows: int, tokens_a_row: int) -> int:
-    """Tokens in all. The trainer goes on to the last of `sft.most_steps`, whatever the epochs; a
-    packed row is a full window."""
-    if sft.most_steps is None:
-        return round(rows * tokens_a_row * sft.epochs)
-    length = min(sft.window, shape.window) if sft.packing else tokens_a_row
-    return sft.most_steps * sft.batch * sft.accumulate * gpus * length
 
 
 def rl_cost(
     shape: ModelShape, sft: SftSettings, rl: RlSettings, machine: Machine, tokens_a_row: int
 ) -> RlCost:
-    """`rl.steps` steps, every try going through all its turns, half of a turn's tokens being the
-    answer; modules past `rl.problems` are written about at the first turn alone. One GPU writes,
-    learns and judges, however many there are.
+    """`rl.steps` steps, every try going through all its turns; modules past `rl.problems` are
+    written about at the first turn alone. One GPU writes, learns and judges, however many there
+    are: `machine.judges` at a time, and at most every answer is right and timed.
 
-    Judging: `machine.judges` at a time, and at most every answer right and timed. Raises
-    TrainingError for rows longer than the window.
+    Raises TrainingError for rows longer than the window.
     """
     _check(tokens_a_row, shape.window)
     answer = min(round(tokens_a_row * ANSWER_SHARE), rl.most_tokens)
     prompt = tokens_a_row - answer
     tries = rl.steps * rl.problems * rl.rollouts
-    answers = tries * rl.turns
-    drawn = tries * (rl.oversample + rl.turns - 1)
+    answers, drawn = tries * rl.turns, tries * (rl.oversample + rl.turns - 1)
     speed = tokens_per_s(shape, sft, rl, machine, prompt, answer)
-    read = drawn * prompt * (2.0 * shape.multiplied)
-    reading = _computing(read, machine, 1)
-    written = drawn * answer / HOUR_S
-    write = Range(
-        low=reading.low + written / speed.high,
-        high=reading.high + written / speed.low,
-    )
-    learn = _computing(answers * tokens_a_row * flops_a_token(shape, sft, tokens_a_row), machine, 1)
+    read = 2.0 * drawn * prompt * (shape.matrix_weights + shape.head_weights)
+    reading, written = _computing(shape, read, machine), drawn * answer / HOUR_S
+    write = Range(low=reading.low + written / speed.high, high=reading.high + written / speed.low)
+    flop = answers * tokens_a_row * flops_a_token(shape, sft, tokens_a_row)
+    learn = _computing(shape, flop, machine)
     verdicts = answers * JUDGE_S / machine.judges / HOUR_S
     judge = Range(low=verdicts, high=verdicts + answers * PROFILE_S / HOUR_S)
     return RlCost(
@@ -390,59 +316,34 @@ def rl_cost(
         write_hours=write,
         learn_hours=learn,
         judge_hours=judge,
-        hours=_sum(write, learn, judge),
+        hours=Range(
+            low=write.low + learn.low + judge.low, high=write.high + learn.high + judge.high
+        ),
     )
 
 
 def tokens_per_s(
-    shape: ModelShape,
-    sft: SftSettings,
-    rl: RlSettings,
-    machine: Machine,
-    prompt: int,
-    answer: int,
+    shape: ModelShape, sft: SftSettings, rl: RlSettings, machine: Machine, prompt: int, answer: int
 ) -> Range:
     """Useful tokens a second of all answers that are written at once.
 
-    For each token of all of them the weights go through memory once, and each answer's keys and
-    values of what came before: it is these bytes that take the time (arXiv 2211.05102, section 2).
-    At best there is nothing else, and an answer that ends makes room for the next; at worst the
-    processor is slower, and all wait for one of `rl.most_tokens`.
+    At best what goes through memory takes the time, for each token of all of them the weights in
+    bf16 and the keys and values of what came before (arXiv 2211.05102, section 2), and an answer
+    that ends makes room for the next; at worst the processor is slower, and all wait for one of
+    `rl.most_tokens`.
     """
     rows = min(rl.tried * rl.rollouts, SAMPLED_ROWS)
     cached = rows * (prompt + answer / 2) * key_value_bytes(shape)
-    read = read_bytes(shape, sft)
-    bandwidth = machine.dram_gb_per_s * 1e9 * BANDWIDTH_SHARE
-    best_s, worst_s = ((read + passes * cached) / bandwidth for passes in CACHE_PASSES)
-    worst_s = max(worst_s, shape.layers * HOST_S_A_LAYER[sft.method])
-    waited = rl.most_tokens / answer
-    return Range(low=rows / worst_s / waited, high=rows / best_s)
+    read = 2.0 * (shape.matrix_weights + shape.head_weights) + cached
+    best_s = read / (machine.dram_gb_per_s * 1e9 * BANDWIDTH_SHARE)
+    worst_s = max(best_s, shape.layers * HOST_S_A_LAYER[sft.method])
+    return Range(low=rows / worst_s * answer / rl.most_tokens, high=rows / best_s)
 
 
-def read_bytes(shape: ModelShape, sft: SftSettings) -> float:
-    """Bytes of weights for one token of all answers. fp32 weights are read as bf16 (autocast keeps
-    copies); those in 4 bits are read, unpacked to bf16, and read again (bitsandbytes does so for
-    more than one row)."""
-    if sft.method == "full":
-        return 2.0 * shape.multiplied
-    unpacked = 0.0
-    if sft.method == "qlora":
-        unpacked = 2 * 2.0 * shape.layers * shape.layer_matrix_weights
-    size = 4 if sft.method == "lora" else 2
-    # Of the first matrix, where it is one of its own, a token reads a row.
-    table = 0 if shape.tied else shape.vocabulary * shape.hidden
-    whole = weight_bytes(shape, sft.method) - 2.0 * table
-    return whole + unpacked + size * shape.adapter_parameters(sft.lora)
-
-
-def _computing(flop: float, machine: Machine, gpus: int) -> Range:
-    least, most = PEAK_SHARE
-    rate = gpus * machine.peak_tflops * 1e12 * HOUR_S
+def _computing(shape: ModelShape, flop: float, machine: Machine) -> Range:
+    least, most = PEAK_SHARES["large" if is_large(shape) else "small"]
+    rate = machine.peak_tflops * 1e12 * HOUR_S
     return Range(low=flop / (rate * most), high=flop / (rate * least))
-
-
-def _sum(*parts: Range) -> Range:
-    return Range(low=sum(item.low for item in parts), high=sum(item.high for item in parts))
 
 
 def _check(tokens: int, window: int) -> None:

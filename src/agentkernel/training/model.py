@@ -25,7 +25,7 @@ from agentkernel.training import checkpoints, folder
 from agentkernel.training.checkpoints import CheckpointRecord, drop_points_after
 from agentkernel.training.distributed import Ranks
 from agentkernel.training.folder import Ended
-from agentkernel.training.model_shape import make_new, parameters_of
+from agentkernel.training.model_shape import MANY_WEIGHTS, make_new, new_shape
 from agentkernel.training.settings import SftSettings, TrainingSettings
 
 if TYPE_CHECKING:
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
 
 NEEDED = ("trl", "datasets", "peft", "accelerate")
-MANY_WEIGHTS = 1_000_000_000
-"""From here on activations are computed twice rather than kept, and weights are saved in bf16."""
 
 
 @dataclass(frozen=True)
@@ -299,7 +297,7 @@ def parameter_count(settings: TrainingSettings) -> int:
     """How many weights the model has, without loading them. Raises ModelUnavailable."""
     if settings.model is None:
         assert settings.new is not None
-        return parameters_of(settings.new)
+        return new_shape(settings.new).parameters
     from transformers import AutoConfig
 
     name = parse_local(settings.model).model

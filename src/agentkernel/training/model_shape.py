@@ -1,16 +1,11 @@
-"""Shapes of decoder-only transformers: matrices, weight counts, and new models of a shape.
-
-A shape comes from a folder's `config.json`, from the settings of a new model, or from a table
-of published models. A new model is a Llama with random fp32 weights, the same for the same
-seed.
-"""
+"""Shapes of decoder-only transformers: matrices, weight counts, and new models of a shape."""
 
 from __future__ import annotations
 
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from pydantic import Field, ValidationError
 
@@ -22,22 +17,21 @@ if TYPE_CHECKING:
     from transformers import LlamaForCausalLM, PreTrainedTokenizerBase
 
 
+MANY_WEIGHTS = 1_000_000_000
+"""From here on activations are computed twice rather than kept, several GPUs share the weights, and
+these are saved in bf16."""
 CONFIG = "config.json"
-BIASED: dict[str, bool] = {"llama": False, "mistral": False, "qwen2": True}
+BIASED = {"llama": False, "mistral": False, "qwen2": True}
 """Model types of config.json that are read here -> whether query, key and value have a bias."""
-
-
-class Matrix(NamedTuple):
-    """A linear layer's weight, [rows, columns]."""
-
-    name: str
-    rows: int
-    columns: int
-
-    @property
-    def weights(self) -> int:
-        """How many numbers it holds."""
-        return self.rows * self.columns
+KEYS = {
+    "heads": "num_attention_heads",
+    "hidden": "hidden_size",
+    "layers": "num_hidden_layers",
+    "intermediate": "intermediate_size",
+    "vocabulary": "vocab_size",
+    "window": "max_position_embeddings",
+}
+"""A shape's fields -> what config.json calls them."""
 
 
 class ModelShape(Frozen):
@@ -68,53 +62,48 @@ class ModelShape(Frozen):
         return self.key_heads * self.head_size
 
     @property
-    def matrices(self) -> tuple[Matrix, ...]:
-        """The linear layers of one layer, under transformers' names."""
-        return (
-            Matrix("q_proj", self.query_width, self.hidden),
-            Matrix("k_proj", self.key_width, self.hidden),
-            Matrix("v_proj", self.key_width, self.hidden),
-            Matrix("o_proj", self.hidden, self.query_width),
-            Matrix("gate_proj", self.intermediate, self.hidden),
-            Matrix("up_proj", self.intermediate, self.hidden),
-            Matrix("down_proj", self.hidden, self.intermediate),
-        )
+    def matrices(self) -> dict[str, tuple[int, int]]:
+        """Rows and columns of the linear layers of one layer, under transformers' names."""
+        return {
+            "q_proj": (self.query_width, self.hidden),
+            "k_proj": (self.key_width, self.hidden),
+            "v_proj": (self.key_width, self.hidden),
+            "o_proj": (self.hidden, self.query_width),
+            "gate_proj": (self.intermediate, self.hidden),
+            "up_proj": (self.intermediate, self.hidden),
+            "down_proj": (self.hidden, self.intermediate),
+        }
 
     @property
-    def layer_matrix_weights(self) -> int:
-        """Weights of one layer's matrices."""
-        return sum(item.weights for item in self.matrices)
+    def matrix_weights(self) -> int:
+        """Weights of the matrices of all layers."""
+        return self.layers * sum(rows * columns for rows, columns in self.matrices.values())
 
     @property
-    def layer_weights(self) -> int:
-        """All weights of one layer: matrices, biases, two norms."""
-        biases = self.query_width + 2 * self.key_width if self.biased else 0
-        return self.layer_matrix_weights + biases + 2 * self.hidden
+    def head_weights(self) -> int:
+        """Weights of the last matrix."""
+        return self.vocabulary * self.hidden
 
     @property
     def embedding_weights(self) -> int:
         """Weights of the first matrix, and of the last one where it is another."""
-        return self.vocabulary * self.hidden * (1 if self.tied else 2)
+        return self.head_weights * (1 if self.tied else 2)
 
     @property
     def parameters(self) -> int:
-        """All weights; a tied matrix counts once."""
-        return self.layers * self.layer_weights + self.embedding_weights + self.hidden
+        """All weights: matrices, biases, norms, embeddings; a tied matrix counts once."""
+        biases = self.query_width + 2 * self.key_width if self.biased else 0
+        vectors = self.layers * (biases + 2 * self.hidden) + self.hidden
+        return self.matrix_weights + vectors + self.embedding_weights
 
-    @property
-    def multiplied(self) -> int:
-        """Weights that each token is multiplied with: the matrices of all layers and the last one.
-        Looking a token up in the first is no product (arXiv 2001.08361, section 2.1)."""
-        return self.layers * self.layer_matrix_weights + self.vocabulary * self.hidden
-
-    def adapted(self, lora: Lora) -> tuple[Matrix, ...]:
+    def adapted(self, lora: Lora) -> list[tuple[int, int]]:
         """The matrices of a layer that get an adapter. "all-linear" leaves the last matrix of the
         model out, as PEFT does. Raises TrainingError where there is none."""
-        found = tuple(item for item in self.matrices if _is_adapted(item.name, lora.modules))
+        found = [size for name, size in self.matrices.items() if _is_adapted(name, lora.modules)]
         if not found:
             raise TrainingError(
                 f"sft.lora.modules {lora.modules!r} names no matrix. Expected some of "
-                f"{', '.join(item.name for item in self.matrices)}, or all-linear. Next: "
+                f"{', '.join(self.matrices)}, or all-linear. Next: "
                 "-c sft.lora.modules=all-linear."
             )
         return found
@@ -122,9 +111,7 @@ class ModelShape(Frozen):
     def adapter_parameters(self, lora: Lora) -> int:
         """Weights of two matrices [rank, columns] and [rows, rank] beside each adapted one (LoRA,
         arXiv 2106.09685, section 4.1)."""
-        return (
-            self.layers * lora.rank * sum(item.rows + item.columns for item in self.adapted(lora))
-        )
+        return self.layers * lora.rank * sum(sum(size) for size in self.adapted(lora))
 
 
 PUBLISHED: dict[str, ModelShape] = {
@@ -173,14 +160,9 @@ def _is_adapted(name: str, modules: tuple[str, ...] | str) -> bool:
 def new_shape(new: NewModel) -> ModelShape:
     """The shape of the model that is made from nothing: as many key heads as heads, tied."""
     return ModelShape(
-        hidden=new.hidden,
-        layers=new.layers,
-        heads=new.heads,
+        **new.model_dump(),
         key_heads=new.heads,
         head_size=max(new.hidden // new.heads, 1),
-        intermediate=new.intermediate,
-        vocabulary=new.vocabulary,
-        window=new.window,
         tied=True,
         source="the configuration's own 'new'",
     )
@@ -200,7 +182,16 @@ def read_shape(folder: Path) -> ModelShape:
                 f"{str(path)!r} is of the type {kind!r}. Expected {', '.join(BIASED)}. Next: a "
                 "configuration with 'new' of about its sizes."
             )
-        return _shape_of(found, biased=BIASED[kind], source=str(path))
+        sizes = {name: found[key] for name, key in KEYS.items()}
+        head_size = found.get("head_dim") or int(sizes["hidden"]) // int(sizes["heads"])
+        return ModelShape(
+            **sizes,
+            key_heads=found.get("num_key_value_heads") or sizes["heads"],
+            head_size=head_size,
+            tied=found.get("tie_word_embeddings", False),
+            biased=BIASED[kind],
+            source=str(path),
+        )
     except (OSError, ValueError, KeyError, TypeError, ZeroDivisionError, ValidationError) as error:
         raise TrainingError(
             f"Cannot read a model's shape from {str(path)!r}: {type(error).__name__}: "
@@ -209,40 +200,12 @@ def read_shape(folder: Path) -> ModelShape:
         ) from error
 
 
-def _shape_of(found: dict[str, object], *, biased: bool, source: str) -> ModelShape:
-    heads = found["num_attention_heads"]
-    values = {
-        "hidden": found["hidden_size"],
-        "layers": found["num_hidden_layers"],
-        "heads": heads,
-        "key_heads": found.get("num_key_value_heads") or heads,
-        "intermediate": found["intermediate_size"],
-        "vocabulary": found["vocab_size"],
-        "window": found["max_position_embeddings"],
-        "tied": found.get("tie_word_embeddings", False),
-        "biased": biased,
-        "source": source,
-    }
-    size = found.get("head_dim")
-    if size is None:
-        size = int(str(found["hidden_size"])) // int(str(heads))
-    return ModelShape.model_validate({**values, "head_size": size})
-
-
 def make_new(new: NewModel, tokenizer: PreTrainedTokenizerBase, seed: int) -> LlamaForCausalLM:
     """A Llama with random weights in fp32, the same for the same `seed`; the first and the last
-    matrix are one (tied), of as many rows as `tokenizer` has tokens.
-
-    Raises TrainingError where the heads do not divide the hidden size into even parts.
-    """
+    matrix are one (tied), of as many rows as `tokenizer` has tokens."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    if new.hidden % (2 * new.heads):
-        raise TrainingError(
-            f"A hidden size of {new.hidden} does not fall into {new.heads} heads of an even size. "
-            "Expected a multiple of twice new.heads. Next: another new.hidden or new.heads."
-        )
     config = LlamaConfig(
         vocab_size=len(tokenizer),
         hidden_size=new.hidden,
@@ -259,10 +222,3 @@ def make_new(new: NewModel, tokenizer: PreTrainedTokenizerBase, seed: int) -> Ll
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return LlamaForCausalLM(config)
-
-
-def parameters_of(new: NewModel, vocabulary: int | None = None) -> int:
-    """How many weights `make_new` makes, without making them; a tied matrix counts once."""
-    layer = 4 * new.hidden**2 + 3 * new.hidden * new.intermediate + 2 * new.hidden
-    embedding = (new.vocabulary if vocabulary is None else vocabulary) * new.hidden
-    return embedding + new.layers * layer + new.hidden

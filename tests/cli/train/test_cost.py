@@ -97,14 +97,13 @@ def test_json_holds_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["sft"][0]["tokens"] == 30_000 * 1500 * 3
 
 
-def test_a_new_model_has_one_method_and_a_word_of_caution(
+def test_a_new_model_has_one_method(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert run([*COST, "--config", "small", "--only", "sft"]) == 0
     shown = capsys.readouterr().out
     assert "lora" not in shown
     assert "rl on" not in shown
-    assert "takes longer" in shown
 
 
 def test_steps_and_shards_are_those_of_the_settings(capsys: pytest.CaptureFixture[str]) -> None:

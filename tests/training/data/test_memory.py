@@ -8,14 +8,11 @@ import pytest
 import torch
 
 from agentkernel.training import cost
-from agentkernel.training import model as loading
 from agentkernel.training.cost import (
     GIB,
     Memory,
-    activation_bytes,
     key_value_bytes,
     layer_bytes,
-    loss_bytes,
     rl_memory,
     sft_memory,
 )
@@ -49,8 +46,7 @@ def part_gib(found: Memory, name: str) -> float:
     return next((part.gib for part in found.parts if part.name == name), 0.0)
 
 
-def test_what_the_trainer_decides_by_is_decided_by_here() -> None:
-    assert cost.MANY_WEIGHTS == loading.MANY_WEIGHTS
+def test_as_many_answers_are_written_at_once_as_the_sampler_writes() -> None:
     assert cost.SAMPLED_ROWS == decoder.ROWS
 
 
@@ -58,7 +54,7 @@ def test_16_bytes_a_weight_and_a_copy_where_all_are_trained() -> None:
     found = sft_memory(LLAMA, sft(), 1, 80)
     state = sum(part_gib(found, name) for name in ("weights", "gradients", "optimizer states"))
     assert state * GIB == pytest.approx(16 * 8_030_261_248)
-    copies = 2 * LLAMA.layers * LLAMA.layer_matrix_weights
+    copies = 2 * LLAMA.matrix_weights
     assert part_gib(found, "copies in 16 bits") * GIB == pytest.approx(copies)
     assert not found.fits
 
@@ -93,19 +89,25 @@ def test_the_sum_has_a_margin_and_a_gpu_less_room_than_its_name_says() -> None:
     assert {part.name for part in found.parts} <= set(cost.PARTS)
 
 
-def test_all_layers_are_kept_of_a_small_model_and_one_of_a_large() -> None:
-    settings = sft()
-    assert activation_bytes(TINY, settings, 10) == 10 * 2 * layer_bytes(TINY, settings)
-    layer = layer_bytes(LLAMA, settings)
-    assert activation_bytes(LLAMA, settings, 10) == 10 * (32 * 4 * 4096 + layer)
-    layer = layer_bytes(LLAMA, sft("lora"))
-    assert activation_bytes(LLAMA, sft("lora"), 10) == 10 * (32 * 2 * 4096 + layer)
+@pytest.mark.parametrize("method", ["full", "lora"])
+def test_all_layers_are_kept_of_a_small_model_and_one_of_a_large(method: Method) -> None:
+    settings = sft(method, window=10)
+    found = part_gib(sft_memory(TINY, settings, 1, 80), "activations") * GIB
+    assert found == 10 * 2 * layer_bytes(TINY, settings)
+    found = part_gib(sft_memory(LLAMA, settings, 1, 80), "activations") * GIB
+    stream = {"full": 4, "lora": 2}[method] * 4096
+    assert found == 10 * (32 * stream + layer_bytes(LLAMA, settings))
 
 
 def test_the_loss_by_hand() -> None:
-    assert loss_bytes(TINY, 10, full=False) == 2 * 10 * 64 + 4 * 10 * 128
-    assert loss_bytes(TINY, 10, full=True) == 2 * 10 * 64 + 4 * 10 * 128 + 4 * 64 * 128
-    assert loss_bytes(LLAMA, 8192, full=False) == 2 * 4096 * 32_768 + 4 * 8192 * 4096
+    frozen, trained = (
+        part_gib(sft_memory(TINY, sft(method, window=10), 1, 80), "loss") * GIB
+        for method in ("lora", "full")
+    )
+    assert frozen == 2 * 10 * 64 + 4 * 10 * 128
+    assert trained == frozen + 4 * 64 * 128
+    large = sft_memory(LLAMA, sft("lora", window=8192), 1, 80)
+    assert part_gib(large, "loss") * GIB == 2 * 4096 * 32_768 + 4 * 8192 * 4096
 
 
 def test_a_window_is_no_longer_than_the_model_sees() -> None:

@@ -13,11 +13,9 @@ from agentkernel.domain.errors import TrainingError
 from agentkernel.training.model_shape import (
     PUBLISHED,
     ModelShape,
-    new_shape,
-    parameters_of,
     read_shape,
 )
-from agentkernel.training.settings import Lora, NewModel
+from agentkernel.training.settings import Lora
 
 QWEN = PUBLISHED["Qwen/Qwen2.5-Coder-3B-Instruct"]
 LLAMA = PUBLISHED["meta-llama/Llama-3.1-8B-Instruct"]
@@ -54,10 +52,9 @@ def test_a_shape_of_a_few_weights_counted_by_hand() -> None:
         tied=True,
         source="",
     )
-    assert shape.layer_matrix_weights == 16 + 8 + 8 + 16 + 3 * 24
-    assert shape.layer_weights == 120 + 2 * 4
+    assert shape.matrix_weights == 2 * (16 + 8 + 8 + 16 + 3 * 24)
+    assert shape.head_weights == 40
     assert shape.parameters == 2 * 128 + 10 * 4 + 4
-    assert shape.multiplied == 2 * 120 + 40
     assert shape.evolve(tied=False).parameters == 340
     assert shape.evolve(biased=True).parameters == 300 + 2 * (4 + 2 + 2)
     every = 2 * ((4 + 4) + 2 * (2 + 4) + (4 + 4) + 3 * (4 + 6))
@@ -73,7 +70,7 @@ def test_a_shape_of_a_few_weights_counted_by_hand() -> None:
 
 def test_the_published_models_have_the_weights_that_their_pages_say() -> None:
     assert round(QWEN.parameters / 1e9, 2) == 3.09
-    assert round(QWEN.layers * QWEN.layer_weights / 1e9, 2) == 2.77
+    assert round((QWEN.parameters - QWEN.head_weights) / 1e9, 2) == 2.77
     assert LLAMA.parameters == 8_030_261_248
 
 
@@ -110,7 +107,7 @@ def test_a_published_shape_is_what_transformers_makes_of_its_sizes(name: str) ->
         if item.dim() == 2
     }
     found = {part.split(".")[1]: tuple(size) for part, size in weights.items()}
-    assert found == {item.name: (item.rows, item.columns) for item in shape.matrices}
+    assert found == shape.matrices
 
 
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
@@ -132,11 +129,6 @@ def test_an_adapter_has_the_weights_that_peft_makes() -> None:
         source="",
     )
     assert shape.adapter_parameters(Lora(rank=4)) == trained
-
-
-def test_a_new_model_has_the_weights_that_are_made() -> None:
-    new = NewModel(vocabulary=300, hidden=16, layers=2, heads=2, intermediate=32, window=64)
-    assert new_shape(new).parameters == parameters_of(new)
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rich.table import Table
 
@@ -12,20 +11,16 @@ from agentkernel.agents.models.local_presets import parse_local
 from agentkernel.cli.console import console
 from agentkernel.cli.terminal import print_json
 from agentkernel.cli.train.options import CostFlags
-from agentkernel.cli.train.outcome import (
-    print_line,
-)
+from agentkernel.cli.train.outcome import print_line
 from agentkernel.domain.errors import TrainingError
 from agentkernel.tools.targets import find_target
 from agentkernel.training.cost import (
     METHODS,
     PARTS,
-    Memory,
     Method,
     Range,
     RlCost,
     SftCost,
-    is_checkpointed,
     machine_of,
     rl_cost,
     sft_cost,
@@ -38,10 +33,6 @@ from agentkernel.training.settings import (
     load_training,
     with_model,
 )
-
-if TYPE_CHECKING:
-    pass
-
 
 BASIS = "computed, not measured"
 
@@ -82,20 +73,15 @@ def cost(flags: CostFlags) -> None:
     print_line(
         f"{BASIS}: {settings.name}, {shape.parameters:,} weights, {flags.gpus} x {machine.name}"
     )
-    if not is_checkpointed(shape):
-        print_line("Shares of the peak are those of larger models: this one takes longer.")
     if tuned:
-        print_line(_sft_line(settings.sft, flags.rows, flags.tokens_a_row))
-        _print_sft(tuned, flags.gpus)
+        _print_sft(tuned, settings.sft, flags)
     if practised:
-        print_line(_rl_line(settings.rl, flags.tokens_a_row, flags.judges))
-        _print_rl(practised)
+        _print_rl(practised, settings.rl, flags)
 
 
 def shape_of(settings: TrainingSettings) -> ModelShape:
     """The shape of the model that `settings` names or makes. Raises TrainingError for one that is
     neither here nor known."""
-
     if settings.model is None:
         assert settings.new is not None
         return new_shape(settings.new)
@@ -119,73 +105,62 @@ def methods(settings: TrainingSettings) -> tuple[Method, ...]:
     return (own, *(item for item in METHODS if item != own))
 
 
-def _sft_line(sft: SftSettings, rows: int, tokens: int) -> str:
+def _print_sft(costs: Sequence[SftCost], sft: SftSettings, flags: CostFlags) -> None:
     often = f"{sft.epochs:g} x" if sft.most_steps is None else f"{sft.most_steps:,} steps"
-    return (
-        f"\nsft: {rows:,} rows of {tokens:,} tokens, {often}; "
+    print_line(
+        f"\nsft: {flags.rows:,} rows of {flags.tokens_a_row:,} tokens, {often}; "
         f"{sft.batch} x {sft.window:,} tokens at once on each GPU"
     )
-
-
-def _rl_line(rl: RlSettings, tokens: int, judges: int) -> str:
-    of = f" of {rl.tried}" if rl.oversample > 1 else ""
-    return (
-        f"\nrl on one GPU: {rl.steps} steps of {rl.problems}{of} modules x {rl.rollouts} tries x "
-        f"{rl.turns} turns of {tokens:,} tokens, {judges} judges"
-    )
-
-
-def _print_sft(costs: Sequence[SftCost], gpus: int) -> None:
-    rows = [
-        ("weights trained", [f"{item.trained:,}" for item in costs]),
-        ("operations, 1e18", [f"{item.eflop:.2g}" for item in costs]),
-        ("time", [between(item.hours) for item in costs]),
-    ]
-    if gpus > 1:
+    rows = {
+        "weights trained": [f"{item.trained:,}" for item in costs],
+        "operations, 1e18": [f"{item.eflop:.2g}" for item in costs],
+        "time": [between(item.hours) for item in costs],
+    }
+    if flags.gpus > 1:
         lies = ["a part" if item.sharded else "all of it" for item in costs]
-        hours = [f"{item.hours.low * gpus:.0f} - {item.hours.high * gpus:.0f}" for item in costs]
-        rows = [("model on each GPU", lies), *rows, ("GPU hours", hours)]
-    _print([item.method for item in costs], [item.memory for item in costs], rows)
+        hours = [[item.hours.low * flags.gpus, item.hours.high * flags.gpus] for item in costs]
+        spent = [f"{low:.0f} - {high:.0f}" for low, high in hours]
+        rows = {"model on each GPU": lies, **rows, "GPU hours": spent}
+    _print(costs, rows)
 
 
-def _print_rl(costs: Sequence[RlCost]) -> None:
+def _print_rl(costs: Sequence[RlCost], rl: RlSettings, flags: CostFlags) -> None:
+    of = f" of {rl.tried}" if rl.oversample > 1 else ""
+    print_line(
+        f"\nrl on one GPU: {rl.steps} steps of {rl.problems}{of} modules x {rl.rollouts} tries x "
+        f"{rl.turns} turns of {flags.tokens_a_row:,} tokens, {flags.judges} judges"
+    )
     rates = [item.tokens_per_s for item in costs]
-    rows = [
-        ("tokens/s written", [f"{rate.low:,.0f} - {rate.high:,.0f}" for rate in rates]),
-        ("writing", [between(item.write_hours) for item in costs]),
-        ("learning", [between(item.learn_hours) for item in costs]),
-        ("judging", [between(item.judge_hours) for item in costs]),
-        ("time", [between(item.hours) for item in costs]),
-    ]
-    _print([item.method for item in costs], [item.memory for item in costs], rows)
+    rows = {
+        "tokens/s written": [f"{rate.low:,.0f} - {rate.high:,.0f}" for rate in rates],
+        "writing": [between(item.write_hours) for item in costs],
+        "learning": [between(item.learn_hours) for item in costs],
+        "judging": [between(item.judge_hours) for item in costs],
+        "time": [between(item.hours) for item in costs],
+    }
+    _print(costs, rows)
 
 
-def _print(
-    names: Sequence[str], memories: Sequence[Memory], more: Sequence[tuple[str, list[str]]]
-) -> None:
-
-    table = Table(box=None, pad_edge=False)
-    table.add_column("GiB a GPU")
-    for name in names:
-        table.add_column(name, justify="right")
-    for name, values in (*memory_rows(memories), *more):
-        table.add_row(name, *values)
-    console().print(table)
-
-
-def memory_rows(memories: Sequence[Memory]) -> list[tuple[str, list[str]]]:
-    """Each part by name, "-" where a method has none; then the sum, and whether there is room."""
-
+def _print(costs: Sequence[SftCost] | Sequence[RlCost], more: Mapping[str, list[str]]) -> None:
+    """Each part of memory by name, "-" where a method has none; then the sum, whether there is
+    room, and `more`."""
+    memories = [item.memory for item in costs]
     by_name = [{part.name: part.gib for part in item.parts} for item in memories]
-    rows = [
-        (name, [_gib(found.get(name)) for found in by_name])
+    rows = {
+        name: [_gib(found.get(name)) for found in by_name]
         for name in PARTS
         if any(name in found for found in by_name)
-    ]
-    rows.append(("in all", [_gib(item.total_gib) for item in memories]))
-    room = f"of {memories[0].room_gib:.0f}"
-    rows.append((room, ["fits" if item.fits else "does not fit" for item in memories]))
-    return rows
+    }
+    rows["in all"] = [_gib(item.total_gib) for item in memories]
+    fits = ["fits" if item.fits else "does not fit" for item in memories]
+    rows[f"of {memories[0].room_gib:.0f}"] = fits
+    table = Table(box=None, pad_edge=False)
+    table.add_column("GiB a GPU")
+    for item in costs:
+        table.add_column(item.method, justify="right")
+    for name, values in {**rows, **more}.items():
+        table.add_row(name, *values)
+    console().print(table)
 
 
 def _gib(value: float | None) -> str:

@@ -39,7 +39,6 @@ from agentkernel.training.folder import (
     without_default_settings,
 )
 from agentkernel.training.model import (
-    MANY_WEIGHTS,
     BaseWeights,
     already_done_message,
     check_packages,
@@ -52,6 +51,7 @@ from agentkernel.training.model import (
     lora_of,
     save_trained,
 )
+from agentkernel.training.model_shape import MANY_WEIGHTS
 from agentkernel.training.rl.judge_pool import (
     JudgePool,
     ProblemAnswer,

@@ -28,13 +28,13 @@ from agentkernel.training.distributed import Ranks
 from agentkernel.training.evaluate.evaluation import Show
 from agentkernel.training.folder import in_bf16
 from agentkernel.training.model import (
-    MANY_WEIGHTS,
     BaseWeights,
     allow_cpu_sharding,
     fsdp_arguments,
     lora_of,
     set_precision,
 )
+from agentkernel.training.model_shape import MANY_WEIGHTS
 from agentkernel.training.settings import TrainingSettings
 from agentkernel.training.sft.examples import Examples, as_dataset
 
