@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from tests.agents.models.model_cases import COMPILE_FAILED, SAMPLING, ScriptedModel, candidate, refused
 
 from agentkernel.agents.debugger import (
     ModelDebugger,
@@ -33,6 +28,13 @@ from agentkernel.domain.verdict import (
     WrongMeta,
 )
 from agentkernel.knowledge.base import KnowledgeBase, open_base
+from tests.agents.models.model_cases import (
+    COMPILE_FAILED,
+    SAMPLING,
+    ScriptedModel,
+    candidate,
+    refused,
+)
 from tests.workflows.fakes import attempt, mismatch, verdict
 
 

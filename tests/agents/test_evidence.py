@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 import torch
-from tests.agents.models.model_cases import COMPILE_FAILED, H100, analysis, candidate
 
 from agentkernel.agents.evidence import (
     Evidence,
@@ -38,6 +34,7 @@ from agentkernel.domain.verdict import (
     WrongMeta,
 )
 from agentkernel.tools.judge.comparison.compare import compare_output
+from tests.agents.models.model_cases import COMPILE_FAILED, H100, analysis, candidate
 from tests.workflows.fakes import measurement, profile, resources, verdict
 
 Spoil = Callable[[torch.Tensor], torch.Tensor]

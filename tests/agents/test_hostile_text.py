@@ -14,7 +14,7 @@ from agentkernel.agents.answers import read_answer
 from agentkernel.agents.conversation import coder_messages
 from agentkernel.agents.debugger import ModelDebugger, RulesDebugger
 from agentkernel.agents.planner import ModelPlanner, RulesPlanner
-from agentkernel.agents.protocols import Attempt, Diagnosis, DraftRequest, Goals
+from agentkernel.agents.protocols import Attempt, Diagnosis, DraftRequest, Goals, PlanRequest
 from agentkernel.agents.reviewer import Reviewer, parse_review
 from agentkernel.domain.plan import Hypothesis
 from agentkernel.domain.verdict import CompileFailed
@@ -34,16 +34,6 @@ from tests.agents.models.model_cases import (
     request,
     right,
 )
-
-from agentkernel.agents.answers import read_answer
-from agentkernel.agents.conversation import coder_messages
-from agentkernel.agents.debugger import ModelDebugger, RulesDebugger
-from agentkernel.agents.planner import ModelPlanner, RulesPlanner
-from agentkernel.agents.protocols import Attempt, Diagnosis, DraftRequest, Goals, PlanRequest
-from agentkernel.agents.reviewer import Reviewer, parse_review
-from agentkernel.domain.plan import Hypothesis
-from agentkernel.domain.verdict import CompileFailed
-from agentkernel.tools.problem.loading import LoadedProblem, load_problem
 from tests.workflows.fakes import mismatch
 
 Fill = Callable[[str], str]

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from tests.agents.models.model_cases import EXAMPLE, H100, SAMPLING, ScriptedModel, analysis, note, refused, right
 
 from agentkernel.agents.history import calibration
 from agentkernel.agents.planner import ModelPlanner, RulesPlanner
@@ -23,6 +18,16 @@ from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.problem.loading import LoadedProblem, load_problem
 from agentkernel.tools.roofline.model import analyse, estimate, estimate_eager, matmul_peak
 from agentkernel.tools.targets import load_targets
+from tests.agents.models.model_cases import (
+    EXAMPLE,
+    H100,
+    SAMPLING,
+    ScriptedModel,
+    analysis,
+    note,
+    refused,
+    right,
+)
 from tests.workflows.fakes import ANALYSIS, PROBLEM, attempt, small_problem
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agentkernel.domain.errors import TrainingError
-from agentkernel.training import checkpoints, folder
+from agentkernel.training import checkpoints, curve, folder
 from agentkernel.training.data.rows import fingerprint
 from agentkernel.training.settings import load_training
 
@@ -20,7 +20,7 @@ def test_where_no_step_is_kept_another_training_may_begin(tmp_path: Path) -> Non
     (tmp_path / folder.TOKENIZER).mkdir()
     folder.claim(tmp_path, OTHER)
     assert not (tmp_path / folder.TOKENIZER).exists(), "it was made for the other one"
-    (tmp_path / folder.CURVE).write_text("{}\n")
+    (tmp_path / curve.FILE).write_text("{}\n")
     with pytest.raises(TrainingError, match=r"another training: sft\.batch was 4"):
         folder.claim(tmp_path, ONE)
     folder.claim(tmp_path, OTHER)
@@ -71,7 +71,7 @@ def test_a_training_that_is_done_has_weights(tmp_path: Path) -> None:
 
 def test_a_setting_that_was_not_named_is_told_by_its_own_value(tmp_path: Path) -> None:
     folder.claim(tmp_path, ONE)
-    (tmp_path / folder.CURVE).write_text("{}\n")
+    (tmp_path / curve.FILE).write_text("{}\n")
     with pytest.raises(TrainingError, match=r"rl\.oversample was 1, and is 2\."):
         folder.claim(tmp_path, ONE | {"rl.oversample": "2"})
     folder.claim(tmp_path, ONE | {"rl.oversample": "1"})

@@ -1,21 +1,19 @@
-"""Checkpoints and loss curve of a training, from which it resumes after a kill.
+"""Checkpoints of a training, from which it resumes after a kill.
 
 The trainer writes a checkpoint file by file. Once all files are there, a marker with their
 sizes and hashes is put beside them, and only then is an older checkpoint removed: a folder
 without a fitting marker is incomplete. Torch pickles parts of a checkpoint, and its folder may
-come from anybody, so nothing is loaded that could run code. `training.jsonl` has one line per
-point of the curve; the SVG is made from it and can be made again.
+come from anybody, so nothing is loaded that could run code.
 """
 
 from __future__ import annotations
 
 import hashlib
 import io
-import math
 import os
 import pickle
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +21,7 @@ from pydantic import Field, ValidationError
 
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.errors import TrainingError, one_line
-from agentkernel.domain.plain_text import plain
-from agentkernel.storage.files import append_line, make_folder, read_regular, write_atomic
-from agentkernel.tools.charts.chart import Axis, Chart, joined, linear_axis
-from agentkernel.tools.charts.svg import Frame, svg_file
+from agentkernel.storage.files import make_folder, read_regular, write_atomic
 
 METADATA = ".metadata"
 """What torch.distributed.checkpoint unpickles before it reads a sharded checkpoint."""
@@ -241,78 +236,3 @@ def _flush(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-FILE, PICTURE = "training.jsonl", "training.svg"
-FRAME = Frame(760, 300, left=64)
-STEPS, LOSS, HELD_OUT = "optimizer steps", "loss of completions", "loss on held-out rows"
-PASS = "pass@1 on held-out modules, by judging"
-LEAST_LOSS = 1e-6
-"""What a loss of 0 is drawn as."""
-
-
-class LossPoint(Frozen):
-    """One line of the curve; what was not looked at then is None."""
-
-    step: int
-    epoch: float
-    tokens: int
-    seconds: float
-    loss: float | None = None
-    learning_rate: float | None = None
-    gradient_norm: float | None = None
-    held_out_loss: float | None = None
-    pass_at_1: float | None = None
-    hack_rate: float | None = None
-    problems: int | None = None
-
-
-def add_point(out: Path, point: LossPoint) -> None:
-    """Append it to `training.jsonl`. Raises OutputError."""
-    append_line(out / FILE, point.model_dump_json(exclude_none=True))
-
-
-def read_points(out: Path) -> tuple[LossPoint, ...]:
-    """All whole lines; what a kill left of the last one is no point."""
-    path = out / FILE
-    if not path.is_file():
-        return ()
-    found: list[LossPoint] = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        try:
-            found.append(LossPoint.model_validate_json(line))
-        except ValidationError:
-            continue
-    return tuple(found)
-
-
-def drop_points_after(out: Path, step: int) -> None:
-    """Leave out what was reached after `step`: it is trained once more."""
-    points = read_points(out)
-    kept = [point for point in points if point.step <= step]
-    if len(kept) < len(points):
-        lines = "".join(f"{point.model_dump_json(exclude_none=True)}\n" for point in kept)
-        write_atomic(out / FILE, lines)
-
-
-def draw_curve(out: Path, title: str) -> None:
-    """Write the picture beside the points."""
-    write_atomic(out / PICTURE, plain(curve_svg(read_points(out), title)))
-
-
-def curve_svg(points: Sequence[LossPoint], title: str) -> str:
-    """A stand-alone SVG: losses by powers of ten, as most of a training happens far below its first
-    loss; pass@1 below them."""
-    steps = linear_axis(0, max((item.step for item in points), default=1), 5, STEPS, whole=True)
-    trained = [(item.step, item.loss) for item in points if item.loss is not None]
-    held = [(item.step, item.held_out_loss) for item in points if item.held_out_loss is not None]
-    passed = [(item.step, item.pass_at_1) for item in points if item.pass_at_1 is not None]
-    losses = [max(loss, LEAST_LOSS) for _, loss in (*trained, *held)] or [1.0]
-    low = math.floor(math.log10(min(losses)))
-    high = max(math.ceil(math.log10(max(losses))), low + 1)
-    lines = (joined(LOSS, "c1", trained), joined(HELD_OUT, "c2", held))
-    drawn = tuple(item for item in lines if item.points)
-    charts = [Chart(title, steps, Axis(10.0**low, 10.0**high), drawn, nothing="no step yet")]
-    if passed:
-        charts.append(Chart(PASS, steps, linear_axis(0, 1, 4), (joined("", "c3", passed),)))
-    return svg_file(title, charts, FRAME)

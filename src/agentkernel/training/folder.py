@@ -31,8 +31,7 @@ from agentkernel.storage.files import (
     make_own_folder,
     write_atomic,
 )
-from agentkernel.training import checkpoints
-from agentkernel.training.checkpoints import FILE as CURVE
+from agentkernel.training import checkpoints, curve
 from agentkernel.training.evaluate.evaluation import PassAt
 from agentkernel.training.settings import SamplingSettings, TrainingSettings
 
@@ -156,7 +155,7 @@ def _begun(path: Path) -> dict[str, object]:
 
 def _is_empty(out: Path) -> bool:
     """Whether nothing was trained there: a mistaken setting costs the folder nothing."""
-    done = (out / RECORD).is_file() or (out / CURVE).is_file()
+    done = (out / RECORD).is_file() or (out / curve.FILE).is_file()
     return not done and checkpoints.last_complete(checkpoints.folder_of(out)) is None
 
 

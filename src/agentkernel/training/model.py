@@ -22,7 +22,8 @@ from agentkernel.agents.models.local_presets import LocalPreset, model_folder, p
 from agentkernel.agents.models.local_weights import best_dtype
 from agentkernel.domain.errors import MissingDependency, ModelUnavailable, TrainingError, one_line
 from agentkernel.training import checkpoints, folder
-from agentkernel.training.checkpoints import CheckpointRecord, drop_points_after
+from agentkernel.training.checkpoints import CheckpointRecord
+from agentkernel.training.curve import LossPoint, drop_points_after
 from agentkernel.training.distributed import Ranks
 from agentkernel.training.folder import Ended
 from agentkernel.training.model_shape import MANY_WEIGHTS, make_new, new_shape
@@ -461,7 +462,7 @@ def resume_checkpoint(
     last, whole = checkpoints.resume_point(checkpoints.make_checkpoint_folder(out), say)
     if whole is not None:
         check_same(whole, ranks, sharded)
-    drop_points_after(out, whole.step if whole else 0)
+    drop_points_after(out, whole.step if whole else 0, LossPoint)
     return last, whole
 
 

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 from pydantic import TypeAdapter
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from tests.agents.models.endpoint_cases import question
 
 from agentkernel.agents.models.costs import (
     Price,
@@ -25,6 +20,7 @@ from agentkernel.agents.models.retries import Retry
 from agentkernel.domain.errors import SettingError
 from agentkernel.domain.exchange import Exchange, Reply, Usage
 from agentkernel.workflows.events import Event, model_asked, model_retried
+from tests.agents.models.endpoint_cases import question
 
 USAGE = Usage(prompt=1_000_000, completion=100_000, cached=400_000)
 TABLE = Prices(

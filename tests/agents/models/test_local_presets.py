@@ -8,10 +8,6 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "coders"))
-
-from tests.agents.chat_cases import EXAMPLE, draft_request
-
 from agentkernel.agents.models.local_presets import OWN_FILE, PRESETS, load_preset, parse_local
 from agentkernel.agents.prompts import render
 from agentkernel.domain.errors import SettingError

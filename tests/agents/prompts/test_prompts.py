@@ -11,7 +11,7 @@ from agentkernel.agents.conversation import coder_messages
 from agentkernel.agents.debugger import ModelDebugger, RulesDebugger
 from agentkernel.agents.planner import ModelPlanner, RulesPlanner
 from agentkernel.agents.prompts import render
-from agentkernel.agents.protocols import Diagnosis, Goals
+from agentkernel.agents.protocols import Diagnosis, Goals, PlanRequest
 from agentkernel.agents.reviewer import Review, Reviewer
 from agentkernel.domain.plan import Hypothesis
 from agentkernel.tools.problem.loading import load_problem
@@ -26,15 +26,6 @@ from tests.agents.models.model_cases import (
     request,
     right,
 )
-
-from agentkernel.agents.conversation import coder_messages
-from agentkernel.agents.debugger import ModelDebugger, RulesDebugger
-from agentkernel.agents.planner import ModelPlanner, RulesPlanner
-from agentkernel.agents.prompts import render
-from agentkernel.agents.protocols import Diagnosis, Goals, PlanRequest
-from agentkernel.agents.reviewer import Review, Reviewer
-from agentkernel.domain.plan import Hypothesis
-from agentkernel.tools.problem.loading import load_problem
 from tests.workflows.fakes import mismatch
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "prompts"

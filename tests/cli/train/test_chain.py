@@ -23,11 +23,10 @@ from agentkernel.bench.suite import Row
 from agentkernel.cli.app import run
 from agentkernel.domain.base import sha256_text
 from agentkernel.training import checkpoints
-from agentkernel.training import checkpoints as curve
+from agentkernel.training.curve import LossPoint, RlPoint, read_points
 from agentkernel.training.data.card import read_card
 from agentkernel.training.data.rows import admitted, read_rows, training_problems
 from agentkernel.training.folder import read_record
-from agentkernel.training.rl import rollouts
 from agentkernel.training.settings import TASKS, DataSettings, JudgedKernel, TrainingRow
 from agentkernel.training.sft.examples import make_examples
 from tests.cli.train.killed_commands import finished, killed
@@ -116,7 +115,7 @@ def data(folder: Path) -> Done:
 @pytest.fixture(scope="module")
 def tuned(data: Done) -> Done:
     out = data.folder / "sft"
-    return twice(SFT, data.folder, lambda: sealed(out) and len(curve.read_points(out)) > 3)
+    return twice(SFT, data.folder, lambda: sealed(out) and len(read_points(out, LossPoint)) > 3)
 
 
 @pytest.fixture(scope="module")
@@ -212,7 +211,7 @@ def test_fine_tuning_goes_on_and_no_step_stands_twice(tuned: Done) -> None:
     assert "sft/training.jsonl" in tuned.left
     assert "sft/training.json" not in tuned.left
     assert "goes on from step " in tuned.said
-    points = curve.read_points(tuned.folder / "sft")
+    points = read_points(tuned.folder / "sft", LossPoint)
     assert [point.step for point in points if point.loss is not None] == list(range(1, 9))
     held_out = [point.step for point in points if point.held_out_loss is not None]
     assert held_out == [2, 4, 6, 8]
@@ -226,7 +225,7 @@ def test_practice_goes_on_and_no_step_stands_twice(practised: Done) -> None:
     assert "rl/training.jsonl" in practised.left
     assert "rl/training.json" not in practised.left
     assert "goes on from step " in practised.said
-    points = rollouts.read_rl_points(practised.folder / "rl")
+    points = read_points(practised.folder / "rl", RlPoint)
     assert [point.step for point in points] == [1, 2, 3]
     # No file, so nothing for the judge, and no second turn.
     assert {(point.turns, point.no_file, point.reward) for point in points} == {(4.0, 1.0, -0.2)}

@@ -21,7 +21,7 @@ from agentkernel.domain.errors import RunBusy, SettingError, TrainingError
 from agentkernel.domain.verdict import PolicyViolation
 from agentkernel.runtime.machine import installed_versions
 from agentkernel.training import checkpoints, folder
-from agentkernel.training.checkpoints import FILE, PICTURE
+from agentkernel.training.curve import FILE, PICTURE, RlPoint, read_points
 from agentkernel.training.data.rows import fingerprint, training_problems
 from agentkernel.training.folder import RECORD, exclusive
 from agentkernel.training.judged_problems import Verification
@@ -34,7 +34,7 @@ from agentkernel.training.rl.judge_pool import (
     turn_settings,
 )
 from agentkernel.training.rl.judge_worker import JudgedTurn, TurnSettings
-from agentkernel.training.rl.rollouts import TurnSample, read_rl_points
+from agentkernel.training.rl.rollouts import TurnSample
 from agentkernel.training.rl.train import RlResult, read_rl_record, train_rl
 from agentkernel.training.rl.trainer import micro_batches
 from agentkernel.training.settings import TrainingSettings, load_training
@@ -101,7 +101,7 @@ def test_what_is_rewarded_becomes_likelier(policy: Path, data: Path, tmp_path: P
     record = done.record
     assert record.begin is not None
     assert record.end is not None
-    points = read_rl_points(done.out)
+    points = read_points(done.out, RlPoint)
     # Of two right turns the second is paid where it is faster: 1.2 is about the most a turn.
     assert points[-1].reward > points[0].reward + 0.2
     assert points[-1].first > points[0].first
@@ -135,7 +135,7 @@ def test_a_cheat_becomes_rarer(policy: Path, data: Path, tmp_path: Path) -> None
     chosen = settings(steps=15, rollouts=12, turns=1)
     out = tmp_path / "out"
     train_rl(data, chosen, out, model=str(policy), environment=HatesLetters())
-    rates = [point.hack_rate for point in read_rl_points(out)]
+    rates = [point.hack_rate for point in read_points(out, RlPoint)]
     assert sum(rates[:3]) / 3 > sum(rates[-3:]) / 3 + 0.2
     assert chance(out, data) < chance(policy, data) - 0.2
 
@@ -193,7 +193,7 @@ def test_a_gradient_that_is_no_number_changes_nothing(
     done = practise(data, policy, tmp_path / "out")
     weights = load_weights(parse_local(str(done.out))).model.parameters()  # type: ignore[operator]
     assert all(item.isfinite().all() for item in weights)
-    norms = [item.gradient_norm for item in read_rl_points(done.out)]
+    norms = [item.gradient_norm for item in read_points(done.out, RlPoint)]
     assert [norm is not None and not math.isfinite(norm) for norm in norms] == [
         step in bad for step in range(1, 7)
     ]
@@ -214,7 +214,7 @@ def test_the_folder_is_a_model_and_says_how_it_came_about(whole: RlResult) -> No
     assert record is not None
     assert (record.steps, record.planned_steps, record.ended) == (6, 6, "steps")
     assert (record.problems, record.speed, record.judged_on) == (3, "estimated", "cpu")
-    points = read_rl_points(whole.out)
+    points = read_points(whole.out, RlPoint)
     assert [item.step for item in points] == list(range(1, 7))
     assert record.turns == sum(item.turns for item in points) <= 6 * 2 * 3 * 2
     assert "<polyline" in (whole.out / PICTURE).read_text()
@@ -253,7 +253,7 @@ def test_killed_it_goes_on_and_ends_where_it_would_have(
         file.write('{"step": 6, "rew')
     done = practise(data, policy, out)
     assert done.resumed_from == 4
-    ours, theirs = read_rl_points(out), read_rl_points(whole.out)
+    ours, theirs = read_points(out, RlPoint), read_points(whole.out, RlPoint)
     timed = {"seconds", "write_s", "judge_s"}
     assert [item.model_dump(exclude=timed) for item in ours] == [
         item.model_dump(exclude=timed) for item in theirs
@@ -319,7 +319,9 @@ def test_how_samples_are_cut_into_batches_changes_nothing(
     data: Path, policy: Path, tmp_path: Path
 ) -> None:
     found = [
-        read_rl_points(practise(data, policy, tmp_path / str(rows), steps=1, batch=rows).out)[0]
+        read_points(practise(data, policy, tmp_path / str(rows), steps=1, batch=rows).out, RlPoint)[
+            0
+        ]
         for rows in (1, 5, 64)
     ]
     assert found[0].learned > 5
@@ -405,7 +407,7 @@ def test_two_steps_on_the_judge_itself(data: Path, policy: Path, tmp_path: Path)
     chosen: TrainingSettings = settings(steps=2, rollouts=4)
     with JudgePool(LocalBackend(asked, jobs=2)) as pool:
         done = train_rl(data, chosen, tmp_path, model=str(policy), environment=Puts(pool))
-    points = read_rl_points(done.out)
+    points = read_points(done.out, RlPoint)
     assert done.finished
     assert all(point.undecided == 0.0 for point in points)
     assert sum(point.correct for point in points) > 0

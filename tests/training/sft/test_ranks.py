@@ -21,7 +21,7 @@ from safetensors.torch import load_file
 from agentkernel.domain.errors import RankLost, TrainingError
 from agentkernel.domain.exchange import Sampling
 from agentkernel.training import checkpoints, model
-from agentkernel.training.checkpoints import read_points
+from agentkernel.training.curve import LossPoint, read_points
 from agentkernel.training.distributed import Ranks, current_ranks, launch, process_group
 from agentkernel.training.evaluate.evaluation import LocalWriter
 from agentkernel.training.folder import read_record
@@ -72,7 +72,7 @@ def together(data: Path, base: Path, tmp_path_factory: pytest.TempPathFactory) -
 
 
 def losses(out: Path) -> list[float]:
-    return [point.loss for point in read_points(out) if point.loss is not None]
+    return [point.loss for point in read_points(out, LossPoint) if point.loss is not None]
 
 
 @pytest.mark.slow
@@ -90,7 +90,7 @@ def test_two_ranks_learn_what_one_does_with_twice_the_batch(
     assert len(ours) == 3
     assert ours[:2] == pytest.approx(theirs[:2], rel=1e-6)
     assert ours[2] == pytest.approx(theirs[2], rel=1e-3)
-    first, second = (read_points(out) for out in (together / "copies", tmp_path))
+    first, second = (read_points(out, LossPoint) for out in (together / "copies", tmp_path))
     assert [point.tokens for point in first[:2]] == [point.tokens for point in second[:2]]
     assert not checkpoints.folder_of(together / "copies").exists()
 
@@ -101,7 +101,11 @@ def test_only_the_first_rank_says_and_writes(together: Path) -> None:
     said = (together / "copies.said").read_text().splitlines()
     assert said[:2] == ["30 rows", "a tokenizer of 400 tokens, made from the rows"]
     assert said[2].endswith("weights on CPU x 2, a batch of 4 rows in all")
-    steps = [point.step for point in read_points(together / "copies") if point.loss is not None]
+    steps = [
+        point.step
+        for point in read_points(together / "copies", LossPoint)
+        if point.loss is not None
+    ]
     assert steps == [1, 2, 3]
 
 
@@ -117,7 +121,7 @@ def test_a_model_in_parts_ends_as_a_folder_like_any_other(
     assert record.parameters == record.trained_parameters
     assert "weights and optimizer states in parts" in (together / "parts.said").read_text()
     # The judge saw the model at each step, from a checkpoint in parts.
-    judged = [point.step for point in read_points(out) if point.pass_at_1 is not None]
+    judged = [point.step for point in read_points(out, LossPoint) if point.pass_at_1 is not None]
     assert judged == [1, 2, 3]
     assert not list(out.glob(".*.tmp"))
     few = load_training("tiny", ["sft.most_steps=3", "sft.batch=4"])

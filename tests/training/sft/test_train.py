@@ -25,7 +25,7 @@ from agentkernel.domain.errors import MissingDependency, RunBusy, TrainingError
 from agentkernel.domain.exchange import ModelRequest, Sampling
 from agentkernel.training import checkpoints
 from agentkernel.training import model as loading
-from agentkernel.training.checkpoints import PICTURE, LossPoint, read_points
+from agentkernel.training.curve import PICTURE, LossPoint, read_points
 from agentkernel.training.evaluate.answer_cache import base_model
 from agentkernel.training.evaluate.evaluation import LocalWriter, PassAt, summarize
 from agentkernel.training.folder import BEGUN, RECORD, exclusive, read_record
@@ -59,11 +59,13 @@ def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> SftResult:
 
 
 def losses(out: Path) -> list[tuple[int, float | None]]:
-    return [(point.step, point.loss) for point in read_points(out) if point.loss is not None]
+    return [
+        (point.step, point.loss) for point in read_points(out, LossPoint) if point.loss is not None
+    ]
 
 
 def held_out(out: Path) -> list[tuple[int, float]]:
-    points: tuple[LossPoint, ...] = read_points(out)
+    points: tuple[LossPoint, ...] = read_points(out, LossPoint)
     return [(item.step, item.held_out_loss) for item in points if item.held_out_loss is not None]
 
 
@@ -359,7 +361,7 @@ def test_held_out_modules_are_judged_at_the_end(data: Path, tmp_path: Path) -> N
     assert passed is not None
     assert (passed.problems, passed.samples, passed.pass_at[1].value) == (2, 2, 0.0)
     assert passed.no_file_rate.value == 1.0
-    assert read_points(tmp_path)[-1].pass_at_1 == 0.0
+    assert read_points(tmp_path, LossPoint)[-1].pass_at_1 == 0.0
 
 
 @needs_trl

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 import torch
 
-from agentkernel.training.checkpoints import CheckpointRecord, read_points
+from agentkernel.training.checkpoints import CheckpointRecord
+from agentkernel.training.curve import LossPoint, read_points
 from agentkernel.training.folder import silenced_libraries
 from agentkernel.training.model_shape import make_new
 from agentkernel.training.settings import NewModel, load_training
@@ -308,7 +309,9 @@ def test_a_training_of_a_minute_comes_to_its_rate_s_end_over_a_kill(
     clock["now"] = 1e6  # the machine was away
     done = trained(1000)
     assert (done.resumed_from, done.record.ended, done.record.steps) == (10, "minutes", 21)
-    points = [point for point in read_points(done.out) if point.learning_rate is not None]
+    points = [
+        point for point in read_points(done.out, LossPoint) if point.learning_rate is not None
+    ]
     rates = {point.step: point.learning_rate or 0.0 for point in points}
     # The rate of a step is made at the end of the one before, ahead of the clock's next 3 s: it is
     # as if nobody had killed anything.

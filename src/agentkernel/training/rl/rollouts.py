@@ -1,4 +1,4 @@
-"""Multi-turn rollouts, advantages of their turns, and the curve of a reinforcement run.
+"""Multi-turn rollouts and the advantages of their turns.
 
 A conversation holds the task, the model's last file as its own turn, and what was found in it,
 in the words in which the finished model is asked. Findings are typed values of the judge;
@@ -6,7 +6,6 @@ nothing that a model wrote is read as a verdict, and chat marks in it are broken
 model reads it again. Turn-level leave-one-out (TRLOO) and profiling-based rejection sampling
 are of Dr. Kernel (arXiv 2602.05885): a mean over all rollouts contains the one that it is
 subtracted from and shrinks its gradient by 1 - 1/n; the mean of the others does not.
-`training.jsonl` has one line per step; the SVG is made from it.
 """
 
 from __future__ import annotations
@@ -15,23 +14,14 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
-
-from pydantic import ValidationError
 
 from agentkernel.agents.answers import extract_module
 from agentkernel.agents.conversation import faster_turn, file_turn, repair_turn
 from agentkernel.agents.evidence import Fact
 from agentkernel.agents.models.local import decode, prompt_ids
-from agentkernel.domain.base import Frozen
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.exchange import Message
-from agentkernel.domain.plain_text import plain
-from agentkernel.storage.files import append_line, write_atomic
-from agentkernel.tools.charts.chart import Chart, joined, linear_axis
-from agentkernel.tools.charts.svg import Frame, svg_file
-from agentkernel.training.checkpoints import FILE, PICTURE
 from agentkernel.training.data.rows import RlProblem
 from agentkernel.training.decoding import TokenSampling, answer_all
 from agentkernel.training.rl.judge_pool import ProblemAnswer, RlEnvironment
@@ -104,101 +94,6 @@ def rejected_turns(right: Sequence[CorrectTurn], keep_at_most: float) -> frozens
     return frozenset(
         item.place for item in right if item.own_share is not None and item.own_share < last
     )
-
-
-FRAME = Frame(760, 190, left=64, right=24, bottom=40)
-"""Of a chart of the curve."""
-
-
-class RlPoint(Frozen):
-    """One step: the answers that it learned from, as they were before it.
-
-    `turns` are this step's, `seconds` the whole training's until then. `first` and `solved` are
-    shares of tries, right at the first turn or at any; the other shares are of turns. `speedup` is
-    the mean of right kernels over eager, capped as it is paid. Where more modules were tried than
-    are judged (`rl.oversample`), all of it is of the judged ones, which a model is least sure of.
-    """
-
-    step: int
-    seconds: float
-    turns: float
-    reward: float
-    first: float
-    solved: float
-    correct: float
-    hack_rate: float
-    no_file: float
-    undecided: float
-    speedup: float | None = None
-    own_share: float | None = None
-    rejected: float = 0.0
-    learned: float = 0.0
-    """Turns whose advantage is not 0."""
-    tried: float | None = None
-    """Modules that were tried, judged or not; None in older curves."""
-    entropy: float | None = None
-    gradient_norm: float | None = None
-    loss: float | None = None
-    answer_tokens: float = 0.0
-    write_s: float | None = None
-    judge_s: float | None = None
-
-
-CURVES = {
-    "reward": ("reward a turn, mean", "c1"),
-    "correct": ("share of turns that are right", "c3"),
-    "hack_rate": ("share of turns that cheat", "c2"),
-    "speedup": ("speedup of right kernels over eager, capped, mean", "c4"),
-}
-"""Title and colour of what is drawn, by the field of a point."""
-
-
-def add_rl_point(out: Path, point: RlPoint) -> None:
-    """Append it to `training.jsonl`. Raises OutputError."""
-    append_line(out / FILE, point.model_dump_json(exclude_none=True))
-
-
-def read_rl_points(out: Path) -> tuple[RlPoint, ...]:
-    """All whole lines; what a kill left of the last one is no point."""
-    path = out / FILE
-    if not path.is_file():
-        return ()
-    found: list[RlPoint] = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        try:
-            found.append(RlPoint.model_validate_json(line))
-        except ValidationError:
-            continue
-    return tuple(found)
-
-
-def drop_rl_points_after(out: Path, step: int) -> None:
-    """Leave out what was reached after `step`, and what a kill left: it is done once more."""
-    if (out / FILE).is_file():
-        kept = [point for point in read_rl_points(out) if point.step <= step]
-        lines = (f"{point.model_dump_json(exclude_none=True)}\n" for point in kept)
-        write_atomic(out / FILE, "".join(lines))
-
-
-def draw_rl_curve(out: Path, title: str) -> None:
-    """Write the picture beside the points."""
-    write_atomic(out / PICTURE, plain(rl_curve_svg(read_rl_points(out), title)))
-
-
-def rl_curve_svg(points: Sequence[RlPoint], title: str) -> str:
-    """A stand-alone SVG: a chart each for reward, right kernels, cheats and speedup, over steps."""
-    last = max((point.step for point in points), default=1)
-    steps = linear_axis(0, last, 1, whole=True)
-    charts = []
-    for name, (heading, kind) in CURVES.items():
-        known = [(point.step, getattr(point, name)) for point in points]
-        values = [(step, float(value)) for step, value in known if value is not None]
-        low = min([0.0, *(value for _, value in values)])
-        high = max((value for _, value in values), default=1.0)
-        up = linear_axis(low, high * 1.05 if high > low else low + 1.0, 2)
-        drawn = (joined("", kind, values),)
-        charts.append(Chart(heading, steps, up, drawn, nothing="nothing known"))
-    return svg_file(title, charts, FRAME)
 
 
 class SampledAnswer(NamedTuple):

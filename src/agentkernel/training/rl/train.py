@@ -25,6 +25,7 @@ from agentkernel.domain.errors import TrainingError
 from agentkernel.runtime.machine import installed_versions
 from agentkernel.storage.files import write_atomic
 from agentkernel.training import checkpoints, folder
+from agentkernel.training.curve import RlPoint, draw_curve, drop_points_after, read_points
 from agentkernel.training.data.rows import RlProblem, chosen_at, fingerprint, training_problems
 from agentkernel.training.decoding import TokenSampling
 from agentkernel.training.evaluate.evaluation import Show
@@ -64,10 +65,6 @@ from agentkernel.training.rl.judge_pool import (
 from agentkernel.training.rl.judge_worker import Basis, JudgedTurn, TurnSettings
 from agentkernel.training.rl.rollouts import (
     ModelWriter,
-    RlPoint,
-    draw_rl_curve,
-    drop_rl_points_after,
-    read_rl_points,
     roll_out,
     samples_of,
     turn_statistics,
@@ -295,7 +292,7 @@ def train_rl(
             data_sha256=data_hash,
         )
         write_rl_record(out, record)
-        draw_rl_curve(out, rl_title(record))
+        draw_curve(out, rl_title(record), RlPoint)
         if record.finished:
             drop_checkpoints(out)
     return RlResult(out, record, resumed)
@@ -338,7 +335,7 @@ class _Training:
         self.say(f"{base.parameters:,} weights on {device_name()}")
         places = checkpoints.make_checkpoint_folder(self.out)
         last, whole = checkpoints.resume_point(places, self.say)
-        drop_rl_points_after(self.out, whole.step if whole else 0)
+        drop_points_after(self.out, whole.step if whole else 0, RlPoint)
         trainer = self._trainer(base, tokenizer, places)
         with stop_on_signal() as stop:
             watch = RlCallback(self.out, whole, stop, rl.most_minutes, self.show, begin_s=begin_s)
@@ -417,7 +414,7 @@ class _Training:
         save_trained(self.out, model, tokenizer, base, self.settings, bf16=bf16)
 
     def _record(self, base: BaseWeights, trainer: Any, watch: RlCallback) -> RlRecord:
-        points = read_rl_points(self.out)
+        points = read_points(self.out, RlPoint)
         trained = (item.numel() for item in trainer.model.parameters() if item.requires_grad)
         return RlRecord(
             name=self.settings.name,

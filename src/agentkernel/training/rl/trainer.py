@@ -20,7 +20,8 @@ from torch.utils.data import DataLoader
 from trl import GRPOConfig, GRPOTrainer
 
 from agentkernel.domain.errors import TrainingError
-from agentkernel.training.rl.rollouts import RlPoint, TurnSample, add_rl_point
+from agentkernel.training.curve import RlPoint, add_point
+from agentkernel.training.rl.rollouts import TurnSample
 from agentkernel.training.settings import RlSettings
 from agentkernel.training.sft.trainer import TrainingCallback
 
@@ -263,7 +264,7 @@ class RlCallback(TrainingCallback):
                 "entropy": _entropy(logs, args, int(figures.get("learned", 0))),
             }
         )
-        add_rl_point(self._out, point)
+        add_point(self._out, point)
         words = (
             f"reward {point.reward:.3f}, right {point.correct:.0%}, cheats {point.hack_rate:.1%}"
         )

@@ -22,7 +22,7 @@ import torch
 from torch.nn.functional import pad, scaled_dot_product_attention
 
 from agentkernel.training import checkpoints
-from agentkernel.training.checkpoints import read_points
+from agentkernel.training.curve import LossPoint, read_points
 from agentkernel.training.decoding.llama import add_dropout
 from agentkernel.training.distributed import Ranks
 from agentkernel.training.evaluate.evaluation import Show
@@ -334,7 +334,7 @@ def read_back(trainer: Any, watch: TrainingCallback, last: Path, out: Path, shar
     """No step is left, or no time, and only the result is not written: the trainer would add a
     step."""
     read_state(trainer, last, weights=not sharded)
-    points = read_points(out)
+    points = read_points(out, LossPoint)
     watch.loss = next((item.loss for item in reversed(points) if item.loss is not None), None)
     held_out = (item.held_out_loss for item in reversed(points))
     watch.held_out_loss = next((loss for loss in held_out if loss is not None), None)

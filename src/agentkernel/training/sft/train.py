@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentkernel.runtime.machine import installed_versions
 from agentkernel.training import checkpoints, folder
-from agentkernel.training.checkpoints import LossPoint, add_point, draw_curve
+from agentkernel.training.curve import LossPoint, add_point, draw_curve
 from agentkernel.training.data.conversations import questions_of, target_of
 from agentkernel.training.data.rows import fingerprint, held_out_hash, held_out_problems
 from agentkernel.training.distributed import Ranks, process_group
@@ -327,7 +327,7 @@ def _ended(
             record = record.evolve(passed=passed)
             add_point(out, evaluation_point(record.steps, record.epochs, passed, record))
             folder.write_record(out, record)
-    draw_curve(out, sft_title(record))
+    draw_curve(out, sft_title(record), LossPoint)
     if record.finished:
         drop_checkpoints(out)
     return record

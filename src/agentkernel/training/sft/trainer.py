@@ -32,7 +32,7 @@ from trl import SFTTrainer
 
 from agentkernel.domain.errors import TrainingError
 from agentkernel.training import checkpoints
-from agentkernel.training.checkpoints import LossPoint, add_point
+from agentkernel.training.curve import LossPoint, add_point
 from agentkernel.training.distributed import Ranks
 from agentkernel.training.evaluate.evaluation import Show
 from agentkernel.training.folder import Ended
