@@ -214,7 +214,8 @@ def make_problem(seed: int) -> GeneratedProblem:
         if len(writing.ops) >= wanted or writing.ended:
             break
         operator = _drawn(rng, writing)
-        if operator.step(writing):
+        if called := operator.step(writing):
+            writing.words.append(called)
             writing.ops.append(operator.name)
     return GeneratedProblem(
         text=writing.text(),
