@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from types import FrameType
@@ -46,8 +46,6 @@ class _Failed(NamedTuple):
 def gpus_of(asked: str) -> int:
     """How many processes `--gpus` means: a number, or "auto" for all GPUs that are here. Where
     there is no GPU at all they share the CPU. Raises SettingError."""
-    import torch
-
     here = torch.cuda.device_count()
     if asked == "auto":
         return max(here, 1)
@@ -89,7 +87,10 @@ def launch(command: Sequence[str], count: int) -> int:
         with _passing_on(ranks) as signals:
             first = _first_failed(ranks, signals)
     finally:
-        _kill(ranks)
+        for rank in ranks:
+            rank.kill()
+        for rank in ranks:
+            rank.wait()
     if first is None:
         return 0
     if first.code < 0 and not signals:
@@ -132,34 +133,20 @@ def _first_failed(
     where all is done."""
     first: _Failed | None = None
     end = math.inf
-    while _any_works(ranks) and time.monotonic() < end:
+    while (working := None in [rank.poll() for rank in ranks]) and time.monotonic() < end:
         first = first or _failed(ranks)
         if first is not None and first.code < 0:
             break
-        if (first is not None or len(signals) > 1) and end == math.inf:
-            end = time.monotonic() + GRACE_S
+        if first is not None or len(signals) > 1:
+            end = min(end, time.monotonic() + GRACE_S)
         time.sleep(LOOK_AGAIN_S)
-    killed = _Failed(0, -signal.SIGKILL) if _any_works(ranks) else None
-    return first or _failed(ranks) or killed
-
-
-def _any_works(ranks: Sequence[subprocess.Popen[bytes]]) -> bool:
-    """Whether one of them has not ended; each is asked."""
-    return None in [rank.poll() for rank in ranks]
+    return first or _failed(ranks) or (_Failed(0, -signal.SIGKILL) if working else None)
 
 
 def _failed(ranks: Sequence[subprocess.Popen[bytes]]) -> _Failed | None:
     """A killed one before one with words of its own to say."""
     found = [_Failed(rank, item.returncode) for rank, item in enumerate(ranks) if item.returncode]
     return min(found, key=lambda item: item.code > 0, default=None)
-
-
-def _kill(ranks: Sequence[subprocess.Popen[bytes]]) -> None:
-    for rank in ranks:
-        if rank.poll() is None:
-            rank.kill()
-    for rank in ranks:
-        rank.wait()
 
 
 @contextmanager
@@ -170,8 +157,7 @@ def _passing_on(ranks: Sequence[subprocess.Popen[bytes]]) -> Iterator[Sequence[i
     def tell(number: int, frame: FrameType | None) -> None:
         signals.append(number)
         for rank in ranks:
-            if rank.poll() is None:
-                rank.send_signal(number)
+            rank.send_signal(number)
 
     before = {number: signal.signal(number, tell) for number in FORWARDED}
     try:
@@ -186,11 +172,6 @@ def _name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
-
-
-def is_launched() -> bool:
-    """Whether somebody here tells what became of all ranks."""
-    return LAUNCHER in os.environ
 
 
 def ends_with_its_launcher() -> None:
@@ -231,13 +212,17 @@ class Ranks:
         """True in the one process that writes the folder."""
         return self.rank == 0
 
-    def held(self, place: AbstractContextManager[None]) -> AbstractContextManager[None]:
+    @contextmanager
+    def held(self, place: AbstractContextManager[None]) -> Iterator[None]:
         """`place` in the first one, once the others know that it holds it; nothing in the others.
 
         Where it cannot be held the others end without a word: SystemExit."""
-        if self.count == 1:
-            return place
-        return _held(self, place)
+        self.given(place.__enter__)
+        try:
+            yield
+        finally:
+            if self.first:
+                place.__exit__(None, None, None)
 
     def given(self, work: Callable[[], T]) -> T:
         """What `work` gives in the first one, in all of them. What it raises is raised there; the
@@ -245,15 +230,18 @@ class Ranks:
         if self.count == 1:
             return work()
         if not self.first:
-            received: T = _received()
-            return received
+            found: T | _RankFailed = _broadcast(None)
+            if isinstance(found, _RankFailed):
+                raise SystemExit(found.exit_code)
+            return found
         try:
-            found = work()
+            done = work()
         except Exception as error:
-            _send(_RankFailed(error.exit_code if isinstance(error, AgentKernelError) else 1))
+            code = error.exit_code if isinstance(error, AgentKernelError) else 1
+            _broadcast(_RankFailed(code))
             raise
-        _send(found)
-        return found
+        _broadcast(done)
+        return done
 
     def after_first(self, work: Callable[[], T]) -> T:
         """What `work` gives here: the first one has done it before any other begins, so that a
@@ -262,7 +250,7 @@ class Ranks:
             return work()
         if self.first:
             found: list[T] = []
-            self.given(lambda: found.append(work()))
+            self.given(lambda: found.append(work()))  # what it gives need not be sent
             return found[0]
         self.given(lambda: None)
         return work()
@@ -286,27 +274,11 @@ class _RankFailed:
     exit_code: int
 
 
-def _send(found: object) -> None:
-    distributed.broadcast_object_list([found], src=0, device=torch.device("cpu"))
-
-
-def _received() -> Any:
-    box: list[Any] = [None]
+def _broadcast(found: object) -> Any:
+    """What the first one found, in all of them."""
+    box = [found]
     distributed.broadcast_object_list(box, src=0, device=torch.device("cpu"))
-    if isinstance(box[0], _RankFailed):
-        raise SystemExit(box[0].exit_code)
     return box[0]
-
-
-@contextmanager
-def _held(ranks: Ranks, place: AbstractContextManager[None]) -> Iterator[None]:
-    ranks.given(place.__enter__)
-    if not ranks.first:
-        place = nullcontext()
-    try:
-        yield
-    finally:
-        place.__exit__(None, None, None)
 
 
 def current_ranks() -> Ranks:
@@ -346,7 +318,7 @@ def process_group() -> Iterator[Ranks]:
     except RuntimeError as error:
         if not _is_gone(error):
             raise
-        if is_launched():
+        if LAUNCHER in os.environ:
             # Who launched them says which one, and of what.
             raise SystemExit(RankLost.exit_code) from error
         raise RankLost(
