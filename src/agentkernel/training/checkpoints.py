@@ -13,7 +13,7 @@ import io
 import os
 import pickle
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from pydantic import Field, ValidationError
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.errors import TrainingError, one_line
 from agentkernel.storage.files import make_folder, read_regular, write_atomic
+from agentkernel.training.settings import Say
 
 METADATA = ".metadata"
 """What torch.distributed.checkpoint unpickles before it reads a sharded checkpoint."""
@@ -169,9 +170,7 @@ def drop_incomplete(checkpoints: Path) -> tuple[Path, ...]:
     return halves
 
 
-def resume_point(
-    checkpoints: Path, say: Callable[[str], None]
-) -> tuple[Path | None, CheckpointRecord | None]:
+def resume_point(checkpoints: Path, say: Say) -> tuple[Path | None, CheckpointRecord | None]:
     """The last whole one and its marker, None twice where there is none; what is half or changed is
     removed. Raises TrainingError for one that would run code."""
     for half in drop_incomplete(checkpoints):

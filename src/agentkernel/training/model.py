@@ -27,7 +27,7 @@ from agentkernel.training.curve import LossPoint, drop_points_after
 from agentkernel.training.distributed import Ranks
 from agentkernel.training.folder import Ended
 from agentkernel.training.model_shape import MANY_WEIGHTS, make_new, new_shape
-from agentkernel.training.settings import SftSettings, TrainingSettings
+from agentkernel.training.settings import Say, SftSettings, TrainingSettings
 
 if TYPE_CHECKING:
     from peft import LoraConfig
@@ -456,7 +456,7 @@ def readable_folder(
 
 
 def resume_checkpoint(
-    out: Path, ranks: Ranks, sharded: bool, say: Callable[[str], None]
+    out: Path, ranks: Ranks, sharded: bool, say: Say
 ) -> tuple[Path | None, CheckpointRecord | None]:
     """The checkpoint to go on from; what lies behind it is left out. Raises TrainingError."""
     last, whole = checkpoints.resume_point(checkpoints.make_checkpoint_folder(out), say)

@@ -7,7 +7,7 @@ section.key=value` on top. All numbers are finite.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Literal
@@ -33,6 +33,10 @@ Label = Literal["gpu", "interpreter", "refused", "not-judged"]
 Bound = Literal["memory", "compute", "mixed"]
 """What the module's roofline says that it waits for."""
 Split = Literal["train", "held-out"]
+Say = Callable[[str], None]
+"""Hears a line of what is done."""
+Show = Callable[[int, int | None, str], None]
+"""Hears how much is done, of how much where that is known, and a few words."""
 TASKS: tuple[Task, ...] = ("write", "optimise", "repair")
 SHARES: dict[Task, float] = {"write": 0.4, "optimise": 0.3, "repair": 0.3}
 

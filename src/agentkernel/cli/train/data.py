@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from agentkernel.cli.console import progress_bar
 from agentkernel.cli.terminal import print_json, print_plain
@@ -18,9 +17,6 @@ from agentkernel.training.data.card import Card, unreadable
 from agentkernel.training.data.dataset import make_data
 from agentkernel.training.data.sources import origin_of
 from agentkernel.training.settings import load_training
-
-if TYPE_CHECKING:
-    pass
 
 
 def data(flags: DataFlags) -> None:

@@ -38,7 +38,6 @@ from agentkernel.training.evaluate.evaluation import (
     Interval,
     LocalWriter,
     PassAt,
-    Show,
     Writer,
     difference,
     run_evaluation,
@@ -46,7 +45,7 @@ from agentkernel.training.evaluate.evaluation import (
     spread_over,
 )
 from agentkernel.training.folder import read_record
-from agentkernel.training.settings import TASKS, Task
+from agentkernel.training.settings import TASKS, Show, Task
 from agentkernel.training.worker_pool import STRICT, Judgements
 
 if TYPE_CHECKING:

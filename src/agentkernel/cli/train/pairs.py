@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 
@@ -30,9 +29,6 @@ from agentkernel.training.data.pairs import (
     problems_in,
     write_problems,
 )
-
-if TYPE_CHECKING:
-    pass
 
 
 def problems(flags: ProblemsFlags) -> None:

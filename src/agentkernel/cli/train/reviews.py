@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 
@@ -21,9 +20,6 @@ from agentkernel.domain.plain_text import plain_line
 from agentkernel.training.data.reviews import ReviewsReport, Teacher, make_reviews
 from agentkernel.training.data.sources import origin_of
 from agentkernel.training.settings import load_training
-
-if TYPE_CHECKING:
-    pass
 
 
 def reviews(flags: ReviewsFlags) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -34,7 +34,7 @@ from agentkernel.domain.verdict import Policy
 from agentkernel.tools.problem.loading import load_problem
 from agentkernel.tools.targets import find_target
 from agentkernel.training.data.rows import FILES, RIGHT, kernel_of, read_rows
-from agentkernel.training.settings import HALVED, JudgedKernel, Split, Task, TrainingRow
+from agentkernel.training.settings import HALVED, JudgedKernel, Say, Split, Task, TrainingRow
 
 if TYPE_CHECKING:
     from agentkernel.domain.plan import Analysis
@@ -123,7 +123,7 @@ def questions_of(
     return found
 
 
-def target_of(data: Path, given: str | None, say: Callable[[str], None]) -> str | None:
+def target_of(data: Path, given: str | None, say: Say) -> str | None:
     """The GPU that the task write asks for: `given`, else that of the rows of `data`, whose prompts
     name it; None where they name none, or several. That `given` is another one is said, in a line.
 

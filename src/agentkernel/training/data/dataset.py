@@ -74,10 +74,8 @@ from agentkernel.training.data.sources import (
     read_origin,
     read_reviews,
 )
-from agentkernel.training.settings import DataSettings, JudgedKernel, Split, Task, TrainingRow
+from agentkernel.training.settings import DataSettings, JudgedKernel, Show, Split, Task, TrainingRow
 
-Show = Callable[[int, int | None, str], None]
-"""Hears how much is done, of how much where that is known, and a few words."""
 SCRATCH = "gathered.sqlite"
 EVERY = 100
 BUSY_S = 5.0

@@ -18,6 +18,7 @@ from agentkernel.knowledge.pairs import ProblemFile, generated_entry, problem_fi
 from agentkernel.runtime.machine import installed_versions
 from agentkernel.tools.targets import ResolvedTarget, find_target
 from agentkernel.training.judged_problems import Verification
+from agentkernel.training.settings import Say
 from agentkernel.training.worker_pool import JudgeFinding, PairWorker, WorkerRequest, WrittenCode
 
 OWN_LICENCE = "Apache-2.0"
@@ -104,7 +105,7 @@ def generate_pairs(
     *,
     target: str = "h100",
     jobs: int = 1,
-    say: Callable[[str], None] = lambda line: None,
+    say: Say = lambda line: None,
     limit: int | None = None,
     verify: bool = True,
     known: Callable[[str], bool] = lambda problem_sha256: False,

@@ -43,7 +43,7 @@ from agentkernel.training.data.pair_worker import (
     ProblemResult,
 )
 from agentkernel.training.data.rows import module_refusal
-from agentkernel.training.settings import JudgedKernel
+from agentkernel.training.settings import JudgedKernel, Say
 from agentkernel.training.worker_pool import WorkerFailed, WorkerProcess
 
 MODULE = "agentkernel.training.data.pair_worker"
@@ -103,7 +103,7 @@ def make_pairs(
     jobs: int = 1,
     device: Literal["cpu", "cuda"] = "cpu",
     kinds: Sequence[Kind] = KINDS,
-    say: Callable[[str], None] = lambda line: None,
+    say: Say = lambda line: None,
     show: Callable[[int, int], None] = lambda rows, fresh: None,
     most: int | None = None,
     settings: PairSettings | None = None,
@@ -137,7 +137,7 @@ def _make(
     jobs: int,
     chosen: PairSettings,
     most: int | None,
-    say: Callable[[str], None],
+    say: Say,
     show: Callable[[int, int], None],
 ) -> PairsReport:
     begun_s = time.monotonic()

@@ -47,10 +47,8 @@ from agentkernel.training.data.sources import (
     UnreadableRow,
     read_origin,
 )
-from agentkernel.training.settings import DataSettings, JudgedKernel
+from agentkernel.training.settings import DataSettings, JudgedKernel, Show
 
-Show = Callable[[int, int | None, str], None]
-"""Hears how much is done, of how much where that is known, and a few words."""
 EVERY = 100
 
 

@@ -13,7 +13,7 @@ import math
 import random
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -31,7 +31,7 @@ from agentkernel.tools.speedup import pass_at_k
 from agentkernel.training.data.conversations import HeldOutQuestion, HeldOutQuestions
 from agentkernel.training.decoding import OnAnswer, TokenSampling, answer_all
 from agentkernel.training.judged_problems import Verification
-from agentkernel.training.settings import SamplingSettings, Task
+from agentkernel.training.settings import SamplingSettings, Show, Task
 from agentkernel.training.worker_pool import (
     STRICT,
     JudgedSubmission,
@@ -251,8 +251,6 @@ class LocalWriter:
 
 
 KS = (1, 10)
-Show = Callable[[int, int | None, str], None]
-"""Hears how much is done, of how much where that is known, and a few words."""
 UNCHANGED = "unchanged"
 """Why an answer is wrong that is the very file that was to be mended or made faster."""
 

@@ -28,7 +28,6 @@ from agentkernel.training import checkpoints, folder
 from agentkernel.training.curve import RlPoint, draw_curve, drop_points_after, read_points
 from agentkernel.training.data.rows import RlProblem, chosen_at, fingerprint, training_problems
 from agentkernel.training.decoding import TokenSampling
-from agentkernel.training.evaluate.evaluation import Show
 from agentkernel.training.folder import (
     Ended,
     Precision,
@@ -69,7 +68,7 @@ from agentkernel.training.rl.rollouts import (
     samples_of,
     turn_statistics,
 )
-from agentkernel.training.settings import TrainingSettings
+from agentkernel.training.settings import Say, Show, TrainingSettings
 from agentkernel.training.sft.setup import read_state, without_cudnn_attention
 
 if TYPE_CHECKING:
@@ -208,7 +207,6 @@ def rl_title(record: RlRecord) -> str:
     return f"{record.name}: {record.parameters:,} weights, {steps}, speedups {record.speed}"
 
 
-Say = Callable[[str], None]
 PACKAGES = ("trl", "transformers", "peft", "accelerate", "tokenizers")
 LAST = 10
 """Steps at either end that the record's means are taken over."""

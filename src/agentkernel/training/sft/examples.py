@@ -8,7 +8,7 @@ more surely digit by digit.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -31,7 +31,7 @@ from agentkernel.training.data.rows import (
     with_replay,
 )
 from agentkernel.training.model import load_tokenizer
-from agentkernel.training.settings import TrainingRow, TrainingSettings
+from agentkernel.training.settings import Say, TrainingRow, TrainingSettings
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -212,7 +212,6 @@ def make_tokenizer(
     return tokenizer
 
 
-Say = Callable[[str], None]
 VOCABULARY_ROWS = 20_000
 """Rows that a tokenizer of one's own is made from: more do not change the most frequent pairs."""
 
@@ -264,9 +263,7 @@ class SftRows:
     held_out: tuple[TrainingRow, ...]
 
 
-def read_sft_rows(
-    data: Path, older: Path | None, settings: TrainingSettings, say: Callable[[str], None]
-) -> SftRows:
+def read_sft_rows(data: Path, older: Path | None, settings: TrainingSettings, say: Say) -> SftRows:
     """All rows to learn from, each of them checked. Raises TrainingError."""
     licences, tasks = settings.data.licences, settings.sft.tasks
 
@@ -290,9 +287,7 @@ def read_sft_rows(
     return SftRows(rows, len(rows) - len(fresh), _held_out(data, settings))
 
 
-def _apart(
-    data: Path, older: tuple[TrainingRow, ...], say: Callable[[str], None]
-) -> tuple[TrainingRow, ...]:
+def _apart(data: Path, older: tuple[TrainingRow, ...], say: Say) -> tuple[TrainingRow, ...]:
     """Of `older` rows those on modules that `data` does not hold out, and that are not built like
     one of these or written nearly so. How many others there are is said."""
     if not older:

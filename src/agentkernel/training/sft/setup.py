@@ -25,7 +25,6 @@ from agentkernel.training import checkpoints
 from agentkernel.training.curve import LossPoint, read_points
 from agentkernel.training.decoding.llama import add_dropout
 from agentkernel.training.distributed import Ranks
-from agentkernel.training.evaluate.evaluation import Show
 from agentkernel.training.folder import in_bf16
 from agentkernel.training.model import (
     BaseWeights,
@@ -35,7 +34,7 @@ from agentkernel.training.model import (
     set_precision,
 )
 from agentkernel.training.model_shape import MANY_WEIGHTS
-from agentkernel.training.settings import TrainingSettings
+from agentkernel.training.settings import Show, TrainingSettings
 from agentkernel.training.sft.examples import Examples, as_dataset
 
 if TYPE_CHECKING:

@@ -23,7 +23,6 @@ from agentkernel.training.distributed import Ranks, process_group
 from agentkernel.training.evaluate.evaluation import (
     LocalWriter,
     PassAt,
-    Show,
     run_evaluation,
     sampling_of,
     spread_over,
@@ -55,7 +54,7 @@ from agentkernel.training.model import (
     save_trained,
     sharded_loading,
 )
-from agentkernel.training.settings import TrainingSettings, with_model
+from agentkernel.training.settings import Say, Show, TrainingSettings, with_model
 from agentkernel.training.sft.examples import (
     Examples,
     SftRows,
@@ -95,7 +94,7 @@ def with_target(
     judging: HeldOutJudging | None,
     data: Path,
     settings: TrainingSettings,
-    say: Callable[[str], None],
+    say: Say,
 ) -> HeldOutJudging | None:
     """The same with the GPU that the rows of `data` ask for, where none is given; another one is
     said. Raises UnknownTarget."""
@@ -208,9 +207,6 @@ def sft_title(record: Record) -> str:
     """What stands over the curve."""
     steps = f"{record.steps} of {record.planned_steps} steps"
     return f"{record.name}: {record.parameters:,} weights, {steps}, {record.device}"
-
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)

@@ -34,8 +34,8 @@ from agentkernel.domain.errors import TrainingError
 from agentkernel.training import checkpoints
 from agentkernel.training.curve import LossPoint, add_point
 from agentkernel.training.distributed import Ranks
-from agentkernel.training.evaluate.evaluation import Show
 from agentkernel.training.folder import Ended
+from agentkernel.training.settings import Show
 from agentkernel.training.sft.examples import IGNORED
 
 if TYPE_CHECKING:
