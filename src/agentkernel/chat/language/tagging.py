@@ -1,8 +1,8 @@
 """Tokens of a sentence with spelling, numerals and the concepts that their words name.
 
-The lexicon has one row a concept; entries are separated by commas and may be phrases. A word may
-name several concepts: the rows of the grammar decide which one is meant. Regular expressions are
-compiled on first use, so that the prompt starts fast.
+The lexicon, concepts.txt, has one row a concept; entries are separated by commas and may be
+phrases. A word may name several concepts: the rows of the grammar decide which one is meant.
+Regular expressions are compiled on first use, so that the prompt starts fast.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ import re
 import unicodedata
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
+from pathlib import Path
 from typing import NamedTuple
 
-from agentkernel.chat.language.lexicon_nouns import NOUNS, PHRASING
-from agentkernel.chat.language.lexicon_verbs import BOUNDS, TALK, VERBS
 from agentkernel.chat.requests import IntentContext
 
 
@@ -223,8 +222,8 @@ OF_TWO = tuple(
     tuple(phrase.split())
     for phrase in ("of the two", "of those two", "of these two", "of them", "of both")
 )
-LEXICON: dict[str, str] = {**PHRASING, **VERBS, **NOUNS, **TALK, **BOUNDS}
-"""Concept -> its words and phrases."""
+LEXICON_FILE = Path(__file__).with_name("concepts.txt")
+"""A concept, a colon, and its words and phrases; lines with a space before them go on."""
 
 
 PLACES = {
@@ -263,10 +262,11 @@ ORDINARY = words_of("""
 def entries() -> dict[str, frozenset[str]]:
     """Word or phrase -> the concepts it may stand for."""
     found: dict[str, set[str]] = {}
-    for concept, words in LEXICON.items():
+    for row in re.split(r"\n(?! )", LEXICON_FILE.read_text(encoding="utf-8").strip()):
+        concept, _, words = row.partition(":")
         for word in words.split(","):
             found.setdefault(" ".join(word.split()), set()).add(concept)
-    return {word: frozenset(concepts) for word, concepts in found.items() if word}
+    return {word: frozenset(concepts) for word, concepts in found.items()}
 
 
 @cache
