@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from agentkernel.chat.language.grammar import VALUES, Match, matches, read_only_requests
+from agentkernel.chat.language.grammar import Match, matches, read_only_requests
 from agentkernel.chat.language.phrases import NOUNS, VERBS, is_question
-from agentkernel.chat.language.slots import build_intents
-from agentkernel.chat.language.tagging import HARD_BREAKS, Pattern, Tag, words_of
+from agentkernel.chat.language.slots import build_intents, is_value
+from agentkernel.chat.language.tagging import HARD_BREAKS, Pattern, Tag, text_of, words_of
 from agentkernel.chat.requests import Intent, IntentContext, Run
 
 SUBJECTS = words_of(
@@ -65,21 +65,21 @@ BACK_TO_GOAL = Pattern(
 
 def refers_back(tags: tuple[Tag, ...]) -> bool:
     """True where the clause only says: use what was just named."""
-    return bool(BACK.match(_text(tags)))
+    return bool(BACK.match(text_of(tags)))
 
 
 def ends_at_goal(tags: tuple[Tag, ...]) -> bool:
     """True where the clause only says: stop where it was just said."""
-    return bool(BACK_TO_GOAL.match(_text(tags)))
+    return bool(BACK_TO_GOAL.match(text_of(tags)))
 
 
 def only_states_something(tags: tuple[Tag, ...]) -> bool:
     """True where the clause states something and asks for nothing, whatever it speaks of."""
-    if any(tag.negated or tag.has(*NO_STATEMENT) or _is_value(tag) for tag in tags):
+    if any(tag.negated or tag.has(*NO_STATEMENT) or is_value(tag) for tag in tags):
         return False
     if any(tag.text == "?" for tag in tags):
         return False
-    text = _text(tuple(tag for tag in tags if not tag.has("MARK")))
+    text = text_of(tuple(tag for tag in tags if not tag.has("MARK")))
     words = [word for word in text.split() if word not in ("and", "so", "but", "well", "also")]
     if not words or (not DEMANDS.isdisjoint(words) and not OWN_PURPOSE.match(" ".join(words))):
         return False
@@ -89,9 +89,9 @@ def only_states_something(tags: tuple[Tag, ...]) -> bool:
 
 def leads_in(tags: tuple[Tag, ...]) -> bool:
     """True for "before you start": a lead to a question."""
-    if any(_is_value(tag) or tag.negated for tag in tags):
+    if any(is_value(tag) or tag.negated for tag in tags):
         return False
-    return bool(BEFORE.match(_text(tuple(tag for tag in tags if not tag.has("MARK")))))
+    return bool(BEFORE.match(text_of(tuple(tag for tag in tags if not tag.has("MARK")))))
 
 
 def speaks_of(tags: tuple[Tag, ...], known: frozenset[str]) -> bool:
@@ -101,14 +101,6 @@ def speaks_of(tags: tuple[Tag, ...], known: frozenset[str]) -> bool:
         tag.has("FILLER") or tag.concepts <= GENERIC or not tag.concepts.isdisjoint(known - GENERIC)
         for tag in tags
     )
-
-
-def _is_value(tag: Tag) -> bool:
-    return tag.has(*VALUES) and not tag.has("FILLER") and tag.text != "one"
-
-
-def _text(tags: tuple[Tag, ...]) -> str:
-    return " ".join(tag.text for tag in tags)
 
 
 CLAUSE_WORDS = words_of("but or so because since cause cuz though although ( )")

@@ -8,7 +8,7 @@ regret, a condition), and the known requests nearest to a text that was not unde
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
@@ -30,7 +30,14 @@ from agentkernel.chat.language.phrases import (
     is_reported,
 )
 from agentkernel.chat.language.slots import intent_of, is_value
-from agentkernel.chat.language.tagging import HARD_BREAKS, Pattern, Tag, words_of
+from agentkernel.chat.language.tagging import (
+    HARD_BREAKS,
+    Pattern,
+    Tag,
+    sentences,
+    text_of,
+    words_of,
+)
 from agentkernel.chat.requests import Intent, IntentContext, IntentName, Suggestion
 
 if TYPE_CHECKING:
@@ -53,24 +60,9 @@ MOST_NONE_BESIDE_A_LOOK = 0.7
 MOST_NONE_OF_A_PRONOUN = 0.5
 """Above these a clause may mean something that no request does ("tell it to my boss")."""
 PRONOUNS = words_of("it that this those them one")
-NEGATIVE = frozenset(
-    {
-        "precision=strict",
-        "policy=triton",
-        "policy=mixed",
-        "budget",
-        "memory_limit",
-        "stop_at",
-        "more_aggressive",
-        "why_slow",
-        "explain_kernel",
-        "explain_line",
-        "help",
-        "verify",
-        "lower_latency",
-        "why_rejected",
-        "history",
-    }
+NEGATIVE = words_of(
+    "precision=strict policy=triton policy=mixed budget memory_limit stop_at more_aggressive "
+    "why_slow explain_kernel explain_line help verify lower_latency why_rejected history"
 )
 """Labels that people also ask for with a "not"."""
 NOT_ONLY_OWN = Pattern(r"\b(?:need|needs|needn't|have to|has to|bother|must|reinvent|everything)\b")
@@ -107,11 +99,9 @@ label, or none, at least the other."""
 BOUND = frozenset({"stop_at", "budget", "memory_limit"})
 """Requests whose "when" and "once" are the request itself."""
 PERMISSIONS = frozenset({"policy=mixed", "policy=any", "precision=tf32", "precision=bf16"})
-SENTENCE_ENDS = frozenset({".", ";", "!", "?", "\n"})
-BREAKS = frozenset({",", ".", ";", "!", "?", ":", "\n"})
+BREAKS = HARD_BREAKS | {",", ":"}
 ACTS = ("KEEP", "UNDO", "REJECT", "SAVE", "EXPORT", "RETURN", "FORK", "RESTART")
 JOINTS = words_of("and but so because since though although cause plus")
-Reader = Callable[[tuple[Tag, ...]], Sequence[Intent] | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +181,7 @@ class _Judge:
 
     def may_be(self, guess: Guess, tags: tuple[Tag, ...]) -> bool:
         """True where mood, conditions and negations leave it a request."""
-        text = " ".join(tag.text for tag in tags)
+        text = text_of(tags)
         if _is_negated(tags):
             if guess.label not in NEGATIVE:
                 return False
@@ -230,9 +220,7 @@ def _is_statement(clause: tuple[Tag, ...], label: str) -> bool:
     something is slow or unclear is a question."""
     if label in QUESTIONS_BY_STATEMENT:
         return False
-    return only_states_something(clause) or bool(
-        STATEMENT.search(" ".join(tag.text for tag in clause))
-    )
+    return only_states_something(clause) or bool(STATEMENT.search(text_of(clause)))
 
 
 def doubts(tags: Sequence[Tag], found: Sequence[Intent], classifier: Classifier) -> bool:
@@ -292,7 +280,7 @@ def _belongs(judge: _Judge, whole: Guess, clause: tuple[Tag, ...], part: Guess) 
     if _looks_only(whole.label):
         noun = len(clause) < 4 and clause[0].text in ("the", "a", "its", "your")
         return noun or none < MOST_NONE_BESIDE_A_LOOK
-    text = " ".join(tag.text for tag in clause)
+    text = text_of(clause)
     if whole.label in ENDS_OF_A_RUN and NO_FURTHER.match(text):
         return True
     if _only_denies(clause) and whole.label in BOUND | {"precision=strict", "policy=triton"}:
@@ -339,7 +327,7 @@ def _looks_only(label: str) -> bool:
 def _is_asked(tags: tuple[Tag, ...]) -> bool:
     """True where the last clause is a question, unless it is a polite command."""
     last = list(_clauses(tags)[-1])
-    ends = [at for at, tag in enumerate(tags[:-1]) if tag.text in SENTENCE_ENDS]
+    ends = [at for at, tag in enumerate(tags[:-1]) if tag.text in HARD_BREAKS]
     sentence = tags[ends[-1] + 1 if ends else 0 :]
     polite = any(tag.has("POLITE", "MAY") for tag in sentence)
     return is_question(last) or (last[-1].text == "?" and not polite)
@@ -417,10 +405,10 @@ def is_undecided(tags: Sequence[Tag], found: Sequence[Intent]) -> bool:
         if item.name not in read_only_requests() and item.name not in SPOKEN
     }
     if not changing:
-        return any(_states_a_comparison(sentence) for sentence in _sentences(tags))
-    text = _text(tags)
+        return any(_states_a_comparison(sentence) for sentence in sentences(tags))
+    text = text_of(tags)
     return (
-        any(_leaves_open(sentence, changing) for sentence in _sentences(tags))
+        any(_leaves_open(sentence, changing) for sentence in sentences(tags))
         or (len(found) > 1 and bool(RULED_OUT.match(text)))
         or _waits_for_a_goal(text, changing)
         or _drops_an_act(tags, changing)
@@ -430,7 +418,7 @@ def is_undecided(tags: Sequence[Tag], found: Sequence[Intent]) -> bool:
 
 
 def _leaves_open(sentence: Sequence[Tag], changing: set[str]) -> bool:
-    text = _text(sentence)
+    text = text_of(sentence)
     if any(each.match(text) for each in (HEDGE, DELIBERATION, FEELS)) or POSTPONED.search(text):
         return True
     if any(each.match(text.rstrip(" .!")) for each in (ON_ALREADY, ONLY_EXPLAINS)):
@@ -440,7 +428,7 @@ def _leaves_open(sentence: Sequence[Tag], changing: set[str]) -> bool:
 
 def _states_a_comparison(sentence: Sequence[Tag]) -> bool:
     asked = is_question(list(sentence)) or sentence[-1].text == "?"
-    return bool(COMPARED.match(_text(sentence))) and not asked
+    return bool(COMPARED.match(text_of(sentence))) and not asked
 
 
 def _waits_for_a_goal(text: str, changing: set[str]) -> bool:
@@ -456,19 +444,6 @@ def _drops_an_act(tags: Sequence[Tag], changing: set[str]) -> bool:
         and not tag.has("FILLER", "STOP", "UNTIL", "GOAL", "FORBID", "DROPIN")
         for tag in tags
     )
-
-
-def _sentences(tags: Sequence[Tag]) -> list[list[Tag]]:
-    found: list[list[Tag]] = [[]]
-    for tag in tags:
-        found[-1].append(tag)
-        if tag.text in HARD_BREAKS:
-            found.append([])
-    return [each for each in found if each]
-
-
-def _text(tags: Sequence[Tag]) -> str:
-    return " ".join(tag.text for tag in tags)
 
 
 COMMON = words_of(

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
+from pathlib import Path
 from typing import Literal
 
 from agentkernel.chat.language.phrases import (
@@ -38,161 +39,15 @@ ALIASES = {
 }
 """Short names of the table: a candidate, what may have been tried, what ends a run, what one does,
 question words."""
-LIGHT = frozenset({"FILLER", "THIS", "PREP", "MARK", "SEP", "BUT"})
+LIGHT = words_of("FILLER THIS PREP MARK SEP BUT")
 TOLERATED: dict[Kind, frozenset[str]] = {
-    "info": LIGHT
-    | {
-        "POLITE",
-        "MAY",
-        "SHOW",
-        "TELL",
-        "WHAT",
-        "WHERE",
-        "HOW",
-        "AUX",
-        "PAST",
-        "ITIS",
-        "OUT",
-        "WHATDOES",
-        "OR",
-    },
-    "ask": LIGHT
-    | {"MAY", "WHAT", "WHERE", "HOW", "WHATDOES", "AUX", "PAST", "ITIS", "TELL", "SHOW"},
+    "info": LIGHT | words_of("POLITE MAY SHOW TELL WHAT WHERE HOW AUX PAST ITIS OUT WHATDOES OR"),
+    "ask": LIGHT | words_of("MAY WHAT WHERE HOW WHATDOES AUX PAST ITIS TELL SHOW"),
     "act": LIGHT | {"POLITE", "MAY", "ITIS", "OUT"},
     "change": LIGHT | {"POLITE"},
 }
 
-TABLE = """
-run               act     RUN OUT?
-run               act     ROUNDS RUN|USE|TRY|AFTER|OTHER|SHOW? OTHER?
-run               act     DURATION RUN|TRY OTHER|AFTER?
-run               act     -STOP
-more_aggressive   change  AGGRESSIVE OTHER|TOOSLOW? TRY|USE|RUN|ITIS|ALLOW? SPEED? ROUNDWORD?
-more_aggressive   change  TOOSLOW AGGRESSIVE? ITIS?
-more_aggressive   change  SPEED USE|RUN? ITIS?
-less_memory       change  REDUCE MEMORY HALF|PERCENT|TIMES? USE|TRY? ITIS? SPENT? HOW?
-less_memory       change  MEMORY HALF USE|TRY?
-less_memory       change  MEMORY FORBID|STOP USE?
-less_memory       change  -MEMORY -MUCH USE?
-memory_limit      change  BYTES ATMOST MEMORY? USE|KEEP|REDUCE|ALLOW? ITIS? LOCAL? VERIFY?
-memory_limit      change  BYTES MEMORY REDUCE|KEEP|USE|ATMOST?
-less_energy       change  ENERGY REDUCE USE|TRY|RETURN? RETURN?
-less_energy       change  ENERGY REDUCE -SPEED|TIME|MEMORY USE?
-less_energy       change  ENERGY FORBID|STOP USE?
-less_energy       change  -ENERGY -MUCH USE?
-lower_latency     change  SPEED REDUCE USE|TRY|RETURN? RETURN?
-lower_latency     change  SPEED REDUCE -ENERGY|MEMORY USE?
-lower_latency     change  SPEED USE|RUN? ITIS?
-precision=tf32    change  TF32 USE|ALLOW|TRY|RETURN? ALLOW|USE? PRECISION? SPEED? DTYPEWORD?
-precision=bf16    change  BF16 USE|ALLOW|TRY|RETURN? ALLOW|USE? PRECISION? SPEED? DTYPEWORD?
-precision=tf32    change  REDUCED USE|ALLOW ALLOW? PRECISION? SPEED?
-precision=bf16    change  REDUCED USE|ALLOW ALLOW? PRECISION? SPEED?
-precision=strict  change  STRICT USE|ALLOW|TRY|RETURN|KEEP? PRECISION? ALLOW? FP32?
-precision=strict  change  FP32 PRECISION|RETURN|STRICT USE|RETURN|STRICT? PRECISION?
-precision=strict  change  -TF32|BF16|REDUCED USE|ALLOW|TRY? PRECISION? ALLOW?
-precision=strict  change  FORBID TF32|BF16|REDUCED TF32|BF16? PRECISION? USE|ALLOW? RETURN?
-precision=strict? change  FP32 USE|ALLOW?
-dtype?            change  FP32 USE|ALLOW?
-dtype?            change  DTYPE USE?
-dtype             change  DTYPE|FP32|BF16 DTYPEWORD USE|OTHER|TRY?
-target            change  TARGET USE|TRY|RETURN|OTHER? TARGETWORD? POLITE? ITIS?
-target            change  LOCAL USE|TRY|RETURN? TARGETWORD?
-target=           change  OTHER TARGETWORD USE|TRY?
-shapes            change  SHAPELIT SHAPELIT? SHAPE|DTYPEWORD? USE|TRY|OTHER? DTYPEWORD?
-shapes            change  SIZE SIZE? SIZE? NUM? NUM? NUM? SHAPE? USE|TRY|OTHER? DTYPEWORD?
-shapes            change  NUM SIZENAME USE|TRY|OTHER?
-shapes            change  OTHER SHAPE|SIZENAME USE|TRY? DTYPEWORD? SHAPE?
-why_slow          info    SLOW WHY? TIME|MEMORY|SPEED|KERNEL|STOP? REF? RETURN?
-why_slow          info    WHY -SPEED|STATUS|GOAL REF? SPEED|GOAL?
-why_slow          info    WHY TOOSLOW REF?
-why_slow          ask     WHAT SLOW MEMORY|KERNEL? SLOW?
-why_slow          change  TOOSLOW ITIS?
-profile           info    PROFILE REF|KERNEL? RUN|USE|TIME? SPEED? SPENT?
-profile           ask     SPENT WHAT KERNEL|TIME?
-profile           info    TIME SPENT WHERE|WHAT|HOW|KERNEL? WHY|EXPLAIN? REF?
-profile           info    WHERE|WHAT TIME REF? KERNEL?
-profile           ask     MEMORY HOW|WHAT|WHERE USE|SPENT|MEMORY|ALLOW? REF?
-roofline          info    ROOFLINE SPEED|ROOFLINE? REF? STATUS? AGAINST? SLOW? UNTIL? LOCAL? ATMOST?
-history           info    HISTORY KNOWN? STATUS? DOES? HISTORY? AFTER?
-history           info    HISTORY REJECTED IDEAWORD|CANDWORD|IDEA? HISTORY?
-history           ask     AUX TRY TF32|BF16|TARGET|IDEA|IDEAWORD?
-tree              info    TREE KERNEL? TIME? HISTORY? RUN?
-ideas             info    IDEAS OTHER? TRY?
-ideas             info    IDEA WHAT|EXPLAIN|TELL|SHOW HOW?
-ideas             info    OTHER IDEAWORD|IDEA WHAT|AUX|TELL|SHOW
-plan              info    PLAN TRY|IDEA|USE? EXPLAIN? STEPWORD?
-explain_kernel    info    EXPLAIN KERNEL? REF? CANDWORD?
-explain_kernel    info    HOW|WHATDOES KERNEL|REF USE? REF?
-explain_line      info    LINE EXPLAIN|ASKS|SHOW|TELL EXPLAIN? REF? KERNEL? AGAINST|USE?
-explain_line      info    LINEWORD EXPLAIN|WHAT|WHY|HOW|TELL EXPLAIN? KERNEL? REF?
-why_rejected      info    WHY REJECTED REF? ERROR?
-why_rejected      info    WHAT|HOW REJECTED|ERROR REF?
-show_candidate    info    SHOW|WHAT KERNEL REF?
-show_candidate    info    SHOW REF KERNEL?
-show_candidate!   info    KERNEL|SHOW|CAND
-diff              info    DIFF REF? REF? AGAINST? AGAINST? KERNEL? CANDWORD? LINEWORD?
-compare           info    COMPARE REF? REF? AGAINST? AGAINST? SPEED? WHY? KERNEL?
-compare           info    SPEED REF REF AGAINST? WHAT?
-compare           info    DIFF SPEED REF? REF? AGAINST? AGAINST?
-return_to         act     RETURN REF CANDWORD? KERNEL?
-undo              act     UNDO STEPS|TIMES? STEPWORD? PLACE? PAST?
-undo              act     RETURN|UNDO STEPS
-redo              act     REDO STEPWORD? PLACE?
-restart           act     RESTART STEPWORD? RETURN|RUN?
-try_idea          act     TRY|RUN|KEEP IDEA OTHER? TRY? YES?
-try_idea!         act     IDEA
-try_idea          act     TRY ORD
-try_idea=next     act     ELSEIDEA TRY
-fork              act     FORK REF? AGAINST? TRY|KEEP|RUN?
-switch_branch     act     BRANCHNO RETURN|USE|TRY|OTHER?
-switch_branch     act     BRANCHNAME RETURN|USE|TRY|OTHER
-switch_branch     act     BRANCH OTHER RETURN|USE
-switch_branch!    act     BRANCH OTHER
-keep              act     KEEP REF? CANDWORD? KERNEL?
-reject            act     REJECT REF KERNEL?
-reject            act     REJECT CANDWORD?
-reject?           act     -KEEP REF? CANDWORD?
-stop_at           change  TIMES ENDS|ATLEAST ENDS|SPEED|RUN? ENDS|ATLEAST|ITIS? AFTER|RUN?
-stop_at           change RUNTIME ENDS|ATMOST|AFTER ATMOST|SPEED|RUN|GOAL? UNTIL|ITIS|TIME? ENDS|RUN?
-stop_at           change  FACTOR UNTIL|STOP|GOAL|USE|RUN|ATLEAST? UNTIL|STOP|GOAL|ATLEAST? ITIS?
-stop_at           change  PERCENT STOP|UNTIL|GOAL|ATLEAST SPEED|GOAL UNTIL|STOP|RUN? ITIS|ATLEAST?
-stop_at           change  HALF TIME|SPEED STOP|UNTIL|GOAL|USE|RUN? ITIS|UNTIL?
-stop              act     STOP RUN|SEARCH? OUT?
-budget            change  DURATION ATMOST|AFTER|STOP ATMOST|AFTER|STOP|RUN? AFTER|TRY? UNTIL|RUN?
-budget            change  DURATION
-budget            change  ROUNDS ATMOST|STOP ATMOST|AFTER|STOP|RUN? RUN|AFTER?
-budget            change  MONEY ATMOST|AFTER|STOP|COST ATMOST|AFTER|STOP|COST? COST|RUN?
-policy=triton     change  OWN USE|ALLOW|KEEP|POLICY|SAVE? TRITON? KERNEL?
-policy=triton     change  -LIBRARY USE|ALLOW|TRY? OWN? TRITON? OR? KERNEL?
-policy=triton     change  FORBID LIBRARY USE|ALLOW? OWN? TRITON? OR? KERNEL?
-policy=mixed      change  -OWN USE|ALLOW|KEEP?
-policy=triton     change  POLICY TRITON USE?
-policy=mixed      change  LIBRARY USE|ALLOW ALLOW|USE? ALLOW? PRECISION?
-policy=mixed      change  POLICY MIXED USE?
-policy=any        change  POLICY ANYTHING USE|ALLOW?
-cost              info    COST TIME|SPENT|RUN|USE|STATUS|COST? ROUNDWORD? TIME?
-save              act     SAVE|KEEP PATH DROPIN|KERNEL? DROPIN? REF?
-save              act     SAVE DROPIN? REF? DROPIN?
-export            act     EXPORT PATH|DROPIN? PATH|DROPIN? DROPIN? SHOW|HISTORY?
-edit              act     EDIT KERNEL|REF|LINE|LINEWORD KERNEL|REF|EDIT? EDIT?
-edit!             act     EDIT
-repair            act     REPAIR ERROR|KERNEL? REF? REJECTED? ERROR?
-verify            info    VERIFY CORRECT? REF? CORRECT|KERNEL? VERIFY|USE|RUN?
-verify            info    VERIFY|CORRECT AGAINST REF REF? CORRECT? CORRECT? VERIFY?
-verify            ask     CORRECT KERNEL? REF?
-certificate       info    CERTIFICATE REF? VERIFY? CORRECT?
-settings          info    SETTINGS USE|ALLOW?
-settings          ask     PRECISION|POLICY|DTYPEWORD WHAT|AUX USE|ALLOW|RUN? USE?
-settings          ask     TF32|BF16|STRICT|LIBRARY ALLOW|USE|AUX ALLOW|USE|AUX?
-targets           info    TARGETWORD SHOW|WHAT USE|ALLOW|OTHER|TARGETWORD|RUN? USE|ALLOW?
-status            info    STATUS KERNEL? REF? SPEED? AGAINST?
-status            ask     SPEED REF? CANDWORD? WHAT|HOW|AUX? AGAINST?
-approve           act     YES
-decline           act     NO
-help              info    HELP USE?
-quit              act     QUIT
-comment           act     COMMENT
-"""
+TABLE_FILE = Path(__file__).with_name("grammar.txt")
 """name, `=` and its value where the words give none, `?` not sure (asked back), `!` only as the
 whole text; kind; pattern."""
 
@@ -282,7 +137,7 @@ class Row:
 @cache
 def rows() -> tuple[Row, ...]:
     """The table, read once."""
-    return tuple(_row(line) for line in TABLE.strip().splitlines())
+    return tuple(_row(line) for line in TABLE_FILE.read_text(encoding="utf-8").splitlines())
 
 
 @cache
@@ -337,9 +192,7 @@ REPORTED = words_of("stop_at precision policy dtype shapes verify")
 """Requests that a report makes none of: "it is 2x faster", "it uses cublas"."""
 MOST_UNKNOWN = {"info": 2, "ask": 0, "act": 1, "change": 0}
 
-SAFE_CHANGES = frozenset(
-    {"more_aggressive", "less_memory", "less_energy", "memory_limit", "stop_at", "budget"}
-)
+SAFE_CHANGES = words_of("more_aggressive less_memory less_energy memory_limit stop_at budget")
 """Changes whose words or units are so much their own that one unknown word does no harm."""
 
 

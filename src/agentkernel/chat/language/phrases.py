@@ -9,7 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from agentkernel.chat.language.tagging import Pattern, Tag, entries, merged, negated, words_of
+from agentkernel.chat.language.tagging import (
+    Pattern,
+    Tag,
+    entries,
+    merged,
+    negated,
+    text_of,
+    words_of,
+)
 
 SECONDS = {
     "s": 1.0, "sec": 1.0, "secs": 1.0, "second": 1.0, "seconds": 1.0,
@@ -28,35 +36,20 @@ BYTES = {
     "gigabyte": 2**30, "megabyte": 2**20, "tb": 2**40,
 }  # fmt: skip
 """GPUs' sizes count in powers of two, whichever way they are written."""
-TIMES = frozenset({"x", "times", "fold", "×", "speedup", "speed-up"})
+TIMES = words_of("x times fold × speedup speed-up")
 MONEY = frozenset({"dollars", "dollar", "usd", "bucks", "buck"})
 FACTORS = {"twice": 2.0, "double": 2.0, "doubled": 2.0, "triple": 3.0, "thrice": 3.0,
            "quadruple": 4.0, "twofold": 2.0, "threefold": 3.0, "doubling": 2.0}  # fmt: skip
 HALVES = {"half": 0.5, "halve": 0.5, "halved": 0.5, "halving": 0.5, "third": 1 / 3,
           "quarter": 0.25}  # fmt: skip
-BETWEEN = frozenset(
-    {"of", "to", "=", "is", "are", "number", "no", "#", ":", "at", "should", "be", "will", "was"}
-)
+BETWEEN = words_of("of to = is are number no # : at should be will was")
 TRUNK = frozenset({"main", "master", "trunk"})
 MOST_BETWEEN = 3
 MEASURES = frozenset({"long", "wide", "deep", "high", "tall"})
 """Adjectives behind a size: "8192 long"."""
-NOT_COUNTED = frozenset({"instead", "again", "look", "looks", "better", "best", "first", "only"})
-COUNTED = frozenset(
-    {
-        "gpu",
-        "gpus",
-        "cards",
-        "devices",
-        "machines",
-        "machine",
-        "workers",
-        "things",
-        "jobs",
-        "layers",
-    }
-)
-MORE = frozenset({"more", "further", "extra", "additional", "another", "of", "other"})
+NOT_COUNTED = words_of("instead again look looks better best first only")
+COUNTED = words_of("gpu gpus cards devices machines machine workers things jobs layers")
+MORE = words_of("more further extra additional another of other")
 MORE_ROUNDS = frozenset({"more rounds", "more attempts", "more tries", "more candidates"})
 RANGE = frozenset({"to", "-", "through", "and", "until"})
 MOST_NUMBER = 10**9
@@ -247,10 +240,8 @@ PRECISIONS = frozenset({"TF32", "BF16", "STRICT", "REDUCED", "FP32"})
 SLOTS = PRECISIONS | {"TARGET", "CAND", "IDEA", "DTYPE", "LIBRARY", "ORD", "LOCAL"}
 """Concepts of which a sentence may name one and rule out another: "bf16, not tf32"."""
 NOUNS = SLOTS | {"MEMORY", "ENERGY", "KERNEL", "DIFF", "TIMES", "SHAPE", "NUM", "ROUNDS"}
-VERBS = frozenset(
-    {"USE", "RUN", "SHOW", "KEEP", "RETURN", "STOP", "TRY", "ALLOW", "UNDO", "FORK", "SAVE"}
-)
-END_OF_REACH = frozenset({"but", "instead", "just", "only", ",", ";", ":"})
+VERBS = words_of("USE RUN SHOW KEEP RETURN STOP TRY ALLOW UNDO FORK SAVE")
+END_OF_REACH = words_of("but instead just only , ; :")
 BOUND = Pattern(
     r"^(?:(?:ever|even|let|it|go|going|take|takes|taking|use|uses|using|spend|spends|spending|allocate|allocating|"
     r"need|run|running|bother|get|getting|be|grow|climb|cost|costs|needs|allocates|runs|exceeds|goes|want|to|for|you|exceed|exceeding|"
@@ -310,7 +301,7 @@ def _bound_value(tags: list[Tag], at: int) -> int | None:
     """The place of the value that the "not" at `at` makes a limit."""
     for place in range(at + 2, min(at + MOST_BOUND, len(tags))):
         if tags[place].has(*LIMITED, "TIMES"):
-            between = " ".join(tag.text for tag in tags[at + 1 : place])
+            between = text_of(tags[at + 1 : place])
             return place if BOUND.match(between) else None
     return None
 
@@ -443,14 +434,14 @@ def is_statement(tags: Sequence[Tag]) -> bool:
 
 def is_demanded(tags: Sequence[Tag]) -> bool:
     """True for "numerics have to match": what is to hold, not what is to be checked."""
-    return bool(DEMANDED.search(_text(tags))) and not any(tag.has("VERIFY") for tag in tags)
+    return bool(DEMANDED.search(text_of(tags))) and not any(tag.has("VERIFY") for tag in tags)
 
 
 def is_reported(tags: Sequence[Tag]) -> bool:
     """True for "it is 2x faster", "it uses cublas": what is, not what is to be."""
     words = [tag for tag in tags if not tag.has("MARK", "SEP")]
     first = words[0].text.split(" ")[0] if words else ""
-    text = _text(words).split()
+    text = text_of(words).split()
     return (
         first in ("it", "this", "they", "he", "she")
         and not any(tag.has("UNTIL", "STOP", "ATLEAST", "ALLOW", "POLITE", "NEG") for tag in words)
@@ -460,19 +451,15 @@ def is_reported(tags: Sequence[Tag]) -> bool:
 
 def is_past(tags: Sequence[Tag]) -> bool:
     """True for "I allowed tf32 earlier": what was done, not what is to be done."""
-    found = PAST.match(_text([tag for tag in tags if not tag.has("MARK")]))
+    found = PAST.match(text_of([tag for tag in tags if not tag.has("MARK")]))
     return found is not None and found[0].split()[-1] not in NO_PAST
 
 
 def is_past_fact(tags: Sequence[Tag]) -> bool:
     """True for "the goal was 2x"."""
-    return bool(PAST_FACT.match(_text(tags)))
+    return bool(PAST_FACT.match(text_of(tags)))
 
 
 def is_inventory(tags: Sequence[Tag]) -> bool:
     """True for "we have 3 candidates": what there is."""
-    return bool(HAS.match(_text(tags)))
-
-
-def _text(tags: Sequence[Tag]) -> str:
-    return " ".join(tag.text for tag in tags)
+    return bool(HAS.match(text_of(tags)))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -44,48 +45,17 @@ TOKEN = re.compile(
 DASH = re.compile(r"(?<=[^\d\s])\s+(?:--?|–)\s+|(?<=\d)\s+(?:--?|–)\s+(?=\D)|\s*—\s*")
 """A dash between clauses; between two numbers it is a range."""
 CONTRACTIONS = {
-    "can't": "can not",
-    "cannot": "can not",
-    "cant": "can not",
-    "won't": "will not",
-    "wont": "will not",
-    "shan't": "shall not",
-    "dont": "do not",
-    "doesnt": "does not",
-    "didnt": "did not",
-    "isnt": "is not",
-    "wasnt": "was not",
-    "shouldnt": "should not",
-    "let's": "let us",
-    "lets": "let us",
-    "gimme": "give me",
-    "lemme": "let me",
-    "wanna": "want to",
-    "gonna": "going to",
-    "gotta": "got to",
-    "whats": "what is",
-    "wheres": "where is",
-    "hows": "how is",
-    "thats": "that is",
-    "im": "i am",
-    "id": "i would",
-    "ive": "i have",
-    "u": "you",
-    "ur": "your",
-    "youre": "you are",
-    "theres": "there is",
-    "havent": "have not",
-    "arent": "are not",
-    "aint": "is not",
-    "dunno": "do not know",
-    "cuz": "because",
-    "coz": "because",
-    "y'all": "you",
-    "thx": "thanks",
-    "ty": "thanks",
-    "pls": "please",
-    "plz": "please",
-}
+    "can't": "can not", "cannot": "can not", "cant": "can not", "won't": "will not",
+    "wont": "will not", "shan't": "shall not", "dont": "do not", "doesnt": "does not",
+    "didnt": "did not", "isnt": "is not", "wasnt": "was not", "shouldnt": "should not",
+    "let's": "let us", "lets": "let us", "gimme": "give me", "lemme": "let me",
+    "wanna": "want to", "gonna": "going to", "gotta": "got to", "whats": "what is",
+    "wheres": "where is", "hows": "how is", "thats": "that is", "im": "i am", "id": "i would",
+    "ive": "i have", "u": "you", "ur": "your", "youre": "you are", "theres": "there is",
+    "havent": "have not", "arent": "are not", "aint": "is not", "dunno": "do not know",
+    "cuz": "because", "coz": "because", "y'all": "you", "thx": "thanks", "ty": "thanks",
+    "pls": "please", "plz": "please",
+}  # fmt: skip
 ENDINGS = {"'re": "are", "'ve": "have", "'ll": "will", "'d": "would", "'m": "am"}
 IS_AFTER = words_of("what that it he she where who how there here when why this everything one")
 """Words whose 's is "is"; after others it marks an owner."""
@@ -552,3 +522,18 @@ def merged(tags: list[Tag], concept: str, value: Value) -> Tag:
 def negated(tag: Tag) -> Tag:
     """The tag in the reach of a "not"."""
     return replace(tag, negated=True)
+
+
+def text_of(tags: Sequence[Tag]) -> str:
+    """The words in lower case, one space between them."""
+    return " ".join(tag.text for tag in tags)
+
+
+def sentences(tags: Sequence[Tag]) -> list[list[Tag]]:
+    """Cut behind the marks that end one; what has marks only is left out."""
+    found: list[list[Tag]] = [[]]
+    for tag in tags:
+        found[-1].append(tag)
+        if tag.text in HARD_BREAKS:
+            found.append([])
+    return [each for each in found if any(not tag.has("MARK") for tag in each)]

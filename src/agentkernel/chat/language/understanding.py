@@ -40,7 +40,9 @@ from agentkernel.chat.language.tagging import (
     Pattern,
     Tag,
     clean,
+    sentences,
     tag_tokens,
+    text_of,
     tokenise,
     words_of,
 )
@@ -161,7 +163,7 @@ def split_explanations(tags: Sequence[Tag]) -> SplitText:
 
 
 def _clause_at(tags: Sequence[Tag], at: int) -> _Clause | None:
-    text = " ".join(tag.text for tag in tags[at : at + 8]) + " "
+    text = text_of(tags[at : at + 8]) + " "
     first = not _says_something(tags[:at])
     if first and LEADING.match(text):
         clause = _Clause("purpose", at, _end("purpose", tags, at))
@@ -200,9 +202,9 @@ def _may_follow(clause: _Clause, tags: Sequence[Tag]) -> bool:
     if clause.kind == "ruled out":
         return _rules_out_an_act(tags[clause.start :])
     if opener == "as" and before[-1].text != ",":
-        return bool(INFORMS.match(" ".join(tag.text for tag in tags[clause.start :])))
+        return bool(INFORMS.match(text_of(tags[clause.start :])))
     if clause.kind == "plan":
-        text = " ".join(tag.text for tag in before)
+        text = text_of(before)
         return before[-1].has("MARK") and not WISHES.match(text)
     return True
 
@@ -372,7 +374,7 @@ def docs_question(tags: list[Tag], shown: str) -> Intent | None:
 
 def _quotes_the_docs(tags: list[Tag]) -> bool:
     """True for "the manual says to use tf32": a report."""
-    text = " ".join(tag.text for tag in tags)
+    text = text_of(tags)
     return bool(REPORT.match(text)) and tags[-1].text != "?"
 
 
@@ -445,7 +447,7 @@ def _meant(tags: list[Tag], context: IntentContext, shown: str) -> Understanding
     """What the text asks for without the clauses that explain; where nothing is left that asks, of
     all of it, in which one setting or question may be read, and no more."""
     parts = split_explanations(tags)
-    if not parts.cut or any(docs_question(sentence, shown) for sentence in _sentences(tags)):
+    if not parts.cut or any(docs_question(sentence, shown) for sentence in sentences(tags)):
         return _read(tags, context, shown)
     asked = _read(list(parts.request), context, shown)
     if isinstance(asked, Ambiguous) or (isinstance(asked, Understood) and not parts.weighs):
@@ -485,7 +487,7 @@ def _read(tags: list[Tag], context: IntentContext, shown: str) -> Understanding:
 
 
 def _with_polarity(tags: list[Tag]) -> list[Tag]:
-    return [tag for sentence in _sentences(tags) for tag in with_polarity(sentence)]
+    return [tag for sentence in sentences(tags) for tag in with_polarity(sentence)]
 
 
 def _second(tags: list[Tag], context: IntentContext, shown: str, reason: str) -> Understanding:
@@ -516,25 +518,25 @@ def _refuse_to_delete(tags: list[Tag]) -> None:
 
 def _text(tags: list[Tag], context: IntentContext, shown: str) -> list[Intent]:
     """The requests of each sentence; where one has none by itself, of all of them read as one."""
-    sentences = [with_polarity(sentence) for sentence in _sentences(tags)]
-    whole = [tag for tags in sentences for tag in tags]
+    parts = [with_polarity(sentence) for sentence in sentences(tags)]
+    whole = [tag for tags in parts for tag in tags]
     if not whole:
         raise NoReading("Nothing in it to do.")
-    if any(_has_no_object(sentence) for sentence in sentences[1:]):
+    if any(_has_no_object(sentence) for sentence in parts[1:]):
         one = SentenceParts(tuple(whole), context, shown, True, whole[-1].text == "?").as_one()
         if one:
             return one
     try:
         found: list[Intent] = []
-        for sentence in sentences:
-            more = _sentence(sentence, context, shown, len(sentences) == 1)
+        for sentence in parts:
+            more = _sentence(sentence, context, shown, len(parts) == 1)
             asked = sentence[-1].text == "?"
             if any(only_states(sentence, asked, intent, found) for intent in more):
                 raise Unsure((tuple(found), (*found, *more)))
             found += more
         return found
     except NoReading:
-        if len(sentences) == 1 or any(docs_question(each, shown) for each in sentences):
+        if len(parts) == 1 or any(docs_question(each, shown) for each in parts):
             raise
         return _sentence(whole, context, shown, True)
 
@@ -550,15 +552,6 @@ def _has_no_object(tags: list[Tag]) -> bool:
     """True for a verb by itself, which looks back for what it is about: "explain?" """
     words = [tag for tag in tags if not tag.has("MARK", "SEP", "POLITE", "MAY")]
     return len(words) == 1 and words[0].has("EXPLAIN", "VERIFY", "COMPARE")
-
-
-def _sentences(tags: list[Tag]) -> list[list[Tag]]:
-    found: list[list[Tag]] = [[]]
-    for tag in tags:
-        found[-1].append(tag)
-        if tag.text in HARD_BREAKS:
-            found.append([])
-    return [tags for tags in found if any(not tag.has("MARK") for tag in tags)]
 
 
 def _not_understood(shown: str, reason: str, tags: Sequence[Tag] = ()) -> NotUnderstood:
