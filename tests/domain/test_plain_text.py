@@ -41,9 +41,6 @@ OWN = {
     "tools/judge/compute_sanitizer.py": "inside the sandbox",
     "tools/sandbox/lockdown.py": "JSON in ASCII, to the parent",
     "nightly/end_to_end.py": "to the parent",
-    "training/worker_pool.py": "JSON, to the parent",
-    "training/data/pair_worker.py": "JSON, to the parent",
-    "training/rl/judge_worker.py": "JSON, to the parent",
 }
 """Files that print themselves, and what."""
 PAGES = re.compile(r"write_atomic\([^\n]*(?:\.html|\.markdown|\.junit|_csv|REPORT|PAGE|_svg)\b.*")

@@ -59,7 +59,6 @@ OWN = {
     "knowledge/vector_ledger.py": "the user's own knowledge",
     "tools/compile/occupancy.py": "a folder that was made a moment ago",
     "tools/judge/compute_sanitizer.py": "inside the sandbox",
-    "compiler/lift/inductor_process.py": "a folder that was made a moment ago",
     "storage/records.py": "refuse_strange stands before it",
     "tools/sandbox/": "inside the sandbox",
     "tools/certificate/signing.py": "the user's own keys",

@@ -22,7 +22,7 @@ from agentkernel.domain.region import Kernel
 from agentkernel.nightly.scheduler.engine import described, gpu_of
 from agentkernel.nightly.scheduler.jobs import EndToEndDone, EndToEndJob
 from agentkernel.nightly.zoo.loader import flat_outputs, load_model
-from agentkernel.runtime.pool import end_with_parent
+from agentkernel.runtime.worker import end_with_parent
 from agentkernel.swap.end_to_end import EndToEndVerdict, Oracle, check_end_to_end
 from agentkernel.swap.selection import best_form, select_correct, select_faster, time_forms
 from agentkernel.tools.targets import ResolvedTarget, find_target

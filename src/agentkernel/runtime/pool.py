@@ -1,6 +1,6 @@
-"""Worker processes: one job at a time on each device, so that a death costs one job.
+"""Pools of workers: jobs spread over lanes or devices, so that a death costs one job.
 
-Also the priority of helper processes beside timed ones, and their end together with the parent.
+Also the priority of helper processes beside timed ones.
 """
 
 from __future__ import annotations
@@ -9,19 +9,24 @@ import contextlib
 import math
 import multiprocessing
 import os
-import select
-import signal
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from collections import Counter, deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    Future,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+    wait,
+)
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import wait as wait_for
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from agentkernel.runtime import gpu_lock
 from agentkernel.runtime.machine import CPU, hold_devices, join_devices
@@ -62,22 +67,81 @@ def _renice(pid: int, nice: int) -> int | None:
     return before
 
 
-def end_with_parent(line: int) -> None:
-    """From now on this process and what it started end as soon as the other end of `line` (a pipe
-    or socket that the parent holds) closes, in the middle of a compilation too. It must lead its
-    process group."""
-    ends = select.poll()
-    ends.register(line, 0)
-
-    def watch() -> None:
-        ends.poll()
-        os.killpg(0, signal.SIGKILL)
-
-    threading.Thread(target=watch, name="end-with-parent", daemon=True).start()
-
-
+L = TypeVar("L", bound="Lane")
 J = TypeVar("J")
 A = TypeVar("A")
+
+
+class Lane(Protocol):
+    """What does one job at a time."""
+
+    def kill(self) -> None:
+        """End what is at work, from another thread."""
+
+
+def spread(
+    lanes: Sequence[L], take: Callable[[J | None], J | None], work: Callable[[L, J], A]
+) -> Generator[tuple[J, A]]:
+    """Each job with its answer as it ends: `work` runs in a thread a lane.
+
+    `take` is given the job that a lane did last, None before its first, and gives its next, None
+    where there is none. Where this ends early, an error of `work` included, the lanes are killed.
+    """
+    threads = ThreadPoolExecutor(max(1, len(lanes)), "lane")
+    running: dict[Future[A], tuple[L, J]] = {}
+    idle: list[tuple[L, J | None]] = [(lane, None) for lane in reversed(lanes)]
+    try:
+        while True:
+            while idle and (job := take(idle[-1][1])) is not None:
+                lane, _ = idle.pop()
+                running[threads.submit(work, lane, job)] = (lane, job)
+            if not running:
+                return
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                lane, job = running.pop(future)
+                idle.append((lane, job))
+                yield job, future.result()
+    finally:
+        if running:
+            threads.shutdown(wait=False, cancel_futures=True)
+            for lane in lanes:
+                lane.kill()
+        threads.shutdown(wait=True)
+
+
+class AffinityQueue:
+    """The places of jobs about `subjects`, each handed out once."""
+
+    def __init__(self, subjects: Sequence[str]) -> None:
+        self._left: dict[str, deque[int]] = {}
+        for place, subject in enumerate(subjects):
+            self._left.setdefault(subject, deque()).append(place)
+        self._lanes: Counter[str] = Counter()
+        """How many lanes took a job about it last."""
+        self._subjects = tuple(subjects)
+
+    def after(self, place: int | None) -> int | None:
+        """The next job for the lane that did `place` last, None where it has not begun: one about
+        the same subject, else about one that no lane is at, else about any of which something is
+        left. None where all are handed out."""
+        if not self._left:
+            return None
+        last = None if place is None else self._subjects[place]
+        if last is not None and last in self._left:
+            return self._take(last)
+        if last is not None:
+            self._lanes[last] -= 1
+        # A subject that no lane is at comes before those that others are at, the longest first.
+        found = min(self._left, key=lambda item: (self._lanes[item] > 0, -len(self._left[item])))
+        self._lanes[found] += 1
+        return self._take(found)
+
+    def _take(self, subject: str) -> int:
+        places = self._left[subject]
+        place = places.popleft()
+        if not places:
+            del self._left[subject]
+        return place
 
 
 @dataclass(frozen=True)

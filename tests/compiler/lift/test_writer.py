@@ -109,7 +109,7 @@ def _child_of(pid: int) -> int:
                 words = (path.parent / "cmdline").read_text()
             except OSError:
                 continue
-            if f"PPid:\t{pid}\n" in text and "lift.child" in words:
+            if f"PPid:\t{pid}\n" in text and "lift.inductor_process" in words:
                 return int(path.parent.name)
         time.sleep(0.1)
     raise AssertionError("it never began")

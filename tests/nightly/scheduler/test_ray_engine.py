@@ -20,20 +20,21 @@ from agentkernel.domain.errors import MissingDependency
 from agentkernel.nightly.scheduler.engine import GpuLost
 from agentkernel.nightly.scheduler.jobs import CutJob, Job, KernelJob, read_job
 from agentkernel.nightly.scheduler.ray_engine import (
-    BeginJob,
-    Cluster,
-    ClusterRefused,
     ClusterSlots,
-    Connected,
-    JobEnded,
     RayEngine,
     ResourceShare,
-    do_job,
     slots_of,
 )
 from agentkernel.nightly.scheduler.scheduler import Scheduler
 from agentkernel.runtime.machine import installed_versions
-from tests.nightly.scheduler import night_work
+from agentkernel.runtime.ray import (
+    Cluster,
+    ClusterRefused,
+    Connected,
+    RayTask,
+    TaskEnded,
+    do_task,
+)
 from tests.nightly.scheduler.night_work import begun, zoo_of
 from tests.nightly.scheduler.test_engine import go, statuses, table
 
@@ -62,11 +63,11 @@ HAS_TWO = Connected({"gpu_stand_in": 2.0, "CPU": 2.0})
 class FakeDriver:
     """Does jobs in a thread of this process; `fate` says what becomes of one instead."""
 
-    fate: Callable[[Job], JobEnded | ClusterRefused | None] = lambda job: None
+    fate: Callable[[Job], TaskEnded | ClusterRefused | None] = lambda job: None
     answer: Connected | ClusterRefused = HAS_TWO
     most: int = 1000
     """After so many jobs the cluster is gone."""
-    begins: list[BeginJob] = field(default_factory=list)
+    begins: list[RayTask] = field(default_factory=list)
 
     @contextmanager
     def reach(self, cluster: Cluster, log: Path) -> Iterator[Connection]:
@@ -84,12 +85,12 @@ class FakeDriver:
         line.send(self.answer)
         with line, suppress(EOFError, OSError):
             while len(self.begins) < self.most:
-                begin: BeginJob = line.recv()
+                begin: RayTask = line.recv()
                 self.begins.append(begin)
-                job = read_job(begin.job)
+                job = read_job(begin.request)
                 answer = self.fate(job)
                 if answer is None:
-                    answer = JobEnded(begin.key, begin.work(job).model_dump_json())
+                    answer = TaskEnded(begin.key, begin.work(begin.request))
                 line.send(answer)
 
 
@@ -152,12 +153,12 @@ def test_a_night_by_a_driver_has_the_table_of_a_local_one(tmp_path: Path) -> Non
 
 
 def lost_once(
-    ended: Callable[[str], JobEnded | ClusterRefused],
-) -> Callable[[Job], JobEnded | ClusterRefused | None]:
+    ended: Callable[[str], TaskEnded | ClusterRefused],
+) -> Callable[[Job], TaskEnded | ClusterRefused | None]:
     """The first draft is lost, as `ended` of its key says."""
     seen: set[str] = set()
 
-    def fate(job: Job) -> JobEnded | ClusterRefused | None:
+    def fate(job: Job) -> TaskEnded | ClusterRefused | None:
         if not isinstance(job, KernelJob) or seen:
             return None
         seen.add(job.key)
@@ -170,14 +171,14 @@ def lost_once(
     ("ended", "why"),
     [
         (
-            lambda key: JobEnded(key, lost="NodeDiedError"),
+            lambda key: TaskEnded(key, lost="NodeDiedError"),
             "its worker or its node was lost (NodeDied",
         ),
-        (lambda key: JobEnded(key, error=GpuLost("ECC error")), "the GPU was lost: ECC error"),
+        (lambda key: TaskEnded(key, error=GpuLost("ECC error")), "the GPU was lost: ECC error"),
     ],
 )
 def test_what_is_lost_is_done_again_and_said(
-    tmp_path: Path, ended: Callable[[str], JobEnded], why: str
+    tmp_path: Path, ended: Callable[[str], TaskEnded], why: str
 ) -> None:
     engine = RayEngine("auto", reach=FakeDriver(lost_once(ended)).reach)
     night = go(tmp_path, zoo_of(tmp_path, a="one two"), engine=engine)
@@ -188,7 +189,7 @@ def test_what_is_lost_is_done_again_and_said(
 
 
 def test_a_job_that_hung_is_not_tried_again(tmp_path: Path) -> None:
-    fate = lost_once(lambda key: JobEnded(key, lost="WorkerCrashedError", hung=True))
+    fate = lost_once(lambda key: TaskEnded(key, lost="WorkerCrashedError", hung=True))
     engine = RayEngine("auto", reach=FakeDriver(fate).reach, limit_s=lambda job: 9.0)
     night = go(tmp_path, zoo_of(tmp_path, a="one two"), engine=engine)
     assert sorted(statuses(night).values()) == ["failed", "new"]
@@ -218,7 +219,7 @@ def test_where_no_node_is_left_no_row_is_failed(tmp_path: Path) -> None:
 
 
 def test_what_a_worker_raises_ends_the_night(tmp_path: Path) -> None:
-    fate = lost_once(lambda key: JobEnded(key, error=MissingDependency("no torch here")))
+    fate = lost_once(lambda key: TaskEnded(key, error=MissingDependency("no torch here")))
     with pytest.raises(MissingDependency, match="no torch here"):
         go(
             tmp_path,
@@ -230,7 +231,7 @@ def test_what_a_worker_raises_ends_the_night(tmp_path: Path) -> None:
 def test_a_node_with_other_versions_does_no_job() -> None:
     other = installed_versions().evolve(triton="0.1")
     with pytest.raises(MissingDependency, match=r"has triton \S+; expected 0.1"):
-        do_job(night_work.work, "{}", 1.0, other)
+        do_task(RayTask("key", "name", str, "{}", {}, 1.0), other)
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ LOADERS = re.compile(
     r"|allow_pickle=True|pickle_fallback=True|weights_only=False|trust_remote_code=True"
 )
 OURS = {
-    "compiler/lift/inductor_process.py": "the parent's request of a moment ago, in its own folder",
+    "compiler/lift/inductor_process.py": "its parent, over a pipe",
     "tools/own_files.py": "the one place",
     "tools/profiler/baseline_process.py": "its parent, over a pipe",
     "tools/profiler/baselines.py": "its child, which runs the user's own reference, over a pipe",

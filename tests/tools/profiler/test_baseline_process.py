@@ -22,7 +22,7 @@ class Slow:
 
 twin = BaselineProcess()
 twin.post({"do": "nothing", "slow": Slow()})
-print(twin._process.pid, flush=True)
+print(twin.pids[0], flush=True)
 time.sleep(60)
 """
 

@@ -11,12 +11,13 @@ from agentkernel.domain.errors import ProblemError, SettingError, UnknownTarget
 from agentkernel.domain.knowledge import Entry, Structure
 from agentkernel.domain.verdict import Failure, LoadFailed, Mismatch, RunFailed
 from agentkernel.knowledge.pairs import ProblemFile
+from agentkernel.runtime.worker import WorkerFailed
 from agentkernel.tools.targets import find_target
 from agentkernel.training import worker_pool
 from agentkernel.training.data import knowledge_pairs
 from agentkernel.training.data.knowledge_pairs import Report, generate_pairs
 from agentkernel.training.judged_problems import Verification
-from agentkernel.training.worker_pool import JudgeFinding, WorkerFailed, WorkerRequest, WrittenCode
+from agentkernel.training.worker_pool import JudgeFinding, WorkerRequest, WrittenCode
 from tests.training.lent_answerers import Lender, lender, lent
 
 __all__ = ["lender", "lent"]

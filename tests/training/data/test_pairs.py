@@ -12,6 +12,7 @@ from typing import ClassVar
 import pytest
 
 from agentkernel.domain.errors import OutputError, RunBusy, SettingError, TrainingError
+from agentkernel.runtime.worker import WorkerFailed
 from agentkernel.training.data import pairs
 from agentkernel.training.data.generator import GeneratedProblem
 from agentkernel.training.data.pair_worker import Missed, PairRequest, PairSettings, ProblemResult
@@ -23,7 +24,6 @@ from agentkernel.training.data.pairs import (
     read_pairs,
 )
 from agentkernel.training.settings import JudgedKernel
-from agentkernel.training.worker_pool import WorkerFailed
 
 PLAIN = '''import torch
 import torch.nn as nn
@@ -85,7 +85,7 @@ def some(count: int) -> list[GeneratedProblem]:
 @pytest.fixture
 def scripted(monkeypatch: pytest.MonkeyPatch) -> type[ScriptedLane]:
     ScriptedLane.asked.clear()
-    monkeypatch.setattr(pairs, "WorkerProcess", ScriptedLane)
+    monkeypatch.setattr(pairs, "Worker", ScriptedLane)
     monkeypatch.setattr(ScriptedLane, "__class_getitem__", lambda _: ScriptedLane, raising=False)
     return ScriptedLane
 

@@ -10,6 +10,7 @@ import pytest
 
 from agentkernel.agents.conversation import completion
 from agentkernel.domain.errors import EnvironmentFailure, SandboxUnavailable
+from agentkernel.runtime.worker import AnswerT, RequestT, WorkerFailed
 from agentkernel.training.judged_problems import Verification
 from agentkernel.training.rl import judge_pool
 from agentkernel.training.rl.judge_pool import JudgePool, LocalBackend, ProblemAnswer
@@ -20,7 +21,6 @@ from agentkernel.training.rl.judge_worker import (
     TurnSettings,
     reward_of,
 )
-from agentkernel.training.worker_pool import AnswerT, RequestT, WorkerFailed
 from tests.training.rl.stand_in import settings, verdict
 from tests.training.training_rows import kernel, problem
 
@@ -154,7 +154,7 @@ def test_where_one_judge_cannot_be_asked_the_others_stop(monkeypatch: pytest.Mon
         def close(self) -> None: ...
 
     lanes: list[Slow] = []
-    monkeypatch.setattr(judge_pool, "WorkerProcess", Slow)
+    monkeypatch.setattr(judge_pool, "Worker", Slow)
     judges = LocalBackend(TurnSettings(), jobs=2)
     with pytest.raises(OSError, match="no more processes"):
         judges.ask([TurnRequest(problem=str(number), file="x") for number in range(20)])

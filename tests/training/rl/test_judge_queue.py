@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentkernel.training.worker_pool import JudgeQueue
+from agentkernel.runtime.pool import AffinityQueue
 
 
 def test_a_judge_stays_with_its_problem_and_others_take_new_ones() -> None:
-    queue = JudgeQueue(["a", "b", "a", "b", "b", "c"])
+    queue = AffinityQueue(["a", "b", "a", "b", "b", "c"])
     first, second = queue.after(None), queue.after(None)
     assert (first, second) == (1, 0)  # the one with most questions is begun first
     assert queue.after(first) == 3
@@ -24,7 +24,7 @@ def test_a_judge_stays_with_its_problem_and_others_take_new_ones() -> None:
 def test_each_question_is_handed_out_once_and_few_judges_share_a_problem(
     problems: list[str], judges: int, random: object
 ) -> None:
-    queue = JudgeQueue(problems)
+    queue = AffinityQueue(problems)
     last: list[int | None] = [None] * judges
     seen: list[int] = []
     at: dict[str, set[int]] = {}

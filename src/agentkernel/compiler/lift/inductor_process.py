@@ -1,30 +1,27 @@
-"""TorchInductor in a process of its own: one answer a variant, a line of JSON each.
+"""TorchInductor in a process of its own: one answer a variant.
 
-`python -m` of this module is the process; it ends with its parent. The parent asks early and
-reads the answers when the code is wanted. Nothing that TorchInductor writes is run here.
+The parent asks early and takes the answers when the code is wanted. Nothing that TorchInductor
+writes is run here.
 """
 
 from __future__ import annotations
 
 import math
-import os
 import pickle
-import signal
-import subprocess
-import sys
-import tempfile
 import threading
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
+from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Self
 
 import torch
+from pydantic import TypeAdapter
 
 from agentkernel.compiler.lift.inductor_code import (
     GraphRecord,
@@ -37,7 +34,8 @@ from agentkernel.compiler.lift.inductor_code import (
 )
 from agentkernel.domain.errors import TimeIsUp, one_line
 from agentkernel.domain.target import Target
-from agentkernel.runtime.pool import end_with_parent, lower_priority
+from agentkernel.runtime.pool import lower_priority
+from agentkernel.runtime.worker import ChildProcess, WorkerDied
 from agentkernel.tools.problem.capture import Captured
 from agentkernel.tools.problem.specialise import UnknownSize, specialise
 from agentkernel.tools.roofline.model import graph_costs
@@ -51,24 +49,17 @@ class Job:
     variant: Variant
 
 
-@dataclass(frozen=True)
-class Request:
-    """What to write, in order, and the GPU to write for where there is none."""
-
-    jobs: tuple[Job, ...]
-    target: Target
-
-
-def main(request_path: str, reply_path: str) -> None:
-    """Answer the pickled Request at the first path, line by line at the second."""
-    request: Request = pickle.loads(Path(request_path).read_bytes())
-    pretended = prepare_process(request.target)
+def serve(line: Connection, target: str) -> None:
+    """Answer pickled Jobs in JSON, for `target` (a Target in JSON) where there is no GPU."""
+    pretended = prepare_process(Target.model_validate_json(target))
     warnings.simplefilter("ignore")
-    with Path(reply_path).open("w", encoding="utf-8") as reply:
-        for job in request.jobs:
-            answer = generate_code(job.graph, job.variant, pretended)
-            reply.write(answer.model_dump_json() + "\n")
-            reply.flush()
+    while True:
+        try:
+            job: Job = pickle.loads(line.recv_bytes())
+        except EOFError:
+            return
+        answer = generate_code(job.graph, job.variant, pretended)
+        line.send_bytes(answer.model_dump_json().encode())
 
 
 def prepare_process(target: Target) -> bool:
@@ -125,13 +116,13 @@ def _reason(error: Exception, pretended: bool) -> str:
     return f"{type(error).__name__}: {one_line(error, 300)}"
 
 
-MODULE = "agentkernel.compiler.lift.inductor_process"
+ENTRY = "agentkernel.compiler.lift.inductor_process:serve"
+FOLDERS = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 TIMEOUT_S = 120.0
 LOG_CHARACTERS = 400
-POLL_S = 0.1
-"""How often a wait looks whether it has been called off."""
 
 Outcome = InductorCode | NotLifted
+OUTCOMES: TypeAdapter[Outcome] = TypeAdapter(Outcome)
 
 
 def generate(
@@ -158,6 +149,7 @@ def generate_many(
     that process, not the others' answers. `stop` calls it off: what has no answer then is not
     lifted.
     """
+    stop = stop or threading.Event()
     found: dict[int, Outcome] = {}
     waiting: list[tuple[int, Job]] = []
     for place, (captured, variant) in enumerate(jobs):
@@ -166,77 +158,37 @@ def generate_many(
         except (Unrecordable, UnknownSize) as error:
             found[place] = NotLifted(reason=str(error), stage="record")
     while waiting:
-        if stop is not None and stop.is_set():
+        if stop.is_set():
             off = NotLifted(reason="TorchInductor was called off", stage="generate")
             found |= dict.fromkeys([place for place, _ in waiting], off)
             break
-        request = Request(tuple(job for _, job in waiting), target)
-        for answer in _answers(request, timeout_s, stop or threading.Event()):
+        for answer in _answers([job for _, job in waiting], target, timeout_s, stop):
             found[waiting.pop(0)[0]] = answer
     return tuple(found[place] for place in range(len(jobs)))
 
 
-def _answers(request: Request, timeout_s: float, stop: threading.Event) -> list[Outcome]:
-    """Answers to the first jobs of `request`, at least one: a process that ends early has failed
-    at the job after its last answer."""
-    with tempfile.TemporaryDirectory(prefix="agentkernel-lift-") as folder:
-        given, reply, log = (Path(folder) / name for name in ("request", "reply", "log"))
-        given.write_bytes(pickle.dumps(request))
-        ended = _run([str(given), str(reply)], log, timeout_s * len(request.jobs), folder, stop)
-        lines = reply.read_text(encoding="utf-8").splitlines() if reply.is_file() else []
-        words = log.read_text(encoding="utf-8", errors="replace")[-LOG_CHARACTERS:]
-    answers = [_outcome(line) for line in lines if line.endswith("}")]
-    if len(answers) < len(request.jobs):
-        reason = f"TorchInductor's process {ended}: {one_line(words)}"
-        answers.append(NotLifted(reason=reason, stage="generate"))
-    return answers
+def _answers(
+    jobs: Sequence[Job], target: Target, timeout_s: float, stop: threading.Event
+) -> Iterator[Outcome]:
+    """Answers to the first of `jobs`, at least one: where the process ends, it has failed at the
+    job that it was asked about last."""
+    end = time.monotonic() + timeout_s * len(jobs)
+    child = ChildProcess(ENTRY, (target.model_dump_json(),), folders=FOLDERS)
+    with closing(child):
+        lower_priority(child.pid)
+        for job in jobs:
+            reply = child.ask(pickle.dumps(job), max(end - time.monotonic(), 0.0), stop)
+            if isinstance(reply, WorkerDied):
+                yield NotLifted(reason=_lost(reply, timeout_s * len(jobs), stop), stage="generate")
+                return
+            yield OUTCOMES.validate_json(reply)
 
 
-def _outcome(line: str) -> Outcome:
-    if '"source"' in line:
-        return InductorCode.model_validate_json(line)
-    return NotLifted.model_validate_json(line)
-
-
-def _run(
-    arguments: Sequence[str], log: Path, timeout_s: float, folder: str, stop: threading.Event
-) -> str:
-    """Run the child to its end, or end it and its children; how it ended. It ends with us."""
-    caches = {
-        "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor",
-        "TRITON_CACHE_DIR": f"{folder}/triton",
-    }
-    ours, theirs = os.pipe()
-    with log.open("wb") as sink, os.fdopen(theirs, "wb"):
-        process = subprocess.Popen(
-            [sys.executable, "-m", MODULE, *arguments, str(ours)],
-            pass_fds=(ours,),
-            stdin=subprocess.DEVNULL,
-            stdout=sink,
-            stderr=subprocess.STDOUT,
-            env=dict(os.environ) | caches,
-            start_new_session=True,
-        )
-        os.close(ours)
-        lower_priority(process.pid)
-        try:
-            return _ended(process, timeout_s, stop)
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-
-
-def _ended(process: subprocess.Popen[bytes], timeout_s: float, stop: threading.Event) -> str:
-    begin = time.monotonic()
-    while time.monotonic() - begin < timeout_s:
-        if stop.is_set():
-            return "was called off"
-        try:
-            return f"ended with {process.wait(POLL_S)}"
-        except subprocess.TimeoutExpired:
-            continue
-    return f"gave no answer within {timeout_s:g} s"
+def _lost(died: WorkerDied, limit_s: float, stop: threading.Event) -> str:
+    how = f"ended with {died.exit_code}"
+    if died.exit_code is None:
+        how = "was called off" if stop.is_set() else f"gave no answer within {limit_s:g} s"
+    return f"TorchInductor's process {how}: {one_line(died.log[-LOG_CHARACTERS:])}"
 
 
 Codes = tuple[InductorCode | NotLifted, ...]
@@ -300,11 +252,3 @@ class InductorWriter:
         variants = self._variants or variants_for({cost.kind for cost in graph_costs(captured)})
         jobs = [(captured, variant) for variant in variants]
         return generate_many(jobs, self._target, stop=self._stop)
-
-
-if __name__ == "__main__":
-    from agentkernel.compiler.lift import inductor_process
-
-    # The request was pickled with this module's name, not as __main__.
-    end_with_parent(int(sys.argv[3]))
-    inductor_process.main(sys.argv[1], sys.argv[2])

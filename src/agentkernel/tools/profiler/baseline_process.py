@@ -1,8 +1,7 @@
 """The trusted process that holds eager and compiled forms of the module and times them.
 
-Started as `python -m agentkernel.tools.profiler.baseline_process FD`. It uses the same timing
-code as the worker of the candidate. Messages are pickled both ways, since both ends are trusted
-and the reference is the code of the user.
+It uses the same timing code as the worker of the candidate. Messages are pickled both ways, since
+both ends are trusted and the reference is the code of the user.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 import os
 import pickle
 import signal
-import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -19,7 +17,6 @@ from statistics import median
 from typing import TYPE_CHECKING, cast
 
 from agentkernel.domain.errors import one_line
-from agentkernel.runtime.pool import end_with_parent
 from agentkernel.tools.problem.loading import restore_problem
 from agentkernel.tools.profiler.compile_workers import (
     CompilerLocks,
@@ -278,9 +275,3 @@ def serve(line: Connection) -> None:
 
 def _named(error: BaseException) -> str:
     return one_line(f"{type(error).__name__}: {error}")
-
-
-if __name__ == "__main__":
-    os.dup2(2, 1)
-    end_with_parent(int(sys.argv[1]))
-    serve(Connection(int(sys.argv[1])))

@@ -5,10 +5,9 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Literal
 
 from agentkernel.domain.base import Frozen
@@ -16,6 +15,7 @@ from agentkernel.domain.errors import SettingError
 from agentkernel.domain.knowledge import Entry, Structure, Verified
 from agentkernel.knowledge.pairs import ProblemFile, generated_entry, problem_files
 from agentkernel.runtime.machine import installed_versions
+from agentkernel.runtime.pool import spread
 from agentkernel.tools.targets import ResolvedTarget, find_target
 from agentkernel.training.judged_problems import Verification
 from agentkernel.training.settings import Say
@@ -172,29 +172,13 @@ def _outcomes(
 ) -> Iterator[tuple[ProblemFile, Outcome]]:
     """What becomes of each file, in the order in which they are done."""
     lanes = [WriterAndJudge(target, verification) for _ in range(min(jobs, len(files)))]
-    free: SimpleQueue[WriterAndJudge] = SimpleQueue()
-    for worker_process in lanes:
-        free.put(worker_process)
-
-    def work(file: ProblemFile) -> Outcome:
-        worker_process = free.get()
-        try:
-            return worker_process.make(file)
-        finally:
-            free.put(worker_process)
-
-    pool = ThreadPoolExecutor(max(1, len(lanes)), "pairs")
+    left = iter(files)
     try:
-        waiting = {pool.submit(work, file): file for file in files}
-        for done in as_completed(waiting):
-            yield waiting[done], done.result()
+        with closing(spread(lanes, lambda last: next(left, None), WriterAndJudge.make)) as made:
+            yield from made
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)
-        for worker_process in lanes:
-            worker_process.kill()
-        pool.shutdown(wait=True)
-        for worker_process in lanes:
-            worker_process.close()
+        for lane in lanes:
+            lane.close()
 
 
 def _entry(

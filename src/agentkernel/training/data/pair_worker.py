@@ -1,21 +1,19 @@
 """Worker process that drafts kernels for modules, breaks some, and has all of them judged.
 
-It reads one line of JSON per problem and writes one for the outcome. Kernels run in the judge's
-sandbox alone; a module runs here, after its text was vetted.
+Kernels run in the judge's sandbox alone; a module runs here, after its text was vetted.
 """
 
 from __future__ import annotations
 
 import gc
-import os
 import sys
 import tempfile
 import time
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -26,7 +24,7 @@ from agentkernel.domain.errors import AgentKernelError, one_line
 from agentkernel.domain.profile import CompileReport, Profile
 from agentkernel.knowledge.graph_structure import structure_of_graph
 from agentkernel.knowledge.kernelbook import PERMISSIVE
-from agentkernel.runtime.pool import end_with_parent
+from agentkernel.runtime.worker import serve
 from agentkernel.tools.compile.candidate import compile_candidate
 from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.problem.capture import capture
@@ -38,7 +36,7 @@ from agentkernel.training.data.generator import GeneratedProblem, broken_variant
 from agentkernel.training.data.rows import module_refusal
 from agentkernel.training.judged_problems import Verification
 from agentkernel.training.settings import HALVED, Bound, JudgedKernel
-from agentkernel.training.worker_pool import READY, is_undecided
+from agentkernel.training.worker_pool import is_undecided
 
 if TYPE_CHECKING:
     from agentkernel.agents.compiler_coder import Variant
@@ -401,39 +399,20 @@ def _bound(analysis: Analysis) -> Bound:
     return analysis.roofline
 
 
-def serve(settings: PairSettings, questions: int, answers: int) -> None:
-    """Work on problem after problem until the pipe `questions` ends."""
-    with (
-        os.fdopen(questions, encoding="utf-8") as asked,
-        os.fdopen(answers, "w", encoding="utf-8") as told,
-        tempfile.TemporaryDirectory(prefix="agentkernel-pairs-") as folder,
-    ):
-        print(READY, file=told, flush=True)
-        for place, line in enumerate(asked):
-            worked = _safely(PairRequest.model_validate_json(line).problem, settings, Path(folder))
-            print(worked.model_dump_json(), file=told, flush=True)
-            if place == 0:
-                # What the first problem has imported is there to stay: collecting garbage, which
-                # each capture sets off many times, need not go through it again.
-                gc.collect()
-                gc.freeze()
+def make(line: Connection, settings: str) -> None:
+    """Serve under `settings`, a PairSettings in JSON."""
+    chosen, frozen = PairSettings.model_validate_json(settings), False
 
+    def answer(request: PairRequest) -> ProblemResult:
+        nonlocal frozen
+        worked = work_on(request.problem, chosen, Path(folder))
+        if not frozen:
+            # What the first problem has imported is there to stay: collecting garbage, which each
+            # capture sets off many times, need not go through it again.
+            gc.collect()
+            gc.freeze()
+        frozen = True
+        return worked
 
-def _safely(problem: GeneratedProblem, settings: PairSettings, folder: Path) -> ProblemResult:
-    try:
-        return work_on(problem, settings, folder)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - a module may raise anything
-        bench = PairJob(problem, settings, folder)
-        bench.miss("load", f"{type(error).__name__}: {error}")
-        return ProblemResult(missed=tuple(bench.missed))
-
-
-def main(settings: str, questions: str, answers: str) -> None:
-    """Serve under `settings`, a PairSettings in JSON, on the pipes of these numbers."""
-    end_with_parent(int(questions))
-    warnings.simplefilter("ignore")
-    serve(PairSettings.model_validate_json(settings), int(questions), int(answers))
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+    with tempfile.TemporaryDirectory(prefix="agentkernel-pairs-") as folder:
+        serve(line, PairRequest, answer)

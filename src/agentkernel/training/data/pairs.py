@@ -14,10 +14,8 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from queue import SimpleQueue
 from typing import IO, Literal, NamedTuple
 
 from pydantic import Field, TypeAdapter, ValidationError
@@ -27,6 +25,8 @@ from agentkernel.domain.errors import RunBusy, SettingError, TrainingError
 from agentkernel.knowledge import kernelbook
 from agentkernel.knowledge.code_structure import module_class
 from agentkernel.knowledge.pairs import problem_files, shards_of
+from agentkernel.runtime.pool import spread
+from agentkernel.runtime.worker import Worker, WorkerFailed
 from agentkernel.storage import files
 from agentkernel.storage.files import explain_write_failure, make_folder, open_append, write_atomic
 from agentkernel.training.data.generator import (
@@ -44,9 +44,8 @@ from agentkernel.training.data.pair_worker import (
 )
 from agentkernel.training.data.rows import module_refusal
 from agentkernel.training.settings import JudgedKernel, Say
-from agentkernel.training.worker_pool import WorkerFailed, WorkerProcess
 
-MODULE = "agentkernel.training.data.pair_worker"
+ENTRY = "agentkernel.training.data.pair_worker:make"
 WORKED: TypeAdapter[ProblemResult] = TypeAdapter(ProblemResult)
 KINDS: tuple[Kind, ...] = ("write", "schedule", "broken")
 PROBLEM_S = 300.0
@@ -245,44 +244,29 @@ def _worked(
 ) -> Iterator[tuple[GeneratedProblem, ProblemResult]]:
     """What becomes of each problem, in the order in which they are done; few are begun ahead, so
     that `problems` may be without end."""
-    arguments = (settings.model_dump_json(),)
-    lanes = [
-        WorkerProcess[PairRequest, ProblemResult](MODULE, arguments, WORKED) for _ in range(jobs)
+    workers = [
+        Worker[PairRequest, ProblemResult](ENTRY, (settings.model_dump_json(),), WORKED)
+        for _ in range(jobs)
     ]
-    free: SimpleQueue[WorkerProcess[PairRequest, ProblemResult]] = SimpleQueue()
-    for worker_process in lanes:
-        free.put(worker_process)
 
-    def work(problem: GeneratedProblem) -> ProblemResult:
-        worker_process = free.get()
-        try:
-            told = worker_process.ask(PairRequest(problem=problem), PROBLEM_S)
-        finally:
-            free.put(worker_process)
+    def take(last: GeneratedProblem | None) -> GeneratedProblem | None:
+        return next(problems, None) if left() else None
+
+    def work(
+        worker: Worker[PairRequest, ProblemResult], problem: GeneratedProblem
+    ) -> ProblemResult:
+        told = worker.ask(PairRequest(problem=problem), PROBLEM_S)
         return _lost(problem, told.reason) if isinstance(told, WorkerFailed) else told
 
-    pool = ThreadPoolExecutor(jobs, "pairs")
-    waiting: dict[Future[ProblemResult], GeneratedProblem] = {}
     try:
-        while True:
-            while len(waiting) < 2 * jobs and left():
-                problem = next(problems, None)
-                if problem is None:
-                    break
-                waiting[pool.submit(work, problem)] = problem
-            if not waiting:
-                return
-            for future in wait(waiting, return_when=FIRST_COMPLETED).done:
-                yield waiting.pop(future), future.result()
+        with closing(spread(workers, take, work)) as worked:
+            for problem, result in worked:
+                yield problem, result
                 if not left():
                     return
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)
-        for worker_process in lanes:
-            worker_process.kill()
-        pool.shutdown(wait=True)
-        for worker_process in lanes:
-            worker_process.close()
+        for worker in workers:
+            worker.close()
 
 
 def _lost(problem: GeneratedProblem, reason: str) -> ProblemResult:

@@ -1,27 +1,18 @@
-"""Pool of judges for the answers of a model in training: local processes or a Ray cluster.
-
-A process of its own talks to Ray, so that the end of Ray is one line here and not the end of
-the training.
-"""
+"""Pool of judges for the answers of a model in training: local processes or a Ray cluster."""
 
 from __future__ import annotations
 
-import faulthandler
-import importlib.util
-import multiprocessing
 import os
 import tempfile
-import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cache
-from multiprocessing.connection import Connection
+from functools import cache, partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, NamedTuple, Protocol, Self
+from typing import Literal, NamedTuple, Protocol, Self
+from uuid import uuid4
 
 import torch
 from pydantic import TypeAdapter
@@ -35,19 +26,9 @@ from agentkernel.domain.errors import (
     one_line,
 )
 from agentkernel.runtime import gpu_lock
-from agentkernel.runtime.machine import installed_versions
-from agentkernel.runtime.ray import (
-    CONNECT_S,
-    LEAVE_S,
-    LOCAL,
-    POLL_S,
-    SHARED,
-    STDERR,
-    connect_ray,
-    detach,
-    last_words,
-    ray_folder,
-)
+from agentkernel.runtime.pool import AffinityQueue, spread
+from agentkernel.runtime.ray import CONNECT_S, LOST, RayCluster, RayTask, TaskEnded
+from agentkernel.runtime.worker import Worker, WorkerFailed
 from agentkernel.tools.targets import find_target
 from agentkernel.training.rl.judge_worker import (
     Basis,
@@ -57,15 +38,9 @@ from agentkernel.training.rl.judge_worker import (
     TurnRequest,
     TurnSettings,
 )
-from agentkernel.training.worker_pool import (
-    READY,
-    RL_VERIFICATION,
-    JudgeQueue,
-    WorkerFailed,
-    WorkerProcess,
-)
+from agentkernel.training.worker_pool import RL_VERIFICATION
 
-MODULE = "agentkernel.training.rl.judge_worker"
+ENTRY = "agentkernel.training.rl.judge_worker:judge"
 ANSWERS: TypeAdapter[TurnAnswer] = TypeAdapter(TurnAnswer)
 ANSWER_S = 300.0
 """What one answer may take, loading its problem, judging and timing it included."""
@@ -189,52 +164,25 @@ class LocalBackend:
     def __init__(self, settings: TurnSettings, jobs: int | None = None) -> None:
         self._held = ExitStack()
         self._held.enter_context(gpu_lock.private_lock())
-        arguments = (settings.model_dump_json(),)
-        count = jobs or len(os.sched_getaffinity(0))
-        self._lanes = [
-            WorkerProcess[TurnRequest, TurnAnswer](MODULE, arguments, ANSWERS) for _ in range(count)
+        self._workers = [
+            Worker[TurnRequest, TurnAnswer](ENTRY, (settings.model_dump_json(),), ANSWERS)
+            for _ in range(jobs or len(os.sched_getaffinity(0)))
         ]
-        self._closed = threading.Event()
 
     def ask(self, questions: Sequence[TurnRequest]) -> list[TurnAnswer | WorkerFailed]:
-        """See Judges."""
-        todo = JudgeQueue([item.problem for item in questions])
-        found: dict[int, TurnAnswer | WorkerFailed] = {}
+        """See JudgeBackend."""
+        todo = AffinityQueue([item.problem for item in questions])
 
-        def work(worker_process: WorkerProcess[TurnRequest, TurnAnswer]) -> None:
-            place: int | None = None
-            try:
-                while (place := todo.after(place)) is not None:
-                    found[place] = self._one(worker_process, questions[place])
-            except BaseException:
-                todo.clear()  # nobody judges on for a training that ends
-                raise
+        def one(worker: Worker[TurnRequest, TurnAnswer], place: int) -> TurnAnswer | WorkerFailed:
+            return worker.ask(questions[place], ANSWER_S)
 
-        threads = ThreadPoolExecutor(len(self._lanes), "judges")
-        try:
-            list(threads.map(work, self._lanes[: len(questions)]))
-        except BaseException:
-            # Whoever waits for an answer gets Failed, so that the threads end.
-            self._closed.set()
-            for worker_process in self._lanes:
-                worker_process.kill()
-            raise
-        finally:
-            threads.shutdown(wait=True, cancel_futures=True)
+        found = dict(spread(self._workers, todo.after, one))
         return [found[place] for place in range(len(questions))]
 
-    def _one(
-        self, worker_process: WorkerProcess[TurnRequest, TurnAnswer], question: TurnRequest
-    ) -> TurnAnswer | WorkerFailed:
-        if self._closed.is_set():
-            return WorkerFailed(reason="the training ends")
-        return worker_process.ask(question, ANSWER_S)
-
     def close(self) -> None:
-        """See Judges."""
-        self._closed.set()
-        for worker_process in self._lanes:
-            worker_process.close()
+        """See JudgeBackend."""
+        for worker in self._workers:
+            worker.close()
         self._held.close()
 
 
@@ -286,15 +234,6 @@ def speed_source_note(asked: TurnSettings) -> str:
     return words[asked.speed]
 
 
-@dataclass(frozen=True)
-class RayReply:
-    """What became of the question of that number: an answer as JSON, or how its worker was lost."""
-
-    number: int
-    answer: str | None
-    lost: str = ""
-
-
 class RayBackend:
     """Tasks of the cluster at `address` ("auto", "ray://host:port"), or of one that is started here
     ("local"): a CPU each, and a GPU where `settings` ask for one.
@@ -303,148 +242,51 @@ class RayBackend:
     """
 
     def __init__(self, address: str, settings: TurnSettings, patience_s: float = CONNECT_S) -> None:
-        if importlib.util.find_spec("ray") is None:
-            raise MissingDependency(
-                f"--ray {address} needs the package 'ray', which is not installed. "
-                "Next: pip install 'agentkernel[ray]'."
-            )
-        self._address = address
-        self._folder = ray_folder()
-        self._log = Path(self._folder.name) / "driver.log"
-        # Not forked: torch and Ray have threads. A daemon, lest an exit in between waits for it.
-        context = multiprocessing.get_context("spawn")
-        self._line, there = context.Pipe()
-        self._child = context.Process(
-            target=serve,
-            args=(there, address, settings.model_dump_json(), self._log),
-            daemon=True,
-        )
-        self._child.start()
-        there.close()
-        ready = self._line.poll(patience_s) and self._received()
-        if ready != READY:
-            why = ready or last_words(self._log) or f"no answer in {patience_s:.0f} s"
-            if address != LOCAL:  # Ray would look for it still
-                self._child.kill()
+        on_gpu = settings.verification.device == "cuda"
+        self._options = {"num_cpus": 1, "num_gpus": 1 if on_gpu else 0}
+        self._work = partial(answer_turn, settings.model_dump_json())
+        self._cluster = RayCluster(address, "training", "this package", patience_s=patience_s)
+        first = self._ended([TurnRequest()])[0]
+        if first.answer is None:
             self.close()
+            if isinstance(first.error, MissingDependency):
+                raise first.error
             raise MissingDependency(
-                f"No Ray cluster answers at {address!r}: {one_line(str(why))}. Expected auto, "
-                "local, or ray://HOST:10001. Next: start one with 'ray start --head'; for one that "
-                "asks for a token set RAY_AUTH_MODE=token."
+                f"A worker of the Ray cluster cannot judge: {_lost(first)}. Expected this package "
+                "on every node, as it is here. Next: install it there, then give the same command."
             )
-        self._check(self.ask([TurnRequest()])[0])
 
     def ask(self, questions: Sequence[TurnRequest]) -> list[TurnAnswer | WorkerFailed]:
         """All at once: Ray hands them out. Raises MissingDependency where the cluster is gone."""
-        found: dict[int, TurnAnswer | WorkerFailed] = {}
-        try:
-            for number, question in enumerate(questions):
-                self._line.send((number, question.model_dump_json()))
-        except OSError as error:
-            raise self._gone() from error
-        while len(found) < len(questions):
-            told = self._received()
-            if not isinstance(told, RayReply):
-                raise self._gone()
-            found[told.number] = (
-                WorkerFailed(reason=told.lost)
-                if told.answer is None
-                else TurnAnswer.model_validate_json(told.answer)
-            )
-        return [found[number] for number in range(len(questions))]
+        return [
+            WorkerFailed(reason=_lost(ended))
+            if ended.answer is None
+            else TurnAnswer.model_validate_json(ended.answer)
+            for ended in self._ended(questions)
+        ]
 
-    def _received(self) -> object:
-        try:
-            return self._line.recv()
-        except (EOFError, OSError):
-            return None
-
-    def _gone(self) -> MissingDependency:
-        words = last_words(self._log)
-        return MissingDependency(
-            f"The Ray cluster at {self._address!r} does not answer any more"
-            f"{f': {words}' if words else '.'} Expected that it outlives the training. Next: start "
-            "it again, then give the same command: it goes on."
-        )
-
-    def _check(self, answer: TurnAnswer | WorkerFailed) -> None:
-        here = installed_versions()
-        there = None if isinstance(answer, WorkerFailed) else answer.versions
-        if there is None:
-            why = answer.reason if isinstance(answer, WorkerFailed) else "no versions"
-            self.close()
-            raise MissingDependency(
-                f"A worker of the Ray cluster cannot judge: {why}. Expected this package on every "
-                "node, as it is here. Next: install it there, then give the same command."
-            )
-        for name in SHARED:
-            if getattr(here, name) != getattr(there, name):
-                self.close()
-                raise MissingDependency(
-                    f"A node of the Ray cluster has {name} {getattr(there, name)}; expected "
-                    f"{getattr(here, name)}, as the command has. Next: install the same versions "
-                    "on every node, then give the same command: it goes on."
-                )
+    def _ended(self, questions: Sequence[TurnRequest]) -> list[TaskEnded]:
+        keys = [uuid4().hex for _ in questions]
+        for key, question in zip(keys, questions, strict=True):
+            text = question.model_dump_json()
+            self._cluster.begin(RayTask(key, "judge", self._work, text, self._options, ANSWER_S))
+        ended = [self._cluster.ended() for _ in questions]
+        return sorted(ended, key=lambda item: keys.index(item.key))
 
     def close(self) -> None:
         """Leave the cluster; one that was started here ends."""
-        self._line.close()
-        self._child.join(LEAVE_S)
-        if self._child.is_alive():
-            self._child.kill()
-            self._child.join()
-        self._folder.cleanup()
+        self._cluster.close()
 
 
-def serve(line: Connection, address: str, settings: str, log: Path) -> None:
-    """The child's whole life: connect, hand out what the line brings, leave once it is closed."""
-    detach(log)
-    import ray
-
-    try:
-        try:
-            connect_ray(ray, address, log.parent)
-        except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-            line.send(one_line(error))
-            return
-        line.send(READY)
-        with suppress(EOFError, OSError):  # the parent has gone, or has had enough
-            _relay(ray, line, settings)
-    finally:
-        ray.shutdown()
-
-
-def _relay(ray: Any, line: Connection, settings: str) -> None:
-    """Questions in, answers out. A lost one is not asked again: the pool does that."""
-    on_gpu = TurnSettings.model_validate_json(settings).verification.device == "cuda"
-    task = ray.remote(max_retries=0, num_cpus=1, num_gpus=1 if on_gpu else 0)(answer_turn)
-    running: dict[Any, int] = {}
-    while True:
-        while line.poll(0 if running else None):
-            number, question = line.recv()
-            running[task.remote(settings, question)] = number
-        done, _ = ray.wait(list(running), num_returns=1, timeout=POLL_S)
-        for reference in done:
-            line.send(_told(ray, running.pop(reference), reference))
-
-
-def _told(ray: Any, number: int, reference: Any) -> RayReply:
-    try:
-        return RayReply(number, ray.get(reference))
-    except ray.exceptions.RayTaskError as error:
-        return RayReply(number, None, one_line(error.cause or error))
-    except ray.exceptions.RayError as error:
-        return RayReply(number, None, f"its worker or its node was lost ({type(error).__name__})")
+def _lost(ended: TaskEnded) -> str:
+    if ended.error is not None:
+        return one_line(ended.error)
+    return f"no answer within {ANSWER_S:g} s" if ended.hung else f"{LOST} ({ended.lost})"
 
 
 def answer_turn(settings: str, question: str) -> str:
-    """On a worker: one answer. A candidate that hangs past all limits ends the worker."""
-    faulthandler.dump_traceback_later(ANSWER_S, exit=True, file=STDERR)
-    try:
-        found = _judge(settings).answer(TurnRequest.model_validate_json(question))
-        return found.model_dump_json()
-    finally:
-        faulthandler.cancel_dump_traceback_later()
+    """On a worker: one answer."""
+    return _judge(settings).answer(TurnRequest.model_validate_json(question)).model_dump_json()
 
 
 @cache

@@ -1,7 +1,7 @@
 """Worker process that judges and times the answers of a model in training, and their reward.
 
-It reads one line of JSON per request and writes one per answer. A candidate runs in the judge's
-sandbox alone; a problem was vetted and run before it became training data.
+A candidate runs in the judge's sandbox alone; a problem was vetted and run before it became
+training data.
 
 right:   correct + speed * min(speedup, most_speedup) / most_speedup + own_share * share
 cheat:   hack
@@ -17,28 +17,24 @@ without them a model learns to replace the cheapest operator and leave the rest.
 from __future__ import annotations
 
 import math
-import os
-import sys
 import tempfile
-import warnings
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from agentkernel.agents.evidence import speed_evidence
 from agentkernel.domain.base import Frozen, sha256_text
-from agentkernel.domain.certificate import Versions
 from agentkernel.domain.errors import AgentKernelError, SandboxUnavailable, one_line
 from agentkernel.domain.profile import Profile, ProfileFailed
 from agentkernel.domain.verdict import HACK_REASONS, Verdict, hack_name
-from agentkernel.runtime.machine import installed_versions
-from agentkernel.runtime.pool import end_with_parent
+from agentkernel.runtime.worker import serve
 from agentkernel.storage.files import write_atomic
 from agentkernel.tools.roofline.model import analyse
 from agentkernel.tools.targets import find_target
 from agentkernel.training.judged_problems import JudgedProblem, JudgedProblems, Verification
 from agentkernel.training.settings import RlSettings
-from agentkernel.training.worker_pool import READY, RL_VERIFICATION
+from agentkernel.training.worker_pool import RL_VERIFICATION
 
 if TYPE_CHECKING:
     from agentkernel.domain.profile import CompileReport
@@ -164,12 +160,10 @@ class TurnRequest(Frozen):
 
 
 class TurnAnswer(Frozen):
-    """What was found. `unable` says why nothing can be judged there at all; `versions` answer a
-    question without a file."""
+    """What was found. `unable` says why nothing can be judged there at all."""
 
     turn: JudgedTurn
     unable: str = ""
-    versions: Versions | None = None
 
 
 @dataclass
@@ -186,7 +180,7 @@ class TurnJudge:
     def answer(self, question: TurnRequest) -> TurnAnswer:
         """What the judge finds; what keeps it from judging is an answer too."""
         if not question.file:
-            return TurnAnswer(turn=JudgedTurn(), versions=installed_versions())
+            return TurnAnswer(turn=JudgedTurn())
         try:
             return TurnAnswer(turn=self._judged(question))
         except SandboxUnavailable as error:
@@ -289,26 +283,8 @@ def _share_of_bytes(report: CompileReport | None) -> float | None:
     return own / (own + library) if own + library else None
 
 
-def serve(settings: TurnSettings, questions: int, answers: int) -> None:
-    """Answer question after question until the pipe `questions` ends."""
-    with (
-        os.fdopen(questions, encoding="utf-8") as asked,
-        os.fdopen(answers, "w", encoding="utf-8") as told,
-        tempfile.TemporaryDirectory(prefix="agentkernel-turns-") as folder,
-    ):
-        judge = TurnJudge(settings, Path(folder))
-        print(READY, file=told, flush=True)
-        for line in asked:
-            question = TurnRequest.model_validate_json(line)
-            print(judge.answer(question).model_dump_json(), file=told, flush=True)
-
-
-def main(settings: str, questions: str, answers: str) -> None:
-    """Serve under `settings`, a TurnSettings in JSON, on the pipes of these numbers."""
-    end_with_parent(int(questions))
-    warnings.simplefilter("ignore")
-    serve(TurnSettings.model_validate_json(settings), int(questions), int(answers))
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+def judge(line: Connection, settings: str) -> None:
+    """Serve under `settings`, a TurnSettings in JSON."""
+    with tempfile.TemporaryDirectory(prefix="agentkernel-turns-") as folder:
+        judge = TurnJudge(TurnSettings.model_validate_json(settings), Path(folder))
+        serve(line, TurnRequest, judge.answer)
