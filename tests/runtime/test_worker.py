@@ -1,0 +1,97 @@
+"""Does a worker that dies or hangs cost one request, and is nothing that it prints an answer?"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from pydantic import TypeAdapter
+
+from agentkernel.runtime.pool import AffinityQueue, spread
+from agentkernel.runtime.worker import ChildProcess, Worker, WorkerDied, WorkerFailed
+from tests.runtime.echo import Said
+
+ENTRY = "tests.runtime.echo:echo"
+
+
+def new_worker() -> Worker[Said, Said]:
+    return Worker(ENTRY, ("hello",), TypeAdapter(Said))
+
+
+@pytest.fixture(scope="module")
+def worker() -> Iterator[Worker[Said, Said]]:
+    with new_worker() as worker:
+        yield worker
+
+
+def told(worker: Worker[Said, Said], text: str, timeout_s: float = 60.0) -> str:
+    answer = worker.ask(Said(text=text), timeout_s)
+    return answer.reason if isinstance(answer, WorkerFailed) else answer.text
+
+
+def test_one_process_answers_until_it_is_lost(worker: Worker[Said, Said]) -> None:
+    first = told(worker, "you")
+    assert first.startswith("hello you of ")
+    assert told(worker, "raise") == "SystemExit: no module here"
+    assert told(worker, "you") == first
+    assert told(worker, "die").startswith("the process ended with 3: ")
+    second = told(worker, "you")
+    assert second.startswith("hello you of ")
+    assert second != first
+
+
+def test_what_it_said_last_is_kept(worker: Worker[Said, Said]) -> None:
+    assert told(worker, "die").endswith("the last words")
+
+
+def test_one_that_hangs_is_ended_in_time(worker: Worker[Said, Said]) -> None:
+    told(worker, "you")
+    begin = time.monotonic()
+    assert told(worker, "hang", 0.3) == "no answer within 0.3 s"
+    assert time.monotonic() - begin < 5.0
+    assert told(worker, "you").startswith("hello")
+
+
+def test_a_job_that_kills_its_worker_costs_itself_alone() -> None:
+    asked = ["a", "die", "b", "c"]
+    workers = [new_worker() for _ in range(2)]
+    found = dict(
+        spread(
+            workers, AffinityQueue(asked).after, lambda worker, place: told(worker, asked[place])
+        )
+    )
+    for worker in workers:
+        worker.close()
+    assert [found[place].split(" of ")[0] for place in (0, 2, 3)] == [
+        "hello a",
+        "hello b",
+        "hello c",
+    ]
+    assert "ended with 3" in found[1]
+
+
+def test_who_stops_early_waits_for_no_answer() -> None:
+    worker = new_worker()
+    told(worker, "you")
+    texts = iter(["you", "hang", "hang"])
+    answers = spread([worker], lambda last: next(texts, None), told)
+    assert next(answers)[0] == "you"
+    threading.Timer(0.5, worker.kill).start()
+    assert "ended with -9" in next(answers)[1]
+    assert next(answers) == ("hang", "it was called off")
+    worker.close()
+
+
+def test_a_wait_is_called_off() -> None:
+    stop = threading.Event()
+    child = ChildProcess(ENTRY, ("hello",))
+    assert child.receive(60.0) == b"ready"
+    threading.Timer(0.3, stop.set).start()
+    died = child.ask(b'{"text": "hang"}', 60.0, stop)
+    assert isinstance(died, WorkerDied)
+    assert died.exit_code is None
+    assert not child.alive
+    assert isinstance(child.ask(b"{}", 1.0), WorkerDied)
+    child.close()
