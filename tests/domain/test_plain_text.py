@@ -40,7 +40,6 @@ OWN = {
     "runtime/machine.py": "JSON in ASCII, to the parent",
     "tools/judge/compute_sanitizer.py": "inside the sandbox",
     "tools/sandbox/lockdown.py": "JSON in ASCII, to the parent",
-    "nightly/end_to_end.py": "to the parent",
 }
 """Files that print themselves, and what."""
 PAGES = re.compile(r"write_atomic\([^\n]*(?:\.html|\.markdown|\.junit|_csv|REPORT|PAGE|_svg)\b.*")

@@ -6,23 +6,19 @@ in Triton's interpreter, in a process of its own that has had it from the beginn
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import warnings
 from collections.abc import Mapping
+from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter
 
-from agentkernel.domain.errors import AgentKernelError, one_line
 from agentkernel.domain.nightly import Form, ModelRow
 from agentkernel.domain.profile import Ratio
 from agentkernel.domain.region import Kernel
 from agentkernel.nightly.scheduler.engine import described, gpu_of
 from agentkernel.nightly.scheduler.jobs import EndToEndDone, EndToEndJob
 from agentkernel.nightly.zoo.loader import flat_outputs, load_model
-from agentkernel.runtime.worker import end_with_parent
+from agentkernel.runtime.worker import Worker, WorkerFailed, serve
 from agentkernel.swap.end_to_end import EndToEndVerdict, Oracle, check_end_to_end
 from agentkernel.swap.selection import best_form, select_correct, select_faster, time_forms
 from agentkernel.tools.targets import ResolvedTarget, find_target
@@ -36,26 +32,18 @@ SEEDS = (0, 1)
 """The interpreter is slow, and every kernel has been judged by itself."""
 
 
-def main(line: str) -> int:
-    """The verdict on the WholeJob that comes in, as JSON; 1 where there is none. It ends with the
-    process that holds the other end of the pipe `line`."""
-    end_with_parent(int(line))
-    warnings.simplefilter("ignore")
-    job = EndToEndJob.model_validate_json(sys.stdin.readline())
-
-    try:
+def compare(line: Connection) -> None:
+    """Serve verdicts on EndToEndJobs, in a process with Triton's interpreter."""
+    def answer(job: EndToEndJob) -> EndToEndVerdict:
         loaded = load_model(job.part.zoo, job.part.model)
-        parameters = {path: job.parameters[path] for path in job.kernels}
-        verdict = check_end_to_end(
-            loaded, job.kernels, parameters, "cpu", seeds=SEEDS, flat=flat_outputs
-        )
-    except AgentKernelError as error:
-        print(one_line(error), file=sys.stderr)
-        return 1
-    print(verdict.model_dump_json(), flush=True)
-    return 0
+        names = operand_names(job.kernels, job)
+        return check_end_to_end(loaded, job.kernels, names, "cpu", seeds=SEEDS, flat=flat_outputs)
+
+    serve(line, EndToEndJob, answer)
 
 
+ENTRY = "agentkernel.nightly.end_to_end:compare"
+INTERPRETER = {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""}
 INTERPRETED_S = 300.0
 """A model's outputs are compared in Triton's interpreter for so long."""
 SAME = Ratio(value=1.0, low=1.0, high=1.0, low99=1.0, high99=1.0, call="same")
@@ -218,36 +206,9 @@ def form_failures(failed: Mapping[Form, str], verdict: EndToEndVerdict | None) -
 def interpreted_outputs(job: EndToEndJob) -> EndToEndVerdict | str:
     """The outputs with the kernels in Triton's interpreter, which wants a process that has had it
     from its beginning; why there is no answer, where it takes too long or breaks."""
-    line, held = os.pipe()
-    words = [sys.executable, "-m", "agentkernel.nightly.end_to_end", str(line)]
-    child = subprocess.Popen(
-        words,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env={**os.environ, "TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""},
-        text=True,
-        pass_fds=(line,),
-        start_new_session=True,
-    )
-    os.close(line)
-    try:
-        told, log = child.communicate(job.model_dump_json() + "\n", timeout=INTERPRETED_S)
-    except subprocess.TimeoutExpired:
-        return f"outputs not compared: the interpreter took over {INTERPRETED_S:g} s"
-    finally:
-        os.close(held)
-        child.kill()
-        child.wait()
-    try:
-        return EndToEndVerdict.model_validate_json(told.strip().rpartition("\n")[2])
-    except ValidationError:
-        last = (log.strip().splitlines() or [f"exit {child.returncode}"])[-1]
-        return f"outputs not compared: {last[:200]}"
-
-
-if __name__ == "__main__":
-    code = main(sys.argv[1])
-    sys.stdout.flush()
-    # No thread of a library may keep it from ending.
-    os._exit(code)
+    verdicts = TypeAdapter(EndToEndVerdict)
+    with Worker[EndToEndJob, EndToEndVerdict](ENTRY, (), verdicts, {}, INTERPRETER) as worker:
+        answer = worker.ask(job, INTERPRETED_S)
+    if isinstance(answer, WorkerFailed):
+        return f"outputs not compared: {answer.reason[:200]}"
+    return answer

@@ -18,6 +18,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from multiprocessing.connection import Connection, Pipe
 from types import TracebackType
 from typing import Generic, Literal, NamedTuple, Self, TypeVar
@@ -171,7 +172,7 @@ START_S = 180.0
 MOST_ASKED = 200
 """Then a fresh process goes on: modules that were loaded, and what torch keeps of their graphs,
 never leave a process."""
-DEFAULTS = {"OMP_NUM_THREADS": "1"}
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 """Several workers stand side by side, and the modules are small."""
 FOLDERS = ("TORCHINDUCTOR_CACHE_DIR",)
 
@@ -185,11 +186,19 @@ class WorkerFailed(Frozen):
 
 class Worker(Generic[RequestT, AnswerT]):
     """A process whose `entry` calls `serve` with `settings`; the next request starts another where
-    it is gone. `answers` reads what it answers."""
+    it is gone. `answers` reads what it answers; `defaults` and `variables` as in ChildProcess."""
 
-    def __init__(self, entry: str, settings: Sequence[str], answers: TypeAdapter[AnswerT]) -> None:
-        self._entry = entry
-        self._settings = tuple(settings)
+    def __init__(
+        self,
+        entry: str,
+        settings: Sequence[str],
+        answers: TypeAdapter[AnswerT],
+        defaults: Mapping[str, str] = ONE_THREAD,
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
+        self._start = partial(
+            ChildProcess, entry, settings, defaults=defaults, variables=variables, folders=FOLDERS
+        )
         self._answers = answers
         self._asked = 0
         self._child: ChildProcess | None = None
@@ -217,9 +226,7 @@ class Worker(Generic[RequestT, AnswerT]):
         with self._lock:
             if self._killed or self._child is not None:
                 return self._child
-            self._child = child = ChildProcess(
-                self._entry, self._settings, defaults=DEFAULTS, folders=FOLDERS
-            )
+            self._child = child = self._start()
         ready = child.receive(START_S)
         return ready if isinstance(ready, WorkerDied) else child
 
