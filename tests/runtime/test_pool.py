@@ -10,14 +10,14 @@ from agentkernel.runtime.pool import AffinityQueue
 
 def test_a_judge_stays_with_its_problem_and_others_take_new_ones() -> None:
     queue = AffinityQueue(["a", "b", "a", "b", "b", "c"])
-    first, second = queue.after(None), queue.after(None)
+    first, second = queue.after(0, None), queue.after(0, None)
     assert (first, second) == (1, 0)  # the one with most questions is begun first
-    assert queue.after(first) == 3
-    assert queue.after(second) == 2
+    assert queue.after(0, first) == 3
+    assert queue.after(0, second) == 2
     # Of "a" nothing is left: who was at it takes the one that nobody is at, then helps with "b".
-    assert queue.after(2) == 5
-    assert queue.after(5) == 4
-    assert queue.after(3) is None
+    assert queue.after(0, 2) == 5
+    assert queue.after(0, 5) == 4
+    assert queue.after(0, 3) is None
 
 
 @given(st.lists(st.sampled_from("abcdef")), st.integers(1, 5), st.randoms())
@@ -31,7 +31,7 @@ def test_each_question_is_handed_out_once_and_few_judges_share_a_problem(
     working = list(range(judges))
     while working:
         judge = random.choice(working)  # type: ignore[attr-defined]
-        place = queue.after(last[judge])
+        place = queue.after(0, last[judge])
         if place is None:
             working.remove(judge)
             continue

@@ -76,7 +76,7 @@ def test_who_stops_early_waits_for_no_answer() -> None:
     worker = new_worker()
     told(worker, "you")
     texts = iter(["you", "hang", "hang"])
-    answers = spread([worker], lambda last: next(texts, None), told)
+    answers = spread([worker], lambda lane, last: next(texts, None), told)
     assert next(answers)[0] == "you"
     threading.Timer(0.5, worker.kill).start()
     assert "ended with -9" in next(answers)[1]

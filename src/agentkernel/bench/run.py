@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -305,17 +305,19 @@ def run_bench(
     most = devices[: len(waiting())]
     if not most:
         return
-    for ended in run_jobs(
+    jobs = run_jobs(
         lambda: next(queue(), None),
         work,
         most,
         Path(tasks[0].cache) / "locks",
         limit_s=lambda task: limit(task.asked),
         keep=_keeps,
-    ):
-        row = _row(ended)
-        append_row(path, row)
-        say(row)
+    )
+    with closing(jobs) as rows:
+        for ended in rows:
+            row = _row(ended)
+            append_row(path, row)
+            say(row)
 
 
 def finished_rows(tasks: Sequence[BenchTask], folder: Path) -> tuple[Row, ...]:

@@ -22,7 +22,7 @@ from concurrent.futures import (
     wait,
 )
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import wait as wait_for
 from pathlib import Path
@@ -80,26 +80,30 @@ class Lane(Protocol):
 
 
 def spread(
-    lanes: Sequence[L], take: Callable[[J | None], J | None], work: Callable[[L, J], A]
+    lanes: Sequence[L], take: Callable[[L, J | None], J | None], work: Callable[[L, J], A]
 ) -> Generator[tuple[J, A]]:
     """Each job with its answer as it ends: `work` runs in a thread a lane.
 
-    `take` is given the job that a lane did last, None before its first, and gives its next, None
-    where there is none. Where this ends early, an error of `work` included, the lanes are killed.
+    `take` is given a lane and the job that it did last, None before its first, and gives its next,
+    None where there is none for now: it is asked again after each end, and all is over once nothing
+    runs and nothing is given. Where this ends early, an error of `work` included, the lanes are
+    killed.
     """
     threads = ThreadPoolExecutor(max(1, len(lanes)), "lane")
     running: dict[Future[A], tuple[L, J]] = {}
-    idle: list[tuple[L, J | None]] = [(lane, None) for lane in reversed(lanes)]
+    idle: list[tuple[L, J | None]] = [(lane, None) for lane in lanes]
     try:
         while True:
-            while idle and (job := take(idle[-1][1])) is not None:
-                lane, _ = idle.pop()
-                running[threads.submit(work, lane, job)] = (lane, job)
+            for entry in list(idle):
+                lane, last = entry
+                if (job := take(lane, last)) is not None:
+                    idle.remove(entry)
+                    running[threads.submit(work, lane, job)] = (lane, job)
             if not running:
                 return
             for future in wait(running, return_when=FIRST_COMPLETED).done:
                 lane, job = running.pop(future)
-                idle.append((lane, job))
+                idle.insert(0, (lane, job))
                 yield job, future.result()
     finally:
         if running:
@@ -120,8 +124,8 @@ class AffinityQueue:
         """How many lanes took a job about it last."""
         self._subjects = tuple(subjects)
 
-    def after(self, place: int | None) -> int | None:
-        """The next job for the lane that did `place` last, None where it has not begun: one about
+    def after(self, lane: object, place: int | None) -> int | None:
+        """The next job for the `lane` that did `place` last, None where it has not begun: one about
         the same subject, else about one that no lane is at, else about any of which something is
         left. None where all are handed out."""
         if not self._left:
@@ -174,26 +178,54 @@ class JobResult(Generic[J, A]):
         return isinstance(self.error, BrokenProcessPool)
 
 
-@dataclass(frozen=True)
-class RunningJob(Generic[J]):
-    """A job on its lane; `until` is the monotonic time at which its process ends itself."""
+class DeviceLane:
+    """One process on a device, which does one job at a time; another one where it is lost."""
 
-    worker: PoolWorker
-    job: J
-    until: float
+    def __init__(self, place: WorkerPlace, usable: Callable[[str], bool]) -> None:
+        self.place = place
+        self.gone = False
+        """Its device is not usable any more."""
+        self._usable = usable
+        self._killed = False
+        self._executor = _executor(place)
 
+    def do(
+        self,
+        work: Callable[[J], A],
+        job: J,
+        limit_s: float | None,
+        keep: Callable[[JobResult[J, A]], bool],
+    ) -> JobResult[J, A]:
+        """What becomes of `job`; where `keep` refuses it, the process is not used again."""
+        until = math.inf if limit_s is None else time.monotonic() + limit_s
+        try:
+            future = self._executor.submit(_guarded, work, job, limit_s)
+        except BrokenProcessPool:  # killed while it was idle
+            self._renew()
+            future = self._executor.submit(_guarded, work, job, limit_s)
+        error = future.exception()
+        hung = isinstance(error, BrokenProcessPool) and time.monotonic() >= until
+        answer = future.result() if error is None else None
+        ended = JobResult(job, self.place.device, answer, error, hung)
+        if not self._killed and not keep(ended):
+            self.gone = not self._usable(self.place.device)
+            self._renew()
+        return ended
 
-@dataclass
-class PoolWorker:
-    """One process on a device, which does one job at a time."""
+    def _renew(self) -> None:
+        """The process before may have lost its GPU."""
+        self._executor.shutdown(wait=False, cancel_futures=True)
+        self._executor = _executor(self.place)
 
-    place: WorkerPlace
-    executor: ProcessPoolExecutor
+    def kill(self) -> None:
+        """Nobody waits for a job half done."""
+        self._killed = True
+        for process in multiprocessing.active_children():
+            process.terminate()
 
-    def renew(self) -> None:
-        """Another process: the one before may have lost its GPU."""
-        self.executor.shutdown(wait=False, cancel_futures=True)
-        self.executor = _executor(self.place)
+    def close(self) -> None:
+        """End the process once it is idle."""
+        self._executor.shutdown(wait=True, cancel_futures=True)
 
 
 def run_jobs(
@@ -205,86 +237,29 @@ def run_jobs(
     limit_s: Callable[[J], float | None],
     keep: Callable[[JobResult[J, A]], bool] = lambda ended: ended.error is None,
     usable: Callable[[str], bool] = lambda device: True,
-) -> Iterator[JobResult[J, A]]:
+) -> Generator[JobResult[J, A]]:
     """Each job as it ends, one lane an entry of `devices`, which are held meanwhile.
 
-    `take` gives the next job, or None where there is none for now: it is asked again after each
-    end, and all is over once nothing runs and nothing is given. A process that ends takes only its
-    own job with it; after an answer that `keep` refuses a lane has another process, and none at
-    all where its device is not `usable` any more. What hangs past `limit_s` is ended.
+    `take` gives the next job, as for `spread`. A process that ends takes only its own job with it;
+    after an answer that `keep` refuses a lane has another process, and none at all where its device
+    is not `usable` any more. What hangs past `limit_s` is ended.
     """
-    running: dict[Future[A], RunningJob[J]] = {}
-    with _workers(devices, locks) as idle:
-        while True:
-            _begin(take, work, limit_s, idle, running)
-            if not running:
-                return
-            done, _ = wait(running, return_when=FIRST_COMPLETED)
-            for future in done:
-                begun = running.pop(future)
-                worker = begun.worker
-                ended = _ended(future, begun)
-                if keep(ended):
-                    idle.append(worker)
-                elif usable(worker.place.device):
-                    worker.renew()
-                    idle.append(worker)
-                else:
-                    worker.executor.shutdown(wait=False, cancel_futures=True)
-                yield ended
-
-
-def _begin(
-    take: Callable[[], J | None],
-    work: Callable[[J], A],
-    limit_s: Callable[[J], float | None],
-    idle: list[PoolWorker],
-    running: dict[Future[A], RunningJob[J]],
-) -> None:
-    """Give every idle lane a job, as long as there are any."""
-    while idle:
-        job = take()
-        if job is None:
-            return
-        worker, limit = idle.pop(), limit_s(job)
-        until = math.inf if limit is None else time.monotonic() + limit
-        try:
-            future = worker.executor.submit(_guarded, work, job, limit)
-        except BrokenProcessPool:  # killed while it was idle
-            worker.renew()
-            future = worker.executor.submit(_guarded, work, job, limit)
-        running[future] = RunningJob(worker, job, until)
-
-
-def _ended(future: Future[A], begun: RunningJob[J]) -> JobResult[J, A]:
-    job, device = begun.job, begun.worker.place.device
-    error = future.exception()
-    if error is not None:
-        hung = isinstance(error, BrokenProcessPool) and time.monotonic() >= begun.until
-        return JobResult(job, device, error=error, hung=hung)
-    return JobResult(job, device, answer=future.result())
-
-
-@contextmanager
-def _workers(devices: Sequence[str], locks: Path) -> Iterator[list[PoolWorker]]:
-    """The lanes, the first device's first one last, while this process holds the devices."""
     with ExitStack() as held:
         held.enter_context(hold_devices(locks, devices))
-        lock_folders = {
-            device: held.enter_context(_lock_folder(device)) for device in dict.fromkeys(devices)
-        }
-        places = [WorkerPlace(device, lock_folders[device], locks) for device in devices]
-        lanes = [PoolWorker(place, _executor(place)) for place in reversed(places)]
-        try:
-            yield list(lanes)
-        except BaseException:
-            # Interrupted, or the machine lacks something: nobody waits for a job half done.
-            for process in multiprocessing.active_children():
-                process.terminate()
-            raise
-        finally:
-            for worker in lanes:
-                worker.executor.shutdown(wait=True, cancel_futures=True)
+        folders = {item: held.enter_context(_lock_folder(item)) for item in dict.fromkeys(devices)}
+        lanes = [
+            held.enter_context(closing(DeviceLane(WorkerPlace(item, folders[item], locks), usable)))
+            for item in devices
+        ]
+
+        def next_job(lane: DeviceLane, last: J | None) -> J | None:
+            return None if lane.gone else take()
+
+        def do(lane: DeviceLane, job: J) -> JobResult[J, A]:
+            return lane.do(work, job, limit_s(job), keep)
+
+        for _, ended in held.enter_context(closing(spread(lanes, next_job, do))):
+            yield ended
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import (
     AbstractContextManager,
     ExitStack,
+    closing,
     contextmanager,
     nullcontext,
     redirect_stdout,
@@ -164,31 +165,35 @@ class LocalEngine:
         def take() -> Job | None:
             return patience.again.popleft() if patience.again else jobs.take()
 
-        places = tuple(self.devices) * self.lanes
-        for ended in run_jobs(
+        results = run_jobs(
             take,
             work,
-            places,
+            tuple(self.devices) * self.lanes,
             self.locks,
             limit_s=self.limit_s,
             keep=_keeps,
             usable=self.answers,
-        ):
-            if ended.answer is not None:
-                jobs.done(ended.job, ended.answer)
-            elif ended.hung:  # it would hang again
-                jobs.done(
-                    ended.job, JobFailed(error=hang_reason(ended.job, self.limit_s(ended.job)))
-                )
-            elif ended.died or isinstance(ended.error, GpuLost):
-                patience.lost(jobs, ended.job, _why(ended))
-            elif ended.error is not None:
-                raise ended.error
+        )
+        with closing(results):
+            for ended in results:
+                self._settle(jobs, patience, ended)
         if patience.again or jobs.take() is not None:
             raise MissingDependency(
                 f"None of the devices {', '.join(self.devices)} answers any more. Expected one "
                 "that does. Next: look at 'nvidia-smi', then give the same command: it goes on."
             )
+
+    def _settle(
+        self, jobs: JobSource, patience: LossCounter, ended: JobResult[Job, Answer]
+    ) -> None:
+        if ended.answer is not None:
+            jobs.done(ended.job, ended.answer)
+        elif ended.hung:  # it would hang again
+            jobs.done(ended.job, JobFailed(error=hang_reason(ended.job, self.limit_s(ended.job))))
+        elif ended.died or isinstance(ended.error, GpuLost):
+            patience.lost(jobs, ended.job, _why(ended))
+        elif ended.error is not None:
+            raise ended.error
 
 
 def _keeps(ended: JobResult[Job, Answer]) -> bool:

@@ -174,7 +174,9 @@ def _outcomes(
     lanes = [WriterAndJudge(target, verification) for _ in range(min(jobs, len(files)))]
     left = iter(files)
     try:
-        with closing(spread(lanes, lambda last: next(left, None), WriterAndJudge.make)) as made:
+        with closing(
+            spread(lanes, lambda lane, last: next(left, None), WriterAndJudge.make)
+        ) as made:
             yield from made
     finally:
         for lane in lanes:

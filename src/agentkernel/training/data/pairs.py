@@ -249,7 +249,7 @@ def _worked(
         for _ in range(jobs)
     ]
 
-    def take(last: GeneratedProblem | None) -> GeneratedProblem | None:
+    def take(worker: object, last: GeneratedProblem | None) -> GeneratedProblem | None:
         return next(problems, None) if left() else None
 
     def work(
