@@ -119,10 +119,14 @@ def _lifted(
 
 
 def judge(line: Connection, verification: str) -> None:
-    """Serve the judge's findings under `verification`, in JSON. The problem of the last one stays
-    loaded."""
-    problems = JudgedProblems(Verification.model_validate_json(verification), most=1)
-    serve(line, WorkerRequest, lambda request: _judged(request, problems))
+    """Serve the judge's findings under `verification`, in JSON."""
+    serve(line, WorkerRequest, judging(Verification.model_validate_json(verification)))
+
+
+def judging(verification: Verification) -> Callable[[WorkerRequest], WorkerAnswer]:
+    """What answers requests with the judge's finding. The problem of the last one stays loaded."""
+    problems = JudgedProblems(verification, most=1)
+    return lambda request: _judged(request, problems)
 
 
 def _judged(question: WorkerRequest, problems: JudgedProblems) -> JudgeFinding:
