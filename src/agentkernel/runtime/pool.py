@@ -24,12 +24,12 @@ from concurrent.futures import (
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
-from multiprocessing.connection import wait as wait_for
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 from agentkernel.runtime import gpu_lock
 from agentkernel.runtime.machine import CPU, hold_devices, join_devices
+from agentkernel.runtime.worker import end_after_parent
 
 COMPILER_NICE = 10
 TIMED_NICE = -10
@@ -291,16 +291,8 @@ def _prepare(place: WorkerPlace) -> None:
         os.environ.pop(gpu_lock.FOLDER, None)
     else:
         os.environ[gpu_lock.FOLDER] = place.gate
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_after_parent()
     _held.enter_context(join_devices(place.locks, place.device))
-
-
-def _end_with_parent() -> None:
-    """A lane whose parent was killed must not go on beside the next call's."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        wait_for([parent.sentinel])
-        os._exit(1)
 
 
 def _guarded(work: Callable[[J], A], job: J, limit_s: float | None) -> A:

@@ -15,17 +15,17 @@ import pickle
 import platform
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from agentkernel.domain.certificate import Versions
 from agentkernel.domain.errors import MissingDependency, one_line
 from agentkernel.runtime.machine import installed_versions
+from agentkernel.runtime.worker import end_after_parent
 
 LOCAL = "local"
 """The address that stands for a cluster that is started here."""
@@ -235,21 +235,12 @@ def _detach(log: Path) -> None:
     """Make this child one that may talk to Ray: no Ctrl-C, its output in `log`, SETTINGS in its
     environment, and an end LEAVE_S after its parent's."""
     os.setsid()  # Ctrl-C is the parent's, which closes the line
-    threading.Thread(target=_end_after_parent, daemon=True).start()
+    end_after_parent(LEAVE_S)
     with log.open("ab") as file:
         os.dup2(file.fileno(), STDOUT)
         os.dup2(file.fileno(), STDERR)
     for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)
-
-
-def _end_after_parent() -> None:
-    """Ray may be in the middle of a call that does not end when the parent has been killed."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        wait([parent.sentinel])
-        time.sleep(LEAVE_S)
-        os._exit(1)
 
 
 def _connect(ray: Any, cluster: Cluster) -> None:

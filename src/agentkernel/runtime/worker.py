@@ -7,6 +7,7 @@ the function with its end of the pipe, and ends as soon as its parent has.
 from __future__ import annotations
 
 import importlib
+import multiprocessing
 import os
 import select
 import signal
@@ -19,7 +20,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from multiprocessing.connection import Connection, Pipe
+from multiprocessing.connection import Connection, Pipe, wait
 from types import TracebackType
 from typing import Generic, Literal, NamedTuple, Self, TypeVar
 
@@ -266,12 +267,15 @@ def serve(line: Connection, request: type[RequestT], answer: Callable[[RequestT]
     it ends, or hangs, is the parent's to see."""
     warnings.simplefilter("ignore")
     line.send_bytes(READY)
-    while True:
-        try:
-            body = line.recv_bytes()
-        except EOFError:
-            return
-        line.send_bytes(_reply(answer, request.model_validate_json(body)))
+    serve_frames(line, lambda frame: _reply(answer, request.model_validate_json(frame)))
+
+
+def serve_frames(line: Connection, answer: Callable[[bytes], bytes]) -> None:
+    """Answer frame after frame until the parent closes the pipe."""
+    with suppress(EOFError):
+        while True:
+            frame = line.recv_bytes()
+            line.send_bytes(answer(frame))
 
 
 def _reply(answer: Callable[[RequestT], Frozen], request: RequestT) -> bytes:
@@ -295,6 +299,20 @@ def end_with_parent(line: int) -> None:
         os.killpg(0, signal.SIGKILL)
 
     threading.Thread(target=watch, name="end-with-parent", daemon=True).start()
+
+
+def end_after_parent(leave_s: float = 0.0) -> None:
+    """A child of multiprocessing ends `leave_s` after its parent, whatever it is in the middle of,
+    also where that was killed."""
+    parent = multiprocessing.parent_process()
+
+    def watch() -> None:
+        if parent is not None:
+            wait([parent.sentinel])
+            time.sleep(leave_s)
+            os._exit(1)
+
+    threading.Thread(target=watch, name="end-after-parent", daemon=True).start()
 
 
 def main(entry: str, number: str, *arguments: str) -> None:

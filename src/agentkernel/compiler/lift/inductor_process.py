@@ -35,7 +35,7 @@ from agentkernel.compiler.lift.inductor_code import (
 from agentkernel.domain.errors import TimeIsUp, one_line
 from agentkernel.domain.target import Target
 from agentkernel.runtime.pool import lower_priority
-from agentkernel.runtime.worker import ChildProcess, WorkerDied
+from agentkernel.runtime.worker import ChildProcess, WorkerDied, serve_frames
 from agentkernel.tools.problem.capture import Captured
 from agentkernel.tools.problem.specialise import UnknownSize, specialise
 from agentkernel.tools.roofline.model import graph_costs
@@ -53,13 +53,12 @@ def serve(line: Connection, target: str) -> None:
     """Answer pickled Jobs in JSON, for `target` (a Target in JSON) where there is no GPU."""
     pretended = prepare_process(Target.model_validate_json(target))
     warnings.simplefilter("ignore")
-    while True:
-        try:
-            job: Job = pickle.loads(line.recv_bytes())
-        except EOFError:
-            return
-        answer = generate_code(job.graph, job.variant, pretended)
-        line.send_bytes(answer.model_dump_json().encode())
+
+    def answer(frame: bytes) -> bytes:
+        job: Job = pickle.loads(frame)
+        return generate_code(job.graph, job.variant, pretended).model_dump_json().encode()
+
+    serve_frames(line, answer)
 
 
 def prepare_process(target: Target) -> bool:

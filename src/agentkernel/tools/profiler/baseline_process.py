@@ -17,6 +17,7 @@ from statistics import median
 from typing import TYPE_CHECKING, cast
 
 from agentkernel.domain.errors import one_line
+from agentkernel.runtime.worker import serve_frames
 from agentkernel.tools.problem.loading import restore_problem
 from agentkernel.tools.profiler.compile_workers import (
     CompilerLocks,
@@ -260,18 +261,14 @@ def serve(line: Connection) -> None:
         os.killpg(0, signal.SIGKILL)
 
     baseline_process = BaselineServer(out_of_time)
-    while True:
+
+    def answer(frame: bytes) -> bytes:
         try:
-            body = line.recv_bytes()
-        except EOFError:
-            return
-        try:
-            reply: dict[str, JSON] = {"ok": baseline_process.answer(pickle.loads(body))}
+            reply: dict[str, JSON] = {"ok": baseline_process.answer(pickle.loads(frame))}
         except Exception as error:  # noqa: BLE001 - the user's module may raise anything
             text = "".join(traceback.format_exception(error))
-            reply = {"error": text[-LOG_CHARS:], "line": _named(error)}
-        line.send_bytes(pickle.dumps(reply))
+            named = one_line(f"{type(error).__name__}: {error}")
+            reply = {"error": text[-LOG_CHARS:], "line": named}
+        return pickle.dumps(reply)
 
-
-def _named(error: BaseException) -> str:
-    return one_line(f"{type(error).__name__}: {error}")
+    serve_frames(line, answer)
