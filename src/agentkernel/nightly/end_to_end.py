@@ -34,6 +34,7 @@ SEEDS = (0, 1)
 
 def compare(line: Connection) -> None:
     """Serve verdicts on EndToEndJobs, in a process with Triton's interpreter."""
+
     def answer(job: EndToEndJob) -> EndToEndVerdict:
         loaded = load_model(job.part.zoo, job.part.model)
         names = operand_names(job.kernels, job)
