@@ -41,6 +41,7 @@ from agentkernel.nightly.scheduler.engine import (
     run_job,
 )
 from agentkernel.nightly.scheduler.jobs import ZooPart, default_ranking
+from agentkernel.nightly.scheduler.ray_engine import RayEngine
 from agentkernel.nightly.zoo.loader import load_model
 from agentkernel.nightly.zoo.reader import packaged_zoos, top_keys
 from agentkernel.runtime.machine import CPU, default_workers, installed_versions, visible_devices
@@ -323,8 +324,6 @@ def check_workers(workers: int | None) -> None:
 def engine_for(asked: ZooFlags, resolved: ResolvedTarget, locks: Path) -> Engine:
     """Ray where an address is given; else the GPUs that measure for the target, or CPU lanes."""
     if asked.ray is not None:
-        from agentkernel.nightly.scheduler.ray_engine import RayEngine
-
         # Without a GPU as many jobs at a time as are asked for, not as many as there are cores.
         stand_ins = 0 if visible_devices() else asked.workers or 0
         return RayEngine(asked.ray, most=asked.workers, stand_ins=stand_ins)

@@ -21,6 +21,7 @@ from agentkernel.domain.errors import LibraryError, one_line
 from agentkernel.domain.nightly import ModelRow, NightlyRun, RegionRow, RegionStatus
 from agentkernel.domain.profile import Profile
 from agentkernel.domain.region import Basis, Kernel, KernelKey
+from agentkernel.tools.certificate.record import canonical_json
 from agentkernel.tools.certificate.signing import (
     SignatureState,
     certificate_signature,
@@ -378,7 +379,6 @@ def _layout_text(kernel: Kernel) -> str:
 def certificate_text(kernel: Kernel) -> str:
     """What is kept: the canonical text, which the signature is over."""
     # Imports torch, which finding and listing can do without.
-    from agentkernel.tools.certificate.record import canonical_json
 
     return canonical_json(kernel.certificate)
 

@@ -19,6 +19,15 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
+from agentkernel.agents.compiler_coder import (
+    MOST_VARIANTS,
+    partitions,
+    split_rival,
+    structure,
+    variants,
+)
+from agentkernel.compiler.drop_in.envelope import assume_limits, eval_only
+from agentkernel.compiler.ir import UnsupportedOp
 from agentkernel.domain.base import Frozen, sha256_text
 from agentkernel.domain.errors import AgentKernelError, one_line
 from agentkernel.domain.profile import CompileReport, Profile
@@ -26,12 +35,19 @@ from agentkernel.knowledge.graph_structure import structure_of_graph
 from agentkernel.knowledge.kernelbook import PERMISSIVE
 from agentkernel.runtime.worker import serve
 from agentkernel.tools.compile.candidate import compile_candidate
+from agentkernel.tools.judge.judge import judge
 from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.problem.loading import load_problem
 from agentkernel.tools.profiler import ProfileSettings, profile
 from agentkernel.tools.roofline.model import analyse, estimate
 from agentkernel.tools.targets import find_target
+from agentkernel.training.data.conversations import (
+    graph_facts,
+    module_facts,
+    profile_facts,
+    roofline_facts,
+)
 from agentkernel.training.data.generator import GeneratedProblem, broken_variants, trimmed_kernel
 from agentkernel.training.data.rows import module_refusal
 from agentkernel.training.judged_problems import Verification
@@ -165,8 +181,6 @@ def work_on(problem: GeneratedProblem, settings: PairSettings, folder: Path) -> 
 
 
 def _work(bench: PairJob) -> None:
-    from agentkernel.compiler.ir import UnsupportedOp
-
     path = bench.folder / FILE
     path.write_text(bench.problem.text, encoding="utf-8")
     with bench.timed("load"):
@@ -192,9 +206,6 @@ def _variants(
 ) -> list[tuple[str, Variant]]:
     """Strategy and drop-in: the first schedule, one cut in two where times are taken, then other
     schedules, of other forms first."""
-    from agentkernel.agents.compiler_coder import MOST_VARIANTS, partitions, structure, variants
-    from agentkernel.compiler.drop_in.envelope import assume_limits, eval_only
-
     target = find_target(settings.target).target
     if settings.trim:
         text = loaded.problem.source
@@ -216,9 +227,6 @@ def _variants(
 def _halved(best: Compiled, target: Target) -> Iterator[Variant]:
     """The drop-in that keeps a value in memory for nothing, where the graph can be cut so: what
     people write before they fuse, and far slower than other tiles are."""
-    from agentkernel.agents.compiler_coder import split_rival, variants
-    from agentkernel.compiler.ir import UnsupportedOp
-
     with suppress(UnsupportedOp):
         found = split_rival(best, POLICY)
         if found is not None and len(found.partition.steps) > len(best.partition.steps):
@@ -281,12 +289,6 @@ class _Judge:
         analysis: Analysis,
         told: dict[str, object],
     ) -> None:
-        from agentkernel.training.data.conversations import (
-            graph_facts,
-            module_facts,
-            roofline_facts,
-        )
-
         self._bench = bench
         self._loaded = loaded
         self._captured = captured
@@ -317,8 +319,6 @@ class _Judge:
         return True
 
     def _ask(self, text: str) -> Verdict:
-        from agentkernel.tools.judge.judge import judge
-
         settings = self._bench.settings
         chosen = settings.verification.model_dump(exclude={"most_elements", "policy"})
         if settings.verification.device == "cpu":
@@ -358,8 +358,6 @@ class _Judge:
 
     def _times(self, text: str) -> dict[str, object]:
         """What the profiler measured; nothing where it could not."""
-        from agentkernel.training.data.conversations import profile_facts
-
         chosen = ProfileSettings(compare_compile=False, extras=False)
         resolved = find_target(self._bench.settings.target)
         found = profile(self._loaded, self._captured, text, resolved, chosen)
@@ -375,8 +373,6 @@ class _Judge:
 
     def _estimate(self, text: str) -> dict[str, object]:
         """The estimated time; nothing where `text` does not compile for the target."""
-        from agentkernel.training.data.conversations import profile_facts
-
         target = find_target(self._bench.settings.target).target
         with self._bench.timed("estimate"):
             report = compile_candidate(self._loaded, text, target)

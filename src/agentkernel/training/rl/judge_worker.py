@@ -30,6 +30,8 @@ from agentkernel.domain.profile import Profile, ProfileFailed
 from agentkernel.domain.verdict import HACK_REASONS, Verdict, hack_name
 from agentkernel.runtime.worker import serve
 from agentkernel.storage.files import write_atomic
+from agentkernel.tools.profiler import ProfileSettings, profile
+from agentkernel.tools.profiler.session import estimate_candidate
 from agentkernel.tools.roofline.model import analyse
 from agentkernel.tools.targets import find_target
 from agentkernel.training.judged_problems import JudgedProblem, JudgedProblems, Verification
@@ -221,9 +223,6 @@ class TurnJudge:
         )
 
     def _profile(self, file: str, problem: JudgedProblem) -> Profile | ProfileFailed:
-        from agentkernel.tools.profiler import ProfileSettings, profile
-        from agentkernel.tools.profiler.session import estimate_candidate
-
         assert problem.captured is not None
         resolved = self._target()
         if self.settings.speed == "measured":
