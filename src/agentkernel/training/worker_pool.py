@@ -13,32 +13,18 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from pydantic import TypeAdapter
 
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.errors import SandboxUnavailable, one_line
-from agentkernel.domain.target import Target
 from agentkernel.domain.verdict import Failure, LoadFailed, RunFailed, Verdict, hack_name
 from agentkernel.runtime.pool import AffinityQueue, spread
 from agentkernel.runtime.worker import Worker, WorkerFailed, serve
-from agentkernel.tools.judge.policy.check import check_policy
-from agentkernel.tools.problem.capture import capture
-from agentkernel.tools.problem.loading import load_problem
-from agentkernel.training.judged_problems import POLICY, JudgedProblems, Verification
-
-if TYPE_CHECKING:
-    from agentkernel.compiler.lift.inductor_code import GraphRecord
-    from agentkernel.tools.problem.capture import Captured
-    from agentkernel.tools.problem.loading import LoadedProblem
-
+from agentkernel.training.judged_problems import JudgedProblems, Verification
 
 WorkKind = Literal["write", "judge"]
-LIBRARY_ALONE = "nothing is left to Triton"
-"""How the lifter begins to say that every step is a library call."""
-TEMPLATES = "gemm_triton"
-"""The variant that writes matrix products itself."""
 
 
 class WorkerRequest(Frozen):
@@ -68,54 +54,6 @@ class JudgeFinding(Frozen):
 
 
 WorkerAnswer = WrittenCode | JudgeFinding | WorkerFailed
-
-
-def write(line: Connection, target: str) -> None:
-    """Serve code, for the GPU that is here or else for `target`, a Target in JSON."""
-    from agentkernel.compiler.lift.inductor_process import prepare_process
-
-    pretended = prepare_process(Target.model_validate_json(target))
-    serve(line, WorkerRequest, lambda request: _written(request.path, pretended))
-
-
-def _written(path: str, pretended: bool) -> WrittenCode | WorkerFailed:
-    """As `torch.compile` writes it; where that calls the library alone, by its own templates."""
-    from agentkernel.compiler.drop_in.envelope import eval_only
-    from agentkernel.compiler.lift.inductor_code import record_graph
-    from agentkernel.tools.problem.specialise import specialise
-
-    loaded = load_problem(path)
-    captured = capture(loaded)
-    graph = record_graph(specialise(captured))
-    differs = eval_only(loaded, captured)
-    found = _lifted(loaded, captured, graph, "default", pretended, differs)
-    if isinstance(found, WorkerFailed) and found.reason.startswith(LIBRARY_ALONE):
-        found = _lifted(loaded, captured, graph, TEMPLATES, pretended, differs)
-    return found
-
-
-def _lifted(
-    loaded: LoadedProblem,
-    captured: Captured,
-    graph: GraphRecord,
-    variant: str,
-    pretended: bool,
-    differs_in_training: bool,
-) -> WrittenCode | WorkerFailed:
-    from agentkernel.compiler.lift.drop_in import lift
-    from agentkernel.compiler.lift.inductor_code import NotLifted, find_variant
-    from agentkernel.compiler.lift.inductor_process import generate_code
-
-    code = generate_code(graph, find_variant(variant), pretended)
-    if isinstance(code, NotLifted):
-        return WorkerFailed(reason=code.reason)
-    source = lift(code, loaded, captured, differs_in_training=differs_in_training)
-    if isinstance(source, NotLifted):
-        return WorkerFailed(reason=source.reason)
-    refused = check_policy(source.text, POLICY)
-    if refused is not None:
-        return WorkerFailed(reason=f"policy {POLICY!r}: {refused.text}")
-    return WrittenCode(answer=source.text, kernels=source.kernels, variant=variant)
 
 
 def judge(line: Connection, verification: str) -> None:
@@ -164,7 +102,10 @@ def _words(failure: Failure) -> str:
     return ", ".join(f"{name} {value}" for name, value in told.items())
 
 
-MODULE = "agentkernel.training.worker_pool"
+ENTRIES: dict[WorkKind, str] = {
+    "write": "agentkernel.training.kernel_writer:write",
+    "judge": "agentkernel.training.worker_pool:judge",
+}
 ANSWERS: TypeAdapter[WorkerAnswer] = TypeAdapter(WorkerAnswer)
 
 
@@ -172,7 +113,7 @@ class PairWorker(Worker[WorkerRequest, WorkerAnswer]):
     """A process for one kind of work; `settings` is a Target or a Verification, in JSON."""
 
     def __init__(self, work: WorkKind, settings: str) -> None:
-        super().__init__(f"{MODULE}:{work}", (settings,), ANSWERS)
+        super().__init__(ENTRIES[work], (settings,), ANSWERS)
 
 
 STRICT = Verification(policy="triton", time_limit_s=8.0, budget_s=2.0, seeds=2)
