@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from pydantic import TypeAdapter
 
-from agentkernel.runtime.pool import AffinityQueue, spread
+from agentkernel.runtime.pool import AffinityQueue, assign_jobs
 from agentkernel.runtime.worker import ChildProcess, Worker, WorkerDied, WorkerFailed
 from tests.runtime.echo import Said
 
@@ -58,7 +58,7 @@ def test_a_job_that_kills_its_worker_costs_itself_alone() -> None:
     asked = ["a", "die", "b", "c"]
     workers = [new_worker() for _ in range(2)]
     found = dict(
-        spread(
+        assign_jobs(
             workers, AffinityQueue(asked).after, lambda worker, place: told(worker, asked[place])
         )
     )
@@ -76,7 +76,7 @@ def test_who_stops_early_waits_for_no_answer() -> None:
     worker = new_worker()
     told(worker, "you")
     texts = iter(["you", "hang", "hang"])
-    answers = spread([worker], lambda lane, last: next(texts, None), told)
+    answers = assign_jobs([worker], lambda runner, last: next(texts, None), told)
     assert next(answers)[0] == "you"
     threading.Timer(0.5, worker.kill).start()
     assert "ended with -9" in next(answers)[1]

@@ -1,4 +1,4 @@
-"""Pools of workers: jobs spread over lanes or devices, so that a death costs one job.
+"""Pools of workers: jobs assigned to workers or devices, so that a death costs one job.
 
 Also the priority of helper processes beside timed ones.
 """
@@ -67,49 +67,49 @@ def _renice(pid: int, nice: int) -> int | None:
     return before
 
 
-L = TypeVar("L", bound="Lane")
+L = TypeVar("L", bound="JobRunner")
 J = TypeVar("J")
 A = TypeVar("A")
 
 
-class Lane(Protocol):
+class JobRunner(Protocol):
     """What does one job at a time."""
 
     def kill(self) -> None:
         """End what is at work, from another thread."""
 
 
-def spread(
-    lanes: Sequence[L], take: Callable[[L, J | None], J | None], work: Callable[[L, J], A]
+def assign_jobs(
+    runners: Sequence[L], take: Callable[[L, J | None], J | None], work: Callable[[L, J], A]
 ) -> Generator[tuple[J, A]]:
-    """Each job with its answer as it ends: `work` runs in a thread a lane.
+    """Each job with its answer as it ends: `work` runs in a thread a runner.
 
-    `take` is given a lane and the job that it did last, None before its first, and gives its next,
+    `take` is given a runner and the job that it did last, None before its first, and gives its next,
     None where there is none for now: it is asked again after each end, and all is over once nothing
-    runs and nothing is given. Where this ends early, an error of `work` included, the lanes are
+    runs and nothing is given. Where this ends early, an error of `work` included, the runners are
     killed.
     """
-    threads = ThreadPoolExecutor(max(1, len(lanes)), "lane")
+    threads = ThreadPoolExecutor(max(1, len(runners)), "runner")
     running: dict[Future[A], tuple[L, J]] = {}
-    idle: list[tuple[L, J | None]] = [(lane, None) for lane in lanes]
+    idle: list[tuple[L, J | None]] = [(runner, None) for runner in runners]
     try:
         while True:
             for entry in list(idle):
-                lane, last = entry
-                if (job := take(lane, last)) is not None:
+                runner, last = entry
+                if (job := take(runner, last)) is not None:
                     idle.remove(entry)
-                    running[threads.submit(work, lane, job)] = (lane, job)
+                    running[threads.submit(work, runner, job)] = (runner, job)
             if not running:
                 return
             for future in wait(running, return_when=FIRST_COMPLETED).done:
-                lane, job = running.pop(future)
-                idle.insert(0, (lane, job))
+                runner, job = running.pop(future)
+                idle.insert(0, (runner, job))
                 yield job, future.result()
     finally:
         if running:
             threads.shutdown(wait=False, cancel_futures=True)
-            for lane in lanes:
-                lane.kill()
+            for runner in runners:
+                runner.kill()
         threads.shutdown(wait=True)
 
 
@@ -121,12 +121,12 @@ class AffinityQueue:
         for place, subject in enumerate(subjects):
             self._left.setdefault(subject, deque()).append(place)
         self._lanes: Counter[str] = Counter()
-        """How many lanes took a job about it last."""
+        """How many runners took a job about it last."""
         self._subjects = tuple(subjects)
 
-    def after(self, lane: object, place: int | None) -> int | None:
-        """The next job for the `lane` that did `place` last, None where it has not begun: one about
-        the same subject, else about one that no lane is at, else about any of which something is
+    def after(self, runner: object, place: int | None) -> int | None:
+        """The next job for the `runner` that did `place` last, None where it has not begun: one about
+        the same subject, else about one that no runner is at, else about any of which something is
         left. None where all are handed out."""
         if not self._left:
             return None
@@ -135,7 +135,7 @@ class AffinityQueue:
             return self._take(last)
         if last is not None:
             self._lanes[last] -= 1
-        # A subject that no lane is at comes before those that others are at, the longest first.
+        # A subject that no runner is at comes before those that others are at, the longest first.
         found = min(self._left, key=lambda item: (self._lanes[item] > 0, -len(self._left[item])))
         self._lanes[found] += 1
         return self._take(found)
@@ -150,7 +150,7 @@ class AffinityQueue:
 
 @dataclass(frozen=True)
 class WorkerPlace:
-    """Where a lane works: a device, and the folder of the gate that all lanes of it share.
+    """Where a runner works: a device, and the folder of the gate that all runners of it share.
 
     `gpu_lock` is None on the CPU; `locks` is the folder that tells the users of one machine's GPUs
     apart.
@@ -178,7 +178,7 @@ class JobResult(Generic[J, A]):
         return isinstance(self.error, BrokenProcessPool)
 
 
-class DeviceLane:
+class DeviceRunner:
     """One process on a device, which does one job at a time; another one where it is lost."""
 
     def __init__(self, place: WorkerPlace, usable: Callable[[str], bool]) -> None:
@@ -238,27 +238,29 @@ def run_jobs(
     keep: Callable[[JobResult[J, A]], bool] = lambda ended: ended.error is None,
     usable: Callable[[str], bool] = lambda device: True,
 ) -> Generator[JobResult[J, A]]:
-    """Each job as it ends, one lane an entry of `devices`, which are held meanwhile.
+    """Each job as it ends, one runner an entry of `devices`, which are held meanwhile.
 
-    `take` gives the next job, as for `spread`. A process that ends takes only its own job with it;
-    after an answer that `keep` refuses a lane has another process, and none at all where its device
+    `take` gives the next job, as for `assign_jobs`. A process that ends takes only its own job with it;
+    after an answer that `keep` refuses a runner has another process, and none at all where its device
     is not `usable` any more. What hangs past `limit_s` is ended.
     """
     with ExitStack() as held:
         held.enter_context(hold_devices(locks, devices))
         folders = {item: held.enter_context(_lock_folder(item)) for item in dict.fromkeys(devices)}
-        lanes = [
-            held.enter_context(closing(DeviceLane(WorkerPlace(item, folders[item], locks), usable)))
+        runners = [
+            held.enter_context(
+                closing(DeviceRunner(WorkerPlace(item, folders[item], locks), usable))
+            )
             for item in devices
         ]
 
-        def next_job(lane: DeviceLane, last: J | None) -> J | None:
-            return None if lane.gone else take()
+        def next_job(runner: DeviceRunner, last: J | None) -> J | None:
+            return None if runner.gone else take()
 
-        def do(lane: DeviceLane, job: J) -> JobResult[J, A]:
-            return lane.do(work, job, limit_s(job), keep)
+        def do(runner: DeviceRunner, job: J) -> JobResult[J, A]:
+            return runner.do(work, job, limit_s(job), keep)
 
-        for _, ended in held.enter_context(closing(spread(lanes, next_job, do))):
+        for _, ended in held.enter_context(closing(assign_jobs(runners, next_job, do))):
             yield ended
 
 
@@ -282,7 +284,7 @@ def _executor(place: WorkerPlace) -> ProcessPoolExecutor:
 
 
 _held = ExitStack()
-"""What this process keeps until it ends, once it is a lane: its place among a device's lanes."""
+"""What this process keeps until it ends, once it is a runner: its place among a device's runners."""
 
 
 def _prepare(place: WorkerPlace) -> None:

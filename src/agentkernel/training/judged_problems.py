@@ -9,6 +9,11 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.verdict import Policy, Verdict
+from agentkernel.tools.judge.cases.shapes import count_elements
+from agentkernel.tools.judge.judge import judge
+from agentkernel.tools.judge.settings import JudgeSettings
+from agentkernel.tools.problem.capture import capture
+from agentkernel.tools.problem.loading import load_problem
 
 if TYPE_CHECKING:
     from agentkernel.tools.problem.capture import Captured
@@ -68,10 +73,6 @@ class JudgedProblems:
         return self._loaded[key]
 
     def _load(self, path: Path) -> JudgedProblem:
-        from agentkernel.tools.judge.cases.shapes import count_elements
-        from agentkernel.tools.problem.capture import capture
-        from agentkernel.tools.problem.loading import load_problem
-
         loaded, asked = load_problem(str(path)), self._verification
         elements = count_elements(loaded.problem.shape_sets[0])
         too_many = asked.device == "cpu" and elements > asked.most_elements
@@ -79,9 +80,6 @@ class JudgedProblems:
 
     def judge(self, problem: JudgedProblem, file: str) -> Verdict | None:
         """The verdict on `file`; None where the problem is too large. Raises SandboxUnavailable."""
-        from agentkernel.tools.judge.judge import judge
-        from agentkernel.tools.judge.settings import JudgeSettings
-
         if problem.captured is None:
             return None
         settings = JudgeSettings(

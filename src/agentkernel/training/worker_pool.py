@@ -20,7 +20,7 @@ from pydantic import TypeAdapter
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.errors import SandboxUnavailable, one_line
 from agentkernel.domain.verdict import Failure, LoadFailed, RunFailed, Verdict, hack_name
-from agentkernel.runtime.pool import AffinityQueue, spread
+from agentkernel.runtime.pool import AffinityQueue, assign_jobs
 from agentkernel.runtime.worker import Worker, WorkerFailed, serve
 from agentkernel.training.judged_problems import JudgedProblems, Verification
 
@@ -172,7 +172,9 @@ def judge_all(
         settings = verification.model_dump_json()
         lanes = min(jobs or jobs_here(), len(different))
         workers = [stack.enter_context(PairWorker("judge", settings)) for _ in range(lanes)]
-        judged = spread(workers, todo.after, lambda worker, place: _asked(worker, different[place]))
+        judged = assign_jobs(
+            workers, todo.after, lambda worker, place: _asked(worker, different[place])
+        )
         for place, answer in stack.enter_context(closing(judged)):
             found[different[place]] = answer
             done(len(found), len(different))

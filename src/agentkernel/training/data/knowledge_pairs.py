@@ -15,7 +15,7 @@ from agentkernel.domain.errors import SettingError
 from agentkernel.domain.knowledge import Entry, Structure, Verified
 from agentkernel.knowledge.pairs import ProblemFile, generated_entry, problem_files
 from agentkernel.runtime.machine import installed_versions
-from agentkernel.runtime.pool import spread
+from agentkernel.runtime.pool import assign_jobs
 from agentkernel.tools.targets import ResolvedTarget, find_target
 from agentkernel.training.judged_problems import Verification
 from agentkernel.training.settings import Say
@@ -171,16 +171,16 @@ def _outcomes(
     jobs: int,
 ) -> Iterator[tuple[ProblemFile, Outcome]]:
     """What becomes of each file, in the order in which they are done."""
-    lanes = [WriterAndJudge(target, verification) for _ in range(min(jobs, len(files)))]
+    runners = [WriterAndJudge(target, verification) for _ in range(min(jobs, len(files)))]
     left = iter(files)
     try:
         with closing(
-            spread(lanes, lambda lane, last: next(left, None), WriterAndJudge.make)
+            assign_jobs(runners, lambda runner, last: next(left, None), WriterAndJudge.make)
         ) as made:
             yield from made
     finally:
-        for lane in lanes:
-            lane.close()
+        for runner in runners:
+            runner.close()
 
 
 def _entry(

@@ -25,7 +25,7 @@ from agentkernel.domain.errors import RunBusy, SettingError, TrainingError
 from agentkernel.knowledge import kernelbook
 from agentkernel.knowledge.code_structure import module_class
 from agentkernel.knowledge.pairs import problem_files, shards_of
-from agentkernel.runtime.pool import spread
+from agentkernel.runtime.pool import assign_jobs
 from agentkernel.runtime.worker import Worker, WorkerFailed
 from agentkernel.storage import files
 from agentkernel.storage.files import explain_write_failure, make_folder, open_append, write_atomic
@@ -259,7 +259,7 @@ def _worked(
         return _lost(problem, told.reason) if isinstance(told, WorkerFailed) else told
 
     try:
-        with closing(spread(workers, take, work)) as worked:
+        with closing(assign_jobs(workers, take, work)) as worked:
             for problem, result in worked:
                 yield problem, result
                 if not left():

@@ -26,7 +26,7 @@ from agentkernel.domain.errors import (
     one_line,
 )
 from agentkernel.runtime import gpu_lock
-from agentkernel.runtime.pool import AffinityQueue, spread
+from agentkernel.runtime.pool import AffinityQueue, assign_jobs
 from agentkernel.runtime.ray import CONNECT_S, LOST, RayCluster, RayTask, TaskEnded
 from agentkernel.runtime.worker import Worker, WorkerFailed
 from agentkernel.tools.targets import find_target
@@ -176,7 +176,7 @@ class LocalBackend:
         def one(worker: Worker[TurnRequest, TurnAnswer], place: int) -> TurnAnswer | WorkerFailed:
             return worker.ask(questions[place], ANSWER_S)
 
-        found = dict(spread(self._workers, todo.after, one))
+        found = dict(assign_jobs(self._workers, todo.after, one))
         return [found[place] for place in range(len(questions))]
 
     def close(self) -> None:
