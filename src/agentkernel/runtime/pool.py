@@ -84,9 +84,9 @@ def assign_jobs(
 ) -> Generator[tuple[J, A]]:
     """Each job with its answer as it ends: `work` runs in a thread a runner.
 
-    `take` is given a runner and the job that it did last, None before its first, and gives its next,
-    None where there is none for now: it is asked again after each end, and all is over once nothing
-    runs and nothing is given. Where this ends early, an error of `work` included, the runners are
+    `take` is given a runner and the job that it did last, None before its first, and gives its
+    next, None where there is none for now: it is asked again after each end, and all is over once
+    nothing runs and nothing is given. Where this ends early, an error of `work` included, the runners are
     killed.
     """
     threads = ThreadPoolExecutor(max(1, len(runners)), "runner")
@@ -125,8 +125,8 @@ class AffinityQueue:
         self._subjects = tuple(subjects)
 
     def after(self, runner: object, place: int | None) -> int | None:
-        """The next job for the `runner` that did `place` last, None where it has not begun: one about
-        the same subject, else about one that no runner is at, else about any of which something is
+        """The next job for the `runner` that did `place` last, None where it has not begun: one
+        about the same subject, else about one that no runner is at, else about any of which something is
         left. None where all are handed out."""
         if not self._left:
             return None
@@ -240,9 +240,9 @@ def run_jobs(
 ) -> Generator[JobResult[J, A]]:
     """Each job as it ends, one runner an entry of `devices`, which are held meanwhile.
 
-    `take` gives the next job, as for `assign_jobs`. A process that ends takes only its own job with it;
-    after an answer that `keep` refuses a runner has another process, and none at all where its device
-    is not `usable` any more. What hangs past `limit_s` is ended.
+    `take` gives the next job, as for `assign_jobs`. A process that ends takes only its own job with
+    it; after an answer that `keep` refuses a runner has another process, and none at all where its
+    device is not `usable` any more. What hangs past `limit_s` is ended.
     """
     with ExitStack() as held:
         held.enter_context(hold_devices(locks, devices))
@@ -284,7 +284,7 @@ def _executor(place: WorkerPlace) -> ProcessPoolExecutor:
 
 
 _held = ExitStack()
-"""What this process keeps until it ends, once it is a runner: its place among a device's runners."""
+"""What this process keeps until it ends, once it is a runner: its place among a device's."""
 
 
 def _prepare(place: WorkerPlace) -> None:
