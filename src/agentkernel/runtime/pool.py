@@ -86,8 +86,8 @@ def assign_jobs(
 
     `take` is given a runner and the job that it did last, None before its first, and gives its
     next, None where there is none for now: it is asked again after each end, and all is over once
-    nothing runs and nothing is given. Where this ends early, an error of `work` included, the runners are
-    killed.
+    nothing runs and nothing is given. Where this ends early, an error of
+    `work` included, the runners are killed.
     """
     threads = ThreadPoolExecutor(max(1, len(runners)), "runner")
     running: dict[Future[A], tuple[L, J]] = {}
@@ -126,8 +126,8 @@ class AffinityQueue:
 
     def after(self, runner: object, place: int | None) -> int | None:
         """The next job for the `runner` that did `place` last, None where it has not begun: one
-        about the same subject, else about one that no runner is at, else about any of which something is
-        left. None where all are handed out."""
+        about the same subject, else about one that no runner is at, else about any of which something
+        is left. None where all are handed out."""
         if not self._left:
             return None
         last = None if place is None else self._subjects[place]
