@@ -126,8 +126,8 @@ class AffinityQueue:
 
     def after(self, runner: object, place: int | None) -> int | None:
         """The next job for the `runner` that did `place` last, None where it has not begun: one
-        about the same subject, else about one that no runner is at, else about any of which something
-        is left. None where all are handed out."""
+        about the same subject, else about one that no runner is at, else about any of which
+        something is left. None where all are handed out."""
         if not self._left:
             return None
         last = None if place is None else self._subjects[place]
