@@ -56,3 +56,15 @@ def test_a_files_line_is_its_docstrings_first(file: str, line: str) -> None:
     text = ast.get_docstring(ast.parse((PACKAGE / file).read_text(encoding="utf-8")))
     assert text is not None
     assert text.splitlines()[0] == line
+
+
+def test_the_functions_that_a_request_passes_through_are_on_the_page() -> None:
+    found = set()
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                kinds = (item.annotation for item in (*node.args.args, *node.args.kwonlyargs))
+                if any(item and "OptimizeRequest" in ast.dump(item) for item in kinds):
+                    found.add((path.relative_to(PACKAGE).as_posix(), node.name))
+    assert found <= set(PLACES)
+    assert len(found) <= 10
