@@ -22,15 +22,28 @@ from agentkernel.domain.settings import Settings
 from agentkernel.storage.files import config_folder, read_regular
 
 MOST_BYTES = 250_000
-Loader = type[yaml.SafeLoader]
+MOST_BRACKETS = 500
+"""Nested so deep, values of a text could not be composed within Python's own limit either."""
 
 
-def read_yaml(path: Path, loader: Loader = yaml.SafeLoader) -> object:
+class BoundedLoader(yaml.SafeLoader):
+    """Refuses brackets in brackets at a depth: PyYAML's time for them grows with its square."""
+
+    def fetch_flow_collection_start(self, TokenClass: type[yaml.Token]) -> None:
+        if self.flow_level >= MOST_BRACKETS:
+            raise _refused(RecursionError())
+        super().fetch_flow_collection_start(TokenClass)
+
+
+Loader = type[BoundedLoader]
+
+
+def read_yaml(path: Path, loader: Loader = BoundedLoader) -> object:
     """The values in a file that the user typed. Raises OSError, UnicodeDecodeError, YAMLError."""
     return parse_yaml(_text(path), loader)
 
 
-def parse_yaml(text: str, loader: Loader = yaml.SafeLoader) -> object:
+def parse_yaml(text: str, loader: Loader = BoundedLoader) -> object:
     """The values of a text. Raises YAMLError."""
     _check_size(text)
     try:
@@ -46,7 +59,7 @@ def compose_yaml(path: Path) -> yaml.Node | None:
     text = _text(path)
     _check_size(text)
     try:
-        found: yaml.Node | None = yaml.compose(text, yaml.SafeLoader)
+        found: yaml.Node | None = yaml.compose(text, BoundedLoader)
     except (ValueError, OverflowError, RecursionError, MemoryError) as error:
         raise _refused(error) from None
     return found

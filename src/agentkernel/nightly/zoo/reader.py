@@ -17,7 +17,12 @@ from pydantic import ValidationError
 from agentkernel.domain.errors import ProblemError, one_line
 from agentkernel.domain.nightly import PART_OF, ModelDType, Zoo, ZooModel
 from agentkernel.nightly.zoo.loader import parse_model_input, parse_reference
-from agentkernel.storage.configuration import compose_yaml, default_tree, read_yaml
+from agentkernel.storage.configuration import (
+    BoundedLoader,
+    compose_yaml,
+    default_tree,
+    read_yaml,
+)
 from agentkernel.tools.problem.loading import SHORT_DTYPES
 
 ZOO_KEYS = tuple(key for key in Zoo.model_fields if key != "folder")
@@ -91,7 +96,7 @@ def _find(path: Path) -> Path:
     )
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(BoundedLoader):
     """Refuses a key that is twice in one mapping, where YAML itself keeps the last."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[object, object]:
