@@ -9,6 +9,7 @@ import re
 import signal
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -50,6 +51,19 @@ def _require_part(report: pytest.TestReport | pytest.CollectReport) -> None:
         if MISSING_PART.search(reason):
             report.outcome = "failed"
             report.longrepr = f"{reason}. Expected every part where CI=true. Next: .ci/run"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of a test marked `quick(n)` the first n cases that are not slow already stay quick."""
+    seen: Counter[str] = Counter()
+    for item in items:
+        mark = item.get_closest_marker("quick")
+        if mark is not None and item.get_closest_marker("slow") is None:
+            name = item.nodeid.partition("[")[0]
+            seen[name] += 1
+            if seen[name] > mark.args[0]:
+                item.add_marker(pytest.mark.slow)
 
 
 @pytest.hookimpl(wrapper=True)

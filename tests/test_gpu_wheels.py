@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 LIST = (Path(__file__).parents[1] / ".ci" / "gpu-wheels.txt").read_text(encoding="utf-8")
 WHEELS = set(re.findall(r"^([\w.-]+)==", LIST, re.M))
 THERE = set(re.findall(r"^# ([\w.-]+)$", LIST, re.M))
@@ -19,6 +21,7 @@ print(*sorted({name for top in tops for name in known.get(top, ())}))
 """
 
 
+@pytest.mark.slow
 def test_the_command_line_needs_nothing_else_there() -> None:
     done = subprocess.run(
         [sys.executable, "-c", NEEDED], capture_output=True, text=True, check=True

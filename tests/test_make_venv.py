@@ -16,6 +16,7 @@ NOWHERE = "torch==0.0.0"
 """Installing it would fail."""
 
 
+@pytest.mark.slow
 def test_the_own_torch_is_shared_and_pinned(tmp_path: Path) -> None:
     target = tmp_path / "venv"
     made = subprocess.run(

@@ -73,6 +73,7 @@ def run(python: Path, *words: str, cwd: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_targets_come_with_it(wheel_python: Path, tmp_path: Path) -> None:
     shown = run(wheel_python, "-m", "agentkernel", "targets", "--json", cwd=tmp_path)
     assert "h100-sxm" in [target["name"] for target in json.loads(shown)]

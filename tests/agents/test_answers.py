@@ -219,6 +219,7 @@ def test_truncation_is_told(answer: str, source: str | None, truncated: bool) ->
     assert (found.source, found.truncated) == (source, truncated)
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize(
     "answer",
     [

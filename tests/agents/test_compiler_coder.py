@@ -148,6 +148,7 @@ def test_a_plain_tensor_of_a_live_module_is_named() -> None:
     )
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("problem", "expected"), [(_norm, ["fused"]), (_product, ["gemm", "library"])]
 )

@@ -57,6 +57,7 @@ def names(*history: Attempt, asked: tuple[str, ...] = (), patience: int = 2) -> 
     return [item.candidate.source for item in ranked_files(history, shown, patience)]
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("gate", ["execution", "timing"])
 def test_a_cheat_that_was_caught_late_has_not_come_far(gate: Gate) -> None:
     assert names(refused("cheat", gate), refused("slip", "compile")) == ["slip", "cheat"]

@@ -75,6 +75,7 @@ def test_mends_with_the_verdict(problem: LoadedProblem) -> None:
     assert "Import tl." in sent
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "first", ["I would rather not.", "", "It depends. " * 17_000, Cuts("```python\nclass ModelNew")]
 )

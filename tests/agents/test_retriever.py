@@ -150,6 +150,7 @@ def test_a_hit_says_where_it_comes_from_and_why_it_is_there(base: KnowledgeBase)
     assert 0 < first.similarity <= 1
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("arch", "note"),
     [

@@ -126,6 +126,7 @@ def test_nothing_that_is_said_raises(text: str) -> None:
     assert isinstance(found, NotStructured | Ideas)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "text", ['{"a":' * 50_000, "[" * 100_000, "{" * 200_000, '{"' * 200_000, '{"a":[' * 9_000]
 )

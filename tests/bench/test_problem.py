@@ -152,6 +152,7 @@ def test_slower_than_torch_compile_is_correct_and_kept(tmp_path: Path) -> None:
     assert sample.vs_compile.value == pytest.approx(0.8)
 
 
+@pytest.mark.slow
 def test_baselines_without_a_candidate_are_measured_once(tmp_path: Path) -> None:
     place = room(tmp_path, Script("a", failure=mismatch(), repaired=False))
     row = place.bench(place.task())
@@ -162,6 +163,7 @@ def test_baselines_without_a_candidate_are_measured_once(tmp_path: Path) -> None
     assert place.measured == ["plus"], "the second time they come from the cache"
 
 
+@pytest.mark.slow
 def test_what_a_run_chose_by_is_what_the_row_shows(tmp_path: Path) -> None:
     """A baseline is kept by the times that the run took: others, taken later, may differ."""
     place = room(tmp_path, Script("a", failure=mismatch(), repaired=False))
@@ -173,6 +175,7 @@ def test_what_a_run_chose_by_is_what_the_row_shows(tmp_path: Path) -> None:
     assert place.measured == []
 
 
+@pytest.mark.slow
 def test_baselines_that_cannot_be_timed_are_said_so(tmp_path: Path) -> None:
     place = room(tmp_path, Script("a", failure=mismatch(), repaired=False))
     place.shop.baselines = ProfileFailed(side="eager", reason="out_of_memory")
@@ -180,6 +183,7 @@ def test_baselines_that_cannot_be_timed_are_said_so(tmp_path: Path) -> None:
     assert reason.endswith("; the baselines have no times: eager: out_of_memory")
 
 
+@pytest.mark.slow
 def test_drift_against_the_cache(tmp_path: Path) -> None:
     wrong = room(tmp_path, Script("a", failure=mismatch(), repaired=False))
     wrong.bench(wrong.task())
@@ -208,6 +212,7 @@ def test_a_cheat_is_named(tmp_path: Path) -> None:
     assert not sample.correct
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("side", "correct"), [("candidate", False), ("gpu", True)])
 def test_a_candidate_that_breaks_while_profiled_is_not_correct(
     tmp_path: Path, side: str, correct: bool
@@ -217,6 +222,7 @@ def test_a_candidate_that_breaks_while_profiled_is_not_correct(
     assert place.bench(place.task()).samples[0].correct == correct
 
 
+@pytest.mark.slow
 def test_one_that_was_too_late_to_be_timed_is_correct_though_a_baseline_is_kept(
     tmp_path: Path,
 ) -> None:
@@ -227,6 +233,7 @@ def test_one_that_was_too_late_to_be_timed_is_correct_though_a_baseline_is_kept(
     assert (sample.kept, sample.correct) == ("torch.compile", True)
 
 
+@pytest.mark.slow
 def test_samples_have_seeds_and_folders_of_their_own(tmp_path: Path) -> None:
     place = room(tmp_path, Script("a", speedup=2.0))
     row = place.bench(place.task(samples=3))
@@ -235,6 +242,7 @@ def test_samples_have_seeds_and_folders_of_their_own(tmp_path: Path) -> None:
     assert len({item.settings.runs for item in place.started}) == 3
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_not_done_again(tmp_path: Path) -> None:
     place = room(tmp_path, Script("a", speedup=2.0))
     first = place.bench(place.task())
@@ -258,6 +266,7 @@ def test_an_interrupted_run_is_gone_on_with(tmp_path: Path) -> None:
     assert (len(place.started), len(place.resumed), len(place.shop.judged)) == (1, 1, 1)
 
 
+@pytest.mark.slow
 def test_a_run_that_cannot_be_read_is_begun_anew(tmp_path: Path) -> None:
     place = room(tmp_path, Script("a", speedup=2.0))
     place.bench(place.task())
@@ -274,6 +283,7 @@ def test_what_a_problem_breaks_stands_in_its_row(tmp_path: Path) -> None:
     assert (row.samples, row.planned, row.status) == ((), 1, "failed")
 
 
+@pytest.mark.slow
 def test_where_memory_ran_out_it_is_tried_once_more_alone(tmp_path: Path) -> None:
     short = RunFailed(reason="raised", log="torch.OutOfMemoryError: CUDA out of memory", case="x")
     for name, failure, runs in (("short", short, ["0", "0-alone"]), ("wrong", mismatch(), ["0"])):
@@ -283,6 +293,7 @@ def test_where_memory_ran_out_it_is_tried_once_more_alone(tmp_path: Path) -> Non
         assert [Path(request.settings.runs).name for request in place.started] == runs
 
 
+@pytest.mark.slow
 def test_a_bug_in_the_second_sample_keeps_the_first(tmp_path: Path) -> None:
     def crash(candidate: Candidate) -> None:
         if len(place.shop.judged) > 1:
@@ -298,6 +309,7 @@ def test_a_bug_in_the_second_sample_keeps_the_first(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_model_that_is_down_is_the_machines_matter(tmp_path: Path) -> None:
     def down(candidate: Candidate) -> None:
         raise ModelUnavailable("it does not answer")
@@ -343,6 +355,7 @@ def tuning(folder: Path, *scripts: Script, **wishes: object) -> Room:
     return Room(folder, Tuning(scripts, **wishes))  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_max_autotune_is_timed_beside_the_candidate(tmp_path: Path) -> None:
     place = tuning(tmp_path, Script("a", speedup=2.0), autotuned=0.4)
     row = place.bench(place.task())
@@ -357,6 +370,7 @@ def test_max_autotune_is_timed_beside_the_candidate(tmp_path: Path) -> None:
     assert not below(row, "torch.compile")
 
 
+@pytest.mark.slow
 def test_a_max_autotune_known_to_be_far_behind_is_not_timed_again(tmp_path: Path) -> None:
     tuning(tmp_path, Script("a", speedup=2.0), autotuned=1.7).bench(room(tmp_path).task())
     place = tuning(tmp_path / "later", Script("a", speedup=2.5), autotuned=7.0)
@@ -375,6 +389,7 @@ def test_a_max_autotune_known_to_be_far_behind_is_not_timed_again(tmp_path: Path
     assert row.key == place.task().key, "the same question, whatever the cache has"
 
 
+@pytest.mark.slow
 def test_one_that_may_be_the_fastest_is_always_timed_beside_the_candidate(tmp_path: Path) -> None:
     tuning(tmp_path, Script("a", speedup=2.0), autotuned=0.4).bench(room(tmp_path).task())
     place = tuning(tmp_path / "later", Script("a", speedup=2.0), autotuned=0.4)
@@ -385,6 +400,7 @@ def test_one_that_may_be_the_fastest_is_always_timed_beside_the_candidate(tmp_pa
     assert not row.samples[0].autotune_derived
 
 
+@pytest.mark.slow
 def test_what_max_autotune_cost_a_failure_is_said(tmp_path: Path) -> None:
     place = tuning(tmp_path, Script("a", speedup=2.0), error="120 s were not enough")
     row = place.bench(place.task())
@@ -393,6 +409,7 @@ def test_what_max_autotune_cost_a_failure_is_said(tmp_path: Path) -> None:
     assert row.times.autotune_note == "failed: 120 s were not enough"
 
 
+@pytest.mark.slow
 def test_switched_off_no_cache_fills_it_in(tmp_path: Path) -> None:
     place = tuning(tmp_path, Script("a", speedup=2.0), autotuned=0.4)
     place.bench(place.task())
@@ -402,6 +419,7 @@ def test_switched_off_no_cache_fills_it_in(tmp_path: Path) -> None:
     assert row.times.autotune_note == "not run: switched off"
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("script", "told", "expected"),
     [
@@ -420,6 +438,7 @@ def test_kernelbenchs_rule(
     assert sample.kernelbench_correct is expected
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("asked", "expected"), [(True, False), (False, None)])
 def test_without_a_candidate_nothing_passes(
     tmp_path: Path, asked: bool, expected: bool | None
@@ -433,6 +452,7 @@ def test_without_a_candidate_nothing_passes(
     assert (sample.candidates, sample.kernelbench_correct) == (0, expected)
 
 
+@pytest.mark.slow
 def test_of_an_accepted_candidate_the_others_marks_do_not_count(tmp_path: Path) -> None:
     scripts = (Script("a", failure=mismatch(), repaired=False), Script("b", speedup=2.0))
     place = tuning(tmp_path, *scripts, kernelbench={"a": True, "b": False})

@@ -137,6 +137,7 @@ def test_a_changed_problem_or_question_is_a_new_one(tmp_path: Path) -> None:
     assert len(run(tmp_path, [own[0].evolve(problem=found[0])])) == 1
 
 
+@pytest.mark.slow
 def test_each_device_has_a_process_of_its_own(tmp_path: Path) -> None:
     said = run(tmp_path, tasks(tmp_path, "slow1", "slow2", "slow3", "slow4"), ("6", "7"))
     assert {row.target for row in said} == {"6", "7"}, "each sees its own GPU alone"
@@ -228,6 +229,7 @@ def test_a_lane_that_dies_costs_only_its_problem(tmp_path: Path) -> None:
     assert begun(tmp_path) == Counter(Path(task.problem.name).name for task in own)
 
 
+@pytest.mark.slow
 def test_tasks_begin_in_their_order(tmp_path: Path) -> None:
     own = tasks(tmp_path, *SLOW)
     run(tmp_path, own, ("6",), lanes=2)

@@ -50,6 +50,7 @@ def bundle(data: Path) -> Path:
     return made
 
 
+@pytest.mark.slow
 def test_what_is_packed_comes_out_as_it_was(data: Path, bundle: Path, tmp_path: Path) -> None:
     there = tmp_path / "the other one"
     there.mkdir()
@@ -93,6 +94,7 @@ def test_results_come_back_without_weights(tmp_path: Path) -> None:
     assert found == {"figures-main.json", "sft/training.jsonl", "answers/answers-1.jsonl.gz"}
 
 
+@pytest.mark.slow
 def test_it_is_watched_until_it_ends_and_what_ended_is_not_waited_for(tmp_path: Path) -> None:
     out, file = tmp_path / "out", tmp_path / "results.tar.xz"
     out.mkdir()

@@ -98,6 +98,7 @@ def assert_compiles(name: str, drafted: Drafted) -> None:
     assert compile_failures(name, [drafted]) == [""], drafted.draft.text
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("name", by_problem(TEMPLATED))
 def test_a_template_draft_compiles_for_the_target(name: str) -> None:
     found = template(name)
@@ -105,6 +106,7 @@ def test_a_template_draft_compiles_for_the_target(name: str) -> None:
     assert_compiles(name, found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", by_problem(LIFTED))
 def test_a_lifted_draft_compiles_for_the_target(name: str) -> None:
     assert_compiles(name, lifted(name))
@@ -126,6 +128,7 @@ def accepted(name: str) -> None:
     assert verdict.accepted, f"{verdict.failure}\n{found.draft.text}"
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", by_problem(JUDGED, JUDGED_FIRST))
 def test_a_template_draft_passes_the_judge(name: str) -> None:
     accepted(name)

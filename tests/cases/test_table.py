@@ -95,6 +95,7 @@ def test_every_case_has_a_row():
     assert files == {name for name in told if "/" not in name}
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("row", names(ROWS))
 def test_a_case(row, tmp_path):
     verb, *rest = (argument(word, row, tmp_path) for word in row["command"])

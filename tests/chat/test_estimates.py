@@ -131,6 +131,7 @@ def test_a_failure_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert outlook.figures(loaded, target, "strict").analysis.bound_us > 0
 
 
+@pytest.mark.slow
 def test_only_the_last_few_are_kept(tmp_path: Path) -> None:
     outlook, target = EstimateCache(), find_target("h100").target
     for _ in range(MOST_CACHED + 3):
@@ -138,6 +139,7 @@ def test_only_the_last_few_are_kept(tmp_path: Path) -> None:
     assert len(outlook._graphs) == len(outlook._figures) == MOST_CACHED
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("coder", "ideas"),
     [

@@ -76,6 +76,7 @@ def test_killed_again_and_again_it_comes_to_the_same_end(tmp_path: Path) -> None
         assert all(item.state == "done" for item in session.tree.steps)
 
 
+@pytest.mark.slow
 def test_a_living_process_holds_the_session(tmp_path: Path) -> None:
     with child_of(tmp_path, 0.5) as child:
         assert child.stdout is not None

@@ -247,6 +247,7 @@ def many_launches(count: int) -> str:
 
 
 @pytest.mark.parametrize("made", [many_kernels, many_launches])
+@pytest.mark.slow
 def test_four_times_the_text_takes_no_sixteen_times_the_calls(made: Callable[[int], str]) -> None:
     """Counted, not timed: whoever walks the file once a kernel makes sixteen times as many."""
 

@@ -119,6 +119,7 @@ def test_a_run_becomes_candidates_and_the_best_is_where_it_stands(ran: Session) 
     assert (ran.folder.parent / step.run / "run.json").is_file()
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_every_request_is_answered(session: Session, when: str) -> None:
     if when == "after":
@@ -514,6 +515,7 @@ def test_the_python_api(tmp_path: Path, shop: scripted_session.SessionShop) -> N
         assert again.problem.make_inputs(0, seed=0)[0].shape == (2, 8)  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_looking_needs_no_torch_and_is_quick(ran: Session) -> None:
     """In a process of its own: opening the session and turns that need no GPU."""
     folder = ran.folder

@@ -204,6 +204,7 @@ def test_more_rounds_bring_more_lines_and_no_file_is_asked_about_for_ever(
     assert len(set(seeds)) == len(seeds), "the same question again has another answer"
 
 
+@pytest.mark.slow
 def test_the_ninth_draft_is_right_where_the_first_eight_are_not(tmp_path: Path) -> None:
     def late(shown: str | None, number: int) -> str:
         return "right" if number > 8 else "broken"
@@ -216,6 +217,7 @@ def test_the_ninth_draft_is_right_where_the_first_eight_are_not(tmp_path: Path) 
     assert many.drafts[-1].strategy.startswith("turn ")
 
 
+@pytest.mark.slow
 def test_a_file_too_long_for_the_window_gives_way_to_the_module(tmp_path: Path) -> None:
     made = Run(tmp_path, shop(worse, longest=1), "budget.rounds=2")
     assert set(made.model.shown) == {None}

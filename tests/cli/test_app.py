@@ -37,6 +37,7 @@ def seconds(command: list[str]) -> float:
     return ended.ru_utime + ended.ru_stime - began.ru_utime - began.ru_stime
 
 
+@pytest.mark.slow
 def test_help_takes_at_most_three_times_its_libraries() -> None:
     pairs = [(seconds(HELP), seconds(BARE)) for _ in range(7)]
     assert min(first for first, _ in pairs) <= 3.0 * min(second for _, second in pairs)

@@ -57,6 +57,7 @@ def good(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.quick(8)
 @pytest.mark.parametrize("command", ["plan", "optimize"])
 @pytest.mark.parametrize("name", sorted(BROKEN))
 def test_broken_problem(
@@ -143,6 +144,7 @@ def test_batch_list(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str
     fails_in_one_line(["batch", str(path), "--runs", str(tmp_path / "runs")], capsys, "list.yaml")
 
 
+@pytest.mark.slow
 def test_no_such_file_in_a_real_process(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "agentkernel", "optimize", "nowhere.py", "--target", "h100"],
@@ -159,6 +161,7 @@ def test_no_such_file_in_a_real_process(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("bwrap") is None, reason="a full disk is made with bubblewrap")
 def test_a_full_disk(good: Path) -> None:
     small = ["bwrap", "--dev-bind", "/", "/", "--size", "65536", "--tmpfs", "/mnt"]

@@ -108,6 +108,7 @@ def test_a_given_file_is_the_answer(problem: Path, capsys: pytest.CaptureFixture
     assert Path(str(found["candidate"])).read_text() == DROP_IN
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("text", "hint"), [("no python (", "line 1"), ("class Other:\n    pass\n", "ModelNew")]
 )

@@ -13,6 +13,7 @@ from agentkernel.cli.app import run
 TARGETS = f"{sys.executable} -m agentkernel targets"
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("redirected", "code", "said"),
     [

@@ -55,6 +55,7 @@ def test_what_no_rule_shortens_has_no_such_hypothesis() -> None:
         simplified(problem, captured)
 
 
+@pytest.mark.slow
 def test_its_draft_multiplies_by_the_summed_weight_and_is_accepted() -> None:
     problem = summed()
     source = drafted(problem, ALGEBRA)

@@ -50,6 +50,7 @@ def test_the_named_call_with_a_causal_mask_and_a_scale() -> None:
     assert (match.mask, match.causal, match.scale) == (None, True, 0.5)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("rank", [3, 4])
 def test_attention_written_out(rank: int) -> None:
     (match,) = matches(
@@ -65,6 +66,7 @@ def test_attention_written_out(rank: int) -> None:
     assert len(match.inner) == 4
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     "function",
     [

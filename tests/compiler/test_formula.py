@@ -45,6 +45,7 @@ def written(function: Callable[..., object]) -> Formula | str:
     return formula_of(loaded, capture(loaded))
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "function",
     [

@@ -38,6 +38,7 @@ CASES: dict[str, tuple[Callable[..., object], int]] = {
 }  # fmt: skip
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("name", CASES)
 def test_as_few_kernels_as_the_data_flow_allows(name: str) -> None:
     call, expected = CASES[name]

@@ -16,6 +16,7 @@ EXAMPLES = ("layernorm", "softmax", "rmsnorm_residual", "cross_entropy", "gelu_b
             "linear_gelu", "conv_norm_relu", "attention")  # fmt: skip
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_the_first_schedule_of_an_example_reads_the_same(name: str) -> None:
     loaded = load_problem(str(ROOT / "examples" / f"{name}.py"))

@@ -117,6 +117,7 @@ def test_a_long_graph_is_not_listed(tmp_path: Path) -> None:
         assert bool(listed(tmp_path, body, "torch.rand(3, 6)")) == some
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("seed", range(7_000, 7_012))
 def test_each_operand_of_a_made_module_is_an_input_or_stands_above(
     seed: int, tmp_path: Path

@@ -39,6 +39,7 @@ class OneRow(nn.Module):
         return self.layer(x.expand(3, 6) + 1.0 if x.shape[0] == 1 else x * 2.0)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("layer", "count"), [(nn.Linear(6, 6), 1), (nn.ReLU(), 3)])
 def test_a_size_of_1_is_traced_apart_only_where_several_may_be_1(
     layer: nn.Module, count: int, monkeypatch: pytest.MonkeyPatch

@@ -73,6 +73,7 @@ def _drop_in(module: nn.Module, x: torch.Tensor, tile: int = 1024) -> str:
     return compiled.write({step: Schedule("looped", tile, 1)}).text
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("shape", ROWS)
 def test_any_row_is_as_close_to_fp64_as_eager_has_it(box: Sandboxed, shape: str) -> None:
     module = Normed().eval()
@@ -81,6 +82,7 @@ def test_any_row_is_as_close_to_fp64_as_eager_has_it(box: Sandboxed, shape: str)
     assert_close(box.call(text, module, (x,)), module, (x,), text)
 
 
+@pytest.mark.slow
 @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     offset=st.floats(-1e4, 1e4, width=32),
@@ -116,6 +118,7 @@ def test_rows_shorter_than_the_sample_do_not_see_their_neighbours(box: Sandboxed
     assert_close(box.call(text, module, (x,)), module, (x,), text)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("columns", [1025, 3000, 20000])
 def test_a_mean_near_zero_keeps_its_digits(box: Sandboxed, columns: int) -> None:
     x = torch.randn(8, columns, generator=torch.Generator().manual_seed(columns))
@@ -135,6 +138,7 @@ def test_the_variance_of_a_ramp_keeps_its_digits(box: Sandboxed) -> None:
     assert float(((found - truth) / truth).abs().max()) < 4 * torch.finfo(torch.float32).eps
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("share", [0.01, 0.1, 1.0])
 def test_a_small_mean_does_not_take_on_the_error_of_a_centre_of_its_own(
     box: Sandboxed, share: float

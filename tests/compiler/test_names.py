@@ -71,6 +71,7 @@ def _draft(module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> str:
     return first.source.text
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("first", ["offset", "row", "near", "col_mask", "BLOCK_N"])
 def test_parameters_may_be_called_as_what_a_kernel_counts_with(box: Sandboxed, first: str) -> None:
     torch.manual_seed(0)
@@ -79,6 +80,7 @@ def test_parameters_may_be_called_as_what_a_kernel_counts_with(box: Sandboxed, f
     assert_close(box.call(text, module, inputs), module, inputs, text)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", ["a", "b", "out", "rows", "tile_mask", "acc", "partial"])
 def test_parameters_may_be_called_as_parts_of_a_product(box: Sandboxed, name: str) -> None:
     torch.manual_seed(0)
@@ -87,6 +89,7 @@ def test_parameters_may_be_called_as_parts_of_a_product(box: Sandboxed, name: st
     assert_close(box.call(text, module, inputs), module, inputs, text)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", ["max_along", "place_of_max", "part"])
 def test_parameters_may_be_called_as_its_helpers(box: Sandboxed, name: str) -> None:
     torch.manual_seed(0)
@@ -109,6 +112,7 @@ def test_rows_of_one_element_are_stored(box: Sandboxed, module: nn.Module) -> No
     assert_close(box.call(text, module, inputs), module, inputs, text)
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize(
     "module",
     [

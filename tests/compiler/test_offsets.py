@@ -42,6 +42,7 @@ def kernels(function: Callable[[torch.Tensor], torch.Tensor], form: str, *shape:
     return ttir_of(compiled.write(small(compiled, form)).text, (x,))
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("name", "form"), [("columns", "looped"), ("turned", "single"), ("largest of columns", "split")]
 )

@@ -42,6 +42,7 @@ def _right(box: Sandboxed, case: Case, forms: tuple[str, ...]) -> None:
         assert_close(box.call(text, module, inputs), module, inputs, text)
 
 
+@pytest.mark.slow
 @settings(COMMON, max_examples=8)
 @given(case=random_graphs())
 def test_random_graphs_are_close_to_fp64(box: Sandboxed, case: Case) -> None:

@@ -41,6 +41,7 @@ def shared(returned: str) -> Captured:
     return with_output_views(loaded, capture(loaded))
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("returned", "text"),
     [
@@ -62,6 +63,7 @@ def test_an_output_that_is_a_view_is_written_as_one(returned: str, text: str) ->
     assert [item.stride() for item in found] == [item.stride() for item in wanted]  # type: ignore[attr-defined]
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("returned", ["packed", "unsaid", "alone", "changed", "own"])
 def test_an_output_that_is_a_copy_for_some_inputs_stays_one_of_its_own(returned: str) -> None:
     captured = shared(returned)

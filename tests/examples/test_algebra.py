@@ -48,6 +48,7 @@ def test_every_example_is_a_case() -> None:
     assert {path.stem for path in FOLDER.glob("*.py")} == set(CASES)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", CASES)
 def test_the_rules_are_applied_and_derived(name: str) -> None:
     first = hypotheses(loaded(name), graph(name))[0]
@@ -61,6 +62,7 @@ def test_the_rules_are_applied_and_derived(name: str) -> None:
     assert algebra == algebra_of(simplified(loaded(name), graph(name)))
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", CASES)
 def test_fifteen_times_faster_by_the_data_sheet(name: str) -> None:
     """Eager by bytes or operations, whichever takes longer, over what is left with its launches."""

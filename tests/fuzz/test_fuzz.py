@@ -31,6 +31,7 @@ def fuzz(target: str, examples: int, number: int, templates: Path, folder: Path)
     return done.stdout
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "target",
     [pytest.param(item, marks=[pytest.mark.slow] if item in LONG else []) for item in TARGETS],

@@ -110,6 +110,7 @@ def test_every_file_that_has_a_part_changes_the_hash(
     assert packaged_sha256() != before
 
 
+@pytest.mark.slow
 def test_two_processes_refresh_at_once(tmp_path: Path) -> None:
     both = [refreshing(tmp_path), refreshing(tmp_path)]
     assert [worker.communicate(timeout=100) for worker in both] == [("True\n", "")] * 2

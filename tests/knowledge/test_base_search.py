@@ -160,6 +160,7 @@ def test_damaged_vectors_are_made_again_with_one_line(tmp_path: Path) -> None:
     assert "\n" not in said[0]
 
 
+@pytest.mark.slow
 def test_nothing_is_fetched_and_nothing_reported(tmp_path: Path) -> None:
     code = f"{WATCHED}\n{OPEN}\nprint(seen, 'posthog' in sys.modules, 'onnxruntime' in sys.modules)"
     done = subprocess.run(
@@ -175,6 +176,7 @@ def test_the_network_watch_sees_a_connection() -> None:
     assert done.stdout.strip() == "True"
 
 
+@pytest.mark.slow
 def test_processes_that_open_at_once_share_one_base(tmp_path: Path) -> None:
     running = [
         subprocess.Popen(

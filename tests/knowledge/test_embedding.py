@@ -64,6 +64,7 @@ def test_the_static_embedder_imports_neither_torch_nor_sentence_transformers() -
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", ["all-MiniLM-L6-v2", "nobody/nothing", "/nowhere/at all"])
 def test_a_model_that_is_not_here_gets_one_line_and_no_request(
     name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

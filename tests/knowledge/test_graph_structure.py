@@ -37,6 +37,7 @@ structures = st.builds(
 )
 
 
+@pytest.mark.quick(8)
 @pytest.mark.parametrize(
     "name",
     [

@@ -30,6 +30,7 @@ def run(script: str, *words: str, **environment: str) -> dict[str, str]:
     return report
 
 
+@pytest.mark.slow
 def test_every_kernel_is_right_in_the_interpreter() -> None:
     report = run("verify_kernels.py", "cpu", TRITON_INTERPRET="1")
     assert set(report) == KERNELS

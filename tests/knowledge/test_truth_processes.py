@@ -152,6 +152,7 @@ def test_a_truncated_file_is_set_aside_and_what_can_be_read_saved(tmp_path: Path
         assert truth.count() == count
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "damage", ["zeroed middle", "zeroed head", "no database", "tables of another program"]
 )
@@ -296,6 +297,7 @@ def test_rows_and_numbers_that_cannot_be_are_mended(tmp_path: Path, statement: s
         assert truth.last_seq
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("damage", ["text", "name of a table", "format", "schema format"])
 def test_bytes_that_no_encoding_explains_are_mended(tmp_path: Path, damage: str) -> None:
     path = fill(tmp_path, 1000)

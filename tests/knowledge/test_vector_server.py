@@ -76,6 +76,7 @@ def test_a_truth_that_begins_again_empties_the_server(server: str, truth: Memory
     assert find(index, "softmax of rows") == ["e/new"]
 
 
+@pytest.mark.slow
 def test_another_machine_s_groups_are_seen_after_a_while(
     server: str, truth: MemoryTruth, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,6 +102,7 @@ def test_batches_stay_within_what_the_server_takes(
     assert find(index, "part 69", limit=3) == ["e/long"]
 
 
+@pytest.mark.slow
 def test_the_whole_base_is_built_at_a_server_and_finds_what_a_folder_finds(
     server: str, tmp_path: Path
 ) -> None:
@@ -121,6 +123,7 @@ def test_the_whole_base_is_built_at_a_server_and_finds_what_a_folder_finds(
     assert not (tmp_path / "False" / "vectors").exists()
 
 
+@pytest.mark.slow
 def test_the_command_searches_at_a_server(server: str, tmp_path: Path) -> None:
     place = ("--where", str(tmp_path / "k"), "--chroma", server, "--json")
     for words in (("build",), ("search", "softmax")):

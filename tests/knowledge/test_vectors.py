@@ -221,6 +221,7 @@ def test_a_kill_in_the_middle_costs_a_batch_at_most(tmp_path: Path) -> None:
         assert find(index, f"second beta{number}", limit=1) == [f"e/{number}"]
 
 
+@pytest.mark.slow
 def test_two_writers_and_a_reader_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     open_vectors(tmp_path, EMBEDDER)
     writers = [in_child(FILL, tmp_path) for _ in range(2)]
@@ -325,6 +326,7 @@ def _other_type(root: Path) -> None:
         database.commit()
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize(
     "damage",
     [

@@ -85,6 +85,7 @@ def fresh() -> Iterator[None]:
     torch.compiler.reset()
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("change", CHANGES)
 def test_what_is_replaced_runs_the_original(change: str) -> None:
     model, twin, x = with_kernel(), Knobs().eval(), example()
@@ -97,6 +98,7 @@ def test_what_is_replaced_runs_the_original(change: str) -> None:
     assert (found.kernel, found.reasons) == (2, {"attributes": 1})
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("change", CHANGES)
 def test_what_is_replaced_after_compiling_runs_the_original(change: str) -> None:
     model, twin, x, graphs = with_kernel(), Knobs().eval(), example(), Graphs()
@@ -133,6 +135,7 @@ class Plain(nn.Module):
         return torch.relu(x) * self.pair[0] * self.bias + self.pair[1]
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("name", "value"), [("bias", -3.0), ("pair", (3.0, -1.0))])
 def test_a_guard_that_is_traced_sees_constants(
     monkeypatch: pytest.MonkeyPatch, name: str, value: object

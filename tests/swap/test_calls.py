@@ -92,6 +92,7 @@ def test_a_default_device_is_no_mode_that_matters() -> None:
     assert counts(model)["norm"].kernel == 1
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize(
     ("args", "kwargs", "reason"),
     [

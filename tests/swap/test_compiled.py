@@ -32,6 +32,7 @@ def test_every_kernel_is_in_one_graph_that_is_made_once() -> None:
     assert len(graphs.made) == 1
 
 
+@pytest.mark.slow
 def test_what_the_guard_refuses_is_the_original_in_the_graph() -> None:
     model, x, graphs = stack(), example(), Graphs()
     compiled = torch.compile(model, fullgraph=True, backend=graphs)

@@ -38,6 +38,7 @@ class Scaled(nn.Module):
         return scaled if self.kind == "none" else getattr(nn.functional, self.kind)(scaled)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("other", "words"),
     [

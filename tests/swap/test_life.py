@@ -155,6 +155,7 @@ def test_a_deep_copy_of_a_module_that_knows_itself() -> None:
     assert vars(twin.norm)["me"][0] is twin.norm
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("make", [pickle.dumps, "torch.save", copy.copy])
 def test_what_is_saved_is_the_original_class(
     make: Callable[..., object] | str, monkeypatch: pytest.MonkeyPatch

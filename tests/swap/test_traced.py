@@ -38,6 +38,7 @@ def guards_of(model: nn.Module, x: torch.Tensor) -> str:
     return str(entry.guard_manager)
 
 
+@pytest.mark.slow
 def test_a_region_adds_few_guards() -> None:
     plain = stack()
     restore(plain)
@@ -87,6 +88,7 @@ def a_wider_weight(model: Block) -> None:
     model.norm.double()
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("change", [train, another_child, a_child_more, another_size])
 def test_what_changes_after_compiling_runs_the_original(change: Callable[[Block], None]) -> None:
     model, x, graphs = with_mlp(), example(), Graphs()

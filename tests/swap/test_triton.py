@@ -10,6 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("interpret", "calls"),
     [("1", "[(1, {}, None), (1, {}, None)]"), ("0", "[(0, {'device': 1}, None)")],

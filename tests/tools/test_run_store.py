@@ -236,6 +236,7 @@ def test_a_renamed_column_is_damage_that_costs_no_other_table(tmp_path: Path) ->
         found.close()
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("suffix", ["", "-wal", "-shm", "-journal"])
 @pytest.mark.parametrize("opened", [read_run, open_run])
 def test_sqlite_follows_no_link_out_of_a_run(
@@ -263,6 +264,7 @@ def test_a_changed_letter_of_a_candidate_is_damage(tmp_path: Path) -> None:
     found.close()
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("damage", ["deleted", "emptied", "cut short"])
 def test_lost_records_are_said_each_time(tmp_path: Path, damage: str) -> None:
     store = run_with_rows(tmp_path)
@@ -278,6 +280,7 @@ def test_lost_records_are_said_each_time(tmp_path: Path, damage: str) -> None:
         found.close()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a disk")
 def test_a_run_on_a_read_only_disk_is_shown_with_its_journal(tmp_path: Path) -> None:
     store = new_run(tmp_path)

@@ -131,6 +131,7 @@ def test_what_was_set_aside_is_asked_about_before_its_second_chance(tmp_path: Pa
         assert (len(voice.heard), len(shop.judged)) == (1, judged)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("what", ["plan", "candidate"])
 def test_a_run_that_was_cut_off_while_it_waited_asks_again(tmp_path: Path, what: str) -> None:
     cut = Voice([KeyboardInterrupt()])
@@ -173,6 +174,7 @@ def test_a_run_that_waits_cannot_be_resumed_by_nobody(tmp_path: Path) -> None:
         resume("last", runs=tmp_path / "runs", workshop=FakeWorkshop((A,)))
 
 
+@pytest.mark.slow
 def test_the_wait_costs_nothing_of_the_time(tmp_path: Path) -> None:
     def slowly(asked: PendingApproval) -> bool:
         time.sleep(3.0)
@@ -196,6 +198,7 @@ def stopping(kind: str) -> Callable[[Event], None]:
     return listen
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "kind",
     ["node_started", "planned", "candidate_drafted", "approval_asked", "approval_given", "verdict"],

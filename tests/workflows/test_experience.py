@@ -158,6 +158,7 @@ def test_the_next_run_starts_from_the_winner_and_skips_what_lost(tmp_path: Path)
     assert [name for name, _ in again.drafted()] == ["c"]
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     "now",
     [

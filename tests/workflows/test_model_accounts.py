@@ -126,6 +126,7 @@ def test_each_diagnosis_has_its_author(tmp_path: Path) -> None:
     assert "| 1 | the rules | mismatch:tail | next hypothesis | " in rows[1]
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("asked", "words"),
     [

@@ -89,6 +89,7 @@ def assert_verdicts(end: Ended) -> None:
     assert end.handed_over() == FAST
 
 
+@pytest.mark.slow
 def test_wrong_debugged_right_faster(told: tuple[Place, Author, Ended]) -> None:
     _, model, end = told
     assert model.complaints == []
@@ -114,6 +115,7 @@ def test_tokens_and_money_are_counted(told: tuple[Place, Author, Ended]) -> None
     assert total in end.report
 
 
+@pytest.mark.slow
 def test_the_certificate_holds(told: tuple[Place, Author, Ended]) -> None:
     _, _, end = told
     path = str(end.result.certificate)
@@ -152,6 +154,7 @@ class Judging:
         return begins and self.left < 0
 
 
+@pytest.mark.slow
 def test_a_replay_needs_no_server(
     told: tuple[Place, Author, Ended], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,6 +204,7 @@ class Cheat:
         return said(FAST if honest else self.source)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("source", "gate", "rule", "mark"),
     [
@@ -229,6 +233,7 @@ def test_a_model_that_gets_worse_is_stopped_and_its_best_is_the_answer(place: Pl
     assert (end.code, end.handed_over()) == (0, TWO)
 
 
+@pytest.mark.slow
 def test_the_same_wrong_file_again_and_again(place: Place) -> None:
     with serve([said(MASKED.source)]) as server:
         end = place.finish(place.words(server))
@@ -301,6 +306,7 @@ def test_a_trouble_that_stays_leaves_the_best(
     assert_no_key(place.folder, line, *reasons)
 
 
+@pytest.mark.slow
 def test_a_model_that_only_talks_keeps_the_best(place: Place) -> None:
     with serve([said(TWO), PROSE]) as server:
         end = place.finish(place.words(server))
@@ -320,6 +326,7 @@ def test_an_answer_takes_no_longer_than_the_run_has(place: Place, text: str) -> 
     assert text or "the time was up" in end.result.reason
 
 
+@pytest.mark.slow
 def test_a_key_that_is_refused_at_once(place: Place, capfd: pytest.CaptureFixture[str]) -> None:
     with serve([401, said(FAST)]) as server:
         end = place.finish(place.words(server))
@@ -401,6 +408,7 @@ def staffed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Staff, Ended]:
             return staff, place.finish(place.words(server, *chosen))
 
 
+@pytest.mark.slow
 def test_planner_and_debugger_are_models_too(staffed: tuple[Staff, Ended]) -> None:
     staff, end = staffed
     assert staff.coder.complaints == []
@@ -416,6 +424,7 @@ def test_planner_and_debugger_are_models_too(staffed: tuple[Staff, Ended]) -> No
     assert "Mask by the count itself." in staff.asked["coder"][2]
 
 
+@pytest.mark.slow
 def test_a_hostile_diagnosis_changes_nothing(staffed: tuple[Staff, Ended]) -> None:
     staff, end = staffed
     classes = [str(item["failure_class"]) for item in end.of_kind("diagnosis")]

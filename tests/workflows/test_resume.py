@@ -203,6 +203,7 @@ def test_a_finished_run_answers_at_once(tmp_path: Path) -> None:
     assert shop.judged == []
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("how", ["garbage", "truncated", "gone"])
 def test_a_damaged_checkpoint_is_rebuilt_without_judging_again(tmp_path: Path, how: str) -> None:
     interrupted_run(tmp_path, judged_before=1)
@@ -276,6 +277,7 @@ def until_time_is_up() -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("refused", [False, True])
 def test_the_time_budget_ends_the_last_judgement(tmp_path: Path, refused: bool) -> None:
     """What was drafted and not judged is named, beside what was judged before."""
@@ -309,6 +311,7 @@ class Endless(ScriptedCoder):
         return Draft(candidate=None, none=NoTemplate(reason="nobody told the time"))
 
 
+@pytest.mark.slow
 def test_the_time_budget_ends_drafting(tmp_path: Path) -> None:
     shop = FakeWorkshop((Script("a"),))
     shop.coder = Endless(shop.scripts)

@@ -171,6 +171,7 @@ def test_ctrl_c_before_the_first_step_keeps_what_earlier_runs_left(tmp_path: Pat
     assert (result.status, result.interrupted) == ("improved", True)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("text", ["{", "[]", '{"history": 3}', "\0", ""])
 def test_a_damaged_start_is_one_line(tmp_path: Path, text: str) -> None:
     def stop(candidate: Candidate) -> None:
@@ -188,6 +189,7 @@ def without_keys(attempt: Attempt) -> Attempt:
     return attempt.evolve(judge_key="", profile_key="")
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("overrides", "why"),
     [
@@ -250,6 +252,7 @@ def never_judged(attempt: Attempt) -> Attempt:
     return Attempt(candidate=attempt.candidate)
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize(
     ("change", "why"),
     [

@@ -53,6 +53,7 @@ def question(text: str = "def add(x, y):", **sampling: object) -> ModelRequest:
     )
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("samples", [1, 3])
 @pytest.mark.parametrize("seed", range(4))
 def test_the_pieces_heard_join_to_the_first_text(

@@ -83,6 +83,7 @@ def test_a_hub_that_refuses_is_named(tmp_path: Path) -> None:
     assert "\n" not in line
 
 
+@pytest.mark.slow
 def test_a_silent_hub_is_not_waited_for(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         begin = time.monotonic()

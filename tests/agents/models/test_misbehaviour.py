@@ -96,6 +96,7 @@ def test_an_empty_account_is_asked_once() -> None:
     assert len(server.requests) == 1
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("status", [500, 502, 503, 529])
 def test_a_server_that_recovers_is_waited_for(status: int) -> None:
     with ChatServer([status, status, "Done."]) as server:
@@ -160,6 +161,7 @@ def test_half_a_json_answer_is_tried_again() -> None:
     assert (reply.texts, reply.finish) == (('{"steps": 1}',), ("stop",))
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("stall", [Stalls(60), Stalls(60, "half"), Stalls(60, pings=True)])
 def test_a_stall_is_left_and_tried_again_once(stall: Stalls) -> None:
     began = time.monotonic()
@@ -171,6 +173,7 @@ def test_a_stall_is_left_and_tried_again_once(stall: Stalls) -> None:
     assert time.monotonic() - began < 5
 
 
+@pytest.mark.slow
 def test_a_second_stall_ends_the_question() -> None:
     ended = pytest.raises(ModelUnavailable, match=r"no word for 1.5 s \(2 requests")
     with ChatServer([Stalls(60)], forever=True) as server, ended:
@@ -190,6 +193,7 @@ def test_a_stalled_batch_is_left_too() -> None:
     assert len(server.requests) == 2
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("samples", [1, 2])
 @pytest.mark.parametrize("body", ["<html>welcome</html>", "{", "[]", "null", '{"choices": 1}'])
 def test_what_is_no_chat_answer_is_tried_again(body: str, samples: int) -> None:
@@ -225,6 +229,7 @@ def test_retry_after_as_a_date() -> None:
     assert 28 < found <= 30
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize("before", range(240, 300, 7))
 def test_a_key_that_a_cut_would_halve_is_hidden_first(before: int) -> None:
     refusal = Refuses(400, text="A" * before)

@@ -183,6 +183,7 @@ def test_a_clause_of_weight_is_no_aside(aside: str) -> None:
     assert understand(f"run again, {aside}", CONTEXT) != wanted
 
 
+@pytest.mark.slow
 def test_the_import_is_light(tmp_path: Path) -> None:
     code = (
         "import time\n"

@@ -67,6 +67,7 @@ def test_a_mistake_is_one_clear_line(
     assert not (folder.parent / "agentkernel-bench").exists()
 
 
+@pytest.mark.slow
 def test_broken_problems_are_rows(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["bench", str(folder), "--target", "h100", "--out", "out"]
     assert run([*words, "--shard", "2/2"]) == 1
@@ -89,6 +90,7 @@ def test_broken_problems_are_rows(folder: Path, capsys: pytest.CaptureFixture[st
     assert len(Path("out/rows.jsonl").read_text().splitlines()) == 1, "nothing is done twice"
 
 
+@pytest.mark.slow
 def test_an_interrupted_bench_leaves_a_report_of_what_it_has(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

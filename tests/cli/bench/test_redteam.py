@@ -16,6 +16,7 @@ def corpus(tmp_path: Path) -> Path:
     return small_corpus(tmp_path / "corpus")
 
 
+@pytest.mark.slow
 def test_all_as_expected_is_0(
     corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

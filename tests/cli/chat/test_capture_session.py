@@ -174,6 +174,7 @@ def test_each_turn_is_on_the_screen_once(tmp_path: Path) -> None:
     assert "dead" not in shown
 
 
+@pytest.mark.slow
 @needs_tmux
 def test_a_paste_and_a_key_are_typed(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("pasted words")
@@ -183,6 +184,7 @@ def test_a_paste_and_a_key_are_typed(tmp_path: Path) -> None:
     assert "you said abd" in shown
 
 
+@pytest.mark.slow
 @needs_tmux
 def test_a_turn_that_does_not_come_back_ends_the_capture(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -137,6 +137,7 @@ def test_what_a_cut_export_lacks_is_said(
     assert "97 of 99 are missing" in capsys.readouterr().out
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("text", ["", "some\nother\nfile\n", lines_of(counted=99)])
 def test_what_is_no_export_is_one_line(
     text: str, tmp_path: Path, where: Path, capsys: pytest.CaptureFixture[str]
@@ -150,6 +151,7 @@ def test_what_is_no_export_is_one_line(
     assert "No entry in" in captured.err
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("packed", [False, True])
 def test_gzip_is_told_by_the_content(packed: bool, tmp_path: Path, where: Path) -> None:
     text = lines_of(entry("own/1")).encode()

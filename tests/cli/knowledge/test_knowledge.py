@@ -96,6 +96,7 @@ def test_build_in_json(built: Path, ask: Callable[..., dict[str, object]]) -> No
     assert answer["entries"] == answer["same"]
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("words", [["search", ARANGE], ["search", "--error", "-"]])
 def test_an_error_text_finds_its_fix(
     words: list[str],
@@ -307,6 +308,7 @@ def test_doctor_says_what_lags_and_what_is_damaged(
         assert "knowledge import" in finding["mend"]
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize(
     "words",
     [

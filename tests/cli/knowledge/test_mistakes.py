@@ -83,6 +83,7 @@ def test_what_is_no_utf8_is_replaced(
 # -- licences --------------------------------------------------------------------------------------
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("asked", "found"),
     [

@@ -157,6 +157,7 @@ def wait_for_pairs(truth: KnowledgeStore, process: subprocess.Popen[bytes], leas
     pytest.fail("the import ended or hung before it could be killed")
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group("generated_pairs")
 @pytest.mark.usefixtures("lent")
 def test_generated_pairs_are_made_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

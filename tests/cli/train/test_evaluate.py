@@ -57,6 +57,7 @@ def test_a_mistake_is_an_error_of_one_line(tmp_path: Path) -> None:
         assert isinstance(found.exception, error)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("words", "error"),
     [

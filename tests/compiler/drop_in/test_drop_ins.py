@@ -43,6 +43,7 @@ def _close(box: Sandboxed, name: str, form: str) -> None:
     assert_close(box.call(text, module, inputs), module, inputs, text)
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize(
     ("name", "form"),
     [
@@ -58,6 +59,7 @@ def test_a_family_is_close_to_fp64(box: Sandboxed, name: str, form: str) -> None
     _close(box, name, form)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("form", ["looped", "split"])
 def test_a_spread_far_from_zero_keeps_its_digits(box: Sandboxed, form: str) -> None:
     module, (x,) = FAMILIES["spread"]
@@ -94,6 +96,7 @@ class WithSizes(nn.Module):
         return x.exp(), (x.shape[0], x.shape[1] // 2), x.sum(1)
 
 
+@pytest.mark.slow
 def test_numbers_that_follow_from_the_sizes_are_returned() -> None:
     loaded = problem_from_module(WithSizes().eval(), (torch.randn(6, 9),))
     captured = capture(loaded)
@@ -105,6 +108,7 @@ def test_numbers_that_follow_from_the_sizes_are_returned() -> None:
     assert verdict.accepted, f"{verdict.failure}\n{text}"
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("rows", "columns"), [(1, 24), (3, 1), (1, 1)])
 def test_the_epilogue_of_a_thin_product_stays_inside_its_bias(rows: int, columns: int) -> None:
     module = nn.Sequential(nn.Linear(16, columns), nn.SiLU()).eval()
@@ -151,6 +155,7 @@ class Channelled(nn.Module):
         return result
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("images", [1, 3])
 def test_rows_over_several_transposed_matrices_are_the_right_ones(
     box: Sandboxed, images: int

@@ -73,6 +73,7 @@ def box() -> Iterator[Sandboxed]:
         yield found
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("given", "named"),
     [
@@ -117,6 +118,7 @@ def test_a_size_of_one_is_refused_only_where_the_graph_differs() -> None:
         assert (" < 2" in written(module, (x,))) == refused
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("module", "differs"),
     [
@@ -131,6 +133,7 @@ def test_training_mode_is_refused_where_it_differs(module: nn.Module, differs: b
     assert check_policy(text, "mixed") is None
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("form", ["persistent", "looped"])
 @pytest.mark.parametrize("shape", [(3, 0), (0, 33), (0, 0)])
 def test_no_elements_give_an_empty_output(
@@ -146,6 +149,7 @@ def test_no_elements_are_refused_where_the_output_has_some(box: Sandboxed) -> No
     assert "sizes are" in box.refusal(written(module, (x,)), module, (torch.empty(3, 0),))
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("form", ["persistent", "looped", "split"])
 def test_nan_beside_infinity_stays_nan(box: Sandboxed, form: str) -> None:
     inf, nan = float("inf"), float("nan")
@@ -179,6 +183,7 @@ def test_limits_are_found_once_for_a_graph() -> None:
     assert limits_of(loaded, captured) is limits_of(loaded, captured)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("form", ["looped", "single"])
 @pytest.mark.parametrize("dim", [0, 1])
 def test_an_index_that_is_computed_with_has_64_bits(box: Sandboxed, form: str, dim: int) -> None:

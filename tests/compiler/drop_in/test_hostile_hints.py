@@ -19,6 +19,7 @@ def _problem(module: nn.Module, *shape: int) -> LoadedProblem:
     return problem_from_module(module, (torch.randn(*shape),))
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("module", "shape"),
     [(nn.Softmax(dim=-1), (64, 4096)), (nn.Softmax(dim=-1), (4, 32768)), (nn.GELU(), (64, 128))],

@@ -40,6 +40,7 @@ def channels_last() -> torch.Tensor:
     return torch.randn(3, 5, 4, 6).contiguous(memory_format=torch.channels_last)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "name",
     [

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -22,6 +23,9 @@ from tests.compiler.inductor_codes import shared_codes
 
 PROBLEMS = Path(__file__).parent / "problems"
 BLOCKS = ("resnet_block", "transformer_block", "selective_scan")
+QUICK = ("gelu", "softmax", "conv_norm_relu", "linear_chain", "concatenate", "embedding",
+         "max_pool", "rolled", "resnet_block")  # fmt: skip
+"""What `make test` lifts; TorchInductor's code for the others is asked for where it is used."""
 Function = Callable[..., object]
 
 
@@ -129,16 +133,21 @@ def loaded_problems() -> dict[str, LoadedProblem]:
 
 
 @functools.cache
-def lifted_cases() -> dict[str, LiftedCase]:
-    """All of them; one process writes all the code."""
+def _lifted_cases(quick: bool) -> dict[str, LiftedCase]:
+    """All of QUICK, or all others; one process writes the code of each."""
+    names = [name for name in NAMES if (name in QUICK) == quick]
     problems = loaded_problems()
-    graphs = {name: capture(loaded) for name, loaded in problems.items()}
+    graphs = {name: capture(problems[name]) for name in names}
     jobs = [(graph, find_variant("default")) for graph in graphs.values()]
-    codes = shared_codes("cases", jobs)
+    codes = shared_codes("cases_quick" if quick else "cases", jobs)
     return {
         name: _case(problems[name], graphs[name], code)
         for name, code in zip(graphs, codes, strict=True)
     }
+
+
+def lifted_case(name: str) -> LiftedCase:
+    return _lifted_cases(name in QUICK)[name]
 
 
 def _case(loaded: LoadedProblem, captured: Captured, code: InductorCode | NotLifted) -> LiftedCase:
@@ -150,3 +159,7 @@ def _case(loaded: LoadedProblem, captured: Captured, code: InductorCode | NotLif
 
 
 NAMES = (*_modules(), *BLOCKS)
+CASES = tuple(
+    pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in NAMES
+)
+"""NAMES as parameters of a test."""

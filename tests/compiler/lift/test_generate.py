@@ -12,7 +12,7 @@ from agentkernel.tools.problem.capture import Captured, capture
 from agentkernel.tools.problem.loading import problem_from_module
 from agentkernel.tools.targets import find_target
 from tests.compiler.inductor_codes import shared_codes
-from tests.compiler.lift.cases import NAMES, lifted_cases
+from tests.compiler.lift.cases import CASES, lifted_case
 
 H200 = find_target("h200").target
 NEED_A_GPU = {"gemm_triton"}
@@ -69,9 +69,9 @@ def captured(module: nn.Module) -> Captured:
 
 
 @pytest.mark.xdist_group("lift")
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", CASES)
 def test_code_is_written_without_a_gpu(name: str) -> None:
-    code = lifted_cases()[name].code
+    code = lifted_case(name).code
     assert isinstance(code, InductorCode), code
     assert code.pretended is not torch.cuda.is_available()
     assert code.kernels

@@ -85,6 +85,7 @@ def accepted(name: str, text: str) -> None:
 pytestmark = pytest.mark.xdist_group("lift_variants")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "variant"), sorted(FAST - {("rows", "multi_kernel")}))
 def test_a_variant_passes_the_judge(name: str, variant: str) -> None:
     accepted(name, lifted(name, variant))
@@ -96,6 +97,7 @@ def test_every_variant_passes_the_judge(name: str, variant: str) -> None:
     accepted(name, lifted(name, variant))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jobs", [FAST, pytest.param(set(JOBS) - FAST, marks=pytest.mark.slow)])
 def test_every_variant_compiles_for_the_target(jobs: set[tuple[str, str]]) -> None:
     for name in {name for name, _ in jobs}:

@@ -21,13 +21,14 @@ from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.problem.loading import problem_from_module
 from agentkernel.tools.targets import find_target
-from tests.compiler.lift.cases import BLOCKS, NAMES, Wrapped, lifted_cases
+from tests.compiler.lift.cases import BLOCKS, CASES, NAMES, QUICK, Wrapped, lifted_case
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "lifted"
 ALLOWED = {"torch", "torch.nn", "torch.nn.functional", "triton", "triton.language"}
-JUDGED = ("gelu", "swiglu_bf16", "softmax", "group_norm", "conv_norm_relu", "conv_transposed",
-          "linear_chain", "bmm_tanh", "concatenate", "embedding", "max_pool", "running_product",
-          "whole_numbers", "counting", "bucketize", "rolled",
+JUDGED = ("max_pool", "rolled", "gelu", "swiglu_bf16", "softmax", "group_norm",
+          "conv_norm_relu", "conv_transposed", "linear_chain", "bmm_tanh", "concatenate",
+          "embedding", "running_product",
+          "whole_numbers", "counting", "bucketize",
           *BLOCKS)  # fmt: skip
 LONG = ("transformer_block", "selective_scan", "resnet_block", "swiglu_bf16", "group_norm",
         "counting", "conv_transposed", "linear_chain", "bmm_tanh", "concatenate",
@@ -36,9 +37,9 @@ LONG = ("transformer_block", "selective_scan", "resnet_block", "swiglu_bf16", "g
 pytestmark = pytest.mark.xdist_group("lift")
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", CASES)
 def test_a_lifted_file_keeps_the_policy_and_imports_torch_and_triton_alone(name: str) -> None:
-    text = lifted_cases()[name].text
+    text = lifted_case(name).text
     assert check_policy(text, "mixed") is None
     found = set()
     for node in ast.walk(ast.parse(text)):
@@ -52,12 +53,16 @@ def test_a_lifted_file_keeps_the_policy_and_imports_torch_and_triton_alone(name:
     assert max(map(len, text.splitlines())) <= 100
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in JUDGED],
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * (name in LONG or name not in QUICK))
+        for name in JUDGED
+    ],
 )
 def test_a_lifted_file_passes_the_judge(name: str) -> None:
-    case = lifted_cases()[name]
+    case = lifted_case(name)
     settings = JudgeSettings(seed=0, policy="mixed", seeds=1, budget_s=1.0)
     verdict = judge(case.loaded, case.fixed, case.text, settings)
     assert verdict.accepted, f"{verdict.failure}\n{case.text}"
@@ -72,18 +77,20 @@ def test_the_other_lifted_files_pass_the_judge_too(name: str) -> None:
 @pytest.mark.slow
 def test_every_kernel_compiles_for_the_target() -> None:
     target = find_target("h200").target
-    for name, case in lifted_cases().items():
+    for name in NAMES:
+        case = lifted_case(name)
         (report,) = compile_many(case.loaded, [case.text], target)
         assert isinstance(report, CompileReport), f"{name}: {report}\n{case.text}"
         assert report.kernels, name
         assert all(kernel.fits for kernel in report.kernels), name
 
 
+@pytest.mark.slow
 def test_lifted_files_run_where_the_compiler_cannot_be_imported(tmp_path: Path) -> None:
     """Files that the judge accepts, in Triton's interpreter."""
     calls = []
     for name in JUDGED:
-        case = lifted_cases()[name]
+        case = lifted_case(name)
         (tmp_path / f"{name}.py").write_text(case.text)
         torch.save(
             (case.loaded.init_args, case.loaded.make_inputs(seed=0)), tmp_path / f"{name}.pt"
@@ -129,9 +136,10 @@ assert not [name for name in sys.modules if name.startswith(("torch._dynamo", "t
 @pytest.mark.skipif(
     not torch.__version__.startswith("2.13"), reason="recorded from the code of torch 2.13"
 )
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", BLOCKS)
 def test_a_block_reads_the_same(name: str) -> None:
-    text = lifted_cases()[name].text
+    text = lifted_case(name).text
     path = GOLDEN / f"{name}.py"
     if os.environ.get("AGENTKERNEL_RECORD"):
         path.write_text(text)
@@ -142,12 +150,12 @@ def test_what_is_not_lifted_says_why() -> None:
     """Code of another module, and a launch in another form."""
     module = Wrapped(lambda m, x: x.min(-1)).eval()
     loaded = problem_from_module(module, [torch.randn(4, 30)])
-    code = lifted_cases()["gelu"].code
+    code = lifted_case("gelu").code
     assert isinstance(code, InductorCode)
     other = lift(code, loaded, capture(loaded))
     assert isinstance(other, NotLifted)
     assert other.reason == "the wrapper returns something else than the graph"
-    case = lifted_cases()["gelu"]
+    case = lifted_case("gelu")
     broken = code.evolve(source=code.source.replace(".run(", ".launch("))
     refused = lift(broken, case.loaded, case.captured)
     assert isinstance(refused, NotLifted)

@@ -33,6 +33,7 @@ class Doubled(nn.Module):
         return x * 2.0 + 1.0
 
 
+@pytest.mark.slow
 def test_a_graph_is_written_once_an_answer_a_variant() -> None:
     captured = capture(problem_from_module(Doubled(), [torch.randn(4, 8)]))
     variants = [find_variant("default"), find_variant("looped")]

@@ -89,6 +89,7 @@ def test_places_are_read_as_eager_reads_them(
     assert_close(box.call(text, module, (index,)), module, (index,), text)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", ["computed", "turned", "reduced"])
 def test_tables_that_are_computed_are_read_as_eager_reads_them(box: Sandboxed, name: str) -> None:
     index = torch.tensor([[1, -3], [0, 2]])
@@ -98,6 +99,7 @@ def test_tables_that_are_computed_are_read_as_eager_reads_them(box: Sandboxed, n
     assert_close(box.call(text, module, (index,)), module, (index,), text)
 
 
+@pytest.mark.slow
 def test_a_place_outside_of_a_dimension_that_is_broadcast_is_refused() -> None:
     module = Picks(torch.randn(1, 5), lambda table, index: table.expand(3, 5)[index])
     loaded, captured, found = compiled(module, torch.randint(0, 3, (4,)))
@@ -109,6 +111,7 @@ def test_a_place_outside_of_a_dimension_that_is_broadcast_is_refused() -> None:
     assert verdict.accepted, f"{verdict.failure}\n{text}"
 
 
+@pytest.mark.slow
 def test_a_place_outside_of_the_table_is_refused_as_eager_refuses_it() -> None:
     module = Picks(torch.randn(6, 5), lambda table, index: nn.functional.embedding(index, table))
     loaded, captured, found = compiled(module, torch.randint(0, 6, (3, 4)))

@@ -160,6 +160,7 @@ def test_elements_lie_where_eager_puts_them(
     check(box, lambda *given: USES[use](call(*given)), inputs, form)  # type: ignore[arg-type]
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("by", [-7, 12])
 def test_a_roll_wraps_around_a_free_size(box: Sandboxed, by: int) -> None:
     """How often 12 places go around is known where the size is: after the file was written."""
@@ -253,13 +254,14 @@ def relative_to_absolute(x: torch.Tensor) -> torch.Tensor:
 
 RESHAPED: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], tuple[int, ...], tuple[int, ...]]]
 RESHAPED = {
-    "windows": (windows, (2, 8, 12, 5), (3, 12, 8, 7)),
     "shifted": (shifted, (2, 3, 6, 6), (1, 2, 5, 5)),
+    "windows": (windows, (2, 8, 12, 5), (3, 12, 8, 7)),
     "relative": (relative_to_absolute, (2, 3, 4, 7), (1, 2, 6, 11)),
 }
 
 
-@pytest.mark.parametrize("name", sorted(RESHAPED))
+@pytest.mark.quick(1)
+@pytest.mark.parametrize("name", RESHAPED)
 def test_a_reshape_that_the_sizes_do_not_show_is_read_in_place(box: Sandboxed, name: str) -> None:
     call, traced, other = RESHAPED[name]
     check_sizes(box, call, traced, other)
@@ -280,7 +282,8 @@ def first_dropped(x: torch.Tensor) -> torch.Tensor:
     return x + y
 
 
-@pytest.mark.parametrize("call", [shifted_in_time, first_dropped])
+@pytest.mark.quick(1)
+@pytest.mark.parametrize("call", [first_dropped, shifted_in_time])
 def test_a_shift_holds_for_one_row(box: Sandboxed, call: Call) -> None:
     """Tracing leaves whole slices out where a size is 1."""
     check_sizes(box, call, (3, 4, 9), (1, 5, 11))

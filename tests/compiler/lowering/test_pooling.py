@@ -123,6 +123,7 @@ def test_windows_are_folded_as_eager_folds_them(
     check(box, lambda given: USES[use](call, given), [x], form)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("pool", "options", "shapes"),
     [
@@ -144,6 +145,7 @@ def test_sizes_may_change_from_call_to_call(
     check(box, lambda x: pool(x, *options), [torch.randn(shape) for shape in shapes], "single")
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(
     "call",
@@ -161,6 +163,7 @@ def test_large_windows_are_reduced(box: Sandboxed, call: Call, form: str) -> Non
     assert text.count("tl.load(") <= 2
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("form", ["looped", "persistent"])
 @pytest.mark.parametrize(
     ("shape", "output"),
@@ -175,6 +178,7 @@ def test_adaptive_windows_are_averaged(
     check(box, call, [torch.randn(shape)], form)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64], ids=str)
 @pytest.mark.parametrize("call", [lambda x: F.avg_pool2d(x, 3, 2, 1),
                                   lambda x: F.max_pool2d(x, 3, 2, 1)])  # fmt: skip
@@ -182,6 +186,7 @@ def test_other_floats_are_folded(box: Sandboxed, call: Call, dtype: torch.dtype)
     check(box, call, [torch.randn(2, 3, 9, 8).to(dtype)], "single")
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int32, torch.int64], ids=str)
 def test_the_largest_of_whole_numbers_is_eagers(box: Sandboxed, dtype: torch.dtype) -> None:
     x = torch.randint(0, 200, (2, 3, 9, 8)).to(dtype)
@@ -231,6 +236,7 @@ def test_what_is_long_is_stored_once_before_windows_overlap() -> None:
     assert kernels(module, torch.randn(2, 3, 13, 14)).count("_kernel[") == 2
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("options", [(2,), (3, 2, 1), (3, 2, 1, True, False)], ids=str)
 def test_means_of_whole_numbers_are_rounded_towards_zero(
     box: Sandboxed, options: tuple[object, ...]

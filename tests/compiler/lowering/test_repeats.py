@@ -29,6 +29,7 @@ def box() -> Iterator[Sandboxed]:
         yield found
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("name", CALLS)
 @pytest.mark.parametrize("form", ["looped", "persistent"])
 def test_elements_repeat_as_eager_repeats_them(box: Sandboxed, name: str, form: str) -> None:

@@ -145,6 +145,7 @@ def test_many_chains_of_integers_are_eagers(
         _as_eager(box, *case)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("kind", "names"),
     [

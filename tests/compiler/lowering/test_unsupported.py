@@ -47,6 +47,7 @@ CASES = {
 }
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", [*CASES])
 def test_templates_say_why(name: str) -> None:
     function, why = CASES[name]
@@ -70,6 +71,7 @@ def test_heads_too_large_for_any_tile_are_refused_by_name() -> None:
         family(choices, "attention", lambda _: None, TARGET)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("name", "why"),
     [("as many as fit", "a size depends on data"), ("a branch", "which branch depends on data")],

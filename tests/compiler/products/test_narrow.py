@@ -78,6 +78,7 @@ def accepted(problem: LoadedProblem, source: str, seeds: int = 2) -> None:
     assert verdict.accepted, f"{verdict.failure}\n{source}"
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize(("columns", "products"), [(1, 0), (2, 0), (3, 1)])
 @pytest.mark.parametrize("turned", [True, False])
 def test_up_to_two_columns_are_sums_over_rows(columns: int, products: int, turned: bool) -> None:
@@ -91,6 +92,7 @@ FEWER = [(1, True, torch.float16), (1, False, torch.float32), (2, True, torch.fl
 PRODUCTS = itertools.product((1, 2), (True, False), (torch.float32, torch.float16))
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("columns", "turned", "dtype"),
     [pytest.param(*item, marks=[pytest.mark.slow] * (item not in FEWER)) for item in PRODUCTS],
@@ -101,6 +103,7 @@ def test_such_products_are_accepted(columns: int, turned: bool, dtype: torch.dty
     accepted(problem, drafted(problem, "fused"))
 
 
+@pytest.mark.slow
 def test_a_summed_layer_reads_its_input_once_and_stores_no_product() -> None:
     problem = problem_from_module(SummedRows().eval(), (torch.randn(37, 40),))
     source = drafted(problem, "algebra")
@@ -186,6 +189,7 @@ def test_a_part_of_a_constant_is_covered() -> None:
     assert "relu" in ops(capture(problem)) or "maximum" in ops(capture(problem))
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "options",
     [{"kernel_size": 4}, {"kernel_size": (2, 3)}, {"kernel_size": 2, "divisor_override": 3}],
@@ -198,6 +202,7 @@ def test_windows_side_by_side_are_one_sum(options: dict[str, object]) -> None:
     assert "aten.avg_pool2d.default" not in found
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("pool", "sizes"),
     [(F.max_pool1d, (3, 13)), (F.max_pool2d, (2, 3, 13, 18)), (F.max_pool3d, (2, 6, 7, 8))],

@@ -54,6 +54,7 @@ def test_a_mean_over_space(
     assert RULE in result.rules
 
 
+@pytest.mark.slow
 @PROPERTY
 @given(
     n=st.integers(1, 2),
@@ -73,6 +74,7 @@ def test_a_mean_over_the_space_of_a_transposed_one(
     assert RULE in result.rules
 
 
+@pytest.mark.slow
 def test_three_dimensions_groups_same_padding_and_other_sizes() -> None:
     volume = Averaged(nn.Conv3d(2, 16, 3, padding=1), [0, 2, 3, 4])
     assert RULE in checked(volume, [torch.randn(2, 2, 7, 6, 5)]).rules
@@ -86,6 +88,7 @@ def test_three_dimensions_groups_same_padding_and_other_sizes() -> None:
         same(run(result.captured, even, [x]), run(result.rewritten.captured, even, [x]))
 
 
+@pytest.mark.slow
 def test_a_size_below_the_borders_is_ruled_out() -> None:
     """The graph says for which sizes its slices hold."""
     result = checked(Averaged(nn.Conv2d(3, 32, 7), [2, 3]), [torch.randn(2, 3, 20, 20)])
@@ -98,6 +101,7 @@ def test_a_size_below_the_borders_is_ruled_out() -> None:
     assert not result.rewritten.captured.admits(small)
 
 
+@pytest.mark.slow
 @PROPERTY
 @given(kernel=st.integers(1, 3), transposed=st.booleans(), keep=st.booleans())
 def test_a_mean_over_channels(kernel: int, transposed: bool, keep: bool) -> None:
@@ -107,6 +111,7 @@ def test_a_mean_over_channels(kernel: int, transposed: bool, keep: bool) -> None
     assert result.rules[0] == RULE
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     "module",
     [

@@ -62,12 +62,14 @@ def test_any_chain_stays_the_same(producer: str, consumers: list[str]) -> None:
     checked(Chain(*parts), [torch.randn(6, 8)], seeds=3)
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize(("producer", "consumer"), sorted(DEAD))
 def test_dead_ones_go(producer: str, consumer: str) -> None:
     module = Chain(PRODUCERS[producer], CONSUMERS[consumer])
     assert checked(module, [torch.randn(6, 8)], seeds=1).rules[-1] == RULE
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize(("producer", "consumer"), sorted(ALIVE))
 def test_live_ones_stay(producer: str, consumer: str) -> None:
     module = Chain(PRODUCERS[producer], CONSUMERS[consumer])

@@ -53,6 +53,7 @@ def worker() -> Iterator[Sandboxed]:
         yield found
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("module", "inputs"),
     [

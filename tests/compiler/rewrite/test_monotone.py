@@ -65,6 +65,7 @@ def test_falling_functions_swap_maximum_and_minimum(name: str, extremum: str) ->
     assert checked(chain, [torch.randn(3, 4, 9, 8)]).rules == ["monotone"]
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize("name", OTHERS)
 @pytest.mark.parametrize("extremum", ["amax", "pool"])
 def test_other_functions_stay(name: str, extremum: str) -> None:

@@ -28,6 +28,7 @@ class Twice(nn.Module):
         return x
 
 
+@pytest.mark.slow
 @PROPERTY
 @given(
     n=st.integers(1, 3), first=st.integers(1, 3), second=st.integers(2, 3),
@@ -57,6 +58,7 @@ def test_maxima_without_gaps(n: int, first: int, step: int, second: int, stride:
     assert (RULE in result.rules) == (not gaps)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("kind", "reduce"),
     [(AVERAGE, lambda x: x.mean((2, 3))), (AVERAGE, lambda x: x.sum((2, 3), keepdim=True)),
@@ -72,6 +74,7 @@ def test_a_pooling_is_lost_in_a_later_reduction_of_the_whole(
     assert RULE not in checked(cut, [torch.randn(2, 3, 8, 9)]).rules
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize(
     "parts",
     [

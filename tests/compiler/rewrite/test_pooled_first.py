@@ -64,6 +64,7 @@ def test_what_waits(name: str, window: int) -> None:
     assert RULE in result.rules
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("name", STAY)
 def test_what_does_not(name: str) -> None:
     assert RULE not in checked(Pooled(STAY[name]), [torch.randn(3, 6, 8, 9)], seeds=1).rules

@@ -155,6 +155,7 @@ class Mixed(nn.Module):
         return (self.weight @ x).mean(self.dims)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("dims", [[0], [1], [0, 1]])
 def test_a_parameter_from_the_left(dims: list[int]) -> None:
     result = checked(Mixed(dims), [torch.randn(20, 64)], seeds=3)

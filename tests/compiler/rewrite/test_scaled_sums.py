@@ -53,6 +53,7 @@ def test_what_does_not_change_along_the_dimension_waits(
     assert result.rules == [RULE]
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("step", ["mul", "add", "sub"])
 def test_what_changes_along_it_does_not(step: str) -> None:
     assert checked(Scaled(STEPS[step], "mean", 6, 1), [torch.randn(5, 6, 7)]).rules == []
@@ -81,6 +82,7 @@ def test_a_symbolic_number_of_terms_is_not_counted() -> None:
     assert checked(Rows(), [torch.randn(5, 7)]).rules == []
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("training", [False, True])
 def test_batch_norm_waits_for_a_mean_over_space_at_inference_only(training: bool) -> None:
     class Norm(nn.Module):

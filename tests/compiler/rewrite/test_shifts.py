@@ -82,6 +82,7 @@ def _conv() -> nn.Module:
     return nn.Conv2d(3, 8, 3)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "norm",
     [nn.InstanceNorm2d(8), nn.InstanceNorm2d(8, affine=True), nn.GroupNorm(8, 8),
@@ -94,6 +95,7 @@ def test_a_norm_over_space_cancels_the_bias_of_a_convolution(norm: nn.Module) ->
     assert len(convolution.args) < 3 or convolution.args[2] is None
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "norm",
     [nn.GroupNorm(2, 8), nn.BatchNorm2d(8), nn.LayerNorm([8, 10, 10]), nn.InstanceNorm2d(
@@ -140,6 +142,7 @@ def test_batch_statistics_cancel_a_bias_and_the_running_mean_gets_it_back(
     assert "norm.running_mean" in result.captured.mutated_buffers
 
 
+@pytest.mark.slow
 @PROPERTY
 @given(dim=st.integers(0, 1), kind=st.sampled_from(["var", "std", "centre", "layer"]))
 def test_centring_written_out(dim: int, kind: str) -> None:

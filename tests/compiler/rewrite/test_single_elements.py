@@ -40,6 +40,7 @@ class Single(nn.Module):
         return REDUCED[self.name](x * 3.0, self.keep)
 
 
+@pytest.mark.quick(8)
 @pytest.mark.parametrize("name", REDUCED)
 @pytest.mark.parametrize("keep", [False, True])
 def test_one_element(name: str, keep: bool) -> None:
@@ -56,6 +57,7 @@ class More(Single):
         return super().forward(x.reshape(-1, 3, 5))
 
 
+@pytest.mark.slow
 @PROPERTY
 @given(name=st.sampled_from(sorted(REDUCED)), keep=st.booleans())
 def test_more_elements_are_left_alone(name: str, keep: bool) -> None:

@@ -24,6 +24,7 @@ class Pooled(nn.Module):
         return pool(self.conv(x), self.window, self.step)
 
 
+@pytest.mark.slow
 @PROPERTY
 @given(
     n=st.integers(1, 2), kernel=st.integers(1, 3), padding=st.integers(0, 2),
@@ -39,6 +40,7 @@ def test_a_pooling_with_stride_goes_into_the_convolution(
     assert "pooled convolutions" in result.rules or not small or n == 1
 
 
+@pytest.mark.slow
 def test_only_finite_values_only_without_dilation_only_if_cheaper() -> None:
     x = torch.randn(2, 4, 18, 18)
     assert checked(Pooled(nn.Conv2d(4, 8, 3), 2), [x], infinities=False).rules
@@ -78,6 +80,7 @@ APART: dict[str, Callable[[nn.Module, Tensor, Tensor], Tensor]] = {
 }
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", SHARED)
 def test_what_two_terms_share_is_taken_out(name: str) -> None:
     inputs = [torch.randn(40, 7), torch.randn(40, 7)]
@@ -88,6 +91,7 @@ def test_what_two_terms_share_is_taken_out(name: str) -> None:
     assert sum(op in heavy for op in result.ops) <= expected
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", APART)
 def test_what_they_do_not_share_is_not(name: str) -> None:
     inputs = [torch.randn(40, 7), torch.randn(40, 7)]
@@ -101,6 +105,7 @@ def test_one_input_twice_is_one_product_of_finite_values() -> None:
     assert result.ops.count("aten.linear.default") == 1
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("rows", [4, 4096])
 @pytest.mark.parametrize("place", ["after", "before", "divided"])
 def test_a_number_goes_into_a_weight_that_is_small(rows: int, place: str) -> None:

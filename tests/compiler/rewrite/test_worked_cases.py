@@ -104,6 +104,7 @@ def _case(name: str) -> Checked:
     return checked(module, [torch.randn(sizes)])
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_left_and_what_is_saved(name: str) -> None:
     result = _case(name)
@@ -115,6 +116,7 @@ def test_what_is_left_and_what_is_saved(name: str) -> None:
     assert all(step.derivation for step in result.rewritten.steps)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("name", CASES)
 def test_errors_in_fp32_stay_within_twice_those_of_eager(name: str) -> None:
     result = _case(name)

@@ -85,6 +85,7 @@ def test_four_processes_write_at_once_and_one_is_killed(tmp_path: Path) -> None:
     assert 641 <= len(lines) == len(numbers) < 800
 
 
+@pytest.mark.slow
 def test_processes_that_open_a_new_file_at_once_make_it_once(tmp_path: Path) -> None:
     path = tmp_path / "new" / "library.sqlite"
     workers = [child(path, f"library.put(kernel({number}))") for number in range(3)]
@@ -95,6 +96,7 @@ def test_processes_that_open_a_new_file_at_once_make_it_once(tmp_path: Path) -> 
         assert len(library.lines()) == 3
 
 
+@pytest.mark.slow
 def test_a_night_that_is_killed_while_saved_is_the_one_before(tmp_path: Path) -> None:
     path = tmp_path / "library.sqlite"
     before = night(regions=(region(7),))
@@ -114,6 +116,7 @@ def test_a_night_that_is_killed_while_saved_is_the_one_before(tmp_path: Path) ->
         assert library.nights() == (before,)
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_one_clear_line_and_loses_nothing(tmp_path: Path) -> None:
     path = tmp_path / "library.sqlite"
     fill(path, 50)

@@ -145,6 +145,7 @@ def live_kernel() -> tuple[Kernel, bytes]:
     return made.evolve(certificate=signed), pickled
 
 
+@pytest.mark.slow
 def test_a_live_module_comes_from_its_put_or_from_its_run(library: Library, tmp_path: Path) -> None:
     made, pickled = live_kernel()
     library.put(made)
@@ -162,6 +163,7 @@ def test_a_live_module_comes_from_its_put_or_from_its_run(library: Library, tmp_
     assert check(library).state == "holds"
 
 
+@pytest.mark.slow
 def test_a_live_module_is_found_below_the_night_that_made_it(
     library: Library, tmp_path: Path
 ) -> None:

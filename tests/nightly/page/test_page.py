@@ -63,6 +63,7 @@ def page(folder: Path) -> str:
     return (folder / "night.html").as_uri()
 
 
+@pytest.mark.quick(1)
 @browser_only
 @pytest.mark.parametrize(("width", "media"), [(400, "light"), (1400, "light"), (1400, "dark")])
 def test_page_opens_without_a_complaint_and_fits(

@@ -45,6 +45,7 @@ def test_equal_submodules_are_one_region_of_many_uses(tower):
     assert found["LayerNorm"].ops == ("aten.layer_norm",)
 
 
+@pytest.mark.slow
 def test_each_graph_is_captured_once(monkeypatch):
     seen = []
 
@@ -65,6 +66,7 @@ def test_parts_lie_next_below(tower):
     assert parts["LayerNorm"] == []
 
 
+@pytest.mark.slow
 def test_times_are_those_of_the_roofline(tower):
     region = named(tower)["Mlp"]
     captured = capture(region_problem(loaded(Tower), "layers.0.mlp").problem)
@@ -114,6 +116,7 @@ class Writes(nn.Module):
         return torch.rand_like(y) if self.what == "random" else y * 2 + self.count
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("what", "reason"),
     [

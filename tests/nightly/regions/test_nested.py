@@ -140,6 +140,7 @@ RETURNS = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=6, deadline=None, derandomize=True)
 @given(
     args=st.lists(DATA, max_size=1).map(tuple),
@@ -180,6 +181,7 @@ def test_a_keyword_and_its_position_are_one_region() -> None:
     assert signature((pair,), {"zed": None}) == signature((pair,))
 
 
+@pytest.mark.slow
 def test_equal_tensors_in_another_structure_are_another_region() -> None:
     t = TENSOR
     calls = [
@@ -243,6 +245,7 @@ def swapped() -> nn.Module:
 X = torch.randn(2, 4, WIDTH)
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize(
     ("args", "kwargs", "reason"),
     [

@@ -85,6 +85,7 @@ def test_a_wrapper_around_it_does_not_count():
     assert signed(nn.Sequential(Mlp()), X).parameters[0] == "0.norm.weight"
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("module", "inputs"),
     [
@@ -101,6 +102,7 @@ def test_constants_shapes_strides_and_dtypes_count(module, inputs):
     assert signature(module, *inputs) != signature(Mlp(), X)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("one", "other"),
     [
@@ -146,6 +148,7 @@ class Constant(nn.Module):
         return x * self.c
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("how", "counts"), [("plain", True), ("none", True), ("state", False)])
 def test_values_count_where_the_state_dict_lacks_them(how, counts):
     one, two = signed(Constant(1.0, how), X), signed(Constant(2.0, how), X)

@@ -101,6 +101,7 @@ def test_a_night_from_models_to_their_rows(tmp_path: Path) -> None:
         assert library.nights("made-up") == (night,)
 
 
+@pytest.mark.slow
 def test_parts_are_left_alone_where_the_parent_found_something(tmp_path: Path) -> None:
     night = go(tmp_path, zoo_of(tmp_path, a="good(inside)"))
     assert statuses(night) == {"good": "new"}
@@ -117,6 +118,7 @@ def test_the_next_night_uses_what_is_known(tmp_path: Path) -> None:
     assert (kinds.count("draft"), kinds.count("verify")) == (3, 2)
 
 
+@pytest.mark.slow
 def test_a_kernel_that_fails_to_verify_is_withdrawn_and_replaced(tmp_path: Path) -> None:
     zoo = zoo_of(tmp_path, a="one two")
     first = by_name(go(tmp_path, zoo))
@@ -133,6 +135,7 @@ def test_a_kernel_that_fails_to_verify_is_withdrawn_and_replaced(tmp_path: Path)
     assert night.models[0].swapped == 2
 
 
+@pytest.mark.slow
 def test_a_kernel_that_was_edited_in_the_library_is_withdrawn(tmp_path: Path) -> None:
     zoo = zoo_of(tmp_path, a="one")
     signature = by_name(go(tmp_path, zoo))["one"].signature
@@ -146,6 +149,7 @@ def test_a_kernel_that_was_edited_in_the_library_is_withdrawn(tmp_path: Path) ->
     assert statuses(go(tmp_path, zoo)) == {"one": "reused"}, "and it is said once"
 
 
+@pytest.mark.slow
 def test_other_versions_draft_anew_from_what_was_known(tmp_path: Path) -> None:
     zoo = zoo_of(tmp_path, a="one")
     first = by_name(go(tmp_path, zoo))["one"]
@@ -165,6 +169,7 @@ def test_a_worker_that_dies_costs_its_job_a_second_try(tmp_path: Path) -> None:
     assert "its process ended" in night.lost[0].why
 
 
+@pytest.mark.slow
 def test_a_job_that_kills_every_worker_is_a_row(tmp_path: Path) -> None:
     night = go(tmp_path, zoo_of(tmp_path, a="dies(inside) good"))
     assert statuses(night) == {"dies": "failed", "inside": "new", "good": "new"}
@@ -194,6 +199,7 @@ def test_a_lost_gpu_is_done_without(tmp_path: Path) -> None:
     assert [item.why.partition(":")[0] for item in night.lost] == ["the GPU was lost"]
 
 
+@pytest.mark.slow
 def test_without_any_gpu_left_the_same_call_goes_on(tmp_path: Path) -> None:
     zoo = zoo_of(tmp_path, a="loses one")
     engine = LocalEngine(("7",), tmp_path / "locks", answers=lambda device: False)
@@ -204,6 +210,7 @@ def test_without_any_gpu_left_the_same_call_goes_on(tmp_path: Path) -> None:
     assert begun(tmp_path)["cut a"] == 1
 
 
+@pytest.mark.slow
 def test_what_the_machine_lacks_ends_the_night_and_keeps_what_is_done(tmp_path: Path) -> None:
     zoo = zoo_of(tmp_path, a="one lacks")
     with pytest.raises(MissingDependency):
@@ -228,6 +235,7 @@ def test_an_interruption_leaves_a_night_to_go_on_with(tmp_path: Path) -> None:
     assert max(begun(tmp_path).values()) == 1
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("change", ["", "source", "certificate", "unsigned", "kept"])
 def test_an_answer_that_was_changed_in_the_library_is_done_again(
     tmp_path: Path, change: str
@@ -292,6 +300,7 @@ def test_a_kernel_is_kept_with_its_night_and_its_live_module(tmp_path: Path) -> 
     assert pickles["live"].read_text() == "live"
 
 
+@pytest.mark.slow
 def test_a_night_has_finished_once_it_is_reported(tmp_path: Path) -> None:
     zoo = zoo_of(tmp_path, a="one two")
     first = go(tmp_path, zoo)

@@ -273,6 +273,7 @@ def test_a_changed_file_is_executed_anew_and_the_same_one_only_once(
     assert list(output) == ["out", "more"]
 
 
+@pytest.mark.slow
 def test_a_module_from_a_file_reaches_another_process(load: Load, tmp_path: Path) -> None:
     packed = tmp_path / "module.pkl"
     packed.write_bytes(cloudpickle.dumps(load().build()))

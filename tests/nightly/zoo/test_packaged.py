@@ -151,6 +151,7 @@ def test_the_packaged_sizes_are_those_that_are_named() -> None:
         assert count == pytest.approx(MILLIONS[model.name], abs=0.1), model.name
 
 
+@pytest.mark.slow
 def test_the_packaged_shapes_fit() -> None:
     """No forward reads a value back, which would also cost a GPU its lead over Python."""
     zoo = read_zoo(Path("transformers"))
@@ -159,6 +160,7 @@ def test_the_packaged_shapes_fit() -> None:
         flat_outputs(run_call(item.build("meta"), item.make_call("meta")))
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("name", SMALL)
 def test_each_architecture_runs_at_a_small_size(name: str) -> None:
     item = small(name)
@@ -168,6 +170,7 @@ def test_each_architecture_runs_at_a_small_size(name: str) -> None:
     assert all(map(torch.equal, outputs, again))
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("name", ["gpt2", "llama", "mistral", "qwen2", "mixtral", "whisper"])
 def test_without_masks_a_decoder_computes_the_same(name: str) -> None:
     outputs = [

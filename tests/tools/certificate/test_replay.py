@@ -166,6 +166,7 @@ def test_a_fresh_seed_decides_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert [item.what for item in decisive] == [f"verdict under the fresh seed {seeds[1]}"]
 
 
+@pytest.mark.slow
 def test_other_versions_and_another_judge_are_said_and_do_not_decide(tmp_path: Path) -> None:
     found = replay(certify(tmp_path, versions=VERSIONS, judge_sha256="0" * 64))
     assert found.holds
@@ -236,6 +237,7 @@ def test_another_drop_in_beside_it_is_said(tmp_path: Path, name: str) -> None:
     assert inspect_certificate(path)[1].edited == (beside.name,)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", ["sizes", "class_name"])
 def test_a_record_that_its_source_does_not_give_decides(tmp_path: Path, name: str) -> None:
     def other(made: Certificate) -> Certificate:
@@ -257,6 +259,7 @@ def test_a_record_that_its_source_does_not_give_decides(tmp_path: Path, name: st
     assert not found.holds
 
 
+@pytest.mark.slow
 def test_the_graph_of_another_module_decides(tmp_path: Path) -> None:
     loaded = small_problem(tmp_path)
     graph = problem_graph(loaded, capture(loaded))
@@ -279,6 +282,7 @@ def test_a_claim_that_goes_further_decides(tmp_path: Path, name: str) -> None:
     assert not any(item.decisive for item in verdict_differences(then, elsewhere))
 
 
+@pytest.mark.slow
 def test_kernelbench_is_asked_again_where_it_was(tmp_path: Path) -> None:
     def claiming(made: Certificate) -> Certificate:
         assert made.verdict is not None
@@ -297,6 +301,7 @@ def test_a_kept_baseline_has_nothing_to_replay(tmp_path: Path) -> None:
     assert found.verdict is None
 
 
+@pytest.mark.slow
 def test_an_unsigned_one_is_replayed_and_said(tmp_path: Path) -> None:
     path = certify(tmp_path)
     tree = json.loads(path.read_text())
@@ -318,6 +323,7 @@ def test_a_signer_of_elsewhere_is_not_known(
     assert (found.signature, found.signer_known, found.holds) == ("valid", False, True)
 
 
+@pytest.mark.slow
 def test_a_live_module_is_replayed_from_its_run_folder(tmp_path: Path) -> None:
     import torch
 

@@ -33,6 +33,7 @@ def compile_for(tmp_path):
     return run
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("target", ["h100-sxm", "a100-80", "l4", "b200", "rtx5090", "mi300x"])
 def test_layernorm_gets_plausible_resources_on_every_architecture(compile_for, target):
     report = compile_for(SOURCES["LAYERNORM"], target, ROWS, (8192,))
@@ -49,6 +50,7 @@ def test_layernorm_gets_plausible_resources_on_every_architecture(compile_for, t
     assert report.traffic == (4 * (2 * 4096 * 8192 + 2 * 8192),)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("target", "unit", "shared_kb"),
     [

@@ -60,6 +60,7 @@ def test_what_fits_beside_others_enters_and_what_does_not_waits(tmp_path: Path) 
     assert json.loads((tmp_path / LEDGER).read_text()) == []
 
 
+@pytest.mark.slow
 def test_one_that_needs_all_is_not_passed_by_small_ones(tmp_path: Path) -> None:
     first = Holder(tmp_path, GB)
     assert first.inside.wait(10)

@@ -44,6 +44,7 @@ RAISES = KERNEL.replace("x = x.contiguous()", "raise ValueError('no')")
 OUTSIDE = KERNEL.replace("mask=i < n)\n\nclass", "mask=i < n + 1)\n\nclass")
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("source", "gate", "kernelbench"),
     [
@@ -62,6 +63,7 @@ def test_beside_the_verdict(judged, source, gate, kernelbench):
     assert (plain.gate, plain.accepted, plain.kernelbench) == (gate, verdict.accepted, None)
 
 
+@pytest.mark.slow
 def test_large_inputs_are_scaled_down_as_in_other_cases(judged):
     verdict = judged(PADDED.replace("SIZE", "4096, 4096"), KERNEL, kernelbench=True)
     assert (verdict.accepted, verdict.kernelbench) == (True, True)
@@ -73,6 +75,7 @@ def test_other_forms_are_not_close(judged):
     assert judged(SMALL, narrow, kernelbench=True).kernelbench is False
 
 
+@pytest.mark.slow
 def test_a_module_with_weights(judged, sources):
     verdict = judged(
         sources.NORM_PROBLEM.replace("DTYPE", "float32"),

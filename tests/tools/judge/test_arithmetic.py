@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -47,6 +48,7 @@ def test_a_watch_keeps_the_first_refusal():
     assert watch.refusal is None
 
 
+@pytest.mark.slow
 def test_a_step_that_is_not_associative_gives_another_result():
     script = Path(__file__).with_name("interpreted_trees.py")
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True)

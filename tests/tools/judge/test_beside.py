@@ -113,6 +113,7 @@ def test_one_tensor_is_given_for_two_inputs(on_trial, body, right):
     assert (failure is None) == right, failure
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("body", "right"),
     [

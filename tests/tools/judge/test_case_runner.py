@@ -87,6 +87,7 @@ SPECIALS = [
 ]
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize(("problem", "base", "value", "distribution", "right"), SPECIALS)
 def test_a_distribution_shows_what_it_is_for(tried, problem, base, value, distribution, right):
     value = value.replace("INF", "float('inf')")
@@ -228,6 +229,7 @@ CLASS_KEEPS = (
 SELF_KEEPS = CLASS_KEEPS.replace("KEPT", "self.kept")
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize(
     ("body", "caught_by"),
     [
@@ -354,6 +356,7 @@ TRAINING = [
 ]  # fmt: skip
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize(("rate", "old", "new", "expected"), TRAINING)
 def test_training_mode(tried, rate, old, new, expected):
     source = NORM_NEW.replace("RATE", rate)

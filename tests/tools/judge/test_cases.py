@@ -225,6 +225,7 @@ def test_every_place_of_every_line_outweighs_its_line_once(prepared):
         assert places[:2].tolist() == [size - 1, 0]
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize(
     ("arguments", "result", "inputs", "wide"),
     [

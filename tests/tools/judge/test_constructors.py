@@ -1,5 +1,7 @@
 """Is each argument of a constructor changed by itself, at inputs that go with it?"""
 
+import pytest
+
 from agentkernel.tools.judge.cases.plan import Case
 from agentkernel.tools.judge.cases.shapes import CaseShape
 from agentkernel.tools.judge.variants import constructor_arguments, constructor_variants
@@ -87,6 +89,7 @@ def test_what_has_no_signature_of_its_own_has_no_arguments(prepared):
     assert constructor_arguments(loaded) == []
 
 
+@pytest.mark.slow
 def test_a_candidate_is_right_or_refuses_to_be_built(judged, sources):
     problem = sources.NORM_PROBLEM.replace("DTYPE", "float32").replace("512, 96", "64, 96")
     text = sources.NORM.replace("DTYPE", "float32")

@@ -175,6 +175,7 @@ def names(table):
     return [pytest.param(n, marks=[] if n in FAST else [pytest.mark.slow]) for n in table]
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", names(HOSTILE))
 def test_what_a_candidate_does_besides_its_kernels_is_refused(judged, sources, name):
     rule, word, edits = HOSTILE[name]
@@ -304,6 +305,7 @@ KEEPS = f"{TWICE}{TWICE.replace('twice', 'again')}class ModelNew(nn.Module):\n  
 STORE = "    tl.store(out_ptr"
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("edits", "refused"),
     [
@@ -340,6 +342,7 @@ def test_a_kernel_that_only_tells_whether_kernels_run_is_dead(judged, sources):
     assert verdict.failure.rule == "dead-kernel"
 
 
+@pytest.mark.slow
 def test_scratch_that_is_kept_beside_a_truth_is_no_cheat(judged, sources):
     problem = changed(ALL_TRUE_PROBLEM, (".all(dim=-1)", ".all(dim=-1), x.view(6, 40) * 4"))
     grid = "_kernel[(triton.cdiv(x.numel(), 128),)]"
@@ -357,6 +360,7 @@ def test_scratch_that_is_kept_beside_a_truth_is_no_cheat(judged, sources):
     assert verdict.accepted, verdict.failure
 
 
+@pytest.mark.slow
 def test_a_copy_of_scratch_that_is_kept_is_no_cheat(judged, sources):
     problem = changed(ALL_TRUE_PROBLEM, ("((x < 1) | ~(x < 1)).all(dim=-1)", "x.view(240) < 0"))
     edits = [

@@ -74,6 +74,7 @@ def test_the_gradients_of_a_drop_in_are_the_originals(judged: Judge, drop_in: st
     assert verdict.gradients is True
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("old", "new"),
     [
@@ -89,6 +90,7 @@ def test_another_gradient_is_refused(judged: Judge, drop_in: str, old: str, new:
     assert "the gradient of " in verdict.failure.case
 
 
+@pytest.mark.slow
 def test_a_drop_in_may_refuse_to_record(judged: Judge, drop_in: str) -> None:
     old = "return Differentiable.apply(self, *tensors)"
     assert old in drop_in

@@ -22,6 +22,7 @@ def dims_of(module, *inputs):
     return {slicing.outputs[0] for slicing in all_slicings(*analysed(module, *inputs))}
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("module", "shape", "dims"),
     [

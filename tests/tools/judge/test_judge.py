@@ -8,6 +8,7 @@ import torch
 DTYPES = ("float32", pytest.param("float16", marks=pytest.mark.slow), "bfloat16")
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_an_honest_norm_is_accepted(judged, sources, dtype):
     verdict = judged(
@@ -24,6 +25,7 @@ def test_an_honest_norm_is_accepted(judged, sources, dtype):
     assert math.isfinite(verdict.worst_error)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_an_honest_sum_is_accepted(judged, sources, dtype):
     verdict = judged(sources.ADD_PROBLEM.replace("DTYPE", dtype), sources.ADD)
@@ -36,6 +38,7 @@ def test_honest_softmax_is_accepted_with_every_optional_case(judged, sources):
     assert {case.distribution for case in verdict.cases} >= {"zeros", "own"}
 
 
+@pytest.mark.slow
 def test_an_honest_gemm_is_accepted(judged, sources):
     verdict = judged(sources.GEMM_PROBLEM, sources.GEMM)
     assert verdict.accepted, verdict.failure
@@ -185,6 +188,7 @@ SLOW = {
 }
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=[pytest.mark.slow] if n in SLOW else []) for n in WRONG]
 )
@@ -348,12 +352,14 @@ def test_indices_past_a_smaller_table_do_not_end_the_process(judged, sources):
     assert after.accepted, after.failure
 
 
+@pytest.mark.slow
 def test_indices_stay_within_a_smaller_table(judged):
     verdict = judged(ADDRESSED, LOOKUP)
     assert verdict.accepted, verdict.failure
     assert len({case.shapes for case in verdict.cases}) >= 3
 
 
+@pytest.mark.slow
 def test_a_grid_of_the_declared_sizes_shows(judged, sources):
     problem = sources.ADD_PROBLEM.replace("DTYPE", "float32").replace("1000", "1024")
     source = sources.ADD.replace("DTYPE", "float32")
@@ -415,6 +421,7 @@ class ModelNew(nn.Module):
 """
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("returned", "gate"),
     [("out", "accepted"), ("torch.empty(len(out), 500)[:, : out.shape[1]].copy_(out)", "meta")],
@@ -473,8 +480,9 @@ def test_a_hoard_is_weighed_against_every_form_of_call(held_mb, passes):
             refuse_hoard(held_mb << 20, 100 << 20)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
-    "what", ["x.requires_grad", "not self.ln.weight.requires_grad", "self.training"]
+    "what", ["self.training", "x.requires_grad", "not self.ln.weight.requires_grad"]
 )
 def test_what_refuses_tensors_or_a_mode_is_asked_without(judged, sources, what):
     problem, candidate = (

@@ -69,6 +69,7 @@ WRONG = [
 ]
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(("problem", "body"), RIGHT)
 def test_a_right_candidate_passes_in_slices(tried, bytes_for, problem, body):
     outcome, runner = tried(problem, candidate(body), device_bytes=bytes_for(problem, "slices"))
@@ -79,6 +80,7 @@ def test_a_right_candidate_passes_in_slices(tried, bytes_for, problem, body):
     assert plan.slices > 2
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(("problem", "body", "kind"), WRONG)
 def test_a_wrong_candidate_is_refused_in_slices(tried, bytes_for, problem, body, kind):
     outcome, _ = tried(problem, candidate(body), device_bytes=bytes_for(problem, "slices"))

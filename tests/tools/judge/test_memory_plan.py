@@ -62,6 +62,7 @@ def footprint(module: nn.Module, shapes: list[tuple[int, ...]]) -> Footprint:
     return measure(capture(loaded), loaded.problem.shape_sets[0], meta)
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("name", COUNTED)
 def test_bytes_are_what_the_call_holds(name: str) -> None:
     module, shapes, expected = COUNTED[name]

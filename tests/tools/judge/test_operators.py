@@ -63,6 +63,7 @@ def add_numbers(count):
     return lambda: [x + 1 for _ in range(count)]
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize(
     ("work", "most", "kind"),
     [
@@ -188,6 +189,7 @@ def test_what_is_bookkeeping_depends_on_the_call(elements: int, seen: bool) -> N
     assert any("few elements" in item for item in found.compute) is seen
 
 
+@pytest.mark.slow
 def test_a_log_does_not_import_torchs_compiler() -> None:
     """It takes as long as importing torch does, in every worker."""
     text = (

@@ -26,6 +26,7 @@ def refusing(text, condition):
     return text.replace(ENTRY, guard + ENTRY)
 
 
+@pytest.mark.slow
 def test_a_file_that_raises_at_other_sizes_holds_for_the_declared_ones(judged, problem, fixed):
     text = refusing(fixed, "x.shape != (64, 96)")
     verdict = judged(problem, text, declared_sizes=True)
@@ -98,6 +99,7 @@ def test_a_file_that_looks_at_every_size_is_accepted(judged, sources):
     assert verdict.accepted, verdict.failure
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "raises", ["x.shape[1] != 24", "x.shape[0] != 16", "x.numel() != 16 * 24", "x.numel() < 384"]
 )

@@ -22,6 +22,7 @@ def seen() -> list[dict[str, object]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+@pytest.mark.slow
 def test_every_operation_on_every_pair_of_types_gives_the_same(
     seen: list[dict[str, object]],
 ) -> None:

@@ -21,6 +21,7 @@ NAMES = [
 ]
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_slices_are_the_whole(name: str) -> None:
     module, inputs = examples(name)

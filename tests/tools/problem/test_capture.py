@@ -102,6 +102,7 @@ class Gated(nn.Module):
         return torch.relu(x) * y
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("order", [(1, 8, 33), (8, 1, 33), (33, 8, 1)])
 def test_a_size_of_one_that_another_set_lets_vary_stays_free(order: tuple[int, ...]) -> None:
     problem = problem_from_module(Gated(), (torch.randn(4, 8), torch.randn(4, 8)))
@@ -163,6 +164,7 @@ class Keeps(nn.Module):
         return y
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("how", ["calls", "table", "seen", "child.last", ""])
 def test_an_attribute_that_forward_sets_is_named_and_taken_back(how: str) -> None:
     module = Keeps(how).eval()
@@ -245,6 +247,7 @@ def _called(call: object) -> tuple[str, str]:
     return getattr(function, "__qualname__", repr(function)), str(bound)
 
 
+@pytest.mark.slow
 def test_torch_has_the_tables_that_it_would_have_made() -> None:
     capture(problem_from_module(Norm(), (torch.randn(4, 8),)))
     table, _ = exported_program._split_decomp_table_to_cia_and_python_decomp({})
@@ -257,6 +260,7 @@ def test_torch_has_the_tables_that_it_would_have_made() -> None:
     assert _kernels(table) == before
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("module", "value"),
     [

@@ -108,6 +108,7 @@ DIFFERENT = {
 }
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("module", DIFFERENT.values(), ids=DIFFERENT)
 def test_a_difference_is_found(module: nn.Module) -> None:
     loaded = problem_from_module(module.eval(), [X])
@@ -116,6 +117,7 @@ def test_a_difference_is_found(module: nn.Module) -> None:
     assert eval_only(loaded, captured)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("module", [Plain(), nn.LayerNorm(6)])
 def test_a_forward_that_never_asks_is_the_same_in_both_modes(module: nn.Module) -> None:
     loaded = problem_from_module(module.eval(), [X])

@@ -82,6 +82,7 @@ def test_the_line_through_empty_volleys_ignores_hiccups() -> None:
     assert single == (310.0, 0.0, (-10.0, 0.0, 590.0))
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("hidden_us", "least", "most"), [(0.0, 0, 6), (6_000.0, 190, 200)])
 def test_empty_volleys_have_noise_of_their_own(hidden_us: float, least: int, most: int) -> None:
     """Volleys of one call on gigabytes: milliseconds of noise in the calls' and in the empty ones

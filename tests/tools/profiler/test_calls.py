@@ -55,6 +55,7 @@ def simulated(ratio: float, noise: Noise, rounds: int, seed: int) -> Ratio:
     return paired_ratio(blocks(100.0 * ratio, 0.0), blocks(100.0, slow), resamples=600, seed=seed)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("name", NOISES)
 @pytest.mark.parametrize("rounds", [6, Pace().min_rounds, 30])
 def test_the_same_code_is_called_different_in_at_most_one_of_a_hundred(

@@ -99,6 +99,7 @@ def test_a_patched_timer_that_reports_half_is_disputed(patient: Comparison) -> N
     assert check.state == "disputed"
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("reasons", "source"),
     [

@@ -65,6 +65,7 @@ def measured(
         return comparison.measure(process, shape_set)
 
 
+@pytest.mark.slow
 def test_both_shape_sets_are_timed_with_one_worker_and_one_twin(comparison: Comparison) -> None:
     process = comparison.candidate(CANDIDATE)
     assert not isinstance(process, SideFailed)
@@ -104,6 +105,7 @@ def test_what_was_posted_ahead_answers_the_same_question_only(comparison: Compar
     assert "gb_per_s" in other
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("change", "reason", "words"),
     [
@@ -179,6 +181,7 @@ def test_a_module_that_torch_compile_refuses_still_has_eager(
     assert words in (found.compile_error or "")
 
 
+@pytest.mark.slow
 def test_what_was_begun_ahead_is_taken_up(
     problem: LoadedProblem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,6 +200,7 @@ def test_what_was_begun_ahead_is_taken_up(
     assert rounds.samples("eager")
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("precision", "allowed"), [("strict", "highest"), ("tf32", "high")])
 def test_the_baselines_may_round_as_the_candidate_may(
     tmp_path: Path, precision: Precision, allowed: str
@@ -247,6 +251,7 @@ def test_large_tensors_are_timed_on_one_row_with_their_outputs_checked(crowded: 
     assert isinstance(measured(crowded, CANDIDATE), ComparisonResult)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("change", "reason"),
     [

@@ -109,6 +109,7 @@ def leave(process: subprocess.Popen[str]) -> None:
     process.communicate("\n", timeout=20)
 
 
+@pytest.mark.slow
 def test_others_time_while_the_compiler_works_and_not_while_it_benchmarks(folder: Path) -> None:
     locks = CompilerLocks(Deadline())
     with other(folder, "timing") as timer:
@@ -140,6 +141,7 @@ def test_outside_of_a_request_the_parent_holds_the_gate(folder: Path) -> None:
         leave(parent)
 
 
+@pytest.mark.slow
 def test_waiting_at_the_gate_is_not_held_against_a_compilation(folder: Path) -> None:
     deadline, expired = Deadline(), threading.Event()
     with other(folder, "timing") as timer:

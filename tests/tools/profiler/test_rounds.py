@@ -135,6 +135,7 @@ def test_calls_fill_a_block(call_us: float, expected: int) -> None:
     assert calls_per_block(call_us, PACE) == expected
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("noise", [0.005, 0.05, 1.5])
 def test_a_fourth_side_makes_a_profile_no_more_than_a_third_longer(noise: float) -> None:
     def length_s(names: tuple[str, ...], seed: int) -> float:

@@ -117,6 +117,7 @@ def until_it_fails(run, worker):
     return reply
 
 
+@pytest.mark.quick(1)
 def test_a_killed_worker_is_named(tier, run, nothing_left):
     with open_worker(device="cpu", interpret=True, tier=tier) as worker:
         for pid in descendants(os.getpid()):
@@ -128,6 +129,7 @@ def test_a_killed_worker_is_named(tier, run, nothing_left):
         assert "SIGKILL" in reply.log
 
 
+@pytest.mark.quick(1)
 def test_a_killed_launcher_takes_all_along(tier, run, nothing_left):
     before = set(descendants(os.getpid()))  # servers of the tests before this one
     with open_worker(device="cpu", interpret=True, tier=tier) as worker:
@@ -140,6 +142,7 @@ def test_a_killed_launcher_takes_all_along(tier, run, nothing_left):
         assert (reply.cause, reply.reason) == ("launcher", "died")
 
 
+@pytest.mark.quick(1)
 def test_a_stopped_launcher_hangs_nothing(tier, run, nothing_left):
     with open_worker(device="cpu", interpret=True, tier=tier) as worker:
         top = worker._process._process.pid
@@ -150,6 +153,7 @@ def test_a_stopped_launcher_hangs_nothing(tier, run, nothing_left):
         assert reply.cause == "timeout"
 
 
+@pytest.mark.quick(1)
 def test_a_killed_judge_takes_all_along(tier, nothing_left, tmp_path):
     script = (
         "import os\n"
@@ -202,6 +206,7 @@ def test_while_nobody_asks_the_launcher_still_watches(run, nothing_left):
         assert run(worker, "return 1").cause == "memory"
 
 
+@pytest.mark.slow
 def test_what_the_parent_shares_is_not_counted(run, nothing_left):
     import torch
 

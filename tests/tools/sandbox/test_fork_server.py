@@ -91,6 +91,7 @@ def pair(tier):
         yield forked, alone
 
 
+@pytest.mark.quick(1)
 def test_it_sees_what_one_started_alone_sees(pair, run):
     """Its own folder and variables, as many descriptors, the same parent inside."""
     for worker in pair:
@@ -121,11 +122,13 @@ def test_it_is_first_in_namespaces_of_its_own(run):
             assert found[0] is False
 
 
+@pytest.mark.slow
 def test_more_threads_are_set_in_the_worker(run):
     with open_worker(device="cpu", interpret=False, limits=Limits(threads=2)) as worker:
         assert run(worker, "import torch\nreturn torch.get_num_threads()") == 2
 
 
+@pytest.mark.quick(1)
 def test_one_that_was_killed_is_replaced(server_tier, run, nothing_left):
     server = started(server_tier)
     with open_worker(device="cpu", interpret=True, tier=server_tier) as worker:
@@ -136,6 +139,7 @@ def test_one_that_was_killed_is_replaced(server_tier, run, nothing_left):
             assert run(next_one, "return 2") == 2
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("after_s", [0, 1])
 def test_one_that_cannot_start_says_why(after_s, monkeypatch, nothing_left, no_servers):
     broken = ["sh", "-c", f"sleep {after_s}; echo no torch here >&2; exit 1"]
@@ -152,6 +156,7 @@ def test_a_stopped_one_is_ended_too(tier, no_servers):
     assert gone(pid, within_s=1)
 
 
+@pytest.mark.quick(1)
 def test_one_that_still_imports_ends_with_its_parent(tier):
     """The import takes seconds, in which nothing reads its line."""
     body = (
@@ -172,6 +177,7 @@ def test_one_that_still_imports_ends_with_its_parent(tier):
         assert gone(pid, within_s=1)
 
 
+@pytest.mark.quick(1)
 def test_a_worker_that_was_closed_early_leaves_no_folder(tier, nothing_left, tmp_path):
     """Its server, stopped as if it were still importing, forks it when nobody wants it any more."""
     pid = inside(started(tier), tier)
@@ -184,6 +190,7 @@ def test_a_worker_that_was_closed_early_leaves_no_folder(tier, nothing_left, tmp
         assert [str(path) for path in tmp_path.iterdir()] == [str(later.scratch.parent)]
 
 
+@pytest.mark.slow
 def test_importing_makes_no_folder(tmp_path):
     """Servers of two tiers are ordinary processes, with the machine's /tmp."""
     body = "from agentkernel.tools.sandbox.worker import imports\nimports('cpu', True)"
@@ -202,6 +209,7 @@ def test_what_one_prints_lies_with_the_temporary_files(tmp_path, monkeypatch, no
     assert os.readlink(f"/proc/self/fd/{server._printed.fileno()}").startswith(f"{tmp_path}/")
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("forked", [True, False])
 def test_a_parent_with_many_open_files(forked, run):
     """select(2) takes no number above 1023."""
@@ -221,6 +229,7 @@ def test_a_parent_with_many_open_files(forked, run):
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
+@pytest.mark.quick(1)
 def test_one_that_hangs_is_replaced(server_tier, run, nothing_left):
     isolation = find_isolation(cuda=False, wanted=server_tier)
     server = started(server_tier)

@@ -38,6 +38,7 @@ class Device:
         self.room, self.cached = self.room + self.cached, 0
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("nbytes", "granules"), [(1, 1), (2 << 20, 1), ((2 << 20) + 1, 2)])
 def test_a_block_is_whole_granules_and_freed_with_its_last_user(nbytes, granules):
     device = Device(16 << 20)

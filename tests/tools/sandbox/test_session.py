@@ -75,6 +75,7 @@ def test_an_expected_worker_is_used_once_and_for_its_own_wishes(run, nothing_lef
 LOADED = "import sys\nreturn [name in sys.modules for name in ('torch._dynamo', 'triton')]"
 
 
+@pytest.mark.slow
 def test_no_worker_imports_what_its_kind_does_not_need(run):
     """A front end comes before and after one that compiles, from one fork server."""
     close_idle_workers()
@@ -88,6 +89,7 @@ def test_no_worker_imports_what_its_kind_does_not_need(run):
     assert [dynamo for dynamo, _ in found][:3] == [False, False, True]
 
 
+@pytest.mark.slow
 def test_what_nobody_took_ends_with_its_process(tmp_path):
     script = (
         "from agentkernel.tools.sandbox.session import prefork_worker\n"

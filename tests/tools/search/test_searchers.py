@@ -68,6 +68,7 @@ def problem(tmp_path_factory: pytest.TempPathFactory) -> LoadedProblem:
     return load_problem(str(path))
 
 
+@pytest.mark.slow
 def test_measuring_times_the_right_ones_and_names_what_is_wrong_with_the_others(
     problem: LoadedProblem,
 ) -> None:

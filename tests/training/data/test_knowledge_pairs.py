@@ -62,6 +62,7 @@ class Run:
         )
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("lent")
 def test_modules_become_pairs_and_a_bad_one_costs_itself(tmp_path: Path) -> None:
     put_module(tmp_path, "a_dies", "import os; os._exit(7)")

@@ -47,6 +47,7 @@ def test_modules_are_short() -> None:
     assert max(len(item.text) for item in problems) <= 2_000
 
 
+@pytest.mark.slow
 def test_hardly_a_text_comes_twice_and_structures_are_many() -> None:
     problems = many()
     assert len({item.text for item in problems}) > 990

@@ -50,6 +50,7 @@ def test_where_times_are_taken_a_kernel_cut_in_two_is_the_slow_one(tmp_path: Pat
     assert fast.facts["graph"].splitlines()[0] == "tanh = tanh(x) [4, 16]"
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("computed", "estimate"), [("torch.relu(torch.tanh(x) * y) + 1.0", False), ("x * y", True)]
 )

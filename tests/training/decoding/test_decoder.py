@@ -55,6 +55,7 @@ def alone(model: LlamaForCausalLM, found: Sequence[Sequence[int]]) -> list[list[
         return [generate(model, [item], GREEDY, ENDS)[0] for item in asked(found, 40)]
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "changes",
     [
@@ -75,6 +76,7 @@ def test_the_likeliest_tokens_are_those_of_transformers(changes: dict[str, objec
     assert {len(item) for item in wanted} > {1, 40}
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("pace", [CPU, GPU, DecodePacing(3, 0.5, 40, 2)])
 def test_nothing_depends_on_who_is_answered_beside(pace: DecodePacing) -> None:
     llama = read_llama(make_llama())

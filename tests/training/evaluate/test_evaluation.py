@@ -296,6 +296,7 @@ def test_a_question_that_fills_the_window_has_an_empty_answer(tmp_path: Path) ->
     assert found[1][0].tokens > 0
 
 
+@pytest.mark.slow
 def test_a_problem_stays_loaded_until_its_file_says_something_else(tmp_path: Path) -> None:
     path = tmp_path / "m.py"
     answer = judging(STRICT.evolve(budget_s=0.0, seeds=1))

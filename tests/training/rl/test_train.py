@@ -140,6 +140,7 @@ def test_a_cheat_becomes_rarer(policy: Path, data: Path, tmp_path: Path) -> None
     assert chance(out, data) < chance(policy, data) - 0.2
 
 
+@pytest.mark.slow
 @needs_trl
 def test_another_share_than_fine_tuning_spared_is_refused(tmp_path: Path) -> None:
     data = make_modules(tmp_path / "data", 12)
@@ -175,6 +176,7 @@ def test_another_share_than_fine_tuning_spared_is_refused(tmp_path: Path) -> Non
     assert practise(data, model, tmp_path / "other", steps=1).record.problems == 12
 
 
+@pytest.mark.slow
 @needs_trl
 def test_a_gradient_that_is_no_number_changes_nothing(
     whole: RlResult, policy: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -221,6 +223,7 @@ def test_the_folder_is_a_model_and_says_how_it_came_about(whole: RlResult) -> No
     assert not checkpoints.folder_of(whole.out).exists()
 
 
+@pytest.mark.slow
 @needs_trl
 def test_the_same_call_does_nothing_more_and_another_is_refused(
     whole: RlResult, data: Path, policy: Path
@@ -273,6 +276,7 @@ def _killed_at(step: int, data: Path, policy: Path, out: Path) -> None:
         assert process.wait() == -signal.SIGKILL
 
 
+@pytest.mark.slow
 @needs_trl
 def test_killed_before_the_record_it_only_writes_the_folder(
     whole: RlResult, data: Path, policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -314,6 +318,7 @@ def test_the_time_is_up_and_the_same_call_goes_on(
     assert first.read_bytes() == second.read_bytes()
 
 
+@pytest.mark.slow
 @needs_trl
 def test_how_samples_are_cut_into_batches_changes_nothing(
     data: Path, policy: Path, tmp_path: Path
@@ -349,6 +354,7 @@ def test_samples_are_padded_on_their_own_sides_and_the_idle_left_out() -> None:
     assert empty["completion_mask"].sum() == 0
 
 
+@pytest.mark.slow
 @needs_trl
 def test_an_adapter_is_trained_further(data: Path, policy: Path, tmp_path: Path) -> None:
     def lora(out: Path, model: Path, method: str) -> RlResult:

@@ -38,6 +38,7 @@ def test_of_each_place_the_share_is_zero_and_the_others_keep_the_mean() -> None:
     torch.testing.assert_close(found.detach().mean((0, 1)), plain.detach(), rtol=0.1, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_compiled_layers_leave_out_too() -> None:
     model = make_new(TINY, TOKENIZER, seed=0).train()
     add_dropout(model, 0.5)

@@ -91,6 +91,7 @@ def test_a_signal_is_passed_on_and_waited_for(tmp_path: Path) -> None:
     assert (tmp_path / "saved1").exists()
 
 
+@pytest.mark.slow
 def test_nobody_outlives_a_killed_launcher(tmp_path: Path) -> None:
     program = (
         "from agentkernel.training.distributed import ends_with_its_launcher\n"
@@ -111,6 +112,7 @@ def _lives(process: int) -> bool:
     return stat.rpartition(")")[2].split()[0] != "Z"
 
 
+@pytest.mark.slow
 def test_a_launcher_that_is_gone_already_is_said() -> None:
     module = ends_with_its_launcher.__module__
     program = f"from {module} import ends_with_its_launcher; ends_with_its_launcher()"

@@ -154,6 +154,7 @@ def test_a_signal_to_one_rank_ends_all_after_the_same_step(together: Path) -> No
     assert {"rng_state_0.pth", "rng_state_1.pth"} <= whole.files.keys()
 
 
+@pytest.mark.slow
 @needs_trl
 def test_another_number_of_ranks_is_a_mistake_of_one_line(together: Path, data: Path) -> None:
     with pytest.raises(TrainingError, match="on 2 processes, and this is one on 1") as caught:

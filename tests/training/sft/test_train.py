@@ -174,6 +174,7 @@ def _killed_after(step: int, data: Path, out: Path) -> None:
         assert process.wait() == -signal.SIGKILL
 
 
+@pytest.mark.slow
 @needs_trl
 def test_killed_before_the_record_it_only_writes_the_folder(
     whole: SftResult, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -217,6 +218,7 @@ def test_a_signal_saves_and_ends_it_and_the_time_too(data: Path, tmp_path: Path)
     assert losses(tmp_path)[-1][1] == late.record.loss
 
 
+@pytest.mark.slow
 @needs_trl
 def test_what_the_time_ended_is_judged_left_alone_and_goes_on_with_more(
     whole: SftResult, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

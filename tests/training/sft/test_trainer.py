@@ -101,6 +101,7 @@ def as_batch(documents: Sequence[Sequence[int]]) -> Batch:
     return found
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("adapter", [False, True])
 def test_it_learns_what_trl_learns(tmp_path: Path, *, adapter: bool) -> None:
     from trl import SFTTrainer
@@ -279,6 +280,7 @@ def test_the_rate_ends_with_the_time_or_the_steps(step: int, share: float, facto
     assert rate_factor(step, 3_000, 100_000, share) == pytest.approx(factor, abs=1e-9)
 
 
+@pytest.mark.slow
 def test_a_training_of_a_minute_comes_to_its_rate_s_end_over_a_kill(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
