@@ -32,7 +32,7 @@ def of_one_process(path: Path) -> object:
     return pytest.param(path, marks=marks)
 
 
-@pytest.mark.quick(20)
+@pytest.mark.quick(10)
 @pytest.mark.parametrize(
     "path",
     [of_one_process(path) for path in FILES],

@@ -171,6 +171,7 @@ def test_a_replay_needs_no_server(
     assert again.result.model_dump(include=set(same)) == end.result.model_dump(include=set(same))
 
 
+@pytest.mark.slow
 def test_a_replay_of_another_story_ends_with_one_line(
     told: tuple[Place, Author, Ended], capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -200,7 +200,7 @@ def test_what_was_begun_ahead_is_taken_up(
     assert rounds.samples("eager")
 
 
-@pytest.mark.quick(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("precision", "allowed"), [("strict", "highest"), ("tf32", "high")])
 def test_the_baselines_may_round_as_the_candidate_may(
     tmp_path: Path, precision: Precision, allowed: str

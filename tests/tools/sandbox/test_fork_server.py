@@ -229,7 +229,7 @@ def test_a_parent_with_many_open_files(forked, run):
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
-@pytest.mark.quick(1)
+@pytest.mark.slow
 def test_one_that_hangs_is_replaced(server_tier, run, nothing_left):
     isolation = find_isolation(cuda=False, wanted=server_tier)
     server = started(server_tier)
