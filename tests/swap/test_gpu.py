@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from agentkernel.swap.end_to_end import check_end_to_end
+from agentkernel.swap.end_to_end import Oracle, check_end_to_end
 from agentkernel.swap.selection import best_form, time_forms
 from agentkernel.swap.swap import apply, counts
 from agentkernel.tools.profiler.rounds import Pace
@@ -34,7 +34,7 @@ class Source:
 
 @pytest.mark.parametrize("form", ["regions", "regions+torch.compile"])
 def test_the_whole_is_right(form: str) -> None:
-    found = check_end_to_end(Source(), KERNELS, device="cuda", form=form)  # type: ignore[arg-type]
+    found = check_end_to_end(Oracle(Source(), "cuda"), KERNELS, form=form)  # type: ignore[arg-type]
     assert found.accepted, found.reason
 
 

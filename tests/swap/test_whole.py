@@ -52,7 +52,7 @@ KERNELS = {"norm": norm_kernel(), "mlp": mlp_kernel(), "last": norm_kernel()}
 
 
 def test_right_kernels_are_accepted_with_their_errors() -> None:
-    found = check_end_to_end(Source(), KERNELS)
+    found = check_end_to_end(Oracle(Source()), KERNELS)
     assert found.accepted, found.reason
     assert found.worst_error is not None
     assert found.eager_error is not None
@@ -62,13 +62,13 @@ def test_right_kernels_are_accepted_with_their_errors() -> None:
 
 
 def test_nested_outputs_and_integers_count() -> None:
-    assert check_end_to_end(Source(Nested), KERNELS, seeds=(3,)).accepted
-    wrong = check_end_to_end(Source(Nested), {"last": norm_kernel(WRONG)}, seeds=(3,))
+    assert check_end_to_end(Oracle(Source(Nested)), KERNELS, seeds=(3,)).accepted
+    wrong = check_end_to_end(Oracle(Source(Nested)), {"last": norm_kernel(WRONG)}, seeds=(3,))
     assert not wrong.accepted
 
 
 def test_a_wrong_kernel_is_named_with_what_it_may() -> None:
-    found = check_end_to_end(Source(), {"last": norm_kernel(WRONG)})
+    found = check_end_to_end(Oracle(Source()), {"last": norm_kernel(WRONG)})
     assert not found.accepted
     assert found.reason.startswith("seed 0: output 0: 2.09e-01 norm-wise, ")
     assert "wrong: all" in found.reason
@@ -77,7 +77,7 @@ def test_a_wrong_kernel_is_named_with_what_it_may() -> None:
 
 
 def test_a_model_that_does_not_run_in_fp64_is_not_accepted() -> None:
-    found = check_end_to_end(Source(OnlySingle), KERNELS)
+    found = check_end_to_end(Oracle(Source(OnlySingle)), KERNELS)
     assert not found.accepted
     assert "does not run in fp64" in found.reason
     assert "no fp64 here" in found.reason
@@ -85,7 +85,7 @@ def test_a_model_that_does_not_run_in_fp64_is_not_accepted() -> None:
 
 
 def test_a_model_without_a_finite_output_proves_nothing() -> None:
-    found = check_end_to_end(Source(NoNumbers), {"last": norm_kernel(WRONG)})
+    found = check_end_to_end(Oracle(Source(NoNumbers)), {"last": norm_kernel(WRONG)})
     assert not found.accepted
     assert not found.provable
     assert found.reason == "the model returns no finite number: nothing was compared"
@@ -93,7 +93,7 @@ def test_a_model_without_a_finite_output_proves_nothing() -> None:
 
 
 def test_kernels_that_never_run_prove_nothing() -> None:
-    found = check_end_to_end(Source(), {"norm": norm_kernel(RAISES)})
+    found = check_end_to_end(Oracle(Source()), {"norm": norm_kernel(RAISES)})
     assert not found.accepted
     assert found.reason == "no kernel ran: raised 3x"
 
@@ -110,14 +110,13 @@ def test_an_oracle_is_asked_once_and_says_the_same() -> None:
     oracle = Oracle(source)
     wrong = {"last": norm_kernel(WRONG)}
     for kernels in (KERNELS, wrong, KERNELS):
-        assert check_end_to_end(source, kernels, oracle=oracle) == check_end_to_end(
-            Source(), kernels
-        )
+        alone = check_end_to_end(Oracle(Source()), kernels)
+        assert check_end_to_end(oracle, kernels) == alone
     assert Counted.built == 1 + 3, "its own and one with each choice of kernels"
     first, second = oracle.asked(0), oracle.asked(0)
     assert not isinstance(first, str)
     assert not isinstance(second, str)
     assert first.answer.oracle is second.answer.oracle
-    bad = check_end_to_end(Source(OnlySingle), KERNELS, oracle=Oracle(Source(OnlySingle)))
+    bad = check_end_to_end(Oracle(Source(OnlySingle)), KERNELS)
     assert not bad.provable
-    assert check_end_to_end(source, wrong, oracle=oracle).provable
+    assert check_end_to_end(oracle, wrong).provable

@@ -38,7 +38,7 @@ def compare(line: Connection) -> None:
     def answer(job: EndToEndJob) -> EndToEndVerdict:
         loaded = load_model(job.part.zoo, job.part.model)
         names = operand_names(job.kernels, job)
-        return check_end_to_end(loaded, job.kernels, names, "cpu", seeds=SEEDS, flat=flat_outputs)
+        return check_end_to_end(Oracle(loaded, flat=flat_outputs), job.kernels, names, seeds=SEEDS)
 
     serve(line, EndToEndJob, answer)
 
@@ -116,15 +116,7 @@ def check_outputs(
     oracle: Oracle, kernels: Kernels, job: EndToEndJob, form: Form = "regions"
 ) -> EndToEndVerdict:
     """The outputs of the model with `kernels` in, under the strict rule."""
-    return check_end_to_end(
-        oracle.loaded,
-        kernels,
-        operand_names(kernels, job),
-        oracle.device,
-        form=form,
-        flat=oracle.flat,
-        oracle=oracle,
-    )
+    return check_end_to_end(oracle, kernels, operand_names(kernels, job), form=form)
 
 
 def without_form(times: FormTimes, form: Form, why: str) -> FormTimes:

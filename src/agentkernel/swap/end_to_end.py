@@ -133,26 +133,22 @@ class Oracle:
 
 
 def check_end_to_end(
-    loaded: ModelSource,
+    oracle: Oracle,
     kernels: Mapping[str, Kernel],
     parameters: Mapping[str, tuple[str, ...]] | None = None,
-    device: str = "cpu",
     *,
     form: Form = "regions",
     seeds: Sequence[int] = SEEDS,
-    flat: Flat = flat_tensors,
-    oracle: Oracle | None = None,
 ) -> EndToEndVerdict:
-    """Compare the outputs with the kernels in to the fp64 model's under the judge's strict rule.
+    """Compare the outputs of the oracle's model with the kernels in to those in fp64, under the
+    judge's strict rule.
 
     `form` "regions+torch.compile" compiles the model with the kernels in; their calls are not
-    counted then. `oracle` is the one of this model on this device, where several choices of kernels
-    are checked. Needs memory for three models and one in fp64; a model that does not run or fit in
+    counted then. Needs memory for three models and one in fp64; a model that does not run or fit in
     fp64 is not accepted: nothing else would prove it. Raises what `apply` raises.
     """
-    oracle = oracle or Oracle(loaded, device, flat=flat)
     with gpu_lock.shared():
-        swapped = loaded.build(device)
+        swapped = oracle.loaded.build(oracle.device)
         apply(swapped, kernels, parameters)
         compiled = form == "regions+torch.compile"
         seen = _ErrorsSoFar()

@@ -101,7 +101,6 @@ def time_forms(
     forms: Sequence[Form] = PLAINEST,
     pace: Pace | None = None,
     l2_mb: float = L2_MB,
-    seed: int = 0,
 ) -> FormTimes:
     """Time one forward in each of `forms`, cold L2, in shuffled, interleaved rounds.
 
@@ -116,7 +115,7 @@ def time_forms(
         bench = CallTimer(kind, flush_bytes(l2_mb) if kind == "cuda" else 1 << 16)
         sides = [InProcessSide(form, bench, call) for form, call in calls.items()]
         chosen = (pace or Pace()).evolve(flush_us=bench.flush_us())
-        rounds = _rounds(sides, clockwork, chosen, seed, failed)
+        rounds = _rounds(sides, clockwork, chosen, failed)
     return _times(rounds, failed)
 
 
@@ -216,14 +215,13 @@ def _rounds(
     sides: list[InProcessSide],
     clockwork: GaugeClock,
     pace: Pace,
-    seed: int,
     failed: dict[Form, str],
 ) -> Rounds:
     """Rounds of all sides that last; the first of them is the one that the others are measured
     against. A side that is lost goes to `failed`, and the others begin again."""
     left = list(reversed(sides))
     while left:
-        found = measure_rounds(left, clockwork, pace, seed)
+        found = measure_rounds(left, clockwork, pace, 0)
         if not isinstance(found, SideFailed):
             return found
         failed[cast("Form", found.side)] = f"{found.reason}: {found.log}"
