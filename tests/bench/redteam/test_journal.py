@@ -7,7 +7,13 @@ from pathlib import Path
 import pytest
 
 from agentkernel.bench.redteam import runner
-from agentkernel.bench.redteam.corpus import CorpusEntry, CorpusFinding, Journal, read_corpus
+from agentkernel.bench.redteam.corpus import (
+    CorpusEntry,
+    CorpusFinding,
+    Journal,
+    JudgedBy,
+    read_corpus,
+)
 from agentkernel.bench.redteam.runner import CorpusSettings, judge_corpus
 from agentkernel.domain.errors import OutputError
 from agentkernel.runtime.machine import installed_versions
@@ -22,7 +28,8 @@ def corpus(tmp_path: Path) -> Path:
 
 
 def journal(path: Path, judge: str = "judge", device: str = "triton interpreter") -> Journal:
-    return Journal(path, judge, device, installed_versions())
+    versions = installed_versions()
+    return Journal(path, JudgedBy(judge_sha256=judge, device=device, versions=versions))
 
 
 def found(entry: CorpusEntry, gate: str = "correctness") -> CorpusFinding:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.bench.redteam.corpus import read_corpus
+from agentkernel.bench.redteam.corpus import JudgedBy, read_corpus
 from agentkernel.bench.redteam.report import (
     BEGIN,
     END,
@@ -34,11 +34,9 @@ def summary(corpus: Path) -> CorpusSummary:
         corpus,
         [found],
         [honest],
-        device="triton interpreter",
+        JudgedBy(judge_sha256="0" * 64, device="triton interpreter", versions=VERSIONS),
         jobs=2,
         wall_s=3.0,
-        judge_sha256="0" * 64,
-        versions=VERSIONS,
     )
 
 

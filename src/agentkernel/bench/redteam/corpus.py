@@ -308,6 +308,14 @@ def _crowded(failure: Failure | None) -> bool:
     return isinstance(failure, RunFailed) and failure.reason in CROWDED
 
 
+class JudgedBy(Frozen):
+    """What a corpus was judged by: with another judge, device or version a finding is another."""
+
+    judge_sha256: str
+    device: str
+    versions: Versions
+
+
 class JournalLine(Frozen):
     """One finding; `key` names the candidate's text and all that judged it."""
 
@@ -319,9 +327,9 @@ class Journal:
     """A file of JSON lines, one a finding, on the disk as soon as it is known. What another judge,
     device or version found, or of another text, stays in the file and counts for nothing."""
 
-    def __init__(self, path: Path, judge_sha256: str, device: str, versions: Versions) -> None:
+    def __init__(self, path: Path, by: JudgedBy) -> None:
         self._path = path
-        self._who = f"{judge_sha256}\n{device}\n{versions.model_dump_json()}"
+        self._who = f"{by.judge_sha256}\n{by.device}\n{by.versions.model_dump_json()}"
         self._known = {line.key: line.found for line in _lines(path)}
 
     def known(self, entry: CorpusEntry) -> CorpusFinding | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from agentkernel.bench.redteam.corpus import CorpusEntry, CorpusFinding, expected_gate
+from agentkernel.bench.redteam.corpus import CorpusEntry, CorpusFinding, JudgedBy, expected_gate
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.certificate import Versions
 from agentkernel.domain.errors import OutputError
@@ -45,19 +45,17 @@ def summarise(
     corpus: Path,
     found: Sequence[CorpusFinding],
     skipped: Sequence[CorpusEntry],
+    by: JudgedBy,
     *,
-    device: str,
     jobs: int,
     wall_s: float,
-    judge_sha256: str,
-    versions: Versions,
 ) -> CorpusSummary:
     """Count and add up."""
     names = ("start_s", "capture_s", "cases_s", "profile_s")
     sums = {name: round(sum(getattr(item, name) for item in found), 2) for name in names}
     return CorpusSummary(
         corpus=str(corpus),
-        device=device,
+        device=by.device,
         jobs=jobs,
         judged=len(found),
         right=sum(item.right for item in found),
@@ -66,8 +64,8 @@ def summarise(
         wall_s=round(wall_s, 2),
         per_minute=round(60 * len(found) / max(wall_s, 1e-9), 1),
         spent=SecondsSpent(**sums),
-        judge_sha256=judge_sha256,
-        versions=versions,
+        judge_sha256=by.judge_sha256,
+        versions=by.versions,
         found=tuple(found),
     )
 

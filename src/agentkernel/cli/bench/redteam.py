@@ -20,6 +20,7 @@ from agentkernel.bench.redteam.corpus import (
     CorpusEntry,
     CorpusFinding,
     Journal,
+    JudgedBy,
     acts_on,
     read_corpus,
 )
@@ -79,8 +80,8 @@ def _judge(
     jobs = jobs or default_jobs(device)
     settings = corpus_settings(device, jobs, allow_unsandboxed=allow_unsandboxed)
     on = "triton interpreter" if gpu is None or device == "cpu" else gpu.name
-    judge, versions = judge_sha256(), installed_versions()
-    notes = None if journal is None else Journal(journal, judge, on, versions)
+    by = JudgedBy(judge_sha256=judge_sha256(), device=on, versions=installed_versions())
+    notes = None if journal is None else Journal(journal, by)
     began = time.monotonic()
     with progress(len(acting), silent=silent) as say:
         found = judge_corpus(acting, settings, jobs, say, notes)
@@ -88,11 +89,9 @@ def _judge(
         corpus,
         found,
         [entry for entry in entries if entry not in acting],
-        device=on,
+        by,
         jobs=jobs,
         wall_s=time.monotonic() - began,
-        judge_sha256=judge,
-        versions=versions,
     )
 
 
