@@ -13,6 +13,7 @@ from agentkernel.knowledge.kernelbook import (
     LONGEST_PASSAGE,
     BadRow,
     ImportReport,
+    LicenceRule,
     Pair,
     import_pairs,
     pair_entry,
@@ -305,12 +306,12 @@ def test_an_import_that_was_cut_off_goes_on(json_lines: Path) -> None:
 
 
 def test_licences_can_be_chosen(json_lines: Path) -> None:
-    every = import_pairs(json_lines, Shelf().put, licences=None)
+    every = import_pairs(json_lines, Shelf().put, LicenceRule(None))
     assert every.refused_licence == 0
-    none = import_pairs(json_lines, Shelf().put, licences=["Artistic-2.0"])
+    none = import_pairs(json_lines, Shelf().put, LicenceRule(frozenset({"Artistic-2.0"})))
     assert none.added == 0
     shelf = Shelf()
-    import_pairs(json_lines, shelf.put, licences=["mit"])
+    import_pairs(json_lines, shelf.put, LicenceRule(frozenset({"mit"})))
     assert {item.licence for item in shelf.entries.values()} == {"MIT"}
 
 
@@ -318,7 +319,7 @@ def test_a_set_under_one_licence(tmp_path: Path) -> None:
     path = write_json_lines(tmp_path / "x.jsonl", iter([a_row(licenses=[])]))
     assert import_pairs(path, Shelf().put).refused_licence == 1
     shelf = Shelf()
-    assert import_pairs(path, shelf.put, licence_if_missing="MIT").added == 1
+    assert import_pairs(path, shelf.put, LicenceRule(if_missing="MIT")).added == 1
     assert {item.licence for item in shelf.entries.values()} == {"MIT"}
 
 

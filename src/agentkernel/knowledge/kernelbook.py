@@ -13,7 +13,7 @@ import re
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
@@ -36,6 +36,28 @@ PERMISSIVE = frozenset(
     }
 )
 """SPDX names of licences that ask for a notice at most of who stores or builds upon the code."""
+
+
+@dataclass(frozen=True)
+class LicenceRule:
+    """Which rows may be kept: those whose licences are all `permitted` (None: any licence).
+    `if_missing` is the licence of rows that name none, as of a set under one licence."""
+
+    permitted: frozenset[str] | None = PERMISSIVE
+    if_missing: str = ""
+
+    def names(self, licences: Sequence[str]) -> tuple[str, ...]:
+        """The licences of a row that names these."""
+        return tuple(licences) or ((self.if_missing,) if self.if_missing else ())
+
+    def permits(self, names: Sequence[str]) -> bool:
+        """Whether a row under these licences may be kept."""
+        if self.permitted is None:
+            return True
+        lower = {item.lower() for item in self.permitted}
+        return bool(names) and all(name.lower() in lower for name in names)
+
+
 LONGEST_CODE = 400_000
 LONGEST_PASSAGE = 800
 BATCH = 256
@@ -162,9 +184,8 @@ def pair_entry(pair: Pair) -> Entry:
 def import_pairs(
     path: Path,
     put: PutBatch,
+    rule: LicenceRule = LicenceRule(),
     *,
-    licences: Collection[str] | None = PERMISSIVE,
-    licence_if_missing: str = "",
     seen: NearDuplicates | None = None,
     held: ProblemOf = empty_store,
     say: Callable[[ImportReport], None] | None = None,
@@ -172,20 +193,13 @@ def import_pairs(
 ) -> ImportReport:
     """Read pairs, keep the sound, permitted and new ones, and hand them to `put` in batches.
 
-    A pair is permitted where all of its `licences` are in the list (None: any licence);
-    `licence_if_missing` is the licence of rows that name none, as of a set under one licence. Its
-    codes have to parse; neither is executed. `seen` holds what the store has already: on resuming,
-    make it from the stored problems, so that a row handed over twice is a duplicate. `held` tells
-    which ids the store has: of two modules with one uuid, the later one is named by its content,
-    and neither takes the other's place. `say` gets the counts so far after each batch. Raises what
-    `read_pairs` and `put` raise.
+    The codes of a pair have to parse; neither is executed. `seen` holds what the store has already:
+    on resuming, make it from the stored problems, so that a row handed over twice is a duplicate.
+    `held` tells which ids the store has: of two modules with one uuid, the later one is named by
+    its content, and neither takes the other's place. `say` gets the counts so far after each batch.
+    Raises what `read_pairs` and `put` raise.
     """
-    work = _Import(
-        None if licences is None else frozenset(item.lower() for item in licences),
-        licence_if_missing,
-        NearDuplicates() if seen is None else seen,
-        held,
-    )
+    work = _Import(rule, NearDuplicates() if seen is None else seen, held)
     at = Progress(*start_at) if start_at else None
     for row in read_pairs(path, start_at):
         if at and row.at.source != at.source:
@@ -212,8 +226,7 @@ def _hand_over(
 class _Import:
     """The counts of an import, and the entries that wait to be stored."""
 
-    licences: frozenset[str] | None
-    licence_if_missing: str
+    rule: LicenceRule
     seen: NearDuplicates
     held: ProblemOf
     taken: set[str] = field(default_factory=set)
@@ -230,8 +243,8 @@ class _Import:
         if isinstance(row, BadRow):
             self._break(row)
             return
-        names = row.licences or ((self.licence_if_missing,) if self.licence_if_missing else ())
-        if not self._permitted(names):
+        names = self.rule.names(row.licences)
+        if not self.rule.permits(names):
             self.counts["refused"] += 1
             self.refused[", ".join(names)] += 1
             return
@@ -271,11 +284,6 @@ class _Import:
     def _is_free(self, pair: Pair) -> bool:
         entry_id = id_of(pair)
         return entry_id not in self.taken and self.held(entry_id) in (None, pair.python_code)
-
-    def _permitted(self, names: Sequence[str]) -> bool:
-        if self.licences is None:
-            return True
-        return bool(names) and all(name.lower() in self.licences for name in names)
 
     def _break(self, bad: BadRow) -> None:
         self.counts["broken"] += 1

@@ -17,12 +17,13 @@ import pytest
 from agentkernel.cli.app import run
 from agentkernel.cli.knowledge.transfer import import_lock, import_shards
 from agentkernel.domain.knowledge import Entry, Filters
-from agentkernel.knowledge.kernelbook import import_pairs
+from agentkernel.knowledge.kernelbook import LicenceRule, import_pairs
 from agentkernel.knowledge.store import KnowledgeStore, open_knowledge_store
 from tests.knowledge.kernelbook_rows import make_rows, write_json_lines
 from tests.training.lent_answerers import lender, lent
 
 __all__ = ["lender", "lent"]
+RULE = LicenceRule(None, "MIT")
 PLAIN = """
 import torch
 
@@ -201,11 +202,11 @@ def test_imports_at_once_come_one_after_the_other(
 
     def take(truth: KnowledgeStore) -> int:
         with import_lock(truth):
-            return import_shards(truth, file, None, "MIT", lambda *_: None).added
+            return import_shards(truth, file, RULE, lambda *_: None).added
 
     with open_knowledge_store(tmp_path) as truth, ThreadPoolExecutor(1) as other:
         with import_lock(truth):
             second = other.submit(take, truth)
             assert "this one waits" in said.get(timeout=30.0)
-            assert import_shards(truth, file, None, "MIT", lambda *_: None).added > 20
+            assert import_shards(truth, file, RULE, lambda *_: None).added > 20
         assert second.result(timeout=30.0) == 0

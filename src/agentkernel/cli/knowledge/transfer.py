@@ -41,7 +41,13 @@ from agentkernel.domain.knowledge import Entry, Filters
 from agentkernel.domain.plain_text import plain_line
 from agentkernel.knowledge import kernelbook
 from agentkernel.knowledge.code_structure import parsed
-from agentkernel.knowledge.kernelbook import PERMISSIVE, ImportReport, Pair, pair_entry
+from agentkernel.knowledge.kernelbook import (
+    PERMISSIVE,
+    ImportReport,
+    LicenceRule,
+    Pair,
+    pair_entry,
+)
 from agentkernel.knowledge.pairs import NearDuplicates, shards_of
 from agentkernel.knowledge.store_schema import Progress, writing
 from agentkernel.knowledge.transfer import NO_LICENCE, ImportCounts, Refusal
@@ -179,10 +185,11 @@ def import_kernelbook(flags: ImportKernelbookFlags) -> None:
             f"--licence {flags.permitted[0]!r} and --allow-any-licence exclude each other. "
             "Expected one of them. Next: leave one out."
         )
-    licences = None if flags.allow_any_licence else frozenset(flags.permitted or PERMISSIVE)
+    permitted = None if flags.allow_any_licence else frozenset(flags.permitted or PERMISSIVE)
+    rule = LicenceRule(permitted, flags.licence_if_missing)
     with open_knowledge(place_of(flags.knowledge)) as base:
         with import_lock(base.truth), progress_bar("rows", silent=flags.as_json) as show:
-            found = import_shards(base.truth, flags.path, licences, flags.licence_if_missing, show)
+            found = import_shards(base.truth, flags.path, rule, show)
         with indexing_progress(silent=flags.as_json) as progress:
             base.refresh(progress)
         total = base.truth.count("pair")
@@ -211,11 +218,7 @@ def import_lock(truth: KnowledgeStore) -> Iterator[None]:
 
 
 def import_shards(
-    truth: KnowledgeStore,
-    path: Path,
-    licences: frozenset[str] | None,
-    licence_if_missing: str,
-    show: ShowProgress,
+    truth: KnowledgeStore, path: Path, rule: LicenceRule, show: ShowProgress
 ) -> ImportReport:
     """Import each shard from where it was left, with its progress in the truth beside its pairs.
 
@@ -223,12 +226,13 @@ def import_shards(
     with others, its rows are read again, and those that are there are duplicates. Raises
     KnowledgeError where not one of the rows is a pair, and what `import_pairs` raises.
     """
-    rule = sha256_text(f"{licence_if_missing}\0{sorted(licences) if licences else licences}")[:8]
+    names = sorted(rule.permitted) if rule.permitted else rule.permitted
+    rule_hash = sha256_text(f"{rule.if_missing}\0{names}")[:8]
     total = kernelbook.ImportReport()
     seen: NearDuplicates | None = None
     some = False
     for shard in shards_of(path).values():
-        source = f"{shard.resolve()}#{rule}#{shard.stat().st_size}"
+        source = f"{shard.resolve()}#{rule_hash}#{shard.stat().st_size}"
         at = truth.progress(source)
         if at is not None and at.state == DONE:
             some = True
@@ -251,8 +255,7 @@ def import_shards(
         found = kernelbook.import_pairs(
             shard,
             put,
-            licences=licences,
-            licence_if_missing=licence_if_missing,
+            rule,
             seen=seen,
             held=held,
             say=say,
