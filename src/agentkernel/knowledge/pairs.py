@@ -1,4 +1,4 @@
-"""Pairs of a PyTorch problem and its Triton kernel: files, generated entries, near duplicates.
+"""Pairs of a PyTorch problem and its Triton kernel: files, sets, near duplicates.
 
 Problem files follow the KernelBench convention and are not executed. Sets of pairs are read from
 parquet, JSON lines or one JSON array. Near duplicates are found by MinHash signatures in banded
@@ -13,9 +13,8 @@ import json
 import keyword
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import IO
@@ -25,13 +24,11 @@ from numpy.typing import NDArray
 
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.errors import MissingDependency, ProblemError, SettingError, one_line
-from agentkernel.domain.knowledge import Entry, Structure, Verified
 from agentkernel.knowledge.op_names import FAMILIES
 from agentkernel.storage.source_text import parse_source
 
 MARKS = (re.compile(r"\bModel\b"), re.compile(r"\bget_inputs\b"))
 """What every problem in the KernelBench convention names."""
-ID_DIGITS = 12
 
 
 @dataclass(frozen=True)
@@ -83,43 +80,6 @@ def _text(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         return ""
-
-
-def generated_entry(
-    file: ProblemFile,
-    answer: str,
-    kernels: Sequence[str],
-    *,
-    variant: str,
-    licence: str,
-    verified: Verified,
-    triton: str | None,
-    structure: Structure | None,
-) -> Entry:
-    """The pair of `file` with the standalone Triton file `answer` that launches `kernels`.
-
-    `variant` names the settings of TorchInductor that wrote it; `triton` the Triton version that it
-    was verified with.
-    """
-    title = title_of(file)
-    names = ", ".join(kernels)
-    summary = f"Triton by TorchInductor ({variant}): {names}." if names else ""
-    digest = sha256_text("\0".join((file.text, answer)))
-    return Entry(
-        id=f"generated/{digest[:ID_DIGITS]}",
-        kind="pair",
-        title=title,
-        summary=summary,
-        problem=file.text,
-        answer=answer,
-        passages=(f"{title}\n{summary}".strip(), file.text),
-        source=file.name,
-        licence=licence,
-        verified=verified,
-        structure=structure,
-        triton=triton if verified != "no" else None,
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-    )
 
 
 def title_of(file: ProblemFile) -> str:

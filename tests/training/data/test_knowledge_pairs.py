@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agentkernel.domain.errors import ProblemError, SettingError, UnknownTarget
-from agentkernel.domain.knowledge import Entry, Structure
+from agentkernel.domain.knowledge import Entry
 from agentkernel.domain.verdict import Failure, LoadFailed, Mismatch, RunFailed
-from agentkernel.knowledge.pairs import ProblemFile
+from agentkernel.knowledge.code_structure import structure_of_code
+from agentkernel.knowledge.pairs import ProblemFile, problem_files
 from agentkernel.runtime.worker import WorkerFailed
 from agentkernel.tools.targets import find_target
 from agentkernel.training import worker_pool
 from agentkernel.training.data import knowledge_pairs
-from agentkernel.training.data.knowledge_pairs import Report, generate_pairs
+from agentkernel.training.data.knowledge_pairs import Report, fresh_problems, generate_pairs
 from agentkernel.training.judged_problems import Verification
 from agentkernel.training.worker_pool import JudgeFinding, WorkerRequest, WrittenCode
 from tests.training.lent_answerers import Lender, lender, lent
@@ -54,11 +56,20 @@ def put_module(folder: Path, name: str, body: str, title: str = "Something.") ->
 class Run:
     """What `generate_pairs` handed over and said."""
 
-    def __init__(self, folder: Path, **options: Any) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        known: Container[str] = frozenset(),
+        limit: int | None = None,
+        **options: Any,
+    ) -> None:
         self.entries: list[Entry] = []
         self.lines: list[str] = []
         self.report: Report = generate_pairs(
-            folder, self.entries.append, say=self.lines.append, **options
+            fresh_problems(folder, known, limit),
+            self.entries.append,
+            say=self.lines.append,
+            **options,
         )
 
 
@@ -68,8 +79,7 @@ def test_modules_become_pairs_and_a_bad_one_costs_itself(tmp_path: Path) -> None
     put_module(tmp_path, "a_dies", "import os; os._exit(7)")
     put_module(tmp_path, "b_raises", "raise RuntimeError('no such luck')")
     put_module(tmp_path / "deeper", "c_softmax", "return torch.softmax(x * 0.5, -1)", "Rows.")
-    structure = Structure(ops=("softmax",))
-    run = Run(tmp_path, verify=False, licence="MIT", structure_of=lambda text: structure)
+    run = Run(tmp_path, verify=False, licence="MIT")
     report = run.report
     assert (report.found, report.made, report.unverified, report.known) == (3, 1, 1, 0)
     assert [miss.file for miss in report.failed] == ["a_dies.py", "b_raises.py"]
@@ -80,7 +90,11 @@ def test_modules_become_pairs_and_a_bad_one_costs_itself(tmp_path: Path) -> None
     assert entry.id.startswith("generated/")
     assert len(entry.id) == len("generated/") + 12
     assert (entry.title, entry.source, entry.licence) == ("Rows.", "deeper/c_softmax.py", "MIT")
-    assert (entry.verified, entry.triton, entry.structure) == ("no", None, structure)
+    assert (entry.verified, entry.triton, entry.structure) == (
+        "no",
+        None,
+        structure_of_code(entry.problem),
+    )
     assert "class ModelNew" in entry.answer
     assert "@triton.jit" in entry.answer
     assert entry.problem == (tmp_path / "deeper" / "c_softmax.py").read_text(encoding="utf-8")
@@ -195,10 +209,10 @@ def test_what_is_known_is_left_out_and_the_limit_holds_for_the_rest(judged_folde
     from agentkernel.domain.base import sha256_text
 
     kept = {sha256_text(entry.problem) for entry in first.entries}
-    second = Run(judged_folder, known=kept.__contains__)
+    second = Run(judged_folder, known=kept)
     assert (second.report.found, second.report.known, second.report.made) == (4, 2, 1)
     assert {entry.id for entry in first.entries}.isdisjoint(item.id for item in second.entries)
-    everything = Run(judged_folder, known=lambda problem: True)
+    everything = Run(judged_folder, known={file.sha256 for file in problem_files(judged_folder)})
     assert (everything.report.known, everything.report.made, everything.lines) == (4, 0, [])
 
 
@@ -207,7 +221,7 @@ def test_an_interruption_ends_the_processes(judged_folder: Path) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        generate_pairs(judged_folder, put, jobs=2)
+        generate_pairs(fresh_problems(judged_folder), put, jobs=2)
     assert LANES
     assert all(lane.killed and lane.closed for lane in LANES)
 

@@ -55,7 +55,7 @@ from agentkernel.knowledge.structure_index import StructureIndex
 from agentkernel.knowledge.vector_index import open_vectors
 from agentkernel.knowledge.vector_ledger import database_damage
 from agentkernel.runtime.machine import local_gpu
-from agentkernel.training.data.knowledge_pairs import Report, generate_pairs
+from agentkernel.training.data.knowledge_pairs import Report, fresh_problems, generate_pairs
 
 if TYPE_CHECKING:
     from agentkernel.knowledge.base import KnowledgeBase
@@ -114,16 +114,13 @@ def generate(flags: GenerateFlags) -> None:
             truth.put([entry])
 
         made = generate_pairs(
-            flags.folder,
+            fresh_problems(flags.folder, known, flags.limit),
             put,
             target=chosen or ("h100" if local_gpu() is None else "local"),
             jobs=flags.jobs,
             say=(lambda line: None) if flags.as_json else print_to_stderr,
-            limit=flags.limit,
             verify=not flags.no_verify,
-            known=known.__contains__,
             licence=licence,
-            structure_of=structure_of_code,
         )
         with indexing_progress(silent=flags.as_json) as progress:
             base.refresh(progress)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
-from agentkernel.domain.base import Frozen
+from agentkernel.domain.base import Frozen, sha256_text
 from agentkernel.domain.errors import SettingError
-from agentkernel.domain.knowledge import Entry, Structure, Verified
-from agentkernel.knowledge.pairs import ProblemFile, generated_entry, problem_files
+from agentkernel.domain.knowledge import Entry, Verified
+from agentkernel.knowledge.code_structure import structure_of_code
+from agentkernel.knowledge.pairs import ProblemFile, problem_files, title_of
 from agentkernel.runtime.machine import installed_versions
 from agentkernel.runtime.pool import assign_jobs
 from agentkernel.tools.targets import ResolvedTarget, find_target
@@ -22,6 +24,7 @@ from agentkernel.training.settings import Say
 from agentkernel.training.worker_pool import JudgeFinding, PairWorker, WorkerRequest, WrittenCode
 
 OWN_LICENCE = "Apache-2.0"
+ID_DIGITS = 12
 WRITE_S = 120.0
 """A module that takes longer to trace and write hangs."""
 JUDGE_S = 60.0
@@ -99,36 +102,49 @@ class WriterAndJudge:
             self.judge.close()
 
 
+@dataclass(frozen=True)
+class FreshProblems:
+    """The `files` of a folder that pairs are to be made of; of those found, `known` have one."""
+
+    files: tuple[ProblemFile, ...]
+    found: int
+    known: int
+
+
+def fresh_problems(
+    folder: Path, known: Container[str] = frozenset(), limit: int | None = None
+) -> FreshProblems:
+    """The problems in `folder` but those whose text has a SHA-256 in `known`; of the rest at most
+    `limit`. Raises ProblemError where the folder holds none, SettingError for a `limit` below 1."""
+    _check_count("limit", limit)
+    files = problem_files(folder)
+    fresh = tuple(file for file in files if file.sha256 not in known)
+    return FreshProblems(fresh[:limit], len(files), len(files) - len(fresh))
+
+
 def generate_pairs(
-    folder: Path,
+    problems: FreshProblems,
     put: Callable[[Entry], None],
     *,
     target: str = "h100",
     jobs: int = 1,
     say: Say = lambda line: None,
-    limit: int | None = None,
     verify: bool = True,
-    known: Callable[[str], bool] = lambda problem_sha256: False,
     licence: str = OWN_LICENCE,
-    structure_of: Callable[[str], Structure | None] = lambda problem: None,
 ) -> Report:
-    """Make a pair of each problem in `folder`, with the Triton code that TorchInductor writes for
-    it, and hand it to `put` as soon as it is there.
+    """Make a pair of each problem, with the Triton code that TorchInductor writes for it, and hand
+    it to `put` as soon as it is there.
 
     With a GPU the code is for that one, else for `target`. `verify`: the judge runs it, on the GPU
     where that stands for `target`, else in the interpreter; what it rejects is no pair, what it
     cannot decide in time is one with `verified` "no". `jobs` modules are worked on at a time, each
-    in processes of its own, so that one that hangs or dies costs itself alone. `known` is asked
-    with the SHA-256 of a problem's text: what it knows is left out, and of the rest at most `limit`
-    are taken. `put` and `say` (a line a module) are called from the caller's thread.
+    in processes of its own, so that one that hangs or dies costs itself alone. `put`
+    and `say` (a line a module) are called from the caller's thread.
 
-    Raises ProblemError where the folder holds no problem, UnknownTarget, and SettingError for
-    `jobs` or a `limit` below 1.
+    Raises UnknownTarget, and SettingError for `jobs` below 1.
     """
-    _check_counts(jobs, limit)
+    _check_count("jobs", jobs)
     begun_s = time.monotonic()
-    files = problem_files(folder)
-    fresh = [file for file in files if not known(file.sha256)]
     resolved = find_target(target)
     verification = None
     if verify:
@@ -136,17 +152,17 @@ def generate_pairs(
     triton = installed_versions().triton
     verified: Counter[Verified] = Counter()
     failed: list[UnpairedModule] = []
-    taken = fresh[:limit]
+    taken = problems.files
     for place, (file, outcome) in enumerate(_outcomes(taken, resolved, verification, jobs), 1):
         if isinstance(outcome, MadePair):
-            put(_entry(file, outcome, licence, triton, structure_of))
+            put(_entry(file, outcome, licence, triton))
             verified[outcome.verified] += 1
         else:
             failed.append(outcome)
         say(f"[{place}/{len(taken)}] {file.name}: {_words(outcome)}")
     return Report(
-        found=len(files),
-        known=len(files) - len(fresh),
+        found=problems.found,
+        known=problems.known,
         made=verified.total(),
         verified_gpu=verified["gpu"],
         verified_interpreter=verified["interpreter"],
@@ -156,12 +172,9 @@ def generate_pairs(
     )
 
 
-def _check_counts(jobs: int, limit: int | None) -> None:
-    for name, count in (("jobs", jobs), ("limit", limit)):
-        if count is not None and count < 1:
-            raise SettingError(
-                f"{name} is {count}. Expected 1 or more. Next: give a positive number."
-            )
+def _check_count(name: str, count: int | None) -> None:
+    if count is not None and count < 1:
+        raise SettingError(f"{name} is {count}. Expected 1 or more. Next: give a positive number.")
 
 
 def _outcomes(
@@ -183,22 +196,26 @@ def _outcomes(
             runner.close()
 
 
-def _entry(
-    file: ProblemFile,
-    made: MadePair,
-    licence: str,
-    triton: str | None,
-    structure_of: Callable[[str], Structure | None],
-) -> Entry:
-    return generated_entry(
-        file,
-        made.written.answer,
-        made.written.kernels,
-        variant=made.written.variant,
+def _entry(file: ProblemFile, made: MadePair, licence: str, triton: str | None) -> Entry:
+    """The pair of `file`; `triton` is the Triton version that it was verified with, if it was."""
+    title, written = title_of(file), made.written
+    names = ", ".join(written.kernels)
+    summary = f"Triton by TorchInductor ({written.variant}): {names}." if names else ""
+    digest = sha256_text("\0".join((file.text, written.answer)))
+    return Entry(
+        id=f"generated/{digest[:ID_DIGITS]}",
+        kind="pair",
+        title=title,
+        summary=summary,
+        problem=file.text,
+        answer=written.answer,
+        passages=(f"{title}\n{summary}".strip(), file.text),
+        source=file.name,
         licence=licence,
         verified=made.verified,
-        triton=triton,
-        structure=structure_of(file.text),
+        structure=structure_of_code(file.text),
+        triton=triton if made.verified != "no" else None,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
     )
 
 
