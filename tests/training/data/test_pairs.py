@@ -266,7 +266,7 @@ def test_right_and_broken_kernels_are_judged_and_poison_is_never_run(tmp_path: P
         GeneratedProblem(text=PLAIN, name="plain"),
     ]
     out = tmp_path / "pairs.jsonl.gz"
-    make_pairs(problems, out, settings=PairSettings(estimate=True))
+    make_pairs(problems, out, PairSettings(estimate=True))
     missed: dict[str, Missed] = {item.name: item for item in read_missed(out)}
     for name in (*poison, "licence"):
         assert missed[name].stage == "read"

@@ -66,7 +66,10 @@ def pairs(flags: PairsFlags) -> None:
             "--times 'measured' needs kernels judged on a GPU; here they are interpreted. Expected "
             "'estimated' or 'none'. Next: --times estimated"
         )
+    verification = PairSettings().verification.evolve(device=judged_on)
     settings = PairSettings(
+        target=resolved.target.name,
+        verification=verification,
         measure=flags.times == "measured",
         estimate=flags.times == "estimated",
         schedules=flags.schedules,
@@ -78,11 +81,9 @@ def pairs(flags: PairsFlags) -> None:
             if flags.path is None
             else problems_in(flags.path, flags.licence),
             flags.out,
-            target=resolved.target.name,
+            settings,
             jobs=flags.jobs or len(os.sched_getaffinity(0)),
-            device=judged_on,
             most=flags.count,
-            settings=settings,
             say=say,
             show=show,
         )

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import IO, Literal, NamedTuple
+from typing import IO, NamedTuple
 
 from pydantic import Field, TypeAdapter, ValidationError
 
@@ -36,7 +36,6 @@ from agentkernel.training.data.generator import (
     make_problem,
 )
 from agentkernel.training.data.pair_worker import (
-    Kind,
     Missed,
     PairRequest,
     PairSettings,
@@ -47,7 +46,7 @@ from agentkernel.training.settings import JudgedKernel, Say
 
 ENTRY = "agentkernel.training.data.pair_worker:make"
 WORKED: TypeAdapter[ProblemResult] = TypeAdapter(ProblemResult)
-KINDS: tuple[Kind, ...] = ("write", "schedule", "broken")
+DEFAULTS = PairSettings()
 PROBLEM_S = 300.0
 """A problem whose kernels take longer to draft and judge is given up, and its process ended."""
 CHUNK = 1 << 20
@@ -97,15 +96,12 @@ def _of_kind(start: int, kind: str) -> Iterator[GeneratedProblem]:
 def make_pairs(
     problems: Iterable[GeneratedProblem],
     out: Path,
+    settings: PairSettings = DEFAULTS,
     *,
-    target: str = "h100",
     jobs: int = 1,
-    device: Literal["cpu", "cuda"] = "cpu",
-    kinds: Sequence[Kind] = KINDS,
     say: Say = lambda line: None,
     show: Callable[[int, int], None] = lambda rows, fresh: None,
     most: int | None = None,
-    settings: PairSettings | None = None,
 ) -> PairsReport:
     """Append judged kernels for `problems` to `out` (JSON lines of Judged, gzip), until the
     problems end or the file holds `most` rows.
@@ -113,9 +109,8 @@ def make_pairs(
     Each problem's rows are written at once and whole: after a kill at any moment the next call goes
     on, makes nothing twice, and cuts off what was half written. What came to nothing stands beside
     it (`missed_file`), and is not tried again. `jobs` problems are worked on at a time, each in a
-    process of its own; `device` "cpu" judges in the interpreter. `settings` says more; `target`,
-    `device` and `kinds` come before it. `say` gets a line a problem, `show` the rows
-    in the file and those of this call, both from the caller's thread.
+    process of its own. `say` gets a line a problem, `show` the rows in the file and those of this
+    call, both from the caller's thread.
 
     Raises SettingError for `jobs` or `most` below 1, or a name that does not end in ".jsonl.gz";
     TrainingError where `out` or the file beside it holds something else, which is left as it is, or
@@ -125,9 +120,7 @@ def make_pairs(
     _check(out, jobs, most)
     make_folder(out.parent)
     with _alone(out):
-        return _make(
-            problems, out, jobs, _settings(settings, target, device, kinds), most, say, show
-        )
+        return _make(problems, out, jobs, settings, most, say, show)
 
 
 def _make(
@@ -215,17 +208,6 @@ def _check(out: Path, jobs: int, most: int | None) -> None:
             f"Cannot write pairs to {out.name!r}. Expected a name that ends in '.jsonl.gz'. "
             f"Next: say {out.with_suffix('').name + '.jsonl.gz'!r}."
         )
-
-
-def _settings(
-    settings: PairSettings | None,
-    target: str,
-    device: Literal["cpu", "cuda"],
-    kinds: Sequence[Kind],
-) -> PairSettings:
-    chosen = settings or PairSettings()
-    judged = chosen.verification.evolve(device=device)
-    return chosen.evolve(target=target, kinds=tuple(kinds), verification=judged)
 
 
 def _words(worked: ProblemResult) -> str:
