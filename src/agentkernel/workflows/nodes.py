@@ -208,7 +208,7 @@ def draft(state: LoopState, runtime: Runtime[Context]) -> Update:
     left = (
         ()
         if candidate is None or aside is None
-        else (_attempt(candidate, request.hypothesis, aside=aside),)
+        else (_attempt(candidate, request.hypothesis).evolve(aside=aside),)
     )
     return Update(
         candidate=kept,
@@ -302,7 +302,7 @@ def judge(state: LoopState, runtime: Runtime[Context]) -> Update:
             return _out_of_time(context, state, candidate)
         records.save_verdict(key, verdict)
     context.emit(_verdict_event(state.round, candidate, verdict, reused))
-    attempt = _attempt(candidate, state.hypothesis, verdict=verdict, judge_key=key)
+    attempt = _attempt(candidate, state.hypothesis).evolve(verdict=verdict, judge_key=key)
     return Update(verdict=verdict, history=(attempt,))
 
 
@@ -310,7 +310,7 @@ def _out_of_time(context: Context, state: LoopState, candidate: Candidate) -> Up
     context.emit(
         events.CandidateSetAside(round=state.round, candidate=candidate.id, reason=OUT_OF_TIME)
     )
-    attempt = _attempt(candidate, state.hypothesis, aside=OUT_OF_TIME)
+    attempt = _attempt(candidate, state.hypothesis).evolve(aside=OUT_OF_TIME)
     return Update(verdict=None, history=(attempt,))
 
 
@@ -320,6 +320,9 @@ def profile(state: LoopState, runtime: Runtime[Context]) -> Update:
     candidate = _drafted_candidate(state)
     records = context.store.records
     key, judge_key = context.tools.profile_key(candidate), context.tools.judge_key(candidate)
+    judged = _attempt(candidate, state.hypothesis).evolve(
+        verdict=state.verdict, judge_key=judge_key, profile_key=key
+    )
     found = records.profile(key)
     reused = found is not None
     if found is None:
@@ -330,19 +333,11 @@ def profile(state: LoopState, runtime: Runtime[Context]) -> Update:
             made = ProfileFailed(side="time limit", reason=one_line(error))
         if isinstance(made, ProfileFailed):
             context.emit(_unprofiled_event(state.round, candidate, made))
-            attempt = _attempt(
-                candidate, state.hypothesis,
-                verdict=state.verdict, unprofiled=made, judge_key=judge_key, profile_key=key,
-            )  # fmt: skip
-            return Update(profile=None, history=(attempt,))
+            return Update(profile=None, history=(judged.evolve(unprofiled=made),))
         found = made
         records.save_profile(key, found)
     context.emit(_profile_event(state.round, candidate, found, reused))
-    attempt = _attempt(
-        candidate, state.hypothesis,
-        verdict=state.verdict, profile=found, judge_key=judge_key, profile_key=key,
-    )  # fmt: skip
-    return Update(profile=found, history=(attempt,))
+    return Update(profile=found, history=(judged.evolve(profile=found),))
 
 
 def debug(state: LoopState, runtime: Runtime[Context]) -> Update:
@@ -424,26 +419,10 @@ def _planned(state: LoopState) -> Plan:
     return state.plan
 
 
-def _attempt(
-    candidate: Candidate,
-    hypothesis: Hypothesis | None,
-    *,
-    verdict: Verdict | None = None,
-    profile: Profile | None = None,
-    unprofiled: ProfileFailed | None = None,
-    aside: str = "",
-    judge_key: str = "",
-    profile_key: str = "",
-) -> Attempt:
-    """What became of a candidate, beside what was expected of it."""
+def _attempt(candidate: Candidate, hypothesis: Hypothesis | None) -> Attempt:
+    """A candidate with what was expected of it."""
     return Attempt(
         candidate=candidate,
-        verdict=verdict,
-        profile=profile,
-        unprofiled=unprofiled,
-        aside=aside,
-        judge_key=judge_key,
-        profile_key=profile_key,
         predicted_us=hypothesis.predicted_us if hypothesis else None,
         predicted_by=hypothesis.predicted_by if hypothesis else "",
     )

@@ -91,7 +91,8 @@ def compile_launch(
         compiled = triton.compile(launch.source, target=gpu, options=dict(launch.options))
     except Exception as error:  # noqa: BLE001 - every compiler error is a finding about the candidate
         text, line = explain(error, candidate, launch.function_source)
-        return _resources(launch, time.perf_counter() - started, error=text, line=line, fits=False)
+        refused = _resources(launch, time.perf_counter() - started)
+        return refused.evolve(error=text, line=line, fits=False)
     seconds = time.perf_counter() - started
     facts = _facts(compiled.asm, scratch)
     metadata = compiled.metadata
@@ -102,7 +103,15 @@ def compile_launch(
         share = occupancy(
             target, registers=facts.registers, shared_bytes=shared, num_warps=warps
         ).share
-    return _resources(launch, seconds, facts, shared, share, error=problem, fits=problem is None)
+    return _resources(launch, seconds).evolve(
+        registers=facts.registers,
+        spill_bytes=facts.spill_bytes,
+        tensor_core=facts.tensor_core,
+        shared_bytes=shared,
+        occupancy=share,
+        error=problem,
+        fits=problem is None,
+    )
 
 
 def explain(error: BaseException, candidate: str, function: str) -> tuple[str, int | None]:
@@ -152,33 +161,24 @@ def _over_limit(target: Target, shared: int, warps: int, tensor_memory: int) -> 
     return None
 
 
-def _resources(
-    launch: Launch,
-    seconds: float,
-    facts: BinaryFacts | None = None,
-    shared_bytes: int = 0,
-    share: float | None = None,
-    *,
-    error: str | None,
-    fits: bool,
-    line: int | None = None,
-) -> KernelResources:
+def _resources(launch: Launch, seconds: float) -> KernelResources:
+    """What is known of a launch before its binary: nothing of registers and memory."""
     return KernelResources(
         name=launch.name,
         grid=launch.grid,
         num_warps=launch.num_warps,
         num_stages=launch.num_stages,
-        registers=None if facts is None else facts.registers,
-        spill_bytes=None if facts is None else facts.spill_bytes,
-        shared_bytes=shared_bytes,
-        occupancy=share,
-        tensor_core=None if facts is None else facts.tensor_core,
+        registers=None,
+        spill_bytes=None,
+        shared_bytes=0,
+        occupancy=None,
+        tensor_core=None,
         constants=launch.constants,
         compile_s=round(seconds, 4),
-        error=error,
-        fits=fits,
+        error=None,
+        fits=True,
         bytes_touched=launch.bytes_touched,
-        line=line,
+        line=None,
     )
 
 
