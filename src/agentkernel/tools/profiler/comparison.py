@@ -170,7 +170,6 @@ class Comparison:
     ) -> None:
         self._settings = settings
         self._gauge = gauge
-        self._flush_bytes = flush_bytes
         self._device: Device = device
         self._problem = ProblemTensors(
             loaded,
@@ -252,17 +251,8 @@ class Comparison:
         process = CandidateProcess(worker, self._settings.start_limit_s)
         with ExitStack() as cleanup:
             cleanup.push(process)
-            loaded = self._problem.loaded
             with gpu_lock.shared():
-                failure = process.load(
-                    source,
-                    loaded.init_args,
-                    loaded.init_kwargs,
-                    loaded.problem.arguments,
-                    self._problem.parameters(),
-                    seed=self._settings.seed,
-                    flush_bytes=self._flush_bytes,
-                )
+                failure = process.load(source, self._problem)
             if failure is not None:
                 return failure
             cleanup.pop_all()
@@ -473,15 +463,11 @@ class Comparison:
         before = sums_of(self._problem.parameters())
         found = open_batch_driver(
             process,
-            self._problem.inputs,
+            self._problem,
             self._main_baseline.outputs,
-            device=self._device,
-            flush_bytes=self._flush_bytes,
             calls=self._settings.pace.max_calls,
             limit_s=self._settings.call_limit_s,
-            seed=self._settings.seed,
             event_us=self._main_baseline.event_us,
-            pool=self._problem.pool,
         )
         if isinstance(found, SideFailed) and not process.alive:
             return found

@@ -34,7 +34,12 @@ from agentkernel.tools.profiler.timing.batch import (
     plan_batch,
     time_batch,
 )
-from agentkernel.tools.profiler.timing.inputs import FreshInputs, FreshInputsInPlace, sums_of
+from agentkernel.tools.profiler.timing.inputs import (
+    FreshInputs,
+    FreshInputsInPlace,
+    ProblemTensors,
+    sums_of,
+)
 from agentkernel.tools.profiler.timing.process import CANDIDATE
 from agentkernel.tools.profiler.timing.stopwatch import LEAD_CALLS, LONG_CALL_US
 from agentkernel.tools.sandbox.protocol import JSON, WorkerFailed
@@ -46,7 +51,6 @@ if TYPE_CHECKING:
 
     import torch
 
-    from agentkernel.domain.problem import DataStructure
     from agentkernel.tools.profiler.baselines import BaselineProcess
 
 
@@ -280,33 +284,29 @@ class CandidateSide(BatchSide):
 
 def open_batch_driver(
     baseline_process: BaselineProcess,
-    values: Sequence[object],
+    problem: ProblemTensors,
     outputs: object,
     *,
-    device: str,
-    flush_bytes: int,
     calls: int,
     limit_s: float,
-    seed: int,
-    event_us: float = 0.0,
-    pool: torch.Tensor | None = None,
+    event_us: float,
 ) -> BatchDriver | SideFailed | None:
-    """Shared memory for volleys of up to `calls` calls on `values`, with the twin on it.
+    """Shared memory for volleys of up to `calls` calls on the problem's inputs, with the twin on
+    it.
 
-    `outputs`: dtype and shape of each output. `event_us`: what events add to a call. `pool`: the
-    one row that `values` lie in, where they are too large to exist twice. None where the device
-    has too little memory, or shares none between processes.
+    `outputs`: dtype and shape of each output. `event_us`: what events add to a call. Inputs too
+    large to exist twice are the one row. None where the device has too little memory, or shares
+    none between processes.
     """
     import torch
 
-    tensors = [item for item in values if isinstance(item, torch.Tensor)]
-    most = 1 if pool is not None else calls
-    layout = plan_layout(values, outputs, device=device, flush_bytes=flush_bytes, calls=most)
+    tensors = [item for item in problem.inputs if isinstance(item, torch.Tensor)]
+    pool = problem.pool
+    layout = plan_layout(problem, outputs, 1 if pool is not None else calls)
     if layout is None:
         return None
-    plain = tuple(None if isinstance(item, torch.Tensor) else item for item in values)
     try:
-        buffers = make_buffers(layout, device, pool)
+        buffers = make_buffers(layout, problem.device, pool)
         for vary in (True, False):
             drawn = random.SystemRandom().getrandbits(40)
             fresh = (
@@ -315,7 +315,7 @@ def open_batch_driver(
                 else FreshInputsInPlace(layout, pool, vary=vary)
             )
             found = _with_baseline(
-                baseline_process, layout, plain, buffers, fresh, device, limit_s, seed, event_us
+                baseline_process, problem, layout, buffers, fresh, limit_s, event_us
             )
             if not isinstance(found, SideFailed) or not baseline_process.alive:
                 return found
@@ -325,23 +325,23 @@ def open_batch_driver(
     return found
 
 
-def plan_layout(
-    values: Sequence[object], outputs: object, *, device: str, flush_bytes: int, calls: int
-) -> Layout | None:
+def plan_layout(problem: ProblemTensors, outputs: object, calls: int) -> Layout | None:
     """As many rows as `calls`, the free memory and `MOST_BYTES` allow; one, which all sides share,
     where not even two fit. None without an output."""
     import torch
 
-    specs = tuple(spec_of(item) if isinstance(item, torch.Tensor) else None for item in values)
+    specs = tuple(
+        spec_of(item) if isinstance(item, torch.Tensor) else None for item in problem.inputs
+    )
     found = tuple(
         packed(str(item[0]), [int(str(size)) for size in item[1]])
         for item in (outputs if isinstance(outputs, list) else [])
         if isinstance(item, list) and isinstance(item[1], list)
     )
-    one = Layout(specs, found, 1, flush_bytes)
+    one = Layout(specs, found, 1, problem.flush_bytes)
     need = row_bytes(one.tensors) + row_bytes(found) + flush_step(one)
-    room = MOST_BYTES[device]
-    if device == "cuda":
+    room = MOST_BYTES[problem.device]
+    if problem.device == "cuda":
         from agentkernel.tools.judge.memory_count import device_free
 
         room = min(room, int(device_free() * MEMORY_SHARE))
@@ -349,22 +349,24 @@ def plan_layout(
     if not found:
         return None
     if rows < 2:
-        return Layout(specs, found, 1, flush_bytes, kept=0)
-    return Layout(specs, found, rows, flush_bytes)
+        return Layout(specs, found, 1, problem.flush_bytes, kept=0)
+    return Layout(specs, found, rows, problem.flush_bytes)
 
 
 def _with_baseline(
     baseline_process: BaselineProcess,
+    problem: ProblemTensors,
     layout: Layout,
-    values: tuple[object, ...],
     buffers: Buffers,
     fresh: FreshInputs | FreshInputsInPlace,
-    device: str,
     limit_s: float,
-    seed: int,
     event_us: float,
 ) -> BatchDriver | SideFailed | None:
     """Let the twin map the memory, and try eager on two rows."""
+    import torch
+
+    device, seed = problem.device, problem.seed
+    values = tuple(None if isinstance(item, torch.Tensor) else item for item in problem.inputs)
     shared = {name: share_tensor(item) for name, item in buffers._asdict().items()}
     ours = Buffers(**{name: item.tensor for name, item in shared.items()})
     timed_process = TimedProcess(baseline_process, ours, layout, device, limit_s, event_us)
@@ -447,27 +449,20 @@ class CandidateProcess:
         """The worker and its launcher, as this process numbers them."""
         return self._worker.outer_pids()
 
-    def load(
-        self,
-        source: str,
-        init_args: Sequence[object],
-        init_kwargs: Mapping[str, object],
-        arguments: DataStructure | None,
-        weights: Mapping[str, torch.Tensor],
-        *,
-        seed: int,
-        flush_bytes: int,
-    ) -> SideFailed | None:
+    def load(self, source: str, problem: ProblemTensors) -> SideFailed | None:
         """Build `ModelNew` with the parent's weights; a Lost where that fails."""
-        self._weights = {name: self._worker.share(tensor) for name, tensor in weights.items()}
+        loaded = problem.loaded
+        self._weights = {
+            name: self._worker.share(tensor) for name, tensor in problem.parameters().items()
+        }
         payload: dict[str, object] = {
             "source": source,
             "class_name": "ModelNew",
-            "init_args": tuple(init_args),
-            "init_kwargs": dict(init_kwargs),
-            "arguments": arguments,
-            "seed": seed,
-            "flush_bytes": flush_bytes,
+            "init_args": tuple(loaded.init_args),
+            "init_kwargs": dict(loaded.init_kwargs),
+            "arguments": loaded.problem.arguments,
+            "seed": problem.seed,
+            "flush_bytes": problem.flush_bytes,
             "state": self._weights,
         }
         return _lost(self._call("load", payload, self._timeout_s))

@@ -284,9 +284,9 @@ class ProblemTensors:
         self.loaded = loaded
         self.inputs: tuple[object, ...] = ()
         self.shape_set: int | None = None
-        self._seed = seed
-        self._flush_bytes = flush_bytes
-        self._device: Device = device
+        self.seed = seed
+        self.flush_bytes = flush_bytes
+        self.device: Device = device
         self._precision: Precision = precision
         self._keep_bytes = keep_bytes
         self._weights: dict[str, torch.Tensor] | None = None
@@ -328,21 +328,21 @@ class ProblemTensors:
         import torch
 
         if not self.large(shape_set):
-            return self.loaded.make_inputs(shape_set, seed=self._seed, device=self._device)
+            return self.loaded.make_inputs(shape_set, seed=self.seed, device=self.device)
         try:
             return self._pooled(
-                list(self.loaded.make_inputs(shape_set, seed=self._seed, device=self._device))
+                list(self.loaded.make_inputs(shape_set, seed=self.seed, device=self.device))
             )
         except torch.OutOfMemoryError:
             self.drop_inputs()
-        return self._pooled(list(self.loaded.make_inputs(shape_set, seed=self._seed, device="cpu")))
+        return self._pooled(list(self.loaded.make_inputs(shape_set, seed=self.seed, device="cpu")))
 
     def _pooled(self, values: list[object]) -> tuple[object, ...]:
         """`values` moved into one allocation, each one's own memory freed as it is."""
         import torch
 
         specs = [spec_of(item) for item in values if isinstance(item, torch.Tensor)]
-        self.pool = make_room(row_bytes(specs), self._device, alone=True)
+        self.pool = make_room(row_bytes(specs), self.device, alone=True)
         views = iter(row(self.pool, specs, 0))
         for place, value in enumerate(values):
             if isinstance(value, torch.Tensor):
@@ -362,7 +362,7 @@ class ProblemTensors:
         import torch
 
         if self._weights is None:
-            module = self.loaded.build(seed=self._seed, device=self._device)
+            module = self.loaded.build(seed=self.seed, device=self.device)
             self._weights = {
                 name: value.detach()
                 for name, value in module.state_dict().items()
@@ -389,11 +389,11 @@ class ProblemTensors:
         live = self.loaded.live
         return {
             "do": "start",
-            "device": self._device,
+            "device": self.device,
             "problem": self.loaded.problem,
             "live": None if live is None else (copy.deepcopy(live).cpu(), ()),
-            "seed": self._seed,
-            "flush_bytes": self._flush_bytes,
+            "seed": self.seed,
+            "flush_bytes": self.flush_bytes,
             "matmul_precision": self.matmul_precision,
             "cudnn_benchmark": torch.backends.cudnn.benchmark,
             "state": {name: self._sendable(value) for name, value in self.parameters().items()},
@@ -425,7 +425,7 @@ class ProblemTensors:
         return value.detach().cpu()
 
     def _empty_cache(self) -> None:
-        if self._device == "cuda":
+        if self.device == "cuda":
             import torch
 
             torch.cuda.empty_cache()
