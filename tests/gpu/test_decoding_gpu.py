@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 import torch
 
 from agentkernel.training.decoding import TokenSampling, answer_all
-from agentkernel.training.decoding.decoder import Decoder, Prompt, generate, generating
+from agentkernel.training.decoding.decoder import GPU, Decoder, Prompt, generate, generating
 from agentkernel.training.decoding.llama import TorchOperations, read_llama
 from agentkernel.training.settings import NewModel
 from tests.training.decoding.decoding_checks import (
@@ -23,7 +24,6 @@ from tests.training.decoding.decoding_checks import (
 
 pytestmark = pytest.mark.gpu
 
-NONE: frozenset[int] = frozenset()
 ENDS = frozenset([7])
 SMALL = NewModel(vocabulary=8192, hidden=384, layers=12, heads=6, intermediate=1024, window=4096)
 
@@ -68,10 +68,10 @@ def test_the_likeliest_tokens_are_those_of_transformers() -> None:
     model = make_llama("cuda")
     torch.manual_seed(5)
     prompts = [torch.randint(0, 50, (1 + number * 7 % 60,)).tolist() for number in range(40)]
-    drawing = TokenSampling(0.0, 1.0, 60)
-    found = answer_all(model, prompts, drawing, ends=ENDS, window=128, seed=0, rows=9)
+    drawing = TokenSampling(0.0, 1.0, 60, ENDS)
+    found = answer_all(model, prompts, drawing, window=128, rows=9)
     with generating(model, 0), torch.no_grad():
-        wanted = [generate(model, [Prompt(0, item, 60)], drawing, ENDS)[0] for item in prompts]
+        wanted = [generate(model, [Prompt(0, item, 60)], drawing)[0] for item in prompts]
     # In 32 bits the sums' order decides now and then between two that are as likely.
     same = sum(one == other for one, other in zip(found, wanted, strict=True))
     assert same >= 38
@@ -88,11 +88,9 @@ def test_graphs_write_what_single_launches_write() -> None:
         Decoder(
             llama,
             prompts,
-            TokenSampling(0.9, 0.95, 90),
+            TokenSampling(0.9, 0.95, 90, ENDS, 4),
             count=64,
-            ends=ENDS,
-            seed=4,
-            graphs=graphs,
+            pace=replace(GPU, graphs=graphs),
         ).run(answers.__setitem__)
         found.append(answers)
     assert found[0] == found[1]
@@ -116,10 +114,10 @@ def test_speed_and_what_is_given_back(capsys: pytest.CaptureFixture[str]) -> Non
     )
     prompts = [[1 + number % 99] * 300 for number in range(256)]
     drawing = TokenSampling(0.8, 0.95, 256)
-    answer_all(model, prompts, drawing, ends=NONE, window=SMALL.window, seed=0)
+    answer_all(model, prompts, drawing, window=SMALL.window)
     before = torch.cuda.memory_allocated()
     begun_s = time.monotonic()
-    found = answer_all(model, prompts, drawing, ends=NONE, window=SMALL.window, seed=0)
+    found = answer_all(model, prompts, drawing, window=SMALL.window)
     took_s = time.monotonic() - begun_s
     assert torch.cuda.memory_allocated() <= before
     tokens = sum(map(len, found))

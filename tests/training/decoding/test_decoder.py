@@ -7,6 +7,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -34,7 +35,7 @@ from tests.training.decoding.decoding_checks import make_llama
 
 ROOT = Path(__file__).parents[3]
 ENDS = frozenset([7])
-GREEDY = TokenSampling(0.0, 1.0, 40)
+GREEDY = TokenSampling(0.0, 1.0, 40, ENDS)
 WINDOW = 64
 
 
@@ -52,7 +53,7 @@ def asked(found: Sequence[Sequence[int]], most: int) -> list[Prompt]:
 def alone(model: LlamaForCausalLM, found: Sequence[Sequence[int]]) -> list[list[int]]:
     """What transformers writes, one by one."""
     with generating(model, 0), torch.no_grad():
-        return [generate(model, [item], GREEDY, ENDS)[0] for item in asked(found, 40)]
+        return [generate(model, [item], GREEDY)[0] for item in asked(found, 40)]
 
 
 @pytest.mark.quick(1)
@@ -71,7 +72,7 @@ def test_the_likeliest_tokens_are_those_of_transformers(changes: dict[str, objec
     assert as_plain_llama(model) is model
     wanted = alone(model, found)
     for rows in (1, 3, 64):
-        answers = answer_all(model, found, GREEDY, ends=ENDS, window=WINDOW, seed=0, rows=rows)
+        answers = answer_all(model, found, GREEDY, window=WINDOW, rows=rows)
         assert answers == wanted
     assert {len(item) for item in wanted} > {1, 40}
 
@@ -81,15 +82,13 @@ def test_the_likeliest_tokens_are_those_of_transformers(changes: dict[str, objec
 def test_nothing_depends_on_who_is_answered_beside(pace: DecodePacing) -> None:
     llama = read_llama(make_llama())
     assert llama is not None
-    drawing = TokenSampling(1.0, 0.9, 40)
     found: list[dict[int, list[int]]] = []
     for count, seed in ((1, 3), (4, 3), (8, 3), (4, 2**70 - 3)):
         answers: dict[int, list[int]] = {}
         several = asked(prompts(), 40)
         several = several if count > 1 else several[::-1]
-        Decoder(llama, several, drawing, count=count, ends=ENDS, seed=seed, pace=pace).run(
-            answers.__setitem__
-        )
+        drawing = TokenSampling(1.0, 0.9, 40, ENDS, seed)
+        Decoder(llama, several, drawing, count=count, pace=pace).run(answers.__setitem__)
         found.append(answers)
     assert found[0] == found[1] == found[2] != found[3]
     # The same prompt twice, drawn twice.
@@ -119,8 +118,6 @@ def test_rows_get_fewer_by_quarters_so_that_few_graphs_do() -> None:
         several,
         TokenSampling(1.0, 1.0, 40),
         count=8,
-        ends=frozenset(),
-        seed=0,
         pace=DecodePacing(4, 0.0, 4096, 2),
         operations=noted,
     ).run(lambda row, answer: None)
@@ -139,8 +136,6 @@ def test_tokens_are_as_likely_as_the_model_says(dtype: torch.dtype, off: float) 
         asked([prompt], 40),
         TokenSampling(1.0, 1.0, 40),
         count=1,
-        ends=frozenset(),
-        seed=0,
         operations=noted,
     ).run(answers.__setitem__)
     with torch.no_grad(), torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
@@ -155,11 +150,9 @@ def test_tokens_are_as_likely_as_the_model_says(dtype: torch.dtype, off: float) 
 def test_a_model_in_autocast_is_decoded_in_its_type() -> None:
     model = make_llama()
     with torch.autocast("cpu", torch.bfloat16):
-        found = answer_all(model, prompts(), GREEDY, ends=ENDS, window=WINDOW, seed=0)
-    plain = answer_all(model, prompts(), GREEDY, ends=ENDS, window=WINDOW, seed=0)
-    halves = answer_all(
-        make_llama(dtype=torch.bfloat16), prompts(), GREEDY, ends=ENDS, window=WINDOW, seed=0
-    )
+        found = answer_all(model, prompts(), GREEDY, window=WINDOW)
+    plain = answer_all(model, prompts(), GREEDY, window=WINDOW)
+    halves = answer_all(make_llama(dtype=torch.bfloat16), prompts(), GREEDY, window=WINDOW)
     assert found != plain
     assert all(found)
     assert all(halves)
@@ -198,20 +191,18 @@ def test_the_window_bounds_an_answer_and_a_full_one_has_none() -> None:
     answers = answer_all(
         make_llama(),
         found,
-        GREEDY,
-        ends=frozenset(),
+        replace(GREEDY, ends=frozenset()),
         window=WINDOW,
-        seed=0,
         wrote=lambda number, total: heard.append((number, total)),
     )
     assert [len(item) for item in answers] == [0, 0, 1, 4]
     assert heard == [(1, 2), (2, 2)]
-    assert answer_all(make_llama(), [], GREEDY, ends=ENDS, window=WINDOW, seed=0) == []
+    assert answer_all(make_llama(), [], GREEDY, window=WINDOW) == []
 
 
 def test_too_little_memory_halves_the_rows_and_keeps_what_is_done() -> None:
     model = make_llama()
-    wanted = answer_all(model, prompts(), GREEDY, ends=ENDS, window=WINDOW, seed=0)
+    wanted = answer_all(model, prompts(), GREEDY, window=WINDOW)
     heard: list[int] = []
 
     def full(number: int, total: int) -> None:
@@ -219,7 +210,7 @@ def test_too_little_memory_halves_the_rows_and_keeps_what_is_done() -> None:
         if number in (1, 4):
             raise torch.OutOfMemoryError("CUDA out of memory")
 
-    found = answer_all(model, prompts(), GREEDY, ends=ENDS, window=WINDOW, seed=0, wrote=full)
+    found = answer_all(model, prompts(), GREEDY, window=WINDOW, wrote=full)
     assert found == wanted
     assert heard == list(range(1, 9))
 
@@ -262,7 +253,7 @@ def test_a_model_with_an_adapter_is_left_to_transformers() -> None:
         wrapped = get_peft_model(make_llama(), LoraConfig(r=2, target_modules=["q_proj"]))
     assert read_llama(wrapped) is None
     assert read_llama(wrapped.get_base_model()) is None
-    found = answer_all(wrapped, prompts(), GREEDY, ends=ENDS, window=WINDOW, seed=0, rows=4)
+    found = answer_all(wrapped, prompts(), GREEDY, window=WINDOW, rows=4)
     # The adapter's second matrix is 0 as yet.
     wanted = alone(make_llama(), prompts())
     assert all(one == two[: len(one)] for one, two in zip(found, wanted, strict=True))
@@ -285,14 +276,14 @@ def test_a_model_is_left_as_it_was_whatever_happens(make: object) -> None:
     def breaks(number: int, total: int) -> None:
         raise Broken
 
-    drawing = TokenSampling(1.0, 0.9, 4)
+    drawing = TokenSampling(1.0, 0.9, 4, ENDS)
     with pytest.raises(Broken):
-        answer_all(model, prompts(), drawing, ends=ENDS, window=WINDOW, seed=0, wrote=breaks)
+        answer_all(model, prompts(), drawing, window=WINDOW, wrote=breaks)
     assert model.training
     assert model.generation_config is beside
     assert torch.equal(torch.get_rng_state(), state)
-    first = answer_all(model, prompts(), drawing, ends=ENDS, window=WINDOW, seed=0)
-    assert first == answer_all(model, prompts(), drawing, ends=ENDS, window=WINDOW, seed=0)
+    first = answer_all(model, prompts(), drawing, window=WINDOW)
+    assert first == answer_all(model, prompts(), drawing, window=WINDOW)
     assert torch.equal(torch.get_rng_state(), state)
     # What it learns next is no inference tensor.
     model(torch.tensor([[1, 2]])).logits.sum().backward()

@@ -153,7 +153,7 @@ def test_a_model_answers_many_at_once_the_same_for_the_same_seed() -> None:
     model = make_new(TINY, tokenizer, 0)
     ends = [int(tokenizer.eos_token_id)]
     writer = ModelWriter(
-        model, tokenizer, TokenSampling(1.0, 1.0, 40), ends=ends, window=TINY.window
+        model, tokenizer, TokenSampling(1.0, 1.0, 40, frozenset(ends)), window=TINY.window
     )
     short, long = (Message(role="user", text="a" * count) for count in (3, 40))
     model.train()
@@ -178,8 +178,8 @@ def test_padding_changes_nothing() -> None:
         for layer in model.model.layers:
             for part in (layer.self_attn.v_proj, layer.self_attn.o_proj):
                 part.weight.mul_(50.0)
-    drawing = TokenSampling(1e-4, 1.0, 8)
-    writer = ModelWriter(model, tokenizer, drawing, ends=[1], window=TINY.window)
+    drawing = TokenSampling(1e-4, 1.0, 8, frozenset([1]))
+    writer = ModelWriter(model, tokenizer, drawing, window=TINY.window)
     short, long = (Message(role="user", text="xyz" * count) for count in (2, 90))
     assert writer.write([(short,), (long,)], seed=0)[0] == writer.write([(short,)], seed=0)[0]
 

@@ -160,6 +160,8 @@ class DecodePacing:
     least_rows: int | None
     """A step has all rows, a quarter of them, a quarter of that... and no fewer; None: just the
     live ones."""
+    graphs: bool = True
+    """A GPU's steps are recorded, or else launched one by one."""
 
 
 GPU = DecodePacing(look=32, refill=1 / 16, prefill_tokens=32768, least_rows=8)
@@ -173,8 +175,7 @@ Ended = Callable[[int, list[int]], None]
 
 
 class Decoder:
-    """Answers prompts in `count` slots. `pace` and `operations`: those of the device; `graphs`
-    False: a GPU's steps are launched one by one."""
+    """Answers prompts in `count` slots. `pace` and `operations`: those of the device."""
 
     def __init__(
         self,
@@ -183,20 +184,17 @@ class Decoder:
         drawing: TokenSampling,
         *,
         count: int,
-        ends: frozenset[int],
-        seed: int,
         pace: DecodePacing | None = None,
         operations: Operations | None = None,
-        graphs: bool = True,
     ) -> None:
-        self._llama, self._drawing, self._seed = llama, drawing, seed
+        self._llama, self._drawing = llama, drawing
         on_gpu = llama.device.type == "cuda"
         self._pace = pace or (GPU if on_gpu else CPU)
         self._operations = operations or operations_for(llama.device)
-        self._graphs = _Graphs() if on_gpu and graphs else None
+        self._graphs = _Graphs() if on_gpu and self._pace.graphs else None
         # Of about one length at a time, the longest first: what does not fit shows at once.
         self._waiting = deque(sorted(prompts, key=lambda item: (-len(item.tokens), item.row)))
-        self._slots = make_slots(llama, prompts, count, ends)
+        self._slots = make_slots(llama, prompts, count, drawing.ends)
         self._turns = llama.turns(room_of(prompts))
         self._held: list[Prompt | None] = [None] * count
         self._left = [0] * count
@@ -257,7 +255,7 @@ class Decoder:
 
         logits = self._llama.logits(tokens.flatten(), self._operations, attend, last)
         widest = max(item.most for item in prompts)
-        uniforms = uniform_streams(self._seed, [item.row for item in prompts], widest)
+        uniforms = uniform_streams(self._drawing.seed, [item.row for item in prompts], widest)
         self._slots.begin(slots, [item.most for item in prompts], uniforms)
         self._draw(slots, logits, lengths)
         for slot, item in zip(places, prompts, strict=True):
@@ -356,27 +354,25 @@ def operations_for(device: torch.device) -> Operations:
 
 
 def generate(
-    model: PreTrainedModel, prompts: Sequence[Prompt], drawing: TokenSampling, ends: frozenset[int]
+    model: PreTrainedModel, prompts: Sequence[Prompt], drawing: TokenSampling
 ) -> list[list[int]]:
     """An answer to each, as far as the one with the least room may go; drawn by torch's own
     generators."""
     longest = max(len(item.tokens) for item in prompts)
     device = next(model.parameters()).device
-    pad = min(ends, default=0)
+    pad = min(drawing.ends, default=0)
     lead = [longest - len(item.tokens) for item in prompts]
     tokens = [[pad] * gap + [*item.tokens] for gap, item in zip(lead, prompts, strict=True)]
     mask = [[0] * gap + [1] * (longest - gap) for gap in lead]
     rows = model.generate(  # type: ignore[operator]
         torch.tensor(tokens, device=device),
         attention_mask=torch.tensor(mask, device=device),
-        generation_config=_generation(
-            drawing, min(item.most for item in prompts), sorted(ends), pad
-        ),
+        generation_config=_generation(drawing, min(item.most for item in prompts), pad),
     )
-    return [_cut(row, ends) for row in rows[:, longest:].tolist()]
+    return [_cut(row, drawing.ends) for row in rows[:, longest:].tolist()]
 
 
-def _generation(drawing: TokenSampling, most: int, ends: list[int], pad: int) -> GenerationConfig:
+def _generation(drawing: TokenSampling, most: int, pad: int) -> GenerationConfig:
     from transformers import GenerationConfig
 
     drawn = drawing.temperature > 0
@@ -386,7 +382,7 @@ def _generation(drawing: TokenSampling, most: int, ends: list[int], pad: int) ->
         temperature=drawing.temperature if drawn else None,
         top_p=drawing.top_p if drawn else None,
         top_k=0 if drawn else None,
-        eos_token_id=ends or None,
+        eos_token_id=sorted(drawing.ends) or None,
         pad_token_id=pad,
     )
 
@@ -428,14 +424,11 @@ def answer_all(
     prompts: Sequence[Sequence[int]],
     drawing: TokenSampling,
     *,
-    ends: frozenset[int],
     window: int,
-    seed: int,
     rows: int | None = None,
     wrote: OnAnswer = lambda number, total: None,
 ) -> list[list[int]]:
-    """An answer to each prompt, in order: up to and with one of `ends`, or `drawing.most_tokens`
-    tokens, or as many as `window` holds; none where the prompt fills it.
+    """An answer to each prompt, in order, as far as `window` goes; none where the prompt fills it.
 
     `model` is left as it was. It computes in autocast's type where that is on. A plain Llama is
     decoded here, whose answers depend on the seed and on their place among the prompts alone (but
@@ -462,9 +455,9 @@ def answer_all(
         while left := [item for item in asked if item.row not in done]:
             try:
                 if llama is not None:
-                    _decode(llama, left, drawing, ends, seed, at_once, ended)
+                    _decode(llama, left, drawing, at_once, ended)
                 else:
-                    _generate(model, left, drawing, ends, seed, at_once, ended)
+                    _generate(model, left, drawing, at_once, ended)
             except torch.OutOfMemoryError:
                 if at_once == 1:
                     raise
@@ -483,8 +476,6 @@ def _decode(
     llama: Llama,
     prompts: Sequence[Prompt],
     drawing: TokenSampling,
-    ends: frozenset[int],
-    seed: int,
     rows: int,
     ended: Callable[[int, list[int]], None],
 ) -> None:
@@ -495,25 +486,23 @@ def _decode(
         torch.autocast(llama.device.type, enabled=False),
         torch.cuda.device(llama.device) if on_gpu else nullcontext(),
     ):
-        Decoder(llama, prompts, drawing, count=count, ends=ends, seed=seed).run(ended)
+        Decoder(llama, prompts, drawing, count=count).run(ended)
 
 
 def _generate(
     model: object,
     prompts: Sequence[Prompt],
     drawing: TokenSampling,
-    ends: frozenset[int],
-    seed: int,
     rows: int,
     ended: Callable[[int, list[int]], None],
 ) -> None:
     """Of about one length at a time, the longest first: what does not fit shows at once."""
     known = cast("PreTrainedModel", model)
     order = sorted(prompts, key=lambda item: (-len(item.tokens), item.row))
-    with generating(known, seed):
+    with generating(known, drawing.seed):
         for begin in range(0, len(order), rows):
             batch = order[begin : begin + rows]
-            for item, answer in zip(batch, generate(known, batch, drawing, ends), strict=True):
+            for item, answer in zip(batch, generate(known, batch, drawing), strict=True):
                 ended(item.row, answer)
 
 

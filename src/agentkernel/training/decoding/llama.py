@@ -30,11 +30,14 @@ KEY = (1 << 64) - 1
 
 @dataclass(frozen=True)
 class TokenSampling:
-    """How tokens are drawn, and how many at most. Temperature 0: always the likeliest."""
+    """How the tokens of an answer are drawn, from `seed`: up to and with one of `ends`, or so many
+    at most. Temperature 0: always the likeliest."""
 
     temperature: float
     top_p: float
     most_tokens: int
+    ends: frozenset[int] = frozenset()
+    seed: int = 0
 
 
 def uniform_streams(seed: int, rows: Sequence[int], count: int) -> torch.Tensor:

@@ -230,10 +230,10 @@ class LocalWriter:
         answers = answer_all(
             weights.model,
             [tokens for tokens in prompts for _ in range(samples)],
-            TokenSampling(sampling.temperature, sampling.top_p, sampling.max_tokens),
-            ends=weights.ends,
+            TokenSampling(
+                sampling.temperature, sampling.top_p, sampling.max_tokens, weights.ends, self._seed
+            ),
             window=weights.window,
-            seed=self._seed,
             rows=self._rows,
             wrote=wrote,
         )

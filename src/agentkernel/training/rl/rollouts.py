@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from agentkernel.agents.answers import extract_module
@@ -114,8 +114,8 @@ class ConversationWriter(Protocol):
 
 
 class ModelWriter:
-    """A model in memory, as it is being trained. `ends` are the tokens that end an answer, `window`
-    the tokens that it can see; `autocast` makes it compute as it does while it learns."""
+    """A model in memory, as it is being trained. `window` are the tokens that it can see;
+    `autocast` makes it compute as it does while it learns."""
 
     def __init__(
         self,
@@ -123,13 +123,12 @@ class ModelWriter:
         tokenizer: PreTrainedTokenizerBase,
         drawing: TokenSampling,
         *,
-        ends: Sequence[int],
         window: int,
         autocast: Callable[[], AbstractContextManager[None]] = nullcontext,
         chat_template: bool = True,
     ) -> None:
         self._model, self._tokenizer, self._drawing = model, tokenizer, drawing
-        self._ends, self._window, self._autocast = frozenset(ends), window, autocast
+        self._window, self._autocast = window, autocast
         self._chat_template = chat_template
 
     def write(self, conversations: Sequence[Sequence[Message]], seed: int) -> list[SampledAnswer]:
@@ -138,10 +137,8 @@ class ModelWriter:
             answers = answer_all(
                 self._model,
                 prompts,
-                self._drawing,
-                ends=self._ends,
+                replace(self._drawing, seed=seed),
                 window=self._window,
-                seed=seed,
             )
         return [
             SampledAnswer(tuple(prompt), tuple(answer), self._text(answer))
@@ -149,7 +146,7 @@ class ModelWriter:
         ]
 
     def _text(self, answer: Sequence[int]) -> str:
-        return decode(self._tokenizer, [item for item in answer if item not in self._ends])
+        return decode(self._tokenizer, [item for item in answer if item not in self._drawing.ends])
 
 
 CODER = "local"

@@ -374,15 +374,14 @@ class _Training:
         from agentkernel.training.rl.trainer import TrainingRound
 
         rl = self.settings.rl
-        drawing = TokenSampling(rl.temperature, rl.top_p, rl.most_tokens)
 
         def play(trainer: Any, step: int) -> TrainingRound:
             begun_s, environment = time.monotonic(), _Timed(self.environment)
+            ends = frozenset(trainer.eos_token_ids)
             writer = ModelWriter(
                 trainer.accelerator.unwrap_model(trainer.model),
                 tokenizer,
-                drawing,
-                ends=trainer.eos_token_ids,
+                TokenSampling(rl.temperature, rl.top_p, rl.most_tokens, ends),
                 window=window,
                 autocast=trainer.accelerator.autocast,
                 chat_template=self.preset.chat_template,
