@@ -74,5 +74,5 @@ def lent(lender: Lender, monkeypatch: pytest.MonkeyPatch) -> Lender:
 
 @pytest.fixture
 def lent_judge(lender: Lender, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`judge_all` of one job asks the process of `lender`."""
+    """A SubmissionJudge of one job asks the process of `lender`."""
     monkeypatch.setattr(worker_pool, "PairWorker", lender.lend)

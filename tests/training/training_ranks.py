@@ -12,7 +12,7 @@ from typing import Any
 
 from agentkernel.domain.errors import AgentKernelError
 from agentkernel.training import distributed
-from agentkernel.training.settings import load_training
+from agentkernel.training.settings import load_training, with_model
 from agentkernel.training.sft import trainer
 from agentkernel.training.sft.train import HeldOutJudging, train_sft
 
@@ -75,9 +75,8 @@ def _train(job: Job, said: list[str]) -> None:
     try:
         train_sft(
             Path(job.data),
-            load_training("tiny", job.overrides),
+            with_model(load_training("tiny", job.overrides), job.model),
             Path(job.out),
-            model=job.model,
             judging=HeldOutJudging("h100", 1, job.evaluations),
             say=said.append,
         )

@@ -206,6 +206,8 @@ class Ranks:
 
     rank: int = 0
     count: int = 1
+    sharded: bool = False
+    """Each holds a part of the weights."""
 
     @property
     def first(self) -> bool:

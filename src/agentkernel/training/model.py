@@ -381,7 +381,7 @@ def set_precision(trainer: Any) -> None:
     )
 
 
-def check_same(whole: CheckpointRecord, ranks: Ranks, sharded: bool) -> None:
+def check_same(whole: CheckpointRecord, ranks: Ranks) -> None:
     """Raises TrainingError where a checkpoint is of another number of ranks: a step is of another
     batch then, and what each rank drew is not known; or where its files are of another kind."""
     if whole.ranks != ranks.count:
@@ -391,7 +391,7 @@ def check_same(whole: CheckpointRecord, ranks: Ranks, sharded: bool) -> None:
             f"Expected as many: a step is of another batch else. Next: --gpus {whole.ranks}, or "
             "another --out."
         )
-    if whole.sharded != sharded:
+    if whole.sharded != ranks.sharded:
         was, now = ("'full'", "'none'") if whole.sharded else ("'none'", "'full'")
         raise TrainingError(
             f"The checkpoint at step {whole.step} was written with sft.shard {was}, and this "
@@ -456,12 +456,12 @@ def readable_folder(
 
 
 def resume_checkpoint(
-    out: Path, ranks: Ranks, sharded: bool, say: Say
+    out: Path, ranks: Ranks, say: Say
 ) -> tuple[Path | None, CheckpointRecord | None]:
     """The checkpoint to go on from; what lies behind it is left out. Raises TrainingError."""
     last, whole = checkpoints.resume_point(checkpoints.make_checkpoint_folder(out), say)
     if whole is not None:
-        check_same(whole, ranks, sharded)
+        check_same(whole, ranks)
     drop_points_after(out, whole.step if whole else 0, LossPoint)
     return last, whole
 
@@ -471,9 +471,9 @@ def rows_a_step(settings: TrainingSettings, ranks: Ranks) -> int:
     return settings.sft.batch * settings.sft.accumulate * ranks.count
 
 
-def ranks_note(settings: TrainingSettings, ranks: Ranks, sharded: bool) -> str:
+def ranks_note(settings: TrainingSettings, ranks: Ranks) -> str:
     """What is said of several ranks behind the device's name; "" of one."""
     if ranks.count == 1:
         return ""
-    parts = ", weights and optimizer states in parts" if sharded else ""
+    parts = ", weights and optimizer states in parts" if ranks.sharded else ""
     return f" x {ranks.count}, a batch of {rows_a_step(settings, ranks)} rows in all{parts}"

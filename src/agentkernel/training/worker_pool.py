@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -154,33 +155,37 @@ def jobs_here() -> int:
     return max(len(os.sched_getaffinity(0)), 1)
 
 
-def judge_all(
-    asked: Sequence[Submission],
-    verification: Verification = STRICT,
-    jobs: int | None = None,
-    done: Done = lambda number, total: None,
-    known: Judgements | None = None,
-) -> tuple[JudgedSubmission, ...]:
-    """What the judge found, in the order of `asked`; the same candidate is judged once. `known`
-    holds answers under the same `verification`: what is there is not judged again, and new ones
-    are put there. Where the judge came to none, the next who asks may be luckier."""
-    known = {} if known is None else known
-    different = [item for item in dict.fromkeys(asked) if item not in known]
-    todo = AffinityQueue([str(item.problem) for item in different])
-    found: Judgements = {}
-    with ExitStack() as stack:
-        settings = verification.model_dump_json()
-        lanes = min(jobs or jobs_here(), len(different))
-        workers = [stack.enter_context(PairWorker("judge", settings)) for _ in range(lanes)]
-        judged = assign_jobs(
-            workers, todo.after, lambda worker, place: _asked(worker, different[place])
+@dataclass(frozen=True)
+class SubmissionJudge:
+    """The judge of many submissions, in `jobs` processes. `known` holds its answers: what is there
+    is not judged again. Where it came to none, the next who asks may be luckier."""
+
+    verification: Verification = STRICT
+    jobs: int | None = None
+    known: Judgements = field(default_factory=dict)
+
+    def judge(
+        self, asked: Sequence[Submission], done: Done = lambda number, total: None
+    ) -> tuple[JudgedSubmission, ...]:
+        """What it found, in the order of `asked`; the same candidate is judged once."""
+        different = [item for item in dict.fromkeys(asked) if item not in self.known]
+        todo = AffinityQueue([str(item.problem) for item in different])
+        found: Judgements = {}
+        with ExitStack() as stack:
+            settings = self.verification.model_dump_json()
+            lanes = min(self.jobs or jobs_here(), len(different))
+            workers = [stack.enter_context(PairWorker("judge", settings)) for _ in range(lanes)]
+            judged = assign_jobs(
+                workers, todo.after, lambda worker, place: _asked(worker, different[place])
+            )
+            for place, answer in stack.enter_context(closing(judged)):
+                found[different[place]] = answer
+                done(len(found), len(different))
+        self.known.update(
+            (item, answer) for item, answer in found.items() if answer.accepted is not None
         )
-        for place, answer in stack.enter_context(closing(judged)):
-            found[different[place]] = answer
-            done(len(found), len(different))
-    known.update((item, answer) for item, answer in found.items() if answer.accepted is not None)
-    found = known | found
-    return tuple(found.get(item, JudgedSubmission(None, "nobody judged it")) for item in asked)
+        found = self.known | found
+        return tuple(found.get(item, JudgedSubmission(None, "nobody judged it")) for item in asked)
 
 
 def _asked(worker: PairWorker, item: Submission) -> JudgedSubmission:

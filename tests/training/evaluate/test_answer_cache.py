@@ -15,6 +15,7 @@ from agentkernel.domain.exchange import Message
 from agentkernel.training.data.conversations import to_write
 from agentkernel.training.evaluate.answer_cache import CachedWriter, model_fingerprints
 from agentkernel.training.evaluate.evaluation import run_evaluation
+from agentkernel.training.worker_pool import SubmissionJudge
 from tests.training.lent_answerers import lender, lent_judge
 from tests.training.rl.stand_in import make_policy
 from tests.training.training_rows import kernel, make_data, problem
@@ -149,7 +150,9 @@ def test_what_is_kept_is_judged_as_what_is_said(tmp_path: Path) -> None:
 
     writer, questions = Says(), to_write([path], "h100", "triton")
     found = [
-        run_evaluation(keep(tmp_path / "kept", writer), questions, 2, ks=(1,), jobs=1)
+        run_evaluation(
+            keep(tmp_path / "kept", writer), questions, 2, SubmissionJudge(jobs=1), ks=(1,)
+        )
         for _ in range(2)
     ]
     assert writer.asked == 1

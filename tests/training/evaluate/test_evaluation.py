@@ -24,9 +24,8 @@ from agentkernel.training.worker_pool import (
     STRICT,
     JudgedSubmission,
     JudgeFinding,
-    Judgements,
     Submission,
-    judge_all,
+    SubmissionJudge,
     judging,
 )
 from agentkernel.training.worker_pool import WorkerRequest as PairQuestion
@@ -76,12 +75,12 @@ def problems(tmp_path: Path) -> list[Path]:
 def test_right_wrong_cheating_and_empty_answers_are_told_apart(problems: list[Path]) -> None:
     said = [f"So:\n```python\n{text}```" for text in (kernel(0), kernel(0), CHEAT)]
     writer = Says(*said, "no file here")
-    known: Judgements = {}
+    judge = SubmissionJudge(jobs=1)
     questions = to_write(problems, "h100", "triton")
-    found = run_evaluation(writer, questions, 4, ks=(1, 2, 10), jobs=1, known=known)
+    found = run_evaluation(writer, questions, 4, judge, ks=(1, 2, 10))
     right, wrong = found.rows
-    assert [item.accepted for item in known.values()].count(True) == 1
-    assert len(known) == 4  # two files for two modules
+    assert [item.accepted for item in judge.known.values()].count(True) == 1
+    assert len(judge.known) == 4  # two files for two modules
     assert (right.correct, right.hacks, right.no_file, right.undecided) == (2, 1, 1, 0)
     assert (wrong.correct, wrong.hacks, wrong.no_file, wrong.undecided) == (0, 1, 1, 0)
     assert found.pass_at[1].value == 0.25
@@ -109,7 +108,7 @@ def test_a_broken_file_is_mended_by_a_file_or_by_an_edit_and_not_by_itself(
     same, right = (f"```python\n{text}```" for text in (kernel(1), kernel(0)))
     writer = Says(same, right, edit, "no file here")
     found = run_evaluation(
-        writer, from_rows("repair", [row], problems, "triton"), 4, ks=(1,), jobs=1
+        writer, from_rows("repair", [row], problems, "triton"), 4, SubmissionJudge(jobs=1), ks=(1,)
     )
     (counted,) = found.rows
     assert writer.asked == [row.messages]
@@ -126,7 +125,7 @@ def test_another_comment_or_layout_makes_no_other_file(problems: list[Path]) -> 
     assert given not in texts
     writer = Says(*(f"```python\n{text}```" for text in texts))
     found = run_evaluation(
-        writer, from_rows("repair", [row], problems, "triton"), 2, ks=(1,), jobs=1
+        writer, from_rows("repair", [row], problems, "triton"), 2, SubmissionJudge(jobs=1), ks=(1,)
     )
     assert found.rows[0].reasons == {"unchanged": 2}
 
@@ -139,7 +138,7 @@ def test_of_ranked_answers_the_first_k_are_tried_and_not_any_k(problems: list[Pa
 
     writer = Ranks("no file here", f"```python\n{kernel(0)}```", "no file here")
     found = run_evaluation(
-        writer, to_write(problems[:1], "h100", "triton"), 3, ks=(1, 2, 3), jobs=1
+        writer, to_write(problems[:1], "h100", "triton"), 3, SubmissionJudge(jobs=1), ks=(1, 2, 3)
     )
     assert found.rows[0].ranked == (False, True, False)
     assert {k: item.value for k, item in found.pass_at.items()} == {1: 0.0, 2: 1.0, 3: 1.0}
@@ -201,8 +200,8 @@ def test_only_questions_that_both_were_asked_are_compared() -> None:
 
 
 def test_a_problem_that_cannot_be_judged_is_undecided(tmp_path: Path) -> None:
-    assert judge_all([], jobs=2) == ()
-    (found,) = judge_all([Submission(tmp_path / "none.py", kernel(0))], jobs=2)
+    assert SubmissionJudge(jobs=2).judge([]) == ()
+    (found,) = SubmissionJudge(jobs=2).judge([Submission(tmp_path / "none.py", kernel(0))])
     assert found.accepted is None
     assert found.reason
 
@@ -210,7 +209,7 @@ def test_a_problem_that_cannot_be_judged_is_undecided(tmp_path: Path) -> None:
 def test_what_is_known_is_not_judged_again(tmp_path: Path) -> None:
     one, other = (Submission(tmp_path / "none.py", kernel(number)) for number in (0, 1))
     known = {one: JudgedSubmission(True)}
-    found = judge_all([other, one, one], jobs=1, known=known)
+    found = SubmissionJudge(jobs=1, known=known).judge([other, one, one])
     assert [item.accepted for item in found] == [None, True, True]
     assert known == {
         one: JudgedSubmission(True)

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 from agentkernel.training.rl.train import train_rl
+from agentkernel.training.settings import with_model
 from tests.training.rl.stand_in import LikesLetters, settings
 
 
@@ -19,9 +20,8 @@ def main(data: str, model: str, out: str, wait_s: str) -> None:
 
     train_rl(
         Path(data),
-        settings(),
+        with_model(settings(), model),
         Path(out),
-        model=model,
         environment=LikesLetters(),
         say=print,
         show=show,

@@ -37,7 +37,7 @@ from agentkernel.training.rl.judge_worker import JudgedTurn, TurnSettings
 from agentkernel.training.rl.rollouts import TurnSample
 from agentkernel.training.rl.train import RlResult, read_rl_record, train_rl
 from agentkernel.training.rl.trainer import micro_batches
-from agentkernel.training.settings import TrainingSettings, load_training
+from agentkernel.training.settings import TrainingSettings, load_training, with_model
 from tests.training.rl.stand_in import (
     GOOD,
     LikesLetters,
@@ -65,7 +65,7 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def practise(data: Path, policy: Path, out: Path, **changes: object) -> RlResult:
     chosen = settings(**changes)
-    return train_rl(data, chosen, out, model=str(policy), environment=LikesLetters())
+    return train_rl(data, with_model(chosen, str(policy)), out, environment=LikesLetters())
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +134,7 @@ def test_a_cheat_becomes_rarer(policy: Path, data: Path, tmp_path: Path) -> None
 
     chosen = settings(steps=15, rollouts=12, turns=1)
     out = tmp_path / "out"
-    train_rl(data, chosen, out, model=str(policy), environment=HatesLetters())
+    train_rl(data, with_model(chosen, str(policy)), out, environment=HatesLetters())
     rates = [point.hack_rate for point in read_points(out, RlPoint)]
     assert sum(rates[:3]) / 3 > sum(rates[-3:]) / 3 + 0.2
     assert chance(out, data) < chance(policy, data) - 0.2
@@ -361,7 +361,7 @@ def test_an_adapter_is_trained_further(data: Path, policy: Path, tmp_path: Path)
         base = settings(steps=2)
         sft = base.sft.evolve(method=method)
         chosen = base.evolve(sft=sft)
-        return train_rl(data, chosen, out, model=str(model), environment=LikesLetters())
+        return train_rl(data, with_model(chosen, str(model)), out, environment=LikesLetters())
 
     first = lora(tmp_path / "one", policy, "lora")
     assert first.record.trained_parameters < first.record.parameters
@@ -412,7 +412,7 @@ def test_two_steps_on_the_judge_itself(data: Path, policy: Path, tmp_path: Path)
     )
     chosen: TrainingSettings = settings(steps=2, rollouts=4)
     with JudgePool(LocalBackend(asked, jobs=2)) as pool:
-        done = train_rl(data, chosen, tmp_path, model=str(policy), environment=Puts(pool))
+        done = train_rl(data, with_model(chosen, str(policy)), tmp_path, environment=Puts(pool))
     points = read_points(done.out, RlPoint)
     assert done.finished
     assert all(point.undecided == 0.0 for point in points)

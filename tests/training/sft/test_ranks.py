@@ -125,7 +125,7 @@ def test_a_model_in_parts_ends_as_a_folder_like_any_other(
     assert judged == [1, 2, 3]
     assert not list(out.glob(".*.tmp"))
     few = load_training("tiny", ["sft.most_steps=3", "sft.batch=4"])
-    alone = train_sft(data, few, tmp_path, model=str(base))
+    alone = train_sft(data, with_model(few, str(base)), tmp_path)
     assert losses(out)[:2] == pytest.approx(losses(tmp_path)[:2], rel=1e-5)
     ours, theirs = (load_file(place / "model.safetensors") for place in (out, alone.out))
     assert ours.keys() == theirs.keys()

@@ -29,7 +29,7 @@ from agentkernel.training.curve import PICTURE, LossPoint, read_points
 from agentkernel.training.evaluate.answer_cache import base_model
 from agentkernel.training.evaluate.evaluation import LocalWriter, PassAt, summarize
 from agentkernel.training.folder import BEGUN, RECORD, exclusive, read_record
-from agentkernel.training.settings import TrainingSettings, load_training
+from agentkernel.training.settings import TrainingSettings, load_training, with_model
 from agentkernel.training.sft import setup, train, trainer
 from agentkernel.training.sft.examples import Example, as_dataset
 from agentkernel.training.sft.setup import attend
@@ -128,7 +128,7 @@ def test_the_weights_before_it_are_known(whole: SftResult, tmp_path: Path) -> No
 def test_the_same_call_does_nothing_more(
     whole: SftResult, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(train, "_trained", None)
+    monkeypatch.setattr(train._Training, "_train", None)
     said: list[str] = []
     again = train_sft(data, settings(), whole.out, say=said.append)
     assert again.record == whole.record
@@ -186,7 +186,7 @@ def test_killed_before_the_record_it_only_writes_the_folder(
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(train, "_save", killed)
+        patch.setattr(train._Training, "_save", killed)
         with pytest.raises(Killed):
             train_sft(data, settings(), tmp_path)
     done = train_sft(data, settings(), tmp_path)
@@ -237,7 +237,7 @@ def test_what_the_time_ended_is_judged_left_alone_and_goes_on_with_more(
     assert done.record.passed == passed
     assert checkpoints.folder_of(tmp_path).exists()
     with monkeypatch.context() as patch:
-        patch.setattr(train, "_trained", None)
+        patch.setattr(train._Training, "_train", None)
         said: list[str] = []
         again = train_sft(data, limited, tmp_path, say=said.append)
     assert (again.record, again.resumed_from) == (done.record, 1)
@@ -265,13 +265,10 @@ def watched(times: int, most_minutes: float | None = None) -> list[int]:
     with TemporaryDirectory() as name:
         watching = trainer.TrainingCallback(
             Path(name),
-            None,
+            trainer.TrainingClock(None, most_minutes, time.monotonic() - 50.0),
             trainer.StopRequest(),
-            most_minutes,
             lambda done, total, words: None,
-            judge,
-            times,
-            begin_s=time.monotonic() - 50.0,
+            trainer.CheckpointJudge(judge, times),
         )
         arguments = TrainingArguments(output_dir=name, report_to="none")
         state, control = TrainerState(max_steps=12), TrainerControl()
@@ -289,7 +286,10 @@ def test_what_is_no_number_ends_it_before_a_checkpoint(broken: str, tmp_path: Pa
     from transformers import TrainerControl, TrainerState, TrainingArguments
 
     watching = trainer.TrainingCallback(
-        tmp_path, None, trainer.StopRequest(), None, lambda done, total, words: None
+        tmp_path,
+        trainer.TrainingClock(None, None),
+        trainer.StopRequest(),
+        lambda done, total, words: None,
     )
     arguments = TrainingArguments(output_dir=str(tmp_path), report_to="none")
     logs = {"loss": 1.0, "grad_norm": 0.5}
@@ -334,7 +334,7 @@ def test_an_adapter_is_trained_saved_and_loaded_on_its_model(data: Path, tmp_pat
     base = make_model(tmp_path / "base", window=2048)
     few = [*STEPS[1:], "sft.most_steps=2", "sft.method=lora", "sft.lora.rank=2"]
     out = tmp_path / "out"
-    done = train_sft(data, load_training("tiny", few), out, model=str(base))
+    done = train_sft(data, with_model(load_training("tiny", few), str(base)), out)
     assert done.record.trained_parameters < done.record.parameters / 5
     assert (out / "adapter_model.safetensors").is_file()
     assert not (out / "model.safetensors").exists()
@@ -345,10 +345,10 @@ def test_an_adapter_is_trained_saved_and_loaded_on_its_model(data: Path, tmp_pat
     turns = make_row(3).messages
     assert model.ask(ModelRequest(agent="coder", round=0, messages=turns, sampling=asked)).texts
     # An adapter that is there already is trained further, or put into all weights.
-    further = train_sft(data, load_training("tiny", few), tmp_path / "more", model=str(out))
+    further = train_sft(data, with_model(load_training("tiny", few), str(out)), tmp_path / "more")
     assert further.record.trained_parameters == done.record.trained_parameters
     full = [*STEPS[1:], "sft.most_steps=1", "sft.packing=false"]
-    merged = train_sft(data, load_training("tiny", full), tmp_path / "full", model=str(out))
+    merged = train_sft(data, with_model(load_training("tiny", full), str(out)), tmp_path / "full")
     assert (merged.out / "model.safetensors").is_file()
     assert merged.record.trained_parameters == merged.record.parameters
 

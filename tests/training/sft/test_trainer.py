@@ -334,7 +334,7 @@ def test_what_a_call_needs_before_its_first_step_lowers_no_rate(
         before = CheckpointRecord(step=10, files={}, seconds=spent_s) if spent_s else None
         clock["now"] = 100.0
         seen = watch.TrainingCallback(
-            tmp_path, before, watch.StopRequest(), 1.0, lambda *given: None
+            tmp_path, watch.TrainingClock(before, 1.0), watch.StopRequest(), lambda *given: None
         )
         clock["now"] += 20.0  # tokens, weights
         assert seen.rate_share == shares[0]
@@ -347,7 +347,7 @@ def test_what_a_call_needs_before_its_first_step_lowers_no_rate(
             clock["now"] += left / 2
             found.append(seen.rate_share)
         assert found == pytest.approx(shares)
-        assert seen.time_share == pytest.approx(1.0)
+        assert seen._clock.share == pytest.approx(1.0)
 
 
 @pytest.mark.gpu

@@ -46,7 +46,7 @@ from agentkernel.training.evaluate.evaluation import (
 )
 from agentkernel.training.folder import read_record
 from agentkernel.training.settings import TASKS, Show, Task
-from agentkernel.training.worker_pool import STRICT, Judgements
+from agentkernel.training.worker_pool import STRICT, SubmissionJudge
 
 if TYPE_CHECKING:
     from agentkernel.training.judged_problems import Verification
@@ -266,7 +266,7 @@ def verdicts(
     silent: bool,
 ) -> Iterator[tuple[tuple[str, Task], PassAt]]:
     """Each model with each task, once its answers are judged; what several say, once."""
-    known: Judgements = {}
+    judge = SubmissionJudge(verification, jobs)
     for model, writer_now in writers.items():
         writer = writer_now()
         for questions in asked:
@@ -275,9 +275,7 @@ def verdicts(
                     writer,
                     questions,
                     samples,
-                    verification=verification,
-                    jobs=jobs,
-                    known=known,
+                    judge,
                     seed=seed,
                     show=show,
                 )

@@ -20,7 +20,7 @@ from agentkernel.tools.targets import find_target
 from agentkernel.training.distributed import command_of, current_ranks, gpus_of, launch
 from agentkernel.training.rl.judge_pool import RlJudging
 from agentkernel.training.rl.train import RlResult, train_rl
-from agentkernel.training.settings import load_training
+from agentkernel.training.settings import load_training, with_model
 from agentkernel.training.sft.train import HeldOutJudging, SftResult, train_sft
 
 
@@ -34,9 +34,8 @@ def sft(flags: SftFlags) -> None:
     with progress_bar("training", silent=flags.as_json or not current_ranks().first) as show:
         done = train_sft(
             flags.data,
-            settings,
+            with_model(settings, flags.model),
             flags.out,
-            model=flags.model,
             older=flags.older,
             judging=judging,
             say=line_printer(flags.as_json),
@@ -102,9 +101,8 @@ def rl(flags: RlFlags) -> None:
     with progress_bar("practice", silent=flags.as_json) as show:
         done = train_rl(
             flags.data,
-            settings,
+            with_model(settings, flags.model),
             flags.out,
-            model=flags.model,
             rl_judging=rl_judging,
             say=line_printer(flags.as_json),
             show=show,

@@ -30,15 +30,8 @@ from agentkernel.storage.source_text import parse_source
 from agentkernel.tools.speedup import pass_at_k
 from agentkernel.training.data.conversations import HeldOutQuestion, HeldOutQuestions
 from agentkernel.training.decoding import OnAnswer, TokenSampling, answer_all
-from agentkernel.training.judged_problems import Verification
 from agentkernel.training.settings import SamplingSettings, Show, Task
-from agentkernel.training.worker_pool import (
-    STRICT,
-    JudgedSubmission,
-    Judgements,
-    Submission,
-    judge_all,
-)
+from agentkernel.training.worker_pool import JudgedSubmission, Submission, SubmissionJudge
 
 FAMILIES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("attention", ("attention",)),
@@ -326,13 +319,9 @@ def run_evaluation(
     writer: Writer,
     questions: HeldOutQuestions,
     samples: int,
+    judge: SubmissionJudge,
     *,
-    policy: Policy = "triton",
     ks: Sequence[int] = KS,
-    verification: Verification = STRICT,
-    jobs: int | None = None,
-    known: Judgements | None = None,
-    families: Mapping[str, str] | None = None,
     seed: int = 0,
     show: Show = lambda done, total, words: None,
 ) -> PassAt:
@@ -340,8 +329,6 @@ def run_evaluation(
     judge every one; each counts once, right or not (Chen et al., arXiv 2107.03374). An answer that
     only repeats the file that it was given is wrong.
 
-    `known` is what `judge_all` takes: several writers often give the same file. `families` names a
-    problem's family by its file's stem, else it is seen from its operators.
     Raises ModelUnavailable.
     """
     begin = time.monotonic()
@@ -365,18 +352,12 @@ def run_evaluation(
     judged = dict(
         zip(
             asked,
-            judge_all(
-                asked,
-                verification.evolve(policy=policy),
-                jobs,
-                lambda done, total: show(done, total, "candidates judged"),
-                known,
-            ),
+            judge.judge(asked, lambda done, total: show(done, total, "candidates judged")),
             strict=True,
         )
     )
     rows = tuple(
-        _counted(item, several, judged, families or {}, ranked=writer.ranked)
+        _counted(item, several, judged, ranked=writer.ranked)
         for item, several in zip(posed, files, strict=True)
     )
     end = time.monotonic()
@@ -384,14 +365,16 @@ def run_evaluation(
         rows,
         samples,
         ks,
-        policy,
+        judge.verification.policy,
         questions.target,
         task=questions.task,
-        writing_s=written - begin,
-        judging_s=end - written,
         seed=seed,
     )
-    return found.evolve(budget_s=verification.budget_s)
+    return found.evolve(
+        writing_s=written - begin,
+        judging_s=end - written,
+        budget_s=judge.verification.budget_s,
+    )
 
 
 def _same(source: str, given: str | None) -> bool:
@@ -438,7 +421,6 @@ def _counted(
     question: HeldOutQuestion,
     files: Sequence[str | None],
     judged: Mapping[Submission, JudgedSubmission],
-    families: Mapping[str, str],
     *,
     ranked: bool,
 ) -> QuestionCounts:
@@ -459,11 +441,10 @@ def _counted(
             reasons[item.reason.partition(":")[0][:40] or "unknown"] += 1
     if len(found) < len(there):
         reasons[UNCHANGED] = len(there) - len(found)
-    family = families.get(path.stem) or module_family(path.read_text(encoding="utf-8"))
     return QuestionCounts(
         problem=path.stem,
         case=question.case,
-        family=family,
+        family=module_family(path.read_text(encoding="utf-8")),
         samples=len(files),
         correct=sum(item.accepted is True for item in found),
         hacks=sum(item.hack is not None for item in found),
@@ -482,11 +463,9 @@ def summarize(
     target: str,
     *,
     task: Task = "write",
-    writing_s: float = 0.0,
-    judging_s: float = 0.0,
     seed: int = 0,
 ) -> PassAt:
-    """The figures of many questions."""
+    """The figures of many questions, without what they took."""
     known = tuple(k for k in ks if k <= samples)
     total = sum(row.samples for row in rows)
     groups: dict[str, list[QuestionCounts]] = defaultdict(list)
@@ -514,8 +493,8 @@ def summarize(
             )
             for name, group in sorted(groups.items())
         },
-        writing_s=writing_s,
-        judging_s=judging_s,
+        writing_s=0.0,
+        judging_s=0.0,
         rows=tuple(rows),
     )
 

@@ -247,15 +247,14 @@ def train_rl(
     settings: TrainingSettings,
     out: Path,
     *,
-    model: str,
     rl_judging: RlJudging | None = None,
     environment: RlEnvironment | None = None,
     say: Say = lambda line: None,
     show: Show = lambda done, total, words: None,
 ) -> RlResult:
-    """Let the weights that `model` names practise on the training modules in `data` by TRL's
-    GRPOTrainer, and leave in `out` what `--coder local:OUT` loads. `environment` takes the judge's
-    place.
+    """Let the weights that `settings.model` names practise on the training modules in `data` by
+    TRL's GRPOTrainer, and leave in `out` what `--coder local:OUT` loads. `environment` takes the
+    judge's place.
 
     The same call goes on from the last whole checkpoint after a kill, and does nothing more where
     all is done or the time is used up. Raises TrainingError where a module is held out or `out`
@@ -263,8 +262,9 @@ def train_rl(
     SandboxUnavailable, OutputError.
     """
     asked = turn_settings(rl_judging or RlJudging())
+    model = settings.model or ""
     preset = parse_local(model)
-    settings = _with_model(settings, preset, model)
+    settings = _as_fine_tuned(settings, preset)
     check_packages(settings.sft)
     data_hash, weights_hash = fingerprint(data), model_hash(preset)
     check_held_back(preset, data_hash, settings)
@@ -300,13 +300,13 @@ def _used_up(before: RlRecord, settings: TrainingSettings) -> bool:
     return is_time_spent(before, before.settings.rl.most_minutes, settings.rl.most_minutes)
 
 
-def _with_model(settings: TrainingSettings, preset: LocalPreset, model: str) -> TrainingSettings:
+def _as_fine_tuned(settings: TrainingSettings, preset: LocalPreset) -> TrainingSettings:
     """An adapter is trained further; weights without one as the settings' fine-tuning did."""
     method = settings.sft.method
     if preset.adapter is not None and method == "full":
         method = "lora"
     sft = settings.sft.evolve(method=method, bf16=settings.rl.bf16)
-    return settings.evolve(model=model, new=None, sft=sft)
+    return settings.evolve(new=None, sft=sft)
 
 
 @dataclass(frozen=True)
@@ -325,7 +325,7 @@ class _Training:
     def run(self) -> tuple[RlRecord, int | None]:
         """Train until all is done, the time is up or somebody asks to end."""
         from agentkernel.training.rl.trainer import RlCallback
-        from agentkernel.training.sft.trainer import stop_on_signal
+        from agentkernel.training.sft.trainer import TrainingClock, stop_on_signal
 
         rl, begin_s = self.settings.rl, time.monotonic()
         tokenizer = load_tokenizer(self.settings.model or "")
@@ -336,7 +336,8 @@ class _Training:
         drop_points_after(self.out, whole.step if whole else 0, RlPoint)
         trainer = self._trainer(base, tokenizer, places)
         with stop_on_signal() as stop:
-            watch = RlCallback(self.out, whole, stop, rl.most_minutes, self.show, begin_s=begin_s)
+            clock = TrainingClock(whole, rl.most_minutes, begin_s)
+            watch = RlCallback(self.out, clock, stop, self.show)
             trainer.add_callback(watch)
             if whole is not None:
                 self.say(f"goes on from step {whole.step} of {rl.steps}")

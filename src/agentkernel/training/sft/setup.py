@@ -24,7 +24,6 @@ from torch.nn.functional import pad, scaled_dot_product_attention
 from agentkernel.training import checkpoints
 from agentkernel.training.curve import LossPoint, read_points
 from agentkernel.training.decoding.llama import add_dropout
-from agentkernel.training.distributed import Ranks
 from agentkernel.training.folder import in_bf16
 from agentkernel.training.model import (
     BaseWeights,
@@ -34,7 +33,7 @@ from agentkernel.training.model import (
     set_precision,
 )
 from agentkernel.training.model_shape import MANY_WEIGHTS
-from agentkernel.training.settings import Show, TrainingSettings
+from agentkernel.training.settings import TrainingSettings
 from agentkernel.training.sft.examples import Examples, as_dataset
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
     from trl import SFTConfig
 
-    from agentkernel.training.sft.trainer import Judge, StopRequest, TrainingCallback
+    from agentkernel.training.sft.trainer import TrainingCallback
 
 
 NAME = "agentkernel_documents"
@@ -260,27 +259,19 @@ def sft_arguments(
 
 
 def make_trainer(
-    ranks: Ranks,
-    sharded: bool,
     settings: TrainingSettings,
     base: BaseWeights,
     tokenizer: PreTrainedTokenizerBase,
     examples: Examples,
     held_out: Examples,
     out: Path,
-    whole: checkpoints.CheckpointRecord | None,
-    stop: StopRequest,
-    judge: Judge | None,
-    times: int,
-    show: Show,
-    begin_s: float,
-) -> tuple[Any, TrainingCallback]:
-    """The trainer, and who watches it: it goes on from what is `whole`, ends where `stop` is asked
-    to, and has checkpoints judged `times` times in all, the end included. `begin_s`: of
-    time.monotonic(), when this call's time began."""
+    *,
+    sharded: bool,
+) -> Any:
+    """The trainer, which nobody watches yet, with checkpoints in `out`."""
     from transformers import PrinterCallback
 
-    from agentkernel.training.sft.trainer import MOST_POINTS, PackedTrainer, TrainingCallback
+    from agentkernel.training.sft.trainer import MOST_POINTS, PackedTrainer
 
     sft = settings.sft
     arguments = sft_arguments(settings, base, out, evaluates=bool(held_out.items), sharded=sharded)
@@ -295,29 +286,13 @@ def make_trainer(
     )
     # On what learns: an adapter's part of a layer is left out with the layer's.
     add_dropout(trainer.model, sft.dropout)
-    planned = planned_steps(trainer)
-    trainer.args.logging_steps = max(1, planned // MOST_POINTS)
-    watch = TrainingCallback(
-        out,
-        whole,
-        stop,
-        sft.most_minutes,
-        show,
-        judge,
-        times,
-        ranks,
-        sharded=sharded,
-        begin_s=begin_s,
-    )
-    if sft.most_minutes is not None:
-        trainer.time_share = lambda: watch.rate_share
+    trainer.args.logging_steps = max(1, planned_steps(trainer) // MOST_POINTS)
     if sharded:
         set_precision(trainer)
     trainer.remove_callback(PrinterCallback)
-    trainer.add_callback(watch)
     # A page about the model is ours to write: see training.json.
     trainer.create_model_card = lambda *names, **values: None
-    return trainer, watch
+    return trainer
 
 
 def planned_steps(trainer: Any) -> int:

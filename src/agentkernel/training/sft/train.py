@@ -54,7 +54,7 @@ from agentkernel.training.model import (
     save_trained,
     sharded_loading,
 )
-from agentkernel.training.settings import Say, Show, TrainingSettings, with_model
+from agentkernel.training.settings import Say, Show, TrainingSettings
 from agentkernel.training.sft.examples import (
     Examples,
     SftRows,
@@ -70,12 +70,12 @@ from agentkernel.training.sft.setup import (
     register_attention,
     without_cudnn_attention,
 )
-from agentkernel.training.worker_pool import STRICT
+from agentkernel.training.worker_pool import STRICT, SubmissionJudge
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from agentkernel.training.sft.trainer import TrainingCallback
+    from agentkernel.training.sft.trainer import CheckpointJudge, TrainingCallback
 
 
 @dataclass(frozen=True)
@@ -110,8 +110,10 @@ def checkpoint_judge(
     judging: HeldOutJudging | None,
     show: Show,
     readable_in: Callable[[Path], AbstractContextManager[Path]],
-) -> Callable[[Path, int], LossPoint | None] | None:
+) -> CheckpointJudge | None:
     """Judges a checkpoint as the finished model is judged; None where nobody wants it."""
+    from agentkernel.training.sft.trainer import CheckpointJudge
+
     if judging is None or judging.times < 2 or settings.sft.method != "full":
         return None
 
@@ -120,7 +122,7 @@ def checkpoint_judge(
             passed = judge_model(str(found), data, settings, judging, show)
         return None if passed is None else evaluation_point(step, 0.0, passed, None)
 
-    return judge
+    return CheckpointJudge(judge, judging.times)
 
 
 def judge_model(
@@ -138,9 +140,7 @@ def judge_model(
         LocalWriter(model, sampling_of(settings.sampling), seed=settings.sft.seed),
         questions_of("write", data, chosen, judging.target, judging.verification.policy),
         judging.samples,
-        policy=judging.verification.policy,
-        verification=judging.verification,
-        jobs=judging.jobs,
+        SubmissionJudge(judging.verification, judging.jobs),
         show=show,
     )
 
@@ -160,47 +160,6 @@ def evaluation_point(step: int, epoch: float, passed: PassAt, record: Record | N
 
 
 PACKAGES = ("trl", "transformers", "peft", "accelerate", "datasets", "tokenizers")
-
-
-def record_of(
-    settings: TrainingSettings,
-    data: Path,
-    rows: SftRows,
-    examples: Examples,
-    base: BaseWeights,
-    trainer: Any,
-    watch: TrainingCallback,
-    planned: int,
-) -> Record:
-    """What was trained until now; the hashes of the data are for the caller to add."""
-    return Record(
-        name=settings.name,
-        ended=watch.ended,
-        settings=settings,
-        data=str(data),
-        data_sha256="",
-        card_sha256=folder.card_hash(data),
-        older_sha256=None,
-        parameters=base.parameters,
-        trained_parameters=sum(
-            item.numel() for item in trainer.model.parameters() if item.requires_grad
-        ),
-        steps=trainer.state.global_step,
-        planned_steps=planned,
-        epochs=round(trainer.state.epoch or 0.0, 4),
-        rows=len(examples.items),
-        too_long=examples.too_long,
-        replayed=rows.replayed,
-        tokens=watch.tokens,
-        tokens_a_pass=examples.tokens,
-        device=device_name(),
-        precision=precision_of(settings.sft.bf16),
-        seconds=round(watch.seconds, 2),
-        loss=watch.loss,
-        held_out_loss=watch.held_out_loss,
-        versions=installed_versions(),
-        packages={name: version(name) for name in PACKAGES},
-    )
 
 
 def sft_title(record: Record) -> str:
@@ -229,14 +188,13 @@ def train_sft(
     settings: TrainingSettings,
     out: Path,
     *,
-    model: str | None = None,
     older: Path | None = None,
     judging: HeldOutJudging | None = None,
     say: Say = lambda line: None,
     show: Show = lambda done, total, words: None,
 ) -> SftResult:
     """Train on the rows in `data` by TRL's SFTTrainer and leave in `out` what `--coder local:OUT`
-    loads. `model` takes the place of the settings' own; `older` holds the rows to repeat.
+    loads. `older` holds the rows to repeat.
 
     The same call goes on from the last whole checkpoint after a kill, and does nothing more where
     all is done or the time is used up. Where several processes call it (see ranks.py), they train
@@ -244,44 +202,18 @@ def train_sft(
     may not be learned from and where `out` holds another training, RunBusy, MissingDependency,
     ModelUnavailable, OutputError, RankLost.
     """
-    settings = with_model(settings, model)
     with process_group() as ranks:
         ranks.after_first(lambda: _check(settings))
+        if not ranks.first:
+            say, show = (lambda line: None), (lambda done, total, words: None)
+        training = _Training(ranks, data, settings, out, older, judging, say, show)
         with ranks.held(folder.exclusive(out)):
-            return _train(ranks, data, settings, out, older, judging, say, show)
+            return training.run()
 
 
 def _check(settings: TrainingSettings) -> None:
     check_method(settings)
     check_packages(settings.sft)
-
-
-def _train(
-    ranks: Ranks,
-    data: Path,
-    settings: TrainingSettings,
-    out: Path,
-    older: Path | None,
-    judging: HeldOutJudging | None,
-    say: Say,
-    show: Show,
-) -> SftResult:
-    """All of it, in each of the `ranks`."""
-    if not ranks.first:
-        say, show = (lambda line: None), (lambda done, total, words: None)
-    begun = ranks.given(lambda: _begun(data, settings, out, older))
-    judging = ranks.given(lambda: with_target(judging, data, settings, say))
-    before = begun.record
-    if before is None or not (before.finished or _used_up(before, settings)):
-        rows = ranks.after_first(lambda: read_sft_rows(data, older, settings, say))
-        with silenced_libraries():
-            trained, resumed = _trained(ranks, data, rows, settings, out, judging, say, show)
-        trained = trained.evolve(data_sha256=begun.data_hash, older_sha256=begun.older_hash)
-    else:
-        trained, resumed = before, before.steps
-        say(already_done_message(before.steps, before.planned_steps))
-    record = ranks.given(lambda: _ended(trained, data, settings, out, judging, show))
-    return SftResult(out, record, resumed)
 
 
 def _used_up(before: Record, settings: TrainingSettings) -> bool:
@@ -295,113 +227,169 @@ class _Begun:
     record: Record | None
 
 
-def _begun(data: Path, settings: TrainingSettings, out: Path, older: Path | None) -> _Begun:
-    older_hash = fingerprint(older) if older is not None else None
-    data_hash = fingerprint(data)
-    folder.claim(out, folder.identity_of(settings, data_hash, older_hash))
-    record = folder.read_record(out)
-    if record is not None:
-        folder.check_weights(out, record.ended)
-    return _Begun(data_hash, older_hash, record)
+@dataclass(frozen=True)
+class _Training:
+    """One call's training in each of the `ranks`, with all that it needs."""
 
+    ranks: Ranks
+    data: Path
+    settings: TrainingSettings
+    out: Path
+    older: Path | None
+    judging: HeldOutJudging | None
+    say: Say
+    show: Show
 
-def _ended(
-    record: Record,
-    data: Path,
-    settings: TrainingSettings,
-    out: Path,
-    judging: HeldOutJudging | None,
-    show: Show,
-) -> Record:
-    """The record of what was trained, written, with what the model is worth where its steps or its
-    time are done."""
-    folder.write_record(out, record)
-    trained = record.ended != "signal"
-    if trained and record.passed is None and settings.sft.evaluate_problems:
-        passed = judge_model(str(out), data, settings, judging or HeldOutJudging(), show)
-        if passed is not None:
-            record = record.evolve(passed=passed)
-            add_point(out, evaluation_point(record.steps, record.epochs, passed, record))
-            folder.write_record(out, record)
-    draw_curve(out, sft_title(record), LossPoint)
-    if record.finished:
-        drop_checkpoints(out)
-    return record
-
-
-def _trained(
-    ranks: Ranks,
-    data: Path,
-    rows: SftRows,
-    settings: TrainingSettings,
-    out: Path,
-    judging: HeldOutJudging | None,
-    say: Say,
-    show: Show,
-) -> tuple[Record, int | None]:
-    from agentkernel.training.sft.trainer import stop_on_signal
-
-    sft, begin_s = settings.sft, time.monotonic()
-    tokenizer = ranks.after_first(lambda: tokenizer_of(settings, rows.learned, out, say))
-    examples = ranks.after_first(lambda: examples_of(rows.learned, tokenizer, sft.window, say))
-    held_out = make_examples(rows.held_out, tokenizer, sft.window)
-    sharded = ranks.after_first(lambda: is_sharded(settings, ranks))
-    with sharded_loading(sharded):
-        attention = register_attention() if sft.packing else "sdpa"
-        base = ranks.after_first(lambda: load_base(settings, tokenizer, attention))
-    say(f"{base.parameters:,} weights on {device_name()}{ranks_note(settings, ranks, sharded)}")
-    last, whole = ranks.given(lambda: resume_checkpoint(out, ranks, sharded, say))
-    as_folder = readable_folder(out, base.model, tokenizer, settings, sharded)
-    with stop_on_signal() as stop:
-        trainer, watch = make_trainer(
-            ranks,
-            sharded,
-            settings,
-            base,
-            tokenizer,
-            examples,
-            held_out,
-            out,
-            whole,
-            stop,
-            checkpoint_judge(data, settings, judging, show, as_folder),
-            (judging or HeldOutJudging()).times,
-            show,
-            begin_s,
+    def run(self) -> SftResult:
+        """Train, unless all is done or the time is used up, and judge what came of it."""
+        begun = self.ranks.given(self._begin)
+        judging = self.ranks.given(
+            lambda: with_target(self.judging, self.data, self.settings, self.say)
         )
-        planned = planned_steps(trainer)
-        if whole is not None:
-            say(f"goes on from step {whole.step} of {planned}")
-        late = is_time_spent_at(whole, sft.most_minutes)
-        if last is not None and whole is not None and (whole.step >= planned or late):
-            read_back(trainer, watch, last, out, sharded)
-            watch.ended = "steps" if whole.step >= planned else "minutes"
+        return replace(self, judging=judging)._go_on(begun)
+
+    def _begin(self) -> _Begun:
+        older_hash = fingerprint(self.older) if self.older is not None else None
+        data_hash = fingerprint(self.data)
+        folder.claim(self.out, folder.identity_of(self.settings, data_hash, older_hash))
+        record = folder.read_record(self.out)
+        if record is not None:
+            folder.check_weights(self.out, record.ended)
+        return _Begun(data_hash, older_hash, record)
+
+    def _go_on(self, begun: _Begun) -> SftResult:
+        before, ranks = begun.record, self.ranks
+        if before is None or not (before.finished or _used_up(before, self.settings)):
+            rows = ranks.after_first(
+                lambda: read_sft_rows(self.data, self.older, self.settings, self.say)
+            )
+            with silenced_libraries():
+                trained, resumed = self._train(rows)
+            trained = trained.evolve(data_sha256=begun.data_hash, older_sha256=begun.older_hash)
         else:
-            with without_cudnn_attention():
-                trainer.train(resume_from_checkpoint=None if last is None else str(last))
-    if watch.ended == "signal":
-        say(interrupted_message(trainer.state.global_step, planned))
-    elif ranks.first:
-        _save(trainer, base, tokenizer, settings, out, sharded)
-    record = record_of(settings, data, rows, examples, base, trainer, watch, planned)
-    record = record.evolve(ranks=ranks.count, sharded=sharded, batch=rows_a_step(settings, ranks))
-    return record, whole.step if whole else None
+            trained, resumed = before, before.steps
+            self.say(already_done_message(before.steps, before.planned_steps))
+        return SftResult(self.out, ranks.given(lambda: self._end(trained)), resumed)
 
+    def _end(self, record: Record) -> Record:
+        """The record of what was trained, written, with what the model is worth where its steps or
+        its time are done."""
+        folder.write_record(self.out, record)
+        trained = record.ended != "signal"
+        if trained and record.passed is None and self.settings.sft.evaluate_problems:
+            judging = self.judging or HeldOutJudging()
+            passed = judge_model(str(self.out), self.data, self.settings, judging, self.show)
+            if passed is not None:
+                record = record.evolve(passed=passed)
+                point = evaluation_point(record.steps, record.epochs, passed, record)
+                add_point(self.out, point)
+                folder.write_record(self.out, record)
+        draw_curve(self.out, sft_title(record), LossPoint)
+        if record.finished:
+            drop_checkpoints(self.out)
+        return record
 
-def _save(
-    trainer: Any,
-    base: BaseWeights,
-    tokenizer: PreTrainedTokenizerBase,
-    settings: TrainingSettings,
-    out: Path,
-    sharded: bool,
-) -> None:
-    model: Any
-    if sharded:
-        # The last step wrote it, in parts that no process needs to gather.
-        last = checkpoints.last_complete(checkpoints.folder_of(out))
-        assert last is not None
-        model = gathered_model(last, base.model)
-    else:
-        model = trainer.accelerator.unwrap_model(trainer.model)
-    save_trained(out, model, tokenizer, base, settings, bf16=in_bf16(settings.sft.bf16))
+    def _train(self, rows: SftRows) -> tuple[Record, int | None]:
+        from agentkernel.training.sft.trainer import (
+            TrainingCallback,
+            TrainingClock,
+            stop_on_signal,
+        )
+
+        settings, out, say, sft = self.settings, self.out, self.say, self.settings.sft
+        ranks, begin_s = self.ranks, time.monotonic()
+        tokenizer = ranks.after_first(lambda: tokenizer_of(settings, rows.learned, out, say))
+        examples = ranks.after_first(lambda: examples_of(rows.learned, tokenizer, sft.window, say))
+        held_out = make_examples(rows.held_out, tokenizer, sft.window)
+        ranks = replace(ranks, sharded=ranks.after_first(lambda: is_sharded(settings, self.ranks)))
+        with sharded_loading(ranks.sharded):
+            attention = register_attention() if sft.packing else "sdpa"
+            base = ranks.after_first(lambda: load_base(settings, tokenizer, attention))
+        say(f"{base.parameters:,} weights on {device_name()}{ranks_note(settings, ranks)}")
+        last, whole = ranks.given(lambda: resume_checkpoint(out, ranks, say))
+        as_folder = readable_folder(out, base.model, tokenizer, settings, ranks.sharded)
+        judge = checkpoint_judge(self.data, settings, self.judging, self.show, as_folder)
+        with stop_on_signal() as stop:
+            trainer = make_trainer(
+                settings, base, tokenizer, examples, held_out, out, sharded=ranks.sharded
+            )
+            clock = TrainingClock(whole, sft.most_minutes, begin_s)
+            watch = TrainingCallback(out, clock, stop, self.show, judge, ranks)
+            if sft.most_minutes is not None:
+                trainer.time_share = lambda: watch.rate_share
+            trainer.add_callback(watch)
+            planned = planned_steps(trainer)
+            if whole is not None:
+                say(f"goes on from step {whole.step} of {planned}")
+            late = is_time_spent_at(whole, sft.most_minutes)
+            if last is not None and whole is not None and (whole.step >= planned or late):
+                read_back(trainer, watch, last, out, ranks.sharded)
+                watch.ended = "steps" if whole.step >= planned else "minutes"
+            else:
+                with without_cudnn_attention():
+                    trainer.train(resume_from_checkpoint=None if last is None else str(last))
+        if watch.ended == "signal":
+            say(interrupted_message(trainer.state.global_step, planned))
+        elif ranks.first:
+            self._save(trainer, base, tokenizer, sharded=ranks.sharded)
+        record = self._record(rows, examples, base, trainer, watch, planned).evolve(
+            ranks=ranks.count, sharded=ranks.sharded, batch=rows_a_step(settings, ranks)
+        )
+        return record, whole.step if whole else None
+
+    def _record(
+        self,
+        rows: SftRows,
+        examples: Examples,
+        base: BaseWeights,
+        trainer: Any,
+        watch: TrainingCallback,
+        planned: int,
+    ) -> Record:
+        """What was trained until now; the hashes of the data are for the caller to add."""
+        trained = (item.numel() for item in trainer.model.parameters() if item.requires_grad)
+        return Record(
+            name=self.settings.name,
+            ended=watch.ended,
+            settings=self.settings,
+            data=str(self.data),
+            data_sha256="",
+            card_sha256=folder.card_hash(self.data),
+            older_sha256=None,
+            parameters=base.parameters,
+            trained_parameters=sum(trained),
+            steps=trainer.state.global_step,
+            planned_steps=planned,
+            epochs=round(trainer.state.epoch or 0.0, 4),
+            rows=len(examples.items),
+            too_long=examples.too_long,
+            replayed=rows.replayed,
+            tokens=watch.tokens,
+            tokens_a_pass=examples.tokens,
+            device=device_name(),
+            precision=precision_of(self.settings.sft.bf16),
+            seconds=round(watch.seconds, 2),
+            loss=watch.loss,
+            held_out_loss=watch.held_out_loss,
+            versions=installed_versions(),
+            packages={name: version(name) for name in PACKAGES},
+        )
+
+    def _save(
+        self,
+        trainer: Any,
+        base: BaseWeights,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        sharded: bool,
+    ) -> None:
+        model: Any
+        if sharded:
+            # The last step wrote it, in parts that no process needs to gather.
+            last = checkpoints.last_complete(checkpoints.folder_of(self.out))
+            assert last is not None
+            model = gathered_model(last, base.model)
+        else:
+            model = trainer.accelerator.unwrap_model(trainer.model)
+        bf16 = in_bf16(self.settings.sft.bf16)
+        save_trained(self.out, model, tokenizer, base, self.settings, bf16=bf16)

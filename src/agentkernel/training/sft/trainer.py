@@ -17,11 +17,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType, MethodType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import nn
@@ -266,8 +266,43 @@ def compile_layers(model: nn.Module, backend: str | Callable[..., Any] = "induct
 
 MOST_POINTS = 400
 """Points of the loss in one training: a line each is written to the disk at once."""
-Judge = Callable[[Path, int], LossPoint | None]
-"""Judges the model in a checkpoint, given its step."""
+
+
+class CheckpointJudge(NamedTuple):
+    """Judges the model in a checkpoint, given its step: `times` times in all, the end included."""
+
+    judge: Callable[[Path, int], LossPoint | None]
+    times: int
+
+
+@dataclass(frozen=True)
+class TrainingClock:
+    """The time that a training takes, of `most_minutes` at most. `before` is the checkpoint of an
+    earlier call that it goes on from; `begin_s`: of time.monotonic(), when this call began."""
+
+    before: checkpoints.CheckpointRecord | None
+    most_minutes: float | None
+    begin_s: float = field(default_factory=lambda: time.monotonic())
+
+    @property
+    def before_s(self) -> float:
+        """Spent by the calls before this one."""
+        return self.before.seconds if self.before else 0.0
+
+    @property
+    def seconds(self) -> float:
+        """Spent so far, the calls before this one included."""
+        return self.before_s + time.monotonic() - self.begin_s
+
+    @property
+    def most_s(self) -> float | None:
+        """All that there is; None where nobody limits it."""
+        return None if self.most_minutes is None else 60 * self.most_minutes
+
+    @property
+    def share(self) -> float:
+        """Which share of the time was used: 1 at its end, 0 where nobody limits it."""
+        return 0.0 if self.most_s is None else self.seconds / self.most_s
 
 
 class StopRequest:
@@ -304,25 +339,15 @@ class TrainingCallback(TrainerCallback):
     def __init__(
         self,
         out: Path,
-        begun: checkpoints.CheckpointRecord | None,
+        clock: TrainingClock,
         stop: StopRequest,
-        most_minutes: float | None,
         show: Show,
-        judge: Judge | None = None,
-        judge_times: int = 0,
+        judge: CheckpointJudge | None = None,
         ranks: Ranks | None = None,
-        *,
-        sharded: bool = False,
-        begin_s: float | None = None,
     ) -> None:
-        """`judge_times`: how often the model is judged in all, the end included. `begin_s`: of
-        time.monotonic(), when this call's time began; None: now."""
-        self._ranks, self._sharded = ranks or Ranks(), sharded
+        self._ranks, self._judge = ranks or Ranks(), judge
         self._out, self._stop, self._show = out, stop, show
-        self._judge, self._judge_times = judge, judge_times
-        self._before = begun
-        self._begin = time.monotonic() if begin_s is None else begin_s
-        self._most_s = None if most_minutes is None else 60 * most_minutes
+        self._clock = clock
         self._tokens_here = 0
         self._judged: int | None = None
         self._first_s: float | None = None
@@ -333,18 +358,13 @@ class TrainingCallback(TrainerCallback):
     @property
     def tokens(self) -> int:
         """Trained on so far, the calls before this one included."""
-        return (self._before.tokens if self._before else 0) + self._tokens_here
+        before = self._clock.before
+        return (before.tokens if before else 0) + self._tokens_here
 
     @property
     def seconds(self) -> float:
         """Spent so far, the calls before this one included."""
-        before = self._before.seconds if self._before else 0.0
-        return before + time.monotonic() - self._begin
-
-    @property
-    def time_share(self) -> float:
-        """Which share of the time was used: 1 at its end, 0 where nobody limits it."""
-        return 0.0 if self._most_s is None else self.seconds / self._most_s
+        return self._clock.seconds
 
     @property
     def rate_share(self) -> float:
@@ -352,13 +372,13 @@ class TrainingCallback(TrainerCallback):
         limits it. What a call needs before its first step (tokens, weights) is time as any other,
         but lowers no rate: a model that had half of its time taken so would never learn at the full
         one."""
-        if self._most_s is None:
+        most_s, begun = self._clock.most_s, self._first_s
+        if most_s is None:
             return 0.0
-        before = (self._before.seconds if self._before else 0.0) / self._most_s
-        begun = self._first_s
+        before = self._clock.before_s / most_s
         if begun is None:
             return before
-        return before + (1.0 - before) * (self.seconds - begun) / max(self._most_s - begun, 1e-9)
+        return before + (1.0 - before) * (self.seconds - begun) / max(most_s - begun, 1e-9)
 
     def on_train_begin(
         self,
@@ -378,7 +398,7 @@ class TrainingCallback(TrainerCallback):
         **others: Any,
     ) -> TrainerControl:
         last = state.global_step >= state.max_steps
-        late = self.time_share >= 1.0
+        late = self._clock.share >= 1.0
         # All ranks end after the same step, whichever of them was asked first.
         asked = self._ranks.most(2 if self._stop.asked else int(late))
         if not last and asked:
@@ -442,14 +462,14 @@ class TrainingCallback(TrainerCallback):
     def _sealed(self, args: TrainingArguments, state: TrainerState) -> None:
         folder = Path(args.output_dir or ".") / f"{checkpoints.PREFIX}{state.global_step}"
         checkpoints.mark_complete(
-            folder, self.tokens, self.seconds, self._ranks.count, sharded=self._sharded
+            folder, self.tokens, self.seconds, self._ranks.count, sharded=self._ranks.sharded
         )
         checkpoints.drop_older(folder.parent)
         before_last = state.global_step < state.max_steps and self.ended == "steps"
-        due = self._times_due(state, self.time_share)
+        due = self._times_due(state, self._clock.share)
         if self._judge is not None and before_last and due > (self._judged or 0):
             self._judged = due
-            point = self._judge(folder, state.global_step)
+            point = self._judge.judge(folder, state.global_step)
             if point is not None:
                 here = point.evolve(tokens=self.tokens, seconds=round(self.seconds, 2))
                 add_point(self._out, here)
@@ -458,7 +478,7 @@ class TrainingCallback(TrainerCallback):
         """How often it should have been judged by now, of the steps or of the time, whichever is
         further on."""
         done = max(state.global_step / max(state.max_steps, 1), time_share)
-        return math.floor(min(done, 1.0) * self._judge_times)
+        return math.floor(min(done, 1.0) * (self._judge.times if self._judge else 0))
 
 
 def _require_numbers(logs: dict[str, float], step: int) -> None:
