@@ -12,10 +12,10 @@ from agentkernel.domain.errors import SettingError
 from agentkernel.domain.knowledge import Entry
 from agentkernel.knowledge.kernelbook import PERMISSIVE
 from agentkernel.knowledge.store import open_knowledge_store
-from agentkernel.runtime.machine import installed_versions
 from agentkernel.storage.configuration import load_settings
 from agentkernel.tools.problem.loading import load_problem
 from agentkernel.tools.run_store import create_run
+from agentkernel.tools.targets import find_target
 from agentkernel.training.data.generator import make_problem
 from agentkernel.training.data.pairs import problems_in
 from agentkernel.training.data.sources import (
@@ -114,12 +114,9 @@ def test_candidates_of_runs_come_with_the_verdicts_on_them(tmp_path: Path) -> No
     file.write_text(make_problem(1).text)
     loaded = load_problem(str(file))
     store = create_run(
-        tmp_path / "runs",
         loaded,
-        load_settings(),
-        target="h100",
-        note="",
-        versions=installed_versions(),
+        load_settings().evolve(runs=str(tmp_path / "runs")),
+        find_target("h100"),
         judge_sha256="0" * 64,
     )
     for number, accepted in ((2, True), (3, False), (4, None), (5, True)):

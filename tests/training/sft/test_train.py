@@ -182,7 +182,7 @@ def test_killed_before_the_record_it_only_writes_the_folder(
     class Killed(BaseException):
         pass
 
-    def killed(*args: object) -> None:
+    def killed(*args: object, **named: object) -> None:
         raise Killed
 
     with monkeypatch.context() as patch:
