@@ -163,9 +163,7 @@ class LocalRunFactory:
             session.begin()
             searcher = make_searcher(settings, resolved, session.make_room)
             coder = make_coder(settings.coder, searcher, writer, desk, settings)
-            made = _tools(
-                loaded, settings, resolved, coder, captured, session, known, desk.judge_key
-            )
+            made = _tools(settings, coder, captured, session, known, desk.judge_key)
             tools = replace(made, warnings=tuple(warnings))
             try:
                 yield Deps(make_agents(settings, resolved, coder, captured, desk, known), tools)
@@ -296,15 +294,14 @@ def _agent_or_rules(named: str, rules: Planner, desk: ModelProvider, *, free: bo
 
 
 def _tools(
-    loaded: LoadedProblem,
     settings: Settings,
-    resolved: ResolvedTarget,
     coder: Coder,
     captured: Callable[[], Captured],
     session: ProfileSession,
     known: KnowledgeBase | None,
     judge_key: str | None,
 ) -> Tools:
+    loaded, resolved = session.loaded, session.resolved
     judging = judge_settings(settings, resolved)
     versions = installed_versions()
     judge_scope = _judge_scope(loaded, settings, judging, versions)

@@ -198,8 +198,8 @@ class ProfileSession:
     def __init__(
         self, loaded: LoadedProblem, resolved: ResolvedTarget, settings: ProfileSettings
     ) -> None:
-        self._loaded = loaded
-        self._resolved = resolved
+        self.loaded = loaded
+        self.resolved = resolved
         self._settings = settings
         self._comparison: Comparison | None = None
         self._quick: list[QuickTimes | None] = []
@@ -238,7 +238,7 @@ class ProfileSession:
     @property
     def measures(self) -> bool:
         """True where this machine's GPU can stand for the target."""
-        return self._resolved.measurable and self._resolved.target.vendor == "nvidia"
+        return self.resolved.measurable and self.resolved.target.vendor == "nvidia"
 
     def profile(
         self, captured: Captured, source: str, written: Captured | None = None
@@ -249,9 +249,9 @@ class ProfileSession:
         where that is another one. A candidate that cannot be measured where a GPU is, or
         not compiled where none is, gives a ProfileFailed.
         """
-        target, settings = self._resolved.target, self._settings
+        target, settings = self.resolved.target, self._settings
         estimated = estimate_candidate(
-            self._loaded,
+            self.loaded,
             captured,
             source,
             target,
@@ -264,7 +264,7 @@ class ProfileSession:
         measurements = self._measure(captured, source) if self.measures else ()
         if isinstance(measurements, ProfileFailed):
             return measurements
-        local = self._resolved.local
+        local = self.resolved.local
         return Profile(
             candidate=sha256_text(source),
             target=target.name,
@@ -280,7 +280,7 @@ class ProfileSession:
         if not self.measures:
             raise MissingDependency(
                 f"Baselines are measured, and this machine cannot stand for "
-                f"{self._resolved.target.name}: {self._resolved.note}."
+                f"{self.resolved.target.name}: {self.resolved.note}."
             )
         comparison = self._open()
         rounds = comparison.measure_baselines(shape_set)
@@ -292,7 +292,7 @@ class ProfileSession:
         times = {name: summarise(rounds.samples(name)) for name in rounds.sides()}
         ratios = {name: paired_ratio(eager, rounds.medians(name)) for name in rounds.sides()}
         return BaselineTimes(
-            shapes=self._loaded.problem.shape_sets[shape_set].label,
+            shapes=self.loaded.problem.shape_sets[shape_set].label,
             eager=times["eager"],
             compiled=times.get("compile"),
             compile_error=comparison.compile_error(shape_set),
@@ -357,7 +357,7 @@ class ProfileSession:
             return _failed(ceiling)
         return to_measurement(
             found,
-            shapes=self._loaded.problem.shape_sets[shape_set].label,
+            shapes=self.loaded.problem.shape_sets[shape_set].label,
             analysis=self._analysis(captured, shape_set),
             copy_gb_per_s=ceiling,
             own_kernels=kernel_names(source),
@@ -366,19 +366,19 @@ class ProfileSession:
 
     def _analysis(self, captured: Captured, shape_set: int) -> Analysis:
         """On the GPU that measures, which may be another model than the target."""
-        gpu = self._resolved.measured_target or self._resolved.target
-        graph = captured if shape_set == 0 else capture(self._loaded, shape_set)
+        gpu = self.resolved.measured_target or self.resolved.target
+        graph = captured if shape_set == 0 else capture(self.loaded, shape_set)
         return analyse(graph, gpu, self._settings.precision)
 
     def _shape_sets(self) -> tuple[int, ...]:
-        every = tuple(range(len(self._loaded.problem.shape_sets)))
+        every = tuple(range(len(self.loaded.problem.shape_sets)))
         return every if self._settings.shape_sets is None else self._settings.shape_sets
 
     def _open(self) -> Comparison:
         if self._comparison is None:
-            gpu = self._resolved.measured_target or self._resolved.target
+            gpu = self.resolved.measured_target or self.resolved.target
             self._comparison = Comparison(
-                self._loaded,
+                self.loaded,
                 self._settings,
                 NvmlGauge(_uuid()),
                 flush_bytes=flush_bytes(gpu.l2_mb.value),
