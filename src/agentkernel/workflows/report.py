@@ -204,12 +204,12 @@ def render_report(
     drafts: tuple[Draft, ...],
     *,
     stop: str | None = None,
-    interrupted: bool = False,
     picture: str | None = None,
     models: ModelsSection | None = None,
 ) -> str:
-    """The report as Markdown. `picture` is the file name of a roofline drawing beside it, `models`
-    what was asked of models; None where none was."""
+    """The report as Markdown. `stop` is why the loop ended, or "interrupted"; `picture` the file
+    name of a roofline drawing beside it; `models` what was asked of models, None where none was.
+    """
     profile = certificate.profile
     handed = handed_over(entries, certificate.candidate_sha256)
     return _template().render(
@@ -234,7 +234,6 @@ def render_report(
         trials=trials(drafts),
         unmeasured=unmeasured(certificate),
         stop=stop,
-        interrupted=interrupted,
         picture=picture,
         us=microseconds,
         fewer=fewer,
