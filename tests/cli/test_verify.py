@@ -36,7 +36,6 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     )
     certificate = build_certificate(
         manifest,
-        created="2026-11-21T10:05:00+00:00",
         status="verified",
         reason="",
         candidate=CANDIDATE,

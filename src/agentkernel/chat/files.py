@@ -5,7 +5,6 @@ A certificate can be verified by replay: its signature, its hashes and the judge
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +24,7 @@ from agentkernel.tools.certificate.record import (
     canonical_json,
     drop_in_name,
     read_certificate,
+    sign_certificate,
 )
 from agentkernel.tools.run_store import find_run, read_manifest
 from agentkernel.workflows.outcome import decide_outcome
@@ -52,17 +52,17 @@ def certificate_of(work: SessionState, node: Node) -> Certificate:
     outcome = decide_outcome((attempt,), work.goals, nothing="")
     status: Status = outcome.status if outcome.handed_over else "verified"
     reason = outcome.reason if outcome.handed_over else f"kept on request; {outcome.reason}"
-    return build_certificate(
+    certificate = build_certificate(
         read_manifest(folder),
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
         status=status,
         reason=reason,
         candidate=node.candidate,
         plan=work.plan_of(node),
         verdict=node.verdict,
         profile=node.profile,
-        graph=made.graph if made is not None else None,
     )
+    graph = made.graph if made is not None else None
+    return sign_certificate(certificate.evolve(graph=graph))
 
 
 def write_certificate(work: SessionState, node: Node) -> Path:

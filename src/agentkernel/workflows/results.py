@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,7 +22,12 @@ from agentkernel.storage.files import (
     read_regular_text,
     write_atomic,
 )
-from agentkernel.tools.certificate.record import build_certificate, canonical_json, drop_in_name
+from agentkernel.tools.certificate.record import (
+    build_certificate,
+    canonical_json,
+    drop_in_name,
+    sign_certificate,
+)
 from agentkernel.tools.own_files import (
     is_certificate,
     is_drop_in,
@@ -72,8 +76,7 @@ def conclude(
         tuple(report_entry(item) for item in state.history),
         state.retrieved,
         context.store.records.drafts(),
-        stop=state.stop,
-        interrupted=interrupted,
+        stop="interrupted" if interrupted else state.stop,
         picture=PICTURE if drawing else None,
         models=models_section(context.store, state.history),
     )
@@ -134,17 +137,17 @@ class _Paths(NamedTuple):
 
 def _certificate(context: Context, state: LoopState, outcome: Outcome) -> Certificate:
     best = outcome.best
-    return build_certificate(
+    certificate = build_certificate(
         context.store.manifest,
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
         status=outcome.status,
         reason=outcome.reason,
         candidate=best.candidate if best and outcome.handed_over else None,
         plan=state.plan,
         verdict=_evidence(state, best),
         profile=best.profile if best else None,
-        graph=context.tools.graph() if best and outcome.handed_over else None,
     )
+    graph = context.tools.graph() if best and outcome.handed_over else None
+    return sign_certificate(certificate.evolve(graph=graph))
 
 
 def _evidence(state: LoopState, best: Attempt | None) -> Verdict | None:

@@ -53,9 +53,8 @@ def certificate(tmp_path: Path, *, measured: bool) -> Certificate:
         versions=VERSIONS,
         judge_sha256="0" * 64,
     )
-    return build_certificate(
+    made = build_certificate(
         manifest,
-        created="2026-11-21T10:05:00+00:00",
         status="met",
         reason="2x",
         candidate=CANDIDATE,
@@ -63,6 +62,7 @@ def certificate(tmp_path: Path, *, measured: bool) -> Certificate:
         verdict=verdict(CANDIDATE, problem=loaded.problem.sha256),
         profile=profile(CANDIDATE, *((measurement(),) if measured else ())),
     )
+    return sign_certificate(made)
 
 
 @pytest.mark.parametrize("measured", [True, False])

@@ -97,7 +97,6 @@ def certify(
         found = found.evolve(candidate=candidate.sha256)
     made = build_certificate(
         manifest(folder, **update),
-        created="2026-11-21T10:05:00+00:00",
         status=status,
         reason="",
         candidate=candidate,

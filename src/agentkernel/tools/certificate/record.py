@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -13,7 +14,6 @@ from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.certificate import (
     HANDED_OVER,
     Certificate,
-    ModuleGraph,
     Signature,
     Status,
 )
@@ -51,40 +51,35 @@ class CertificateFile:
 def build_certificate(
     manifest: Manifest,
     *,
-    created: str,
     status: Status,
     reason: str,
     candidate: Candidate | None,
     plan: Plan | None,
     verdict: Verdict | None,
     profile: Profile | None,
-    graph: ModuleGraph | None = None,
 ) -> Certificate:
-    """Tie a run's result together and sign it. `candidate` is None where a baseline is kept;
+    """Tie a run's result together, not signed yet. `candidate` is None where a baseline is kept;
     `verdict` and `profile` are then those of the best candidate tried, the evidence for the
     reason."""
     measured = profile is not None and profile.measured
-    return sign_certificate(
-        Certificate(
-            run=manifest.id,
-            created=created,
-            status=status,
-            reason=reason,
-            basis="measured" if measured else "estimated",
-            problem=manifest.problem,
-            problem_sha256=manifest.problem.sha256,
-            candidate_source=candidate.source if candidate else None,
-            candidate_sha256=candidate.sha256 if candidate else None,
-            target=manifest.target,
-            plan=plan,
-            verdict=verdict,
-            profile=profile,
-            versions=manifest.versions,
-            judge_sha256=manifest.judge_sha256,
-            graph=graph,
-            seeds=manifest.settings.judge.seeds,
-            live_sha256=manifest.live_sha256,
-        )
+    return Certificate(
+        run=manifest.id,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        status=status,
+        reason=reason,
+        basis="measured" if measured else "estimated",
+        problem=manifest.problem,
+        problem_sha256=manifest.problem.sha256,
+        candidate_source=candidate.source if candidate else None,
+        candidate_sha256=candidate.sha256 if candidate else None,
+        target=manifest.target,
+        plan=plan,
+        verdict=verdict,
+        profile=profile,
+        versions=manifest.versions,
+        judge_sha256=manifest.judge_sha256,
+        seeds=manifest.settings.judge.seeds,
+        live_sha256=manifest.live_sha256,
     )
 
 
