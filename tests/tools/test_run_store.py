@@ -33,7 +33,8 @@ from agentkernel.tools.run_store import (
     open_run,
     read_run,
 )
-from tests.workflows.fakes import VERSIONS, profile, settings, small_problem, verdict
+from agentkernel.tools.targets import find_target
+from tests.workflows.fakes import profile, settings, small_problem, verdict
 
 CANDIDATE = Candidate(source="class ModelNew: ...\n", coder="scripted", round=1)
 
@@ -42,12 +43,9 @@ def new_run(
     tmp_path: Path, loaded: LoadedProblem | None = None, chosen: Settings | None = None
 ) -> RunStore:
     return create_run(
-        tmp_path / "runs",
         loaded or small_problem(tmp_path),
         chosen or settings(tmp_path / "runs"),
-        target="h100-sxm",
-        note="a test",
-        versions=VERSIONS,
+        find_target("h100-sxm"),
         judge_sha256="0" * 64,
     )
 

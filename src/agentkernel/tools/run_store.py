@@ -22,6 +22,7 @@ from agentkernel.domain.certificate import Versions
 from agentkernel.domain.errors import OutputError, RunBusy, RunNotFound
 from agentkernel.domain.problem import Problem
 from agentkernel.domain.settings import Settings
+from agentkernel.runtime.machine import installed_versions
 from agentkernel.storage.files import (
     explain_write_failure,
     fit_file_name,
@@ -36,6 +37,7 @@ from agentkernel.storage.files import (
 from agentkernel.storage.records import Records, open_records, read_records
 from agentkernel.tools.own_files import LIVE, read_live, write_live
 from agentkernel.tools.problem.loading import LoadedProblem, restore_problem
+from agentkernel.tools.targets import ResolvedTarget
 
 BUSY_S = 10.0
 """How long a run may still be held by a process that is about to end."""
@@ -158,22 +160,21 @@ def _judge_key(runs: Path, replayed: str | None) -> str:
 
 
 def create_run(
-    runs: Path,
     loaded: LoadedProblem,
     settings: Settings,
+    resolved: ResolvedTarget,
     *,
-    target: str,
-    note: str,
-    versions: Versions,
     judge_sha256: str,
     flags: tuple[str, ...] = (),
     out: str | None = None,
     more: Mapping[str, str] | None = None,
 ) -> RunStore:
-    """Make `runs/<name>-<UTC time>-<4 hex>/` complete or not at all. Raises OutputError.
+    """Make `<name>-<UTC time>-<4 hex>/` in the settings' `runs`, complete or not at all. Raises
+    OutputError.
 
     `more`: path below the folder -> text, of what else the run begins with.
     """
+    runs = Path(settings.runs)
     make_folder(runs)
     now = datetime.now(UTC)
     run_id = f"{plain_name(loaded.problem.name) or 'run'}-{stamp(now)}"
@@ -182,9 +183,9 @@ def create_run(
         created=now.isoformat(timespec="seconds"),
         problem=loaded.problem,
         settings=settings,
-        target=target,
-        note=note,
-        versions=versions,
+        target=resolved.target.name,
+        note=resolved.note,
+        versions=installed_versions(),
         judge_sha256=judge_sha256,
         flags=flags,
         out=out,

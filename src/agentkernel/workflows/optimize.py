@@ -10,7 +10,6 @@ from langgraph.graph import END, START, StateGraph
 
 from agentkernel.domain.errors import RunNotFound, SettingError
 from agentkernel.domain.settings import Settings
-from agentkernel.runtime.machine import installed_versions
 from agentkernel.storage.files import make_folder
 from agentkernel.tools.problem.loading import LoadedProblem
 from agentkernel.tools.run_store import RunStore, create_run, lock_run, open_run, run_folders
@@ -76,12 +75,9 @@ def run(
         make_folder(request.out.parent if request.out.suffix == ".py" else request.out)
         require_free(request.problem.problem, request.out)
     store = create_run(
-        Path(request.settings.runs),
         request.problem,
         request.settings,
-        target=resolved.target.name,
-        note=resolved.note,
-        versions=installed_versions(),
+        resolved,
         judge_sha256=factory.judge_sha256(),
         flags=request.flags,
         out=str(request.out) if request.out is not None else None,

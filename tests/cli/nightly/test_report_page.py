@@ -13,8 +13,9 @@ from agentkernel.domain.plan import Plan
 from agentkernel.nightly.library import Library
 from agentkernel.nightly.page.comparison import compare_nights
 from agentkernel.nightly.page.files import write_night
-from agentkernel.tools.certificate.record import build_certificate, canonical_json
+from agentkernel.tools.certificate.record import build_certificate, canonical_json, sign_certificate
 from agentkernel.tools.run_store import RunStore, create_run
+from agentkernel.tools.targets import find_target
 from tests.nightly.page.runs import history, kernels, tonight
 from tests.workflows.fakes import (
     ANALYSIS,
@@ -44,12 +45,9 @@ def finished(folder: Path, *, measured: bool) -> RunStore:
     """A run of three candidates: a parent, its better child, and one that is wrong."""
     runs = folder / "runs"
     store = create_run(
-        runs,
         small_problem(folder),
         settings(runs),
-        target="h200",
-        note="",
-        versions=VERSIONS,
+        find_target("h200"),
         judge_sha256="7" * 64,
     )
     for number, item in enumerate((FIRST, SECOND, WRONG)):
@@ -61,15 +59,14 @@ def finished(folder: Path, *, measured: bool) -> RunStore:
             store.records.save_profile(str(number), profile(item, *times))
     certificate = build_certificate(
         store.manifest,
-        created="2026-11-23T02:00:00+00:00",
         status="improved" if measured else "verified",
         reason="2.0x over eager",
         candidate=SECOND,
         plan=Plan(analysis=ANALYSIS, hypotheses=()),
         verdict=verdict(SECOND),
         profile=profile(SECOND, *((measurement(),) if measured else ())),
-    )
-    (store.folder / "certificate.json").write_text(canonical_json(certificate))
+    ).evolve(created="2026-11-23T02:00:00+00:00", versions=VERSIONS)
+    (store.folder / "certificate.json").write_text(canonical_json(sign_certificate(certificate)))
     store.close()
     return store
 
