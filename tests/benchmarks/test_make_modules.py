@@ -6,10 +6,10 @@ import ast
 from pathlib import Path
 
 import pytest
+from families import FAMILIES
 from make_modules import make_modules, modules
 
 from agentkernel.tools.problem.loading import load_problem
-from tests.compiler.families import FAMILIES
 
 LEAST = 520
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import settings as given_settings
 from hypothesis import strategies as st
 
-from agentkernel.agents.models.protocol import OnText, ignore_text
+from agentkernel.agents.models.protocol import OnText, ignore
 from agentkernel.chat.overview import MOST_READ, MOST_WORDS, ask_explanation, explain
 from agentkernel.domain.exchange import ModelRequest, Reply, Sampling
 from agentkernel.tools.judge.policy.kernel_source import kernel_functions, last_word
@@ -293,7 +293,7 @@ class Speaking:
         self.text = text
         self.asked: list[str] = []
 
-    def ask(self, request: ModelRequest, on_text: OnText = ignore_text) -> Reply:
+    def ask(self, request: ModelRequest, on_text: OnText = ignore) -> Reply:
         self.asked.append(request.messages[-1].text)
         return Reply(texts=(self.text,), finish=("stop",))
 
