@@ -88,8 +88,7 @@ def test_a_whole_file_is_found_beside_what_does_not_parse(answer: str) -> None:
 
 @given(st.text(alphabet=st.characters(blacklist_characters="`~<\r")), st.text("`~ab \n"))
 def test_prose_never_breaks_a_fenced_module(before: str, after: str) -> None:
-    found = extract_module(f"{before}\n```python\n{MODULE}```\n{after}")
-    assert found == MODULE
+    assert extract_module(f"{before}\n```python\n{MODULE}```\n{after}") == MODULE
 
 
 PARENT = """import torch

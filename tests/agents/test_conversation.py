@@ -41,8 +41,7 @@ def refused(
     made = file(name, parent, strategy)
     wrong = mismatch().evolve(wrong_share=share)
     stopped = CompileFailed(log=f"no {name}", line=1) if gate == "compile" else wrong
-    found = verdict(made, stopped).evolve(gate=gate)
-    return Attempt(candidate=made, verdict=found)
+    return Attempt(candidate=made, verdict=verdict(made, stopped).evolve(gate=gate))
 
 
 def right(name: str, parent: str = "", us: float | None = None, estimated: float = 9.0) -> Attempt:

@@ -145,8 +145,7 @@ def asked(
 
 def test_the_models_words_and_edit() -> None:
     found, model = asked([finding(edit="100 -> 128")])
-    assert found.advice == "The range. Use 128."
-    assert found.edit == "100 -> 128"
+    assert (found.advice, found.edit) == ("The range. Use 128.", "100 -> 128")
     assert (found.failure_class, found.action, found.by) == ("compile", "repair", model.name)
     assert (model.questions[0].agent, model.questions[0].round) == ("debugger", 1)
 

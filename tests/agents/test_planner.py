@@ -70,8 +70,7 @@ def test_what_gave_nothing_takes_no_place_in_the_plan(tmp_path: Path) -> None:
     planner = RulesPlanner(lambda problem, target: offer(1.0, 2.0, 3.0, 4.0))
     problem, target = small_problem(tmp_path), load_targets()["h100-sxm"]
     asked = PlanRequest(problem, ANALYSIS, target, Goals(), exhausted=("s0", "s2"))
-    made = planner.plan(asked)
-    assert names(made) == ["s1", "s3"]
+    assert names(planner.plan(asked)) == ["s1", "s3"]
 
 
 @pytest.mark.parametrize("precision", ["strict", "tf32"])
@@ -212,8 +211,7 @@ def test_a_coder_of_templates_gets_offered_names_with_their_algebra(problem: Loa
     answer = ideas(idea("magic"), idea("algebra", 170.0))
     made, model, _ = ask(problem, [answer], free=False)
     assert names(made) == ["algebra"]
-    assert made.hypotheses[0].algebra == ALGEBRA
-    assert made.hypotheses[0].predicted_us == 170.0
+    assert (made.hypotheses[0].algebra, made.hypotheses[0].predicted_us) == (ALGEBRA, 170.0)
     assert "The coder knows these alone" in model.heard
 
 

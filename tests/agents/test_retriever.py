@@ -185,8 +185,7 @@ def test_experience_comes_first_where_it_is_wanted(base: KnowledgeBase) -> None:
     found = a_retriever(base, experience=True).retrieve(a_problem(), an_analysis(), a_target())
     assert found[0].id == "experience/a"
     assert found[0].won == won()
-    assert found[0].hints == {}
-    assert found[0].similarity == 1.0
+    assert (found[0].hints, found[0].similarity) == ({}, 1.0)
     assert "class Model: ..." in found[0].text
     assert "library: slower" in found[0].text
     without = a_retriever(base).retrieve(a_problem(), an_analysis(), a_target())

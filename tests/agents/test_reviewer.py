@@ -63,8 +63,7 @@ def test_sections_are_found(text: str) -> None:
     ],
 )
 def test_speedups(text: str, value: float | None) -> None:
-    found = read_speedup(text)
-    assert found == (value if value is None else pytest.approx(value))
+    assert read_speedup(text) == (value if value is None else pytest.approx(value))
 
 
 def test_prose_is_all_analysis() -> None:

@@ -105,8 +105,7 @@ def test_a_long_answer_is_not_sent_back_whole() -> None:
 
 
 def test_any_sample_that_reads_will_do() -> None:
-    reply = Reply(texts=("no", JSON), finish=("stop", "stop"))
-    assert read_reply(reply, Ideas) == WANTED
+    assert read_reply(Reply(texts=("no", JSON), finish=("stop", "stop")), Ideas) == WANTED
     assert isinstance(read_reply(Reply(texts=(), finish=()), Ideas), NotStructured)
 
 
@@ -122,8 +121,7 @@ def test_an_unreachable_model_is_no_answer() -> None:
 
 @given(st.text() | st.text(alphabet='{}[]":,0\\n', max_size=200))
 def test_nothing_that_is_said_raises(text: str) -> None:
-    found = read_text(text, Ideas)
-    assert isinstance(found, NotStructured | Ideas)
+    assert isinstance(read_text(text, Ideas), NotStructured | Ideas)
 
 
 @pytest.mark.quick(1)

@@ -108,8 +108,7 @@ def test_members_that_are_worse_change_nothing_and_end_it(tmp_path: Path) -> Non
         speeds={"one": 1.2, "two": 1.1, "three": None, "four": 1.0},
     )
     made = Run(tmp_path, team, "budget.rounds=20", "budget.patience=3", "budget.repairs=0")
-    assert made.stop == "stagnation"
-    assert len(made.drafts) == 5
+    assert (made.stop, len(made.drafts)) == ("stagnation", 5)
     assert "'''fused first'''" in made.handed
 
 
@@ -220,8 +219,7 @@ def test_by_class_may_leave_it_to_the_compiler(tmp_path: Path) -> None:
 
 def test_tokens_end_it(tmp_path: Path) -> None:
     team = shop(answers={ANN: said("one", "two", "three")}, speeds={"one": 1.4, "two": 1.4})
-    made = Run(tmp_path, team, "budget.tokens=2000", "budget.rounds=9")
-    assert made.stop == "tokens"
+    assert Run(tmp_path, team, "budget.tokens=2000", "budget.rounds=9").stop == "tokens"
     assert len(team.questions(ANN)) == 2
 
 
@@ -424,5 +422,4 @@ def test_one_that_only_a_class_names_drafts_too(tmp_path: Path) -> None:
     assert [item.name for item in team.members_for("memory")] == [cid.name]
     hypothesis = Hypothesis(strategy=Turn(1, cid.name, idea="tiled").strategy, reason="")
     made = team.draft(small_problem(tmp_path), request(hypothesis=hypothesis)).candidate
-    assert made is not None
     assert made.coder == cid.name

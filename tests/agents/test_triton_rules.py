@@ -179,7 +179,6 @@ def test_the_compilers_own_words(kernel: JITFunction, name: str, text: str) -> N
     with pytest.raises(CompilationError) as caught:
         triton.compile(source, target=GPUTarget("cuda", 90, 32))
     rule = broken_rule(str(caught.value))
-    assert rule is not None
     assert rule.name == name
     candidate = f"import triton\n\n\n{inspect.getsource(kernel.fn)}\nafter = 1\n"
     line = blamed_line(candidate, f"Traceback ...\n{caught.value}", known=1)
@@ -200,7 +199,6 @@ def test_the_compilers_own_words(kernel: JITFunction, name: str, text: str) -> N
 )
 def test_limits(log: str, name: str) -> None:
     found = broken_rule(log)
-    assert found is not None
     assert found.name == name
 
 

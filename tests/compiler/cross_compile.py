@@ -36,7 +36,6 @@ def imported(text: str, folder: Path, name: str) -> types.ModuleType:
     path = folder / f"{name}.py"
     path.write_text(HEAD + text)
     spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module

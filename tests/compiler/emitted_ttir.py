@@ -38,7 +38,6 @@ def _imported(text: str, folder: Path):  # type: ignore[no-untyped-def]
     path = folder / "emitted.py"
     path.write_text(text)
     spec = importlib.util.spec_from_file_location(f"emitted_{folder.name}", path)
-    assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module

@@ -60,7 +60,6 @@ def test_attention_written_out(rank: int) -> None:
         rank,
     )
     assert (match.query.name, match.key.name, match.value.name) == ("q", "k", "v")
-    assert match.mask is not None
     assert match.mask.name == "mask"
     assert (match.scale, match.mask_kind, match.empty_rows) == (0.25, "add", "nan")
     assert len(match.inner) == 4

@@ -23,8 +23,7 @@ def test_training_mode_is_traced_once_a_graph(
         return capture(problem, training=training)
 
     monkeypatch.setattr(envelope, "capture", counted)
-    found = [envelope.eval_only_once(loaded, captured) for _ in range(3)]
-    assert found == [differs] * 3
+    assert [envelope.eval_only_once(loaded, captured) for _ in range(3)] == [differs] * 3
     assert traced == ([False, True] if differs else [])
 
 

@@ -155,18 +155,13 @@ def test_a_candidate_bound_by_the_host_is_not_accused(contest: Comparison) -> No
             ),
             id="writes-every-answer-to-one-place",
         ),
-        pytest.param(
-            {"inputs_changed"},
-            forward(f"y = {WORK}", "x.mul_(0.5)", "return y"),
-            id="writes-to-its-input",
-        ),
-        pytest.param(
-            {"flush_skipped"},
+        pytest.param({"inputs_changed"}, forward(f"y = {WORK}", "x.mul_(0.5)", "return y"),
+            id="writes-to-its-input"),
+        pytest.param({"flush_skipped"},
             forward("torch.Tensor.fill_ = lambda self, value: self", f"return {WORK}"),
-            id="patches-the-flush-away",
-        ),
+            id="patches-the-flush-away"),
     ],
-)
+)  # fmt: skip
 def test_a_cheat_has_a_name(contest: Comparison, reasons: set[str], source: str) -> None:
     found = measured(contest, source)
     assert isinstance(found, SideFailed), found

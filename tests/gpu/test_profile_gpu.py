@@ -129,7 +129,6 @@ def test_the_same_code_on_both_sides_is_a_draw_and_twice_the_work_is_half_as_fas
     assert slow[0].vs_eager.value == pytest.approx(0.5, abs=0.04)
     assert slow[0].vs_eager.high < 0.6
     assert same[0].compiled is not None, same[0].compile_error
-    assert same[0].vs_compile is not None
     assert same[0].vs_compile.value < 0.7
     assert not isinstance(alone, ProfileFailed)
     assert alone.eager.median_us == pytest.approx(same[0].eager.median_us, rel=0.03)
@@ -186,7 +185,6 @@ def test_max_autotune_is_timed_in_the_same_rounds_and_overwrites_nothing(tmp_pat
     assert 0 < found.vs_autotune.low <= found.vs_autotune.value <= found.vs_autotune.high
     assert math.isfinite(found.vs_autotune.high)
     assert found.autotuned.do_bench_us is not None
-    assert found.clock is not None
     assert found.clock.checked_outputs > 0
     assert not isinstance(alone, ProfileFailed)
     assert alone.autotuned is not None

@@ -63,21 +63,15 @@ WILD = (0.7, 1.4, 0.9, 1.3, 0.8, 1.2, 0.75, 1.35)
         ({"eager": 100, "compiled": 80, "regions": 70}, STEADY, "regions"),
         ({"eager": 100, "compiled": 80, "regions": 90}, STEADY, "torch.compile"),
         ({"eager": 100, "regions": 70}, STEADY, "regions"),
-        (
-            {"eager": 100, "compiled": 80, "regions": 70, "both": 60},
-            STEADY,
-            "regions+torch.compile",
-        ),
+        ({"eager": 100, "compiled": 80, "regions": 70, "both": 60}, STEADY,
+            "regions+torch.compile"),
         ({"eager": 100, "compiled": 80, "regions": 70, "both": 70}, STEADY, "regions"),
-        (
-            {"eager": 100, "compiled": 80, "regions": 90, "both": 60},
-            STEADY,
-            "regions+torch.compile",
-        ),
+        ({"eager": 100, "compiled": 80, "regions": 90, "both": 60}, STEADY,
+            "regions+torch.compile"),
         ({"eager": 100, "compiled": 99, "regions": 98}, WILD, "torch.compile"),
         ({"compiled": 80}, STEADY, "torch.compile"),
     ],
-)
+)  # fmt: skip
 def test_the_fastest_form_that_is_surely_not_slower(
     us: dict[str, float], noise: Sequence[float], form: Form
 ) -> None:

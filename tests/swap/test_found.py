@@ -61,8 +61,7 @@ def test_the_result_of_a_run_is_put_in(tmp_path: Path) -> None:
     result = write_run(tmp_path, norm_kernel(WRONG))
     assert agentkernel.apply(model.norm, result).kernels == {"": sha256_text(WRONG)}
     model.norm(x)
-    assert agentkernel.counts(model)["norm"].kernel == 1
-    assert agentkernel.restore(model) == 1
+    assert (agentkernel.counts(model)["norm"].kernel, agentkernel.restore(model)) == (1, 1)
     assert type(model.norm) is nn.LayerNorm
 
 
@@ -86,11 +85,9 @@ def test_an_edited_certificate_is_refused(tmp_path: Path) -> None:
 def test_the_kernel_of_a_run_holds_for_the_verified_layout(tmp_path: Path) -> None:
     module = nn.Linear(8, 8, bias=False).eval()
     module.weight = nn.Parameter(module.weight.detach().t())
-    x = example().t().contiguous().t()
-    write_run(tmp_path, make_kernel(NORM, module, x))
+    write_run(tmp_path, make_kernel(NORM, module, example().t().contiguous().t()))
     found = kernel_of_run(tmp_path / "certificate.json")
-    assert found.parameters == ("weight",)
-    assert found.parameter_strides == ((1, 8),)
+    assert (found.parameters, found.parameter_strides) == (("weight",), ((1, 8),))
     assert found.input_strides == ((1, 4),)
 
 

@@ -50,8 +50,7 @@ def test_a_model_that_moves_takes_its_kernels_along() -> None:
     apply(model, KERNELS)
     want = model(x)
     assert counts(model)["norm"].reasons == {"device": 1}
-    found = model.cuda()(x.cuda())
-    assert torch.allclose(found.cpu(), want, atol=1e-5)
+    assert torch.allclose(model.cuda()(x.cuda()).cpu(), want, atol=1e-5)
     assert counts(model)["norm"].kernel == 1
     with pytest.raises(RuntimeError):
         model(x)

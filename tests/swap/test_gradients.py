@@ -95,7 +95,6 @@ def test_a_compiled_model_may_read_the_forward_of_a_drop_in() -> None:
     model = stacked()
     apply(model, {"1": kernel(judged=True)})
     swap = swap_of(model[1])
-    assert swap is not None
     assert swap.traced is not None
     answer = swap.traced(model[1], example())
     assert answer == "refused", "in a compiled model the original records gradients"

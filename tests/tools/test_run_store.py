@@ -69,8 +69,7 @@ def test_open_gives_back_manifest_problem_and_records(tmp_path: Path) -> None:
     store.close()
     (tmp_path / "plus.py").unlink()
     again = open_run(tmp_path / "runs", store.id)
-    assert again.repaired == ()
-    assert again.manifest == store.manifest
+    assert (again.repaired, again.manifest) == ((), store.manifest)
     assert again.records.verdict("k") == verdict(CANDIDATE)
     assert again.records.verdict("other") is None
     assert again.records.profile("p") == profile(CANDIDATE)
@@ -156,8 +155,7 @@ def test_a_corrupt_manifest_hides_no_other_run(tmp_path: Path, damage: str | Non
     assert bad.id in str(caught.value)
     status = {item.id: item.status for item in list_runs(tmp_path / "runs")}
     assert status == {good.id: "unfinished", bad.id: "corrupt"}
-    found = open_run(tmp_path / "runs", good.id)
-    found.close()
+    open_run(tmp_path / "runs", good.id).close()
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -178,8 +176,7 @@ def test_each_damage_is_set_aside_and_said_from_then_on(tmp_path: Path) -> None:
         assert again.records.candidates() == ()
         again.close()
         asides = sorted(store.folder.glob("run-damaged-*.sqlite"))
-        assert len(asides) == number
-        assert asides[-1].read_bytes() == damage
+        assert (len(asides), asides[-1].read_bytes()) == (number, damage)
         assert again.folder == store.folder
         found = read_run(tmp_path / "runs", store.id)
         assert asides[-1].name in found.repaired[-1]
@@ -445,7 +442,6 @@ def test_a_replay_draws_the_seeds_of_the_run_that_it_replays(tmp_path: Path) -> 
     assert key != other.manifest.judge_key
     then = first.manifest.settings
     models = then.models.evolve(replay=first.manifest.id)
-    again = new_run(tmp_path, chosen=then.evolve(models=models))
-    assert again.manifest.judge_key == key
+    assert new_run(tmp_path, chosen=then.evolve(models=models)).manifest.judge_key == key
     assert keyed_seed(key, "a" * 64) == keyed_seed(key, "a" * 64) != keyed_seed(key, "b" * 64)
     assert keyed_seed(key, "a" * 64) != keyed_seed(str(other.manifest.judge_key), "a" * 64)

@@ -109,8 +109,7 @@ def test_the_answer_is_kept_with_what_failed_on_the_way(tmp_path: Path) -> None:
     assert "fast" in entry.answer
     assert entry.gain is not None
     assert (entry.gain.gpu, entry.gain.time_us, entry.gain.vs_eager) == ("NVIDIA H200", 5.0, 4.0)
-    assert entry.licence == "not stated"
-    assert entry.source == f"run {done.result.run}"
+    assert (entry.licence, entry.source) == ("not stated", f"run {done.result.run}")
     assert (entry.verified, entry.architectures) == ("interpreter", ("hopper",))
     assert entry.triton
     won = winner_of(entry)
@@ -149,9 +148,7 @@ def test_the_next_run_starts_from_the_winner_and_skips_what_lost(tmp_path: Path)
     known = learned(tmp_path / "first", *(scripts[0], scripts[1], scripts[2]))
     shop = FakeWorkshop(scripts, retriever=FakeRetriever((known,)))
     done = optimise(tmp_path, shop)
-    assert done.drafted()[0][0] == "c"
-    assert done.result.status == "met"
-    assert len(done.drafted()) == 1
+    assert (done.drafted()[0][0], done.result.status, len(done.drafted())) == ("c", "met", 1)
     assert shop.coder.requests[0].hypothesis.because == known.id
     again = optimise(tmp_path, FakeWorkshop(scripts, retriever=FakeRetriever((known,))),
                      "goals.speedup=9")  # fmt: skip
@@ -229,7 +226,6 @@ def test_a_second_run_of_the_like_compiles_fewer_candidates(tmp_path: Path) -> N
     many, nowhere = searched(first)
     few, origin = searched(second)
     assert nowhere is None
-    assert origin is not None
     assert origin.startswith("experience/")
     assert few <= FAMILY_LIMIT < many
     assert again.status == "verified"
@@ -239,5 +235,4 @@ def test_a_second_run_of_the_like_compiles_fewer_candidates(tmp_path: Path) -> N
         drafts = store.records.drafts()
     finally:
         store.close()
-    assert drafts[0].candidate is not None
     assert drafts[0].candidate.origin == origin

@@ -82,8 +82,7 @@ def assert_story(end: Ended) -> None:
 
 def assert_verdicts(end: Ended) -> None:
     """Refused, refused, accepted, accepted; the faster one is handed over."""
-    assert end.code == 0
-    assert end.sources() == STORY
+    assert (end.code, end.sources()) == (0, STORY)
     assert [item.gate for item in end.verdicts] == ["run", "correctness", *["accepted"] * 2]
     assert (end.result.status, end.result.drafts) == ("verified", 4)
     assert end.handed_over() == FAST

@@ -276,8 +276,7 @@ def test_an_unmeasured_report_shows_no_measured_figure() -> None:
     assert "No time, memory or energy was measured" in text
     rows = [line for line in text.splitlines() if line.startswith(f"| {SECOND.id}")]
     cells = [cell.strip() for cell in rows[0].strip("|").split("|")]
-    assert cells[8:13] == ["–", "–", "–", "–", "–"]
-    assert cells[13] == "2.5"
+    assert (cells[8:13], cells[13]) == (["–", "–", "–", "–", "–"], "2.5")
 
 
 def test_a_run_that_a_gpu_judged_is_not_said_to_have_had_none() -> None:

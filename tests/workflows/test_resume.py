@@ -185,7 +185,6 @@ def test_a_retrieved_document_changes_a_recorded_decision(tmp_path: Path) -> Non
         shop = FakeWorkshop((Script("a"),), retriever=FakeRetriever(documents))
         result = run(request(tmp_path / folder), workshop=shop)
         plan = read_certificate(Path(result.certificate or "")).plan
-        assert plan is not None
         assert plan.retrieved == tuple(item.id for item in documents)
         assert shop.coder.requests[0].plan == plan, "the coder drafts under the changed plan"
         return plan.decision("focus")

@@ -48,8 +48,7 @@ def test_after_draft() -> None:
 def test_approval_stands_before_draft_or_judge() -> None:
     plan, candidate = state(approve="plan"), state(approve="candidate", candidate=CANDIDATE)
     assert routing.after_plan(plan.evolve(queue=(NEXT,))) == "approve_plan"
-    assert routing.after_plan(plan) == "decide"
-    assert routing.after_approve_plan(plan) == "draft"
+    assert (routing.after_plan(plan), routing.after_approve_plan(plan)) == ("decide", "draft")
     assert routing.after_approve_plan(state(stop="declined")) == "finish"
     assert routing.after_draft(candidate) == "approve_candidate"
     assert routing.after_decide(candidate) == "approve_candidate"
@@ -106,11 +105,8 @@ def test_after_decide(given: LoopState, expected: str) -> None:
         pytest.param(
             state(queue=(NEXT,), history=(attempt(measurement()),)), "met", id="goal reached"
         ),
-        pytest.param(
-            state(queue=(NEXT,), history=(attempt(measurement(SLIGHTLY, SLIGHTLY)),)),
-            None,
-            id="goal not reached",
-        ),
+        pytest.param(state(queue=(NEXT,), history=(attempt(measurement(SLIGHTLY, SLIGHTLY)),)),
+            None, id="goal not reached"),
         pytest.param(
             state(
                 queue=(NEXT,), history=(attempt(measurement(SLIGHTLY, SLIGHTLY, roofline=0.98)),)
@@ -134,17 +130,14 @@ def test_after_decide(given: LoopState, expected: str) -> None:
         pytest.param(
             state(queue=(UNSURE,), history=(GOOD,)), None, id="estimated, nothing predicted"
         ),
-        pytest.param(
-            state(plan=NEAR, queue=(UNSURE,), history=(GOOD,)),
-            "estimate",
-            id="estimated, close to the roofline",
-        ),
+        pytest.param(state(plan=NEAR, queue=(UNSURE,), history=(GOOD,)), "estimate",
+            id="estimated, close to the roofline"),
         pytest.param(
             state(queue=(SLOW,), history=(attempt(fits=False),)), None, id="best does not fit"
         ),
         pytest.param(state(queue=(NEXT,), history=(BAD,)), None, id="wrong so far"),
     ],
-)
+)  # fmt: skip
 def test_stop_reason(given: LoopState, expected: str | None) -> None:
     assert routing.stop_reason(given) == expected
 
@@ -152,8 +145,7 @@ def test_stop_reason(given: LoopState, expected: str | None) -> None:
 def test_goals_are_heeded() -> None:
     reached = state(queue=(NEXT,), history=(attempt(measurement()),))
     higher = reached.evolve(goals=Goals(speedup=1.5))
-    assert routing.stop_reason(reached) == "met"
-    assert routing.stop_reason(higher) is None
+    assert (routing.stop_reason(reached), routing.stop_reason(higher)) == ("met", None)
 
 
 def test_history_keeps_one_entry_a_candidate_and_the_latest() -> None:
@@ -180,23 +172,15 @@ TEAM = Limits(replans=3)
         pytest.param(
             state(history=(GOOD,), limits=TEAM, replans=3), "estimate", False, id="no turn left"
         ),
-        pytest.param(
-            state(history=(GOOD,), limits=Limits(replans=3, headroom=0.2)),
-            "estimate",
-            False,
-            id="at the roofline",
-        ),
+        pytest.param(state(history=(GOOD,), limits=Limits(replans=3, headroom=0.2)), "estimate",
+            False, id="at the roofline"),
         pytest.param(
             state(queue=(SLOW,), history=(attempt(measurement(SLIGHTLY, SLIGHTLY)),), limits=TEAM),
-            None,
-            False,
-            id="measured",
-        ),
+            None, False, id="measured"),
     ],
-)
+)  # fmt: skip
 def test_turns_after_an_estimate(given: LoopState, stop: str | None, outdone: bool) -> None:
-    assert routing.stop_reason(given) == stop
-    assert routing.queue_without_gain(given) == outdone
+    assert (routing.stop_reason(given), routing.queue_without_gain(given)) == (stop, outdone)
 
 
 def test_a_time_limit_that_left_nothing_is_the_reason() -> None:

@@ -228,8 +228,7 @@ def on_a_gpu(attempt: Attempt) -> Attempt:
 
 def other_seed(attempt: Attempt) -> Attempt:
     assert attempt.verdict is not None
-    other = attempt.verdict.evolve(seed=7)
-    return without_keys(attempt).evolve(verdict=other)
+    return without_keys(attempt).evolve(verdict=attempt.verdict.evolve(seed=7))
 
 
 def other_target(attempt: Attempt) -> Attempt:
@@ -244,8 +243,7 @@ def other_profile_key(attempt: Attempt) -> Attempt:
 
 def foreign_profile(attempt: Attempt) -> Attempt:
     assert attempt.profile is not None
-    other = attempt.profile.evolve(candidate="f" * 64)
-    return attempt.evolve(profile=other)
+    return attempt.evolve(profile=attempt.profile.evolve(candidate="f" * 64))
 
 
 def never_judged(attempt: Attempt) -> Attempt:

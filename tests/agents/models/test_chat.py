@@ -32,8 +32,7 @@ def test_an_answer_comes_in_pieces_with_its_tokens() -> None:
     pieces: list[str] = []
     with ChatServer([Says(text, cached=60)]) as server:
         reply = model(server).ask(question(), pieces.append)
-    assert reply.texts == (text,)
-    assert reply.finish == ("stop",)
+    assert (reply.texts, reply.finish) == ((text,), ("stop",))
     assert reply.usage == Usage(prompt=100, completion=20, cached=60)
     assert "".join(pieces) == text
     assert len(pieces) > 5
@@ -64,8 +63,7 @@ def test_the_limit_has_another_name_at_some_endpoints() -> None:
 def test_samples_come_with_one_request_and_are_counted_once() -> None:
     with ChatServer([Says(texts=("a", "b", "c"), completion=30)]) as server:
         reply = model(server).ask(question(samples=3))
-    assert reply.texts == ("a", "b", "c")
-    assert reply.finish == ("stop",) * 3
+    assert (reply.texts, reply.finish) == (("a", "b", "c"), ("stop",) * 3)
     assert reply.usage == Usage(prompt=100, completion=30)
     assert (reply.attempts, server.requests[0]["n"]) == (1, 3)
 
@@ -102,8 +100,7 @@ def test_a_schema_as_a_tool_gives_its_arguments(samples: int) -> None:
     with ChatServer([answers]) as server:
         chosen = options(structured="tool")
         reply = model(server, chosen).ask(question(answer_schema=SCHEMA, samples=samples))
-    assert reply.texts == ('{"steps": 2}',) * samples
-    assert reply.finish == ("stop",) * samples
+    assert (reply.texts, reply.finish) == (('{"steps": 2}',) * samples, ("stop",) * samples)
     (tool,) = server.requests[0]["tools"]  # type: ignore[misc]
     assert tool["function"]["parameters"]["properties"] == json.loads(SCHEMA)["properties"]  # type: ignore[has-type]
     assert "answer" in str(server.requests[0]["tool_choice"])

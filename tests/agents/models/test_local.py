@@ -86,8 +86,7 @@ def test_pieces_are_heard_while_the_model_writes(base: Path) -> None:
 
 def test_samples_are_drawn_apart_and_counted_together(model: LocalModel) -> None:
     reply = model.ask(question(samples=3, seed=1))
-    assert len(set(reply.texts)) == 3
-    assert set(reply.finish) == {"length"}
+    assert (len(set(reply.texts)), set(reply.finish)) == (3, {"length"})
     assert reply.usage.completion == 3 * 40
     assert reply.seconds > 0
     assert reply.gpu_seconds == 0
@@ -122,9 +121,7 @@ def test_without_temperature_it_says_what_the_weights_find_likeliest(
 
 def test_samples_without_temperature_are_written_once(model: LocalModel) -> None:
     one, two = (model.ask(question(temperature=0, samples=count)) for count in (1, 2))
-    assert two.texts == one.texts * 2
-    assert two.finish == one.finish * 2
-    assert two.usage == one.usage
+    assert (two.texts, two.finish, two.usage) == (one.texts * 2, one.finish * 2, one.usage)
 
 
 def test_top_p_and_temperature_narrow_the_draw(model: LocalModel) -> None:
@@ -202,8 +199,7 @@ def test_a_text_ends_with_any_of_the_models_own_ends(
     reply = LocalModel(f"local:{folder}").ask(asked, pieces.append)
     assert reply.texts == (decode(weights.tokenizer, whole[:place]),)
     assert "".join(pieces) == reply.texts[0]
-    assert reply.finish == ("stop",)
-    assert reply.usage.completion == place + 1
+    assert (reply.finish, reply.usage.completion) == (("stop",), place + 1)
 
 
 def test_a_text_that_runs_out_of_time_is_cut(model: LocalModel) -> None:
@@ -244,8 +240,7 @@ def test_weights_are_read_at_the_first_question_and_given_back(base: Path) -> No
     model.release()
     gc.collect()
     assert kept() is None
-    assert model.memory_bytes == 0
-    assert model.ask(question(seed=1)).texts == first.texts
+    assert (model.memory_bytes, model.ask(question(seed=1)).texts) == (0, first.texts)
 
 
 def test_a_comment_cannot_end_its_turn(weights: Weights) -> None:

@@ -173,8 +173,7 @@ def test_nan_beside_infinity_stays_nan(box: Sandboxed, form: str) -> None:
 def test_longer_rows_than_captured_get_more_warps() -> None:
     loaded = problem_from_module(One(lambda a: F.softmax(a, -1)), (torch.randn(64, 100),))
     compiled = partitions(loaded, capture(loaded), "mixed")[0]
-    text = compiled.write(small(compiled, "persistent")).text
-    assert "else 16" in text
+    assert "else 16" in compiled.write(small(compiled, "persistent")).text
 
 
 def test_limits_are_found_once_for_a_graph() -> None:

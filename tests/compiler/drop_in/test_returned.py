@@ -95,21 +95,13 @@ def problem(tmp_path: Path, returned: str) -> tuple[LoadedProblem, Captured]:
     [
         ("Out(y)", "Out(hidden=_, scale=_, score=None)", [".hidden", ".scale"], ["Out"]),
         ("Pair(y, x + 1)", "Pair(_, _)", ["[0]", "[1]"], ["Pair"]),
-        (
-            "{'r': [Out(y, x * 2), (y + 1,)]}",
-            "{'r': [Out(hidden=_, score=_, scale=_), (_,)]}",
-            ["['r'][0].hidden", "['r'][0].score", "['r'][0].scale", "['r'][1][0]"],
-            ["Out"],
-        ),
-        (
-            "y, torch.Size((3, x.shape[1]))",
-            "(_, torch.Size([_, _]))",
-            ["[0]", "[1][0]", "[1][1]"],
-            [],
-        ),
+        ("{'r': [Out(y, x * 2), (y + 1,)]}", "{'r': [Out(hidden=_, score=_, scale=_), (_,)]}",
+            ["['r'][0].hidden", "['r'][0].score", "['r'][0].scale", "['r'][1][0]"], ["Out"]),
+        ("y, torch.Size((3, x.shape[1]))", "(_, torch.Size([_, _]))", ["[0]", "[1][0]", "[1][1]"],
+            []),
         ("y.max(1)", "torch.return_types.max((_, _))", ["[0]", "[1]"], []),
     ],
-)
+)  # fmt: skip
 def test_outputs_are_written_in_the_classes_that_they_lie_in(
     tmp_path: Path, returned: str, text: str, paths: list[str], names: list[str]
 ) -> None:

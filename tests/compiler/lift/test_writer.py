@@ -89,7 +89,6 @@ def test_it_ends_with_a_run_that_is_killed() -> None:
     run = subprocess.Popen(
         [sys.executable, "-c", RUN], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
-    assert run.stdout is not None
     assert run.stdout.readline() == "begun\n"
     child = _child_of(run.pid)
     run.send_signal(signal.SIGKILL)

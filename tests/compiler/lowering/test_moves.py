@@ -194,8 +194,7 @@ def test_channels_are_shuffled_as_eager_shuffles_them(box: Sandboxed, form: str)
 def test_a_row_that_is_padded_is_masked_by_comparisons_of_its_own_index(box: Sandboxed) -> None:
     """One row a program: its index is a lone number, and what it is compared with masks a tile."""
     padded = lambda x: nn.functional.pad(x, (0, 2, 1, 0)).exp().sum(0)  # noqa: E731
-    text = check(box, padded, [torch.randn(3, 4, 5)], "single")
-    assert "& col_mask" in text
+    assert "& col_mask" in check(box, padded, [torch.randn(3, 4, 5)], "single")
 
 
 def test_what_stays_in_its_place_is_computed_once(box: Sandboxed) -> None:
@@ -203,8 +202,7 @@ def test_what_stays_in_its_place_is_computed_once(box: Sandboxed) -> None:
     scaled = lambda x, y, scale: torch.cat([x * scale.sigmoid(), y / scale.sigmoid()], -1)  # noqa: E731
     inputs = [torch.randn(3, 4, 5), torch.randn(3, 4, 6), torch.randn(4, 1)]
     text = check(box, scaled, inputs, "single")
-    assert text.count("_kernel[") == 1
-    assert text.count("tl.load(") == 3
+    assert (text.count("_kernel["), text.count("tl.load(")) == (1, 3)
 
 
 @pytest.mark.parametrize("mod", [Mod, PythonMod])

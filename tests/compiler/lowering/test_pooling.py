@@ -211,8 +211,7 @@ def test_nan_is_the_largest_of_its_windows(box: Sandboxed) -> None:
 
 @pytest.mark.parametrize(("size", "count", "each"), [(8, 4, 2), (8, 1, 8), (8, 8, 1), (8, 3, None)])
 def test_equal_parts_are_known(size: int, count: int, each: int | None) -> None:
-    found = equal_part_size(sympy.Integer(size), sympy.Integer(count))
-    assert found == each
+    assert equal_part_size(sympy.Integer(size), sympy.Integer(count)) == each
 
 
 def kernels(module: nn.Module, x: torch.Tensor) -> str:
@@ -226,8 +225,7 @@ def test_a_stem_pools_in_the_kernel_of_its_norm(box: Sandboxed) -> None:
     stem = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(3, 2, 1))
     x = torch.randn(2, 3, 13, 14)
     text = kernels(stem, x)
-    assert text.count("_kernel[") == 1
-    assert text.count("tl.load(running_mean_ptr") == 1
+    assert (text.count("_kernel["), text.count("tl.load(running_mean_ptr")) == (1, 1)
     assert_close(box.call(text, stem, (x,)), stem, (x,), text)
 
 

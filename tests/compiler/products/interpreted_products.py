@@ -33,7 +33,6 @@ def imported(text: str) -> types.ModuleType:
     path = folder / f"emitted_{folder.name}.py"
     path.write_text(HEAD + text)
     spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module

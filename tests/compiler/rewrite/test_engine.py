@@ -92,8 +92,7 @@ def test_a_rewritten_graph_has_fake_values_without_memory() -> None:
             return torch.softmax(x + 1.0, 1).amax(1)
 
     problem = problem_from_module(Huge(), (torch.empty(1 << 40, 8, device="meta"),))
-    result = rewrite(capture(problem))
-    assert [step.rule for step in result.steps] == ["softmax shift"]
+    assert [step.rule for step in rewrite(capture(problem)).steps] == ["softmax shift"]
 
 
 class Chain(nn.Module):
@@ -110,8 +109,7 @@ def test_the_steps_are_bounded_and_the_bound_is_told() -> None:
     whole = rewrite(captured)
     assert (len(whole.steps), whole.complete) == (5, True)
     assert ops_of(whole.captured) == ["aten.relu.default"]
-    again = rewrite(whole.captured)
-    assert again.steps == ()
+    assert rewrite(whole.captured).steps == ()
 
 
 def test_a_change_that_costs_more_is_taken_back() -> None:

@@ -60,8 +60,7 @@ STAY: dict[str, Callable[[Pooled, Tensor], Tensor]] = {
 @PROPERTY
 @given(name=st.sampled_from(sorted(WAIT)), window=st.integers(2, 3))
 def test_what_waits(name: str, window: int) -> None:
-    result = checked(Pooled(WAIT[name], window), [torch.randn(3, 6, 8, 9)])
-    assert RULE in result.rules
+    assert RULE in checked(Pooled(WAIT[name], window), [torch.randn(3, 6, 8, 9)]).rules
 
 
 @pytest.mark.quick(3)

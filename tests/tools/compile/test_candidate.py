@@ -42,8 +42,7 @@ def test_every_failure_is_a_value_and_the_next_source_still_compiles(problem):
     assert isinstance(died, RunFailed)
     assert died.reason == "died"
     assert isinstance(good, CompileReport)
-    assert good.target == "h100-sxm"
-    assert good.kernels[0].grid == (4096, 1, 1)
+    assert (good.target, good.kernels[0].grid) == ("h100-sxm", (4096, 1, 1))
 
 
 def test_compiling_gives_way_to_what_times(problem):

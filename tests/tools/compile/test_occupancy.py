@@ -33,8 +33,7 @@ def test_occupancy_agrees_with_hand_computed_cases(target, registers, shared, wa
     found = occupancy(
         load_targets()[target], registers=registers, shared_bytes=shared, num_warps=warps
     )
-    assert found.share == pytest.approx(share)
-    assert found.limit == limit
+    assert (found.share, found.limit) == (pytest.approx(share), limit)
 
 
 def test_more_registers_never_raise_occupancy():

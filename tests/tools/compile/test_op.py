@@ -38,8 +38,7 @@ def compile_for(tmp_path):
 def test_layernorm_gets_plausible_resources_on_every_architecture(compile_for, target):
     report = compile_for(SOURCES["LAYERNORM"], target, ROWS, (8192,))
     (kernel,) = report.kernels
-    assert kernel.grid == (4096, 1, 1)
-    assert kernel.constants == {"BLOCK": 8192}
+    assert (kernel.grid, kernel.constants) == ((4096, 1, 1), {"BLOCK": 8192})
     assert 32 < kernel.registers < 128
     assert kernel.spill_bytes == 0
     assert 0 < kernel.shared_bytes < 4096
@@ -93,11 +92,9 @@ def test_foreign_habits_work_without_a_gpu(compile_for):
     report = compile_for(SOURCES["FOREIGN"], "h200", (torch.empty(1024, 64, device="meta"),))
     assert [kernel.constants for kernel in report.kernels] == [{"BLOCK": 256, "EVEN": True}] * 2
     assert [kernel.num_warps for kernel in report.kernels] == [2, 2]
-    assert report.kernels[0].grid == (256, 1, 1)
-    assert report.library_ops == ("aten.mm", "aten.relu")
+    assert (report.kernels[0].grid, report.library_ops) == ((256, 1, 1), ("aten.mm", "aten.relu"))
     fill, product, relu = report.library_costs
-    assert fill.op == "aten.zeros"
-    assert fill.bytes_moved == 132 * 4
+    assert (fill.op, fill.bytes_moved) == ("aten.zeros", 132 * 4)
     assert product.flops == 2 * 1024 * 64 * 64
     assert product.bytes_moved == 4 * (2 * 1024 * 64 + 64 * 64)
     assert relu.flops == 1024 * 64
@@ -109,8 +106,7 @@ def test_a_forward_that_reads_values_is_tried_on_real_zeros(compile_for):
     )
     small = (torch.empty(64, 8192, device="meta"),)
     (kernel,) = compile_for(reading, "h100-sxm", small, (8192,)).kernels
-    assert kernel.grid == (64, 1, 1)
-    assert kernel.bytes_touched == 4 * (2 * 64 * 8192 + 2 * 8192)
+    assert (kernel.grid, kernel.bytes_touched) == ((64, 1, 1), 4 * (2 * 64 * 8192 + 2 * 8192))
 
 
 def test_library_attention_counts_as_one_op(compile_for):

@@ -26,17 +26,14 @@ def launches(tmp_path):
 def test_pointers_and_sizes_divisible_by_16_say_so(launches):
     (launch,) = launches(SOURCES["LAYERNORM"], torch.empty(64, 8192, device="meta"))
     divisible = [["tt.divisibility", 16]]
-    assert launch.source.attrs[(0,)] == divisible
-    assert launch.source.attrs[(4,)] == divisible
-    assert launch.source.signature["x"] == "*fp32"
-    assert launch.source.signature["N"] == "i32"
+    assert (launch.source.attrs[(0,)], launch.source.attrs[(4,)]) == (divisible, divisible)
+    assert (launch.source.signature["x"], launch.source.signature["N"]) == ("*fp32", "i32")
 
 
 def test_a_view_off_the_alignment_and_an_odd_size_do_not(launches):
     shifted = SOURCES["LAYERNORM"].replace("y = torch.empty_like(x)", "y = x = x[1:]")
     (launch,) = launches(shifted, torch.empty(65, 8191, device="meta"), init=(8191,))
-    assert launch.source.attrs.get((0,), []) == []
-    assert launch.source.attrs.get((4,), []) == []
+    assert (launch.source.attrs.get((0,), []), launch.source.attrs.get((4,), [])) == ([], [])
     assert launch.grid == (64, 1, 1)
 
 

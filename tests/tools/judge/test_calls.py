@@ -38,12 +38,10 @@ def test_every_argument_is_asked_that_makes_a_difference(prepared):
         "called with mask bool[6, 8]",
     ]
     assert told[3].startswith("called with scale=")
-    assert told[4] == "called with how='sum'"
-    assert len(told) == 5
+    assert (told[4], len(told)) == ("called with how='sum'", 5)
     structures = [item.loaded.problem.arguments for item in found]
     assert structures[0].text == "((), {'x': *, 'y': *, 'how': *})"
-    assert structures[1].text == "((*, *, *), {'bias': *})"
-    assert structures[4] is None
+    assert (structures[1].text, structures[4]) == ("((*, *, *), {'bias': *})", None)
 
 
 def test_what_is_given_as_none_is_asked_too(prepared):

@@ -371,8 +371,7 @@ def test_a_module_that_is_the_same_in_training_is_tried_in_it_too(tried):
     found = tried(SCALE, WHOLE.replace("BODY", refuses), training=True)
     assert (found.eval_only, found.failure) == (True, None)
     cheats = "return x if self.training else 2 * x"
-    found = tried(SCALE, WHOLE.replace("BODY", cheats), training=True)
-    assert found.failure is not None
+    assert tried(SCALE, WHOLE.replace("BODY", cheats), training=True).failure is not None
 
 
 def test_outputs_that_will_be_asked_for_again_are_kept_at_any_size(

@@ -127,8 +127,7 @@ def test_one_case_of_three_records_gradients(prepared, sources):
     assert all(len(found) >= len(plan) // 5 for found in places)
     assert len(set.union(*places)) > 2 * len(plan) // 3
     assert [case.follow_ups for case in drawn[0]] == [case.follow_ups for case in plan]
-    none = in_modes(plan, lambda shape: False, source_modes("grad"), 0)
-    assert none == plan
+    assert in_modes(plan, lambda shape: False, source_modes("grad"), 0) == plan
 
 
 def test_a_large_shape_is_asked_for_plain_values_alone(prepared, sources):

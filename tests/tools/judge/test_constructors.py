@@ -102,5 +102,4 @@ def test_a_candidate_is_right_or_refuses_to_be_built(judged, sources):
     first = "        super().__init__()\n"
     verdict = judged(problem, text.replace(first, first + guard))
     assert verdict.accepted, verdict.failure
-    verdict = judged(problem, text)
-    assert "built with eps=" in verdict.failure.case
+    assert "built with eps=" in judged(problem, text).failure.case

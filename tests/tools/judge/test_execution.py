@@ -43,11 +43,8 @@ HOSTILE = {
         "add_",
         [("class ModelNew", SECOND), (CALL, f"{COPY}(x, out, n, BLOCK=128)\n        out += 2 * y")],
     ),
-    "torch, then a kernel that copies": (
-        "torch-compute",
-        "add",
-        [("class ModelNew", SECOND), (CALL, f"{COPY}(x + 2 * y, out, n, BLOCK=128)")],
-    ),
+    "torch, then a kernel that copies": ("torch-compute", "add",
+        [("class ModelNew", SECOND), (CALL, f"{COPY}(x + 2 * y, out, n, BLOCK=128)")]),
     "numpy, then a kernel that copies": (
         "torch-compute",
         "numpy",
@@ -112,46 +109,21 @@ HOSTILE = {
             (CALL, f"{COPY}(x, torch.empty_like(x), n, BLOCK=128)\n        {CALL}"),
         ],
     ),
-    "a lazy subclass": (
-        "deferred",
-        "subclass",
-        [("class ModelNew", SUBCLASS), (RETURN, "        return out.as_subclass(Tensor)")],
-    ),
-    "a flag": (
-        "global-state",
-        "allow_tf32",
-        [(RETURN, "        torch.backends.cuda.matmul.allow_tf32 = True\n" + RETURN)],
-    ),
-    "flushed denormals": (
-        "global-state",
-        "denormals",
-        [(RETURN, "        torch.set_flush_denormal(True)\n" + RETURN)],
-    ),
-    "a clock": (
-        "global-state",
-        "time.perf_counter",
-        [("import math", "import math\nimport time\n\ntime.perf_counter = lambda: 0.0")],
-    ),
-    "a comparison": (
-        "global-state",
-        "torch.allclose",
-        [("class ModelNew", "torch.allclose = lambda *a, **k: True\n\n\nclass ModelNew")],
-    ),
-    "a method of tensors": (
-        "global-state",
-        "torch.Tensor.allclose",
-        [("class ModelNew", "torch.Tensor.allclose = lambda *a: True\n\n\nclass ModelNew")],
-    ),
-    "random numbers": (
-        "global-state",
-        "random",
-        [(RETURN, "        torch.rand(3)\n" + RETURN)],
-    ),
-    "the operators' log switched off": (
-        "global-state",
-        "log of operators",
-        [(RETURN, "        torch.autograd._disable_profiler()\n" + RETURN)],
-    ),
+    "a lazy subclass": ("deferred", "subclass",
+        [("class ModelNew", SUBCLASS), (RETURN, "        return out.as_subclass(Tensor)")]),
+    "a flag": ("global-state", "allow_tf32",
+        [(RETURN, "        torch.backends.cuda.matmul.allow_tf32 = True\n" + RETURN)]),
+    "flushed denormals": ("global-state", "denormals",
+        [(RETURN, "        torch.set_flush_denormal(True)\n" + RETURN)]),
+    "a clock": ("global-state", "time.perf_counter",
+        [("import math", "import math\nimport time\n\ntime.perf_counter = lambda: 0.0")]),
+    "a comparison": ("global-state", "torch.allclose",
+        [("class ModelNew", "torch.allclose = lambda *a, **k: True\n\n\nclass ModelNew")]),
+    "a method of tensors": ("global-state", "torch.Tensor.allclose",
+        [("class ModelNew", "torch.Tensor.allclose = lambda *a: True\n\n\nclass ModelNew")]),
+    "random numbers": ("global-state", "random", [(RETURN, "        torch.rand(3)\n" + RETURN)]),
+    "the operators' log switched off": ("global-state", "log of operators",
+        [(RETURN, "        torch.autograd._disable_profiler()\n" + RETURN)]),
     "a look at the frames": (
         "global-state",
         "frames",
@@ -160,7 +132,7 @@ HOSTILE = {
             (RETURN, "        inspect.stack()\n" + RETURN),
         ],
     ),
-}
+}  # fmt: skip
 
 
 FAST = {
@@ -425,8 +397,7 @@ def test_a_library_product_is_reported_or_refused(judged, sources):
     assert mixed.accepted, mixed.failure
     assert any("library computes: mm" in note for note in mixed.notes)
     pure = judged(sources.GEMM_PROBLEM, LIBRARY, static=False, seeds=1)
-    assert pure.gate == "execution"
-    assert pure.failure.rule == "torch-compute"
+    assert (pure.gate, pure.failure.rule) == ("execution", "torch-compute")
 
 
 def witnessed(**call):

@@ -16,8 +16,7 @@ def test_an_honest_norm_is_accepted(judged, sources, dtype):
     )
     assert verdict.accepted, verdict.failure
     assert verdict.interpreted
-    assert verdict.gate == "accepted"
-    assert verdict.launches == ("norm_kernel",)
+    assert (verdict.gate, verdict.launches) == ("accepted", ("norm_kernel",))
     assert len({case.seed for case in verdict.cases}) >= 5
     assert {case.distribution for case in verdict.cases} >= {"normal", "uniform", "large", "tiny"}
     assert len({case.shapes for case in verdict.cases}) >= 4
@@ -46,122 +45,49 @@ def test_an_honest_gemm_is_accepted(judged, sources):
 
 # (base, what to replace, with what, expected gate, a word of the failure)
 WRONG = {
-    "strides are taken for granted": (
-        "NORM",
-        "x = x.contiguous()",
-        "pass",
-        "correctness",
-        "sliced inputs",
-    ),
-    "mask leaves the last column": (
-        "NORM",
-        "mask = cols < n",
-        "mask = cols < n - 1",
-        "correctness",
-        "",
-    ),
+    "strides are taken for granted": ("NORM", "x = x.contiguous()", "pass", "correctness",
+        "sliced inputs"),
+    "mask leaves the last column": ("NORM", "mask = cols < n", "mask = cols < n - 1",
+        "correctness", ""),
     "rows past the tile": ("GEMM", "triton.cdiv(m, 32), ", "max(1, m // 32), ", "correctness", ""),
     "dot in tf32": ("GEMM", '"tf32x3"', '"tf32"', "correctness", ""),
-    "dot without precision": (
-        "GEMM",
-        ', input_precision="tf32x3"',
-        "",
-        "compile",
-        "input_precision",
-    ),
-    "fp16 inside": (
-        "NORM",
-        ".to(tl.float32)\n    mean",
-        ".to(tl.float16)\n    mean",
-        "correctness",
-        "",
-    ),
+    "dot without precision": ("GEMM", ', input_precision="tf32x3"', "", "compile",
+        "input_precision"),
+    "fp16 inside": ("NORM", ".to(tl.float32)\n    mean", ".to(tl.float16)\n    mean",
+        "correctness", ""),
     "store out of bounds": ("ADD", "2 * y, mask=mask)", "2 * y, mask=i < n + 1)", "run", "outside"),
-    "store far out of bounds": (
-        "ADD",
-        "tl.store(out_ptr + i,",
-        "tl.store(out_ptr + i + 1099511627776,",
-        "run",
-        "outside",
-    ),
-    "load out of bounds": (
-        "ADD",
-        "tl.load(y_ptr + i, mask=mask)",
-        "tl.load(y_ptr + i + 1, mask=mask)",
-        "correctness",
-        "",
-    ),
-    "wrong dtype": (
-        "ADD",
-        "torch.empty_like(x)",
-        "torch.empty_like(x, dtype=torch.float64)",
-        "meta",
-        "float64",
-    ),
-    "wrong stride": (
-        "NORM",
-        "return y",
-        "z = y.t().contiguous().t()\n        return z",
-        "meta",
-        "stride",
-    ),
+    "store far out of bounds": ("ADD", "tl.store(out_ptr + i,",
+        "tl.store(out_ptr + i + 1099511627776,", "run", "outside"),
+    "load out of bounds": ("ADD", "tl.load(y_ptr + i, mask=mask)",
+        "tl.load(y_ptr + i + 1, mask=mask)", "correctness", ""),
+    "wrong dtype": ("ADD", "torch.empty_like(x)", "torch.empty_like(x, dtype=torch.float64)",
+        "meta", "float64"),
+    "wrong stride": ("NORM", "return y", "z = y.t().contiguous().t()\n        return z", "meta",
+        "stride"),
     "wrong shape": ("ADD", "return out", "return out[None]", "meta", "[1,"),
     "a tuple": ("ADD", "return out", "return (out, out)", "meta", ""),
-    "input modified": (
-        "ADD",
-        "        return out",
-        "        x.zero_()\n        return out",
-        "inputs",
-        "x",
-    ),
-    "parameter modified": (
-        "NORM",
-        "        return y",
-        "        self.ln.bias.zero_()\n        return y",
-        "inputs",
-        "ln.bias",
-    ),
+    "input modified": ("ADD", "        return out", "        x.zero_()\n        return out",
+        "inputs", "x"),
+    "parameter modified": ("NORM", "        return y",
+        "        self.ln.bias.zero_()\n        return y", "inputs", "ln.bias"),
     "constant output": ("ADD", "x + 2 * y, mask", "x * 0.0, mask", "correctness", ""),
     # What fresh memory holds is drawn: not every time NaN.
     "writes nothing": ("ADD", "mask = i < n", "mask = i < 0", "correctness", "pattern='all'"),
-    "hang": (
-        "ADD",
-        "        return out",
-        "        while True:\n            n += 1\n        return out",
-        "run",
-        "timeout",
-    ),
-    "weights baked": (
-        "NORM",
-        "        n = x.shape[-1]",
-        "        n = x.shape[-1]\n        ones = torch.ones_like(self.ln.weight)",
-        "correctness",
-        "",
-    ),
+    "hang": ("ADD", "        return out",
+        "        while True:\n            n += 1\n        return out", "run", "timeout"),
+    "weights baked": ("NORM", "        n = x.shape[-1]",
+        "        n = x.shape[-1]\n        ones = torch.ones_like(self.ln.weight)", "correctness",
+        ""),
     "raises": ("ADD", "        n = x.numel()", "        n = x.nothing()", "run", "nothing"),
-    "does not import": (
-        "ADD",
-        "class ModelNew",
-        "1 // 0\nclass ModelNew",
-        "load",
-        "division",
-    ),
+    "does not import": ("ADD", "class ModelNew", "1 // 0\nclass ModelNew", "load", "division"),
     "other parameter names": ("NORM", "self.ln", "self.norm", "load", "missing"),
-    "other initial values": (
-        "GEMM",
-        "        self.linear = nn.Linear(k, n)\n\n",
-        "        torch.manual_seed(1)\n        self.linear = nn.Linear(k, n)\n\n",
-        "load",
-        "initial values",
-    ),
-    "remembers the first call": (
-        "ADD",
-        "        return out",
-        "        self.kept = [*getattr_free(self), out]\n        return self.kept[0]",
-        "run",
-        "lies in the storage of an earlier call",
-    ),
-}
+    "other initial values": ("GEMM", "        self.linear = nn.Linear(k, n)\n\n",
+        "        torch.manual_seed(1)\n        self.linear = nn.Linear(k, n)\n\n", "load",
+        "initial values"),
+    "remembers the first call": ("ADD", "        return out",
+        "        self.kept = [*getattr_free(self), out]\n        return self.kept[0]", "run",
+        "lies in the storage of an earlier call"),
+}  # fmt: skip
 EXTRA = {
     "weights baked": lambda text: text.replace("x, self.ln.weight,", "x, ones,"),
     "remembers the first call": lambda text: text.replace(
@@ -213,8 +139,7 @@ def test_a_race_between_programs_shows_in_another_order(judged, sources):
         "x + 2 * y + (tl.arange(0, BLOCK) >= 64), mask=mask & (i < (tl.num_programs(0) * 64))",
     )
     verdict = judged(sources.ADD_PROBLEM.replace("DTYPE", "float32"), source)
-    assert verdict.gate == "correctness"
-    assert verdict.failure.pattern == "order"
+    assert (verdict.gate, verdict.failure.pattern) == ("correctness", "order")
 
 
 @pytest.mark.slow
@@ -230,8 +155,7 @@ def test_infinite_memory_ends_as_a_memory_failure(judged, sources):
         "        held = []\n        while True:\n            held.append(torch.ones(1 << 26))\n",
     )
     verdict = judged(sources.ADD_PROBLEM.replace("DTYPE", "float32"), source, memory_bytes=3 << 29)
-    assert verdict.gate == "run"
-    assert verdict.failure.reason == "memory"
+    assert (verdict.gate, verdict.failure.reason) == ("run", "memory")
 
 
 def test_printed_json_is_no_reply(judged, sources):

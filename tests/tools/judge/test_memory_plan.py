@@ -26,33 +26,21 @@ BIG = (1 << 15, 1 << 15)
 COUNTED: dict[str, tuple[nn.Module, list[tuple[int, ...]], tuple[int, int, int, int]]] = {
     "one pointwise": (Call(torch.relu), [ROW], (16 * KB, 0, 16 * KB, 16 * KB)),
     "a chain": (Call(lambda x: torch.relu(x + 1) * 2), [ROW], (16 * KB, 0, 16 * KB, 32 * KB)),
-    "in place": (
-        Call(lambda x: torch.relu_((x + 1).mul_(2))),
-        [ROW],
-        (16 * KB, 0, 16 * KB, 16 * KB),
-    ),
+    "in place": (Call(lambda x: torch.relu_((x + 1).mul_(2))), [ROW],
+        (16 * KB, 0, 16 * KB, 16 * KB)),
     "a view": (Call(lambda x: x.t()[:8]), [ROW], (16 * KB, 0, 0, 0)),
     "a row's sum": (Call(lambda x: x.sum(1)), [ROW], (16 * KB, 0, 256, 256)),
     "softmax": (Call(lambda x: F.softmax(x, 1)), [ROW], (16 * KB, 0, 16 * KB, 16 * KB)),
     "a product": (Call(torch.mm), [ROW, ROW], (32 * KB, 0, 16 * KB, 16 * KB)),
-    "a layer": (
-        Call(lambda m, x: m(x), nn.Linear(64, 16)),
-        [ROW],
-        (16 * KB, 4 * KB + 64, 4 * KB, 4 * KB),
-    ),
-    "pooling with its indices": (
-        Call(lambda x: F.max_pool2d(x, 2)),
-        [(1, 1, 64, 64)],
-        (16 * KB, 0, 4 * KB, 12 * KB),
-    ),
+    "a layer": (Call(lambda m, x: m(x), nn.Linear(64, 16)), [ROW],
+        (16 * KB, 4 * KB + 64, 4 * KB, 4 * KB)),
+    "pooling with its indices": (Call(lambda x: F.max_pool2d(x, 2)), [(1, 1, 64, 64)],
+        (16 * KB, 0, 4 * KB, 12 * KB)),
     "a loss with its elements": (Call(F.mse_loss), [ROW, ROW], (32 * KB, 0, 4, 16 * KB + 4)),
-    "attention without scores": (
-        Call(F.scaled_dot_product_attention),
-        [(1, 1, 64, 64)] * 3,
-        (48 * KB, 0, 16 * KB, 16 * KB),
-    ),
+    "attention without scores": (Call(F.scaled_dot_product_attention), [(1, 1, 64, 64)] * 3,
+        (48 * KB, 0, 16 * KB, 16 * KB)),
     "a scan": (Call(lambda x: x.cumsum(0)), [ROW], (16 * KB, 0, 16 * KB, 16 * KB)),
-}
+}  # fmt: skip
 """Module, shapes, and bytes of inputs, weights, outputs and work."""
 
 

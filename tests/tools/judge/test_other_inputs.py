@@ -11,8 +11,7 @@ ENTRY = "        x = x.contiguous()\n"
 @pytest.fixture
 def fixed(sources):
     """A norm with its row length written into it: 96 columns, whatever comes."""
-    text = sources.NORM.replace("DTYPE", "float32")
-    return text.replace("n = x.shape[-1]", "n = 96")
+    return sources.NORM.replace("DTYPE", "float32").replace("n = x.shape[-1]", "n = 96")
 
 
 @pytest.fixture

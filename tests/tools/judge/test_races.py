@@ -58,7 +58,6 @@ def source(body, grid="(n, m)"):
 def test_a_shared_sum_is_found_with_its_line(name):
     text = source(RACES[name])
     found = find_race(text)
-    assert found is not None
     assert found.tool == "scan"
     assert "tl.store(" in text.splitlines()[found.line - 1]
 

@@ -163,5 +163,4 @@ def test_products_are_read_by_their_types(operand, accumulator, precision, words
 def test_an_old_record_is_under_the_first_rule():
     old = {"candidate": "a", "problem": "b", "accepted": True, "interpreted": True}
     verdict = Verdict.model_validate({**old, "device": "cpu", "gate": "accepted"})
-    assert verdict.rule == 1
-    assert verdict.margin is None
+    assert (verdict.rule, verdict.margin) == (1, None)

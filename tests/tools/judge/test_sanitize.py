@@ -54,8 +54,7 @@ LIES = "Invalid __global__ write of size 4 bytes at add_kernel in candidate.py:3
 )
 def test_the_first_error_and_its_line_are_read(tool, text, line, word):
     found = read_findings(tool, text)
-    assert found.tool == tool
-    assert found.line == line
+    assert (found.tool, found.line) == (tool, line)
     assert word in found.text
     assert "Host Frame" not in found.text or "backtrace" in found.text
 
@@ -68,8 +67,7 @@ def test_what_is_no_error_of_the_tool_is_no_finding(text):
 def test_where_the_tool_is_absent_a_note_says_so(prepared, sources):
     loaded, captured = prepared(sources.ADD_PROBLEM.replace("DTYPE", "float32"))
     found = sanitize(loaded, captured, sources.ADD, JudgeSettings(seed=0), find=lambda: None)
-    assert found.failure is None
-    assert found.notes == (NOT_INSTALLED,)
+    assert (found.failure, found.notes) == (None, (NOT_INSTALLED,))
 
 
 def test_a_verdict_keeps_what_it_was_and_gains_the_note(judged, prepared, sources):

@@ -103,6 +103,5 @@ def test_order_is_handed_on(traces):
 
 
 def test_a_store_says_which_storage_it_went_to(traces):
-    assert traces.store(at(0), 4) == START
-    assert traces.store(at(0, base=FLAG), 4) == FLAG
+    assert (traces.store(at(0), 4), traces.store(at(0, base=FLAG), 4)) == (START, FLAG)
     assert traces.store(at(0, base=0), 4) is None

@@ -64,7 +64,6 @@ def test_a_built_module_is_called_on_the_flat_list() -> None:
     assert loaded.problem.shape_sets[0].label == (
         "x float32[4, 5], state[0] float32[4, 5], state[1] float32[4, 5], alpha=0.5"
     )
-    assert loaded.problem.arguments is not None
     assert loaded.problem.arguments.text == "((*, (*, *)), {'alpha': *})"
     found = loaded.build(seed=0)(*loaded.make_inputs(seed=0))
     torch.testing.assert_close(found, x * 0.5 + h - c)
@@ -143,8 +142,7 @@ def test_an_input_may_be_nested() -> None:
 def test_what_forward_changes_in_place_is_known() -> None:
     found = capture(problem_from_module(Accumulate(), (torch.randn(4, 5), torch.randn(4, 5))))
     assert (found.mutated_buffers, found.mutated_inputs) == (("total",), ("x",))
-    assert len(found.written) == 2
-    assert found.returned_inputs == (None, "x")
+    assert (len(found.written), found.returned_inputs) == (2, (None, "x"))
 
 
 def test_a_forward_hears_the_device_of_the_target() -> None:

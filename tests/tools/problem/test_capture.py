@@ -92,8 +92,7 @@ def test_values_carry_no_memory() -> None:
 
 def test_plain_tensors_scalars_and_nested_outputs() -> None:
     captured = capture(problem_from_module(Structured(), (torch.randn(4, 8), 3)))
-    assert captured.user_inputs == ("x", "k")
-    assert list(captured.constants.values()) == ["scale"]
+    assert (captured.user_inputs, list(captured.constants.values())) == (("x", "k"), ["scale"])
     assert [name is None for name in captured.outputs] == [False, True, False]
 
 
@@ -280,8 +279,7 @@ def test_the_graph_is_the_one_of_a_torch_left_alone(
     ours = capture(problem)
     monkeypatch.setattr("agentkernel.tools.problem.capture.KNOWN_TORCH", ())
     theirs = capture(problem)
-    assert ours.graph.code == theirs.graph.code
-    assert ours.guards == theirs.guards
+    assert (ours.graph.code, ours.guards) == (theirs.graph.code, theirs.guards)
 
 
 def test_torch_makes_its_tables_once(monkeypatch: pytest.MonkeyPatch) -> None:

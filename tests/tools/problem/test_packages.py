@@ -91,7 +91,6 @@ def test_a_module_of_a_package_loads(
     assert inspect.getsource(forward) in MODEL
     assert forward.__code__.co_filename.endswith(f"/{TOP}/layers/model.py"), "libraries ask for it"
     package = loaded.problem.package
-    assert package is not None
     assert package.name == f"{TOP}.layers"
     names = [item.path.removeprefix(f"{TOP}/") for item in package.files]
     assert names == ["__init__.py", "acts.py", "late.py", "layers/__init__.py"]

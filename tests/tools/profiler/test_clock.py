@@ -95,8 +95,7 @@ def test_a_patched_timer_that_reports_half_is_disputed(patient: Comparison) -> N
     patched = "import time\nreal = time.perf_counter\ntime.perf_counter = lambda: real() * 0.5\n"
     check = clock_of(patient, patched + SLEEPS)
     assert check.inside_us == pytest.approx(25_000, rel=0.1)
-    assert check.outside_us == pytest.approx(50_000, rel=0.2)
-    assert check.state == "disputed"
+    assert (check.outside_us, check.state) == (pytest.approx(50_000, rel=0.2), "disputed")
 
 
 @pytest.mark.quick(1)
@@ -140,28 +139,19 @@ def test_a_patched_timer_that_reports_half_is_disputed(patient: Comparison) -> N
             ),
             id="writes-every-answer-to-one-place",
         ),
-        pytest.param(
-            {"inputs_changed"},
-            forward(f"y = {WORK}", "x.mul_(0.5)", "return y"),
-            id="writes-to-its-input",
-        ),
-        pytest.param(
-            {"weights_changed"},
+        pytest.param({"inputs_changed"}, forward(f"y = {WORK}", "x.mul_(0.5)", "return y"),
+            id="writes-to-its-input"),
+        pytest.param({"weights_changed"},
             forward(f"y = {WORK}", "self.w.data[3] += 1e-6", "return y"),
-            id="writes-to-a-weight",
-        ),
-        pytest.param(
-            {"flush_skipped"},
+            id="writes-to-a-weight"),
+        pytest.param({"flush_skipped"},
             forward("torch.Tensor.fill_ = lambda self, value: self", f"return {WORK}"),
-            id="patches-the-flush-away",
-        ),
-        pytest.param(
-            {"missing_output"},
+            id="patches-the-flush-away"),
+        pytest.param({"missing_output"},
             forward("torch.Tensor.copy_ = lambda self, value: self", f"return {WORK}"),
-            id="delivers-nothing",
-        ),
+            id="delivers-nothing"),
     ],
-)
+)  # fmt: skip
 def test_a_cheat_has_a_name(comparison: Comparison, reasons: set[str], source: str) -> None:
     found = measured(comparison, source)
     assert isinstance(found, SideFailed), found

@@ -75,8 +75,7 @@ def test_both_shape_sets_are_timed_with_one_worker_and_one_twin(comparison: Comp
         assert isinstance(item, ComparisonResult), item
         assert len(item.rounds.kept) >= 3
         assert min(item.rounds.samples("candidate")) > 0
-        assert item.compiled is None
-        assert item.compile_error == "left out on request"
+        assert (item.compiled, item.compile_error) == (None, "left out on request")
         assert item.eager.energy_mj is not None
 
 
@@ -241,9 +240,7 @@ def crowded(problem: LoadedProblem) -> Iterator[Comparison]:
 def test_large_tensors_are_timed_on_one_row_with_their_outputs_checked(crowded: Comparison) -> None:
     found = measured(crowded, CANDIDATE)
     assert isinstance(found, ComparisonResult), found
-    assert crowded._ground is not None
     assert crowded._ground.layout.resident
-    assert found.clock is not None
     assert found.clock.fresh_inputs
     assert found.clock.checked_outputs >= 3
     crowded.make_room()

@@ -70,24 +70,21 @@ def kernel(**changes):
 def test_linear_and_gelu_against_closed_forms():
     found = analyse(captured(LinearGelu(), torch.empty(4096, 2048, device="meta")), H200)
     product = 2 * 4096 * 1024 * 2048 + 4096 * 1024
-    assert found.matmul_flops == product
-    assert found.flops == product + 4096 * 1024
+    assert (found.matmul_flops, found.flops) == (product, product + 4096 * 1024)
     assert found.bytes_min == 4 * (4096 * 2048 + 1024 * 2048 + 1024 + 4096 * 1024)
     assert found.matmul_peak_tflops == pytest.approx(494.5 / 3)
     assert found.compute_time_us == pytest.approx(product / (494.5 / 3 * 1e6), rel=0.01)
     assert found.memory_time_us == pytest.approx(found.bytes_min / 4.3e6)
     assert found.roofline == "compute"
     assert found.bound_us == found.compute_time_us
-    assert found.op_counts == {"aten.linear": 1, "aten.gelu": 1}
-    assert found.patterns == ()
+    assert (found.op_counts, found.patterns) == ({"aten.linear": 1, "aten.gelu": 1}, ())
     assert any("tf32x3" in note for note in found.assumptions)
 
 
 def test_layernorm_is_bound_by_memory():
     module = nn.LayerNorm(8192)
     found = analyse(captured(module, torch.empty(8192, 8192, device="meta")), H200)
-    assert found.bytes_min == 4 * (2 * 8192 * 8192 + 2 * 8192)
-    assert found.roofline == "memory"
+    assert (found.bytes_min, found.roofline) == (4 * (2 * 8192 * 8192 + 2 * 8192), "memory")
     assert found.bound_us == pytest.approx(124.87, abs=0.01)
 
 
@@ -148,8 +145,7 @@ def test_a_memory_bound_launch_takes_its_bytes_over_the_bandwidth():
     graph = captured(nn.ReLU(), torch.empty(512, 1024, device="meta"))
     report = CompileReport(target="h200", kernels=(kernel(), kernel()))
     found = estimate(report, analyse(graph, H200), H200)
-    assert found.time_us == pytest.approx(2 * (1.0 + LAUNCH_US))
-    assert found.bytes_moved == 8_600_000
+    assert (found.time_us, found.bytes_moved) == (pytest.approx(2 * (1.0 + LAUNCH_US)), 8_600_000)
     assert any("launch" in note for note in found.assumptions)
     doubled = estimate(report, analyse(graph, H200), H200, traffic=(8_600_000, 8_600_000))
     assert doubled.time_us == pytest.approx(2 * (2.0 + LAUNCH_US))

@@ -85,8 +85,7 @@ def test_loading_shares_the_device_and_timing_does_not(place: Noted) -> None:
 
 def test_what_a_death_unloaded_is_loaded_while_others_may_time(place: Noted) -> None:
     bench = Bench(place, deadly=1)
-    found = race(bench, 60.0).run(range(5))
-    assert sorted(found) == [0, 2, 3, 4]
+    assert sorted(race(bench, 60.0).run(range(5))) == [0, 2, 3, 4]
     assert set(bench.seen) == {("open", None), ("warm", "working"), ("time", "timing")}
     assert sum(kind == "warm" for kind, _ in bench.seen) > 1
 

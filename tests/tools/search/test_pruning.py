@@ -40,11 +40,9 @@ def test_what_does_not_fit_fails_or_spills_is_out() -> None:
             None,
         ]
     )
-    assert found[0] is None
-    assert found[1] == "rows spills 64 bytes a thread"
+    assert (found[0], found[1]) == (None, "rows spills 64 bytes a thread")
     assert found[2] == "rows does not fit: out of resources: shared memory 300000 > 232448"
-    assert found[3] == "compile: ptxas fatal"
-    assert found[4] == "load: SyntaxError: no"
+    assert (found[3], found[4]) == ("compile: ptxas fatal", "load: SyntaxError: no")
     assert found[5] is None
 
 
