@@ -151,16 +151,9 @@ def test_a_nan_that_is_missing() -> None:
 
 def case(distribution: str, shapes: str, passed: bool) -> CaseResult:
     return CaseResult(
-        label="",
-        seed=0,
-        distribution=distribution,
-        shapes=shapes,
-        norm_error=0,
-        eager_norm_error=0,
-        element_error=0,
-        eager_element_error=0,
-        passed=passed,
-    )
+        label="", seed=0, distribution=distribution, shapes=shapes, norm_error=0,
+        eager_norm_error=0, element_error=0, eager_element_error=0, passed=passed,
+    )  # fmt: skip
 
 
 def judged(*cases: CaseResult) -> Verdict:

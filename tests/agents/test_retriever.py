@@ -29,27 +29,16 @@ def a_target(arch: str = "90") -> Target:
         "registers_per_sm threads_per_sm blocks_per_sm tdp_w"
     )
     return Target(
-        name="test",
-        title="A test GPU",
-        vendor="nvidia",
-        arch=arch,
-        warp_size=32,
-        peak_tflops={"fp32": one},
-        **dict.fromkeys(names.split(), one),
-    )
+        name="test", title="A test GPU", vendor="nvidia", arch=arch, warp_size=32,
+        peak_tflops={"fp32": one}, **dict.fromkeys(names.split(), one),
+    )  # fmt: skip
 
 
 def an_analysis(*patterns: str, **ops: int) -> Analysis:
     return Analysis(
-        bytes_min=1,
-        flops=1,
-        op_counts=ops or {"aten.mm.default": 1},
-        roofline="compute",
-        memory_time_us=1.0,
-        compute_time_us=1.0,
-        bound_us=1.0,
-        patterns=patterns,
-    )
+        bytes_min=1, flops=1, op_counts=ops or {"aten.mm.default": 1}, roofline="compute",
+        memory_time_us=1.0, compute_time_us=1.0, bound_us=1.0, patterns=patterns,
+    )  # fmt: skip
 
 
 def a_problem(dtype: str = "float32") -> LoadedProblem:
@@ -73,15 +62,9 @@ def a_plan(*decisions: Decision, patterns: tuple[str, ...] = ("gemm",)) -> Plan:
 
 def a_document(name: str, score: float, **hints: str) -> Retrieved:
     return Retrieved(
-        id=name,
-        title=name,
-        kind="kernel",
-        source="test",
-        licence="test",
-        score=score,
-        text="",
+        id=name, title=name, kind="kernel", source="test", licence="test", score=score, text="",
         hints={key.replace("__", "."): value for key, value in hints.items()},
-    )
+    )  # fmt: skip
 
 
 GEMM = Structure(ops=("linear",), reduction="contraction", dtypes=("float32",), rank=2)
@@ -102,31 +85,19 @@ def a_retriever(
 
 def won(family: str = "hopper") -> Won:
     return Won(
-        strategy="gemm",
-        coder="compiler",
-        label="k BLOCK_N=64",
-        family=family,
-        shapes=((4, 8),),
+        strategy="gemm", coder="compiler", label="k BLOCK_N=64", family=family, shapes=((4, 8),),
         measured=False,
-    )
+    )  # fmt: skip
 
 
 def experience(name: str, structure: Structure = GEMM, family: str = "hopper") -> Entry:
     return Entry(
-        id=f"experience/{name}",
-        kind="experience",
-        title="a linear layer",
-        problem="class Model: ...",
-        answer=f"class ModelNew: '{name}'",
-        passages=("linear",),
-        source="run 1",
-        licence="not stated",
-        verified="gpu",
-        structure=structure,
-        architectures=(family,),
-        hints={"experience": won(family).model_dump_json()},
+        id=f"experience/{name}", kind="experience", title="a linear layer",
+        problem="class Model: ...", answer=f"class ModelNew: '{name}'", passages=("linear",),
+        source="run 1", licence="not stated", verified="gpu", structure=structure,
+        architectures=(family,), hints={"experience": won(family).model_dump_json()},
         failures=("library: slower",),
-    )
+    )  # fmt: skip
 
 
 def test_what_is_retrieved_fits_the_problem_and_the_target(base: KnowledgeBase) -> None:
@@ -141,7 +112,6 @@ def test_what_is_retrieved_fits_the_problem_and_the_target(base: KnowledgeBase) 
 def test_a_hit_says_where_it_comes_from_and_why_it_is_there(base: KnowledgeBase) -> None:
     first = a_retriever(base).retrieve(a_problem(), an_analysis("gemm"), a_target())[0]
     entry = base.get(first.id)
-    assert entry is not None
     assert (first.kind, first.source, first.licence) == ("kernel", entry.source, "Apache-2.0")
     assert first.verified == "interpreter"
     assert set(first.ranks) <= {"dense", "lexical", "structural"}

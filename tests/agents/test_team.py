@@ -367,7 +367,6 @@ def test_a_file_made_from_one_for_declared_sizes_is_judged_as_such_a_file(tmp_pa
         hypothesis=Hypothesis(strategy=turn.strategy, reason=""),
     )
     made = team.draft(small_problem(tmp_path), asked).candidate
-    assert made is not None
     assert (made.declared_sizes, made.parent, made.coder) == (True, lifted.sha256, ANN)
 
 

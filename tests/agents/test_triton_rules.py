@@ -228,7 +228,6 @@ def test_quoted_lines_that_stand_twice_name_no_line() -> None:
 def test_an_excerpt_marks_its_line() -> None:
     source = "\n".join(f"line {number}" for number in range(1, 21))
     found = excerpt(source, 10)
-    assert found is not None
     assert ">   10 | line 10" in found.text.split("\n")
     assert found.text.count("\n") == 8
     assert excerpt(source, 21) is None

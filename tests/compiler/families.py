@@ -21,6 +21,17 @@ class Wrapped(nn.Module):
         return result
 
 
+class OfOne(nn.Module):
+    """`function` of one tensor, whose sizes stay free."""
+
+    def __init__(self, function: Callable[[torch.Tensor], object]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: torch.Tensor) -> object:
+        return self.function(x)
+
+
 def functional(call: Callable[..., object]) -> nn.Module:
     """A module whose forward is `call`."""
 

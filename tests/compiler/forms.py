@@ -1,10 +1,19 @@
-"""Schedules with tiles so small that every loop of a small problem runs more than once."""
+"""Drop-ins with tiles so small that every loop of a small problem runs more than once."""
 
+from collections.abc import Sequence
+
+from torch import nn
+
+from agentkernel.agents.compiler_coder import partitions
 from agentkernel.compiler.drop_in.wrapper import AnySchedule
 from agentkernel.compiler.emit import Schedule
 from agentkernel.compiler.fusion import Region
 from agentkernel.compiler.pipeline import Compiled, power_of_two, splittable
 from agentkernel.compiler.products.step import ProductStep
+from agentkernel.tools.judge.judge import judge
+from agentkernel.tools.judge.settings import JudgeSettings
+from agentkernel.tools.problem.capture import Captured, capture
+from agentkernel.tools.problem.loading import LoadedProblem, problem_from_module
 
 FORMS = ("persistent", "looped", "single", "split")
 """`single` is looped with one row a program, and flat where nothing is reduced."""
@@ -16,6 +25,36 @@ FLAT, ROWS = 256, 8
 the interpreter milliseconds, and many more than a few show nothing more."""
 TILE = {"BLOCK_M": 16, "BLOCK_N": 16, "BLOCK_K": 16, "GROUP_M": 4, "SPLIT_K": 1,
         "num_warps": 4, "num_stages": 2}  # fmt: skip
+
+
+def compiled_graph(module: nn.Module, inputs: Sequence[object]) -> Compiled:
+    """The first way to divide the module into kernels."""
+    loaded = problem_from_module(module.eval(), inputs)
+    return partitions(loaded, capture(loaded), "mixed")[0]
+
+
+def written(module: nn.Module, inputs: Sequence[object], form: str) -> str:
+    """The text of its drop-in."""
+    compiled = compiled_graph(module, inputs)
+    return compiled.write(small(compiled, form)).text
+
+
+def assert_accepted(
+    loaded: LoadedProblem, captured: Captured, text: str, seeds: int = 1, budget_s: float = 2.0
+) -> None:
+    """The judge accepts `text`."""
+    settings = JudgeSettings(seed=0, policy="mixed", seeds=seeds, budget_s=budget_s)
+    verdict = judge(loaded, captured, text, settings)
+    assert verdict.accepted, f"{verdict.failure}\n{text}"
+
+
+def accepted_text(loaded: LoadedProblem, form: str = "looped", budget_s: float = 2.0) -> str:
+    """The text of its drop-in, once the judge has accepted it."""
+    captured = capture(loaded)
+    compiled = partitions(loaded, captured, "mixed")[0]
+    text = compiled.write(small(compiled, form)).text
+    assert_accepted(loaded, captured, text, budget_s=budget_s)
+    return text
 
 
 def small(compiled: Compiled, form: str) -> dict[object, AnySchedule]:

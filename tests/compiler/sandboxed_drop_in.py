@@ -47,6 +47,24 @@ class Sandboxed:
         self.worker.release([*state, *self._shared(given), *wanted])
         return found
 
+    def check(self, source: str, module: nn.Module, inputs: Sequence[torch.Tensor]) -> None:
+        """Each output against fp64, by the judge's strict rule with SLACK; integers exactly."""
+        found = self.call(source, module, inputs)
+        wide = [value.double() if value.is_floating_point() else value for value in inputs]
+        with torch.no_grad():
+            eager, _ = tree_flatten(module(*inputs))
+            oracle, _ = tree_flatten(copy.deepcopy(module).double()(*wide))
+        assert len(found) == len(eager)
+        for value, theirs, truth in zip(found, eager, oracle, strict=True):
+            if not value.is_floating_point():
+                assert torch.equal(value, theirs), source
+                continue
+            ours = errors(value, truth, theirs)
+            allowed = allowance(errors(theirs, truth, theirs), value.dtype, "strict")
+            told = f"{ours} against {allowed}\n{source}"
+            assert ours.norm <= SLACK * allowed.norm, told
+            assert ours.element <= SLACK * allowed.element, told
+
     def refusal(self, source: str, module: nn.Module, inputs: Sequence[object]) -> str:
         """What the drop-in says to `inputs` instead of an answer; "" where it answers."""
         state, given = self._load(source, module), self._given(inputs)
@@ -89,22 +107,3 @@ def sandboxed() -> Iterator[Sandboxed]:
     """An interpreting worker on the CPU."""
     with open_worker(device="cpu", interpret=True) as worker:
         yield Sandboxed(worker)
-
-
-def assert_close(
-    found: Sequence[torch.Tensor], module: nn.Module, inputs: Sequence[torch.Tensor], text: str
-) -> None:
-    """Each output against fp64, by the judge's strict rule with SLACK; integers exactly."""
-    wide = [value.double() if value.is_floating_point() else value for value in inputs]
-    with torch.no_grad():
-        eager, _ = tree_flatten(module(*inputs))
-        oracle, _ = tree_flatten(copy.deepcopy(module).double()(*wide))
-    assert len(found) == len(eager)
-    for value, theirs, truth in zip(found, eager, oracle, strict=True):
-        if not value.is_floating_point():
-            assert torch.equal(value, theirs), text
-            continue
-        ours, allowed = errors(value, truth, theirs), allowance(errors(theirs, truth, theirs),
-                                                               value.dtype, "strict")  # fmt: skip
-        assert ours.norm <= SLACK * allowed.norm, f"{ours} against {allowed}\n{text}"
-        assert ours.element <= SLACK * allowed.element, f"{ours} against {allowed}\n{text}"

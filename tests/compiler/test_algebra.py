@@ -9,13 +9,12 @@ from agentkernel.agents.strategies import hypotheses
 from agentkernel.compiler.drop_in.envelope import limits_of
 from agentkernel.compiler.ir import UnsupportedOp
 from agentkernel.domain.candidate import Candidate
-from agentkernel.tools.judge.judge import judge
-from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.problem.loading import LoadedProblem, problem_from_module
 from agentkernel.tools.profiler.session import estimate_candidate
 from agentkernel.tools.targets import find_target
 from tests.compiler.first_drafts import drafted
+from tests.compiler.forms import assert_accepted
 
 TARGET = find_target("h200").target
 
@@ -60,9 +59,7 @@ def test_its_draft_multiplies_by_the_summed_weight_and_is_accepted() -> None:
     problem = summed()
     source = drafted(problem, ALGEBRA)
     assert source != drafted(problem, "gemm")
-    settings = JudgeSettings(seed=0, policy="mixed", seeds=2, budget_s=0.0)
-    verdict = judge(problem, capture(problem), source, settings)
-    assert verdict.accepted, f"{verdict.failure}\n{source}"
+    assert_accepted(problem, capture(problem), source, seeds=2, budget_s=0.0)
 
 
 def test_its_limits_are_those_of_the_graph_as_it_was_written() -> None:
@@ -91,7 +88,4 @@ def test_its_time_is_estimated_by_its_own_operations() -> None:
 
 def test_a_size_is_an_operand() -> None:
     problem = problem_from_module(PerRow(), (torch.randn(24, 36),))
-    settings = JudgeSettings(seed=0, policy="mixed", seeds=2, budget_s=0.0)
-    source = drafted(problem, "fused")
-    verdict = judge(problem, capture(problem), source, settings)
-    assert verdict.accepted, f"{verdict.failure}\n{source}"
+    assert_accepted(problem, capture(problem), drafted(problem, "fused"), seeds=2, budget_s=0.0)

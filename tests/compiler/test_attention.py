@@ -58,13 +58,9 @@ def cost_of(spec: AttentionSpec, schedule: GemmSchedule, folder: Path) -> Cost:
 def test_attention_in_the_interpreter() -> None:
     environment = os.environ | {"OMP_NUM_THREADS": "1", "TRITON_INTERPRET": "1"}
     done = subprocess.run(
-        [sys.executable, "-m", "tests.compiler.interpreted_attention"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        env=environment,
-        check=False,
-    )
+        [sys.executable, "-m", "tests.compiler.interpreted_attention"], cwd=ROOT,
+        capture_output=True, text=True, env=environment, check=False,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
 
 

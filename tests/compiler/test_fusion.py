@@ -6,10 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from agentkernel.agents.compiler_coder import partitions, split_rival
+from agentkernel.agents.compiler_coder import split_rival
 from agentkernel.compiler.fusion import Partition
-from agentkernel.tools.problem.capture import capture
-from agentkernel.tools.problem.loading import problem_from_module
+from tests.compiler.forms import compiled_graph
 
 
 def parts(call: Callable[..., object], *inputs: torch.Tensor, cut: bool = False) -> Partition:
@@ -17,10 +16,8 @@ def parts(call: Callable[..., object], *inputs: torch.Tensor, cut: bool = False)
         return call(*args)
 
     module: nn.Module = type("Functional", (nn.Module,), {"forward": forward})()
-    loaded = problem_from_module(module, inputs)
-    found = partitions(loaded, capture(loaded), "mixed")[0]
+    found = compiled_graph(module, inputs)
     slow = split_rival(found, "mixed") if cut else found
-    assert slow is not None
     return slow.partition
 
 

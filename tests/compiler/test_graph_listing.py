@@ -141,7 +141,6 @@ def test_each_operand_of_a_made_module_is_an_input_or_stands_above(
 
 def _model(path: Path) -> torch.nn.Module:
     loaded = load_problem(str(path))
-    assert loaded.namespace is not None
     model = loaded.namespace.Model(*loaded.namespace.get_init_inputs())
     assert isinstance(model, torch.nn.Module)
     return model

@@ -1,6 +1,6 @@
 """Is a mean and variance from sums about a centre as good as eager's, whatever the row is like?"""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -8,12 +8,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from agentkernel.agents.compiler_coder import partitions
 from agentkernel.compiler.emit import Schedule
 from agentkernel.compiler.fusion import Region
-from agentkernel.tools.problem.capture import capture
-from agentkernel.tools.problem.loading import problem_from_module
-from tests.compiler.sandboxed_drop_in import Sandboxed, assert_close, sandboxed
+from tests.compiler.forms import compiled_graph
+from tests.compiler.sandboxed_drop_in import Sandboxed
 
 COLUMNS = 4000
 
@@ -59,15 +57,8 @@ class Moments(nn.Module):
         return torch.var_mean(x, 1)
 
 
-@pytest.fixture(scope="module")
-def box() -> Iterator[Sandboxed]:
-    with sandboxed() as found:
-        yield found
-
-
 def _drop_in(module: nn.Module, x: torch.Tensor, tile: int = 1024) -> str:
-    loaded = problem_from_module(module, (x,))
-    compiled = partitions(loaded, capture(loaded), "mixed")[0]
+    compiled = compiled_graph(module, (x,))
     (step,) = compiled.partition.steps
     assert isinstance(step, Region)
     return compiled.write({step: Schedule("looped", tile, 1)}).text
@@ -78,8 +69,7 @@ def _drop_in(module: nn.Module, x: torch.Tensor, tile: int = 1024) -> str:
 def test_any_row_is_as_close_to_fp64_as_eager_has_it(box: Sandboxed, shape: str) -> None:
     module = Normed().eval()
     x = ROWS[shape](torch.randn(4, COLUMNS, generator=torch.Generator().manual_seed(1)))
-    text = _drop_in(module, x)
-    assert_close(box.call(text, module, (x,)), module, (x,), text)
+    box.check(_drop_in(module, x), module, (x,))
 
 
 @pytest.mark.slow
@@ -96,8 +86,7 @@ def test_rows_with_a_raised_start(
     module = Normed().eval()
     x = torch.randn(4, COLUMNS, generator=torch.Generator().manual_seed(seed)) + offset
     x[:, :raised] += height
-    text = _drop_in(module, x)
-    assert_close(box.call(text, module, (x,)), module, (x,), text)
+    box.check(_drop_in(module, x), module, (x,))
 
 
 def test_rows_that_are_not_finite_stay_so(box: Sandboxed) -> None:
@@ -115,15 +104,14 @@ def test_rows_shorter_than_the_sample_do_not_see_their_neighbours(box: Sandboxed
     x[1], x[3, 2] = torch.nan, torch.inf
     module = nn.Sequential(nn.LayerNorm(16)).eval()
     text = _drop_in(module, x, 16)
-    assert_close(box.call(text, module, (x,)), module, (x,), text)
+    box.check(text, module, (x,))
 
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("columns", [1025, 3000, 20000])
 def test_a_mean_near_zero_keeps_its_digits(box: Sandboxed, columns: int) -> None:
     x = torch.randn(8, columns, generator=torch.Generator().manual_seed(columns))
-    text = _drop_in(Moments(), x)
-    assert_close(box.call(text, Moments(), (x,)), Moments(), (x,), text)
+    box.check(_drop_in(Moments(), x), Moments(), (x,))
 
 
 def test_the_variance_of_a_ramp_keeps_its_digits(box: Sandboxed) -> None:

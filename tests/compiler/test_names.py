@@ -9,12 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from agentkernel.agents.compiler_coder import partitions, variants
-from agentkernel.tools.problem.capture import capture
-from agentkernel.tools.problem.loading import problem_from_module
+from agentkernel.agents.compiler_coder import variants
 from agentkernel.tools.targets import find_target
 from tests.compiler.families import functional
-from tests.compiler.sandboxed_drop_in import Sandboxed, assert_close, sandboxed
+from tests.compiler.forms import compiled_graph
+from tests.compiler.sandboxed_drop_in import Sandboxed
 
 
 class Named(nn.Module):
@@ -58,15 +57,8 @@ class Peaks(nn.Module):
         return moved.amax(1), moved.argmax(1)
 
 
-@pytest.fixture(scope="module")
-def box() -> Iterator[Sandboxed]:
-    with sandboxed() as found:
-        yield found
-
-
 def _draft(module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> str:
-    loaded = problem_from_module(module.eval(), inputs)
-    compiled = partitions(loaded, capture(loaded), "mixed")[0]
+    compiled = compiled_graph(module.eval(), inputs)
     first = next(iter(variants(compiled, lambda _: None, find_target("h100").target, 1)))
     return first.source.text
 
@@ -76,8 +68,7 @@ def _draft(module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> str:
 def test_parameters_may_be_called_as_what_a_kernel_counts_with(box: Sandboxed, first: str) -> None:
     torch.manual_seed(0)
     module, inputs = Named(first, "beta", 24), (torch.randn(7, 24),)
-    text = _draft(module, inputs)
-    assert_close(box.call(text, module, inputs), module, inputs, text)
+    box.check(_draft(module, inputs), module, inputs)
 
 
 @pytest.mark.quick(1)
@@ -85,8 +76,7 @@ def test_parameters_may_be_called_as_what_a_kernel_counts_with(box: Sandboxed, f
 def test_parameters_may_be_called_as_parts_of_a_product(box: Sandboxed, name: str) -> None:
     torch.manual_seed(0)
     module, inputs = Projected(name), (torch.randn(7, 20),)
-    text = _draft(module, inputs)
-    assert_close(box.call(text, module, inputs), module, inputs, text)
+    box.check(_draft(module, inputs), module, inputs)
 
 
 @pytest.mark.quick(1)
@@ -94,8 +84,7 @@ def test_parameters_may_be_called_as_parts_of_a_product(box: Sandboxed, name: st
 def test_parameters_may_be_called_as_its_helpers(box: Sandboxed, name: str) -> None:
     torch.manual_seed(0)
     module, inputs = Peaks(name), (torch.randn(7, 24),)
-    text = _draft(module, inputs)
-    assert_close(box.call(text, module, inputs), module, inputs, text)
+    box.check(_draft(module, inputs), module, inputs)
 
 
 @pytest.mark.parametrize(
@@ -108,8 +97,7 @@ def test_parameters_may_be_called_as_its_helpers(box: Sandboxed, name: str) -> N
 def test_rows_of_one_element_are_stored(box: Sandboxed, module: nn.Module) -> None:
     torch.manual_seed(0)
     inputs = (torch.randn(9, 20),)
-    text = _draft(module, inputs)
-    assert_close(box.call(text, module, inputs), module, inputs, text)
+    box.check(_draft(module, inputs), module, inputs)
 
 
 @pytest.mark.quick(4)
@@ -137,14 +125,12 @@ def test_sums_of_exponentials_do_not_overflow(
 ) -> None:
     torch.manual_seed(0)
     module, inputs = functional(call), (torch.randn(7, 24),)
-    text = _draft(module, inputs)
-    assert_close(box.call(text, module, inputs), module, inputs, text)
+    box.check(_draft(module, inputs), module, inputs)
 
 
 def test_a_negated_mask_chooses(box: Sandboxed) -> None:
     module, inputs = functional(lambda x: torch.where(~(x > 0.1), x, 2 * x)), (torch.randn(7, 24),)
-    text = _draft(module, inputs)
-    assert_close(box.call(text, module, inputs), module, inputs, text)
+    box.check(_draft(module, inputs), module, inputs)
 
 
 def _repeated(text: str) -> list[str]:

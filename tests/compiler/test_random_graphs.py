@@ -1,7 +1,5 @@
 """Are drop-ins of random small graphs right, in every form of schedule?"""
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from hypothesis import HealthCheck, Phase, given, settings
@@ -12,19 +10,13 @@ from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.problem.loading import problem_from_module
 from tests.compiler.forms import FORMS, small
 from tests.compiler.random_graphs import RandomGraph, random_graphs
-from tests.compiler.sandboxed_drop_in import Sandboxed, assert_close, sandboxed
+from tests.compiler.sandboxed_drop_in import Sandboxed
 
 Case = tuple[RandomGraph, tuple[torch.Tensor, torch.Tensor]]
 COMMON = settings(
     deadline=None, database=None, phases=[Phase.generate], derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def box() -> Iterator[Sandboxed]:
-    with sandboxed() as found:
-        yield found
 
 
 def _right(box: Sandboxed, case: Case, forms: tuple[str, ...]) -> None:
@@ -39,7 +31,7 @@ def _right(box: Sandboxed, case: Case, forms: tuple[str, ...]) -> None:
     compiled = partitions(loaded, captured, "mixed")[0]
     for form in forms:
         text = compiled.write(small(compiled, form)).text
-        assert_close(box.call(text, module, inputs), module, inputs, text)
+        box.check(text, module, inputs)
 
 
 @pytest.mark.slow

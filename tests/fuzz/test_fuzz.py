@@ -19,14 +19,10 @@ LONG = ("run", "stores", "candidate")
 def fuzz(target: str, examples: int, number: int, templates: Path, folder: Path) -> str:
     words = (target, examples, number, templates / target, folder)
     done = subprocess.run(
-        [sys.executable, HERE / "child.py", *map(str, words)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        encoding="utf-8",
-        errors="replace",
+        [sys.executable, HERE / "child.py", *map(str, words)], stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8", errors="replace",
         check=False,
-    )
+    )  # fmt: skip
     assert done.returncode == 0, f"seed {number}, exit {done.returncode}:\n{done.stdout[-20_000:]}"
     return done.stdout
 

@@ -100,18 +100,11 @@ def test_graphs_write_what_single_launches_write() -> None:
 
 def test_speed_and_what_is_given_back(capsys: pytest.CaptureFixture[str]) -> None:
     model = make_llama(
-        "cuda",
-        torch.bfloat16,
-        vocab_size=SMALL.vocabulary,
-        hidden_size=SMALL.hidden,
-        intermediate_size=SMALL.intermediate,
-        num_hidden_layers=SMALL.layers,
-        num_attention_heads=SMALL.heads,
-        num_key_value_heads=SMALL.heads,
-        max_position_embeddings=SMALL.window,
-        initializer_range=0.02,
-        tie_word_embeddings=True,
-    )
+        "cuda", torch.bfloat16, vocab_size=SMALL.vocabulary, hidden_size=SMALL.hidden,
+        intermediate_size=SMALL.intermediate, num_hidden_layers=SMALL.layers,
+        num_attention_heads=SMALL.heads, num_key_value_heads=SMALL.heads,
+        max_position_embeddings=SMALL.window, initializer_range=0.02, tie_word_embeddings=True,
+    )  # fmt: skip
     prompts = [[1 + number % 99] * 300 for number in range(256)]
     drawing = TokenSampling(0.8, 0.95, 256)
     answer_all(model, prompts, drawing, window=SMALL.window)

@@ -181,7 +181,6 @@ def test_max_autotune_is_timed_in_the_same_rounds_and_overwrites_nothing(tmp_pat
     assert found.compiled is not None, found.compile_error
     assert found.autotuned is not None, found.autotune_error
     assert found.autotuned_mode in TUNED_MODES
-    assert found.vs_autotune is not None
     assert 0 < found.vs_autotune.low <= found.vs_autotune.value <= found.vs_autotune.high
     assert math.isfinite(found.vs_autotune.high)
     assert found.autotuned.do_bench_us is not None
@@ -210,6 +209,5 @@ def test_quick_times_are_near_the_baselines(tmp_path: Path) -> None:
         full = session.baselines()
     assert quick is not None
     assert not isinstance(full, ProfileFailed)
-    assert full.compiled is not None
     assert quick.eager_us == pytest.approx(full.eager.median_us, rel=0.1)
     assert quick.compiled_us == pytest.approx(full.compiled.median_us, rel=0.1)

@@ -163,43 +163,22 @@ def make_kernel(
     problem = loaded.problem
     sha = sha256_text(source)
     verdict = Verdict(
-        candidate=sha,
-        problem=problem.sha256,
-        accepted=True,
-        interpreted=True,
-        device="cpu",
+        candidate=sha, problem=problem.sha256, accepted=True, interpreted=True, device="cpu",
         gate="accepted",
-    )
+    )  # fmt: skip
     certificate = Certificate(
-        run="run-1",
-        created="2026-01-01T00:00:00Z",
-        status="verified",
-        reason="accepted",
-        basis="estimated",
-        problem=problem,
-        problem_sha256=problem.sha256,
-        candidate_source=source,
-        candidate_sha256=sha,
-        target="h100-sxm",
-        plan=None,
-        verdict=verdict,
-        profile=None,
-        versions=VERSIONS,
-        judge_sha256="",
+        run="run-1", created="2026-01-01T00:00:00Z", status="verified", reason="accepted",
+        basis="estimated", problem=problem, problem_sha256=problem.sha256,
+        candidate_source=source, candidate_sha256=sha, target="h100-sxm", plan=None,
+        verdict=verdict, profile=None, versions=VERSIONS, judge_sha256="",
         graph=graph or _graph(loaded),
-    )
+    )  # fmt: skip
     names = tuple(module.state_dict()) if parameters is None else parameters
     key = KernelKey(signature=signature, gpu="estimated:h100-sxm", torch="2", triton="3")
     return Kernel(
-        key=key,
-        sha256=sha,
-        source=source,
-        parameters=names,
-        certificate=certificate,
-        run="run-1",
-        created="2026-01-01T00:00:00Z",
-        basis="estimated",
-    ).evolve(**more)
+        key=key, sha256=sha, source=source, parameters=names, certificate=certificate,
+        run="run-1", created="2026-01-01T00:00:00Z", basis="estimated",
+    ).evolve(**more)  # fmt: skip
 
 
 def _norm() -> nn.Module:

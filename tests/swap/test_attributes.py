@@ -114,7 +114,6 @@ def test_what_is_replaced_after_compiling_runs_the_original(change: str) -> None
 def test_a_guard_that_is_traced_has_no_objects() -> None:
     model, twin, x, graphs = with_kernel(), Knobs().eval(), example(), Graphs()
     swap = swap_of(model)
-    assert swap is not None
     swap.traced = None
     compiled = torch.compile(model, fullgraph=True, backend=graphs)
     assert torch.allclose(compiled(x), twin(x))
@@ -143,7 +142,6 @@ def test_a_guard_that_is_traced_sees_constants(
     model, twin, x, graphs = Plain().eval(), Plain().eval(), example(), Graphs()
     apply(model, {"": make_kernel(SOURCE, model)})
     swap = swap_of(model)
-    assert swap is not None
     assert swap.traced is None, "a tensor has no literal"
     compiled = torch.compile(model, fullgraph=True, backend=graphs)
     assert torch.allclose(compiled(x), twin(x))

@@ -43,17 +43,10 @@ def write_run(folder: Path, kernel: Kernel, *, kept: bool = False) -> Result:
     candidate = folder / "drop_in.py"
     candidate.write_text(kernel.source)
     return Result(
-        status=found.status,
-        reason="",
-        run="run-1",
-        measured=False,
-        candidate=None if kept else str(candidate),
-        candidate_sha256=found.candidate_sha256,
-        certificate=str(certificate),
-        report=None,
-        problem="layernorm",
-        target="h100-sxm",
-    )
+        status=found.status, reason="", run="run-1", measured=False,
+        candidate=None if kept else str(candidate), candidate_sha256=found.candidate_sha256,
+        certificate=str(certificate), report=None, problem="layernorm", target="h100-sxm",
+    )  # fmt: skip
 
 
 def test_the_result_of_a_run_is_put_in(tmp_path: Path) -> None:
@@ -93,19 +86,10 @@ def test_the_kernel_of_a_run_holds_for_the_verified_layout(tmp_path: Path) -> No
 
 def region(kernel: Kernel, status: RegionStatus, *uses: RegionUse) -> RegionRow:
     return RegionRow(
-        signature=kernel.key.signature,
-        name="layernorm",
-        ops=("layer_norm",),
-        shapes="x float32[4, 8]",
-        uses=uses,
-        basis="estimated",
-        share=0.1,
-        headroom=0.5,
-        eager_us=2.0,
-        bound_us=1.0,
-        status=status,
-        sha256=kernel.sha256,
-    )
+        signature=kernel.key.signature, name="layernorm", ops=("layer_norm",),
+        shapes="x float32[4, 8]", uses=uses, basis="estimated", share=0.1, headroom=0.5,
+        eager_us=2.0, bound_us=1.0, status=status, sha256=kernel.sha256,
+    )  # fmt: skip
 
 
 def write_night(

@@ -23,7 +23,6 @@ STOPS = "raise SystemExit('must not run')\n"
 
 def certificate_with(kernel: Kernel, **verdict: object) -> Kernel:
     old = kernel.certificate
-    assert old.verdict is not None
     new = old.evolve(verdict=old.verdict.evolve(**verdict))
     return kernel.evolve(certificate=new)
 

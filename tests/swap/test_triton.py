@@ -17,13 +17,8 @@ ROOT = Path(__file__).parents[2]
 )
 def test_a_triton_kernel_runs_where_it_can(interpret: str, calls: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.swap.interpreted"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        env={**os.environ, "TRITON_INTERPRET": interpret},
-    )
+        [sys.executable, "-m", "tests.swap.interpreted"], cwd=ROOT, capture_output=True,
+        text=True, timeout=120, check=False, env={**os.environ, "TRITON_INTERPRET": interpret},
+    )  # fmt: skip
     assert done.stdout.startswith(f"True {calls}"), done.stdout + done.stderr
     assert done.stdout.endswith(" 2\n")

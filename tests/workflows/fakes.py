@@ -54,25 +54,13 @@ VERSIONS = Versions(
     agentkernel="0.1.0", python="3.11", torch="2.13.0", triton="3.9.0", platform="test"
 )
 ANALYSIS = Analysis(
-    bytes_min=256,
-    flops=32,
-    op_counts={"aten.add": 1},
-    roofline="memory",
-    memory_time_us=2.0,
-    compute_time_us=0.1,
-    bound_us=2.0,
-    patterns=("pointwise",),
-)
+    bytes_min=256, flops=32, op_counts={"aten.add": 1}, roofline="memory", memory_time_us=2.0,
+    compute_time_us=0.1, bound_us=2.0, patterns=("pointwise",),
+)  # fmt: skip
 NOTE = Retrieved(
-    id="hopper/memory",
-    title="Hopper: rows",
-    kind="hardware",
-    source="own",
-    licence="Apache-2.0",
-    score=0.9,
-    text="Use eight warps.",
-    hints={"row.num_warps": "8", "focus": "rows"},
-)
+    id="hopper/memory", title="Hopper: rows", kind="hardware", source="own", licence="Apache-2.0",
+    score=0.9, text="Use eight warps.", hints={"row.num_warps": "8", "focus": "rows"},
+)  # fmt: skip
 
 
 def small_problem(folder: Path) -> LoadedProblem:
@@ -115,45 +103,24 @@ class Script:
 def verdict(candidate: Candidate, failure: Failure | None = None, *, problem: str = "") -> Verdict:
     """A judgement with one case."""
     case = CaseResult(
-        label="primary",
-        seed=0,
-        distribution="normal",
-        shapes="x float32[4, 8]",
-        norm_error=1e-7 if failure is None else 1.0,
-        eager_norm_error=2e-7,
-        element_error=1e-7,
-        eager_element_error=2e-7,
-        passed=failure is None,
-    )
+        label="primary", seed=0, distribution="normal", shapes="x float32[4, 8]",
+        norm_error=1e-7 if failure is None else 1.0, eager_norm_error=2e-7, element_error=1e-7,
+        eager_element_error=2e-7, passed=failure is None,
+    )  # fmt: skip
     return Verdict(
-        candidate=candidate.sha256,
-        problem=problem,
-        accepted=failure is None,
-        interpreted=True,
-        device="cpu",
-        gate="accepted" if failure is None else "correctness",
-        failure=failure,
-        cases=(case,),
-        launches=("k",),
-        seconds=0.5,
-    )
+        candidate=candidate.sha256, problem=problem, accepted=failure is None, interpreted=True,
+        device="cpu", gate="accepted" if failure is None else "correctness", failure=failure,
+        cases=(case,), launches=("k",), seconds=0.5,
+    )  # fmt: skip
 
 
 def mismatch(pattern: str = "all", norm_error: float = 1.0) -> Mismatch:
     """An output that is wrong everywhere."""
     return Mismatch(
-        case="primary",
-        output=0,
-        norm_error=norm_error,
-        norm_allowed=1e-6,
-        element_error=1.0,
-        element_allowed=1e-6,
-        first_index=(0, 0),
-        expected=1.0,
-        found=0.0,
-        wrong_share=1.0,
+        case="primary", output=0, norm_error=norm_error, norm_allowed=1e-6, element_error=1.0,
+        element_allowed=1e-6, first_index=(0, 0), expected=1.0, found=0.0, wrong_share=1.0,
         pattern=pattern,
-    )
+    )  # fmt: skip
 
 
 def timing(median_us: float) -> Timing:
@@ -194,33 +161,19 @@ def measurement(
         energy_mj=energy_mj,
         eager_energy_mj=5.0,
         gpu=GpuState(
-            name="NVIDIA H200",
-            driver="580.1",
-            sm_clock_mhz=1980,
-            memory_clock_mhz=3201,
-            temperature_c=41,
-            power_w=310.0,
+            name="NVIDIA H200", driver="580.1", sm_clock_mhz=1980, memory_clock_mhz=3201,
+            temperature_c=41, power_w=310.0,
         ),
-    )
+    )  # fmt: skip
 
 
 def resources(*, fits: bool = True) -> KernelResources:
     """One small kernel."""
     return KernelResources(
-        name="k",
-        grid=(4, 1, 1),
-        num_warps=4,
-        num_stages=1,
-        registers=24,
-        spill_bytes=0,
-        shared_bytes=0,
-        occupancy=1.0,
-        tensor_core=None,
-        constants={"BLOCK": 8},
-        compile_s=0.3,
-        fits=fits,
-        error=None if fits else "300000 bytes of shared memory",
-    )
+        name="k", grid=(4, 1, 1), num_warps=4, num_stages=1, registers=24, spill_bytes=0,
+        shared_bytes=0, occupancy=1.0, tensor_core=None, constants={"BLOCK": 8}, compile_s=0.3,
+        fits=fits, error=None if fits else "300000 bytes of shared memory",
+    )  # fmt: skip
 
 
 def profile(
@@ -346,16 +299,10 @@ class FakeWorkshop:
             RulesPlanner(self.coder.hypotheses), self.retriever, self.coder, RulesDebugger()
         )
         judge_scope = JudgeScope(
-            problem=loaded.problem.sha256,
-            precision="strict",
-            policy="mixed",
-            device="cpu",
-            seed=settings.judge.seed,
-            seeds=1,
-            budget_s=0.0,
-            judge_sha256=self.judge_sha256(),
+            problem=loaded.problem.sha256, precision="strict", policy="mixed", device="cpu",
+            seed=settings.judge.seed, seeds=1, budget_s=0.0, judge_sha256=self.judge_sha256(),
             versions=VERSIONS,
-        )
+        )  # fmt: skip
         profile_scope = ProfileScope(
             problem=loaded.problem.sha256,
             target="h100-sxm",
@@ -364,16 +311,12 @@ class FakeWorkshop:
             versions=VERSIONS,
         )
         tools = Tools(
-            quick_baseline_us=lambda: self.quick_us,
-            analyse=lambda: ANALYSIS,
-            judge=self._judge,
-            profile=self._profile,
-            baselines=lambda: self.baselines,
-            apply_hints=apply_hints,
+            quick_baseline_us=lambda: self.quick_us, analyse=lambda: ANALYSIS, judge=self._judge,
+            profile=self._profile, baselines=lambda: self.baselines, apply_hints=apply_hints,
             judge_key=lambda candidate: work_key(judge_scope, candidate),
             profile_key=lambda candidate: work_key(profile_scope, candidate),
             draft_key=lambda request: draft_key(loaded.problem.sha256, request),
-        )
+        )  # fmt: skip
         yield Deps(crew, tools)
 
     def _judge(self, candidate: Candidate) -> Verdict:

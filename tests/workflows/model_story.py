@@ -403,13 +403,9 @@ class Place:
     def start(self, words: list[str]) -> subprocess.Popen[str]:
         """The same in a process of its own."""
         return subprocess.Popen(
-            [sys.executable, "-m", "agentkernel", *words],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=self.folder,
-            env=self.environment(),
-        )
+            [sys.executable, "-m", "agentkernel", *words], stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True, cwd=self.folder, env=self.environment(),
+        )  # fmt: skip
 
 
 def serve(script: Sequence[Scripted] | Callable[..., Answer]) -> ChatServer:

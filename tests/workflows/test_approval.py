@@ -57,7 +57,6 @@ def test_a_plan_that_is_approved_is_followed(tmp_path: Path) -> None:
     assert (result.status, len(shop.judged)) == ("improved", 2)
     assert [item.kind for item in voice.heard] == ["plan"]
     asked = voice.heard[0]
-    assert asked.plan is not None
     assert asked.hypothesis == asked.plan.hypotheses[0]
     kinds = [item.kind for item in seen]
     assert kinds.index("planned") < kinds.index("approval_asked")

@@ -107,13 +107,11 @@ def test_the_answer_is_kept_with_what_failed_on_the_way(tmp_path: Path) -> None:
     assert "class Model" in entry.problem
     assert "# inputs: x float32[4, 8]" in entry.problem
     assert "fast" in entry.answer
-    assert entry.gain is not None
     assert (entry.gain.gpu, entry.gain.time_us, entry.gain.vs_eager) == ("NVIDIA H200", 5.0, 4.0)
     assert (entry.licence, entry.source) == ("not stated", f"run {done.result.run}")
     assert (entry.verified, entry.architectures) == ("interpreter", ("hopper",))
     assert entry.triton
     won = winner_of(entry)
-    assert won is not None
     assert (won.strategy, won.measured, won.shapes) == ("fast", True, ((4, 8),))
     assert won.lost == {"slow": 2.5}
     assert any(line.startswith("wrong: refused") for line in entry.failures)

@@ -30,15 +30,9 @@ def won(
     family: str = "hopper",
 ) -> Won:
     return Won(
-        strategy=strategy,
-        coder="compiler",
-        label="k BLOCK_N=8",
-        family=family,
-        shapes=shapes,
-        measured=measured,
-        lost=lost or {},
-        roofline=roofline,
-    )
+        strategy=strategy, coder="compiler", label="k BLOCK_N=8", family=family, shapes=shapes,
+        measured=measured, lost=lost or {}, roofline=roofline,
+    )  # fmt: skip
 
 
 def found(
@@ -49,17 +43,10 @@ def found(
     source: str = "run 1",
 ) -> Retrieved:
     return Retrieved(
-        id=f"experience/{name}",
-        title=name,
-        kind="experience",
-        source=source,
-        licence="not stated",
-        score=0.1,
-        text="",
-        similarity=similarity,
-        verified=verified,
+        id=f"experience/{name}", title=name, kind="experience", source=source,
+        licence="not stated", score=0.1, text="", similarity=similarity, verified=verified,
         won=what,
-    )
+    )  # fmt: skip
 
 
 def tried(*strategies: str) -> list[Hypothesis]:

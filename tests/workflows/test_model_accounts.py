@@ -79,7 +79,6 @@ class AskingWorkshop(FakeWorkshop):
         resolved: ResolvedTarget,
         desk: ModelProvider,
     ) -> Iterator[Deps]:
-        assert desk.records is not None
         for item in self.asked:
             desk.records.save_exchange(item.question.key(item.model), item)
         with super().equip(loaded, settings, resolved, desk) as (crew, tools):

@@ -43,12 +43,8 @@ def start(folder: Path, *words: str) -> subprocess.Popen[str]:
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(
         [sys.executable, "-m", "agentkernel", *words, "--runs", str(folder / "runs"), "--json"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=folder,
-        env=environment,
-    )
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder, env=environment,
+    )  # fmt: skip
 
 
 def optimize(folder: Path) -> subprocess.Popen[str]:

@@ -43,22 +43,13 @@ from tests.workflows.fakes import (
 GOLDEN = Path(__file__).parents[1] / "golden"
 FIRST = Candidate(source="one", coder="compiler", round=1, strategy="row in registers")
 SECOND = Candidate(
-    source="two",
-    coder="compiler",
-    round=1,
-    strategy="two rows",
-    parent=FIRST.sha256,
+    source="two", coder="compiler", round=1, strategy="two rows", parent=FIRST.sha256,
     schedule={"k": {"num_warps": 4, "BLOCK_N": 1024}},
-)
+)  # fmt: skip
 CLOCK = ClockCheck(
-    state="too_short",
-    outside_us=10.4,
-    outside_low_us=10.2,
-    inside_us=10.0,
-    volleys=12,
-    calls=120,
-    checked_outputs=7,
-)
+    state="too_short", outside_us=10.4, outside_low_us=10.2, inside_us=10.0, volleys=12,
+    calls=120, checked_outputs=7,
+)  # fmt: skip
 PLAN = apply_hints(
     Plan(
         analysis=ANALYSIS,
@@ -104,13 +95,8 @@ PLANNER = UsageTotals(
     label="planner", questions=1, requests=1, unpriced=1, seconds=2.0, gpu_seconds=1.5
 )
 TOTAL = CODER.evolve(
-    label="total",
-    questions=3,
-    requests=4,
-    unpriced=1,
-    seconds=13.9,
-    gpu_seconds=1.5,
-)
+    label="total", questions=3, requests=4, unpriced=1, seconds=13.9, gpu_seconds=1.5,
+)  # fmt: skip
 MODELS = ModelsSection(
     by_agent=(PLANNER, CODER),
     by_round=(
@@ -129,16 +115,12 @@ MODELS = ModelsSection(
     ),
     diagnoses=(
         DiagnosisEntry(
-            candidate=FIRST.id,
-            round=1,
-            failure_class="mismatch:tail",
-            action="next_hypothesis",
-            advice="Mask | the `tail`.\n<b>",
-            by="local:./w",
+            candidate=FIRST.id, round=1, failure_class="mismatch:tail", action="next_hypothesis",
+            advice="Mask | the `tail`.\n<b>", by="local:./w",
         ),
     ),
     replayed="plus-1",
-)
+)  # fmt: skip
 
 
 def section_of(models: ModelsSection | None) -> str:
@@ -158,13 +140,9 @@ def report(
     reason: str | None = None,
 ) -> str:
     problem = Problem(
-        name="plus",
-        origin="file",
-        path="plus.py",
-        source="",
-        class_name="Model",
+        name="plus", origin="file", path="plus.py", source="", class_name="Model",
         shape_sets=(ShapeSet(inputs=(TensorSpec(name="x", dtype="float32", shape=(4, 8)),)),),
-    )
+    )  # fmt: skip
     called = EAGER.evolve(low99=1.9, high99=2.1, call="faster")
     timed = measurement(called).evolve(**{"clock": CLOCK} | (third or {}))
     found = profile(SECOND, *((timed,) if measured else ()))
@@ -172,22 +150,14 @@ def report(
         said = {"repeatable": True, "eval_only": not measured}
         accepted = verdict(SECOND).evolve(**said)
     certificate = Certificate(
-        run="plus-20261121-100000-abcd",
-        created="2026-11-21T10:00:00+00:00",
+        run="plus-20261121-100000-abcd", created="2026-11-21T10:00:00+00:00",
         status="met" if measured else "verified",
         reason=reason or ("2.000x against eager" if measured else "accepted by the judge"),
-        basis="measured" if measured else "estimated",
-        problem=problem,
-        problem_sha256=problem.sha256,
-        candidate_source=SECOND.source,
-        candidate_sha256=SECOND.sha256,
-        target="h100-sxm",
-        plan=plan,
-        verdict=accepted,
-        profile=found,
-        versions=VERSIONS,
-        judge_sha256="0" * 64,
-    )
+        basis="measured" if measured else "estimated", problem=problem,
+        problem_sha256=problem.sha256, candidate_source=SECOND.source,
+        candidate_sha256=SECOND.sha256, target="h100-sxm", plan=plan, verdict=accepted,
+        profile=found, versions=VERSIONS, judge_sha256="0" * 64,
+    )  # fmt: skip
     entries = (
         ReportEntry(candidate=first, verdict=verdict(first, mismatch()), profile=None),
         ReportEntry(candidate=SECOND, verdict=accepted, profile=found),

@@ -62,7 +62,6 @@ def kill_after(folder: Path, events: int, more_s: float) -> bool:
         cwd=ROOT,
     )
     with child:
-        assert child.stdout is not None
         for _ in range(events):
             if not child.stdout.readline():
                 assert child.wait() == 0

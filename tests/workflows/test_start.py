@@ -215,24 +215,20 @@ def wrong_text(attempt: Attempt) -> Attempt:
 
 
 def other_problem(attempt: Attempt) -> Attempt:
-    assert attempt.verdict is not None
     elsewhere = attempt.verdict.evolve(problem="f" * 64)
     return attempt.evolve(verdict=elsewhere)
 
 
 def on_a_gpu(attempt: Attempt) -> Attempt:
-    assert attempt.verdict is not None
     native = attempt.verdict.evolve(interpreted=False)
     return attempt.evolve(verdict=native)
 
 
 def other_seed(attempt: Attempt) -> Attempt:
-    assert attempt.verdict is not None
     return without_keys(attempt).evolve(verdict=attempt.verdict.evolve(seed=7))
 
 
 def other_target(attempt: Attempt) -> Attempt:
-    assert attempt.profile is not None
     other = attempt.profile.evolve(target="a100-sxm-80")
     return without_keys(attempt).evolve(profile=other)
 
@@ -242,7 +238,6 @@ def other_profile_key(attempt: Attempt) -> Attempt:
 
 
 def foreign_profile(attempt: Attempt) -> Attempt:
-    assert attempt.profile is not None
     return attempt.evolve(profile=attempt.profile.evolve(candidate="f" * 64))
 
 

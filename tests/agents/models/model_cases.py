@@ -82,28 +82,18 @@ class ScriptedModel:
 
 def analysis(**changes: object) -> Analysis:
     base = Analysis(
-        bytes_min=536936448,
-        flops=536870912,
-        op_counts={"aten.native_layer_norm": 1},
-        roofline="memory",
-        memory_time_us=160.0,
-        compute_time_us=8.0,
-        bound_us=160.0,
+        bytes_min=536936448, flops=536870912, op_counts={"aten.native_layer_norm": 1},
+        roofline="memory", memory_time_us=160.0, compute_time_us=8.0, bound_us=160.0,
         patterns=("layer_norm",),
-    )
+    )  # fmt: skip
     return base.evolve(**changes)
 
 
 def note(text: str = "Eight warps a row of 8192.", title: str = "Row kernels") -> Retrieved:
     return Retrieved(
-        id="hopper-rows",
-        title=title,
-        kind="hardware",
-        source="measured",
-        licence="Apache-2.0",
-        score=0.9,
-        text=text,
-    )
+        id="hopper-rows", title=title, kind="hardware", source="measured", licence="Apache-2.0",
+        score=0.9, text=text,
+    )  # fmt: skip
 
 
 def candidate(
@@ -140,15 +130,9 @@ def request(
         decisions=(Decision(key="num_warps", value="8", default="4", because="hopper-rows"),),
     )
     base = DraftRequest(
-        target=H100,
-        goals=Goals(policy="triton"),
-        plan=plan,
-        hypothesis=hypothesis,
-        retrieved=(note(),),
-        history=tuple(history),
-        diagnosis=diagnosis,
-        round=len(history) + 1,
-    )
+        target=H100, goals=Goals(policy="triton"), plan=plan, hypothesis=hypothesis,
+        retrieved=(note(),), history=tuple(history), diagnosis=diagnosis, round=len(history) + 1,
+    )  # fmt: skip
     return base.evolve(**changes)
 
 

@@ -30,13 +30,9 @@ def ask(name: str, cache: Path, **environment: str) -> str:
     """What a process with these hub settings, which are read at import, finds."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith("HF_")}
     done = subprocess.run(
-        [sys.executable, "-c", ASK, name],
-        env={**kept, "HF_HOME": str(cache), **environment},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
+        [sys.executable, "-c", ASK, name], env={**kept, "HF_HOME": str(cache), **environment},
+        capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
     return done.stdout.removesuffix("\n")
 
 

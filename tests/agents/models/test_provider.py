@@ -224,7 +224,6 @@ def test_a_run_that_was_killed_goes_on_from_its_answers(tmp_path: Path) -> None:
     with ChatServer([*script, "third"]) as server:
         code = CHILD.format(root=str(ROOT), path=str(path), url=server.url)
         child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-        assert child.stdout is not None
         assert [child.stdout.readline().strip() for _ in range(2)] == ["first", "second"]
         while len(server.requests) < 3:
             time.sleep(0.02)

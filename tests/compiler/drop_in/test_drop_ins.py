@@ -1,46 +1,26 @@
 """Is what the compiler coder writes right, by the judge's own rule, in every form?"""
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from torch import nn
 
-from agentkernel.agents.compiler_coder import partitions
-from agentkernel.tools.judge.judge import judge
-from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.problem.loading import problem_from_module
 from tests.compiler.families import families
-from tests.compiler.forms import FORMS, small
-from tests.compiler.sandboxed_drop_in import Sandboxed, assert_close, sandboxed
+from tests.compiler.forms import FORMS, accepted_text, written
+from tests.compiler.sandboxed_drop_in import Sandboxed
 
 FAMILIES = families()
 
 
 def _accepted(name: str, form: str) -> None:
     module, inputs = FAMILIES[name]
-    loaded = problem_from_module(module.eval(), inputs)
-    captured = capture(loaded)
-    compiled = partitions(loaded, captured, "mixed")[0]
-    source = compiled.write(small(compiled, form))
-    settings = JudgeSettings(seed=0, policy="mixed", seeds=1, budget_s=2.0)
-    verdict = judge(loaded, captured, source.text, settings)
-    assert verdict.accepted, f"{verdict.failure}\n{source.text}"
-
-
-@pytest.fixture(scope="module")
-def box() -> Iterator[Sandboxed]:
-    with sandboxed() as found:
-        yield found
+    accepted_text(problem_from_module(module.eval(), inputs), form)
 
 
 def _close(box: Sandboxed, name: str, form: str) -> None:
     module, inputs = FAMILIES[name]
-    loaded = problem_from_module(module.eval(), inputs)
-    compiled = partitions(loaded, capture(loaded), "mixed")[0]
-    text = compiled.write(small(compiled, form)).text
-    assert_close(box.call(text, module, inputs), module, inputs, text)
+    box.check(written(module, inputs, form), module, inputs)
 
 
 @pytest.mark.quick(6)
@@ -63,10 +43,8 @@ def test_a_family_is_close_to_fp64(box: Sandboxed, name: str, form: str) -> None
 @pytest.mark.parametrize("form", ["looped", "split"])
 def test_a_spread_far_from_zero_keeps_its_digits(box: Sandboxed, form: str) -> None:
     module, (x,) = FAMILIES["spread"]
-    loaded = problem_from_module(module.eval(), [x])
-    compiled = partitions(loaded, capture(loaded), "mixed")[0]
     far = torch.randn(x.shape) + 1e4
-    (found,) = box.call(compiled.write(small(compiled, form)).text, module, [far])
+    (found,) = box.call(written(module, [x], form), module, [far])
     torch.testing.assert_close(found, far.double().std(0).float(), rtol=2e-6, atol=0)
 
 
@@ -99,26 +77,15 @@ class WithSizes(nn.Module):
 @pytest.mark.slow
 def test_numbers_that_follow_from_the_sizes_are_returned() -> None:
     loaded = problem_from_module(WithSizes().eval(), (torch.randn(6, 9),))
-    captured = capture(loaded)
-    assert len(captured.free_dims) == 2
-    compiled = partitions(loaded, captured, "mixed")[0]
-    text = compiled.write(small(compiled, "looped")).text
-    settings = JudgeSettings(seed=0, policy="mixed", seeds=1, budget_s=2.0)
-    verdict = judge(loaded, captured, text, settings)
-    assert verdict.accepted, f"{verdict.failure}\n{text}"
+    assert len(capture(loaded).free_dims) == 2
+    accepted_text(loaded)
 
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize(("rows", "columns"), [(1, 24), (3, 1), (1, 1)])
 def test_the_epilogue_of_a_thin_product_stays_inside_its_bias(rows: int, columns: int) -> None:
     module = nn.Sequential(nn.Linear(16, columns), nn.SiLU()).eval()
-    loaded = problem_from_module(module, (torch.randn(rows, 16),))
-    captured = capture(loaded)
-    compiled = partitions(loaded, captured, "mixed")[0]
-    text = compiled.write(small(compiled, "looped")).text
-    settings = JudgeSettings(seed=0, policy="mixed", seeds=1, budget_s=1.0)
-    verdict = judge(loaded, captured, text, settings)
-    assert verdict.accepted, f"{verdict.failure}\n{text}"
+    accepted_text(problem_from_module(module, (torch.randn(rows, 16),)), budget_s=1.0)
 
 
 class NormedConvolution(nn.Module):
@@ -135,12 +102,10 @@ class NormedConvolution(nn.Module):
 
 def test_a_kernel_reads_what_a_convolution_gives_in_whatever_layout(box: Sandboxed) -> None:
     module, inputs = NormedConvolution().eval(), (torch.randn(2, 7, 9, 6),)
-    loaded = problem_from_module(module, inputs)
-    compiled = partitions(loaded, capture(loaded), "mixed")[0]
-    text = compiled.write(small(compiled, "looped")).text
-    assert_close(box.call(text, module, inputs), module, inputs, text)
+    text = written(module, inputs, "looped")
+    box.check(text, module, inputs)
     module.conv.weight.data = module.conv.weight.data.contiguous(memory_format=torch.channels_last)
-    assert_close(box.call(text, module, inputs), module, inputs, text)
+    box.check(text, module, inputs)
 
 
 class Channelled(nn.Module):
@@ -161,8 +126,6 @@ def test_rows_over_several_transposed_matrices_are_the_right_ones(
     box: Sandboxed, images: int
 ) -> None:
     module, inputs = Channelled().eval(), (torch.randn(images, 8, 21),)
-    loaded = problem_from_module(module, inputs)
-    compiled = partitions(loaded, capture(loaded), "mixed")[0]
-    text = compiled.write(small(compiled, "looped")).text
+    text = written(module, inputs, "looped")
     assert "linear_kernel" in text
-    assert_close(box.call(text, module, inputs), module, inputs, text)
+    box.check(text, module, inputs)

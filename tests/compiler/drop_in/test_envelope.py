@@ -1,6 +1,5 @@
 """Does a drop-in refuse what it was not verified for, and serve the rest of what it promises?"""
 
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -10,28 +9,16 @@ from sympy import Eq
 from torch import nn
 from torch.utils._sympy.functions import FloorDiv, Mod
 
-from agentkernel.agents.compiler_coder import partitions
 from agentkernel.compiler.drop_in.envelope import limits_of
 from agentkernel.tools.judge.policy.check import check_policy
 from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.problem.loading import problem_from_module
-from tests.compiler.families import Wrapped
-from tests.compiler.forms import small
-from tests.compiler.sandboxed_drop_in import Sandboxed, sandboxed
+from tests.compiler.families import OfOne, Wrapped
+from tests.compiler.forms import written
+from tests.compiler.sandboxed_drop_in import Sandboxed
 
 Inputs = tuple[object, ...]
 x, column = torch.randn(7, 33), torch.randn(7, 1)
-
-
-class One(nn.Module):
-    """`call` of one tensor whose sizes stay free."""
-
-    def __init__(self, call: Callable[[torch.Tensor], torch.Tensor]) -> None:
-        super().__init__()
-        self.call = call
-
-    def forward(self, a: torch.Tensor) -> torch.Tensor:
-        return self.call(a)
 
 
 class Scaled(nn.Module):
@@ -61,18 +48,6 @@ class Trained(nn.Module):
         return a * 2 if self.training and self.matters else a * 3
 
 
-def written(module: nn.Module, inputs: Inputs, form: str = "persistent") -> str:
-    loaded = problem_from_module(module.eval(), inputs)
-    compiled = partitions(loaded, capture(loaded), "mixed")[0]
-    return compiled.write(small(compiled, form)).text
-
-
-@pytest.fixture(scope="module")
-def box() -> Iterator[Sandboxed]:
-    with sandboxed() as found:
-        yield found
-
-
 @pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("given", "named"),
@@ -90,7 +65,7 @@ def test_inputs_outside_what_was_verified_are_refused(
     box: Sandboxed, given: Inputs, named: str
 ) -> None:
     module = Scaled()
-    text = written(module, (x, column, 3.0, None))
+    text = written(module, (x, column, 3.0, None), "persistent")
     if not named:
         torch.testing.assert_close(box.call(text, module, given)[0], module(*given))
     told = box.refusal(text, module, given)
@@ -99,23 +74,23 @@ def test_inputs_outside_what_was_verified_are_refused(
 
 def test_fixed_sizes_are_checked(box: Sandboxed) -> None:
     module = Wrapped(nn.LayerNorm(33))
-    text = written(module, (x,))
+    text = written(module, (x,), "persistent")
     for wrong in (torch.randn(2, 3, 33), torch.randn(3, 32)):
         assert "float32[free, 33]" in box.refusal(text, module, (wrong,))
     assert not box.refusal(text, module, (torch.randn(1, 33),))
 
 
 def test_what_tracing_assumed_about_sizes_is_checked(box: Sandboxed) -> None:
-    halves = One(lambda a: a.chunk(2, 1)[0] * a.chunk(2, 1)[1])
-    text = written(halves, (torch.randn(5, 12),))
+    halves = OfOne(lambda a: a.chunk(2, 1)[0] * a.chunk(2, 1)[1])
+    text = written(halves, (torch.randn(5, 12),), "persistent")
     even = torch.randn(3, 20)
     torch.testing.assert_close(box.call(text, halves, (even,))[0], halves(even))
     assert "sizes are" in box.refusal(text, halves, (torch.randn(3, 21),))
 
 
 def test_a_size_of_one_is_refused_only_where_the_graph_differs() -> None:
-    for module, refused in ((Branching(), True), (One(lambda a: a + 1), False)):
-        assert (" < 2" in written(module, (x,))) == refused
+    for module, refused in ((Branching(), True), (OfOne(lambda a: a + 1), False)):
+        assert (" < 2" in written(module, (x,), "persistent")) == refused
 
 
 @pytest.mark.quick(1)
@@ -127,7 +102,7 @@ def test_a_size_of_one_is_refused_only_where_the_graph_differs() -> None:
     ],
 )  # fmt: skip
 def test_training_mode_is_refused_where_it_differs(module: nn.Module, differs: bool) -> None:
-    text = written(module, (x,))
+    text = written(module, (x,), "persistent")
     assert ("if self.training:\n" in text) == differs
     assert ("Eval mode only" in text) == differs
     assert check_policy(text, "mixed") is None
@@ -140,13 +115,15 @@ def test_no_elements_give_an_empty_output(
     box: Sandboxed, form: str, shape: tuple[int, ...]
 ) -> None:
     module = Wrapped(nn.Softmax(-1))
-    (found,) = box.call(written(module, (x,), form), module, (torch.empty(shape),))
+    (found,) = box.call(written(module, (x,), form), module, (torch.empty(shape),), "persistent")
     assert found.shape == shape
 
 
 def test_no_elements_are_refused_where_the_output_has_some(box: Sandboxed) -> None:
-    module = One(lambda a: a.sum(1))
-    assert "sizes are" in box.refusal(written(module, (x,)), module, (torch.empty(3, 0),))
+    module = OfOne(lambda a: a.sum(1))
+    assert "sizes are" in box.refusal(
+        written(module, (x,), "persistent"), module, (torch.empty(3, 0),)
+    )
 
 
 @pytest.mark.quick(1)
@@ -165,19 +142,18 @@ def test_nan_beside_infinity_stays_nan(box: Sandboxed, form: str) -> None:
         lambda a: a.logsumexp(1), lambda a: a.softmax(1), lambda a: a.log_softmax(1),
         lambda a: a.amax(1),
     ):  # fmt: skip
-        module = One(call)
-        (found,) = box.call(written(module, (rows,), form), module, (rows,))
+        module = OfOne(call)
+        (found,) = box.call(written(module, (rows,), form), module, (rows,), "persistent")
         torch.testing.assert_close(found, module(rows), equal_nan=True)
 
 
 def test_longer_rows_than_captured_get_more_warps() -> None:
-    loaded = problem_from_module(One(lambda a: F.softmax(a, -1)), (torch.randn(64, 100),))
-    compiled = partitions(loaded, capture(loaded), "mixed")[0]
-    assert "else 16" in compiled.write(small(compiled, "persistent")).text
+    text = written(OfOne(lambda a: F.softmax(a, -1)), (torch.randn(64, 100),), "persistent")
+    assert "else 16" in text
 
 
 def test_limits_are_found_once_for_a_graph() -> None:
-    loaded = problem_from_module(One(lambda a: a + 1), (x,))
+    loaded = problem_from_module(OfOne(lambda a: a + 1), (x,))
     captured = capture(loaded)
     assert limits_of(loaded, captured) is limits_of(loaded, captured)
 
@@ -190,8 +166,8 @@ def test_an_index_that_is_computed_with_has_64_bits(box: Sandboxed, form: str, d
         index = torch.arange(a.shape[dim], device=a.device)
         return (index if dim else index[:, None]) * 2**28 + a.long()
 
-    module, rows = One(count), torch.randn(20, 70)
-    (found,) = box.call(written(module, (rows,), form), module, (rows,))
+    module, rows = OfOne(count), torch.randn(20, 70)
+    (found,) = box.call(written(module, (rows,), form), module, (rows,), "persistent")
     assert torch.equal(found, module(rows))
 
 
@@ -209,7 +185,7 @@ def test_a_whole_slice_does_not_keep_sizes_of_1_out() -> None:
 
 
 def test_a_size_at_which_an_assumption_has_no_value_is_refused() -> None:
-    loaded = problem_from_module(One(lambda a: a + 1), (torch.randn(8, 6),))
+    loaded = problem_from_module(OfOne(lambda a: a + 1), (torch.randn(8, 6),))
     captured = capture(loaded)
     node = next(iter(captured.graph.graph.nodes))
     rows, columns = (size.node.expr for size in node.meta["val"].shape)

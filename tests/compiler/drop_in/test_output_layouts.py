@@ -9,13 +9,11 @@ import pytest
 import torch
 from torch import nn
 
-from agentkernel.agents.compiler_coder import partitions
 from agentkernel.compiler.drop_in.interface import in_order_text, output_layouts
-from agentkernel.tools.judge.judge import judge
-from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.problem.loading import problem_from_module
-from tests.compiler.forms import small
+from tests.compiler.families import OfOne
+from tests.compiler.forms import accepted_text
 
 Function = Callable[[torch.Tensor], torch.Tensor]
 FUNCTIONS: dict[str, Function] = {
@@ -25,15 +23,6 @@ FUNCTIONS: dict[str, Function] = {
     "replicated": lambda x: nn.functional.pad(x, (1, 2, 1, 1), mode="replicate").tanh(),
     "several": lambda x: (x.permute(0, 2, 3, 1).exp(), torch.relu(x)),  # type: ignore[dict-item]
 }
-
-
-class Only(nn.Module):
-    def __init__(self, function: Function) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.function(x)
 
 
 def channels_last() -> torch.Tensor:
@@ -49,20 +38,14 @@ def channels_last() -> torch.Tensor:
     ],
 )
 def test_outputs_lie_as_eager_has_them_for_either_layout(name: str) -> None:
-    loaded = problem_from_module(Only(FUNCTIONS[name]).eval(), (channels_last(),))
-    captured = capture(loaded)
-    compiled = partitions(loaded, captured, "mixed")[0]
-    source = compiled.write(small(compiled, "looped"))
-    settings = JudgeSettings(seed=0, policy="mixed", seeds=1, budget_s=2.0)
-    verdict = judge(loaded, captured, source.text, settings)
-    assert verdict.accepted, f"{verdict.failure}\n{source.text}"
-    assert "usual_layout = x.is_contiguous()" in source.text
+    loaded = problem_from_module(OfOne(FUNCTIONS[name]).eval(), (channels_last(),))
+    assert "usual_layout = x.is_contiguous()" in accepted_text(loaded)
 
 
 def test_nothing_is_turned_for_contiguous_inputs_or_outputs_that_stay() -> None:
-    loaded = problem_from_module(Only(torch.relu), (torch.randn(3, 5, 4, 6),))
+    loaded = problem_from_module(OfOne(torch.relu), (torch.randn(3, 5, 4, 6),))
     assert not output_layouts(loaded, capture(loaded)).orders
-    loaded = problem_from_module(Only(lambda x: x.mean((2, 3))), (channels_last(),))
+    loaded = problem_from_module(OfOne(lambda x: x.mean((2, 3))), (channels_last(),))
     assert not output_layouts(loaded, capture(loaded)).orders
 
 

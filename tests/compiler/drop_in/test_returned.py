@@ -16,12 +16,10 @@ from agentkernel.compiler.drop_in.constructor import ConstructorText, emit_const
 from agentkernel.compiler.drop_in.interface import returned_classes, returned_paths, returned_text
 from agentkernel.compiler.ir import UnsupportedOp
 from agentkernel.domain.errors import ProblemError
-from agentkernel.tools.judge.judge import judge
-from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.problem.capture import Captured, capture
 from agentkernel.tools.problem.loading import LoadedProblem, load_problem, problem_from_module
 from agentkernel.tools.problem.structures import leaves_of, register_dataclasses, tree_text
-from tests.compiler.forms import small
+from tests.compiler.forms import accepted_text
 
 HEAD = """import collections
 import dataclasses
@@ -114,13 +112,8 @@ def test_outputs_are_written_in_the_classes_that_they_lie_in(
 
 @pytest.mark.slow
 def test_the_named_results_of_torch_are_made_again(tmp_path: Path) -> None:
-    loaded, captured = problem(tmp_path, "y.max(1), (y + 1).min(1, keepdim=True)")
-    compiled = partitions(loaded, captured, "mixed")[0]
-    text = compiled.write(small(compiled, "looped")).text
-    verdict = judge(
-        loaded, captured, text, JudgeSettings(seed=0, policy="mixed", seeds=1, budget_s=2.0)
-    )
-    assert verdict.accepted, f"{verdict.failure}\n{text}"
+    loaded, _ = problem(tmp_path, "y.max(1), (y + 1).min(1, keepdim=True)")
+    accepted_text(loaded)
 
 
 def test_a_returned_class_comes_along_whole(tmp_path: Path) -> None:

@@ -15,13 +15,12 @@ from agentkernel.compiler.lift.inductor_code import VARIANTS, InductorCode, find
 from agentkernel.compiler.lift.wrapper_steps import options_of, read_wrapper
 from agentkernel.domain.profile import CompileReport
 from agentkernel.tools.compile import compile_many
-from agentkernel.tools.judge.judge import judge
 from agentkernel.tools.judge.policy.check import check_policy
-from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.problem.capture import Captured, capture
 from agentkernel.tools.problem.loading import LoadedProblem, problem_from_module
 from agentkernel.tools.problem.specialise import specialise
 from agentkernel.tools.targets import find_target
+from tests.compiler.forms import assert_accepted
 from tests.compiler.inductor_codes import shared_codes
 from tests.compiler.lift.cases import Wrapped
 
@@ -77,9 +76,7 @@ def lifted(name: str, variant: str, choices: dict[str, int] | None = None) -> st
 
 def accepted(name: str, text: str) -> None:
     loaded, captured = problems()[name]
-    settings = JudgeSettings(seed=0, policy="mixed", seeds=1, budget_s=1.0)
-    verdict = judge(loaded, specialise(captured), text, settings)
-    assert verdict.accepted, f"{verdict.failure}\n{text}"
+    assert_accepted(loaded, specialise(captured), text, budget_s=1.0)
 
 
 pytestmark = pytest.mark.xdist_group("lift_variants")

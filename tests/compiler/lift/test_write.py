@@ -15,12 +15,11 @@ from agentkernel.compiler.lift.drop_in import lift
 from agentkernel.compiler.lift.inductor_code import InductorCode, NotLifted
 from agentkernel.domain.profile import CompileReport
 from agentkernel.tools.compile import compile_many
-from agentkernel.tools.judge.judge import judge
 from agentkernel.tools.judge.policy.check import check_policy
-from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.problem.loading import problem_from_module
 from agentkernel.tools.targets import find_target
+from tests.compiler.forms import assert_accepted
 from tests.compiler.lift.cases import BLOCKS, CASES, NAMES, QUICK, Wrapped, lifted_case
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "lifted"
@@ -63,9 +62,7 @@ def test_a_lifted_file_keeps_the_policy_and_imports_torch_and_triton_alone(name:
 )
 def test_a_lifted_file_passes_the_judge(name: str) -> None:
     case = lifted_case(name)
-    settings = JudgeSettings(seed=0, policy="mixed", seeds=1, budget_s=1.0)
-    verdict = judge(case.loaded, case.fixed, case.text, settings)
-    assert verdict.accepted, f"{verdict.failure}\n{case.text}"
+    assert_accepted(case.loaded, case.fixed, case.text, budget_s=1.0)
 
 
 @pytest.mark.slow

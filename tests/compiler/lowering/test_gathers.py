@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -16,8 +16,8 @@ from agentkernel.tools.judge.judge import judge
 from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.problem.capture import Captured, capture
 from agentkernel.tools.problem.loading import LoadedProblem, problem_from_module
-from tests.compiler.forms import small
-from tests.compiler.sandboxed_drop_in import Sandboxed, assert_close, sandboxed
+from tests.compiler.forms import assert_accepted, small
+from tests.compiler.sandboxed_drop_in import Sandboxed
 
 FORMS = ("looped", "single", "persistent")
 
@@ -56,12 +56,6 @@ def compiled(module: nn.Module, index: torch.Tensor) -> tuple[LoadedProblem, Cap
     return loaded, captured, partitions(loaded, captured, "mixed")[0]
 
 
-@pytest.fixture(scope="module")
-def box() -> Iterator[Sandboxed]:
-    with sandboxed() as found:
-        yield found
-
-
 @settings(
     max_examples=12,
     deadline=None,
@@ -86,7 +80,7 @@ def test_places_are_read_as_eager_reads_them(
     module = Picks(torch.randn(size, size, size), CALLS[name])
     _, _, found = compiled(module, index)
     text = found.write(small(found, form)).text
-    assert_close(box.call(text, module, (index,)), module, (index,), text)
+    box.check(text, module, (index,))
 
 
 @pytest.mark.quick(1)
@@ -96,7 +90,7 @@ def test_tables_that_are_computed_are_read_as_eager_reads_them(box: Sandboxed, n
     module = Picks(torch.randn(4, 4, 4), CALLS[name])
     _, _, found = compiled(module, index)
     text = found.write(small(found, "single")).text
-    assert_close(box.call(text, module, (index,)), module, (index,), text)
+    box.check(text, module, (index,))
 
 
 @pytest.mark.slow
@@ -105,10 +99,7 @@ def test_a_place_outside_of_a_dimension_that_is_broadcast_is_refused() -> None:
     loaded, captured, found = compiled(module, torch.randint(0, 3, (4,)))
     text = found.write(small(found, "looped")).text
     assert "tl.device_assert" in text
-    verdict = judge(
-        loaded, captured, text, JudgeSettings(seed=0, policy="mixed", seeds=1, budget_s=2.0)
-    )
-    assert verdict.accepted, f"{verdict.failure}\n{text}"
+    assert_accepted(loaded, captured, text)
 
 
 @pytest.mark.slow
@@ -116,11 +107,10 @@ def test_a_place_outside_of_the_table_is_refused_as_eager_refuses_it() -> None:
     module = Picks(torch.randn(6, 5), lambda table, index: nn.functional.embedding(index, table))
     loaded, captured, found = compiled(module, torch.randint(0, 6, (3, 4)))
     text = found.write(small(found, "looped")).text
-    settings_ = JudgeSettings(seed=0, policy="mixed", seeds=1, budget_s=2.0)
-    verdict = judge(loaded, captured, text, settings_)
-    assert verdict.accepted, f"{verdict.failure}\n{text}"
+    assert_accepted(loaded, captured, text)
     assert "tl.device_assert" in text
     silent = text.replace("@triton.jit(debug=True)", "@triton.jit").replace(
         ", sanitize_overflow=False", ""
     )
+    settings_ = JudgeSettings(seed=0, policy="mixed", seeds=1, budget_s=2.0)
     assert not judge(loaded, captured, silent, settings_).accepted

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 import sympy
@@ -12,36 +12,15 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.utils._sympy.functions import FloorDiv, Mod, PythonMod
 
-from agentkernel.agents.compiler_coder import partitions
 from agentkernel.compiler.axes import quotient
 from agentkernel.compiler.ir import UnsupportedOp
 from agentkernel.compiler.lowering.registry import rounded_up
-from agentkernel.compiler.pipeline import Compiled
-from agentkernel.tools.problem.capture import capture
-from agentkernel.tools.problem.loading import problem_from_module
-from tests.compiler.forms import small
-from tests.compiler.sandboxed_drop_in import Sandboxed, assert_close, sandboxed
+from tests.compiler.families import OfOne, functional
+from tests.compiler.forms import compiled_graph, written
+from tests.compiler.sandboxed_drop_in import Sandboxed
 
 FORMS = ("looped", "single", "persistent")
 Call = Callable[..., object]
-
-
-class Of(nn.Module):
-    """`call` of the tensors that it is given."""
-
-    def __init__(self, call: Call) -> None:
-        super().__init__()
-        self.call = call
-
-    def forward(self, *inputs: torch.Tensor) -> object:
-        return self.call(*inputs)
-
-
-class OfOne(Of):
-    """Its sizes are free."""
-
-    def forward(self, x: torch.Tensor) -> object:  # type: ignore[override]
-        return self.call(x)
 
 
 class Rolled(nn.Module):
@@ -55,22 +34,10 @@ class Rolled(nn.Module):
         return x.sin().roll(self.by, 1) + x.roll((0, self.by), (0, 1))
 
 
-def compiled(call: Call, inputs: Sequence[torch.Tensor]) -> tuple[nn.Module, Compiled]:
-    module = Of(call).eval()
-    loaded = problem_from_module(module, tuple(inputs))
-    return module, partitions(loaded, capture(loaded), "mixed")[0]
-
-
-@pytest.fixture(scope="module")
-def box() -> Iterator[Sandboxed]:
-    with sandboxed() as found:
-        yield found
-
-
 def check(box: Sandboxed, call: Call, inputs: Sequence[torch.Tensor], form: str) -> str:
-    module, found = compiled(call, inputs)
-    text = found.write(small(found, form)).text
-    assert_close(box.call(text, module, inputs), module, inputs, text)
+    module = functional(call)
+    text = written(module, tuple(inputs), form)
+    box.check(text, module, inputs)
     return text
 
 
@@ -164,18 +131,18 @@ def test_elements_lie_where_eager_puts_them(
 @pytest.mark.parametrize("by", [-7, 12])
 def test_a_roll_wraps_around_a_free_size(box: Sandboxed, by: int) -> None:
     """How often 12 places go around is known where the size is: after the file was written."""
-    module = Rolled(by).eval()
-    loaded = problem_from_module(module, (torch.randn(3, 5),))
-    found = partitions(loaded, capture(loaded), "mixed")[0]
-    text = found.write(small(found, "single")).text
+    module = Rolled(by)
+    text = written(module, (torch.randn(3, 5),), "single")
     for size in (2, 3, 5, 16):
-        inputs = [torch.randn(4, size)]
-        assert_close(box.call(text, module, inputs), module, inputs, text)
+        box.check(text, module, [torch.randn(4, size)])
 
 
 def test_a_sum_over_no_rows_of_a_free_width_has_no_template() -> None:
     with pytest.raises(UnsupportedOp, match="no elements"):
-        compiled(lambda x, none: (x.exp(), none.sum(0)), [torch.randn(4, 8), torch.randn(0, 8)])
+        compiled_graph(
+            functional(lambda x, none: (x.exp(), none.sum(0))),
+            (torch.randn(4, 8), torch.randn(0, 8)),
+        )
 
 
 def shuffled(*pieces: torch.Tensor) -> torch.Tensor:
@@ -220,12 +187,9 @@ def test_what_is_padded_to_a_multiple_is_known_to_be_one(mod: type[sympy.Expr], 
 def check_sizes(box: Sandboxed, call: Call, traced: Sequence[int], other: Sequence[int]) -> None:
     """One drop-in, at the sizes that it was traced for and at others."""
     module = OfOne(call).eval()
-    loaded = problem_from_module(module, (torch.randn(*traced),))
-    found = partitions(loaded, capture(loaded), "mixed")[0]
-    text = found.write(small(found, "looped")).text
+    text = written(module, (torch.randn(*traced),), "looped")
     for shape in (traced, other):
-        inputs = [torch.randn(*shape)]
-        assert_close(box.call(text, module, inputs), module, inputs, text)
+        box.check(text, module, [torch.randn(*shape)])
 
 
 def windows(x: torch.Tensor) -> torch.Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 import sympy
@@ -12,12 +12,10 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
 
-from agentkernel.agents.compiler_coder import partitions
 from agentkernel.compiler.lowering.pooling import equal_part_size
-from agentkernel.tools.problem.capture import capture
-from agentkernel.tools.problem.loading import problem_from_module
-from tests.compiler.forms import small
-from tests.compiler.sandboxed_drop_in import Sandboxed, assert_close, sandboxed
+from tests.compiler.families import OfOne
+from tests.compiler.forms import written
+from tests.compiler.sandboxed_drop_in import Sandboxed
 
 FORMS = ("looped", "single", "persistent")
 MEANS = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
@@ -26,33 +24,14 @@ ADAPTIVE = {1: F.adaptive_avg_pool1d, 2: F.adaptive_avg_pool2d, 3: F.adaptive_av
 Call = Callable[[torch.Tensor], torch.Tensor]
 
 
-class Pooled(nn.Module):
-    """`call` of a tensor."""
-
-    def __init__(self, call: Call) -> None:
-        super().__init__()
-        self.call = call
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.call(x)
-
-
-@pytest.fixture(scope="module")
-def box() -> Iterator[Sandboxed]:
-    with sandboxed() as found:
-        yield found
-
-
 def check(box: Sandboxed, call: Call, inputs: Sequence[torch.Tensor], form: str) -> str:
     """The drop-in of `call`, which answers as eager does and leaves no pooling to the library."""
-    module = Pooled(call).eval()
-    loaded = problem_from_module(module, (inputs[0],))
-    found = partitions(loaded, capture(loaded), "mixed")[0]
-    text = found.write(small(found, form)).text
+    module = OfOne(call)
+    text = written(module, (inputs[0],), form)
     drop_in = text[text.index("class ModelNew") :]
     assert "functional" not in drop_in, drop_in
     for x in inputs:
-        assert_close(box.call(text, module, (x,)), module, (x,), text)
+        box.check(text, module, (x,))
     return text
 
 
@@ -201,10 +180,8 @@ def test_windows_that_lie_in_padding_alone(box: Sandboxed) -> None:
 def test_nan_is_the_largest_of_its_windows(box: Sandboxed) -> None:
     x = torch.randn(2, 3, 9, 8)
     x[0, 1, 5, 5] = x[1, 0, 0, 0] = torch.nan
-    module = Pooled(lambda x: F.max_pool2d(x, 3, 2, 1)).eval()
-    loaded = problem_from_module(module, (x,))
-    found = partitions(loaded, capture(loaded), "mixed")[0]
-    (ours,) = box.call(found.write(small(found, "single")).text, module, (x,))
+    module = OfOne(lambda x: F.max_pool2d(x, 3, 2, 1)).eval()
+    (ours,) = box.call(written(module, (x,), "single"), module, (x,))
     assert torch.equal(ours.isnan(), module(x).isnan())
     assert ours.isnan().sum() == 5
 
@@ -215,9 +192,7 @@ def test_equal_parts_are_known(size: int, count: int, each: int | None) -> None:
 
 
 def kernels(module: nn.Module, x: torch.Tensor) -> str:
-    loaded = problem_from_module(module.eval(), (x,))
-    found = partitions(loaded, capture(loaded), "mixed")[0]
-    return found.write(small(found, "single")).text
+    return written(module.eval(), (x,), "single")
 
 
 def test_a_stem_pools_in_the_kernel_of_its_norm(box: Sandboxed) -> None:
@@ -226,11 +201,11 @@ def test_a_stem_pools_in_the_kernel_of_its_norm(box: Sandboxed) -> None:
     x = torch.randn(2, 3, 13, 14)
     text = kernels(stem, x)
     assert (text.count("_kernel["), text.count("tl.load(running_mean_ptr")) == (1, 1)
-    assert_close(box.call(text, stem, (x,)), stem, (x,), text)
+    box.check(text, stem, (x,))
 
 
 def test_what_is_long_is_stored_once_before_windows_overlap() -> None:
-    module = Pooled(lambda x: F.avg_pool2d(F.gelu(x).sin().exp() + x.cos() * x.sigmoid(), 3, 1, 1))
+    module = OfOne(lambda x: F.avg_pool2d(F.gelu(x).sin().exp() + x.cos() * x.sigmoid(), 3, 1, 1))
     assert kernels(module, torch.randn(2, 3, 13, 14)).count("_kernel[") == 2
 
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
 
-from agentkernel.agents.compiler_coder import partitions
-from agentkernel.tools.problem.capture import capture
-from agentkernel.tools.problem.loading import problem_from_module
 from tests.compiler.families import functional
-from tests.compiler.forms import small
-from tests.compiler.sandboxed_drop_in import Sandboxed, assert_close, sandboxed
+from tests.compiler.forms import written
+from tests.compiler.sandboxed_drop_in import Sandboxed
 
 CALLS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "middle": lambda x: x.repeat_interleave(3, 1) * 2.0,
@@ -23,19 +20,11 @@ CALLS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def box() -> Iterator[Sandboxed]:
-    with sandboxed() as found:
-        yield found
-
-
 @pytest.mark.quick(3)
 @pytest.mark.parametrize("name", CALLS)
 @pytest.mark.parametrize("form", ["looped", "persistent"])
 def test_elements_repeat_as_eager_repeats_them(box: Sandboxed, name: str, form: str) -> None:
     module, x = functional(CALLS[name]).eval(), torch.randn(4, 5, 7)
-    loaded = problem_from_module(module, (x,))
-    compiled = partitions(loaded, capture(loaded), "mixed")[0]
-    text = compiled.write(small(compiled, form)).text
+    text = written(module, (x,), form)
     assert "repeat_interleave" not in text.partition("class ModelNew")[2]
-    assert_close(box.call(text, module, (x,)), module, (x,), text)
+    box.check(text, module, (x,))

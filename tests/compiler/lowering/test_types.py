@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -12,13 +12,10 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
 
-from agentkernel.agents.compiler_coder import partitions
 from agentkernel.compiler.pipeline import Compiled
-from agentkernel.tools.problem.capture import capture
-from agentkernel.tools.problem.loading import problem_from_module
 from tests.compiler.emitted_ttir import ttir_of
-from tests.compiler.forms import small
-from tests.compiler.sandboxed_drop_in import Sandboxed, sandboxed
+from tests.compiler.forms import compiled_graph, small
+from tests.compiler.sandboxed_drop_in import Sandboxed
 
 Tensor = torch.Tensor
 KINDS = (torch.bool, torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64, torch.float16,
@@ -76,12 +73,6 @@ class Each(nn.Module):
         return tuple(function(x) for function in self.functions)
 
 
-@pytest.fixture(scope="module")
-def box() -> Iterator[Sandboxed]:
-    with sandboxed() as found:
-        yield found
-
-
 def values(kind: torch.dtype, seed: int) -> Tensor:
     """Every value alike, the largest and the smallest among them."""
     generator = torch.Generator().manual_seed(seed)
@@ -96,8 +87,7 @@ def values(kind: torch.dtype, seed: int) -> Tensor:
 
 
 def written(module: nn.Module, *inputs: Tensor) -> tuple[Compiled, str]:
-    loaded = problem_from_module(module, inputs)
-    compiled = partitions(loaded, capture(loaded), "mixed")[0]
+    compiled = compiled_graph(module, inputs)
     return compiled, compiled.write(small(compiled, "single")).text
 
 

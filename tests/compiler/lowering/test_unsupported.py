@@ -17,21 +17,13 @@ from agentkernel.tools.problem.capture import Captured, capture
 from agentkernel.tools.problem.loading import LoadedProblem, problem_from_module
 from agentkernel.tools.roofline.model import analyse
 from agentkernel.tools.targets import find_target
+from tests.compiler.families import OfOne
 
 TARGET = find_target("h100").target
 
 
-class Only(nn.Module):
-    def __init__(self, function: Callable[[torch.Tensor], torch.Tensor]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.function(x)
-
-
 def traced(function: Callable[[torch.Tensor], torch.Tensor]) -> tuple[LoadedProblem, Captured]:
-    problem = problem_from_module(Only(function), (torch.randn(6, 8),))
+    problem = problem_from_module(OfOne(function), (torch.randn(6, 8),))
     return problem, capture(problem)
 
 

@@ -16,12 +16,11 @@ from agentkernel.compiler.lowering import lower
 from agentkernel.compiler.lowering.products import slice_at
 from agentkernel.compiler.lowering.reductions import MANY_PROGRAMS, over_rows
 from agentkernel.compiler.lowering.registry import Lowering
-from agentkernel.tools.judge.judge import judge
-from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.problem.capture import Captured, capture
 from agentkernel.tools.problem.loading import LoadedProblem, problem_from_module
 from agentkernel.tools.targets import find_target
 from tests.compiler.first_drafts import drafted
+from tests.compiler.forms import assert_accepted
 
 TARGET = find_target("h200").target
 
@@ -73,9 +72,7 @@ def ops(captured: Captured) -> list[str]:
 
 
 def accepted(problem: LoadedProblem, source: str, seeds: int = 2) -> None:
-    settings = JudgeSettings(seed=0, policy="mixed", seeds=seeds, budget_s=0.0)
-    verdict = judge(problem, capture(problem), source, settings)
-    assert verdict.accepted, f"{verdict.failure}\n{source}"
+    assert_accepted(problem, capture(problem), source, seeds, budget_s=0.0)
 
 
 @pytest.mark.quick(3)

@@ -1,7 +1,5 @@
 """Does the compiler coder take rewritten graphs as they are, and are its drop-ins right?"""
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from torch import nn
@@ -12,7 +10,7 @@ from agentkernel.compiler.rewrite import rewrite
 from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.problem.loading import problem_from_module
 from agentkernel.tools.targets import load_targets
-from tests.compiler.sandboxed_drop_in import Sandboxed, assert_close, sandboxed
+from tests.compiler.sandboxed_drop_in import Sandboxed
 
 F = nn.functional
 Tensor = torch.Tensor
@@ -47,12 +45,6 @@ class TransposedMean(nn.Module):
         return torch.softmax(y.mean((2, 3), keepdim=True) + 1.0, 1)
 
 
-@pytest.fixture(scope="module")
-def worker() -> Iterator[Sandboxed]:
-    with sandboxed() as found:
-        yield found
-
-
 @pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("module", "inputs"),
@@ -63,7 +55,7 @@ def worker() -> Iterator[Sandboxed]:
     ],
 )
 def test_a_drop_in_from_the_rewritten_graph(
-    worker: Sandboxed, module: nn.Module, inputs: tuple[Tensor, ...]
+    box: Sandboxed, module: nn.Module, inputs: tuple[Tensor, ...]
 ) -> None:
     problem = problem_from_module(module, inputs)
     captured = capture(problem)
@@ -74,4 +66,4 @@ def test_a_drop_in_from_the_rewritten_graph(
     target = load_targets()["h100-sxm"]
     for variant in family(choices, "any", lambda _: None, target)[:2]:
         text = variant.source.text
-        assert_close(worker.call(text, module, inputs), module, inputs, text)
+        box.check(text, module, inputs)

@@ -44,13 +44,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def certificate(tmp_path: Path, *, measured: bool) -> Certificate:
     loaded = small_problem(tmp_path)
     manifest = Manifest(
-        id="plus-1",
-        created="2026-11-21T10:00:00+00:00",
-        problem=loaded.problem,
-        settings=settings(tmp_path / "runs"),
-        target="h100-sxm",
-        note="",
-        versions=VERSIONS,
+        id="plus-1", created="2026-11-21T10:00:00+00:00", problem=loaded.problem,
+        settings=settings(tmp_path / "runs"), target="h100-sxm", note="", versions=VERSIONS,
         judge_sha256="0" * 64,
     )
     made = build_certificate(
@@ -77,7 +72,6 @@ def test_round_trip(tmp_path: Path, measured: bool) -> None:
 
 def test_infinities_survive(tmp_path: Path) -> None:
     made = certificate(tmp_path, measured=False)
-    assert made.verdict is not None
     case = made.verdict.cases[0].evolve(norm_error=math.inf)
     odd = made.evolve(verdict=made.verdict.evolve(cases=(case,)))
     path = tmp_path / "certificate.json"
@@ -112,7 +106,6 @@ def test_an_edit_that_mends_the_hashes_still_shows(tmp_path: Path) -> None:
     path = tmp_path / "certificate.json"
     made = certificate(tmp_path, measured=False)
     write_certificate(path, made)
-    assert made.verdict is not None
     other = Candidate(source="class ModelNew: pass\n", coder="", round=0)
     forged = made.evolve(
         candidate_source=other.source,
@@ -181,7 +174,6 @@ def test_a_damaged_certificate_is_one_line(tmp_path: Path, text: str | None) -> 
 def test_a_profile_of_another_candidate_does_not_fit(tmp_path: Path) -> None:
     made = certificate(tmp_path, measured=True)
     assert hash_errors(made) == ()
-    assert made.profile is not None
     other = made.profile.evolve(candidate="0" * 64)
     assert hash_errors(made.evolve(profile=other)) == ("profile.candidate",)
     assert hash_errors(made.evolve(basis="estimated")) == ("basis",)

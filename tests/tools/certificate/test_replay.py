@@ -68,15 +68,10 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def manifest(tmp_path: Path, **update: object) -> Manifest:
     made = Manifest(
-        id="plus-1",
-        created="2026-11-21T10:00:00+00:00",
-        problem=small_problem(tmp_path).problem,
-        settings=settings(tmp_path / "runs"),
-        target="h100-sxm",
-        note="",
-        versions=installed_versions(),
-        judge_sha256=judge_sha256(),
-    )
+        id="plus-1", created="2026-11-21T10:00:00+00:00", problem=small_problem(tmp_path).problem,
+        settings=settings(tmp_path / "runs"), target="h100-sxm", note="",
+        versions=installed_versions(), judge_sha256=judge_sha256(),
+    )  # fmt: skip
     return made.evolve(**update)
 
 
@@ -213,7 +208,6 @@ def test_what_contradicts_itself_is_not_executed(
     tmp_path: Path, values: dict[str, object], verdict: dict[str, object], edited: str
 ) -> None:
     def contradicting(made: Certificate) -> Certificate:
-        assert made.verdict is not None
         judged = made.verdict.evolve(**verdict)
         return made.evolve(**{"verdict": judged, **values})
 
@@ -282,7 +276,6 @@ def test_a_claim_that_goes_further_decides(tmp_path: Path, name: str) -> None:
 @pytest.mark.slow
 def test_kernelbench_is_asked_again_where_it_was(tmp_path: Path) -> None:
     def claiming(made: Certificate) -> Certificate:
-        assert made.verdict is not None
         return made.evolve(verdict=made.verdict.evolve(kernelbench=True))
 
     found = replay(certify(tmp_path, edit=claiming))
@@ -331,7 +324,6 @@ def test_a_live_module_is_replayed_from_its_run_folder(tmp_path: Path) -> None:
     loaded = problem_from_module(Plus(), inputs)
 
     def live(made: Certificate) -> Certificate:
-        assert made.verdict is not None
         problem = loaded.problem
         verdict = made.verdict.evolve(problem=problem.sha256)
         values = {"problem": problem, "problem_sha256": problem.sha256, "verdict": verdict}
@@ -358,7 +350,6 @@ def test_a_live_module_is_replayed_from_its_run_folder(tmp_path: Path) -> None:
 def test_a_reference_that_no_longer_runs_is_the_users(tmp_path: Path) -> None:
     def broken(made: Certificate) -> Certificate:
         problem = made.problem.evolve(source="import no_such_package_here")
-        assert made.verdict is not None
         verdict = made.verdict.evolve(problem=problem.sha256)
         values = {"problem": problem, "problem_sha256": problem.sha256, "verdict": verdict}
         return made.evolve(**values)

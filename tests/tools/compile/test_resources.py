@@ -20,5 +20,4 @@ def test_amd_facts_are_unknown_without_metadata():
 def test_usage_line_of_cuobjdump_is_read():
     line = "  REG:255 STACK:1384 SHARED:1024 LOCAL:8 CONSTANT[0]:960 TEXTURE:0 SURFACE:0"
     found = USAGE.search(line)
-    assert found is not None
     assert (found["registers"], found["stack"], found["local"]) == ("255", "1384", "8")

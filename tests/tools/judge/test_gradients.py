@@ -165,7 +165,6 @@ def test_rounding_has_no_side_and_a_factor_has() -> None:
     assert _mismatch("", 0, eager, eager, right) is None
     assert _mismatch("", 0, (right * (1 + 0.4 * 2**-8)).bfloat16(), eager, right) is None
     wrong = _mismatch("", 0, (1.014 * right).bfloat16(), eager, right)
-    assert wrong is not None
     assert "on one side" in wrong.case
     few = right[:40]
     assert _mismatch("", 0, (1.014 * few).bfloat16(), few.bfloat16(), few) is None

@@ -10,13 +10,9 @@ from agentkernel.tools.profiler.nvml import Reading
 from agentkernel.tools.profiler.rounds import SideFailed
 
 STATE = GpuState(
-    name="Simulated GPU",
-    driver="1.0",
-    sm_clock_mhz=210,
-    memory_clock_mhz=2600,
-    temperature_c=40,
+    name="Simulated GPU", driver="1.0", sm_clock_mhz=210, memory_clock_mhz=2600, temperature_c=40,
     power_w=80.0,
-)
+)  # fmt: skip
 
 
 @dataclass

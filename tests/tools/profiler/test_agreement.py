@@ -89,7 +89,6 @@ def test_empty_volleys_have_noise_of_their_own(hidden_us: float, least: int, mos
         empty = fit_empty_batches([ClockPair(1, chosen.gauss(11_000, 1_800)) for _ in range(31)])
         walls = (chosen.gauss(12_700 + hidden_us, 1_800) for _ in range(31))
         check = compare_clocks([ClockPair(1, wall, 1_700.0) for wall in walls], empty)
-        assert check is not None
         disputed += check.state == "disputed"
     assert least <= disputed <= most
 
@@ -97,9 +96,7 @@ def test_empty_volleys_have_noise_of_their_own(hidden_us: float, least: int, mos
 def test_a_dispute_is_a_failure_with_both_figures() -> None:
     check = compare_clocks(volleys(100.0, 50.0), EMPTY)
     failed = as_failure(check)
-    assert failed is not None
     assert (failed.side, failed.reason) == ("candidate", "timing_disputed")
-    assert failed.timing is not None
     assert (failed.timing.outside_us, failed.timing.inside_us) == (
         pytest.approx(100, abs=2),
         pytest.approx(50, rel=0.01),

@@ -79,16 +79,9 @@ def test_an_audit_on_the_cpu_ends_in_time_with_rows() -> None:
     settings = AUDIT.evolve(pace=Pace(seconds=0.3, block_ms=1.0, min_rounds=3, max_rounds=4))
     begin = time.monotonic()
     found = audit(
-        SimulatedGauge(),
-        seconds=60.0,
-        repeats=2,
-        planted=1,
-        device="cpu",
-        problems=PROBLEMS[2:3],
-        settings=settings,
-        l2_flush_bytes=4096,
-        shrink=64,
-    )
+        SimulatedGauge(), seconds=60.0, repeats=2, planted=1, device="cpu",
+        problems=PROBLEMS[2:3], settings=settings, l2_flush_bytes=4096, shrink=64,
+    )  # fmt: skip
     assert not found.failures
     assert len(found.of("same")) in {1, 2}
     assert found.profiler_us == {PROBLEMS[2].name: 0.0}

@@ -47,13 +47,9 @@ if 'agentkernel.tools.profiler.baseline_process' in sys.orig_argv:
     torch.compile = compile
 """
 SETTINGS = ProfileSettings(
-    pace=Pace(seconds=5.0, block_ms=1.0, min_rounds=3, max_rounds=4),
-    max_autotune=True,
-    autotune_limit_s=60.0,
-    energy_s=0.05,
-    start_limit_s=90.0,
-    call_limit_s=20.0,
-)
+    pace=Pace(seconds=5.0, block_ms=1.0, min_rounds=3, max_rounds=4), max_autotune=True,
+    autotune_limit_s=60.0, energy_s=0.05, start_limit_s=90.0, call_limit_s=20.0,
+)  # fmt: skip
 
 
 def problem(folder: Path, more: str = "") -> LoadedProblem:

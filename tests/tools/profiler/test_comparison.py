@@ -92,7 +92,6 @@ def test_a_slower_candidate_is_seen_as_such(comparison: Comparison) -> None:
 def test_what_was_posted_ahead_answers_the_same_question_only(comparison: Comparison) -> None:
     assert comparison.start() is None
     baseline_process = comparison._main_baseline.process
-    assert baseline_process is not None
     baseline_process.post({"do": "copy", "bytes": 1 << 20})
     early = baseline_process.ask({"do": "copy", "bytes": 1 << 20}, 20.0)
     assert not isinstance(early, SideFailed)
@@ -135,7 +134,6 @@ def test_a_candidate_that_hangs_runs_into_the_limit(problem: LoadedProblem) -> N
 def test_a_twin_that_died_is_started_again(comparison: Comparison) -> None:
     assert comparison.start() is None
     baseline_process = comparison._main_baseline.process
-    assert baseline_process is not None
     baseline_process.close()
     assert isinstance(measured(comparison, CANDIDATE), ComparisonResult)
 

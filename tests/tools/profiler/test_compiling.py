@@ -101,7 +101,6 @@ def other(folder: Path, kind: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def inside(process: subprocess.Popen[str], within_s: float) -> bool:
-    assert process.stdout is not None
     return bool(readable((process.stdout.fileno(),), within_s))
 
 

@@ -30,15 +30,9 @@ def launcher(x): pass
 
 def analysis(bytes_min: int, flops: int, compute_time_us: float) -> Analysis:
     return Analysis(
-        bytes_min=bytes_min,
-        flops=flops,
-        op_counts={},
-        roofline="memory",
-        memory_time_us=1.0,
-        compute_time_us=compute_time_us,
-        bound_us=1.0,
-        patterns=(),
-    )
+        bytes_min=bytes_min, flops=flops, op_counts={}, roofline="memory", memory_time_us=1.0,
+        compute_time_us=compute_time_us, bound_us=1.0, patterns=(),
+    )  # fmt: skip
 
 
 def measured_sides(*, compiled: bool) -> ComparisonResult:
@@ -48,14 +42,11 @@ def measured_sides(*, compiled: bool) -> ComparisonResult:
     rounds = measure_rounds(sides, clockwork, Pace())
     assert isinstance(rounds, Rounds)
     return ComparisonResult(
-        rounds=rounds,
-        candidate=SideMeasures(1000, 99.0, 12.0),
-        eager=SideMeasures(3000, 198.0, 25.0),
-        compiled=SideMeasures(1000) if compiled else None,
+        rounds=rounds, candidate=SideMeasures(1000, 99.0, 12.0),
+        eager=SideMeasures(3000, 198.0, 25.0), compiled=SideMeasures(1000) if compiled else None,
         compile_error=None if compiled else "Unsupported: it broke",
-        launches=(KernelLaunch("add_rows", 90.0), KernelLaunch("Memcpy DtoD", 10.0)),
-        gpu=STATE,
-    )
+        launches=(KernelLaunch("add_rows", 90.0), KernelLaunch("Memcpy DtoD", 10.0)), gpu=STATE,
+    )  # fmt: skip
 
 
 def test_a_memory_bound_call_at_half_the_ceiling() -> None:
@@ -129,13 +120,9 @@ def test_no_record_means_no_share() -> None:
 
 def test_the_clock_is_in_the_record() -> None:
     check = ClockCheck(
-        state="disputed",
-        outside_us=100.0,
-        outside_low_us=98.0,
-        inside_us=50.0,
-        volleys=12,
+        state="disputed", outside_us=100.0, outside_low_us=98.0, inside_us=50.0, volleys=12,
         calls=120,
-    )
+    )  # fmt: skip
     found = to_measurement(
         dataclasses.replace(measured_sides(compiled=False), clock=check),
         shapes="x",

@@ -30,15 +30,9 @@ PICTURE = RooflineDrawing(
 
 def analysis(bytes_min: int, flops: int) -> Analysis:
     return Analysis(
-        bytes_min=bytes_min,
-        flops=flops,
-        op_counts={},
-        roofline="memory",
-        memory_time_us=1.0,
-        compute_time_us=1.0,
-        bound_us=1.0,
-        patterns=(),
-    )
+        bytes_min=bytes_min, flops=flops, op_counts={}, roofline="memory", memory_time_us=1.0,
+        compute_time_us=1.0, bound_us=1.0, patterns=(),
+    )  # fmt: skip
 
 
 def test_a_point_on_the_slope_reaches_the_roofs_share() -> None:
@@ -99,9 +93,7 @@ def test_everything_lies_inside_the_frame(
     picture = RooflineDrawing(roof, (point,), estimated=True)
     svg = roofline_svg(picture)
     path = re.search(r'points="([^"]+)"', svg)
-    assert path is not None
     places = [tuple(map(float, pair.split(","))) for pair in path[1].split()]
     circle = re.search(r'cx="([\d.-]+)" cy="([\d.-]+)"', svg)
-    assert circle is not None
     places.append((float(circle[1]), float(circle[2])))
     assert all(0 <= x <= FRAME.width and 0 <= y <= FRAME.height for x, y in places)

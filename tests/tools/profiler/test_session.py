@@ -66,9 +66,7 @@ def test_without_a_gpu_everything_is_an_estimate(
     assert isinstance(found, Profile)
     assert not found.measured
     assert found.measured_on is None
-    assert found.report is not None
     assert [kernel.name for kernel in found.report.kernels] == ["relu_add"]
-    assert found.baseline_estimate is not None
     assert found.estimate.time_us < found.baseline_estimate.time_us
 
 

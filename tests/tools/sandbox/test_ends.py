@@ -16,13 +16,9 @@ from agentkernel.tools.sandbox.session import open_worker
 from agentkernel.tools.sandbox.watchdog import descendants, private_bytes
 
 TIGHT = Limits(
-    memory_bytes=1 << 30,
-    scratch_bytes=128 << 20,
-    processes=12,
-    tasks=64,
-    output_bytes=8 << 20,
+    memory_bytes=1 << 30, scratch_bytes=128 << 20, processes=12, tasks=64, output_bytes=8 << 20,
     reply_bytes=1 << 20,
-)
+)  # fmt: skip
 ENDS = {
     "fork bomb": ("processes", "import os\nwhile True: os.fork()"),
     "memory": ("memory", "x = []\nwhile True: x.append(bytearray(1 << 24))"),

@@ -12,20 +12,10 @@ def report(
     *, spill: int = 0, fits: bool = True, occupancy: float = 1.0, name: str = "rows"
 ) -> CompileReport:
     kernel = KernelResources(
-        name=name,
-        grid=(1, 1, 1),
-        num_warps=4,
-        num_stages=2,
-        registers=64,
-        spill_bytes=spill,
-        shared_bytes=0,
-        occupancy=occupancy,
-        tensor_core=None,
-        constants={},
-        compile_s=0.1,
-        error=None if fits else "out of resources: shared memory 300000 > 232448",
-        fits=fits,
-    )
+        name=name, grid=(1, 1, 1), num_warps=4, num_stages=2, registers=64, spill_bytes=spill,
+        shared_bytes=0, occupancy=occupancy, tensor_core=None, constants={}, compile_s=0.1,
+        error=None if fits else "out of resources: shared memory 300000 > 232448", fits=fits,
+    )  # fmt: skip
     return CompileReport(target="h100-sxm", kernels=(kernel,))
 
 
