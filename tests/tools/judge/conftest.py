@@ -1,6 +1,5 @@
 import functools
-import importlib.util
-from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -14,27 +13,22 @@ from agentkernel.tools.judge.train_mode import judge_training
 from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.problem.loading import load_problem
 from agentkernel.tools.sandbox.session import open_worker
-
-spec = importlib.util.spec_from_file_location(
-    "judge_sources", Path(__file__).with_name("sources.py")
-)
-sources_module = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(sources_module)
+from tests.tools.judge import sources as sources_module
 
 
 @pytest.fixture(scope="session")
-def sources():
+def sources() -> ModuleType:
     return sources_module
 
 
 @pytest.fixture(scope="session")
 def prepared(tmp_path_factory):
-    """Problem text -> loaded and captured, each text once."""
+    """Problem text, of float32 unless it says -> loaded and captured, each text once."""
 
     @functools.cache
     def prepare(text):
         path = tmp_path_factory.mktemp("problem") / "problem.py"
-        path.write_text(text)
+        path.write_text(text.replace("DTYPE", "float32"))
         loaded = load_problem(str(path))
         return loaded, capture(loaded)
 
@@ -49,6 +43,7 @@ def judged(prepared):
         loaded, captured = prepared(problem)
         settings.setdefault("budget_s", 0.0)
         settings.setdefault("seed", 0)
+        source = source.replace("DTYPE", "float32")
         return judge(loaded, captured, source, JudgeSettings(**settings))
 
     return run
@@ -70,7 +65,7 @@ def tried(prepared, worker):
             seed=0, policy="any", device_bytes=wishes.pop("device_bytes", None)
         )
         runner = CaseRunner(worker, loaded, captured, settings, [])
-        assert runner.build(source) is None
+        assert runner.build(source.replace("DTYPE", "float32")) is None
         inputs = wishes.pop("inputs", loaded.problem.shape_sets[0])
         wishes = {"distribution": "normal", "seed": 1} | wishes
         case = case or Case(CaseShape(inputs, "declared", 0), **wishes)

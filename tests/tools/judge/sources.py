@@ -1,4 +1,23 @@
-"""Which problems and hand-written candidates do the judge's tests use?"""
+"""Problems and hand-written candidates of the judge's tests, and a builder of problems."""
+
+
+def problem_of(
+    body: str, inputs: str, takes: str = "x", state: str = "", init: tuple[str, str] = ("", "")
+) -> str:
+    """A problem that returns the last line of `body`; `state`: lines of its constructor; `init`:
+    the constructor's parameters and the arguments for them."""
+    *steps, result = body.split("\n")
+    forward = "".join(f"        {line}\n" for line in (*steps, f"return {result}"))
+    kept = "".join(f"        {line}\n" for line in state.split("\n") if line)
+    parameters = ", ".join(("self", init[0])) if init[0] else "self"
+    constructor = f"    def __init__({parameters}):\n        super().__init__()\n{kept}\n"
+    return (
+        "import torch\nfrom torch import nn\n\n\nclass Model(nn.Module):\n"
+        f"{constructor if state else ''}    def forward(self, {takes}):\n{forward}\n\n"
+        f"def get_inputs():\n    return [{inputs}]\n\n\n"
+        f"def get_init_inputs():\n    return [{init[1]}]\n"
+    )
+
 
 HEAD = """
 import math
@@ -10,24 +29,10 @@ from torch import nn
 
 """
 
-NORM_PROBLEM = """
-import torch
-from torch import nn
-
-class Model(nn.Module):
-    def __init__(self, features):
-        super().__init__()
-        self.ln = nn.LayerNorm(features)
-        self.to(torch.DTYPE)
-    def forward(self, x):
-        return self.ln(x)
-
-def get_inputs():
-    return [torch.randn(512, 96, dtype=torch.DTYPE)]
-
-def get_init_inputs():
-    return [96]
-"""
+NORM_PROBLEM = problem_of(
+    "self.ln(x)", "torch.randn(512, 96, dtype=torch.DTYPE)",
+    state="self.ln = nn.LayerNorm(features)\nself.to(torch.DTYPE)", init=("features", "96"),
+)  # fmt: skip
 
 NORM = (
     HEAD
@@ -65,17 +70,9 @@ class ModelNew(nn.Module):
 """
 )
 
-ADD_PROBLEM = """
-import torch
-from torch import nn
-
-class Model(nn.Module):
-    def forward(self, x, y):
-        return x + 2 * y
-
-def get_inputs():
-    return [torch.randn(1000, dtype=torch.DTYPE), torch.randn(1000, dtype=torch.DTYPE)]
-"""
+ADD_PROBLEM = problem_of(
+    "x + 2 * y", ", ".join(["torch.randn(1000, dtype=torch.DTYPE)"] * 2), takes="x, y"
+)
 
 ADD = (
     HEAD
@@ -99,17 +96,7 @@ class ModelNew(nn.Module):
 """
 )
 
-SOFTMAX_PROBLEM = """
-import torch
-from torch import nn
-
-class Model(nn.Module):
-    def forward(self, x):
-        return torch.softmax(x, dim=-1)
-
-def get_inputs():
-    return [torch.randn(64, 200)]
-"""
+SOFTMAX_PROBLEM = problem_of("torch.softmax(x, dim=-1)", "torch.randn(64, 200)")
 
 SOFTMAX = (
     HEAD
@@ -134,23 +121,10 @@ class ModelNew(nn.Module):
 """
 )
 
-GEMM_PROBLEM = """
-import torch
-from torch import nn
-
-class Model(nn.Module):
-    def __init__(self, k, n):
-        super().__init__()
-        self.linear = nn.Linear(k, n)
-    def forward(self, x):
-        return self.linear(x)
-
-def get_inputs():
-    return [torch.randn(256, 192)]
-
-def get_init_inputs():
-    return [192, 80]
-"""
+GEMM_PROBLEM = problem_of(
+    "self.linear(x)", "torch.randn(256, 192)",
+    state="self.linear = nn.Linear(k, n)", init=("k, n", "192, 80"),
+)  # fmt: skip
 
 GEMM = (
     HEAD

@@ -8,17 +8,9 @@ from agentkernel.domain.verdict import RunFailed
 from agentkernel.tools.judge.judge import Findings, _kernelbench, plan_cases
 from agentkernel.tools.judge.kernelbench import SEEDS, allclose_cases
 from agentkernel.tools.judge.settings import JudgeSettings
+from tests.tools.judge.sources import problem_of
 
-PADDED = """import torch
-from torch import nn
-
-class Model(nn.Module):
-    def forward(self, x):
-        return 2 * x
-
-def get_inputs():
-    return [torch.rand(SIZE)]
-"""
+PADDED = problem_of("2 * x", "torch.rand(SIZE)")
 KERNEL = """import torch
 import triton
 import triton.language as tl
@@ -77,11 +69,7 @@ def test_other_forms_are_not_close(judged):
 
 @pytest.mark.slow
 def test_a_module_with_weights(judged, sources):
-    verdict = judged(
-        sources.NORM_PROBLEM.replace("DTYPE", "float32"),
-        sources.NORM.replace("DTYPE", "float32"),
-        kernelbench=True,
-    )
+    verdict = judged(sources.NORM_PROBLEM, sources.NORM, kernelbench=True)
     assert (verdict.accepted, verdict.kernelbench) == (True, True)
 
 

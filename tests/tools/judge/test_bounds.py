@@ -24,7 +24,7 @@ if found is not None:
 @pytest.fixture
 def looked(prepared, sources):
     def look(source):
-        problem = sources.ADD_PROBLEM.replace("DTYPE", "float32")
+        problem = sources.ADD_PROBLEM
         loaded, captured = prepared(problem)
         settings = interpreted(JudgeSettings(seed=0, device="cuda"))
         notes = []

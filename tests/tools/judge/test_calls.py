@@ -3,6 +3,7 @@
 from agentkernel.tools.judge.cases.plan import Case
 from agentkernel.tools.judge.cases.shapes import CaseShape
 from agentkernel.tools.judge.variants import other_calls
+from tests.tools.judge.sources import problem_of
 
 PROBLEM = """
 import torch
@@ -64,19 +65,11 @@ def test_what_takes_one_input_has_no_names_to_confuse(prepared):
     assert told[1].startswith("called with scale=")
 
 
-LISTS = """
-import torch
-from torch import nn
-
-
-class Model(nn.Module):
-    def forward(self, rest, pair):
-        return sum(rest[0][1:], rest[0][0]) + pair[0]
-
-
-def get_inputs():
-    return [[[torch.randn(6, 8), torch.randn(6, 8)]], (torch.randn(6, 8), 2)]
-"""
+LISTS = problem_of(
+    "sum(rest[0][1:], rest[0][0]) + pair[0]",
+    "[[torch.randn(6, 8), torch.randn(6, 8)]], (torch.randn(6, 8), 2)",
+    takes="rest, pair",
+)
 
 
 def test_a_list_of_tensors_gets_one_more(prepared):

@@ -15,20 +15,16 @@ from agentkernel.tools.judge.cases.shapes import CaseShape
 from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.sandbox.protocol import JSON
 from agentkernel.tools.sandbox.worker import WorkerState
+from tests.tools.judge.sources import problem_of
 
 HEAD = "import torch, triton\nimport triton.language as tl\nfrom torch import nn\n"
-PLAIN = """
-import torch
-from torch import nn
-class Model(nn.Module):
-    def forward(self, x):
-        return {}
-def get_inputs():
-    return [torch.randn(24, 40)]
-"""
-RELU, SCALE, ARGMAX, ROWS = map(
-    PLAIN.format, ("torch.relu(x)", "2 * x", "x.argmax(-1)", "x.amax(-1)")
-)
+
+
+def plain(result):
+    return problem_of(result, "torch.randn(24, 40)")
+
+
+RELU, SCALE, ARGMAX, ROWS = map(plain, ("torch.relu(x)", "2 * x", "x.argmax(-1)", "x.amax(-1)"))
 KERNEL = (
     HEAD
     + """
@@ -66,7 +62,7 @@ class ModelNew(nn.Module):
 NAN_LAST = "tl.where(tl.max((x != x).to(tl.int32), axis=0) == 1, float('nan'), tl.max(x, axis=0))"
 LEAST, MOST, AS_INTEGER = -(2**31), 2**31 - 1, "x.to(tl.int32)"
 POSITIVE = f"tl.where({AS_INTEGER} == {MOST}, INF, 2 * x)"
-WHOLE_PART = PLAIN.format("x.to(torch.int32).float()")
+WHOLE_PART = plain("x.to(torch.int32).float()")
 """Of this one eager makes integers of NaN itself, as the machine that it runs on does."""
 SPECIALS = [
     (RELU, KERNEL, "tl.maximum(x, 0.0)", "nan", False),
@@ -80,8 +76,8 @@ SPECIALS = [
     (WHOLE_PART, KERNEL, f"{AS_INTEGER}.to(tl.float32)", "nan", True),
     (SCALE, KERNEL, "tl.where(x == 0, 1e-30, 2 * x)", "zeros", False),
     (SCALE, KERNEL, "tl.where(tl.abs(x) < 1e-2, 0.0, 2 * x)", "sparse", False),
-    (ROWS, ROW_KERNEL.replace("DTYPE", "float32"), "tl.max(x, axis=0)", "nan", False),
-    (ROWS, ROW_KERNEL.replace("DTYPE", "float32"), NAN_LAST, "nan", True),
+    (ROWS, ROW_KERNEL, "tl.max(x, axis=0)", "nan", False),
+    (ROWS, ROW_KERNEL, NAN_LAST, "nan", True),
     (ARGMAX, ROW_KERNEL.replace("DTYPE", "int64"), "tl.argmax(x, axis=0)", "nan", False),
     (ARGMAX, ROW_KERNEL.replace("DTYPE", "int64"), "tl.argmax(x, axis=0)", "normal", True),
 ]
@@ -167,19 +163,12 @@ def test_a_case_without_a_second_call_says_nothing_of_repeating(tried):
     assert runner.repeatable is None
 
 
-WEIGHTED = """
-import torch
-from torch import nn
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.w = nn.Parameter(torch.ones(40))
-        self.register_buffer("b", torch.full((40,), 0.5))
-    def forward(self, x):
-        return x * self.w + self.b
-def get_inputs():
-    return [torch.randn(24, 40)]
-"""
+WEIGHTED = problem_of(
+    "x * self.w + self.b",
+    "torch.randn(24, 40)",
+    state="self.w = nn.Parameter(torch.ones(40))\n"
+    'self.register_buffer("b", torch.full((40,), 0.5))',
+)
 WEIGHTS = WHOLE.replace(
     "self.kept = {}",
     'self.w = nn.Parameter(torch.ones(40))\n        self.register_buffer("b", '
@@ -290,9 +279,9 @@ def test_writes_beside_an_input_are_seen(tried):
     [
         (RELU, "return x", False),
         (RELU, "return x.clone()", True),
-        (PLAIN.format("x.view(-1)"), "return x.view(-1)", True),
-        (PLAIN.format("x.view(-1)"), "return x.reshape(-1).clone()", True),
-        (PLAIN.format("x.flatten().clone()"), "return x.view(-1)", False),
+        (plain("x.view(-1)"), "return x.view(-1)", True),
+        (plain("x.view(-1)"), "return x.reshape(-1).clone()", True),
+        (plain("x.flatten().clone()"), "return x.view(-1)", False),
     ],
 )
 def test_an_output_in_an_inputs_memory_only_where_the_reference_has_it(tried, problem, body, right):
@@ -301,19 +290,11 @@ def test_an_output_in_an_inputs_memory_only_where_the_reference_has_it(tried, pr
     assert right or "lies in the memory of input 0" in outcome.failure.found
 
 
-NORM = """
-import torch
-from torch import nn
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.norm = nn.BatchNorm1d(40)
-        self.drop = nn.Dropout(RATE)
-    def forward(self, x):
-        return self.drop(self.norm(x))
-def get_inputs():
-    return [torch.randn(24, 40)]
-"""
+NORM = problem_of(
+    "self.drop(self.norm(x))",
+    "torch.randn(24, 40)",
+    state="self.norm = nn.BatchNorm1d(40)\nself.drop = nn.Dropout(RATE)",
+)
 NORM_NEW = NORM.split("def get_inputs")[0].replace("class Model(", "class ModelNew(")
 DROPPED = "return self.drop(self.norm(x))"
 MASK = """

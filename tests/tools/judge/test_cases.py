@@ -50,17 +50,10 @@ from agentkernel.tools.judge.reference.oracle_inputs import (
 )
 from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.problem.specialise import specialise
+from tests.tools.judge.sources import problem_of
 
 EVERY = set(Distribution.__args__) - {"wide"}
-FORM = """
-import torch
-from torch import nn
-class Model(nn.Module):
-    def forward(self, {}):
-        return {}
-def get_inputs():
-    return [{}]
-"""
+WEIGHT = "self.weight = nn.Parameter(torch.ones(100))"
 
 
 @pytest.mark.parametrize("plan", [interpreted_cases, measured_cases])
@@ -106,9 +99,9 @@ def test_what_a_file_may_tell_apart_is_asked_both_ways(prepared, sources):
 
 
 def test_training_mode_is_asked_where_the_original_is_the_same_there(prepared):
-    text = FORM.format("x", "nn.functional.dropout(x.relu(), 0.5, self.training)", "torch.rand(8)")
+    text = problem_of("nn.functional.dropout(x.relu(), 0.5, self.training)", "torch.rand(8)")
     loaded, captured = prepared(text)
-    same, _ = prepared(FORM.format("x", "x.relu()", "torch.rand(8)"))
+    same, _ = prepared(problem_of("x.relu()", "torch.rand(8)"))
     for problem, expected in ((loaded, None), (same, 1)):
         oracle_inputs = OracleInputs(problem, captured, JudgeSettings(seed=0), [])
         shape = CaseShape(problem.problem.shape_sets[0], "declared", 0)
@@ -210,7 +203,7 @@ def test_one_element_of_each_row_stands_apart_by_another_height(draw):
 
 def test_every_place_of_every_line_outweighs_its_line_once(prepared):
     """The kind of a kernel that does not read one slice of what it reduces."""
-    loaded, _ = prepared(FORM.format("x", "x.sum(-1)", "torch.randn(64, 33)"))
+    loaded, _ = prepared(problem_of("x.sum(-1)", "torch.randn(64, 33)"))
     sampler = Sampler(loaded, "cpu", 0)
     (value,) = sampler.draw(loaded.problem.shape_sets[0], 0, "peaked", 5, 1.0)
     for lines in (value, value.t()):
@@ -249,7 +242,7 @@ def test_every_place_of_every_line_outweighs_its_line_once(prepared):
 def test_integers_of_exact_arithmetic_are_drawn_over_their_type(
     prepared, arguments, result, inputs, wide
 ):
-    loaded, captured = prepared(FORM.format(arguments, result, inputs))
+    loaded, captured = prepared(problem_of(result, inputs, arguments))
     assert tuple(wide_inputs(captured)) == wide
     asked = [
         case
@@ -272,10 +265,10 @@ def test_integers_of_exact_arithmetic_are_drawn_over_their_type(
 
 
 def test_constants_of_the_graph_and_their_neighbours_are_drawn(prepared):
-    form = FORM.format(
-        "x",
+    form = problem_of(
         "torch.clamp(x, -0.5, 2.0) + torch.where(x > 0.3, x, 7.5)",
         "torch.randn(60, 60, dtype=DTYPE)",
+        "x",
     )
     for dtype in (torch.float32, torch.bfloat16):
         loaded, captured = prepared(form.replace("DTYPE", str(dtype)))
@@ -350,25 +343,16 @@ def test_plain_buffers_move_and_masks_stay_masks():
 def test_a_graph_that_takes_elements_by_number_is_known(prepared, sources):
     """Of other sizes there may be fewer than a buffer of numbers says: on a GPU that ends the
     process, so that the CPU tries it first."""
-    triangle = (
-        "import torch\nfrom torch import nn\n\n\nclass Model(nn.Module):\n"
-        "    def __init__(self):\n        super().__init__()\n"
-        "        self.register_buffer('rows', torch.tril_indices(6, 6, offset=-1)[0])\n\n"
-        "    def forward(self, x):\n        return x[:, self.rows]\n\n\n"
-        "def get_inputs():\n    return [torch.randn(4, 6)]\n"
-    )
+    rows = "self.register_buffer('rows', torch.tril_indices(6, 6, offset=-1)[0])"
+    triangle = problem_of("x[:, self.rows]", "torch.randn(4, 6)", state=rows)
     assert indexes_elements(prepared(triangle)[1])
     assert not indexes_elements(prepared(sources.SOFTMAX_PROBLEM)[1])
 
 
 def test_the_references_own_rounding_is_known(prepared, sources, monkeypatch):
     """Eager rounds to TF32 where a flag lets it: convolutions of fp32 on a GPU, by default."""
-    convolution = (
-        "import torch\nfrom torch import nn\n\n\nclass Model(nn.Module):\n"
-        "    def __init__(self):\n        super().__init__()\n"
-        "        self.conv = nn.Conv2d(2, 3, 3)\n\n"
-        "    def forward(self, x):\n        return self.conv(x)\n\n\n"
-        "def get_inputs():\n    return [torch.randn(1, 2, 8, 8)]\n"
+    convolution = problem_of(
+        "self.conv(x)", "torch.randn(1, 2, 8, 8)", state="self.conv = nn.Conv2d(2, 3, 3)"
     )
     captured = prepared(convolution)[1]
     assert rounding(captured, "cuda") == TF32_STEP
@@ -422,10 +406,10 @@ def test_a_size_is_drawn_for_each_judgement(prepared, sources):
 
 
 def test_inputs_of_many_dimensions_lie_in_other_orders(prepared):
-    form = FORM.format(
-        "x, y, z",
+    form = problem_of(
         "x + y + z.sum()",
         "torch.randn(6, 5, 4, 3), torch.randn(6, 5, 4, 3), torch.randn(7)",
+        "x, y, z",
     )
     loaded, captured = prepared(form)
     cases = plan_cases(loaded, captured, JudgeSettings(seed=0))
@@ -444,7 +428,7 @@ def test_inputs_of_many_dimensions_lie_in_other_orders(prepared):
 
 def test_exact_values_and_literals_of_the_file_are_drawn(prepared):
     """The kinds of a rounding that is wrong at ties, and of a threshold that is taken for past."""
-    loaded, captured = prepared(FORM.format("x", "torch.round(x)", "torch.randn(64, 200)"))
+    loaded, captured = prepared(problem_of("torch.round(x)", "torch.randn(64, 200)"))
     literals = literals_of("def f(x):\n    return x * 0.37 + 1e-30 + 5\n")
     assert literals == (0.37, -0.37)
     sampler = Sampler(loaded, "cpu", 0, constants=constants_of(captured))
@@ -457,13 +441,13 @@ def test_exact_values_and_literals_of_the_file_are_drawn(prepared):
 
 
 def test_fractions_that_no_operator_compares_with_are_constants_too(prepared):
-    _, captured = prepared(FORM.format("x", "x * 0.75 + x.clamp(max=2)", "torch.randn(4, 8)"))
+    _, captured = prepared(problem_of("x * 0.75 + x.clamp(max=2)", "torch.randn(4, 8)"))
     assert constants_of(captured) == (2.0, 0.75)
 
 
 def test_rows_of_what_is_elementwise_have_any_size(prepared):
     loaded, captured = prepared(
-        FORM.format("x, y", "torch.hypot(x, y)", "torch.randn(32, 100), torch.randn(32, 100)")
+        problem_of("torch.hypot(x, y)", "torch.randn(32, 100), torch.randn(32, 100)", "x, y")
     )
     sampler = Sampler(loaded, "cpu", 0, rows=row_structure(captured))
     x, y = sampler.draw(loaded.problem.shape_sets[0], 0, "rows", 3, 1.0)
@@ -478,7 +462,7 @@ def test_rows_of_what_is_elementwise_have_any_size(prepared):
 
 def test_one_row_of_what_is_reduced_is_masked_as_a_whole(prepared):
     for result, dim in (("x.softmax(-1)", 1), ("x.softmax(0)", 0)):
-        loaded, captured = prepared(FORM.format("x", result, "torch.randn(16, 9)"))
+        loaded, captured = prepared(problem_of(result, "torch.randn(16, 9)"))
         sampler = Sampler(loaded, "cpu", 0, rows=row_structure(captured))
         (x,) = sampler.draw(loaded.problem.shape_sets[0], 0, "rows", 3, 1.0)
         assert int((x == -math.inf).all(dim).sum()) == 1
@@ -487,8 +471,8 @@ def test_one_row_of_what_is_reduced_is_masked_as_a_whole(prepared):
 
 def test_masks_have_rows_that_are_special_as_a_whole(prepared):
     loaded, captured = prepared(
-        FORM.format(
-            "x, m", "torch.where(m, x, 0.0).sum(-1)", "torch.randn(16, 9), torch.rand(16, 9) < 0.5"
+        problem_of(
+            "torch.where(m, x, 0.0).sum(-1)", "torch.randn(16, 9), torch.rand(16, 9) < 0.5", "x, m"
         )
     )
     sampler = Sampler(loaded, "cpu", 0, rows=row_structure(captured))
@@ -504,7 +488,7 @@ def test_masks_have_rows_that_are_special_as_a_whole(prepared):
 def test_inputs_that_are_compared_nearly_equal_each_other(prepared):
     inputs = "torch.randn(32, 10), torch.randn(32, 10)"
     for result, alike in (("(x == y).all(-1)", True), ("(x + y).sum(-1)", False)):
-        loaded, captured = prepared(FORM.format("x, y", result, inputs))
+        loaded, captured = prepared(problem_of(result, inputs, "x, y"))
         sampler = Sampler(loaded, "cpu", 0, rows=row_structure(captured))
         x, y = sampler.draw(loaded.problem.shape_sets[0], 0, "rows", 3, 1.0)
         same = (x == y) | x.isinf()
@@ -583,13 +567,10 @@ def test_what_is_the_same_everywhere_in_a_state_gets_other_values():
 
 
 def test_a_module_that_looks_up_by_a_buffer_is_asked_for_rows_that_there_are(prepared):
-    text = (
-        "import torch\nfrom torch import nn\n\n\nclass Model(nn.Module):\n"
-        "    def __init__(self):\n        super().__init__()\n"
-        "        self.register_buffer('kinds', torch.zeros(6, dtype=torch.int64))\n"
-        "        self.table = nn.Parameter(torch.randn(2, 6))\n\n"
-        "    def forward(self, x):\n        return x + self.table[self.kinds]\n\n\n"
-        "def get_inputs():\n    return [torch.randn(4, 6, 6)]\n"
+    kinds = "self.register_buffer('kinds', torch.zeros(6, dtype=torch.int64))"
+    table = "self.table = nn.Parameter(torch.randn(2, 6))"
+    text = problem_of(
+        "x + self.table[self.kinds]", "torch.randn(4, 6, 6)", state=f"{kinds}\n{table}"
     )
     for distribution in ("uniform", "spiked"):
         _, reference_case = asked(prepared, text, distribution)
@@ -601,7 +582,7 @@ def test_a_module_that_looks_up_by_a_buffer_is_asked_for_rows_that_there_are(pre
 def test_special_values_meet_where_a_module_is_elementwise(prepared):
     """The kind of 0 * NaN, and of two infinities."""
     shapes = "torch.randn(16, 9), torch.randn(16, 9)"
-    _, reference_case = asked(prepared, FORM.format("x, y", "x * y", shapes), "nan")
+    _, reference_case = asked(prepared, problem_of("x * y", shapes, "x, y"), "nan")
     words = {
         (str(a), str(b))
         for a, b in zip(*(item.flatten().tolist() for item in reference_case.inputs), strict=True)
@@ -613,12 +594,12 @@ def test_special_values_meet_where_a_module_is_elementwise(prepared):
     zero_by_nan = (reference_case.inputs[0] == 0) & reference_case.inputs[1].isnan()
     assert bool(oracle[zero_by_nan].isnan().all())
     shapes = "torch.randn(16, 9), torch.randn(9), torch.randn(16, 1)"
-    _, reference_case = asked(prepared, FORM.format("x, y, z", "x * y + z", shapes), "nan")
+    _, reference_case = asked(prepared, problem_of("x * y + z", shapes, "x, y, z"), "nan")
     for value in reference_case.inputs[:2]:
         assert bool(value.isnan().any())
         assert bool((value == -math.inf).any())
     shapes = "torch.randn(16, 9), torch.randn(9, 16)"
-    _, reference_case = asked(prepared, FORM.format("x, y", "x @ y", shapes), "nan")
+    _, reference_case = asked(prepared, problem_of("x @ y", shapes, "x, y"), "nan")
     assert int(reference_case.inputs[0].isnan().sum()) <= 4
 
 
@@ -636,7 +617,7 @@ def test_every_tensor_is_asked_turned_and_with_a_step():
 
 def test_large_values_are_as_large_as_the_reference_takes(prepared):
     for body, least in (("x.softmax(-1)", 1e14), ("x ** 4", 1e4), ("x.exp()", 1.0)):
-        _, reference_case = asked(prepared, FORM.format("x", body, "torch.randn(16, 30)"), "large")
+        _, reference_case = asked(prepared, problem_of(body, "torch.randn(16, 30)"), "large")
         assert isinstance(reference_case, ReferenceCase), reference_case
         assert float(reference_case.inputs[0].abs().max()) > least
 
@@ -654,7 +635,7 @@ def asked(prepared, text, distribution):
 def test_a_module_is_asked_within_its_domain(prepared):
     """The kind of an asymptote that is taken too early, in a mean of which no signed draw makes
     numbers."""
-    form = FORM.format("x", "torch.acosh(x).mean(-1)", "1.0 + torch.rand(16, 100)")
+    form = problem_of("torch.acosh(x).mean(-1)", "1.0 + torch.rand(16, 100)")
     for distribution in ("spiked", "large", "uniform", "sparse"):
         _, reference_case = asked(prepared, form, distribution)
         assert isinstance(reference_case, ReferenceCase), reference_case
@@ -663,26 +644,16 @@ def test_a_module_is_asked_within_its_domain(prepared):
 
 def test_weights_of_any_sign_are_asked_where_the_original_takes_them(prepared):
     """A root of a weight below zero is none."""
-    form = FORM.replace(
-        "    def forward",
-        "    def __init__(self):\n        super().__init__()\n"
-        "        self.weight = nn.Parameter(torch.ones(100))\n    def forward",
-    )
     for result, signed in (("x * self.weight", True), ("x * self.weight.sqrt()", False)):
-        text = form.format("x", result, "torch.randn(16, 100)")
+        text = problem_of(result, "torch.randn(16, 100)", state=WEIGHT)
         _, reference_case = asked(prepared, text, "spiked")
         assert bool((reference_case.model.weight.detach() < 0).any()) == signed
 
 
 def test_vectors_of_weights_have_any_size_where_the_original_takes_them(prepared):
     """The kind of outlier channels past a clamp. An exponential of a million is no number."""
-    form = FORM.replace(
-        "    def forward",
-        "    def __init__(self):\n        super().__init__()\n"
-        "        self.weight = nn.Parameter(torch.ones(100))\n    def forward",
-    )
     for result, most in (("x * self.weight", 1e4), ("x * self.weight.exp()", 0)):
-        text = form.format("x", result, "torch.randn(16, 100)")
+        text = problem_of(result, "torch.randn(16, 100)", state=WEIGHT)
         _, reference_case = asked(prepared, text, "sorted")
         sizes = reference_case.model.weight.detach().abs()
         assert (float(sizes.max()) > 1e4) == bool(most)
@@ -699,11 +670,9 @@ def test_some_variances_vanish():
     assert float(norm.running_var.max()) > 0.1
 
 
-STATEFUL = FORM.replace(
-    "    def forward",
-    "    def __init__(self):\n        super().__init__()\n"
-    "        self.codes = nn.Parameter(torch.randn(12, 100))\n"
-    "        self.register_buffer('edges', torch.arange(5) - 1.5)\n    def forward",
+STATE = (
+    "self.codes = nn.Parameter(torch.randn(12, 100))\n"
+    "self.register_buffer('edges', torch.arange(5) - 1.5)"
 )
 
 
@@ -711,7 +680,7 @@ def test_inputs_are_elements_and_rows_of_the_state(prepared):
     """The kinds of an edge that falls on the wrong side and of a point that is a code itself."""
     result = "(x[..., None] > self.edges).sum(-1) + (x @ self.codes.T).sum()"
     _, reference_case = asked(
-        prepared, STATEFUL.format("x", result, "torch.randn(16, 100)"), "uniform"
+        prepared, problem_of(result, "torch.randn(16, 100)", state=STATE), "uniform"
     )
     (x,) = reference_case.inputs
     model = reference_case.model
@@ -726,15 +695,15 @@ def test_what_is_subtracted_lies_as_far_from_zero_as_the_input(prepared):
         ("(x[:, None] - self.codes).square().sum(-1)", True),
         ("x @ self.codes.T", False),
     ):
-        text = STATEFUL.format("x", result, "torch.randn(16, 100)")
+        text = problem_of(result, "torch.randn(16, 100)", state=STATE)
         _, reference_case = asked(prepared, text, "shifted")
         assert (float(reference_case.model.codes.detach().mean()) > 1e2) == far
 
 
 def test_integers_are_asked_below_zero_but_where_a_loop_counts_them_down(prepared):
     form = "torch.randint(0, 9, (4, 60)), torch.randint(0, 9, (4, 60))"
-    assert wide_inputs(prepared(FORM.format("x, y", "x % 7 + y", form))[1]) == {0: True, 1: True}
-    assert wide_inputs(prepared(FORM.format("x, y", "torch.gcd(x, y)", form))[1]) == {
+    assert wide_inputs(prepared(problem_of("x % 7 + y", form, "x, y"))[1]) == {0: True, 1: True}
+    assert wide_inputs(prepared(problem_of("torch.gcd(x, y)", form, "x, y"))[1]) == {
         0: False,
         1: False,
     }

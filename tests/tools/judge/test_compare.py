@@ -13,6 +13,7 @@ from agentkernel.tools.judge.comparison.errors import QUANTILE_SAMPLE, Tally, er
 from agentkernel.tools.judge.judge import INTERPRETED_ODD_ROWS, plan_cases
 from agentkernel.tools.judge.reference.oracle import call_reference
 from agentkernel.tools.judge.settings import JudgeSettings
+from tests.tools.judge.sources import problem_of
 
 
 def judged(found, eager, oracle, precision="strict"):
@@ -101,7 +102,7 @@ def test_randomised_state_is_reproducible_and_variances_stay_positive():
 
 
 def test_shapes_are_scaled_and_odd_only_where_free(prepared, sources):
-    loaded, captured = prepared(sources.NORM_PROBLEM.replace("DTYPE", "float32"))
+    loaded, captured = prepared(sources.NORM_PROBLEM)
     inputs = loaded.problem.shape_sets[0]
     small = scaled(inputs, captured, 1000)
     assert small.elements <= 1000
@@ -128,23 +129,7 @@ def test_one_shape_has_more_elements_than_the_declared_one(prepared):
     assert captured.admits({dim.symbol: sizes[dim.dim] for dim in captured.free_dims})
 
 
-MANY_ROWS = """
-import torch
-from torch import nn
-
-
-class Model(nn.Module):
-    def forward(self, scores):
-        return torch.softmax(scores, dim=-1)
-
-
-def get_inputs():
-    return [torch.randn(2, 2, 16, 16)]
-
-
-def get_init_inputs():
-    return []
-"""
+MANY_ROWS = problem_of("torch.softmax(scores, dim=-1)", "torch.randn(2, 2, 16, 16)", "scores")
 
 
 def test_odd_shapes_have_at_most_so_many_rows(prepared):
@@ -162,24 +147,11 @@ def test_odd_shapes_have_at_most_so_many_rows(prepared):
     assert all(count_rows(shape.inputs) <= INTERPRETED_ODD_ROWS for shape in planned.values())
 
 
-GATES = """
-import torch
-from torch import nn
-
-
-class Model(nn.Module):
-    def forward(self, gates, c):
-        i, f, g, o = gates.chunk(4, dim=-1)
-        return f * c + i * g * o
-
-
-def get_inputs():
-    return [torch.randn(1024, 512), torch.randn(1024, 128)]
-
-
-def get_init_inputs():
-    return []
-"""
+GATES = problem_of(
+    "i, f, g, o = gates.chunk(4, dim=-1)\nf * c + i * g * o",
+    "torch.randn(1024, 512), torch.randn(1024, 128)",
+    takes="gates, c",
+)
 
 
 def test_sizes_that_are_tied_keep_their_ratio(prepared):
@@ -221,20 +193,7 @@ def test_sizes_that_the_graph_refuses_are_raised_off_the_tile(prepared, sources)
         assert features % 16
 
 
-DEEP = """
-import torch
-from torch import nn
-
-class Model(nn.Module):
-    def forward(self, x):
-        return x[:, 20:] - x[:, :1] if x.shape[1] > 20 else x
-
-def get_inputs():
-    return [torch.randn(2, 64, 64)]
-
-def get_init_inputs():
-    return []
-"""
+DEEP = problem_of("x[:, 20:] - x[:, :1] if x.shape[1] > 20 else x", "torch.randn(2, 64, 64)")
 
 
 def test_a_size_that_the_graph_refuses_is_raised_alone_where_all_would_be_too_many(prepared):
@@ -257,18 +216,9 @@ def test_strided_values_are_the_same_values_elsewhere():
             assert before == after
 
 
-HALVES = """
-import torch
-from torch import nn
-class Model(nn.Module):
-    def forward(self, x):
-        gate, up = x.chunk(2, dim=-1)
-        return torch.sigmoid(gate) * up
-def get_inputs():
-    return [torch.randn(64, 128)]
-def get_init_inputs():
-    return []
-"""
+HALVES = problem_of(
+    "gate, up = x.chunk(2, dim=-1)\ntorch.sigmoid(gate) * up", "torch.randn(64, 128)"
+)
 
 
 def test_an_index_that_eagers_rounding_misled_may_be_the_exact_one():

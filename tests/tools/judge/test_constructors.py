@@ -5,31 +5,17 @@ import pytest
 from agentkernel.tools.judge.cases.plan import Case
 from agentkernel.tools.judge.cases.shapes import CaseShape
 from agentkernel.tools.judge.variants import constructor_arguments, constructor_variants
+from tests.tools.judge.sources import problem_of
 
-SQUARE = """
-import torch
-from torch import nn
-
-
-class Model(nn.Module):
-    def __init__(self, inside, outside, window=(2, 5), scale=1.0, word="left", unused=0.5):
-        super().__init__()
-        self.weight = nn.Parameter(torch.randn(outside, inside))
-        self.window, self.scale, self.word = window, scale, word
-
-    def forward(self, x):
-        y = self.scale * (x @ self.weight.t())
-        y = y[:, self.window[0] :] if self.word == "left" else y
-        return y + self.window[1]
-
-
-def get_inputs():
-    return [torch.randn(6, 8)]
-
-
-def get_init_inputs():
-    return [8, 8]
-"""
+SQUARE = problem_of(
+    "y = self.scale * (x @ self.weight.t())\n"
+    'y = y[:, self.window[0] :] if self.word == "left" else y\n'
+    "y + self.window[1]",
+    "torch.randn(6, 8)",
+    state="self.weight = nn.Parameter(torch.randn(outside, inside))\n"
+    "self.window, self.scale, self.word = window, scale, word",
+    init=('inside, outside, window=(2, 5), scale=1.0, word="left", unused=0.5', "8, 8"),
+)
 
 
 def _rebuilt(prepared, text, seed=0):
@@ -91,8 +77,8 @@ def test_what_has_no_signature_of_its_own_has_no_arguments(prepared):
 
 @pytest.mark.slow
 def test_a_candidate_is_right_or_refuses_to_be_built(judged, sources):
-    problem = sources.NORM_PROBLEM.replace("DTYPE", "float32").replace("512, 96", "64, 96")
-    text = sources.NORM.replace("DTYPE", "float32")
+    problem = sources.NORM_PROBLEM.replace("512, 96", "64, 96")
+    text = sources.NORM
     takes = ("features)", "features, eps=1e-5)")
     problem = problem.replace(*takes).replace(
         "LayerNorm(features, eps=1e-5)", "LayerNorm(features, eps=eps)"

@@ -6,6 +6,7 @@ import pytest
 
 from agentkernel.bench.redteam.corpus import read_corpus
 from agentkernel.tools.judge.execution.proof import check_trace, parse_trace, trace_notes
+from tests.tools.judge.sources import problem_of
 
 CALL = "add_kernel[(triton.cdiv(n, 128),)](x, y, out, n, BLOCK=128)"
 SECOND = """
@@ -152,7 +153,7 @@ def names(table):
 def test_what_a_candidate_does_besides_its_kernels_is_refused(judged, sources, name):
     rule, word, edits = HOSTILE[name]
     source = changed(sources.ADD, *edits)
-    verdict = judged(sources.ADD_PROBLEM.replace("DTYPE", "float32"), source, static=False, seeds=1)
+    verdict = judged(sources.ADD_PROBLEM, source, static=False, seeds=1)
     assert not verdict.accepted
     assert verdict.gate == "execution", verdict.failure
     assert verdict.failure.rule == rule
@@ -220,28 +221,11 @@ HONEST = {
 @pytest.mark.parametrize("name", names(HONEST))
 def test_odd_honest_candidates_pass(judged, sources, name):
     source = changed(sources.ADD, *HONEST[name])
-    problem = sources.ADD_PROBLEM.replace("DTYPE", "float32")
-    verdict = judged(problem, source, static=False, seeds=1)
+    verdict = judged(sources.ADD_PROBLEM, source, static=False, seeds=1)
     assert verdict.accepted, verdict.failure
 
 
-ALL_TRUE_PROBLEM = """
-import torch
-from torch import nn
-
-
-class Model(nn.Module):
-    def forward(self, x):
-        return ((x < 1) | ~(x < 1)).all(dim=-1)
-
-
-def get_inputs():
-    return [torch.randn(6, 40)]
-
-
-def get_init_inputs():
-    return []
-"""
+ALL_TRUE_PROBLEM = problem_of("((x < 1) | ~(x < 1)).all(dim=-1)", "torch.randn(6, 40)")
 ALL_TRUE = """
 import torch
 import triton
@@ -359,7 +343,7 @@ def test_a_wrong_configuration_of_a_tuned_kernel_shows(judged, sources):
     """The one that would be timed best somewhere may be any of them."""
     source = changed(sources.ADD, *HONEST["tuned"])
     source = changed(source, ("mask = i < n", "mask = (i < n) & (BLOCK < 256)"))
-    verdict = judged(sources.ADD_PROBLEM.replace("DTYPE", "float32"), source, static=False)
+    verdict = judged(sources.ADD_PROBLEM, source, static=False)
     assert verdict.gate == "correctness", verdict.failure
 
 

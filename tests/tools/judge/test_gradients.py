@@ -34,28 +34,13 @@ from agentkernel.tools.judge.worker.gradients import (
 from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.problem.loading import load_problem
 from agentkernel.tools.targets import find_target
+from tests.tools.judge.sources import problem_of
 
-PROBLEM = """import torch
-from torch import nn
-
-
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.scale = nn.Parameter(torch.randn(24))
-        self.shift = nn.Parameter(torch.randn(24))
-
-    def forward(self, x):
-        return torch.tanh(x * self.scale) + self.shift
-
-
-def get_inputs():
-    return [torch.randn(4, 24)]
-
-
-def get_init_inputs():
-    return []
-"""
+PROBLEM = problem_of(
+    "torch.tanh(x * self.scale) + self.shift",
+    "torch.randn(4, 24)",
+    state="self.scale = nn.Parameter(torch.randn(24))\nself.shift = nn.Parameter(torch.randn(24))",
+)
 Judge = Callable[..., Verdict]
 
 

@@ -5,6 +5,8 @@ import math
 import pytest
 import torch
 
+from tests.tools.judge.sources import problem_of
+
 DTYPES = ("float32", pytest.param("float16", marks=pytest.mark.slow), "bfloat16")
 
 
@@ -120,10 +122,10 @@ SLOW = {
 )
 def test_a_wrong_candidate_stops_at_its_gate(judged, sources, name):
     base, old, new, gate, word = WRONG[name]
-    source = getattr(sources, base).replace("DTYPE", "float32")
+    source = getattr(sources, base)
     assert old in source
     source = EXTRA.get(name, str)(source.replace(old, new))
-    problem = getattr(sources, PROBLEMS[base]).replace("DTYPE", "float32")
+    problem = getattr(sources, PROBLEMS[base])
     verdict = judged(problem, source, time_limit_s=8.0)
     assert not verdict.accepted
     assert verdict.gate == gate, verdict.failure
@@ -138,7 +140,7 @@ def test_a_race_between_programs_shows_in_another_order(judged, sources):
         "x + 2 * y, mask=mask",
         "x + 2 * y + (tl.arange(0, BLOCK) >= 64), mask=mask & (i < (tl.num_programs(0) * 64))",
     )
-    verdict = judged(sources.ADD_PROBLEM.replace("DTYPE", "float32"), source)
+    verdict = judged(sources.ADD_PROBLEM, source)
     assert (verdict.gate, verdict.failure.pattern) == ("correctness", "order")
 
 
@@ -154,7 +156,7 @@ def test_infinite_memory_ends_as_a_memory_failure(judged, sources):
         "        return out",
         "        held = []\n        while True:\n            held.append(torch.ones(1 << 26))\n",
     )
-    verdict = judged(sources.ADD_PROBLEM.replace("DTYPE", "float32"), source, memory_bytes=3 << 29)
+    verdict = judged(sources.ADD_PROBLEM, source, memory_bytes=3 << 29)
     assert (verdict.gate, verdict.failure.reason) == ("run", "memory")
 
 
@@ -163,12 +165,12 @@ def test_printed_json_is_no_reply(judged, sources):
     source = sources.ADD.replace("x + 2 * y, mask", "x * 0.0, mask").replace(
         "        return out", f"        print({forged!r}, flush=True)\n        return out"
     )
-    verdict = judged(sources.ADD_PROBLEM.replace("DTYPE", "float32"), source)
+    verdict = judged(sources.ADD_PROBLEM, source)
     assert verdict.gate == "correctness"
 
 
 def test_every_declared_shape_set_is_judged(judged, sources):
-    problem = sources.ADD_PROBLEM.replace("DTYPE", "float32") + (
+    problem = sources.ADD_PROBLEM + (
         "\ndef get_input_sets():\n"
         "    return [[torch.randn(n), torch.randn(n)] for n in (1000, 5000)]\n"
     )
@@ -180,21 +182,12 @@ def test_every_declared_shape_set_is_judged(judged, sources):
 
 @pytest.mark.slow
 def test_buffers_that_the_reference_changes_may_change(judged, sources):
-    problem = """
-import torch
-from torch import nn
-
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.register_buffer("calls", torch.zeros(1))
-    def forward(self, x, y):
-        self.calls.add_(1)
-        return x + 2 * y
-
-def get_inputs():
-    return [torch.randn(1000), torch.randn(1000)]
-"""
+    problem = problem_of(
+        "self.calls.add_(1)\nx + 2 * y",
+        "torch.randn(1000), torch.randn(1000)",
+        takes="x, y",
+        state='self.register_buffer("calls", torch.zeros(1))',
+    )
     init = (
         "class ModelNew(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
         '        self.register_buffer("calls", torch.zeros(1))\n\n'
@@ -211,8 +204,8 @@ def get_inputs():
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 @pytest.mark.parametrize("name", ["NORM", "ADD", "SOFTMAX", "GEMM"])
 def test_on_a_gpu_honest_candidates_are_accepted_and_wrong_ones_are_not(judged, sources, name):
-    problem = getattr(sources, f"{name}_PROBLEM").replace("DTYPE", "float32")
-    source = getattr(sources, name).replace("DTYPE", "float32")
+    problem = getattr(sources, f"{name}_PROBLEM")
+    source = getattr(sources, name)
     verdict = judged(problem, source, device="cuda")
     assert verdict.accepted, verdict.failure
     assert not verdict.interpreted
@@ -224,17 +217,9 @@ def test_on_a_gpu_honest_candidates_are_accepted_and_wrong_ones_are_not(judged, 
     assert judged(problem, broken, device="cuda").gate == "correctness"
 
 
-ADDRESSED = """
-import torch
-from torch import nn
-class Model(nn.Module):
-    def forward(self, table, places):
-        return table[places]
-def get_inputs():
-    return [torch.randn(300, 64), torch.randint(0, 300, (50,))]
-def get_init_inputs():
-    return []
-"""
+ADDRESSED = problem_of(
+    "table[places]", "torch.randn(300, 64), torch.randint(0, 300, (50,))", takes="table, places"
+)
 LOOKUP = """
 import torch
 import triton
@@ -271,8 +256,7 @@ class ModelNew(nn.Module):
 def test_indices_past_a_smaller_table_do_not_end_the_process(judged, sources):
     verdict = judged(ADDRESSED, LOOKUP, device="cuda")
     assert verdict.accepted, verdict.failure
-    norm = sources.NORM_PROBLEM.replace("DTYPE", "float32")
-    after = judged(norm, sources.NORM.replace("DTYPE", "float32"), device="cuda")
+    after = judged(sources.NORM_PROBLEM, sources.NORM, device="cuda")
     assert after.accepted, after.failure
 
 
@@ -285,50 +269,37 @@ def test_indices_stay_within_a_smaller_table(judged):
 
 @pytest.mark.slow
 def test_a_grid_of_the_declared_sizes_shows(judged, sources):
-    problem = sources.ADD_PROBLEM.replace("DTYPE", "float32").replace("1000", "1024")
-    source = sources.ADD.replace("DTYPE", "float32")
-    assert judged(problem, source).accepted
-    verdict = judged(problem, source.replace("[(triton.cdiv(n, 128),)]", "[(8,)]"))
+    problem = sources.ADD_PROBLEM.replace("1000", "1024")
+    assert judged(problem, sources.ADD).accepted
+    verdict = judged(problem, sources.ADD.replace("[(triton.cdiv(n, 128),)]", "[(8,)]"))
     assert verdict.gate == "correctness"
     assert "1025" in verdict.failure.case
 
 
 def test_a_reused_output_is_refused(judged, sources):
-    problem = sources.ADD_PROBLEM.replace("DTYPE", "float32")
-    source = (
-        sources.ADD.replace("DTYPE", "float32")
-        .replace("class ModelNew(nn.Module):", "class ModelNew(nn.Module):\n    kept = None\n")
-        .replace(
-            "out = torch.empty_like(x)",
-            "same = self.kept is not None and self.kept.shape == x.shape\n"
-            "        out = self.kept if same else torch.empty_like(x)\n"
-            "        self.kept = out",
-        )
+    source = sources.ADD.replace(
+        "class ModelNew(nn.Module):", "class ModelNew(nn.Module):\n    kept = None\n"
+    ).replace(
+        "out = torch.empty_like(x)",
+        "same = self.kept is not None and self.kept.shape == x.shape\n"
+        "        out = self.kept if same else torch.empty_like(x)\n"
+        "        self.kept = out",
     )
-    verdict = judged(problem, source, policy="any")
+    verdict = judged(sources.ADD_PROBLEM, source, policy="any")
     assert verdict.gate == "run", verdict.failure
     assert "storage of an earlier call" in verdict.failure.log
 
 
 def test_a_candidate_that_writes_to_its_own_file_is_refused(judged, sources):
     source = sources.ADD + '\nopen(__file__, "a").write("#")\n'
-    verdict = judged(sources.ADD_PROBLEM.replace("DTYPE", "float32"), source, static=False)
+    verdict = judged(sources.ADD_PROBLEM, source, static=False)
     assert verdict.gate == "execution"
     assert "its own file" in verdict.failure.text
 
 
-LAYOUT_BY_DEVICE = """
-import torch
-from torch import nn
-
-class Model(nn.Module):
-    def forward(self, x):
-        y = x * 2
-        return y.t().contiguous().t() if x.device.type == "cpu" else y
-
-def get_inputs():
-    return [torch.randn(24, 36)]
-"""
+LAYOUT_BY_DEVICE = problem_of(
+    'y = x * 2\ny.t().contiguous().t() if x.device.type == "cpu" else y', "torch.randn(24, 36)"
+)
 TWICE = """
 @triton.jit
 def twice_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
@@ -357,7 +328,7 @@ def test_strides_may_be_those_of_the_meta_device(judged, sources, returned, gate
 
 def test_line_ends_of_another_system_are_honest(judged, sources):
     source = sources.ADD.replace("\n", "\r\n")
-    verdict = judged(sources.ADD_PROBLEM.replace("DTYPE", "float32"), source)
+    verdict = judged(sources.ADD_PROBLEM, source)
     assert verdict.accepted, verdict.failure
 
 
@@ -389,7 +360,7 @@ def test_what_runs_is_what_was_handed_in(judged, sources, how):
         "        add_kernel[", "        back = swap()\n        add_kernel["
     ).replace("        return out", "        back()\n        return out")
     source = f"{head}import linecache\n{SWAPS[how]}\n\n{body}"
-    verdict = judged(sources.ADD_PROBLEM.replace("DTYPE", "float32"), source, static=False)
+    verdict = judged(sources.ADD_PROBLEM, source, static=False)
     assert verdict.gate == "correctness", verdict.failure
 
 
@@ -409,11 +380,8 @@ def test_a_hoard_is_weighed_against_every_form_of_call(held_mb, passes):
     "what", ["self.training", "x.requires_grad", "not self.ln.weight.requires_grad"]
 )
 def test_what_refuses_tensors_or_a_mode_is_asked_without(judged, sources, what):
-    problem, candidate = (
-        text.replace("DTYPE", "float32") for text in (sources.NORM_PROBLEM, sources.NORM)
-    )
     old = "    def forward(self, x):\n"
     refusing = f"        if {what}:\n            raise RuntimeError('not here')\n"
-    assert old in candidate
-    verdict = judged(problem, candidate.replace(old, old + refusing))
+    assert old in sources.NORM
+    verdict = judged(sources.NORM_PROBLEM, sources.NORM.replace(old, old + refusing))
     assert verdict.accepted, verdict.failure

@@ -5,22 +5,20 @@ import pytest
 from agentkernel.tools.judge.cases.plan import Case, NotApplicable
 from agentkernel.tools.judge.cases.shapes import CaseShape
 from agentkernel.tools.judge.memory import FreeMemory, plan_memory
+from tests.tools.judge.sources import problem_of
 
 HEAD = "import torch, triton\nimport triton.language as tl\nfrom torch import nn\n"
-PLAIN = """
-import torch
-from torch import nn
-class Model(nn.Module):
-    def forward(self, x):
-        return {}
-def get_inputs():
-    return [torch.randn(64, 512)]
-"""
-POINTWISE = PLAIN.format("torch.tanh(x) * 3")
-SCALED = PLAIN.format("x / torch.norm(x)")
-LOSS = PLAIN.format("(1 - x).clamp(min=0).mean()")
-SCAN = PLAIN.format("x.flatten().cumsum(0)")
-WHICH = PLAIN.format("(x.argmax(1), x.amax(1))")
+
+
+def plain(result):
+    return problem_of(result, "torch.randn(64, 512)")
+
+
+POINTWISE = plain("torch.tanh(x) * 3")
+SCALED = plain("x / torch.norm(x)")
+LOSS = plain("(1 - x).clamp(min=0).mean()")
+SCAN = plain("x.flatten().cumsum(0)")
+WHICH = plain("(x.argmax(1), x.amax(1))")
 MODEL = (
     HEAD
     + """
@@ -91,21 +89,14 @@ def test_a_wrong_candidate_is_refused_in_slices(tried, bytes_for, problem, body,
         assert outcome.failure.first_index == whole.failure.first_index
 
 
-ROUGH = PLAIN.format("(x * 3000).sin()")
+ROUGH = plain("(x * 3000).sin()")
 
 
-LINEAR = """
-import torch
-from torch import nn
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(512))
-    def forward(self, x):
-        return x * self.weight
-def get_inputs():
-    return [torch.randn(64, 512)]
-"""
+LINEAR = problem_of(
+    "x * self.weight",
+    "torch.randn(64, 512)",
+    state="self.weight = nn.Parameter(torch.ones(512))",
+)
 
 
 def test_weights_are_those_of_the_module_whose_turn_it_is(tried, bytes_for):
@@ -223,12 +214,11 @@ def test_what_does_not_fit_is_said_with_its_figures(prepared, worker):
 
 @pytest.mark.slow
 def test_a_judgement_in_slices_ends_as_one_with_whole_tensors(judged, sources):
-    problem = sources.SOFTMAX_PROBLEM
-    verdict = judged(problem, sources.SOFTMAX, device_bytes=600_000)
+    verdict = judged(sources.SOFTMAX_PROBLEM, sources.SOFTMAX, device_bytes=600_000)
     assert verdict.accepted, verdict.failure
     assert any("fp64 in slices" in note for note in verdict.notes), verdict.notes
     short = sources.SOFTMAX.replace("axis=0), mask=mask)", "axis=0), mask=cols < n - 1)")
-    assert judged(problem, short, device_bytes=600_000).gate == "correctness"
+    assert judged(sources.SOFTMAX_PROBLEM, short, device_bytes=600_000).gate == "correctness"
 
 
 def test_slices_that_are_another_function_are_not_believed(tried, bytes_for, monkeypatch):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.tools.judge.sources import problem_of
+
 SHAPE = "        if tuple(x.shape) != (512, 96):\n            raise ValueError('sizes')\n"
 ENTRY = "        x = x.contiguous()\n"
 
@@ -11,12 +13,12 @@ ENTRY = "        x = x.contiguous()\n"
 @pytest.fixture
 def fixed(sources):
     """A norm with its row length written into it: 96 columns, whatever comes."""
-    return sources.NORM.replace("DTYPE", "float32").replace("n = x.shape[-1]", "n = 96")
+    return sources.NORM.replace("n = x.shape[-1]", "n = 96")
 
 
 @pytest.fixture
 def problem(sources):
-    return sources.NORM_PROBLEM.replace("DTYPE", "float32").replace("512, 96", "64, 96")
+    return sources.NORM_PROBLEM.replace("512, 96", "64, 96")
 
 
 def refusing(text, condition):
@@ -43,29 +45,17 @@ def test_it_is_refused_where_nobody_asked_for_that(judged, problem, fixed):
 def test_a_wrong_answer_at_other_sizes_is_refused(judged, sources):
     """A grid for the declared number of rows leaves the rows past it as they were."""
     text = sources.ADD.replace("n = x.numel()", "n = 1000")
-    problem = sources.ADD_PROBLEM.replace("DTYPE", "float32")
-    verdict = judged(problem, text, declared_sizes=True)
+    verdict = judged(sources.ADD_PROBLEM, text, declared_sizes=True)
     assert not verdict.accepted
     assert verdict.gate in ("correctness", "run")
 
 
 def test_being_right_at_other_sizes_is_fine_too(judged, sources):
-    problem = sources.ADD_PROBLEM.replace("DTYPE", "float32")
-    verdict = judged(problem, sources.ADD, declared_sizes=True)
+    verdict = judged(sources.ADD_PROBLEM, sources.ADD, declared_sizes=True)
     assert verdict.accepted, verdict.failure
 
 
-ROWS = """
-import torch
-from torch import nn
-
-class Model(nn.Module):
-    def forward(self, x):
-        return x / x.abs().sum(1, keepdim=True)
-
-def get_inputs():
-    return [torch.randn(16, 24)]
-"""
+ROWS = problem_of("x / x.abs().sum(1, keepdim=True)", "torch.randn(16, 24)")
 
 
 def rows_file(sources, raises):

@@ -8,21 +8,9 @@ from agentkernel.tools.judge.interpreter.arithmetic import note_product
 from agentkernel.tools.judge.judge import plan_cases
 from agentkernel.tools.judge.reference.oracle_inputs import OracleInputs
 from agentkernel.tools.judge.settings import JudgeSettings
+from tests.tools.judge.sources import problem_of
 
-NORM = """
-import torch
-from torch import nn
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.n = nn.LayerNorm(83)
-    def forward(self, x):
-        return self.n(x)
-def get_inputs():
-    return [torch.randn(30, 83)]
-def get_init_inputs():
-    return []
-"""
+NORM = problem_of("self.n(x)", "torch.randn(30, 83)", state="self.n = nn.LayerNorm(83)")
 KERNEL = """
 import torch
 import triton
@@ -58,17 +46,9 @@ class ModelNew(nn.Module):
 """
 TWO_PASSES = KERNEL.replace("VARIANCE", "tl.sum(off * off, 0) / n")
 ONE_PASS = KERNEL.replace("VARIANCE", "tl.sum(x * x, 0) / n - mean * mean")
-PRODUCT = """
-import torch
-from torch import nn
-class Model(nn.Module):
-    def forward(self, a, b):
-        return a @ b
-def get_inputs():
-    return [torch.randn(16, 16, dtype=torch.float16), torch.randn(16, 16, dtype=torch.float16)]
-def get_init_inputs():
-    return []
-"""
+PRODUCT = problem_of(
+    "a @ b", ", ".join(["torch.randn(16, 16, dtype=torch.float16)"] * 2), takes="a, b"
+)
 DOT = """
 import torch
 import triton

@@ -65,15 +65,16 @@ def test_what_is_no_error_of_the_tool_is_no_finding(text):
 
 
 def test_where_the_tool_is_absent_a_note_says_so(prepared, sources):
-    loaded, captured = prepared(sources.ADD_PROBLEM.replace("DTYPE", "float32"))
+    loaded, captured = prepared(sources.ADD_PROBLEM)
     found = sanitize(loaded, captured, sources.ADD, JudgeSettings(seed=0), find=lambda: None)
     assert (found.failure, found.notes) == (None, (NOT_INSTALLED,))
 
 
 def test_a_verdict_keeps_what_it_was_and_gains_the_note(judged, prepared, sources):
-    problem = sources.ADD_PROBLEM.replace("DTYPE", "float32")
-    verdict = judged(problem, sources.ADD, seeds=1)
-    after = with_sanitizer_findings(verdict, *prepared(problem), sources.ADD, JudgeSettings(seed=0))
+    verdict = judged(sources.ADD_PROBLEM, sources.ADD, seeds=1)
+    after = with_sanitizer_findings(
+        verdict, *prepared(sources.ADD_PROBLEM), sources.ADD, JudgeSettings(seed=0)
+    )
     assert after.accepted
     words = NOT_INSTALLED if find_binary() is None else "needs a GPU"
     assert any(words in note for note in after.notes)
