@@ -1,4 +1,4 @@
-"""How long may one generated example take? As long as the machine's load makes it."""
+"""Generated examples of the agents' tests may take as long as the machine's load makes them."""
 
 from hypothesis import settings
 

@@ -1,4 +1,4 @@
-"""Is the file found in a model's answer, however it is wrapped?"""
+"""The file in a model's answer, however it is wrapped."""
 
 from __future__ import annotations
 

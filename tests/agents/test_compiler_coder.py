@@ -1,4 +1,4 @@
-"""Does the coder search broadly, take the searcher's first, and say when it has nothing?"""
+"""The compiler coder searches broadly, takes the searcher's first, and says when it has nothing."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

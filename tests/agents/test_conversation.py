@@ -1,4 +1,4 @@
-"""Is the next question about the best file that is not worn out?"""
+"""The next question is about the best file that is not worn out."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from agentkernel.domain.profile import ProfileFailed
 from agentkernel.domain.settings import TurnOptions
 from agentkernel.domain.verdict import CompileFailed, Gate, WrongMeta
 from agentkernel.tools.problem.loading import load_problem
-from tests.agents.chat_cases import EXAMPLE, draft_request
+from tests.agents.models.model_cases import EXAMPLE
+from tests.agents.models.model_cases import request as draft_request
 from tests.workflows.fakes import measurement, mismatch, profile, verdict
 
 BEST = TurnOptions()

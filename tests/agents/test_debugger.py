@@ -1,4 +1,4 @@
-"""Does a diagnosis follow from the evidence, by rules or by a model within their limits?"""
+"""Diagnoses from the evidence, by rules or by a model within their limits."""
 
 from __future__ import annotations
 

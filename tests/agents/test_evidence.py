@@ -1,4 +1,4 @@
-"""Does the evidence name the mistake behind a refusal, and what is in the way of speed?"""
+"""Evidence names the mistake behind a refusal, and what is in the way of speed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is a given file drafted as it stands, once, and what is no such file refused in a line?"""
+"""A given file is drafted once, as it stands; what is no such file is refused in a line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do orders in comments, documents, logs and replies reach anything but the eyes of a model?"""
+"""Orders in comments, documents, logs and replies reach nothing but the eyes of a model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does a coder that is a model draft, mend and fail as it should, over a real socket?"""
+"""A coder that is a model drafts, mends and fails over a real socket."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.errors import ModelUnavailable, SettingError
 from agentkernel.storage.records import Records
 from agentkernel.tools.problem.loading import LoadedProblem, load_problem
-from tests.agents.chat_cases import EXAMPLE, GOOD, draft_request, refused_request
 from tests.agents.models.chat_server import ChatServer, Cuts, Says
+from tests.agents.models.model_cases import EXAMPLE, GOOD, refused_request, request
 from tests.workflows.fakes import profile, verdict
 
 NAME = "chat:openai:scripted"
@@ -51,7 +51,7 @@ def drafted(source: str, round_number: int, strategy: str = "one row a program")
 
 def test_drafts_from_the_module(problem: LoadedProblem) -> None:
     with ChatServer([fenced(GOOD)]) as server:
-        draft = coder(server).draft(problem, draft_request())
+        draft = coder(server).draft(problem, request())
     assert draft.candidate.source == GOOD
     assert (draft.candidate.coder, draft.candidate.parent) == (NAME, None)
     sent = str(server.requests[0]["messages"])
@@ -62,10 +62,10 @@ def test_drafts_from_the_module(problem: LoadedProblem) -> None:
 
 
 def test_mends_with_the_verdict(problem: LoadedProblem) -> None:
-    request = refused_request()
+    asked = refused_request()
     with ChatServer([fenced(OTHER)]) as server:
-        draft = coder(server).draft(problem, request)
-    assert draft.candidate.parent == request.history[0].candidate.sha256
+        draft = coder(server).draft(problem, asked)
+    assert draft.candidate.parent == asked.history[0].candidate.sha256
     roles = [item["role"] for item in server.requests[0]["messages"]]  # type: ignore[attr-defined]
     assert roles == ["user", "assistant", "user"]
     sent = str(server.requests[0]["messages"])
@@ -79,7 +79,7 @@ def test_mends_with_the_verdict(problem: LoadedProblem) -> None:
 )
 def test_asks_once_more_where_no_file_came(problem: LoadedProblem, first: str | Cuts) -> None:
     with ChatServer([first, fenced(GOOD)]) as server:
-        draft = coder(server).draft(problem, draft_request())
+        draft = coder(server).draft(problem, request())
     assert draft.candidate is not None
     assert len(server.requests) == 2
     (again,) = server.requests[1]["messages"]  # type: ignore[misc]
@@ -89,7 +89,7 @@ def test_asks_once_more_where_no_file_came(problem: LoadedProblem, first: str | 
 
 def test_no_file_at_all_is_a_value(problem: LoadedProblem) -> None:
     with ChatServer(["No.", "Still no."]) as server:
-        draft = coder(server).draft(problem, draft_request())
+        draft = coder(server).draft(problem, request())
     assert draft.candidate is None
     assert draft.none.reason == NO_CODE
 
@@ -109,12 +109,12 @@ def test_the_first_sample_with_a_file_is_drafted_and_the_rest_are_kept(
     answers = Says(texts=("No.", fenced(GOOD), fenced(OTHER), fenced(GOOD)))
     with ChatServer([answers, Says(texts=(fenced(THIRD),) * 4)]) as server:
         made = coder(server, options)
-        first = made.draft(problem, draft_request())
+        first = made.draft(problem, request())
         history = (drafted(GOOD, 1, "two passes"),)
-        second = made.draft(problem, draft_request(round=2, history=history))
+        second = made.draft(problem, request(round=2, history=history))
         assert len(server.requests) == 1
         history = (*history, drafted(OTHER, 2))
-        third = made.draft(problem, draft_request(round=3, history=history))
+        third = made.draft(problem, request(round=3, history=history))
     assert [item.candidate.source for item in (first, second, third) if item.candidate] == [
         GOOD,
         OTHER,
@@ -129,7 +129,7 @@ def test_a_refusal_is_mended_though_other_samples_are_left(problem: LoadedProble
     answers = [Says(texts=(fenced(GOOD), fenced(OTHER))), Says(texts=(fenced(THIRD),) * 2)]
     with ChatServer([*answers]) as server:
         made = coder(server, options)
-        made.draft(problem, draft_request())
+        made.draft(problem, request())
         mended = made.draft(problem, refused_request())
     assert mended.candidate.source == THIRD
 
@@ -139,10 +139,10 @@ def test_samples_outlive_the_process(problem: LoadedProblem, tmp_path: Path) -> 
     records = Records(tmp_path / "run.sqlite")
     with ChatServer([Says(texts=(fenced(GOOD), fenced(OTHER)))]) as server:
         provider = ModelProvider(records, server.url, options)
-        make_coder(NAME, NoSearch(), provider=provider).draft(problem, draft_request())
+        make_coder(NAME, NoSearch(), provider=provider).draft(problem, request())
         later = make_coder(NAME, NoSearch(), provider=provider)
         history = (drafted(GOOD, 1),)
-        draft = later.draft(problem, draft_request(round=2, history=history))
+        draft = later.draft(problem, request(round=2, history=history))
     assert draft.candidate.source == OTHER
     assert len(server.requests) == 1
 
@@ -154,8 +154,8 @@ def test_a_draft_that_was_not_kept_is_made_again_from_the_same_answer(
     records = Records(tmp_path / "run.sqlite")
     with ChatServer([Says(texts=(fenced(GOOD), fenced(OTHER)))]) as server:
         provider = ModelProvider(records, server.url, options)
-        first = make_coder(NAME, NoSearch(), provider=provider).draft(problem, draft_request())
-        again = make_coder(NAME, NoSearch(), provider=provider).draft(problem, draft_request())
+        first = make_coder(NAME, NoSearch(), provider=provider).draft(problem, request())
+        again = make_coder(NAME, NoSearch(), provider=provider).draft(problem, request())
     assert again == first
     assert len(server.requests) == 1
 
@@ -164,7 +164,7 @@ def test_an_endpoint_that_is_gone(problem: LoadedProblem) -> None:
     with ChatServer([]) as server:
         gone = coder(server)
     with pytest.raises(ModelUnavailable, match="does not answer"):
-        gone.draft(problem, draft_request())
+        gone.draft(problem, request())
 
 
 def verified() -> Attempt:
@@ -177,7 +177,7 @@ def test_an_endpoint_that_is_gone_later_is_asked_again_by_resume(problem: Loaded
     with ChatServer([]) as server:
         gone = coder(server)
     with pytest.raises(ModelUnavailable, match="does not answer"):
-        gone.draft(problem, draft_request(round=2, history=(verified(),)))
+        gone.draft(problem, request(round=2, history=(verified(),)))
 
 
 def test_a_review_of_the_best_file_is_shown(problem: LoadedProblem) -> None:
@@ -186,7 +186,7 @@ def test_a_review_of_the_best_file_is_shown(problem: LoadedProblem) -> None:
         made = coder(server)
         made.reviews = Reviews(Reviewer(made.model, QUICK.sampling()))
         for number in (2, 3):
-            made.draft(problem, draft_request(round=number, history=(verified(),)))
+            made.draft(problem, request(round=number, history=(verified(),)))
         said = [str(item["messages"]) for item in server.requests]
     assert len(said) == 3
     assert all("The row is read twice." in text for text in said[1:])

@@ -1,4 +1,4 @@
-"""Are at most three new things tried, the likeliest first, whoever plans?"""
+"""Planners propose at most three new things, the likeliest first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is a review read, whichever way a model writes its sections?"""
+"""Reviews are read whichever way a model writes their sections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is a model's answer read as a typed value, however it is wrapped, and asked for once more?"""
+"""Answers become typed values, however they are wrapped, and are asked for once more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does each of a team get its turn, on what is best then, and does the best stay?"""
+"""Each of a team gets its turn on what is best then, and the best stays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is in a team, by which names, and how is each of them asked?"""
+"""Who is in a team, by which names, and how each of them is asked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is the broken rule found in what Triton itself says, and the line in the candidate's source?"""
+"""The broken rule in what Triton itself says, and the line in the candidate's source."""
 
 from __future__ import annotations
 

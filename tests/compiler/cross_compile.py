@@ -1,4 +1,4 @@
-"""What does an emitted kernel cost when it is compiled for a GPU that is not here?"""
+"""Emitted text as a module, and what its kernels cost compiled for a GPU that is not here."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import types
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 POINTERS = {"float32": "*fp32", "float16": "*fp16", "bfloat16": "*bf16"}
+FOLDER = tempfile.TemporaryDirectory()
 HEAD = "import torch\nimport triton\nimport triton.language as tl\n\n\n"
 
 

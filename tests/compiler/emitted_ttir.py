@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import sys
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
-
-os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
 
 import torch
 from triton.backends.compiler import GPUTarget
 from triton.compiler import make_backend
 
 from agentkernel.tools.compile.recording import record_launches
+from tests.compiler.cross_compile import imported
 
 GPU = GPUTarget("cuda", 90, 32)
 
@@ -23,26 +17,14 @@ GPU = GPUTarget("cuda", 90, 32)
 def ttir_of(text: str, inputs: Sequence[object]) -> list[str]:
     """The IR of each launch of `ModelNew()` in `text`, its tensors on meta: any size is free."""
     given = [_meta(item) if isinstance(item, torch.Tensor) else item for item in inputs]
-    with tempfile.TemporaryDirectory() as folder:
-        module = _imported(text, Path(folder))
-        with torch.device("meta"), torch.no_grad(), record_launches(GPU) as launches:
-            module.ModelNew()(*given)
-        return [_ttir(launch.source, dict(launch.options)) for launch in launches]
+    module = imported(text, head="")
+    with torch.device("meta"), torch.no_grad(), record_launches(GPU) as launches:
+        module.ModelNew()(*given)
+    return [_ttir(launch.source, dict(launch.options)) for launch in launches]
 
 
 def _meta(value: torch.Tensor) -> torch.Tensor:
     return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
-
-
-def _imported(text: str, folder: Path):  # type: ignore[no-untyped-def]
-    path = folder / "emitted.py"
-    path.write_text(text)
-    spec = importlib.util.spec_from_file_location(f"emitted_{folder.name}", path)
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 def _ttir(source, given: dict[str, object]) -> str:  # type: ignore[no-untyped-def]

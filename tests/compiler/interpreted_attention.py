@@ -1,10 +1,8 @@
-"""Is emitted attention right in Triton's interpreter? Run as a script."""
+"""Emitted attention against torch in Triton's interpreter; run as a script."""
 
 from __future__ import annotations
 
 import os
-import tempfile
-from pathlib import Path
 
 os.environ["TRITON_INTERPRET"] = "1"
 
@@ -56,12 +54,11 @@ def attend(
     )  # fmt: skip
     text = emit_attention(spec, SCHEDULE)
     body = "\n".join(f"    {line}" for line in text.launch)
-    folder = Path(tempfile.mkdtemp())
     pieces = "\n\n\n".join([*helper_sources(text.helpers), text.source])
     source = f"{pieces}\n\n\ndef run(q, k, v, out, mask):\n{body}\n"
     if mask is not None:
         mask = mask.expand(*q.shape[:3], k.shape[2])
-    imported(source, folder, f"emitted_{folder.name}").run(q, k, v, out, mask)
+    imported(source).run(q, k, v, out, mask)
     return out
 
 

@@ -1,4 +1,4 @@
-"""What does a drop-in return in the sandbox's interpreter, and how far is that from fp64?"""
+"""Drop-ins in the sandbox's interpreter, and how far they are from fp64."""
 
 from __future__ import annotations
 

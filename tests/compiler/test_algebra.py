@@ -1,4 +1,4 @@
-"""Does the coder start from the rewritten graph where there is one, and is that right?"""
+"""The coder starts from the rewritten graph where there is one, and is right."""
 
 import pytest
 import torch

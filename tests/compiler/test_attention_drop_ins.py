@@ -1,4 +1,4 @@
-"""Does attention, named or written out, become one kernel that the judge accepts?"""
+"""Attention, named or written out, becomes one kernel that the judge accepts."""
 
 from collections.abc import Callable
 

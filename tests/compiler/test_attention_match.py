@@ -1,4 +1,4 @@
-"""Is attention found in captured graphs, and only attention?"""
+"""Attention is found in captured graphs, and only attention."""
 
 from __future__ import annotations
 

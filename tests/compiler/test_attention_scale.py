@@ -1,4 +1,4 @@
-"""Does attention stay in fp32 where TorchInductor hands it its scale in fp64?"""
+"""Attention stays in fp32 where TorchInductor hands it its scale in fp64."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Are dimensions split, tied and addressed as the values in memory are?"""
+"""Dimensions are split, tied and addressed as the values in memory are."""
 
 import pytest
 import sympy

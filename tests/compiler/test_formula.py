@@ -1,4 +1,4 @@
-"""Is the captured graph written as torch code with the module's own gradients, or refused?"""
+"""Captured graphs as torch code with the module's own gradients, or refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which values share a kernel, and which are stored between two?"""
+"""Which values share a kernel, and which are stored between two."""
 
 from collections.abc import Callable
 

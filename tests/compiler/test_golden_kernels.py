@@ -1,4 +1,4 @@
-"""Do the examples' drop-ins still read as they did? Record anew with AGENTKERNEL_RECORD=1."""
+"""Drop-ins of the examples against golden files; AGENTKERNEL_RECORD=1 records them anew."""
 
 import os
 from pathlib import Path

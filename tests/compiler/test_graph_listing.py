@@ -1,4 +1,4 @@
-"""Does a listing say what is computed from what, in the words of module and kernel?"""
+"""Listings say what is computed from what, in the words of module and kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is a module traced no more often than its limits take?"""
+"""A module is traced no more often than its limits take."""
 
 from __future__ import annotations
 

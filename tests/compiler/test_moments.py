@@ -1,4 +1,4 @@
-"""Is a mean and variance from sums about a centre as good as eager's, whatever the row is like?"""
+"""Mean and variance from sums about a centre are as good as eager's, whatever the row."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Does a kernel give each value a name of its own, and write none of them out twice?"""
+"""Each value of a kernel has a name of its own, and none is written out twice."""
 
 import ast
 from collections import Counter

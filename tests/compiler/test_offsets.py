@@ -1,4 +1,4 @@
-"""Do kernels reach past 2**31 elements? The interpreter's sizes never do, so their IR is read."""
+"""Kernels reach past 2**31 elements: their IR is read, for no interpreted size does."""
 
 from __future__ import annotations
 

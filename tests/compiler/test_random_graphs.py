@@ -1,4 +1,4 @@
-"""Are drop-ins of random small graphs right, in every form of schedule?"""
+"""Drop-ins of random small graphs are right, in every form of schedule."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Readings that do what none may: does the watch see it?"""
+"""Readings that do what none may, for the watch to see."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does no file of somebody else crash, hang, fill or fool the process that reads it?"""
+"""No file of somebody else crashes, hangs, fills or fools the process that reads it."""
 
 from __future__ import annotations
 

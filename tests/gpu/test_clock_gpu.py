@@ -1,4 +1,4 @@
-"""Do both clocks agree on a real GPU, and does the outside one catch what cheats inside?"""
+"""Both clocks agree on a real GPU, and the outside one catches what cheats inside."""
 
 from __future__ import annotations
 

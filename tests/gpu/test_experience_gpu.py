@@ -1,4 +1,4 @@
-"""Does a second run of the like measure fewer candidates on a real GPU, for as fast an answer?"""
+"""A second run of the like measures fewer candidates on a real GPU for as fast an answer."""
 
 from __future__ import annotations
 

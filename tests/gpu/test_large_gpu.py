@@ -1,4 +1,4 @@
-"""Is a module judged at gigabyte sizes, within the memory that the plan names?"""
+"""Modules are judged at gigabyte sizes, within the memory that the plan names."""
 
 from __future__ import annotations
 

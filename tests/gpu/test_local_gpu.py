@@ -1,4 +1,4 @@
-"""Does a model write on the GPU only while nobody times there, and leave it the memory it needs?"""
+"""A model writes on the GPU only while nobody times there, and leaves it the memory it needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is the whole loop with a model measured on the GPU, and does nobody time while a model writes?"""
+"""The whole loop with a model on a GPU, where nobody times while a model writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Are products and attention right and fast enough on a real GPU?"""
+"""Products and attention are right and fast enough on a real GPU."""
 
 from __future__ import annotations
 

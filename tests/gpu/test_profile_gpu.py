@@ -1,4 +1,4 @@
-"""Does the profiler tell the truth on a real GPU?"""
+"""The profiler tells the truth on a real GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does the search find the fast schedule on a real GPU, with broken ones in the family?"""
+"""The search finds the fast schedule on a real GPU, with broken ones in the family."""
 
 from __future__ import annotations
 

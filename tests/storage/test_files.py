@@ -1,4 +1,4 @@
-"""Is a failed write one line, and a lock held by one process at a time?"""
+"""Failed writes are one line, and a lock is held by one process at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do a user's own files lie where the environment says, and is a missing home one line?"""
+"""The user's own files lie where the environment says; a missing home is one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do tests of a group run in one process, which makes their fixtures once?"""
+"""Tests of a group run in one process, which makes their fixtures once."""
 
 from __future__ import annotations
 

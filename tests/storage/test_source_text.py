@@ -1,4 +1,4 @@
-"""Does no text from outside end Python's parser, or this process with it?"""
+"""No text from outside ends Python's parser, or this process with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does a link, a pipe or a folder in a file's place lead no write elsewhere, nor hang one?"""
+"""Links, pipes and folders in a file's place lead no write elsewhere and hang none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is whatever is wrong with YAML from outside one error of YAML, in bounded time and memory?"""
+"""Whatever is wrong with YAML is one error of YAML, in bounded time and memory."""
 
 from __future__ import annotations
 

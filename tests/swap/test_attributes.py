@@ -1,5 +1,4 @@
-"""Does a swapped module run the original where an attribute that its kernel has as a constant was
-replaced?"""
+"""A replaced attribute that the kernel has as a constant brings the original back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do kernels run inside of what torch.compile makes of the model, in one graph, and only once?"""
+"""Kernels run inside of what torch.compile makes of the model, in one graph, and only once."""
 
 from __future__ import annotations
 

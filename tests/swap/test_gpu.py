@@ -1,4 +1,4 @@
-"""Do kernels in a model run, agree with fp64 and get timed in all forms on a real GPU?"""
+"""Kernels in a model run, agree with fp64 and are timed in all forms on a real GPU."""
 
 from __future__ import annotations
 

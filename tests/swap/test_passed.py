@@ -1,4 +1,4 @@
-"""Does a call after one that passed still run the original wherever the guard would refuse it?"""
+"""A call after one that passed still runs the original wherever the guard would refuse it."""
 
 from __future__ import annotations
 

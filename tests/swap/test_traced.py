@@ -1,4 +1,4 @@
-"""What does a compiled model ask of its kernels' modules, and does it see what changes there?"""
+"""What a compiled model asks of its kernels' modules, and the changes that it sees there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do the axes and labels of a chart come out right where the data are odd?"""
+"""Axes and labels of a chart come out right where the data are odd."""
 
 from __future__ import annotations
 

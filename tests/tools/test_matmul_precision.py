@@ -1,4 +1,4 @@
-"""Is it read and put back how far products may round, whichever interface said it?"""
+"""How far products may round is read and put back, whichever interface said it."""
 
 from collections.abc import Iterator
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""Are the exchanges of a run kept as they were?"""
+"""Exchanges of a run are kept as they were."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is nothing drafted or judged before somebody said yes, and does a cut-off run ask again?"""
+"""Nothing is drafted or judged before somebody said yes; a cut-off run asks again."""
 
 from __future__ import annotations
 

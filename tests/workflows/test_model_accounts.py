@@ -1,4 +1,4 @@
-"""Does a run tell what its models took, and whose each diagnosis was?"""
+"""Runs tell what their models took, and whose each diagnosis was."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does what was learned reach a model, and does a model that reads it need fewer drafts?"""
+"""What was learned reaches a model, which then needs fewer drafts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does a run with a model at a real endpoint go as the model's known story has it?"""
+"""Runs with a model at a real endpoint go as the model's known story has it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does a run take its place among others that share the GPU?"""
+"""A run takes its place among others that share the GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is a candidate that the search saw too slow set aside, and judged where nothing else is right?"""
+"""Candidates that the search saw too slow are set aside, and judged where nothing else is right."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does a run begin with what it was given, and again with the same after that is gone?"""
+"""A run begins with what it was given, and again with the same after that is gone."""
 
 from __future__ import annotations
 

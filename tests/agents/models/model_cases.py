@@ -20,6 +20,7 @@ from tests.workflows.fakes import measurement, profile, verdict
 EXAMPLE = Path(__file__).parents[3] / "examples" / "layernorm.py"
 H100 = load_targets()["h100-sxm"]
 SAMPLING = Sampling(temperature=0.0, max_tokens=1000)
+GOOD = "import torch\nfrom torch import nn\n\n\nclass ModelNew(nn.Module):\n    pass\n"
 SOURCE = """import torch
 import triton
 import triton.language as tl
@@ -134,6 +135,16 @@ def request(
         retrieved=(note(),), history=tuple(history), diagnosis=diagnosis, round=len(history) + 1,
     )  # fmt: skip
     return base.evolve(**changes)
+
+
+def refused_request() -> DraftRequest:
+    """The second round, after a short file that did not compile."""
+    told = Diagnosis(
+        failure_class="compile", evidence="line 7", action="repair", advice="Import tl."
+    )
+    return request(
+        (refused(CompileFailed(log="name 'tl' is not defined", line=7), source=GOOD),), told
+    )
 
 
 def hostile_problem(loaded: LoadedProblem) -> LoadedProblem:

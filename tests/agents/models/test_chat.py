@@ -1,4 +1,4 @@
-"""Is a model at an endpoint asked rightly, over a real client and a real socket?"""
+"""Questions to a model at an endpoint, over a real client and a real socket."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is an answer's cost right, unknown where no price is known, and do a run's accounts add up?"""
+"""Costs of answers, unknown where no price is known, and the accounts of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does a model in this process write what its weights say, as it was asked to?"""
+"""A model in this process writes what its weights say, as it was asked to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is a model found where it lies, and is its absence one quick, clear line?"""
+"""Where the files of a local model are found, and the one line where they are not."""
 
 from __future__ import annotations
 

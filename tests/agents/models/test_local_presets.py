@@ -1,4 +1,4 @@
-"""Does `local:...` name the weights that were meant, with the way to ask them?"""
+"""`local:...` names weights, and the way to ask them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from agentkernel.agents.prompts import render
 from agentkernel.domain.errors import SettingError
 from agentkernel.domain.exchange import Sampling
 from agentkernel.tools.problem.loading import load_problem
-from tests.agents.chat_cases import EXAMPLE, draft_request
+from tests.agents.models.model_cases import EXAMPLE, request
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "prompts"
 
@@ -69,14 +69,14 @@ def test_an_unknown_preset_names_those_there_are() -> None:
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_the_prompt_of_a_preset_takes_what_the_coders_does(name: str) -> None:
-    problem, request = load_problem(str(EXAMPLE)), draft_request()
+    problem, asked = load_problem(str(EXAMPLE)), request()
     values = {
         "problem": problem.problem,
-        "target": request.target,
-        "goals": request.goals,
-        "plan": request.plan,
-        "hypothesis": request.hypothesis,
-        "retrieved": request.retrieved,
+        "target": asked.target,
+        "goals": asked.goals,
+        "plan": asked.plan,
+        "hypothesis": asked.hypothesis,
+        "retrieved": asked.retrieved,
     }
     prompt = load_preset(name).prompt
     text = render(prompt, **values)

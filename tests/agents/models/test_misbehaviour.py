@@ -1,4 +1,4 @@
-"""What becomes of a question when the endpoint misbehaves? Each way has one stated outcome."""
+"""One stated outcome for each way in which an endpoint misbehaves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does a name lead to the right model, asked once, its answer kept before anyone uses it?"""
+"""A name leads to a model, asked once, its answer kept before anyone uses it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is a key cut out of whatever is told, however it is split?"""
+"""Keys are cut out of whatever is told, however they are split."""
 
 from __future__ import annotations
 

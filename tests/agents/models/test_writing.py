@@ -1,4 +1,4 @@
-"""Is what a model writes told while it writes: seldom, whole, and with nothing that harms?"""
+"""What a model writes is told while it writes: seldom, whole and harmless."""
 
 from __future__ import annotations
 

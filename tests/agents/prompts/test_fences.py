@@ -1,4 +1,4 @@
-"""Does text that others wrote stay inside its fence, on its line and within its length?"""
+"""Foreign text stays inside its fence, on its line and within its length."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do prompts say what they said before, and refuse to be filled in half?"""
+"""Prompts against golden files; none is filled in half."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does the sliced constructor build the same weights as the user's class, from the same seed?"""
+"""The sliced constructor builds the weights of the user's class from the same seed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is what the compiler coder writes right, by the judge's own rule, in every form?"""
+"""Drop-ins of the compiler coder are right, by the judge's own rule, in every form."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Does a drop-in refuse what it was not verified for, and serve the rest of what it promises?"""
+"""Drop-ins refuse what they were not verified for, and serve the rest of what they promise."""
 
 from dataclasses import replace
 

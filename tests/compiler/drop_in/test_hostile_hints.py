@@ -1,4 +1,4 @@
-"""Does a family of schedules survive whatever an entry advises?"""
+"""A family of schedules survives whatever an entry advises."""
 
 import pytest
 import torch

@@ -1,5 +1,4 @@
-"""Do a drop-in's outputs lie in memory as eager's do, whether the inputs lie as the example's do or
-in the usual order?"""
+"""Outputs lie in memory as eager's do, for the example's layout and the usual one."""
 
 from __future__ import annotations
 

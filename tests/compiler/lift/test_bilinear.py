@@ -1,4 +1,4 @@
-"""Is a bilinear layer written out what torch computes?"""
+"""A bilinear layer, written out, is what torch computes."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Is indexing by ATen operators what Tensor's own is?"""
+"""Indexing by ATen operators is Tensor's own."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Does the coder draft from TorchInductor's code, the fastest variant with its best launch?"""
+"""Drafts from TorchInductor's code: the fastest variant with its best launch."""
 
 from __future__ import annotations
 

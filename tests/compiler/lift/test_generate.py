@@ -1,4 +1,4 @@
-"""What does TorchInductor answer, without a GPU, under each variant, and where it fails?"""
+"""TorchInductor's answers without a GPU, under each variant and where it fails."""
 
 import functools
 

@@ -1,4 +1,4 @@
-"""Are the helpers of lifted files in a form that every Triton compiles, and the moments right?"""
+"""Helpers of lifted files compile with every Triton, and their moments are right."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of a wrapper that was written by hand, and of things that no file can hold?"""
+"""Wrappers that were written by hand, and things that no file can hold."""
 
 import functools
 

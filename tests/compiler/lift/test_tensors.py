@@ -1,4 +1,4 @@
-"""Does a view that reads well give the elements that TorchInductor's wrapper asks for?"""
+"""Views that read well give the elements that TorchInductor's wrapper asks for."""
 
 import ast
 

@@ -1,4 +1,4 @@
-"""Does tidying a kernel change what it computes? Random kernels, run as plain Python."""
+"""Tidying changes no result of random kernels, which run as plain Python."""
 
 from __future__ import annotations
 

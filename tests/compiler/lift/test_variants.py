@@ -1,4 +1,4 @@
-"""Are files lifted right from what TorchInductor writes under each variant?"""
+"""Files are lifted right from TorchInductor's text under each variant."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is what is lifted right, readable and alone? AGENTKERNEL_RECORD=1 records golden files anew."""
+"""Lifted files are right, readable and alone; AGENTKERNEL_RECORD=1 records golden files anew."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does TorchInductor work beside a run, and end with it?"""
+"""TorchInductor works beside a run, and ends with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do kernels read tables at computed places as eager does, and refuse places outside of them?"""
+"""Tables are read at computed places as in eager, and places outside of them are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Are cat, pad, roll, flip, scatter and upsample read in place, and as eager makes them?"""
+"""Cat, pad, roll, flip, scatter and upsample are read in place, as eager makes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Are windows that overlap, are padded or have gaps folded as eager folds them?"""
+"""Windows that overlap, are padded or have gaps are folded as in eager."""
 
 from __future__ import annotations
 

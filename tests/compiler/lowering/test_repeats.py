@@ -1,4 +1,4 @@
-"""Is a tensor whose elements repeat read in place, as eager makes it?"""
+"""Tensors whose elements repeat are read in place, as eager makes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is arithmetic of truth values, narrow integers and signed zeros what eager has?"""
+"""Arithmetic of truth values, narrow integers and signed zeros is eager's."""
 
 from __future__ import annotations
 

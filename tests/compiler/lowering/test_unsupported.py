@@ -1,4 +1,4 @@
-"""Is what no kernel can hold refused in words that say why?"""
+"""What no kernel can hold is refused in words that say why."""
 
 from __future__ import annotations
 

@@ -1,13 +1,8 @@
-"""Are emitted matrix products right in Triton's interpreter? Run as a script."""
+"""Emitted matrix products against torch in Triton's interpreter; run as a script."""
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import sys
-import tempfile
-import types
-from pathlib import Path
 
 os.environ["TRITON_INTERPRET"] = "1"
 
@@ -17,27 +12,14 @@ from hypothesis import strategies as st
 
 from agentkernel.compiler.products.gemm import GemmSpec, emit_gemm
 from agentkernel.tools.judge.interpreter.hooks import install_hooks
+from tests.compiler.cross_compile import imported
 
-HEAD = "import torch\nimport triton\nimport triton.language as tl\n\n\n"
 TOLERANCE = {"float32": 1e-6, "float16": 1e-3, "bfloat16": 8e-3}
 GELU = (
     "bias = tl.load(bias_ptr + cols, mask=col_mask, other=0.0).to(tl.float32)",
     "residual = tl.load(residual_ptr + tile, mask=tile_mask, other=0.0).to(tl.float32)",
     "acc = tl.maximum(acc + bias[None, :], 0.0) + scale * residual",
 )
-
-
-def imported(text: str) -> types.ModuleType:
-    """The emitted text as a module; the interpreter reads kernels from a file."""
-    folder = Path(tempfile.mkdtemp())
-    path = folder / f"emitted_{folder.name}.py"
-    path.write_text(HEAD + text)
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 def run_gemm(spec: GemmSpec, schedule: dict[str, int], tensors: dict[str, torch.Tensor]) -> None:

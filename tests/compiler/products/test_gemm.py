@@ -1,4 +1,4 @@
-"""Are emitted matrix products right, and do their default schedules fit the GPU?"""
+"""Emitted matrix products in the interpreter, and their default schedules on a GPU."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def spec_of(dtype: str = "float32", **changes: object) -> GemmSpec:
     return GemmSpec(**{**vars(spec), **changes})
 
 
-def cost_of(spec: GemmSpec, schedule: GemmSchedule, folder: Path, arch: int = 90) -> Cost:
+def cost_of(spec: GemmSpec, schedule: GemmSchedule, arch: int = 90) -> Cost:
     text = emit_gemm(spec, schedule)
     split = schedule["SPLIT_K"] > 1
     name = next(k for k in text.kernels if k == (f"{spec.name}_partial" if split else spec.name))
-    kernel = getattr(imported(text.source, folder, f"emitted_{abs(hash(text.source))}"), name)
+    kernel = getattr(imported(text.source), name)
     signature: dict[str, str] = {}
     constants: dict[str, object] = {}
     for parameter in kernel.arg_names:
@@ -52,30 +52,27 @@ def cost_of(spec: GemmSpec, schedule: GemmSchedule, folder: Path, arch: int = 90
 def test_products_in_the_interpreter() -> None:
     environment = os.environ | {"OMP_NUM_THREADS": "1", "TRITON_INTERPRET": "1"}
     done = subprocess.run(
-        [sys.executable, str(HERE / "interpreted_products.py")],
-        capture_output=True,
-        text=True,
-        env=environment,
-        check=False,
-    )
+        [sys.executable, "-m", "tests.compiler.products.interpreted_products"],
+        cwd=HERE.parents[2], capture_output=True, text=True, env=environment, check=False,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
-def test_the_default_schedule_runs_on_hopper(dtype: str, tmp_path: Path) -> None:
+def test_the_default_schedule_runs_on_hopper(dtype: str) -> None:
     facts = GemmFacts(4096, 4096, 4096, dtype=dtype)
     schedule = gemm_schedules(facts, load_targets()["h200"])[0]
-    cost = cost_of(spec_of(dtype), schedule, tmp_path)
+    cost = cost_of(spec_of(dtype), schedule)
     assert "wgmma.mma_async" in cost.ptx
     assert cost.stack_bytes == 0 or dtype != "float32"
     assert cost.shared_bytes <= 227 * 1024
 
 
-def test_strict_fp32_adds_partial_sums_outside_the_tensor_core(tmp_path: Path) -> None:
+def test_strict_fp32_adds_partial_sums_outside_the_tensor_core() -> None:
     schedule = gemm_schedules(GemmFacts(4096, 4096, 4096), load_targets()["h200"])[0]
     assert (schedule["BLOCK_M"], schedule["BLOCK_N"], schedule["BLOCK_K"]) == (128, 128, 64)
-    strict = cost_of(spec_of(), schedule, tmp_path).ptx
-    loose = cost_of(spec_of(precision="tf32"), schedule, tmp_path).ptx
+    strict = cost_of(spec_of(), schedule).ptx
+    loose = cost_of(spec_of(precision="tf32"), schedule).ptx
     assert strict.count("wgmma.mma_async") == 3 * loose.count("wgmma.mma_async")
     assert strict.count("add.f32") >= 64
 

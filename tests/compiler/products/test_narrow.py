@@ -1,4 +1,4 @@
-"""Is a product of one or two columns one pass over its operand, and is what is cut cut right?"""
+"""Products of one or two columns are one pass over their operand, and slices are right."""
 
 import itertools
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Does a rewritten graph compute what the original does, NaN and infinities included?"""
+"""Rewritten graphs against their originals, NaN and infinities included."""
 
 from __future__ import annotations
 

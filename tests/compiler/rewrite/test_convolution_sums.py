@@ -1,4 +1,4 @@
-"""Do means over space and channels move through convolutions, borders included?"""
+"""Means over space and channels move through convolutions, borders included."""
 
 import pytest
 import torch

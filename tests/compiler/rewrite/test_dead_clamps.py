@@ -1,4 +1,4 @@
-"""Do clamps go that change nothing, judged by structure alone?"""
+"""Clamps that change nothing go, judged by structure alone."""
 
 from collections.abc import Callable
 

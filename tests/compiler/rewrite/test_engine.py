@@ -1,4 +1,4 @@
-"""Does the engine stop, keep what it must keep, and take back what does not pay?"""
+"""The engine stops, keeps what it must keep, and takes back what does not pay."""
 
 import itertools
 

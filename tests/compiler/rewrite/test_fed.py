@@ -1,4 +1,4 @@
-"""Does the compiler coder take rewritten graphs as they are, and are its drop-ins right?"""
+"""The compiler coder takes rewritten graphs as they are, and its drop-ins are right."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Do functions that keep order wait for the maximum, and others not?"""
+"""Functions that keep order wait for the maximum, and no others."""
 
 from collections.abc import Callable
 

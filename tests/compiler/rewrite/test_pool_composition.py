@@ -1,4 +1,4 @@
-"""Do poolings that follow each other become one?"""
+"""Poolings that follow each other become one."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Do affine maps that are the same everywhere wait for an average pooling, and others not?"""
+"""Affine maps that are the same everywhere wait for an average pooling, and no others."""
 
 import copy
 from collections.abc import Callable

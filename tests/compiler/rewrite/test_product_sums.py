@@ -1,4 +1,4 @@
-"""Do sums over rows and columns of products move to their operands, NaN and all?"""
+"""Sums over rows and columns of products move to their operands, NaN and all."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Do scalings and additions wait for the sum, where that is the same?"""
+"""Scalings and additions wait for the sum where that is the same."""
 
 from collections.abc import Callable
 

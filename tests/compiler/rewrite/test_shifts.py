@@ -1,4 +1,4 @@
-"""Do softmax and the norms forget what they cancel, and nothing else?"""
+"""Softmax and the norms forget what they cancel, and nothing else."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Are reductions over one element what is left of them, NaN and infinities included?"""
+"""Reductions over one element are what is left of them, NaN and infinities included."""
 
 from collections.abc import Callable
 

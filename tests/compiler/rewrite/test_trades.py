@@ -1,4 +1,4 @@
-"""Do pooled convolutions, common factors and small-side scales save work and keep the result?"""
+"""Pooled convolutions, common factors and small-side scales save work and keep the result."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""How does a certificate that a test has edited get to the disk, signed as it should be?"""
+"""A certificate that a test has edited, on the disk and signed as it should be."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does a replay find what was edited, what changed since, and what cannot be judged again?"""
+"""Replays find what was edited, what changed since, and what cannot be judged again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is the key made once, kept from others and from candidates, and does its signature tell?"""
+"""The key is made once, kept from others and from candidates, and its signature tells."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is KernelBench's own rule answered beside the verdict, and does it leave the verdict alone?"""
+"""KernelBench's own rule is answered beside the verdict, which it leaves alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Are values rounded as a GPU rounds them?"""
+"""Values are rounded as a GPU rounds them."""
 
 import json
 import subprocess

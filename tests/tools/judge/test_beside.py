@@ -1,4 +1,4 @@
-"""Does what surrounds a call, or comes beside it, show what it is there to show?"""
+"""What surrounds a call, or comes beside it, shows what it is there to show."""
 
 from __future__ import annotations
 

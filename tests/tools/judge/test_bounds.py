@@ -1,4 +1,4 @@
-"""Does the look in the interpreter find what a GPU lets pass, and hold nothing else against one?"""
+"""The interpreter finds the accesses that a GPU lets pass, and holds nothing else against one."""
 
 import pytest
 

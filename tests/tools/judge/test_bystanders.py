@@ -1,4 +1,4 @@
-"""Holes in the inputs: is an element excused only from those that it does not depend on?"""
+"""Holes in the inputs excuse an element only from those that it depends on."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Is a module called by name, with what the example leaves out, and with other words?"""
+"""Modules are called by name, with what the example leaves out, and with other words."""
 
 from agentkernel.tools.judge.cases.plan import Case
 from agentkernel.tools.judge.cases.shapes import CaseShape

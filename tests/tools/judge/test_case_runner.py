@@ -1,4 +1,4 @@
-"""Does a single call, or a call after a change in place, show what it is there to show?"""
+"""Single calls and calls after a change in place show what they are there to show."""
 
 from __future__ import annotations
 

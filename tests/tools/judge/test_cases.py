@@ -1,4 +1,4 @@
-"""Does a judgement draw, lay out, change and order its inputs in every way that it should?"""
+"""Inputs of a judgement are drawn, laid out, changed and ordered in every way."""
 
 import ast
 import math

@@ -1,4 +1,4 @@
-"""Does every write to a tensor show in the sum over its bits?"""
+"""Every write to a tensor shows in the sum over its bits."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Is the strict rule kept to, and does a finding say where the wrong elements lie?"""
+"""The strict rule, and findings that say where the wrong elements lie."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Is each argument of a constructor changed by itself, at inputs that go with it?"""
+"""Each argument of a constructor is changed by itself, at inputs that go with it."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Are single wrong elements seen that the averages pass, and ill-conditioned ones excused?"""
+"""Single wrong elements are seen that averages pass, and ill-conditioned ones excused."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Is the work done by the candidate's own kernels, with the static policy switched off?"""
+"""The work is done by the candidate's own kernels, with the static policy switched off."""
 
 from pathlib import Path
 

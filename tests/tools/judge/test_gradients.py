@@ -1,4 +1,4 @@
-"""Are a drop-in's gradients compared with the original's?"""
+"""Gradients of drop-ins are compared with the original's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Are kernels that a CUDA graph holds counted when it is replayed, and only then?"""
+"""Kernels that a CUDA graph holds are counted when it is replayed, and only then."""
 
 from agentkernel.tools.judge.execution.launches import CudaGraphs
 

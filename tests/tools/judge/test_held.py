@@ -1,4 +1,4 @@
-"""Is what a stage held the most that was seen while it lasted?"""
+"""What a stage held is the most that was seen while it lasted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is a hint to the compiler that does not hold found, and one that holds left alone?"""
+"""Hints to the compiler that do not hold are found, and those that hold left alone."""
 
 import numpy as np
 import pytest

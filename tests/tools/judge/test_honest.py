@@ -1,4 +1,4 @@
-"""Honest evaluations: do they move as far as other orders do, and no further?"""
+"""Honest evaluations move as far as other orders do, and no further."""
 
 import pytest
 import torch

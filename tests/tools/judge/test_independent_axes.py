@@ -1,4 +1,4 @@
-"""Which axes of a graph are proven independent, and which are refused for which operator?"""
+"""Axes of a graph that are proven independent, and the operators that refuse one."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Does the judge accept what is right and refuse what is wrong, at the gate that should?"""
+"""The judge accepts what is right and refuses what is wrong, at the gate that should."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Does the fp64 oracle stay in fp64, whatever a module casts or makes on its way?"""
+"""The fp64 oracle stays in fp64, whatever a module casts or makes on its way."""
 
 from __future__ import annotations
 

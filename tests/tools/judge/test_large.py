@@ -1,4 +1,4 @@
-"""Is a case judged by slices, or beside eager, as it is with whole tensors?"""
+"""Cases are judged by slices, or beside eager, as they are with whole tensors."""
 
 import pytest
 

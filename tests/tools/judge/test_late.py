@@ -1,4 +1,4 @@
-"""Is an output seen that is still being written when its stream is done?"""
+"""Outputs that are still being written when their stream is done are seen."""
 
 import torch
 

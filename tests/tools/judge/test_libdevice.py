@@ -1,4 +1,4 @@
-"""Does a kernel that is interpreted get what CUDA's library of functions gives?"""
+"""Interpreted kernels get what CUDA's library of functions gives."""
 
 from __future__ import annotations
 

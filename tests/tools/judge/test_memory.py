@@ -1,4 +1,4 @@
-"""Is nothing kept of a case's memory where the device has no room for all of it?"""
+"""Nothing of a case's memory is kept where the device has no room for all of it."""
 
 from __future__ import annotations
 

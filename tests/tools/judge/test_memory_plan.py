@@ -1,4 +1,4 @@
-"""Does the plan know what a call holds, and does it take the first route that fits?"""
+"""The plan knows what a call holds, and takes the first route that fits."""
 
 from __future__ import annotations
 

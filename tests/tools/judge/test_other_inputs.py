@@ -1,4 +1,4 @@
-"""Is a file that holds for the declared sizes alone accepted as such, and only if it says so?"""
+"""Files for the declared sizes alone are accepted as such, and only if they say so."""
 
 from __future__ import annotations
 

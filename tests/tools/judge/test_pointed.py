@@ -1,4 +1,4 @@
-"""Are indices that point at equal values taken in any order, but for the one that was asked for?"""
+"""Indices that point at equal values come in any order, but for one that was asked for."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Does the static policy name the rule and the line, and leave honest drop-ins alone?"""
+"""The static policy names the rule and the line, and leaves honest drop-ins alone."""
 
 import builtins
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Are sums into one address without an atomic seen, and honest kernels left alone?"""
+"""Sums into one address without an atomic are seen, and honest kernels left alone."""
 
 from pathlib import Path
 

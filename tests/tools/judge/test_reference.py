@@ -1,4 +1,4 @@
-"""What does the oracle say where torch's own kernels do not agree?"""
+"""The oracle's answer where torch's own kernels do not agree."""
 
 import math
 

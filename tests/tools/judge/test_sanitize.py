@@ -1,4 +1,4 @@
-"""Is what compute-sanitizer prints read right, and is its absence a note and no more?"""
+"""Findings of compute-sanitizer are read right, and its absence is a note and no more."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Are scalar arguments asked past one, at zero, below it and past every size?"""
+"""Scalar arguments are asked past one, at zero, below it and past every size."""
 
 from agentkernel.domain.problem import ScalarSpec, ShapeSet, TensorSpec
 from agentkernel.storage.source_text import read_literal

@@ -1,4 +1,4 @@
-"""Is what the slices give what the module gives as a whole, along every axis that is proven?"""
+"""Slices give what the module gives as a whole, along every axis that is proven."""
 
 from __future__ import annotations
 

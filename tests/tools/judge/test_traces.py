@@ -1,4 +1,4 @@
-"""Which loads does the interpreter take for a race, and what orders two programs?"""
+"""Which loads the interpreter takes for a race, and what orders two programs."""
 
 import numpy as np
 import pytest

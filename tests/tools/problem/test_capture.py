@@ -1,4 +1,4 @@
-"""Does capture see what the module computes, and name what it cannot take?"""
+"""Capture sees what the module computes, and names what it cannot take."""
 
 import inspect
 from collections.abc import Iterable, Iterator

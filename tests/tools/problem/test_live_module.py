@@ -1,4 +1,4 @@
-"""Is the pickle of a live module read only where the user's own key vouches for its bytes?"""
+"""The pickle of a live module is read only where the user's own key vouches for its bytes."""
 
 from __future__ import annotations
 

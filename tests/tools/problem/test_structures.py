@@ -1,4 +1,4 @@
-"""Is nested plain data the same once it was taken apart and put together?"""
+"""Nested plain data is the same once it was taken apart and put together."""
 
 from __future__ import annotations
 

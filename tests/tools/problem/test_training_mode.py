@@ -1,4 +1,4 @@
-"""Is a forward that may compute something else in training mode never taken for one that cannot?"""
+"""A forward that may differ in training mode is never taken for one that cannot."""
 
 from __future__ import annotations
 

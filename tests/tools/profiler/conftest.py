@@ -1,1 +1,1 @@
-"""What do these tests share? A GPU that only exists in numbers (`simulated_gpu`)."""
+"""Shared by the profiler's tests: a GPU that only exists in numbers (`simulated_gpu`)."""

@@ -1,4 +1,4 @@
-"""What do the tests measure with? A GPU's gauge and sides whose times are known."""
+"""A simulated GPU's gauge, and sides whose times are known."""
 
 from __future__ import annotations
 

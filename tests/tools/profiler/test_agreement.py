@@ -1,4 +1,4 @@
-"""When are two clocks in dispute, and when is only the host slow?"""
+"""When two clocks are in dispute, and when only the host is slow."""
 
 from __future__ import annotations
 

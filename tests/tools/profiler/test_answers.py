@@ -1,4 +1,4 @@
-"""Is a timed call's output recognised as the answer to its input, to another's, or to none?"""
+"""A timed call's output is told for the answer to its input, to another's, or to none."""
 
 from __future__ import annotations
 

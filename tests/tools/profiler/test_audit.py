@@ -1,4 +1,4 @@
-"""Does the audit count right, keep to its time, and write what it found?"""
+"""The audit counts right, keeps to its time, and writes what it found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is max-autotune a third baseline that the other two never pay for? (CPU)"""
+"""Max-autotune is a third baseline that the other two never pay for (CPU)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is the twin gone with its parent, whatever it is at?"""
+"""The baselines' process is gone with its parent, whatever it is at."""
 
 import os
 import signal

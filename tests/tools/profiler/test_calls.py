@@ -1,4 +1,4 @@
-"""How often does the profiler call a difference where there is none, and miss one that is there?"""
+"""How often the profiler calls a difference where there is none, and misses one that is there."""
 
 from __future__ import annotations
 

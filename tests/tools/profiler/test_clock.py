@@ -1,4 +1,4 @@
-"""Does the clock outside see through candidates that cheat inside? (real processes, CPU)"""
+"""The clock outside sees through candidates that cheat inside (real processes, CPU)."""
 
 from __future__ import annotations
 

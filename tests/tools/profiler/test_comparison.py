@@ -1,4 +1,4 @@
-"""Do worker and twin time a real candidate and its baselines, and survive what goes wrong? (CPU)"""
+"""A real candidate and its baselines are timed, and what goes wrong is survived (CPU)."""
 
 from __future__ import annotations
 

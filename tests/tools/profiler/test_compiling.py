@@ -1,4 +1,4 @@
-"""Does a compiler in the twin let others time, but for its own benchmarks?"""
+"""A compiler in the baselines' process lets others time, but for its own benchmarks."""
 
 from __future__ import annotations
 

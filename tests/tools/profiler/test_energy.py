@@ -1,4 +1,4 @@
-"""Is the power right although the counter moves in coarse steps?"""
+"""The power is right although the counter moves in coarse steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do rates, ratios and the roofline fraction follow from the measured times?"""
+"""Rates, ratios and the roofline fraction follow from the measured times."""
 
 from __future__ import annotations
 

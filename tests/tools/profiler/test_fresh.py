@@ -1,4 +1,4 @@
-"""Are a volley's inputs new, the same for every side, and found out when they change?"""
+"""Inputs of a round are new, the same for every side, and found out when they change."""
 
 from __future__ import annotations
 

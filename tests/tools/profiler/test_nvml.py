@@ -1,4 +1,4 @@
-"""Are NVML's answers read right, and does what went on during a block come back?"""
+"""NVML's answers are read right, with what went on during a block."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does the roofline picture show what was measured, and stay within its frame?"""
+"""The roofline picture shows what was measured, and stays within its frame."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is a ratio's interval honest, and does it shrug off one bad round?"""
+"""A ratio's interval is honest, and shrugs off one bad round."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Are the sides interleaved fairly, and does measuring end when it should?"""
+"""Sides are interleaved fairly, and measuring ends when it should."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does a profile hold where nothing can be measured?"""
+"""What a profile holds where nothing can be measured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is what events and the flush add taken off, and nothing else?"""
+"""What events and the flush add is taken off, and nothing else."""
 
 import pytest
 from hypothesis import given

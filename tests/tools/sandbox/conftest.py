@@ -1,4 +1,4 @@
-"""How do these tests talk to a worker, and count what is left of it?"""
+"""Workers for the sandbox's tests, and what is left of them."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""How does each hostile candidate end? By name, at once, wholly; the next one is judged as ever."""
+"""Hostile candidates end by name, at once, wholly; the next one is judged as ever."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""Is a forked worker as closed, and as much its own, as one that was started alone?"""
+"""A forked worker is as closed, and as much its own, as one that was started alone."""
 
 import os
 import resource

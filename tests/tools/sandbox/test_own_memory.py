@@ -1,4 +1,4 @@
-"""Does a shared tensor lie alone in its memory?"""
+"""A shared tensor lies alone in its memory."""
 
 import gc
 import os

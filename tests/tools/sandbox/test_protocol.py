@@ -1,4 +1,4 @@
-"""Can anything but the answer to this request be taken for it?"""
+"""Nothing but the answer to this request can be taken for it."""
 
 import json
 import socket

@@ -1,4 +1,4 @@
-"""Does a worker answer, say what went wrong, and serve one caller only?"""
+"""A worker answers, says what went wrong, and serves one caller only."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Does a shared tensor look like one that the worker's own process made?"""
+"""A shared tensor looks like one that the worker's own process made."""
 
 import os
 

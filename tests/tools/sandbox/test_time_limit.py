@@ -1,4 +1,4 @@
-"""Does whatever waits know how long the run may still go on?"""
+"""Whatever waits knows how long the run may still go on."""
 
 from __future__ import annotations
 

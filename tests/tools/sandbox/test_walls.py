@@ -1,4 +1,4 @@
-"""What can a candidate see and touch behind each kind of walls? Its inputs, and a scratch."""
+"""A candidate sees and touches its inputs and a scratch behind each kind of walls."""
 
 import os
 import sys

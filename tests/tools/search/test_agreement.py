@@ -1,4 +1,4 @@
-"""Is a broken schedule told from a rounding one?"""
+"""A broken schedule is told from a rounding one."""
 
 from __future__ import annotations
 

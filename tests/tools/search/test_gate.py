@@ -1,4 +1,4 @@
-"""Does a race have the device alone while it times, and never while a schedule is loaded?"""
+"""A race has the device alone while it times, and never while a schedule is loaded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does halving find the fastest of many noisy schedules with few calls?"""
+"""Halving finds the fastest of many noisy schedules with few calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is what cannot run sorted out before anything is measured?"""
+"""What cannot run is sorted out before anything is measured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do both searchers get through a family in which some schedules are broken? (interpreter)"""
+"""Both searchers get through a family with broken schedules (interpreter)."""
 
 from __future__ import annotations
 
