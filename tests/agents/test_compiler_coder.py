@@ -52,8 +52,7 @@ class Norm(nn.Module):
         self.norm = nn.LayerNorm(8192)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = self.norm(x)
-        return result
+        return self.norm(x)
 
 
 class Product(nn.Module):
@@ -168,8 +167,7 @@ def test_one_kernel_changes_at_a_time_the_heaviest_first() -> None:
 
     class Loss(nn.Module):
         def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-            result: torch.Tensor = loss(x, y)
-            return result
+            return loss(x, y)
 
     inputs = (torch.randn(4096, 2048), torch.zeros(4096, dtype=torch.int64))
     problem = problem_from_module(Loss(), inputs)

@@ -17,8 +17,7 @@ class Wrapped(nn.Module):
         self.body = nn.Sequential(*layers)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = self.body(x)
-        return result
+        return self.body(x)
 
 
 class OfOne(nn.Module):
@@ -38,8 +37,7 @@ def functional(call: Callable[..., object]) -> nn.Module:
     def forward(_: nn.Module, *args: torch.Tensor) -> object:
         return call(*args)
 
-    made: nn.Module = type("Functional", (nn.Module,), {"forward": forward})()
-    return made
+    return type("Functional", (nn.Module,), {"forward": forward})()
 
 
 def families() -> dict[str, Case]:

@@ -70,8 +70,7 @@ class Block(nn.Module):
         scores = (q @ k.transpose(-2, -1)) * 0.25
         scores = scores.masked_fill(self.seen[:tokens, :tokens] == 0, float("-inf"))
         mixed = F.softmax(scores, dim=-1) @ v
-        result: torch.Tensor = self.out(mixed.transpose(1, 2).reshape(batch, tokens, width))
-        return result
+        return self.out(mixed.transpose(1, 2).reshape(batch, tokens, width))
 
 
 def heads(*shapes: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Tensors:

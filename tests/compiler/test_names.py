@@ -40,8 +40,7 @@ class Projected(nn.Module):
         self.register_parameter(name, nn.Parameter(torch.randn(33)))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = torch.relu(self.project(x) + getattr(self, self.name))
-        return result
+        return torch.relu(self.project(x) + getattr(self, self.name))
 
 
 class Peaks(nn.Module):

@@ -105,8 +105,7 @@ class Mlp(nn.Module):
         self.down = nn.Linear(16, 8)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        out: torch.Tensor = self.down(nn.functional.gelu(self.up(x)))
-        return out
+        return self.down(nn.functional.gelu(self.up(x)))
 
 
 class Block(nn.Module):
@@ -119,8 +118,7 @@ class Block(nn.Module):
         self.last = nn.LayerNorm(8)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        out: torch.Tensor = self.last(x + self.mlp(self.norm(x)))
-        return out
+        return self.last(x + self.mlp(self.norm(x)))
 
 
 def block(seed: int = 0) -> Block:

@@ -21,8 +21,7 @@ def swapped(model: Block | None = None) -> Block:
 
 
 def norm_of(model: Block, x: torch.Tensor) -> torch.Tensor:
-    out: torch.Tensor = model.norm(x)
-    return out
+    return model.norm(x)
 
 
 def call_with_grad(model: Block, x: torch.Tensor) -> torch.Tensor:
@@ -51,8 +50,7 @@ def call_with_vmap(model: Block, x: torch.Tensor) -> torch.Tensor:
 def call_with_dual(model: Block, x: torch.Tensor) -> torch.Tensor:
     with forward_ad.dual_level():
         dual = forward_ad.make_dual(x, x)  # type: ignore[no-untyped-call]
-        out: torch.Tensor = forward_ad.unpack_dual(model.norm(dual)).primal  # type: ignore[no-untyped-call]
-        return out
+        return forward_ad.unpack_dual(model.norm(dual)).primal  # type: ignore[no-untyped-call]
 
 
 def call_in_a_mode(model: Block, x: torch.Tensor) -> torch.Tensor:
@@ -76,8 +74,7 @@ def call_with_another_eps(model: Block, x: torch.Tensor) -> torch.Tensor:
 
 
 def call_while_traced(model: Block, x: torch.Tensor) -> torch.Tensor:
-    out: torch.Tensor = torch.jit.trace(model.norm, x, check_trace=False)(x)  # type: ignore[no-untyped-call]
-    return out
+    return torch.jit.trace(model.norm, x, check_trace=False)(x)  # type: ignore[no-untyped-call]
 
 
 CALLS: dict[str, Callable[[Block, torch.Tensor], torch.Tensor]] = {

@@ -227,8 +227,7 @@ def test_the_other_mlp_has_its_own_names() -> None:
             self.a, self.b = nn.Linear(16, 8), nn.Linear(8, 16)
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            out: torch.Tensor = self.a(nn.functional.gelu(self.b(x)))
-            return out
+            return self.a(nn.functional.gelu(self.b(x)))
 
     torch.manual_seed(0)
     model, x = Other().eval().requires_grad_(False), example()

@@ -29,8 +29,7 @@ def fresh() -> Iterator[None]:
 
 def guards_of(model: nn.Module, x: torch.Tensor) -> str:
     def run(value: torch.Tensor) -> torch.Tensor:
-        out: torch.Tensor = model(value)
-        return out
+        return model(value)
 
     with torch.no_grad():
         torch.compile(run, fullgraph=True, backend="eager")(x)

@@ -96,8 +96,7 @@ class NormedConvolution(nn.Module):
         self.norm, self.conv = nn.LayerNorm(6), nn.Conv2d(6, 5, 3, 2, 1)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = self.conv(self.norm(x).permute(0, 3, 1, 2)).relu()
-        return result
+        return self.conv(self.norm(x).permute(0, 3, 1, 2)).relu()
 
 
 def test_a_kernel_reads_what_a_convolution_gives_in_whatever_layout(box: Sandboxed) -> None:
@@ -116,8 +115,7 @@ class Channelled(nn.Module):
         self.body = nn.Linear(8, 6)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = self.body((2.0 * x).transpose(1, 2))
-        return result
+        return self.body((2.0 * x).transpose(1, 2))
 
 
 @pytest.mark.quick(1)

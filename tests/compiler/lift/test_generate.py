@@ -60,8 +60,7 @@ class Cell(nn.Module):
         self.cell = nn.GRUCell(64, 64)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        found: torch.Tensor = self.cell(x, x)
-        return found
+        return self.cell(x, x)
 
 
 def captured(module: nn.Module) -> Captured:

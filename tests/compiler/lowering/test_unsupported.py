@@ -28,8 +28,7 @@ def traced(function: Callable[[torch.Tensor], torch.Tensor]) -> tuple[LoadedProb
 
 
 def branch(x: torch.Tensor) -> torch.Tensor:
-    found: torch.Tensor = torch.cond(x.sum() > 0, lambda t: t * 2, lambda t: t - 1, (x,))
-    return found
+    return torch.cond(x.sum() > 0, lambda t: t * 2, lambda t: t - 1, (x,))
 
 
 CASES = {

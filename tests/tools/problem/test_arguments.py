@@ -75,8 +75,7 @@ class Again(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: object, module: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        found: torch.Tensor = module.forward({"x": x}, y=y)
-        return found
+        return module.forward({"x": x}, y=y)
 
     @staticmethod
     def backward(ctx: object, gradient: torch.Tensor) -> tuple[object, ...]:
@@ -88,8 +87,7 @@ class Recorded(nn.Module):
 
     def forward(self, given: dict[str, torch.Tensor], *, y: torch.Tensor) -> torch.Tensor:
         if torch.is_grad_enabled() and given["x"].requires_grad:
-            found: torch.Tensor = Again.apply(self, given["x"], y)  # type: ignore[no-untyped-call]
-            return found
+            return Again.apply(self, given["x"], y)  # type: ignore[no-untyped-call]
         return given["x"] * 2 + y
 
 

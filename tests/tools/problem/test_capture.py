@@ -57,8 +57,7 @@ class Head(nn.Module):
         self.linear = nn.Linear(8 * 9, 4)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        rows: torch.Tensor = self.linear(nn.functional.max_pool2d(x, 2).flatten(1))
-        return rows
+        return self.linear(nn.functional.max_pool2d(x, 2).flatten(1))
 
 
 class Statistics(nn.Module):

@@ -18,8 +18,7 @@ class Trains(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         self.norm.train()
-        found: torch.Tensor = self.norm(x)
-        return found
+        return self.norm(x)
 
 
 @pytest.mark.parametrize(

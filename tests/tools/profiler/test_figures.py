@@ -49,14 +49,15 @@ def measured_sides(*, compiled: bool) -> ComparisonResult:
     )  # fmt: skip
 
 
-def test_a_memory_bound_call_at_half_the_ceiling() -> None:
-    found = to_measurement(
-        measured_sides(compiled=True),
-        shapes="x",
-        analysis=analysis(200_000_000, 50_000_000, 1.0),
-        copy_gb_per_s=4000.0,
-        own_kernels={"add_rows"},
+def figures(sides: ComparisonResult, facts: Analysis, *own_kernels: str) -> Measurement:
+    return to_measurement(
+        sides, shapes="x", analysis=facts, copy_gb_per_s=4000.0, own_kernels=set(own_kernels)
     )
+
+
+def test_a_memory_bound_call_at_half_the_ceiling() -> None:
+    facts = analysis(200_000_000, 50_000_000, 1.0)
+    found = figures(measured_sides(compiled=True), facts, "add_rows")
     assert found.achieved_gb_per_s == pytest.approx(2000.0)
     assert (found.achieved_tflops, found.roofline_us) == (pytest.approx(0.5), pytest.approx(50.0))
     assert found.roofline_fraction == pytest.approx(0.5)
@@ -69,24 +70,12 @@ def test_a_memory_bound_call_at_half_the_ceiling() -> None:
 
 
 def test_a_compute_bound_call_is_held_against_the_compute_peak() -> None:
-    found = to_measurement(
-        measured_sides(compiled=True),
-        shapes="x",
-        analysis=analysis(1000, 50_000_000, 80.0),
-        copy_gb_per_s=4000.0,
-        own_kernels=(),
-    )
+    found = figures(measured_sides(compiled=True), analysis(1000, 50_000_000, 80.0))
     assert found.roofline_fraction == pytest.approx(0.8)
 
 
 def test_a_failed_torch_compile_leaves_its_reason() -> None:
-    found = to_measurement(
-        measured_sides(compiled=False),
-        shapes="x",
-        analysis=analysis(1000, 1000, 1.0),
-        copy_gb_per_s=4000.0,
-        own_kernels=(),
-    )
+    found = figures(measured_sides(compiled=False), analysis(1000, 1000, 1.0))
     assert (found.compiled, found.vs_compile) == (None, None)
     assert found.compile_error == "Unsupported: it broke"
 
@@ -97,15 +86,10 @@ def test_the_third_baseline_has_its_own_time_and_ratio() -> None:
     sides = [SimulatedSide(name, us, clockwork, 0.0) for name, us in times.items()]
     rounds = measure_rounds(sides, clockwork, Pace())
     assert isinstance(rounds, Rounds)
-    found = to_measurement(
-        dataclasses.replace(
-            measured_sides(compiled=False), rounds=rounds, autotuned=SideMeasures(0, 104.0)
-        ),
-        shapes="x",
-        analysis=analysis(1000, 1000, 1.0),
-        copy_gb_per_s=4000.0,
-        own_kernels=(),
+    sides = dataclasses.replace(
+        measured_sides(compiled=False), rounds=rounds, autotuned=SideMeasures(0, 104.0)
     )
+    found = figures(sides, analysis(1000, 1000, 1.0))
     assert found.autotuned.do_bench_us == 104.0
     assert (found.vs_autotune.value, found.vs_compile) == (pytest.approx(1.05), None)
 
@@ -123,12 +107,7 @@ def test_the_clock_is_in_the_record() -> None:
         state="disputed", outside_us=100.0, outside_low_us=98.0, inside_us=50.0, volleys=12,
         calls=120,
     )  # fmt: skip
-    found = to_measurement(
-        dataclasses.replace(measured_sides(compiled=False), clock=check),
-        shapes="x",
-        analysis=analysis(200_000_000, 50_000_000, 1.0),
-        copy_gb_per_s=4000.0,
-        own_kernels=set(),
-    )
+    sides = dataclasses.replace(measured_sides(compiled=False), clock=check)
+    found = figures(sides, analysis(200_000_000, 50_000_000, 1.0))
     assert found.clock == check
     assert Measurement.model_validate_json(found.model_dump_json()) == found

@@ -37,36 +37,18 @@ def test_batched_product():
     assert found.flops == 2 * 3 * 4 * 5 * 6
 
 
-def test_convolution_counts_the_taps_of_its_group():
-    found = cost(
-        aten.convolution.default,
-        empty(2, 8, 16, 16),
-        empty(12, 4, 3, 3),
-        None,
-        [1, 1],
-        [1, 1],
-        [1, 1],
-        False,
-        [0, 0],
-        2,
-    )
-    assert (found.flops, found.kind) == (2 * (2 * 12 * 16 * 16) * (4 * 3 * 3), "convolution")
-
-
-def test_transposed_convolution_counts_from_its_input():
-    found = cost(
-        aten.convolution.default,
-        empty(2, 8, 16, 16),
-        empty(8, 6, 4, 4),
-        None,
-        [2, 2],
-        [1, 1],
-        [1, 1],
-        True,
-        [0, 0],
-        1,
-    )
-    assert found.flops == 2 * (2 * 8 * 16 * 16) * (6 * 4 * 4)
+@pytest.mark.parametrize(
+    ("weight", "stride", "transposed", "groups", "flops"),
+    [
+        ((12, 4, 3, 3), [1, 1], False, 2, 2 * (2 * 12 * 16 * 16) * (4 * 3 * 3)),
+        ((8, 6, 4, 4), [2, 2], True, 1, 2 * (2 * 8 * 16 * 16) * (6 * 4 * 4)),
+    ],
+    ids=["the taps of its group", "transposed: from its input"],
+)
+def test_convolution_counts(weight, stride, transposed, groups, flops):
+    given = (None, stride, [1, 1], [1, 1], transposed, [0, 0], groups)
+    found = cost(aten.convolution.default, empty(2, 8, 16, 16), empty(*weight), *given)
+    assert (found.flops, found.kind) == (flops, "convolution")
 
 
 def test_attention_counts_both_products():
