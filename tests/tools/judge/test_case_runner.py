@@ -8,11 +8,11 @@ from typing import cast
 import pytest
 import torch
 
-from agentkernel.tools.judge import worker as child
 from agentkernel.tools.judge.case_runner import CaseRunner, compare_roles
 from agentkernel.tools.judge.cases.plan import Case, FollowUp, in_turns
 from agentkernel.tools.judge.cases.shapes import CaseShape
 from agentkernel.tools.judge.settings import JudgeSettings
+from agentkernel.tools.judge.worker import storage
 from agentkernel.tools.sandbox.protocol import JSON
 from agentkernel.tools.sandbox.worker import WorkerState
 from tests.tools.judge.sources import problem_of
@@ -359,15 +359,15 @@ def test_outputs_that_will_be_asked_for_again_are_kept_at_any_size(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A drop-in of gigabytes was refused for outputs that the worker itself had let go."""
-    monkeypatch.setattr(child, "KEPT_BYTES", 16)
+    monkeypatch.setattr(storage, "KEPT_BYTES", 16)
     state = cast("WorkerState", SimpleNamespace(memory={}))
     one, two = torch.arange(8.0), torch.arange(8.0) + 1
-    child._check_storage(state, set(), [one], keep=True)
-    child._check_storage(state, set(), [two], keep=True)
+    storage.check_storage(state, set(), [one], keep=True)
+    storage.check_storage(state, set(), [two], keep=True)
     assert state.memory["earlier"] == [[two]]
-    child._trim(state)
+    storage.trim_kept(state)
     assert state.memory["earlier"] == []
-    child._check_storage(state, set(), [one], keep=False)
+    storage.check_storage(state, set(), [one], keep=False)
     assert state.memory["earlier"] == []
 
 
