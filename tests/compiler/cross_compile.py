@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import glob
 import importlib.util
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -20,7 +22,6 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 POINTERS = {"float32": "*fp32", "float16": "*fp16", "bfloat16": "*bf16"}
-FOLDER = tempfile.TemporaryDirectory()
 HEAD = "import torch\nimport triton\nimport triton.language as tl\n\n\n"
 
 
@@ -34,11 +35,14 @@ class Cost:
     ptx: str
 
 
-def imported(text: str, folder: Path, name: str) -> types.ModuleType:
+def imported(text: str, head: str = HEAD) -> types.ModuleType:
+    """Triton reads kernels from a file, which stays until the process ends."""
+    folder = Path(tempfile.mkdtemp())
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    name = f"emitted_{folder.name}"
     path = folder / f"{name}.py"
-    path.write_text(HEAD + text)
+    path.write_text(head + text)
     spec = importlib.util.spec_from_file_location(name, path)
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     spec.loader.exec_module(module)
