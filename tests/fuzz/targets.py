@@ -47,6 +47,7 @@ from agentkernel.tools.judge.policy.check import check_policy
 from agentkernel.tools.judge.policy.kernel_source import telling_sizes
 from agentkernel.tools.judge.races import find_race
 from agentkernel.tools.problem import loading
+from agentkernel.tools.problem.inputs import parse_init, parse_input
 from agentkernel.tools.problem.packages import package_of
 from agentkernel.tools.profiler.session import kernel_names
 from agentkernel.tools.run_store import list_runs, open_run
@@ -160,9 +161,9 @@ def problem(folder: Path, touched: Touched) -> None:
             loading.load_problem(name, given, init, kwargs)
     for item in given:
         with expected():
-            loading.parse_input(item)
+            parse_input(item)
     with expected():
-        loading.parse_init(init)
+        parse_init(init)
     with expected(OSError, UnicodeDecodeError):
         text = read_source(path, "utf-8-sig")
         structure_of_code(text)

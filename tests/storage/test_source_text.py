@@ -26,7 +26,8 @@ from agentkernel.storage.source_text import (
 from agentkernel.tools.judge.gradients import declares_gradients
 from agentkernel.tools.judge.policy.check import check_policy
 from agentkernel.tools.judge.races import find_race
-from agentkernel.tools.problem.loading import load_problem, parse_init, parse_input
+from agentkernel.tools.problem.inputs import parse_init, parse_input
+from agentkernel.tools.problem.loading import load_problem
 from agentkernel.tools.profiler.session import kernel_names
 
 PACKAGE = Path(__file__).parents[2] / "src" / "agentkernel"

@@ -16,12 +16,8 @@ from agentkernel.domain.errors import AgentKernelError, ProblemError, one_line
 from agentkernel.domain.problem import DType, InputSpec, Problem, ShapeSet, TensorSpec
 from agentkernel.storage.files import make_folder, write_atomic
 from agentkernel.storage.source_text import parse_source
-from agentkernel.tools.problem.loading import (
-    LoadedProblem,
-    default_value,
-    describe_inputs,
-    restore_problem,
-)
+from agentkernel.tools.problem.inputs import default_value, describe_inputs
+from agentkernel.tools.problem.loading import LoadedProblem, restore_problem
 
 if TYPE_CHECKING:
     from torch import nn

@@ -9,7 +9,8 @@ from torch import nn
 from agentkernel.domain.errors import ProblemError
 from agentkernel.tools.problem.arguments import called_flat
 from agentkernel.tools.problem.capture import capture
-from agentkernel.tools.problem.loading import load_problem, parse_input, problem_from_module
+from agentkernel.tools.problem.inputs import parse_input
+from agentkernel.tools.problem.loading import load_problem, problem_from_module
 
 
 class Cell(nn.Module):

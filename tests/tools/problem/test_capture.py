@@ -19,7 +19,8 @@ from torch.utils._sympy.functions import Mod
 
 from agentkernel.domain.errors import ProblemError
 from agentkernel.domain.problem import ShapeSet, TensorSpec
-from agentkernel.tools.problem.capture import FreeDim, _kept_tables, capture
+from agentkernel.tools.problem.capture import FreeDim, capture
+from agentkernel.tools.problem.composite_operators import kept_tables
 from agentkernel.tools.problem.loading import load_problem, problem_from_module
 
 
@@ -253,7 +254,7 @@ def test_torch_has_the_tables_that_it_would_have_made() -> None:
     with exported_program._override_composite_implicit_decomp(table):
         made = _kernels(table)
     assert len(made) > 10 * len(table)
-    with _kept_tables(), exported_program._override_composite_implicit_decomp(table):
+    with kept_tables(), exported_program._override_composite_implicit_decomp(table):
         assert sorted(map(str, _kernels(table))) == sorted(map(str, made))
     assert _kernels(table) == before
 
@@ -276,7 +277,7 @@ def test_the_graph_is_the_one_of_a_torch_left_alone(
     inputs = (value,) * (3 if isinstance(module, nn.MultiheadAttention) else 1)
     problem = problem_from_module(module, inputs)
     ours = capture(problem)
-    monkeypatch.setattr("agentkernel.tools.problem.capture.KNOWN_TORCH", ())
+    monkeypatch.setattr("agentkernel.tools.problem.composite_operators.KNOWN_TORCH", ())
     theirs = capture(problem)
     assert (ours.graph.code, ours.guards) == (theirs.graph.code, theirs.guards)
 
@@ -324,7 +325,7 @@ def test_a_composite_operator_that_comes_later_stays_whole(library: torch.librar
 def test_without_the_names_of_torch_nothing_is_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(utils, "_materialize_cpp_cia_ops")
     override = exported_program._override_composite_implicit_decomp
-    with _kept_tables():
+    with kept_tables():
         assert exported_program._override_composite_implicit_decomp is override
 
 

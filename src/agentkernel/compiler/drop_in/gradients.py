@@ -24,7 +24,8 @@ from agentkernel.compiler.drop_in.interface import returned_paths
 from agentkernel.compiler.emit import Names
 from agentkernel.compiler.expressions import wrap_line
 from agentkernel.domain.problem import DataStructure, ScalarSpec
-from agentkernel.tools.problem.capture import Captured, example_call, quiet
+from agentkernel.tools.problem.capture import Captured, quiet
+from agentkernel.tools.problem.example_call import example_call
 from agentkernel.tools.problem.graph_identity import random_op
 from agentkernel.tools.problem.loading import LoadedProblem
 

@@ -27,8 +27,10 @@ from agentkernel.domain.problem import DataStructure, ScalarSpec
 from agentkernel.tools.judge.cases.layouts import dense_order, in_order
 from agentkernel.tools.judge.cases.shapes import scaled
 from agentkernel.tools.problem.attributes import preserve_attributes
-from agentkernel.tools.problem.capture import Captured, declared_orders, example_call, quiet
-from agentkernel.tools.problem.loading import LoadedProblem, default_value
+from agentkernel.tools.problem.capture import Captured, quiet
+from agentkernel.tools.problem.example_call import declared_orders, example_call
+from agentkernel.tools.problem.inputs import default_value
+from agentkernel.tools.problem.loading import LoadedProblem
 from agentkernel.tools.problem.structures import PLAIN, class_label, leaves_of
 
 if TYPE_CHECKING:

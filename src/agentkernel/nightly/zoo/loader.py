@@ -29,7 +29,7 @@ from agentkernel.domain.errors import AgentKernelError, ProblemError, one_line, 
 from agentkernel.domain.nightly import Zoo, ZooModel
 from agentkernel.domain.problem import TensorSpec
 from agentkernel.storage.source_text import describe_syntax_error, parse_source
-from agentkernel.tools.problem.loading import SHORT_DTYPES, InputTree, default_value, parse_input
+from agentkernel.tools.problem.inputs import SHORT_DTYPES, InputTree, default_value, parse_input
 from agentkernel.tools.problem.packages import imports_of, is_installed, source_bytes, version_of
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from agentkernel.storage.configuration import (
     default_tree,
     read_yaml,
 )
-from agentkernel.tools.problem.loading import SHORT_DTYPES
+from agentkernel.tools.problem.inputs import SHORT_DTYPES
 
 ZOO_KEYS = tuple(key for key in Zoo.model_fields if key != "folder")
 MODEL_KEYS = tuple(ZooModel.model_fields)

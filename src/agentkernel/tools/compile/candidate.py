@@ -15,7 +15,8 @@ from agentkernel.domain.profile import CompileReport
 from agentkernel.domain.target import Target
 from agentkernel.domain.verdict import CompileFailed, LoadFailed, RunFailed
 from agentkernel.tools.compile.occupancy import OVER_LIMIT
-from agentkernel.tools.problem.loading import LoadedProblem, default_value
+from agentkernel.tools.problem.inputs import default_value
+from agentkernel.tools.problem.loading import LoadedProblem
 from agentkernel.tools.sandbox.protocol import WorkerFailed, pack_request
 from agentkernel.tools.sandbox.session import Worker, open_worker
 

@@ -25,7 +25,8 @@ from agentkernel.tools.judge.cases.plan import Case
 from agentkernel.tools.judge.cases.shapes import CaseShape
 from agentkernel.tools.judge.other_inputs import judge_other_shapes
 from agentkernel.tools.judge.settings import JudgeSettings, on_device, open_judge_worker
-from agentkernel.tools.problem.loading import LoadedProblem, default_value
+from agentkernel.tools.problem.inputs import default_value
+from agentkernel.tools.problem.loading import LoadedProblem
 from agentkernel.tools.problem.structures import PLAIN, unflatten_data, values_of
 from agentkernel.tools.sandbox.session import Worker
 

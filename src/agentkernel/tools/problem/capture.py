@@ -6,34 +6,29 @@ import contextlib
 import io
 import logging
 import math
-import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.errors import ProblemError, one_line
-from agentkernel.domain.problem import ScalarSpec, ShapeSet, TensorSpec
-from agentkernel.tools.judge.cases.layouts import dense_order, in_order
+from agentkernel.domain.problem import ShapeSet, TensorSpec
+from agentkernel.tools.problem.composite_operators import kept_tables
 from agentkernel.tools.problem.cumulative_norm import traceable_averages
-from agentkernel.tools.problem.loading import LoadedProblem, default_value
+from agentkernel.tools.problem.example_call import Example, example_call, real_example
+from agentkernel.tools.problem.loading import LoadedProblem
 from agentkernel.tools.problem.structures import PLAIN, class_label, register_dataclasses
 
 if TYPE_CHECKING:
     import sympy
     import torch
     from torch import nn
-    from torch._C import DispatchKey
-    from torch._ops import OpOverload
     from torch.export import ExportedProgram
     from torch.fx import GraphModule
     from torch.utils._pytree import TreeSpec
 
-KNOWN_TORCH = ("2.11", "2.12", "2.13")
-"""Releases whose export keeps composite operators whole as `_kept_tables` has it."""
 LIFTED = "lifted_tensor"
 """What export calls a tensor that forward makes of plain numbers."""
 MOST_LITERALS = 256
@@ -123,7 +118,7 @@ class Captured:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Keep the exporter's warnings, logs and dumps of half-made graphs off the terminal."""
     previous = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
@@ -136,14 +131,6 @@ def _quiet() -> Iterator[None]:
         logging.disable(previous)
 
 
-@dataclass(frozen=True)
-class _Example:
-    """A module with the arguments of one call, both without storage."""
-
-    module: nn.Module
-    inputs: tuple[object, ...]
-
-
 def capture(loaded: LoadedProblem, shape_set: int = 0, *, training: bool = False) -> Captured:
     """Trace `loaded`'s forward on the given shape set with symbolic sizes wherever they stay free.
 
@@ -152,7 +139,7 @@ def capture(loaded: LoadedProblem, shape_set: int = 0, *, training: bool = False
     """
     import torch
 
-    with torch.no_grad(), _quiet():
+    with torch.no_grad(), quiet():
         if (varied := _varied(loaded.problem.shape_sets, shape_set)) is not None:
             try:
                 found = _capture(_resized(loaded, varied), shape_set, training, static=False)
@@ -164,17 +151,17 @@ def capture(loaded: LoadedProblem, shape_set: int = 0, *, training: bool = False
 
 def _capture(loaded: LoadedProblem, shape_set: int, training: bool, *, static: bool) -> Captured:
     """The trace with these very sizes; `static`: where they cannot be symbols, as numbers."""
-    captured = _trace(loaded, _example(loaded, shape_set), shape_set, training, static)
+    captured = _trace(loaded, example_call(loaded, shape_set), shape_set, training, static)
     unknown = [path for path in captured.constants.values() if path.startswith(LIFTED)]
     if set(unknown) - set(captured.literals):
         # On meta a tensor that forward makes of numbers has none.
         with contextlib.suppress(Exception):
-            return _trace(loaded, _real_example(loaded, shape_set), shape_set, training, static)
+            return _trace(loaded, real_example(loaded, shape_set), shape_set, training, static)
     return captured
 
 
 def _trace(
-    loaded: LoadedProblem, example: _Example, shape_set: int, training: bool, static: bool
+    loaded: LoadedProblem, example: Example, shape_set: int, training: bool, static: bool
 ) -> Captured:
     import torch
 
@@ -187,7 +174,7 @@ def _trace(
 
 
 def _same_on_cpu(
-    loaded: LoadedProblem, example: _Example, shape_set: int, found: Captured, *, static: bool
+    loaded: LoadedProblem, example: Example, shape_set: int, found: Captured, *, static: bool
 ) -> Captured:
     """The trace for the CPU. Raises ProblemError where forward computes something else there, where
     it would be judged here, than on the GPU that `found` was traced for."""
@@ -236,7 +223,7 @@ def _values_of(captured: Captured) -> list[str]:
 
 
 def _traced(
-    loaded: LoadedProblem, example: _Example, shape_set: int, device: str, *, static: bool
+    loaded: LoadedProblem, example: Example, shape_set: int, device: str, *, static: bool
 ) -> tuple[Captured, bool]:
     """The trace of a forward that is told that its tensors lie on `device`; whether it asked."""
     from agentkernel.tools.problem.trace_modes import report_target_device, watch_mode_reads
@@ -360,85 +347,7 @@ def _watched(module: nn.Module) -> Iterator[_Seen]:
             hook.remove()
 
 
-def _example(loaded: LoadedProblem, shape_set: int) -> _Example:
-    """The module on meta; where its constructor needs real numbers, on the CPU with fake inputs."""
-    try:
-        module = loaded.build(seed=0, device="meta")
-        if not _stray_tensors(module):
-            return _Example(module, _inputs(loaded, shape_set, "meta"))
-    except (ProblemError, NotImplementedError):
-        pass
-    return _real_example(loaded, shape_set)
-
-
-def _real_example(loaded: LoadedProblem, shape_set: int) -> _Example:
-    """The module on the CPU, with fake inputs."""
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
-    module = loaded.build(seed=0, device="cpu")
-    with FakeTensorMode(allow_non_fake_inputs=True):
-        return _Example(module, _inputs(loaded, shape_set, "cpu"))
-
-
-def example_call(loaded: LoadedProblem, shape_set: int = 0) -> tuple[nn.Module, tuple[object, ...]]:
-    """The module in eval mode and the inputs of one call, without storage, as they are traced."""
-    example = _example(loaded, shape_set)
-    return example.module, example.inputs
-
-
-def quiet() -> AbstractContextManager[None]:
-    """Keep what tracing prints and logs off the terminal."""
-    return _quiet()
-
-
-def _stray_tensors(module: nn.Module) -> bool:
-    """True where an attribute, a parameter or a buffer is a real tensor, as one that the
-    constructor was given stays, which cannot meet meta inputs."""
-    import torch
-
-    return any(
-        isinstance(value, torch.Tensor) and value.device.type != "meta"
-        for item in module.modules()
-        for value in (*vars(item).values(), *item._parameters.values(), *item._buffers.values())
-    )
-
-
-def _inputs(loaded: LoadedProblem, shape_set: int, device: str) -> tuple[object, ...]:
-    import torch
-
-    if loaded.live_inputs and shape_set == 0:
-        return tuple(_like(item, device) for item in loaded.live_inputs)
-    specs = loaded.problem.shape_sets[shape_set].inputs
-    values: list[object] = []
-    for spec, order in zip(specs, declared_orders(loaded, shape_set), strict=True):
-        if isinstance(spec, ScalarSpec):
-            values.append(default_value(spec, device))
-            continue
-        value = torch.empty(spec.shape, dtype=getattr(torch, spec.dtype), device=device)
-        values.append(value if order is None else in_order(value, order))
-    return tuple(values)
-
-
-def declared_orders(loaded: LoadedProblem, shape_set: int) -> list[tuple[int, ...] | None]:
-    """The memory format of each input of a declared set, as the problem makes it; None for the
-    usual one, and where that cannot be told."""
-    specs = loaded.problem.shape_sets[shape_set].inputs
-    try:
-        orders = [dense_order(x) for x in loaded.make_inputs(shape_set, seed=0, device="meta")]
-    except Exception:  # noqa: BLE001 - the user's get_inputs may need real numbers
-        orders = []
-    return orders if len(orders) == len(specs) else [None] * len(specs)
-
-
-def _like(value: object, device: str) -> object:
-    import torch
-
-    if not isinstance(value, torch.Tensor):
-        return value
-    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=device)
-
-
-def _export(example: _Example, *, dynamic: bool) -> ExportedProgram:
+def _export(example: Example, *, dynamic: bool) -> ExportedProgram:
     import torch
 
     from agentkernel.tools.problem.attributes import preserve_attributes
@@ -453,120 +362,13 @@ def _export(example: _Example, *, dynamic: bool) -> ExportedProgram:
         program: ExportedProgram = torch.export.export(
             example.module, example.inputs, dynamic_shapes=shapes if dynamic else None, strict=False
         )
-    with _kept_tables():
+    with kept_tables():
         functional: ExportedProgram = program.run_decompositions({})
     return functional
 
 
-Kernels = Mapping["DispatchKey", Callable[..., object]]
-Preserve = Callable[[Mapping["OpOverload", Callable[..., object]]], AbstractContextManager[None]]
-
-
-@dataclass(frozen=True)
-class _Preserved:
-    """What torch makes of one composite operator for as long as it is to stay whole.
-
-    `fake_rule` is None where the operator had a rule for fake tensors before.
-    """
-
-    decomposition: Callable[..., object]
-    before: Kernels
-    during: Kernels
-    fake_rule: Callable[..., object] | None
-
-
-_PRESERVED: dict[OpOverload, _Preserved] = {}
-_TABLES = threading.RLock()
-
-
-@contextmanager
-def _kept_tables() -> Iterator[None]:
-    """Let torch set its tables of composite operators from what it made for an earlier export.
-
-    Each export lists the operators of the dispatcher anew for every library of operators, and makes
-    some twenty kernels for each of 500 operators: more than half the time of a small capture.
-    Nothing is changed for a torch that is not known to do so.
-    """
-    import torch
-
-    try:
-        from torch._export import utils
-        from torch.export import exported_program
-
-        collect = utils._materialize_cpp_cia_ops
-        override = exported_program._override_composite_implicit_decomp
-    except (ImportError, AttributeError):
-        known = False
-    else:
-        known = ".".join(torch.__version__.split(".")[:2]) in KNOWN_TORCH
-    if not known:
-        yield
-        return
-    with _TABLES:
-        # No operator can be registered between two libraries' turns: once is enough for all.
-        utils._materialize_cpp_cia_ops = cache(collect)
-        exported_program._override_composite_implicit_decomp = partial(_preserve, override)
-        try:
-            yield
-        finally:
-            utils._materialize_cpp_cia_ops = collect
-            exported_program._override_composite_implicit_decomp = override
-
-
-@contextmanager
-def _preserve(
-    override: Preserve, table: Mapping[OpOverload, Callable[..., object]]
-) -> Iterator[None]:
-    """`override(table)`, made by torch only for operators that are not as they were last time."""
-    from torch._subclasses.fake_impls import (
-        _deregister_op_impl,
-        _is_op_registered_to_fake_rule,
-        op_implementations_dict,
-        register_op_impl,
-    )
-
-    kept: dict[OpOverload, _Preserved] = {}
-    fresh: dict[OpOverload, tuple[Kernels, bool]] = {}
-    for operator, decomposition in table.items():
-        ruled = _is_op_registered_to_fake_rule(operator)
-        last = _PRESERVED.get(operator)
-        if (
-            last is not None
-            and last.decomposition is decomposition
-            and last.before == operator.py_kernels
-            and (last.fake_rule is None) == ruled
-        ):
-            kept[operator] = last
-        else:
-            fresh[operator] = (operator.py_kernels.copy(), ruled)
-    with override({operator: table[operator] for operator in fresh}):
-        for operator, (before, ruled) in fresh.items():
-            _PRESERVED[operator] = _Preserved(
-                table[operator],
-                before,
-                operator.py_kernels.copy(),
-                None if ruled else op_implementations_dict[operator],
-            )
-        try:
-            for operator, last in kept.items():
-                _set_kernels(operator, last.during)
-                if last.fake_rule is not None:
-                    register_op_impl(operator)(last.fake_rule)
-            yield
-        finally:
-            for operator, last in kept.items():
-                _set_kernels(operator, last.before)
-                _deregister_op_impl(operator)
-
-
-def _set_kernels(operator: OpOverload, kernels: Kernels) -> None:
-    operator.py_kernels.clear()
-    operator.py_kernels.update(kernels)
-    operator._dispatch_cache.clear()
-
-
 def _export_static(
-    loaded: LoadedProblem, example: _Example, shape_set: int, seen: _Seen
+    loaded: LoadedProblem, example: Example, shape_set: int, seen: _Seen
 ) -> ExportedProgram:
     try:
         return _export(example, dynamic=False)
@@ -598,7 +400,7 @@ def _export_static(
         ) from error
 
 
-def _left_on_cpu(example: _Example, text: str) -> bool:
+def _left_on_cpu(example: Example, text: str) -> bool:
     """Whether forward failed with `text` since a tensor that it makes meets inputs on meta."""
     import torch
 
@@ -728,7 +530,3 @@ def _reason(error: BaseException) -> str:
     while inner.__cause__ is not None:
         inner = inner.__cause__
     return f"{type(inner).__name__}: {one_line(inner, 200)}"
-
-
-if TYPE_CHECKING:
-    _ = torch

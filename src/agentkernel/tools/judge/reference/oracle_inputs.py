@@ -50,7 +50,7 @@ from agentkernel.tools.judge.reference.oracle import (
 from agentkernel.tools.judge.reference.population import Population
 from agentkernel.tools.judge.settings import JudgeSettings, rule_of
 from agentkernel.tools.matmul_precision import convolutions_round, products_round
-from agentkernel.tools.problem.capture import declared_orders
+from agentkernel.tools.problem.example_call import declared_orders
 from agentkernel.tools.problem.loading import LoadedProblem
 
 if TYPE_CHECKING:

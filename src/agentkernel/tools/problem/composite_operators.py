@@ -1,0 +1,123 @@
+"""Composite operators that export keeps whole, set from what torch made for an earlier export."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch._C import DispatchKey
+    from torch._ops import OpOverload
+
+
+KNOWN_TORCH = ("2.11", "2.12", "2.13")
+"""Releases whose export keeps composite operators whole as `kept_tables` has it."""
+Kernels = Mapping["DispatchKey", Callable[..., object]]
+Preserve = Callable[[Mapping["OpOverload", Callable[..., object]]], AbstractContextManager[None]]
+
+
+@dataclass(frozen=True)
+class _Preserved:
+    """What torch makes of one composite operator for as long as it is to stay whole.
+
+    `fake_rule` is None where the operator had a rule for fake tensors before.
+    """
+
+    decomposition: Callable[..., object]
+    before: Kernels
+    during: Kernels
+    fake_rule: Callable[..., object] | None
+
+
+_PRESERVED: dict[OpOverload, _Preserved] = {}
+_TABLES = threading.RLock()
+
+
+@contextmanager
+def kept_tables() -> Iterator[None]:
+    """Let torch set its tables of composite operators from what it made for an earlier export.
+
+    Each export lists the operators of the dispatcher anew for every library of operators, and makes
+    some twenty kernels for each of 500 operators: more than half the time of a small capture.
+    Nothing is changed for a torch that is not known to do so.
+    """
+    import torch
+
+    try:
+        from torch._export import utils
+        from torch.export import exported_program
+
+        collect = utils._materialize_cpp_cia_ops
+        override = exported_program._override_composite_implicit_decomp
+    except (ImportError, AttributeError):
+        known = False
+    else:
+        known = ".".join(torch.__version__.split(".")[:2]) in KNOWN_TORCH
+    if not known:
+        yield
+        return
+    with _TABLES:
+        # No operator can be registered between two libraries' turns: once is enough for all.
+        utils._materialize_cpp_cia_ops = cache(collect)
+        exported_program._override_composite_implicit_decomp = partial(_preserve, override)
+        try:
+            yield
+        finally:
+            utils._materialize_cpp_cia_ops = collect
+            exported_program._override_composite_implicit_decomp = override
+
+
+@contextmanager
+def _preserve(
+    override: Preserve, table: Mapping[OpOverload, Callable[..., object]]
+) -> Iterator[None]:
+    """`override(table)`, made by torch only for operators that are not as they were last time."""
+    from torch._subclasses.fake_impls import (
+        _deregister_op_impl,
+        _is_op_registered_to_fake_rule,
+        op_implementations_dict,
+        register_op_impl,
+    )
+
+    kept: dict[OpOverload, _Preserved] = {}
+    fresh: dict[OpOverload, tuple[Kernels, bool]] = {}
+    for operator, decomposition in table.items():
+        ruled = _is_op_registered_to_fake_rule(operator)
+        last = _PRESERVED.get(operator)
+        if (
+            last is not None
+            and last.decomposition is decomposition
+            and last.before == operator.py_kernels
+            and (last.fake_rule is None) == ruled
+        ):
+            kept[operator] = last
+        else:
+            fresh[operator] = (operator.py_kernels.copy(), ruled)
+    with override({operator: table[operator] for operator in fresh}):
+        for operator, (before, ruled) in fresh.items():
+            _PRESERVED[operator] = _Preserved(
+                table[operator],
+                before,
+                operator.py_kernels.copy(),
+                None if ruled else op_implementations_dict[operator],
+            )
+        try:
+            for operator, last in kept.items():
+                _set_kernels(operator, last.during)
+                if last.fake_rule is not None:
+                    register_op_impl(operator)(last.fake_rule)
+            yield
+        finally:
+            for operator, last in kept.items():
+                _set_kernels(operator, last.before)
+                _deregister_op_impl(operator)
+
+
+def _set_kernels(operator: OpOverload, kernels: Kernels) -> None:
+    operator.py_kernels.clear()
+    operator.py_kernels.update(kernels)
+    operator._dispatch_cache.clear()
