@@ -7,10 +7,8 @@ boundary: that is the sandbox, together with the comparison with the oracle.
 from __future__ import annotations
 
 import ast
-import string
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterator
 from itertools import chain
-from typing import TypeGuard
 
 from agentkernel.domain.verdict import Policy, PolicyViolation
 from agentkernel.storage.source_text import BYTE_ORDER_MARK, check_one_reading, parse_source
@@ -20,6 +18,26 @@ from agentkernel.tools.judge.policy.definitions import (
     kernel_texts,
     names_given,
     overridden,
+)
+from agentkernel.tools.judge.policy.expressions import (
+    asks_type,
+    classes_asked,
+    constant_value,
+    is_device_type,
+    is_inherited,
+    is_matmul,
+    is_named_result,
+    kept_counts,
+    made_text,
+    only_raises,
+    own_type,
+    places_of_reads,
+    plain_fields,
+    reads_name,
+    shown_items,
+    stored,
+    strings_given,
+    texts_of,
 )
 from agentkernel.tools.judge.policy.kernel_source import (
     argument_names,
@@ -79,7 +97,6 @@ PLAIN_ANNOTATION = (
     ast.USub,
     ast.Load,
 )
-TEXT_BUILTINS = {"format", "print", "repr", "str"}
 
 
 def check_policy(
@@ -128,7 +145,7 @@ class _Reading:
         self._jit = kernel_functions(tree)
         self.kernels = {name for name, _ in self._jit}
         self._kernel_nodes = {id(node) for _, f in self._jit for node in ast.walk(f)}
-        self._kept_counts = _kept_counts(tree)
+        self._kept_counts = kept_counts(tree)
         self._source = source
         self._backward = {id(item) for item in backward_only(tree)}
         self._backward_nodes = {id(node) for item in backward_only(tree) for node in ast.walk(item)}
@@ -204,19 +221,19 @@ class _Reading:
     def _reflection(self) -> Iterator[PolicyViolation]:
         """Ways from a string, or from what a name happens to be, to an attribute or to code; in
         kernels, questions that the compiler answers otherwise than the interpreter."""
-        given = _stored(self.tree)
+        given = stored(self.tree)
         noted = {id(item) for root in annotated(self.tree) for item in ast.walk(root)}
         yield from self._annotations(given)
-        asked = _own_type(self.tree) | noted
+        asked = own_type(self.tree) | noted
         for node in ast.walk(self.tree):
-            asked |= _classes_asked(node)
-            if _asks_type(node):
+            asked |= classes_asked(node)
+            if asks_type(node):
                 asked.add(id(node.func))
         for node in ast.walk(self.tree):
             if isinstance(node, ast.MatchClass) and node.patterns:
                 if last_word(node.cls) not in PLAIN_PATTERNS - given:
                     yield self._at(node, "class-pattern", "name the attributes that it matches")
-            elif _reads_name(node, {"type"}) and id(node) not in asked:
+            elif reads_name(node, {"type"}) and id(node) not in asked:
                 yield self._at(node, "banned-name", "type: to ask one value for its type alone")
             elif isinstance(node, ast.Attribute):
                 module, _, name = self._path(node).rpartition(".")
@@ -227,9 +244,9 @@ class _Reading:
                     if alias.name not in LISTED[node.module]:
                         yield self._at(node, "import", f"{alias.name} of {node.module}")
         for kernel in {id(item): item for _, item in self._jit}.values():
-            asking = KERNEL_REFLECTION - _stored(kernel) - argument_names(kernel.args)
+            asking = KERNEL_REFLECTION - stored(kernel) - argument_names(kernel.args)
             for node in (x for body in (kernel.args, *kernel.body) for x in ast.walk(body)):
-                if _reads_name(node, asking) and id(node) not in noted:
+                if reads_name(node, asking) and id(node) not in noted:
                     text = f"{node.id}: a compiled kernel answers otherwise than an interpreted one"
                     yield self._at(node, "kernel-reflection", text)
         for use in unbound_uses(self._source, self.tree, noted):
@@ -260,9 +277,11 @@ class _Reading:
         free = {id(node) for function in inside for node in ast.walk(function)}
         refusing: set[int] = set()
         for node in ast.walk(self.tree):
-            if isinstance(node, ast.Assert) or (isinstance(node, ast.If) and _only_raises(node)):
+            if isinstance(node, ast.Assert) or (isinstance(node, ast.If) and only_raises(node)):
                 refusing |= {id(item) for item in ast.walk(node.test)}
-            elif isinstance(node, ast.Compare) and "__main__" in map(_constant, node.comparators):
+            elif isinstance(node, ast.Compare) and "__main__" in map(
+                constant_value, node.comparators
+            ):
                 free |= {id(item) for item in ast.walk(node)}
         for node in ast.walk(self.tree):
             if id(node) in refusing:
@@ -280,7 +299,7 @@ class _Reading:
                 for name in node.kwd_attrs:
                     if name in BANNED_ATTRIBUTES or is_dunder(name):
                         yield self._at(node, "banned-attribute", name)
-            elif isinstance(node, ast.Compare) and any(map(_device_type, ast.walk(node))):
+            elif isinstance(node, ast.Compare) and any(map(is_device_type, ast.walk(node))):
                 yield self._at(node, "banned-attribute", "device.type: it may decide on a raise")
 
     def _texts(self) -> Iterator[PolicyViolation]:
@@ -292,18 +311,18 @@ class _Reading:
             if isinstance(node, ast.Raise | ast.Assert)
             for item in ast.walk(node)
         }
-        strings = _strings(self.tree)
+        strings = strings_given(self.tree)
         code = self._code_names()
         for node in ast.walk(self.tree):
             if id(node) in said:
                 continue
             if isinstance(node, ast.Attribute) and node.attr in {"format", "format_map"}:
-                known = _texts_of(node.value, strings)
-                if known is None or not all(map(_plain_fields, known)):
+                known = texts_of(node.value, strings)
+                if known is None or not all(map(plain_fields, known)):
                     text = f"{node.attr}: of a string that is written out, with plain fields"
                     yield self._at(node, "banned-attribute", text)
-            for value in _made_text(node):
-                if any(self._is_code(item, code) for item in _items(value)):
+            for value in made_text(node):
+                if any(self._is_code(item, code) for item in shown_items(value)):
                     text = f"the text of {ast.unparse(value)[:60]}, which is code"
                     yield self._at(node, "text-of-code", text)
 
@@ -317,7 +336,7 @@ class _Reading:
                 target.id
                 for node in ast.walk(self.tree)
                 if isinstance(node, ast.Assign)
-                and any(self._is_code(item, found) for item in _items(node.value))
+                and any(self._is_code(item, found) for item in shown_items(node.value))
                 for target in node.targets
                 if isinstance(target, ast.Name)
             }
@@ -435,7 +454,7 @@ class _Reading:
                     continue
                 if isinstance(node, ast.Call):
                     yield from self._call(node)
-                elif self.policy == "triton" and _is_matmul(node):
+                elif self.policy == "triton" and is_matmul(node):
                     yield self._at(node, "torch-compute", "the @ operator")
 
     def _forward_functions(self) -> list[ast.FunctionDef]:
@@ -452,8 +471,8 @@ class _Reading:
         Each of their names is read nowhere but where a constructor, or another of them, calls it
         right away, and no class of torch.nn has a method so called, which it might call itself.
         """
-        reads = _reads(self.tree)
-        own = {f.name: f for f in functions(self.tree) if not _inherited(f.name)}
+        reads = places_of_reads(self.tree)
+        own = {f.name: f for f in functions(self.tree) if not is_inherited(f.name)}
         inside = {id(f) for f in self._constructor_helpers()}
         found: set[int] = set()
         while True:
@@ -495,7 +514,7 @@ class _Reading:
         if any(path.startswith(space) for space in TORCH_COMPUTE_SPACES):
             return False
         words = path.split(".")
-        return words[1] in TORCH_PLAIN or _is_named_result(words)
+        return words[1] in TORCH_PLAIN or is_named_result(words)
 
     def _module_call_allowed(self, name: str) -> bool:
         """Under "mixed": a submodule built as nn.Linear or nn.Conv*."""
@@ -538,189 +557,3 @@ class _Reading:
     def _at_line(self, line: int, rule: str, text: str) -> PolicyViolation:
         code = self.lines[line - 1].strip() if 0 < line <= len(self.lines) else ""
         return PolicyViolation(rule=rule, line=line, text=f"{text} | {code[:120]}")
-
-
-def _stored(tree: ast.AST) -> set[str]:
-    return {
-        node.id
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)
-    }
-
-
-def _reads_name(node: ast.AST, names: Container[str]) -> TypeGuard[ast.Name]:
-    return isinstance(node, ast.Name) and node.id in names and isinstance(node.ctx, ast.Load)
-
-
-def _own_type(tree: ast.Module) -> set[int]:
-    """What stands in functions for which `type` is a name of their own."""
-    kinds = (*FUNCTIONS, ast.Lambda)
-    return {
-        id(node)
-        for function in ast.walk(tree)
-        if isinstance(function, kinds) and "type" in argument_names(function.args)
-        for node in ast.walk(function)
-    }
-
-
-def _classes_asked(node: ast.AST) -> set[int]:
-    """The classes that `isinstance` and `issubclass` are asked for, where they are plain names."""
-    if not isinstance(node, ast.Call) or last_word(node.func) not in ("isinstance", "issubclass"):
-        return set()
-    inside = list(ast.walk(node.args[1])) if len(node.args) == 2 else []
-    plain = not any(isinstance(item, ast.Call | ast.NamedExpr | ast.Lambda) for item in inside)
-    return {id(item) for item in inside if isinstance(item, ast.Name)} if plain else set()
-
-
-def _asks_type(node: ast.AST) -> TypeGuard[ast.Call]:
-    """Whether it is `type(x)` of one value that is no type itself, as far as it says so."""
-    plain = isinstance(node, ast.Call) and len(node.args) == 1 and not node.keywords
-    if not plain or last_word(node.func) != "type":  # type: ignore[attr-defined]
-        return False
-    value = node.args[0]  # type: ignore[attr-defined]
-    inner = isinstance(value, ast.Call) and last_word(value.func) == "type"
-    return not inner and not isinstance(value, ast.Starred)
-
-
-def _made_text(node: ast.AST) -> Iterator[ast.expr]:
-    """What is turned into text here: by an f-string, `str`, `format`, `%` and the like."""
-    if isinstance(node, ast.FormattedValue):
-        yield node.value
-    elif isinstance(node, ast.Call):
-        by_name = isinstance(node.func, ast.Name) and node.func.id in TEXT_BUILTINS
-        if by_name or (isinstance(node.func, ast.Attribute) and node.func.attr == "format"):
-            yield from (*node.args, *(item.value for item in node.keywords))
-    elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
-        written = isinstance(node.left, ast.JoinedStr) or isinstance(_constant(node.left), str)
-        yield from [node.right] if written else []
-
-
-def _items(node: ast.expr) -> Iterator[ast.expr]:
-    """The value itself, or what a display of several holds."""
-    if isinstance(node, ast.Tuple | ast.List | ast.Set):
-        for item in node.elts:
-            yield from _items(item)
-    elif isinstance(node, ast.IfExp):
-        yield from (*_items(node.body), *_items(node.orelse))
-    elif isinstance(node, ast.Starred | ast.NamedExpr):
-        yield from _items(node.value)
-    else:
-        yield node
-
-
-def _kept_counts(tree: ast.AST) -> set[int]:
-    """What is kept under a name, in a tuple or as a key, or compared with what no constant is: a
-    count of writes says there that weights have changed, and not how often before."""
-    found: set[int] = set()
-    for node in ast.walk(tree):
-        values: list[ast.expr] = []
-        if isinstance(node, ast.Compare):
-            both = [node.left, *node.comparators]
-            values = [] if any(isinstance(item, ast.Constant) for item in both) else both
-        elif isinstance(node, ast.Tuple):
-            values = node.elts
-        elif isinstance(node, ast.Assign | ast.AnnAssign | ast.Return) and node.value is not None:
-            values = [node.value]
-        elif isinstance(node, ast.ListComp | ast.GeneratorExp | ast.SetComp):
-            values = [node.elt]
-        found |= {id(item) for item in values}
-    return found
-
-
-def _strings(tree: ast.AST) -> dict[str, list[str] | None]:
-    """The strings that a name is given; None for one that is given anything else, too."""
-    found: dict[str, list[str] | None] = {}
-    plain: set[int] = set()
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.Assign | ast.AugAssign):
-            continue
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        added = not isinstance(node, ast.AugAssign) or isinstance(node.op, ast.Add)
-        value = _constant(node.value)
-        for target in targets:
-            if isinstance(target, ast.Name) and isinstance(value, str) and added:
-                plain.add(id(target))
-                known = found.setdefault(target.id, [])
-                if known is not None:
-                    known.append(value)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
-            if id(node) not in plain:
-                found[node.id] = None
-        elif isinstance(node, ast.arg):
-            found[node.arg] = None
-    return found
-
-
-def _texts_of(node: ast.expr, strings: dict[str, list[str] | None]) -> Sequence[str] | None:
-    """The strings that it may be; None where nobody knows."""
-    value = _constant(node)
-    if isinstance(value, str):
-        return [value]
-    return strings.get(node.id) if isinstance(node, ast.Name) else None
-
-
-def _plain_fields(text: str) -> bool:
-    """Whether the fields of a format string, and of their own formats, are names and numbers."""
-    try:
-        fields = [(name, spec) for _, name, spec, _ in string.Formatter().parse(text)]
-    except ValueError:
-        return True  # it raises wherever it is used
-    return all(
-        name is None or (not set(name) & set(".[") and _plain_fields(spec or ""))
-        for name, spec in fields
-    )
-
-
-def _only_raises(node: ast.If) -> bool:
-    return not node.orelse and len(node.body) == 1 and isinstance(node.body[0], ast.Raise)
-
-
-def _constant(node: ast.AST) -> object:
-    return node.value if isinstance(node, ast.Constant) else None
-
-
-def _device_type(node: ast.AST) -> bool:
-    """Whether the node is `x.device.type`."""
-    inner = node.value if isinstance(node, ast.Attribute) and node.attr == "type" else None
-    return isinstance(inner, ast.Attribute) and inner.attr == "device"
-
-
-def _reads(tree: ast.Module) -> dict[str, list[int | None]]:
-    """Name -> the function around each place that reads it: None where it is not called right away,
-    or not by a function of the file itself, but by one inside it."""
-    found: dict[str, list[int | None]] = {}
-
-    def visit(node: ast.AST, home: int | None, called: bool) -> None:
-        name = getattr(node, "attr", None) or getattr(node, "id", None)
-        if isinstance(node, ast.Attribute | ast.Name):
-            found.setdefault(str(name), []).append(home if called else None)
-        inner = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-        if inner:
-            home = id(node) if home is None else -1
-        for child in ast.iter_child_nodes(node):
-            visit(child, home, isinstance(node, ast.Call) and child is node.func)
-
-    visit(tree, None, False)
-    return found
-
-
-def _inherited(name: str) -> bool:
-    """Whether some class of torch.nn has an attribute of this name."""
-    from torch import nn
-
-    classes = [item for item in vars(nn).values() if isinstance(item, type)]
-    return any(hasattr(item, name) for item in classes)
-
-
-def _is_named_result(words: list[str]) -> bool:
-    """Whether `torch.return_types.max(...)` or the like is called: it holds what it is given."""
-    import torch
-
-    named = len(words) == 3 and words[1] == "return_types"
-    kind = getattr(torch.return_types, words[2], None) if named else None
-    return isinstance(kind, type) and issubclass(kind, tuple)
-
-
-def _is_matmul(node: ast.AST) -> bool:
-    return isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult)

@@ -1,0 +1,204 @@
+"""Expressions that the policy asks about: texts made, types asked, counts kept, names read."""
+
+from __future__ import annotations
+
+import ast
+import string
+from collections.abc import Container, Iterator, Sequence
+from typing import TypeGuard
+
+from agentkernel.tools.judge.policy.definitions import FUNCTIONS
+from agentkernel.tools.judge.policy.kernel_source import argument_names, last_word
+
+TEXT_BUILTINS = {"format", "print", "repr", "str"}
+
+
+def stored(tree: ast.AST) -> set[str]:
+    """Names that are given a value, or taken away."""
+    return {
+        node.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)
+    }
+
+
+def reads_name(node: ast.AST, names: Container[str]) -> TypeGuard[ast.Name]:
+    """Whether it reads one of `names`."""
+    return isinstance(node, ast.Name) and node.id in names and isinstance(node.ctx, ast.Load)
+
+
+def own_type(tree: ast.Module) -> set[int]:
+    """What stands in functions for which `type` is a name of their own."""
+    kinds = (*FUNCTIONS, ast.Lambda)
+    return {
+        id(node)
+        for function in ast.walk(tree)
+        if isinstance(function, kinds) and "type" in argument_names(function.args)
+        for node in ast.walk(function)
+    }
+
+
+def classes_asked(node: ast.AST) -> set[int]:
+    """The classes that `isinstance` and `issubclass` are asked for, where they are plain names."""
+    if not isinstance(node, ast.Call) or last_word(node.func) not in ("isinstance", "issubclass"):
+        return set()
+    inside = list(ast.walk(node.args[1])) if len(node.args) == 2 else []
+    plain = not any(isinstance(item, ast.Call | ast.NamedExpr | ast.Lambda) for item in inside)
+    return {id(item) for item in inside if isinstance(item, ast.Name)} if plain else set()
+
+
+def asks_type(node: ast.AST) -> TypeGuard[ast.Call]:
+    """Whether it is `type(x)` of one value that is no type itself, as far as it says so."""
+    plain = isinstance(node, ast.Call) and len(node.args) == 1 and not node.keywords
+    if not plain or last_word(node.func) != "type":  # type: ignore[attr-defined]
+        return False
+    value = node.args[0]  # type: ignore[attr-defined]
+    inner = isinstance(value, ast.Call) and last_word(value.func) == "type"
+    return not inner and not isinstance(value, ast.Starred)
+
+
+def made_text(node: ast.AST) -> Iterator[ast.expr]:
+    """What is turned into text here: by an f-string, `str`, `format`, `%` and the like."""
+    if isinstance(node, ast.FormattedValue):
+        yield node.value
+    elif isinstance(node, ast.Call):
+        by_name = isinstance(node.func, ast.Name) and node.func.id in TEXT_BUILTINS
+        if by_name or (isinstance(node.func, ast.Attribute) and node.func.attr == "format"):
+            yield from (*node.args, *(item.value for item in node.keywords))
+    elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
+        written = isinstance(node.left, ast.JoinedStr) or isinstance(constant_value(node.left), str)
+        yield from [node.right] if written else []
+
+
+def shown_items(node: ast.expr) -> Iterator[ast.expr]:
+    """The value itself, or what a display of several holds."""
+    if isinstance(node, ast.Tuple | ast.List | ast.Set):
+        for item in node.elts:
+            yield from shown_items(item)
+    elif isinstance(node, ast.IfExp):
+        yield from (*shown_items(node.body), *shown_items(node.orelse))
+    elif isinstance(node, ast.Starred | ast.NamedExpr):
+        yield from shown_items(node.value)
+    else:
+        yield node
+
+
+def kept_counts(tree: ast.AST) -> set[int]:
+    """What is kept under a name, in a tuple or as a key, or compared with what no constant is: a
+    count of writes says there that weights have changed, and not how often before."""
+    found: set[int] = set()
+    for node in ast.walk(tree):
+        values: list[ast.expr] = []
+        if isinstance(node, ast.Compare):
+            both = [node.left, *node.comparators]
+            values = [] if any(isinstance(item, ast.Constant) for item in both) else both
+        elif isinstance(node, ast.Tuple):
+            values = node.elts
+        elif isinstance(node, ast.Assign | ast.AnnAssign | ast.Return) and node.value is not None:
+            values = [node.value]
+        elif isinstance(node, ast.ListComp | ast.GeneratorExp | ast.SetComp):
+            values = [node.elt]
+        found |= {id(item) for item in values}
+    return found
+
+
+def strings_given(tree: ast.AST) -> dict[str, list[str] | None]:
+    """The strings that a name is given; None for one that is given anything else, too."""
+    found: dict[str, list[str] | None] = {}
+    plain: set[int] = set()
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Assign | ast.AugAssign):
+            continue
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        added = not isinstance(node, ast.AugAssign) or isinstance(node.op, ast.Add)
+        value = constant_value(node.value)
+        for target in targets:
+            if isinstance(target, ast.Name) and isinstance(value, str) and added:
+                plain.add(id(target))
+                known = found.setdefault(target.id, [])
+                if known is not None:
+                    known.append(value)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            if id(node) not in plain:
+                found[node.id] = None
+        elif isinstance(node, ast.arg):
+            found[node.arg] = None
+    return found
+
+
+def texts_of(node: ast.expr, strings: dict[str, list[str] | None]) -> Sequence[str] | None:
+    """The strings that it may be; None where nobody knows."""
+    value = constant_value(node)
+    if isinstance(value, str):
+        return [value]
+    return strings.get(node.id) if isinstance(node, ast.Name) else None
+
+
+def plain_fields(text: str) -> bool:
+    """Whether the fields of a format string, and of their own formats, are names and numbers."""
+    try:
+        fields = [(name, spec) for _, name, spec, _ in string.Formatter().parse(text)]
+    except ValueError:
+        return True  # it raises wherever it is used
+    return all(
+        name is None or (not set(name) & set(".[") and plain_fields(spec or ""))
+        for name, spec in fields
+    )
+
+
+def only_raises(node: ast.If) -> bool:
+    """Whether nothing but an exception hangs on the condition."""
+    return not node.orelse and len(node.body) == 1 and isinstance(node.body[0], ast.Raise)
+
+
+def constant_value(node: ast.AST) -> object:
+    """The value of a constant; None for anything else."""
+    return node.value if isinstance(node, ast.Constant) else None
+
+
+def is_device_type(node: ast.AST) -> bool:
+    """Whether the node is `x.device.type`."""
+    inner = node.value if isinstance(node, ast.Attribute) and node.attr == "type" else None
+    return isinstance(inner, ast.Attribute) and inner.attr == "device"
+
+
+def places_of_reads(tree: ast.Module) -> dict[str, list[int | None]]:
+    """Name -> the function around each place that reads it: None where it is not called right away,
+    or not by a function of the file itself, but by one inside it."""
+    found: dict[str, list[int | None]] = {}
+
+    def visit(node: ast.AST, home: int | None, called: bool) -> None:
+        name = getattr(node, "attr", None) or getattr(node, "id", None)
+        if isinstance(node, ast.Attribute | ast.Name):
+            found.setdefault(str(name), []).append(home if called else None)
+        inner = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        if inner:
+            home = id(node) if home is None else -1
+        for child in ast.iter_child_nodes(node):
+            visit(child, home, isinstance(node, ast.Call) and child is node.func)
+
+    visit(tree, None, False)
+    return found
+
+
+def is_inherited(name: str) -> bool:
+    """Whether some class of torch.nn has an attribute of this name."""
+    from torch import nn
+
+    classes = [item for item in vars(nn).values() if isinstance(item, type)]
+    return any(hasattr(item, name) for item in classes)
+
+
+def is_named_result(words: list[str]) -> bool:
+    """Whether `torch.return_types.max(...)` or the like is called: it holds what it is given."""
+    import torch
+
+    named = len(words) == 3 and words[1] == "return_types"
+    kind = getattr(torch.return_types, words[2], None) if named else None
+    return isinstance(kind, type) and issubclass(kind, tuple)
+
+
+def is_matmul(node: ast.AST) -> bool:
+    """Whether it is a product by `@`."""
+    return isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult)
