@@ -5,7 +5,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from agentkernel.tools.judge.reference.axis_rules import Axis, moved_axis
+from agentkernel.tools.judge.reference.axis import Axis
+from agentkernel.tools.judge.reference.axis_movement import moved_axis
 from agentkernel.tools.judge.reference.sliced import Slicing, all_slicings, find_slicing
 from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.problem.loading import problem_from_module

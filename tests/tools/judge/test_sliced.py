@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils._pytree import tree_leaves
 
-from agentkernel.tools.judge.reference.axis_rules import Axis
+from agentkernel.tools.judge.reference.axis import Axis
 from agentkernel.tools.judge.reference.sliced import Sliced, all_slicings
 from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.problem.loading import problem_from_module

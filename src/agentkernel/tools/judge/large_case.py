@@ -9,12 +9,9 @@ show any write to them.
 from __future__ import annotations
 
 import dataclasses
-import functools
-import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -41,19 +38,15 @@ from agentkernel.tools.judge.comparison.compare import (
     loads_outside,
     reply_strings,
 )
-from agentkernel.tools.judge.comparison.errors import Leeway, Perturb
+from agentkernel.tools.judge.comparison.errors import Leeway
 from agentkernel.tools.judge.execution.process_state import Checksum
 from agentkernel.tools.judge.memory import MeasuredMemory, MemoryPlan, poison_buffer, release_shared
-from agentkernel.tools.judge.memory_count import NOT_COUNTED
-from agentkernel.tools.judge.reference.axis_rules import Axis
-from agentkernel.tools.judge.reference.masked_nan import STAND_INS
 from agentkernel.tools.judge.reference.oracle import (
     Answer,
     PerturbedOracle,
     aliases_of,
     as_float64,
     in_float64,
-    moved_by_ulp,
 )
 from agentkernel.tools.judge.reference.oracle_inputs import (
     OracleInputs,
@@ -61,13 +54,14 @@ from agentkernel.tools.judge.reference.oracle_inputs import (
     is_finite_enough,
     raised,
 )
-from agentkernel.tools.judge.reference.rounding_noise import with_rounding_noise
+from agentkernel.tools.judge.reference.output_pieces import (
+    Piece,
+    SlicedReference,
+    SlicesDisagree,
+    most_unlike,
+)
 from agentkernel.tools.judge.reference.sliced import (
-    Change,
-    MissingValue,
-    Sliced,
     as_double,
-    unchanged,
 )
 from agentkernel.tools.judge.settings import JudgeSettings, rule_of
 from agentkernel.tools.problem.structures import value_of
@@ -87,13 +81,6 @@ Ask = Callable[[Case, ReferenceCase, "CaseBuffers"], Reply]
 
 
 OPS = "agentkernel.tools.judge.worker"
-UNLIKE = 0.05
-Result = TypeVar("Result")
-Mode = Callable[[], AbstractContextManager[object]]
-
-
-class SlicesDisagree(Exception):
-    """The slices give something else than eager does, or nothing."""
 
 
 class CaseBuffers:
@@ -154,24 +141,6 @@ class CaseBuffers:
         """Let go of all of it."""
         refs = [item for item in (*self._given, *self._outputs) if isinstance(item, TensorRef)]
         release_shared(self._worker, refs)
-
-
-@dataclass(frozen=True)
-class Piece:
-    """A part of one output: eager's, the candidate's and the fp64 values (or integers, `exact`).
-    `offset`: where it begins in the output, which may have more dimensions, of one entry, in front.
-    `perturb` gives moved fp64 values by the draw's seed."""
-
-    output: int
-    found: torch.Tensor
-    eager: torch.Tensor
-    oracle: torch.Tensor | None
-    exact: torch.Tensor | None
-    offset: tuple[int, ...]
-    perturb: Perturb | None = None
-    honest: Perturb | None = None
-    permitted: Perturb | None = None
-    no_oracle: bool = False
 
 
 class LargeCase:
@@ -315,7 +284,7 @@ class LargeCase:
         mismatch: Mismatch | None = None
         for piece in self._pieces(case, model, rooms, eager, kept):
             found = self._compare(case, piece)
-            if piece.oracle is not None and found.eager.norm > _most(piece.eager):
+            if piece.oracle is not None and found.eager.norm > most_unlike(piece.eager):
                 raise SlicesDisagree(
                     f"fp64 and eager differ by {found.eager.norm:.1e} in output {piece.output}"
                 )
@@ -455,151 +424,6 @@ class EagerOutputs:
         )
 
 
-class SlicedReference:
-    """What slices of the reference say of the outputs, with what they are when inputs move by an
-    ulp or hold other values in place of NaN and infinities."""
-
-    def __init__(
-        self,
-        captured: Captured,
-        plan: MemoryPlan,
-        model: nn.Module,
-        inputs: Sequence[object],
-        rounds: frozenset[str],
-        honest: bool,
-    ) -> None:
-        self._rounds = rounds
-        self._honest = honest
-        assert plan.slicing is not None
-        self._captured = captured
-        self._plan = plan
-        self._slicing = plan.slicing
-        self._model = model
-        self._inputs = inputs
-        self._plain = _running(self._with)
-        self._drawn: dict[tuple[str, int], Sliced] = {}
-        tensors = [item for item in inputs if isinstance(item, torch.Tensor)]
-        holes = any(not _all_finite(item) for item in tensors)
-        self._filled = [self._with(_filler(size)) for size in STAND_INS] if holes else []
-
-    def _with(self, change: Change = as_double, mode: Mode = in_float64) -> Sliced:
-        units = self._plan.slice_units
-        return Sliced(self._captured, self._slicing, self._model, self._inputs, units, change, mode)
-
-    def pieces(
-        self, eager: Sequence[object], found: Sequence[torch.Tensor | None], step: float
-    ) -> Iterator[Piece]:
-        """Every output, slice by slice, then those that all slices make together. `step`: by how
-        much inputs move at least."""
-        for start, stop in self._plain.ranges():
-            block = _running(functools.partial(self._plain.block, start, stop))
-            for index, axis in enumerate(self._slicing.outputs):
-                value, mine = eager[index], found[index]
-                if axis is None or not isinstance(value, torch.Tensor) or mine is None:
-                    continue
-                wide = cast("torch.Tensor", block[index])
-                theirs, own = (_part(x, axis, start, stop).to(wide.device) for x in (value, mine))
-                offset = tuple(start * axis.factor * (d == axis.dim) for d in range(wide.ndim))
-                filled = [cast("torch.Tensor", x.block(start, stop)[index]) for x in self._filled]
-                piece = _piece(index, theirs, own, wide, offset, filled)
-                yield self._with_draws(piece, step, (start, stop))
-        for index, axis in enumerate(self._slicing.outputs):
-            value, mine = eager[index], found[index]
-            wide_value = self._plain.whole()[index]
-            if axis is None and isinstance(value, torch.Tensor) and mine is not None:
-                wide = cast("torch.Tensor", wide_value)
-                filled = [cast("torch.Tensor", x.whole()[index]) for x in self._filled]
-                theirs, own = (item.to(wide.device) for item in (value, mine))
-                piece = _piece(index, theirs, own, wide, (0,) * wide.ndim, filled)
-                yield self._with_draws(piece, step, None)
-
-    def _with_draws(self, piece: Piece, step: float, units: tuple[int, int] | None) -> Piece:
-        """With what the same part of the output comes to in other evaluations."""
-        output = piece.output  # of the piece no function may hold more: it holds them
-
-        def at(kind: str, made: Callable[[int], tuple[Change, Mode]]) -> Perturb:
-            return lambda seed: self._draw(output, units, (kind, seed), made)
-
-        mover = at("moved", lambda seed: (_mover(seed, step), in_float64))
-        piece = dataclasses.replace(piece, perturb=mover)
-        if self._honest:
-            honest = at("honest", lambda seed: (unchanged, lambda: with_rounding_noise(seed)))
-            piece = dataclasses.replace(piece, honest=honest)
-        if self._honest and self._rounds:
-            rounds = self._rounds
-            rounded = at(
-                "rounded", lambda seed: (unchanged, lambda: with_rounding_noise(seed, rounds))
-            )
-            piece = dataclasses.replace(piece, permitted=rounded)
-        return piece
-
-    def _draw(
-        self,
-        output: int,
-        units: tuple[int, int] | None,
-        key: tuple[str, int],
-        made: Callable[[int], tuple[Change, Mode]],
-    ) -> torch.Tensor | None:
-        """A part of one output in another evaluation, whose slices share what is whole."""
-        if key not in self._drawn:
-            self._drawn[key] = self._with(*made(key[1]))
-        sliced = self._drawn[key]
-        value = (sliced.whole() if units is None else sliced.block(*units))[output]
-        return _compact(value) if isinstance(value, torch.Tensor) else None
-
-
-def _piece(
-    index: int,
-    eager: torch.Tensor,
-    found: torch.Tensor,
-    wide: torch.Tensor,
-    offset: tuple[int, ...],
-    filled: Sequence[torch.Tensor],
-) -> Piece:
-    found, eager, wide = _compact(found), _compact(eager), _compact(wide)
-    filled = [_compact(item) for item in filled]
-    if not eager.is_floating_point():
-        exact = wide if wide.dtype == eager.dtype and wide.shape == eager.shape else None
-        return Piece(index, found, eager, None, exact, offset)
-    oracle = wide.double()
-    if filled:
-        special = ~oracle.isfinite() & ~eager.isfinite()
-        first, *rest = filled
-        same = torch.stack([torch.isclose(first, x, rtol=1e-9, atol=0.0) for x in rest]).all(0)
-        oracle = torch.where(same & special, first, oracle)
-    return Piece(index, found, eager, oracle, None, offset)
-
-
-def _running(call: Callable[[], Result]) -> Result:
-    """What `call` gives. Raises Unlike where the graph does not run on a slice."""
-    try:
-        return call()
-    except torch.OutOfMemoryError:
-        raise
-    except (MissingValue, *NOT_COUNTED) as error:
-        words = f"{type(error).__name__}: {one_line(error, 120)}"
-        raise SlicesDisagree(f"the graph does not run in slices ({words})") from error
-
-
-def _mover(seed: int, least: float) -> Change:
-    def change(value: torch.Tensor, name: str, start: int) -> torch.Tensor:
-        if not value.is_floating_point():
-            return value
-        number = zlib.crc32(f"{seed} {name} {start}".encode())
-        return moved_by_ulp(value.double(), value.dtype, least, number)
-
-    return change
-
-
-def _filler(size: float) -> Change:
-    def change(value: torch.Tensor, name: str, start: int) -> torch.Tensor:
-        if not value.is_floating_point():
-            return value
-        return value.masked_fill(~value.isfinite(), size).double()
-
-    return change
-
-
 def _together(
     value: torch.Tensor, found: torch.Tensor, whole: torch.Tensor | None
 ) -> Iterator[tuple[int, tuple[torch.Tensor | None, ...]]]:
@@ -619,33 +443,8 @@ def _placed(mismatch: Mismatch, piece: Piece) -> Mismatch:
     return mismatch.evolve(first_index=where)
 
 
-def _compact(value: torch.Tensor) -> torch.Tensor:
-    """Without the leading dimensions of one entry: blocks are cut along the first dimension."""
-    while value.ndim > 1 and value.shape[0] == 1:
-        value = value[0]
-    return value
-
-
-def _part(value: torch.Tensor, axis: Axis, start: int, stop: int) -> torch.Tensor:
-    return value.narrow(axis.dim, start * axis.factor, (stop - start) * axis.factor)
-
-
 def _form(leaf: object, fakes: FakeTensorMode) -> object:
     if not isinstance(leaf, torch.Tensor):
         return leaf
     with fakes:
         return torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device=leaf.device)
-
-
-def _all_finite(value: torch.Tensor) -> bool:
-    if not value.is_floating_point():
-        return True
-    return all(bool(piece.isfinite().all()) for piece in pieces(value))
-
-
-def _most(eager: torch.Tensor) -> float:
-    """So far eager may be from what slices give, norm-wise: more is another function."""
-    return max(UNLIKE, 64 * torch.finfo(eager.dtype).eps)
-
-
-__all__ = ["CaseBuffers", "LargeCase"]

@@ -26,16 +26,9 @@ from torch.utils._pytree import tree_map
 
 from agentkernel.domain.problem import ShapeSet, TensorSpec
 from agentkernel.tools.judge.memory_count import NOT_COUNTED, bytes_of, graph_values, run_node
-from agentkernel.tools.judge.reference.axis_rules import (
-    RESHAPES,
-    Axis,
-    Call,
-    Known,
-    NoProof,
-    Partial,
-    State,
-    rule_of,
-)
+from agentkernel.tools.judge.reference.axis import Axis, Call, Known, NoProof, Partial, State
+from agentkernel.tools.judge.reference.axis_movement import RESHAPES
+from agentkernel.tools.judge.reference.axis_rules import rule_of
 from agentkernel.tools.judge.reference.oracle import in_float64
 from agentkernel.tools.problem.capture import Captured
 from agentkernel.tools.roofline.op_cost import op_name
