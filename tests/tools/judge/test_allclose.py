@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from agentkernel.domain.verdict import RunFailed
-from agentkernel.tools.judge.judge import Findings, _kernelbench, plan_cases
+from agentkernel.tools.judge.cases.selection import plan_cases
+from agentkernel.tools.judge.findings import Findings, _kernelbench
 from agentkernel.tools.judge.kernelbench import SEEDS, allclose_cases
 from agentkernel.tools.judge.settings import JudgeSettings
 from tests.tools.judge.sources import problem_of

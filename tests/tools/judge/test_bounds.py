@@ -4,7 +4,7 @@ import pytest
 
 from agentkernel.domain.verdict import ExecutionFailed, RunFailed
 from agentkernel.tools.judge.bounds import NOT_LOOKED, find_out_of_bounds, interpreted
-from agentkernel.tools.judge.judge import plan_cases
+from agentkernel.tools.judge.cases.selection import plan_cases
 from agentkernel.tools.judge.settings import JudgeSettings
 
 STORE = "tl.store(out_ptr + i, x + 2 * y, mask=mask)"

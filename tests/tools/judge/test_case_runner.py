@@ -8,9 +8,10 @@ from typing import cast
 import pytest
 import torch
 
-from agentkernel.tools.judge.case_runner import CaseRunner, compare_roles
+from agentkernel.tools.judge.case_runner import CaseRunner
 from agentkernel.tools.judge.cases.plan import Case, FollowUp, in_turns
 from agentkernel.tools.judge.cases.shapes import CaseShape
+from agentkernel.tools.judge.replies import compare_roles
 from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.judge.worker import storage
 from agentkernel.tools.sandbox.protocol import JSON

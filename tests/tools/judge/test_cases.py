@@ -20,6 +20,8 @@ from agentkernel.tools.judge.cases.layouts import (
     placement,
     whole,
 )
+from agentkernel.tools.judge.cases.module_state import randomise_state
+from agentkernel.tools.judge.cases.patterns import peak_places
 from agentkernel.tools.judge.cases.plan import (
     KINDS,
     Case,
@@ -29,6 +31,7 @@ from agentkernel.tools.judge.cases.plan import (
     measured_cases,
     source_modes,
 )
+from agentkernel.tools.judge.cases.selection import end_cases, plan_cases
 from agentkernel.tools.judge.cases.shapes import (
     CaseShape,
     at_sizes,
@@ -36,9 +39,7 @@ from agentkernel.tools.judge.cases.shapes import (
     past_tile,
     with_empty_size,
 )
-from agentkernel.tools.judge.cases.values import Distribution, Sampler, peak_places, randomise_state
-from agentkernel.tools.judge.judge import plan_cases
-from agentkernel.tools.judge.other_inputs import end_cases
+from agentkernel.tools.judge.cases.values import Distribution, Sampler
 from agentkernel.tools.judge.policy.kernel_source import largest_tile, telling_sizes
 from agentkernel.tools.judge.reference.oracle_inputs import (
     TF32_STEP,

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from agentkernel.tools.judge.cases.layouts import strided
+from agentkernel.tools.judge.cases.module_state import randomise_state
+from agentkernel.tools.judge.cases.selection import INTERPRETED_ODD_ROWS, plan_cases
 from agentkernel.tools.judge.cases.shapes import count_rows, odd_shapes, scaled
-from agentkernel.tools.judge.cases.values import randomise_state
 from agentkernel.tools.judge.comparison.compare import compare_output, place_pattern
 from agentkernel.tools.judge.comparison.errors import QUANTILE_SAMPLE, Tally, errors, quantile
-from agentkernel.tools.judge.judge import INTERPRETED_ODD_ROWS, plan_cases
 from agentkernel.tools.judge.reference.oracle import call_reference
 from agentkernel.tools.judge.settings import JudgeSettings
 from tests.tools.judge.sources import problem_of

@@ -3,9 +3,9 @@
 import pytest
 
 from agentkernel.domain.verdict import ExecutionFailed, Mismatch, Verdict
+from agentkernel.tools.judge.cases.selection import plan_cases
 from agentkernel.tools.judge.execution.launches import launch_state
 from agentkernel.tools.judge.interpreter.arithmetic import note_product
-from agentkernel.tools.judge.judge import plan_cases
 from agentkernel.tools.judge.reference.oracle_inputs import OracleInputs
 from agentkernel.tools.judge.settings import JudgeSettings
 from tests.tools.judge.sources import problem_of

@@ -3,8 +3,8 @@
 from agentkernel.domain.problem import ScalarSpec, ShapeSet, TensorSpec
 from agentkernel.storage.source_text import read_literal
 from agentkernel.tools.judge.cases.plan import Case
+from agentkernel.tools.judge.cases.selection import other_scalars, scalar_cases, with_other_scalars
 from agentkernel.tools.judge.cases.shapes import CaseShape
-from agentkernel.tools.judge.other_inputs import other_scalars, scalar_cases, with_other_scalars
 
 
 def test_numbers_are_asked_on_every_side():

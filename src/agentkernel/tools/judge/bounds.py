@@ -23,9 +23,10 @@ from typing import TYPE_CHECKING, cast
 from agentkernel.domain.errors import one_line
 from agentkernel.domain.verdict import CompileFailed, ExecutionFailed, Failure, RunFailed
 from agentkernel.storage.source_text import parse_source
-from agentkernel.tools.judge.case_runner import LOSSY, CaseRunner, race_found
+from agentkernel.tools.judge.case_runner import LOSSY, CaseRunner
 from agentkernel.tools.judge.cases.plan import Case, NotApplicable
 from agentkernel.tools.judge.execution.proof import drain_trace
+from agentkernel.tools.judge.observations import race_found
 from agentkernel.tools.judge.policy.kernel_source import kernel_functions
 from agentkernel.tools.judge.settings import JudgeSettings, open_judge_worker
 from agentkernel.tools.problem.loading import LoadedProblem
@@ -94,7 +95,7 @@ def find_out_of_bounds(
         if not done:
             notes.append(f"{NOT_LOOKED}: in the interpreter it launches no kernel")
             return None
-        return runner.inputs_written() or _written_inputs(runner, settings)
+        return runner.observed.inputs_written() or _written_inputs(runner, settings)
 
 
 def _few(plan: Sequence[Case]) -> list[Case]:

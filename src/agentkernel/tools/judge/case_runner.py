@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
@@ -13,12 +12,10 @@ from agentkernel.domain.base import sha256_text
 from agentkernel.domain.errors import ProblemError, one_line
 from agentkernel.domain.problem import ScalarSpec, ShapeSet
 from agentkernel.domain.verdict import (
-    CompileFailed,
     ExecutionFailed,
     Failure,
     InputsChanged,
     LoadFailed,
-    RaceFound,
     RunFailed,
 )
 from agentkernel.runtime.machine import release_cached_memory
@@ -31,7 +28,6 @@ from agentkernel.tools.judge.comparison.compare import (
     CaseOutcome,
     check_outputs,
     check_state,
-    reply_strings,
     same_bits,
 )
 from agentkernel.tools.judge.comparison.state import HiddenState, find_hidden
@@ -47,10 +43,17 @@ from agentkernel.tools.judge.memory import (
     plan_memory,
 )
 from agentkernel.tools.judge.memory_count import NOT_COUNTED
+from agentkernel.tools.judge.observations import Observations
 from agentkernel.tools.judge.reference.oracle_inputs import (
     OracleInputs,
     ReferenceCase,
-    rehearse,
+)
+from agentkernel.tools.judge.replies import (
+    compare_roles,
+    compare_states,
+    is_refusal,
+    load_failure,
+    run_failure,
 )
 from agentkernel.tools.judge.settings import JudgeSettings, rule_of
 from agentkernel.tools.judge.worker import parameter_roles
@@ -66,20 +69,6 @@ if TYPE_CHECKING:
     from agentkernel.tools.problem.capture import Captured
 
 OPS = "agentkernel.tools.judge.worker"
-COMPILE_ERRORS = (
-    "CompilationError",
-    "UnsupportedLanguageConstruct",
-    "CompileTimeAssertionFailure",
-    "PTXASError",
-    "OutOfResources",
-    "LaunchRefused",
-    "NotCompiled",
-    "MissingPrecision",
-)
-NOT_BUILT = COMPILE_ERRORS[:5]
-"""Triton's own errors over a kernel at some sizes."""
-JUDGE_ERRORS = ("OutOfBounds", "ReusedStorage", "HoardedMemory")
-"""What the worker raises over a call that the candidate did not refuse."""
 SECOND_BYTES = 256 << 20
 """Weights and buffers of so many bytes at most lie there twice, for a second module."""
 FOLLOW_UP_BYTES = 4 << 30
@@ -94,8 +83,8 @@ THROW_AWAY_SEED = 20_231
 
 class CaseRunner:
     """One candidate in one worker. `repeatable` gets False where the same call gave other bits;
-    `truths` has the values that were right of each output of truth values, `refused` the numbers of
-    the calls that it refused to record gradients of. `inference`: calls are made, and their inputs
+    `observed` gathers what its calls show together; `refused` has the numbers of those that it
+    refused to record gradients of. `inference`: calls are made, and their inputs
     come, under torch.inference_mode()."""
 
     def __init__(
@@ -123,13 +112,9 @@ class CaseRunner:
         self._hidden: dict[bool, HiddenState] = {}
         self._looked_at: set[str] = set()
         self.repeatable: bool | None = None
-        self.truths: dict[int, set[bool]] = {}
-        self._spans: dict[int, tuple[float, float]] = {}
+        self.observed = Observations()
         self.refused: set[int] = set()
         self._calls = 0
-        self._wrote: dict[str, InputsChanged] = {}
-        self._touched: set[str] = set()
-        self._races: list[str] = []
 
     def build(self, source: str) -> Failure | None:
         """Build `ModelNew`: the same seed must give the same weights, names, shapes and dtypes."""
@@ -157,7 +142,7 @@ class CaseRunner:
             },
         )
         if isinstance(reply, WorkerFailed):
-            return _load_failure(reply)
+            return load_failure(reply)
         found = {name: self.worker.shared(ref) for name, ref in initial.items()}
         problem = compare_states(wanted, found, reply.get("state"), check_values=not live)
         self.worker.release(list(initial.values()))
@@ -314,7 +299,7 @@ class CaseRunner:
         outcome = large.run(case, self.seen_state)
         if isinstance(outcome, NotApplicable) or outcome.refused is None:
             return outcome
-        failure = _run_failure(outcome.refused, case.label)
+        failure = run_failure(outcome.refused, case.label)
         if outcome.refused.error == "OutOfMemoryError" and isinstance(failure, RunFailed):
             if self._tighter(case.shape, plan):
                 self._call("rest", {})
@@ -372,7 +357,7 @@ class CaseRunner:
             return CaseOutcome((), (), wrong)
         reply = self.call(case, reference_case, memory, recall)
         if isinstance(reply, WorkerFailed):
-            return CaseOutcome((), (), _run_failure(reply, case.label), reply)
+            return CaseOutcome((), (), run_failure(reply, case.label), reply)
         return self.compare(case, reference_case, reply, memory)
 
     def compare(
@@ -380,15 +365,15 @@ class CaseRunner:
     ) -> CaseOutcome:
         """What is wrong with the outputs, inputs and weights that a call has left."""
         precision = self.settings.precision
-        self._note_values(reference_case.answer.leaves)
-        self._note_writes(case, reference_case, reply)
+        self.observed.note_values(reference_case.answer.leaves)
+        self.observed.note_writes(case, reference_case, reply)
         outcome = check_outputs(case, reference_case.answer, reply, memory.found(), precision)
         if outcome.failure is not None:
             return outcome
         if outcome.outside:
             log = outcome.outside
             return outcome.failed(RunFailed(reason="out_of_bounds", log=log, case=case.label))
-        self._races += outcome.races
+        self.observed.races += outcome.races
         renamed = [name for name in outcome.launches if not name.isidentifier()]
         if renamed:
             text = f"a kernel gave itself the name {renamed[0]}"
@@ -421,63 +406,6 @@ class CaseRunner:
             if ROUNDED not in text or not (narrow or self.oracle_inputs.permitted):
                 return ExecutionFailed(rule=LOSSY, text=text, case=case.label)
         return None
-
-    def _note_values(self, leaves: Sequence[object]) -> None:
-        import torch
-
-        for index, leaf in enumerate(leaves):
-            if not isinstance(leaf, torch.Tensor) or not leaf.numel():
-                continue
-            if leaf.dtype == torch.bool:
-                self.truths.setdefault(index, set()).update((bool(leaf.any()), bool(leaf.all())))
-            elif leaf.dtype.is_floating_point and not self._varies(index):
-                self._note_span(index, *(float(end) for end in torch.aminmax(leaf.detach())))
-
-    def _note_writes(
-        self, case: Case, reference_case: ReferenceCase, reply: Mapping[str, JSON]
-    ) -> None:
-        answer = reference_case.answer
-        self._touched |= answer.touched | answer.wrote_state
-        self._touched |= {f"input {position}" for position in answer.wrote_inputs}
-        names = {f"input {i}": spec.name for i, spec in enumerate(case.shape.inputs.inputs)}
-        for name in reply_strings(reply.get("wrote")):
-            changed = InputsChanged(case=case.label, name=names.get(name, name))
-            self._wrote.setdefault(name, changed)
-
-    def inputs_written(self) -> InputsChanged | None:
-        """What the candidate has written to in some call and the original in none, whether or not
-        it put it back: a reader on another stream would have seen it."""
-        found = (changed for name, changed in self._wrote.items() if name not in self._touched)
-        return next(found, None)
-
-    def raced(self) -> RaceFound | None:
-        """The first race that a call in the interpreter has shown."""
-        return race_found(self._races) if self._races else None
-
-    def _note_span(self, index: int, low: float, high: float) -> None:
-        if math.isfinite(low) and math.isfinite(high):
-            least, most = self._spans.get(index, (low, high))
-            self._spans[index] = (min(low, least), max(high, most))
-
-    def _varies(self, index: int) -> bool:
-        low, high = self._spans.get(index, (0.0, 0.0))
-        return low < high
-
-    def one_sided(self) -> list[str]:
-        """Outputs that were the same everywhere in every case until now: a file that computes
-        something else may well be right about those."""
-        truths = [
-            f"output {index} is {next(iter(found))} everywhere in every case: "
-            f"whether it is ever {not next(iter(found))} was not seen"
-            for index, found in self.truths.items()
-            if len(found) == 1
-        ]
-        return truths + [
-            f"output {index} is {low:g} everywhere in every case: "
-            "whether it is ever anything else was not seen"
-            for index, (low, _) in self._spans.items()
-            if not self._varies(index)
-        ]
 
     def call(
         self,
@@ -578,7 +506,7 @@ class CaseRunner:
         initial = HiddenState(self.worker, sorted(fresh))
         reply = self._call("look", initial.room_for(expected))
         if isinstance(reply, WorkerFailed):
-            return _run_failure(reply, case.label)
+            return run_failure(reply, case.label)
         label, precision = "as the constructor leaves it", self.settings.precision
         failure = initial.check(label, expected, None, reply, precision)
         initial.release()
@@ -626,14 +554,6 @@ def _bytes(leaves: Sequence[object]) -> int:
     return sum(int(getattr(leaf, "nbytes", 0)) for leaf in leaves)
 
 
-def race_found(races: Sequence[str]) -> RaceFound:
-    """The first of what the interpreter saw, each of the form "kernel k line 3: ..."."""
-    where, _, text = races[0].partition(": ")
-    line = where.rpartition(" ")[2]
-    number = int(line) if line.isdecimal() else 0
-    return RaceFound(tool="interpreter", line=number, text=f"{where}: {text}")
-
-
 def torch_close(value: torch.Tensor, after: torch.Tensor) -> bool:
     """Close to what the reference wrote."""
     import torch
@@ -646,76 +566,3 @@ def torch_close(value: torch.Tensor, after: torch.Tensor) -> bool:
 def _alike(one: Sequence[torch.Tensor | None], other: Sequence[torch.Tensor | None]) -> bool:
     pairs = zip(one, other, strict=True)
     return all(a is None or b is None or same_bits(a, b) for a, b in pairs)
-
-
-def compare_states(
-    wanted: Mapping[str, torch.Tensor],
-    found: Mapping[str, torch.Tensor],
-    described: JSON,
-    *,
-    check_values: bool,
-) -> str | None:
-    """What is wrong with the candidate's state dict; None where nothing is."""
-    import torch
-
-    theirs = described if isinstance(described, dict) else {}
-    missing = [name for name in wanted if name not in theirs]
-    extra = [name for name in theirs if name not in wanted]
-    if missing or extra:
-        return f"state_dict differs: missing {missing[:5]}, unexpected {extra[:5]}"
-    for name, value in wanted.items():
-        meta = [str(value.dtype).removeprefix("torch."), list(value.shape)]
-        if theirs[name] != meta:
-            return f"{name} is {theirs[name]}; expected {meta}"
-        if check_values and not torch.equal(found[name], value):
-            return (
-                f"{name}: the same seed gives other initial values than the original's constructor"
-            )
-    return None
-
-
-def compare_roles(wanted: Mapping[str, Sequence[object]], described: JSON) -> str | None:
-    """What an optimiser would do otherwise with the candidate's parameters; None for nothing."""
-    theirs = described if isinstance(described, dict) else {}
-    missing = [name for name in wanted if name not in theirs]
-    extra = [name for name in theirs if name not in wanted]
-    if missing or extra:
-        return f"parameters differ: missing {missing[:5]}, unexpected {extra[:5]}"
-    for name, (requires, first) in wanted.items():
-        found = theirs[name]
-        got = found if isinstance(found, list) and len(found) == 2 else [None, None]
-        if got[0] is not requires:
-            return f"{name}: requires_grad is {got[0]}; expected {requires}"
-        if got[1] != first:
-            same = f"the same object as {first}" if first != name else "an object of its own"
-            return f"{name} is another parameter than in the original: expected {same}"
-    return None
-
-
-def is_not_built(reply: WorkerFailed) -> bool:
-    """True where no kernel came of the source at such sizes: a tile that is no power of two, a
-    static assertion, more memory than there is."""
-    return reply.reason == "raised" and reply.error in NOT_BUILT
-
-
-def is_refusal(reply: WorkerFailed) -> bool:
-    """True where the candidate itself raised, and the worker lives."""
-    return reply.reason == "raised" and reply.error not in (*COMPILE_ERRORS, *JUDGE_ERRORS)
-
-
-def _load_failure(reply: WorkerFailed) -> Failure:
-    if reply.error in COMPILE_ERRORS:
-        return CompileFailed(log=reply.log, line=reply.line)
-    prefix = "" if reply.reason == "raised" else f"{reply.reason}: "
-    return LoadFailed(log=prefix + reply.log)
-
-
-def _run_failure(reply: WorkerFailed, case: str) -> Failure:
-    if reply.error in COMPILE_ERRORS:
-        return CompileFailed(log=reply.log, line=reply.line)
-    if reply.error == "OutOfBounds":
-        return RunFailed(reason="out_of_bounds", log=reply.log, case=case)
-    return RunFailed(reason=reply.reason, log=reply.log, case=case)
-
-
-__all__ = ["CaseRunner", "NotApplicable", "compare_states", "is_refusal", "rehearse"]

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
 from agentkernel.domain.verdict import RaceFound, Verdict
+from agentkernel.tools.judge.cases.selection import plan_cases
 from agentkernel.tools.judge.cases.values import Sampler
-from agentkernel.tools.judge.judge import plan_cases
 from agentkernel.tools.judge.reference.oracle_inputs import rehearse
 from agentkernel.tools.judge.settings import JudgeSettings, open_judge_worker
 from agentkernel.tools.sandbox.protocol import WorkerFailed

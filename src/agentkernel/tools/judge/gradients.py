@@ -19,13 +19,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from agentkernel.domain.errors import one_line
 from agentkernel.domain.verdict import Failure, Mismatch, Policy, RunFailed
 from agentkernel.storage.source_text import parse_source
-from agentkernel.tools.judge.case_runner import CaseRunner, is_refusal
+from agentkernel.tools.judge.case_runner import CaseRunner
 from agentkernel.tools.judge.cases.plan import Case, NotApplicable
 from agentkernel.tools.judge.execution.proof import Trace, check_trace, drain_trace
 from agentkernel.tools.judge.memory import CaseMemory
 from agentkernel.tools.judge.policy.kernel_source import backward_only
 from agentkernel.tools.judge.reference.oracle import as_float64, value_as_float64
 from agentkernel.tools.judge.reference.oracle_inputs import ReferenceCase
+from agentkernel.tools.judge.replies import is_refusal
 from agentkernel.tools.judge.train_mode import is_random
 from agentkernel.tools.judge.worker.gradients import (
     BackwardPass,

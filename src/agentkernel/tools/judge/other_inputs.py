@@ -9,41 +9,27 @@ difference.
 
 from __future__ import annotations
 
-import ast
 import copy
 import dataclasses
 import inspect
-import itertools
-import math
-import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import permutations
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from agentkernel.domain.problem import ScalarSpec, ShapeSet
 from agentkernel.domain.verdict import Failure, RunFailed
 from agentkernel.runtime.machine import release_cached_memory
-from agentkernel.storage.source_text import read_literal
-from agentkernel.tools.judge.case_runner import CaseRunner, is_not_built, is_refusal
+from agentkernel.tools.judge.case_runner import CaseRunner
 from agentkernel.tools.judge.cases.edge_inputs import Edge, with_edge
 from agentkernel.tools.judge.cases.layouts import copied
 from agentkernel.tools.judge.cases.plan import Case, NotApplicable
 from agentkernel.tools.judge.cases.shapes import (
-    FACTORS,
-    CaseShape,
     capture_covers,
-    count_elements,
-    past_tile,
-    replace_sizes,
-    with_empty_size,
-    with_many_elements,
 )
 from agentkernel.tools.judge.cases.values import tensors_of
 from agentkernel.tools.judge.comparison.compare import CaseOutcome, compare_output
 from agentkernel.tools.judge.memory import CaseMemory
-from agentkernel.tools.judge.policy.kernel_source import large_numbers, largest_tile
 from agentkernel.tools.judge.reference.oracle import leaves_of
 from agentkernel.tools.judge.reference.oracle_inputs import ReferenceCase
+from agentkernel.tools.judge.replies import is_not_built, is_refusal
 from agentkernel.tools.sandbox.protocol import WorkerFailed
 
 if TYPE_CHECKING:
@@ -116,123 +102,6 @@ def _asked(runner: CaseRunner, case: Case, reference_case: ReferenceCase) -> Cas
         return runner.ask_candidate(case, reference_case, memory)
     finally:
         memory.release()
-
-
-def neighbours(inputs: ShapeSet, captured: Captured, limit: int) -> tuple[CaseShape, ...]:
-    """The declared sizes but for one, each in turn, then as many elements in another form; as far
-    as they take at most `limit` elements.
-
-    A file that looks at one size alone, or at the number of elements alone, raises where all sizes
-    are others. It takes these, with a grid and strides that are those of the declared ones.
-    """
-    declared = {item.symbol: item.size for item in captured.free_dims}
-    groups: list[Iterable[Mapping[str, int]]] = [
-        [declared | {name: size + more} for more in FACTORS] for name, size in declared.items()
-    ]
-    groups.append(_traded(declared))
-    found = (_first(inputs, captured, group, limit) for group in groups)
-    return tuple(CaseShape(item, "odd", 0) for item in found if item is not None)
-
-
-def _traded(declared: Mapping[str, int]) -> Iterator[Mapping[str, int]]:
-    """One size halved for another one's double."""
-    for half, double in permutations(declared, 2):
-        if declared[half] % 2 == 0:
-            yield {**declared, half: declared[half] // 2, double: 2 * declared[double]}
-
-
-def _first(
-    inputs: ShapeSet, captured: Captured, group: Iterable[Mapping[str, int]], limit: int
-) -> ShapeSet | None:
-    """Of a group the first sizes that the graph holds for."""
-    for sizes in group:
-        found = replace_sizes(inputs, captured.free_dims, sizes)
-        if count_elements(found) <= limit and captured.admits(sizes):
-            return found
-    return None
-
-
-LARGEST_NUMBER, LARGEST_FILLED = 1 << 19, 1 << 21
-"""Up to so large a number of a file a tensor of more elements is asked, and of so many at most."""
-
-
-def end_cases(
-    small: Case,
-    asked: Sequence[CaseShape],
-    captured: Captured,
-    tree: ast.Module,
-    limit: int,
-    rows: int | None = None,
-) -> list[Case]:
-    """`small` with sizes of zero; with one past the largest tile of the file `tree`, of at most
-    `limit` elements, where none is `asked`; and with a tensor of more elements than the largest of
-    the file's numbers that none of those `asked` has, in at most `rows` rows (where programs run
-    one after the other, thousands take minutes): offsets may be cut to fewer bits."""
-    inputs = small.shape.inputs
-    tile = largest_tile(tree)
-    longer = past_tile(inputs, captured, limit, tile, asked) if tile else None
-    most = max((math.prod(x.shape) for shape in asked for x in shape.inputs.tensors), default=0)
-    numbers = large_numbers(tree, most, LARGEST_NUMBER)
-    full = (
-        with_many_elements(inputs, captured, numbers[-1] + 1, LARGEST_FILLED, rows)
-        if numbers
-        else None
-    )
-    found = [*with_empty_size(inputs, captured), longer, full]
-    return [dataclasses.replace(small, shape=shape) for shape in found if shape is not None]
-
-
-LARGE = 100.0
-"""So many times itself, and of the other sign, is a fraction that is far from its own."""
-
-
-def scalar_cases(case: Case, large: CaseShape) -> list[Case]:
-    """`case` with one scalar argument changed in each; none where there is no number or flag. Of
-    the values of each argument one, which the case's seed draws, comes at the `large` shape."""
-    chance = random.Random(case.seed)
-    found: list[Case] = []
-    before = case.shape.inputs.inputs
-
-    def place_of(inputs: ShapeSet) -> int:
-        pairs = zip(before, inputs.inputs, strict=True)
-        return next(place for place, (one, other) in enumerate(pairs) if one != other)
-
-    for place, group in itertools.groupby(with_other_scalars(case.shape.inputs), key=place_of):
-        values = [item.inputs[place] for item in group]
-        wide = chance.randrange(len(values))
-        for at, value in enumerate(values):
-            shape = large if at == wide else case.shape
-            specs = (*shape.inputs.inputs[:place], value, *shape.inputs.inputs[place + 1 :])
-            changed = dataclasses.replace(shape, inputs=ShapeSet(inputs=specs))
-            found.append(dataclasses.replace(case, shape=changed))
-    return found
-
-
-def with_other_scalars(inputs: ShapeSet) -> Iterator[ShapeSet]:
-    """The same tensors, each number and flag in turn at other values."""
-    longest = max((size for spec in inputs.tensors for size in spec.shape), default=0)
-    for position, spec in enumerate(inputs.inputs):
-        if not isinstance(spec, ScalarSpec):
-            continue
-        for value in other_scalars(read_literal(spec.literal), longest):
-            changed = ScalarSpec(name=spec.name, literal=repr(value))
-            specs = (*inputs.inputs[:position], changed, *inputs.inputs[position + 1 :])
-            yield ShapeSet(inputs=specs)
-
-
-def other_scalars(value: object, longest: int = 0) -> tuple[object, ...]:
-    """A flag's other value; a number's neighbours on both sides, zero, its negative and a large
-    one, which for an integer is past the `longest` dimension; nothing for what is neither."""
-    if isinstance(value, bool):
-        return (not value,)
-    ends: tuple[float, ...]
-    if isinstance(value, int):
-        ends = (value + 1, value - 1, 0, -value, abs(value) + longest + 1)
-    elif isinstance(value, float):
-        ends = (1.5 * value + 0.25, -0.75 * value - 0.125, 0.0, 2.0 + abs(value), -LARGE * value)
-    else:
-        return ()
-    return tuple(x for x in dict.fromkeys(ends) if x != value)
 
 
 EDGES: tuple[Edge, ...] = ("indices below zero", "indices past the end")

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from agentkernel.domain.verdict import Failure, Mismatch
-from agentkernel.tools.judge.case_runner import CaseRunner, is_refusal
+from agentkernel.tools.judge.case_runner import CaseRunner
 from agentkernel.tools.judge.cases.layouts import copied
 from agentkernel.tools.judge.cases.plan import SEED_STEP, Case, NotApplicable
 from agentkernel.tools.judge.cases.shapes import CaseShape
@@ -24,6 +24,7 @@ from agentkernel.tools.judge.cases.values import Distribution
 from agentkernel.tools.judge.comparison.compare import REFUSED, describe
 from agentkernel.tools.judge.memory import CaseMemory
 from agentkernel.tools.judge.reference.oracle_inputs import ReferenceCase
+from agentkernel.tools.judge.replies import is_refusal
 from agentkernel.tools.sandbox.protocol import WorkerFailed
 
 if TYPE_CHECKING:

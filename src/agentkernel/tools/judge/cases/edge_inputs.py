@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from agentkernel.storage.source_text import parse_source
-from agentkernel.tools.judge.cases.values import RowStructure
+from agentkernel.tools.judge.cases.patterns import RowStructure
 
 if TYPE_CHECKING:
     import torch

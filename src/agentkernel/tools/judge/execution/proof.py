@@ -96,7 +96,7 @@ def check_execution(
     notes += trace_notes(seen)
     if failure is None and seen.kernels and settings.policy != "any":
         failure = KernelAblation(worker, runner, settings, notes).find(_tried(cases), seen)
-    return failure or runner.raced() or find_race(source)
+    return failure or runner.observed.raced() or find_race(source)
 
 
 def drain_trace(worker: Worker, settings: JudgeSettings) -> Trace | RunFailed:
@@ -254,7 +254,7 @@ class KernelAblation:
     def _find_unwritten(self, cases: Sequence[Case]) -> Failure | None:
         """Truth values that are right only where unwritten memory is True: the whole candidate is
         asked with zeros there, under seeds of its own, so that nothing that it keeps fits later."""
-        if not self._trial.truths:
+        if not self._trial.observed.truths:
             return None
         for case in cases:
             asked = dataclasses.replace(case, seed=case.seed + len(cases) * SEED_STEP)
@@ -341,11 +341,11 @@ class KernelAblation:
 
     def _by_accident(self, kernels: Sequence[int] | None, case: Case) -> bool:
         """Whether what is right without `kernels` are truth values that nobody wrote."""
-        if not self._trial.truths:
+        if not self._trial.observed.truths:
             return False
         outcome = self._run(kernels, case, zeros=True)
         wrong = outcome.failure if isinstance(outcome, CaseOutcome) else None
-        return isinstance(wrong, Mismatch) and wrong.output in self._trial.truths
+        return isinstance(wrong, Mismatch) and wrong.output in self._trial.observed.truths
 
     def _run(
         self, kernels: Sequence[int] | None, case: Case, zeros: bool = False

@@ -20,18 +20,10 @@ from agentkernel.tools.judge.cases.edge_inputs import (
     with_edge,
 )
 from agentkernel.tools.judge.cases.layouts import arranged, copied, in_order
+from agentkernel.tools.judge.cases.module_state import SMALL, randomise_state
+from agentkernel.tools.judge.cases.patterns import DOMAINS, Domain, moved_into_domain
 from agentkernel.tools.judge.cases.plan import Case, Change, FollowUp, NotApplicable
-from agentkernel.tools.judge.cases.values import (
-    DOMAINS,
-    SMALL,
-    Distribution,
-    Domain,
-    Sampler,
-    moved_into_domain,
-    randomise_state,
-    scales,
-    tensors_of,
-)
+from agentkernel.tools.judge.cases.values import Distribution, Sampler, scales, tensors_of
 from agentkernel.tools.judge.comparison.compare import compare_output, same_bits
 from agentkernel.tools.judge.comparison.errors import specials
 from agentkernel.tools.judge.comparison.state import keeps_state
