@@ -18,7 +18,7 @@ from agentkernel.domain.region import Kernel
 from agentkernel.domain.verdict import Mismatch
 from agentkernel.runtime import gpu_lock
 from agentkernel.swap.swap import CallCounts, apply, counts
-from agentkernel.tools.judge.comparison.compare import compare_output
+from agentkernel.tools.judge.comparison.compare import OutputValues, compare_output
 from agentkernel.tools.judge.comparison.errors import Leeway
 from agentkernel.tools.judge.reference.oracle import Answer, PerturbedOracle, call_reference
 
@@ -226,17 +226,9 @@ def _compare(
                 f"{list(value.stride())}, expected {own.dtype}{list(own.shape)} with "
                 f"{list(own.stride())}"
             )
-        result = compare_output(
-            label,
-            index,
-            value,
-            own,
-            answer.oracle[index],
-            "strict",
-            answer.no_oracle,
-            _leeway(answer, index),
-            answer.exact[index],
-        )
+        oracle, exact = answer.oracle[index], answer.exact[index]
+        values = OutputValues(value, own, oracle, exact, answer.no_oracle)
+        result = compare_output(label, index, values, "strict", _leeway(answer, index))
         seen.errors.append(result.found.norm)
         seen.eager.append(result.eager.norm)
         if result.mismatch is not None:

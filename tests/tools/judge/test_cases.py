@@ -39,7 +39,7 @@ from agentkernel.tools.judge.cases.shapes import (
     past_tile,
     with_empty_size,
 )
-from agentkernel.tools.judge.cases.values import Distribution, Sampler
+from agentkernel.tools.judge.cases.values import Distribution, Sampler, SpecialValues
 from agentkernel.tools.judge.policy.kernel_source import largest_tile, telling_sizes
 from agentkernel.tools.judge.reference.oracle_inputs import (
     TF32_STEP,
@@ -251,7 +251,7 @@ def test_integers_of_exact_arithmetic_are_drawn_over_their_type(
         if case.distribution == "wide"
     ]
     assert len(asked) == bool(wide)
-    sampler = Sampler(loaded, "cpu", 0, wide=wide_inputs(captured))
+    sampler = Sampler(loaded, "cpu", 0, SpecialValues(wide=wide_inputs(captured)))
     values = sampler.draw(loaded.problem.shape_sets[0], 0, "wide", 3, 63.0)
     for position, value in enumerate(values):
         if position in wide:
@@ -275,7 +275,7 @@ def test_constants_of_the_graph_and_their_neighbours_are_drawn(prepared):
         loaded, captured = prepared(form.replace("DTYPE", str(dtype)))
         constants = constants_of(captured)
         assert {-0.5, 2.0, 0.3} <= set(constants)
-        sampler = Sampler(loaded, "cpu", 0, constants=constants)
+        sampler = Sampler(loaded, "cpu", 0, SpecialValues(constants=constants))
         (value,) = sampler.draw(loaded.problem.shape_sets[0], 0, "uniform", 3, 1.0)
         for number in (-0.5, 2.0, 0.3):
             exact = torch.tensor(number, dtype=dtype)
@@ -432,7 +432,7 @@ def test_exact_values_and_literals_of_the_file_are_drawn(prepared):
     loaded, captured = prepared(problem_of("torch.round(x)", "torch.randn(64, 200)"))
     literals = literals_of("def f(x):\n    return x * 0.37 + 1e-30 + 5\n")
     assert literals == (0.37, -0.37)
-    sampler = Sampler(loaded, "cpu", 0, constants=constants_of(captured))
+    sampler = Sampler(loaded, "cpu", 0, SpecialValues(constants=constants_of(captured)))
     sampler.add_constants(literals)
     (value,) = sampler.draw(loaded.problem.shape_sets[0], 0, "uniform", 3, 2.0)
     for number in (0.5, -1.5, 2.5, -3.0, 0.0, 0.37, -0.37):
@@ -450,7 +450,7 @@ def test_rows_of_what_is_elementwise_have_any_size(prepared):
     loaded, captured = prepared(
         problem_of("torch.hypot(x, y)", "torch.randn(32, 100), torch.randn(32, 100)", "x, y")
     )
-    sampler = Sampler(loaded, "cpu", 0, rows=row_structure(captured))
+    sampler = Sampler(loaded, "cpu", 0, SpecialValues(rows=row_structure(captured)))
     x, y = sampler.draw(loaded.problem.shape_sets[0], 0, "rows", 3, 1.0)
     sizes = x.double().square().mean(-1).sqrt()
     assert float(sizes.max()) > 1e20
@@ -464,7 +464,7 @@ def test_rows_of_what_is_elementwise_have_any_size(prepared):
 def test_one_row_of_what_is_reduced_is_masked_as_a_whole(prepared):
     for result, dim in (("x.softmax(-1)", 1), ("x.softmax(0)", 0)):
         loaded, captured = prepared(problem_of(result, "torch.randn(16, 9)"))
-        sampler = Sampler(loaded, "cpu", 0, rows=row_structure(captured))
+        sampler = Sampler(loaded, "cpu", 0, SpecialValues(rows=row_structure(captured)))
         (x,) = sampler.draw(loaded.problem.shape_sets[0], 0, "rows", 3, 1.0)
         assert int((x == -math.inf).all(dim).sum()) == 1
         assert int(x.isinf().sum()) == x.shape[dim]
@@ -476,7 +476,7 @@ def test_masks_have_rows_that_are_special_as_a_whole(prepared):
             "torch.where(m, x, 0.0).sum(-1)", "torch.randn(16, 9), torch.rand(16, 9) < 0.5", "x, m"
         )
     )
-    sampler = Sampler(loaded, "cpu", 0, rows=row_structure(captured))
+    sampler = Sampler(loaded, "cpu", 0, SpecialValues(rows=row_structure(captured)))
     _, mask = sampler.draw(loaded.problem.shape_sets[0], 0, "rows", 3, 1.0)
     counts = mask.sum(-1)
     assert int((counts == 0).sum()) >= 3
@@ -490,7 +490,7 @@ def test_inputs_that_are_compared_nearly_equal_each_other(prepared):
     inputs = "torch.randn(32, 10), torch.randn(32, 10)"
     for result, alike in (("(x == y).all(-1)", True), ("(x + y).sum(-1)", False)):
         loaded, captured = prepared(problem_of(result, inputs, "x, y"))
-        sampler = Sampler(loaded, "cpu", 0, rows=row_structure(captured))
+        sampler = Sampler(loaded, "cpu", 0, SpecialValues(rows=row_structure(captured)))
         x, y = sampler.draw(loaded.problem.shape_sets[0], 0, "rows", 3, 1.0)
         same = (x == y) | x.isinf()
         if not alike:

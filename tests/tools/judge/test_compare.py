@@ -9,7 +9,7 @@ from agentkernel.tools.judge.cases.layouts import strided
 from agentkernel.tools.judge.cases.module_state import randomise_state
 from agentkernel.tools.judge.cases.selection import INTERPRETED_ODD_ROWS, plan_cases
 from agentkernel.tools.judge.cases.shapes import count_rows, odd_shapes, scaled
-from agentkernel.tools.judge.comparison.compare import compare_output, place_pattern
+from agentkernel.tools.judge.comparison.compare import OutputValues, compare_output, place_pattern
 from agentkernel.tools.judge.comparison.errors import QUANTILE_SAMPLE, Tally, errors, quantile
 from agentkernel.tools.judge.reference.oracle import call_reference
 from agentkernel.tools.judge.settings import JudgeSettings
@@ -17,7 +17,7 @@ from tests.tools.judge.sources import problem_of
 
 
 def judged(found, eager, oracle, precision="strict"):
-    return compare_output("case", 0, found, eager, oracle, precision, False)
+    return compare_output("case", 0, OutputValues(found, eager, oracle), precision)
 
 
 def test_twice_eagers_error_passes_and_three_times_does_not():

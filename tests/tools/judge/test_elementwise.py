@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from agentkernel.tools.judge.comparison.compare import allowance, compare_output
+from agentkernel.tools.judge.comparison.compare import OutputValues, allowance, compare_output
 from agentkernel.tools.judge.comparison.errors import Leeway, errors
 from agentkernel.tools.judge.reference.oracle import call_reference
 
@@ -17,7 +17,9 @@ def truth(*shape):
 
 def judged(found, oracle, leeway=None, eager=None):
     eager = oracle.float() if eager is None else eager
-    return compare_output("case", 0, found, eager, oracle, "strict", False, leeway or Leeway())
+    return compare_output(
+        "case", 0, OutputValues(found, eager, oracle), "strict", leeway or Leeway()
+    )
 
 
 def averages_pass(found, oracle):

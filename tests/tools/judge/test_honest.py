@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from agentkernel.tools.judge.comparison.compare import compare_output
+from agentkernel.tools.judge.comparison.compare import OutputValues, compare_output
 from agentkernel.tools.judge.comparison.errors import Leeway, errors
 from agentkernel.tools.judge.reference.oracle import call_reference
 from agentkernel.tools.judge.reference.population import Population
@@ -33,7 +33,7 @@ def judged(model, given, found, rounds=frozenset()):
         pointed=lambda value: known.points_as_well(0, value, answer.leaves[0]),
     )
     eager, oracle, exact = answer.leaves[0], answer.oracle[0], answer.exact[0]
-    return compare_output("case", 0, found, eager, oracle, "strict", False, leeway, exact)
+    return compare_output("case", 0, OutputValues(found, eager, oracle, exact), "strict", leeway)
 
 
 def chained(a, b):

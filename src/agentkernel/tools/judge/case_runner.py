@@ -292,7 +292,6 @@ class CaseRunner:
             self.oracle_inputs,
             self._captured,
             self.settings,
-            plan,
             self.call,
             self.held(case.shape, plan),
         )

@@ -42,7 +42,8 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from agentkernel.tools.sandbox.tensors import TensorRef
+    from agentkernel.tools.sandbox.session import Worker
+from agentkernel.tools.sandbox.tensors import TensorRef
 
 FACTOR = 4.0
 """Of eager's own error."""
@@ -124,6 +125,13 @@ def declares_gradients(source: str) -> bool:
         return False
 
 
+class Expected(NamedTuple):
+    """Gradients of the reference in each round, in its own dtype and in fp64."""
+
+    eager: Mapping[Round, Gradients]
+    exact: Mapping[Round, Gradients]
+
+
 def judge_gradients(
     runner: CaseRunner,
     case: Case,
@@ -162,7 +170,7 @@ def judge_gradients(
     if not any(exact.values()):
         return GradientResult(note="gradients not judged: none reaches an input or a parameter")
     try:
-        return _compared(runner, case, reference_case, rounds, eager, exact, way, policy)
+        return _compared(runner, case, reference_case, rounds, Expected(eager, exact), way, policy)
     except torch.OutOfMemoryError as error:
         torch.cuda.empty_cache()
         return GradientResult(
@@ -412,8 +420,7 @@ def _compared(
     case: Case,
     reference_case: ReferenceCase,
     rounds: Mapping[Round, Ends],
-    eager: Mapping[Round, Gradients],
-    exact: Mapping[Round, Gradients],
+    expected: Expected,
     way: BackwardPass,
     policy: Policy,
 ) -> GradientResult:
@@ -427,7 +434,7 @@ def _compared(
         for name, ends in rounds.items():
             shared[name] = []
             shared[name].extend(None if x is None else runner.worker.share(x) for x in ends)
-        for name, wanted in eager.items():
+        for name, wanted in expected.eager.items():
             rooms[name] = {}
             for leaf, value in wanted.items():
                 rooms[name][leaf] = runner.worker.share(torch.zeros_like(value))
@@ -453,27 +460,42 @@ def _compared(
             watched = check_trace(seen, policy, [label], runner.library)
             if watched is not None:
                 return GradientResult(watched)
-        for name, asked in rooms.items():
-            if name == "changed" and reply.get("refuses_changes") is True:
-                continue
-            where = ", ".join(filter(None, (case.label, way.label, GIVEN[name])))
-            for index, (leaf, ref) in enumerate(asked.items()):
-                compared = _swallowed if name == "infinite" else _mismatch
-                wrong = compared(
-                    f"{where}: the gradient of {leaf}",
-                    index,
-                    runner.worker.shared(ref),
-                    eager[name][leaf],
-                    exact[name].get(leaf),
-                )
-                if wrong is not None:
-                    return GradientResult(wrong)
+        asked = dict(rooms)
+        if reply.get("refuses_changes") is True:
+            asked.pop("changed", None)
+        where = ", ".join(filter(None, (case.label, way.label)))
+        wrong = _wrong_gradient(where, runner.worker, asked, expected)
+        if wrong is not None:
+            return GradientResult(wrong)
     finally:
         held = [item for ends in shared.values() for item in ends if item is not None]
-        held += [ref for asked in rooms.values() for ref in asked.values()]
+        held += [ref for room in rooms.values() for ref in room.values()]
         runner.worker.release(held)
         memory.release()
     return GradientResult(kept=True)
+
+
+def _wrong_gradient(
+    label: str,
+    worker: Worker,
+    asked: Mapping[Round, Mapping[str, TensorRef]],
+    expected: Expected,
+) -> Mismatch | None:
+    """The first gradient of the candidate that is another than the reference's."""
+    for name, room in asked.items():
+        where = ", ".join(filter(None, (label, GIVEN[name])))
+        for index, (leaf, ref) in enumerate(room.items()):
+            compared = _swallowed if name == "infinite" else _mismatch
+            wrong = compared(
+                f"{where}: the gradient of {leaf}",
+                index,
+                worker.shared(ref),
+                expected.eager[name][leaf],
+                expected.exact[name].get(leaf),
+            )
+            if wrong is not None:
+                return wrong
+    return None
 
 
 def _mismatch(

@@ -30,6 +30,7 @@ from agentkernel.tools.judge.comparison.compare import (
     STEPS,
     CaseOutcome,
     Comparison,
+    OutputValues,
     case_result,
     check_form,
     check_state,
@@ -40,7 +41,7 @@ from agentkernel.tools.judge.comparison.compare import (
 )
 from agentkernel.tools.judge.comparison.errors import Leeway
 from agentkernel.tools.judge.execution.process_state import Checksum
-from agentkernel.tools.judge.memory import MeasuredMemory, MemoryPlan, poison_buffer, release_shared
+from agentkernel.tools.judge.memory import MeasuredMemory, poison_buffer, release_shared
 from agentkernel.tools.judge.reference.oracle import (
     Answer,
     PerturbedOracle,
@@ -144,7 +145,8 @@ class CaseBuffers:
 
 
 class LargeCase:
-    """One case by the route of `plan`. `ask` calls the candidate; `held` looks at the device."""
+    """One case by the route that `held` has the plan of, which looks at the device too. `ask` calls
+    the candidate."""
 
     def __init__(
         self,
@@ -152,7 +154,6 @@ class LargeCase:
         oracle_inputs: OracleInputs,
         captured: Captured,
         settings: JudgeSettings,
-        plan: MemoryPlan,
         ask: Ask,
         held: MeasuredMemory,
     ) -> None:
@@ -160,7 +161,7 @@ class LargeCase:
         self._asker = oracle_inputs
         self._captured = captured
         self._settings = settings
-        self._plan = plan
+        self._plan = held.plan
         self._ask = ask
         self._held = held
         self._graphed = True
@@ -221,7 +222,7 @@ class LargeCase:
             return CaseOutcome((), (), None, reply)
         self._worker.call(f"{OPS}:rest", {}, self._settings.time_limit_s)
         with self._held.stage("compare"):
-            outcome = self._compared(case, model, rooms, eager, reply, answer, kept)
+            outcome = self._compared(case, reference_case, rooms, eager, reply, kept)
         if outcome.failure is None and outcome.outside:
             log = outcome.outside
             return outcome.failed(RunFailed(reason="out_of_bounds", log=log, case=case.label))
@@ -269,22 +270,22 @@ class LargeCase:
     def _compared(
         self,
         case: Case,
-        model: nn.Module,
+        reference_case: ReferenceCase,
         rooms: CaseBuffers,
         eager: EagerOutputs,
         reply: dict[str, JSON],
-        answer: Answer,
         kept: list[object] | None,
     ) -> CaseOutcome:
         launches = reply_strings(reply.get("launches"))
-        wrong = check_form(case, answer, reply)
+        wrong = check_form(case, reference_case.answer, reply)
         if wrong is not None:
             return CaseOutcome((), launches, wrong, outside=loads_outside(reply))
         compared: list[Comparison] = []
         mismatch: Mismatch | None = None
-        for piece in self._pieces(case, model, rooms, eager, kept):
+        for piece in self._pieces(reference_case.model, rooms, eager, kept):
             found = self._compare(case, piece)
-            if piece.oracle is not None and found.eager.norm > most_unlike(piece.eager):
+            values = piece.values
+            if values.oracle is not None and found.eager.norm > most_unlike(values.eager):
                 raise SlicesDisagree(
                     f"fp64 and eager differ by {found.eager.norm:.1e} in output {piece.output}"
                 )
@@ -309,21 +310,11 @@ class LargeCase:
             columns=case.distribution in ALIKE and not case.after,
             constant=case.distribution in CONSTANT,
         )
-        return compare_output(
-            case.label,
-            piece.output,
-            piece.found,
-            piece.eager,
-            piece.oracle,
-            self._settings.precision,
-            piece.no_oracle,
-            leeway,
-            piece.exact,
-        )
+        precision = self._settings.precision
+        return compare_output(case.label, piece.output, piece.values, precision, leeway)
 
     def _pieces(
         self,
-        case: Case,
         model: nn.Module,
         rooms: CaseBuffers,
         eager: EagerOutputs,
@@ -351,8 +342,8 @@ class LargeCase:
                 oracle = (mine if wide is None else wide).double() if floating else None
                 exact = None if floating else wide
                 offset = tuple(start * (dim == 0) for dim in range(mine.ndim))
-                missing = wide is None
-                yield Piece(index, theirs, mine, oracle, exact, offset, no_oracle=missing)
+                values = OutputValues(theirs, mine, oracle, exact, no_oracle=wide is None)
+                yield Piece(index, values, offset)
 
     def _changed(self, case: Case, rooms: CaseBuffers, sums: Sequence[int]) -> Failure | None:
         names = [spec.name for spec in case.shape.inputs.tensors]

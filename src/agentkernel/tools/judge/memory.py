@@ -482,7 +482,7 @@ class MeasuredMemory:
     the plan was made."""
 
     def __init__(self, plan: MemoryPlan, free: Callable[[], int] | None, before: int) -> None:
-        self._plan = plan
+        self.plan = plan
         self._before = before
         self._free = free if plan.peak.device >= WORTH_BYTES else None
         self._most: dict[str, int] = {}
@@ -505,7 +505,7 @@ class MeasuredMemory:
     @property
     def text(self) -> str:
         """`eager 9.66 GB of 9.91 GB planned, ...`; "" where nothing was looked at."""
-        planned = {stage.name: stage.device for stage in self._plan.stages}
+        planned = {stage.name: stage.device for stage in self.plan.stages}
         return ", ".join(
             f"{name} {gigabytes(most)} of {gigabytes(planned[name])} planned"
             for name, most in self._most.items()

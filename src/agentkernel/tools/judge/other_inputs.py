@@ -25,7 +25,7 @@ from agentkernel.tools.judge.cases.shapes import (
     capture_covers,
 )
 from agentkernel.tools.judge.cases.values import tensors_of
-from agentkernel.tools.judge.comparison.compare import CaseOutcome, compare_output
+from agentkernel.tools.judge.comparison.compare import CaseOutcome, OutputValues, compare_output
 from agentkernel.tools.judge.memory import CaseMemory
 from agentkernel.tools.judge.reference.oracle import leaves_of
 from agentkernel.tools.judge.reference.oracle_inputs import ReferenceCase
@@ -255,8 +255,8 @@ def _compare(
     label: str, index: int, found: torch.Tensor, leaf: torch.Tensor, runner: CaseRunner
 ) -> Failure | None:
     oracle = leaf.double() if leaf.is_floating_point() else None
-    precision = runner.settings.precision
-    return compare_output(label, index, found, leaf, oracle, precision, True).mismatch
+    values = OutputValues(found, leaf, oracle, no_oracle=True)
+    return compare_output(label, index, values, runner.settings.precision).mismatch
 
 
 def judge_other_methods(runner: CaseRunner, case: Case) -> Failure | None:

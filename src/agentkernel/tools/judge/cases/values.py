@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from agentkernel.domain.errors import AgentKernelError
@@ -71,27 +72,35 @@ PIECE_ELEMENTS = 1 << 26
 """So many elements of an input are drawn at once where memory is short."""
 
 
+@dataclass(frozen=True)
+class SpecialValues:
+    """What a graph says of values. `ignored`: those that count for nothing, by the position of the
+    integer input; "uniform" and "sparse" draw them too. `constants`: those that "uniform" draws
+    beside its own. `wide`: positions of the integer inputs that "wide" draws over the whole range
+    of their type, and whether below zero too. `rows` says what "rows" are."""
+
+    ignored: Mapping[int, int] = field(default_factory=dict)
+    constants: Sequence[float] = ()
+    wide: Mapping[int, bool] = field(default_factory=dict)
+    rows: RowStructure = field(default_factory=RowStructure)
+
+
 class Sampler:
     """Draws inputs. Keeps one sample of the problem's own inputs, for ranges of integers and for
-    modules that make no sense on a plain distribution. `ignored`: values that count for nothing, by
-    the position of the integer input; "uniform" and "sparse" draw them too. `constants`: values
-    that "uniform" draws beside its own. `wide`: positions of the integer inputs that "wide" draws
-    over the whole range of their type, and whether below zero too. `rows` says what "rows" are."""
+    modules that make no sense on a plain distribution."""
 
     def __init__(
         self,
         loaded: LoadedProblem,
         device: str,
         seed: int,
-        ignored: Mapping[int, int] | None = None,
-        constants: Sequence[float] = (),
-        wide: Mapping[int, bool] | None = None,
-        rows: RowStructure | None = None,
+        special: SpecialValues | None = None,
     ) -> None:
-        self._ignored = ignored or {}
-        self._constants = tuple(constants)
-        self._wide = wide or {}
-        self._rows = rows or RowStructure()
+        special = special or SpecialValues()
+        self._ignored = special.ignored
+        self._constants = tuple(special.constants)
+        self._wide = special.wide
+        self._rows = special.rows
         self._loaded = loaded
         self._device = device
         self._seed = seed

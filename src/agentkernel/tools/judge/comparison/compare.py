@@ -115,22 +115,27 @@ REFUSED = RuleResult(Errors(math.inf, math.inf), ZERO, LargestError(0.0, 0.0, No
 """What can be said of values that no allowance makes right."""
 
 
+@dataclass(frozen=True)
+class OutputValues:
+    """One output as the candidate (`found`), eager and the fp64 run have it. `oracle` is None for
+    integers and booleans, whose fp64 run is `exact`; `no_oracle`: eager stands in for it."""
+
+    found: torch.Tensor
+    eager: torch.Tensor
+    oracle: torch.Tensor | None
+    exact: torch.Tensor | None = None
+    no_oracle: bool = False
+
+
 def compare_output(
-    case: str,
-    index: int,
-    found: torch.Tensor,
-    eager: torch.Tensor,
-    oracle: torch.Tensor | None,
-    precision: Precision,
-    no_oracle: bool,
-    leeway: Leeway = PLAIN,
-    exact: torch.Tensor | None = None,
+    case: str, index: int, values: OutputValues, precision: Precision, leeway: Leeway = PLAIN
 ) -> Comparison:
-    """Judge one output tensor; `oracle` is None for integers and booleans, of which each must be
-    what eager has or, where rounding has misled that, what the fp64 run (`exact`) or an honest
-    evaluation has, or point at a value that is as good."""
+    """Judge one output tensor. Of integers and booleans each must be what eager has or, where
+    rounding has misled that, what the fp64 run or an honest evaluation has, or point at a value
+    that is as good."""
+    found, eager, oracle = values.found, values.eager, values.oracle
     if oracle is None:
-        return _compare_exact(case, index, found, eager, exact, leeway)
+        return _compare_exact(case, index, values, leeway)
     tally = Tally(oracle.numel())
     suspects = Suspects(_ulps(eager.dtype, ELEMENT_ULPS), leeway.columns)
     for piece in blocks(oracle):
@@ -138,7 +143,7 @@ def compare_output(
         compared = specials(eager[piece], oracle[piece]).compared
         suspects.add(found[piece], eager[piece], oracle[piece], compared)
     ours, theirs = tally.errors(0), tally.errors(1)
-    allowed = allowance(theirs, eager.dtype, precision, no_oracle)
+    allowed = allowance(theirs, eager.dtype, precision, values.no_oracle)
     if leeway.constant and _finite_excess(ours, allowed):
         ours = errors(_towards(found, oracle, spread_of(oracle, leeway.perturb)), oracle, eager)
     ruled = RuleResult(ours, allowed, suspects.result(allowed.element, leeway.perturb))
@@ -231,14 +236,13 @@ def allowance(
 def _compare_exact(
     case: str,
     index: int,
-    found: torch.Tensor,
-    eager: torch.Tensor,
-    exact: torch.Tensor | None,
+    values: OutputValues,
     leeway: Leeway,
 ) -> Comparison:
+    found, eager = values.found, values.eager
     same = found == eager
-    if exact is not None:
-        same |= found == exact
+    if values.exact is not None:
+        same |= found == values.exact
     right = bool(same.all()) or (leeway.pointed(found) if leeway.pointed is not None else None)
     for draw in range(EXACT_DRAWS if right is None and leeway.honest is not None else 0):
         honest = leeway.honest(draw)  # type: ignore[misc]
@@ -384,19 +388,15 @@ def check_outputs(
     for index, leaf in enumerate(answer.leaves):
         buffer = found[index]
         if buffer is not None:
-            compared.append(
-                compare_output(
-                    case.label,
-                    index,
-                    buffer,
-                    cast("torch.Tensor", leaf),
-                    answer.oracle[index],
-                    precision,
-                    answer.no_oracle,
-                    _leeway(case, answer, index, precision),
-                    answer.exact[index],
-                )
+            values = OutputValues(
+                found=buffer,
+                eager=cast("torch.Tensor", leaf),
+                oracle=answer.oracle[index],
+                exact=answer.exact[index],
+                no_oracle=answer.no_oracle,
             )
+            leeway = _leeway(case, answer, index, precision)
+            compared.append(compare_output(case.label, index, values, precision, leeway))
     mismatch = next((item.mismatch for item in compared if item.mismatch is not None), None)
     result = case_result(case, compared, mismatch is None)
     failure = explain_mismatch(mismatch, case, reply)
@@ -420,7 +420,8 @@ def check_state(
             continue
         oracle = answer.state_oracle.get(name)
         label = f"{case.label}, buffer {name}"
-        found = compare_output(label, 0, value, after, oracle, precision, answer.no_oracle)
+        values = OutputValues(value, after, oracle, no_oracle=answer.no_oracle)
+        found = compare_output(label, 0, values, precision)
         if found.mismatch is not None:
             return found.mismatch
     return None

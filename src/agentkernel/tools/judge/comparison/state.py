@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 
 from agentkernel.domain.verdict import Failure, Mismatch, Precision, WrongMeta
 from agentkernel.tools.judge.cases.plan import Case, NotApplicable
-from agentkernel.tools.judge.comparison.compare import compare_output
+from agentkernel.tools.judge.comparison.compare import OutputValues, compare_output
 from agentkernel.tools.problem.attributes import attributes
 from agentkernel.tools.problem.structures import tree_text
 from agentkernel.tools.sandbox.protocol import JSON
@@ -270,7 +270,8 @@ def _compare_values(
     known = isinstance(exact, torch.Tensor) and exact.shape == leaf.shape
     wide = cast("torch.Tensor", exact) if known else leaf
     oracle = wide.detach().double() if leaf.is_floating_point() else None
-    return compare_output(label, index, found, leaf.detach(), oracle, precision, not known).mismatch
+    values = OutputValues(found, leaf.detach(), oracle, no_oracle=not known)
+    return compare_output(label, index, values, precision).mismatch
 
 
 def _compare_form(label: str, leaf: torch.Tensor, other: JSON) -> WrongMeta | None:

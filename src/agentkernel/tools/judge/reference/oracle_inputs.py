@@ -23,8 +23,14 @@ from agentkernel.tools.judge.cases.layouts import arranged, copied, in_order
 from agentkernel.tools.judge.cases.module_state import SMALL, randomise_state
 from agentkernel.tools.judge.cases.patterns import DOMAINS, Domain, moved_into_domain
 from agentkernel.tools.judge.cases.plan import Case, Change, FollowUp, NotApplicable
-from agentkernel.tools.judge.cases.values import Distribution, Sampler, scales, tensors_of
-from agentkernel.tools.judge.comparison.compare import compare_output, same_bits
+from agentkernel.tools.judge.cases.values import (
+    Distribution,
+    Sampler,
+    SpecialValues,
+    scales,
+    tensors_of,
+)
+from agentkernel.tools.judge.comparison.compare import OutputValues, compare_output, same_bits
 from agentkernel.tools.judge.comparison.errors import specials
 from agentkernel.tools.judge.comparison.state import keeps_state
 from agentkernel.tools.judge.execution.tracer import differs, random_state
@@ -118,10 +124,7 @@ class OracleInputs:
             loaded,
             settings.device,
             settings.seed,
-            ignored,
-            constants_of(captured),
-            wide_inputs(captured),
-            rows,
+            SpecialValues(ignored, constants_of(captured), wide_inputs(captured), rows),
         )
 
     def read(self, source: str) -> None:
@@ -233,10 +236,10 @@ class OracleInputs:
             yield before.inputs, self.model(seed)
         elif change == "next":
             if before.answer.after is not None:
-                yield self._draw(case, case.distribution, seed, 1.0, None), before.answer.after
+                yield self._draw(dataclasses.replace(case, seed=seed), 1.0), before.answer.after
         elif change == "values":
             for scale in scales(case.distribution, case.shape.inputs):
-                yield self._draw(case, case.distribution, seed, scale, None), before.model
+                yield self._draw(dataclasses.replace(case, seed=seed), scale), before.model
         else:
             for attempt, sign in enumerate((-1, 1)):
                 for step in STEPS:
@@ -250,14 +253,12 @@ class OracleInputs:
     def _draw(
         self,
         case: Case,
-        distribution: Distribution,
-        seed: int,
         scale: float,
-        cap: int | None,
+        cap: int | None = None,
         domain: Domain = "",
         model: nn.Module | None = None,
     ) -> list[object]:
-        shape = case.shape
+        shape, distribution, seed = case.shape, case.distribution, case.seed
         values = self._sampler.draw(shape.inputs, shape.index, distribution, seed, scale, cap)
         values = [moved_into_domain(value, domain) for value in values]
         if model is not None and distribution == "uniform" and scale >= WEIGHT_VALUES_SCALE:
@@ -291,7 +292,8 @@ class OracleInputs:
         try:
             if distribution == "shifted" and self._near:
                 model = with_shifted_weights(model, self._near, scale)
-            inputs = self._draw(case, distribution, case.seed, scale, cap, domain, model)
+            asked = dataclasses.replace(case, distribution=distribution)
+            inputs = self._draw(asked, scale, cap, domain, model)
         except torch.OutOfMemoryError as error:
             return _out_of_memory(error)
         except Exception as error:  # noqa: BLE001 - the user's get_inputs may raise anything
@@ -469,9 +471,8 @@ def answers_differ(before: Answer, after: Answer, settings: JudgeSettings) -> bo
             continue
         if old.shape != new.shape or old.dtype != new.dtype:
             return True
-        result = compare_output(
-            "", index, old, new, after.oracle[index], settings.precision, after.no_oracle
-        )
+        values = OutputValues(old, new, after.oracle[index], no_oracle=after.no_oracle)
+        result = compare_output("", index, values, settings.precision)
         if result.mismatch is not None:
             return True
     return False

@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar, cast
 
@@ -14,18 +13,19 @@ import torch
 
 from agentkernel.domain.errors import one_line
 from agentkernel.tools.judge.cases.values import pieces
+from agentkernel.tools.judge.comparison.compare import OutputValues
 from agentkernel.tools.judge.comparison.errors import Perturb
 from agentkernel.tools.judge.memory import MemoryPlan
 from agentkernel.tools.judge.memory_count import NOT_COUNTED
 from agentkernel.tools.judge.reference.axis import Axis
 from agentkernel.tools.judge.reference.masked_nan import STAND_INS
-from agentkernel.tools.judge.reference.oracle import in_float64, moved_by_ulp
+from agentkernel.tools.judge.reference.oracle import moved_by_ulp
 from agentkernel.tools.judge.reference.rounding_noise import with_rounding_noise
 from agentkernel.tools.judge.reference.sliced import (
     Change,
+    Evaluation,
     MissingValue,
     Sliced,
-    as_double,
     unchanged,
 )
 
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 UNLIKE = 0.05
 Result = TypeVar("Result")
-Mode = Callable[[], AbstractContextManager[object]]
 
 
 class SlicesDisagree(Exception):
@@ -46,20 +45,16 @@ class SlicesDisagree(Exception):
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of one output: eager's, the candidate's and the fp64 values (or integers, `exact`).
+    """A part of one output.
     `offset`: where it begins in the output, which may have more dimensions, of one entry, in front.
     `perturb` gives moved fp64 values by the draw's seed."""
 
     output: int
-    found: torch.Tensor
-    eager: torch.Tensor
-    oracle: torch.Tensor | None
-    exact: torch.Tensor | None
+    values: OutputValues
     offset: tuple[int, ...]
     perturb: Perturb | None = None
     honest: Perturb | None = None
     permitted: Perturb | None = None
-    no_oracle: bool = False
 
 
 class SlicedReference:
@@ -87,11 +82,13 @@ class SlicedReference:
         self._drawn: dict[tuple[str, int], Sliced] = {}
         tensors = [item for item in inputs if isinstance(item, torch.Tensor)]
         holes = any(not _all_finite(item) for item in tensors)
-        self._filled = [self._with(_filler(size)) for size in STAND_INS] if holes else []
+        self._filled = (
+            [self._with(Evaluation(_filler(size))) for size in STAND_INS] if holes else []
+        )
 
-    def _with(self, change: Change = as_double, mode: Mode = in_float64) -> Sliced:
-        units = self._plan.slice_units
-        return Sliced(self._captured, self._slicing, self._model, self._inputs, units, change, mode)
+    def _with(self, evaluation: Evaluation | None = None) -> Sliced:
+        model, inputs, units = self._model, self._inputs, self._plan.slice_units
+        return Sliced(self._captured, self._slicing, model, inputs, units, evaluation)
 
     def pieces(
         self, eager: Sequence[object], found: Sequence[torch.Tensor | None], step: float
@@ -124,18 +121,21 @@ class SlicedReference:
         """With what the same part of the output comes to in other evaluations."""
         output = piece.output  # of the piece no function may hold more: it holds them
 
-        def at(kind: str, made: Callable[[int], tuple[Change, Mode]]) -> Perturb:
+        def at(kind: str, made: Callable[[int], Evaluation]) -> Perturb:
             return lambda seed: self._draw(output, units, (kind, seed), made)
 
-        mover = at("moved", lambda seed: (_mover(seed, step), in_float64))
+        mover = at("moved", lambda seed: Evaluation(_mover(seed, step)))
         piece = dataclasses.replace(piece, perturb=mover)
         if self._honest:
-            honest = at("honest", lambda seed: (unchanged, lambda: with_rounding_noise(seed)))
+            honest = at(
+                "honest", lambda seed: Evaluation(unchanged, lambda: with_rounding_noise(seed))
+            )
             piece = dataclasses.replace(piece, honest=honest)
         if self._honest and self._rounds:
             rounds = self._rounds
             rounded = at(
-                "rounded", lambda seed: (unchanged, lambda: with_rounding_noise(seed, rounds))
+                "rounded",
+                lambda seed: Evaluation(unchanged, lambda: with_rounding_noise(seed, rounds)),
             )
             piece = dataclasses.replace(piece, permitted=rounded)
         return piece
@@ -145,11 +145,11 @@ class SlicedReference:
         output: int,
         units: tuple[int, int] | None,
         key: tuple[str, int],
-        made: Callable[[int], tuple[Change, Mode]],
+        made: Callable[[int], Evaluation],
     ) -> torch.Tensor | None:
         """A part of one output in another evaluation, whose slices share what is whole."""
         if key not in self._drawn:
-            self._drawn[key] = self._with(*made(key[1]))
+            self._drawn[key] = self._with(made(key[1]))
         sliced = self._drawn[key]
         value = (sliced.whole() if units is None else sliced.block(*units))[output]
         return _compact(value) if isinstance(value, torch.Tensor) else None
@@ -167,14 +167,14 @@ def _piece(
     filled = [_compact(item) for item in filled]
     if not eager.is_floating_point():
         exact = wide if wide.dtype == eager.dtype and wide.shape == eager.shape else None
-        return Piece(index, found, eager, None, exact, offset)
+        return Piece(index, OutputValues(found, eager, None, exact), offset)
     oracle = wide.double()
     if filled:
         special = ~oracle.isfinite() & ~eager.isfinite()
         first, *rest = filled
         same = torch.stack([torch.isclose(first, x, rtol=1e-9, atol=0.0) for x in rest]).all(0)
         oracle = torch.where(same & special, first, oracle)
-    return Piece(index, found, eager, oracle, None, offset)
+    return Piece(index, OutputValues(found, eager, oracle), offset)
 
 
 def _running(call: Callable[[], Result]) -> Result:

@@ -18,7 +18,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import torch
 from torch.fx import Node
@@ -210,8 +210,15 @@ class MissingValue(Exception):
     """The graph names a weight or a constant that the module does not have."""
 
 
+class Evaluation(NamedTuple):
+    """How the graph is run: what becomes of the values that it is given, and under which mode."""
+
+    change: Change = as_double
+    mode: Callable[[], AbstractContextManager[object]] = in_float64
+
+
 class Sliced:
-    """The module's outputs in fp64, or as `change` and `mode` have it. `units` make a slice;
+    """The module's outputs in fp64, or by another `evaluation`. `units` make a slice;
     `inputs` are read, never written."""
 
     def __init__(
@@ -221,14 +228,14 @@ class Sliced:
         model: nn.Module,
         inputs: Sequence[object],
         units: int,
-        change: Change = as_double,
-        mode: Callable[[], AbstractContextManager[object]] = in_float64,
+        evaluation: Evaluation | None = None,
     ) -> None:
-        self._mode = mode
+        evaluation = evaluation or Evaluation()
+        self._mode = evaluation.mode
         self._captured = captured
         self._slicing = slicing
         self._units = units
-        self._change = change
+        self._change = evaluation.change
         self._given = dict(zip(captured.user_inputs, inputs, strict=True))
         self._nodes = {node.name: node for node in captured.graph.graph.nodes}
         self._device = _device_of(inputs)
