@@ -33,7 +33,7 @@ from agentkernel.domain.verdict import (
     Verdict,
     WrongMeta,
 )
-from agentkernel.tools.judge.comparison.compare import compare_output
+from agentkernel.tools.judge.comparison.compare import OutputValues, compare_output
 from tests.agents.models.model_cases import COMPILE_FAILED, H100, analysis, candidate
 from tests.workflows.fakes import measurement, profile, resources, verdict
 
@@ -44,7 +44,8 @@ def found_by_judge(spoil: Spoil, case: str = "normal, seed 0", rows: int = 96) -
     """What the judge says of a right result that was spoilt."""
     torch.manual_seed(0)
     right = torch.randn(rows, 96)
-    made = compare_output(case, 0, spoil(right.clone()), right, right.double(), "strict", False)
+    values = OutputValues(spoil(right.clone()), right, right.double())
+    made = compare_output(case, 0, values, "strict")
     assert made.mismatch is not None
     return made.mismatch
 
@@ -144,7 +145,8 @@ def test_where_nan_comes_from(case: str, spoil: Spoil, words: str) -> None:
 
 def test_a_nan_that_is_missing() -> None:
     right = torch.full((4, 4), float("nan"))
-    made = compare_output("nan", 0, torch.ones(4, 4), right, right.double(), "strict", False)
+    values = OutputValues(torch.ones(4, 4), right, right.double())
+    made = compare_output("nan", 0, values, "strict")
     assert made.mismatch is not None
     assert "hides it" in form(made.mismatch)
 

@@ -46,11 +46,11 @@ OWN = {
     "knowledge/documents.py": "a node of what parse_source has read",
     "swap/traced.py": "text that this package wrote",
     "compiler/lift/inductor_codegen.py": "TorchInductor's text",
-    "tools/problem/loading.py": "nodes of what parse_expression has read",
+    "tools/problem/inputs.py": "nodes of what parse_expression has read",
     "chat/problem_sizes.py": "a node of what parse_source has read",
 }
 """Files that call a parser themselves, and what they give it."""
-NODES_ONLY = {"knowledge/documents.py", "tools/problem/loading.py", "chat/problem_sizes.py"}
+NODES_ONLY = {"knowledge/documents.py", "tools/problem/inputs.py", "chat/problem_sizes.py"}
 UNKIND = {
     "unary": "z = " + "-" * 200_000 + "1\n",
     "sum": "z = 1" + "+ 1" * 100_000 + "\n",

@@ -226,7 +226,8 @@ def test_an_index_that_eagers_rounding_misled_may_be_the_exact_one():
 
     def compared(*found):
         value = torch.tensor(found)
-        return compare_output("case", 0, value, eager, None, "strict", False, exact=exact).mismatch
+        values = OutputValues(value, eager, None, exact)
+        return compare_output("case", 0, values, "strict").mismatch
 
     assert compared(1, 5, 2) is None
     assert compared(1, 4, 2) is None
