@@ -8,6 +8,8 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
+import torch
+
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.errors import ProblemError, one_line
 from agentkernel.domain.problem import ScalarSpec, ShapeSet
@@ -63,7 +65,6 @@ from agentkernel.tools.sandbox.session import Worker
 from agentkernel.tools.sandbox.tensors import TensorRef
 
 if TYPE_CHECKING:
-    import torch
     from torch import nn
 
     from agentkernel.tools.problem.capture import Captured
@@ -118,8 +119,6 @@ class CaseRunner:
 
     def build(self, source: str) -> Failure | None:
         """Build `ModelNew`: the same seed must give the same weights, names, shapes and dtypes."""
-        import torch
-
         self.oracle_inputs.read(source)
         live = self.loaded.live is not None
         expected = self.loaded.build(seed=THROW_AWAY_SEED, device=self.settings.device)
@@ -190,8 +189,6 @@ class CaseRunner:
     def run(self, case: Case, follow_ups: bool = False) -> CaseOutcome | NotApplicable:
         """Ask, compare, and look whether anything was written to that should not have been; with
         `follow_ups` the case's further calls on the same memory too."""
-        import torch
-
         plan = self.plan(case.shape)
         if plan is not None and plan.route != "whole":
             return self._run_large(case, plan)
@@ -394,8 +391,6 @@ class CaseRunner:
     ) -> ExecutionFailed | None:
         """A product that loses precision by its types, which no error need show: fp32 operands
         rounded where a result is fp32 and PyTorch's flags do not permit it, or a narrow sum."""
-        import torch
-
         rule = rule_of(self.settings.rule)
         if self.settings.precision != "strict" or not rule.products:
             return None
@@ -555,8 +550,6 @@ def _bytes(leaves: Sequence[object]) -> int:
 
 def torch_close(value: torch.Tensor, after: torch.Tensor) -> bool:
     """Close to what the reference wrote."""
-    import torch
-
     if not value.dtype.is_floating_point:
         return False
     return bool(torch.allclose(value, after, rtol=1e-3, atol=1e-5, equal_nan=True))

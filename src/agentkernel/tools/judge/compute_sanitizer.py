@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
+import torch
+
 from agentkernel.domain.verdict import RaceFound, Verdict
 from agentkernel.tools.judge.cases.selection import plan_cases
 from agentkernel.tools.judge.cases.values import Sampler
@@ -204,8 +206,6 @@ def replay(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]
 def call_once() -> None:
     """Build `candidate.py` of the folder argv[1] and call it on the device argv[2]. In a process of
     its own, which the worker starts."""
-    import torch
-
     scratch, device = Path(sys.argv[1]), cast("Literal['cpu', 'cuda']", sys.argv[2])
     call = pickle.loads((scratch / "replay.pickle").read_bytes())
     state = WorkerState(scratch, device, interpret=device == "cpu")

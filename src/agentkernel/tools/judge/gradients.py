@@ -16,6 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+import torch
+
 from agentkernel.domain.errors import one_line
 from agentkernel.domain.verdict import Failure, Mismatch, Policy, RunFailed
 from agentkernel.storage.source_text import parse_source
@@ -39,7 +41,6 @@ from agentkernel.tools.judge.worker.gradients import (
 from agentkernel.tools.sandbox.protocol import WorkerFailed
 
 if TYPE_CHECKING:
-    import torch
     from torch import nn
 
     from agentkernel.tools.sandbox.session import Worker
@@ -140,8 +141,6 @@ def judge_gradients(
     policy: Policy = "any",
 ) -> GradientResult:
     """Differentiate one call of the candidate, and of the reference in its dtype and in fp64."""
-    import torch
-
     if not declares_gradients(source):
         return GradientResult()
     case = dataclasses.replace(
@@ -224,8 +223,6 @@ def _ends(
 ) -> list[torch.Tensor | None]:
     """A random gradient for each floating output, which lies in memory as `form` says, of the size
     of the round `name`: an expanded one is a number, as that of a sum."""
-    import torch
-
     found: list[torch.Tensor | None] = []
     for index, leaf in enumerate(reference_case.answer.leaves):
         if not differentiable(leaf):
@@ -246,8 +243,6 @@ def _ends(
 
 def _strew(values: torch.Tensor, generator: torch.Generator) -> None:
     """Put an infinity, its negative and NaN in places of their own, and a few more of each."""
-    import torch
-
     flat = values.view(-1)
     count = max(1, flat.numel() // SPARSE)
     for value in (math.inf, -math.inf, math.nan):
@@ -323,8 +318,6 @@ def _moved(reference_case: ReferenceCase, seed: int) -> tuple[ReferenceCase, Ref
     """The question with all that is differentiated moved a little, forth and back."""
     import copy
 
-    import torch
-
     def move(values: Sequence[torch.Tensor], by: float) -> list[torch.Tensor]:
         generator = torch.Generator().manual_seed(seed)
         found = []
@@ -361,7 +354,6 @@ class SeededOutputs(NamedTuple):
 def _drawn(reference_case: ReferenceCase, ends: Ends) -> SeededOutputs:
     import copy
 
-    import torch
     from torch.utils._pytree import tree_leaves
 
     own = copy.deepcopy(reference_case.model).train()
@@ -383,8 +375,6 @@ def _off(
     """How far the derivatives along each direction are from the differences of `calls`, which are
     the outputs of each question of `pairs`; as a share of what differences of such size have by
     chance. Both are root mean squares."""
-    import torch
-
     errors, sizes = 0.0, 0.0
     for (forth, back), (up, down) in zip(pairs, calls, strict=True):
         derivative = 0.0
@@ -405,8 +395,6 @@ def _off(
 
 def _named_leaves(reference_case: ReferenceCase) -> dict[str, torch.Tensor]:
     """Inputs and parameters by the names that `record_forward` gives them."""
-    import torch
-
     named = {
         f"input {place}": item
         for place, item in enumerate(reference_case.inputs)
@@ -424,8 +412,6 @@ def _compared(
     way: BackwardPass,
     policy: Policy,
 ) -> GradientResult:
-    import torch
-
     memory = CaseMemory(runner.worker, reference_case)
     shared: dict[str, list[TensorRef | None]] = {}
     rooms: dict[Round, dict[str, TensorRef]] = {}
@@ -505,8 +491,6 @@ def _mismatch(
     eager: torch.Tensor,
     exact: torch.Tensor | None,
 ) -> Mismatch | None:
-    import torch
-
     right = torch.zeros_like(found).double() if exact is None else exact
     # Where eager has no number either, nothing is asked.
     known = right.isfinite() & eager.isfinite()
@@ -539,8 +523,6 @@ class Bias(NamedTuple):
 def _bias(right: torch.Tensor, off: torch.Tensor, eagers: torch.Tensor, dtype: torch.dtype) -> Bias:
     """What errors `off` the `right` values have in common: rounding has no side but where all
     elements share a rounded number. `eagers` are eager's errors."""
-    import torch
-
     squares = right.square()
     total = float(squares.sum())
     many = total * total / max(float(squares.square().sum()), torch.finfo(torch.float64).tiny)
@@ -560,8 +542,6 @@ def _swallowed(
     exact: torch.Tensor | None,
 ) -> Mismatch | None:
     """Where infinities and NaN were given: those of the original have to come out, too."""
-    import torch
-
     right = torch.zeros_like(found).double() if exact is None else exact
     beyond = ~(right.isfinite() | eager.isfinite())
     lost = beyond & found.isfinite()
@@ -581,8 +561,6 @@ def _refused(
     allowed: float,
 ) -> Mismatch:
     """`far`: by how much each element is off."""
-    import torch
-
     worst = int(far.flatten().argmax()) if far.numel() else 0
     return Mismatch(
         case=label,

@@ -7,6 +7,8 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import torch
+
 from agentkernel.domain.errors import one_line
 from agentkernel.domain.verdict import (
     CompileFailed,
@@ -442,8 +444,6 @@ def _judge_training(
     runner: CaseRunner, plan: Sequence[Case], settings: JudgeSettings, findings: Findings
 ) -> Failure | None:
     """In training mode too, where that is something else."""
-    import torch
-
     primary = next(case.shape for case in plan if case.primary)
     odd = [case.shape for case in plan if case.shape.origin == "odd"]
     shapes = sorted({primary, *odd}, key=lambda shape: shape.elements)

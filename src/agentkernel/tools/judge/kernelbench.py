@@ -11,6 +11,8 @@ import copy
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
+import torch
+
 from agentkernel.domain.errors import one_line
 from agentkernel.tools.judge.case_runner import CaseRunner
 from agentkernel.tools.judge.cases.layouts import copied
@@ -23,7 +25,6 @@ from agentkernel.tools.problem.loading import LoadedProblem
 from agentkernel.tools.sandbox.protocol import WorkerFailed
 
 if TYPE_CHECKING:
-    import torch
     from torch import nn
 
     from agentkernel.tools.sandbox.protocol import JSON
@@ -50,8 +51,6 @@ def passes_allclose(
 ) -> bool | None:
     """True where the candidate is close in `case`. None, with a note, where the reference itself
     does not take it: that is not the candidate's fault."""
-    import torch
-
     reference_case = _question(runner, loaded, case)
     if isinstance(reference_case, NotApplicable):
         notes.append(f"KernelBench's rule not asked: {reference_case.reason}")
@@ -73,8 +72,6 @@ def _question(
     runner: CaseRunner, loaded: LoadedProblem, case: Case
 ) -> ReferenceCase | NotApplicable:
     """Inputs, and eager's answer to them; a scaled shape's inputs are drawn from the problem's."""
-    import torch
-
     shape = case.shape
     try:
         if shape.origin == "declared":
@@ -97,7 +94,6 @@ def _question(
 
 def _eager(model: nn.Module, inputs: Sequence[object]) -> Answer:
     """Eager's outputs alone: this rule knows no oracle."""
-    import torch
     from torch.utils._pytree import tree_flatten
 
     given = [copied(item) if isinstance(item, torch.Tensor) else item for item in inputs]
@@ -123,8 +119,6 @@ def _eager(model: nn.Module, inputs: Sequence[object]) -> Answer:
 
 def _close(reference_case: ReferenceCase, memory: CaseMemory, reply: dict[str, JSON]) -> bool:
     """Every output has eager's shape and dtype, and its values but for the tolerance."""
-    import torch
-
     outputs = reply.get("outputs")
     leaves = reference_case.answer.leaves
     if not isinstance(outputs, list) or len(outputs) != len(leaves):

@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
+import torch
+
 from agentkernel.domain.problem import ShapeSet
 from agentkernel.runtime import gpu_lock
 from agentkernel.tools.judge.cases.layouts import Placement, placement, whole
@@ -39,7 +41,6 @@ from agentkernel.tools.sandbox.session import Worker
 from agentkernel.tools.sandbox.tensors import TensorRef
 
 if TYPE_CHECKING:
-    import torch
     from torch import nn
 
     from agentkernel.tools.problem.capture import Captured
@@ -136,8 +137,6 @@ class CaseMemory:
         release_shared(self._worker, [*self._inputs.values(), *buffers])
 
     def _buffer(self, leaf: object) -> TensorRef | None:
-        import torch
-
         if not isinstance(leaf, torch.Tensor):
             return None
         room = torch.empty_like(leaf, memory_format=torch.contiguous_format)
@@ -303,8 +302,6 @@ def free_memory_on(device: str, pretended: int | None = None) -> FreeMemory | No
     short unless something is pretended."""
     if device == "cpu":
         return None if pretended is None else FreeMemory(pretended, host_free(), 0)
-    import torch
-
     if not torch.cuda.is_available():
         return None
     torch.cuda.empty_cache()
@@ -526,7 +523,6 @@ def free_memory_reader(device: str) -> Callable[[], int] | None:
     """Asks a CUDA device; None on the CPU, and where other runs share the device."""
     if device == "cpu" or gpu_lock.has_other_users():
         return None
-    import torch
 
     def free() -> int:
         kept = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()

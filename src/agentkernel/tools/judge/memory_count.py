@@ -363,8 +363,6 @@ def _eager_bytes(loaded: LoadedProblem, inputs: ShapeSet) -> int:
 def device_free() -> int:
     """Bytes of the current CUDA device that may be taken now: what is free, and where others share
     the device no more than what was reserved and is not the baselines' share or held here."""
-    import torch
-
     gpu_lock.announce_use()
     free, _ = torch.cuda.mem_get_info()
     if not _granted:

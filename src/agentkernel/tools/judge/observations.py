@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+import torch
+
 from agentkernel.domain.verdict import InputsChanged, RaceFound
 from agentkernel.tools.judge.cases.plan import Case
 from agentkernel.tools.judge.comparison.compare import reply_strings
@@ -24,8 +26,6 @@ class Observations:
 
     def note_values(self, leaves: Sequence[object]) -> None:
         """The values that were right in one call: those of truth values, the span of others."""
-        import torch
-
         for index, leaf in enumerate(leaves):
             if not isinstance(leaf, torch.Tensor) or not leaf.numel():
                 continue

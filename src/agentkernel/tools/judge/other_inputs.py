@@ -15,6 +15,8 @@ import inspect
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+import torch
+
 from agentkernel.domain.verdict import Failure, RunFailed
 from agentkernel.runtime.machine import release_cached_memory
 from agentkernel.tools.judge.case_runner import CaseRunner
@@ -33,7 +35,6 @@ from agentkernel.tools.judge.replies import is_not_built, is_refusal
 from agentkernel.tools.sandbox.protocol import WorkerFailed
 
 if TYPE_CHECKING:
-    import torch
     from torch import nn
 
     from agentkernel.tools.problem.capture import Captured
@@ -83,8 +84,6 @@ def judge_reference_case(
 ) -> OtherInputsResult:
     """Ask one. Where no kernel came of the source it is refused too, unless it must be `built`;
     where memory runs out it was not tried."""
-    import torch
-
     try:
         outcome = _asked(runner, case, reference_case)
     except torch.OutOfMemoryError:
@@ -133,11 +132,7 @@ def judge_indices(runner: CaseRunner, case: Case, positions: Sequence[int]) -> F
 def _right_or_raises(
     runner: CaseRunner, case: Case, reference_case: ReferenceCase
 ) -> Failure | None:
-    memory = CaseMemory(runner.worker, reference_case)
-    try:
-        outcome = runner.ask_candidate(case, reference_case, memory)
-    finally:
-        memory.release()
+    outcome = _asked(runner, case, reference_case)
     refused = outcome.refused
     loud = refused is not None and call_raised(refused, runner.worker.device)
     return None if loud else outcome.failure
@@ -190,8 +185,6 @@ def judge_serving_conditions(runner: CaseRunner, case: Case) -> OtherInputsResul
 
 def _ignores_default(reference_case: ReferenceCase) -> bool:
     """Whether the original gives the same under either default dtype."""
-    import torch
-
     before = torch.get_default_dtype()
     given = [copied(x) if isinstance(x, torch.Tensor) else x for x in reference_case.inputs]
     torch.set_default_dtype(getattr(torch, DEFAULT))
@@ -204,8 +197,6 @@ def _ignores_default(reference_case: ReferenceCase) -> bool:
 
 
 def _same(one: object, other: object) -> bool:
-    import torch
-
     if not isinstance(one, torch.Tensor) or not isinstance(other, torch.Tensor):
         return type(one) is type(other)
     return one.dtype == other.dtype and torch.equal(one, other)
@@ -213,8 +204,6 @@ def _same(one: object, other: object) -> bool:
 
 def judge_aliased_inputs(runner: CaseRunner, case: Case) -> Failure | None:
     """Where the original writes to an input, the same tensor for it and for another of its form."""
-    import torch
-
     reference_case = runner.oracle_inputs.ask(case)
     if isinstance(reference_case, NotApplicable) or not reference_case.answer.wrote_inputs:
         return None
@@ -295,8 +284,6 @@ def _takes_nothing(method: object) -> bool:
 
 def _moves(model: nn.Module, name: str, before: nn.Module) -> bool:
     """Call it: whether something of the state is another then."""
-    import torch
-
     try:
         with torch.no_grad():
             getattr(model, name)()

@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
+import torch
+
 from agentkernel.domain.verdict import Failure, Mismatch
 from agentkernel.tools.judge.case_runner import CaseRunner
 from agentkernel.tools.judge.cases.layouts import copied
@@ -28,7 +30,6 @@ from agentkernel.tools.judge.replies import is_refusal
 from agentkernel.tools.sandbox.protocol import WorkerFailed
 
 if TYPE_CHECKING:
-    import torch
     from torch import nn
 
 AGAIN: tuple[Distribution, ...] = ("large", "normal")
@@ -152,7 +153,6 @@ def _outputs(
     model: nn.Module, inputs: Sequence[object], training: bool, seed: int
 ) -> list[torch.Tensor]:
     """Outputs and state after one call of a copy, the global random numbers left as they were."""
-    import torch
     from torch.utils._pytree import tree_flatten
 
     given = [copied(item) if isinstance(item, torch.Tensor) else item for item in inputs]
@@ -226,8 +226,6 @@ def _goes_together(
 ) -> str:
     """How `mine` tells itself from independent draws; "" where it does not. `held` are as many
     calls of the original, and `known` more of them, from which its means and spreads are."""
-    import torch
-
     every = torch.stack(list(known))
     mean, spread = every.mean(0).flatten(), every.std(0).flatten()
     if not bool((spread > 0).any()):
@@ -254,16 +252,12 @@ def _goes_together(
 
 
 def _repeats(calls: Sequence[torch.Tensor]) -> bool:
-    import torch
-
     return any(torch.equal(one, other) for one, other in itertools.combinations(calls, 2))
 
 
 def _inside(calls: torch.Tensor) -> torch.Tensor:
     """The mean over the calls of how elements at each distance go together (two at the distance of
     none do so always)."""
-    import torch
-
     spectrum = torch.fft.rfft(calls)
     found: torch.Tensor = torch.fft.irfft(spectrum * spectrum.conj(), n=calls.shape[1]).mean(0)
     found[0] = 0.0
@@ -272,8 +266,6 @@ def _inside(calls: torch.Tensor) -> torch.Tensor:
 
 def _between(calls: torch.Tensor) -> float:
     """How much any two calls go together at any distance, also where one is read backwards."""
-    import torch
-
     spectrum = torch.fft.rfft(calls)
     largest = 0.0
     for place in range(1, len(calls)):
@@ -287,8 +279,6 @@ def _between(calls: torch.Tensor) -> float:
 def same_distribution(mine: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> bool:
     """Statistics of several calls each agree within their own spread: mean, mean square, share of
     zeros, and the mean of every element taken over the calls."""
-    import torch
-
     if not all(bool(item.isfinite().all()) for item in mine):
         return False
     a, b = torch.stack(list(mine)), torch.stack(list(other))

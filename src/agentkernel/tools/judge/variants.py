@@ -16,6 +16,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, NamedTuple, cast
 
+import torch
+
 from agentkernel.domain.errors import ProblemError
 from agentkernel.domain.problem import DataStructure, InputSpec, ScalarSpec, ShapeSet, TensorSpec
 from agentkernel.domain.verdict import Failure
@@ -174,7 +176,6 @@ def plain_module(loaded: LoadedProblem) -> nn.Module | None:
 def plain_outputs(module: nn.Module | None, asked: Variant) -> list[object] | None:
     """The leaves of what `module` makes of plain inputs of the form of `asked`, the same in each
     call; None where it takes none such."""
-    import torch
     from torch.utils._pytree import tree_leaves
 
     if module is None:
@@ -194,7 +195,6 @@ def plain_outputs(module: nn.Module | None, asked: Variant) -> list[object] | No
 
 def outputs_differ(found: Sequence[object], plain: Sequence[object]) -> bool:
     """Whether two answers are not the same: else what was changed is no matter."""
-    import torch
 
     def same(one: object, other: object) -> bool:
         if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):

@@ -12,6 +12,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
+import torch
+
 from agentkernel.domain.verdict import Failure, Mismatch, Precision, WrongMeta
 from agentkernel.tools.judge.cases.plan import Case, NotApplicable
 from agentkernel.tools.judge.comparison.compare import OutputValues, compare_output
@@ -22,7 +24,6 @@ from agentkernel.tools.sandbox.session import Worker
 from agentkernel.tools.sandbox.tensors import TensorRef
 
 if TYPE_CHECKING:
-    import torch
     from torch import nn
 
     from agentkernel.tools.judge.reference.oracle_inputs import OracleInputs, ReferenceCase
@@ -60,15 +61,11 @@ def flat(value: object) -> tuple[list[object], str]:
 
 def is_plain(leaf: object) -> bool:
     """True for a tensor and for what a literal says."""
-    import torch
-
     return isinstance(leaf, torch.Tensor) or type(leaf) in PLAIN
 
 
 def alike(one: object, other: object) -> bool:
     """The same leaves in the same form, bit for bit."""
-    import torch
-
     (left, tree), (right, other_tree) = flat(one), flat(other)
     if tree != other_tree:
         return False
@@ -139,8 +136,6 @@ def _is_read(
 def set_state(model: nn.Module, name: str, value: object) -> None:
     """Set a buffer or attribute; ABSENT takes it away. A buffer of the same form stays where it
     is."""
-    import torch
-
     path, _, last = name.rpartition(".")
     owner = model.get_submodule(path)
     if isinstance(value, dict) and value == ABSENT:
@@ -167,7 +162,6 @@ class HiddenState:
 
     def payload(self, reference_case: ReferenceCase) -> dict[str, object]:
         """What the worker is told before a call: values to start from, room for those it leaves."""
-        import torch
         from torch.utils._pytree import tree_map
 
         room = self.room_for(reference_case.answer.after or reference_case.model)
@@ -190,8 +184,6 @@ class HiddenState:
         return {"hidden_after": self._found}
 
     def _room(self, leaf: object) -> TensorRef | None:
-        import torch
-
         if not isinstance(leaf, torch.Tensor):
             return None
         room = torch.empty_like(leaf, memory_format=torch.contiguous_format)
@@ -235,8 +227,6 @@ def _compare(
     found: Sequence[torch.Tensor | None],
     precision: Precision,
 ) -> Failure | None:
-    import torch
-
     leaves, tree = flat(wanted)
     described = theirs.get("leaves") if isinstance(theirs, dict) else None
     held = theirs.get("tree") if isinstance(theirs, dict) else "nothing of that name"
@@ -264,8 +254,6 @@ def _compare_values(
     precision: Precision,
 ) -> Failure | None:
     """As outputs are; without an fp64 value of the same form eager's own stands in."""
-    import torch
-
     assert found is not None
     known = isinstance(exact, torch.Tensor) and exact.shape == leaf.shape
     wide = cast("torch.Tensor", exact) if known else leaf

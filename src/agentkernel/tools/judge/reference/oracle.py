@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
+import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from agentkernel.domain.errors import one_line
@@ -22,7 +23,6 @@ from agentkernel.tools.judge.comparison.state import keeps_state
 from agentkernel.tools.judge.reference.masked_nan import without_masked_keys, without_unused_nan
 
 if TYPE_CHECKING:
-    import torch
     from torch import nn
     from torch.fx import Node
     from torch.utils._pytree import TreeSpec
@@ -78,8 +78,6 @@ class PerturbedOracle:
 
     def output(self, index: int, seed: int, least: float) -> torch.Tensor | None:
         """Output `index` of draw `seed`, with steps of at least `least`, relative."""
-        import torch
-
         if (seed, least) not in self._draws:
             self._draws[seed, least] = self._draw(seed, least)
         leaves = self._draws[seed, least]
@@ -87,7 +85,6 @@ class PerturbedOracle:
         return value.double() if isinstance(value, torch.Tensor) else None
 
     def _draw(self, seed: int, least: float) -> list[object] | None:
-        import torch
         from torch.utils._pytree import tree_flatten
 
         numbers = itertools.count(1009 * seed)
@@ -112,8 +109,6 @@ class PerturbedOracle:
 
 def moved_by_ulp(value: torch.Tensor, dtype: torch.dtype, least: float, seed: int) -> torch.Tensor:
     """`value` times 1 + up to an ulp of `dtype` either way; integers as they are."""
-    import torch
-
     if not dtype.is_floating_point:
         return value
     step = max(torch.finfo(dtype).eps, least)
@@ -131,7 +126,6 @@ class KeepFloat64(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func, types, args=(), kwargs=None
     ):
         """Run `func`, with a narrowing target dtype replaced by fp64."""
-        import torch
         from torch.utils._pytree import tree_leaves
 
         kwargs = dict(kwargs or {})
@@ -163,8 +157,6 @@ def _grouped(
 ) -> torch.Tensor:
     """`torch._grouped_mm` by its definition, for fp64, which it does not take: rows [m, k] in
     groups that end at `ends` [g], each times its own weights [g, k, n]."""
-    import torch
-
     if ends is None or rows.dim() != 2 or weights.dim() != 3:
         raise RuntimeError("grouped products are known in fp64 for rows in groups only")
     found = rows.new_zeros(len(rows), weights.shape[-1])
@@ -190,7 +182,6 @@ def call_reference(
 ) -> Answer:
     """Run `model` (left as it is) on copies of `inputs`, eagerly and in fp64. Of an `elementwise`
     one every NaN is its own: none comes of an element that it does not depend on."""
-    import torch
     from torch.utils._pytree import tree_flatten
 
     with torch.no_grad():
@@ -229,15 +220,12 @@ def call_reference(
 
 def _versions(inputs: Sequence[object], model: nn.Module) -> dict[str, int]:
     """How often each input and each entry of the state dict was written to."""
-    import torch
-
     named = {f"input {index}": item for index, item in enumerate(inputs)} | model.state_dict()
     return {name: x._version for name, x in named.items() if isinstance(x, torch.Tensor)}
 
 
 def leaves_of(model: nn.Module, inputs: Sequence[object]) -> list[object] | None:
     """Eager's outputs, of a copy of `model`; it may write to `inputs`. None where it raises."""
-    import torch
     from torch.utils._pytree import tree_leaves
 
     try:
@@ -249,8 +237,6 @@ def leaves_of(model: nn.Module, inputs: Sequence[object]) -> list[object] | None
 
 def aliases_of(leaves: Sequence[object], others: Sequence[object]) -> tuple[bool, ...]:
     """Which of `leaves` lie in the storage of one of `others`."""
-    import torch
-
     taken = {x.untyped_storage().data_ptr() for x in others if isinstance(x, torch.Tensor)}
     return tuple(
         isinstance(leaf, torch.Tensor)
@@ -262,8 +248,6 @@ def aliases_of(leaves: Sequence[object], others: Sequence[object]) -> tuple[bool
 
 def together_in(leaves: Sequence[object]) -> tuple[int, ...]:
     """For each of `leaves` the number of the first one in the same memory."""
-    import torch
-
     first: dict[int, int] = {}
     return tuple(
         first.setdefault(leaf.untyped_storage().data_ptr(), index)
@@ -275,8 +259,6 @@ def together_in(leaves: Sequence[object]) -> tuple[int, ...]:
 
 def _same(one: object, other: object) -> bool:
     """Bit for bit; NaN is NaN."""
-    import torch
-
     if not isinstance(one, torch.Tensor) or not isinstance(other, torch.Tensor):
         return True
     return bool(((one == other) | (one.isnan() & other.isnan())).all())
@@ -301,8 +283,6 @@ def _oracle(
     training: bool,
     elementwise: bool,
 ) -> Float64Outputs:
-    import torch
-
     state: dict[str, torch.Tensor] = {}
     double: nn.Module | None = None
     try:
@@ -336,8 +316,6 @@ def _oracle(
 
 
 def _alike(leaf: object, value: object) -> bool:
-    import torch
-
     if not isinstance(leaf, torch.Tensor) or not isinstance(value, torch.Tensor):
         return False
     return leaf.dtype == value.dtype and leaf.shape == value.shape
@@ -346,7 +324,6 @@ def _alike(leaf: object, value: object) -> bool:
 def _meta_strides(
     model: nn.Module, inputs: Sequence[object], training: bool, count: int
 ) -> list[list[int] | None]:
-    import torch
     from torch.utils._pytree import tree_flatten
 
     given = [item.to("meta") if isinstance(item, torch.Tensor) else item for item in inputs]
@@ -373,8 +350,6 @@ def _in_fp64(
 
 def as_float64(model: nn.Module) -> nn.Module:
     """A copy in fp64, plain tensor attributes included."""
-    import torch
-
     double = copy.deepcopy(model).double()
     for module in double.modules():
         for name, value in list(vars(module).items()):
@@ -385,8 +360,6 @@ def as_float64(model: nn.Module) -> nn.Module:
 
 def value_as_float64(value: object) -> object:
     """A floating tensor in fp64, any other one copied, anything else as it is."""
-    import torch
-
     if not isinstance(value, torch.Tensor):
         return value
     return value.double() if value.dtype.is_floating_point else value.clone()
@@ -394,8 +367,6 @@ def value_as_float64(value: object) -> object:
 
 def _copies(values: Sequence[object]) -> list[object]:
     """Copies that lie in memory as the values do: what refuses them refuses the copies."""
-    import torch
-
     return [copied(value) if isinstance(value, torch.Tensor) else value for value in values]
 
 
@@ -423,8 +394,6 @@ def is_vector(value: torch.Tensor) -> bool:
 
 def spread_vector_weights(model: nn.Module, seed: int, power: float) -> None:
     """Give the elements of parameters of one dimension any size and sign, in place."""
-    import torch
-
     for position, value in enumerate(model.parameters()):
         if not is_vector(value):
             continue
@@ -442,8 +411,6 @@ def with_nan_weight(
     """A copy of `model` of which one element of one parameter, a drawn one, is NaN, where that
     shows beside the outputs `before`. What is NaN and does not move with that element, as zero
     times it does not, is an accident of the original's algorithm: None then."""
-    import torch
-
     names = [n for n, v in model.named_parameters() if v.is_floating_point() and v.numel()]
     generator = torch.Generator().manual_seed(seed)
     for pick in torch.randperm(len(names), generator=generator)[:MOST_NAN_WEIGHTS].tolist():
@@ -464,8 +431,6 @@ def with_nan_weight(
 def _spoils(before: Sequence[object], found: Sequence[Sequence[object]]) -> bool:
     """Whether some outputs are NaN in the last of `found`, and those alone that are not as they
     were in one of the others either."""
-    import torch
-
     shown = False
     for old, *others, new in zip(before, *found, strict=True):
         if not isinstance(old, torch.Tensor) or not isinstance(new, torch.Tensor):
@@ -486,8 +451,6 @@ def _spoils(before: Sequence[object], found: Sequence[Sequence[object]]) -> bool
 def with_weight_values(inputs: Sequence[object], model: nn.Module, seed: int) -> list[object]:
     """`inputs` of which some elements are elements of the state of `model`, and some rows rows of
     matrices of their length: what lies on an edge, and what equals a code."""
-    import torch
-
     state = [x.detach() for x in model.state_dict().values() if x.is_floating_point() and x.numel()]
     if not state:
         return list(inputs)
@@ -508,8 +471,6 @@ def with_weight_values(inputs: Sequence[object], model: nn.Module, seed: int) ->
 def _met(
     value: torch.Tensor, state: Sequence[torch.Tensor], generator: torch.Generator
 ) -> torch.Tensor:
-    import torch
-
     device = value.device
     flat = torch.cat([x.flatten()[:MOST_WEIGHT_VALUES].to(value.dtype) for x in state])
     flat = flat[flat.isfinite()]
@@ -557,8 +518,6 @@ def _source(node: Node) -> Node:
 
 def with_shifted_weights(model: nn.Module, names: Sequence[str], mean: float) -> nn.Module:
     """A copy of `model` with `mean` added to the entries `names` of its state."""
-    import torch
-
     found = copy.deepcopy(model)
     state = found.state_dict()
     with torch.no_grad():

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
+import torch
+
 from agentkernel.domain.errors import one_line
 from agentkernel.tools.judge.cases.edge_inputs import (
     LOOKUPS,
@@ -52,7 +54,6 @@ from agentkernel.tools.problem.example_call import declared_orders
 from agentkernel.tools.problem.loading import LoadedProblem
 
 if TYPE_CHECKING:
-    import torch
     from torch import nn
 
     from agentkernel.tools.problem.capture import Captured
@@ -287,8 +288,6 @@ class OracleInputs:
         cap: int | None,
         domain: Domain = "",
     ) -> ReferenceCase | NotApplicable:
-        import torch
-
         try:
             if distribution == "shifted" and self._near:
                 model = with_shifted_weights(model, self._near, scale)
@@ -316,8 +315,6 @@ class OracleInputs:
         self, case: Case, model: nn.Module, inputs: Sequence[object]
     ) -> Answer | NotApplicable:
         """What `model` makes of `inputs`, or why it makes nothing of them."""
-        import torch
-
         try:
             if self._may_overrun(case):
                 rehearse(model, inputs, case.training)
@@ -356,8 +353,6 @@ def rounding(captured: Captured, device: str) -> float:
 def permitted(captured: Captured) -> frozenset[str]:
     """The kinds of fp32 products in the graph, "conv" and "mm", that PyTorch's flags let round to
     TF32 on a GPU."""
-    import torch
-
     flags = {"conv": convolutions_round(), "mm": products_round()}
     words = {"conv": ("conv",), "mm": ("mm", "linear", "matmul")}
     calls = (node for node in captured.graph.graph.nodes if node.op == "call_function")
@@ -375,8 +370,6 @@ def permitted(captured: Captured) -> frozenset[str]:
 
 def rehearse(model: nn.Module, inputs: Sequence[object], training: bool = False) -> None:
     """Run a copy of `model` on the CPU. Raises what it raises, an index out of range among it."""
-    import torch
-
     given = [item.cpu() if isinstance(item, torch.Tensor) else item for item in inputs]
     with torch.no_grad():
         copy.deepcopy(model).cpu().train(training)(*given)
@@ -385,7 +378,6 @@ def rehearse(model: nn.Module, inputs: Sequence[object], training: bool = False)
 def _same_in_training(before: ReferenceCase, device: str) -> bool:
     """Whether a call in training mode gives the same bits, leaves everything as it was and draws no
     random numbers: dropout of zeros gives zeros."""
-    import torch
     from torch.utils._pytree import tree_leaves
 
     answer = before.answer
@@ -410,8 +402,6 @@ def _same_in_training(before: ReferenceCase, device: str) -> bool:
 
 
 def _equal(one: object, other: object) -> bool:
-    import torch
-
     if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
         return one.shape == other.shape and one.dtype == other.dtype and same_bits(one, other)
     return repr(one) == repr(other)
@@ -419,8 +409,6 @@ def _equal(one: object, other: object) -> bool:
 
 def edit(inputs: Sequence[object], change: Change, step: float, seed: int) -> None:
     """Change one element of one tensor, a few of every tensor, or swap two slices, in place."""
-    import torch
-
     tensors = [value for _, value in tensors_of(inputs) if value.numel() > 1]
     floats = [value for value in tensors if value.dtype.is_floating_point]
     generator = torch.Generator().manual_seed(seed)
@@ -436,8 +424,6 @@ def edit(inputs: Sequence[object], change: Change, step: float, seed: int) -> No
 
 
 def _swap(value: torch.Tensor, generator: torch.Generator) -> None:
-    import torch
-
     dim = next(dim for dim, size in enumerate(value.shape) if size > 1)
     one, other = torch.randperm(value.shape[dim], generator=generator)[:2].tolist()
     kept = value.select(dim, one).clone()
@@ -448,8 +434,6 @@ def _swap(value: torch.Tensor, generator: torch.Generator) -> None:
 def _replace(value: torch.Tensor, count: int, step: float, generator: torch.Generator) -> None:
     """Floats get a new size (the other sign where `step` is negative); integers become like
     another element."""
-    import torch
-
     for _ in range(count):
         place = tuple(int(torch.randint(size, (1,), generator=generator)) for size in value.shape)
         if value.dtype.is_floating_point:
@@ -463,8 +447,6 @@ def _replace(value: torch.Tensor, count: int, step: float, generator: torch.Gene
 
 def answers_differ(before: Answer, after: Answer, settings: JudgeSettings) -> bool:
     """Would the outputs of before, given again, be refused now?"""
-    import torch
-
     for index, old in enumerate(before.leaves):
         new = after.leaves[index]
         if not isinstance(old, torch.Tensor) or not isinstance(new, torch.Tensor):
@@ -490,8 +472,6 @@ def is_finite_enough(share: float, distribution: str) -> bool:
 
 def _finite_share(answer: Answer) -> float:
     """The share of floating outputs that are compared as numbers."""
-    import torch
-
     finite = total = 0
     for leaf, oracle in zip(answer.leaves, answer.oracle, strict=True):
         if isinstance(leaf, torch.Tensor) and oracle is not None:
@@ -507,8 +487,6 @@ def raised(error: BaseException) -> NotApplicable:
 
 
 def _out_of_memory(error: BaseException) -> NotApplicable:
-    import torch
-
     torch.cuda.empty_cache()
     return NotApplicable(f"out of memory: {one_line(error, 200)}", out_of_memory=True)
 
