@@ -42,7 +42,6 @@ from agentkernel.chat.steps import HandWritten, continue_step, run_step
 from agentkernel.chat.tree import (
     Changes,
     Node,
-    NoSuchCandidate,
     Place,
     is_accepted,
     label,
@@ -109,10 +108,7 @@ def try_idea(work: SessionState, intent: TryIdea, text: str) -> Reply:
 
 def repair(work: SessionState, intent: OnCandidate, text: str) -> Reply:
     """Draft anew from a refused candidate, where a model drafts; a right one is made faster."""
-    node = work.node(intent.candidate)
-    if isinstance(node, NoSuchCandidate):
-        return run_step(work, text) if not work.tree.nodes else not_possible(node.text)
-    if is_accepted(node):
+    if not work.tree.nodes or is_accepted(node := work.node(intent.candidate)):
         return run_step(work, text)
     settings = work.settings
     if not (settings.coder.startswith(MODEL_PREFIXES) or settings.in_turns):
@@ -144,11 +140,8 @@ def redo(work: SessionState) -> Reply:
 
 def return_to(work: SessionState, intent: OnCandidate) -> Reply:
     """Stand at a candidate again, with its settings."""
-    found = work.meant(intent.candidate)
-    if isinstance(found, NoSuchCandidate):
-        return not_possible(found.text)
     before = work.place
-    work.tree = trees.return_to(work.tree, found.number)
+    work.tree = trees.return_to(work.tree, work.meant(intent.candidate))
     return PositionChanged(place=work.place, text=_moved_words(work, before))
 
 
@@ -164,13 +157,10 @@ def restart(work: SessionState) -> Reply:
 def fork(work: SessionState, intent: OnCandidate) -> Reply:
     """Begin a branch."""
     found = work.meant(intent.candidate)
-    if isinstance(found, NoSuchCandidate):
-        return not_possible(found.text)
     old = work.place.branch
-    work.tree = trees.fork(work.tree, found.number)
+    work.tree = trees.fork(work.tree, found)
     text = (
-        f"Branch {work.place.branch} begins at {label(found.number)}. "
-        f"'switch to branch {old}' goes back."
+        f"Branch {work.place.branch} begins at {label(found)}. 'switch to branch {old}' goes back."
     )
     return PositionChanged(place=work.place, text=text)
 
@@ -183,11 +173,8 @@ def switch_branch(work: SessionState, intent: SwitchBranch) -> Reply:
             f"No branch has the name {intent.branch!r}: branches have numbers. Known: {known}."
         )
     number = 1 if isinstance(intent.branch, str) else intent.branch
-    found = trees.switch(work.tree, number)
-    if isinstance(found, NoSuchCandidate):
-        return not_possible(found.text)
     before = work.place
-    work.tree = found
+    work.tree = trees.switch(work.tree, number)
     return PositionChanged(
         place=work.place, text=f"Branch {work.place.branch}. {_moved_words(work, before)}"
     )
@@ -203,9 +190,7 @@ def save(work: SessionState, intent: WriteTo) -> Reply:
     return _keep(work, work.node(intent.candidate), intent.path)
 
 
-def _keep(work: SessionState, node: Node | NoSuchCandidate, path: str | None) -> Reply:
-    if isinstance(node, NoSuchCandidate):
-        return not_possible(node.text)
+def _keep(work: SessionState, node: Node, path: str | None) -> Reply:
     name = label(node.number)
     if not is_accepted(node):
         return not_possible(
@@ -252,8 +237,6 @@ def _faster_baseline(measured: Measurement) -> str:
 def reject(work: SessionState, intent: OnCandidate) -> Reply:
     """Discard a candidate; it stays in the tree."""
     node = work.node(intent.candidate)
-    if isinstance(node, NoSuchCandidate):
-        return not_possible(node.text)
     if node.number in work.tree.rejected:
         return TextReply(text=f"{label(node.number)} is discarded already.")
     work.tree = trees.reject(work.tree, node.number)
@@ -283,17 +266,13 @@ def export(work: SessionState, intent: WriteTo, texts: dict[str, str]) -> Reply:
 
 def edit(work: SessionState, intent: Edit) -> Reply:
     """Hand a candidate's text out to be changed."""
-    found = work.meant(intent.candidate)
-    if isinstance(found, NoSuchCandidate):
-        return not_possible(found.text)
-    number = found.number
+    number = work.meant(intent.candidate)
     if number is None:
-        node = work.node("current")
-        if intent.candidate == "original" or isinstance(node, NoSuchCandidate):
+        if intent.candidate == "original" or work.current is None:
             return not_possible(
                 "The module itself is not edited here. 'run' makes a candidate to edit."
             )
-        number = node.number
+        number = work.current.number
     return EditRequested(number=number, text=work.source(number), line=intent.line)
 
 
@@ -377,8 +356,8 @@ def more_aggressive(work: SessionState, text: str, *, run_now: bool) -> Reply:
     }
     if now.in_turns:
         changes["team.beam"] = now.team.beam + 1
-    node = work.node("current")
-    if isinstance(node, Node) and node.profile is not None and node.profile.measurements:
+    node = work.current
+    if node is not None and node.profile is not None and node.profile.measurements:
         reached = ratio_against(node.profile.measurements[0], now.goals.baseline).value
         changes["goals.speedup"] = round(max(now.goals.speedup, reached) * HARDER, 3)
     return change_and_run(work, changes, text, run_now=run_now)
@@ -394,8 +373,7 @@ def less_memory(work: SessionState, intent: LessMemory, text: str, *, run_now: b
     """The least peak memory, or a share of what it is now where that was measured."""
     changes: Changes = {"goals.objective": "memory"}
     if intent.fraction is not None:
-        node = work.node("current")
-        profile = node.profile if isinstance(node, Node) else None
+        profile = work.current.profile if work.current is not None else None
         if profile is None or not profile.measurements:
             moved = change(work, changes, "")
             told = moved.text if isinstance(moved, PositionChanged | TextReply) else ""
@@ -478,8 +456,7 @@ def stop_at(work: SessionState, intent: StopAt) -> Reply:
         return ClarificationNeeded(
             text="Stop at which speedup?", options=("stop at 2x", "stop at 100 us")
         )
-    node = work.node("current")
-    profile = node.profile if isinstance(node, Node) else None
+    profile = work.current.profile if work.current is not None else None
     known = baseline_us(profile) if profile is not None else None
     if known is None:
         return not_possible(

@@ -14,7 +14,7 @@ from agentkernel.chat.replies import JSON_LINES, PAGE, PAGE_BEGINS, SCRIPT, Repl
 from agentkernel.chat.requests import OnCandidate
 from agentkernel.chat.session_state import SessionState
 from agentkernel.chat.store import attempt_of
-from agentkernel.chat.tree import Node, NoSuchCandidate, is_accepted, label
+from agentkernel.chat.tree import Node, is_accepted, label
 from agentkernel.domain.certificate import Certificate, Status
 from agentkernel.domain.errors import AgentKernelError, OutputError, RunNotFound
 from agentkernel.domain.plain_text import plain
@@ -254,8 +254,6 @@ def certificate(work: SessionState, intent: OnCandidate) -> Reply:
 def _right(work: SessionState, intent: OnCandidate) -> Node | TextReply:
     """A candidate that may be handed over, else why not."""
     node = work.node(intent.candidate)
-    if isinstance(node, NoSuchCandidate):
-        return not_possible(node.text)
     if not is_accepted(node):
         words = figures.verdict_words(node)
         return not_possible(

@@ -107,8 +107,6 @@ def profile(work: SessionState, intent: OnCandidate) -> Reply:
     if not work.tree.nodes or intent.candidate == "original":
         return explain_module(work)
     node = work.node(intent.candidate)
-    if isinstance(node, NoSuchCandidate):
-        return not_possible(node.text)
     if not is_accepted(node):
         return why_rejected(work, OnCandidate(name="why_rejected", candidate=node.number))
     plan = work.plan_of(node)
@@ -135,9 +133,9 @@ def roofline(work: SessionState, intent: OnCandidate) -> Reply:
     """Every right candidate for these sizes under the roof, with the baselines. The GPU is the one
     in force, where anybody has a time for it; else, and where a candidate is named, that of its
     time."""
+    if not work.tree.nodes:
+        return explain_module(work)
     node = work.node(intent.candidate)
-    if isinstance(node, NoSuchCandidate):
-        return explain_module(work) if not work.tree.nodes else not_possible(node.text)
     same = [
         item
         for item in work.tree.nodes
@@ -200,27 +198,19 @@ def _aimed(work: SessionState, node: Node) -> bool:
 def show_candidate(work: SessionState, intent: OnCandidate) -> Reply:
     """A candidate's file, or the module's."""
     found = work.meant(intent.candidate)
-    if isinstance(found, NoSuchCandidate):
-        return not_possible(found.text)
-    work.shown = (found.number, 1)
-    name = work.file_name(found.number)
-    return Source(number=found.number, name=name, text=work.source(found.number))
+    work.shown = (found, 1)
+    return Source(number=found, name=work.file_name(found), text=work.source(found))
 
 
 def explain_kernel(work: SessionState, intent: OnCandidate) -> Reply:
     """What a candidate's kernels do, from its text."""
-    found = work.meant(intent.candidate)
-    if isinstance(found, NoSuchCandidate):
-        return not_possible(found.text)
-    return _explained(work, found.number, None, None)
+    return _explained(work, work.meant(intent.candidate), None, None)
 
 
 def explain_line(work: SessionState, intent: ExplainLine) -> Reply:
     """What a line does; "this line" is the one that was shown last."""
-    found = work.meant(intent.candidate)
-    if isinstance(found, NoSuchCandidate):
-        return not_possible(found.text)
-    number, line = found.number, intent.line
+    number = work.meant(intent.candidate)
+    line = intent.line
     if line is None:
         if work.shown is None:
             return ClarificationNeeded(
@@ -276,36 +266,24 @@ def _said_by_model(
 def diff(work: SessionState, intent: Diff) -> Reply:
     """The changed lines of one candidate, seen from another."""
     new = work.meant(intent.candidate)
-    if isinstance(new, NoSuchCandidate):
-        return not_possible(new.text)
-    node = work.tree.node(new.number) if new.number is not None else None
+    node = work.tree.node(new) if new is not None else None
     if node is None and intent.against == "parent":
         return not_possible(
             "The session stands at the module: nothing was changed. 'run' makes a candidate."
         )
-    old = work.meant(intent.against)
-    if node is not None and intent.against == "parent":
-        before = node.parent
-    elif isinstance(old, NoSuchCandidate):
-        return not_possible(old.text)
-    else:
-        before = old.number
-    names = work.file_name(before), work.file_name(new.number)
+    from_parent = node is not None and intent.against == "parent"
+    before = node.parent if node is not None and from_parent else work.meant(intent.against)
+    names = work.file_name(before), work.file_name(new)
     lines = difflib.unified_diff(
-        work.source(before).splitlines(), work.source(new.number).splitlines(), *names, lineterm=""
+        work.source(before).splitlines(), work.source(new).splitlines(), *names, lineterm=""
     )
     return DiffOf(old=names[0], new=names[1], text="\n".join(lines))
 
 
 def compare(work: SessionState, intent: Compare) -> Reply:
     """Two candidates side by side; the module is what eager PyTorch does."""
-    sides: list[Node | None] = []
-    for ref in (intent.first, intent.second or _newest(work, intent.first)):
-        side = _side(work, ref, intent)
-        if isinstance(side, NoSuchCandidate):
-            return not_possible(side.text)
-        sides.append(side)
-    first, second = sides
+    first = _side(work, intent.first, intent)
+    second = _side(work, intent.second or _newest(work, intent.first), intent)
     if first is None and second is None:
         return not_possible(
             "Two candidates are compared, or one with the module. 'tree' lists them."
@@ -325,35 +303,32 @@ def compare(work: SessionState, intent: Compare) -> Reply:
 def _newest(work: SessionState, first: CandidateRef) -> CandidateRef:
     """What a candidate is compared with where nobody says: the fastest right one of the newest step
     that judged any, its parent where it is of that step itself."""
-    one = work.node(first)
+    try:
+        one = work.node(first)
+    except NoSuchCandidate:
+        return "parent"
     right = [node for node in work.tree.nodes if is_accepted(node)]
-    if isinstance(one, NoSuchCandidate) or not right or right[-1].step <= one.step:
+    if not right or right[-1].step <= one.step:
         return "parent"
     newest = [node for node in right if node.step == right[-1].step]
     return min(newest, key=lambda node: time_us(node) or math.inf).number
 
 
-def _side(work: SessionState, ref: CandidateRef, intent: Compare) -> Node | NoSuchCandidate | None:
+def _side(work: SessionState, ref: CandidateRef, intent: Compare) -> Node | None:
     """A candidate, None for the module. A parent is that of the other side."""
     if ref == "current":
         return work.node(ref)
     if ref == "parent":
         given = intent.second if intent.first == "parent" else intent.first
         other = work.node(given or "current")
-        if isinstance(other, NoSuchCandidate):
-            return other
         return work.tree.node(other.parent) if other.parent is not None else None
     found = work.meant(ref)
-    if isinstance(found, NoSuchCandidate):
-        return found
-    return None if found.number is None else work.tree.node(found.number)
+    return None if found is None else work.tree.node(found)
 
 
 def why_rejected(work: SessionState, intent: OnCandidate) -> Reply:
     """The verdict in words, with its evidence and the line at fault."""
     node = work.node(intent.candidate)
-    if isinstance(node, NoSuchCandidate):
-        return not_possible(node.text)
     if intent.candidate == "current" and is_accepted(node):
         refused = [item for item in work.tree.nodes if not is_accepted(item)]
         if not refused:

@@ -57,7 +57,7 @@ from agentkernel.chat.requests import (
 )
 from agentkernel.chat.session_state import Approve, SessionState, SettingsFor, settings_overlay
 from agentkernel.chat.steps import HandWritten, continue_step
-from agentkernel.chat.store import SessionStore, create_folder, now, open_store, save_live_module
+from agentkernel.chat.store import SessionStore, create_folder, now, open_store
 from agentkernel.chat.tree import Changes, Step, Tree
 from agentkernel.chat.user_input import (
     MOST_SOURCE,
@@ -73,6 +73,7 @@ from agentkernel.chat.user_input import (
 )
 from agentkernel.domain.errors import AgentKernelError, ProblemError, RunNotFound
 from agentkernel.domain.settings import Settings
+from agentkernel.tools.own_files import write_live
 from agentkernel.tools.run_store import lock_run
 from agentkernel.workflows.events import Noted, OnEvent, ignore
 
@@ -277,7 +278,7 @@ class Session:
             problem = replace(problem, problem=problem.problem.evolve(path=path))
         folder = create_folder(runs, problem.problem.name)
         if problem.live is not None:
-            save_live_module(folder, problem.live, problem.live_inputs)
+            write_live(folder, problem.live, problem.live_inputs)
 
         def fill(store: SessionStore) -> Tree:
             store.begin(problem.problem, settings)

@@ -21,13 +21,12 @@ from agentkernel.agents.protocols import Goals
 from agentkernel.chat.figures import EstimateCache, ModuleEstimate
 from agentkernel.chat.problem_sizes import restored
 from agentkernel.chat.requests import CandidateRef, Intent, IntentContext
-from agentkernel.chat.store import SessionStore, load_live_module
+from agentkernel.chat.store import SessionStore
 from agentkernel.chat.tree import (
     Changes,
     Node,
     NoSuchCandidate,
     Place,
-    ResolvedCandidate,
     SettingValue,
     Tree,
     better,
@@ -45,6 +44,7 @@ from agentkernel.domain.problem import Problem
 from agentkernel.domain.profile import Estimate, Measurement
 from agentkernel.domain.settings import Settings
 from agentkernel.storage.records import Records
+from agentkernel.tools.own_files import LIVE, read_live
 from agentkernel.tools.targets import find_target, load_targets
 from agentkernel.workflows.events import (
     ModelPassedOver,
@@ -252,7 +252,7 @@ class SessionState:
         if self.module.origin != "live":
             return None
         known = self.loaded.get("")
-        return load_live_module(self.folder) if known is None else (known.live, known.live_inputs)
+        return read_live(self.folder / LIVE) if known is None else (known.live, known.live_inputs)
 
     @property
     def target(self) -> Target:
@@ -383,9 +383,9 @@ class SessionState:
             waiting="choice" if self.options else "nothing",
         )
 
-    def meant(self, ref: CandidateRef) -> ResolvedCandidate | NoSuchCandidate:
-        """The candidate that a reference names, or the module; "better" is one of the two that were
-        compared last, in this turn or an earlier one."""
+    def meant(self, ref: CandidateRef) -> int | None:
+        """The candidate that a reference names, None for the module; "better" is one of the two
+        that were compared last, in this turn or an earlier one. Raises NoSuchCandidate."""
         pair = (self.compared or self._last_compared()) if ref == "better" else None
         if pair is None:
             aimed = self.target_name if ref in ("fastest", "better") else None
@@ -393,10 +393,10 @@ class SessionState:
         number = better(self.tree, pair)
         if number is None:
             names = " and ".join(map(label, pair))
-            return NoSuchCandidate(
+            raise NoSuchCandidate(
                 f"Of {names} none is known to be the better. 'keep c{pair[0]}' names one."
             )
-        return ResolvedCandidate(number)
+        return number
 
     def _last_compared(self) -> tuple[int, int] | None:
         for turn in reversed(self.store.turns()):
@@ -405,13 +405,15 @@ class SessionState:
                     return reply.nodes[0].number, reply.nodes[1].number
         return None
 
-    def node(self, ref: CandidateRef) -> Node | NoSuchCandidate:
+    @property
+    def current(self) -> Node | None:
+        """What "current" means, None before the first candidate."""
+        return self.node("current") if self.tree.nodes else None
+
+    def node(self, ref: CandidateRef) -> Node:
         """The candidate that is meant. Where the session stands at the module, "current" is the
-        fastest one, else the last."""
-        found = self.meant(ref)
-        if isinstance(found, NoSuchCandidate):
-            return found
-        number = found.number
+        fastest one, else the last. Raises NoSuchCandidate."""
+        number = self.meant(ref)
         if number is None and ref == "current":
             number = fastest(self.tree, self.target_name)
             if number is None and self.tree.nodes:
@@ -420,8 +422,8 @@ class SessionState:
         if node is not None:
             return node
         if not self.tree.nodes:
-            return NoSuchCandidate("There is no candidate yet. 'run' makes the first.")
-        return NoSuchCandidate("That is the module itself. Expected a candidate, such as 'c1'.")
+            raise NoSuchCandidate("There is no candidate yet. 'run' makes the first.")
+        raise NoSuchCandidate("That is the module itself. Expected a candidate, such as 'c1'.")
 
     def source(self, number: int | None) -> str:
         """The text of a candidate, or of the module's file."""

@@ -52,7 +52,7 @@ from agentkernel.workflows.outcome import (
 from agentkernel.workflows.state import OptimizeRequest
 
 if TYPE_CHECKING:
-    from agentkernel.tools.problem.loading import LoadedProblem
+    pass
 
 
 STOPS = {
@@ -176,12 +176,13 @@ def run_step(
     work.tree = begin_step(work.tree, text, base=start, changes=changes, origin=origin)
     step = work.tree.steps[-1]
     work.store.save_tree(work.tree)
-    request = request_of(
+    request = OptimizeRequest(
         loaded,
         settings,
+        None,
         ("chat", f"session={work.id}", f"step={step.number}", text),
-        () if given is not None else earlier_attempts(work, settings),
-        focus,
+        history=() if given is not None else earlier_attempts(work, settings),
+        focus=focus,
     )
     ended = _guarded(lambda: _run(work, step.number, request))
     return finish_step(work, step.number, ended)
@@ -196,17 +197,6 @@ def continue_step(work: SessionState, step: Step) -> Reply:
     work.tree = note_run(work.tree, step.number, run)
     ended = _guarded(lambda: _resume(work, step.number, run))
     return finish_step(work, step.number, ended)
-
-
-def request_of(
-    loaded: LoadedProblem,
-    settings: Settings,
-    flags: tuple[str, ...],
-    history: tuple[Attempt, ...],
-    focus: str | None,
-) -> OptimizeRequest:
-    """What a run is asked for, with what it is to know of earlier steps."""
-    return OptimizeRequest(loaded, settings, None, flags, history=history, focus=focus)
 
 
 def _run(work: SessionState, step: int, request: OptimizeRequest) -> Result:

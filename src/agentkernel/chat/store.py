@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -26,7 +27,6 @@ from agentkernel.domain.profile import ProfileFailed
 from agentkernel.domain.settings import Settings
 from agentkernel.storage.files import explain_write_failure, make_folder
 from agentkernel.storage.sqlite import connect
-from agentkernel.tools.own_files import LIVE, read_live, write_live
 from agentkernel.tools.run_store import SESSION_FILE, RunStore, note_use, plain_name, stamp
 
 FORMAT = "1"
@@ -92,7 +92,7 @@ class SessionStore:
 
     def settings(self) -> Settings:
         """What the session began with."""
-        with self._reading():
+        with _reading(self.folder):
             return Settings.model_validate_json(self.meta("settings"))
 
     def problem(self, key: str) -> Problem:
@@ -100,7 +100,7 @@ class SessionStore:
         row = self._row("select value from problems where key=?", key)
         if row is None:
             raise damaged(self.folder, f"it has no problem {key!r}")
-        with self._reading():
+        with _reading(self.folder):
             return Problem.model_validate_json(row)
 
     def problems(self) -> tuple[str, ...]:
@@ -116,7 +116,7 @@ class SessionStore:
     def plan(self, step: int) -> Plan | None:
         """The plan of a step's run."""
         row = self._row("select value from plans where step=?", step)
-        with self._reading():
+        with _reading(self.folder):
             return None if row is None else Plan.model_validate_json(row)
 
     def save_plan(self, step: int, plan: Plan) -> None:
@@ -151,7 +151,7 @@ class SessionStore:
 
     def tree(self) -> Tree:
         """The tree as it was last written."""
-        with self._reading():
+        with _reading(self.folder):
             row = self._row("select value from tree where id=?", 1)
             if row is None:
                 raise damaged(self.folder, "it has no tree")
@@ -162,7 +162,7 @@ class SessionStore:
 
     def turns(self) -> tuple[Turn, ...]:
         """All turns in order."""
-        with self._reading():
+        with _reading(self.folder):
             rows = self._db.execute(
                 "select text, replies, at, coalesce(value, '[]') from turns "
                 "left join approved on turn = id order by id"
@@ -193,25 +193,18 @@ class SessionStore:
         self._db.execute("insert or replace into tree values (1,?)", (bare.model_dump_json(),))
 
     def _row(self, query: str, value: str | int) -> str | None:
-        with self._reading():
+        with _reading(self.folder):
             row = self._db.execute(query, (value,)).fetchone()
             return None if row is None else str(row[0])
 
-    def _reading(self) -> _Reading:
-        return _Reading(self.folder)
 
-
-class _Reading:
+@contextmanager
+def _reading(folder: Path) -> Iterator[None]:
     """Turns what a damaged file raises into one clear line."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, sqlite3.DatabaseError | ValidationError):
-            raise damaged(self.folder, error) from error
+    try:
+        yield
+    except (sqlite3.DatabaseError, ValidationError) as error:
+        raise damaged(folder, error) from error
 
 
 def damaged(folder: Path, why: object) -> RunNotFound:
@@ -254,22 +247,9 @@ def open_store(folder: Path) -> SessionStore:
     return store
 
 
-def save_live_module(folder: Path, live: object, inputs: object) -> None:
-    """Keep a live module with its inputs beside the session."""
-    write_live(folder, live, inputs)
-
-
-def load_live_module(folder: Path) -> object:
-    """What `save_live_module` wrote. Raises RunNotFound."""
-    return read_live(folder / LIVE)
-
-
 def now() -> str:
     """The time in ISO 8601, UTC."""
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-PLAN: TypeAdapter[Plan] = TypeAdapter(Plan)
 
 
 class RunCandidates(NamedTuple):
@@ -336,7 +316,7 @@ def attempts_in(store: RunStore) -> tuple[Attempt, ...]:
 def plan_in(store: RunStore) -> Plan | None:
     """The plan of a run as it stood last, None where it came to none."""
     found = _events(store, ("planned",))
-    return PLAN.validate_python(found[-1]["plan"]) if found else None
+    return Plan.model_validate(found[-1]["plan"]) if found else None
 
 
 def _events(store: RunStore, kinds: tuple[str, ...]) -> list[dict[str, object]]:

@@ -15,6 +15,7 @@ from pydantic import Field
 from agentkernel.chat.requests import CandidateRef
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.candidate import Candidate
+from agentkernel.domain.errors import UserError
 from agentkernel.domain.profile import Profile, ProfileFailed
 from agentkernel.domain.verdict import Verdict
 
@@ -138,16 +139,8 @@ def for_target(node: Node, target: str | None) -> bool:
     return node.profile is not None and target in (None, node.profile.target)
 
 
-class ResolvedCandidate(NamedTuple):
-    """A candidate; None: the user's module."""
-
-    number: int | None
-
-
-class NoSuchCandidate(NamedTuple):
-    """Nothing of that name: one line for the user."""
-
-    text: str
+class NoSuchCandidate(UserError):
+    """No candidate or branch of that name."""
 
 
 def begin_step(
@@ -261,26 +254,25 @@ def _next_branch(tree: Tree) -> int:
     return max(item.number for item in tree.branches) + 1
 
 
-def switch(tree: Tree, number: int | None) -> Tree | NoSuchCandidate:
-    """Stand at the tip of branch `number`; None: the other one, where there are two."""
+def switch(tree: Tree, number: int | None) -> Tree:
+    """Stand at the tip of branch `number`; None: the other one, where there are two. Raises
+    NoSuchCandidate."""
     others = [item for item in tree.branches if item.number != tree.place.branch]
     known = ", ".join(str(item.number) for item in tree.branches)
     if not others:
-        return NoSuchCandidate("There is one branch only. 'split from here' begins another.")
+        raise NoSuchCandidate("There is one branch only. 'split from here' begins another.")
     if number is None:
         if len(others) > 1:
-            return NoSuchCandidate(
+            raise NoSuchCandidate(
                 f"Which branch? There are {known}: 'switch to branch {others[0].number}'."
             )
         return move(tree, others[0].tip)
     if number == tree.place.branch:
-        return NoSuchCandidate(f"Branch {number} is where the session stands. Others: {known}.")
+        raise NoSuchCandidate(f"Branch {number} is where the session stands. Others: {known}.")
     found = next((item for item in others if item.number == number), None)
-    return (
-        NoSuchCandidate(f"There is no branch {number}. Known: {known}.")
-        if found is None
-        else move(tree, found.tip)
-    )
+    if found is None:
+        raise NoSuchCandidate(f"There is no branch {number}. Known: {known}.")
+    return move(tree, found.tip)
 
 
 def return_to(tree: Tree, candidate: int | None) -> Tree:
@@ -373,44 +365,39 @@ def problem_of(tree: Tree, node: Node) -> str:
     return "" if step is None else step.problem
 
 
-def resolve(
-    tree: Tree, ref: CandidateRef, target: str | None = None
-) -> ResolvedCandidate | NoSuchCandidate:
-    """Which candidate is meant; the module counts as one. "fastest" is that for `target`."""
+def resolve(tree: Tree, ref: CandidateRef, target: str | None = None) -> int | None:
+    """Which candidate is meant, None for the module. "fastest" is that for `target`. Raises
+    NoSuchCandidate."""
     if isinstance(ref, int):
         return _numbered(tree, ref)
     if ref == "original":
-        return ResolvedCandidate(None)
+        return None
     if not tree.nodes and ref != "current":
-        return NoSuchCandidate("There is no candidate yet. 'run' makes the first.")
+        raise NoSuchCandidate("There is no candidate yet. 'run' makes the first.")
     current = tree.place.candidate
     match ref:
         case "current":
-            return ResolvedCandidate(current)
+            return current
         case "last":
-            return ResolvedCandidate(tree.nodes[-1].number)
+            return tree.nodes[-1].number
         case "fastest" | "better":
             found = fastest(tree, target)
-            return (
-                ResolvedCandidate(found)
-                if found is not None
-                else NoSuchCandidate(_none_fastest(tree, target))
-            )
+            if found is None:
+                raise NoSuchCandidate(_none_fastest(tree, target))
+            return found
         case "parent":
             node = tree.node(current) if current is not None else None
-            return (
-                NoSuchCandidate(
+            if node is None:
+                raise NoSuchCandidate(
                     "The session stands at the module itself, which was made from nothing."
                 )
-                if node is None
-                else ResolvedCandidate(node.parent)
-            )
+            return node.parent
         case "previous":
             earlier = [item.candidate for item in tree.places[: tree.at]]
             others = [item for item in earlier if item != current]
             if not others:
-                return NoSuchCandidate("The session stood nowhere else before.")
-            return ResolvedCandidate(others[-1])
+                raise NoSuchCandidate("The session stood nowhere else before.")
+            return others[-1]
 
 
 def _none_fastest(tree: Tree, target: str | None) -> str:
@@ -425,12 +412,12 @@ def _none_fastest(tree: Tree, target: str | None) -> str:
     )
 
 
-def _numbered(tree: Tree, number: int) -> ResolvedCandidate | NoSuchCandidate:
+def _numbered(tree: Tree, number: int) -> int:
     if tree.node(number) is not None:
-        return ResolvedCandidate(number)
+        return number
     known = ", ".join(f"c{item.number}" for item in tree.nodes[-12:])
     hint = f"Known: {known}." if known else "There is none yet: 'run' makes the first."
-    return NoSuchCandidate(f"There is no candidate c{number}. {hint}")
+    raise NoSuchCandidate(f"There is no candidate c{number}. {hint}")
 
 
 def label(number: int | None) -> str:

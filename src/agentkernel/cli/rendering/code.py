@@ -118,6 +118,3 @@ def _noted_lines(
         head = indent if line in code else f"  {line:>{digits}}: "
         yield hanging(head, words, view)
         last = line
-
-
-__all__ = ["diff", "explained", "source"]

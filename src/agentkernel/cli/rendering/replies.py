@@ -31,7 +31,6 @@ from agentkernel.chat.replies import (
 from agentkernel.chat.session_state import WORDS
 from agentkernel.chat.tree import Changes, Place
 from agentkernel.cli.rendering import candidates, code
-from agentkernel.cli.rendering.candidates import candidate_tree
 from agentkernel.cli.rendering.roofline import roofline
 from agentkernel.cli.rendering.run import figure_rows
 from agentkernel.cli.rendering.text import (
@@ -202,7 +201,6 @@ def render(reply: Reply, width: int, colour: bool, unicode: bool = True) -> Rend
 
 
 def _drawn(reply: Reply, view: View) -> RenderableType:
-    """Pictures are imported where they are wanted: the first prompt does not wait for them."""
     match reply:
         case TextReply():
             return said(reply)
@@ -220,27 +218,12 @@ def _drawn(reply: Reply, view: View) -> RenderableType:
             return lines(reply.text) if reply.text else Group()
         case KnowledgeFound():
             return search_results(reply, view)
-        case Source() | DiffOf() | Explained():
-            return _code(reply, view)
-    return _picture(reply, view)
-
-
-def _code(reply: Source | DiffOf | Explained, view: View) -> RenderableType:
-
-    match reply:
         case Source():
             return code.source(reply, view)
         case DiffOf():
             return code.diff(reply, view)
         case Explained():
             return code.explained(reply, view)
-
-
-def _picture(
-    reply: Compared | Profiled | Roofline | Planned | TreeShown | Cost, view: View
-) -> RenderableType:
-
-    match reply:
         case Compared():
             return candidates.compared(reply, view)
         case Profiled():
@@ -250,7 +233,7 @@ def _picture(
         case Cost():
             return candidates.cost(reply, view)
         case TreeShown():
-            return candidate_tree(reply.tree, view, reply.target)
+            return candidates.candidate_tree(reply.tree, view, reply.target)
         case Roofline():
             return roofline(reply, view)
 
