@@ -293,8 +293,8 @@ class Speaking:
         self.text = text
         self.asked: list[str] = []
 
-    def ask(self, request: ModelRequest, on_text: OnText = ignore) -> Reply:
-        self.asked.append(request.messages[-1].text)
+    def ask(self, question: ModelRequest, on_text: OnText = ignore) -> Reply:
+        self.asked.append(question.messages[-1].text)
         return Reply(texts=(self.text,), finish=("stop",))
 
 
