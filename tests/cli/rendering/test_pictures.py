@@ -382,9 +382,9 @@ def test_bars_hold_any_time(time_us: float) -> None:
 
 def test_measured_and_estimated_times_share_no_scale() -> None:
     found = scales(NODES)
-    assert [(scale.title, [bar.label for bar in scale.bars]) for scale in found] == [
-        ("measured on h200", ["c1", "c2"]),
-        ("estimated for h100-sxm", ["c4"]),
+    assert [(scale.basis.words, [node.number for node in scale.nodes]) for scale in found] == [
+        ("measured on h200", [1, 2]),
+        ("estimated for h100-sxm", [4]),
     ]
     assert [line[1] for line in found[0].lines] == ["eager", "torch.compile"]
     assert [line[1] for line in found[1].lines] == ["eager"]

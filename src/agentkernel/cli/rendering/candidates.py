@@ -6,7 +6,7 @@ Measured and estimated times never share one scale.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from rich.cells import cell_len
 from rich.console import Group, RenderableType
@@ -14,7 +14,7 @@ from rich.text import Text
 from rich.tree import Tree as Drawn
 
 from agentkernel.chat.replies import Compared, Cost, Planned, Profiled, readable_rows
-from agentkernel.chat.tree import Node, Tree
+from agentkernel.chat.tree import Node, TimeBasis, Tree, basis_of, time_us
 from agentkernel.cli.rendering.text import (
     View,
     escaped,
@@ -30,32 +30,20 @@ from agentkernel.cli.rendering.text import (
     truncate,
 )
 from agentkernel.domain.plan import Analysis
-from agentkernel.workflows.report import UsageTotals, usage_rows
+from agentkernel.workflows.models import usage_totals
+from agentkernel.workflows.report import usage_rows
 
 LEAST_BAR = 8
 """Columns below which there is no bar, only figures."""
 MOST_BAR = 60
 
 
-@dataclass(frozen=True)
-class Bar:
-    """One candidate's time; `low_us` and `high_us` are its 10% and 90% quantiles."""
+class Scale(NamedTuple):
+    """Candidates whose times may be compared, and reference lines: (mark, name, microseconds)."""
 
-    label: str
-    time_us: float
-    low_us: float | None = None
-    high_us: float | None = None
-
-
-@dataclass(frozen=True)
-class Scale:
-    """Bars that may be compared: all measured on one GPU, or all estimated for one target."""
-
-    title: str
-    measured: bool
-    bars: tuple[Bar, ...]
+    basis: TimeBasis
+    nodes: tuple[Node, ...]
     lines: tuple[tuple[str, str, float], ...]
-    """Reference lines: (mark, name, time in microseconds)."""
 
 
 def bars(nodes: Sequence[Node], view: View) -> RenderableType:
@@ -65,40 +53,24 @@ def bars(nodes: Sequence[Node], view: View) -> RenderableType:
 
 def scales(nodes: Sequence[Node]) -> list[Scale]:
     """The candidates with a time, by what they can be compared with."""
-    groups: dict[tuple[bool, str], list[Node]] = {}
+    groups: dict[TimeBasis, list[Node]] = {}
     for node in nodes:
-        if node.profile is not None:
-            measured = node.profile.measured
-            where = (
-                node.profile.measured_on or node.profile.measurements[0].gpu.name
-                if measured
-                else node.profile.estimate.target
-            )
-            groups.setdefault((measured, where), []).append(node)
-    return [_scale(measured, where, group) for (measured, where), group in groups.items()]
+        basis = basis_of(node)
+        if basis is not None:
+            groups.setdefault(basis, []).append(node)
+    return [_scale(basis, group) for basis, group in groups.items()]
 
 
-def _scale(measured: bool, where: str, nodes: Sequence[Node]) -> Scale:
-    title = f"measured on {where}" if measured else f"estimated for {where}"
-    found = tuple(_bar(node) for node in nodes)
+def _scale(basis: TimeBasis, nodes: Sequence[Node]) -> Scale:
     references: dict[str, list[float]] = {}
     for node in nodes:
-        for name, time_us in _references(node):
-            references.setdefault(name, []).append(time_us)
+        for name, us in _references(node):
+            references.setdefault(name, []).append(us)
     middle = [
         (name[0].upper(), name, sorted(times)[len(times) // 2])
         for name, times in references.items()
     ]
-    return Scale(title, measured, found, tuple(middle))
-
-
-def _bar(node: Node) -> Bar:
-    profile = node.profile
-    assert profile is not None
-    if not profile.measured:
-        return Bar(f"c{node.number}", profile.estimate.time_us)
-    timing = profile.measurements[0].candidate
-    return Bar(f"c{node.number}", timing.median_us, timing.p10_us, timing.p90_us)
+    return Scale(basis, tuple(nodes), tuple(middle))
 
 
 def _references(node: Node) -> list[tuple[str, float]]:
@@ -116,57 +88,48 @@ def _references(node: Node) -> list[tuple[str, float]]:
 
 
 def _drawn(scale: Scale, view: View) -> RenderableType:
-    texts = [_figures(bar, scale.measured) for bar in scale.bars]
-    label = max(cell_len(bar.label) for bar in scale.bars)
-    figures = max(cell_len(text) for text in texts)
-    room = min(MOST_BAR, view.width - label - figures - 3)
-    told = [f"{mark} {name} {show_us(time_us)}" for mark, name, time_us in scale.lines]
-    title = Text(truncate(scale.title, view.width, view.unicode), style="bold")
-    foot = Text(", ".join(told), overflow="fold")
+    texts = [_figures(node) for node in scale.nodes]
+    names = [f"c{node.number}" for node in scale.nodes]
+    times = [time_us(node) or 0.0 for node in scale.nodes]
+    label = max(map(cell_len, names))
+    room = min(MOST_BAR, view.width - label - max(map(cell_len, texts)) - 3)
+    told = [f"{mark} {name} {show_us(us)}" for mark, name, us in scale.lines]
+    title = Text(truncate(scale.basis.words, view.width, view.unicode), style="bold")
+    feet = [Text(", ".join(told), overflow="fold")] if told else []
     if room < LEAST_BAR:
         plain = [
-            Text(truncate(f"{bar.label} {text}", view.width, view.unicode))
-            for bar, text in zip(scale.bars, texts, strict=True)
+            Text(truncate(f"{name} {text}", view.width, view.unicode))
+            for name, text in zip(names, texts, strict=True)
         ]
-        return Group(title, *plain, *([foot] if told else []))
-    longest = max([bar.time_us for bar in scale.bars] + [time for _, _, time in scale.lines])
-    marks = {_column(time, longest, room): mark for mark, _, time in reversed(scale.lines)}
-    rows = [
-        Text.assemble(
-            f"{bar.label:<{label}} ",
-            (_strip(bar, longest, room, marks, scale.measured, view), _style(scale)),
-            f"  {text}",
-        )
-        for bar, text in zip(scale.bars, texts, strict=True)
-    ]
+        return Group(title, *plain, *feet)
+    longest = max(times + [us for _, _, us in scale.lines])
+    marks = {_column(us, longest, room): mark for mark, _, us in reversed(scale.lines)}
+    measured = scale.basis.measured
+    full, style = (view.sign("█", "#"), "green") if measured else (view.sign("░", ":"), "yellow")
+    rows = []
+    for name, text, us in zip(names, texts, times, strict=True):
+        strip = _strip(_column(us, longest, room), room, marks, full, view)
+        rows.append(Text.assemble(f"{name:<{label}} ", (strip, style), f"  {text}"))
     head = "".join(marks.get(column, " ") for column in range(room + 1)).rstrip()
     heads = [Text(" " * (label + 1) + head)] if marks else []
-    return Group(title, *heads, *rows, *([foot] if told else []))
+    return Group(title, *heads, *rows, *feet)
 
 
-def _style(scale: Scale) -> str:
-    return "green" if scale.measured else "yellow"
-
-
-def _figures(bar: Bar, measured: bool) -> str:
-    text = show_us(bar.time_us)
-    if not measured:
+def _figures(node: Node) -> str:
+    """The time, with its 10% and 90% quantiles where it was measured."""
+    text = show_us(time_us(node))
+    if node.profile is None or not node.profile.measured:
         return f"{text} estimated"
-    if bar.low_us is None or bar.high_us is None:
-        return text
-    return f"{text} [{show_us(bar.low_us)}, {show_us(bar.high_us)}]"
+    timing = node.profile.measurements[0].candidate
+    return f"{text} [{show_us(timing.p10_us)}, {show_us(timing.p90_us)}]"
 
 
 def _column(time_us: float, longest: float, room: int) -> int:
     return min(room - 1, max(0, round(time_us / longest * room) - 1)) if longest > 0 else 0
 
 
-def _strip(
-    bar: Bar, longest: float, room: int, marks: dict[int, str], measured: bool, view: View
-) -> str:
-    """A full bar where it was measured, a hatched one where not, the lines in front of it."""
-    last = _column(bar.time_us, longest, room)
-    full = view.sign("█", "#") if measured else view.sign("░", ":")
+def _strip(last: int, room: int, marks: dict[int, str], full: str, view: View) -> str:
+    """A bar up to column `last`, the reference lines in front of it."""
     line = view.sign("│", "|")
     signs = [line if column in marks else full if column <= last else " " for column in range(room)]
     return "".join(signs)
@@ -369,24 +332,19 @@ def cost(reply: Cost, view: View) -> RenderableType:
     """The words, or the time and one line an agent; columns with nothing in them are left out."""
     if reply.accounts is None:
         return lines(reply.text or f"{show_span(reply.seconds)} in all steps.")
-    parts: list[RenderableType] = [
-        lines(f"{show_span(reply.seconds)} in all steps, of which models took:")
+    takings = [usage_totals(item) for item in reply.accounts.by_agent]
+    rows = [tuple(row) for row in usage_rows(takings, usage_totals(reply.accounts.total))]
+    if len(takings) == 1:
+        rows = rows[:1]  # the total of one is that one
+    if not view.unicode:
+        rows = [tuple(value.replace("–", "-") for value in row) for row in rows]
+    used = [
+        place
+        for place in range(len(COST_HEADINGS))
+        if any(row[place] not in ("–", "-", "0") for row in rows)
     ]
-    if reply.accounts is not None:
-        takings = [UsageTotals(**item.model_dump()) for item in reply.accounts.by_agent]
-        total = UsageTotals(**reply.accounts.total.model_dump())
-        rows = [tuple(row) for row in usage_rows(takings, total)]
-        if len(takings) == 1:
-            rows = rows[:1]  # the total of one is that one
-        if not view.unicode:
-            rows = [tuple(value.replace("–", "-") for value in row) for row in rows]
-        empty = ("–", "-", "0")
-        used = [
-            place
-            for place in range(len(COST_HEADINGS))
-            if any(row[place] not in empty for row in rows)
-        ]
-        headings = [COST_HEADINGS[place] for place in used]
-        cells = [[row[place] for place in used] for row in rows]
-        parts += ["", grid(headings, cells, view, right=tuple(range(1, len(used))))]
-    return Group(*parts)
+    headings = [COST_HEADINGS[place] for place in used]
+    cells = [[row[place] for place in used] for row in rows]
+    table = grid(headings, cells, view, right=tuple(range(1, len(used))))
+    head = lines(f"{show_span(reply.seconds)} in all steps, of which models took:")
+    return Group(head, "", table)
