@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from agentkernel.bench.suite import BASELINES, Baseline, Row
 from agentkernel.bench.summary import FLOOR, BaselineFigures, Level, Summary, summarise
+from agentkernel.domain.formatting import with_interval
 from agentkernel.domain.plain_text import plain
 from agentkernel.domain.profile import Ratio
 from agentkernel.storage.files import write_atomic
@@ -185,7 +186,7 @@ def problem_cells(row: Row) -> tuple[str, ...]:
 
 def interval(ratio: Ratio | None) -> str:
     """A measured ratio with its 95% interval."""
-    return "-" if ratio is None else f"{ratio.value:.2f} [{ratio.low:.2f}, {ratio.high:.2f}]"
+    return "-" if ratio is None else with_interval(ratio, unit="")
 
 
 def share(value: float | None) -> str:

@@ -15,6 +15,7 @@ from agentkernel.agents.planner import MODEL_IDEAS, MOST, RulesPlanner
 from agentkernel.agents.protocols import Goals, PlanRequest
 from agentkernel.chat.replies import Compared, Roofline, RooflinePoint
 from agentkernel.chat.tree import Node, basis_of, for_target, is_accepted, label, time_us
+from agentkernel.domain.formatting import DASH, with_interval
 from agentkernel.domain.plan import Analysis, Hypothesis, Plan
 from agentkernel.domain.profile import Estimate, Measurement, Profile, Ratio
 from agentkernel.domain.settings import FILE_PREFIX, Settings
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from agentkernel.tools.targets import ResolvedTarget
 
 
-NONE = "–"
 Cell = Callable[[Node], str]
 
 
@@ -64,17 +64,17 @@ def rows_of(nodes: Sequence[Node]) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """(what, one value a candidate); rows in which nobody has a value are left out."""
     table: tuple[tuple[str, Cell], ...] = (
         ("verdict", verdict_words),
-        ("strategy", lambda node: node.candidate.strategy or NONE),
+        ("strategy", lambda node: node.candidate.strategy or DASH),
         ("by", lambda node: node.candidate.coder),
         ("time", _time),
-        ("against eager", lambda node: _of_primary(node, lambda item: ratio_words(item.vs_eager))),
+        ("against eager", lambda node: _of_primary(node, lambda x: with_interval(x.vs_eager))),
         (
             "against torch.compile",
-            lambda node: _of_primary(node, lambda item: ratio_words(item.vs_compile)),
+            lambda node: _of_primary(node, lambda x: with_interval(x.vs_compile)),
         ),
         (
             "against max-autotune",
-            lambda node: _of_primary(node, lambda item: ratio_words(item.vs_autotune)),
+            lambda node: _of_primary(node, lambda x: with_interval(x.vs_autotune)),
         ),
         ("of the roofline", lambda node: _of_primary(node, _reached)),
         ("peak memory", lambda node: _of_primary(node, _memory)),
@@ -82,12 +82,12 @@ def rows_of(nodes: Sequence[Node]) -> tuple[tuple[str, tuple[str, ...]], ...]:
         ("launches", _launches),
         ("registers", lambda node: _of_kernels(node, "registers")),
         ("spilled bytes", lambda node: _of_kernels(node, "spill_bytes")),
-        ("precision", lambda node: node.verdict.precision if node.verdict else NONE),
+        ("precision", lambda node: node.verdict.precision if node.verdict else DASH),
         ("error", _error),
         ("target", _target),
     )
     rows = [(name, tuple(cell(node) for node in nodes)) for name, cell in table]
-    return tuple(row for row in rows if set(row[1]) != {NONE})
+    return tuple(row for row in rows if set(row[1]) != {DASH})
 
 
 def conclusion(first: Node, second: Node) -> str:
@@ -136,7 +136,7 @@ def _measured(one: str, two: str, before: Measurement, after: Measurement) -> st
 
 def _call(name: str, other: str, ratio: Ratio) -> str:
     """By the interval alone: one that holds 1 decides nothing."""
-    figures = ratio_words(ratio)
+    figures = with_interval(ratio)
     if ratio.low > 1.0:
         return f"{name} is faster than {other}: {figures}, measured."
     if ratio.high < 1.0:
@@ -187,42 +187,31 @@ def roofline(nodes: Sequence[Node], analysis: Analysis) -> Roofline | None:
     assert basis is not None
     timed = [node for node in right if basis_of(node) == basis]
     picture = drawing_of(last, analysis)
-    points = [
+    found = [(item, not picture.estimated) for item in picture.points if item.label != "candidate"]
+    found += [
+        (to_point(label(node.number), analysis, known), basis.measured)
+        for node in timed
+        if (known := time_us(node))
+    ]
+    points = tuple(
         RooflinePoint(
             label=point.label,
             intensity=point.intensity,
             gflops=point.tflops * 1e3,
-            measured=not picture.estimated,
+            measured=measured,
         )
-        for point in picture.points
-        if point.label != "candidate" and point.tflops > 0
-    ]
-    for node in timed:
-        known = time_us(node)
-        if not known:
-            continue
-        point = to_point(label(node.number), analysis, known)
-        if point.tflops <= 0:
-            continue
-        points.append(
-            RooflinePoint(
-                label=point.label,
-                intensity=point.intensity,
-                gflops=point.tflops * 1e3,
-                measured=bool(node.profile and node.profile.measured),
-            )
-        )
-    peak = (
-        "matrix units and fp32 units, as the problem uses them"
-        if analysis.matmul_flops
-        else ("fp32 units")
+        for point, measured in found
+        if point.tflops > 0
     )
+    units = "fp32 units"
+    if analysis.matmul_flops:
+        units = "matrix units and fp32 units, as the problem uses them"
     return Roofline(
         target=basis.where,
         gb_per_s=picture.roof.gb_per_s,
         peak_gflops=picture.roof.peak_tflops * 1e3,
-        peak_of=peak,
-        points=tuple(points),
+        peak_of=units,
+        points=points,
         note=left_out_text([node for node in right if node not in timed]),
     )
 
@@ -262,11 +251,6 @@ def time_words(node: Node, target: str | None = None) -> str:
     return f"{known:.3g} us" + ("" if basis.measured else " (estimated)")
 
 
-def ratio_words(ratio: Ratio | None) -> str:
-    """`1.23x [1.21, 1.25]`."""
-    return NONE if ratio is None else f"{ratio.value:.2f}x [{ratio.low:.2f}, {ratio.high:.2f}]"
-
-
 def bytes_words(size: int) -> str:
     """`1.5 MiB`."""
     number = float(size)
@@ -293,13 +277,13 @@ def _primary(node: Node) -> Measurement | None:
 
 def _of_primary(node: Node, words: Callable[[Measurement], str]) -> str:
     primary = _primary(node)
-    return NONE if primary is None else words(primary)
+    return DASH if primary is None else words(primary)
 
 
 def _time(node: Node) -> str:
     primary = _primary(node)
     if primary is None:
-        return time_words(node) or NONE
+        return time_words(node) or DASH
     times = primary.candidate
     return f"{times.median_us:.4g} us [{times.p10_us:.4g}, {times.p90_us:.4g}]"
 
@@ -315,7 +299,7 @@ def _memory(primary: Measurement) -> str:
 
 def _energy(primary: Measurement) -> str:
     if primary.energy_mj is None:
-        return NONE
+        return DASH
     eager = "" if primary.eager_energy_mj is None else f" (eager {primary.eager_energy_mj:.3g} mJ)"
     return f"{primary.energy_mj:.3g} mJ{eager}"
 
@@ -325,19 +309,19 @@ def _launches(node: Node) -> str:
     if primary is not None:
         return str(primary.launches)
     report = node.profile.report if node.profile else None
-    return NONE if report is None else str(len(report.kernels) + len(report.library_ops))
+    return DASH if report is None else str(len(report.kernels) + len(report.library_ops))
 
 
 def _of_kernels(node: Node, name: str) -> str:
     report = node.profile.report if node.profile else None
     found = [getattr(item, name) for item in report.kernels] if report else []
     known = [str(item) for item in found if item is not None]
-    return ", ".join(known) or NONE
+    return ", ".join(known) or DASH
 
 
 def _error(node: Node) -> str:
     if node.verdict is None or node.verdict.worst_error is None:
-        return NONE
+        return DASH
     eager = node.verdict.worst_eager_error
     beside = [] if eager is None else [f"eager {eager:.1e}"]
     beside += filter(None, [node.verdict.margin_text])
@@ -346,7 +330,7 @@ def _error(node: Node) -> str:
 
 def _target(node: Node) -> str:
     if node.profile is None:
-        return NONE
+        return DASH
     where = node.profile.measured_on
     return f"{node.profile.target}, measured on {where}" if where else node.profile.target
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 from contextlib import closing
+from pathlib import Path
 
 from agentkernel.agents.evidence import evidence_of, speed_evidence
 from agentkernel.agents.history import outcome
@@ -49,8 +50,10 @@ from agentkernel.chat.tree import (
 from agentkernel.chat.user_input import reading_model
 from agentkernel.domain.errors import AgentKernelError, KnowledgeError, OutputError, one_line
 from agentkernel.domain.exchange import Exchange
+from agentkernel.domain.formatting import count
 from agentkernel.domain.knowledge import Query
 from agentkernel.domain.plain_text import sentence
+from agentkernel.knowledge.base import open_base
 from agentkernel.knowledge.store import folder_of
 from agentkernel.storage.records import read_records
 from agentkernel.tools.targets import load_targets
@@ -70,14 +73,14 @@ def not_possible(text: str) -> TextReply:
 def explain_module(work: SessionState) -> Reply:
     """Where the module's own time goes, before there is a candidate: estimated from its graph."""
     target, (analysis, eager) = work.target, work.figures
-    ops = ", ".join(f"{name} x{count}" for name, count in sorted(analysis.op_counts.items()))
+    ops = ", ".join(f"{name} x{number}" for name, number in sorted(analysis.op_counts.items()))
     left = max(0.0, 1 - analysis.bound_us / eager.time_us) if eager.time_us else 0.0
-    count, least = sum(analysis.op_counts.values()), figures.bytes_words(analysis.bytes_min)
+    operations = count(sum(analysis.op_counts.values()), "operation")
+    least = figures.bytes_words(analysis.bytes_min)
     lines = (
         f"Bound by {analysis.roofline} on {target.title} (estimated; nothing was run).",
         f"At best {analysis.bound_us:.3g} us: {least} and {analysis.flops / 1e9:.3g} GFLOP.",
-        f"Eager PyTorch {eager.time_us:.3g} us in {count} operation{'' if count == 1 else 's'}, "
-        f"bound by {eager.bound}.",
+        f"Eager PyTorch {eager.time_us:.3g} us in {operations}, bound by {eager.bound}.",
         memory_passes(eager.bytes_moved, analysis.bytes_min),
         f"{left:.0%} of eager's time is not needed by the roofline. 'run' goes after it.",
         infeasible_goal(work),
@@ -217,11 +220,11 @@ def explain_line(work: SessionState, intent: ExplainLine) -> Reply:
                 text="Which line?", options=("explain line 12", "show the kernel")
             )
         number, line = work.shown
-    count = len(work.source(number).splitlines())
-    if line > count:
+    length = len(work.source(number).splitlines())
+    if line > length:
         name = work.file_name(number)
         return not_possible(
-            f"{name} has {count} lines: there is no line {line}. 'show' gives them."
+            f"{name} has {length} lines: there is no line {line}. 'show' gives them."
         )
     work.shown = (number, line)
     return _explained(work, number, line, intent.last_line)
@@ -365,8 +368,6 @@ def _around(node: Node, line: int | None) -> Source | None:
 
 def ask_docs(work: SessionState, intent: AskDocs) -> Reply:
     """What the knowledge base holds on a question."""
-    from agentkernel.knowledge.base import open_base
-
     known = work.settings.knowledge
     try:
         with open_base(folder_of(known.index), known.embedder) as base:
@@ -420,8 +421,8 @@ def status(work: SessionState) -> Reply:
     aimed = work.target_name
     target = aimed or settings.target or "the local GPU, else h100"
     lines = [
-        f"{work.module.name}: {_count(len(work.tree.steps), 'step')}, "
-        f"{_count(len(work.tree.nodes), 'candidate')}.",
+        f"{work.module.name}: {count(len(work.tree.steps), 'step')}, "
+        f"{count(len(work.tree.nodes), 'candidate')}.",
         f"At {label(current)}"
         + (f": {_told(node, aimed)}" if node is not None else "")
         + f", branch {work.place.branch}.",
@@ -453,10 +454,6 @@ def _fastest(work: SessionState, target: str | None) -> str:
     return f"No time for {target} yet; fastest, {basis.words}: {label(node.number)}."
 
 
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}{'' if number == 1 else 's'}"
-
-
 def _told(node: Node, target: str | None) -> str:
     time = figures.time_words(node, target)
     return figures.verdict_words(node) + (f", {time}" if time else "")
@@ -486,8 +483,7 @@ def cost(work: SessionState) -> Reply:
     seconds = sum(step.seconds for step in work.tree.steps)
     exchanges = [item for path in _records(work) for item in _exchanges(path)]
     accounts = totals(exchanges) if exchanges else None
-    count = len(work.tree.steps)
-    text = f"{seconds:.1f} s in {count} step{'' if count == 1 else 's'}"
+    text = f"{seconds:.1f} s in {count(len(work.tree.steps), 'step')}"
     if accounts is None:
         return Cost(seconds=seconds, accounts=None, text=f"{text}; no model was asked.")
     total = accounts.total
@@ -503,8 +499,6 @@ def _records(work: SessionState) -> list[str]:
 
 
 def _exchanges(path: str) -> list[Exchange]:
-    from pathlib import Path
-
     try:
         records = read_records(Path(path))
     except OutputError:

@@ -43,6 +43,14 @@ def interval(ratio: Ratio | None) -> str:
     return f"{ratio.low:.2f} to {ratio.high:.2f}"
 
 
+def with_interval(ratio: Ratio | None, digits: int = 2, unit: str = "x") -> str:
+    """`1.31x [1.28, 1.34]`, value and 95% interval; a dash for none."""
+    if ratio is None:
+        return DASH
+    low, high = f"{ratio.low:.{digits}f}", f"{ratio.high:.{digits}f}"
+    return f"{ratio.value:.{digits}f}{unit} [{low}, {high}]"
+
+
 def percent(value: float | None) -> str:
     """A share, 0 to 1, in percent; a dash for none."""
     if value is None:

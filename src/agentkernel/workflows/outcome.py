@@ -11,6 +11,7 @@ from agentkernel.agents.protocols import Attempt, Goals
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.certificate import Status
 from agentkernel.domain.errors import one_line
+from agentkernel.domain.formatting import with_interval
 from agentkernel.domain.profile import (
     LEFT_OUT,
     MatmulPrecision,
@@ -391,22 +392,18 @@ def _missed(ratio: Ratio, baseline: Faster) -> str:
 def describe_speed(measurement: Measurement) -> str:
     """`1.31x [1.30, 1.32] against eager, 1.02x [1.01, 1.03] against torch.compile`, and against
     max-autotune where that was measured or failed."""
-    text = f"{_ratio_text(measurement.vs_eager)} against eager"
+    text = f"{with_interval(measurement.vs_eager, 3)} against eager"
     if measurement.vs_compile is not None:
-        text += f", {_ratio_text(measurement.vs_compile)} against torch.compile"
+        text += f", {with_interval(measurement.vs_compile, 3)} against torch.compile"
     else:
         text += ", torch.compile failed"
     if measurement.vs_autotune is not None:
-        text += f", {_ratio_text(measurement.vs_autotune)} against max-autotune"
+        text += f", {with_interval(measurement.vs_autotune, 3)} against max-autotune"
     elif measurement.autotune_error not in (None, LEFT_OUT):
         text += ", max-autotune failed"
     if measurement.baselines_matmul != "highest":
         text += f", all with float32_matmul_precision {measurement.baselines_matmul!r}"
     return text
-
-
-def _ratio_text(ratio: Ratio) -> str:
-    return f"{ratio.value:.3f}x [{ratio.low:.3f}, {ratio.high:.3f}]"
 
 
 def _baseline_name(baselines: Baselines | None) -> Faster:

@@ -12,7 +12,7 @@ import jinja2
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.candidate import Candidate, Draft, TrialResult
 from agentkernel.domain.certificate import Certificate, Status
-from agentkernel.domain.formatting import error_text, microseconds, times, usd_text
+from agentkernel.domain.formatting import error_text, microseconds, times, usd_text, with_interval
 from agentkernel.domain.plain_text import plain_line, sentence
 from agentkernel.domain.plan import Calibration, Hypothesis, Plan, Retrieved
 from agentkernel.domain.problem import TensorSpec
@@ -286,7 +286,7 @@ def ratio_text(ratio: Ratio | None) -> str:
     """Value, 95% interval and what the 99% interval calls it; a dash for none."""
     if ratio is None:
         return "–"
-    words = f"{ratio.value:.2f} [{ratio.low:.2f}, {ratio.high:.2f}]"
+    words = with_interval(ratio, unit="")
     return f"{words} {ratio.call.replace('_', ' ')}" if ratio.call else words
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from agentkernel.domain.errors import LibraryError
+from agentkernel.domain.formatting import count
 from agentkernel.storage.files import data_folder, refuse_strange
 from agentkernel.storage.sqlite import (
     Damage,
@@ -136,7 +137,7 @@ def salvage(path: Path, new: Path) -> str:
         )
     if not kernels and not nights:
         return "nothing was"
-    return f"{_counted(kernels, 'kernel')} and {_counted(nights, 'night')} were"
+    return f"{count(kernels, 'kernel')} and {count(nights, 'night')} were"
 
 
 def _is_whole(row: dict[str, object]) -> bool:
@@ -149,10 +150,6 @@ def _is_json(value: object) -> bool:
     except (ValueError, RecursionError):
         return False
     return True
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 Say = Callable[[str], None]
