@@ -192,10 +192,7 @@ def open_session(
         if file is not None
         else problem_from_module(cast(nn.Module, what), tuple(example_inputs), example_kwargs)
     )
-    runs = Path(began.runs)
-    return Session.begin(
-        loaded, settings_overlay(began), runs, on_event=on_event, workshop=workshop
-    )
+    return Session.begin(loaded, settings_overlay(began), on_event=on_event, workshop=workshop)
 
 
 def _settings(target: str | None, goals: dict[str, str | float | None]) -> Settings:

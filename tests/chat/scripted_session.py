@@ -72,7 +72,7 @@ def settings_for(runs: Path, *overrides: str):  # type: ignore[no-untyped-def]
 def begin(folder: Path, shop: SessionShop, on_event: OnEvent = ignore) -> Session:
     """A new session on `x + 1`, all of it below `folder`."""
     runs, problem = folder / "runs", fakes.small_problem(folder)
-    return Session.begin(problem, settings_for(runs), runs, on_event=on_event, workshop=shop)
+    return Session.begin(problem, settings_for(runs), on_event=on_event, workshop=shop)
 
 
 def main(folder: Path, delay_s: float) -> None:

@@ -112,5 +112,5 @@ def test_a_path_that_no_record_can_hold_is_refused_at_once(
     runs = strange if place == "runs" else tmp_path / "runs"
     settings = settings_for(tmp_path)({}).evolve(runs=str(runs))
     with pytest.raises(ProblemError, match=r"d\\udcff.* is no UTF-8"):
-        Session.begin(problem, lambda changes: settings, runs, workshop=shop)
+        Session.begin(problem, lambda changes: settings, workshop=shop)
     assert not list(tmp_path.rglob("session.sqlite"))

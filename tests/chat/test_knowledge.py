@@ -203,7 +203,6 @@ def test_what_was_declined_belongs_to_the_step_that_judges_it(
     with Session.begin(
         fakes.small_problem(tmp_path),
         made,
-        tmp_path / "runs",
         approve=lambda asked: said.pop(0),
         workshop=shop,
     ) as session:

@@ -261,33 +261,31 @@ class Session:
         cls,
         problem: LoadedProblem,
         settings_for: SettingsFor,
-        runs: Path,
         *,
         on_event: OnEvent = ignore,
         approve: Approve | None = None,
         workshop: RunFactory | None = None,
         estimates: EstimateCache | None = None,
     ) -> Self:
-        """A new session in a new folder `runs/NAME-chat-STAMP/`. `settings_for` puts dotted keys
-        over the user's settings and refuses what is wrong, `estimates` what is known of the problem
-        already. Raises OutputError, ProblemError, SettingError."""
+        """A new session in a new folder `NAME-chat-STAMP/` of the settings' `runs`. `settings_for`
+        puts dotted keys over the user's settings and refuses what is wrong, `estimates` what is
+        known of the problem already. Raises OutputError, ProblemError, SettingError."""
         settings = settings_for({})
         _recorded(settings.runs)
         if problem.problem.path:
             path = _recorded(str(Path(problem.problem.path).resolve()))
             problem = replace(problem, problem=problem.problem.evolve(path=path))
-        folder = create_folder(runs, problem.problem.name)
+        folder = create_folder(Path(settings.runs), problem.problem.name)
         if problem.live is not None:
             write_live(folder, problem.live, problem.live_inputs)
+        known = estimates or EstimateCache()
 
-        def fill(store: SessionStore) -> Tree:
+        def begun(store: SessionStore) -> SessionState:
             store.begin(problem.problem, settings)
-            return Tree()
+            callers = on_event, approve, workshop, known
+            return SessionState(folder, store, settings_for, Tree(), *callers, {"": problem})
 
-        session = cls._open(folder, SessionStore, fill, settings_for, on_event, approve, workshop)
-        session._work.loaded[""] = problem
-        session._work.estimates = estimates or EstimateCache()
-        return session
+        return cls._open(folder, SessionStore, begun)
 
     @classmethod
     def reopen(
@@ -305,10 +303,14 @@ class Session:
 
         Raises RunNotFound for none or a damaged one, RunBusy where another process has it.
         """
-        session = cls._open(
-            Path(folder), open_store, SessionStore.tree, settings_for, on_event, approve, workshop
-        )
-        session._work.estimates = estimates or EstimateCache()
+        known = estimates or EstimateCache()
+
+        def found(store: SessionStore) -> SessionState:
+            tree, chosen = store.tree(), settings_for or settings_overlay(store.settings())
+            callers = on_event, approve, workshop, known
+            return SessionState(Path(folder), store, chosen, tree, *callers)
+
+        session = cls._open(Path(folder), open_store, found)
         session._finish_what_was_cut_off()
         return session
 
@@ -317,21 +319,14 @@ class Session:
         cls,
         folder: Path,
         opened: Callable[[Path], SessionStore],
-        tree: Callable[[SessionStore], Tree],
-        settings_for: SettingsFor | None,
-        on_event: OnEvent,
-        approve: Approve | None,
-        workshop: RunFactory | None,
+        state: Callable[[SessionStore], SessionState],
     ) -> Self:
         with ExitStack() as cleanup:
             if folder.is_dir():
                 cleanup.enter_context(lock_run(folder, BUSY_S))
             store = opened(folder)
             cleanup.callback(store.close)
-            first = tree(store)
-            chosen = settings_for or settings_overlay(store.settings())
-            work = SessionState(folder, store, chosen, first, on_event, approve, workshop)
-            return cls(work, cleanup.pop_all())
+            return cls(state(store), cleanup.pop_all())
 
     def __enter__(self) -> Self:
         return self

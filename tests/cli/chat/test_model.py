@@ -170,7 +170,6 @@ def asked(tmp_path: Path) -> Iterator[Session]:
     with Session.begin(
         fakes.small_problem(tmp_path),
         settings,
-        runs,
         approve=lambda _: next(answers, False),
         workshop=scripted_session.shop(),
     ) as session:

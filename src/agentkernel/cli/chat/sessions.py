@@ -123,7 +123,6 @@ class SessionClass(Protocol):
         self,
         problem: LoadedProblem,
         settings_for: SettingsFor,
-        runs: Path,
         *,
         on_event: OnEvent,
         approve: Approve | None,
@@ -345,7 +344,6 @@ def begin(opening: SessionOpening) -> SessionLike:
     session = session_class().begin(
         opening.problem(),
         settings_for,
-        Path(settings_for({}).runs),
         on_event=opening.on_event,
         approve=opening.approve,
         estimates=opening.estimates,
