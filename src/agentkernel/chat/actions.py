@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import Literal
 
-from agentkernel.chat import tree as trees
+from agentkernel.chat import tree
 from agentkernel.chat.figures import baseline_us, time_words, verdict_words
 from agentkernel.chat.files import certificate_of, drop_in_path, write_drop_in, write_session
 from agentkernel.chat.problem_sizes import checked, fitted, reshaped, retyped
@@ -125,7 +125,7 @@ def undo(work: SessionState, intent: Undo) -> Reply:
     if work.tree.at == 0:
         return not_possible("Nothing to undo: this is where the session began.")
     before = work.place
-    work.tree = trees.undo(work.tree, intent.steps)
+    work.tree = tree.undo(work.tree, intent.steps)
     return PositionChanged(place=work.place, text=_moved_words(work, before))
 
 
@@ -134,21 +134,21 @@ def redo(work: SessionState) -> Reply:
     if work.tree.at + 1 >= len(work.tree.places):
         return not_possible("Nothing to redo.")
     before = work.place
-    work.tree = trees.redo(work.tree)
+    work.tree = tree.redo(work.tree)
     return PositionChanged(place=work.place, text=_moved_words(work, before))
 
 
 def return_to(work: SessionState, intent: OnCandidate) -> Reply:
     """Stand at a candidate again, with its settings."""
     before = work.place
-    work.tree = trees.return_to(work.tree, work.meant(intent.candidate))
+    work.tree = tree.return_to(work.tree, work.meant(intent.candidate))
     return PositionChanged(place=work.place, text=_moved_words(work, before))
 
 
 def restart(work: SessionState) -> Reply:
     """The module and the first settings; the tree stays."""
     before = work.place
-    work.tree = trees.move(work.tree, Place(branch=before.branch))
+    work.tree = tree.move(work.tree, Place(branch=before.branch))
     return PositionChanged(
         place=work.place, text=f"{_moved_words(work, before)} Nothing was thrown away."
     )
@@ -158,7 +158,7 @@ def fork(work: SessionState, intent: OnCandidate) -> Reply:
     """Begin a branch."""
     found = work.meant(intent.candidate)
     old = work.place.branch
-    work.tree = trees.fork(work.tree, found)
+    work.tree = tree.fork(work.tree, found)
     text = (
         f"Branch {work.place.branch} begins at {label(found)}. 'switch to branch {old}' goes back."
     )
@@ -174,7 +174,7 @@ def switch_branch(work: SessionState, intent: SwitchBranch) -> Reply:
         )
     number = 1 if isinstance(intent.branch, str) else intent.branch
     before = work.place
-    work.tree = trees.switch(work.tree, number)
+    work.tree = tree.switch(work.tree, number)
     return PositionChanged(
         place=work.place, text=f"Branch {work.place.branch}. {_moved_words(work, before)}"
     )
@@ -197,7 +197,7 @@ def _keep(work: SessionState, node: Node, path: str | None) -> Reply:
             f"{name} is not kept: {verdict_words(node)}. Only what the judge passed can be."
         )
     paths = write_drop_in(work, node, drop_in_path(work, path))
-    work.tree = trees.keep(work.tree, node.number)
+    work.tree = tree.keep(work.tree, node.number)
     time = time_words(node)
     text = f"Kept {name} as {paths[0]}" + (f": {time}." if time else ".")
     warning = _warning(work, node)
@@ -239,7 +239,7 @@ def reject(work: SessionState, intent: OnCandidate) -> Reply:
     node = work.node(intent.candidate)
     if node.number in work.tree.rejected:
         return TextReply(text=f"{label(node.number)} is discarded already.")
-    work.tree = trees.reject(work.tree, node.number)
+    work.tree = tree.reject(work.tree, node.number)
     at = label(work.place.candidate)
     text = f"{label(node.number)} is discarded; the session stands at {at}."
     return PositionChanged(
@@ -335,7 +335,7 @@ def change(work: SessionState, changes: Changes, hint: str = RUN_HINT) -> Reply:
     if not told:
         named = ", ".join(f"{key} is {display_value(value)}" for key, value in changes.items())
         return TextReply(text=f"It is so already: {named}.")
-    work.tree = trees.move(work.tree, work.place.evolve(changes=joined))
+    work.tree = tree.move(work.tree, work.place.evolve(changes=joined))
     return PositionChanged(place=work.place, text=f"{'; '.join(told)}. {hint}".strip())
 
 
@@ -501,6 +501,6 @@ def _at_problem(work: SessionState, key: str, problem: Problem, text: str) -> Re
     if not same:
         work.store.add_problem(key, problem)
     place = work.place.evolve(problem=same[0] if same else key, candidate=None)
-    work.tree = trees.move(work.tree, place)
+    work.tree = tree.move(work.tree, place)
     note = "The sizes are another problem: earlier candidates stay, and do not count here."
     return PositionChanged(place=work.place, text=f"{text}. {note} {RUN_HINT}")

@@ -6,7 +6,6 @@ A certificate can be verified by replay: its signature, its hashes and the judge
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from agentkernel.chat import figures
 from agentkernel.chat.queries import not_possible
@@ -26,12 +25,9 @@ from agentkernel.tools.certificate.record import (
     read_certificate,
     sign_certificate,
 )
+from agentkernel.tools.certificate.replay import UNSIGNED, Replay, replay
 from agentkernel.tools.run_store import find_run, read_manifest
 from agentkernel.workflows.outcome import decide_outcome
-
-if TYPE_CHECKING:
-    from agentkernel.tools.certificate.replay import Replay
-
 
 TOLD = frozenset({PAGE, JSON_LINES, SCRIPT})
 
@@ -203,8 +199,6 @@ def _text(path: Path) -> str:
 
 def verify(work: SessionState, intent: OnCandidate) -> Reply:
     """Replay a candidate's certificate: its signature, its hashes and the judgement again."""
-    from agentkernel.tools.certificate.replay import replay
-
     node = _right(work, intent)
     if isinstance(node, TextReply):
         return node
@@ -224,8 +218,6 @@ def verify(work: SessionState, intent: OnCandidate) -> Reply:
 
 
 def _ending(found: Replay) -> str:
-    from agentkernel.tools.certificate.replay import UNSIGNED
-
     if found.fits and not found.holds:
         return f"is {UNSIGNED}"
     return "not decided here" if found.undecided else "holds" if found.holds else "does not hold"
@@ -233,8 +225,6 @@ def _ending(found: Replay) -> str:
 
 def certificate(work: SessionState, intent: OnCandidate) -> Reply:
     """What is certified about a candidate, and in which file."""
-    from agentkernel.tools.certificate.record import read_certificate
-
     node = _right(work, intent)
     if isinstance(node, TextReply):
         return node

@@ -54,6 +54,7 @@ from agentkernel.workflows.events import (
     model_retried,
     model_writing,
 )
+from agentkernel.workflows.models import chat_options
 from agentkernel.workflows.outcome import faster_baseline
 
 if TYPE_CHECKING:
@@ -323,8 +324,6 @@ class SessionState:
     def model(self, named: str) -> Iterator[tuple[Model, Sampling]]:
         """The model `named`; its answers are kept in the session's own records. Raises
         AgentKernelError."""
-        from agentkernel.workflows.models import chat_options
-
         chosen, tell = self.settings.models, self.on_event
         records = Records(self.folder / "models.sqlite")
         provider = ModelProvider(

@@ -6,7 +6,7 @@ A step that was stopped or cut off is finished on the next start, whatever ended
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from agentkernel.agents.protocols import Attempt
 from agentkernel.chat.figures import conclusion, time_words, verdict_words
@@ -50,10 +50,6 @@ from agentkernel.workflows.outcome import (
     estimated_vs_eager,
 )
 from agentkernel.workflows.state import OptimizeRequest
-
-if TYPE_CHECKING:
-    pass
-
 
 STOPS = {
     "met": "the goal is met already",
