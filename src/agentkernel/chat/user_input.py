@@ -77,10 +77,10 @@ POLICIES = {
 def sentence(intent: Intent) -> str:
     """Plain English for a request, in words that the grammar understands where it has any."""
     match intent:
+        case Plain(name="more_aggressive"):
+            return "be more aggressive"
         case Plain():
-            return (
-                EXAMPLES[intent.name] if intent.name != "more_aggressive" else "be more aggressive"
-            )
+            return EXAMPLES[intent.name]
         case OnCandidate():
             plain, named = ON_CANDIDATE[intent.name]
             return (
@@ -113,12 +113,10 @@ def sentence(intent: Intent) -> str:
             return _idea(intent)
         case Undo():
             return "undo" if intent.steps == 1 else f"undo {intent.steps} steps"
+        case SwitchBranch(branch=None):
+            return "switch to the other branch"
         case SwitchBranch():
-            return (
-                "switch to the other branch"
-                if intent.branch is None
-                else f"switch to branch {intent.branch}"
-            )
+            return f"switch to branch {intent.branch}"
         case StopAt():
             if intent.runtime_us is not None:
                 return f"stop at {intent.runtime_us:g} us"

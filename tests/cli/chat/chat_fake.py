@@ -102,13 +102,13 @@ class FakeSession:
         cls,
         problem: LoadedProblem,
         settings_for: SettingsFor,
-        runs: Path,
         *,
         on_event: OnEvent,
         approve: Approve | None,
         estimates: EstimateCache | None,
     ) -> FakeSession:
-        folder = runs / f"{problem.problem.name}-chat-20260101-120000-abcd"
+        name = f"{problem.problem.name}-chat-20260101-120000-abcd"
+        folder = Path(settings_for({}).runs) / name
         folder.mkdir(parents=True)
         session = cls(folder, on_event, approve)
         session.save()
