@@ -13,8 +13,14 @@ import pytest
 from agentkernel.cli.app import run
 from agentkernel.training.data.rows import read_rows
 from tests.agents.models.chat_server import Answer, ChatServer, Stalls
-from tests.training.data.judged_rows import write_rows
-from tests.training.data.reviewed_rows import by_number, review, reviewed_rows, slow_ones
+from tests.cli.commands import Cli
+from tests.training.data.judged_rows import (
+    by_number,
+    review,
+    reviewed_rows,
+    slow_ones,
+    write_rows,
+)
 
 KEY = "sk-abcdefgh12345678"
 
@@ -30,9 +36,7 @@ def words(pairs: Path, out: Path, url: str) -> list[str]:
 
 
 @pytest.mark.slow
-def test_killed_it_goes_on_and_data_has_the_words_of_the_teacher(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_killed_it_goes_on_and_data_has_the_words_of_the_teacher(tmp_path: Path, cli: Cli) -> None:
     pairs = write_rows(tmp_path / "pairs.jsonl.gz", reviewed_rows(12))
     out = tmp_path / "reviews.jsonl"
     answered = 0
@@ -53,12 +57,10 @@ def test_killed_it_goes_on_and_data_has_the_words_of_the_teacher(
         assert out.read_text().count("\n") == 3
         with out.open("a") as file:
             file.write('{"kernel_sha256":"ab')
-        assert run([*call, "--json"]) == 0
-        report = json.loads(capsys.readouterr().out)
+        report = cli.json([*call, "--json"])
         assert (report["known"], report["asked"], report["kept"]) == (3, 9, 9)
         assert report["taken"]["questions"] == 12
-        assert run(call) == 0
-        said = capsys.readouterr().out
+        said = cli(call).out
         assert len(server.requests) == 13
     assert "12 reviews of 12 kernels, 0 of them new; 0 questions asked" in said
     assert "1,200 tokens in, 240 out" in said
@@ -80,13 +82,10 @@ def test_killed_it_goes_on_and_data_has_the_words_of_the_teacher(
         assert "Estimated speedup: 1.40x" in row.completion
 
 
-def test_answers_without_sections_alone_are_told_and_end_with_one(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_answers_without_sections_alone_are_told_and_end_with_one(tmp_path: Path, cli: Cli) -> None:
     pairs = write_rows(tmp_path / "pairs.jsonl.gz", reviewed_rows(2))
     with ChatServer(["It is slow."], forever=True) as server:
-        assert run(words(pairs, tmp_path / "r.jsonl", server.url)) == 1
-    said = capsys.readouterr().out
+        said = cli(words(pairs, tmp_path / "r.jsonl", server.url), 1).out
     assert "came to nothing: 2 answered without sections" in said
     assert "train data" not in said
     assert (tmp_path / "r.jsonl").read_text() == ""
@@ -110,10 +109,7 @@ def test_answers_without_sections_alone_are_told_and_end_with_one(
     ],
 )
 def test_a_mistake_is_one_line_and_exit_two(
-    changes: dict[str, str | None],
-    said: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    changes: dict[str, str | None], said: str, tmp_path: Path, cli: Cli
 ) -> None:
     pairs = write_rows(tmp_path / "pairs.jsonl.gz", reviewed_rows(2))
     single = write_rows(tmp_path / "single.jsonl.gz", reviewed_rows(2)[:1])
@@ -131,9 +127,7 @@ def test_a_mistake_is_one_line_and_exit_two(
         if value is not None
         for word in (flag, value.format(**names))
     ]
-    code = run(["train", "reviews", *asked])
-    line = capsys.readouterr().err.strip()
-    assert (code, line.count("\n")) == (2, 0), line
+    line = cli.refused(["train", "reviews", *asked])
     assert said in line
     assert "secret" not in line
     assert not (tmp_path / "r.jsonl").exists()
@@ -141,12 +135,11 @@ def test_a_mistake_is_one_line_and_exit_two(
 
 
 def test_a_missing_key_is_told_in_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("OPENAI_API_KEY")
     pairs = write_rows(tmp_path / "pairs.jsonl.gz", reviewed_rows(2))
     call = ["--from", str(pairs), "--out", str(tmp_path / "r.jsonl")]
-    assert run(["train", "reviews", *call, "--teacher", "chat:openai:scripted"]) == 4
-    line = capsys.readouterr().err.strip()
+    line = cli(["train", "reviews", *call, "--teacher", "chat:openai:scripted"], 4).err.strip()
     assert line.count("\n") == 0
     assert "OPENAI_API_KEY" in line

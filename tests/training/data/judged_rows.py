@@ -1,9 +1,10 @@
-"""Which made-up rows, with the verdicts that a judge would give, test what is made of them?"""
+"""Made-up kernels with a judge's verdicts, and what a teacher is asked and answers about them."""
 
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterable
+import json
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from agentkernel.domain.base import sha256_text
@@ -33,11 +34,25 @@ class ModelNew(nn.Module):
         )
         return output
 """
+REVIEW = """ANALYSIS
+Bound by memory: kernel number {number} reads the row twice.
+
+OPTIMIZATIONS
+1. Keep the row in registers.
+
+ESTIMATED_SPEEDUP
+1.4x
+"""
 CHEAT = KERNEL.replace("return output\n", "return torch.relu(x)\n")
 
 
 def kernel(number: int = 2, tile: int = 64, warps: int = 4, text: str = KERNEL) -> str:
     return text.format(n=number, tile=tile, warps=warps)
+
+
+def unmasked(text: str) -> str:
+    """The kernel with a mistake."""
+    return text.replace(", mask=col < n_cols, other=0.0", "")
 
 
 def verdict(text: str, *, accepted: bool = True, interpreted: bool = True) -> Verdict:
@@ -100,17 +115,53 @@ def family_rows(seed: int, *, timed: bool = True) -> list[JudgedKernel]:
     """Two right kernels of one made module, and one with a mistake."""
     problem = make_problem(seed).text
     fast, slow = kernel(2, 64), kernel(2, 128, 8)
-    broken = fast.replace(", mask=col < n_cols, other=0.0", "")
     times = ({"estimated_us": 2.0}, {"estimated_us": 3.0}) if timed else ({}, {})
     return [
         right(problem, fast, **times[0]),
         right(problem, slow, parent=sha256_text(fast), change="other tiles", **times[1]),
-        wrong(problem, broken, fast),
+        wrong(problem, unmasked(fast), fast),
     ]
 
 
 def made_rows(count: int, *, timed: bool = True) -> list[JudgedKernel]:
     return [row for seed in range(count) for row in family_rows(seed, timed=timed)]
+
+
+def profiled(seed: int, tile: int, us: float, **more: object) -> JudgedKernel:
+    """A right kernel of module `seed`, with the lines of a profile."""
+    facts = {"inputs": "x float32[3, 5]", "bound by": "memory", "time": f"{us} us, estimated"}
+    text = kernel(100 + seed, tile)
+    values: dict[str, object] = {"estimated_us": us, "facts": facts}
+    return right(make_problem(seed).text, text, **(values | more))
+
+
+def reviewed_rows(count: int) -> list[JudgedKernel]:
+    """Of each module a fast kernel, a slow one and a broken one."""
+    rows: list[JudgedKernel] = []
+    for seed in range(count):
+        fast, slow = profiled(seed, 64, 2.0), profiled(seed, 128, 3.0)
+        rows += [fast, slow, wrong(fast.problem, unmasked(fast.kernel), fast.kernel)]
+    return rows
+
+
+def slow_ones(count: int) -> set[str]:
+    """The hashes of the slow kernels among `reviewed_rows`."""
+    return {sha256_text(kernel(100 + seed, 128)) for seed in range(count)}
+
+
+def number_in(request: dict[str, object]) -> int:
+    """The module whose kernel a request is about."""
+    return int(json.dumps(request).partition("def sum_")[2].partition("_kernel")[0]) - 100
+
+
+def by_number(answer: Callable[[int], str]) -> Callable[[dict[str, object]], str]:
+    """A script that answers by the module asked about."""
+    return lambda request: answer(number_in(request))
+
+
+def review(number: int) -> str:
+    """An answer with all sections."""
+    return REVIEW.format(number=number)
 
 
 def write_rows(path: Path, rows: Iterable[JudgedKernel]) -> Path:

@@ -1,8 +1,8 @@
-"""Are a training's hours what its operations and bytes take?"""
+"""The hours of a training from its operations and bytes."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import pytest
 import torch
@@ -18,24 +18,10 @@ from agentkernel.training.cost import (
     sft_cost,
     tokens_per_s,
 )
-from agentkernel.training.model_shape import PUBLISHED, ModelShape, new_shape
+from agentkernel.training.model_shape import new_shape
 from agentkernel.training.settings import Lora, RlSettings, SftSettings, load_training
+from tests.training.model_shapes import LLAMA, TINY, made, sizes_of
 
-TINY = ModelShape(
-    hidden=4,
-    layers=2,
-    heads=2,
-    key_heads=1,
-    head_size=2,
-    intermediate=6,
-    vocabulary=10,
-    window=64,
-    tied=True,
-    source="",
-)
-"""120 weights of matrices a layer, 40 of the first and the last matrix."""
-QWEN = PUBLISHED["Qwen/Qwen2.5-Coder-3B-Instruct"]
-LLAMA = PUBLISHED["meta-llama/Llama-3.1-8B-Instruct"]
 H100 = Machine("h100", 1, memory_gib=80, peak_tflops=1000, dram_gb_per_s=1000)
 RL = RlSettings(steps=10, problems=2, rollouts=4, turns=3, most_tokens=40)
 
@@ -55,24 +41,9 @@ def test_operations_of_a_token_by_hand() -> None:
 
 def test_torch_counts_as_many_operations() -> None:
     from torch.utils.flop_counter import FlopCounterMode
-    from transformers import AutoConfig, AutoModelForCausalLM
 
-    build: Any = AutoModelForCausalLM.from_config
-    with torch.device("meta"):
-        model = build(
-            AutoConfig.for_model(
-                "llama",
-                vocab_size=10,
-                hidden_size=4,
-                intermediate_size=6,
-                num_hidden_layers=2,
-                num_attention_heads=2,
-                num_key_value_heads=1,
-                tie_word_embeddings=True,
-                attn_implementation="eager",
-            )
-        )
-        tokens = torch.zeros((1, 8), dtype=torch.int64)
+    model = made("llama", "meta", **sizes_of(TINY), attn_implementation="eager")
+    tokens = torch.zeros((1, 8), dtype=torch.int64, device="meta")
     with FlopCounterMode(display=False) as counted:
         model(tokens).logits.sum().backward()
     assert counted.get_total_flops() == 8 * flops_a_token(TINY, sft(), 8)

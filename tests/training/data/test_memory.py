@@ -1,4 +1,4 @@
-"""Is what a training holds counted as it is held?"""
+"""The memory of a training, part by part."""
 
 from __future__ import annotations
 
@@ -17,23 +17,13 @@ from agentkernel.training.cost import (
     sft_memory,
 )
 from agentkernel.training.decoding import decoder
-from agentkernel.training.model_shape import PUBLISHED, ModelShape
 from agentkernel.training.settings import Lora, RlSettings, SftSettings
+from tests.training import model_shapes
+from tests.training.model_shapes import LLAMA, QWEN, made, sizes_of
 
-TINY = ModelShape(
-    hidden=128,
-    layers=2,
-    heads=4,
-    key_heads=2,
-    head_size=32,
-    intermediate=384,
-    vocabulary=64,
-    window=256,
-    tied=True,
-    source="",
+TINY = model_shapes.TINY.evolve(
+    hidden=128, heads=4, key_heads=2, head_size=32, intermediate=384, vocabulary=64, window=256
 )
-QWEN = PUBLISHED["Qwen/Qwen2.5-Coder-3B-Instruct"]
-LLAMA = PUBLISHED["meta-llama/Llama-3.1-8B-Instruct"]
 Method = Literal["full", "lora", "qlora"]
 
 
@@ -165,21 +155,8 @@ def _saved_bytes(layers: int, method: Method, tokens: int) -> int:
 
 
 def _body(layers: int, method: Method) -> tuple[Any, list[torch.Tensor]]:
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    build: Any = AutoModelForCausalLM.from_config
-    model = build(
-        AutoConfig.for_model(
-            "llama",
-            vocab_size=TINY.vocabulary,
-            hidden_size=TINY.hidden,
-            intermediate_size=TINY.intermediate,
-            num_hidden_layers=layers,
-            num_attention_heads=TINY.heads,
-            num_key_value_heads=TINY.key_heads,
-            attn_implementation="sdpa",
-        )
-    )
+    sizes = sizes_of(TINY.evolve(layers=layers, tied=False))
+    model = made("llama", "cpu", **sizes, attn_implementation="sdpa")
     if method == "full":
         return model.model, list(model.parameters())
     peft = pytest.importorskip("peft")

@@ -1,4 +1,4 @@
-"""Do modules become judged kernels once each, whatever is killed, and the poisoned ones never?"""
+"""Modules become judged kernels once each, whatever is killed; poisoned ones never."""
 
 from __future__ import annotations
 
@@ -75,6 +75,11 @@ def judged(problem: GeneratedProblem, kernel: str) -> JudgedKernel:
         licence="Apache-2.0",
         label="interpreter",
     )
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "pairs.jsonl.gz"
 
 
 def some(count: int) -> list[GeneratedProblem]:
@@ -154,9 +159,8 @@ def test_a_file_of_somebody_elses_or_a_broken_one_is_refused_and_left_as_it_is(
 
 
 def test_a_torn_file_is_not_cut_where_the_one_beside_it_is_refused(
-    scripted: type[ScriptedLane], tmp_path: Path
+    scripted: type[ScriptedLane], out: Path
 ) -> None:
-    out = tmp_path / "pairs.jsonl.gz"
     make_pairs(some(7), out)
     torn = out.read_bytes()[:-5]
     out.write_bytes(torn)
@@ -175,19 +179,17 @@ def test_the_first_rows_are_there_whole_or_not_at_all(
     assert seen == ["pairs.jsonl.gz"]
 
 
-def test_a_text_with_other_ends_of_a_line_is_read_again(tmp_path: Path) -> None:
+def test_a_text_with_other_ends_of_a_line_is_read_again(out: Path) -> None:
     row = judged(some(1)[0], "a\u2028b\x85c")
-    out = tmp_path / "pairs.jsonl.gz"
     out.write_bytes(gzip.compress(row.model_dump_json().encode() + b"\n"))
     assert list(read_pairs(out)) == [row]
     assert make_pairs([], out).known == 1
 
 
 def test_one_process_at_a_time_writes_a_file(
-    scripted: type[ScriptedLane], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    scripted: type[ScriptedLane], tmp_path: Path, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pairs, "BUSY_S", 0.0)
-    out = tmp_path / "pairs.jsonl.gz"
     told: list[str] = []
 
     def meanwhile(line: str) -> None:
@@ -225,9 +227,8 @@ def test_of_kinds_one_module_each_comes_in_turn_and_the_same_ones_again() -> Non
 
 
 def test_it_stops_at_so_many_rows_of_problems_without_end(
-    scripted: type[ScriptedLane], tmp_path: Path
+    scripted: type[ScriptedLane], out: Path
 ) -> None:
-    out = tmp_path / "pairs.jsonl.gz"
     report = make_pairs(generated(), out, most=5, jobs=2)
     assert report.rows == 6
     assert make_pairs(generated(), out, most=5).problems == 0
@@ -235,9 +236,8 @@ def test_it_stops_at_so_many_rows_of_problems_without_end(
 
 
 def test_a_process_that_dies_costs_its_problem_and_says_so(
-    scripted: type[ScriptedLane], tmp_path: Path
+    scripted: type[ScriptedLane], out: Path
 ) -> None:
-    out = tmp_path / "pairs.jsonl.gz"
     told: list[str] = []
     report = make_pairs(some(1), out, say=told.append)
     assert (report.rows, report.stages) == (0, {"load": 1})
@@ -252,7 +252,9 @@ def test_settings_that_cannot_be_meant_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_right_and_broken_kernels_are_judged_and_poison_is_never_run(tmp_path: Path) -> None:
+def test_right_and_broken_kernels_are_judged_and_poison_is_never_run(
+    tmp_path: Path, out: Path
+) -> None:
     spoiled = tmp_path / "spoiled"
     poison = {
         "import": f"import os\nos.system('touch {spoiled}')\n{PLAIN}",
@@ -265,7 +267,6 @@ def test_right_and_broken_kernels_are_judged_and_poison_is_never_run(tmp_path: P
         GeneratedProblem(text=f"# copyleft\n{PLAIN}", name="licence", licence="GPL-3.0"),
         GeneratedProblem(text=PLAIN, name="plain"),
     ]
-    out = tmp_path / "pairs.jsonl.gz"
     make_pairs(problems, out, PairSettings(estimate=True))
     missed: dict[str, Missed] = {item.name: item for item in read_missed(out)}
     for name in (*poison, "licence"):

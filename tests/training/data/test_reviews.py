@@ -1,4 +1,4 @@
-"""Is a teacher asked about the right kernels, once each, and is what it says kept?"""
+"""Questions to a teacher: the right kernels, once each, and the answers kept."""
 
 from __future__ import annotations
 
@@ -27,14 +27,17 @@ from agentkernel.training.data.reviews import (
 from agentkernel.training.data.sources import Origin, TeacherReview
 from agentkernel.training.settings import JudgedKernel
 from tests.agents.models.chat_server import ChatServer, Cuts, Refuses, Says, Scripted
-from tests.training.data.judged_rows import CHEAT, kernel, right, write_rows
-from tests.training.data.reviewed_rows import (
+from tests.training.data.judged_rows import (
+    CHEAT,
     by_number,
+    kernel,
     number_in,
     profiled,
     review,
     reviewed_rows,
+    right,
     slow_ones,
+    write_rows,
 )
 
 KEY = "sk-abcdefgh12345678"
@@ -236,20 +239,16 @@ def test_a_stream_that_is_cut_off_is_no_review(tmp_path: Path) -> None:
     assert (found.kept, found.cut_off) == (0, 1)
 
 
-@pytest.mark.parametrize("tail", [b'{"kernel_sha256": "ab', b"\0\0\0\0", b"nonsense\n", b"{"])
-def test_a_spoiled_last_line_is_cut(tail: bytes, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "tail", [b"", b"\n" + b'{"kernel_sha256": "ab', b"\n\0\0\0\0", b"\nnonsense\n", b"\n{"]
+)
+def test_a_spoiled_last_line_is_cut_and_one_without_its_end_kept(
+    tail: bytes, tmp_path: Path
+) -> None:
     path = tmp_path / "reviews.jsonl"
-    path.write_bytes(b'{"kernel_sha256": "a", "text": "x"}\n' + tail)
+    path.write_bytes(b'{"kernel_sha256": "a", "text": "x"}' + tail)
     with review_file(path) as file:
         assert file.known == {"a"}
-        file.add(TeacherReview(kernel_sha256="b", text="y"))
-    assert [item.kernel_sha256 for item in kept(tmp_path)] == ["a", "b"]
-
-
-def test_a_line_that_lacks_its_end_alone_is_kept(tmp_path: Path) -> None:
-    path = tmp_path / "reviews.jsonl"
-    path.write_bytes(b'{"kernel_sha256": "a", "text": "x"}')
-    with review_file(path) as file:
         file.add(TeacherReview(kernel_sha256="b", text="y"))
     assert [item.kernel_sha256 for item in kept(tmp_path)] == ["a", "b"]
 

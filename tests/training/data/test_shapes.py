@@ -1,57 +1,25 @@
-"""Are weights counted as the models themselves have them?"""
+"""The weights of a model's shape, as transformers makes them."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
 
 from agentkernel.domain.errors import TrainingError
-from agentkernel.training.model_shape import (
-    PUBLISHED,
-    ModelShape,
-    read_shape,
-)
+from agentkernel.training.model_shape import PUBLISHED, read_shape
 from agentkernel.training.settings import Lora
+from tests.training.model_shapes import LLAMA, QWEN, TINY, made, sizes_of
 
-QWEN = PUBLISHED["Qwen/Qwen2.5-Coder-3B-Instruct"]
-LLAMA = PUBLISHED["meta-llama/Llama-3.1-8B-Instruct"]
-SMALL = {
-    "hidden_size": 48,
-    "intermediate_size": 80,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 6,
-    "num_key_value_heads": 2,
-    "vocab_size": 100,
-    "max_position_embeddings": 64,
-}
-
-
-def made(kind: str, device: str, **sizes: Any) -> Any:
-    """What transformers makes of these sizes."""
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    build: Any = AutoModelForCausalLM.from_config
-    with torch.device(device):
-        return build(AutoConfig.for_model(kind, **sizes))
+SMALL_SHAPE = TINY.evolve(
+    hidden=48, layers=3, heads=6, head_size=8, key_heads=2, intermediate=80, vocabulary=100
+)
+SMALL = sizes_of(SMALL_SHAPE)
 
 
 def test_a_shape_of_a_few_weights_counted_by_hand() -> None:
-    shape = ModelShape(
-        hidden=4,
-        layers=2,
-        heads=2,
-        key_heads=1,
-        head_size=2,
-        intermediate=6,
-        vocabulary=10,
-        window=8,
-        tied=True,
-        source="",
-    )
+    shape = TINY
     assert shape.matrix_weights == 2 * (16 + 8 + 8 + 16 + 3 * 24)
     assert shape.head_weights == 40
     assert shape.parameters == 2 * 128 + 10 * 4 + 4
@@ -79,7 +47,7 @@ def test_the_published_models_have_the_weights_that_their_pages_say() -> None:
 def test_a_folder_has_the_weights_that_transformers_makes(
     kind: str, tied: bool, tmp_path: Path
 ) -> None:
-    model = made(kind, "meta", tie_word_embeddings=tied, **SMALL)
+    model = made(kind, "meta", **SMALL | {"tie_word_embeddings": tied})
     model.config.save_pretrained(tmp_path)
     shape = read_shape(tmp_path)
     assert shape.parameters == sum(item.numel() for item in model.parameters())
@@ -89,17 +57,7 @@ def test_a_folder_has_the_weights_that_transformers_makes(
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_a_published_shape_is_what_transformers_makes_of_its_sizes(name: str) -> None:
     shape = PUBLISHED[name]
-    model = made(
-        "qwen2" if shape.biased else "llama",
-        "meta",
-        hidden_size=shape.hidden,
-        intermediate_size=shape.intermediate,
-        num_hidden_layers=shape.layers,
-        num_attention_heads=shape.heads,
-        num_key_value_heads=shape.key_heads,
-        vocab_size=shape.vocabulary,
-        tie_word_embeddings=shape.tied,
-    )
+    model = made("qwen2" if shape.biased else "llama", "meta", **sizes_of(shape))
     assert shape.parameters == sum(item.numel() for item in model.parameters())
     weights = {
         part: item.shape
@@ -117,18 +75,7 @@ def test_an_adapter_has_the_weights_that_peft_makes() -> None:
     config = peft.LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM")
     tuned = peft.get_peft_model(model, config)
     trained = sum(item.numel() for item in tuned.parameters() if item.requires_grad)
-    shape = ModelShape(
-        hidden=48,
-        layers=3,
-        heads=6,
-        key_heads=2,
-        head_size=8,
-        intermediate=80,
-        vocabulary=100,
-        window=64,
-        source="",
-    )
-    assert shape.adapter_parameters(Lora(rank=4)) == trained
+    assert SMALL_SHAPE.adapter_parameters(Lora(rank=4)) == trained
 
 
 @pytest.mark.parametrize(

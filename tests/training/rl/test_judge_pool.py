@@ -9,11 +9,17 @@ from typing import Generic
 import pytest
 
 from agentkernel.agents.conversation import completion
-from agentkernel.domain.errors import EnvironmentFailure, SandboxUnavailable
+from agentkernel.domain.errors import EnvironmentFailure, SandboxUnavailable, SettingError
 from agentkernel.runtime.worker import AnswerT, RequestT, WorkerFailed
 from agentkernel.training.judged_problems import Verification
 from agentkernel.training.rl import judge_pool
-from agentkernel.training.rl.judge_pool import JudgePool, LocalBackend, ProblemAnswer
+from agentkernel.training.rl.judge_pool import (
+    JudgePool,
+    LocalBackend,
+    ProblemAnswer,
+    RlJudging,
+    turn_settings,
+)
 from agentkernel.training.rl.judge_worker import (
     JudgedTurn,
     TurnAnswer,
@@ -160,3 +166,10 @@ def test_where_one_judge_cannot_be_asked_the_others_stop(monkeypatch: pytest.Mon
         judges.ask([TurnRequest(problem=str(number), file="x") for number in range(20)])
     judges.close()
     assert lanes[0].asked < 4
+
+
+def test_times_that_nobody_can_measure_are_not_promised() -> None:
+    with pytest.raises(SettingError, match="cannot be measured"):
+        turn_settings(RlJudging(target="h100", device="cpu", speed="measured"))
+    found = turn_settings(RlJudging(target="h100", device="cpu"))
+    assert (found.speed, found.verification.policy) == ("estimated", "triton")

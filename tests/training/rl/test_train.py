@@ -1,4 +1,4 @@
-"""Does a model learn what is rewarded, wherever it is killed? Needs the extra `train`."""
+"""A model learns what is rewarded, wherever it is killed; needs the extra `train`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from agentkernel.agents.conversation import completion
 from agentkernel.agents.models.local import prompt_ids
 from agentkernel.agents.models.local_presets import parse_local
 from agentkernel.agents.models.local_weights import load_weights
-from agentkernel.domain.errors import RunBusy, SettingError, TrainingError
+from agentkernel.domain.errors import RunBusy, TrainingError
 from agentkernel.domain.verdict import PolicyViolation
 from agentkernel.runtime.machine import installed_versions
 from agentkernel.training import checkpoints, folder
@@ -30,8 +30,6 @@ from agentkernel.training.rl.judge_pool import (
     JudgePool,
     LocalBackend,
     ProblemAnswer,
-    RlJudging,
-    turn_settings,
 )
 from agentkernel.training.rl.judge_worker import JudgedTurn, TurnSettings
 from agentkernel.training.rl.rollouts import TurnSample
@@ -48,8 +46,22 @@ from tests.training.rl.stand_in import (
 )
 from tests.training.training_rows import kernel, problem
 
-needs_trl = pytest.mark.skipif(find_spec("trl") is None, reason="the extra 'train' is not here")
+pytestmark = pytest.mark.skipif(find_spec("trl") is None, reason="the extra 'train' is not here")
 ROOT = Path(__file__).parents[3]
+PROCESS = """
+import sys, time
+from pathlib import Path
+from agentkernel.training.rl.train import train_rl
+from tests.training.rl.stand_in import LikesLetters, settings
+
+def show(done, total, words):
+    print(f"step {done} {words}", flush=True)
+    time.sleep(0.1)
+
+data, model, out = sys.argv[1:]
+chosen = with_model(settings(), model)
+train_rl(Path(data), chosen, Path(out), environment=LikesLetters(), say=print, show=show)
+"""
 TORCH_ALONE = "from torch import nn\n\n\nclass ModelNew(nn.Module):\n    pass\n"
 
 
@@ -91,7 +103,6 @@ def chance(folder: Path, data: Path) -> float:
     return float(logits.softmax(0)[good].sum())
 
 
-@needs_trl
 @pytest.mark.slow
 def test_what_is_rewarded_becomes_likelier(policy: Path, data: Path, tmp_path: Path) -> None:
     done = practise(data, policy, tmp_path / "out", steps=18, rollouts=6)
@@ -108,7 +119,6 @@ def test_what_is_rewarded_becomes_likelier(policy: Path, data: Path, tmp_path: P
     assert points[0].entropy is not None
 
 
-@needs_trl
 @pytest.mark.gpu
 def test_a_gpu_learns_the_same(policy: Path, data: Path, tmp_path: Path) -> None:
     done = practise(data, policy, tmp_path / "out", steps=18, rollouts=6)
@@ -117,7 +127,6 @@ def test_a_gpu_learns_the_same(policy: Path, data: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-@needs_trl
 def test_a_cheat_becomes_rarer(policy: Path, data: Path, tmp_path: Path) -> None:
     class HatesLetters:
         """The judge's verdict on whatever has one is that it cheats."""
@@ -141,7 +150,6 @@ def test_a_cheat_becomes_rarer(policy: Path, data: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-@needs_trl
 def test_another_share_than_fine_tuning_spared_is_refused(tmp_path: Path) -> None:
     data = make_modules(tmp_path / "data", 12)
     model = make_policy(tmp_path / "model")
@@ -177,7 +185,6 @@ def test_another_share_than_fine_tuning_spared_is_refused(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-@needs_trl
 def test_a_gradient_that_is_no_number_changes_nothing(
     whole: RlResult, policy: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -206,7 +213,6 @@ def test_a_gradient_that_is_no_number_changes_nothing(
     assert last is not None
 
 
-@needs_trl
 def test_the_folder_is_a_model_and_says_how_it_came_about(whole: RlResult) -> None:
     own = yaml.safe_load((whole.out / "agentkernel.yaml").read_text())
     assert (own["model"], own["prompt"]) == (".", "taught")
@@ -224,7 +230,6 @@ def test_the_folder_is_a_model_and_says_how_it_came_about(whole: RlResult) -> No
 
 
 @pytest.mark.slow
-@needs_trl
 def test_the_same_call_does_nothing_more_and_another_is_refused(
     whole: RlResult, data: Path, policy: Path
 ) -> None:
@@ -239,7 +244,6 @@ def test_the_same_call_does_nothing_more_and_another_is_refused(
 
 
 @pytest.mark.slow
-@needs_trl
 def test_killed_it_goes_on_and_ends_where_it_would_have(
     whole: RlResult, data: Path, policy: Path, tmp_path: Path
 ) -> None:
@@ -266,8 +270,7 @@ def test_killed_it_goes_on_and_ends_where_it_would_have(
 
 
 def _killed_at(step: int, data: Path, policy: Path, out: Path) -> None:
-    words = [str(data), str(policy), str(out), "0.1"]
-    command = [sys.executable, "-m", "tests.training.rl.rl_process", *words]
+    command = [sys.executable, "-c", PROCESS, str(data), str(policy), str(out)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
         assert process.stdout is not None
         for line in process.stdout:
@@ -277,7 +280,6 @@ def _killed_at(step: int, data: Path, policy: Path, out: Path) -> None:
 
 
 @pytest.mark.slow
-@needs_trl
 def test_killed_before_the_record_it_only_writes_the_folder(
     whole: RlResult, data: Path, policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -297,7 +299,6 @@ def test_killed_before_the_record_it_only_writes_the_folder(
     assert first.read_bytes() == second.read_bytes()
 
 
-@needs_trl
 def test_the_time_is_up_and_the_same_call_goes_on(
     whole: RlResult, data: Path, policy: Path, tmp_path: Path
 ) -> None:
@@ -319,7 +320,6 @@ def test_the_time_is_up_and_the_same_call_goes_on(
 
 
 @pytest.mark.slow
-@needs_trl
 def test_how_samples_are_cut_into_batches_changes_nothing(
     data: Path, policy: Path, tmp_path: Path
 ) -> None:
@@ -335,7 +335,6 @@ def test_how_samples_are_cut_into_batches_changes_nothing(
     assert found[0].reward == found[2].reward
 
 
-@needs_trl
 def test_samples_are_padded_on_their_own_sides_and_the_idle_left_out() -> None:
     from agentkernel.training.rl.trainer import micro_batches
 
@@ -355,7 +354,6 @@ def test_samples_are_padded_on_their_own_sides_and_the_idle_left_out() -> None:
 
 
 @pytest.mark.slow
-@needs_trl
 def test_an_adapter_is_trained_further(data: Path, policy: Path, tmp_path: Path) -> None:
     def lora(out: Path, model: Path, method: str) -> RlResult:
         base = settings(steps=2)
@@ -373,14 +371,6 @@ def test_an_adapter_is_trained_further(data: Path, policy: Path, tmp_path: Path)
     assert one.read_bytes() != two.read_bytes()
 
 
-def test_times_that_nobody_can_measure_are_not_promised(tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match="cannot be measured"):
-        turn_settings(RlJudging(target="h100", device="cpu", speed="measured"))
-    found = turn_settings(RlJudging(target="h100", device="cpu"))
-    assert (found.speed, found.verification.policy) == ("estimated", "triton")
-
-
-@needs_trl
 def test_a_held_out_module_ends_it(policy: Path, tmp_path: Path) -> None:
     data = make_modules(tmp_path / "data")
     (data / "problems" / "held-out" / "m1.py").write_text(problem(1))
@@ -404,7 +394,6 @@ class Puts:
         return completion("", files[len(item.text) % 3])
 
 
-@needs_trl
 @pytest.mark.slow
 def test_two_steps_on_the_judge_itself(data: Path, policy: Path, tmp_path: Path) -> None:
     asked = TurnSettings(

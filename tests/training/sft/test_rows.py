@@ -1,13 +1,18 @@
-"""Are older rows of held-out modules, and of their like, never repeated?"""
+"""What a fine-tuning reads and needs before it begins."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from agentkernel.agents.conversation import write_turn
 from agentkernel.domain.base import sha256_text
+from agentkernel.domain.errors import MissingDependency
+from agentkernel.training import model
 from agentkernel.training.settings import TrainingRow, load_training
 from agentkernel.training.sft.examples import read_sft_rows
+from agentkernel.training.sft.train import HeldOutJudging, with_target
 from tests.training.training_rows import make_row, problem, write_rows
 
 HELD_OUT = problem(90)  # x + 92.0
@@ -50,3 +55,34 @@ def test_older_rows_of_held_out_modules_and_their_like_are_left_out(tmp_path: Pa
     said.clear()
     assert read_sft_rows(data, None, load_training("tiny", ()), said.append).replayed == 0
     assert said == ["4 rows"]
+
+
+def test_what_is_lacking_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lacks(*names: str) -> None:
+        monkeypatch.setattr(model, "find_spec", lambda name: None if name in names else object())
+
+    qlora = load_training("tiny", ["sft.method=qlora"]).sft
+    lacks("trl")
+    with pytest.raises(MissingDependency, match=r"agentkernel\[train\]"):
+        model.check_packages(load_training("tiny").sft)
+    lacks()
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(MissingDependency, match="a CUDA GPU"):
+        model.check_packages(qlora)
+    lacks("bitsandbytes")
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    with pytest.raises(MissingDependency, match="bitsandbytes"):
+        model.check_packages(qlora)
+
+
+def test_the_judge_is_asked_for_the_gpu_of_the_rows(tmp_path: Path) -> None:
+    rows = [make_row(0, target="l4")]
+    place, said = write_rows(tmp_path, rows), list[str]()
+    asked = load_training("tiny", ["sft.evaluate_problems=2"])
+    assert with_target(None, place, asked, said.append) == HeldOutJudging("l4")
+    assert with_target(HeldOutJudging("h100", 2), place, asked, said.append) == HeldOutJudging(
+        "h100", 2
+    )
+    assert len(said) == 1
+    nobody = load_training("tiny", ["sft.evaluate_problems=0"])
+    assert with_target(None, place, nobody, said.append) is None

@@ -21,10 +21,9 @@ import yaml
 from agentkernel.agents.models.local import LocalModel
 from agentkernel.agents.models.local_presets import parse_local
 from agentkernel.agents.models.local_weights import load_weights
-from agentkernel.domain.errors import MissingDependency, RunBusy, TrainingError
+from agentkernel.domain.errors import RunBusy, TrainingError
 from agentkernel.domain.exchange import ModelRequest, Sampling
 from agentkernel.training import checkpoints
-from agentkernel.training import model as loading
 from agentkernel.training.curve import PICTURE, LossPoint, read_points
 from agentkernel.training.evaluate.answer_cache import base_model
 from agentkernel.training.evaluate.evaluation import LocalWriter, PassAt, summarize
@@ -33,12 +32,24 @@ from agentkernel.training.settings import TrainingSettings, load_training, with_
 from agentkernel.training.sft import setup, train, trainer
 from agentkernel.training.sft.examples import Example, as_dataset
 from agentkernel.training.sft.setup import attend
-from agentkernel.training.sft.train import SftResult, train_sft, with_target
+from agentkernel.training.sft.train import SftResult, train_sft
 from tests.training.tiny_models import make_model
 from tests.training.training_rows import make_data, make_row, write_rows
 
-needs_trl = pytest.mark.skipif(find_spec("trl") is None, reason="the extra 'train' is not here")
-HERE = Path(__file__).parent
+pytestmark = pytest.mark.skipif(find_spec("trl") is None, reason="the extra 'train' is not here")
+PROCESS = """
+import sys, time
+from pathlib import Path
+from agentkernel.training.settings import load_training
+from agentkernel.training.sft.train import train_sft
+
+def show(done, total, words):
+    print(f"step {done}", flush=True)
+    time.sleep(0.1)
+
+data, out, *overrides = sys.argv[1:]
+train_sft(Path(data), load_training("tiny", overrides), Path(out), say=print, show=show)
+"""
 # Twelve optimizer steps and a checkpoint at every third.
 STEPS = ("sft.most_steps=12", "sft.save_steps=3")
 
@@ -69,7 +80,6 @@ def held_out(out: Path) -> list[tuple[int, float]]:
     return [(item.step, item.held_out_loss) for item in points if item.held_out_loss is not None]
 
 
-@needs_trl
 def test_the_loss_falls_and_the_folder_says_how_it_came_about(whole: SftResult, data: Path) -> None:
     curve = losses(whole.out)
     assert [step for step, _ in curve] == list(range(1, 13))
@@ -89,7 +99,6 @@ def test_the_loss_falls_and_the_folder_says_how_it_came_about(whole: SftResult, 
     assert not checkpoints.folder_of(whole.out).exists()
 
 
-@needs_trl
 def test_it_is_loaded_as_a_coder_and_writes(whole: SftResult) -> None:
     own = yaml.safe_load((whole.out / "agentkernel.yaml").read_text())
     assert own == {
@@ -109,7 +118,6 @@ def test_it_is_loaded_as_a_coder_and_writes(whole: SftResult) -> None:
     assert reply.usage.completion > 5
 
 
-@needs_trl
 def test_the_weights_before_it_are_known(whole: SftResult, tmp_path: Path) -> None:
     before = base_model(whole.out)
     after = load_weights(parse_local(f"local:{whole.out}"))
@@ -124,7 +132,6 @@ def test_the_weights_before_it_are_known(whole: SftResult, tmp_path: Path) -> No
         base_model(tmp_path)
 
 
-@needs_trl
 def test_the_same_call_does_nothing_more(
     whole: SftResult, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,7 +144,6 @@ def test_the_same_call_does_nothing_more(
 
 
 @pytest.mark.slow
-@needs_trl
 def test_killed_between_two_steps_it_ends_where_it_would_have(
     whole: SftResult, data: Path, tmp_path: Path
 ) -> None:
@@ -165,7 +171,7 @@ def test_killed_between_two_steps_it_ends_where_it_would_have(
 
 
 def _killed_after(step: int, data: Path, out: Path) -> None:
-    command = [sys.executable, str(HERE / "sft_process.py"), str(data), str(out), *STEPS]
+    command = [sys.executable, "-c", PROCESS, str(data), str(out), *STEPS]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
@@ -175,7 +181,6 @@ def _killed_after(step: int, data: Path, out: Path) -> None:
 
 
 @pytest.mark.slow
-@needs_trl
 def test_killed_before_the_record_it_only_writes_the_folder(
     whole: SftResult, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -199,7 +204,6 @@ def test_killed_before_the_record_it_only_writes_the_folder(
     assert first.read_bytes() == second.read_bytes()
 
 
-@needs_trl
 def test_a_signal_saves_and_ends_it_and_the_time_too(data: Path, tmp_path: Path) -> None:
     def show(done: int, total: int | None, words: str) -> None:
         if done == 4:
@@ -219,7 +223,6 @@ def test_a_signal_saves_and_ends_it_and_the_time_too(data: Path, tmp_path: Path)
 
 
 @pytest.mark.slow
-@needs_trl
 def test_what_the_time_ended_is_judged_left_alone_and_goes_on_with_more(
     whole: SftResult, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -280,7 +283,6 @@ def watched(times: int, most_minutes: float | None = None) -> list[int]:
     return found
 
 
-@needs_trl
 @pytest.mark.parametrize("broken", ["loss", "grad_norm"])
 def test_what_is_no_number_ends_it_before_a_checkpoint(broken: str, tmp_path: Path) -> None:
     from transformers import TrainerControl, TrainerState, TrainingArguments
@@ -300,14 +302,12 @@ def test_what_is_no_number_ends_it_before_a_checkpoint(broken: str, tmp_path: Pa
             watching.on_log(arguments, state, TrainerControl(), logs | {broken: math.nan})
 
 
-@needs_trl
 def test_judging_on_the_way_is_spread_over_steps_or_time() -> None:
     assert [watched(times) for times in (1, 2, 3, 4)] == [[], [6], [6, 9], [3, 6, 9]]
     # 50 of 75 seconds were over at once: two of three are due, and the last one is at the end.
     assert watched(3, most_minutes=75 / 60) == [3]
 
 
-@needs_trl
 def test_packed_rows_are_told_apart_and_only_completions_are_learned(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -329,7 +329,6 @@ def test_packed_rows_are_told_apart_and_only_completions_are_learned(
     }
 
 
-@needs_trl
 def test_an_adapter_is_trained_saved_and_loaded_on_its_model(data: Path, tmp_path: Path) -> None:
     base = make_model(tmp_path / "base", window=2048)
     few = [*STEPS[1:], "sft.most_steps=2", "sft.method=lora", "sft.lora.rank=2"]
@@ -353,7 +352,6 @@ def test_an_adapter_is_trained_saved_and_loaded_on_its_model(data: Path, tmp_pat
     assert merged.record.trained_parameters == merged.record.parameters
 
 
-@needs_trl
 def test_held_out_modules_are_judged_at_the_end(data: Path, tmp_path: Path) -> None:
     few = ["sft.most_steps=1", "sft.evaluate_problems=2"]
     done = train_sft(
@@ -366,7 +364,6 @@ def test_held_out_modules_are_judged_at_the_end(data: Path, tmp_path: Path) -> N
     assert read_points(tmp_path, LossPoint)[-1].pass_at_1 == 0.0
 
 
-@needs_trl
 def test_there_is_a_point_at_each_checkpoint(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -375,7 +372,6 @@ def test_there_is_a_point_at_each_checkpoint(
     assert [step for step, _ in losses(tmp_path)] == [3, 4, 6, 8, 9, 12]
 
 
-@needs_trl
 def test_older_rows_are_repeated(data: Path, tmp_path: Path) -> None:
     older = write_rows(
         tmp_path / "older", [make_row(number, structure="older") for number in range(41, 101, 3)]
@@ -387,7 +383,6 @@ def test_older_rows_are_repeated(data: Path, tmp_path: Path) -> None:
         train_sft(data, few, tmp_path / "out")
 
 
-@needs_trl
 @pytest.mark.parametrize("change", ["sft.learning_rate=1e-2", "sft.seed=3", "new.hidden=32"])
 def test_another_training_is_not_gone_on_with(whole: SftResult, data: Path, change: str) -> None:
     with pytest.raises(TrainingError, match=change.partition("=")[0]) as caught:
@@ -395,20 +390,17 @@ def test_another_training_is_not_gone_on_with(whole: SftResult, data: Path, chan
     assert "\n" not in str(caught.value)
 
 
-@needs_trl
 def test_other_data_is_not_gone_on_with(whole: SftResult, tmp_path: Path) -> None:
     other = write_rows(tmp_path, [make_row(7)])
     with pytest.raises(TrainingError, match="data was"):
         train_sft(other, settings(), whole.out)
 
 
-@needs_trl
 def test_a_folder_that_somebody_trains_in_is_left_alone(whole: SftResult, data: Path) -> None:
     with exclusive(whole.out), pytest.raises(RunBusy, match="Another process"):
         train_sft(data, settings(), whole.out)
 
 
-@needs_trl
 @pytest.mark.parametrize("label", ["refused", "not-judged"])
 def test_a_poisoned_row_never_reaches_a_step(tmp_path: Path, label: str) -> None:
     rows = [make_row(0), make_row(1, label=label), make_row(2)]
@@ -419,7 +411,6 @@ def test_a_poisoned_row_never_reaches_a_step(tmp_path: Path, label: str) -> None
     assert not checkpoints.folder_of(tmp_path / "out").exists()
 
 
-@needs_trl
 def test_no_row_that_fits_is_said(data: Path, tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match="window of 16 tokens"):
         train_sft(data, settings("sft.window=16"), tmp_path)
@@ -428,44 +419,12 @@ def test_no_row_that_fits_is_said(data: Path, tmp_path: Path) -> None:
         train_sft(repairs, settings("sft.tasks=[write]"), tmp_path / "other")
 
 
-@needs_trl
 def test_an_adapter_on_a_new_model_is_refused(data: Path, tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match=r"sft\.method=full"):
         train_sft(data, settings("sft.method=lora"), tmp_path)
 
 
-def test_what_is_lacking_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    def lacks(*names: str) -> None:
-        monkeypatch.setattr(loading, "find_spec", lambda name: None if name in names else object())
-
-    lacks("trl")
-    with pytest.raises(MissingDependency, match=r"agentkernel\[train\]"):
-        loading.check_packages(settings().sft)
-    lacks()
-    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    with pytest.raises(MissingDependency, match="a CUDA GPU"):
-        loading.check_packages(settings("sft.method=qlora").sft)
-    lacks("bitsandbytes")
-    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    with pytest.raises(MissingDependency, match="bitsandbytes"):
-        loading.check_packages(settings("sft.method=qlora").sft)
-
-
-@needs_trl
 def test_what_the_folder_belongs_to_can_be_read(whole: SftResult) -> None:
     begun = json.loads((whole.out / BEGUN).read_text())
     assert begun["sft.learning_rate"] == "0.003"
     assert "sft.most_minutes" not in begun
-
-
-def test_the_judge_is_asked_for_the_gpu_of_the_rows(tmp_path: Path) -> None:
-    rows = [make_row(0, target="l4")]
-    place, said = write_rows(tmp_path, rows), list[str]()
-    asked = load_training("tiny", ["sft.evaluate_problems=2"])
-    assert with_target(None, place, asked, said.append) == train.HeldOutJudging("l4")
-    assert with_target(
-        train.HeldOutJudging("h100", 2), place, asked, said.append
-    ) == train.HeldOutJudging("h100", 2)
-    assert len(said) == 1
-    nobody = load_training("tiny", ["sft.evaluate_problems=0"])
-    assert with_target(None, place, nobody, said.append) is None
