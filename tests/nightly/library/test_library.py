@@ -1,4 +1,4 @@
-"""Does the library give out what was put, and nothing that was withdrawn or does not belong?"""
+"""The library gives out what was put, and nothing that was withdrawn or does not belong."""
 
 from __future__ import annotations
 

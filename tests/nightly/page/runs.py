@@ -9,14 +9,14 @@ from agentkernel.domain.base import sha256_text
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.certificate import Certificate, Signature, Versions
 from agentkernel.domain.nightly import Form, LostJob, ModelRow, NightlyRun, RegionRow, RegionStatus
-from agentkernel.domain.plan import Analysis, Plan
-from agentkernel.domain.problem import Problem, ShapeSet, TensorSpec
+from agentkernel.domain.plan import Plan
 from agentkernel.domain.profile import Ratio, Timing
-from agentkernel.domain.region import Basis, Kernel, KernelKey, RegionUse
+from agentkernel.domain.region import Basis, Kernel, RegionUse
 from agentkernel.tools.speedup import classify
-from tests.workflows.fakes import measurement, profile, verdict
+from tests.nightly.library import library_rows
+from tests.workflows.fakes import ANALYSIS, measurement, profile
 
-GPU = "NVIDIA H200"
+GPU = library_rows.H200
 VERSIONS = Versions(
     agentkernel="0.9.0",
     python="3.12.8",
@@ -26,6 +26,7 @@ VERSIONS = Versions(
     cuda="13.0",
     driver="580.95.05",
 )
+RUN, CREATED = "layernorm-20261122-074959-a1b1", "2026-11-22T02:41:10+00:00"
 MODELS = ("bert-base", "gpt2-medium", "llama-8l", "unet-small", "whisper-tiny")
 DTYPES = ("bfloat16", "bfloat16", "bfloat16", "float32", "float16")
 KINDS = (
@@ -41,22 +42,15 @@ STATUSES: tuple[RegionStatus, ...] = ("reused", "new", "retuned", "kept", "reuse
 
 def ratio(value: float, width: float = 0.01) -> Ratio:
     """A measured ratio whose 95% interval is `width` to either side."""
-    return classify(
-        Ratio(
-            value=value,
-            low=value * (1 - width),
-            high=value * (1 + width),
-            low99=value * (1 - 1.3 * width),
-            high99=value * (1 + 1.3 * width),
-        )
-    )
+    low, low99 = value * (1 - width), value * (1 - 1.3 * width)
+    high, high99 = value * (1 + width), value * (1 + 1.3 * width)
+    return classify(Ratio(value=value, low=low, high=high, low99=low99, high99=high99))
 
 
 def timing(median_us: float) -> Timing:
     """A steady clock."""
-    return Timing(
-        median_us=median_us, p10_us=median_us * 0.995, p90_us=median_us * 1.006, samples=200
-    )
+    p10_us, p90_us = median_us * 0.995, median_us * 1.006
+    return Timing(median_us=median_us, p10_us=p10_us, p90_us=p90_us, samples=200)
 
 
 def model(
@@ -64,26 +58,27 @@ def model(
 ) -> ModelRow:
     """A measured row: `own_gain` over torch.compile; 1 keeps torch.compile."""
     compiled = eager_us / compile_gain
-    best = compiled / own_gain
     form: Form = "regions+torch.compile" if own_gain > 1 else "torch.compile"
-    timings: dict[Form, Timing] = {
-        "eager": timing(eager_us),
-        "torch.compile": timing(compiled),
-        form: timing(best),
-    }
     row = ModelRow(
         name=name,
         basis="measured",
         form=form,
-        timings=timings,
+        timings={
+            "eager": timing(eager_us),
+            "torch.compile": timing(compiled),
+            form: timing(compiled / own_gain),
+        },
         vs_eager=ratio(compile_gain * own_gain),
-        vs_compile=ratio(own_gain) if own_gain > 1 else None,
-        verified=True if own_gain > 1 else None,
-        worst_error=2.1e-3 if own_gain > 1 else None,
-        eager_error=1.9e-3 if own_gain > 1 else None,
-        swapped=24 if own_gain > 1 else 0,
-        time_in_regions=0.71 if own_gain > 1 else 0.0,
     )
+    if own_gain > 1:
+        row = row.evolve(
+            vs_compile=ratio(own_gain),
+            verified=True,
+            worst_error=2.1e-3,
+            eager_error=1.9e-3,
+            swapped=24,
+            time_in_regions=0.71,
+        )
     return row.evolve(**more)
 
 
@@ -167,60 +162,26 @@ def kernel_sha(number: int, generation: int = 0) -> str:
 def certificate(number: int, generation: int = 0, text: str | None = None) -> Certificate:
     """A measured certificate of a kernel."""
     drafted = Candidate(source=text or source(number, generation), coder="compiler", round=1)
-    problem = Problem(
-        name=KINDS[number % len(KINDS)][0],
-        origin="live",
-        path="",
-        source="",
-        class_name="Model",
-        shape_sets=(ShapeSet(inputs=(TensorSpec(name="x", dtype="float32", shape=(8, 1024)),)),),
-    )
-    return Certificate(
-        run="layernorm-20261122-074959-a1b1",
-        created="2026-11-22T02:41:10+00:00",
+    analysis = ANALYSIS.evolve(bytes_min=10**8, flops=10**9)
+    return library_rows.certificate(drafted.source, CREATED).evolve(
+        run=RUN,
         status="improved",
         reason="1.4x over the faster baseline; 81% of the roofline",
         basis="measured",
-        problem=problem,
-        problem_sha256=problem.sha256,
-        candidate_source=drafted.source,
-        candidate_sha256=drafted.sha256,
-        target="h200",
-        plan=Plan(
-            analysis=Analysis(
-                bytes_min=10**8,
-                flops=10**9,
-                op_counts={},
-                roofline="memory",
-                memory_time_us=2.0,
-                compute_time_us=0.1,
-                bound_us=2.0,
-                patterns=(),
-            ),
-            hypotheses=(),
-        ),
-        verdict=verdict(drafted),
+        plan=Plan(analysis=analysis, hypotheses=()),
         profile=profile(drafted, measurement()),
         versions=VERSIONS,
-        judge_sha256="7" * 64,
         signature=Signature(key="a" * 64, fingerprint="b" * 64, value="c" * 128),
     )
 
 
 def kernel(number: int, generation: int = 0) -> Kernel:
     """A verified kernel of region `number`."""
-    row = region(number)
-    return Kernel(
-        key=KernelKey(
-            signature=row.signature, gpu=GPU, torch="2.13.0", triton="3.9.0", dtype="bfloat16"
-        ),
-        sha256=kernel_sha(number, generation),
-        source=source(number, generation),
-        parameters=("weight",),
+    key = library_rows.key().evolve(signature=region(number).signature, dtype="bfloat16")
+    made = library_rows.kernel(source=source(number, generation), created=CREATED, at=key)
+    return made.evolve(
         certificate=certificate(number, generation),
-        run="layernorm-20261122-074959-a1b1",
-        created="2026-11-22T02:41:10+00:00",
-        basis="measured",
+        run=RUN,
         speedup=1.4,
         speedup_low=1.37,
         time_us=32.1,

@@ -29,7 +29,7 @@ from agentkernel.nightly.scheduler.jobs import (
     KernelJob,
     ZooPart,
 )
-from tests.nightly.library.library_rows import certificate
+from tests.nightly.library import library_rows
 
 PAUSE_S = float(os.environ.get("NIGHT_PAUSE_S", "0"))
 SHARED = "shared"
@@ -98,19 +98,9 @@ def kernel_done(job: KernelJob) -> KernelDone:
 
 
 def kernel(key: KernelKey, source: str) -> Kernel:
-    proof = certificate(source, datetime.now(UTC).isoformat(), signed=True)
-    return Kernel(
-        key=key,
-        sha256=sha256_text(source),
-        source=source,
-        parameters=("weight",),
-        certificate=proof,
-        run="r",
-        created=proof.created,
-        basis="estimated",
-        time_us=9.0,
-        baseline_us=10.0,
-    )
+    now = datetime.now(UTC).isoformat()
+    made = library_rows.kernel(source=source, created=now, at=key, speedup=None, signed=True)
+    return made.evolve(parameters=("weight",), run="r", time_us=9.0, baseline_us=10.0)
 
 
 def cut_of(model: ZooModel) -> ModelCut:

@@ -94,6 +94,17 @@ class FakeDriver:
                 line.send(answer)
 
 
+def driven(fate: Callable[[Job], TaskEnded | ClusterRefused | None]) -> RayEngine:
+    return RayEngine("auto", reach=FakeDriver(fate).reach)
+
+
+def undisturbed(folder: Path) -> tuple[object, object]:
+    """The table of a local night over REGIONS."""
+    alone = folder / "alone"
+    alone.mkdir()
+    return table(go(alone, zoo_of(alone, **REGIONS)))
+
+
 def jobs() -> tuple[CutJob, KernelJob]:
     return CutJob.model_construct(), KernelJob.model_construct()
 
@@ -142,13 +153,12 @@ def test_a_cluster_that_refuses_is_one_line(why: str, line: str) -> None:
 
 
 def test_a_night_by_a_driver_has_the_table_of_a_local_one(tmp_path: Path) -> None:
-    alone, spread = tmp_path / "alone", tmp_path / "spread"
-    alone.mkdir()
+    spread = tmp_path / "spread"
     spread.mkdir()
     driver = FakeDriver()
     engine = RayEngine("auto", reach=driver.reach)
     night = go(spread, zoo_of(spread, **REGIONS), engine=engine)
-    assert table(night) == table(go(alone, zoo_of(alone, **REGIONS)))
+    assert table(night) == undisturbed(tmp_path)
     assert {begin.options["num_cpus"] for begin in driver.begins} == {0.0, 1.0}
 
 
@@ -170,17 +180,14 @@ def lost_once(
 @pytest.mark.parametrize(
     ("ended", "why"),
     [
-        (
-            lambda key: TaskEnded(key, lost="NodeDiedError"),
-            "its worker or its node was lost (NodeDied",
-        ),
+        (lambda key: TaskEnded(key, lost="NodeDied"), "its worker or its node was lost (NodeD"),
         (lambda key: TaskEnded(key, error=GpuLost("ECC error")), "the GPU was lost: ECC error"),
     ],
 )
 def test_what_is_lost_is_done_again_and_said(
     tmp_path: Path, ended: Callable[[str], TaskEnded], why: str
 ) -> None:
-    engine = RayEngine("auto", reach=FakeDriver(lost_once(ended)).reach)
+    engine = driven(lost_once(ended))
     night = go(tmp_path, zoo_of(tmp_path, a="one two"), engine=engine)
     assert statuses(night) == {"one": "new", "two": "new"}
     (lost,) = night.lost
@@ -213,7 +220,7 @@ def test_where_no_node_is_left_no_row_is_failed(tmp_path: Path) -> None:
     zoo = zoo_of(tmp_path, a="one two three")
     fate = lost_once(lambda key: ClusterRefused("LocalRayletDiedError: the raylet died"))
     with pytest.raises(MissingDependency, match="not answer any more: LocalRaylet"):
-        go(tmp_path, zoo, engine=RayEngine("auto", reach=FakeDriver(fate).reach))
+        go(tmp_path, zoo, engine=driven(fate))
     night = go(tmp_path, zoo, engine=RayEngine("auto", reach=FakeDriver().reach))
     assert set(statuses(night).values()) == {"new"}
 
@@ -221,11 +228,7 @@ def test_where_no_node_is_left_no_row_is_failed(tmp_path: Path) -> None:
 def test_what_a_worker_raises_ends_the_night(tmp_path: Path) -> None:
     fate = lost_once(lambda key: TaskEnded(key, error=MissingDependency("no torch here")))
     with pytest.raises(MissingDependency, match="no torch here"):
-        go(
-            tmp_path,
-            zoo_of(tmp_path, a="one"),
-            engine=RayEngine("auto", reach=FakeDriver(fate).reach),
-        )
+        go(tmp_path, zoo_of(tmp_path, a="one"), engine=driven(fate))
 
 
 def test_a_node_with_other_versions_does_no_job() -> None:
@@ -237,13 +240,12 @@ def test_a_node_with_other_versions_does_no_job() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2, 4])
 def test_on_a_cluster_the_table_is_the_same(tmp_path: Path, workers: int) -> None:
-    alone, spread = tmp_path / "alone", tmp_path / "spread"
-    alone.mkdir()
+    spread = tmp_path / "spread"
     spread.mkdir()
     with cluster(workers) as engine:
         assert engine.workers == workers
         night = go(spread, zoo_of(spread, **REGIONS), engine=engine)
-    assert table(night) == table(go(alone, zoo_of(alone, **REGIONS)))
+    assert table(night) == undisturbed(tmp_path)
     assert night.lost == ()
 
 
@@ -266,9 +268,7 @@ def test_a_worker_that_is_killed_is_made_up_for(
     killer.join()
     monkeypatch.delenv("NIGHT_PAUSE_S")
     assert [item.again for item in night.lost] == [1]
-    alone = tmp_path / "alone"
-    alone.mkdir()
-    assert table(night) == table(go(alone, zoo_of(alone, **REGIONS)))
+    assert table(night) == undisturbed(tmp_path)
 
 
 @pytest.mark.slow
