@@ -32,6 +32,8 @@ from tests.workflows import fakes
 from tests.workflows.fakes import FakeWorkshop, Script, mismatch
 
 GPU = LocalGpu(0, "NVIDIA H100", "90", 80 * 2**30, "580", None, None, None, None, "a test")
+TIMED = Baselines(eager_us=9.0, compiled_us=8.0, autotune_error="timeout: slow")
+WRONG = Script("a", failure=mismatch(), repaired=False)
 CHEAT = ExecutionFailed(rule="no-kernel", text="nothing was launched", case="primary")
 
 
@@ -154,7 +156,7 @@ def test_slower_than_torch_compile_is_correct_and_kept(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_baselines_without_a_candidate_are_measured_once(tmp_path: Path) -> None:
-    place = room(tmp_path, Script("a", failure=mismatch(), repaired=False))
+    place = room(tmp_path, WRONG)
     row = place.bench(place.task())
     assert (row.samples[0].correct, row.samples[0].kept) == (False, "eager")
     assert (row.times.eager_us, row.times.compiled_us) == (30.0, 15.0)
@@ -166,8 +168,8 @@ def test_baselines_without_a_candidate_are_measured_once(tmp_path: Path) -> None
 @pytest.mark.slow
 def test_what_a_run_chose_by_is_what_the_row_shows(tmp_path: Path) -> None:
     """A baseline is kept by the times that the run took: others, taken later, may differ."""
-    place = room(tmp_path, Script("a", failure=mismatch(), repaired=False))
-    place.shop.baselines = Baselines(eager_us=9.0, compiled_us=8.0, autotune_error="timeout: slow")
+    place = room(tmp_path, WRONG)
+    place.shop.baselines = TIMED
     row = place.bench(place.task())
     assert (row.samples[0].status, row.samples[0].kept) == ("kept_compiled", "torch.compile")
     assert (row.times.eager_us, row.times.compiled_us, row.times.autotune_us) == (9.0, 8.0, None)
@@ -177,7 +179,7 @@ def test_what_a_run_chose_by_is_what_the_row_shows(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_baselines_that_cannot_be_timed_are_said_so(tmp_path: Path) -> None:
-    place = room(tmp_path, Script("a", failure=mismatch(), repaired=False))
+    place = room(tmp_path, WRONG)
     place.shop.baselines = ProfileFailed(side="eager", reason="out_of_memory")
     reason = place.bench(place.task()).samples[0].reason
     assert reason.endswith("; the baselines have no times: eager: out_of_memory")
@@ -185,7 +187,7 @@ def test_baselines_that_cannot_be_timed_are_said_so(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_drift_against_the_cache(tmp_path: Path) -> None:
-    wrong = room(tmp_path, Script("a", failure=mismatch(), repaired=False))
+    wrong = room(tmp_path, WRONG)
     wrong.bench(wrong.task())
     place = room(tmp_path, Script("a", speedup=2.0))
     row = place.bench(place.task(samples=2))
@@ -228,7 +230,7 @@ def test_one_that_was_too_late_to_be_timed_is_correct_though_a_baseline_is_kept(
 ) -> None:
     failed = ProfileFailed(side="time limit", reason="the time limit was over")
     place = room(tmp_path, Script("a", unprofiled=failed, searched_us=20.0))
-    place.shop.baselines = Baselines(eager_us=9.0, compiled_us=8.0, autotune_error="timeout: slow")
+    place.shop.baselines = TIMED
     (sample,) = place.bench(place.task()).samples
     assert (sample.kept, sample.correct) == ("torch.compile", True)
 
@@ -425,8 +427,8 @@ def test_switched_off_no_cache_fills_it_in(tmp_path: Path) -> None:
     [
         (Script("a", speedup=2.0), True, True),
         (Script("a", speedup=2.0), False, False),
-        (Script("a", failure=mismatch(), repaired=False), True, True),
-        (Script("a", failure=mismatch(), repaired=False), False, False),
+        (WRONG, True, True),
+        (WRONG, False, False),
         (Script("a", speedup=2.0), None, None),
     ],
 )
@@ -454,7 +456,7 @@ def test_without_a_candidate_nothing_passes(
 
 @pytest.mark.slow
 def test_of_an_accepted_candidate_the_others_marks_do_not_count(tmp_path: Path) -> None:
-    scripts = (Script("a", failure=mismatch(), repaired=False), Script("b", speedup=2.0))
+    scripts = (WRONG, Script("b", speedup=2.0))
     place = tuning(tmp_path, *scripts, kernelbench={"a": True, "b": False})
     assert place.bench(place.task()).samples[0].kernelbench_correct is False
 

@@ -1,8 +1,9 @@
-"""Are devices read as asked, and is one that times kept from others?"""
+"""Devices as they are asked for, and one that times kept from others."""
 
 from __future__ import annotations
 
 import threading
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
 import pytest
@@ -50,19 +51,24 @@ def test_no_gpu_is_visible_where_all_are_hidden(monkeypatch: pytest.MonkeyPatch)
     assert visible_devices() == ()
 
 
-def test_a_second_bench_waits_for_the_gpu(tmp_path: Path) -> None:
+def waits(first: AbstractContextManager[object], second: AbstractContextManager[object]) -> bool:
+    """True where `second` is entered as soon as `first` is left, and not before."""
     entered = threading.Event()
 
-    def second() -> None:
-        with hold_devices(tmp_path, ("1", "0")):
+    def enter() -> None:
+        with second:
             entered.set()
 
-    thread = threading.Thread(target=second)
-    with hold_devices(tmp_path, ("0", "cpu")):
+    thread = threading.Thread(target=enter)
+    with first:
         thread.start()
-        assert not entered.wait(0.3)
+        early = entered.wait(0.3)
     thread.join(5)
-    assert entered.is_set()
+    return entered.is_set() and not early
+
+
+def test_a_second_bench_waits_for_the_gpu(tmp_path: Path) -> None:
+    assert waits(hold_devices(tmp_path, ("0", "cpu")), hold_devices(tmp_path, ("1", "0")))
 
 
 def test_other_devices_do_not_wait(tmp_path: Path) -> None:
@@ -73,18 +79,10 @@ def test_other_devices_do_not_wait(tmp_path: Path) -> None:
 
 
 def test_a_lane_left_over_from_a_killed_bench_is_waited_for(tmp_path: Path) -> None:
-    entered = threading.Event()
-
-    def second() -> None:
-        with hold_devices(tmp_path, ("0",)):
-            entered.set()
-
-    thread = threading.Thread(target=second)
-    with join_devices(tmp_path, "0"), join_devices(tmp_path, "0"):
-        thread.start()
-        assert not entered.wait(0.3)
-    thread.join(5)
-    assert entered.is_set()
+    lanes = ExitStack()
+    for _ in range(2):
+        lanes.enter_context(join_devices(tmp_path, "0"))
+    assert waits(lanes, hold_devices(tmp_path, ("0",)))
 
 
 @pytest.mark.parametrize(

@@ -8,15 +8,10 @@ import pytest
 
 from agentkernel.bench.redteam.corpus import acts_on, read_corpus
 from agentkernel.domain.errors import ProblemError
-from tests.redteam.small import HONEST, HOSTILE, candidate, put, small_corpus
+from tests.redteam.small import HONEST, HOSTILE, candidate, put
 
 BASE = "def a(x):\n    return x\n\n\ndef b(x):\n    return x + 1\n"
 CORPUS = Path(__file__).parents[2] / "redteam"
-
-
-@pytest.fixture
-def corpus(tmp_path: Path) -> Path:
-    return small_corpus(tmp_path / "corpus")
 
 
 def test_both_kinds_are_read(corpus: Path) -> None:

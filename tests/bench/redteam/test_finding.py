@@ -1,4 +1,4 @@
-"""When is a finding what was expected?"""
+"""Findings that are what was expected."""
 
 from __future__ import annotations
 
@@ -22,20 +22,19 @@ from agentkernel.domain.verdict import (
     RunFailed,
     Verdict,
 )
-from tests.redteam.small import small_corpus
 from tests.workflows.fakes import mismatch, verdict
 
 OOM = RunFailed(reason="memory", log="one\nlast line", case="primary")
 
 
 @pytest.fixture
-def hostile(tmp_path: Path) -> CorpusEntry:
-    return read_corpus(small_corpus(tmp_path / "corpus"))[0]
+def hostile(corpus: Path) -> CorpusEntry:
+    return read_corpus(corpus)[0]
 
 
 @pytest.fixture
-def honest(tmp_path: Path) -> CorpusEntry:
-    return read_corpus(small_corpus(tmp_path / "honest_corpus"))[1]
+def honest(corpus: Path) -> CorpusEntry:
+    return read_corpus(corpus)[1]
 
 
 def rejected(gate: Gate, failure: Failure | None = None) -> Verdict:
@@ -46,18 +45,12 @@ def rejected(gate: Gate, failure: Failure | None = None) -> Verdict:
 ACCEPTED = verdict(Candidate(source="x", coder="", round=0))
 
 
-@pytest.mark.parametrize(
-    ("gate", "right"),
-    [
-        ("load", True),
-        ("run", True),
-        ("correctness", True),
-        ("inputs", False),
-        ("execution", False),
-        ("policy", False),
-    ],
-)
-def test_at_its_gate_or_before(gate: Gate, right: bool, hostile: CorpusEntry) -> None:
+GATES: tuple[Gate, ...] = ("load", "run", "correctness", "inputs", "execution", "policy")
+
+
+@pytest.mark.parametrize("gate", GATES)
+def test_at_its_gate_or_before(gate: Gate, hostile: CorpusEntry) -> None:
+    right = gate in ("load", "run", "correctness")
     assert compare_with_expected(hostile, rejected(gate)).right is right
 
 

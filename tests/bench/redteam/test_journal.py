@@ -17,14 +17,8 @@ from agentkernel.bench.redteam.corpus import (
 from agentkernel.bench.redteam.runner import CorpusSettings, judge_corpus
 from agentkernel.domain.errors import OutputError
 from agentkernel.runtime.machine import installed_versions
-from tests.redteam.small import small_corpus
 
 QUICK = CorpusSettings(seeds=1, budget_s=0.0)
-
-
-@pytest.fixture
-def corpus(tmp_path: Path) -> Path:
-    return small_corpus(tmp_path / "corpus")
 
 
 def journal(path: Path, judge: str = "judge", device: str = "triton interpreter") -> Journal:

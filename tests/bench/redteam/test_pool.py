@@ -15,14 +15,9 @@ from agentkernel.bench.redteam.runner import (
     _next,
     judge_corpus,
 )
-from tests.redteam.small import HONEST, PROBLEM, candidate, put, small_corpus
+from tests.redteam.small import HONEST, PROBLEM, candidate, put
 
 QUICK = CorpusSettings(seeds=1, budget_s=0.0)
-
-
-@pytest.fixture
-def corpus(tmp_path: Path) -> Path:
-    return small_corpus(tmp_path / "corpus")
 
 
 @pytest.mark.slow

@@ -17,13 +17,7 @@ from agentkernel.bench.redteam.report import (
 )
 from agentkernel.bench.redteam.runner import undecided_finding
 from agentkernel.domain.errors import OutputError
-from tests.redteam.small import small_corpus
 from tests.workflows.fakes import VERSIONS
-
-
-@pytest.fixture
-def corpus(tmp_path: Path) -> Path:
-    return small_corpus(tmp_path / "corpus")
 
 
 def summary(corpus: Path) -> CorpusSummary:
