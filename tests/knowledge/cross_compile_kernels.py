@@ -6,7 +6,7 @@ Each launch is caught and cross-compiled in place of being run. Usage:
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import json
 import sys
 from pathlib import Path
@@ -54,11 +54,7 @@ def main() -> None:
             continue
         current = path.stem
         report[current] = ""
-        spec = importlib.util.spec_from_file_location(f"kernel_{path.stem}", path)
-        assert spec is not None
-        assert spec.loader is not None
-        example = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(example)
+        example = importlib.import_module(f"agentkernel.knowledge.kernels.{path.stem}")
         model = example.ModelNew(*example.get_init_inputs())
         with torch.no_grad():
             model(*example.get_inputs())

@@ -1,4 +1,4 @@
-"""Which made-up pairs, in KernelBook's layout, test an import without the data set?"""
+"""Made-up pairs in KernelBook's layout, to import without the data set."""
 
 from __future__ import annotations
 
@@ -12,20 +12,9 @@ Row = dict[str, object]
 UNARY = (
     *("torch.relu({})", "torch.sigmoid({})", "torch.tanh({})", "F.gelu({})", "F.silu({})"),
     *("F.softplus({})", "F.mish({})", "F.elu({})", "F.leaky_relu({}, 0.1)", "F.hardswish({})"),
-    *(
-        "torch.exp({})",
-        "torch.log({}.abs() + 1)",
-        "torch.sqrt({}.abs())",
-        "torch.rsqrt({}.abs() + 1)",
-    ),
-    *(
-        "torch.sin({})",
-        "torch.cos({})",
-        "{}.clamp(-1, 1)",
-        "torch.neg({})",
-        "{} ** 2",
-        "torch.erf({})",
-    ),
+    *("torch.exp({})", "torch.log({}.abs() + 1)", "torch.sqrt({}.abs())"),
+    *("torch.rsqrt({}.abs() + 1)", "torch.sin({})", "torch.cos({})", "{}.clamp(-1, 1)"),
+    *("torch.neg({})", "{} ** 2", "torch.erf({})"),
     *("F.softmax({}, dim=-1)", "F.log_softmax({}, dim=1)", "torch.cumsum({}, dim=-1)"),
     *("{} - {}.mean(dim=-1, keepdim=True)", "{} / {}.norm(dim=1, keepdim=True)"),
     *("{} / ({}.std(dim=-1, keepdim=True) + 1e-6)", "{} - {}.amax(dim=-1, keepdim=True)"),
@@ -45,7 +34,7 @@ LAYERS = (
     "nn.AvgPool2d(3, 1, 1)",
     "nn.MaxPool2d(3, 1, 1)",
 )
-ADJECTIVES = (
+ADJECTIVES = [
     "Gated",
     "Fused",
     "Residual",
@@ -55,8 +44,8 @@ ADJECTIVES = (
     "Masked",
     "Deep",
     "Spectral",
-)
-NOUNS = ("Block", "Attention", "Norm", "Loss", "Encoder", "Gate", "Pool", "Mixer", "Head", "Layer")
+]
+NOUNS = ["Block", "Attention", "Norm", "Loss", "Encoder", "Gate", "Pool", "Mixer", "Head", "Map"]
 SIZES = (4, 8, 16, 32, 64)
 LICENCES = (["MIT"], ["Apache-2.0"], ["BSD-3-Clause"], ["MIT", "Apache-2.0"])
 OTHER_LICENCES: tuple[list[str], ...] = (["GPL-3.0"], ["MIT", "GPL-2.0"], [])

@@ -14,6 +14,7 @@ from agentkernel.domain.knowledge import Entry, Filters, Structure
 from agentkernel.knowledge.embedding import facts_of
 from agentkernel.knowledge.search import identifiers
 from agentkernel.knowledge.store_schema import LexicalHit, Removed
+from agentkernel.knowledge.vector_index import DenseIndex
 
 
 class MemoryTruth:
@@ -101,3 +102,19 @@ def entry(
         "structure": Structure(ops=tuple(ops)) if ops else None,
     }
     return Entry.model_validate({"id": name, "passages": passages, **given, **fields})
+
+
+def some_entries() -> list[Entry]:
+    """A pair with two passages, one for some architectures, a fix, and a note without words."""
+    return [
+        entry("pair/softmax", "softmax of rows", "exponent over sum", verified="gpu"),
+        entry("pair/gemm", "matrix product", architectures=("hopper", "ada"), licence="BSD"),
+        entry("fixes/shape", "shape must be a power of two", kind="fix"),
+        entry("notes/empty", ""),
+    ]
+
+
+def find(index: DenseIndex, text: str, limit: int = 5, **filters: object) -> list[str]:
+    """The ids of what is nearest to a text in `HashEmbedder`'s vectors."""
+    vector = HashEmbedder().embed([text])[0]
+    return [near.entry_id for near in index.search(vector, limit, Filters.model_validate(filters))]

@@ -1,4 +1,4 @@
-"""Does a refresh bring in what the package brings, once, whatever else happens to the folder?"""
+"""A refresh brings in what the package brings, once, whatever else happens to the folder."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import pytest
 from chromadb.errors import InternalError
 
 from agentkernel.domain.errors import OutputError
-from agentkernel.domain.knowledge import Entry
 from agentkernel.knowledge import base as base_module
 from agentkernel.knowledge.base import KnowledgeBase, open_base
 from agentkernel.knowledge.documents import PACKAGE, all_packaged, packaged_sha256
 from agentkernel.knowledge.store import open_knowledge_store
+from tests.knowledge.memory_store import entry
 
 PARTS = ("notes/*.md", "fixes/*.md", "kernels/*.py", "*.py", "../domain/knowledge.py")
 REFRESH = """
@@ -50,12 +50,6 @@ def base(built: Path, tmp_path: Path) -> Iterator[KnowledgeBase]:
         yield opened
 
 
-def foreign(name: str) -> Entry:
-    return Entry(
-        id=name, kind="note", title="x", answer="other", passages=(), source="s", licence="MIT"
-    )
-
-
 def test_a_refresh_with_nothing_changed_reads_no_entry_and_writes_nothing(
     base: KnowledgeBase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -84,7 +78,7 @@ def test_another_text_or_reader_is_read_anew(
 
 def test_what_others_changed_of_the_package_comes_back(base: KnowledgeBase) -> None:
     before = base.truth.get("notes/hopper")
-    base.truth.put([foreign("notes/hopper"), foreign("notes/zzz"), foreign("other/1")])
+    base.truth.put([entry("notes/hopper"), entry("notes/zzz"), entry("other/1")])
     done = base.refresh()
     assert (done.packaged.changed, done.removed) == (1, 1)
     assert base.truth.get("notes/hopper") == before

@@ -238,17 +238,11 @@ def test_inputs(inputs: str, rank: int | None, dtypes: tuple[str, ...]) -> None:
     assert (found.rank, found.dtypes) == (rank, dtypes)
 
 
+NO_FORWARD = "import torch\nclass Model(torch.nn.Module):\n    def build(self): ...\n"
+
+
 @pytest.mark.parametrize(
-    "source",
-    [
-        "def f(:",
-        "",
-        "x = 1",
-        "class A:\n    pass\n",
-        "\0",
-        "(" * 5000,
-        "import torch\nclass Model(torch.nn.Module):\n    def build(self): ...\n",
-    ],
+    "source", ["def f(:", "", "x = 1", "class A:\n    pass\n", "\0", "(" * 5000, NO_FORWARD]
 )
 def test_what_is_no_module_has_no_structure(source: str) -> None:
     assert structure_of_code(source) is None
@@ -279,15 +273,9 @@ def test_a_source_that_turns_in_circles_ends(body: str) -> None:
 
 def test_nothing_is_executed(tmp_path: Path) -> None:
     mark = tmp_path / "mark"
-    source = (
-        f"open({str(mark)!r}, 'w')\n"
-        + HEAD
-        + (
-            "class Model(nn.Module):\n    def forward(self, x):\n"
-            f"        open({str(mark)!r}, 'w')\n        return x.exp()\n"
-        )
-    )
-    found = structure_of_code(source)
+    trap = f"open({str(mark)!r}, 'w')\n"
+    model = "class Model(nn.Module):\n    def forward(self, x):\n"
+    found = structure_of_code(f"{trap}{HEAD}{model}        {trap}        return x.exp()\n")
     assert found is not None
     assert found.ops == ("exp",)
     assert not mark.exists()

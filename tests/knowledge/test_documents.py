@@ -5,6 +5,7 @@ import pytest
 
 from agentkernel.knowledge.documents import (
     ARCHITECTURES,
+    Document,
     DocumentError,
     family_of,
     hints_for,
@@ -36,28 +37,10 @@ One.
 
 Two.
 """
-
-
-TOPICS = {
-    f"notes/{name}"
-    for name in (
-        "amd_counterparts",
-        "attention",
-        "autotuning",
-        "clocks_and_power",
-        "convolution",
-        "launch_overhead",
-        "memory_hierarchy",
-        "mma_shapes",
-        "numerics",
-        "occupancy",
-        "persistent_kernels",
-        "reductions",
-        "tma_and_async_copies",
-        "triton_idioms",
-        "triton_limits",
-    )
-}
+NAMES = """amd_counterparts attention autotuning clocks_and_power convolution launch_overhead
+memory_hierarchy mma_shapes numerics occupancy persistent_kernels reductions tma_and_async_copies
+triton_idioms triton_limits"""
+TOPICS = {f"notes/{name}" for name in NAMES.split()}
 """Notes that hold for every architecture."""
 
 
@@ -103,16 +86,17 @@ def test_a_topic_is_many_sections_that_stand_alone() -> None:
             assert 40 <= len(item.text.splitlines()) <= 90, item.id
 
 
-def test_a_note_splits_into_passages(tmp_path: Path) -> None:
+@pytest.fixture
+def note(tmp_path: Path) -> Document:
     path = tmp_path / "hopper.md"
     path.write_text(NOTE)
-    note = read_note(path)
+    return read_note(path)
+
+
+def test_a_note_splits_into_passages(note: Document) -> None:
     assert note.id == "notes/hopper"
-    assert note.passages == (
-        "A note. what it says",
-        "A note: First\n\nOne.",
-        "A note: Second\n\nTwo.",
-    )
+    sections = ("A note: First\n\nOne.", "A note: Second\n\nTwo.")
+    assert note.passages == ("A note. what it says", *sections)
 
 
 @pytest.mark.parametrize(
@@ -124,11 +108,9 @@ def test_a_note_splits_into_passages(tmp_path: Path) -> None:
     ],
 )
 def test_hints_hold_for_an_architecture_and_a_dtype(
-    tmp_path: Path, family: str, dtype: str, expected: dict[str, str]
+    note: Document, family: str, dtype: str, expected: dict[str, str]
 ) -> None:
-    path = tmp_path / "hopper.md"
-    path.write_text(NOTE)
-    assert hints_for(read_note(path).hints, family, (dtype,)) == expected
+    assert hints_for(note.hints, family, (dtype,)) == expected
 
 
 @pytest.mark.parametrize(

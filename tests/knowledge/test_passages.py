@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from agentkernel.domain.knowledge import Entry, EntryKind
+from agentkernel.domain.knowledge import Entry
 from agentkernel.knowledge.search import by_best_passage, passages_of
+from tests.knowledge import memory_store
 
 
-def entry(
-    name: str, answer: str, *passages: str, kind: EntryKind = "note", title: str = "Tiles"
-) -> Entry:
-    return Entry(
-        id=name,
-        kind=kind,
-        title=title,
-        answer=answer,
-        passages=passages,
-        source="test",
-        licence="MIT",
-    )
+def entry(name: str, answer: str, *passages: str, kind: str = "note") -> Entry:
+    return memory_store.entry(name, *passages, answer=answer, kind=kind, title="Tiles")
 
 
 LONG = "\n\n".join(

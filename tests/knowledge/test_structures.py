@@ -12,6 +12,8 @@ from agentkernel.knowledge.store_schema import Removed
 from agentkernel.knowledge.structure_index import StructureIndex
 from tests.knowledge.memory_store import MemoryTruth, entry, op_vector, similarity
 
+FILES = ("structures.json", "*[0-9].npy", "*.ends.npy", "*.groups.npy", "*.jsonl")
+
 
 def ask(*ops: str) -> Structure:
     return Structure(ops=ops)
@@ -124,9 +126,7 @@ def test_another_definition_begins_anew(
     assert opened(tmp_path).seq == 0
 
 
-@pytest.mark.parametrize(
-    "pattern", ["structures.json", "*[0-9].npy", "*.ends.npy", "*.groups.npy", "*.jsonl"]
-)
+@pytest.mark.parametrize("pattern", FILES)
 @pytest.mark.parametrize("remains", [None, 0, 20])
 def test_damaged_files_count_as_missing(
     tmp_path: Path, index: StructureIndex, truth: MemoryTruth, pattern: str, remains: int | None
@@ -195,9 +195,7 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
         opened(tmp_path / "file")
 
 
-@pytest.mark.parametrize(
-    "pattern", ["structures.json", "*[0-9].npy", "*.ends.npy", "*.groups.npy", "*.jsonl"]
-)
+@pytest.mark.parametrize("pattern", FILES)
 def test_flipped_bits_are_damage_that_is_said_and_mended(
     tmp_path: Path, index: StructureIndex, truth: MemoryTruth, pattern: str
 ) -> None:

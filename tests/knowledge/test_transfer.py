@@ -5,17 +5,10 @@ from pathlib import Path
 import pytest
 
 from agentkernel.domain.errors import KnowledgeError, OutputError
-from agentkernel.domain.knowledge import Entry, Filters
+from agentkernel.domain.knowledge import Filters
 from agentkernel.knowledge.store import open_knowledge_store
 from agentkernel.knowledge.store_schema import PutCounts
-
-
-def entry(name: str, **changes: object) -> Entry:
-    start = Entry(
-        id=name, kind="pair", title=name, answer="x", passages=(), source="", licence="MIT"
-    )
-    return start.evolve(**changes)
-
+from tests.knowledge.memory_store import entry
 
 ENTRIES = (entry("a", answer="line\nbreak ü"), entry("b", kind="note"), entry("c"))
 

@@ -12,8 +12,8 @@ from agentkernel.knowledge import vector_index
 from agentkernel.knowledge.base import open_base
 from agentkernel.knowledge.code_structure import structure_of_code
 from agentkernel.knowledge.store_schema import Removed
-from agentkernel.knowledge.vector_index import DenseIndex, open_vectors
-from tests.knowledge.memory_store import HashEmbedder, MemoryTruth, entry
+from agentkernel.knowledge.vector_index import open_vectors
+from tests.knowledge.memory_store import HashEmbedder, MemoryTruth, entry, find, some_entries
 
 # Chroma leaves its sockets to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -36,19 +36,7 @@ def _sockets_are_closed() -> Iterator[None]:
 
 @pytest.fixture
 def truth() -> MemoryTruth:
-    return MemoryTruth(
-        [
-            entry("pair/softmax", "softmax of rows", "exponent over sum", verified="gpu"),
-            entry("pair/gemm", "matrix product", architectures=("hopper", "ada"), licence="BSD"),
-            entry("fixes/shape", "shape must be a power of two", kind="fix"),
-            entry("notes/empty", ""),
-        ]
-    )
-
-
-def find(index: DenseIndex, text: str, limit: int = 5, **filters: object) -> list[str]:
-    found = index.search(EMBEDDER.embed([text])[0], limit, Filters.model_validate(filters))
-    return [near.entry_id for near in found]
+    return MemoryTruth(some_entries())
 
 
 def test_a_server_holds_the_same(server: str, truth: MemoryTruth) -> None:

@@ -19,15 +19,9 @@ from agentkernel.domain.knowledge import Entry, Filters
 from agentkernel.knowledge import vector_index
 from agentkernel.knowledge.store_schema import Removed
 from agentkernel.knowledge.vector_index import DenseIndex, open_vectors
-from tests.knowledge.memory_store import HashEmbedder, MemoryTruth, entry
+from tests.knowledge.memory_store import HashEmbedder, MemoryTruth, entry, find, some_entries
 
 EMBEDDER = HashEmbedder()
-
-
-def find(index: DenseIndex, text: str, limit: int = 5, **filters: object) -> list[str]:
-    vector = EMBEDDER.embed([text])[0]
-    found = index.search(vector, limit, Filters.model_validate(filters))
-    return [near.entry_id for near in found]
 
 
 def some(number: int) -> list[Entry]:
@@ -36,14 +30,7 @@ def some(number: int) -> list[Entry]:
 
 @pytest.fixture
 def truth() -> MemoryTruth:
-    return MemoryTruth(
-        [
-            entry("pair/softmax", "softmax of rows", "exponent over sum", verified="gpu"),
-            entry("pair/gemm", "matrix product", architectures=("hopper", "ada"), licence="BSD"),
-            entry("fixes/shape", "shape must be a power of two", kind="fix"),
-            entry("notes/empty", ""),
-        ]
-    )
+    return MemoryTruth(some_entries())
 
 
 @pytest.fixture
@@ -268,50 +255,6 @@ def _folder(root: Path) -> Path:
     return next(root.glob("vectors-*"))
 
 
-def _truncate(root: Path) -> None:
-    database = _folder(root) / "chroma.sqlite3"
-    database.write_bytes(database.read_bytes()[:5000])
-
-
-def _overwrite(root: Path) -> None:
-    (_folder(root) / "chroma.sqlite3").write_bytes(b"not a database" * 1000)
-
-
-def _no_database(root: Path) -> None:
-    (_folder(root) / "chroma.sqlite3").unlink()
-
-
-def _no_state(root: Path) -> None:
-    (_folder(root) / "state.json").unlink()
-
-
-def _garbled_state(root: Path) -> None:
-    (_folder(root) / "state.json").write_text("{")
-
-
-def _short_rows(root: Path) -> None:
-    (_folder(root) / "rows.f32").write_bytes(b"")
-
-
-def _garbled_facts(root: Path) -> None:
-    (_folder(root) / "facts.jsonl").write_text("{\n")
-
-
-def _one_fact_less(root: Path) -> None:
-    path = _folder(root) / "facts.jsonl"
-    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
-
-
-def _another_fact(root: Path) -> None:
-    path = _folder(root) / "facts.jsonl"
-    path.write_bytes(path.read_bytes().replace(b"BSD", b"MIT"))
-
-
-def _other_rows(root: Path) -> None:
-    path = _folder(root) / "rows.f32"
-    path.write_bytes(os.urandom(path.stat().st_size))
-
-
 def _flipped_graph(root: Path) -> None:
     path = max(_folder(root).glob("*/*"), key=lambda item: item.stat().st_size)
     data = bytearray(path.read_bytes())
@@ -326,16 +269,36 @@ def _other_type(root: Path) -> None:
         database.commit()
 
 
+def _gone(name: str) -> Callable[[Path], None]:
+    return lambda root: (_folder(root) / name).unlink()
+
+
+def _changed(name: str, change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
+    def damage(root: Path) -> None:
+        path = _folder(root) / name
+        path.write_bytes(change(path.read_bytes()))
+
+    return damage
+
+
+DAMAGES = {
+    "flipped graph": _flipped_graph,
+    "other type": _other_type,
+    "cut database": _changed("chroma.sqlite3", lambda data: data[:5000]),
+    "no database": _changed("chroma.sqlite3", lambda _: b"not a database" * 1000),
+    "lost database": _gone("chroma.sqlite3"),
+    "lost state": _gone("state.json"),
+    "garbled state": _changed("state.json", lambda _: b"{"),
+    "short rows": _changed("rows.f32", lambda _: b""),
+    "other rows": _changed("rows.f32", lambda data: os.urandom(len(data))),
+    "garbled facts": _changed("facts.jsonl", lambda _: b"{\n"),
+    "one fact less": _changed("facts.jsonl", lambda data: data[: data.rindex(b"\n", 0, -1) + 1]),
+    "another fact": _changed("facts.jsonl", lambda data: data.replace(b"BSD", b"MIT")),
+}
+
+
 @pytest.mark.quick(3)
-@pytest.mark.parametrize(
-    "damage",
-    [
-        _flipped_graph,
-        _other_type,
-        *(_truncate, _overwrite, _no_database, _no_state, _garbled_state, _garbled_facts),
-        *(_short_rows, _one_fact_less, _another_fact, _other_rows),
-    ],
-)
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 def test_a_damaged_index_is_made_anew_with_one_line(
     tmp_path: Path, index: DenseIndex, truth: MemoryTruth, damage: Callable[[Path], None]
 ) -> None:

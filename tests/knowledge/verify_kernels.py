@@ -7,7 +7,7 @@ Usage: `verify_kernels.py cpu|cuda [NAME ...]`.
 from __future__ import annotations
 
 import copy
-import importlib.util
+import importlib
 import json
 import sys
 import traceback
@@ -21,11 +21,7 @@ FLOOR_ULPS = {torch.float32: 8.0, torch.float16: 2.0, torch.bfloat16: 2.0}
 
 def verify(path: Path, device: str) -> str:
     """ "" where ModelNew is right, else what is wrong."""
-    spec = importlib.util.spec_from_file_location(f"kernel_{path.stem}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    example = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(example)
+    example = importlib.import_module(f"agentkernel.knowledge.kernels.{path.stem}")
     torch.manual_seed(7)
     model = example.Model(*example.get_init_inputs())
     fast = example.ModelNew(*example.get_init_inputs())

@@ -52,6 +52,7 @@ PROCESS = """
 import sys, time
 from pathlib import Path
 from agentkernel.training.rl.train import train_rl
+from agentkernel.training.settings import with_model
 from tests.training.rl.stand_in import LikesLetters, settings
 
 def show(done, total, words):
