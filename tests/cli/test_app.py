@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import resource
 import subprocess
 import sys
@@ -23,6 +22,7 @@ from agentkernel.domain.errors import (
     ProblemError,
     RunBusy,
 )
+from tests.cli.commands import Cli
 
 HELP = [sys.executable, "-m", "agentkernel", "--help"]
 BARE = [sys.executable, "-c", "import typer, rich"]
@@ -63,15 +63,13 @@ def test_help_imports_nothing_heavy() -> None:
     assert done.stdout.splitlines()[-1] == "found []"
 
 
-def test_every_command_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["--help"]) == 0
-    shown = capsys.readouterr().out
+def test_every_command_is_listed(cli: Cli) -> None:
+    shown = cli(["--help"]).out
     assert all(f"\n  {command.name} " in shown for command in COMMANDS)
 
 
-def test_version(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["--version"]) == 0
-    assert capsys.readouterr().out == f"agentkernel {__version__}\n"
+def test_version(cli: Cli) -> None:
+    assert cli(["--version"]).out == f"agentkernel {__version__}\n"
 
 
 @pytest.mark.parametrize(
@@ -102,17 +100,13 @@ def test_failures_map_to_exit_codes(error: Exception, code: int) -> None:
     "words",
     [["nothing"], ["optimize"], ["optimize", "x.py", "--rounds", "many"], ["plan", "--wrong"]],
 )
-def test_usage_mistakes_are_one_line(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(words) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.count("\n") == 1
-    assert captured.err.startswith("agentkernel: ")
+def test_usage_mistakes_are_one_line(words: list[str], cli: Cli) -> None:
+    said = cli.refused(words)
+    assert said.startswith("agentkernel: ")
 
 
-def test_a_failure_is_an_object_with_json(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["plan", "nowhere.py", "--json"]) == 2
-    found = json.loads(capsys.readouterr().out)
+def test_a_failure_is_an_object_with_json(cli: Cli) -> None:
+    found = cli.json(["plan", "nowhere.py", "--json"], 2)
     assert found["exit_code"] == 2
     assert found["kind"] == "ProblemError"
     assert "nowhere.py" in found["error"]

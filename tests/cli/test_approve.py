@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.cli.app import run
 from agentkernel.cli.console import console
 from agentkernel.cli.rendering.live import LiveTable
 from agentkernel.cli.rendering.run import approver, ask_approval
@@ -19,6 +18,7 @@ from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.plan import Hypothesis, Plan
 from agentkernel.workflows.approval import PendingApproval
 from agentkernel.workflows.events import ApprovalAsked, ApprovalGiven, Noted
+from tests.cli.commands import Cli
 from tests.workflows.fakes import ANALYSIS, PROBLEM
 
 IDEA = Hypothesis(strategy="tiled", reason="tiles that fit", predicted_us=2.0)
@@ -81,17 +81,13 @@ def test_nobody_is_asked_where_nobody_is(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.parametrize("command", ["optimize", "batch", "bench"])
 def test_approval_in_a_pipe_is_one_line(
-    command: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("plus.py").write_text(PROBLEM)
     Path("list.yaml").write_text("- problem: plus.py\n")
     named = {"optimize": "plus.py", "batch": "list.yaml", "bench": "."}[command]
-    assert run([command, named, "-c", "approve=plan"]) == 2
-    captured = capsys.readouterr()
+    captured = cli([command, named, "-c", "approve=plan"], 2)
     assert captured.err.count("\n") == 1
     assert "'approve' is 'plan'" in captured.err
     assert not Path("agentkernel-runs").exists()

@@ -1,4 +1,4 @@
-"""Does every mistake that a user can make end in one clear line and exit 2?"""
+"""Every mistake that a user can make ends in one clear line and exit 2."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.cli.app import run
+from tests.cli.commands import Cli
 
 HEAD = "import torch\nfrom torch import nn\n"
 GOOD = HEAD + (
@@ -42,12 +42,10 @@ BROKEN = {
 }
 
 
-def fails_in_one_line(words: list[str], capsys: pytest.CaptureFixture[str], hint: str) -> None:
-    assert run(words) == 2
-    captured = capsys.readouterr()
-    assert captured.err.count("\n") == 1
-    assert hint.lower() in captured.err.lower()
-    assert "Traceback" not in captured.err + captured.out
+def fails_in_one_line(words: list[str], cli: Cli, hint: str) -> None:
+    said = cli.refused(words)
+    assert hint.lower() in said.lower()
+    assert "Traceback" not in said
 
 
 @pytest.fixture
@@ -60,20 +58,18 @@ def good(tmp_path: Path) -> Path:
 @pytest.mark.quick(8)
 @pytest.mark.parametrize("command", ["plan", "optimize"])
 @pytest.mark.parametrize("name", sorted(BROKEN))
-def test_broken_problem(
-    name: str, command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_broken_problem(name: str, command: str, tmp_path: Path, cli: Cli) -> None:
     source, hint = BROKEN[name]
     path = tmp_path / "broken.py"
     path.write_text(source)
     words = [command, str(path), "--target", "h100"]
     if command == "optimize":
         words += ["--runs", str(tmp_path / "runs")]
-    fails_in_one_line(words, capsys, hint)
+    fails_in_one_line(words, cli, hint)
 
 
-def test_unknown_target_names_the_nearest(good: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    fails_in_one_line(["plan", str(good), "--target", "h1000"], capsys, "'h100'")
+def test_unknown_target_names_the_nearest(good: Path, cli: Cli) -> None:
+    fails_in_one_line(["plan", str(good), "--target", "h1000"], cli, "'h100'")
 
 
 @pytest.mark.parametrize(
@@ -99,49 +95,45 @@ def test_flags(
     good: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    cli: Cli,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    fails_in_one_line(["optimize", str(good), *words], capsys, hint)
+    fails_in_one_line(["optimize", str(good), *words], cli, hint)
 
 
-def test_a_file_where_the_runs_should_go(
-    good: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_where_the_runs_should_go(good: Path, tmp_path: Path, cli: Cli) -> None:
     blocked = tmp_path / "blocked"
     blocked.write_text("")
-    fails_in_one_line(["optimize", str(good), "--runs", str(blocked)], capsys, "blocked")
+    fails_in_one_line(["optimize", str(good), "--runs", str(blocked)], cli, "blocked")
 
 
-def test_out_folder_that_cannot_be_written(
-    good: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_out_folder_that_cannot_be_written(good: Path, tmp_path: Path, cli: Cli) -> None:
     words = ["optimize", str(good), "--runs", str(tmp_path / "runs"), "--out", "/proc/no/out"]
-    fails_in_one_line(words, capsys, "/proc/no/out")
+    fails_in_one_line(words, cli, "/proc/no/out")
 
 
 @pytest.mark.parametrize("command", ["show", "resume"])
-def test_unknown_run(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    fails_in_one_line([command, "nothing", "--runs", str(tmp_path)], capsys, "nothing")
+def test_unknown_run(command: str, tmp_path: Path, cli: Cli) -> None:
+    fails_in_one_line([command, "nothing", "--runs", str(tmp_path)], cli, "nothing")
 
 
 @pytest.mark.parametrize("command", ["show", "resume"])
-def test_corrupt_run(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_corrupt_run(command: str, tmp_path: Path, cli: Cli) -> None:
     folder = tmp_path / "layernorm-20260101-000000-abcd"
     folder.mkdir()
     (folder / "run.json").write_text('{"format": 1')
-    fails_in_one_line([command, folder.name, "--runs", str(tmp_path)], capsys, "corrupt")
+    fails_in_one_line([command, folder.name, "--runs", str(tmp_path)], cli, "corrupt")
 
 
-def test_candidate_that_is_not_there(good: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    fails_in_one_line(["judge", str(good), "--candidate", "none.py"], capsys, "none.py")
+def test_candidate_that_is_not_there(good: Path, cli: Cli) -> None:
+    fails_in_one_line(["judge", str(good), "--candidate", "none.py"], cli, "none.py")
 
 
 @pytest.mark.parametrize("text", ["", "problems: []", "a: [", "problems: [{fle: x.py}]"])
-def test_batch_list(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_batch_list(text: str, tmp_path: Path, cli: Cli) -> None:
     path = tmp_path / "list.yaml"
     path.write_text(text)
-    fails_in_one_line(["batch", str(path), "--runs", str(tmp_path / "runs")], capsys, "list.yaml")
+    fails_in_one_line(["batch", str(path), "--runs", str(tmp_path / "runs")], cli, "list.yaml")
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ import pytest
 
 from agentkernel.cli.app import run
 from tests.agents.models.chat_server import ChatServer
+from tests.cli.commands import Cli
 
 PROBLEM = """import torch
 from torch import nn
@@ -68,15 +69,13 @@ def last_object(text: str) -> dict[str, object]:
     return found
 
 
-def test_judge_accepts_and_rejects(problem: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_judge_accepts_and_rejects(problem: Path, cli: Cli) -> None:
     candidate = problem.with_name("candidate.py")
     candidate.write_text(DROP_IN)
     words = ["judge", str(problem), "--candidate", str(candidate), "-c", "judge.seeds=1"]
-    assert run([*words, "--target", "h100", "--json"]) == 0
-    assert last_object(capsys.readouterr().out)["accepted"] is True
+    assert last_object(cli([*words, "--target", "h100", "--json"]).out)["accepted"] is True
     candidate.write_text(WRONG)
-    assert run([*words, "--target", "h100", "--json"]) == 3
-    assert last_object(capsys.readouterr().out)["gate"] == "meta"
+    assert last_object(cli([*words, "--target", "h100", "--json"], 3).out)["gate"] == "meta"
 
 
 @pytest.mark.slow
@@ -98,12 +97,11 @@ def test_a_models_draft_is_mended_once(problem: Path, capsys: pytest.CaptureFixt
 
 
 @pytest.mark.slow
-def test_a_given_file_is_the_answer(problem: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_given_file_is_the_answer(problem: Path, cli: Cli) -> None:
     kernel = problem.with_name("kernel.py")
     kernel.write_text(DROP_IN)
     words = ["optimize", str(problem), "--target", "h100", "--coder", f"file:{kernel}", "--json"]
-    assert run([*words, *QUICK]) == 0
-    found = last_object(capsys.readouterr().out)
+    found = last_object(cli([*words, *QUICK]).out)
     assert (found["status"], found["drafts"]) == ("verified", 1)
     assert Path(str(found["candidate"])).read_text() == DROP_IN
 
@@ -112,33 +110,26 @@ def test_a_given_file_is_the_answer(problem: Path, capsys: pytest.CaptureFixture
 @pytest.mark.parametrize(
     ("text", "hint"), [("no python (", "line 1"), ("class Other:\n    pass\n", "ModelNew")]
 )
-def test_a_given_file_that_is_no_drop_in(
-    text: str, hint: str, problem: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_given_file_that_is_no_drop_in(text: str, hint: str, problem: Path, cli: Cli) -> None:
     kernel = problem.with_name("kernel.py")
     kernel.write_text(text)
     words = ["optimize", str(problem), "--target", "h100", "--coder", f"file:{kernel}", "--json"]
-    assert run([*words, *QUICK]) == 3
-    assert hint in str(last_object(capsys.readouterr().out)["reason"])
+    assert hint in str(last_object(cli([*words, *QUICK], 3).out)["reason"])
 
 
 @pytest.mark.slow
-def test_a_model_that_is_not_there(problem: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_model_that_is_not_there(problem: Path, cli: Cli) -> None:
     coder = "chat:openai:m@http://127.0.0.1:9/v1"
-    assert run(["optimize", str(problem), "--target", "h100", "--coder", coder]) == 4
-    captured = capsys.readouterr()
+    captured = cli(["optimize", str(problem), "--target", "h100", "--coder", coder], 4)
     assert captured.err.count("\n") == 1
     assert "does not answer" in captured.err
 
 
 @pytest.mark.slow
-def test_chat_from_a_pipe(
-    problem: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_chat_from_a_pipe(problem: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
     lines = iter(["go\n", "/diff\n", "keep it\n", "undo\n", "what is love\n", "/quit\n", "go\n"])
     monkeypatch.setattr(sys, "stdin", Piped(lines))
-    assert run(["chat", str(problem), "--target", "h100", "-c", "judge.seeds=1"]) == 0
-    shown = capsys.readouterr().out
+    shown = cli(["chat", str(problem), "--target", "h100", "-c", "judge.seeds=1"]).out
     assert "c1" in shown
     assert "+class ModelNew(nn.Module):" in shown
     assert "what is love" in shown
@@ -146,16 +137,14 @@ def test_chat_from_a_pipe(
 
 
 @pytest.mark.slow
-def test_batch_with_a_broken_problem(problem: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_batch_with_a_broken_problem(problem: Path, cli: Cli) -> None:
     listed = problem.with_name("list.yaml")
     listed.write_text("target: h100\nproblems: [scale.py, missing.py]\n")
     words = ["batch", str(listed), "-c", "judge.seeds=1", "--json"]
-    assert run(words) == 1
-    rows = last_object(capsys.readouterr().out)["rows"]
+    rows = last_object(cli(words, 1).out)["rows"]
     assert isinstance(rows, list)
     assert [row["status"] for row in rows] == ["verified", "failed"]
-    assert run(words) == 1
-    assert last_object(capsys.readouterr().out)["rows"] == rows
+    assert last_object(cli(words, 1).out)["rows"] == rows
 
 
 class Piped:

@@ -5,7 +5,6 @@ Commands that take minutes print values of one model each: its schema stands for
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ from pydantic import TypeAdapter
 
 from agentkernel.bench.suite import Row
 from agentkernel.bench.summary import Summary
-from agentkernel.cli.app import run
 from agentkernel.domain.nightly import Comparison, NightlyRun
 from agentkernel.domain.profile import Profile
 from agentkernel.domain.verdict import Verdict
@@ -21,6 +19,7 @@ from agentkernel.tools.certificate.replay import Replay
 from agentkernel.training.data.card import Card
 from agentkernel.workflows.events import Event
 from agentkernel.workflows.outcome import Result
+from tests.cli.commands import Cli
 from tests.goldens import as_text, same_as_golden, shape
 
 TESTS = Path(__file__).parents[1]
@@ -48,11 +47,10 @@ Schema = dict[str, object]
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_prints_the_keys_and_types_of_its_golden_file(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert run([*COMMANDS[name], "--json"]) == 0
-    printed = json.loads(capsys.readouterr().out)
+    printed = cli.json([*COMMANDS[name], "--json"])
     text = as_text(shape(printed))
     same_as_golden(GOLDEN / f"{name}.json", text, f"'{' '.join(COMMANDS[name])} --json'")
 

@@ -13,6 +13,7 @@ from agentkernel.cli.configuration import usage_before, with_checked_models
 from agentkernel.domain.exchange import Exchange, Message, ModelRequest, Reply, Sampling, Usage
 from agentkernel.storage.configuration import default_tree
 from agentkernel.storage.records import Records
+from tests.cli.commands import Cli
 from tests.workflows.fakes import FakeWorkshop, Script, settings, small_problem
 
 GHOST = "chat:ghost:m"
@@ -69,12 +70,11 @@ def test_a_mistake_makes_no_run(
     hints: tuple[str, ...],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    cli: Cli,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     small_problem(tmp_path)
-    assert run(["optimize", "plus.py", "--target", "h100", *words]) == 2
-    said = capsys.readouterr().err
+    said = cli(["optimize", "plus.py", "--target", "h100", *words], 2).err
     assert said.count("\n") == 1
     assert all(hint in said for hint in hints), said
     assert not (tmp_path / "agentkernel-runs").exists()
@@ -82,37 +82,31 @@ def test_a_mistake_makes_no_run(
 
 @pytest.mark.parametrize("command", ["chat", "batch", "bench"])
 def test_other_commands_refuse_the_same(
-    command: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     monkeypatch.chdir(tmp_path)
     small_problem(tmp_path)
     (tmp_path / "list.yaml").write_text("problems: [plus.py]\n")
     subject = {"chat": "plus.py", "batch": "list.yaml", "bench": "."}[command]
-    assert run([command, subject, "--target", "h100", "--debugger", "parrot"]) == 2
-    assert "debugger: Unknown model 'parrot'" in capsys.readouterr().err
+    words = [command, subject, "--target", "h100", "--debugger", "parrot"]
+    assert "debugger: Unknown model 'parrot'" in cli(words, 2).err
     assert {item.name for item in tmp_path.iterdir()} == {"plus.py", "list.yaml"}
 
 
 @pytest.mark.parametrize("flag", ["--base-url", "--coder"])
-def test_a_password_in_a_url_is_refused_and_not_told(
-    flag: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_password_in_a_url_is_refused_and_not_told(flag: str, tmp_path: Path, cli: Cli) -> None:
     small_problem(tmp_path)
     url = "http://user:hunter22@127.0.0.1:9/v1"
     value = url if flag == "--base-url" else f"chat:openai:m@{url}"
     words = ["optimize", str(tmp_path / "plus.py"), "--runs", str(tmp_path / "runs"), flag, value]
-    assert run([*words, "--target", "h100"]) == 2
-    shown = capsys.readouterr()
+    shown = cli([*words, "--target", "h100"], 2)
     assert "environment" in shown.err
     assert "hunter22" not in shown.err + shown.out
     assert not (tmp_path / "runs").exists()
 
 
 def test_flags_reach_the_settings(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     monkeypatch.chdir(tmp_path)
     small_problem(tmp_path)
@@ -120,8 +114,7 @@ def test_flags_reach_the_settings(
     how = ["--samples", "3", "--temperature", "0.7", "--base-url", "http://127.0.0.1:9/v1"]
     limits = ["--tokens", "5000", "--usd", "0.5"]
     words = ["optimize", "plus.py", "--target", "h100", *names, *how, *limits]
-    assert run(words) == 4
-    assert "ghost" in capsys.readouterr().err
+    assert "ghost" in cli(words, 4).err
     (manifest,) = tmp_path.glob("agentkernel-runs/*/run.json")
     kept = json.loads(manifest.read_text())["settings"]
     assert kept["models"] == {
@@ -145,13 +138,10 @@ def test_the_run_to_replay_stays_the_same_one(tmp_path: Path) -> None:
     assert found.models.replay == str(made)
 
 
-def test_a_run_without_answers_cannot_be_replayed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_without_answers_cannot_be_replayed(tmp_path: Path, cli: Cli) -> None:
     made = made_run(tmp_path, answered=False)
     words = ["optimize", str(tmp_path / "plus.py"), "--runs", str(made.parent)]
-    assert run([*words, "--replay", "last"]) == 2
-    assert f"{made.name!r} holds no answer" in capsys.readouterr().err
+    assert f"{made.name!r} holds no answer" in cli([*words, "--replay", "last"], 2).err
     (made / "run.sqlite").write_bytes(b"no database at all, but long enough to look like one" * 40)
     assert run([*words, "--replay", "last"]) == 2
     assert [item.name for item in made.parent.iterdir()] == [made.name]
@@ -164,35 +154,27 @@ def test_a_run_that_goes_on_counts_what_it_took_before(tmp_path: Path) -> None:
     assert (use.uses["coder"].prompt, use.uses["coder"].unpriced) == (7, 1)
 
 
-def test_show_tells_what_models_took(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_tells_what_models_took(tmp_path: Path, cli: Cli) -> None:
     made = made_run(tmp_path, answered=True)
-    assert run(["show", "last", "--runs", str(made.parent)]) == 0
-    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    words = ["show", "last", "--runs", str(made.parent)]
+    lines = [" ".join(line.split()) for line in cli(words).out.splitlines()]
     assert "models questions requests tokens in out cached USD s GPU s" in lines
     assert "coder 1 1 7 1 0 no price known 0.0 –" in lines
     assert any("No price is known for 'openai:m'" in line for line in lines)
-    assert run(["show", "last", "--runs", str(made.parent), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["models"]["total"]["prompt"] == 7
+    assert cli.json([*words, "--json"])["models"]["total"]["prompt"] == 7
 
 
-def test_show_of_a_run_without_models_says_nothing_of_them(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_show_of_a_run_without_models_says_nothing_of_them(tmp_path: Path, cli: Cli) -> None:
     made = made_run(tmp_path, answered=False)
-    assert run(["show", "last", "--runs", str(made.parent)]) == 0
-    assert "models" not in capsys.readouterr().out
-    assert run(["show", "last", "--runs", str(made.parent), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["models"] is None
+    assert "models" not in cli(["show", "last", "--runs", str(made.parent)]).out
+    assert cli.json(["show", "last", "--runs", str(made.parent), "--json"])["models"] is None
 
 
-def test_every_flag_in_the_docs_is_one_of_the_commands(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_every_flag_in_the_docs_is_one_of_the_commands(cli: Cli) -> None:
     text = (Path(__file__).parents[2] / "docs" / "models.md").read_text()
     told = dict(re.findall(r"^\| `(--[a-z-]+) [A-Z]+` \| `([a-z._]+)` \|", text, re.M))
     assert len(told) == 9
-    assert run(["optimize", "--help"]) == 0
-    shown = capsys.readouterr().out
+    shown = cli(["optimize", "--help"]).out
     assert [flag for flag in told if f"{flag} " not in shown and f"{flag}," not in shown] == []
     known = [item.partition(".") for item in told.values()]
     tree = default_tree()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.cli.app import run
+from tests.cli.commands import Cli
 
 TARGETS = f"{sys.executable} -m agentkernel targets"
 
@@ -50,14 +50,8 @@ LONG = "n" * 300
     ],
 )
 def test_a_name_of_300_letters_is_the_users_mistake(
-    words: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert run(words) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.count("\n") == 1
-    assert "bug" not in captured.err
+    said = cli.refused(words)
+    assert "bug" not in said

@@ -13,6 +13,7 @@ from agentkernel.domain.candidate import Candidate
 from agentkernel.tools.certificate.record import build_certificate
 from agentkernel.tools.certificate.replay import Difference, Replay
 from agentkernel.tools.run_store import Manifest
+from tests.cli.commands import Cli
 from tests.tools.certificate.certificates import write_certificate
 from tests.workflows.fakes import VERSIONS, settings, small_problem, verdict
 
@@ -47,63 +48,53 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "certificate.json"
 
 
-def test_another_verdict_is_3_and_said(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["verify", str(path)]) == 3
-    shown = capsys.readouterr().out
+def test_another_verdict_is_3_and_said(path: Path, cli: Cli) -> None:
+    shown = cli(["verify", str(path)], 3).out
     assert "signature valid: signed by a key known here" in shown
     assert "differs: verdict: accepted then, rejected at" in shown
     assert shown.endswith("does not hold\n")
 
 
 def test_without_a_replay_signature_and_hashes_suffice(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
-    assert run(["verify", str(path), "--no-replay"]) == 0
-    assert "not replayed\nholds\n" in capsys.readouterr().out
+    assert "not replayed\nholds\n" in cli(["verify", str(path), "--no-replay"]).out
     monkeypatch.setenv("AGENTKERNEL_HOME", str(tmp_path / "elsewhere"))
-    assert run(["verify", str(path), "--no-replay"]) == 0
-    assert "signed by a key not known here" in capsys.readouterr().out
+    assert "signed by a key not known here" in cli(["verify", str(path), "--no-replay"]).out
     assert run(["verify", str(path), "--no-replay", "--known-signer"]) == 3
 
 
-def test_an_edit_is_3_also_as_json(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_edit_is_3_also_as_json(path: Path, cli: Cli) -> None:
     path.write_text(path.read_text().replace("plus-1", "plus-2"))
-    assert run(["verify", str(path), "--json"]) == 3
-    found = json.loads(capsys.readouterr().out)
+    found = cli.json(["verify", str(path), "--json"], 3)
     assert (found["holds"], found["signature"], found["edited"]) == (
         False,
         "invalid",
         ["signature"],
     )
-    assert run(["verify", str(path)]) == 3
-    assert "signature invalid: the file was edited" in capsys.readouterr().out
+    assert "signature invalid: the file was edited" in cli(["verify", str(path)], 3).out
 
 
-def test_without_a_signature_nothing_holds(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_signature_nothing_holds(path: Path, cli: Cli) -> None:
     tree = json.loads(path.read_text())
     del tree["signature"], tree["unsigned"], tree["live_sha256"]
     tree["versions"]["agentkernel"] = "0.1.0"
     path.write_text(json.dumps(tree))
-    assert run(["verify", str(path), "--no-replay"]) == 3
-    assert capsys.readouterr().out.endswith("unsigned: nothing vouches for it\n")
-    assert run(["verify", str(path), "--no-replay", "--json"]) == 3
-    found = json.loads(capsys.readouterr().out)
+    words = ["verify", str(path), "--no-replay"]
+    assert cli(words, 3).out.endswith("unsigned: nothing vouches for it\n")
+    found = cli.json([*words, "--json"], 3)
     assert (found["holds"], found["signature"]) == (False, "absent")
     tree["run"], tree["candidate_sha256"] = "plus-2", "0" * 64
     path.write_text(json.dumps(tree))
-    assert run(["verify", str(path), "--no-replay"]) == 3
-    assert capsys.readouterr().out.endswith("does not hold\n")
+    assert cli(["verify", str(path), "--no-replay"], 3).out.endswith("does not hold\n")
 
 
 @pytest.mark.parametrize("text", [None, "no json", "{}", "[1]"])
-def test_no_certificate_is_2_in_one_line(
-    text: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_certificate_is_2_in_one_line(text: str | None, tmp_path: Path, cli: Cli) -> None:
     path = tmp_path / "other.json"
     if text is not None:
         path.write_text(text)
-    assert run(["verify", str(path)]) == 2
-    captured = capsys.readouterr()
+    captured = cli(["verify", str(path)], 2)
     assert captured.err.count("\n") == 1
     assert "other.json" in captured.err
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from io import StringIO
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from agentkernel.cli.app import run
 from agentkernel.cli.bench import suite as bench_suite
 from agentkernel.cli.bench.suite import tables
 from tests.bench.bench_rows import row, sample, suite
+from tests.cli.commands import Cli
 
 FAST = ("0.8", "1", "1.2", "1.5", "2", "4")
 BROKEN = "raise ValueError('no luck')\n"
@@ -56,24 +56,19 @@ def folder(tmp_path: Path) -> Path:
         ([], "Missing argument"),
     ],
 )
-def test_a_mistake_is_one_clear_line(
-    words: list[str], hint: str, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_mistake_is_one_clear_line(words: list[str], hint: str, folder: Path, cli: Cli) -> None:
     (folder.parent / "empty").mkdir()
-    assert run(["bench", *words]) == 2
-    captured = capsys.readouterr()
+    captured = cli(["bench", *words], 2)
     assert captured.err.count("\n") == 1
     assert hint in captured.err
     assert not (folder.parent / "agentkernel-bench").exists()
 
 
 @pytest.mark.slow
-def test_broken_problems_are_rows(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_broken_problems_are_rows(folder: Path, cli: Cli) -> None:
     words = ["bench", str(folder), "--target", "h100", "--out", "out"]
-    assert run([*words, "--shard", "2/2"]) == 1
-    assert "1 of 2 problems so far" in capsys.readouterr().out
-    assert run([*words, "--json"]) == 1
-    shown = json.loads(capsys.readouterr().out)
+    assert "1 of 2 problems so far" in cli([*words, "--shard", "2/2"], 1).out
+    shown = cli.json([*words, "--json"], 1)
     assert [item["name"] for item in shown["rows"]] == ["level1/broken", "level1/other"]
     assert {item["status"] for item in shown["rows"]} == {"failed"}
     assert shown["summary"]["levels"][-1]["broken"] == shown["problems"] == 2
@@ -84,8 +79,7 @@ def test_broken_problems_are_rows(folder: Path, capsys: pytest.CaptureFixture[st
         "speedups.svg",
         "summary.json",
     ]
-    assert run(words) == 1
-    text = capsys.readouterr().out
+    text = cli(words, 1).out
     assert "fast_p against eager: not measured" in text
     assert len(Path("out/rows.jsonl").read_text().splitlines()) == 1, "nothing is done twice"
 
@@ -121,17 +115,15 @@ def test_a_measured_bench_on_the_screen() -> None:
     assert lines[-1].startswith("fast_p against max-autotune: not run")
 
 
-def test_compare_tells_what_moved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_compare_tells_what_moved(tmp_path: Path, cli: Cli) -> None:
     for name, rows in (("a", suite()), ("b", (row("level1/a", sample(3.0)), *suite()[1:]))):
         (tmp_path / name).mkdir()
         for item in rows:
             append_row(tmp_path / name / "rows.jsonl", item)
-    assert run(["bench", "compare", "a", "b"]) == 0
-    text = capsys.readouterr().out
+    text = cli(["bench", "compare", "a", "b"]).out
     assert "level1/a" in text
     assert "faster" in text
     assert "1 faster, 2 same, 2 wrong" in text
-    assert run(["bench", "compare", "b", "a"]) == 3
-    capsys.readouterr()
-    assert run(["bench", "compare", "a", "a/rows.jsonl", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["ratio"] == pytest.approx(1.0)
+    cli(["bench", "compare", "b", "a"], 3)
+    found = cli.json(["bench", "compare", "a", "a/rows.jsonl", "--json"])
+    assert found["ratio"] == pytest.approx(1.0)

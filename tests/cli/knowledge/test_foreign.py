@@ -14,6 +14,7 @@ from agentkernel.domain.knowledge import Entry
 from agentkernel.domain.plan import FOREIGN
 from agentkernel.knowledge.store import open_knowledge_store
 from agentkernel.knowledge.transfer import NO_LICENCE
+from tests.cli.commands import Cli
 
 Taken = dict[str, object]
 Take = Callable[..., Taken]
@@ -42,15 +43,14 @@ def where(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def take(tmp_path: Path, where: Path, capsys: pytest.CaptureFixture[str]) -> Take:
+def take(tmp_path: Path, where: Path, cli: Cli) -> Take:
     """Import these entries: the answer in JSON."""
 
     def taken(*entries: Entry, counted: int | None = None) -> Taken:
         file = tmp_path / "in.jsonl"
         file.write_text(lines_of(*entries, counted=counted))
-        capsys.readouterr()
-        assert run(["knowledge", "import", str(file), "--where", str(where), "--json"]) == 0
-        answer: Taken = json.loads(capsys.readouterr().out)
+        words = ["knowledge", "import", str(file), "--where", str(where), "--json"]
+        answer: Taken = cli.json(words)
         return answer
 
     return taken
@@ -129,26 +129,19 @@ def test_an_older_store_with_foreign_entries_below_the_package_is_mended(where: 
         assert truth.get("notes/hopper") is not None
 
 
-def test_what_a_cut_export_lacks_is_said(
-    take: Take, tmp_path: Path, where: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_a_cut_export_lacks_is_said(take: Take, tmp_path: Path, where: Path, cli: Cli) -> None:
     assert take(entry("own/1"), entry("own/2"), counted=99)["missing"] == 97
-    assert run(["knowledge", "import", str(tmp_path / "in.jsonl"), "--where", str(where)]) == 0
-    assert "97 of 99 are missing" in capsys.readouterr().out
+    words = ["knowledge", "import", str(tmp_path / "in.jsonl"), "--where", str(where)]
+    assert "97 of 99 are missing" in cli(words).out
 
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("text", ["", "some\nother\nfile\n", lines_of(counted=99)])
-def test_what_is_no_export_is_one_line(
-    text: str, tmp_path: Path, where: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_no_export_is_one_line(text: str, tmp_path: Path, where: Path, cli: Cli) -> None:
     file = tmp_path / "in.jsonl"
     file.write_text(text)
-    assert run(["knowledge", "import", str(file), "--where", str(where)]) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.count("\n") == 1
-    assert "No entry in" in captured.err
+    said = cli.refused(["knowledge", "import", str(file), "--where", str(where)])
+    assert "No entry in" in said
 
 
 @pytest.mark.quick(1)

@@ -14,6 +14,7 @@ from agentkernel.cli.knowledge.search import last_lines
 from agentkernel.domain.knowledge import Entry
 from agentkernel.domain.plan import FOREIGN
 from agentkernel.knowledge.store import open_knowledge_store
+from tests.cli.commands import Cli
 
 MODULE = """
 import torch
@@ -52,13 +53,11 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def ask(capsys: pytest.CaptureFixture[str]) -> Callable[..., dict[str, object]]:
+def ask(cli: Cli) -> Callable[..., dict[str, object]]:
     """A command's JSON answer; it has to end in 0 and say nothing beside."""
 
     def asked(where: Path, *words: str) -> dict[str, object]:
-        capsys.readouterr()
-        assert run(["knowledge", *words, "--where", str(where), "--json"]) == 0
-        captured = capsys.readouterr()
+        captured = cli(["knowledge", *words, "--where", str(where), "--json"])
         assert captured.err == ""
         answer: dict[str, object] = json.loads(captured.out)
         return answer
@@ -81,11 +80,8 @@ def found_ids(answer: dict[str, object]) -> list[str]:
     return [hit["entry"]["id"] for hit in hits]
 
 
-def test_build_says_what_came_in_and_again_that_nothing_did(
-    built: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["knowledge", "build", "--where", str(built)]) == 0
-    shown = capsys.readouterr().out
+def test_build_says_what_came_in_and_again_that_nothing_did(built: Path, cli: Cli) -> None:
+    shown = cli(["knowledge", "build", "--where", str(built)]).out
     assert "packaged    0 added, 0 changed" in shown
     assert str(built) in shown
 
@@ -136,12 +132,9 @@ def test_a_module_finds_what_computes_the_same(
     assert hits[0]["score"]["structural_rank"] is not None
 
 
-def test_search_shows_why_and_how_a_hit_begins(
-    built: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_search_shows_why_and_how_a_hit_begins(built: Path, cli: Cli) -> None:
     words = ["softmax", "--kind", "kernel", "--verified", "interpreter", "--limit", "1"]
-    assert run(["knowledge", "search", *words, "--where", str(built)]) == 0
-    shown = capsys.readouterr().out
+    shown = cli(["knowledge", "search", *words, "--where", str(built)]).out
     assert shown.startswith("1. ")
     assert "| kernel | agentkernel | Apache-2.0 | verified in the interpreter" in shown
     assert "(ranks: dense " in shown
@@ -150,11 +143,10 @@ def test_search_shows_why_and_how_a_hit_begins(
 
 
 def test_a_search_without_a_build_builds_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    assert run(["knowledge", "search", ARANGE, "--json"]) == 0
-    assert found_ids(json.loads(capsys.readouterr().out))
+    assert found_ids(cli.json(["knowledge", "search", ARANGE, "--json"]))
     assert (tmp_path / "agentkernel" / "knowledge" / "knowledge.sqlite").is_file()
 
 
@@ -169,10 +161,7 @@ def test_filters_leave_out(built: Path, ask: Callable[..., dict[str, object]]) -
 
 
 def test_own_pairs_are_added_once_and_found(
-    tmp_path: Path,
-    pair: tuple[str, str],
-    ask: Callable[..., dict[str, object]],
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, pair: tuple[str, str], ask: Callable[..., dict[str, object]], cli: Cli
 ) -> None:
     where = tmp_path / "own"
     words = ["add", pair[0], "--answer", pair[1], "--title", "A doubled row", "--licence", "MIT"]
@@ -188,9 +177,8 @@ def test_own_pairs_are_added_once_and_found(
     assert (entry["verified"], entry["licence"], entry["kind"]) == ("no", "MIT", "pair")
     assert entry["source"] == "doubled.py"
     assert "softmax" in entry["structure"]["ops"]
-    capsys.readouterr()
-    assert run(["knowledge", *words, "--where", str(where)]) == 0
-    assert "known already, not verified: A doubled row" in capsys.readouterr().out
+    said = cli(["knowledge", *words, "--where", str(where)]).out
+    assert "known already, not verified: A doubled row" in said
 
 
 def test_a_pair_is_read_and_never_run(tmp_path: Path) -> None:
@@ -205,15 +193,12 @@ def test_a_pair_is_read_and_never_run(tmp_path: Path) -> None:
     assert not trace.exists()
 
 
-def test_show_prints_the_whole_entry_without_control_characters(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_show_prints_the_whole_entry_without_control_characters(tmp_path: Path, cli: Cli) -> None:
     with open_knowledge_store(tmp_path) as truth:
         truth.put([entry_of("own/1", answer="x = '\x1b[2Jblank'\n")])
         truth.put([entry_of("own/1", answer="x = '\x1b[2Jother'\n")])
         truth.remove("own/1", "no use")
-    assert run(["knowledge", "show", "own/1", "--history", "--where", str(tmp_path)]) == 0
-    shown = capsys.readouterr().out
+    shown = cli(["knowledge", "show", "own/1", "--history", "--where", str(tmp_path)]).out
     assert "other" in shown
     assert "\x1b" not in shown
     assert "found no more" in shown
@@ -261,48 +246,37 @@ def test_an_export_comes_back_and_what_is_foreign_says_so(
     assert ask(second, "import", str(packaged))["changed"] == 0
 
 
-def test_broken_lines_of_an_import_are_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_broken_lines_of_an_import_are_named(tmp_path: Path, cli: Cli) -> None:
     file = tmp_path / "some.jsonl"
     file.write_text('{"id": "own/1"}\n' + entry_of("own/2").model_dump_json() + "\n")
-    assert run(["knowledge", "import", str(file), "--where", str(tmp_path / "w")]) == 0
-    shown = capsys.readouterr().out
+    shown = cli(["knowledge", "import", str(file), "--where", str(tmp_path / "w")]).out
     assert "1 added" in shown
     assert "1 broken lines" in shown
     assert "line 1: " in shown
 
 
-def test_doctor_says_what_lags_and_what_is_damaged(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_doctor_says_what_lags_and_what_is_damaged(tmp_path: Path, cli: Cli) -> None:
     words = ["knowledge", "doctor", "--where", str(tmp_path)]
-    assert run(words) == 0
-    assert "nothing in" in capsys.readouterr().out
+    assert "nothing in" in cli(words).out
     assert list(tmp_path.iterdir()) == []
     assert run(["knowledge", "build", "--where", str(tmp_path)]) == 0
     with open_knowledge_store(tmp_path) as truth:
         truth.put([entry_of("own/1")])
-    capsys.readouterr()
-    assert run(words) == 0
-    shown = capsys.readouterr().out
+    shown = cli(words).out
     assert shown.count("1 changes behind") == 2
     assert "Next: agentkernel knowledge build" in shown
     rows = next(tmp_path.glob("vectors/*/rows.f32"))
     rows.write_bytes(bytes(rows.stat().st_size))
-    assert run(words) == 0
-    assert "Vector index was damaged (rows.f32" in " ".join(capsys.readouterr().out.split())
+    assert "Vector index was damaged (rows.f32" in " ".join(cli(words).out.split())
     file = tmp_path / "knowledge.sqlite"
     content = file.read_bytes()
     file.write_bytes(content[:8192] + b"\x55" * 65536 + content[8192 + 65536 :])
-    assert run([*words, "--json"]) == 4
-    findings = json.loads(capsys.readouterr().out)["findings"]
+    findings = cli.json([*words, "--json"], 4)["findings"]
     assert findings[-1]["name"] == "truth"
     assert "damaged" in findings[-1]["found"]
     for lose in (lambda: file.write_bytes(b""), file.unlink):
         lose()
-        assert run([*words, "--json"]) == 4
-        finding = json.loads(capsys.readouterr().out)["findings"][-1]
+        finding = cli.json([*words, "--json"], 4)["findings"][-1]
         assert finding["name"] == "truth"
         assert "gone" in finding["found"]
         assert "knowledge import" in finding["mend"]
@@ -336,52 +310,38 @@ def test_doctor_says_what_lags_and_what_is_damaged(
         ["forget"],
     ],
 )
-def test_a_mistake_is_one_line(
-    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_mistake_is_one_line(words: list[str], tmp_path: Path, cli: Cli) -> None:
     where = [] if words == ["forget"] else ["--where", str(tmp_path / "w")]
-    assert run(["knowledge", *words, *where]) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.count("\n") == 1
+    cli.refused(["knowledge", *words, *where])
     if words[0] in ("search", "show", "stats", "eval", "doctor"):
         assert not (tmp_path / "w").exists()
 
 
-def test_what_is_no_pair_is_not_added(
-    tmp_path: Path, pair: tuple[str, str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_no_pair_is_not_added(tmp_path: Path, pair: tuple[str, str], cli: Cli) -> None:
     bad = tmp_path / "bad.py"
     bad.write_text("def (")
     for problem, answer in ((str(bad), pair[1]), (pair[0], str(bad))):
         words = ["add", problem, "--answer", answer, "--where", str(tmp_path / "w")]
-        assert run(["knowledge", *words]) == 2
-        assert "bad.py" in capsys.readouterr().err
+        assert "bad.py" in cli(["knowledge", *words], 2).err
     assert not (tmp_path / "w").exists()
 
 
 @pytest.mark.parametrize("command", ["build", "stats"])
-def test_a_file_in_place_of_the_folder_is_one_line(
-    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_in_place_of_the_folder_is_one_line(command: str, tmp_path: Path, cli: Cli) -> None:
     (tmp_path / "file").write_text("")
-    assert run(["knowledge", command, "--where", str(tmp_path / "file")]) == 2
-    assert capsys.readouterr().err.count("\n") == 1
+    assert cli(["knowledge", command, "--where", str(tmp_path / "file")], 2).err.count("\n") == 1
 
 
 def test_the_settings_name_the_folder(
-    built: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    built: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
-    assert run(["knowledge", "stats", "--json", "-c", f"knowledge.index={built}"]) == 0
-    assert json.loads(capsys.readouterr().out)["file"] == str(built / "knowledge.sqlite")
+    found = cli.json(["knowledge", "stats", "--json", "-c", f"knowledge.index={built}"])
+    assert found["file"] == str(built / "knowledge.sqlite")
 
 
 @pytest.mark.parametrize("command", [command.name for command in KNOWLEDGE_COMMANDS])
-def test_every_command_has_help_and_its_place_in_the_pages(
-    command: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["knowledge", command, "--help"]) == 0
-    assert "--where" in capsys.readouterr().out
+def test_every_command_has_help_and_its_place_in_the_pages(command: str, cli: Cli) -> None:
+    assert "--where" in cli(["knowledge", command, "--help"]).out
     page = Path(__file__).parents[3] / "docs" / "knowledge.md"
     assert f"agentkernel knowledge {command}" in page.read_text()
 
@@ -401,15 +361,11 @@ def entry_of(entry_id: str, *, answer: str = "x = 1\n", verified: str = "no") ->
 
 
 @pytest.mark.slow
-def test_eval_prints_a_row_a_kind_and_what_it_missed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_eval_prints_a_row_a_kind_and_what_it_missed(tmp_path: Path, cli: Cli) -> None:
     where = ["--where", str(tmp_path / "base"), "--embedder", "static"]
     folder = Path(__file__).parents[3] / "benchmarks" / "retrieval"
-    assert run(["knowledge", "build", *where]) == 0
-    capsys.readouterr()
-    assert run(["knowledge", "eval", str(folder), *where, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    cli(["knowledge", "build", *where])
+    found = cli.json(["knowledge", "eval", str(folder), *where, "--json"])
     lexical, meaning, every = found["outcomes"]
     assert lexical["name"].startswith("words only")
     assert meaning["name"] == "meaning only"
@@ -417,5 +373,4 @@ def test_eval_prints_a_row_a_kind_and_what_it_missed(
     bar = lexical["by_kind"]["all"]["recall"]["5"]
     assert every["by_kind"]["all"]["recall"]["5"] >= bar + 0.09
     assert found["gaps"] > 0
-    assert run(["knowledge", "eval", str(tmp_path / "none"), *where]) == 2
-    assert "judgements.yaml" in capsys.readouterr().err
+    assert "judgements.yaml" in cli(["knowledge", "eval", str(tmp_path / "none"), *where], 2).err

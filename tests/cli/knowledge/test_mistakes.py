@@ -1,4 +1,4 @@
-"""Do odd logs, licences, addresses and texts of others give an answer or one line?"""
+"""Odd logs, licences, addresses and texts of others give an answer or one line."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from agentkernel.domain.knowledge import Entry
 from agentkernel.domain.plain_text import plain, plain_line
 from agentkernel.knowledge.base import open_base
 from agentkernel.knowledge.store import open_knowledge_store
+from tests.cli.commands import Cli
 
 ARANGE = "ValueError: arange's range must be a power of 2"
 LICENCES = ("MIT", "Apache-2.0, GPL-2.0", "")
@@ -41,22 +42,21 @@ def pair(name: str, licence: str, **changes: object) -> Entry:
     return Entry.model_validate({**values, **more, **changes})
 
 
-def search(where: Path, capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
-    capsys.readouterr()
-    assert run(["knowledge", "search", *words, "--where", str(where), "--json"]) == 0
-    return [hit["entry"]["id"] for hit in json.loads(capsys.readouterr().out)["hits"]]
+def search(where: Path, cli: Cli, *words: str) -> list[str]:
+    found = cli.json(["knowledge", "search", *words, "--where", str(where), "--json"])
+    return [hit["entry"]["id"] for hit in found["hits"]]
 
 
 # -- logs ------------------------------------------------------------------------------------------
 
 
 def test_a_fix_is_found_by_a_line_far_before_the_end_of_a_log(
-    built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    built: Path, tmp_path: Path, cli: Cli
 ) -> None:
     log = tmp_path / "log.txt"
     noise = "".join(f"INFO worker {number} stopped\n" for number in range(5000))
     log.write_text(f"{ARANGE}\n{noise}RuntimeError: job failed\n")
-    assert search(built, capsys, "--error", str(log))[0] == "fixes/arange_power_of_two"
+    assert search(built, cli, "--error", str(log))[0] == "fixes/arange_power_of_two"
 
 
 def test_the_end_of_a_long_log_is_read(tmp_path: Path) -> None:
@@ -67,16 +67,13 @@ def test_the_end_of_a_long_log_is_read(tmp_path: Path) -> None:
 
 
 def test_what_is_no_utf8_is_replaced(
-    built: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     content = b"\xff\xfe " + ARANGE.encode()
     (tmp_path / "log.txt").write_bytes(content)
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
     for words in (["--error", str(tmp_path / "log.txt")], ["--error", "-"], [f"\udcff {ARANGE}"]):
-        assert search(built, capsys, *words)[0] == "fixes/arange_power_of_two"
+        assert search(built, cli, *words)[0] == "fixes/arange_power_of_two"
     assert run(["knowledge", "show", "own/\udcff", "--where", str(built)]) == 2
 
 
@@ -95,33 +92,27 @@ def test_what_is_no_utf8_is_replaced(
     ],
 )
 def test_a_licence_is_found_in_any_case_and_by_its_parts(
-    asked: str, found: str, built: Path, capsys: pytest.CaptureFixture[str]
+    asked: str, found: str, built: Path, cli: Cli
 ) -> None:
-    assert search(built, capsys, "zebra", "--kind", "pair", "--licence", asked) == [found]
+    assert search(built, cli, "zebra", "--kind", "pair", "--licence", asked) == [found]
 
 
-def test_a_licence_that_no_entry_has_is_said(
-    built: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_licence_that_no_entry_has_is_said(built: Path, cli: Cli) -> None:
     words = ["zebra", "--licence", "GPL-9", "--where", str(built)]
-    assert run(["knowledge", "search", *words]) == 0
-    captured = capsys.readouterr()
+    captured = cli(["knowledge", "search", *words])
     assert "Nothing found" in captured.out
     assert "--licence is 'GPL-9', which no entry has. Known here: Apache-2.0" in captured.err
 
 
-def test_no_licence_is_shown_as_not_stated(built: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_licence_is_shown_as_not_stated(built: Path, cli: Cli) -> None:
     for words in (["show", "own/2"], ["stats"], ["search", "zebra", "--licence", "not stated"]):
-        capsys.readouterr()
-        assert run(["knowledge", *words, "--where", str(built)]) == 0
-        assert "not stated" in capsys.readouterr().out
+        assert "not stated" in cli(["knowledge", *words, "--where", str(built)]).out
 
 
-def test_an_empty_licence_is_not_taken(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_empty_licence_is_not_taken(tmp_path: Path, cli: Cli) -> None:
     for words in (["add", "p.py", "--answer", "a.py"], ["generate", str(tmp_path)]):
         where = ["--where", str(tmp_path / "w")]
-        assert run(["knowledge", *words, "--licence", " ", *where]) == 2
-        assert "--licence is ' '" in capsys.readouterr().err
+        assert "--licence is ' '" in cli(["knowledge", *words, "--licence", " ", *where], 2).err
     assert not (tmp_path / "w").exists()
 
 
@@ -135,14 +126,11 @@ def test_a_pair_of_a_set_without_a_licence_says_so(tmp_path: Path) -> None:
         assert truth.stats().by_licence["not stated"] == 1
 
 
-def test_rows_that_are_all_broken_are_a_mistake_each_time(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_rows_that_are_all_broken_are_a_mistake_each_time(tmp_path: Path, cli: Cli) -> None:
     (tmp_path / "rows.jsonl").write_text("{}\n{}\n")
     words = ["import-kernelbook", str(tmp_path / "rows.jsonl"), "--where", str(tmp_path / "w")]
     for _ in range(2):
-        assert run(["knowledge", *words]) == 2
-        captured = capsys.readouterr()
+        captured = cli(["knowledge", *words], 2)
         assert "None of 2 rows" in captured.err
         assert "added" not in captured.out
 
@@ -151,15 +139,14 @@ def test_rows_that_are_all_broken_are_a_mistake_each_time(
 
 
 def test_an_export_of_nothing_leaves_the_file_as_it_was(
-    built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    built: Path, tmp_path: Path, cli: Cli
 ) -> None:
     file = tmp_path / "out.jsonl"
     file.write_text("kept")
     empty = tmp_path / "empty"
     empty.mkdir()
     for words in (["--kind", "experience", "--where", str(built)], ["--where", str(empty)]):
-        assert run(["knowledge", "export", str(file), *words]) == 2
-        assert capsys.readouterr().err.count("\n") == 1
+        cli.refused(["knowledge", "export", str(file), *words])
     assert file.read_text() == "kept"
     assert list(empty.iterdir()) == []
 
@@ -179,28 +166,23 @@ def test_what_is_no_server_is_one_line_and_no_folder(
 # -- texts of others -------------------------------------------------------------------------------
 
 
-def test_texts_of_others_steer_no_terminal_and_fake_no_line(
-    built: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_texts_of_others_steer_no_terminal_and_fake_no_line(built: Path, cli: Cli) -> None:
     search_all = ["search", "red", "--kind", "pair", "--verified", "gpu"]
     for words in (search_all, ["show", "own/evil", "--history"], ["stats"]):
-        capsys.readouterr()
-        assert run(["knowledge", *words, "--where", str(built)]) == 0
-        shown = capsys.readouterr().out
+        shown = cli(["knowledge", *words, "--where", str(built)]).out
         assert "\\x1b[31m" in shown.replace("\n", "")
         assert all(sign.isprintable() or sign == "\n" for sign in shown)
         assert not any(line.startswith("2. A false hit") for line in shown.splitlines())
 
 
-def test_an_added_title_is_written_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_added_title_is_written_out(tmp_path: Path, cli: Cli) -> None:
     problem, answer = tmp_path / "p.py", tmp_path / "a.py"
     problem.write_text("import torch\n\n\nclass M(torch.nn.Module):\n    def forward(self, x):\n")
     with problem.open("a") as file:
         file.write("        return x\n")
     answer.write_text("x = 1\n")
     words = ["add", str(problem), "--answer", str(answer), "--title", ESCAPES + "\udcff"]
-    assert run(["knowledge", *words, "--where", str(tmp_path / "w")]) == 0
-    shown = capsys.readouterr().out
+    shown = cli(["knowledge", *words, "--where", str(tmp_path / "w")]).out
     assert "red\\x1b[31m" in shown
     assert "\x1b" not in shown
 

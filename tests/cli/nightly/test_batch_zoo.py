@@ -1,4 +1,4 @@
-"""Does a night over a zoo come out of the command line whole, killed or not, with its exit code?"""
+"""A night over a zoo from the command line: whole, killed or not, with its exit code."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 import pytest
 
-from agentkernel.cli.app import run
 from agentkernel.cli.nightly.zoo import (
     earlier_run,
     is_zoo,
@@ -28,6 +26,7 @@ from agentkernel.domain.errors import SettingError
 from agentkernel.domain.nightly import NightlyRun, Zoo, ZooModel
 from agentkernel.nightly.library import Library
 from agentkernel.nightly.zoo.reader import packaged_zoos
+from tests.cli.commands import Cli
 from tests.nightly.library.library_rows import night as made_up
 
 MODELS = '''
@@ -90,8 +89,12 @@ def words(zoo: Path, *more: str) -> list[str]:
     ]
 
 
+def library_file() -> Path:
+    return Path(os.environ["XDG_DATA_HOME"]) / "agentkernel" / "library.sqlite"
+
+
 def library() -> Library:
-    return Library(Path(os.environ["XDG_DATA_HOME"]) / "agentkernel" / "library.sqlite")
+    return Library(library_file())
 
 
 @contextmanager
@@ -108,46 +111,35 @@ def begun(zoo: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def finished_jobs() -> int:
-    path = Path(os.environ["XDG_DATA_HOME"]) / "agentkernel" / "library.sqlite"
-    if not path.is_file():
+    if not library_file().is_file():
         return 0
     with library() as kernel_store:
-        return (
-            len(kernel_store.jobs("cut"))
-            + len(kernel_store.jobs("kernel"))
-            + len(kernel_store.jobs("whole"))
-        )
+        return sum(len(kernel_store.jobs(kind)) for kind in ("cut", "kernel", "whole"))
 
 
-def has_finished(jobs: int) -> bool:
-    return finished_jobs() >= jobs
+def kill_after(zoo: Path, jobs: int) -> None:
+    """Begin a night and kill it once so many jobs are finished."""
+    end = time.monotonic() + 240.0
+    with begun(zoo) as child:
+        while finished_jobs() < jobs:
+            assert time.monotonic() < end
+            time.sleep(0.1)
+        child.send_signal(signal.SIGKILL)
 
 
-def wait_until(true: Callable[[], bool], seconds: float = 240.0) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.1)
-
-
-def told(capsys: pytest.CaptureFixture[str]) -> tuple[NightlyRun, dict[str, object]]:
-    """The last line of the output: the night, and all that stands beside it."""
-    value = json.loads(capsys.readouterr().out.strip().splitlines()[-1])
+def told(cli: Cli, asked: list[str], code: int = 0) -> tuple[NightlyRun, dict[str, object]]:
+    """The last line of a call's output: the night, and all that stands beside it."""
+    value = json.loads(cli(asked, code).out.strip().splitlines()[-1])
     return NightlyRun.model_validate(value["night"]), value
 
 
-def finished_after(
-    zoo: Path, kills: tuple[int, ...], capsys: pytest.CaptureFixture[str]
-) -> NightlyRun:
+def finished_after(zoo: Path, kills: tuple[int, ...], cli: Cli) -> NightlyRun:
     """The zoo's first night, killed after so many jobs each time."""
     for jobs in kills:
-        with begun(zoo) as child:
-            wait_until(partial(has_finished, jobs))
-            child.send_signal(signal.SIGKILL)
+        kill_after(zoo, jobs)
     kept = finished_jobs()
     assert kept < 5, "the kills came before the end"
-    assert run(words(zoo, "--out", "first")) == 0
-    night, value = told(capsys)
+    night, value = told(cli, words(zoo, "--out", "first"))
     (region,) = [row for row in night.regions if row.sha256]
     assert region.status == "new"
     assert {use.model for use in region.uses} == {"one", "two"}, "the two models share it"
@@ -170,46 +162,35 @@ def break_kernel() -> None:
 
 
 @pytest.mark.slow
-def test_a_killed_night_is_finished_and_the_next_one_finds_what_broke(
-    zoo: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    finished_after(zoo, (1,), capsys)
+def test_a_killed_night_is_finished_and_the_next_one_finds_what_broke(zoo: Path, cli: Cli) -> None:
+    finished_after(zoo, (1,), cli)
     break_kernel()
-    assert run(words(zoo)) == 6
-    night, value = told(capsys)
+    night, value = told(cli, words(zoo), 6)
     assert "withdrawn" in {kind for kind, _ in changes(value)}
     assert [row.parent is None for row in night.regions if row.status == "withdrawn"] == [False]
 
 
 @pytest.mark.slow
-def test_a_zoo_from_its_models_to_its_exit_codes(
-    zoo: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    night = finished_after(zoo, (1, 3), capsys)
+def test_a_zoo_from_its_models_to_its_exit_codes(zoo: Path, cli: Cli) -> None:
+    night = finished_after(zoo, (1, 3), cli)
 
     # One model gets slower, and the kernel is broken in the library by hand.
     text = MODELS.replace("amax(-1)", "flip(0).flip(0).amax(-1)")
     (zoo.parent / "models.py").write_text(text)
-    assert run(words(zoo, "--only", "two", "--compare", night.id)) == 5
-    _, value = told(capsys)
+    _, value = told(cli, words(zoo, "--only", "two", "--compare", night.id), 5)
     assert ("regression", "two") in changes(value)
     break_kernel()
-    assert run(words(zoo)) == 6
-    night, value = told(capsys)
+    night, value = told(cli, words(zoo), 6)
     assert {"withdrawn", "regression"} <= {kind for kind, _ in changes(value)}
     (row,) = [row for row in night.regions if row.status == "withdrawn"]
     assert row.parent is not None
-    assert run(words(zoo)) == 0, "said once; the next night is fine"
-    night, _ = told(capsys)
+    night, _ = told(cli, words(zoo))
     assert {row.status for row in night.regions if row.sha256} == {"reused"}
 
 
-def test_a_folder_that_cannot_be_written_is_told_before_the_night(
-    zoo: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_that_cannot_be_written_is_told_before_the_night(zoo: Path, cli: Cli) -> None:
     Path("afile").touch()
-    assert run(words(zoo, "--out", "afile")) == 2
-    assert "Cannot write 'afile'" in capsys.readouterr().out
+    assert "Cannot write 'afile'" in cli(words(zoo, "--out", "afile"), 2).out
     assert finished_jobs() == 0
 
 
@@ -242,11 +223,10 @@ def test_what_is_a_zoo(zoo: Path) -> None:
     assert not is_zoo(Path("nothing"))
 
 
-def test_flags_of_a_zoo_are_not_a_lists(zoo: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_flags_of_a_zoo_are_not_a_lists(zoo: Path, cli: Cli) -> None:
     listed = zoo.parent / "list.yaml"
     listed.write_text("problems: [a.py]\n")
-    assert run(["batch", str(listed), "--only", "one"]) == 2
-    assert "--only goes with a zoo" in capsys.readouterr().err
+    assert "--only goes with a zoo" in cli(["batch", str(listed), "--only", "one"], 2).err
 
 
 @pytest.mark.parametrize(
@@ -259,12 +239,11 @@ def test_flags_of_a_zoo_are_not_a_lists(zoo: Path, capsys: pytest.CaptureFixture
     ],
 )
 def test_beside_a_zoos_flag_a_mistake_is_told_as_a_zoos(
-    zoo: Path, text: bytes | None, line: str, capsys: pytest.CaptureFixture[str]
+    zoo: Path, text: bytes | None, line: str, cli: Cli
 ) -> None:
     if text is not None:
         Path("wrong.yaml").write_bytes(text)
-    assert run(["batch", "wrong.yaml", "--time", "5m"]) == 2
-    assert line in capsys.readouterr().err
+    assert line in cli(["batch", "wrong.yaml", "--time", "5m"], 2).err
 
 
 @pytest.mark.parametrize(
@@ -277,11 +256,8 @@ def test_beside_a_zoos_flag_a_mistake_is_told_as_a_zoos(
         (("-c", "judge.sead=1"), "Unknown setting 'judge.sead'"),
     ],
 )
-def test_mistakes_are_one_line(
-    zoo: Path, flags: tuple[str, ...], line: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["batch", str(zoo), "--target", "h100", *flags]) == 2
-    assert line in capsys.readouterr().err
+def test_mistakes_are_one_line(zoo: Path, flags: tuple[str, ...], line: str, cli: Cli) -> None:
+    assert line in cli(["batch", str(zoo), "--target", "h100", *flags], 2).err
 
 
 def test_some_models_are_a_zoo_of_their_own() -> None:
@@ -303,13 +279,10 @@ def tiny(zoo: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_the_packaged_tiny_zoo(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_packaged_tiny_zoo(tiny: Path, cli: Cli) -> None:
     for jobs in (1, 4):
-        with begun(tiny) as child:
-            wait_until(partial(has_finished, jobs))
-            child.send_signal(signal.SIGKILL)
-    assert run(words(tiny, "--out", "first")) == 0
-    night, value = told(capsys)
+        kill_after(tiny, jobs)
+    night, value = told(cli, words(tiny, "--out", "first"))
     assert night.lost, "what the kills cut off is said"
     assert len(night.models) == 3
     assert all(row.form == "regions" and row.verified for row in night.models)
@@ -327,8 +300,7 @@ def test_the_packaged_tiny_zoo(tiny: Path, capsys: pytest.CaptureFixture[str]) -
     blocks = tiny.parent / "models" / "blocks.py"
     text = blocks.read_text()
     blocks.write_text(text.replace("x = norm(x, mlp(x))", "x = norm(x, mlp(x)).flip(0).flip(0)"))
-    assert run(words(tiny)) == 5
-    night, value = told(capsys)
+    night, value = told(cli, words(tiny), 5)
     assert changes(value) == {("regression", "residual-mlp"), ("version", "zoo file")}
     assert {row.status for row in night.regions if row.sha256} == {"reused"}
 
@@ -338,8 +310,7 @@ def test_the_packaged_tiny_zoo(tiny: Path, capsys: pytest.CaptureFixture[str]) -
             "update kernels set source = source || '# more' where sha256 = ?", (broken.sha256,)
         )
         kernel_store._db.commit()
-    assert run(words(tiny)) == 6
-    night, value = told(capsys)
+    night, value = told(cli, words(tiny), 6)
     assert [row.signature for row in night.regions if row.status == "withdrawn"] == [
         broken.signature
     ]

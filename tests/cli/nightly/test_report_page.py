@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from agentkernel.nightly.page.files import write_night
 from agentkernel.tools.certificate.record import build_certificate, canonical_json, sign_certificate
 from agentkernel.tools.run_store import RunStore, create_run
 from agentkernel.tools.targets import find_target
+from tests.cli.commands import Cli
 from tests.nightly.page.runs import history, kernels, tonight
 from tests.workflows.fakes import (
     ANALYSIS,
@@ -94,12 +94,11 @@ def test_a_run_has_a_page_with_its_candidates(
     assert text.count('class="dot ') == 2 * (3 if measured else 2)
 
 
-def test_an_edited_certificate_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_edited_certificate_is_told(tmp_path: Path, cli: Cli) -> None:
     store = finished(tmp_path, measured=True)
     file = store.folder / "certificate.json"
     file.write_text(file.read_text().replace("2.0x over eager", "9.0x over eager"))
-    assert run(["report", "last", "--runs", str(tmp_path / "runs"), "--json"]) == 0
-    page = Path(json.loads(capsys.readouterr().out)["page"])
+    page = Path(cli.json(["report", "last", "--runs", str(tmp_path / "runs"), "--json"])["page"])
     assert "This certificate was edited after it was signed" in page.read_text()
 
 
@@ -140,66 +139,52 @@ def test_a_night_is_named_by_its_id(
     assert "No night '20261124-020000-0d0d' in the library" in capsys.readouterr().err
 
 
-def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistakes_are_one_line(tmp_path: Path, cli: Cli) -> None:
     store = finished(tmp_path, measured=False)
     runs = ["--runs", str(tmp_path / "runs")]
-    assert run(["report", "no-such-run", *runs]) == 2
     (store.folder / "certificate.json").unlink()
-    assert run(["report", store.id, *runs]) == 2
     (tmp_path / "night.json").write_text("[]")
-    assert run(["report", str(tmp_path)]) == 2
     (tmp_path / "empty").mkdir()
     (tmp_path / "night.md").write_text("# a comment")
-    assert run(["report", str(tmp_path / "empty"), *runs]) == 2
-    assert run(["report", str(tmp_path / "night.md"), *runs]) == 2
-    assert run(["report", str(tmp_path / "empty" / "night.json"), *runs]) == 2
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 6
-    assert "no-such-run" in lines[0]
-    assert f"agentkernel resume {store.id}" in lines[1]
-    assert "is no record of a night" in lines[2]
-    assert "empty' holds no run and no night. Expected the folder of a run" in lines[3]
-    assert "night.md' is no record of a night" in lines[4]
-    assert "night.json' does not exist" in lines[5]
+    for asked, said in (
+        ("no-such-run", "no-such-run"),
+        (store.id, f"agentkernel resume {store.id}"),
+        (tmp_path, "is no record of a night"),
+        (tmp_path / "empty", "empty' holds no run and no night. Expected the folder of a run"),
+        (tmp_path / "night.md", "night.md' is no record of a night"),
+        (tmp_path / "empty" / "night.json", "night.json' does not exist"),
+    ):
+        assert said in cli.refused(["report", str(asked), *runs])
 
 
 def test_a_folder_of_the_name_of_a_run_is_no_mistake(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     store = finished(tmp_path, measured=False)
     monkeypatch.chdir(tmp_path)
     begin = store.id[:5]
     (tmp_path / begin).mkdir(exist_ok=True)
-    assert run(["report", begin, "--runs", str(tmp_path / "runs")]) == 0
-    assert store.id in capsys.readouterr().out
+    assert store.id in cli(["report", begin, "--runs", str(tmp_path / "runs")]).out
 
 
 @pytest.mark.parametrize("text", ["{}", '{"format": 0}', "", "[1]"])
-def test_a_run_of_an_earlier_kind_is_one_line(
-    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_of_an_earlier_kind_is_one_line(text: str, tmp_path: Path, cli: Cli) -> None:
     store = finished(tmp_path, measured=False)
     certificate = (store.folder / "certificate.json").read_text()
     (store.folder / "certificate.json").write_text(text)
-    assert run(["report", str(store.folder)]) == 2
+    said = cli.refused(["report", str(store.folder)])
+    assert "certificate" in said
+    assert "Next: " in said
     (store.folder / "certificate.json").write_text(certificate)
     (store.folder / "run.json").write_text(text)
-    assert run(["report", str(store.folder)]) == 2
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 2
-    assert "certificate" in lines[0]
-    assert "Next: " in lines[0]
-    assert "is corrupt" in lines[1]
+    assert "is corrupt" in cli.refused(["report", str(store.folder)])
 
 
-def test_a_page_that_cannot_be_written_is_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_page_that_cannot_be_written_is_one_line(tmp_path: Path, cli: Cli) -> None:
     store = finished(tmp_path, measured=False)
     file = tmp_path / "file"
     file.write_text("")
     for out in (tmp_path, file / "page.html"):
-        assert run(["report", str(store.folder), "--out", str(out)]) == 2
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 2
-    assert all("Cannot write" in line and "--out" in line for line in lines)
+        said = cli.refused(["report", str(store.folder), "--out", str(out)])
+        assert "Cannot write" in said
+        assert "--out" in said

@@ -10,8 +10,12 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import shutil
-from collections.abc import Callable
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,7 +24,6 @@ import pytest
 
 from agentkernel.agents.conversation import completion
 from agentkernel.bench.suite import Row
-from agentkernel.cli.app import run
 from agentkernel.domain.base import sha256_text
 from agentkernel.training import checkpoints
 from agentkernel.training.curve import LossPoint, RlPoint, read_points
@@ -29,7 +32,7 @@ from agentkernel.training.data.rows import admitted, read_rows, training_problem
 from agentkernel.training.folder import read_record
 from agentkernel.training.settings import TASKS, DataSettings, JudgedKernel, TrainingRow
 from agentkernel.training.sft.examples import make_examples
-from tests.cli.train.killed_commands import finished, killed
+from tests.cli.commands import Cli
 from tests.training.data.judged_rows import CHEAT, kernel, right, verdict, write_rows
 
 pytestmark = [
@@ -40,6 +43,8 @@ pytestmark = [
 PAIRS = Path(__file__).parents[2] / "golden" / "judged_pairs.jsonl.gz"
 POISON = "poisoned"
 """Stands in every poisoned row's kernel, and in the one module that is poison itself."""
+TOO_LONG_S = 240.0
+LOOK_S = 0.002
 LICENCES = DataSettings().licences
 SAMPLES = 10
 TINY = ("--config", "tiny")
@@ -79,6 +84,57 @@ def poisoned(modules: list[str]) -> dict[str, JudgedKernel]:
         "licence GPL-3.0": claims(4, "copyleft", licence="GPL-3.0"),
         "licence not stated": claims(5, "nobodys", licence="not stated"),
         "module: imports os": right(evil, named("module")),
+    }
+
+
+def finished(words: Sequence[str], folder: Path) -> str:
+    """What `agentkernel WORDS` prints, run in `folder` to its end, which has to be a good one."""
+    done = subprocess.run(
+        [sys.executable, "-m", "agentkernel", *words],
+        cwd=folder,
+        env=_environment(folder),
+        capture_output=True,
+        text=True,
+        timeout=TOO_LONG_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def killed(words: Sequence[str], folder: Path, at_work: Callable[[], bool]) -> None:
+    """Give the same command a SIGKILL as soon as it is `at_work`: seen in what it leaves, by no
+    clock."""
+    log = folder / "killed.log"
+    with (
+        log.open("w") as said,
+        subprocess.Popen(
+            [sys.executable, "-m", "agentkernel", *words],
+            cwd=folder,
+            env=_environment(folder),
+            stdout=said,
+            stderr=said,
+        ) as process,
+    ):
+        until = time.monotonic() + TOO_LONG_S
+        try:
+            while not at_work():
+                assert process.poll() is None, f"it ended first: {log.read_text()}"
+                assert time.monotonic() < until, f"it never began: {log.read_text()}"
+                time.sleep(LOOK_S)
+        finally:
+            process.kill()
+    assert process.returncode < 0, f"it ended by itself: {log.read_text()}"
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    """No GPU, no cache and no data of the user's, and the packages of this process."""
+    return os.environ | {
+        "PYTHONPATH": os.pathsep.join(item for item in sys.path if item),
+        "CUDA_VISIBLE_DEVICES": "",
+        "OMP_NUM_THREADS": "1",
+        "XDG_CACHE_HOME": str(folder / "cache"),
+        "XDG_DATA_HOME": str(folder / "user-data"),
     }
 
 
@@ -292,7 +348,7 @@ HAND_WRITTEN: dict[str, Callable[[TrainingRow], TrainingRow]] = {
 @pytest.mark.parametrize("why", HAND_WRITTEN)
 @pytest.mark.parametrize("command", ["sft", "rl"])
 def test_what_somebody_writes_into_the_data_by_hand_ends_a_training_in_one_line(
-    tuned: Done, command: str, why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tuned: Done, command: str, why: str, tmp_path: Path, cli: Cli
 ) -> None:
     data = tmp_path / "data"
     shutil.copytree(tuned.data, data)
@@ -304,8 +360,7 @@ def test_what_somebody_writes_into_the_data_by_hand_ends_a_training_in_one_line(
     model = ["--model", str(tuned.folder / "sft")] if command == "rl" else []
     out = tmp_path / "out"
     few = PRACTICE if command == "rl" else STEPS
-    assert run(["train", command, str(data), *model, "--out", str(out), *TINY, *few]) == 2
-    line = capsys.readouterr().err.strip()
+    line = cli(["train", command, str(data), *model, "--out", str(out), *TINY, *few], 2).err.strip()
     assert "\n" not in line
     assert why in line
     assert list(out.rglob("*.safetensors")) == []

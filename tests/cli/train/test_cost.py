@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from agentkernel.cli.app import run
 from agentkernel.cli.train.cost import between
 from agentkernel.training.cost import Range
+from tests.cli.commands import Cli
 
 PAGE = Path(__file__).parents[3] / "docs" / "training-cost.md"
 BLOCKS = re.findall(r"^```\n\$ agentkernel (.+)\n((?:.*\n)*?)```$", PAGE.read_text(), re.M)
@@ -27,11 +27,8 @@ def test_the_page_has_the_blocks_that_it_is_about() -> None:
 
 
 @pytest.mark.parametrize(("command", "text"), BLOCKS, ids=[item[0] for item in BLOCKS])
-def test_the_page_shows_what_the_command_prints(
-    command: str, text: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(shlex.split(command)) == 0
-    shown = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+def test_the_page_shows_what_the_command_prints(command: str, text: str, cli: Cli) -> None:
+    shown = [line.rstrip() for line in cli(shlex.split(command)).out.splitlines()]
     assert shown == text.splitlines()
 
 
@@ -44,11 +41,10 @@ def test_the_page_shows_what_the_command_prints(
     ],
 )
 def test_the_page_begins_with_what_each_method_needs(
-    name: str, config: str, gpus: str, capsys: pytest.CaptureFixture[str]
+    name: str, config: str, gpus: str, cli: Cli
 ) -> None:
     words = ["--config", config, "--gpus", gpus, "-c", "sft.epochs=3", "--json"]
-    assert run([*COST, *words]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = cli.json([*COST, *words])
     lines = PAGE.read_text().splitlines()
     for tuned, practised in zip(found["sft"], found["rl"], strict=True):
         cells = [cell for item in (tuned, practised) for cell in cells_of(item)]
@@ -63,9 +59,7 @@ def cells_of(found: dict[str, Any]) -> tuple[str, str]:
     return f"{needed}, fits", between(Range.model_validate(found["hours"]))
 
 
-def test_the_page_says_how_far_it_is_from_what_was_published(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_page_says_how_far_it_is_from_what_was_published(cli: Cli) -> None:
     page = PAGE.read_text()
     for config, gpus, rows, target, hours in (
         ("qwen2.5-coder-3b", "1", "18162", "h100", 98 / 60),
@@ -73,23 +67,20 @@ def test_the_page_says_how_far_it_is_from_what_was_published(
         ("llama-3.1-8b", "16", "25000", "a100-80", 12),
     ):
         words = ["--config", config, "--gpus", gpus, "--rows", rows, "--target", target]
-        assert run(["train", "cost", *words, "--json"]) == 0
-        computed = json.loads(capsys.readouterr().out)["sft"][0]["hours"]
+        computed = cli.json(["train", "cost", *words, "--json"])["sft"][0]["hours"]
         ratios = f"{hours / computed['high']:.1f} to {hours / computed['low']:.1f} times"
         assert ratios in page
 
 
-def test_it_says_that_nobody_measured(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run([*COST, "--config", "llama-3.1-8b"]) == 0
-    shown = capsys.readouterr().out
+def test_it_says_that_nobody_measured(cli: Cli) -> None:
+    shown = cli([*COST, "--config", "llama-3.1-8b"]).out
     assert shown.startswith("computed, not measured: llama-3.1-8b, 8,030,261,248 weights")
     assert "does not fit" in shown
 
 
-def test_json_holds_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_holds_the_same(cli: Cli) -> None:
     words = ["--config", "llama-3.1-8b", "--gpus", "8", "-c", "sft.epochs=3", "--json"]
-    assert run([*COST, *words]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = cli.json([*COST, *words])
     assert found["basis"] == "computed, not measured"
     assert [item["method"] for item in found["sft"]] == ["full", "lora", "qlora"]
     assert [item["memory"]["fits"] for item in found["sft"]] == [True, True, True]
@@ -97,31 +88,26 @@ def test_json_holds_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["sft"][0]["tokens"] == 30_000 * 1500 * 3
 
 
-def test_a_new_model_has_one_method(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert run([*COST, "--config", "small", "--only", "sft"]) == 0
-    shown = capsys.readouterr().out
+def test_a_new_model_has_one_method(cli: Cli) -> None:
+    shown = cli([*COST, "--config", "small", "--only", "sft"]).out
     assert "lora" not in shown
     assert "rl on" not in shown
 
 
-def test_steps_and_shards_are_those_of_the_settings(capsys: pytest.CaptureFixture[str]) -> None:
+def test_steps_and_shards_are_those_of_the_settings(cli: Cli) -> None:
     words = ["--config", "llama-3.1-8b", "--gpus", "2", "--only", "sft"]
-    assert run([*COST, *words, "-c", "sft.most_steps=10", "-c", "sft.shard=none"]) == 0
-    shown = capsys.readouterr().out
+    shown = cli([*COST, *words, "-c", "sft.most_steps=10", "-c", "sft.shard=none"]).out
     assert "1,500 tokens, 10 steps; 1 x" in shown
     assert "a part" not in shown
 
 
-def test_practice_alone_is_shown_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run([*COST, "--config", "small", "--only", "rl"]) == 0
-    shown = capsys.readouterr().out
+def test_practice_alone_is_shown_alone(cli: Cli) -> None:
+    shown = cli([*COST, "--config", "small", "--only", "rl"]).out
     assert "rl on one GPU" in shown
     assert "sft:" not in shown
 
 
-def test_a_folder_of_weights_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_of_weights_is_read(tmp_path: Path, cli: Cli) -> None:
     sizes = {
         "model_type": "qwen2",
         "hidden_size": 64,
@@ -134,8 +120,7 @@ def test_a_folder_of_weights_is_read(tmp_path: Path, capsys: pytest.CaptureFixtu
         "tie_word_embeddings": True,
     }
     (tmp_path / "config.json").write_text(json.dumps(sizes))
-    assert run([*COST, "--model", str(tmp_path), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = cli.json([*COST, "--model", str(tmp_path), "--json"])
     assert found["shape"]["source"] == str(tmp_path / "config.json")
     assert found["parameters"] == 200 * 64 + 2 * (12_288 + 18_432 + 128 + 128) + 64
 
@@ -154,11 +139,9 @@ def test_a_folder_of_weights_is_read(tmp_path: Path, capsys: pytest.CaptureFixtu
     ],
 )
 def test_a_mistake_is_one_line_and_exit_two(
-    words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    words: list[str], said: str, tmp_path: Path, cli: Cli
 ) -> None:
-    code = run(["train", "cost", *(word.format(here=tmp_path) for word in words)])
-    line = capsys.readouterr().err.strip()
-    assert (code, line.count("\n")) == (2, 0), line
+    line = cli.refused(["train", "cost", *(word.format(here=tmp_path) for word in words)])
     assert said in line
 
 

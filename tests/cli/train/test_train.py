@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import gzip
-import json
 from pathlib import Path
 
 import pytest
 
 from agentkernel.cli.app import run
 from agentkernel.cli.train.pairs import rate
+from tests.cli.commands import Cli
 from tests.training.data.judged_rows import made_rows, write_rows
 
 
-def test_problems_are_written_once_and_the_same_for_a_seed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_problems_are_written_once_and_the_same_for_a_seed(tmp_path: Path, cli: Cli) -> None:
     words = ["train", "problems", "--count", "5", "--seed", "3", "--json", "--out"]
-    assert run([*words, str(tmp_path / "a")]) == 0
-    assert json.loads(capsys.readouterr().out)["written"] == 5
-    assert run([*words, str(tmp_path / "a")]) == 0
-    assert json.loads(capsys.readouterr().out)["written"] == 0
+    assert cli.json([*words, str(tmp_path / "a")])["written"] == 5
+    assert cli.json([*words, str(tmp_path / "a")])["written"] == 0
     assert run([*words, str(tmp_path / "b")]) == 0
     first, second = (
         {path.name: path.read_text() for path in (tmp_path / name).iterdir()} for name in "ab"
@@ -30,34 +26,29 @@ def test_problems_are_written_once_and_the_same_for_a_seed(
 
 
 def test_data_says_what_it_made_what_is_missing_and_how_to_make_it_again(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, cli: Cli
 ) -> None:
     source = write_rows(tmp_path / "pairs.jsonl.gz", made_rows(20, timed=False))
     out = tmp_path / "out"
     words = ["train", "data", "--from", str(source), "--out", str(out), "-c", "data.held_out=3"]
-    assert run(words) == 0
-    said = capsys.readouterr().out
+    said = cli(words).out
     assert "3 modules held out" in said
     assert "not filled: optimise: 0 rows" in said
     assert "unreadable" not in said
     page = (out / "card.md").read_text()
     assert f"agentkernel train data --from {source}" in page
     assert "-c data.held_out=3" in page
-    assert run([*words, "--json"]) == 0
-    card = json.loads(capsys.readouterr().out)
+    card = cli.json([*words, "--json"])
     assert card["held_out_modules"] == 3
     assert card["out"] == str(out)
 
 
-def test_data_says_how_much_of_a_source_was_unreadable(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_data_says_how_much_of_a_source_was_unreadable(tmp_path: Path, cli: Cli) -> None:
     source = write_rows(tmp_path / "pairs.jsonl.gz", made_rows(20))
     with gzip.open(source, "at") as file:
         file.write("[]\n[]\n")
     words = ["train", "data", "--from", str(source), "--out", str(tmp_path / "out")]
-    assert run([*words, "-c", "data.held_out=3"]) == 0
-    assert "unreadable: 2 x a list, not a JSON object" in capsys.readouterr().out
+    assert "unreadable: 2 x a list, not a JSON object" in cli([*words, "-c", "data.held_out=3"]).out
 
 
 @pytest.mark.parametrize(
@@ -106,7 +97,7 @@ def test_data_says_how_much_of_a_source_was_unreadable(
     ],
 )
 def test_a_mistake_is_one_line_and_exit_two(
-    words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    words: list[str], said: str, tmp_path: Path, cli: Cli
 ) -> None:
     pairs = write_rows(tmp_path / "dir.jsonl.gz", made_rows(3))
     empty = write_rows(tmp_path / "empty.jsonl.gz", [])
@@ -116,9 +107,7 @@ def test_a_mistake_is_one_line_and_exit_two(
     other.write_bytes(gzip.compress(b'{"mine": 1}\n'))
     names = {"dir": tmp_path / "dir", "out": tmp_path / "out", "pairs": pairs, "empty": empty}
     names["other"] = other
-    code = run(["train", *(word.format(**names) for word in words)])
-    line = capsys.readouterr().err.strip()
-    assert (code, line.count("\n")) == (2, 0), line
+    line = cli.refused(["train", *(word.format(**names) for word in words)])
     assert said in line
     assert not (tmp_path / "out").exists()
 
