@@ -43,9 +43,10 @@ BROKEN = {
 
 
 def fails_in_one_line(words: list[str], cli: Cli, hint: str) -> None:
-    said = cli.refused(words)
-    assert hint.lower() in said.lower()
-    assert "Traceback" not in said
+    said = cli(words, 2)
+    assert said.err.count("\n") == 1
+    assert hint.lower() in said.err.lower()
+    assert "Traceback" not in said.err + said.out
 
 
 @pytest.fixture
