@@ -44,8 +44,13 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def certificate(tmp_path: Path, *, measured: bool) -> Certificate:
     loaded = small_problem(tmp_path)
     manifest = Manifest(
-        id="plus-1", created="2026-11-21T10:00:00+00:00", problem=loaded.problem,
-        settings=settings(tmp_path / "runs"), target="h100-sxm", note="", versions=VERSIONS,
+        id="plus-1",
+        created="2026-11-21T10:00:00+00:00",
+        problem=loaded.problem,
+        settings=settings(tmp_path / "runs"),
+        target="h100-sxm",
+        note="",
+        versions=VERSIONS,
         judge_sha256="0" * 64,
     )
     made = build_certificate(
