@@ -1,4 +1,4 @@
-"""A workshop whose coder is a team: a scripted compiler, and models with scripted answers."""
+"""A run factory whose coder is a team: a scripted compiler, and models with scripted answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A coder that is a model drafts, mends and fails over a real socket."""
+"""A coder that is a model drafts, fixes and fails over a real socket."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ CHEAT = ExecutionFailed(rule="no-kernel", text="nothing was launched", case="pri
 
 @dataclass
 class Room:
-    """A problem, a scripted workshop, and whether a GPU is there."""
+    """A problem, a scripted run factory, and whether a GPU is there."""
 
     folder: Path
     shop: FakeWorkshop

@@ -1,4 +1,4 @@
-"""A workshop for sessions: scripted candidates, and whatever file the settings give."""
+"""A run factory for sessions: scripted candidates, and whatever file the settings give."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ class SmallModel:
 
 @dataclass
 class TurnShop(FakeWorkshop):
-    """A workshop whose coder is a small model alone; a later right file is slower."""
+    """A run factory whose coder is a small model alone; a later right file is slower."""
 
     model: SmallModel | None = None
     prompt: Prompt = "taught"

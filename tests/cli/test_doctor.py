@@ -1,4 +1,4 @@
-"""Does `doctor` say what is there, what is missing and what mends it, without telling secrets?"""
+"""Does `doctor` say what is there, what is missing and what fixes it, without telling secrets?"""
 
 from __future__ import annotations
 

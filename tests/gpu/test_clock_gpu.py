@@ -83,7 +83,7 @@ def test_an_honest_candidate_agrees_with_the_clock_outside(contest: Comparison) 
 
 
 def test_events_that_report_half_are_disputed(contest: Comparison) -> None:
-    # A dispute is settled by later volleys: where the card throttles in between, what it said at
+    # A dispute is settled by later batches: where the card throttles in between, what it said at
     # first is of another clock (an H200 went from 208 to 157 us a call).
     checks = [clock_of(contest, HALF + MODEL)]
     while len(checks) < 4 and abs(checks[-1].outside_us / checks[-1].inside_us - 2) > 0.2:

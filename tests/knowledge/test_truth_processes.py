@@ -312,7 +312,7 @@ def test_bytes_that_no_encoding_explains_are_mended(tmp_path: Path, damage: str)
     path.write_bytes(content)
     said: list[str] = []
     with (
-        suppress(KnowledgeError),  # met on the way; the next opening mends it
+        suppress(KnowledgeError),  # met on the way; the next opening fixes it
         open_knowledge_store(tmp_path, said.append) as truth,
     ):
         list(truth.entries())

@@ -266,7 +266,7 @@ def apply_hints(plan: Plan, found: tuple[Retrieved, ...]) -> Plan:
 
 @dataclass
 class FakeWorkshop:
-    """A workshop without Triton, GPU or sandbox: judge and profiler follow the scripts."""
+    """A run factory without Triton, GPU or sandbox: judge and profiler follow the scripts."""
 
     scripts: tuple[Script, ...]
     delay_s: float = 0.0

@@ -1,4 +1,4 @@
-"""A workshop whose coder is a given file: the words in it say what the judge finds."""
+"""A run factory whose coder is a given file: the words in it say what the judge finds."""
 
 from __future__ import annotations
 

@@ -211,7 +211,7 @@ FENCE = re.compile(r"^```python\n(.*?)^```$", re.M | re.S)
 
 
 class Seen(NamedTuple):
-    """What a request shows: the file to mend, what was found in it, the best file so far."""
+    """What a request shows: the file to fix, what was found in it, the best file so far."""
 
     text: str
     refused: str | None
@@ -284,7 +284,7 @@ def said(source: str) -> Says:
 
 @dataclass
 class Author:
-    """Wrong, debugged, wrong otherwise, debugged, right, faster. It mends only what is rightly
+    """Wrong, debugged, wrong otherwise, debugged, right, faster. It fixes only what is rightly
     diagnosed, and goes on to the faster file only from the right one that it is shown."""
 
     mistakes: Sequence[Mistake]

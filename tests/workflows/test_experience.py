@@ -40,7 +40,7 @@ PLUS = Structure(ops=("add",))
 
 @dataclass
 class LearningWorkshop(FakeWorkshop):
-    """A workshop that remembers; `full`: there is no room for it."""
+    """A run factory that remembers; `full`: there is no room for it."""
 
     kept: list[Entry] = field(default_factory=list)
     full: bool = False

@@ -67,7 +67,7 @@ class OwnWords:
 
 @dataclass
 class AskingWorkshop(FakeWorkshop):
-    """A workshop in whose runs these questions were asked, and a model diagnosed."""
+    """A run factory in whose runs these questions were asked, and a model diagnosed."""
 
     asked: tuple[Exchange, ...] = ()
 

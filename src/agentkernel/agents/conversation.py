@@ -42,7 +42,7 @@ class FileContext(NamedTuple):
     """The files of one question; none: the module alone."""
 
     refused: Attempt | None = None
-    """To be mended."""
+    """To be fixed."""
     right: Attempt | None = None
     """To go on from."""
     before: tuple[Attempt, ...] = ()
@@ -58,7 +58,7 @@ def choose_files(request: DraftRequest, options: TurnOptions, *, one: bool = Fal
     """What the next question shows.
 
     `one`: a single file, right or refused, whatever was drafted last. Else the best right file, and
-    while a refused draft is mended, the one of that strategy's that came furthest. Where a turn of
+    while a refused draft is fixed, the one of that strategy's that came furthest. Where a turn of
     a team names a file or none, that holds.
     """
     last = last_refused(request)
@@ -171,7 +171,7 @@ def file_to_improve(request: DraftRequest) -> Attempt | None:
 
 
 def last_refused(request: DraftRequest) -> Attempt | None:
-    """The attempt that a diagnosis wants mended: the last one of the history."""
+    """The attempt that a diagnosis wants fixed: the last one of the history."""
     if request.diagnosis is None or request.diagnosis.action != "repair" or not request.history:
         return None
     last = request.history[-1]
@@ -231,7 +231,7 @@ def completion(reasoning: str, kernel: str) -> str:
 ONGOING: tuple[Prompt, ...] = ("coder", "taught")
 """Prompts that show the candidate to go on from."""
 MOST_EARLIER = 24_000
-"""Characters of refused files that stand in a conversation beside the one to mend: about a quarter
+"""Characters of refused files that stand in a conversation beside the one to fix: about a quarter
 of a window of 32,000 tokens."""
 
 
@@ -242,7 +242,7 @@ def coder_messages(
     review: Review | None = None,
     shown: FileContext | None = None,
 ) -> tuple[Message, ...]:
-    """The task with the candidate to go on from and its `review`; then, where there is one to mend,
+    """The task with the candidate to go on from and its `review`; then, where there is one to fix,
     that file as the model's own turn and what the judge found in it. `shown` None: chosen by the
     defaults."""
     if shown is None:
@@ -279,7 +279,7 @@ def coder_messages(
 def _fine_tuned_messages(
     problem: LoadedProblem, request: DraftRequest, shown: FileContext
 ) -> tuple[Message, ...]:
-    """The turns that a model of `agentkernel train` knows: write, mend, make faster."""
+    """The turns that a model of `agentkernel train` knows: write, fix, make faster."""
     task = task_turn(problem, request.target.title, request.goals.policy)
     refused, best = shown.refused, shown.right
     if refused is not None and refused.verdict is not None:
@@ -313,7 +313,7 @@ def example_of(
 
 
 def _refusal(refused: Attempt, request: DraftRequest) -> str:
-    """What the judge found in the file to mend, and what to do about it: the diagnosis asked for,
+    """What the judge found in the file to fix, and what to do about it: the diagnosis asked for,
     where it is about this file."""
     if refused.verdict is None:
         return ""
@@ -330,7 +330,7 @@ def _refusal(refused: Attempt, request: DraftRequest) -> str:
 
 
 def _earlier(shown: FileContext) -> Iterator[Message]:
-    """The refused files before the one to mend with what was found in each, the best nearest to
+    """The refused files before the one to fix with what was found in each, the best nearest to
     it, as many as fit."""
     turns: list[tuple[Message, Message]] = []
     room = MOST_EARLIER

@@ -46,7 +46,7 @@ ADVICE_MOST = 400
 
 
 class KnownFix(Frozen):
-    """An entry that tells what mends an error. Its text is data."""
+    """An entry that tells what fixes an error. Its text is data."""
 
     id: str
     title: str
@@ -92,7 +92,7 @@ def best_fix_text(fixes: Sequence[KnownFix]) -> str:
 
 
 def _how(text: str) -> str:
-    """The first paragraph of what mends it, on one line."""
+    """The first paragraph of what fixes it, on one line."""
     section = text.partition("## Fix")[2].strip().partition("\n\n")[0]
     line = " ".join(section.split())
     return line if len(line) <= ADVICE_MOST else f"{line[:ADVICE_MOST]}..."

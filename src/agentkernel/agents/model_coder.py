@@ -84,7 +84,7 @@ class ModelCoder:
         return self.prompt in ONGOING
 
     def draft(self, problem: LoadedProblem, request: DraftRequest) -> Draft:
-        """One candidate: an earlier sample, a new one, or the last one mended after a diagnosis.
+        """One candidate: an earlier sample, a new one, or the last one fixed after a diagnosis.
 
         Raises ModelUnavailable where the model cannot be reached: what is verified stays, and the
         run can go on when it answers again.

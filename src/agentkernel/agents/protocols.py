@@ -64,7 +64,7 @@ class Diagnosis(Frozen):
     line: int | None = None
     """The candidate's line at fault, where known."""
     edit: str = ""
-    """The smallest edit that should mend it, as SEARCH/REPLACE blocks or in words."""
+    """The smallest edit that should fix it, as SEARCH/REPLACE blocks or in words."""
     by: str = ""
     """The model that diagnosed; "" for the rules."""
     fixes: tuple[str, ...] = ()

@@ -41,7 +41,7 @@ class AgentKernelError(Exception):
 
 
 class UserError(AgentKernelError):
-    """The user can mend it: the line names the value, what was expected and the next step."""
+    """The user can fix it: the line names the value, what was expected and the next step."""
 
     exit_code = 2
 
@@ -90,13 +90,13 @@ class OutputError(UserError):
 
 class DiskFailure(OutputError):
     """A disk that is full, read-only or broken, or a file that another process holds: the same
-    command goes on once the machine is mended."""
+    command goes on once the machine is fixed."""
 
     exit_code = 4
 
 
 class EnvironmentFailure(AgentKernelError):
-    """The machine lacks something; the line names the command that mends it."""
+    """The machine lacks something; the line names the command that fixes it."""
 
     exit_code = 4
 

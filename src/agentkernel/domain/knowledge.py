@@ -92,7 +92,7 @@ def _digits(text: str) -> int | None:
 
 EntryKind = Literal["pair", "kernel", "note", "fix", "experience"]
 """A module with its Triton code; a packaged kernel; a hardware note; an error or symptom with what
-mends it; an accepted candidate of a run."""
+fixes it; an accepted candidate of a run."""
 Verified = Literal["gpu", "interpreter", "no"]
 """Where the answer was seen to compute what the problem says; "no": published as it is."""
 ReductionClass = Literal["none", "row", "column", "spatial", "whole", "contraction", "scan"]

@@ -125,12 +125,12 @@ class ClockCheck(Frozen):
     """One call by two clocks, in microseconds: CUDA events inside the process that runs it, and
     the parent's wall clock from outside, of which no line runs in that process.
 
-    `outside_us` is (wall of a volley - wall of an empty one) / calls, the median over `volleys`;
+    `outside_us` is (wall of a batch - wall of an empty one) / calls, the median over `volleys`;
     `outside_low_us` the lower end of its 99% interval. `state`: "disputed" where the
     outside is surely longer than the inside by more than 5%; "outside_shorter" where it is shorter
     by more than 5% (the host's launches hide behind the flush, which favours nobody);
     "too_short" below 50 us, where only a difference beyond 10 us counts; "unknown" after fewer
-    than three volleys.
+    than three batches.
     """
 
     state: ClockState

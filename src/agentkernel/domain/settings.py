@@ -115,7 +115,7 @@ class TurnOptions(Frozen):
     patience: int = Field(default=2, ge=1)
     """Questions about one file that brought no better one, after which it is worn out."""
     held: int = Field(default=2, ge=1)
-    """Refused files in one conversation, the one to mend included; a model of `agentkernel train`
+    """Refused files in one conversation, the one to fix included; a model of `agentkernel train`
     was taught to be shown one."""
 
 

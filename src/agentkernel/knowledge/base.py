@@ -179,7 +179,7 @@ class KnowledgeBase:
     def _put(self, packaged: Sequence[Entry]) -> PackagedUpdate:
         put = self.truth.put(packaged)
         names = {entry.id for entry in packaged}
-        # Other kinds have no place below these ids, and all of them are read only to mend that.
+        # Other kinds have no place below these ids, and all of them are read only to fix that.
         more = self.truth.held(ORIGINS).current > len(names)
         found = self.truth.select(Filters()) if more else ()
         old = [item.id for item in found if item.id.startswith(ORIGINS) and item.id not in names]
@@ -197,7 +197,7 @@ def open_base(
     say: Say | None = None,
 ) -> KnowledgeBase:
     """Open (or begin) the knowledge folder `where`. `chroma`: the address of a Chroma server that
-    holds the vectors; else they lie in the folder. `say` hears one line for each thing mended.
+    holds the vectors; else they lie in the folder. `say` hears one line for each thing fixed.
 
     Raises OutputError where the folder cannot be written and SettingError for an embedder or a
     server that is not there.

@@ -232,7 +232,7 @@ class VectorStore(Protocol):
 
     def replace(self, changed: Sequence[Rows], seq: int) -> None:
         """Put each entry's rows in place of those that it has (of one entry only once), then note
-        that `seq` is reached. Half of it is mended by doing it again."""
+        that `seq` is reached. Half of it is fixed by doing it again."""
 
     def nearest(self, vector: Vectors, limit: int, filters: Filters) -> list[NearEntry]:
         """The `limit` entries nearest to `vector` (float32 [width]), nearest first, ties by id."""

@@ -128,7 +128,7 @@ class FolderStore:
 
     @without_panic()
     def replace(self, changed: Sequence[Rows], seq: int) -> None:
-        """Old rows go first and the number is noted last: a repeat then mends a half batch."""
+        """Old rows go first and the number is noted last: a repeat then fixes a half batch."""
         directed = {item.entry_id: set(item.directed()) for item in changed}
         old = [
             row_id(name, number)
@@ -358,7 +358,7 @@ class ServerStore:
         self._keep(0, set())
 
     def replace(self, changed: Sequence[Rows], seq: int) -> None:
-        """Old rows go first and the number is noted last: a repeat then mends a half batch."""
+        """Old rows go first and the number is noted last: a repeat then fixes a half batch."""
         names = [item.entry_id for item in changed]
         held = self._collection.get(where={"entry": {"$in": names}}, include=[])["ids"]
         rows = [

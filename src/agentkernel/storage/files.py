@@ -35,7 +35,7 @@ LONGEST_DATABASE_PATH = 500
 (MAX_PATHNAME in its os_unix.c)."""
 FULL = (errno.ENOSPC, errno.EDQUOT)
 MACHINES = (*FULL, errno.EROFS, errno.EIO, errno.ESTALE, errno.ENFILE, errno.EMFILE, errno.ENOLCK)
-"""What no other command would mend, unlike a path that is wrong or not the user's to write."""
+"""What no other command would fix, unlike a path that is wrong or not the user's to write."""
 MACHINES_SQLITE = (
     sqlite3.SQLITE_FULL,
     sqlite3.SQLITE_IOERR,

@@ -26,7 +26,7 @@ SIDE_FILES = ("-wal", "-shm")
 LOCK, USE = ".lock", ".use"
 """Suffixes of the files that who opens a database holds alone, and who has it open with others."""
 OPENING_S = 120.0
-"""How long another process may take to open the file, which mends it where it is damaged."""
+"""How long another process may take to open the file, which fixes it where it is damaged."""
 IN_USE_S = 10.0
 """How long a damaged file may still be held by a process that is about to end."""
 STEP = 500
@@ -101,7 +101,7 @@ class Database:
 
     @contextmanager
     def using(self, path: Path) -> Iterator[None]:
-        """As `writing`; damage met on the way is remembered, so that the next opening mends it."""
+        """As `writing`; damage met on the way is remembered, so that the next opening fixes it."""
         try:
             with self.writing(path):
                 yield

@@ -120,7 +120,7 @@ def _told(rank: int, count: int, port: int) -> Mapping[str, str]:
         # The store is this process's: none of them opens one.
         "TORCHELASTIC_USE_AGENT_STORE": "True",
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(threads)),
-        # What C++ code warns of on the way out is nothing that the user could mend.
+        # What C++ code warns of on the way out is nothing that the user could fix.
         "TORCH_CPP_LOG_LEVEL": os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR"),
         LAUNCHER: str(os.getpid()),
     }

@@ -172,7 +172,7 @@ class LocalRunFactory:
 
 
 def open_knowledge(settings: Settings, say: Callable[[str], None]) -> KnowledgeBase | None:
-    """The knowledge base, brought up to date; None where none is wanted. What was mended is a line,
+    """The knowledge base, brought up to date; None where none is wanted. What was fixed is a line,
     and so is one that cannot be kept: the run goes on without it."""
     known = settings.knowledge
     if known.limit == 0:

@@ -1,7 +1,7 @@
 """A scripted model for a session: `python -m tests.cli.chat.scripted_endpoint PORT`.
 
 An OpenAI-compatible endpoint on loopback that writes, at the pace of a model, the drop-ins for
-examples/softmax.py of a known story: wrong, mended, then one kernel in place of two. It reads the
+examples/softmax.py of a known story: wrong, fixed, then one kernel in place of two. It reads the
 sentences of READ as a model would.
 """
 

@@ -106,7 +106,7 @@ def test_a_dispute_is_a_failure_with_both_figures() -> None:
 
 
 class Playing(CandidateSide):
-    """A candidate's side whose volleys are numbers: what outside shows behind long flushes."""
+    """A candidate's side whose batches are numbers: what outside shows behind long flushes."""
 
     def __init__(self, first: Sequence[ClockPair], behind_long_us: float) -> None:
         self.timed = [first[0], *first]

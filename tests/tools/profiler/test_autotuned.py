@@ -59,7 +59,7 @@ def problem(folder: Path, more: str = "") -> LoadedProblem:
 
 
 def troubled(trouble: str, *modes: str) -> str:
-    """Lines of a problem that befall those modes of torch.compile in the twins."""
+    """Lines of a problem that befall those modes of torch.compile in the baseline processes."""
     return IN_THE_TWINS.replace("TROUBLED", repr(modes)).replace("TROUBLE", trouble)
 
 

@@ -158,7 +158,8 @@ def test_torch_compile_is_timed_beside_eager_and_kept(problem: LoadedProblem) ->
 def test_a_module_that_torch_compile_refuses_still_has_eager(
     tmp_path: Path, trouble: str, words: str
 ) -> None:
-    """The twin alone sees a torch.compile that fails, or hangs and costs the twin its life."""
+    """The twin alone sees a torch.compile that fails, or hangs and costs the baseline process its
+    life."""
     path = tmp_path / "refused.py"
     path.write_text(
         PROBLEM

@@ -131,7 +131,7 @@ def test_others_time_while_the_compiler_works_and_not_while_it_benchmarks(folder
 
 
 def test_outside_of_a_request_the_parent_holds_the_gate(folder: Path) -> None:
-    """A benchmark in the middle of a volley must not wait for whom it is made for."""
+    """A benchmark in the middle of a batch must not wait for whom it is made for."""
     locks = CompilerLocks(Deadline())
     with other(folder, "timing") as parent:
         assert inside(parent, 20.0)

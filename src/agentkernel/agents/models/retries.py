@@ -28,7 +28,7 @@ WAITED_TOO_LONG = 408
 LAST_SERVER = 599
 """Failures of the server's own that pass: RFC 9110, section 15.6; 529 is Anthropic's overload."""
 NO_MONEY = ("insufficient_quota", "billing_hard_limit_reached")
-"""A 429 that no wait mends: the account is empty."""
+"""A 429 that no wait fixes: the account is empty."""
 TIMEOUTS = ("APITimeoutError", "TimeoutException", "TimeoutError")
 CONNECTIONS = ("APIConnectionError", "TransportError", "ConnectionError")
 TOO_LONG = "ContextOverflow"

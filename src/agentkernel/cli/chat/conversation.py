@@ -226,7 +226,7 @@ class Preparation:
     problem: Callable[[], LoadedProblem]
     settings: Callable[[], Settings]
     tell: Callable[[str], None]
-    """Hears what was mended in the knowledge."""
+    """Hears what was fixed in the knowledge."""
 
     def look(self) -> None:
         """Fill the outlook. Raises what /plan would say."""
@@ -239,7 +239,7 @@ class Preparation:
 
     def knowledge(self) -> None:
         """Ask the knowledge folder once and close it: libraries and files are then at hand. Nothing
-        is begun where there is none, and nothing is kept open: others may have to mend it."""
+        is begun where there is none, and nothing is kept open: others may have to fix it."""
         known = self.settings().knowledge
         try:
             folder: Path = folder_of(known.index)

@@ -150,7 +150,7 @@ IMPORT = "agentkernel knowledge import FILE, with an export of yours"
 
 
 class Finding(NamedTuple):
-    """One line: what was looked at, whether it is well, what was found, and what mends it."""
+    """One line: what was looked at, whether it is well, what was found, and what fixes it."""
 
     name: str
     ok: bool

@@ -61,7 +61,7 @@ def require_if_named(place: KnowledgePlace) -> KnowledgePlace:
 
 
 def open_knowledge(place: KnowledgePlace) -> KnowledgeBase:
-    """All of it; what was mended on opening is said on stderr."""
+    """All of it; what was fixed on opening is said on stderr."""
     return open_base(place.folder, place.embedder, chroma=place.chroma, say=print_to_stderr)
 
 

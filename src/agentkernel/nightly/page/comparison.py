@@ -106,7 +106,7 @@ SLOWER = 0.98
 
 def compare_nights(before: NightlyRun | None, after: NightlyRun) -> Comparison:
     """The night beside the one before it. What fails this night is listed whether or not it failed
-    before: it stays so until it is mended. Everything else is a difference. Times are compared on
+    before: it stays so until it is fixed. Everything else is a difference. Times are compared on
     one model of GPU alone, estimates for one target alone."""
     changes = [*_failures(before, after)]
     if before is not None:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 LOG_CHARS = 4000
 THREADS = 4
-"""Of torch's own on the CPU: several twins share the machine."""
+"""Of torch's own on the CPU: several baseline processes share the machine."""
 CHOICE_TURNS = 3
 CHOICE_CALLS = 7
 """How often, and for how many calls, two modes are timed against each other."""
@@ -138,7 +138,7 @@ class BaselineServer:
         return {}
 
     def _ground(self, request: Mapping[str, object]) -> dict[str, JSON]:
-        """Take the memory that volleys share; files by their number in the parent."""
+        """Take the memory that batches share; files by their number in the parent."""
         refs = cast("Mapping[str, TensorRef]", request["buffers"])
         files = cast("Mapping[str, int]", request["files"])
         for name, ref in refs.items():

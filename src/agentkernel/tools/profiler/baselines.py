@@ -82,7 +82,8 @@ def _words(request: Mapping[str, object]) -> str:
 
 
 def _packed(request: Mapping[str, object]) -> bytes:
-    """Classes of the user's own script travel by value: the twin's main module is another one."""
+    """Classes of the user's own script travel by value: the baseline process's main module is
+    another one."""
     import cloudpickle
 
     return cast(bytes, cloudpickle.dumps(dict(request)))

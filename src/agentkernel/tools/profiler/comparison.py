@@ -202,7 +202,8 @@ class Comparison:
         self._problem.release()
 
     def begin(self) -> None:
-        """Let the twins start, warm up and compile the first shape set while others work.
+        """Let the baseline processes start, warm up and compile the first shape set while others
+        work.
 
         Only where the requests are small: device memory by handle, a module made from its source.
         """
@@ -218,7 +219,7 @@ class Comparison:
         return self._problem.matmul_precision
 
     def start(self) -> SideFailed | None:
-        """Start the twin with the weights, unless it runs."""
+        """Start the baseline process with the weights, unless it runs."""
         return self._main_baseline.start()
 
     def copy_gb_per_s(self) -> float | SideFailed:
@@ -333,7 +334,7 @@ class Comparison:
         *,
         record: bool,
     ) -> ComparisonResult | SideFailed:
-        """Rounds and extras, with the GPU alone. `timed_process`: the candidate's, where volleys
+        """Rounds and extras, with the GPU alone. `timed_process`: the candidate's, where batches
         time."""
         own_side = self._remote(CANDIDATE, process, self._main_baseline.event_us)
         ground = self._ground if timed_process is not None else None
@@ -427,7 +428,7 @@ class Comparison:
         ]
 
     def _sides(self, shape_set: int, ground: BatchDriver | None) -> list[Side]:
-        """The same, as volleys time them where there is ground for it."""
+        """The same, as batches time them where there is ground for it."""
         remotes = self._remotes(shape_set)
         return [ground.side(item.name) if ground else item for item in remotes]
 
@@ -441,7 +442,8 @@ class Comparison:
         return process.ground(ground)
 
     def _laid(self, shape_set: int) -> BatchDriver | SideFailed | None:
-        """The ground of the shape set in memory, laid at its first use, with all twins on it."""
+        """The ground of the shape set in memory, laid at its first use, with all baseline processes
+        on it."""
         process = self._main_baseline.process
         if process is None:
             return DIED
@@ -483,8 +485,8 @@ class Comparison:
         self._ground, self._memory_of = None, None
 
     def _hold(self, shape_set: int) -> SideFailed | None:
-        """Bring the inputs of `shape_set` into memory and into the twins, compiled there. What
-        goes wrong with max-autotune is noted and costs nothing else."""
+        """Bring the inputs of `shape_set` into memory and into the baseline processes, compiled
+        there. What goes wrong with max-autotune is noted and costs nothing else."""
         failure = self._make_inputs(shape_set)
         tune = self.autotune_error(shape_set) is None
         if failure is None and tune and not self._problem.large(shape_set):

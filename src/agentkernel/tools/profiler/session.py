@@ -192,8 +192,8 @@ class QuickTimes(Frozen):
 
 
 class ProfileSession:
-    """Profiles the candidates of one problem. While it is open, the twin process with eager and the
-    compiled modules stays alive, so that torch.compile is paid for once."""
+    """Profiles the candidates of one problem. While it is open, the baseline process process with
+    eager and the compiled modules stays alive, so that torch.compile is paid for once."""
 
     def __init__(
         self, loaded: LoadedProblem, resolved: ResolvedTarget, settings: ProfileSettings
@@ -216,7 +216,7 @@ class ProfileSession:
         self.close()
 
     def close(self) -> None:
-        """End the twin and free the device; a later call starts them again."""
+        """End the baseline process and free the device; a later call starts them again."""
         if self._comparison is not None:
             self._comparison.__exit__(None, None, None)
             self._comparison = None

@@ -69,7 +69,7 @@ RECORDS = (
     "agentkernel.tools.judge.execution.launches",
     "agentkernel.tools.judge.comparison.state",
 )
-"""What a witness and a call import late: a tenth of a second for each worker that has to."""
+"""What a tracer and a call import late: a tenth of a second for each worker that has to."""
 INTERPRETS = "agentkernel.tools.judge.interpreter.hooks"
 LATE = ("triton.experimental.gluon",)
 """Triton imports it with the first launch."""

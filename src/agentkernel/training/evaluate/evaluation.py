@@ -245,7 +245,7 @@ class LocalWriter:
 
 KS = (1, 10)
 UNCHANGED = "unchanged"
-"""Why an answer is wrong that is the very file that was to be mended or made faster."""
+"""Why an answer is wrong that is the very file that was to be fixed or made faster."""
 
 
 class QuestionCounts(Frozen):
@@ -277,7 +277,7 @@ class PassAt(Frozen):
     the rates over samples.
 
     pass@1 of the task "repair" is debugging success: the share of broken files that the first
-    answer mends. Of "optimise" it is the share of right answers, however fast: nobody timed them.
+    answer fixes. Of "optimise" it is the share of right answers, however fast: nobody timed them.
     """
 
     task: Task = "write"
@@ -508,7 +508,7 @@ def _passed(rows: Sequence[QuestionCounts], k: int) -> list[float]:
 
 
 def _by_module(rows: Sequence[QuestionCounts], k: int) -> list[list[float]]:
-    """Files of one module are broken alike, and mended alike: they are no news of each other."""
+    """Files of one module are broken alike, and fixed alike: they are no news of each other."""
     groups: dict[str, list[QuestionCounts]] = defaultdict(list)
     for row in rows:
         groups[row.problem].append(row)

@@ -130,7 +130,7 @@ def parse_trace(reply: Mapping[str, JSON]) -> Trace:
 
 
 def _complete(seen: Trace, labels: Sequence[str]) -> ExecutionFailed | None:
-    """Every call that the judge compared must have gone through the witness."""
+    """Every call that the judge compared must have gone through the tracer."""
     if len(seen.calls) >= len(labels):
         return None
     text = (

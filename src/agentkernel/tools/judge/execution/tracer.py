@@ -54,7 +54,7 @@ class Tracer:
 
 
 def install_tracer(state: WorkerState) -> Tracer:
-    """The worker's witness, hooked in on the first call; each call starts a new record."""
+    """The worker's tracer, hooked in on the first call; each call starts a new record."""
     found = state.memory.get("witness")
     if not isinstance(found, Tracer):
         found = _make_tracer(state)
@@ -254,7 +254,7 @@ class RecordedCall:
 
 
 class CallRecorder:
-    """What was seen since the last testimony. Only the hooks and the witness hold it."""
+    """What was seen since the last trace. Only the hooks and the tracer hold it."""
 
     def __init__(
         self, device: str, interpret: bool, file: str, leftovers: int | None = None

@@ -65,7 +65,7 @@ def packed(dtype: str, shape: Sequence[int]) -> Spec:
 
 @dataclass(frozen=True)
 class Layout:
-    """`rows` sets of inputs, and for each call of a volley a slot for its outputs and a region that
+    """`rows` sets of inputs, and for each call of a batch a slot for its outputs and a region that
     its flush fills. `inputs` has None for what is no tensor; `kept` outputs are looked at again."""
 
     inputs: tuple[Spec | None, ...]
@@ -77,7 +77,7 @@ class Layout:
     @property
     def resident(self) -> bool:
         """True where one call's tensors are too large for rows: all sides then share one row of
-        inputs and one slot, and give back what a volley took."""
+        inputs and one slot, and give back what a batch took."""
         return self.rows == 1
 
     @property

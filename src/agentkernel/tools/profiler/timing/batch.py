@@ -48,7 +48,7 @@ TOLERANCE = 0.05
 SHORT_US = 50.0
 """Below this the start and end of kernels weigh too much for the clocks to be compared."""
 SLACK_US = {"cuda": 3.0, "cpu": 60.0}
-"""A kernel boundary and two event records a call, which the volley without the call lacks. On the
+"""A kernel boundary and two event records a call, which the batch without the call lacks. On the
 CPU (the tests) the parent shares two cores with what it measures."""
 SHORT_SLACK_US = 10.0
 """The same below `SHORT_US`, where a difference must be plain to count."""
@@ -56,7 +56,7 @@ FEWEST = 3
 
 
 class ClockPair(NamedTuple):
-    """A volley: its calls, the wall microseconds outside, the median call inside."""
+    """A batch: its calls, the wall microseconds outside, the median call inside."""
 
     calls: int
     wall_us: float
@@ -64,7 +64,7 @@ class ClockPair(NamedTuple):
 
 
 class EmptyBatchCost(NamedTuple):
-    """What volleys without the call take: `start_us` and `call_us` for each turn of the loop, and
+    """What batches without the call take: `start_us` and `call_us` for each turn of the loop, and
     how far each of them is from that (`off_us`)."""
 
     start_us: float
@@ -72,12 +72,12 @@ class EmptyBatchCost(NamedTuple):
     off_us: tuple[float, ...] = ()
 
     def wall_us(self, calls: int) -> float:
-        """Wall microseconds of an empty volley of `calls` turns."""
+        """Wall microseconds of an empty batch of `calls` turns."""
         return self.start_us + self.call_us * calls
 
 
 def fit_empty_batches(volleys: Sequence[ClockPair]) -> EmptyBatchCost:
-    """Theil-Sen line through the empty volleys of different lengths (Sen, JASA 63, 1968): half of
+    """Theil-Sen line through the empty batches of different lengths (Sen, JASA 63, 1968): half of
     the points but a few may be outliers. With one length alone all of it is start."""
     slopes = [
         (b.wall_us - a.wall_us) / (b.calls - a.calls)
@@ -101,14 +101,14 @@ def compare_clocks(
     fresh: bool = True,
     short_us: float = SHORT_US,
 ) -> ClockCheck | None:
-    """Both clocks on the same volleys (or `inside_us` against them); None without a volley."""
+    """Both clocks on the same batches (or `inside_us` against them); None without a batch."""
     if not volleys:
         return None
     outside = [(item.wall_us - empty.wall_us(item.calls)) / item.calls for item in volleys]
     if inside_us is None:
         inside_us = median(item.inside_us for item in volleys)
     # Inputs of gigabytes take tens of milliseconds to write, give or take a few: of one call a
-    # volley the empty ones say as little for sure as the others.
+    # batch the empty ones say as little for sure as the others.
     each = median(item.calls for item in volleys)
     off = [item / each for item in empty.off_us]
     outside_us, low_us = median(outside), _surely_at_least(outside, off)
@@ -310,7 +310,7 @@ FLUSH_SAMPLES = 64
 
 
 class BatchPlan(NamedTuple):
-    """A volley of at least `wanted` calls (at most `calls`); `order` has a row of inputs for each.
+    """A batch of at least `wanted` calls (at most `calls`); `order` has a row of inputs for each.
     `seed` decides the inputs, `kept` the calls whose outputs are looked at again, `fills` how many
     flush regions are written before each call."""
 
@@ -323,7 +323,7 @@ class BatchPlan(NamedTuple):
 
 
 class BatchResult(NamedTuple):
-    """A volley's end: `found` [calls, places] of each output, `again` the same of the kept ones."""
+    """A batch's end: `found` [calls, places] of each output, `again` the same of the kept ones."""
 
     plan: BatchPlan
     wall_us: float
@@ -349,7 +349,7 @@ class TimedProcess:
 
 
 def plan_batch(calls: int, layout: Layout, chosen: random.Random, fills: int = 1) -> BatchPlan:
-    """A volley of `calls` calls at most; how many it becomes, the timed process is not told."""
+    """A batch of `calls` calls at most; how many it becomes, the timed process is not told."""
     calls = min(calls, layout.rows // fills)
     wanted = chosen.randint(max(1, (2 * calls + 2) // 3), calls)
     order = tuple(chosen.sample(range(layout.rows), calls))
@@ -364,7 +364,7 @@ def time_batch(
     fresh: FreshInputs | FreshInputsInPlace,
     look: OutputProbe,
 ) -> BatchResult | SideFailed:
-    """One volley of `side`. A Lost where the process fails, hangs or answers in another form."""
+    """One batch of `side`. A Lost where the process fails, hangs or answers in another form."""
     control = timed_process.buffers.control.numpy()
     control[:] = 0
     _poison(timed_process)
@@ -400,7 +400,7 @@ class _Answer(NamedTuple):
 
 
 class _PendingRequest(threading.Thread):
-    """The request of a volley, whose answer comes after its end."""
+    """The request of a batch, whose answer comes after its end."""
 
     def __init__(self, timed_process: TimedProcess, request: dict[str, object]) -> None:
         super().__init__(daemon=True, name="volley")

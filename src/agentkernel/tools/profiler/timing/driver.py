@@ -58,19 +58,21 @@ MEMORY_SHARE = 0.25
 """Of the device memory that is free when the ground is laid."""
 MOST_BYTES = {"cuda": 12 << 30, "cpu": 64 << 20}
 CHECK_US = 15_000.0
-"""Device time that eager's answers may take after each of the candidate's volleys."""
+"""Device time that eager's answers may take after each of the candidate's batches."""
 MOST_CHECKED = 8
 LONG_FLUSH = 4
-"""Flush regions a call in volleys that leave no host-bound gap: about 0.3 ms on an H200."""
+"""Flush regions a call in batches that leave no host-bound gap: about 0.3 ms on an H200."""
 APPEAL = 9
 """Volleys behind long flushes before a dispute is final."""
 
 
 @dataclass
 class BatchDriver:
-    """The ground of one shape set: the shared memory, the inputs' source, and the twin on it.
+    """The ground of one shape set: the shared memory, the inputs' source, and the baseline process
+    on it.
 
-    `baseline_handles`: the parent's handles of what the twin maps, alive as long as this.
+    `baseline_handles`: the parent's handles of what the baseline process maps, alive as long as
+    this.
     """
 
     layout: Layout
@@ -127,7 +129,7 @@ class BatchDriver:
         return look.at(self.baseline_process.buffers.slots, len(calls))
 
     def close(self) -> None:
-        """Close the files that the twin opened its views by."""
+        """Close the files that the baseline process opened its views by."""
         for item in self.baseline_handles:
             if item.fd is not None:
                 os.close(item.fd)
@@ -135,7 +137,7 @@ class BatchDriver:
 
 
 class BatchSide:
-    """A `Side` timed by volleys: the samples are the process's own, the walls the parent's."""
+    """A `Side` timed by batches: the samples are the process's own, the walls the parent's."""
 
     def __init__(self, name: str, volleys: BatchDriver, timed_process: TimedProcess) -> None:
         self.name = name
@@ -144,7 +146,7 @@ class BatchSide:
         self._timed_process = timed_process
 
     def block(self, calls: int) -> tuple[float, ...] | SideFailed:
-        """Microseconds of the calls of one volley, of at most `calls`."""
+        """Microseconds of the calls of one batch, of at most `calls`."""
         plan = plan_batch(calls, self._volleys.layout, self._volleys.chosen)
         batch_result = self._run_batch(plan, self._look())
         if isinstance(batch_result, SideFailed):
@@ -176,16 +178,16 @@ class BatchSide:
 
 
 class CopyOnlySide(BatchSide):
-    """Calls that only copy a ready answer. Their time by the twin's own events, which are to be
-    trusted, is taken off: what is left is the flush, the delivery of an output that lies in L2 as a
-    call leaves it, and the boundaries between them."""
+    """Calls that only copy a ready answer. Their time by the baseline process's own events, which
+    are to be trusted, is taken off: what is left is the flush, the delivery of an output that lies
+    in L2 as a call leaves it, and the boundaries between them."""
 
     def _noted(self, batch_result: BatchResult) -> ClockPair:
         return ClockPair(batch_result.calls, batch_result.wall_us - sum(batch_result.samples_us))
 
 
 class CandidateSide(BatchSide):
-    """The candidate: each volley is checked, and stands beside one without calls."""
+    """The candidate: each batch is checked, and stands beside one without calls."""
 
     def __init__(self, name: str, volleys: BatchDriver, timed_process: TimedProcess) -> None:
         super().__init__(name, volleys, timed_process)
@@ -193,7 +195,7 @@ class CandidateSide(BatchSide):
         self.checked = 0
 
     def block(self, calls: int) -> tuple[float, ...] | SideFailed:
-        """Microseconds of the calls of one volley; a Lost with the failure's name where outputs,
+        """Microseconds of the calls of one batch; a Lost with the failure's name where outputs,
         inputs or flushes are not as they must be."""
         volleys = self._volleys
         return self._batch(plan_batch(calls, volleys.layout, volleys.chosen))
@@ -212,7 +214,7 @@ class CandidateSide(BatchSide):
         return wrong or self._counted(batch_result.samples_us)
 
     def clock(self) -> ClockCheck | SideFailed | None:
-        """Both clocks on all volleys but the first, which warms up.
+        """Both clocks on all batches but the first, which warms up.
 
         A candidate whose launches take the host longer than the flush lasts has gaps between its
         calls that its events do not see. A disputed one is therefore timed again behind longer
@@ -244,7 +246,7 @@ class CandidateSide(BatchSide):
         )
 
     def clock_of(self, other: BatchSide) -> ClockCheck | None:
-        """The same for a side of the twin's, with this side's empty volleys."""
+        """The same for a side of the baseline process's, with this side's empty batches."""
         empty = fit_empty_batches(self.empty.timed[1:] or self.empty.timed)
         return compare_clocks(other.timed[1:], empty, device=self._volleys.device)
 
@@ -291,8 +293,8 @@ def open_batch_driver(
     limit_s: float,
     event_us: float,
 ) -> BatchDriver | SideFailed | None:
-    """Shared memory for volleys of up to `calls` calls on the problem's inputs, with the twin on
-    it.
+    """Shared memory for batches of up to `calls` calls on the problem's inputs, with the baseline
+    process on it.
 
     `outputs`: dtype and shape of each output. `event_us`: what events add to a call. Inputs too
     large to exist twice are the one row. None where the device has too little memory, or shares
@@ -362,7 +364,7 @@ def _with_baseline(
     limit_s: float,
     event_us: float,
 ) -> BatchDriver | SideFailed | None:
-    """Let the twin map the memory, and try eager on two rows."""
+    """Let the baseline process map the memory, and try eager on two rows."""
     import torch
 
     device, seed = problem.device, problem.seed
@@ -400,7 +402,7 @@ def first_rows(layout: Layout) -> list[int]:
 
 
 def memory_request(volleys: BatchDriver, shared: dict[str, Shared]) -> dict[str, JSON | object]:
-    """What the twin has to know to open its views."""
+    """What the baseline process has to know to open its views."""
     return {
         "do": "ground",
         "layout": volleys.layout,
@@ -479,7 +481,7 @@ class CandidateProcess:
         return _lost(self._call("prepare", payload, self._timeout_s))
 
     def ground(self, volleys: BatchDriver) -> TimedProcess | SideFailed | None:
-        """Share the memory of volleys; None where this device shares none between processes."""
+        """Share the memory of batches; None where this device shares none between processes."""
         share = self._worker.share_resident if volleys.layout.resident else self._worker.share
         refs = {name: share(item) for name, item in volleys.buffers._asdict().items()}
         if any(ref.kind == "staged" for ref in refs.values()):

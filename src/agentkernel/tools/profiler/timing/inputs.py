@@ -132,7 +132,7 @@ class FreshInputsInPlace:
 
     @property
     def varies(self) -> bool:
-        """True where at least one input changes from volley to volley."""
+        """True where at least one input changes from batch to batch."""
         return self._vary and bool(self._floating(self._source))
 
     def begin(self, pool: torch.Tensor, seed: int) -> None:

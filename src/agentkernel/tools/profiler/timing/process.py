@@ -54,7 +54,7 @@ one before and the new one, so that no call waits for new memory."""
 POISON_BYTES = 4 << 30
 """More than this is not poisoned: one block an output then."""
 STRAY_S = 0.5
-"""How long a volley waits for threads that its calls started."""
+"""How long a batch waits for threads that its calls started."""
 
 
 class BatchTimes(NamedTuple):
@@ -65,7 +65,7 @@ class BatchTimes(NamedTuple):
 
 
 class BatchAborted(Exception):
-    """The parent went away, or stopped answering, in the middle of a volley."""
+    """The parent went away, or stopped answering, in the middle of a batch."""
 
 
 @dataclass
@@ -234,9 +234,9 @@ class TimingServer:
     def add(
         self, side: str, call: Call, function: Function | None = None, *, holds: bool = True
     ) -> None:
-        """Make `call` answer to the name `side`; `function` takes the inputs of a volley.
+        """Make `call` answer to the name `side`; `function` takes the inputs of a batch.
 
-        `holds` False: its outputs are only good until its next call, so that a volley holds none.
+        `holds` False: its outputs are only good until its next call, so that a batch holds none.
         """
         self._calls[side] = call
         self._holding[side] = holds
@@ -370,7 +370,7 @@ def prepare(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON
 
 
 def ground(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
-    """Take the memory that volleys share. Payload: layout, values (the inputs, None for tensors),
+    """Take the memory that batches share. Payload: layout, values (the inputs, None for tensors),
     buffers (name -> TensorRef), limit_s."""
     refs = cast("Mapping[str, TensorRef]", payload["buffers"])
     _workbench(state).ground = open_batch_memory(
