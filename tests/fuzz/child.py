@@ -13,12 +13,15 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from hypothesis import HealthCheck, Phase, given, seed, settings
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
 
-from tests.fuzz.edits import CANARY, Edit, apply, edits_of, kind_of
-from tests.fuzz.planted import PLANTED
-from tests.fuzz.targets import TARGETS, run_no_problem
-from tests.fuzz.watch import MOST_S, Fault, Watch
+from hypothesis import HealthCheck, Phase, given, seed, settings  # noqa: E402
+
+from tests.fuzz.edits import CANARY, Edit, apply, edits_of, kind_of  # noqa: E402
+from tests.fuzz.planted import PLANTED  # noqa: E402
+from tests.fuzz.targets import TARGETS, run_no_problem  # noqa: E402
+from tests.fuzz.watch import MOST_S, Fault, Watch  # noqa: E402
 
 ROOM_BYTES = 4 * 10**9
 """Of address space, so that a fault takes no machine with it."""
