@@ -60,7 +60,7 @@ WEIGHT = "self.weight = nn.Parameter(torch.ones(100))"
 @pytest.mark.parametrize("plan", [interpreted_cases, measured_cases])
 def test_a_plan_tries_everything(prepared, sources, plan, monkeypatch):
     loaded, captured = prepared(sources.SOFTMAX_PROBLEM)
-    monkeypatch.setattr("agentkernel.tools.judge.judge.interpreted_cases", plan)
+    monkeypatch.setattr("agentkernel.tools.judge.cases.selection.interpreted_cases", plan)
     cases = plan_cases(loaded, captured, JudgeSettings(seed=0))
     required = [case for case in cases if case.required]
     assert {case.distribution for case in cases} == EVERY

@@ -63,10 +63,6 @@ def test_an_estimate_never_stands_in_for_a_time(
     assert paid[2].hack == "profile:stale_output"
 
 
-def test_a_question_without_a_file_is_answered_with_versions(judge: TurnJudge) -> None:
-    assert judge.answer(TurnRequest()).versions is not None
-
-
 def test_few_problems_stay_loaded(tmp_path: Path) -> None:
     problems, paths = JudgedProblems(CHECKED, most=2), []
     for number in (1, 2, 3):

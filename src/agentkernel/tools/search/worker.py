@@ -12,7 +12,6 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from agentkernel.tools.judge.memory_count import device_free
 from agentkernel.tools.problem.loading import LoadedProblem
 from agentkernel.tools.profiler.timing.inputs import call_sizes
 from agentkernel.tools.profiler.timing.stopwatch import Device
@@ -231,6 +230,8 @@ class ScheduleWorker:
         device has room for their results."""
         if self._device == "cpu":
             return 1
+        # It loads torch, which a search without a GPU does not need.
+        from agentkernel.tools.judge.memory_count import device_free
 
         room = device_free() // (CALL_COPIES * max(1, sum(call_sizes(self._problem, 0))))
         return max(1, min(8, len(os.sched_getaffinity(0)), room))
