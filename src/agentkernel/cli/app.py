@@ -88,7 +88,9 @@ KNOWLEDGE_COMMANDS = (
         knowledge_options.ImportKernelbookFlags,
         f"{_TRANSFER}:import_kernelbook",
     ),
-    Command("generate", knowledge_options.GenerateFlags, f"{_MAINTENANCE}:generate"),
+    Command(
+        "generate", knowledge_options.GenerateFlags, "agentkernel.cli.knowledge.generate:generate"
+    ),
     Command("eval", knowledge_options.EvaluateSearchFlags, f"{_MAINTENANCE}:evaluate_search"),
     Command("export", knowledge_options.ExportFlags, f"{_TRANSFER}:export_file"),
     Command("import", knowledge_options.ImportFlags, f"{_TRANSFER}:import_file"),
