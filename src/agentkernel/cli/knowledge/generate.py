@@ -21,6 +21,7 @@ from agentkernel.runtime.machine import local_gpu
 from agentkernel.training.data.knowledge_pairs import Report, fresh_problems, generate_pairs
 
 GENERATED = "generated/"
+"""How the ids of generated pairs begin."""
 
 
 def generate(flags: GenerateFlags) -> None:

@@ -53,9 +53,6 @@ if TYPE_CHECKING:
     from agentkernel.knowledge.base import KnowledgeBase
 
 
-"""How the ids of generated pairs begin."""
-
-
 def build(flags: BuildFlags) -> None:
     """`agentkernel knowledge build`."""
     place = place_of(flags.knowledge)
