@@ -32,3 +32,9 @@ def echo(line: Connection, greeting: str) -> None:
         return Said(text=f"{greeting} {said.text} of {os.getpid()}")
 
     serve(line, Said, answer)
+
+
+def deaf(line: Connection) -> None:
+    """Begin, and read nothing."""
+    line.send_bytes(b"ready")
+    time.sleep(60)

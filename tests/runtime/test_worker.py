@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 from pydantic import TypeAdapter
 
-from agentkernel.runtime.pool import AffinityQueue, assign_jobs
+from agentkernel.runtime.pool import AffinityQueue, DeviceRunner, WorkerPlace, assign_jobs
 from agentkernel.runtime.worker import ChildProcess, Worker, WorkerDied, WorkerFailed
 from tests.runtime.echo import Said
 
@@ -95,3 +97,30 @@ def test_a_wait_is_called_off() -> None:
     assert not child.alive
     assert isinstance(child.ask(b"{}", 1.0), WorkerDied)
     child.close()
+
+
+def test_a_large_request_to_who_does_not_read_ends_in_time() -> None:
+    child = ChildProcess("tests.runtime.echo:deaf")
+    assert child.receive(60.0) == b"ready"
+    begin = time.monotonic()
+    died = child.ask(b"x" * (4 << 20), 0.5)
+    assert isinstance(died, WorkerDied)
+    assert time.monotonic() - begin < 5.0
+    child.close()
+
+
+def test_nothing_begins_in_a_runner_that_was_killed(tmp_path: Path) -> None:
+    with closing(DeviceRunner(WorkerPlace("cpu", None, tmp_path), lambda device: True)) as runner:
+        runner.kill()
+        ended = runner.do(abs, -1, None, lambda ended: True)
+    assert ended.died
+    assert ended.answer is None
+
+
+def test_a_worker_that_was_killed_answers_again_once_closed(worker: Worker[Said, Said]) -> None:
+    told(worker, "you")
+    worker.kill()
+    assert told(worker, "you").startswith("the process ended with -9")
+    assert told(worker, "you") == "it was called off"
+    worker.close()
+    assert told(worker, "you").startswith("hello")

@@ -24,6 +24,7 @@ from concurrent.futures import (
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
@@ -152,7 +153,7 @@ class AffinityQueue:
 class WorkerPlace:
     """Where a runner works: a device, and the folder of the gate that all runners of it share.
 
-    `gpu_lock` is None on the CPU; `locks` is the folder that tells the users of one machine's GPUs
+    `gate` is None on the CPU; `locks` is the folder that tells the users of one machine's GPUs
     apart.
     """
 
@@ -198,11 +199,9 @@ class DeviceRunner:
     ) -> JobResult[J, A]:
         """What becomes of `job`; where `keep` refuses it, the process is not used again."""
         until = math.inf if limit_s is None else time.monotonic() + limit_s
-        try:
-            future = self._executor.submit(_guarded, work, job, limit_s)
-        except BrokenProcessPool:  # killed while it was idle
-            self._renew()
-            future = self._executor.submit(_guarded, work, job, limit_s)
+        future = self._submit(partial(_guarded, work, job, limit_s))
+        if future is None:
+            return JobResult(job, self.place.device, None, BrokenProcessPool("called off"), False)
         error = future.exception()
         hung = isinstance(error, BrokenProcessPool) and time.monotonic() >= until
         answer = future.result() if error is None else None
@@ -211,6 +210,18 @@ class DeviceRunner:
             self.gone = not self._usable(self.place.device)
             self._renew()
         return ended
+
+    def _submit(self, asked: Callable[[], A]) -> Future[A] | None:
+        """None once it has been killed. To begin takes seconds: what began meanwhile is ended."""
+        future: Future[A] | None = None
+        while future is None and not self._killed:
+            try:
+                future = self._executor.submit(asked)
+            except BrokenProcessPool:  # it died while it was idle
+                self._renew()
+        if future is not None and self._killed:
+            self.kill()
+        return future
 
     def _renew(self) -> None:
         """The process before may have lost its GPU."""

@@ -32,6 +32,8 @@ from agentkernel.domain.plain_text import plain
 
 MODULE = "agentkernel.runtime.worker"
 LOG_CHARACTERS = 2000
+DIRECT_BYTES = 1 << 16
+"""So much a socket holds before its reader reads."""
 EXIT_S = 1.0
 """A process that has closed its end of the pipe is gone by then."""
 POLL_S = 0.1
@@ -77,6 +79,7 @@ class ChildProcess:
             prefix="agentkernel-worker-", ignore_cleanup_errors=True
         )
         self._closed = False
+        self._sender: threading.Thread | None = None
         paths = os.pathsep.join(path for path in sys.path if path)
         own = {name: os.path.join(self._folder.name, name.lower()) for name in folders}
         with theirs:
@@ -107,7 +110,15 @@ class ChildProcess:
         return self._process.poll() is None
 
     def send(self, frame: bytes) -> None:
-        """Send a request, whose answer `receive` takes."""
+        """Send a request, whose answer `receive` takes. A large one waits for its reader in a
+        thread of its own, so that limit and stop of `receive` hold for it too."""
+        if len(frame) <= DIRECT_BYTES:
+            self._send(frame)
+        else:
+            self._sender = threading.Thread(target=self._send, args=(frame,), daemon=True)
+            self._sender.start()
+
+    def _send(self, frame: bytes) -> None:
         with suppress(OSError):  # it is gone, which whoever receives is told
             self._line.send_bytes(frame)
 
@@ -160,6 +171,8 @@ class ChildProcess:
         """End it, with what it started, and leave nothing open."""
         self._end()
         self._closed = True
+        if self._sender is not None:
+            self._sender.join()
         self._line.close()
         self._log.close()
         self._folder.cleanup()
@@ -217,7 +230,7 @@ class Worker(Generic[RequestT, AnswerT]):
             return self._failed(reply)
         self._asked += 1
         if self._asked >= MOST_ASKED:
-            self.close()
+            self._drop()
         if reply[:1] == RAISED:
             return WorkerFailed(reason=reply[1:].decode())
         return self._answers.validate_json(reply[1:])
@@ -232,19 +245,23 @@ class Worker(Generic[RequestT, AnswerT]):
         return ready if isinstance(ready, WorkerDied) else child
 
     def _failed(self, died: WorkerDied | None) -> WorkerFailed:
-        self.close()
+        self._drop()
         return WorkerFailed(reason="it was called off" if died is None else died.reason)
 
     def kill(self) -> None:
-        """End what is at work, from another thread, and let nothing begin any more: whoever asks
-        gets WorkerFailed."""
+        """End what is at work, from another thread, and let nothing begin until `close`: whoever
+        asks gets WorkerFailed."""
         with self._lock:
             self._killed = True
             if self._child is not None:
                 self._child.kill()
 
     def close(self) -> None:
-        """End the process and all that it started."""
+        """End the process and all that it started; the next request starts another."""
+        self._drop()
+        self._killed = False
+
+    def _drop(self) -> None:
         with self._lock:
             if self._child is not None:
                 self._child.close()

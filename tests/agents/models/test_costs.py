@@ -65,6 +65,7 @@ def test_an_own_endpoint_has_its_own_price_name() -> None:
         ("chat:openai:gpt-5.4-mini", 0.5 * 0.075 + 0.4 * 0.75 + 0.1 * 4.5),
         ("chat:google_genai:gemini-2.5-flash", 0.5 * 0.03 + 0.4 * 0.3 + 0.1 * 2.5),
         ("chat:openai:gpt-4.1@http://127.0.0.1:8000/v1", None),
+        ("chat:anthropic:claude-sonnet-4-5@http://127.0.0.1:8000/v1", None),
         ("chat:openai:unheard-of", None),
         ("chat:ollama:llama3", None),
     ],
@@ -72,6 +73,10 @@ def test_an_own_endpoint_has_its_own_price_name() -> None:
 def test_the_providers_lists_price_what_the_user_does_not(model: str, cost: float | None) -> None:
     usage = Usage(prompt=90_000, completion=10_000, cached=50_000)
     assert cost_of(usage, model, Prices()) == (None if cost is None else pytest.approx(cost / 10))
+
+
+def test_more_that_was_cached_than_asked_is_counted_as_asked() -> None:
+    assert cost_of(Usage(prompt=10, cached=20), "chat:openai:gpt-4.1", Prices()) is not None
 
 
 def test_the_user_goes_before_the_package(tmp_path: Path) -> None:

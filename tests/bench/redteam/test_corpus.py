@@ -67,6 +67,14 @@ def test_no_python_and_no_corpus_and_no_such_name(corpus: Path, tmp_path: Path) 
         read_corpus(corpus)
 
 
+def test_two_files_of_one_name_are_refused(corpus: Path) -> None:
+    (corpus / "bases").mkdir()
+    (corpus / "bases" / "plus.py").write_text(BASE)
+    put(corpus, "hostile", "nearly", patch(""), ".patch")
+    with pytest.raises(ProblemError, match=r"nearly\.(py|patch): another file of this kind"):
+        read_corpus(corpus)
+
+
 def patch(edits: str) -> str:
     return f'"""A title.\n\n{HOSTILE}\nbase: plus\n"""\n{edits}'
 

@@ -60,13 +60,16 @@ def cost_of(usage: Usage, model: str, prices: Prices) -> float | None:
 
 
 def _listed_cost(usage: Usage, model: str) -> float | None:
-    """USD by the copy of the providers' price lists in `genai-prices`: it asks no network."""
+    """USD by the copy of the providers' price lists in `genai-prices`: it asks no network. None at
+    an endpoint of one's own, which no list prices."""
     import genai_prices
 
     provider, _, name = model.removeprefix("chat:").partition(":")
+    if "@" in name:
+        return None
     counted = genai_prices.Usage(
         input_tokens=usage.prompt,
-        cache_read_tokens=usage.cached,
+        cache_read_tokens=min(usage.cached, usage.prompt),
         output_tokens=usage.completion,
     )
     try:

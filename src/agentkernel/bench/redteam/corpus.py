@@ -79,6 +79,11 @@ def read_corpus(folder: Path, only: Sequence[str] = ()) -> tuple[CorpusEntry, ..
         for path in sorted((folder / kind).glob("*"))
         if path.suffix in (".py", ".patch")
     )
+    names: set[tuple[Kind, str]] = set()
+    for entry in entries:
+        if (entry.kind, entry.name) in names:
+            raise _bad(Path(entry.path), "another file of this kind has its name")
+        names.add((entry.kind, entry.name))
     return _selected(entries, only)
 
 

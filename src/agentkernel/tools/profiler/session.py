@@ -192,8 +192,8 @@ class QuickTimes(Frozen):
 
 
 class ProfileSession:
-    """Profiles the candidates of one problem. While it is open, the baseline process process with
-    eager and the compiled modules stays alive, so that torch.compile is paid for once."""
+    """Profiles the candidates of one problem. While it is open, the baseline process with eager
+    and the compiled modules stays alive, so that torch.compile is paid for once."""
 
     def __init__(
         self, loaded: LoadedProblem, resolved: ResolvedTarget, settings: ProfileSettings
