@@ -173,8 +173,8 @@ class SubmissionJudge:
         found: Judgements = {}
         with ExitStack() as stack:
             settings = self.verification.model_dump_json()
-            lanes = min(self.jobs or jobs_here(), len(different))
-            workers = [stack.enter_context(PairWorker("judge", settings)) for _ in range(lanes)]
+            count = min(self.jobs or jobs_here(), len(different))
+            workers = [stack.enter_context(PairWorker("judge", settings)) for _ in range(count)]
             judged = assign_jobs(
                 workers, todo.after, lambda worker, place: _asked(worker, different[place])
             )

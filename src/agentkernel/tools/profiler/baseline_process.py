@@ -88,7 +88,7 @@ class BaselineServer:
     @property
     def _workbench(self) -> TimingServer:
         if self._bench is None:
-            raise RuntimeError("the twin was asked before 'start'")
+            raise RuntimeError("the baseline process was asked before 'start'")
         return self._bench
 
     def _start(self, request: Mapping[str, object]) -> dict[str, JSON]:

@@ -147,7 +147,7 @@ def autotuned_role(settings: ProfileSettings) -> BaselineRole:
 
 
 class PreparedBaseline:
-    """One twin process: the weights, one shape set's inputs, and a compiled form of the module.
+    """One baseline process: the weights, one shape set's inputs, and a compiled form of the module.
 
     Where it holds eager too, a compilation that fails or hangs is noted and eager goes on; a
     process that has nothing else then ends. None of this may wait for it while holding the gate,

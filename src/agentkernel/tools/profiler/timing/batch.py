@@ -76,23 +76,23 @@ class EmptyBatchCost(NamedTuple):
         return self.start_us + self.call_us * calls
 
 
-def fit_empty_batches(volleys: Sequence[ClockPair]) -> EmptyBatchCost:
+def fit_empty_batches(pairs: Sequence[ClockPair]) -> EmptyBatchCost:
     """Theil-Sen line through the empty batches of different lengths (Sen, JASA 63, 1968): half of
     the points but a few may be outliers. With one length alone all of it is start."""
     slopes = [
         (b.wall_us - a.wall_us) / (b.calls - a.calls)
-        for index, a in enumerate(volleys)
-        for b in volleys[index + 1 :]
+        for index, a in enumerate(pairs)
+        for b in pairs[index + 1 :]
         if a.calls != b.calls
     ]
     slope = max(median(slopes), 0.0) if slopes else 0.0
-    starts = [item.wall_us - slope * item.calls for item in volleys]
+    starts = [item.wall_us - slope * item.calls for item in pairs]
     start = median(starts)
     return EmptyBatchCost(start, slope, tuple(item - start for item in starts))
 
 
 def compare_clocks(
-    volleys: Sequence[ClockPair],
+    pairs: Sequence[ClockPair],
     empty: EmptyBatchCost,
     *,
     device: str = "cuda",
@@ -102,24 +102,24 @@ def compare_clocks(
     short_us: float = SHORT_US,
 ) -> ClockCheck | None:
     """Both clocks on the same batches (or `inside_us` against them); None without a batch."""
-    if not volleys:
+    if not pairs:
         return None
-    outside = [(item.wall_us - empty.wall_us(item.calls)) / item.calls for item in volleys]
+    outside = [(item.wall_us - empty.wall_us(item.calls)) / item.calls for item in pairs]
     if inside_us is None:
-        inside_us = median(item.inside_us for item in volleys)
+        inside_us = median(item.inside_us for item in pairs)
     # Inputs of gigabytes take tens of milliseconds to write, give or take a few: of one call a
     # batch the empty ones say as little for sure as the others.
-    each = median(item.calls for item in volleys)
+    each = median(item.calls for item in pairs)
     off = [item / each for item in empty.off_us]
     outside_us, low_us = median(outside), _surely_at_least(outside, off)
     slack = SLACK_US[device]
     return ClockCheck(
-        state=_state(outside_us, low_us, inside_us, len(volleys), slack, short_us),
+        state=_state(outside_us, low_us, inside_us, len(pairs), slack, short_us),
         outside_us=outside_us,
         outside_low_us=low_us,
         inside_us=inside_us,
-        volleys=len(volleys),
-        calls=sum(item.calls for item in volleys),
+        volleys=len(pairs),
+        calls=sum(item.calls for item in pairs),
         checked_outputs=checked,
         fresh_inputs=fresh,
     )
@@ -131,7 +131,7 @@ def as_failure(check: ClockCheck | None) -> ProfileFailed | None:
         return None
     text = (
         f"the parent's clock has {check.outside_us:.1f} us a call (99% sure of at least "
-        f"{check.outside_low_us:.1f}) over {check.calls} calls in {check.volleys} volleys; the "
+        f"{check.outside_low_us:.1f}) over {check.calls} calls in {check.volleys} batches; the "
         f"process's own events say {check.inside_us:.1f} us"
     )
     found = TimingDisputed(outside_us=check.outside_us, inside_us=check.inside_us, text=text)
@@ -142,11 +142,11 @@ def _state(
     outside_us: float,
     low_us: float,
     inside_us: float,
-    volleys: int,
+    count: int,
     slack_us: float,
     short_us: float,
 ) -> ClockState:
-    if volleys < FEWEST:
+    if count < FEWEST:
         return "unknown"
     short = outside_us < short_us
     slack_us = max(slack_us, SHORT_SLACK_US) if short else slack_us
@@ -417,7 +417,7 @@ class _PendingRequest(threading.Thread):
         self.join()
         if isinstance(self._found, SideFailed):
             return self._found.evolve(side=side)
-        return SideFailed(side=side, reason="malformed", log="a volley without its words")
+        return SideFailed(side=side, reason="malformed", log="a batch without its words")
 
     def answer(self, side: str, calls: int) -> _Answer | SideFailed:
         """What the process says of its own times."""

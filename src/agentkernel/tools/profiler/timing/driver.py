@@ -139,28 +139,28 @@ class BatchDriver:
 class BatchSide:
     """A `Side` timed by batches: the samples are the process's own, the walls the parent's."""
 
-    def __init__(self, name: str, volleys: BatchDriver, timed_process: TimedProcess) -> None:
+    def __init__(self, name: str, driver: BatchDriver, timed_process: TimedProcess) -> None:
         self.name = name
         self.timed: list[ClockPair] = []
-        self._volleys = volleys
+        self._driver = driver
         self._timed_process = timed_process
 
     def block(self, calls: int) -> tuple[float, ...] | SideFailed:
         """Microseconds of the calls of one batch, of at most `calls`."""
-        plan = plan_batch(calls, self._volleys.layout, self._volleys.chosen)
+        plan = plan_batch(calls, self._driver.layout, self._driver.chosen)
         batch_result = self._run_batch(plan, self._look())
         if isinstance(batch_result, SideFailed):
             return batch_result
         if self.name == "eager":
-            self._volleys.eager_us = median(batch_result.samples_us)
+            self._driver.eager_us = median(batch_result.samples_us)
         return self._counted(batch_result.samples_us)
 
     def _look(self) -> OutputProbe:
-        volleys = self._volleys
-        return OutputProbe(volleys.layout, volleys.device, volleys.chosen.getrandbits(40))
+        driver = self._driver
+        return OutputProbe(driver.layout, driver.device, driver.chosen.getrandbits(40))
 
     def _run_batch(self, plan: BatchPlan, look: OutputProbe) -> BatchResult | SideFailed:
-        batch_result = time_batch(self._timed_process, self.name, plan, self._volleys.fresh, look)
+        batch_result = time_batch(self._timed_process, self.name, plan, self._driver.fresh, look)
         if not isinstance(batch_result, SideFailed):
             self.timed.append(self._noted(batch_result))
         return batch_result
@@ -172,7 +172,7 @@ class BatchSide:
 
     def _counted(self, samples_us: tuple[float, ...]) -> tuple[float, ...]:
         """Without the first calls, in which the host is not yet ahead of the device."""
-        if self._volleys.device == "cpu" or len(samples_us) < 3 * LEAD_CALLS:
+        if self._driver.device == "cpu" or len(samples_us) < 3 * LEAD_CALLS:
             return samples_us
         return samples_us if median(samples_us) > LONG_CALL_US else samples_us[LEAD_CALLS:]
 
@@ -189,16 +189,16 @@ class CopyOnlySide(BatchSide):
 class CandidateSide(BatchSide):
     """The candidate: each batch is checked, and stands beside one without calls."""
 
-    def __init__(self, name: str, volleys: BatchDriver, timed_process: TimedProcess) -> None:
-        super().__init__(name, volleys, timed_process)
-        self.empty = CopyOnlySide("null", volleys, volleys.baseline_process)
+    def __init__(self, name: str, driver: BatchDriver, timed_process: TimedProcess) -> None:
+        super().__init__(name, driver, timed_process)
+        self.empty = CopyOnlySide("null", driver, driver.baseline_process)
         self.checked = 0
 
     def block(self, calls: int) -> tuple[float, ...] | SideFailed:
         """Microseconds of the calls of one batch; a Lost with the failure's name where outputs,
         inputs or flushes are not as they must be."""
-        volleys = self._volleys
-        return self._batch(plan_batch(calls, volleys.layout, volleys.chosen))
+        driver = self._driver
+        return self._batch(plan_batch(calls, driver.layout, driver.chosen))
 
     def _batch(self, plan: BatchPlan) -> tuple[float, ...] | SideFailed:
         look = self._look()
@@ -221,13 +221,13 @@ class CandidateSide(BatchSide):
         flushes, which close such gaps and leave what was hidden from the events.
         """
         first = self._compared(1)
-        calls = self._volleys.layout.rows // LONG_FLUSH
+        calls = self._driver.layout.rows // LONG_FLUSH
         if first is None or first.state != "disputed" or calls < 2:
             return first
         held = self.timed, self.empty.timed
         self.timed, self.empty.timed = [], []
         for _ in range(APPEAL):
-            chosen = plan_batch(calls, self._volleys.layout, self._volleys.chosen, LONG_FLUSH)
+            chosen = plan_batch(calls, self._driver.layout, self._driver.chosen, LONG_FLUSH)
             found = self._batch(chosen)
             if isinstance(found, SideFailed):
                 return found
@@ -239,16 +239,16 @@ class CandidateSide(BatchSide):
         return compare_clocks(
             self.timed[skip:],
             fit_empty_batches(self.empty.timed[skip:] or self.empty.timed),
-            device=self._volleys.device,
+            device=self._driver.device,
             inside_us=inside_us,
             checked=self.checked,
-            fresh=self._volleys.fresh.varies,
+            fresh=self._driver.fresh.varies,
         )
 
     def clock_of(self, other: BatchSide) -> ClockCheck | None:
         """The same for a side of the baseline process's, with this side's empty batches."""
         empty = fit_empty_batches(self.empty.timed[1:] or self.empty.timed)
-        return compare_clocks(other.timed[1:], empty, device=self._volleys.device)
+        return compare_clocks(other.timed[1:], empty, device=self._driver.device)
 
     def _check(
         self, batch_result: BatchResult, look: OutputProbe
@@ -259,13 +259,13 @@ class CandidateSide(BatchSide):
             )
         if not batch_result.flushed:
             return WrongOutput("flush_skipped", "the flush between two calls was left out")
-        volleys = self._volleys
-        same = volleys.fresh.unchanged(self._timed_process.buffers.pool, batch_result.plan.seed)
-        changed = [i for i, ok in enumerate(same) if not ok and i not in volleys.exempt]
+        driver = self._driver
+        same = driver.fresh.unchanged(self._timed_process.buffers.pool, batch_result.plan.seed)
+        changed = [i for i, ok in enumerate(same) if not ok and i not in driver.exempt]
         if changed:
             return WrongOutput("inputs_changed", f"tensor input {changed[0]} was written to")
         calls = self._to_check(batch_result)
-        answers = volleys.answers(batch_result.plan, calls, look)
+        answers = driver.answers(batch_result.plan, calls, look)
         if isinstance(answers, SideFailed):
             return answers
         expected = {call: [rows[place] for rows in answers] for place, call in enumerate(calls)}
@@ -275,10 +275,10 @@ class CandidateSide(BatchSide):
     def _to_check(self, batch_result: BatchResult) -> list[int]:
         """Random calls with their neighbours before, as many as eager answers in a few
         milliseconds, and those whose outputs were kept."""
-        eager_us = self._volleys.eager_us or CHECK_US
+        eager_us = self._driver.eager_us or CHECK_US
         most = min(batch_result.calls, MOST_CHECKED, max(2, int(CHECK_US / eager_us)))
         later = range(min(1, batch_result.calls - 1), batch_result.calls)
-        picked = self._volleys.chosen.sample(later, min((most + 1) // 2, len(later)))
+        picked = self._driver.chosen.sample(later, min((most + 1) // 2, len(later)))
         near = [max(index - 1, 0) for index in picked]
         kept = [index for index in batch_result.plan.kept if index < batch_result.calls]
         return sorted({*picked, *near, *kept})
@@ -401,16 +401,16 @@ def first_rows(layout: Layout) -> list[int]:
     return list(range(min(2, layout.rows)))
 
 
-def memory_request(volleys: BatchDriver, shared: dict[str, Shared]) -> dict[str, JSON | object]:
+def memory_request(driver: BatchDriver, shared: dict[str, Shared]) -> dict[str, JSON | object]:
     """What the baseline process has to know to open its views."""
     return {
         "do": "ground",
-        "layout": volleys.layout,
-        "values": volleys.values,
+        "layout": driver.layout,
+        "values": driver.values,
         "buffers": {name: item.ref for name, item in shared.items()},
         "files": {name: item.fd for name, item in shared.items() if item.fd is not None},
         "parent": os.getpid(),
-        "limit_s": volleys.limit_s,
+        "limit_s": driver.limit_s,
     }
 
 
@@ -480,10 +480,10 @@ class CandidateProcess:
         payload = {"inputs": shared, "large": large}
         return _lost(self._call("prepare", payload, self._timeout_s))
 
-    def ground(self, volleys: BatchDriver) -> TimedProcess | SideFailed | None:
+    def ground(self, driver: BatchDriver) -> TimedProcess | SideFailed | None:
         """Share the memory of batches; None where this device shares none between processes."""
-        share = self._worker.share_resident if volleys.layout.resident else self._worker.share
-        refs = {name: share(item) for name, item in volleys.buffers._asdict().items()}
+        share = self._worker.share_resident if driver.layout.resident else self._worker.share
+        refs = {name: share(item) for name, item in driver.buffers._asdict().items()}
         if any(ref.kind == "staged" for ref in refs.values()):
             self._worker.release(list(refs.values()))
             return None
@@ -492,17 +492,17 @@ class CandidateProcess:
         timed_process = TimedProcess(
             self,
             views,
-            volleys.layout,
-            volleys.device,
-            volleys.limit_s,
-            volleys.baseline_process.event_us,
+            driver.layout,
+            driver.device,
+            driver.limit_s,
+            driver.baseline_process.event_us,
         )
-        volleys.write(timed_process)
+        driver.write(timed_process)
         payload = {
-            "layout": volleys.layout,
-            "values": volleys.values,
+            "layout": driver.layout,
+            "values": driver.values,
             "buffers": refs,
-            "limit_s": volleys.limit_s,
+            "limit_s": driver.limit_s,
         }
         return _lost(self._call("ground", payload, self._timeout_s)) or timed_process
 

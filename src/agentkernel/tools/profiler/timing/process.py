@@ -302,7 +302,7 @@ class TimingServer:
     @property
     def _ground(self) -> BatchMemory:
         if self.ground is None:
-            raise RuntimeError("a volley was asked for before its ground")
+            raise RuntimeError("a batch was asked for before its ground")
         return self.ground
 
     def _sustain(self, side: str, request: Mapping[str, object]) -> dict[str, JSON]:
