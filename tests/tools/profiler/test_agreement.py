@@ -113,7 +113,7 @@ class Playing(CandidateSide):
         self.empty = _Nothing()  # type: ignore[assignment]
         self.checked = 0
         self._behind_long_us = behind_long_us
-        self._volleys = _Ground()  # type: ignore[assignment]
+        self._driver = _Ground()  # type: ignore[assignment]
         self.plans: list[BatchPlan] = []
 
     def _batch(self, plan: BatchPlan) -> tuple[float, ...] | SideFailed:
