@@ -8,8 +8,9 @@ from agentkernel.agents.compiler_coder import partitions
 from agentkernel.compiler.drop_in.wrapper import AnySchedule
 from agentkernel.compiler.emit import Schedule
 from agentkernel.compiler.fusion import Region
-from agentkernel.compiler.pipeline import Compiled, power_of_two, splittable
+from agentkernel.compiler.pipeline import Compiled
 from agentkernel.compiler.products.step import ProductStep
+from agentkernel.compiler.providers.rows import power_of_two, splittable
 from agentkernel.tools.judge.judge import judge
 from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.problem.capture import Captured, capture

@@ -16,12 +16,7 @@ import torch
 
 from agentkernel.agents.history import schedules_apart, winner_for
 from agentkernel.agents.protocols import DraftRequest, Searcher
-from agentkernel.compiler.attention import (
-    AttentionStep,
-    attention_facts,
-    attention_schedules,
-    find_steps,
-)
+from agentkernel.compiler.attention import find_steps
 from agentkernel.compiler.drop_in.constructor import ConstructorText, emit_constructor
 from agentkernel.compiler.drop_in.envelope import adopt_limits
 from agentkernel.compiler.drop_in.interface import (
@@ -29,10 +24,9 @@ from agentkernel.compiler.drop_in.interface import (
     returned_text,
     with_output_views,
 )
-from agentkernel.compiler.drop_in.wrapper import AnySchedule, DropInSource
+from agentkernel.compiler.drop_in.wrapper import DropInSource
 from agentkernel.compiler.emit import Schedule
-from agentkernel.compiler.expressions import CALLS
-from agentkernel.compiler.fusion import LibraryStep, Region
+from agentkernel.compiler.fusion import LibraryStep
 from agentkernel.compiler.ir import UnsupportedOp
 from agentkernel.compiler.lift.drop_in import (
     LiftedDraft,
@@ -45,13 +39,12 @@ from agentkernel.compiler.lift.drop_in import (
 from agentkernel.compiler.lift.inductor_code import InductorCode, NotLifted
 from agentkernel.compiler.pipeline import (
     Compiled,
-    Decision,
     compile_graph,
-    region_schedules,
     single_changes,
 )
-from agentkernel.compiler.products.schedules import gemm_schedules
-from agentkernel.compiler.products.step import ProductStep, gemm_facts
+from agentkernel.compiler.products.step import ProductStep
+from agentkernel.compiler.providers import AnySchedule, Decision, Setting, provider_of
+from agentkernel.compiler.providers.library import refusal
 from agentkernel.compiler.rewrite import DEAD, Rewritten, rewrite
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.candidate import Candidate, Draft, NoTemplate, TrialResult
@@ -250,7 +243,7 @@ def partitions(
 
 def split_rival(best: Compiled, policy: Policy) -> Compiled | None:
     """A slow rival of `best`: right, with a value in memory between the halves of the graph. None
-    where `policy` does not allow it. Raises Uncovered."""
+    where `policy` does not allow it. Raises UnsupportedOp."""
     plain = compile_graph(
         best.loaded, best.captured, best.constructor, best.precision, attention=False, halved=True
     )
@@ -259,8 +252,8 @@ def split_rival(best: Compiled, policy: Policy) -> Compiled | None:
 
 
 def _require_no_plain_tensor(problem: LoadedProblem, captured: Captured) -> None:
-    """Raise Uncovered for a tensor that forward reads and that the constructor of a live module's
-    drop-in cannot make."""
+    """Raise UnsupportedOp for a tensor that forward reads and that the constructor of a live
+    module's drop-in cannot make."""
     if problem.live is None or not captured.constants:
         return
     constructor = emit_constructor(problem)
@@ -278,7 +271,7 @@ _REWRITTEN: WeakKeyDictionary[torch.fx.GraphModule, Rewritten] = WeakKeyDictiona
 
 
 def simplified(problem: LoadedProblem, captured: Captured) -> Rewritten:
-    """The graph after the exact rewrites. Raises Uncovered where there are none."""
+    """The graph after the exact rewrites. Raises UnsupportedOp where there are none."""
     if captured.graph not in _REWRITTEN:
         _REWRITTEN[captured.graph] = rewrite(captured)
     found = _REWRITTEN[captured.graph]
@@ -327,7 +320,8 @@ def _written_out(
 
 def writable(compiled: Compiled) -> bool:
     """True where every step left to the library is a call that a drop-in may make."""
-    return all(op in KNOWN for op in _library(compiled))
+    calls = [step.node for step in compiled.partition.steps if isinstance(step, LibraryStep)]
+    return all(refusal(node) is None for node in calls)
 
 
 def _is_product(step: object) -> TypeGuard[LibraryStep]:
@@ -377,12 +371,12 @@ def structure(compiled: Compiled) -> str:
 def variants(
     compiled: Compiled, decision: Decision, target: Target, most: int
 ) -> Iterator[Variant]:
-    """At most `most` drop-ins of one partition, best guess first. Raises Uncovered where a step has
-    no form."""
+    """At most `most` drop-ins of one partition, best guess first. Raises UnsupportedOp where a
+    step has no form."""
     options = _options(compiled, decision, target)
     for step, items in options.items():
         if not items:
-            what = "attention" if isinstance(step, AttentionStep) else "a product"
+            what = provider_of(step).pattern(step)
             raise UnsupportedOp(
                 what, f"no tile of its sizes fits the shared memory of {target.name}"
             )
@@ -398,17 +392,8 @@ def variants(
 def _options(
     compiled: Compiled, decision: Decision, target: Target
 ) -> dict[object, Sequence[AnySchedule]]:
-    options: dict[object, Sequence[AnySchedule]] = {}
-    for step in compiled.partition.steps:
-        if isinstance(step, Region):
-            options[step] = region_schedules(step, compiled.symbols, decision)
-        elif isinstance(step, ProductStep):
-            known = gemm_facts(step, compiled.symbols, compiled.precision)
-            options[step] = gemm_schedules(known, target, decision)
-        elif isinstance(step, AttentionStep):
-            shapes = attention_facts(step, compiled.symbols)
-            options[step] = attention_schedules(shapes, target, decision)
-    return options
+    setting = Setting(compiled.symbols, target, compiled.precision, decision)
+    return {step: provider_of(step).schedules(step, setting) for step in compiled.partition.steps}
 
 
 def _forms(chosen: Iterable[AnySchedule]) -> tuple[str, ...]:
@@ -464,26 +449,10 @@ def _library(compiled: Compiled) -> Iterator[str]:
 
 def _patterns(compiled: Compiled) -> Iterator[str]:
     for step in compiled.partition.steps:
-        if isinstance(step, Region):
-            yield pattern_of(step)
-        elif isinstance(step, ProductStep):
-            yield "gemm_epilogue" if step.epilogue else "gemm"
-        elif isinstance(step, AttentionStep):
-            yield "attention"
+        if provider_of(step).own:
+            yield provider_of(step).pattern(step)
 
 
-def pattern_of(region: Region) -> str:
-    """The template of a region: norm, softmax, reduction or pointwise."""
-    ops = {node.op for node in region.nodes if node.kind == "reduce"}
-    if "moments" in ops:
-        return "norm"
-    if "expsum" in ops:
-        return "softmax"
-    return "reduction" if ops else "pointwise"
-
-
-KNOWN = frozenset(("product", *CALLS))
-"""Library steps that the wrapper can write."""
 REASONS = {
     "attention": "scores and weights stay in registers: online softmax between the two products",
     "fused": "one pass over memory for each fused chain: rows in registers, looped or split",

@@ -477,7 +477,7 @@ def emit_attention_step(
     head, value = step.node.args[0].shape[-1], step.node.args[2].shape[-1]
     spec = AttentionSpec(
         name=name, q=q, k=k, v=v, out=out,
-        scale=_scale_text(match, q, symbols),
+        scale=scale_text(match, q, symbols),
         dtype=FLOATS[step.node.dtype], head_dim=symbols.hint(head),
         value_dim=symbols.hint(value), head_size=_size(head, f"{q}.shape[3]"),
         value_size=_size(value, f"{v}.shape[3]"), causal=match.causal, mask=mask,
@@ -488,7 +488,7 @@ def emit_attention_step(
     return KernelCode(text_.source, text_.kernels, text_.launch, text_.helpers, tuple(lines))
 
 
-def _scale_text(match: AttentionMatch, q: str, symbols: Symbols) -> str:
+def scale_text(match: AttentionMatch, q: str, symbols: Symbols) -> str:
     """The wrapper's expression of what multiplies the scores."""
     if match.scale is None:
         return f"{q}.shape[3] ** -0.5"

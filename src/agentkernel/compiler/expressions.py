@@ -1,7 +1,7 @@
 """Sizes, primitive operations, library calls and statements as source text.
 
 Symbolic sizes are written for the wrapper and for kernels, primitive operations as Triton with
-their binding strength, and calls that stay with PyTorch as Python. Statements are printed in
+their binding strength, and views of stored values as Python. Statements are printed in
 lines of at most 99 characters.
 """
 
@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 import sympy
 import torch
-from torch import fx
 from torch.utils._sympy.printers import PythonPrinter
 
 from agentkernel.compiler.ir import Expr, Node, UnsupportedOp, same
@@ -253,58 +252,6 @@ class KernelSizes:
             self.extra.setdefault(self.symbols.name(symbol), symbol)
         code = self.symbols.wrapper(expr)
         return code if code.isidentifier() else f"({code})"
-
-
-CALLS = {
-    "aten.conv1d.default": "torch.nn.functional.conv1d",
-    "aten.conv2d.default": "torch.nn.functional.conv2d",
-    "aten.conv3d.default": "torch.nn.functional.conv3d",
-    "aten.conv2d.padding": "torch.nn.functional.conv2d",
-    "aten.conv_transpose1d.default": "torch.nn.functional.conv_transpose1d",
-    "aten.conv_transpose2d.input": "torch.nn.functional.conv_transpose2d",
-    "aten.conv_transpose3d.input": "torch.nn.functional.conv_transpose3d",
-    "aten.linear.default": "torch.nn.functional.linear",
-    "aten.matmul.default": "torch.matmul",
-    "aten.mm.default": "torch.mm",
-    "aten.bmm.default": "torch.bmm",
-    "aten.addmm.default": "torch.addmm",
-    "aten.baddbmm.default": "torch.baddbmm",
-}
-"""Library calls that policy `mixed` knows."""
-
-
-def library_call(node: Node, buffers: Mapping[Node, str], symbols: Symbols) -> str:
-    """The call as Python. Raises Uncovered for an operation that `mixed` does not allow."""
-    if node.op == "product":
-        a, b = (tensor_text(arg, buffers, symbols) for arg in node.args)
-        return f"torch.matmul({a}, {b})"
-    function = CALLS.get(node.op)
-    if function is None:
-        raise UnsupportedOp(node.op, "no template, and not among the allowed library calls")
-    call = node.attrs[0]
-    assert isinstance(call, fx.Node)
-    tensors = dict(zip(call.all_input_nodes, node.args, strict=False))
-    args = [_argument(item, tensors, buffers, symbols) for item in call.args]
-    args += [
-        f"{key}={_argument(item, tensors, buffers, symbols)}" for key, item in call.kwargs.items()
-    ]
-    return f"{function}({', '.join(args)})"
-
-
-def _argument(
-    value: object, tensors: Mapping[fx.Node, Node], buffers: Mapping[Node, str], symbols: Symbols
-) -> str:
-    if isinstance(value, fx.Node):
-        if value in tensors and isinstance(value.meta.get("val"), torch.Tensor):
-            return tensor_text(tensors[value], buffers, symbols)
-        return _number(value.meta.get("val"), symbols)
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(_argument(item, tensors, buffers, symbols) for item in value)}]"
-    return _number(value, symbols)
-
-
-def _number(value: object, symbols: Symbols) -> str:
-    return symbols.wrapper(value.node.expr) if isinstance(value, torch.SymInt) else repr(value)
 
 
 def tensor_text(node: Node, buffers: Mapping[Node, str], symbols: Symbols) -> str:

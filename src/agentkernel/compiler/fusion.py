@@ -27,6 +27,8 @@ from agentkernel.compiler.axes import (
 )
 from agentkernel.compiler.ir import Expr, Node, Shape, numel, same
 
+ANCHORS = ("product", "attention")
+"""Library nodes that a kernel of ours may serve as well."""
 FLAT_BELOW = 64
 """An innermost axis shorter than this is folded into one flat index by pointwise kernels."""
 
@@ -257,6 +259,15 @@ class LibraryStep:
     """A call left to torch, or an anchor such as a matrix product."""
 
     node: Node
+    parts: tuple[Node, ...] = ()
+    """Its results where it has several, the `field` nodes of `node`."""
+    read_by_kernels: frozenset[Node] = frozenset()
+    """The results that generated kernels read, relying on how they lie."""
+
+    @property
+    def reads(self) -> tuple[Node, ...]:
+        """What it reads, below all views."""
+        return tuple(dict.fromkeys(arg.root for arg in self.node.args))
 
 
 Step = Region | LibraryStep
@@ -453,10 +464,23 @@ def _steps(merger: _Merger) -> Iterator[Step]:
         for number in ready:
             nodes = merger.members(number)
             if nodes[0].kind == "library":
-                yield LibraryStep(nodes[0])
+                yield _library_step(merger, nodes[0])
             else:
                 yield analyse(nodes, merger.stores(nodes), merger.hint)
             done.add(number)
+
+
+def _library_step(merger: _Merger, node: Node) -> LibraryStep:
+    parts = [item for item in merger.order if item.kind == "field" and item.args[0] is node]
+    parts.sort(key=lambda part: int(part.attrs[0]))  # type: ignore[call-overload]
+    read = {
+        arg.root
+        for item in merger.order
+        if item.computes or item.op in ANCHORS
+        for arg in item.args
+        if computing_node(arg) is node
+    }
+    return LibraryStep(node, tuple(parts), frozenset(read))
 
 
 def _ready(merger: _Merger, number: int, done: set[int]) -> bool:

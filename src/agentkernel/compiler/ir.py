@@ -186,11 +186,42 @@ class GraphBuilder:
             "field", "field", (reduced,), reduced.dtype, reduced.shape, (index,), name
         )
 
+    def part(self, call: Node, index: int, dtype: torch.dtype, shape: Shape) -> Node:
+        """Result `index` of a library call that has several."""
+        return self._make("field", "field", (call,), dtype, shape, (index,), None)
+
     def reshape(self, value: Node, shape: Shape) -> Node:
         """The same elements in row-major order under another shape."""
         if len(shape) == len(value.shape) and all(map(same, shape, value.shape)):
             return value
+        if (kept := _kept_dimensions(value.shape, shape)) is not None and _of_places(value):
+            return self._indexed(value, shape, kept)
         return self._make("view", "reshape", (value,), value.dtype, shape, (), value.name)
+
+    def _indexed(self, value: Node, shape: Shape, kept: dict[int, int]) -> Node:
+        """An index computation under a shape with other dimensions of size 1, worked out anew:
+        two views of one may then meet as a row and a column."""
+        if value.kind in ("constant", "size"):
+            return value
+        if value.kind == "iota":
+            dim = value.attrs[0]
+            assert isinstance(dim, int)
+            return self.iota(shape, kept[dim]) if dim in kept else self.constant(0, torch.int64)
+        rank = len(value.shape)
+        args = []
+        for arg in value.args:
+            missing = rank - len(arg.shape)
+            own = {
+                at: to for at, to in kept.items() if at >= missing and arg.shape[at - missing] != 1
+            }
+            target = tuple(
+                arg.shape[next((at for at, to in own.items() if to == place), 0) - missing]
+                if place in own.values()
+                else ONE
+                for place in range(len(shape))
+            )
+            args.append(self._indexed(arg, target, {at - missing: to for at, to in own.items()}))
+        return self.pointwise(value.op, *args, dtype=value.dtype, name=value.name)
 
     def permute(self, value: Node, order: Sequence[int]) -> Node:
         """Dimensions in another order."""
@@ -227,6 +258,32 @@ class GraphBuilder:
     ) -> Node:
         """A call that torch serves; `call` is the fx node."""
         return self._make("library", op, tuple(args), dtype, shape, (call,), self.label)
+
+
+def _kept_dimensions(old: Shape, new: Shape) -> dict[int, int] | None:
+    """Where each dimension above 1 goes in a reshape that only adds or drops ones; else None."""
+    places = [at for at, size in enumerate(old) if size != 1]
+    targets = [at for at, size in enumerate(new) if size != 1]
+    if [old[at] for at in places] != [new[at] for at in targets]:
+        return None
+    return dict(zip(places, targets, strict=True))
+
+
+MOST_INDEX_OPERATIONS = 16
+"""Operations on indices that each view of them repeats."""
+
+
+def _of_places(value: Node, most: int = MOST_INDEX_OPERATIONS) -> bool:
+    """True for an index, or a few operations on indices and constants alone."""
+    waiting, count = [value], 0
+    while waiting:
+        node = waiting.pop()
+        if node.kind == "pointwise" and node.op != "gather":
+            count += 1
+            waiting += node.args
+        elif node.kind not in ("iota", "constant", "size"):
+            return False
+    return value.kind != "constant" and count <= most
 
 
 def _common_dtype(op: str, nodes: tuple[Node, ...]) -> torch.dtype:

@@ -35,6 +35,11 @@ class Product(nn.Module):
         return (x * 0.5).cumprod(-1)
 
 
+class Running(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.cumprod(-1)
+
+
 class Pair(nn.Module):
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return x.tanh() * 2.0, x.softmax(-1)
@@ -118,7 +123,7 @@ def test_what_no_template_covers_is_lifted_and_holds_for_its_sizes_alone() -> No
 
 
 def test_it_is_offered_where_it_can_be_measured_or_is_the_only_way() -> None:
-    covered, alone = problem_of(Pair()), problem_of(Product())
+    covered, alone = problem_of(Pair()), problem_of(Running())
 
     def offered(problem: LoadedProblem, *, lifting: bool, measurable: bool) -> set[str]:
         captured = capture(problem)

@@ -13,7 +13,7 @@ from torch import nn
 from torch.utils._sympy.functions import FloorDiv, Mod, PythonMod
 
 from agentkernel.compiler.axes import quotient
-from agentkernel.compiler.ir import UnsupportedOp
+from agentkernel.compiler.fusion import LibraryStep
 from agentkernel.compiler.lowering.registry import rounded_up
 from tests.compiler.families import OfOne, functional
 from tests.compiler.forms import compiled_graph, written
@@ -137,12 +137,13 @@ def test_a_roll_wraps_around_a_free_size(box: Sandboxed, by: int) -> None:
         box.check(text, module, [torch.randn(4, size)])
 
 
-def test_a_sum_over_no_rows_of_a_free_width_has_no_template() -> None:
-    with pytest.raises(UnsupportedOp, match="no elements"):
-        compiled_graph(
-            functional(lambda x, none: (x.exp(), none.sum(0))),
-            (torch.randn(4, 8), torch.randn(0, 8)),
-        )
+def test_a_sum_over_no_rows_of_a_free_width_stays_with_the_library() -> None:
+    compiled = compiled_graph(
+        functional(lambda x, none: (x.exp(), none.sum(0))),
+        (torch.randn(4, 8), torch.randn(0, 8)),
+    )
+    calls = [step.node.op for step in compiled.partition.steps if isinstance(step, LibraryStep)]
+    assert calls == ["aten.sum.dim_IntList"]
 
 
 def shuffled(*pieces: torch.Tensor) -> torch.Tensor:

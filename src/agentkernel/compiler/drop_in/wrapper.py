@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 import torch
 
-from agentkernel.compiler.attention import AttentionStep, emit_attention_step
-from agentkernel.compiler.axes import Store, contiguous_strides
 from agentkernel.compiler.drop_in.constructor import ConstructorText
 from agentkernel.compiler.drop_in.envelope import (
     Envelope,
@@ -20,6 +18,7 @@ from agentkernel.compiler.drop_in.envelope import (
     module_docstring,
     verified_text,
 )
+from agentkernel.compiler.drop_in.forward import Forward
 from agentkernel.compiler.drop_in.gradients import GradientText, gradient_text, literal_text
 from agentkernel.compiler.drop_in.interface import (
     Signature,
@@ -28,18 +27,15 @@ from agentkernel.compiler.drop_in.interface import (
     returned_text,
     signature_of,
 )
-from agentkernel.compiler.emit import Names, Schedule, identifier
-from agentkernel.compiler.expressions import Symbols, library_call, symbols_of
-from agentkernel.compiler.fusion import LibraryStep, Output, Partition, Region
-from agentkernel.compiler.ir import Node, Shape, UnsupportedOp, same
-from agentkernel.compiler.kernel import KernelCode, KernelRequest, emit_kernel
+from agentkernel.compiler.emit import Names
+from agentkernel.compiler.expressions import symbols_of
+from agentkernel.compiler.fusion import Output, Partition
+from agentkernel.compiler.ir import Node, UnsupportedOp
 from agentkernel.compiler.kernel_helpers import helper_sources
-from agentkernel.compiler.products.step import ProductStep, emit_product_step
+from agentkernel.compiler.providers import AnySchedule, provider_of
 from agentkernel.domain.verdict import Precision
 from agentkernel.tools.problem.capture import Captured
 from agentkernel.tools.problem.loading import LoadedProblem
-
-AnySchedule = Schedule | dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -49,29 +45,6 @@ class DropInSource:
     text: str
     kernels: tuple[str, ...]
     schedule: dict[str, dict[str, int]]
-
-
-@dataclass
-class Forward:
-    """The forward in the making: lines, and the wrapper's variable for every stored value."""
-
-    loaded: LoadedProblem
-    captured: Captured
-    constructor: ConstructorText
-    names: Names
-    arguments: list[str] = field(default_factory=list)
-    placeholders: dict[str, str] = field(default_factory=dict)
-    given: dict[str, str] = field(default_factory=dict)
-    """Placeholder -> the variable of an input that forward changes, as it was given."""
-    buffers: dict[Node, str] = field(default_factory=dict)
-    lines: list[str] = field(default_factory=list)
-    pieces: list[str] = field(default_factory=list)
-    kernels: list[str] = field(default_factory=list)
-    helpers: set[str] = field(default_factory=set)
-    schedule: dict[str, dict[str, int]] = field(default_factory=dict)
-    symbols: Symbols = field(default_factory=lambda: Symbols({}, {}))
-    device: str = ""
-    precision: Precision = "strict"
 
 
 def write(
@@ -100,16 +73,7 @@ def write(
     forward.lines += checked.sizes
     _empty(forward, checked.empty, partition.outputs)
     for step in partition.steps:
-        if isinstance(step, Region):
-            schedule = schedules[step]
-            assert isinstance(schedule, Schedule)
-            _region(forward, step, schedule, partition.outputs)
-        elif isinstance(step, ProductStep | AttentionStep):
-            tile = schedules[step]
-            assert isinstance(tile, dict)
-            _product_step(forward, step, tile, partition.outputs)
-        else:
-            _library(forward, step)
+        provider_of(step).write(step, schedules.get(step, {}), forward, partition.outputs)
     results = [forward.buffers[output.node] for output in partition.outputs]
     count = len(results) - len(captured.written)
     returned = _with_numbers(forward, results[:count])
@@ -180,7 +144,7 @@ def _read(forward: Forward, placeholder: str) -> str:
 
 
 def constant_text(text: str, device: str) -> str:
-    """A tensor that forward makes of numbers, made on `device`. Raises Uncovered where the call
+    """A tensor that forward makes of numbers, made on `device`. Raises UnsupportedOp where the call
     has none."""
     if not device:
         raise UnsupportedOp("constant", "nothing says on which device to make a tensor")
@@ -191,7 +155,7 @@ def _empty(forward: Forward, condition: str, outputs: Sequence[Output]) -> None:
     """Return empty outputs where `condition` holds: no kernel walks rows without elements."""
     if condition:
         line = len(forward.lines)
-        made = [_empty_tensor(forward, item.node, item.strides) for item in outputs]
+        made = [forward.empty_text(item.node, item.strides) for item in outputs]
         made = _with_numbers(forward, made)
         given = forward.given if forward.captured.views else None
         forward.lines.append(return_text(forward.captured, made, given))
@@ -229,94 +193,6 @@ def _short_return(line: str, made: Sequence[str]) -> list[str]:
 
 def _used(captured: Captured, placeholder: str) -> bool:
     return any(n.name == placeholder and n.users for n in captured.graph.graph.nodes)
-
-
-def shape_text(symbols: Symbols, shape: Shape) -> str:
-    """A tuple of sizes in the wrapper."""
-    sizes = [symbols.wrapper(size) for size in shape]
-    return f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
-
-
-def allocation(forward: Forward, name: str, node: Node, strides: Shape) -> str:
-    """The line that makes a buffer with eager's dtype and strides."""
-    return f"{name} = {_empty_tensor(forward, node, strides)}"
-
-
-def _empty_tensor(forward: Forward, node: Node, strides: Shape) -> str:
-    shape = shape_text(forward.symbols, node.shape)
-    tail = f"device={forward.device}, dtype={node.dtype}"
-    if all(map(same, strides, contiguous_strides(node.shape))):
-        return f"torch.empty({shape}, {tail})"
-    layout = shape_text(forward.symbols, strides)
-    return f"torch.empty_strided({shape}, {layout}, {tail})"
-
-
-def _region(
-    forward: Forward, region: Region, schedule: Schedule, outputs: Sequence[Output]
-) -> None:
-    returned = {output.node for output in outputs}
-    for store in region.stores:
-        _allocate(forward, store, store.node in returned, len(outputs) == 1)
-    name = forward.names.unique(f"{_title(region)}_kernel")
-    request = KernelRequest(
-        region, schedule, name, forward.buffers, forward.symbols, forward.device
-    )
-    _place(forward, emit_kernel(request))
-    forward.schedule[name] = schedule.constants
-
-
-def _allocate(forward: Forward, store: Store, returned: bool, single: bool) -> None:
-    wanted = ("output" if single else f"{store.node.name}_output") if returned else store.node.name
-    name = forward.names.unique(wanted)
-    forward.buffers[store.node] = name
-    forward.lines.append(allocation(forward, name, store.node, store.strides))
-
-
-def _title(region: Region) -> str:
-    """What a kernel is called: its operations' names, the telling ones first."""
-    named = [store.node.name for store in region.stores]
-    return "_".join(dict.fromkeys(identifier(name).lower() for name in named[:2])) or "kernel"
-
-
-def _place(forward: Forward, code: KernelCode) -> None:
-    forward.pieces.append(code.source)
-    forward.kernels += code.kernels
-    forward.helpers |= code.helpers
-    forward.lines += code.allocations
-    forward.lines += [line for text in code.launch for line in text.splitlines()]
-
-
-def _product_step(
-    forward: Forward, anchor: ProductStep | AttentionStep, schedule: dict[str, int],
-    outputs: Sequence[Output],
-) -> None:  # fmt: skip
-    strides = contiguous_strides(anchor.result.shape)
-    given = [output.strides for output in outputs if output.node is anchor.result]
-    if given and isinstance(anchor, AttentionStep):
-        strides = given[0]
-    single = bool(given) and len(outputs) == 1
-    name = forward.names.unique("output" if single else anchor.result.name)
-    kernel = forward.names.unique(f"{identifier(anchor.result.name)}_kernel")
-    rest = (schedule, kernel, name, forward.buffers, forward.symbols, forward.precision,
-            forward.names)  # fmt: skip
-    if isinstance(anchor, AttentionStep):
-        code = emit_attention_step(anchor, *rest)
-    else:
-        code = emit_product_step(anchor, *rest)
-    forward.lines.append(allocation(forward, name, anchor.result, strides))
-    forward.buffers[anchor.result] = name
-    _place(forward, code)
-    forward.schedule[kernel] = dict(schedule)
-
-
-def _library(forward: Forward, step: LibraryStep) -> None:
-    name = forward.names.unique(step.node.name)
-    call = library_call(step.node, forward.buffers, forward.symbols)
-    if step.node.op.startswith("aten.conv"):
-        # Its result lies as its input or its weight does, channels-last among others.
-        call = f"{call}.contiguous()"
-    forward.lines.append(f"{name} = {call}")
-    forward.buffers[step.node] = name
 
 
 def written_back(

@@ -75,16 +75,43 @@ class Lowering:
         dtype = compute_dtype(node.dtype)
         return self.cast(node, dtype if dtype.is_floating_point else torch.float32)
 
-    def library(self, reason: str = "no template") -> Lowered:
-        """Leave the call in work to torch."""
+    def library(self) -> Lowered:
+        """Leave the call in work to torch; one node a result."""
         assert self.call is not None
-        args = [value for value in _tensors(self, self.call) if isinstance(value, Node)]
-        result = self.call.meta["val"]
-        if not isinstance(result, torch.Tensor):
-            raise UnsupportedOp(str(self.call.target), "several results from a library call")
-        return self.b.library(
-            str(self.call.target), args, result.dtype, shape_of(result), self.call
+        args = [self._stored(item) for item in tensor_operands(self.call)]
+        values = self.call.meta["val"]
+        op = str(self.call.target)
+        if isinstance(values, torch.Tensor):
+            return self.b.library(op, args, values.dtype, shape_of(values), self.call)
+        first = _first_value(self.call)
+        node = self.b.library(op, args, first.dtype, shape_of(first), self.call)
+        return tuple(
+            self.b.part(node, index, value.dtype, shape_of(value))
+            if isinstance(value, torch.Tensor)
+            else None
+            for index, value in enumerate(values)
         )
+
+    def _stored(self, operand: fx.Node) -> Node:
+        """An operand that torch can read: what follows from places alone is computed for it."""
+        value = self.values[operand]
+        if not isinstance(value, Node):
+            raise UnsupportedOp(str(operand.target), "an operand that is no tensor")
+        if value.root.kind not in ("constant", "size", "iota"):
+            return value
+        made = operand.meta["val"]
+        whole = self.b.expand(self.b.reshape(value, _padded(value.shape, made)), shape_of(made))
+        return self.b.pointwise("copy", whole, dtype=made.dtype, name=operand.name)
+
+
+def _padded(shape: Shape, like: torch.Tensor) -> Shape:
+    """`shape` with as many dimensions as `like` has, ones in front."""
+    return (*(sympy.Integer(1),) * (like.dim() - len(shape)), *shape)
+
+
+def tensor_operands(call: fx.Node) -> list[fx.Node]:
+    """The operands of a call that are tensors, each once, in the order of its arguments."""
+    return [item for item in call.all_input_nodes if isinstance(item.meta.get("val"), torch.Tensor)]
 
 
 @dataclass(frozen=True)
@@ -98,7 +125,7 @@ class LoweredGraph:
 
 
 def lower(captured: Captured, attention: bool = True) -> LoweredGraph:
-    """Turn the captured graph into IR. Raises Uncovered for what has no form here.
+    """Turn the captured graph into IR. Raises UnsupportedOp for what has no form here.
 
     With `attention`, attention is one node; without, it stays as it is written out.
     """
@@ -137,13 +164,8 @@ def lower(captured: Captured, attention: bool = True) -> LoweredGraph:
 
 
 def _check_values(node: fx.Node, free: Container[str]) -> None:
-    """Raise Uncovered for a type that no kernel has, and for a size that no input has."""
-    found = node.meta.get("val") if node.op in ("placeholder", "call_function") else None
-    for value in found if isinstance(found, tuple | list) else (found,):
-        if not isinstance(value, torch.Tensor):
-            continue
-        if value.dtype not in TRITON_TYPES:
-            raise UnsupportedOp(str(node.target), f"no template computes in {value.dtype}")
+    """Raise UnsupportedOp for a size that no input has."""
+    for value in _values(node) if node.op in ("placeholder", "call_function") else ():
         symbols = {str(item) for size in shape_of(value) for item in size.free_symbols}
         if any(item.startswith("u") and item not in free for item in symbols):
             raise UnsupportedOp(str(node.target), "the size of its result depends on data")
@@ -168,8 +190,13 @@ def _is_number(value: object) -> bool:
 def _output(state: Lowering, value: object, name: str) -> Node:
     if not isinstance(value, Node):
         raise UnsupportedOp(name, "an output that is no tensor")
-    given = value.root.kind in ("input", "constant", "size", "iota", "field")
-    if given or (value.kind == "view" and value.root.kind == "library") or _sliced(value):
+    given = value.root.kind in ("input", "constant", "size", "iota")
+    given = given or (value.root.kind == "field" and value.root.args[0].kind == "reduce")
+    if (
+        given
+        or (value.kind == "view" and value.root.kind in ("library", "field"))
+        or _sliced(value)
+    ):
         return state.b.pointwise("copy", value, dtype=value.dtype, name=name)
     return value
 
@@ -197,14 +224,29 @@ def _lower_call(state: Lowering, node: fx.Node) -> object:
         return _plain(value)
     name = str(node.target)
     function = LOWERINGS.get(name)
-    if function is None:
+    if function is None or _foreign(node):
         return state.library()
     args, kwargs = _mapped(state, node)
-    result = function(state, *args, **kwargs)
+    try:
+        result = function(state, *args, **kwargs)
+    except UnsupportedOp:
+        return state.library()
     if isinstance(result, Node) and isinstance(value, torch.Tensor):
         _check_shape(result, value, name)
         result = state.cast(result, value.dtype)
     return result
+
+
+def _foreign(node: fx.Node) -> bool:
+    """True for a call on tensors of a type that no kernel has, such as complex numbers."""
+    tensors = [value for item in (node, *node.all_input_nodes) for value in _values(item)]
+    return any(value.dtype not in TRITON_TYPES for value in tensors)
+
+
+def _values(node: fx.Node) -> list[torch.Tensor]:
+    found = node.meta.get("val")
+    listed = found if isinstance(found, tuple | list) else (found,)
+    return [value for value in listed if isinstance(value, torch.Tensor)]
 
 
 def _check_shape(result: Node, value: torch.Tensor, name: str) -> None:
@@ -234,10 +276,6 @@ def _plain(value: object) -> object:
     if isinstance(value, torch.SymFloat | torch.SymBool):
         raise UnsupportedOp("sym_float", "a float computed from sizes")
     return value
-
-
-def _tensors(state: Lowering, node: fx.Node) -> list[object]:
-    return [state.values.get(item) for item in node.all_input_nodes]
 
 
 def _first_value(node: fx.Node | None) -> torch.Tensor:

@@ -1,0 +1,66 @@
+"""The forward of a drop-in in the making: its lines, its kernels, and where each value lies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from agentkernel.compiler.axes import Store, contiguous_strides
+from agentkernel.compiler.drop_in.constructor import ConstructorText
+from agentkernel.compiler.emit import Names
+from agentkernel.compiler.expressions import Symbols
+from agentkernel.compiler.ir import Node, Shape, same
+from agentkernel.compiler.kernel import KernelCode
+from agentkernel.domain.verdict import Precision
+from agentkernel.tools.problem.capture import Captured
+from agentkernel.tools.problem.loading import LoadedProblem
+
+
+@dataclass
+class Forward:
+    """The forward in the making: lines, and the wrapper's variable for every stored value."""
+
+    loaded: LoadedProblem
+    captured: Captured
+    constructor: ConstructorText
+    names: Names
+    arguments: list[str] = field(default_factory=list)
+    placeholders: dict[str, str] = field(default_factory=dict)
+    given: dict[str, str] = field(default_factory=dict)
+    """Placeholder -> the variable of an input that forward changes, as it was given."""
+    buffers: dict[Node, str] = field(default_factory=dict)
+    lines: list[str] = field(default_factory=list)
+    pieces: list[str] = field(default_factory=list)
+    kernels: list[str] = field(default_factory=list)
+    helpers: set[str] = field(default_factory=set)
+    schedule: dict[str, dict[str, int]] = field(default_factory=dict)
+    symbols: Symbols = field(default_factory=lambda: Symbols({}, {}))
+    device: str = ""
+    precision: Precision = "strict"
+
+    def shape_text(self, shape: Shape) -> str:
+        """A tuple of sizes in the wrapper."""
+        sizes = [self.symbols.wrapper(size) for size in shape]
+        return f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
+
+    def empty_text(self, node: Node, strides: Shape) -> str:
+        """A new buffer for `node` with eager's dtype and these strides."""
+        shape = self.shape_text(node.shape)
+        tail = f"device={self.device}, dtype={node.dtype}"
+        if all(map(same, strides, contiguous_strides(node.shape))):
+            return f"torch.empty({shape}, {tail})"
+        return f"torch.empty_strided({shape}, {self.shape_text(strides)}, {tail})"
+
+    def allocate(self, store: Store, wanted: str) -> str:
+        """Write the line that makes the buffer of `store`, called `wanted` or like it."""
+        name = self.names.unique(wanted)
+        self.buffers[store.node] = name
+        self.lines.append(f"{name} = {self.empty_text(store.node, store.strides)}")
+        return name
+
+    def place(self, code: KernelCode) -> None:
+        """Write a kernel's text, and its workspace and launch into forward."""
+        self.pieces.append(code.source)
+        self.kernels += code.kernels
+        self.helpers |= code.helpers
+        self.lines += code.allocations
+        self.lines += [line for text in code.launch for line in text.splitlines()]

@@ -1,0 +1,61 @@
+"""Attention by the own fused kernel: schedules, and its place in forward."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from agentkernel.compiler.attention import (
+    AttentionStep,
+    attention_facts,
+    attention_schedules,
+    emit_attention_step,
+)
+from agentkernel.compiler.axes import contiguous_strides
+from agentkernel.compiler.drop_in.forward import Forward
+from agentkernel.compiler.emit import identifier
+from agentkernel.compiler.expressions import Symbols
+from agentkernel.compiler.fusion import Output
+from agentkernel.compiler.providers.protocol import FLOP_PER_US, LAUNCH_US, AnySchedule, Setting
+
+
+class Attention:
+    """Provider of attention with an online softmax."""
+
+    own = True
+
+    def schedules(self, step: AttentionStep, setting: Setting) -> Sequence[AnySchedule]:
+        """Tiles that fit the target's shared memory."""
+        facts = attention_facts(step, setting.symbols)
+        return attention_schedules(facts, setting.target, setting.decision)
+
+    def write(
+        self, step: AttentionStep, schedule: AnySchedule, forward: Forward,
+        outputs: Sequence[Output],
+    ) -> None:  # fmt: skip
+        """Allocate the result with eager's strides where it is returned, and launch."""
+        assert isinstance(schedule, dict)
+        result = step.result
+        given = [output.strides for output in outputs if output.node is result]
+        single = bool(given) and len(outputs) == 1
+        name = forward.names.unique("output" if single else result.name)
+        kernel = forward.names.unique(f"{identifier(result.name)}_kernel")
+        code = emit_attention_step(
+            step, schedule, kernel, name, forward.buffers, forward.symbols, forward.precision,
+            forward.names,
+        )  # fmt: skip
+        strides = given[0] if given else contiguous_strides(result.shape)
+        forward.lines.append(f"{name} = {forward.empty_text(result, strides)}")
+        forward.buffers[result] = name
+        forward.place(code)
+        forward.schedule[kernel] = dict(schedule)
+
+    def work_us(self, step: AttentionStep, symbols: Symbols) -> float:
+        """The multiplications of its two products."""
+        facts = attention_facts(step, symbols)
+        return LAUNCH_US + 4 * facts.heads * facts.queries * facts.keys * facts.head_dim / (
+            FLOP_PER_US
+        )
+
+    def pattern(self, step: AttentionStep) -> str:
+        """Always the same."""
+        return "attention"

@@ -1,0 +1,55 @@
+"""Matrix products by the own GEMM: schedules, and their place in forward."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from agentkernel.compiler.axes import Store, contiguous_strides
+from agentkernel.compiler.drop_in.forward import Forward
+from agentkernel.compiler.emit import identifier
+from agentkernel.compiler.expressions import Symbols
+from agentkernel.compiler.fusion import Output
+from agentkernel.compiler.ir import numel
+from agentkernel.compiler.products.schedules import gemm_schedules
+from agentkernel.compiler.products.step import ProductStep, emit_product_step, gemm_facts
+from agentkernel.compiler.providers.protocol import FLOP_PER_US, LAUNCH_US, AnySchedule, Setting
+
+
+class Product:
+    """Provider of matrix products with a fused epilogue."""
+
+    own = True
+
+    def schedules(self, step: ProductStep, setting: Setting) -> Sequence[AnySchedule]:
+        """Tiles that fit the target's shared memory."""
+        facts = gemm_facts(step, setting.symbols, setting.precision)
+        return gemm_schedules(facts, setting.target, setting.decision)
+
+    def write(
+        self, step: ProductStep, schedule: AnySchedule, forward: Forward, outputs: Sequence[Output]
+    ) -> None:
+        """Allocate the result and launch the product."""
+        assert isinstance(schedule, dict)
+        result = step.result
+        single = len(outputs) == 1 and outputs[0].node is result
+        name = forward.names.unique("output" if single else result.name)
+        kernel = forward.names.unique(f"{identifier(result.name)}_kernel")
+        code = emit_product_step(
+            step, schedule, kernel, name, forward.buffers, forward.symbols, forward.precision,
+            forward.names,
+        )  # fmt: skip
+        store = Store(result, contiguous_strides(result.shape))
+        forward.lines.append(f"{name} = {forward.empty_text(store.node, store.strides)}")
+        forward.buffers[result] = name
+        forward.place(code)
+        forward.schedule[kernel] = dict(schedule)
+
+    def work_us(self, step: ProductStep, symbols: Symbols) -> float:
+        """Its multiplications."""
+        m, n, k = (symbols.hint(size) for size in step.sizes)
+        batch = symbols.hint(numel(step.node.args[1].shape[:-2]))
+        return LAUNCH_US + 2 * batch * m * n * k / FLOP_PER_US
+
+    def pattern(self, step: ProductStep) -> str:
+        """With or without an epilogue."""
+        return "gemm_epilogue" if step.epilogue else "gemm"

@@ -1,0 +1,61 @@
+"""Provider of a step's implementation: its schedules, its text, and what it is expected to cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from agentkernel.compiler.drop_in.forward import Forward
+from agentkernel.compiler.emit import Schedule
+from agentkernel.compiler.expressions import Symbols
+from agentkernel.compiler.fusion import Output
+from agentkernel.domain.target import Target
+from agentkernel.domain.verdict import Precision
+
+AnySchedule = Schedule | dict[str, int]
+Decision = Callable[[str], str | None]
+"""What a plan says about a key, such as `pointwise.block`; None where it says nothing."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What the choice of schedules rests on, besides the step itself."""
+
+    symbols: Symbols
+    target: Target
+    precision: Precision
+    decision: Decision
+
+
+Served = TypeVar("Served", contravariant=True)
+
+
+class Provider(Protocol[Served]):
+    """Serves one kind of step."""
+
+    @property
+    def own(self) -> bool:
+        """True where the step becomes a Triton kernel in the drop-in, not a library call."""
+
+    def schedules(self, step: Served, setting: Setting) -> Sequence[AnySchedule]:
+        """Schedules, best guess first; none where nothing fits the target."""
+
+    def write(
+        self, step: Served, schedule: AnySchedule, forward: Forward, outputs: Sequence[Output]
+    ) -> None:
+        """Write the step into `forward` under one of its schedules."""
+
+    def work_us(self, step: Served, symbols: Symbols) -> float:
+        """Its time on an H100 or H200, roughly: what it moves or multiplies, and a launch."""
+
+    def pattern(self, step: Served) -> str:
+        """What the step is called in a report."""
+
+
+BYTES_PER_US = 4e6
+"""About the copy bandwidth of an H100 or H200."""
+FLOP_PER_US = 1e8
+"""About what an fp32-accurate product reaches there (SCHEDULES.md)."""
+LAUNCH_US = 1.0
+"""What a kernel takes at least."""

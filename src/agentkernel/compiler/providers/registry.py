@@ -1,0 +1,26 @@
+"""The table from kinds of steps to their providers."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from agentkernel.compiler.attention import AttentionStep
+from agentkernel.compiler.fusion import LibraryStep, Region
+from agentkernel.compiler.products.step import ProductStep
+from agentkernel.compiler.providers.attention import Attention
+from agentkernel.compiler.providers.library import Library
+from agentkernel.compiler.providers.product import Product
+from agentkernel.compiler.providers.protocol import Provider
+from agentkernel.compiler.providers.rows import Rows
+
+PROVIDERS: dict[type, object] = {
+    Region: Rows(),
+    ProductStep: Product(),
+    AttentionStep: Attention(),
+    LibraryStep: Library(),
+}
+
+
+def provider_of(step: object) -> Provider[object]:
+    """Who serves a step."""
+    return cast("Provider[object]", PROVIDERS[type(step)])

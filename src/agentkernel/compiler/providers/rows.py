@@ -1,0 +1,242 @@
+"""Pointwise and row kernels: their schedules, the likeliest first, and their place in forward.
+
+Measured reasons are in `SCHEDULES.md`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from agentkernel.compiler.drop_in.forward import Forward
+from agentkernel.compiler.emit import PERSISTENT_LIMIT, Schedule, identifier
+from agentkernel.compiler.expressions import Symbols
+from agentkernel.compiler.fusion import Output, Region
+from agentkernel.compiler.ir import numel
+from agentkernel.compiler.kernel import KernelRequest, emit_kernel
+from agentkernel.compiler.providers.protocol import (
+    BYTES_PER_US,
+    LAUNCH_US,
+    AnySchedule,
+    Decision,
+    Setting,
+)
+from agentkernel.compiler.rows_reductions import reduction_depth
+from agentkernel.domain.knowledge import number_in
+
+
+class Rows:
+    """Provider of fused pointwise and reduction kernels."""
+
+    own = True
+
+    def schedules(self, step: Region, setting: Setting) -> Sequence[AnySchedule]:
+        """See `region_schedules`."""
+        return region_schedules(step, setting.symbols, setting.decision)
+
+    def write(
+        self, step: Region, schedule: AnySchedule, forward: Forward, outputs: Sequence[Output]
+    ) -> None:
+        """Allocate what the region stores and launch its kernel."""
+        assert isinstance(schedule, Schedule)
+        returned = {output.node for output in outputs}
+        for store in step.stores:
+            wanted = store.node.name
+            if store.node in returned:
+                wanted = "output" if len(outputs) == 1 else f"{wanted}_output"
+            forward.allocate(store, wanted)
+        name = forward.names.unique(f"{_title(step)}_kernel")
+        request = KernelRequest(
+            step, schedule, name, forward.buffers, forward.symbols, forward.device
+        )
+        forward.place(emit_kernel(request))
+        forward.schedule[name] = schedule.constants
+
+    def work_us(self, step: Region, symbols: Symbols) -> float:
+        """What it loads and stores, each buffer once, at the copy bandwidth."""
+        buffers = {*step.reads, *(store.node for store in step.stores)}
+        moved = sum(symbols.hint(numel(item.shape)) * item.dtype.itemsize for item in buffers)
+        return LAUNCH_US + moved / BYTES_PER_US
+
+    def pattern(self, step: Region) -> str:
+        """Norm, softmax, reduction or pointwise."""
+        ops = {node.op for node in step.nodes if node.kind == "reduce"}
+        if "moments" in ops:
+            return "norm"
+        if "expsum" in ops:
+            return "softmax"
+        return "reduction" if ops else "pointwise"
+
+
+def _title(region: Region) -> str:
+    """What a kernel is called: its operations' names, the telling ones first."""
+    named = [store.node.name for store in region.stores]
+    return "_".join(dict.fromkeys(identifier(name).lower() for name in named[:2])) or "kernel"
+
+
+TILE_ELEMENTS = 4096
+"""Elements that a program holds where rows are short."""
+SPLIT_BELOW_ROWS = 264
+"""Fewer rows than this (two for each SM of an H200) leave the GPU half empty: split long rows."""
+LOOP_FROM = 4096
+"""From this length on, rows of 4-byte elements are faster walked in tiles than held."""
+SPLIT_FROM = 16384
+"""Shortest row worth splitting."""
+
+
+def region_schedules(region: Region, symbols: Symbols, decision: Decision) -> list[Schedule]:
+    """Schedules for one region, best guess first, without repeats; at least one."""
+    make = _reductions if region.reduces else _pointwise
+    return list(dict.fromkeys(make(region, symbols, decision)))
+
+
+def _number(decision: Decision, key: str, default: int) -> int:
+    """What is decided for `key`; `default` where that is nothing, or out of its range."""
+    found = number_in(key, decision(key))
+    return default if found is None else found
+
+
+def _pointwise(region: Region, symbols: Symbols, decision: Decision) -> Iterator[Schedule]:
+    hint = symbols.hint
+    warps = _number(decision, "pointwise.num_warps", 4)
+    block = _number(decision, "pointwise.block", 1024)
+    if not region.rows:
+        yield Schedule("flat", block, num_warps=warps)
+        for size, count in ((512, 4), (1024, 4), (2048, 8), (4096, 8), (2048, 4), (1024, 8)):
+            yield Schedule("flat", size, num_warps=count)
+        return
+    cols = power_of_two(hint(region.col_count))
+    if _strided(region):
+        for rows, width, count in ((32, 32, 4), (64, 64, 8), (32, 64, 4), (64, 32, 4)):
+            yield Schedule("tile", min(width, cols), rows, num_warps=count)
+        return
+    shapes = ((block, warps), (1024, 4), (2048, 8), (2048, 4), (4096, 8), (512, 4))
+    for index, (elements, count) in enumerate(dict.fromkeys(shapes)):
+        width = min(cols, elements)
+        yield Schedule("flat", elements, num_warps=count)
+        if index:
+            yield Schedule("tile", width, max(1, elements // width), num_warps=count)
+
+
+def _strided(region: Region) -> bool:
+    """True where some load or store walks rows, not columns, with stride 1."""
+    for access in (*region.layout.loads.values(), *region.store_accesses):
+        strides = access.resolved()
+        across = any(axis.stride(strides) not in (0, 1) for axis in region.cols)
+        if across and any(axis.stride(strides) == 1 for axis in region.rows):
+            return True
+    return False
+
+
+def _reductions(region: Region, symbols: Symbols, decision: Decision) -> Iterator[Schedule]:
+    """All forms that fit, two schedules of each in turn, the likeliest form first."""
+    length, rows = symbols.hint(region.col_count), symbols.hint(region.row_count)
+    forms = {
+        "persistent": list(_persistent(region, length, decision)),
+        "looped": list(_looped(region, length, decision)),
+        "split": list(_split(region, rows, length, decision)),
+    }
+    waiting = [forms[form] for form in _order(region, rows, length, decision)]
+    while any(waiting):
+        for items in waiting:
+            yield from items[:2]
+            del items[:2]
+
+
+def _order(region: Region, rows: int, length: int, decision: Decision) -> tuple[str, ...]:
+    """Forms by what was measured (SCHEDULES.md): wide elements in long rows are walked in tiles."""
+    limit = _number(decision, "row.persistent_limit", PERSISTENT_LIMIT)
+    if rows < SPLIT_BELOW_ROWS and length >= SPLIT_FROM:
+        return ("split", "looped", "persistent")
+    if length > limit or (_widest(region) >= 4 and length >= LOOP_FROM):
+        return ("looped", "persistent", "split")
+    return ("persistent", "looped", "split")
+
+
+def splittable(region: Region) -> bool:
+    """True where every reduction reads the loads directly and none needs another's result."""
+    members, known = frozenset(region.nodes), {}  # type: ignore[var-annotated]
+    ops = [node for node in region.nodes if node.kind == "reduce"]
+    return all(reduction_depth(node, members, known) == 1 for node in ops) and not any(
+        node.op in ("argmax", "argmin") for node in ops
+    )
+
+
+def _persistent(region: Region, length: int, decision: Decision) -> Iterator[Schedule]:
+    block = power_of_two(length)
+    if block > 65536:
+        return
+    if _strided(region):
+        for width in (32, 64, 16):
+            if width * block <= 65536:
+                yield Schedule("persistent", block, width, warps_for(width * block))
+        return
+    usual = warps_for(block * rows_for(block) * min(4, _widest(region)) // 4)
+    start = _number(decision, "row.num_warps", usual)
+    for warps in dict.fromkeys((start, usual, 8, 16, 4)):
+        if 32 <= block * rows_for(block) // warps <= 32 * 128:
+            for early in _invariant_first(region, decision):
+                yield Schedule("persistent", block, rows_for(block), warps, early)
+    if block <= 2048:
+        for many in (1, 2, 4, 8):
+            warps = warps_for(block * many)
+            yield Schedule("persistent", block, many, warps, _invariant_first(region, decision)[0])
+
+
+def _invariant_first(region: Region, decision: Decision) -> tuple[bool, ...]:
+    """Whether weights are loaded before the row: the usual choice, then the other one."""
+    shared = any(
+        not any(axis.stride(item) for axis in region.rows)
+        and any(axis.stride(item) for axis in region.cols)
+        for item in (access.resolved() for access in region.layout.loads.values())
+    )
+    if not shared:
+        return (False,)
+    first = _number(decision, "row.invariant_first", int(_widest(region) >= 4)) == 1
+    return (first, not first)
+
+
+def _looped(region: Region, length: int, decision: Decision) -> Iterator[Schedule]:
+    cap = power_of_two(length)
+    if _strided(region):
+        for block, width, count in ((32, 64, 4), (16, 128, 4), (64, 64, 8), (128, 32, 8)):
+            yield Schedule("looped", min(block, cap), width, count)
+        return
+    if length <= 1024:
+        return
+    block = _number(decision, "row.loop_block", 4096)
+    count = _number(decision, "row.loop_warps", 16)
+    tried = ((block, count), (4096, 16), (4096, 8), (2048, 16), (2048, 8), (1024, 4), (8192, 16))
+    for size, warps in tried:
+        if size < cap:
+            yield Schedule("looped", size, 1, warps)
+
+
+def _split(region: Region, rows: int, length: int, decision: Decision) -> Iterator[Schedule]:
+    if not splittable(region) or _strided(region) or length < SPLIT_FROM:
+        return
+    wanted = _number(decision, "row.split_programs", 1056)
+    for programs in (wanted, wanted // 2, 2 * wanted):
+        chunks = min(1024, power_of_two(max(2, programs // max(rows, 1))))
+        for block, warps in ((2048, 4), (4096, 8)):
+            if length // chunks >= block // 2:
+                yield Schedule("split", block, 1, warps, chunks=chunks)
+
+
+def _widest(region: Region) -> int:
+    """Bytes of the widest element that the region loads."""
+    return max((item.buffer.dtype.itemsize for item in region.layout.loads.values()), default=4)
+
+
+def rows_for(block: int) -> int:
+    """Rows a program where rows are short: about a thousand elements together."""
+    return max(1, min(16, 1024 // block))
+
+
+def warps_for(elements: int) -> int:
+    """Warps for a tile: 4 to 16, at least 512 elements each."""
+    return min(16, max(4 if elements >= 1024 else 2, power_of_two(elements // 512)))
+
+
+def power_of_two(value: int) -> int:
+    """The smallest power of two that is not below `value`."""
+    return 1 << max(0, value - 1).bit_length()
