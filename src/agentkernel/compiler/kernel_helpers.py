@@ -6,8 +6,9 @@ TorchInductor's run-time helpers. Each is source text, copied into the files tha
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+LIBDEVICE_IMPORT = "from triton.language.extra import libdevice"
 Helpers = dict[str, tuple[str, tuple[str, ...]]]
 
 EXP = '''\
@@ -158,6 +159,11 @@ def helper_sources(names: Iterable[str], helpers: Helpers = HELPERS) -> list[str
     for name in names:
         want(name)
     return [source for name, (source, _) in helpers.items() if name in wanted]
+
+
+def library_imports(sources: Sequence[str]) -> list[str]:
+    """The import of CUDA's library of functions, where one of the sources calls it."""
+    return [LIBDEVICE_IMPORT] if any("libdevice." in source for source in sources) else []
 
 
 ANY = '''\

@@ -1,8 +1,12 @@
 """ATen to IR: importing this package fills the table of lowerings."""
 
 from agentkernel.compiler.lowering import (
+    arithmetic,
     data_movement,
+    distances,
+    einsum,
     index_maps,
+    lookups,
     losses,
     pointwise,
     pooling,
@@ -14,8 +18,12 @@ from agentkernel.compiler.lowering.registry import LOWERINGS, LoweredGraph, lowe
 __all__ = [
     "LOWERINGS",
     "LoweredGraph",
+    "arithmetic",
     "data_movement",
+    "distances",
+    "einsum",
     "index_maps",
+    "lookups",
     "losses",
     "lower",
     "pointwise",
