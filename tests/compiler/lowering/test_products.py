@@ -22,8 +22,8 @@ CALLS: dict[str, tuple[Call, str]] = {
     "last letter": (lambda x, y: torch.einsum("bijl,lk->bikj", x, y), "1 2 a c,c b"),
     "outer": (lambda x, y: torch.einsum("bi,bj->bij", x, y), "2 a,2 b"),
     "rows": (lambda x, y: torch.einsum("bid,bd->bi", x, y), "2 a c,2 c"),
-    "distances": (lambda x, y: torch.cdist(x, y, p=1.0), "2 a c,2 b c"),
-    "euclidean": (lambda x, y: torch.cdist(x, y), "2 a c,2 b c"),
+    "distances": (lambda x, y: torch.cdist(x.float(), y.float(), p=1.0), "2 a c,2 b c"),
+    "euclidean": (lambda x, y: torch.cdist(x.float(), y.float()), "2 a c,2 b c"),
 }  # fmt: skip
 
 
