@@ -9,6 +9,7 @@ from agentkernel.compiler.fusion import LibraryStep, Region
 from agentkernel.compiler.products.step import ProductStep
 from agentkernel.compiler.providers.attention import Attention
 from agentkernel.compiler.providers.library import Library
+from agentkernel.compiler.providers.linear import Linear, LinearStep
 from agentkernel.compiler.providers.product import Product
 from agentkernel.compiler.providers.protocol import Provider
 from agentkernel.compiler.providers.rows import Rows
@@ -18,6 +19,7 @@ PROVIDERS: dict[type, object] = {
     ProductStep: Product(),
     AttentionStep: Attention(),
     LibraryStep: Library(),
+    LinearStep: Linear(),
 }
 
 
