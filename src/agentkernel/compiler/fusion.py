@@ -476,11 +476,18 @@ def _library_step(merger: _Merger, node: Node) -> LibraryStep:
     read = {
         arg.root
         for item in merger.order
-        if item.computes or item.op in ANCHORS
         for arg in item.args
         if computing_node(arg) is node
+        and (item.computes or (item.op in ANCHORS and not _rearranged(arg)))
     }
     return LibraryStep(node, tuple(parts), frozenset(read))
+
+
+def _rearranged(operand: Node) -> bool:
+    """True for a view of which an anchor takes a contiguous copy, whatever it is a view of."""
+    return operand.kind == "view" and not (
+        operand.op == "permute" and operand.args[0] is operand.root
+    )
 
 
 def _ready(merger: _Merger, number: int, done: set[int]) -> bool:

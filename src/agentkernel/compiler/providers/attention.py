@@ -10,7 +10,6 @@ from agentkernel.compiler.attention import (
     attention_schedules,
     emit_attention_step,
 )
-from agentkernel.compiler.axes import contiguous_strides
 from agentkernel.compiler.drop_in.forward import Forward
 from agentkernel.compiler.emit import identifier
 from agentkernel.compiler.expressions import Symbols
@@ -43,7 +42,7 @@ class Attention:
             step, schedule, kernel, name, forward.buffers, forward.symbols, forward.precision,
             forward.names,
         )  # fmt: skip
-        strides = given[0] if given else contiguous_strides(result.shape)
+        strides = given[0] if given else step.strides
         forward.lines.append(f"{name} = {forward.empty_text(result, strides)}")
         forward.buffers[result] = name
         forward.place(code)
