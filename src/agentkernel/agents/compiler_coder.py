@@ -47,6 +47,7 @@ from agentkernel.compiler.providers import AnySchedule, Decision, Setting, provi
 from agentkernel.compiler.providers.library import refusal
 from agentkernel.compiler.providers.linear import LinearStep
 from agentkernel.compiler.rewrite import DEAD, Rewritten, rewrite
+from agentkernel.compiler.segments import Segment, segments_of
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.candidate import Candidate, Draft, NoTemplate, TrialResult
 from agentkernel.domain.plan import Won
@@ -440,6 +441,14 @@ def coverage(problem: LoadedProblem, captured: Captured) -> Coverage:
     except UnsupportedOp as error:
         return Coverage((), (error.op,))
     return Coverage(tuple(_patterns(compiled)), tuple(_library(compiled)))
+
+
+def segments(problem: LoadedProblem, captured: Captured) -> tuple[Segment, ...]:
+    """The graph cut into kernels and library calls; none where nothing is to fuse."""
+    try:
+        return segments_of(partitions(problem, captured, "mixed")[0])
+    except UnsupportedOp:
+        return ()
 
 
 def _library(compiled: Compiled) -> Iterator[str]:

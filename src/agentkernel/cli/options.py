@@ -428,6 +428,10 @@ class PlanFlags:
 
     subject: Subject
     target: TargetName = None
+    picture: Annotated[
+        Path | None,
+        typer.Option("--picture", metavar="FILE.svg", help="Draw the graph cut into segments."),
+    ] = None
     as_json: AsJson = False
 
 
