@@ -538,6 +538,10 @@ class OptimizeFlags:
     replay: Replay = None
     from_scratch: FromScratch = False
     approve: ApproveWhat = None
+    timing: Annotated[
+        bool,
+        typer.Option("--timing", help="Print the stages of the run with their seconds at the end."),
+    ] = False
     configured: Configured = Configured()
     as_json: AsJson = False
 

@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
+from agentkernel.runtime.stages import stage
 from agentkernel.storage.files import open_append
 
 FOLDER = "AGENTKERNEL_GATE"
@@ -67,7 +68,7 @@ class GpuLock:
         if self._folder is not None:
             announce_use()
             began = time.monotonic()
-            with ExitStack() as files:
+            with stage("queue for the GPU"), ExitStack() as files:
                 door = files.enter_context(open_append(self._folder / "door"))
                 with open_append(self._folder / "turnstile") as turnstile:
                     fcntl.flock(turnstile, fcntl.LOCK_EX)

@@ -20,6 +20,7 @@ from agentkernel.domain.errors import ModelUnavailable, NotRecorded, TimeIsUp, o
 from agentkernel.domain.plan import Hypothesis, Plan
 from agentkernel.domain.profile import Profile, ProfileFailed
 from agentkernel.domain.verdict import Verdict
+from agentkernel.runtime.stages import stage
 from agentkernel.tools.sandbox.session import limited_time
 from agentkernel.workflows import events
 from agentkernel.workflows.approval import PendingApproval
@@ -87,7 +88,7 @@ def observed(name: events.NodeName, node: Node) -> Node:
         begin = context.session.spent()
         context.emit(events.NodeStarted(node=name, round=state.round, spent_s=begin))
         try:
-            with limited_time(lambda: _left_s(context, name)):
+            with stage(name), limited_time(lambda: _left_s(context, name)):
                 update = node(state, runtime)
         except TimeIsUp:
             update = Update()

@@ -19,6 +19,7 @@ from agentkernel.domain.verdict import (
     Verdict,
 )
 from agentkernel.runtime.machine import release_cached_memory
+from agentkernel.runtime.stages import stage
 from agentkernel.storage.source_text import parse_source
 from agentkernel.tools.judge.bounds import (
     NOT_LOOKED,
@@ -184,6 +185,7 @@ def _judge_compiled(
     return _unknown(failure, "the interpreter raised in a kernel that Triton's compiler takes")
 
 
+@stage("KernelBench's rule")
 def _judge_kernelbench(
     loaded: LoadedProblem,
     captured: Captured,
@@ -211,6 +213,7 @@ def _judge_kernelbench(
     return True
 
 
+@stage("bounds")
 def _look_for_overruns(
     loaded: LoadedProblem,
     captured: Captured,
@@ -271,7 +274,7 @@ def _judge_in(
         return failure
     if not findings.cases:
         return LoadFailed(log=f"No case could be judged: {'; '.join(findings.notes)}")
-    with on_device(settings):
+    with stage("execution proof"), on_device(settings):
         failure = check_execution(
             worker, runner, plan, source, settings, findings.cases, findings.notes
         )
@@ -377,6 +380,7 @@ def _judge_indices(
         return judge_indices(runner, small_case(plan, settings), positions)
 
 
+@stage("other modules")
 def _judge_variants(
     loaded: LoadedProblem,
     captured: Captured,
