@@ -61,9 +61,14 @@ def test_stages_add_up_to_the_wall_time(steps: list[tuple[str, int, int]]) -> No
 def test_an_error_closes_its_stage() -> None:
     hands = Hands()
     clock = StageClock(hands)
-    with pytest.raises(ValueError, match="wrong"), clock.stage("judge"):
-        hands.at += 1
-        raise ValueError("wrong")
+
+    def judge() -> None:
+        with clock.stage("judge"):
+            hands.at += 1
+            raise ValueError("wrong")
+
+    with pytest.raises(ValueError, match="wrong"):
+        judge()
     hands.at += 2
     assert by_name(clock) == {"judge": 1, OTHER: 2}
 
