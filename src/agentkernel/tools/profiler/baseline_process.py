@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import pickle
 import signal
+import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -263,12 +264,14 @@ def serve(line: Connection) -> None:
     baseline_process = BaselineServer(out_of_time)
 
     def answer(frame: bytes) -> bytes:
+        began = time.monotonic()
         try:
             reply: dict[str, JSON] = {"ok": baseline_process.answer(pickle.loads(frame))}
         except Exception as error:  # noqa: BLE001 - the user's module may raise anything
             text = "".join(traceback.format_exception(error))
             named = one_line(f"{type(error).__name__}: {error}")
             reply = {"error": text[-LOG_CHARS:], "line": named}
+        reply["took_s"] = time.monotonic() - began
         return pickle.dumps(reply)
 
     serve_frames(line, answer)

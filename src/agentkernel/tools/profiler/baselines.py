@@ -9,9 +9,16 @@ from typing import NamedTuple, Protocol, cast
 
 from agentkernel.domain.profile import LEFT_OUT
 from agentkernel.runtime import gpu_lock
+from agentkernel.runtime.stages import overlapped
 from agentkernel.runtime.worker import ChildProcess, WorkerDied
 from agentkernel.tools.profiler.compile_workers import compile_threads
-from agentkernel.tools.profiler.rounds import TUNED_MODES, Mode, ProfileSettings, SideFailed
+from agentkernel.tools.profiler.rounds import (
+    AUTOTUNED,
+    TUNED_MODES,
+    Mode,
+    ProfileSettings,
+    SideFailed,
+)
 from agentkernel.tools.sandbox.protocol import JSON
 
 ENTRY = "agentkernel.tools.profiler.baseline_process:serve"
@@ -51,14 +58,15 @@ class BaselineProcess:
         What was posted before and is not this request is done first, its answer forgotten.
         """
         while self._posted:
-            words, answer = self._posted.popleft(), self._receive(timeout_s)
+            words = self._posted.popleft()
+            answer = self._receive(words, timeout_s)
             if words == _words(request):
                 return answer
         self._process.send(_packed(request))
-        return self._receive(timeout_s)
+        return self._receive(_words(request), timeout_s)
 
-    def _receive(self, timeout_s: float) -> dict[str, JSON] | SideFailed:
-        """The next answer."""
+    def _receive(self, words: str, timeout_s: float) -> dict[str, JSON] | SideFailed:
+        """The next answer, which is to the request of `words`."""
         frame = self._process.receive(timeout_s)
         if isinstance(frame, WorkerDied):
             reason, log = "died", frame.log or f"exit {frame.exit_code}"
@@ -67,6 +75,9 @@ class BaselineProcess:
             return SideFailed(side="twin", reason=reason, log=log)
         reply = cast("dict[str, JSON]", pickle.loads(frame))
         value = reply.get("ok")
+        name = _stage_of(words)
+        if name is not None:
+            overlapped(name, float(str(reply.get("took_s", 0.0))))
         if isinstance(value, dict):
             return value
         return SideFailed(side="twin", reason=str(reply.get("line")), log=str(reply.get("error")))
@@ -79,6 +90,14 @@ class BaselineProcess:
 def _words(request: Mapping[str, object]) -> str:
     """What a request is about."""
     return f"{request['do']} {request.get('shape_set')} {request.get('mode')}"
+
+
+def _stage_of(words: str) -> str | None:
+    """Where the seconds of such a request count, which the process spends beside the run."""
+    do, _, mode = words.split()
+    if do == "compile":
+        return "torch.compile" if mode == "default" else AUTOTUNED
+    return "baselines' start" if do in ("start", "prepare") else None
 
 
 def _packed(request: Mapping[str, object]) -> bytes:
