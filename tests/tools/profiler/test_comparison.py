@@ -166,7 +166,7 @@ def test_a_module_that_torch_compile_refuses_still_has_eager(
         + "import sys, time\n"
         + "def refuse(*args, **kwargs):\n"
         + f"    {trouble}\n"
-        + "if 'agentkernel.tools.profiler.baseline_process' in sys.orig_argv:\n"
+        + "if 'agentkernel.tools.profiler.baseline_process:serve' in sys.orig_argv:\n"
         + "    torch.compile = refuse\n"
     )
     settings = SETTINGS.evolve(compare_compile=True, compile_limit_s=20.0)
