@@ -154,10 +154,7 @@ class LocalRunFactory:
                 return capture(loaded)
 
         warnings: list[str] = []
-        with stage("knowledge"):
-            known = open_knowledge(settings, warnings.append)
         with (
-            nullcontext() if known is None else known,
             gpu_lock.private_lock() if resolved.measurable else nullcontext(),
             ProfileSession(loaded, resolved, profile_settings(settings)) as session,
             InductorWriter(resolved.target, left_s=desk.left_s) as writer,
@@ -165,6 +162,8 @@ class LocalRunFactory:
             with stage("start"):
                 start_workers(judging)
                 session.begin()
+            with stage("knowledge"):  # meanwhile workers import and baselines compile
+                known = open_knowledge(settings, warnings.append)
             searcher = StagedSearcher(make_searcher(settings, resolved, session.make_room))
             coder = make_coder(settings.coder, searcher, writer, desk, settings)
             made = _tools(settings, coder, captured, session, known, desk.judge_key)
@@ -381,6 +380,7 @@ def _tools(
         profile=run_profile,
         baselines=lambda: _baselines(session),
         quick_baseline_us=lambda: _quick_baseline_us(session),
+        baselines_ready=session.ready,
         apply_hints=apply_hints,
         judge_key=lambda candidate: work_key(scope_of(candidate), candidate),
         profile_key=lambda candidate: work_key(profile_scope, candidate),

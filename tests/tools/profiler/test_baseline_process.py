@@ -7,6 +7,9 @@ import sys
 import time
 from pathlib import Path
 
+from agentkernel.runtime.stages import recording
+from agentkernel.tools.profiler.baselines import BaselineProcess
+
 PARENT = """
 import sys, time
 from agentkernel.tools.profiler.baselines import BaselineProcess
@@ -52,3 +55,31 @@ def test_a_busy_twin_ends_with_its_parent(tmp_path):
         assert not gone(pid, 0)
         os.kill(parent.pid, signal.SIGKILL)
     assert gone(pid, 5)
+
+
+def test_answers_that_came_before_they_were_asked_for_are_kept():
+    process = BaselineProcess()
+    try:
+        requests = [{"do": "compile", "shape_set": 0, "mode": mode} for mode in ("default", "slow")]
+        for request in requests:
+            process.post(request)
+        assert not process.answered(), "it has not even started"
+        end = time.monotonic() + 90
+        while not process.answered() and time.monotonic() < end:
+            time.sleep(0.05)
+        assert process.answered()
+        process.close()  # nothing can be asked of it any more
+        with recording() as clock:
+            found = process.ask(requests[1], 1.0)
+        assert "KeyError" in found.reason
+        assert clock.times()[-1].overlapped is False, "its time was told as it was taken"
+    finally:
+        process.close()
+
+
+def test_one_that_is_gone_keeps_nobody_waiting():
+    process = BaselineProcess()
+    process.post({"do": "nothing"})
+    process.close()
+    assert process.answered()
+    assert process.ask({"do": "nothing"}, 1.0).reason == "died"

@@ -36,6 +36,8 @@ class BaselineProcess:
         threads = str(compile_threads())
         self._process = ChildProcess(ENTRY, defaults={"TORCHINDUCTOR_COMPILE_THREADS": threads})
         self._posted: deque[str] = deque()
+        self._taken: deque[tuple[str, dict[str, JSON] | SideFailed]] = deque()
+        """Answers that have come before somebody asked."""
 
     @property
     def alive(self) -> bool:
@@ -52,14 +54,24 @@ class BaselineProcess:
         self._process.send(_packed(request))
         self._posted.append(_words(request))
 
+    def answered(self) -> bool:
+        """True once everything that was posted has an answer, or the process is gone."""
+        while self._posted and self._process.answered():
+            words = self._posted.popleft()
+            self._taken.append((words, self._receive(words, 0.0)))
+        return not self._posted
+
     def ask(self, request: Mapping[str, object], timeout_s: float) -> dict[str, JSON] | SideFailed:
         """Send one request and wait for its answer; past `timeout_s` the process is killed.
 
         What was posted before and is not this request is done first, its answer forgotten.
         """
-        while self._posted:
-            words = self._posted.popleft()
-            answer = self._receive(words, timeout_s)
+        while self._taken or self._posted:
+            if self._taken:
+                words, answer = self._taken.popleft()
+            else:
+                words = self._posted.popleft()
+                answer = self._receive(words, timeout_s)
             if words == _words(request):
                 return answer
         self._process.send(_packed(request))
@@ -208,6 +220,10 @@ class PreparedBaseline:
         self._fresh = True
         for request in requests:
             self.process.post(request)
+
+    def ready(self) -> bool:
+        """True where nothing that was begun ahead is still at work."""
+        return self.process is None or not self._fresh or self.process.answered()
 
     def start(self) -> SideFailed | None:
         """Start the process with the weights, unless it runs. What one that was begun ahead has

@@ -214,6 +214,10 @@ class Comparison:
             for baseline_process in self._baseline_processes():
                 baseline_process.post(0)
 
+    def ready(self) -> bool:
+        """True where no baseline compiles any more of what was begun ahead."""
+        return all(baseline_process.ready() for baseline_process in self._baseline_processes())
+
     @property
     def matmul_precision(self) -> MatmulPrecision:
         """What the baselines may round in their products."""

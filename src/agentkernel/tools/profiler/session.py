@@ -231,6 +231,10 @@ class ProfileSession:
             with contextlib.suppress(AgentKernelError):
                 self._open().begin()
 
+    def ready(self) -> bool:
+        """True where a profile would begin at once: no baseline compiles ahead of it."""
+        return self._comparison is None or self._comparison.ready()
+
     def make_room(self) -> None:
         """Free what is large in the GPU's memory, until the next profile."""
         if self._comparison is not None:
