@@ -18,6 +18,7 @@ from agentkernel.domain.profile import LEFT_OUT, ClockCheck, GpuState, MatmulPre
 from agentkernel.runtime import gpu_lock
 from agentkernel.runtime.pool import raised_priority
 from agentkernel.runtime.stages import stage
+from agentkernel.runtime.timed_cpus import on_timed_cpus
 from agentkernel.tools.problem.loading import LoadedProblem
 from agentkernel.tools.profiler.baselines import (
     BaselineProcess,
@@ -418,10 +419,9 @@ class Comparison:
         )
         with gpu_lock.exclusive(), ExitStack() as front:
             if gpu_lock.has_other_users():
-                own = threading.get_native_id()
-                front.enter_context(
-                    raised_priority([own, *(pid for side in sides if side for pid in side.pids)])
-                )
+                timed = [pid for side in sides if side for pid in side.pids]
+                front.enter_context(raised_priority([threading.get_native_id(), *timed]))
+                front.enter_context(on_timed_cpus(timed))
             yield
 
     def _remote(self, name: str, line: RequestChannel, event_us: float) -> RemoteSide:
