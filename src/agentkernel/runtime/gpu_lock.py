@@ -139,6 +139,12 @@ def waited_s() -> float:
     return sum(_waits)
 
 
+def waited_for(seconds: float) -> None:
+    """Another process of this run stood at the gate for `seconds`, and this one waited for it."""
+    if has_other_users():
+        _waits.append(seconds)
+
+
 @contextmanager
 def before_first_use(claim: Callable[[], None]) -> Iterator[None]:
     """`claim`, which waits for others, runs before this process uses the GPU in the block, and not

@@ -18,6 +18,7 @@ from statistics import median
 from typing import TYPE_CHECKING, cast
 
 from agentkernel.domain.errors import one_line
+from agentkernel.runtime import gpu_lock
 from agentkernel.runtime.worker import serve_frames
 from agentkernel.tools.problem.loading import restore_problem
 from agentkernel.tools.profiler.compile_workers import (
@@ -264,7 +265,7 @@ def serve(line: Connection) -> None:
     baseline_process = BaselineServer(out_of_time)
 
     def answer(frame: bytes) -> bytes:
-        began = time.monotonic()
+        began, queued_s = time.monotonic(), gpu_lock.waited_s()
         try:
             reply: dict[str, JSON] = {"ok": baseline_process.answer(pickle.loads(frame))}
         except Exception as error:  # noqa: BLE001 - the user's module may raise anything
@@ -272,6 +273,7 @@ def serve(line: Connection) -> None:
             named = one_line(f"{type(error).__name__}: {error}")
             reply = {"error": text[-LOG_CHARS:], "line": named}
         reply["took_s"] = time.monotonic() - began
+        reply["queued_s"] = gpu_lock.waited_s() - queued_s
         return pickle.dumps(reply)
 
     serve_frames(line, answer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import time
 from collections import deque
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol, cast
@@ -79,7 +80,9 @@ class BaselineProcess:
 
     def _receive(self, words: str, timeout_s: float) -> dict[str, JSON] | SideFailed:
         """The next answer, which is to the request of `words`."""
+        began = time.monotonic()
         frame = self._process.receive(timeout_s)
+        waited_s = time.monotonic() - began
         if isinstance(frame, WorkerDied):
             reason, log = "died", frame.log or f"exit {frame.exit_code}"
             if frame.exit_code is None:
@@ -87,6 +90,7 @@ class BaselineProcess:
             return SideFailed(side="twin", reason=reason, log=log)
         reply = cast("dict[str, JSON]", pickle.loads(frame))
         value = reply.get("ok")
+        gpu_lock.waited_for(min(waited_s, float(str(reply.get("queued_s", 0.0)))))
         name = _stage_of(words)
         if name is not None:
             overlapped(name, float(str(reply.get("took_s", 0.0))))
