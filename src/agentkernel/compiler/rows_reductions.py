@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from agentkernel.compiler.emit import BodyLines, Emitter, Schedule, row_invariant
-from agentkernel.compiler.expressions import TRITON_TYPES, Text
+from agentkernel.compiler.expressions import TRITON_TYPES, Text, pointwise_text
 from agentkernel.compiler.fusion import Region
 from agentkernel.compiler.ir import Node, compute_dtype
 
@@ -279,13 +279,11 @@ def is_infinite_text(code: str) -> str:
 
 
 def exp_call(emitter: Emitter, code: str, node: Node) -> str:
-    """exp of `code`: the accurate helper where the result stays in fp32, else the built-in."""
-    import torch
-
-    if emitter.narrow or compute_dtype(node.dtype) == torch.float64:
-        return f"tl.exp({code})"
-    emitter.helpers.add("exp")
-    return f"exp({code})"
+    """exp of `code`, as accurate as what is stored needs it."""
+    kind = compute_dtype(node.dtype)
+    return pointwise_text(
+        "exp", [Text(code)], kind, kind, emitter.helpers, coarse=emitter.narrow
+    ).code
 
 
 def _operand(node: Node, value: Text) -> str:

@@ -40,10 +40,9 @@ from agentkernel.compiler.drop_in.wrapper import (
 from agentkernel.compiler.emit import Names
 from agentkernel.compiler.expressions import forward_lines, symbols_of
 from agentkernel.compiler.ir import UnsupportedOp
-from agentkernel.compiler.kernel_helpers import lifted_helper_sources
+from agentkernel.compiler.kernel_helpers import library_imports, lifted_helper_sources
 from agentkernel.compiler.lift.forward import Forward, ForwardTensor, same_layout, with_strides
 from agentkernel.compiler.lift.inductor_code import InductorCode, NotLifted
-from agentkernel.compiler.lift.kernel_text import LIBDEVICE_IMPORT
 from agentkernel.compiler.lift.wrapper_steps import (
     Return,
     Unliftable,
@@ -281,15 +280,15 @@ def _assemble(
     parameters = ", ".join(["self", *signature.parameters])
     body = textwrap.indent("\n".join(file.lines), "    ")
     method = textwrap.indent(f"def forward({parameters}):\n{body}", "    ")
-    imports = [*constructor.imports, *([LIBDEVICE_IMPORT] if forward.libdevice else [])]
+    kernels = [*lifted_helper_sources(forward.helpers), *forward.pieces]
+    imports = [*constructor.imports, *library_imports(kernels)]
     model = "\n".join(
         [constructor.header, *([constructor.body, ""] if constructor.body else []), method]
     )
     told = module_docstring(loaded, file.checked, file.gradients.note, constructor.copies)
     sections = [
         "\n\n".join([told, import_block(imports), verified_text(file.expected, file.checked)]),
-        *lifted_helper_sources(forward.helpers),
-        *forward.pieces,
+        *kernels,
         *([constructor.helpers] if constructor.helpers else []),
         *([file.gradients.section] if file.gradients.section else []),
         model,

@@ -11,7 +11,6 @@ from agentkernel.compiler.attention import (
     emit_attention_step,
 )
 from agentkernel.compiler.drop_in.forward import Forward
-from agentkernel.compiler.emit import identifier
 from agentkernel.compiler.expressions import Symbols
 from agentkernel.compiler.fusion import Output
 from agentkernel.compiler.providers.protocol import FLOP_PER_US, LAUNCH_US, AnySchedule, Setting
@@ -37,7 +36,7 @@ class Attention:
         given = [output.strides for output in outputs if output.node is result]
         single = bool(given) and len(outputs) == 1
         name = forward.names.unique("output" if single else result.name)
-        kernel = forward.names.unique(f"{identifier(result.name)}_kernel")
+        kernel = forward.names.unique(f"{result.name}_kernel")
         code = emit_attention_step(
             step, schedule, kernel, name, forward.buffers, forward.symbols, forward.precision,
             forward.names,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from agentkernel.compiler.drop_in.forward import Forward
-from agentkernel.compiler.emit import PERSISTENT_LIMIT, Schedule, identifier
+from agentkernel.compiler.emit import PERSISTENT_LIMIT, Schedule
 from agentkernel.compiler.expressions import Symbols
 from agentkernel.compiler.fusion import Output, Region
 from agentkernel.compiler.ir import numel
@@ -70,7 +70,7 @@ class Rows:
 def _title(region: Region) -> str:
     """What a kernel is called: its operations' names, the telling ones first."""
     named = [store.node.name for store in region.stores]
-    return "_".join(dict.fromkeys(identifier(name).lower() for name in named[:2])) or "kernel"
+    return "_".join(dict.fromkeys(name.lower() for name in named[:2])) or "kernel"
 
 
 TILE_ELEMENTS = 4096
