@@ -74,8 +74,39 @@ def place_of_min(x, place, axis: tl.constexpr, keep_dims: tl.constexpr):
     wanted = tl.where(found == 1, x != x, x == best)
     return tl.min(tl.where(wanted, place, 2147483647), axis=axis, keep_dims=keep_dims)'''
 
+SELECTED = '''\
+@triton.jit
+def selected(x, mask, dim: tl.constexpr, keep_dims: tl.constexpr = False):
+    """The only element along a dimension for which mask holds."""
+    return tl.sum(tl.where(mask, x, 0), dim, keep_dims=keep_dims).to(x.dtype)'''
+
+WITH_LAST_PLACE = '''\
+@triton.jit
+def last_{name}(x, place, other, other_place):
+    """The {words} of two with its place; NaN goes first, of equal ones the last place."""
+    kept = (x {sign} other) | ((x != x) & (other == other))
+    equal = (x == other) | ((x != x) & (other != other))
+    kept = kept | (equal & (place > other_place))
+    return tl.where(kept, x, other), tl.where(kept, place, other_place)'''
+
+LOG_ADD = '''\
+@triton.jit
+def log_add(top, total, other, other_total):
+    """The maximum, and the sum of e**(x - maximum), of two parts together.
+
+    One of the two keeps its scale, so there is one exponential; where that is coarse, it is small.
+    """
+    scale = tl.where(top == other, 1.0, tl.exp(-tl.abs(top - other)))
+    below = top < other
+    grown = tl.where(below, total * scale + other_total, total + other_total * scale)
+    return tl.where(below, other, top), grown'''
+
 HELPERS: Helpers = {
     **MATH,
+    "last_max": (WITH_LAST_PLACE.format(name="max", words="larger", sign=">"), ()),
+    "last_min": (WITH_LAST_PLACE.format(name="min", words="smaller", sign="<"), ()),
+    "log_add": (LOG_ADD, ()),
+    "selected": (SELECTED, ()),
     "maximum": (MAXIMUM, ()),
     "minimum": (MINIMUM, ()),
     "multiply": (MULTIPLY, ()),
@@ -247,12 +278,6 @@ def bucket_of(
         low = tl.where(past & inside, middle + 1, low)
         high = tl.where(past, high, middle)
     return low'''
-
-SELECTED = '''\
-@triton.jit
-def selected(x, mask, dim: tl.constexpr, keep_dims: tl.constexpr = False):
-    """The only element along a dimension for which mask holds."""
-    return tl.sum(tl.where(mask, x, 0), dim, keep_dims=keep_dims).to(x.dtype)'''
 
 LIFTED_HELPERS: Helpers = {
     **MATH,

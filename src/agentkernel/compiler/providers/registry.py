@@ -13,6 +13,7 @@ from agentkernel.compiler.providers.linear import Linear, LinearStep
 from agentkernel.compiler.providers.product import Product
 from agentkernel.compiler.providers.protocol import Provider
 from agentkernel.compiler.providers.rows import Rows
+from agentkernel.compiler.providers.scan import Scan
 
 PROVIDERS: dict[type, object] = {
     Region: Rows(),
@@ -23,6 +24,12 @@ PROVIDERS: dict[type, object] = {
 }
 
 
+SCANS = Scan()
+"""Serves regions along whose columns scans run."""
+
+
 def provider_of(step: object) -> Provider[object]:
     """Who serves a step."""
+    if isinstance(step, Region) and step.scans:
+        return cast("Provider[object]", SCANS)
     return cast("Provider[object]", PROVIDERS[type(step)])

@@ -153,9 +153,9 @@ def _order(region: Region, rows: int, length: int, decision: Decision) -> tuple[
 
 
 def splittable(region: Region) -> bool:
-    """True where every reduction reads the loads directly and none needs another's result."""
+    """True where every reduction and scan reads the loads directly, none another's result."""
     members, known = frozenset(region.nodes), {}  # type: ignore[var-annotated]
-    ops = [node for node in region.nodes if node.kind == "reduce"]
+    ops = [node for node in region.nodes if node.kind in ("reduce", "scan")]
     return all(reduction_depth(node, members, known) == 1 for node in ops) and not any(
         node.op in ("argmax", "argmin") for node in ops
     )
