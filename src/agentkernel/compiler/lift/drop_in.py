@@ -55,6 +55,7 @@ from agentkernel.domain.base import sha256_text
 from agentkernel.domain.candidate import NoTemplate, TrialResult
 from agentkernel.domain.errors import TimeIsUp, one_line
 from agentkernel.domain.verdict import Policy
+from agentkernel.tools.judge.execution.graph_operators import graph_operators
 from agentkernel.tools.judge.policy.check import check_policy, own_names
 from agentkernel.tools.problem.capture import Captured
 from agentkernel.tools.problem.loading import LoadedProblem
@@ -323,12 +324,13 @@ def lifted_drafts(
     configurations to try; the commonest reason where there is none."""
     found: dict[str, LiftedDraft] = {}
     reasons: Counter[str] = Counter()
+    operators = graph_operators(captured)
     for code in codes:
         source = code if isinstance(code, NotLifted) else _lifted(code, problem, captured)
         if isinstance(source, NotLifted) or isinstance(code, NotLifted):
             reasons[source.reason if isinstance(source, NotLifted) else ""] += 1
             continue
-        refused = check_policy(source.text, policy, own_names(problem))
+        refused = check_policy(source.text, policy, own_names(problem), operators)
         if refused is not None:
             reasons[f"policy {policy!r}: {refused.text}"] += 1
             continue

@@ -56,6 +56,7 @@ from agentkernel.tools.judge.cases.shapes import (
     scaled,
 )
 from agentkernel.tools.judge.comparison.compare import CaseOutcome
+from agentkernel.tools.judge.execution.graph_operators import graph_operators
 from agentkernel.tools.judge.execution.proof import check_execution
 from agentkernel.tools.judge.findings import Findings, verdict_of
 from agentkernel.tools.judge.gradient_cases import judge_all_gradients
@@ -113,7 +114,8 @@ def judge(
     findings = Findings()
     failure: Failure | None = None
     if settings.static:
-        failure = check_policy(source, settings.policy, own_names(loaded))
+        operators = graph_operators(captured)
+        failure = check_policy(source, settings.policy, own_names(loaded), operators)
     if failure is None:
         if settings.device == "cuda":
             prefork_judge_workers(interpreted(settings))
