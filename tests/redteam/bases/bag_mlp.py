@@ -1,10 +1,3 @@
-"""PyTorch takes the mean of the bags and multiplies; a kernel adds the bias and clamps.
-
-problem: bag_mlp
-policy: mixed
-needs: cpu
-"""
-
 import torch
 import triton
 import triton.language as tl

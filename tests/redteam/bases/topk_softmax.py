@@ -1,10 +1,3 @@
-"""PyTorch finds the largest elements, a kernel makes weights of them.
-
-problem: topk_softmax
-policy: mixed
-needs: cpu
-"""
-
 import torch
 import triton
 import triton.language as tl
