@@ -9,7 +9,6 @@ import operator
 import pickle
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch.fx import Graph, GraphModule, Node

@@ -8,7 +8,6 @@ Attention stays one call, and bilinear layers are written out as products.
 from __future__ import annotations
 
 import ast
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -57,8 +56,9 @@ def whole_attention(
         )[0]
         return found
     mask = attn_mask.unsqueeze(0) if attn_mask is not None and attn_mask.dim() == 3 else attn_mask
-    given = (item.unsqueeze(0) for item in (query, key, value))
-    return whole_attention(*given, mask, is_causal=is_causal, scale=scale).squeeze(0)
+    query, key, value = (item.unsqueeze(0) for item in (query, key, value))
+    whole = whole_attention(query, key, value, mask, is_causal=is_causal, scale=scale)
+    return whole.squeeze(0)
 
 
 def written_out_bilinear(

@@ -199,7 +199,7 @@ def _forbidden(call: TracedCall, policy: Policy, original: GraphOperators) -> tu
 
 
 def trace_notes(seen: Trace) -> list[str]:
-    """What is allowed and worth knowing: the library's part, other operators."""
+    """What is allowed and worth knowing: the library's part, other operators, how many calls."""
     found = []
     for words, values in (
         ("the library computes", [call.library for call in seen.calls]),
@@ -209,7 +209,8 @@ def trace_notes(seen: Trace) -> list[str]:
         names = list(dict.fromkeys(item.split(" (")[0] for call in values for item in call))
         if names:
             found.append(f"{words}: {', '.join(names[:12])}")
-    return found
+    most = max((len(call.parts) for call in seen.calls), default=0)
+    return [*found, f"library calls: {most} in a call of forward"] if most else found
 
 
 def _draws(
