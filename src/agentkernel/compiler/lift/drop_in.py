@@ -12,6 +12,7 @@ from functools import partial
 
 import torch
 
+from agentkernel.compiler.attention_match import find_attention
 from agentkernel.compiler.drop_in.constructor import ConstructorText, emit_constructor
 from agentkernel.compiler.drop_in.envelope import (
     Envelope,
@@ -40,10 +41,9 @@ from agentkernel.compiler.drop_in.wrapper import (
 from agentkernel.compiler.emit import Names
 from agentkernel.compiler.expressions import forward_lines, symbols_of
 from agentkernel.compiler.ir import UnsupportedOp
-from agentkernel.compiler.kernel_helpers import lifted_helper_sources
+from agentkernel.compiler.kernel_helpers import library_imports, lifted_helper_sources
 from agentkernel.compiler.lift.forward import Forward, ForwardTensor, same_layout, with_strides
 from agentkernel.compiler.lift.inductor_code import InductorCode, NotLifted
-from agentkernel.compiler.lift.kernel_text import LIBDEVICE_IMPORT
 from agentkernel.compiler.lift.wrapper_steps import (
     Return,
     Unliftable,
@@ -56,6 +56,7 @@ from agentkernel.domain.base import sha256_text
 from agentkernel.domain.candidate import NoTemplate, TrialResult
 from agentkernel.domain.errors import TimeIsUp, one_line
 from agentkernel.domain.verdict import Policy
+from agentkernel.tools.judge.execution.graph_operators import graph_operators
 from agentkernel.tools.judge.policy.check import check_policy, own_names
 from agentkernel.tools.problem.capture import Captured
 from agentkernel.tools.problem.loading import LoadedProblem
@@ -281,15 +282,15 @@ def _assemble(
     parameters = ", ".join(["self", *signature.parameters])
     body = textwrap.indent("\n".join(file.lines), "    ")
     method = textwrap.indent(f"def forward({parameters}):\n{body}", "    ")
-    imports = [*constructor.imports, *([LIBDEVICE_IMPORT] if forward.libdevice else [])]
+    kernels = [*lifted_helper_sources(forward.helpers), *forward.pieces]
+    imports = [*constructor.imports, *library_imports(kernels)]
     model = "\n".join(
         [constructor.header, *([constructor.body, ""] if constructor.body else []), method]
     )
     told = module_docstring(loaded, file.checked, file.gradients.note, constructor.copies)
     sections = [
         "\n\n".join([told, import_block(imports), verified_text(file.expected, file.checked)]),
-        *lifted_helper_sources(forward.helpers),
-        *forward.pieces,
+        *kernels,
         *([constructor.helpers] if constructor.helpers else []),
         *([file.gradients.section] if file.gradients.section else []),
         model,
@@ -301,6 +302,7 @@ def _assemble(
 MAX_TUNED = 16
 """Launch configurations tried of the variant that won."""
 OPTION = ", option "
+ATTENTION_CALL = "torch.nn.functional.scaled_dot_product_attention("
 RUNNERS_UP = 1
 """Variants tried beside the one that an experience names."""
 
@@ -320,16 +322,21 @@ def lifted_drafts(
     codes: Sequence[InductorCode | NotLifted],
     policy: Policy,
 ) -> list[LiftedDraft] | NotLifted:
-    """A file a variant, as far as the policy allows it, of equal ones that with the most launch
-    configurations to try; the commonest reason where there is none."""
+    """A file a variant, as far as the policy allows it and none writes attention out, of equal ones
+    that with the most launch configurations to try; the commonest reason where there is none."""
     found: dict[str, LiftedDraft] = {}
     reasons: Counter[str] = Counter()
+    operators = graph_operators(captured)
+    attention = len(find_attention(captured.graph.graph))
     for code in codes:
         source = code if isinstance(code, NotLifted) else _lifted(code, problem, captured)
         if isinstance(source, NotLifted) or isinstance(code, NotLifted):
             reasons[source.reason if isinstance(source, NotLifted) else ""] += 1
             continue
-        refused = check_policy(source.text, policy, own_names(problem))
+        if source.text.count(ATTENTION_CALL) < attention:
+            reasons["attention would be written out, its scores in memory"] += 1
+            continue
+        refused = check_policy(source.text, policy, own_names(problem), operators)
         if refused is not None:
             reasons[f"policy {policy!r}: {refused.text}"] += 1
             continue

@@ -12,6 +12,7 @@ from agentkernel.compiler.lowering import (
     pooling,
     products,
     reductions,
+    scans,
 )
 from agentkernel.compiler.lowering.registry import LOWERINGS, LoweredGraph, lower
 
@@ -30,4 +31,5 @@ __all__ = [
     "pooling",
     "products",
     "reductions",
+    "scans",
 ]

@@ -102,7 +102,7 @@ def _worked_out(index: Node) -> bool:
     waiting = [index]
     while waiting:
         node = waiting.pop()
-        if node.kind in ("input", "library", "field", "reduce"):
+        if node.kind in ("input", "library", "field", "reduce", "scan"):
             if not node.dtype.is_floating_point:
                 return False
         else:
