@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import operator
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import cast
 
 import sympy
@@ -137,15 +137,24 @@ def _is_view(node: fx.Node) -> bool:
     return any(item.alias_info is not None for item in node.target._schema.returns)
 
 
-def _no_size_settled(values: Collection[object]) -> contextlib.AbstractContextManager[None]:
-    """An error, a RuntimeError, where a choice would take a free size for its value."""
-    for value in values:
-        mode = getattr(value, "fake_mode", None)
-        if mode is not None and mode.shape_env is not None:
-            return cast(
-                contextlib.AbstractContextManager[None], mode.shape_env.error_on_new_guards()
-            )
-    return contextlib.nullcontext()
+@contextlib.contextmanager
+def _no_size_settled(values: Collection[object]) -> Iterator[None]:
+    """A RuntimeError where a choice would take a free size for its value: PyTorch asks this method
+    before it notes any such fact, and remembers no answer that it raises at."""
+    modes = (getattr(value, "fake_mode", None) for value in values)
+    environment = next((mode.shape_env for mode in modes if mode is not None), None)
+    if environment is None:
+        yield
+        return
+
+    def refuse(*fact: object) -> None:
+        raise RuntimeError(f"for some sizes alone: {fact}")
+
+    environment._check_frozen = refuse
+    try:
+        yield
+    finally:
+        del environment._check_frozen
 
 
 def _elements(node: fx.Node, sizes: Mapping[str, int]) -> int:
