@@ -1,5 +1,6 @@
 """Drop-ins refuse what they were not verified for, and serve the rest of what they promise."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -192,3 +193,13 @@ def test_a_size_at_which_an_assumption_has_no_value_is_refused() -> None:
     halves = Eq(Mod(rows * columns, FloorDiv(rows * columns, 2)), 0)
     spans = limits_of(loaded, replace(captured, guards=(halves,))).spans
     assert [span.least for span in spans.values()] == [1, 1]
+
+
+def padded_to_even(x: torch.Tensor) -> torch.Tensor:
+    """As many columns as an even number holds, of which the printer says `math.ceil`."""
+    more = max(math.ceil(x.shape[-1] / 2) * 2 - x.shape[-1], 0)
+    return nn.functional.avg_pool1d(nn.functional.pad(x, (0, more)), 2)
+
+
+def test_a_guard_with_a_rounded_quotient_is_tried() -> None:
+    assert "class ModelNew" in written(OfOne(padded_to_even), (torch.randn(2, 3, 7),), "looped")

@@ -166,7 +166,7 @@ Test = Callable[[Mapping[str, int]], bool]
 def _test(guard: sympy.Basic, names: Sequence[str]) -> Test:
     symbols = {str(item): item for item in guard.free_symbols}
     given = [symbols.get(name, sympy.Symbol(name)) for name in names]
-    call = sympy.lambdify(given, guard, modules="math", printer=PRINTER)
+    call = sympy.lambdify(given, guard, modules=[{"math": math}, "math"], printer=PRINTER)
 
     def holds(sizes: Mapping[str, int]) -> bool:
         try:
