@@ -37,6 +37,7 @@ from agentkernel.compiler.lift.drop_in import (
     with_runner_up,
 )
 from agentkernel.compiler.lift.inductor_code import InductorCode, NotLifted
+from agentkernel.compiler.lowering.convolutions import MOVABLE
 from agentkernel.compiler.pipeline import (
     Compiled,
     compile_graph,
@@ -229,6 +230,9 @@ def partitions(
         raise UnsupportedOp("constructor", f"it imports {', '.join(constructor.foreign_imports)}")
     plain = compile_graph(problem, captured, constructor, precision)
     choices = _with_products(plain, policy)
+    if any(op.removeprefix("aten.") in MOVABLE for op in _library(plain)):
+        last = compile_graph(problem, captured, constructor, precision, channels_last=True)
+        choices += _with_products(last, policy)[:1]
     if find_steps(plain.partition.steps):
         choices += _written_out(problem, captured, constructor, precision, policy)
     kept = [item for item in choices if _allowed(item, policy)]

@@ -64,13 +64,14 @@ def compile_graph(
     *,
     attention: bool = True,
     halved: bool = False,
+    channels_last: bool = False,
 ) -> Compiled:
-    """Lower and partition, `attention` as one kernel or as it is written out; `halved`, no kernel
-    spans both halves of the graph.
+    """Lower and partition, `attention` as one kernel or as it is written out, convolutions on
+    `channels_last` memory or as they are; `halved`, no kernel spans both halves of the graph.
 
     Raises UnsupportedOp for what has neither template nor library form.
     """
-    graph = lower(captured, attention)
+    graph = lower(captured, attention, channels_last=channels_last)
     names = {name: name for name in captured.user_inputs}
     symbols = symbols_of(captured, names)
     outputs = _outputs(captured, graph)

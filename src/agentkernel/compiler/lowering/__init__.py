@@ -1,6 +1,7 @@
 """ATen to IR: importing this package fills the table of lowerings."""
 
 from agentkernel.compiler.lowering import (
+    convolutions,
     data_movement,
     index_maps,
     losses,
@@ -15,6 +16,7 @@ from agentkernel.compiler.lowering.registry import LOWERINGS, LoweredGraph, lowe
 __all__ = [
     "LOWERINGS",
     "LoweredGraph",
+    "convolutions",
     "data_movement",
     "index_maps",
     "losses",
