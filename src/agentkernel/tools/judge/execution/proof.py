@@ -97,7 +97,7 @@ def check_execution(
     failure: Failure | None = _complete(seen, labels) or check_trace(
         seen, settings.policy, labels, originals
     )
-    if failure is None and settings.policy == "mixed" and originals[0].computes:
+    if failure is None and any(item.computes for item in originals):
         failure = _launched(seen, labels)
     if failure is None:
         failure = _draws(seen, runner, cases, labels)
