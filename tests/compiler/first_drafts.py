@@ -22,6 +22,12 @@ class FirstFirst:
             for index, (label, schedule) in enumerate(zip(labels, schedules, strict=True))
         )
 
+    def tune(self, spaces, target):  # type: ignore[no-untyped-def]
+        return tuple(
+            self.rank(item.problem, item.sources, item.labels, item.schedules, target)
+            for item in spaces
+        )
+
 
 def drafted(problem: LoadedProblem, strategy: str) -> str:
     hypothesis = Hypothesis(strategy=strategy, reason="r")

@@ -377,10 +377,11 @@ class _Child:
 def compile_family(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
     """`compile_forward` for each of `payload["sources"]`; the reply has its answers by index.
 
-    Beside what compile_forward takes: `timeout_s` for each source, and `seconds`, after which none
-    begins (its answer is None).
+    A source is a pair: which of `payload["calls"]` holds the rest of what compile_forward takes
+    (but for the target, which all share), and the text. `timeout_s` is for each source; after
+    `seconds` none begins (its answer is None).
     """
-    sources = cast("Sequence[str]", payload["sources"])
+    sources = cast("Sequence[tuple[int, str]]", payload["sources"])
     last_start_s = time.monotonic() + cast(float, payload["seconds"])
     waiting = list(range(len(sources)))[::-1]
     running: list[_Child] = []
@@ -416,8 +417,10 @@ def _work(index: int, payload: Mapping[str, object], state: WorkerState, writer:
         scratch = state.scratch / f"source{index}"
         scratch.mkdir(exist_ok=True)
         own = WorkerState(scratch, state.device, state.interpret)
-        source = cast("Sequence[str]", payload["sources"])[index]
-        answer = compile_forward({**payload, "source": source}, own)
+        call, source = cast("Sequence[tuple[int, str]]", payload["sources"])[index]
+        rest = cast("Sequence[Mapping[str, object]]", payload["calls"])[call]
+        own_payload = {**rest, "target": payload["target"], "source": source}
+        answer = compile_forward(own_payload, own)
         with os.fdopen(writer, "wb") as line:
             line.write(json.dumps(answer).encode())
         code = 0

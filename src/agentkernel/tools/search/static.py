@@ -2,36 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from agentkernel.domain.base import sha256_text
 from agentkernel.domain.candidate import TrialResult
 from agentkernel.domain.profile import CompileReport
 from agentkernel.domain.target import Target
-from agentkernel.domain.verdict import CompileFailed, LoadFailed, RunFailed
-from agentkernel.tools.compile.candidate import compile_many
 from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.problem.loading import LoadedProblem
 from agentkernel.tools.roofline.model import analyse, estimate
 from agentkernel.tools.sandbox.session import search_seconds
+from agentkernel.tools.search.cost import cost_us
+from agentkernel.tools.search.space import (
+    CompileOutcome,
+    Estimator,
+    Schedule,
+    Space,
+    compile_spaces,
+)
 
-CompileOutcome = CompileReport | CompileFailed | LoadFailed | RunFailed
 BUDGET_SPENT = "the search's time was spent before its turn"
 LOG_CHARS = 200
-
-
-def compile_all(
-    problem: LoadedProblem,
-    sources: Sequence[str],
-    target: Target,
-    *,
-    seconds: float,
-    allow_unsandboxed: bool = False,
-) -> tuple[CompileOutcome | None, ...]:
-    """One outcome a source in the order given; None where `seconds` did not suffice."""
-    return compile_many(
-        problem, sources, target, seconds=seconds, allow_unsandboxed=allow_unsandboxed
-    )
 
 
 def prune(outcomes: Sequence[CompileOutcome | None]) -> tuple[str | None, ...]:
@@ -81,7 +71,6 @@ TIE = 1e-6
 ENOUGH_OCCUPANCY = 0.5
 """More resident warps than half of an SM's hide no further latency in memory-bound kernels
 (Volkov, "Better Performance at Lower Occupancy", GTC 2010)."""
-Schedule = dict[str, dict[str, int]]
 
 
 class StaticSearcher:
@@ -106,40 +95,59 @@ class StaticSearcher:
         target: Target,
     ) -> tuple[TrialResult, ...]:
         """One result a source, in the order given; `estimated_us` is in microseconds."""
-        outcomes = compile_all(
-            problem,
-            sources,
+        space = Space(problem, tuple(sources), tuple(labels), tuple(schedules))
+        return self._ranked([space], target, estimate_all)[0]
+
+    def tune(self, spaces: Sequence[Space], target: Target) -> tuple[tuple[TrialResult, ...], ...]:
+        """One result a source of each space, each by its own estimate."""
+        return self._ranked(spaces, target, estimate_alone)
+
+    def _ranked(
+        self, spaces: Sequence[Space], target: Target, estimator: Estimator
+    ) -> tuple[tuple[TrialResult, ...], ...]:
+        compiled = compile_spaces(
+            spaces,
             target,
             seconds=search_seconds(self._seconds),
             allow_unsandboxed=self._allow_unsandboxed,
         )
-        estimates = estimate_all(problem, outcomes, target)
-        pruned = prune(outcomes)
-        return tuple(
-            TrialResult(
-                label=labels[index],
-                sha256=sha256_text(source),
-                schedule=schedules[index],
-                pruned=pruned[index] or (BUDGET_SPENT if outcomes[index] is None else None),
-                estimated_us=estimates[index],
-            )
-            for index, source in enumerate(sources)
-        )
+        results = []
+        for space, outcomes in zip(spaces, compiled, strict=True):
+            estimates, pruned = estimator(space, outcomes, target), prune(outcomes)
+            results.append(tuple(
+                space.result(
+                    index, pruned[index] or (BUDGET_SPENT if outcome is None else None), None,
+                    estimates[index],
+                )
+                for index, outcome in enumerate(outcomes)
+            ))  # fmt: skip
+        return tuple(results)
 
 
 def estimate_all(
-    problem: LoadedProblem, outcomes: Sequence[CompileOutcome | None], target: Target
+    space: Space, outcomes: Sequence[CompileOutcome | None], target: Target
 ) -> tuple[float | None, ...]:
     """The roofline estimate of each report with the static preference in it; None without one."""
+    if not any(isinstance(item, CompileReport) for item in outcomes):
+        return (None,) * len(outcomes)
+    analysis = analyse(capture(space.problem), target)
+    return _preferred(outcomes, lambda report: estimate(report, analysis, target).time_us)
+
+
+def estimate_alone(
+    space: Space, outcomes: Sequence[CompileOutcome | None], target: Target
+) -> tuple[float | None, ...]:
+    """The same for a problem without a graph, by what each source's binaries do."""
+    return _preferred(outcomes, lambda report: cost_us(report, target))
+
+
+def _preferred(
+    outcomes: Sequence[CompileOutcome | None], time_us: Callable[[CompileReport], float]
+) -> tuple[float | None, ...]:
     reports = [item if isinstance(item, CompileReport) else None for item in outcomes]
-    if not any(reports):
-        return (None,) * len(reports)
-    analysis = analyse(capture(problem), target)
     places = {index: place for place, index in enumerate(preference(reports))}
     return tuple(
-        None
-        if report is None
-        else estimate(report, analysis, target).time_us * (1.0 + TIE * places[index])
+        None if report is None else time_us(report) * (1.0 + TIE * places[index])
         for index, report in enumerate(reports)
     )
 
