@@ -7,13 +7,15 @@ import math
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from agentkernel.domain.problem import ScalarSpec
 from agentkernel.domain.profile import CompileReport
 from agentkernel.domain.target import Target
 from agentkernel.domain.verdict import CompileFailed, LoadFailed, RunFailed
+from agentkernel.tools.compile.instructions import Instructions, instructions_from
 from agentkernel.tools.compile.occupancy import OVER_LIMIT
 from agentkernel.tools.problem.inputs import default_value
 from agentkernel.tools.problem.loading import LoadedProblem
@@ -28,25 +30,27 @@ TIMEOUT_S = 180.0
 REMEMBERED = 512
 
 CompileOutcome = CompileReport | CompileFailed | LoadFailed | RunFailed
+Binary = dict[str, str]
+"""See `binaries.taken`, which loads Triton."""
 
 
 class _Memo:
     """Reports of this process by everything that they depend on; the latest `REMEMBERED` ones."""
 
     def __init__(self) -> None:
-        self._reports: OrderedDict[str, CompileReport] = OrderedDict()
+        self._reports: OrderedDict[str, Compilation] = OrderedDict()
         self._lock = threading.Lock()
 
-    def get(self, key: str) -> CompileReport | None:
+    def get(self, key: str) -> Compilation | None:
         """The report of an equal compilation, if there was one."""
         with self._lock:
             return self._reports.get(key)
 
-    def put(self, key: str, outcome: CompileOutcome | None) -> None:
+    def put(self, key: str, made: Compilation) -> None:
         """Keep a report; a failure may be this machine's (time, memory) and is not kept."""
-        if isinstance(outcome, CompileReport):
+        if isinstance(made.outcome, CompileReport):
             with self._lock:
-                self._reports[key] = outcome
+                self._reports[key] = made
                 while len(self._reports) > REMEMBERED:
                     self._reports.popitem(last=False)
 
@@ -103,7 +107,17 @@ def compile_many(
         seconds=seconds,
         allow_unsandboxed=allow_unsandboxed,
     )
-    return found
+    return tuple(item.outcome for item in found)
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """A source's outcome (None: it did not get its turn) and, where they were asked for, the
+    instruction counts of its launches and the binaries of its kernels."""
+
+    outcome: CompileOutcome | None
+    instructions: tuple[Instructions | None, ...] = ()
+    binaries: tuple[Binary, ...] = ()
 
 
 class Family(NamedTuple):
@@ -121,11 +135,13 @@ def compile_families(
     timeout_s: float = TIMEOUT_S,
     seconds: float = math.inf,
     allow_unsandboxed: bool = False,
-) -> tuple[tuple[CompileOutcome | None, ...], ...]:
+    binaries: bool = False,
+) -> tuple[tuple[Compilation, ...], ...]:
     """`compile_many` for several problems in one worker: the first source of each begins before
-    the second of any."""
+    the second of any. With `binaries`, the kernels and their instruction counts come along."""
+    shared: dict[str, object] = {"target": target.model_dump_json(), "binaries": binaries}
     calls = [_call(family) for family in families]
-    scopes = [_digest(pack_request({**call, "target": target.model_dump_json()})) for call in calls]
+    scopes = [_digest(pack_request({**call, **shared})) for call in calls]
     keys = [
         [f"{scope}{_digest(source.encode())}" for source in family.sources]
         for scope, family in zip(scopes, families, strict=True)
@@ -135,21 +151,27 @@ def compile_families(
         for number, family in enumerate(families):
             if place < len(family.sources) and not _memo.get(keys[number][place]):
                 missing[keys[number][place]] = _Source(number, family.sources[place])
-    common: dict[str, object] = {
-        "target": target.model_dump_json(),
-        "calls": calls,
-        "timeout_s": timeout_s,
-        "seconds": seconds,
-    }
+    common = shared | {"calls": calls, "timeout_s": timeout_s, "seconds": seconds}
     replies = _compile(list(missing.values()), common, allow_unsandboxed)
-    found: dict[str, CompileOutcome | None] = {}
+    found: dict[str, Compilation] = {}
     for (key, source), reply in zip(missing.items(), replies, strict=True):
         loaded, _, shape_set = families[source.call]
-        found[key] = _outcome(reply, loaded.problem.shape_sets[shape_set].label)
+        found[key] = _compilation(reply, loaded.problem.shape_sets[shape_set].label)
         _memo.put(key, found[key])
     return tuple(
-        tuple(found[key] if key in found else _memo.get(key) for key in some) for some in keys
+        tuple(found.get(key) or _memo.get(key) or Compilation(None) for key in some)
+        for some in keys
     )
+
+
+def _compilation(reply: JSON | WorkerFailed, case: str) -> Compilation:
+    outcome = _outcome(reply, case)
+    if not isinstance(reply, dict) or "binaries" not in reply:
+        return Compilation(outcome)
+    counts = cast("Sequence[Mapping[str, object] | None]", reply["instructions"])
+    binaries = cast("Sequence[Binary]", reply["binaries"])
+    made = (None if item is None else instructions_from(item) for item in counts)
+    return Compilation(outcome, tuple(made), tuple(binaries))
 
 
 class _Source(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -13,6 +14,7 @@ from typing import NamedTuple, Protocol
 from agentkernel.domain.candidate import TrialResult
 from agentkernel.domain.target import Target
 from agentkernel.runtime import gpu_lock
+from agentkernel.tools.compile.candidate import Binary
 from agentkernel.tools.problem.loading import LoadedProblem
 from agentkernel.tools.profiler.timing.stopwatch import Device, flush_bytes
 from agentkernel.tools.sandbox.session import prefork_worker, search_seconds, settle_idle_workers
@@ -133,6 +135,9 @@ TOO_SLOW = 4.0
 
 TUNE_SHARE = 0.6
 """Share of the search's seconds for parts that are timed alone; the rest is for whole drop-ins."""
+MOST_SAMPLED, COMPILED_A_CORE = 192, 6
+"""Sources beyond the best guesses in one search, and how many of them a core compiles in time: a
+second each."""
 MOST_MEASURED = 24
 """Sources of one space that are measured, the cheapest by estimate."""
 BATCH_SHARE = 0.25
@@ -175,6 +180,11 @@ class MeasuringSearcher:
         space = Space(problem, tuple(sources), tuple(labels), tuple(schedules))
         return self._measured([space], target, estimate_all, search_seconds(self._seconds))[0]
 
+    @property
+    def most_sampled(self) -> int:
+        """What all cores compile in the share of the seconds that goes to that."""
+        return min(MOST_SAMPLED, COMPILED_A_CORE * len(os.sched_getaffinity(0)))
+
     def tune(self, spaces: Sequence[Space], target: Target) -> tuple[tuple[TrialResult, ...], ...]:
         """The same for the parts of a model, each on its own tensors: at most `MOST_MEASURED`
         sources of each are measured, in `TUNE_SHARE` of the seconds."""
@@ -192,8 +202,13 @@ class MeasuringSearcher:
             allow_unsandboxed=self._allow_unsandboxed,
         )
         fields = [
-            _Field(space, prune(outcomes), estimator(space, outcomes, target))
-            for space, outcomes in zip(spaces, compiled, strict=True)
+            _Field(
+                space,
+                prune([item.outcome for item in made]),
+                estimator(space, made, target),
+                [item.binaries for item in made],
+            )
+            for space, made in zip(spaces, compiled, strict=True)
         ]
         full = [item for item in fields if item.kept]
         batches = _batches(full, self._room()) if full else []
@@ -241,8 +256,10 @@ class _Field:
         space: Space,
         pruned: Sequence[str | None],
         estimates: Sequence[float | None],
+        binaries: Sequence[tuple[Binary, ...]] = (),
     ) -> None:
         self.space = space
+        self.binaries = binaries
         self.reasons: dict[int, str | None] = dict(enumerate(pruned))
         self._estimates = estimates
         fit = [index for index, reason in self.reasons.items() if reason is None]
@@ -371,8 +388,10 @@ class _HalvingSearch:
         }
 
     def _entry(self, item: _Entrant) -> Entry:
-        source = self._fields[item.field].space.sources[item.place]
-        return Entry(self._numbers[item], source, item.field)
+        field = self._fields[item.field]
+        source = field.space.sources[item.place]
+        binaries = field.binaries[item.place] if field.binaries else ()
+        return Entry(self._numbers[item], source, item.field, binaries)
 
     def _out(self, item: _Entrant, reason: str) -> None:
         self._fields[item.field].reasons[item.place] = reason

@@ -7,13 +7,10 @@ from dataclasses import dataclass
 
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.candidate import TrialResult
-from agentkernel.domain.profile import CompileReport
 from agentkernel.domain.target import Target
-from agentkernel.domain.verdict import CompileFailed, LoadFailed, RunFailed
-from agentkernel.tools.compile.candidate import Family, compile_families
+from agentkernel.tools.compile.candidate import Compilation, Family, compile_families
 from agentkernel.tools.problem.loading import LoadedProblem
 
-CompileOutcome = CompileReport | CompileFailed | LoadFailed | RunFailed
 Schedule = dict[str, dict[str, int]]
 
 
@@ -46,17 +43,19 @@ class Space:
         )
 
 
-Estimator = Callable[[Space, Sequence[CompileOutcome | None], Target], Sequence[float | None]]
+Estimator = Callable[[Space, Sequence[Compilation], Target], Sequence[float | None]]
 """Microseconds of each source of a space; None where it did not compile."""
 
 
 def compile_spaces(
     spaces: Sequence[Space], target: Target, *, seconds: float, allow_unsandboxed: bool = False
-) -> tuple[tuple[CompileOutcome | None, ...], ...]:
-    """One outcome a source of each space; None where `seconds` did not suffice."""
+) -> tuple[tuple[Compilation, ...], ...]:
+    """One outcome a source of each space, with the binaries; None where `seconds` did not
+    suffice."""
     return compile_families(
         [Family(space.problem, space.sources) for space in spaces],
         target,
         seconds=seconds,
         allow_unsandboxed=allow_unsandboxed,
+        binaries=True,
     )

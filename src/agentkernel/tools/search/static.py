@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from agentkernel.domain.candidate import TrialResult
 from agentkernel.domain.profile import CompileReport
 from agentkernel.domain.target import Target
+from agentkernel.tools.compile.candidate import Compilation, CompileOutcome
 from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.problem.loading import LoadedProblem
 from agentkernel.tools.roofline.model import analyse, estimate
 from agentkernel.tools.sandbox.session import search_seconds
 from agentkernel.tools.search.cost import cost_us
-from agentkernel.tools.search.space import (
-    CompileOutcome,
-    Estimator,
-    Schedule,
-    Space,
-    compile_spaces,
-)
+from agentkernel.tools.search.space import Estimator, Schedule, Space, compile_spaces
 
 BUDGET_SPENT = "the search's time was spent before its turn"
 LOG_CHARS = 200
@@ -98,6 +93,11 @@ class StaticSearcher:
         space = Space(problem, tuple(sources), tuple(labels), tuple(schedules))
         return self._ranked([space], target, estimate_all)[0]
 
+    @property
+    def most_sampled(self) -> int:
+        """None: nobody measures whether a cheap one is fast."""
+        return 0
+
     def tune(self, spaces: Sequence[Space], target: Target) -> tuple[tuple[TrialResult, ...], ...]:
         """One result a source of each space, each by its own estimate."""
         return self._ranked(spaces, target, estimate_alone)
@@ -112,43 +112,49 @@ class StaticSearcher:
             allow_unsandboxed=self._allow_unsandboxed,
         )
         results = []
-        for space, outcomes in zip(spaces, compiled, strict=True):
-            estimates, pruned = estimator(space, outcomes, target), prune(outcomes)
+        for space, made in zip(spaces, compiled, strict=True):
+            estimates, pruned = estimator(space, made, target), prune([x.outcome for x in made])
             results.append(tuple(
                 space.result(
-                    index, pruned[index] or (BUDGET_SPENT if outcome is None else None), None,
+                    index, pruned[index] or (BUDGET_SPENT if item.outcome is None else None), None,
                     estimates[index],
                 )
-                for index, outcome in enumerate(outcomes)
+                for index, item in enumerate(made)
             ))  # fmt: skip
         return tuple(results)
 
 
 def estimate_all(
-    space: Space, outcomes: Sequence[CompileOutcome | None], target: Target
+    space: Space, made: Sequence[Compilation], target: Target
 ) -> tuple[float | None, ...]:
     """The roofline estimate of each report with the static preference in it; None without one."""
-    if not any(isinstance(item, CompileReport) for item in outcomes):
-        return (None,) * len(outcomes)
+    reports = [item.outcome if isinstance(item.outcome, CompileReport) else None for item in made]
+    if not any(reports):
+        return (None,) * len(made)
     analysis = analyse(capture(space.problem), target)
-    return _preferred(outcomes, lambda report: estimate(report, analysis, target).time_us)
+    times = [None if item is None else estimate(item, analysis, target).time_us for item in reports]
+    return _in_order(times, preference(reports))
 
 
 def estimate_alone(
-    space: Space, outcomes: Sequence[CompileOutcome | None], target: Target
+    space: Space, made: Sequence[Compilation], target: Target
 ) -> tuple[float | None, ...]:
-    """The same for a problem without a graph, by what each source's binaries do."""
-    return _preferred(outcomes, lambda report: cost_us(report, target))
+    """The cost of each by its binaries; of equal ones the first in the order given."""
+    times = [
+        cost_us(item.outcome, item.instructions, target)
+        if isinstance(item.outcome, CompileReport)
+        else None
+        for item in made
+    ]
+    return _in_order(times, range(len(times)))
 
 
-def _preferred(
-    outcomes: Sequence[CompileOutcome | None], time_us: Callable[[CompileReport], float]
-) -> tuple[float | None, ...]:
-    reports = [item if isinstance(item, CompileReport) else None for item in outcomes]
-    places = {index: place for place, index in enumerate(preference(reports))}
+def _in_order(times: Sequence[float | None], order: Sequence[int]) -> tuple[float | None, ...]:
+    """The times, each raised by its place in the order of preference."""
+    places = {index: place for place, index in enumerate(order)}
     return tuple(
-        None if report is None else time_us(report) * (1.0 + TIE * places[index])
-        for index, report in enumerate(reports)
+        None if time is None else time * (1.0 + TIE * places[index])
+        for index, time in enumerate(times)
     )
 
 

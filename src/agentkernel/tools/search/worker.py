@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
 
+from agentkernel.tools.compile.candidate import Binary
 from agentkernel.tools.problem.loading import LoadedProblem
 from agentkernel.tools.profiler.timing.inputs import call_sizes
 from agentkernel.tools.profiler.timing.stopwatch import Device
@@ -111,11 +112,13 @@ class Loaded(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A schedule by its number, its source, and which of the problems it serves."""
+    """A schedule by its number, its source, which of the problems it serves, and its kernels as
+    far as they are compiled."""
 
     number: int
     source: str
     problem: int = 0
+    binaries: tuple[Binary, ...] = ()
 
 
 class ScheduleWorker:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, cast
 
+from agentkernel.tools.compile.binaries import Binary, enter
 from agentkernel.tools.problem.arguments import called_flat
 from agentkernel.tools.problem.structures import leaves_of
 from agentkernel.tools.profiler.timing.process import bind, take_weights
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from agentkernel.tools.sandbox.tensors import TensorRef
     from agentkernel.tools.sandbox.worker import WorkerState
 
+Variant = tuple[int, str, int, Sequence[Binary]]
 SAMPLES = 512
 PIECE = 1 << 24
 """Elements that are looked at once: a sum over truth values is made of as many int64."""
@@ -42,10 +44,10 @@ def start(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
 
 
 def warm(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
-    """Load and call `variants` (index, source, which of the problems), several at once, since
-    Triton compiles outside Python's lock. The reply has, by index, a sketch of the output or an
-    error."""
-    variants = cast("Sequence[tuple[int, str, int]]", payload["variants"])
+    """Load and call `variants` (number, source, which of the problems, compiled kernels), several
+    at once, since Triton compiles outside Python's lock what is not compiled. The reply has, by
+    number, a sketch of the output or an error."""
+    variants = cast("Sequence[Variant]", payload["variants"])
     threads = cast(int, state.memory["threads"])
     with ThreadPoolExecutor(max_workers=threads) as pool:
         found = list(pool.map(lambda item: _warm_one(item, state), variants))
@@ -67,12 +69,13 @@ def time_block(payload: Mapping[str, object], state: WorkerState) -> dict[str, J
     return {"us": list(bench.block(call, cast(int, payload["calls"]), first[0]))}
 
 
-def _warm_one(variant: tuple[int, str, int], state: WorkerState) -> dict[str, JSON]:
+def _warm_one(variant: Variant, state: WorkerState) -> dict[str, JSON]:
     import torch
 
-    index, source, problem = variant
+    index, source, problem, binaries = variant
     shared = cast("Sequence[Mapping[str, object]]", state.memory["problems"])[problem]
     try:
+        enter(binaries)
         with torch.no_grad():
             call = _call(f"schedule_{index}", source, shared, state)
             call()
