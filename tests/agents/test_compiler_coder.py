@@ -48,6 +48,8 @@ class CountingSearcher:
             )
         )  # fmt: skip
 
+    most_sampled = 0
+
     def tune(self, spaces: Sequence[Space], target: Target) -> tuple[tuple[TrialResult, ...], ...]:
         """The last source of each is the fastest; what calls a library takes `library_us`."""
         self.spaces += spaces

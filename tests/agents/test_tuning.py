@@ -32,6 +32,8 @@ class Clock:
     times: Times
     spaces: list[Space] = field(default_factory=list)
 
+    most_sampled = 0
+
     def rank(self, *_: object) -> tuple[TrialResult, ...]:
         raise AssertionError("whole drop-ins are not the tuner's")
 

@@ -16,6 +16,8 @@ TARGET = find_target("h200").target
 class FirstFirst:
     """A searcher that prefers the first schedule."""
 
+    most_sampled = 0
+
     def rank(self, problem, sources, labels, schedules, target):  # type: ignore[no-untyped-def]
         return tuple(
             TrialResult(label=label, sha256=str(index), schedule=schedule, time_us=1.0 + index)

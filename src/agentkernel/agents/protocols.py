@@ -140,6 +140,10 @@ class Searcher(Protocol):
         target: Target,
     ) -> tuple[TrialResult, ...]: ...
 
+    @property
+    def most_sampled(self) -> int:
+        """Sources beyond the best guesses that one `tune` has the time to compile."""
+
     def tune(
         self, spaces: Sequence[Space], target: Target
     ) -> tuple[tuple[TrialResult, ...], ...]: ...

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from agentkernel.agents.protocols import Searcher
 from agentkernel.compiler.attention import AttentionStep
@@ -14,6 +14,7 @@ from agentkernel.compiler.products.step import ProductStep
 from agentkernel.compiler.providers import AnySchedule, Setting, provider_of
 from agentkernel.compiler.segment import Segment, segment_of
 from agentkernel.domain.candidate import TrialResult
+from agentkernel.domain.target import Target
 from agentkernel.tools.sandbox.session import require_time
 from agentkernel.tools.search.space import Space
 from agentkernel.tools.search.static import best_first
@@ -41,20 +42,32 @@ class Tuner:
 
     def tune(self, rivals: Sequence[Rivalry], setting: Setting) -> Tuning:
         """The times of every step of the partitions, and of those that may stand in for them."""
-        tuning = Tuning(setting)
-        for rivalry in rivals:
-            for step in rivalry.steps():
-                tuning.add(rivalry.compiled, step)
-        spaces = list(tuning.spaces.values())
-        keys = [(setting.target.name, *space.sources) for space in spaces]
-        new = {key: space for key, space in zip(keys, spaces, strict=True) if key not in self.found}
-        if new:
-            results = self.searcher.tune(list(new.values()), setting.target)
-            self.found |= dict(zip(new, results, strict=True))
-        tuning.results |= {
-            name: self.found[key] for name, key in zip(tuning.spaces, keys, strict=True)
+        steps = {step: item.compiled for item in rivals for step in item.steps()}
+        segments = {step: segment_of(compiled, step) for step, compiled in steps.items()}
+        distinct = {item.key: item for item in segments.values() if item is not None}
+        share = self.searcher.most_sampled // max(1, len(distinct))
+        spaces = {
+            key: _Choice.of(item, replace(setting, sampled=share)) for key, item in distinct.items()
         }
-        return tuning
+        self._time([item.space for item in spaces.values() if item.space], setting.target)
+        found: dict[object, _Choice] = {}
+        for step, segment in segments.items():
+            if segment is None:
+                found[step] = _Choice(provider_of(step).schedules(step, setting))
+            else:
+                found[step] = spaces[segment.key]
+        results = {id(item): self._known(item.space, setting.target) for item in found.values()}
+        return Tuning(found, results)
+
+    def _time(self, spaces: Sequence[Space], target: Target) -> None:
+        new = {(target.name, *item.sources): item for item in spaces}
+        new = {key: item for key, item in new.items() if key not in self.found}
+        if new:
+            results = self.searcher.tune(list(new.values()), target)
+            self.found |= dict(zip(new, results, strict=True))
+
+    def _known(self, space: Space | None, target: Target) -> tuple[TrialResult, ...]:
+        return () if space is None else self.found[(target.name, *space.sources)]
 
 
 @dataclass(frozen=True)
@@ -85,37 +98,36 @@ def with_stand_ins(compiled: Compiled, *, libraries: bool) -> Rivalry:
     return Rivalry(compiled, found)
 
 
-@dataclass
+@dataclass(frozen=True, eq=False)
+class _Choice:
+    """The schedules of a step, best guess first, and their sources where they can be timed."""
+
+    options: Sequence[AnySchedule]
+    space: Space | None = None
+
+    @classmethod
+    def of(cls, segment: Segment, setting: Setting) -> _Choice:
+        """What there is for a step that can stand alone."""
+        options = provider_of(segment.step).schedules(segment.step, setting)
+        return cls(options, _space(segment, options) if options else None)
+
+
+@dataclass(frozen=True)
 class Tuning:
     """The steps' options with the times that were found for them."""
 
-    setting: Setting
-    options: dict[object, Sequence[AnySchedule]] = field(default_factory=dict)
-    """Step, or its structure's hash -> schedules, best guess first."""
-    spaces: dict[str, Space] = field(default_factory=dict)
-    results: dict[str, tuple[TrialResult, ...]] = field(default_factory=dict)
-    _keys: dict[object, str] = field(default_factory=dict)
+    choices: Mapping[object, _Choice]
+    results: Mapping[int, tuple[TrialResult, ...]]
 
-    def add(self, compiled: Compiled, step: object) -> None:
-        """Note a step with its options; make a space of it where it can be timed alone."""
-        if step in self.options:
-            return
-        self.options[step] = provider_of(step).schedules(step, self.setting)
-        segment = segment_of(compiled, step)
-        if segment is None or not self.options[step]:
-            return
-        if segment.key not in self.spaces:
-            space = _space(segment, self.options[step])
-            if space is None:
-                return
-            self.spaces[segment.key] = space
-        self._keys[step] = segment.key
+    def guess(self, step: object) -> AnySchedule:
+        """Its schedule without any measurement."""
+        return self.choices[step].options[0]
 
     def ranked(self, step: object) -> list[AnySchedule]:
         """Its schedules that run, the best first; all, the best guess first, where nothing is
         known."""
-        options, results = self.options[step], self._results(step)
-        order = best_first(results)
+        options = self.choices[step].options
+        order = best_first(self._results(step))
         return [options[index] for index in order] if order else list(options)
 
     def time_us(self, step: object) -> float | None:
@@ -131,17 +143,19 @@ class Tuning:
         """True where it was timed by itself."""
         return bool(best_first(self._results(step)))
 
-    def _results(self, step: object) -> Sequence[TrialResult]:
-        return self.results.get(self._keys.get(step, ""), ())
+    def _results(self, step: object) -> tuple[TrialResult, ...]:
+        return self.results[id(self.choices[step])]
 
     @property
     def trials(self) -> list[TrialResult]:
         """All results, the best of each segment first."""
-        return [
-            item
-            for results in self.results.values()
-            for item in sorted(results, key=lambda item: (item.time_us is None, item.time_us or 0))
-        ]
+        return [results[index] for results in self.results.values() for index in _places(results)]
+
+
+def _places(results: Sequence[TrialResult]) -> list[int]:
+    """Indices of all results, those that run before the others."""
+    order = best_first(results)
+    return [*order, *(index for index in range(len(results)) if index not in order)]
 
 
 def _space(segment: Segment, options: Sequence[AnySchedule]) -> Space | None:
@@ -177,7 +191,7 @@ def assemblies(rivalry: Rivalry, tuning: Tuning) -> list[Assembly]:
         step: tuning.ranked(step) for step in compiled.partition.steps
     }
     best = {step: items[0] for step, items in ranked.items()}
-    guess = {step: tuning.options[step][0] for step in ranked}
+    guess = {step: tuning.guess(step) for step in ranked}
     found = [Assembly(compiled, best), *_with_libraries(rivalry, tuning)]
     found.append(Assembly(compiled, guess))
     counts = {
