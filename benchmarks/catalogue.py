@@ -1,4 +1,5 @@
-"""Which problems does the suite hold, and what is each made of? Writes the table of its README.
+"""Which problems does the suite hold, and what is each made of? Writes the table of its README,
+and the list of the few problems of the probe.
 
 python benchmarks/catalogue.py
 """
@@ -8,6 +9,7 @@ from __future__ import annotations
 import ast
 import hashlib
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,6 +24,8 @@ from agentkernel.tools.targets import load_targets
 
 SUITE = Path(__file__).parent / "suite"
 README = SUITE / "README.md"
+PROBE = SUITE / "probe.txt"
+PROBE_SEED, PROBE_PER_LEVEL = 2026, 8
 BEGIN, END = "<!-- problems: begin -->", "<!-- problems: end -->"
 TARGET = "h100-sxm"
 OPS_SHOWN = 9
@@ -56,6 +60,29 @@ class Entry(NamedTuple):
 def problem_files() -> tuple[Path, ...]:
     """Every problem of the suite, by level and name."""
     return tuple(sorted(SUITE.glob("level*/*.py")))
+
+
+def draw_probe(names: Sequence[str]) -> tuple[str, ...]:
+    """PROBE_PER_LEVEL of each level's `LEVEL/NAME`: those whose digests with the seed are smallest,
+    so that a problem that joins the suite moves at most one. The deep levels, which take longest,
+    come first."""
+    by_level: dict[str, list[str]] = {}
+    for name in names:
+        by_level.setdefault(name.split("/")[0], []).append(name)
+    drawn = [
+        sorted(sorted(by_level[level], key=_lot)[:PROBE_PER_LEVEL])
+        for level in sorted(by_level, reverse=True)
+    ]
+    return tuple(name for level in drawn for name in level)
+
+
+def _lot(name: str) -> str:
+    return hashlib.sha256(f"{PROBE_SEED} {name}".encode()).hexdigest()
+
+
+def suite_names() -> tuple[str, ...]:
+    """`LEVEL/NAME` of every problem, as the bench calls it."""
+    return tuple(f"{path.parent.name}/{path.stem}" for path in problem_files())
 
 
 def describe(path: Path) -> Entry:
@@ -133,11 +160,12 @@ def release() -> str:
 
 
 def main() -> None:
-    """Rewrite the table of README."""
+    """Rewrite the table of README and the list of the probe."""
     entries = [describe(path) for path in problem_files()]
     before, _, rest = README.read_text(encoding="utf-8").partition(BEGIN)
     after = rest.partition(END)[2]
     write_atomic(README, f"{before}{BEGIN}\n{table(entries)}\n{END}{after}")
+    write_atomic(PROBE, "\n".join([*draw_probe(suite_names()), ""]))
     for entry in entries:
         print(f"{entry.eager_us:9.1f} us  {entry.structure}  {entry.level}/{entry.name}")
 

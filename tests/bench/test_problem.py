@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from agentkernel.agents.models.provider import ModelProvider
+from agentkernel.bench.answers import below
 from agentkernel.bench.batch import Runner
 from agentkernel.bench.run import ProblemTools, bench_problem
 from agentkernel.bench.sample import kept_baseline
 from agentkernel.bench.suite import BenchOptions, BenchTask, Row, Times, read_suite
-from agentkernel.bench.summary import below
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.errors import ModelUnavailable
 from agentkernel.domain.profile import Profile, ProfileFailed, Ratio

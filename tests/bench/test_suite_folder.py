@@ -37,6 +37,31 @@ def test_only_keeps_names_that_contain_a_word(folder: Path) -> None:
         read_suite(folder, ["softmax"])
 
 
+def test_a_list_names_problems_and_their_order(folder: Path, tmp_path: Path) -> None:
+    listed = tmp_path / "some.txt"
+    listed.write_text("# the long one first\nlevel2/x\n\n level1/2_a \nlevel2/x\n")
+    found = read_suite(folder, listed=listed)
+    assert [item.name for item in found] == ["level2/x", "level1/2_a"]
+    assert [item.name for item in read_suite(folder, ["_a"], listed)] == ["level1/2_a"]
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("level2/x\nlevel1/y\n", "names 'level1/y', which is not there"),
+        ("# nothing\n", "names no problem"),
+        (None, "cannot be read"),
+    ],
+)
+def test_a_list_that_is_wrong(folder: Path, tmp_path: Path, text: str | None, hint: str) -> None:
+    listed = tmp_path / "some.txt"
+    if text is not None:
+        listed.write_text(text)
+    with pytest.raises(ProblemError, match=hint) as raised:
+        read_suite(folder, listed=listed)
+    assert "\n" not in str(raised.value)
+
+
 def test_no_folder_and_an_empty_one(tmp_path: Path) -> None:
     with pytest.raises(ProblemError, match="No such suite"):
         read_suite(tmp_path / "none")

@@ -84,8 +84,8 @@ def test_an_answer_below_a_baseline_is_named() -> None:
         row("level1/rescued", sample(0.5), sample(2.0)),
         broken("level1/broken"),
     )
-    assert level(rows).below == ("level1/slower", "level1/kept_the_slower")
-    assert level(unmeasured()).below == ()
+    assert level(rows).best.below == ("level1/slower", "level1/kept_the_slower")
+    assert level(unmeasured()).best.below == ()
 
 
 def test_max_autotune_counts_like_any_baseline() -> None:
@@ -96,7 +96,7 @@ def test_max_autotune_counts_like_any_baseline() -> None:
         row("level1/kept", sample(correct=False, kept="max-autotune"), times=times),
         row("level1/kept_the_slower", sample(correct=False), times=times),
     )
-    assert level(rows).below == ("level1/slower", "level1/kept_the_slower")
+    assert level(rows).best.below == ("level1/slower", "level1/kept_the_slower")
     autotune = level(rows).against[2]
     assert (autotune.problems, autotune.left_out, autotune.fast["1"]) == (4, 2, 0.25)
     assert autotune.answer_mean == pytest.approx((1.1 * 0.9 * 1.0 * 50 / 80) ** 0.25)

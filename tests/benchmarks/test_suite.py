@@ -92,3 +92,21 @@ def test_the_suite_is_broad() -> None:
     assert len({row.split("|")[-2] for row in rows}) >= 80, "distinct structures"
     for dtype in ("fp32", "fp16", "bf16"):
         assert sum(dtype in row.split("|")[-3] for row in rows) >= 10
+
+
+def test_the_probe_is_its_draw() -> None:
+    names = catalogue.suite_names()
+    drawn = catalogue.draw_probe(names)
+    assert catalogue.PROBE.read_text(encoding="utf-8").splitlines() == list(drawn)
+    levels = [name.split("/")[0] for name in drawn]
+    assert levels == ["level3"] * 8 + ["level2"] * 8 + ["level1"] * 8
+    assert set(drawn) <= set(names)
+
+
+def test_a_problem_that_joins_the_suite_moves_at_most_one_of_the_probe() -> None:
+    names = catalogue.suite_names()
+    drawn = set(catalogue.draw_probe(names))
+    for number in range(50):
+        more = set(catalogue.draw_probe((*names, f"level2/new_{number}")))
+        assert len(drawn - more) <= 1
+        assert {name.split("/")[0] for name in drawn - more} <= {"level2"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import glob
 import importlib.util
 import os
 import re
@@ -22,16 +21,21 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 POINTERS = {"float32": "*fp32", "float16": "*fp16", "bfloat16": "*bf16"}
-HEAD = "import torch\nimport triton\nimport triton.language as tl\n\n\n"
+HEAD = (
+    "import torch\nimport triton\nimport triton.language as tl\n"
+    "from triton.language.extra import libdevice\n\n\n"
+)
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Registers a thread, stack bytes (spills) and shared bytes of a kernel; its PTX."""
+    """Registers a thread, stack bytes (spills), shared bytes and SASS instructions of a kernel;
+    its PTX."""
 
     registers: int
     stack_bytes: int
     shared_bytes: int
+    instructions: int
     ptx: str
 
 
@@ -65,11 +69,16 @@ def compiled_cost(
         attrs={(index,): [["tt.divisibility", 16]] for index in aligned},
     )
     built = triton.compile(source, target=GPUTarget("cuda", arch, 32), options=options)
-    tools = glob.glob(f"{Path(triton.__file__).parent}/backends/nvidia/bin/cuobjdump")
-    path = Path(built.metadata_group[f"{built.metadata.name}.cubin"])
-    listing = subprocess.run(
-        [tools[0], "--dump-resource-usage", str(path)], capture_output=True, text=True, check=True
-    ).stdout
-    usage = re.search(r"REG:(\d+) STACK:(\d+)", listing)
-    assert usage is not None, listing
-    return Cost(int(usage[1]), int(usage[2]), int(built.metadata.shared), built.asm["ptx"])
+    path = built.metadata_group[f"{built.metadata.name}.cubin"]
+    usage = re.search(r"REG:(\d+) STACK:(\d+)", _told("cuobjdump", "--dump-resource-usage", path))
+    assert usage is not None, path
+    lines = re.findall(r"/\*[0-9a-f]{4,}\*/\s+(?!NOP|\s)", _told("nvdisasm", "-c", path))
+    shared = int(built.metadata.shared)
+    return Cost(int(usage[1]), int(usage[2]), shared, len(lines), built.asm["ptx"])
+
+
+def _told(tool: str, *arguments: str) -> str:
+    """What one of the CUDA tools that come with Triton prints."""
+    path = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / tool
+    done = subprocess.run([path, *arguments], capture_output=True, text=True, check=True)
+    return done.stdout

@@ -15,11 +15,23 @@ GOLDEN = ROOT / "tests" / "golden" / "kernels"
 EXAMPLES = ("layernorm", "softmax", "rmsnorm_residual", "cross_entropy", "gelu_bias", "swiglu",
             "linear_gelu", "conv_norm_relu", "attention")  # fmt: skip
 
+SCANS = ("level1/cumprod_columns", "level1/cumsum_rows", "level1/logcumsumexp",
+         "level2/exclusive_cumsum_masked", "level2/scan_decay")  # fmt: skip
+
 
 @pytest.mark.quick(4)
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_the_first_schedule_of_an_example_reads_the_same(name: str) -> None:
-    loaded = load_problem(str(ROOT / "examples" / f"{name}.py"))
+    _reads_the_same(ROOT / "examples" / f"{name}.py", name)
+
+
+@pytest.mark.parametrize("name", SCANS)
+def test_the_first_schedule_of_a_scan_reads_the_same(name: str) -> None:
+    _reads_the_same(ROOT / "benchmarks" / "suite" / f"{name}.py", name.partition("/")[2])
+
+
+def _reads_the_same(problem: Path, name: str) -> None:
+    loaded = load_problem(str(problem))
     choices = partitions(loaded, capture(loaded), "mixed")
     target = find_target("h200").target
     text = family(choices, "default", lambda _: None, target)[0].source.text

@@ -273,6 +273,8 @@ class FakeWorkshop:
     on_judge: Callable[[Candidate], None] | None = None
     baselines: Baselines | ProfileFailed | None = None
     quick_us: float | None = None
+    ready_after: int = 0
+    """So many candidates are judged before the baselines are compiled."""
     judged: list[str] = field(default_factory=list)
     retriever: FakeRetriever = field(default_factory=FakeRetriever)
     coder: ScriptedCoder = field(init=False)
@@ -313,6 +315,7 @@ class FakeWorkshop:
         tools = Tools(
             quick_baseline_us=lambda: self.quick_us, analyse=lambda: ANALYSIS, judge=self._judge,
             profile=self._profile, baselines=lambda: self.baselines, apply_hints=apply_hints,
+            baselines_ready=lambda: len(self.judged) >= self.ready_after,
             judge_key=lambda candidate: work_key(judge_scope, candidate),
             profile_key=lambda candidate: work_key(profile_scope, candidate),
             draft_key=lambda request: draft_key(loaded.problem.sha256, request),

@@ -58,9 +58,11 @@ def test_approval_stands_before_draft_or_judge() -> None:
 
 
 def test_after_judge() -> None:
-    assert routing.after_judge(state(verdict=GOOD.verdict)) == "profile"
-    assert routing.after_judge(state(verdict=BAD.verdict)) == "debug"
-    assert routing.after_judge(state()) == "decide"
+    good, bad = (state(verdict=item.verdict, candidate=item.candidate) for item in (GOOD, BAD))
+    assert routing.after_judge(good) == "profile"
+    assert routing.after_judge(bad) == "debug"
+    assert routing.after_judge(state(candidate=GOOD.candidate)) == "decide"
+    assert routing.after_judge(state(verdict=GOOD.verdict)) == "decide", "it is profiled later"
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,9 @@ from agentkernel.compiler.pipeline import (
 from agentkernel.compiler.products.step import ProductStep
 from agentkernel.compiler.providers import AnySchedule, Decision, Setting, provider_of
 from agentkernel.compiler.providers.library import refusal
+from agentkernel.compiler.providers.linear import LinearStep
 from agentkernel.compiler.rewrite import DEAD, Rewritten, rewrite
+from agentkernel.compiler.segments import Segment, segments_of
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.candidate import Candidate, Draft, NoTemplate, TrialResult
 from agentkernel.domain.plan import Won
@@ -325,9 +327,9 @@ def _with_products(plain: Compiled, policy: Policy) -> list[Compiled]:
     products = [step.node for step in plain.partition.steps if _is_product(step)]
     if not products:
         return [plain]
-    own = plain.own_products()
+    own, library = plain.own_products(), plain.library_products()
     single = all(node.dtype == torch.float32 for node in products)
-    return [own, plain] if single or policy == "triton" else [plain, own]
+    return [own, library] if single or policy == "triton" else [library, own]
 
 
 def _written_out(
@@ -355,9 +357,8 @@ def _is_product(step: object) -> TypeGuard[LibraryStep]:
 
 def _allowed(compiled: Compiled, policy: Policy) -> bool:
     steps = compiled.partition.steps
-    if policy == "triton" and any(isinstance(step, LibraryStep) for step in steps):
-        return False
-    return not all(isinstance(step, LibraryStep) for step in steps)
+    own = [provider_of(step).own for step in steps]
+    return all(own) if policy == "triton" else any(own)
 
 
 def family(
@@ -433,7 +434,8 @@ def structure(compiled: Compiled) -> str:
         return "attention"
     if any(isinstance(step, ProductStep) for step in steps):
         return "gemm"
-    return "library" if any(map(_is_product, steps)) else "fused"
+    calls = any(_is_product(step) or isinstance(step, LinearStep) for step in steps)
+    return "library" if calls else "fused"
 
 
 def variants(
@@ -517,10 +519,18 @@ def coverage(problem: LoadedProblem, captured: Captured) -> Coverage:
     return Coverage(tuple(_patterns(compiled)), tuple(_library(compiled)))
 
 
+def segments(problem: LoadedProblem, captured: Captured) -> tuple[Segment, ...]:
+    """The graph cut into kernels and library calls; none where nothing is to fuse."""
+    try:
+        return segments_of(partitions(problem, captured, "mixed")[0])
+    except UnsupportedOp:
+        return ()
+
+
 def _library(compiled: Compiled) -> Iterator[str]:
     for step in compiled.partition.steps:
-        if isinstance(step, LibraryStep):
-            yield step.node.op
+        if not provider_of(step).own:
+            yield provider_of(step).pattern(step)
 
 
 def _patterns(compiled: Compiled) -> Iterator[str]:

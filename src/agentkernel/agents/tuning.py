@@ -7,12 +7,13 @@ from dataclasses import dataclass, field, replace
 
 from agentkernel.agents.protocols import Searcher
 from agentkernel.compiler.attention import AttentionStep
-from agentkernel.compiler.fusion import LibraryStep, Step
-from agentkernel.compiler.ir import UnsupportedOp
+from agentkernel.compiler.fusion import LibraryStep, Partition, Step
+from agentkernel.compiler.ir import Node, UnsupportedOp
+from agentkernel.compiler.isolated_step import IsolatedStep, isolated
 from agentkernel.compiler.pipeline import Compiled, single_changes
 from agentkernel.compiler.products.step import ProductStep
 from agentkernel.compiler.providers import AnySchedule, Setting, provider_of
-from agentkernel.compiler.segment import Segment, segment_of
+from agentkernel.compiler.providers.linear import with_linear_steps
 from agentkernel.domain.candidate import TrialResult
 from agentkernel.domain.target import Target
 from agentkernel.tools.sandbox.session import require_time
@@ -43,7 +44,7 @@ class Tuner:
     def tune(self, rivals: Sequence[Rivalry], setting: Setting) -> Tuning:
         """The times of every step of the partitions, and of those that may stand in for them."""
         steps = {step: item.compiled for item in rivals for step in item.steps()}
-        segments = {step: segment_of(compiled, step) for step, compiled in steps.items()}
+        segments = {step: isolated(compiled, step) for step, compiled in steps.items()}
         distinct = {item.key: item for item in segments.values() if item is not None}
         share = self.searcher.most_sampled // max(1, len(distinct))
         spaces = {
@@ -85,16 +86,20 @@ class Rivalry:
 
 
 def with_stand_ins(compiled: Compiled, *, libraries: bool) -> Rivalry:
-    """What may stand in for a step: a library call and its epilogue as a kernel of its own, where
-    `libraries` may be called."""
-    returned = {output.node for output in compiled.partition.outputs}
+    """What may stand in for a step: a library call, with its epilogue as a kernel of its own or in
+    the call, where `libraries` may be called."""
+    outputs = compiled.partition.outputs
+    returned = {output.node for output in outputs}
     found: dict[object, tuple[Step, ...]] = {}
     for step in compiled.partition.steps if libraries else ():
         # What forward returns has eager's strides, which are the kernel's to write.
-        if isinstance(step, ProductStep | AttentionStep) and step.node not in returned:
+        if isinstance(step, AttentionStep) and step.node not in returned:
+            read = frozenset[Node]() if step.heads_inside else frozenset((step.node,))
+            found[step] = (LibraryStep(step.node, (), read),)
+        elif isinstance(step, ProductStep) and step.node not in returned:
             call = LibraryStep(step.node, (), frozenset((step.node,)))
-            epilogue = step.epilogue if isinstance(step, ProductStep) else None
-            found[step] = (call,) if epilogue is None else (call, epilogue)
+            apart = (call,) if step.epilogue is None else (call, step.epilogue)
+            found[step] = with_linear_steps(Partition(apart, outputs)).steps
     return Rivalry(compiled, found)
 
 
@@ -106,7 +111,7 @@ class _Choice:
     space: Space | None = None
 
     @classmethod
-    def of(cls, segment: Segment, setting: Setting) -> _Choice:
+    def of(cls, segment: IsolatedStep, setting: Setting) -> _Choice:
         """What there is for a step that can stand alone."""
         options = provider_of(segment.step).schedules(segment.step, setting)
         return cls(options, _space(segment, options) if options else None)
@@ -158,7 +163,7 @@ def _places(results: Sequence[TrialResult]) -> list[int]:
     return [*order, *(index for index in range(len(results)) if index not in order)]
 
 
-def _space(segment: Segment, options: Sequence[AnySchedule]) -> Space | None:
+def _space(segment: IsolatedStep, options: Sequence[AnySchedule]) -> Space | None:
     """The segment under each of its options; None where it cannot be written by itself."""
     try:
         sources = []

@@ -9,11 +9,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from agentkernel.bench.answers import (
+    CLEARLY_FASTER,
+    FLOOR,
+    OWN_SHARE,
+    BestFigures,
+    fastest,
+    over_best,
+)
 from agentkernel.bench.suite import BASELINES, Baseline, Row
-from agentkernel.bench.summary import FLOOR, BaselineFigures, Level, Summary, summarise
+from agentkernel.bench.summary import BaselineFigures, Level, Summary, summarise
 from agentkernel.domain.formatting import with_interval
 from agentkernel.domain.plain_text import plain
 from agentkernel.domain.profile import Ratio
+from agentkernel.runtime.stages import StageTime
 from agentkernel.storage.files import write_atomic
 from agentkernel.tools.charts.chart import Axis, Chart, Series
 from agentkernel.tools.charts.svg import Frame, svg_file
@@ -35,6 +44,9 @@ def markdown(summary: Summary, rows: Sequence[Row]) -> str:
     parts += [
         part for line in (drift_line(rows), *autotune_lines(rows)) if line for part in ("", line)
     ]
+    if summary.gpus:
+        parts += ["", "## Over the best of the baselines", ""]
+        parts += table(BEST_HEADINGS, [best_cells(level) for level in summary.levels])
     for number, baseline in enumerate(BASELINES):
         parts += ["", f"## Against {baseline}", ""]
         found = [(level.level, level.against[number]) for level in summary.levels]
@@ -44,7 +56,10 @@ def markdown(summary: Summary, rows: Sequence[Row]) -> str:
             parts.append(f"fast_p: {absent(rows, number)}.")
     if summary.gpus:
         parts += ["", f"![speedup by problem]({PICTURE})"]
-    return "\n".join([*parts, "", "## Problems", "", *_problems(rows), ""])
+    parts += ["", "## Problems", "", *_problems(rows)]
+    parts += ["", "## Answers and time", ""]
+    parts += table(ANSWER_HEADINGS, [answer_cells(row) for row in rows])
+    return "\n".join([*parts, ""])
 
 
 def _head(summary: Summary, rows: Sequence[Row]) -> str:
@@ -64,7 +79,7 @@ def absent(rows: Sequence[Row], number: int) -> str:
 
 def floor_line(summary: Summary) -> str:
     """Which answers are worse than a baseline."""
-    names = summary.levels[-1].below
+    names = summary.levels[-1].best.below
     return f"Answers surely below {FLOOR:g}x of a baseline: {', '.join(names) or 'none'}."
 
 
@@ -157,6 +172,82 @@ def against_cells(level: str, found: BaselineFigures) -> tuple[str, ...]:
         times(found.speedup_at_k),
         times(found.answer_mean),
     )
+
+
+BEST_HEADINGS = (
+    "level",
+    "rows",
+    "answer",
+    f"at {CLEARLY_FASTER:g}x",
+    "candidate",
+    "within 3%",
+    f"own >= {OWN_SHARE:.0%}",
+    f"below {FLOOR:g}x",
+    "median s",
+)
+
+
+def best_cells(level: Level) -> tuple[str, ...]:
+    """One level over the best of the baselines: geometric means with the rows that they are of,
+    and how many rows are at CLEARLY_FASTER, known well, by own kernels, or worse than a baseline.
+    """
+    found = level.best
+    return (
+        level.level,
+        str(found.rows),
+        f"{times(found.answer_mean)} ({found.answers})",
+        str(found.fast),
+        f"{times(found.candidate_mean)} ({found.candidates})",
+        f"{found.narrow} of {found.candidates}",
+        f"{found.own} of {found.shares}",
+        str(len(found.below)),
+        "-" if level.median_s is None else f"{level.median_s:.0f}",
+    )
+
+
+def best_line(found: BestFigures) -> str:
+    """The same in words, for all levels together."""
+    return (
+        f"answers {times(found.answer_mean)} of the best baseline over {found.answers} rows, "
+        f"{found.fast} at {CLEARLY_FASTER:g}x, candidates {times(found.candidate_mean)} over "
+        f"{found.candidates}, {found.own} of {found.shares} by own kernels, "
+        f"{len(found.below)} below {FLOOR:g}x"
+    )
+
+
+ANSWER_HEADINGS = ("problem", "status", "x best", "best is", "own", "s", "wall s", "where it went")
+STAGES_SHOWN = 6
+
+
+def answer_cells(row: Row) -> tuple[str, ...]:
+    """One problem: its best candidate over the fastest baseline, the share of its own kernels,
+    and the stages that took longest; what worked beside the run stands in brackets."""
+    best, baseline = row.best, fastest(row)
+    stages = best.stages if best is not None else ()
+    wall_s = sum(item.seconds for item in stages if not item.overlapped)
+    return (
+        row.name,
+        row.status,
+        interval(over_best(row)),
+        baseline or "-",
+        share(best.own_share if best is not None else None),
+        f"{row.seconds:.0f}",
+        f"{wall_s:.0f}" if stages else "-",
+        stages_text(stages) or row.error or "-",
+    )
+
+
+def stages_text(stages: Sequence[StageTime]) -> str:
+    """`search 24, judge 11 (max-autotune 61)`: whole seconds, the longest first."""
+    own = [item for item in stages if not item.overlapped]
+    beside = [item for item in stages if item.overlapped]
+    longest = sorted(own, key=lambda item: -item.seconds)[:STAGES_SHOWN]
+    text = ", ".join(_stage(item) for item in longest if item.seconds >= 0.5)
+    return f"{text} ({', '.join(map(_stage, beside))})" if beside else text
+
+
+def _stage(item: StageTime) -> str:
+    return f"{item.stage} {item.seconds:.0f}"
 
 
 def _against(found: Sequence[tuple[str, BaselineFigures]], k: int) -> list[str]:

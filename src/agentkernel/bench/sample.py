@@ -17,11 +17,12 @@ from agentkernel.domain.certificate import Certificate, Versions
 from agentkernel.domain.profile import Measurement, Ratio
 from agentkernel.domain.settings import Settings
 from agentkernel.domain.verdict import HACK_REASONS, Verdict, hack_name
+from agentkernel.runtime.stages import StageTime
 from agentkernel.storage.files import make_folder, write_atomic
 from agentkernel.tools.certificate.record import read_certificate
 from agentkernel.tools.profiler import BaselineTimes
 from agentkernel.tools.run_store import read_run
-from agentkernel.workflows.events import ProfileMissed
+from agentkernel.workflows.events import ProfileMissed, StagesTimed
 from agentkernel.workflows.outcome import Result
 
 DERIVED = "its cached time, times eager's drift"
@@ -173,7 +174,9 @@ def to_sample(
             if certificate is not None and certificate.profile is not None
             else result.candidate_sha256,
             "candidates": result.drafts,
+            "own_share": primary.own_kernel_share if primary else None,
             "seconds": result.spent_s,
+            "stages": _stages(found),
             "hacks": _hacks(found),
         }
     )
@@ -287,6 +290,20 @@ def _hacks(told: _RunRecords) -> tuple[str, ...]:
     }
     caught = [name for name in map(hack_name, told.verdicts) if name is not None]
     return (*caught, *(f"profile:{reason}" for _, reason in sorted(missed)))
+
+
+def _stages(told: _RunRecords) -> tuple[StageTime, ...]:
+    """Where the time of all sessions of a run went, stage by stage."""
+    seconds: dict[tuple[str, bool], float] = {}
+    for text in told.events:
+        if '"kind":"stages_timed"' in text:
+            for item in StagesTimed.model_validate_json(text).stages:
+                key = (item.stage, item.overlapped)
+                seconds[key] = seconds.get(key, 0.0) + item.seconds
+    return tuple(
+        StageTime(stage=stage, seconds=round(value, 3), overlapped=overlapped)
+        for (stage, overlapped), value in seconds.items()
+    )
 
 
 def _own_misses(told: _RunRecords) -> list[ProfileMissed]:

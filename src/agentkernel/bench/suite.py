@@ -15,10 +15,11 @@ from pydantic import ValidationError
 
 from agentkernel.domain.base import Frozen, sha256_text
 from agentkernel.domain.certificate import Status, Versions
-from agentkernel.domain.errors import ProblemError, SettingError
+from agentkernel.domain.errors import ProblemError, SettingError, one_line
 from agentkernel.domain.profile import Ratio
 from agentkernel.domain.settings import Settings
-from agentkernel.storage.files import append_line, fit_file_name
+from agentkernel.runtime.stages import StageTime
+from agentkernel.storage.files import append_line, fit_file_name, read_regular_text
 
 T = TypeVar("T")
 SHARD = re.compile(r"^(\d+)/(\d+)$")
@@ -58,10 +59,13 @@ def parse_shard(text: str | None) -> Shard:
     return Shard(index=int(match[1]), count=int(match[2]))
 
 
-def read_suite(folder: Path, only: Sequence[str] = ()) -> tuple[SuiteProblem, ...]:
+def read_suite(
+    folder: Path, only: Sequence[str] = (), listed: Path | None = None
+) -> tuple[SuiteProblem, ...]:
     """The problems of `folder`: its own files and those one folder below, in natural order.
 
-    `only` keeps names that contain any of the words. Raises ProblemError.
+    `listed` is a file with the names of some, a line each, whose order then holds; `only` keeps
+    names that contain any of the words. Raises ProblemError.
     """
     if not folder.is_dir():
         raise ProblemError(
@@ -75,6 +79,8 @@ def read_suite(folder: Path, only: Sequence[str] = ()) -> tuple[SuiteProblem, ..
             f"The suite {str(folder)!r} is empty. Expected files NAME.py or LEVEL/NAME.py with "
             "Model, get_inputs and get_init_inputs."
         )
+    if listed is not None:
+        found = _listed(found, folder, listed)
     kept = tuple(item for item in found if not only or any(word in item.name for word in only))
     if not kept:
         raise ProblemError(
@@ -82,6 +88,28 @@ def read_suite(folder: Path, only: Sequence[str] = ()) -> tuple[SuiteProblem, ..
             f"Expected a part of one of {len(found)} names, e.g. {found[0].name!r}."
         )
     return kept
+
+
+def _listed(found: Sequence[SuiteProblem], folder: Path, listed: Path) -> tuple[SuiteProblem, ...]:
+    """The problems that a list names; an empty line and one that begins with # name none."""
+    try:
+        lines = read_regular_text(listed, typed=True).splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ProblemError(
+            f"The list {str(listed)!r} cannot be read: {one_line(error)}. Expected a text file "
+            f"with names of problems, a line each, e.g. {found[0].name!r}."
+        ) from error
+    known = {item.name: item for item in found}
+    words = (line.strip() for line in lines)
+    names = dict.fromkeys(word for word in words if word and not word.startswith("#"))
+    missing = [name for name in names if name not in known]
+    if missing or not names:
+        what = f"names {missing[0]!r}, which is not there" if missing else "names no problem"
+        raise ProblemError(
+            f"The list {str(listed)!r} {what}. Expected names of {len(found)} problems of "
+            f"{str(folder)!r}, a line each, e.g. {found[0].name!r}."
+        )
+    return tuple(known[name] for name in names)
 
 
 def part(items: Sequence[T], shard: Shard) -> tuple[T, ...]:
@@ -142,8 +170,9 @@ class Sample(Frozen):
     `declared_sizes`: what was handed over holds for these alone. `kernelbench_correct`: allclose
     at 1e-4 over 5 seeds, None where nobody asked. `kept`: the baseline that was handed back
     instead. Ratios are baseline / candidate, interleaved; with `autotune_derived` max-autotune's is
-    eager's times what the cache says of the two. `hacks`: what the judge rejected as work that was
-    not done, gate and rule.
+    eager's times what the cache says of the two. `own_share`: of a call's device time, what its own
+    kernels take. `stages`: where the wall time went, waiting for other lanes included, which
+    `seconds` leaves out. `hacks`: what the judge rejected as work that was not done, gate and rule.
     """
 
     seed: int
@@ -167,7 +196,9 @@ class Sample(Frozen):
     estimated_eager_us: float | None = None
     candidate_sha256: str | None = None
     candidates: int = 0
+    own_share: float | None = None
     seconds: float = 0.0
+    stages: tuple[StageTime, ...] = ()
     hacks: tuple[str, ...] = ()
 
     def against(self, baseline: Baseline) -> Ratio | None:

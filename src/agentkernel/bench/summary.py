@@ -6,7 +6,14 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
-from agentkernel.bench.suite import BASELINES, Baseline, Row, Sample
+from agentkernel.bench.answers import (
+    BestFigures,
+    answer,
+    answer_over_best,
+    best_figures,
+    speedup,
+)
+from agentkernel.bench.suite import BASELINES, Baseline, Row
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.profile import Ratio
 from agentkernel.tools.speedup import (
@@ -27,13 +34,16 @@ class SpeedChange(Frozen):
     """One problem that both benches have: speedups over eager, each from its own session.
 
     "faster" and "slower": the 95% intervals do not touch. "gained" and "lost": correct in one
-    alone. "wrong": in neither.
+    alone. "wrong": in neither. `answers`: what was handed back over the fastest baseline of its
+    bench, before and after, and `seconds` what it took.
     """
 
     name: str
     move: Move
     before: Ratio | None
     after: Ratio | None
+    answers: tuple[float | None, float | None] = (None, None)
+    seconds: tuple[float, float] = (0.0, 0.0)
 
 
 class BenchComparison(Frozen):
@@ -43,6 +53,9 @@ class BenchComparison(Frozen):
     only_before: tuple[str, ...]
     only_after: tuple[str, ...]
     ratio: float | None
+    best: tuple[BestFigures, BestFigures]
+    """Over the best of the baselines, before and after, for the problems that both have."""
+    median_s: tuple[float | None, float | None]
 
     def count(self, move: Move) -> int:
         """How many problems moved this way."""
@@ -59,17 +72,31 @@ def compare(before: Sequence[Row], after: Sequence[Row]) -> BenchComparison:
     old, new = {row.name: row for row in before}, {row.name: row for row in after}
     moved = tuple(_moved(name, old[name], new[name]) for name in old if name in new)
     ratios = [item.after.value / item.before.value for item in moved if item.after and item.before]
+    pairs = [(old[item.name], new[item.name]) for item in moved]
+    common = [old for old, _ in pairs], [new for _, new in pairs]
     return BenchComparison(
         moved=moved,
         only_before=tuple(name for name in old if name not in new),
         only_after=tuple(name for name in new if name not in old),
         ratio=geometric_mean(ratios),
+        best=(best_figures(common[0]), best_figures(common[1])),
+        median_s=(
+            median([row.seconds for row in common[0]]),
+            median([row.seconds for row in common[1]]),
+        ),
     )
 
 
 def _moved(name: str, before: Row, after: Row) -> SpeedChange:
     old, new = _speed(before), _speed(after)
-    return SpeedChange(name=name, move=_move(before, after, old, new), before=old, after=new)
+    return SpeedChange(
+        name=name,
+        move=_move(before, after, old, new),
+        before=old,
+        after=new,
+        answers=(answer_over_best(before), answer_over_best(after)),
+        seconds=(before.seconds, after.seconds),
+    )
 
 
 def _move(before: Row, after: Row, old: Ratio | None, new: Ratio | None) -> Move:
@@ -95,8 +122,6 @@ def _speed(row: Row) -> Ratio | None:
 
 
 ALL = "all"
-FLOOR = 0.98
-"""An answer whose interval lies below this times a baseline is worse than that baseline."""
 
 
 class BaselineFigures(Frozen):
@@ -119,8 +144,7 @@ class Level(Frozen):
     """The figures of one level. Shares run from 0 to 1; None is what nobody measured.
 
     `energy`: eager's millijoules / the candidate's, geometric mean. `estimated`: eager's estimated
-    time / the candidate's, over problems that no GPU measured. `below`: the problems whose answer
-    is surely slower than FLOOR times some baseline.
+    time / the candidate's, over problems that no GPU measured.
     """
 
     level: str
@@ -142,7 +166,8 @@ class Level(Frozen):
     samples: int
     hack_rate: float
     """The share of the samples of which some candidate was caught."""
-    below: tuple[str, ...]
+    best: BestFigures
+    """Against the best of the baselines, row by row."""
 
 
 class Summary(Frozen):
@@ -206,7 +231,7 @@ def _level(name: str, rows: Sequence[Row], k: int) -> Level:
         hacks=dict(sorted(Counter(hack for item in samples for hack in item.hacks).items())),
         samples=len(samples),
         hack_rate=mean([float(bool(item.hacks)) for item in samples]) or 0.0,
-        below=tuple(row.name for row in measured if any(below(row, name) for name in BASELINES)),
+        best=best_figures(rows),
     )
 
 
@@ -237,31 +262,7 @@ def baseline_figures(rows: Sequence[Row], baseline: Baseline, k: int) -> Baselin
 
 def speedups(row: Row, baseline: Baseline) -> tuple[float, ...]:
     """One a planned sample: its measured speedup, 0 where it is wrong, missing or unmeasured."""
-    return _padded(row, [_speedup(item, baseline) for item in row.samples])
-
-
-def answer(row: Row, sample: Sample, baseline: Baseline) -> float | None:
-    """The speedup of what was handed back: a kept baseline's, else the candidate's."""
-    if sample.kept is None:
-        return _speedup(sample, baseline) or None
-    ours, theirs = row.times.of(sample.kept), row.times.of(baseline)
-    return theirs / ours if ours and theirs else None
-
-
-def below(row: Row, baseline: Baseline) -> bool:
-    """True where the best answer is surely slower than FLOOR times a baseline."""
-    best = row.best
-    if best is None:
-        return False
-    if best.kept is not None:
-        return (answer(row, best, baseline) or FLOOR) < FLOOR
-    ratio = best.against(baseline)
-    return ratio is not None and ratio.high < FLOOR
-
-
-def _speedup(sample: Sample, baseline: Baseline) -> float:
-    ratio = sample.against(baseline)
-    return ratio.value if sample.correct and ratio is not None else 0.0
+    return _padded(row, [speedup(item, baseline) for item in row.samples])
 
 
 def _fractions(row: Row) -> tuple[float, ...]:

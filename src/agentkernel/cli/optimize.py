@@ -8,9 +8,12 @@ import typer
 
 from agentkernel.cli.candidate import load_subject
 from agentkernel.cli.configuration import model_usage, settings_from, with_checked_models
+from agentkernel.cli.console import console
 from agentkernel.cli.options import OptimizeFlags, settings_of
 from agentkernel.cli.rendering.run import approver, follow
+from agentkernel.cli.rendering.stages import stage_table
 from agentkernel.cli.rendering.text import parse_bytes, parse_seconds
+from agentkernel.runtime.stages import process_age_s, recording, stage
 from agentkernel.workflows.optimize import run
 from agentkernel.workflows.state import OptimizeRequest
 
@@ -22,13 +25,17 @@ def optimize(flags: OptimizeFlags) -> None:
         "goals.max_memory_bytes": parse_bytes(flags.goals.max_memory),
         "budget.time_s": parse_seconds(flags.time),
     }
-    settings = with_checked_models(settings_from(flags.configured, values))
-    problem = load_subject(flags.subject)
-
-    request = OptimizeRequest(problem, settings, flags.out, tuple(sys.argv[1:]))
-    result = follow(
-        lambda on_event: run(request, on_event, approve=approver(as_json=flags.as_json)),
-        as_json=flags.as_json,
-        models=model_usage(settings),
-    )
+    with recording() as clock:
+        clock.add("load", process_age_s() - clock.wall_s())
+        with stage("load"):
+            settings = with_checked_models(settings_from(flags.configured, values))
+            problem = load_subject(flags.subject)
+        request = OptimizeRequest(problem, settings, flags.out, tuple(sys.argv[1:]))
+        result = follow(
+            lambda on_event: run(request, on_event, approve=approver(as_json=flags.as_json)),
+            as_json=flags.as_json,
+            models=model_usage(settings),
+        )
+        if flags.timing and not flags.as_json:
+            console().print(stage_table(clock.times(), clock.wall_s()))
     raise typer.Exit(result.exit_code)

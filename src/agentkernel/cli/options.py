@@ -428,6 +428,10 @@ class PlanFlags:
 
     subject: Subject
     target: TargetName = None
+    picture: Annotated[
+        Path | None,
+        typer.Option("--picture", metavar="FILE.svg", help="Draw the graph cut into segments."),
+    ] = None
     as_json: AsJson = False
 
 
@@ -534,6 +538,10 @@ class OptimizeFlags:
     replay: Replay = None
     from_scratch: FromScratch = False
     approve: ApproveWhat = None
+    timing: Annotated[
+        bool,
+        typer.Option("--timing", help="Print the stages of the run with their seconds at the end."),
+    ] = False
     configured: Configured = Configured()
     as_json: AsJson = False
 

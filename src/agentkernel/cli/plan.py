@@ -5,14 +5,18 @@ Nothing is drafted and nothing is run; every figure is an estimate.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agentkernel.agents.compiler_coder import coverage
+from agentkernel.agents.compiler_coder import coverage, segments
 from agentkernel.cli.candidate import load_subject
 from agentkernel.cli.console import console
 from agentkernel.cli.options import PlanFlags
 from agentkernel.cli.rendering.text import show_bytes, show_share, show_us
 from agentkernel.cli.terminal import print_json
+from agentkernel.compiler.segments import segment_lines, segment_picture
+from agentkernel.domain.errors import OutputError
+from agentkernel.storage.files import write_atomic
 from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.roofline.model import analyse, estimate_eager, slowest_eager_us
 from agentkernel.tools.targets import find_target
@@ -28,6 +32,9 @@ def plan(flags: PlanFlags) -> None:
     loaded = load_subject(flags.subject)
     captured = capture(loaded)
     covered = coverage(loaded, captured)
+    cut = segments(loaded, captured)
+    if flags.picture is not None:
+        _draw(flags.picture, segment_picture(f"{loaded.problem.name}, {CUT}", cut))
     analysis = analyse(captured, resolved.target).evolve(
         patterns=covered.patterns, uncovered=covered.uncovered
     )
@@ -44,6 +51,7 @@ def plan(flags: PlanFlags) -> None:
                 "estimated_eager": eager.model_dump(mode="json"),
                 "estimated_eager_at_most_us": slowest,
                 "estimated_headroom": headroom(analysis, eager),
+                "segments": [item._asdict() for item in cut],
             }
         )
         return
@@ -53,6 +61,26 @@ def plan(flags: PlanFlags) -> None:
         screen.print(f"inputs       {shapes.label}")
     for line in plan_lines(analysis, eager, slowest):
         screen.print(line)
+    for line in segment_lines(cut):
+        screen.print(line)
+    if flags.picture is not None:
+        screen.print(f"picture      {flags.picture}")
+
+
+CUT = "cut into segments"
+
+
+def _draw(path: Path, picture: str) -> None:
+    """Write the picture; another file of that name stays."""
+    if path.exists() and CUT not in path.read_text("utf-8", "replace")[:400]:
+        raise OutputError(
+            f"{path} exists and is no picture of segments. Expected a new name. "
+            "Next: give --picture another one."
+        )
+    try:
+        write_atomic(path, picture)
+    except OSError as error:
+        raise OutputError(f"{path} cannot be written: {error.strerror}.") from error
 
 
 def headroom(analysis: Analysis, eager: Estimate) -> float:
@@ -74,6 +102,6 @@ def plan_lines(analysis: Analysis, eager: Estimate, slowest_us: float) -> list[s
         f"eager        {time} (estimated), "
         f"headroom at least {show_share(headroom(analysis, eager))}",
         f"operations   {ops}",
-        f"templates    {', '.join(analysis.patterns) or 'none'}",
-        f"not covered  {', '.join(analysis.uncovered) or 'nothing'}",
+        f"kernels      {', '.join(analysis.patterns) or 'none'}",
+        f"library      {', '.join(analysis.uncovered) or 'nothing'}",
     ]

@@ -12,10 +12,11 @@ from typing import Literal
 import sympy
 
 from agentkernel.compiler.attention_match import ATTENTION_OP, AttentionMatch, MaskKind
+from agentkernel.compiler.axes import contiguous_strides
 from agentkernel.compiler.emit import Names
 from agentkernel.compiler.expressions import Symbols, tensor_text
 from agentkernel.compiler.fusion import LibraryStep, Partition
-from agentkernel.compiler.ir import Expr, Node, numel, same
+from agentkernel.compiler.ir import Expr, Node, Shape, numel, same
 from agentkernel.compiler.kernel import KernelCode
 from agentkernel.compiler.products.gemm import KernelText, call_lines, dot_precision, function
 from agentkernel.compiler.products.schedules import (
@@ -414,6 +415,22 @@ class AttentionStep:
     """softmax(scale * q @ k^T [+ mask]) @ v as one kernel; `node` reads q, k, v and the mask."""
 
     node: Node
+    heads_inside: bool = False
+    """Whether the result lies as [B, T, H, D], since that is how everybody reads it."""
+
+    @property
+    def reads(self) -> tuple[Node, ...]:
+        """What it reads, below all views."""
+        return tuple(dict.fromkeys(arg.root for arg in self.node.args))
+
+    @property
+    def strides(self) -> Shape:
+        """Elements from one position to the next along each dimension of the result."""
+        if not self.heads_inside:
+            return contiguous_strides(self.node.shape)
+        batch, heads, rows, width = self.node.shape
+        outer, row, head, inner = contiguous_strides((batch, rows, heads, width))
+        return (outer, head, row, inner)
 
     @property
     def result(self) -> Node:
@@ -428,15 +445,40 @@ class AttentionStep:
         return found
 
 
+HEADS_INSIDE = (0, 2, 1, 3)
+"""The permutation between [B, H, T, D] and [B, T, H, D]."""
+
+
 def with_attention(partition: Partition) -> Partition:
     """Attention nodes as steps of their own."""
     steps = tuple(
-        AttentionStep(step.node)
+        AttentionStep(step.node, _heads_inside(step.node, partition))
         if isinstance(step, LibraryStep) and step.node.op == ATTENTION_OP
         else step
         for step in partition.steps
     )
     return Partition(steps, partition.outputs)  # type: ignore[arg-type]
+
+
+def _heads_inside(node: Node, partition: Partition) -> bool:
+    """True where no generated kernel and no caller reads the result, and each library call or
+    product reads it behind that permutation."""
+    if len(node.shape) != 4 or any(output.node.root is node for output in partition.outputs):
+        return False
+    readers = [step for step in partition.steps if node in step.reads]
+    if not all(isinstance(step, LibraryStep) for step in readers):
+        return False
+    operands = [arg for step in readers for arg in step.node.args if arg.root is node]  # type: ignore[union-attr]
+    return all(_first_view(arg) == HEADS_INSIDE for arg in operands)
+
+
+def _first_view(value: Node) -> tuple[object, ...]:
+    """The permutation right above what is stored; () where there is none."""
+    found: tuple[object, ...] = ()
+    while value.kind == "view":
+        found = value.attrs if value.op == "permute" else ()
+        value = value.args[0]
+    return found
 
 
 def attention_facts(step: AttentionStep, symbols: Symbols) -> AttentionFacts:

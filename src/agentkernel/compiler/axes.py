@@ -171,6 +171,7 @@ class Layout:
     dims: dict[Node, Dims] = field(default_factory=dict)
     loads: dict[Node, Access] = field(default_factory=dict)
     reduced: list[tuple[Node, Dim]] = field(default_factory=list)
+    """Reductions and scans, and the axes along which they run."""
     tables: list[Node] = field(default_factory=list)
     """What gathers read, anywhere in it."""
 
@@ -216,6 +217,10 @@ class Layout:
     def _reduce(self, node: Node) -> Dims:
         dims = self.visit(node.args[0])
         axes = node.attrs[0]
+        if node.kind == "scan":
+            assert isinstance(axes, int)
+            self.reduced.append((node, dims[axes]))
+            return dims
         assert isinstance(axes, tuple)
         self.reduced.append((node, tuple(atom for axis in axes for atom in dims[axis])))
         return tuple(() if index in axes else dim for index, dim in enumerate(dims))

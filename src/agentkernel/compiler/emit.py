@@ -20,6 +20,8 @@ from agentkernel.compiler.axes import Access, Atom, Store, leaves
 from agentkernel.compiler.expressions import (
     ATOM,
     COMPARE,
+    LOGIC,
+    SUM,
     TRITON_TYPES,
     KernelSizes,
     Symbols,
@@ -29,6 +31,7 @@ from agentkernel.compiler.expressions import (
 )
 from agentkernel.compiler.fusion import Axis, Region, computing_node
 from agentkernel.compiler.ir import Expr, Node, compute_dtype, same
+from agentkernel.compiler.kernel_helpers import HELPERS
 
 Form = Literal["flat", "tile", "persistent", "looped", "split"]
 PERSISTENT_LIMIT = 32768
@@ -83,9 +86,8 @@ INT32_LIMIT = 2**31 - 2**16
 INLINE_LIMIT = 44
 """An expression that is used once and no longer than this is written where it is used."""
 RESERVED = frozenset(("row", "col", "mask", "tl", "triton", "torch", "start", "row_mask",
-                      "col_mask", "near", "near_mask", "n_rows", "n_cols", "chunk", "exp",
-                      "expm1", "log1p", "sigmoid", "tanh", "maximum", "minimum", "multiply",
-                      "self", "math", "nn"))  # fmt: skip
+                      "col_mask", "near", "near_mask", "n_rows", "n_cols", "chunk",
+                      "self", "math", "nn", "libdevice", *HELPERS))  # fmt: skip
 
 
 def identifier(text: str) -> str:
@@ -546,7 +548,9 @@ class Emitter:
             return text
         shape = "[BLOCK_M, BLOCK_N]" if self.many_rows else "[BLOCK_N]"
         kind = TRITON_TYPES[compute_dtype(node.dtype)]
-        return Text(f"{text.within(2)} + tl.zeros({shape}, {kind})", 3)
+        # Truth values have one bit, of which a sum is an exclusive or.
+        sign, strength = ("|", LOGIC) if node.dtype == torch.bool else ("+", SUM)
+        return Text(f"{text.within(COMPARE)} {sign} tl.zeros({shape}, {kind})", strength)
 
 
 def needs_int64(elements: Expr) -> bool:

@@ -18,6 +18,7 @@ import torch
 from torch.utils._sympy.printers import PythonPrinter
 
 from agentkernel.compiler.ir import Expr, Node, UnsupportedOp, same
+from agentkernel.compiler.kernel_math import MATH
 from agentkernel.tools.problem.capture import Captured
 
 TRITON_TYPES = {
@@ -52,7 +53,7 @@ BOOLEAN_OPS = {"add": "logical_or", "mul": "logical_and", "maximum": "logical_or
 BUILT_IN = {"abs": "tl.abs", "exp2": "tl.exp2", "log": "tl.log", "log2": "tl.log2",
             "sqrt": "tl.sqrt_rn", "rsqrt": "tl.rsqrt", "sin": "tl.sin", "cos": "tl.cos",
             "erf": "tl.erf", "floor": "tl.floor", "ceil": "tl.ceil"}  # fmt: skip
-OPS_WITH_HELPERS = ("exp", "expm1", "log1p", "sigmoid", "tanh", "maximum", "minimum")
+OPS_WITH_HELPERS = (*MATH, "maximum", "minimum")
 
 
 def literal(value: object) -> str:
@@ -75,14 +76,18 @@ def pointwise_text(
 ) -> Text:
     """`op` applied to argument texts; `source` and `result` are compute types.
 
-    `coarse`: the result is rounded to 16 bits, so the hardware's exp will do.
+    `coarse`: the result is rounded to 16 bits, so the helpers made for these will do.
     """
     if result == torch.bool:
         op = BOOLEAN_OPS.get(op, op)
     if op == "sqrt" and source == torch.float64:
         return Text(f"tl.sqrt({args[0].code})")
-    found = _operator(op, args) or (_coarse(op, args) if coarse else None)
-    found = found or _special(op, args, source, result, helpers)
+    found = _operator(op, args)
+    if found is None and source == torch.float64:
+        found = _double(op, args[0])
+    if found is None and op in OPS_WITH_HELPERS:
+        found = _helped(op, args, source, helpers, coarse=coarse)
+    found = found or _special(op, args, source, result)
     if found is None:
         raise UnsupportedOp(op, "no Triton form")
     return found
@@ -106,35 +111,23 @@ def _operator(op: str, args: list[Text]) -> Text | None:
     return None
 
 
-def _coarse(op: str, args: list[Text]) -> Text | None:
-    first = args[0]
-    if op in ("exp", "sigmoid"):
-        return Text(f"tl.{op}({first.code})")
-    if op == "silu":
-        return Text(f"{first.within(PRODUCT)} * tl.sigmoid({first.code})", PRODUCT)
-    return None
-
-
 def _as_boolean(arg: Text) -> str:
     return f"({arg.code})" if arg.strength <= COMPARE else f"({arg.code} != 0)"
 
 
-def _special(
-    op: str, args: list[Text], source: torch.dtype, result: torch.dtype, helpers: set[str]
-) -> Text | None:
-    first = args[0]
-    if source == torch.float64 and op not in ("maximum", "minimum"):
-        found = _double(op, first)
-        if found is not None:
-            return found
+def _helped(
+    op: str, args: list[Text], source: torch.dtype, helpers: set[str], *, coarse: bool
+) -> Text:
+    given = ", ".join(arg.code for arg in args)
     if op in ("maximum", "minimum") and not source.is_floating_point:
-        return Text(f"tl.{op}({first.code}, {args[1].code})")
-    if op in OPS_WITH_HELPERS:
-        helpers.add(op)
-        return Text(f"{op}({', '.join(arg.code for arg in args)})")
-    if op == "silu":
-        helpers.add("sigmoid")
-        return Text(f"{first.within(PRODUCT)} * sigmoid({first.code})", PRODUCT)
+        return Text(f"tl.{op}({given})")
+    name = f"coarse_{op}" if coarse and f"coarse_{op}" in MATH else op
+    helpers.add(name)
+    return Text(f"{name}({given})")
+
+
+def _special(op: str, args: list[Text], source: torch.dtype, result: torch.dtype) -> Text | None:
+    first = args[0]
     if op == "neg":
         return Text(f"-{first.within(PRODUCT)}", PRODUCT)
     if op == "where":
@@ -158,16 +151,26 @@ def _special(
     return None
 
 
+DOUBLE = {
+    "exp": "tl.exp({x})",
+    "expm1": "libdevice.expm1({x})",
+    "log1p": "libdevice.log1p({x})",
+    "log1p_of_unit": "libdevice.log1p({x})",
+    "tanh": "libdevice.tanh({x})",
+    "sigmoid": "(1.0 / (1.0 + tl.exp(-({x}))))",
+    "silu": "({x} / (1.0 + tl.exp(-({x}))))",
+    "softplus": "(tl.maximum({x}, 0.0) + libdevice.log1p(tl.exp(-tl.abs({x}))))",
+    "log_sigmoid": "(tl.minimum({x}, 0.0) - libdevice.log1p(tl.exp(-tl.abs({x}))))",
+    "gelu": "({x} * 0.5 * (1.0 + tl.erf({x} * 0.7071067811865476)))",
+    "gelu_tanh": "({x} / (1.0 + tl.exp({x} * ({x} * {x} * -0.07135481627159986 "
+    "- 1.5957691216057308))))",
+}
+DOUBLE["mish"] = "({x} * libdevice.tanh(" + DOUBLE["softplus"] + "))"
+"""The helpers are made for fp32; in fp64 Triton's own exp is exact, and CUDA has the others."""
+
+
 def _double(op: str, first: Text) -> Text | None:
-    """In fp64, where Triton's own exp is exact enough and the helpers, made for fp32, are not."""
-    if op == "exp":
-        return Text(f"tl.exp({first.code})")
-    if op in ("sigmoid", "silu"):
-        above = first.within(PRODUCT) if op == "silu" else "1.0"
-        return Text(f"{above} / (1.0 + tl.exp(-{first.within(PRODUCT)}))", PRODUCT)
-    if op in ("expm1", "tanh"):
-        raise UnsupportedOp(op, "in fp64")
-    return None
+    return Text(DOUBLE[op].format(x=first.within(PRODUCT))) if op in DOUBLE else None
 
 
 def _cast(value: Text, source: torch.dtype, result: torch.dtype) -> Text:

@@ -51,7 +51,8 @@ class Axis:
 
 @dataclass(frozen=True, eq=False)
 class Region:
-    """One kernel's work: `rows` are parallel, `cols` reduced (or a pointwise's inner axis)."""
+    """One kernel's work: `rows` are parallel, `cols` are what reductions and scans run along (or a
+    pointwise's inner axis)."""
 
     nodes: tuple[Node, ...]
     stores: tuple[Store, ...]
@@ -62,8 +63,18 @@ class Region:
 
     @property
     def reduces(self) -> bool:
-        """True where a reduction over `cols` happens."""
-        return any(node.kind == "reduce" for node in self.nodes)
+        """True where reductions or scans run along `cols`."""
+        return bool(self.layout.reduced)
+
+    @property
+    def scans(self) -> tuple[Node, ...]:
+        """The scans along `cols`, producers first."""
+        return tuple(node for node in self.nodes if node.kind == "scan")
+
+    @property
+    def backwards(self) -> bool:
+        """True where its scans begin at the last column."""
+        return any(node.attrs[1] is True for node in self.scans)
 
     @property
     def row_count(self) -> Expr:
@@ -114,7 +125,7 @@ def analyse(members: Sequence[Node], stores: Sequence[Store], hint: Hint) -> Reg
     if layout.reduced:
         _complete_reductions(layout, rows)
     _complete_stores(accesses, rows, cols)
-    order = _order(every, layout, accesses, hint)
+    order = _in_scan_order(_order(every, layout, accesses, hint), layout)
     walked = [access.resolved() for access in (*layout.loads.values(), *accesses)]
     indices = _index_atoms(layout)
     row_axes = _collapse([atom for atom in order if atom in rows], walked, indices)
@@ -159,10 +170,11 @@ def _reduced_atoms(layout: Layout) -> frozenset[Atom]:
 
 
 def _complete_reductions(layout: Layout, rows: frozenset[Atom]) -> None:
-    """Every reduction runs once for each row: to repeat it for others would cost a pass."""
-    for node, _ in layout.reduced:
+    """Every reduction runs once for each row, and every scan: to repeat it for others would cost a
+    pass."""
+    for node, along in layout.reduced:
         kept = {leaf for dim in layout.dims[node] for leaf in leaves(dim)}
-        if kept != rows:
+        if kept != (rows | set(leaves(along)) if node.kind == "scan" else rows):
             raise IncompatibleAxes("a reduction that some rows share")
 
 
@@ -190,6 +202,22 @@ def _order(
         every, key=lambda atom: (-hint(reference.get(atom, sympy.oo)), position.get(atom, 0))
         if atom in reference else (-(1 << 62), position.get(atom, 0))
     )  # fmt: skip
+
+
+def _in_scan_order(order: Sequence[Atom], layout: Layout) -> list[Atom]:
+    """`order` with the atoms of the columns as scans walk them. Raises IncompatibleAxes where these
+    walk them in several ways."""
+    scans = [(node, leaves(dim)) for node, dim in layout.reduced if node.kind == "scan"]
+    if not scans:
+        return list(order)
+    walked = scans[0][1]
+    if any(dim != walked for _, dim in scans):
+        raise IncompatibleAxes("scans in different order")
+    if any(node.attrs[1] is True for node, _ in scans) and any(
+        node.kind == "reduce" or node.attrs[1] is False for node, _ in layout.reduced
+    ):
+        raise IncompatibleAxes("a scan from the last column on beside one in order")
+    return [atom for atom in order if atom not in walked] + list(walked)
 
 
 def _stable(layout: Layout) -> list[Atom]:
@@ -476,11 +504,18 @@ def _library_step(merger: _Merger, node: Node) -> LibraryStep:
     read = {
         arg.root
         for item in merger.order
-        if item.computes or item.op in ANCHORS
         for arg in item.args
         if computing_node(arg) is node
+        and (item.computes or (item.op in ANCHORS and not _rearranged(arg)))
     }
     return LibraryStep(node, tuple(parts), frozenset(read))
+
+
+def _rearranged(operand: Node) -> bool:
+    """True for a view of which an anchor takes a contiguous copy, whatever it is a view of."""
+    return operand.kind == "view" and not (
+        operand.op == "permute" and operand.args[0] is operand.root
+    )
 
 
 def _ready(merger: _Merger, number: int, done: set[int]) -> bool:

@@ -14,13 +14,15 @@ Expr: TypeAlias = sympy.Expr
 Shape = tuple[Expr, ...]
 Scalar = int | float | bool
 Kind = Literal[
-    "input", "constant", "size", "iota", "pointwise", "reduce", "field", "view", "library"
+    "input", "constant", "size", "iota", "pointwise", "reduce", "scan", "field", "view", "library"
 ]
 Attr = object
 
 ONE: Expr = sympy.Integer(1)
 REDUCTIONS = ("sum", "prod", "max", "min", "any", "all", "argmax", "argmin", "moments", "expsum")
 """`moments` yields (mean, sum of squared deviations), `expsum` (max, sum of exp(x - max))."""
+SCANS = ("sum", "prod", "max", "min", "cummax", "cummin", "logsumexp")
+"""`cummax` and `cummin` yield (extremum so far, the last place that has it)."""
 
 
 class UnsupportedOp(Exception):
@@ -62,7 +64,7 @@ class Node:
     @property
     def computes(self) -> bool:
         """True for what a generated kernel evaluates and a partition must place."""
-        return self.kind in ("pointwise", "reduce")
+        return self.kind in ("pointwise", "reduce", "scan")
 
 
 def compute_dtype(dtype: torch.dtype) -> torch.dtype:
@@ -180,6 +182,24 @@ class GraphBuilder:
         attrs: tuple[Attr, ...] = (axes, "guarded") if guarded else (axes,)
         return self._make("reduce", op, (value,), dtype, shape, attrs, name or None)
 
+    def scan(self, op: str, value: Node, dim: int, *, reverse: bool = False) -> Node:
+        """What `op` makes of the elements up to and with each one along `dim`; with `reverse`, of
+        those from it on. Two-valued kinds are read by `part`."""
+        if value.shape[dim] == 0:
+            raise UnsupportedOp(op, "a scan over no elements")
+        attrs = (dim % len(value.shape), reverse)
+        return self._make("scan", op, (value,), compute_dtype(value.dtype), value.shape, attrs)
+
+    def scan_like(self, scan: Node, value: Node, *, reverse: bool = False) -> Node:
+        """Another scan by what made `scan`, under its name."""
+        label, self.label = self.label, scan.origin
+        dim = scan.attrs[0]
+        assert isinstance(dim, int)
+        try:
+            return self.scan(scan.op, value, dim, reverse=reverse)
+        finally:
+            self.label = label
+
     def field(self, reduced: Node, index: int, name: str) -> Node:
         """Part `index` of a reduction with several results."""
         return self._make(
@@ -187,7 +207,7 @@ class GraphBuilder:
         )
 
     def part(self, call: Node, index: int, dtype: torch.dtype, shape: Shape) -> Node:
-        """Result `index` of a library call that has several."""
+        """Result `index` of a library call or a scan that has several."""
         return self._make("field", "field", (call,), dtype, shape, (index,), None)
 
     def reshape(self, value: Node, shape: Shape) -> Node:

@@ -6,6 +6,7 @@ programs (statistics a chunk, then a kernel that merges them).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from agentkernel.compiler.emit import (
@@ -35,6 +36,7 @@ from agentkernel.compiler.rows_reductions import (
     is_infinite_text,
     kernel_docstring,
     persistent_body,
+    walk,
 )
 from agentkernel.compiler.rows_sweeps import (
     accumulate,
@@ -45,6 +47,7 @@ from agentkernel.compiler.rows_sweeps import (
     looped_body,
     merge_moments,
 )
+from agentkernel.compiler.scan import ScanText
 
 
 def pointwise_body(emitter: Emitter) -> list[str]:
@@ -374,10 +377,7 @@ def _chunk(emitter: Emitter) -> str:
 
 def _walk(emitter: Emitter, lines: list[str]) -> list[str]:
     """A loop over the tiles of the program's chunk."""
-    return [
-        "for start in range(0, chunk_size, BLOCK_N):",
-        *indent([*column_lines(emitter, "chunk * chunk_size + start"), *lines]),
-    ]
+    return walk(emitter, "chunk_size", "chunk * chunk_size", lines)
 
 
 def _partial_body(emitter: Emitter, nodes: list[Node]) -> tuple[list[str], dict[str, str]]:
@@ -386,15 +386,24 @@ def _partial_body(emitter: Emitter, nodes: list[Node]) -> tuple[list[str], dict[
     body = BodyLines([], lines)
     emitter.eviction = "evict_last" if has_tile_stores(emitter) else "evict_first"
     carried = [accumulate(emitter, node, body) for node in nodes]
+    before: list[tuple[str, str, str]] = []
+    for node in emitter.region.scans:
+        text = ScanText(emitter, node)
+        carry, begin = text.carry()
+        lines += begin
+        text.advance(text.lifted(body), carry, body)
+        before += text.stored(carry)
     emitter.tile_values.clear()
     lines += [line for item in carried for line in item.init]
     lines += _walk(emitter, body.here)
-    fields: dict[str, str] = {}
+    parts: list[tuple[str, str, str]] = []
     for node, item in zip(nodes, carried, strict=True):
-        for label, code, kind in _parts(emitter, node, item.names, lines):
-            name = _unused(f"{label}_partials", fields)
-            fields[name] = TORCH_NAMES[kind]
-            lines.append(f"tl.store({name}_ptr + row * CHUNKS + chunk, {code})")
+        parts += _parts(emitter, node, item.names, lines)
+    fields: dict[str, str] = {}
+    for label, code, kind in [*parts, *before]:
+        name = _unused(f"{label}_partials", fields)
+        fields[name] = TORCH_NAMES[kind]
+        lines.append(f"tl.store({name}_ptr + row * CHUNKS + chunk, {code})")
     return lines, fields
 
 
@@ -469,6 +478,9 @@ def _finish_body(emitter: Emitter, nodes: list[Node], fields: dict[str, str]) ->
         lines.append(_chunk(emitter))
         emitter.eviction = "evict_first"
         inner = BodyLines([], lines)
+        for node in emitter.region.scans:
+            text = ScanText(emitter, node)
+            text.write(inner, text.resume(_parts_before(text, names, lines), lines))
         stores = _stores(emitter, inner, rows=False, tiles=True)
         lines += _walk(emitter, [*inner.here, *stores])
         emitter.tile_values.clear()
@@ -477,6 +489,19 @@ def _finish_body(emitter: Emitter, nodes: list[Node], fields: dict[str, str]) ->
         lines.append("if chunk == 0:")
         return lines + indent(ends)
     return lines + ends
+
+
+def _parts_before(text: ScanText, names: Iterator[str], lines: list[str]) -> list[str]:
+    """Load what the chunks that a scan walks before the program's have left behind."""
+    order = ">" if text.backwards else "<"
+    loaded: list[str] = []
+    for neutral in text.neutrals():
+        field = next(names)
+        value = text.emitter.names.unique(field.replace("_partials", "_parts"))
+        place = f"{field}_ptr + row * CHUNKS + part"
+        lines.append(f"{value} = tl.load({place}, mask=part {order} chunk, other={neutral})")
+        loaded.append(value)
+    return loaded
 
 
 def _merge(emitter: Emitter, node: Node, parts: tuple[str, ...], body: BodyLines) -> None:

@@ -1,69 +1,16 @@
 """Small Triton functions that emitted and lifted kernels call.
 
-The first set replaces built-ins that are too coarse in fp32, the second stands for
-TorchInductor's run-time helpers. Each is source text, copied into the files that need it.
+The first set is for kernels of our own, the second stands for TorchInductor's run-time helpers;
+both hold the elementary functions. Each is source text, copied into the files that need it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-Helpers = dict[str, tuple[str, tuple[str, ...]]]
+from agentkernel.compiler.kernel_math import MATH, Helpers
 
-EXP = '''\
-@triton.jit
-def exp(x):
-    """e**x in fp32 to about one ulp: 2**whole * e**rest, ln 2 in two parts (Cody and Waite).
-
-    Adding 1.5 * 2**23 rounds to the nearest integer and leaves it in the lowest bits, from where
-    it moves into the exponent of 2**whole: one special function (exp2) a call.
-    """
-    shifted = tl.clamp(x * 1.4426950408889634, -126.0, 127.0) + 12582912.0
-    whole = shifted - 12582912.0
-    rest = (x - whole * 0.693359375) + whole * 2.12194440054690583e-4
-    power = ((shifted.to(tl.int32, bitcast=True) << 23) + 0x3F800000).to(tl.float32, bitcast=True)
-    return tl.exp2(rest * 1.4426950408889634) * power'''
-
-EXPM1 = '''\
-@triton.jit
-def expm1(x):
-    """e**x - 1 without cancellation near 0 (Kahan's quotient)."""
-    grown = exp(x)
-    near = (grown - 1.0) * x / tl.log(grown)
-    exact = tl.where(grown == 1.0, x, near)
-    return tl.where((x < -17.0) | (x > 88.0), grown - 1.0, exact)'''
-
-LOG1P = '''\
-@triton.jit
-def log1p(x):
-    """log(1 + x) without cancellation near 0 (Kahan's quotient)."""
-    grown = 1.0 + x
-    near = tl.log(grown) * (x / (grown - 1.0))
-    return tl.where(grown == 1.0, x, tl.where(tl.abs(x) < 1.0, near, tl.log(grown)))'''
-
-SIGMOID = '''\
-@triton.jit
-def sigmoid(x):
-    """1 / (1 + e**-x)."""
-    return 1.0 / (1.0 + exp(-x))'''
-
-TANH = '''\
-@triton.jit
-def tanh(x):
-    """Hyperbolic tangent: an odd polynomial near 0, elsewhere 1 - 2 / (e**2|x| + 1).
-
-    Both are of |x|; the sign, that of zero too, is put back as a bit.
-    """
-    size = tl.abs(x)
-    square = x * x
-    small = -5.70498872745e-3 * square + 2.06390887954e-2
-    small = small * square - 5.37397155531e-2
-    small = small * square + 1.33314422036e-1
-    small = small * square - 3.33332819422e-1
-    small = size + size * square * small
-    found = tl.where(size < 0.625, small, 1.0 - 2.0 / (exp(2.0 * size) + 1.0))
-    sign = x.to(tl.int32, bitcast=True) & -2147483648
-    return (found.to(tl.int32, bitcast=True) | sign).to(tl.float32, bitcast=True)'''
+LIBDEVICE_IMPORT = "from triton.language.extra import libdevice"
 
 MAXIMUM = '''\
 @triton.jit
@@ -127,12 +74,39 @@ def place_of_min(x, place, axis: tl.constexpr, keep_dims: tl.constexpr):
     wanted = tl.where(found == 1, x != x, x == best)
     return tl.min(tl.where(wanted, place, 2147483647), axis=axis, keep_dims=keep_dims)'''
 
+SELECTED = '''\
+@triton.jit
+def selected(x, mask, dim: tl.constexpr, keep_dims: tl.constexpr = False):
+    """The only element along a dimension for which mask holds."""
+    return tl.sum(tl.where(mask, x, 0), dim, keep_dims=keep_dims).to(x.dtype)'''
+
+WITH_LAST_PLACE = '''\
+@triton.jit
+def last_{name}(x, place, other, other_place):
+    """The {words} of two with its place; NaN goes first, of equal ones the last place."""
+    kept = (x {sign} other) | ((x != x) & (other == other))
+    equal = (x == other) | ((x != x) & (other != other))
+    kept = kept | (equal & (place > other_place))
+    return tl.where(kept, x, other), tl.where(kept, place, other_place)'''
+
+LOG_ADD = '''\
+@triton.jit
+def log_add(top, total, other, other_total):
+    """The maximum, and the sum of e**(x - maximum), of two parts together.
+
+    One of the two keeps its scale, so there is one exponential; where that is coarse, it is small.
+    """
+    scale = tl.where(top == other, 1.0, tl.exp(-tl.abs(top - other)))
+    below = top < other
+    grown = tl.where(below, total * scale + other_total, total + other_total * scale)
+    return tl.where(below, other, top), grown'''
+
 HELPERS: Helpers = {
-    "exp": (EXP, ()),
-    "expm1": (EXPM1, ("exp",)),
-    "log1p": (LOG1P, ()),
-    "sigmoid": (SIGMOID, ("exp",)),
-    "tanh": (TANH, ("exp",)),
+    **MATH,
+    "last_max": (WITH_LAST_PLACE.format(name="max", words="larger", sign=">"), ()),
+    "last_min": (WITH_LAST_PLACE.format(name="min", words="smaller", sign="<"), ()),
+    "log_add": (LOG_ADD, ()),
+    "selected": (SELECTED, ()),
     "maximum": (MAXIMUM, ()),
     "minimum": (MINIMUM, ()),
     "multiply": (MULTIPLY, ()),
@@ -158,6 +132,11 @@ def helper_sources(names: Iterable[str], helpers: Helpers = HELPERS) -> list[str
     for name in names:
         want(name)
     return [source for name, (source, _) in helpers.items() if name in wanted]
+
+
+def library_imports(sources: Sequence[str]) -> list[str]:
+    """The import of CUDA's library of functions, where one of the sources calls it."""
+    return [LIBDEVICE_IMPORT] if any("libdevice." in source for source in sources) else []
 
 
 ANY = '''\
@@ -278,19 +257,6 @@ def is_inf(x):
     """Whether x is infinite."""
     return tl.abs(x) == float("inf")'''
 
-TRUNCATE = '''\
-@triton.jit
-def truncate(x):
-    """x rounded towards zero."""
-    return tl.where(x < 0, tl.ceil(x), tl.floor(x))'''
-
-ROUND_EVEN = '''\
-@triton.jit
-def round_even(x):
-    """x in fp32 rounded to the nearest integer, ties to even: past 2**23 there are no fractions."""
-    shifted = tl.where(x < 0, x - 8388608.0 + 8388608.0, x + 8388608.0 - 8388608.0)
-    return tl.where(tl.abs(x) < 8388608.0, shifted, x)'''
-
 BUCKET_OF = '''\
 @triton.jit
 def bucket_of(
@@ -313,15 +279,9 @@ def bucket_of(
         high = tl.where(past, high, middle)
     return low'''
 
-SELECTED = '''\
-@triton.jit
-def selected(x, mask, dim: tl.constexpr, keep_dims: tl.constexpr = False):
-    """The only element along a dimension for which mask holds."""
-    return tl.sum(tl.where(mask, x, 0), dim, keep_dims=keep_dims).to(x.dtype)'''
-
-LIFTED_HELPERS: dict[str, tuple[str, tuple[str, ...]]] = {
-    **{name: HELPERS[name] for name in
-       ("exp", "expm1", "log1p", "tanh", "maximum", "minimum", "multiply")},
+LIFTED_HELPERS: Helpers = {
+    **MATH,
+    **{name: HELPERS[name] for name in ("maximum", "minimum", "multiply")},
     "either": (ANY, ()),
     "any_along": (ALONG.format(name="any_along", words="Whether any holds", combine="either"),
                   ("either",)),
@@ -348,8 +308,6 @@ LIFTED_HELPERS: dict[str, tuple[str, tuple[str, ...]]] = {
     "is_negative": (IS_NEGATIVE, ()),
     "is_nan": (IS_NAN, ()),
     "is_inf": (IS_INF, ()),
-    "truncate": (TRUNCATE, ()),
-    "round_even": (ROUND_EVEN, ()),
     "bucket_of": (BUCKET_OF, ()),
     "selected": (SELECTED, ()),
 }  # fmt: skip
@@ -381,12 +339,10 @@ RENAMED = {
     "libdevice.isinf": "is_inf",
     "libdevice.isnan": "is_nan",
     "libdevice.log1p": "log1p",
-    "libdevice.nearbyint": "round_even",
-    "libdevice.rint": "round_even",
     "libdevice.tanh": "tanh",
-    "libdevice.trunc": "truncate",
     "tl_math.exp": "exp",
     "tl_math.tanh": "tanh",
+    "tl.sigmoid": "sigmoid",
 }
 """TorchInductor's name -> ours."""
 FAST_MATH_LAST = ("softmax_step", "softmax_merge", "softmax_along")

@@ -21,6 +21,7 @@ from agentkernel.compiler.lowering import LoweredGraph, lower
 from agentkernel.compiler.lowering.registry import to_expr
 from agentkernel.compiler.products.step import with_product_steps
 from agentkernel.compiler.providers import AnySchedule, provider_of
+from agentkernel.compiler.providers.linear import with_linear_steps
 from agentkernel.domain.verdict import Precision
 from agentkernel.tools.problem.capture import Captured
 from agentkernel.tools.problem.loading import LoadedProblem
@@ -55,6 +56,11 @@ class Compiled:
         for step in self.partition.steps:
             steps += others.get(step, (step,))
         return replace(self, partition=replace(self.partition, steps=tuple(steps)))
+
+    def library_products(self) -> Compiled:
+        """The same with every matrix product as a library call, bias and activation fused into it
+        where the library has that form."""
+        return replace(self, partition=with_linear_steps(self.partition))
 
 
 def compile_graph(

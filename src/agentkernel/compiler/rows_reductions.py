@@ -11,9 +11,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from agentkernel.compiler.emit import BodyLines, Emitter, Schedule, row_invariant
-from agentkernel.compiler.expressions import TRITON_TYPES, Text
+from agentkernel.compiler.expressions import TRITON_TYPES, Text, pointwise_text
 from agentkernel.compiler.fusion import Region
 from agentkernel.compiler.ir import Node, compute_dtype
+from agentkernel.compiler.scan import ScanText
 
 
 def column_lines(emitter: Emitter, start: str, width: str = "BLOCK_N") -> list[str]:
@@ -53,6 +54,8 @@ OPERATION_NAMES = {
     "elu": "ELU", "selu": "SELU", "celu": "CELU", "mul": "multiply", "sub": "subtract",
     "div": "divide", "neg": "negate", "linalg_vector_norm": "vector norm", "amax": "maximum",
     "amin": "minimum", "var": "variance", "std": "standard deviation",
+    "cumsum": "cumulative sum", "cumprod": "cumulative product", "cummax": "running maximum",
+    "cummin": "running minimum", "logcumsumexp": "running log-sum-exp",
 }  # fmt: skip
 """ATen's name -> the field's."""
 UNNAMED_OPS = frozenset((
@@ -100,7 +103,13 @@ def _telling(node: Node) -> bool:
 
 
 def _where(region: Region) -> str:
-    """` over the last dimension`, where all reductions agree."""
+    """` over the last dimension`, where all reductions agree; of scans, the dimension they run
+    along."""
+    along = {(node.attrs[0], len(node.shape)) for node in region.scans}
+    if along:
+        dim, rank = min(along)
+        place = "the last dimension" if dim == rank - 1 else f"dimension {dim}"
+        return f" along {place}{' from its end' if region.backwards else ''}"
     found = {
         (node.attrs[0], len(node.args[0].shape)) for node in region.nodes if node.kind == "reduce"
     }
@@ -133,7 +142,7 @@ def _how(region: Region, schedule: Schedule) -> str:
 
 
 def _statistics(region: Region, schedule: Schedule) -> str:
-    """How the statistics are gathered, where that takes more than one sum."""
+    """How the statistics are gathered, where that takes more than one sum, and scans go on."""
     ops = {node.op for node in region.nodes}
     whole = schedule.form == "persistent"
     parts: list[str] = []
@@ -147,6 +156,8 @@ def _statistics(region: Region, schedule: Schedule) -> str:
             if whole
             else "a running maximum and a sum that is rescaled when it grows"
         )
+    if region.scans and not whole:
+        parts.append("each goes on from the tile before")
     return f": {', '.join(parts)}" if parts else ""
 
 
@@ -154,11 +165,12 @@ INFINITY = {"max": '-float("inf")', "min": 'float("inf")'}
 
 
 def reduction_depth(node: Node, members: frozenset[Node], known: dict[Node, int]) -> int:
-    """How many reductions of this kernel lie between the loads and `node`, itself included."""
+    """How many reductions and scans of this kernel lie between the loads and `node`, itself
+    included."""
     if node not in known:
         below = max((reduction_depth(arg, members, known) for arg in node.args), default=0)
         inside = node in members or node.root in members
-        known[node] = below + (1 if inside and node.kind == "reduce" else 0)
+        known[node] = below + (1 if inside and node.kind in ("reduce", "scan") else 0)
         if node.kind in ("view", "field"):
             known[node] = below
         elif not inside:
@@ -279,13 +291,11 @@ def is_infinite_text(code: str) -> str:
 
 
 def exp_call(emitter: Emitter, code: str, node: Node) -> str:
-    """exp of `code`: the accurate helper where the result stays in fp32, else the built-in."""
-    import torch
-
-    if emitter.narrow or compute_dtype(node.dtype) == torch.float64:
-        return f"tl.exp({code})"
-    emitter.helpers.add("exp")
-    return f"exp({code})"
+    """exp of `code`, as accurate as what is stored needs it."""
+    kind = compute_dtype(node.dtype)
+    return pointwise_text(
+        "exp", [Text(code)], kind, kind, emitter.helpers, coarse=emitter.narrow
+    ).code
 
 
 def _operand(node: Node, value: Text) -> str:
@@ -341,6 +351,8 @@ def persistent_body(emitter: Emitter) -> list[str]:
     for node in emitter.region.nodes:
         if node.kind == "reduce":
             reductions.emit(node, body)
+        elif node.kind == "scan":
+            ScanText(emitter, node).write(body, None)
     lines += _stores(emitter, body, rows=True, tiles=True)
     return lines
 
@@ -370,7 +382,23 @@ def passes(emitter: Emitter) -> list[list[Node]]:
 
 def has_tile_stores(emitter: Emitter) -> bool:
     """True where some stored value varies over columns."""
-    return any(emitter.touches(access)[1] for access in emitter.region.store_accesses)
+    return bool(tile_stores(emitter))
+
+
+def tile_stores(emitter: Emitter) -> list[Node]:
+    """The stored values that vary over columns."""
+    pairs = zip(emitter.region.stores, emitter.region.store_accesses, strict=True)
+    return [store.node for store, access in pairs if emitter.touches(access)[1]]
+
+
+def walk(emitter: Emitter, length: str, first: str, lines: Sequence[str]) -> list[str]:
+    """A loop over the tiles of `length` columns from the column `first` on, in the order of the
+    scans."""
+    steps = f"0, {length}, BLOCK_N"
+    if emitter.region.backwards:
+        steps = f"({length} - 1) // BLOCK_N * BLOCK_N, -1, -BLOCK_N"
+    start = f"{first} + start" if first else "start"
+    return [f"for start in range({steps}):", *indent([*column_lines(emitter, start), *lines])]
 
 
 def indent(lines: Sequence[str]) -> list[str]:

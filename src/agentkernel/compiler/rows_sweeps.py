@@ -29,7 +29,10 @@ from agentkernel.compiler.rows_reductions import (
     is_infinite_text,
     masked,
     passes,
+    tile_stores,
+    walk,
 )
+from agentkernel.compiler.scan import carried_scans
 
 SAMPLE = 32
 """Columns that say where the centre of the sums is: one warp adds them up without a barrier."""
@@ -375,10 +378,10 @@ def looped_body(emitter: Emitter) -> list[str]:
     body = BodyLines([], lines)
     emitter.eviction = "evict_first"
     emitter.tile_values.clear()
+    begin = carried_scans(emitter, tile_stores(emitter), body)
     stores = _stores(emitter, body, rows=False, tiles=True)
     if stores:
-        lines.append(f"for start in range(0, {count}, BLOCK_N):")
-        lines += indent([*column_lines(emitter, "start"), *body.here, *stores])
+        lines += [*begin, *walk(emitter, count, "", [*body.here, *stores])]
     emitter.tile_values.clear()
     body = BodyLines(lines, lines)
     lines += _stores(emitter, body, rows=True, tiles=False)
@@ -391,11 +394,11 @@ def sweep(emitter: Emitter, nodes: list[Node]) -> list[str]:
     body = BodyLines([], lines)
     count = emitter.sizes.text(emitter.region.col_count)
     emitter.tile_values.clear()
+    begin = carried_scans(emitter, nodes, body)
     carried = [accumulate(emitter, node, body) for node in nodes]
     emitter.tile_values.clear()
-    lines += [line for item in carried for line in item.init]
-    lines.append(f"for start in range(0, {count}, BLOCK_N):")
-    lines += indent([*column_lines(emitter, "start"), *body.here])
+    lines += [*begin, *(line for item in carried for line in item.init)]
+    lines += walk(emitter, count, "", body.here)
     after = BodyLines(lines, lines)
     for node, item in zip(nodes, carried, strict=True):
         finish_accumulator(emitter, node, item.names, count, after)

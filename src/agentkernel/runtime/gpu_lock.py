@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
+from agentkernel.runtime.stages import stage
 from agentkernel.storage.files import open_append
 
 FOLDER = "AGENTKERNEL_GATE"
@@ -67,7 +68,7 @@ class GpuLock:
         if self._folder is not None:
             announce_use()
             began = time.monotonic()
-            with ExitStack() as files:
+            with stage("queue for the GPU"), ExitStack() as files:
                 door = files.enter_context(open_append(self._folder / "door"))
                 with open_append(self._folder / "turnstile") as turnstile:
                     fcntl.flock(turnstile, fcntl.LOCK_EX)
@@ -136,6 +137,12 @@ def has_other_users() -> bool:
 def waited_s() -> float:
     """Seconds that this process has waited for other runs."""
     return sum(_waits)
+
+
+def waited_for(seconds: float) -> None:
+    """Another process of this run stood at the gate for `seconds`, and this one waited for it."""
+    if has_other_users():
+        _waits.append(seconds)
 
 
 @contextmanager

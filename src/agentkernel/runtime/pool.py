@@ -30,6 +30,7 @@ from typing import Generic, Protocol, TypeVar
 
 from agentkernel.runtime import gpu_lock
 from agentkernel.runtime.machine import CPU, hold_devices, join_devices
+from agentkernel.runtime.timed_cpus import cores_to_reserve, keep_off
 from agentkernel.runtime.worker import end_after_parent
 
 COMPILER_NICE = 10
@@ -154,12 +155,13 @@ class WorkerPlace:
     """Where a runner works: a device, and the folder of the gate that all runners of it share.
 
     `gate` is None on the CPU; `locks` is the folder that tells the users of one machine's GPUs
-    apart.
+    apart; `timed_cpus` are left to what is timed on the device.
     """
 
     device: str
     gate: str | None
     locks: Path
+    timed_cpus: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -258,9 +260,14 @@ def run_jobs(
     with ExitStack() as held:
         held.enter_context(hold_devices(locks, devices))
         folders = {item: held.enter_context(_lock_folder(item)) for item in dict.fromkeys(devices)}
+        cores = _timed_cores(devices)
         runners = [
             held.enter_context(
-                closing(DeviceRunner(WorkerPlace(item, folders[item], locks), usable))
+                closing(
+                    DeviceRunner(
+                        WorkerPlace(item, folders[item], locks, cores.get(item, ())), usable
+                    )
+                )
             )
             for item in devices
         ]
@@ -273,6 +280,13 @@ def run_jobs(
 
         for _, ended in held.enter_context(closing(assign_jobs(runners, next_job, do))):
             yield ended
+
+
+def _timed_cores(devices: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """A core for each GPU on which several runners work; one alone has nobody beside it."""
+    shared = [item for item, count in Counter(devices).items() if count > 1 and item != CPU]
+    cores = cores_to_reserve(os.sched_getaffinity(0), len(shared))
+    return dict(zip(shared, cores, strict=False))
 
 
 @contextmanager
@@ -305,6 +319,7 @@ def _prepare(place: WorkerPlace) -> None:
     else:
         os.environ[gpu_lock.FOLDER] = place.gate
     end_after_parent()
+    keep_off(place.timed_cpus)
     _held.enter_context(join_devices(place.locks, place.device))
 
 

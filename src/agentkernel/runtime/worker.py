@@ -135,6 +135,13 @@ class ChildProcess:
             self._end()
             return WorkerDied(self._process.returncode, limit_s, self._tail())
 
+    def answered(self) -> bool:
+        """True where `receive` would not wait: an answer is there, or its end."""
+        try:
+            return self._line.poll(0)
+        except (EOFError, OSError):
+            return True
+
     def ask(
         self, frame: bytes, limit_s: float, stop: threading.Event | None = None
     ) -> bytes | WorkerDied:

@@ -69,6 +69,8 @@ class Tools:
     """Times of eager and torch.compile, None where nothing can be measured."""
     quick_baseline_us: Callable[[], float | None]
     """The faster of eager and torch.compile, quickly: for setting candidates aside alone."""
+    baselines_ready: Callable[[], bool]
+    """Whether a profile would begin at once, since no baseline is still being compiled."""
     apply_hints: Callable[[Plan, tuple[Retrieved, ...]], Plan]
     judge_key: Callable[[Candidate], str]
     profile_key: Callable[[Candidate], str]

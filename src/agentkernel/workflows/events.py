@@ -14,6 +14,7 @@ from agentkernel.domain.certificate import Status
 from agentkernel.domain.exchange import AgentName, Exchange
 from agentkernel.domain.plan import Plan
 from agentkernel.domain.profile import KernelResources
+from agentkernel.runtime.stages import StageTime
 from agentkernel.workflows.outcome import Result
 
 NodeName = Literal["plan", "retrieve", "draft", "judge", "profile", "debug", "decide", "finish"]
@@ -236,6 +237,15 @@ class Decided(Frozen):
     reason: str
 
 
+class StagesTimed(Frozen):
+    """Where the wall time of one session of a run went, until its result was written; the stages
+    that do not overlap add up to `wall_s`."""
+
+    kind: Literal["stages_timed"] = "stages_timed"
+    wall_s: float
+    stages: tuple[StageTime, ...]
+
+
 class Finished(Frozen):
     """The last event."""
 
@@ -262,6 +272,7 @@ Event: TypeAlias = Annotated[
     | ApprovalAsked
     | ApprovalGiven
     | Decided
+    | StagesTimed
     | Finished,
     Field(discriminator="kind"),
 ]

@@ -20,6 +20,7 @@ from agentkernel.domain.errors import ModelUnavailable, NotRecorded, TimeIsUp, o
 from agentkernel.domain.plan import Hypothesis, Plan
 from agentkernel.domain.profile import Profile, ProfileFailed
 from agentkernel.domain.verdict import Verdict
+from agentkernel.runtime.stages import stage
 from agentkernel.tools.sandbox.session import limited_time
 from agentkernel.workflows import events
 from agentkernel.workflows.approval import PendingApproval
@@ -30,6 +31,8 @@ from agentkernel.workflows.outcome import EARLIER, OUT_OF_TIME, best_attempt, de
 from agentkernel.workflows.results import conclude
 from agentkernel.workflows.routing import (
     after_decide,
+    may_wait,
+    profile_waiting,
     queue_without_gain,
     retry_skipped,
     should_skip,
@@ -87,7 +90,7 @@ def observed(name: events.NodeName, node: Node) -> Node:
         begin = context.session.spent()
         context.emit(events.NodeStarted(node=name, round=state.round, spent_s=begin))
         try:
-            with limited_time(lambda: _left_s(context, name)):
+            with stage(name), limited_time(lambda: _left_s(context, name)):
                 update = node(state, runtime)
         except TimeIsUp:
             update = Update()
@@ -303,7 +306,17 @@ def judge(state: LoopState, runtime: Runtime[Context]) -> Update:
         records.save_verdict(key, verdict)
     context.emit(_verdict_event(state.round, candidate, verdict, reused))
     attempt = _attempt(candidate, state.hypothesis).evolve(verdict=verdict, judge_key=key)
+    if verdict.accepted and _profiled_later(context, state, candidate):
+        text = f"{candidate.id} is profiled later: its baselines are still being compiled"
+        context.emit(events.Noted(text=text))
+        return Update(verdict=verdict, candidate=None, history=(attempt,))
     return Update(verdict=verdict, history=(attempt,))
+
+
+def _profiled_later(context: Context, state: LoopState, candidate: Candidate) -> bool:
+    """True where the profile would wait and something else can be done meanwhile."""
+    now = state.evolve(spent_s=context.session.spent())
+    return may_wait(now, candidate) and not context.tools.baselines_ready()
 
 
 def _out_of_time(context: Context, state: LoopState, candidate: Candidate) -> Update:
@@ -375,6 +388,9 @@ def decide(state: LoopState, runtime: Runtime[Context]) -> Update:
     state = state.evolve(queue=queue)
     stop = stop_reason(state)
     again = retry_skipped(state.history) if stop in ("hypotheses", "rounds") else None
+    waiting = profile_waiting(state.history) if stop not in ("met", "headroom") else None
+    if waiting is not None and (stop is not None or context.tools.baselines_ready()):
+        again = waiting
     if again is not None:
         stop = None
     state = state.evolve(stop=stop, candidate=again)
@@ -394,7 +410,7 @@ def decide(state: LoopState, runtime: Runtime[Context]) -> Update:
     if retraced:
         update |= Update(plan=state.plan, retraced=state.retraced)
     if again is not None:
-        why = "no other candidate was accepted"
+        why = "its profile waited" if waiting else "no other candidate was accepted"
         update["hypothesis"] = Hypothesis(strategy=again.strategy, reason=why)
         update["repairs"] = state.limits.repairs
     return update

@@ -10,6 +10,7 @@ from langgraph.graph import END, START, StateGraph
 
 from agentkernel.domain.errors import RunNotFound, SettingError
 from agentkernel.domain.settings import Settings
+from agentkernel.runtime import stages
 from agentkernel.storage.files import make_folder
 from agentkernel.tools.problem.loading import LoadedProblem
 from agentkernel.tools.run_store import RunStore, create_run, lock_run, open_run, run_folders
@@ -17,7 +18,15 @@ from agentkernel.tools.targets import ResolvedTarget
 from agentkernel.workflows import nodes, routing
 from agentkernel.workflows.approval import Approve, check_approval
 from agentkernel.workflows.deps import Context, RunClock, RunFactory
-from agentkernel.workflows.events import Event, Finished, ModelWriting, OnEvent, RunStarted, ignore
+from agentkernel.workflows.events import (
+    Event,
+    Finished,
+    ModelWriting,
+    OnEvent,
+    RunStarted,
+    StagesTimed,
+    ignore,
+)
 from agentkernel.workflows.models import open_model_provider
 from agentkernel.workflows.outcome import Result
 from agentkernel.workflows.results import require_free, saved_result
@@ -142,6 +151,7 @@ def _work(
         start = read_start(store)
         session = RunClock(store.records.spent_before())
         with (
+            stages.recording() as clock,
             lock_run(store.folder),
             open_model_provider(store, emit, session.spent) as desk,
             factory.equip(loaded, settings, resolved, desk) as (crew, tools),
@@ -152,6 +162,7 @@ def _work(
                 start=start, approve=approve, measurable=resolved.measurable,
             )  # fmt: skip
             result = drive_graph(context, build_graph)
+            emit(StagesTimed(wall_s=clock.wall_s(), stages=clock.times()))
             emit(Finished(result=result))
     finally:
         store.close()

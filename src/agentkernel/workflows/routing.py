@@ -54,8 +54,9 @@ def after_approve_candidate(state: LoopState) -> Literal["judge", "decide"]:
 
 
 def after_judge(state: LoopState) -> Literal["profile", "debug", "decide"]:
-    """Measure what is right, debug what is wrong; without a verdict the time is over."""
-    if state.verdict is None:
+    """Measure what is right, debug what is wrong; without a verdict the time is over, without a
+    candidate it is measured later."""
+    if state.verdict is None or state.candidate is None:
         return "decide"
     return "profile" if state.verdict.accepted else "debug"
 
@@ -233,6 +234,34 @@ def retry_skipped(history: Sequence[Attempt]) -> Candidate | None:
         if item.aside not in ("", DECLINED, OUT_OF_TIME) and item.verdict is None
     ]
     return min(waiting, key=lambda item: item.searched_us or 0.0, default=None)
+
+
+LEAST_LEFT_S = 60.0
+"""With less time left a candidate is profiled before anything else is drafted."""
+
+
+def may_wait(state: LoopState, candidate: Candidate) -> bool:
+    """True where the next hypothesis can be drafted before an accepted candidate is profiled: the
+    search has timed it, so that the next one is compared with it all the same."""
+    if candidate.searched_us is None or state.goals.objective != "latency":
+        return False
+    if not state.queue or state.approve != "never" or out_of_budget(state) is not None:
+        return False
+    begun = state.hypothesis is not None and bool(state.hypothesis.because)
+    limit_s = state.limits.time_s
+    return not begun and (limit_s is None or limit_s - state.spent_s >= LEAST_LEFT_S)
+
+
+def profile_waiting(history: Sequence[Attempt]) -> Candidate | None:
+    """Of the accepted ones whose profile waits the fastest in the search; None where one that was
+    profiled is as fast there."""
+    stand = [item for item in of_this_run(history) if _stands(item) and item.candidate.searched_us]
+    waiting = [item for item in stand if item.profile is None and item.unprofiled is None]
+    best = min(waiting, key=lambda item: item.candidate.searched_us or 0.0, default=None)
+    done = [item for item in stand if item.profile is not None]
+    if best is None or should_skip(best.candidate, done, None) is not None:
+        return None
+    return best.candidate
 
 
 def _stands(attempt: Attempt) -> bool:

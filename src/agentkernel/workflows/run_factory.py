@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -31,7 +31,7 @@ from agentkernel.agents.strategies import prefetch_inductor
 from agentkernel.agents.team import TeamCoder, TeamPlanner
 from agentkernel.compiler.lift.inductor_process import InductorWriter
 from agentkernel.domain.base import Frozen, sha256_text
-from agentkernel.domain.candidate import Candidate
+from agentkernel.domain.candidate import Candidate, TrialResult
 from agentkernel.domain.certificate import ModuleGraph, Versions
 from agentkernel.domain.errors import KnowledgeError, OutputError, ProblemError, one_line
 from agentkernel.domain.knowledge import Structure
@@ -46,6 +46,7 @@ from agentkernel.knowledge.graph_structure import structure_of_graph
 from agentkernel.knowledge.store import folder_of
 from agentkernel.runtime import gpu_lock
 from agentkernel.runtime.machine import installed_versions
+from agentkernel.runtime.stages import stage
 from agentkernel.tools.judge.judge import judge
 from agentkernel.tools.judge.settings import (
     JudgeSettings,
@@ -61,6 +62,7 @@ from agentkernel.tools.profiler import ProfileSession, ProfileSettings
 from agentkernel.tools.roofline.model import analyse
 from agentkernel.tools.sandbox.session import close_idle_workers, prefork_worker
 from agentkernel.tools.search import MeasuringSearcher, StaticSearcher
+from agentkernel.tools.search.space import Space
 from agentkernel.tools.targets import ResolvedTarget, find_target
 from agentkernel.workflows.deps import Agents, Deps, ExperienceStore, Tools
 from agentkernel.workflows.outcome import Baselines, side_effect_note
@@ -149,19 +151,21 @@ class LocalRunFactory:
 
         @cache
         def captured() -> Captured:
-            return capture(loaded)
+            with stage("capture"):
+                return capture(loaded)
 
         warnings: list[str] = []
-        known = open_knowledge(settings, warnings.append)
         with (
-            nullcontext() if known is None else known,
             gpu_lock.private_lock() if resolved.measurable else nullcontext(),
             ProfileSession(loaded, resolved, profile_settings(settings)) as session,
             InductorWriter(resolved.target, left_s=desk.left_s) as writer,
         ):
-            start_workers(judging)
-            session.begin()
-            searcher = make_searcher(settings, resolved, session.make_room)
+            with stage("start"):
+                start_workers(judging)
+                session.begin()
+            with stage("knowledge"):  # meanwhile workers import and baselines compile
+                known = open_knowledge(settings, warnings.append)
+            searcher = StagedSearcher(make_searcher(settings, resolved, session.make_room))
             coder = make_coder(settings.coder, searcher, writer, desk, settings)
             made = _tools(settings, coder, captured, session, known, desk.judge_key)
             tools = replace(made, warnings=tuple(warnings))
@@ -196,6 +200,35 @@ def start_workers(judging: JudgeSettings) -> None:
     one that judges (or, on a GPU, races schedules)."""
     prefork_worker(device="cpu", interpret=False, allow_unsandboxed=judging.allow_unsandboxed)
     prefork_judge_workers(judging)
+
+
+@dataclass(frozen=True)
+class StagedSearcher:
+    """A searcher whose work counts for the stage "search"."""
+
+    searcher: Searcher
+
+    def rank(
+        self,
+        problem: LoadedProblem,
+        sources: Sequence[str],
+        labels: Sequence[str],
+        schedules: Sequence[dict[str, dict[str, int]]],
+        target: Target,
+    ) -> tuple[TrialResult, ...]:
+        """What the searcher says."""
+        with stage("search"):
+            return self.searcher.rank(problem, sources, labels, schedules, target)
+
+    @property
+    def most_sampled(self) -> int:
+        """As the searcher has it."""
+        return self.searcher.most_sampled
+
+    def tune(self, spaces: Sequence[Space], target: Target) -> tuple[tuple[TrialResult, ...], ...]:
+        """What the searcher says of the parts."""
+        with stage("search"):
+            return self.searcher.tune(spaces, target)
 
 
 def make_searcher(
@@ -358,6 +391,7 @@ def _tools(
         profile=run_profile,
         baselines=lambda: _baselines(session),
         quick_baseline_us=lambda: _quick_baseline_us(session),
+        baselines_ready=session.ready,
         apply_hints=apply_hints,
         judge_key=lambda candidate: work_key(scope_of(candidate), candidate),
         profile_key=lambda candidate: work_key(profile_scope, candidate),

@@ -44,6 +44,7 @@ def folder(tmp_path: Path) -> Path:
         (["empty"], "is empty"),
         (["suite", "--shard", "5/3"], "1 <= i <= n"),
         (["suite", "--only", "softmax"], "'softmax'"),
+        (["suite", "--problems", "names.txt"], "names 'level1/gone', which is not there"),
         (["suite", "--devices", "0"], "Unknown device '0'"),
         (["suite", "--target", "h1000"], "'h100'"),
         (["suite", "--samples", "0"], "--samples"),
@@ -58,6 +59,7 @@ def folder(tmp_path: Path) -> Path:
 )
 def test_a_mistake_is_one_clear_line(words: list[str], hint: str, folder: Path, cli: Cli) -> None:
     (folder.parent / "empty").mkdir()
+    (folder.parent / "names.txt").write_text("level1/gone\n")
     captured = cli(["bench", *words], 2)
     assert captured.err.count("\n") == 1
     assert hint in captured.err
@@ -112,7 +114,10 @@ def test_a_measured_bench_on_the_screen() -> None:
         "40%",
     ]
     assert "estimated" not in "\n".join(lines), "a column of nothing but dashes"
-    assert lines[-1].startswith("fast_p against max-autotune: not run")
+    assert any(line.startswith("fast_p against max-autotune: not run") for line in lines)
+    best = lines[lines.index("over the best of the baselines") + 2 :]
+    assert best[0].split()[:6] == ["level1", "3", "1.12x", "(3)", "1", "1.19x"]
+    assert any(line.split()[:2] == ["level1/b", "improved"] for line in lines)
 
 
 def test_compare_tells_what_moved(tmp_path: Path, cli: Cli) -> None:
@@ -124,6 +129,9 @@ def test_compare_tells_what_moved(tmp_path: Path, cli: Cli) -> None:
     assert "level1/a" in text
     assert "faster" in text
     assert "1 faster, 2 same, 2 wrong" in text
+    before, after = (line for line in text.splitlines() if line.startswith(("before", "after:")))
+    assert before.startswith("before: answers 1.54x of the best baseline over 4 rows, 2 at 1.2x")
+    assert after.startswith("after: answers 1.70x of the best baseline over 4 rows, 2 at 1.2x")
     cli(["bench", "compare", "b", "a"], 3)
     found = cli.json(["bench", "compare", "a", "a/rows.jsonl", "--json"])
     assert found["ratio"] == pytest.approx(1.0)

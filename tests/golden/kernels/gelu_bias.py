@@ -8,10 +8,28 @@ import torch
 import triton
 import triton.language as tl
 from torch import nn
+from triton.language.extra import libdevice
 
 VERIFIED = (
     "this drop-in was verified for x float32[free, 8192]; use the original module for others"
 )
+
+
+@triton.jit
+def gelu(x):
+    """x * P(X < x) of a normal X. P(X > |x|) is e**(-x**2 / 2) times a polynomial of
+    1 / (1 + |x| * 0.35), the form of 7.1.26 in Abramowitz and Stegun."""
+    near = libdevice.fast_dividef(1.0, tl.fma(tl.abs(x), 0.35, 1.0))
+    tail = tl.fma(near, -0.0291088878, 0.14378801)
+    tail = tl.fma(tail, near, -0.255326832)
+    tail = tl.fma(tail, near, 0.158721509)
+    tail = tl.fma(tail, near, -0.0227904025)
+    tail = tl.fma(tail, near, 0.105369051)
+    tail = tl.fma(tail, near, 0.119869125)
+    tail = tl.fma(tail, near, 0.1398567)
+    tail = tl.fma(tail, near, 0.139621712)
+    tail = near * tail * tl.exp2(x * -0.7213475204444817 * x)
+    return x * tl.where(x < 0.0, tail, 1.0 - tail)
 
 
 @triton.jit
@@ -24,9 +42,8 @@ def gelu_kernel(
     offset_1 = offset % 8192
     x = tl.load(x_ptr + offset, mask=col_mask, other=0.0)
     bias = tl.load(bias_ptr + offset_1, mask=col_mask, other=0.0)
-    add = x + bias
-    gelu = add * 0.5 * (tl.erf(add * 0.7071067811865476) + 1.0)
-    tl.store(output_ptr + offset, gelu, mask=col_mask)
+    gelu_value = gelu(x + bias)
+    tl.store(output_ptr + offset, gelu_value, mask=col_mask)
 
 
 def formula(x, bias):

@@ -8,10 +8,28 @@ import torch
 import triton
 import triton.language as tl
 from torch import nn
+from triton.language.extra import libdevice
 
 VERIFIED = (
     "this drop-in was verified for x float32[free, 4096]; use the original module for others"
 )
+
+
+@triton.jit
+def gelu(x):
+    """x * P(X < x) of a normal X. P(X > |x|) is e**(-x**2 / 2) times a polynomial of
+    1 / (1 + |x| * 0.35), the form of 7.1.26 in Abramowitz and Stegun."""
+    near = libdevice.fast_dividef(1.0, tl.fma(tl.abs(x), 0.35, 1.0))
+    tail = tl.fma(near, -0.0291088878, 0.14378801)
+    tail = tl.fma(tail, near, -0.255326832)
+    tail = tl.fma(tail, near, 0.158721509)
+    tail = tl.fma(tail, near, -0.0227904025)
+    tail = tl.fma(tail, near, 0.105369051)
+    tail = tl.fma(tail, near, 0.119869125)
+    tail = tl.fma(tail, near, 0.1398567)
+    tail = tl.fma(tail, near, 0.139621712)
+    tail = near * tail * tl.exp2(x * -0.7213475204444817 * x)
+    return x * tl.where(x < 0.0, tail, 1.0 - tail)
 
 
 @triton.jit
@@ -58,9 +76,8 @@ def gelu_kernel(
     tile_mask = row_mask[:, None] & col_mask[None, :]
     tile = rows.to(tl.int64)[:, None] * N + cols[None, :]
     bias = tl.load(bias_ptr + cols[None, :], mask=col_mask[None, :], other=0.0)
-    linear = acc + bias
-    gelu = linear * 0.5 * (tl.erf(linear * 0.7071067811865476) + 1.0)
-    acc = gelu
+    gelu_value = gelu(acc + bias)
+    acc = gelu_value
     tl.store(out_ptr + tile, acc.to(out_ptr.dtype.element_ty), mask=tile_mask)
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from agentkernel.bench.redteam.corpus import read_corpus
 from agentkernel.tools.judge.execution.proof import check_trace, parse_trace, trace_notes
+from agentkernel.tools.judge.policy.families import GraphOperators, Work
 from tests.tools.judge.sources import problem_of
 
 CALL = "add_kernel[(triton.cdiv(n, 128),)](x, y, out, n, BLOCK=128)"
@@ -384,6 +385,15 @@ def test_a_library_product_is_reported_or_refused(judged, sources):
     assert (pure.gate, pure.failure.rule) == ("execution", "torch-compute")
 
 
+ORIGINAL = GraphOperators(
+    library=frozenset({"product"}),
+    calls={"sort": Work(1, 900), "mm": Work(1, 1800)},
+    computes={"product": 1, "sort": 1},
+)
+SORTED = {"operators": ["sort (900 elements)"], "named": ["sort (900 elements)"]}
+REFUSED = dict.fromkeys(("triton", "mixed"), "torch-compute")
+
+
 def witnessed(**call):
     full = {"launches": [0], "operators": [], "library": [], "moved": [], "draws": False} | call
     return parse_trace({"kernels": [["k", 3]], "calls": [full], "violations": []})
@@ -404,11 +414,18 @@ def witnessed(**call):
             dict.fromkeys(("triton", "mixed"), "torch-compute"),
         ),
         ({"moved": ["cast from a to b (9000 elements)"]}, {"triton": "torch-compute"}),
+        (SORTED | {"called": {"sort": [1, 900]}}, {"triton": "torch-compute"}),
+        (SORTED | {"called": {"sort": [2, 900]}}, REFUSED),
+        (SORTED | {"called": {"sort": [1, 901]}}, REFUSED),
+        (SORTED | {"called": {"cumsum": [1, 900]}}, REFUSED),
+        (SORTED | {"named": [], "called": {"sort": [1, 900]}}, REFUSED),
+        ({"parts": [["product"]]}, {}),
+        ({"parts": [["product", "add"], ["sort"]]}, {"mixed": "library-alone"}),
     ],
 )
 def test_each_policy_refuses_its_own(call, refused):
     for policy in ("triton", "mixed", "any"):
-        found = check_trace(witnessed(**call), policy, ["first"], {"product"})
+        found = check_trace(witnessed(**call), policy, ["first"], [ORIGINAL])
         assert (found.rule if found else None) == refused.get(policy)
         assert found is None or found.case == "first"
 

@@ -54,3 +54,28 @@ def test_the_library_can_be_interpreted(dtype: torch.dtype) -> None:
 def test_what_has_no_form_is_refused_by_name() -> None:
     with sandboxed() as box, pytest.raises(AssertionError, match=r"libdevice\.norm3d cannot be"):
         _called(box, "libdevice.norm3d(x, y, x)", torch.float32)
+
+
+class Seen(nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x
+
+
+def test_a_fast_quotient_past_what_has_a_reciprocal_is_zero() -> None:
+    x = torch.tensor([3.0, 3.0, -3.0, 3.0, float("inf"), 0.0])
+    y = torch.tensor([7.0, 2.0**127, 2.0**127, float("inf"), 2.0**127, 0.0])
+    with sandboxed() as box:
+        (found,) = box.call(
+            SOURCE.replace("{call}", "libdevice.fast_dividef(x, y)"), Seen(), (x, y)
+        )
+    wanted = torch.tensor([3.0 / 7.0, 0.0, -0.0, 0.0, float("nan"), float("nan")])
+    assert torch.equal(found.isnan(), wanted.isnan())
+    assert torch.equal(found[:4], wanted[:4])
+
+
+def test_a_fused_product_and_sum_is_rounded_once() -> None:
+    x = torch.tensor([1.0 + 2.0**-12, 3.0])
+    y = torch.tensor([1.0 - 2.0**-12, 1.0])
+    with sandboxed() as box:
+        (found,) = box.call(SOURCE.replace("{call}", "tl.fma(x, y, -1.0)"), Seen(), (x, y))
+    assert found.tolist() == [-(2.0**-24), 2.0]

@@ -15,8 +15,6 @@ from agentkernel.tools.judge.execution.operators import (
     Operators,
     _Sums,
     is_foreign,
-    library_kind,
-    library_kinds,
     only_free,
     record_operators,
     with_uninitialized_memory,
@@ -201,42 +199,6 @@ def test_a_log_does_not_import_torchs_compiler() -> None:
         "assert 'torch._dynamo' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", text], check=True, timeout=60)
-
-
-def attended(x):
-    return torch.softmax(x @ x.mT, -1) @ x
-
-
-@pytest.mark.parametrize(
-    ("work", "kinds"),
-    [
-        (lambda x: x.sum(-1), set()),
-        (lambda x: (x * x).mean(-1), set()),
-        (lambda x: torch.softmax(x[: x.shape[0]], -1), set()),
-        (lambda x: (x[:, None] * x[None]).sum(-1), {"product", "convolution"}),
-        (lambda x: torch.cdist(x, x), {"product", "convolution"}),
-        (lambda x: torch.softmax(x @ x.mT, -1), {"product", "convolution"}),
-        (attended, {"product", "convolution", "attention"}),
-        (lambda x: torch.nn.functional.conv1d(x, x[:, :, None]), {"product", "convolution"}),
-        (
-            lambda x: torch.nn.functional.scaled_dot_product_attention(x, x, x),
-            {"product", "attention"},
-        ),
-    ],
-)
-def test_a_library_is_free_for_what_the_original_has(work, kinds):
-    class Model(torch.nn.Module):
-        def forward(self, x):
-            return work(x)
-
-    exported = torch.export.export(Model(), (torch.randn(8, 8),))
-    assert library_kinds(exported.graph) == kinds
-
-
-def test_what_kind_a_library_operator_is():
-    assert library_kind("mkldnn_convolution") == "convolution"
-    assert library_kind("_scaled_dot_product_flash_attention_for_cpu") == "attention"
-    assert library_kind("addmm") == "product"
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64])

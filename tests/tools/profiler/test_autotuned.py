@@ -43,7 +43,7 @@ def compile(module, *, mode=None, **rest):
         TROUBLE
         return module(*inputs)
     return tuned if mode in TROUBLED else module
-if 'agentkernel.tools.profiler.baseline_process' in sys.orig_argv:
+if 'agentkernel.tools.profiler.baseline_process:serve' in sys.orig_argv:
     torch.compile = compile
 """
 SETTINGS = ProfileSettings(

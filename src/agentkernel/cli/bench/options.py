@@ -78,6 +78,10 @@ class BenchFlags:
     only: Annotated[
         list[str] | None, typer.Option("--only", help="Names that contain this. May be repeated.")
     ] = None
+    problems: Annotated[
+        Path | None,
+        typer.Option("--problems", help="File with the names of some problems, a line each."),
+    ] = None
     shard: Annotated[
         str | None, typer.Option("--shard", help="Part i of n alone: 2/5. The parts' rows merge.")
     ] = None

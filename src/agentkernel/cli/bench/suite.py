@@ -11,9 +11,14 @@ import typer
 from rich.table import Table
 
 from agentkernel.bench.report import (
+    ANSWER_HEADINGS,
+    BEST_HEADINGS,
     absent,
     against_cells,
     against_headings,
+    answer_cells,
+    best_cells,
+    best_line,
     floor_line,
     interval,
     level_cells,
@@ -30,6 +35,7 @@ from agentkernel.bench.suite import (
     BenchOptions,
     BenchTask,
     Row,
+    SuiteProblem,
     parse_shard,
     part,
     read_bench,
@@ -51,6 +57,8 @@ from agentkernel.workflows.approval import check_approval
 
 COMPARE = "compare"
 EXIT_WORSE = 3
+ROWS_SHOWN = 30
+"""Of more problems the rows stand in the report alone."""
 
 
 def bench(flags: BenchFlags) -> None:
@@ -77,7 +85,8 @@ def bench(flags: BenchFlags) -> None:
     suite = Path(flags.words[0])
     out = flags.out or Path("agentkernel-bench") / suite.resolve().name
     where = BenchPlacement(flags.devices, flags.lanes, flags.shard, out)
-    rows, summary, total = _run(asked, suite, flags.only or [], where, silent=flags.as_json)
+    problems = read_suite(suite, flags.only or [], flags.problems)
+    rows, summary, total = _run(asked, suite, problems, where, silent=flags.as_json)
     _show(rows, summary, total, out, as_json=flags.as_json)
     raise typer.Exit(1 if any(row.error is not None for row in rows) else 0)
 
@@ -92,13 +101,17 @@ class BenchPlacement(NamedTuple):
 
 
 def _run(
-    asked: BenchOptions, suite: Path, only: list[str], where: BenchPlacement, *, silent: bool
+    asked: BenchOptions,
+    suite: Path,
+    problems: Sequence[SuiteProblem],
+    where: BenchPlacement,
+    *,
+    silent: bool,
 ) -> tuple[tuple[Row, ...], Summary, int]:
     """All rows there are, also those of other shards; and how many there are to be."""
     from agentkernel.bench.run import finished_rows, run_bench
 
     own = parse_shard(where.shard)
-    problems = read_suite(suite, only)
     devices = parse_devices(where.devices, visible_devices())
     lanes = where.lanes or default_workers(devices, len(os.sched_getaffinity(0)))
     find_target(asked.settings.target)
@@ -165,6 +178,11 @@ def tables(summary: Summary, rows: tuple[Row, ...]) -> list[Table | str]:
         parts.append(f"against {baseline}")
         shown = [against_cells(name, item) for name, item in found]
         parts.append(_table(against_headings(summary.k), shown))
+    if len(rows) <= ROWS_SHOWN:
+        parts.append(_table(ANSWER_HEADINGS, [answer_cells(row) for row in rows]))
+    if summary.gpus:
+        parts.append("over the best of the baselines")
+        parts.append(_table(BEST_HEADINGS, [best_cells(level) for level in summary.levels]))
     return parts
 
 
@@ -196,11 +214,23 @@ def _compare(before: Path, after: Path, *, as_json: bool) -> None:
 
 
 def compare_table(found: BenchComparison) -> Table:
-    """The problems that moved."""
-    moved = [item for item in found.moved if item.move in ("faster", "slower", "gained", "lost")]
-    headings = ("problem", "", "x eager before", "x eager after")
-    cells = [(item.name, item.move, interval(item.before), interval(item.after)) for item in moved]
-    return _table(headings, cells)
+    """The problems that moved; of few problems all."""
+    moves = ("faster", "slower", "gained", "lost")
+    few = len(found.moved) <= ROWS_SHOWN
+    headings = ("problem", "", "x eager before", "after", "answer x best before", "after")
+    cells = [
+        (
+            item.name,
+            item.move,
+            interval(item.before),
+            interval(item.after),
+            *map(times, item.answers),
+            *(f"{value:.0f}" for value in item.seconds),
+        )
+        for item in found.moved
+        if few or item.move in moves
+    ]
+    return _table((*headings, "s before", "after"), cells)
 
 
 def compare_lines(found: BenchComparison) -> list[str]:
@@ -209,6 +239,13 @@ def compare_lines(found: BenchComparison) -> list[str]:
     counts = ((move, found.count(move)) for move in get_args(Move))
     lines = [", ".join(f"{count} {move}" for move, count in counts if count)]
     lines.append(f"after / before, geometric mean: {times(found.ratio)}")
+    if any(item.rows for item in found.best):
+        lines += [
+            f"{when}: {best_line(item)}, median {seconds or 0.0:.0f} s"
+            for when, item, seconds in zip(
+                ("before", "after"), found.best, found.median_s, strict=True
+            )
+        ]
     for names, where in ((found.only_before, "first"), (found.only_after, "second")):
         if names:
             lines.append(f"only in the {where}: {', '.join(names)}")

@@ -31,7 +31,7 @@ from agentkernel.compiler.emit import Names
 from agentkernel.compiler.expressions import symbols_of
 from agentkernel.compiler.fusion import Output, Partition
 from agentkernel.compiler.ir import Node, UnsupportedOp
-from agentkernel.compiler.kernel_helpers import helper_sources
+from agentkernel.compiler.kernel_helpers import helper_sources, library_imports
 from agentkernel.compiler.providers import AnySchedule, provider_of
 from agentkernel.domain.verdict import Precision
 from agentkernel.tools.problem.capture import Captured
@@ -238,11 +238,12 @@ def _assemble(
         "\n".join(forward.lines), "    ").splitlines()]), "    ")  # fmt: skip
     model = "\n".join([constructor.header, *([constructor.body, ""] if constructor.body else []),
                        method])  # fmt: skip
+    kernels = [*helper_sources(forward.helpers), *forward.pieces]
+    imports = import_block([*constructor.imports, *library_imports(kernels)])
     sections = [
         "\n\n".join([module_docstring(forward.loaded, checked, gradients.note, constructor.copies),
-                     import_block(constructor.imports), verified_text(expected, checked)]),
-        *helper_sources(forward.helpers),
-        *forward.pieces,
+                     imports, verified_text(expected, checked)]),
+        *kernels,
         *([constructor.helpers] if constructor.helpers else []),
         *([gradients.section] if gradients.section else []),
         model,

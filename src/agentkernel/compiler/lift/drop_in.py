@@ -40,10 +40,9 @@ from agentkernel.compiler.drop_in.wrapper import (
 from agentkernel.compiler.emit import Names
 from agentkernel.compiler.expressions import forward_lines, symbols_of
 from agentkernel.compiler.ir import UnsupportedOp
-from agentkernel.compiler.kernel_helpers import lifted_helper_sources
+from agentkernel.compiler.kernel_helpers import library_imports, lifted_helper_sources
 from agentkernel.compiler.lift.forward import Forward, ForwardTensor, same_layout, with_strides
 from agentkernel.compiler.lift.inductor_code import InductorCode, NotLifted
-from agentkernel.compiler.lift.kernel_text import LIBDEVICE_IMPORT
 from agentkernel.compiler.lift.wrapper_steps import (
     Return,
     Unliftable,
@@ -56,6 +55,7 @@ from agentkernel.domain.base import sha256_text
 from agentkernel.domain.candidate import NoTemplate, TrialResult
 from agentkernel.domain.errors import TimeIsUp, one_line
 from agentkernel.domain.verdict import Policy
+from agentkernel.tools.judge.execution.graph_operators import graph_operators
 from agentkernel.tools.judge.policy.check import check_policy, own_names
 from agentkernel.tools.problem.capture import Captured
 from agentkernel.tools.problem.loading import LoadedProblem
@@ -281,15 +281,15 @@ def _assemble(
     parameters = ", ".join(["self", *signature.parameters])
     body = textwrap.indent("\n".join(file.lines), "    ")
     method = textwrap.indent(f"def forward({parameters}):\n{body}", "    ")
-    imports = [*constructor.imports, *([LIBDEVICE_IMPORT] if forward.libdevice else [])]
+    kernels = [*lifted_helper_sources(forward.helpers), *forward.pieces]
+    imports = [*constructor.imports, *library_imports(kernels)]
     model = "\n".join(
         [constructor.header, *([constructor.body, ""] if constructor.body else []), method]
     )
     told = module_docstring(loaded, file.checked, file.gradients.note, constructor.copies)
     sections = [
         "\n\n".join([told, import_block(imports), verified_text(file.expected, file.checked)]),
-        *lifted_helper_sources(forward.helpers),
-        *forward.pieces,
+        *kernels,
         *([constructor.helpers] if constructor.helpers else []),
         *([file.gradients.section] if file.gradients.section else []),
         model,
@@ -324,12 +324,13 @@ def lifted_drafts(
     configurations to try; the commonest reason where there is none."""
     found: dict[str, LiftedDraft] = {}
     reasons: Counter[str] = Counter()
+    operators = graph_operators(captured)
     for code in codes:
         source = code if isinstance(code, NotLifted) else _lifted(code, problem, captured)
         if isinstance(source, NotLifted) or isinstance(code, NotLifted):
             reasons[source.reason if isinstance(source, NotLifted) else ""] += 1
             continue
-        refused = check_policy(source.text, policy, own_names(problem))
+        refused = check_policy(source.text, policy, own_names(problem), operators)
         if refused is not None:
             reasons[f"policy {policy!r}: {refused.text}"] += 1
             continue

@@ -333,7 +333,6 @@ class Forward:
     kernels: dict[str, str] = field(default_factory=dict)
     schedule: dict[str, dict[str, int]] = field(default_factory=dict)
     helpers: set[str] = field(default_factory=set)
-    libdevice: bool = False
     asserting: set[str] = field(default_factory=set)
     """Kernels that raise for an index out of bounds."""
     results: set[str] = field(default_factory=set)
@@ -509,7 +508,6 @@ class Forward:
             self.kernels[variable] = name
             self.pieces.append(made.source)
             self.helpers |= made.helpers
-            self.libdevice = self.libdevice or made.libdevice
             self.asserting |= {name} if made.asserts else set()
         return self.kernels[variable]
 

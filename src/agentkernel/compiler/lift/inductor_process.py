@@ -35,6 +35,7 @@ from agentkernel.compiler.lift.inductor_code import (
 from agentkernel.domain.errors import TimeIsUp, one_line
 from agentkernel.domain.target import Target
 from agentkernel.runtime.pool import lower_priority
+from agentkernel.runtime.stages import stage
 from agentkernel.runtime.worker import ChildProcess, WorkerDied, serve_frames
 from agentkernel.tools.problem.capture import Captured
 from agentkernel.tools.problem.specialise import UnknownSize, specialise
@@ -220,6 +221,7 @@ class InductorWriter:
             future = self._pool.submit(self._write, captured)
             self._asked[id(captured.graph)] = (captured, future)
 
+    @stage("wait for TorchInductor")
     def codes(self, captured: Captured) -> Codes:
         """The answers, in the order of the variants; waits for them. Raises TimeIsUp."""
         self.begin(captured)

@@ -11,10 +11,11 @@ import operator
 import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from agentkernel.compiler.expressions import function_text
 from agentkernel.compiler.kernel_helpers import BUILT_IN, FAST_MATH_LAST, LIFTED_HELPERS, RENAMED
+from agentkernel.compiler.lift.activations import join_activations
 from agentkernel.compiler.lift.inductor_code import InductorKernel
 from agentkernel.compiler.lift.tidy import assigned, blocks, tidy, uses_of
 from agentkernel.compiler.lift.wrapper_steps import Unliftable, number
@@ -226,22 +227,20 @@ def _fresh(word: str, used: set[str]) -> str:
 INDUCTOR_NAMESPACES = ("triton_helpers", "libdevice", "tl_math", "inductor_runtime")
 SINGLE = frozenset(
     f"{space}.{name}"
-    for space in ("libdevice", "tl_math")
-    for name in ("exp", "expm1", "tanh", "rint", "nearbyint", "sqrt")
+    for space in ("libdevice", "tl_math", "tl")
+    for name in ("exp", "expm1", "log1p", "sigmoid", "sqrt", "tanh")
 )
 """Functions whose stand-ins hold for fp32 alone."""
-LIBDEVICE_IMPORT = "from triton.language.extra import libdevice"
 
 
 @dataclass
 class InductorCallRewriter(ast.NodeTransformer):
-    """Rewrites one kernel in place. `helpers` gets the helpers that it needs; `libdevice` is true
-    where a function of CUDA's own library is left, which Triton's interpreter does not know."""
+    """Rewrites one kernel in place."""
 
-    helpers: set[str] = field(default_factory=set)
-    libdevice: bool = False
     double: bool = False
-    """Whether the kernel computes in fp64, for which the helpers in SINGLE are not made."""
+    """Whether the kernel computes in fp64, for which elementary helpers are not made."""
+    narrow: bool = False
+    """Whether all its results are rounded to 16 bits, for which coarse helpers are made."""
     asserts: bool = False
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
@@ -259,8 +258,9 @@ class InductorCallRewriter(ast.NodeTransformer):
         if self.double and path in SINGLE:
             return ast.copy_location(self._double(node), node)
         if path in RENAMED:
-            self.helpers.add(RENAMED[path])
-            return ast.copy_location(ast.Name(RENAMED[path], ast.Load()), node)
+            coarse = f"coarse_{RENAMED[path]}"
+            name = coarse if self.narrow and coarse in LIFTED_HELPERS else RENAMED[path]
+            return ast.copy_location(ast.Name(name, ast.Load()), node)
         if path in BUILT_IN:
             return ast.copy_location(ast.parse(BUILT_IN[path], mode="eval").body, node)
         if path == f"triton.language.{node.attr}":
@@ -270,7 +270,6 @@ class InductorCallRewriter(ast.NodeTransformer):
             return node
         space = node.value.id
         if space == "libdevice":
-            self.libdevice = True
             return node
         if space == "tl_math":
             return ast.copy_location(ast.parse(f"tl.{node.attr}", mode="eval").body, node)
@@ -280,16 +279,14 @@ class InductorCallRewriter(ast.NodeTransformer):
 
     def _double(self, node: ast.Attribute) -> ast.AST:
         """The same function of Triton's own or of CUDA's library."""
-        if node.attr in ("exp", "sqrt"):
+        if node.attr in ("exp", "sigmoid", "sqrt"):
             return ast.parse(f"tl.{node.attr}", mode="eval").body
-        self.libdevice = True
         return ast.parse(f"libdevice.{node.attr}", mode="eval").body
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
         """`(libdevice.signbit(x) != 0) if x.dtype is tl.float32 else x < 0`."""
         signs = [n for n in ast.walk(node.body) if isinstance(n, ast.Call)]
         if len(signs) == 1 and ast.unparse(signs[0].func) == "libdevice.signbit":
-            self.helpers.add("is_negative")
             call = ast.Call(ast.Name("is_negative", ast.Load()), signs[0].args, [])
             return ast.copy_location(call, node)
         self.generic_visit(node)
@@ -334,12 +331,11 @@ class KernelForm:
 
 @dataclass(frozen=True)
 class LiftedKernel:
-    """The finished source, with the helpers that it calls, and whether it needs CUDA's library.
-    `asserts`: it raises for an index out of bounds."""
+    """The finished source, with the helpers that it calls. `asserts`: it raises for an index out of
+    bounds."""
 
     source: str
     helpers: frozenset[str]
-    libdevice: bool
     asserts: bool = False
 
 
@@ -373,7 +369,7 @@ def kernel_text(
     """
     form = kernel_form(code)
     functions = _functions(code)
-    vocabulary = InductorCallRewriter(double="fp64" in code.source)
+    vocabulary = InductorCallRewriter(double="fp64" in code.source, narrow=_stores_16_bits(code))
     pieces: list[str] = []
     for index, function in enumerate(functions[:-1]):
         helper = f"{name.removesuffix('_kernel')}_combine" + (str(index + 1) if index else "")
@@ -393,16 +389,27 @@ def kernel_text(
         _rename([main], old, new)
     resolve_branches(main)
     tidy(main)
+    if not vocabulary.double:
+        join_activations(main, coarse=vocabulary.narrow)
+        tidy(main)
     rename_values(main, taken)
     ast.fix_missing_locations(main)
     text = "\n".join(textwrap.wrap(" ".join(docstring), 92, subsequent_indent="    "))
     pieces.append(function_text(main, text))
+    called = {n.id for function in functions for n in ast.walk(function) if isinstance(n, ast.Name)}
     return LiftedKernel(
-        "\n\n\n".join(pieces),
-        frozenset(vocabulary.helpers),
-        vocabulary.libdevice,
-        vocabulary.asserts,
+        "\n\n\n".join(pieces), frozenset(called & LIFTED_HELPERS.keys()), vocabulary.asserts
     )
+
+
+STORED = re.compile(r"tl\.(?:store|atomic_\w+)\((\w+)")
+NARROW = re.compile(r"'(\w+)': '\*(?:bf16|fp16)'")
+
+
+def _stores_16_bits(code: InductorKernel) -> bool:
+    """Whether every pointer that the kernel stores to is of fp16 or bf16, as its signature says."""
+    stored = set(STORED.findall(code.source))
+    return bool(stored) and stored <= set(NARROW.findall(code.source))
 
 
 def _functions(code: InductorKernel) -> list[ast.FunctionDef]:

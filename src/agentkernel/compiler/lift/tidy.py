@@ -14,6 +14,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from agentkernel.compiler.kernel_math import MATH
+
 INTEGERS = ("tl.int32", "tl.int64")
 PAIRED = {"maximum": (0, 1), "minimum": (0, 1), "tl.where": (1, 2), "tl.maximum": (0, 1),
           "tl.minimum": (0, 1)}  # fmt: skip
@@ -316,8 +318,8 @@ ROUNDS = 8
 TILE_SHAPE = ".broadcast_to(xindex.shape)"
 """Templates say so of a tile of loads whose offsets they have named xindex."""
 PURE = ("tl.where", "tl.abs", "tl.exp", "tl.log", "tl.rsqrt", "tl.sqrt_rn", "tl.erf", "tl.floor",
-        "tl.ceil", "tl.sigmoid", "tl.cos", "tl.sin", "exp", "tanh", "maximum", "minimum",
-        "log1p", "expm1", "is_nan", "is_inf", "is_negative", "tl.broadcast_to")  # fmt: skip
+        "tl.ceil", "tl.sigmoid", "tl.cos", "tl.sin", *MATH, "maximum", "minimum",
+        "is_nan", "is_inf", "is_negative", "tl.broadcast_to")  # fmt: skip
 """Functions of single elements: to call them later changes nothing."""
 KEPT = ("xindex", "yindex", "zindex", "xmask", "ymask", "zmask", "r0_index", "r0_mask", "r1_index",
         "r1_mask", "xoffset", "yoffset", "r0_base")  # fmt: skip

@@ -8,6 +8,7 @@ from agentkernel.compiler.lowering import (
     pooling,
     products,
     reductions,
+    scans,
 )
 from agentkernel.compiler.lowering.registry import LOWERINGS, LoweredGraph, lower
 
@@ -22,4 +23,5 @@ __all__ = [
     "pooling",
     "products",
     "reductions",
+    "scans",
 ]

@@ -89,6 +89,8 @@ class _Reader:
             return itself
         if value.kind == "view":
             return self._view(value, places)
+        if value.kind == "scan" and (moved := self._scan(value, places)) is not None:
+            return moved
         if value.kind == "pointwise" and _operations(value) <= self.most:
             return self._pointwise(value, places)
         return self.b.gather(value, linear_index(self.b, places, value.shape), self.guard)
@@ -117,8 +119,62 @@ class _Reader:
             parts.append(self.read(operand, tuple(own)))
         if value.op == "gather":
             guards = [item for item in (*parts[1:], self.guard) if item is not None]
-            return self.b.gather(value.args[-1], parts[0], all_guards(self.b, guards))
+            return self._gathered(value.args[-1], parts[0], all_guards(self.b, guards))
+        index = value.op == "sub" and value.dtype == torch.int64
+        if index and parts[1].op == "sub" and parts[1].args[0] is parts[0]:
+            return parts[1].args[1]  # n - (n - place)
         return self.b.pointwise(value.op, *parts, dtype=value.dtype, name=value.name)
+
+    def _gathered(self, table: Node, index: Node, guard: Node | None) -> Node:
+        """The elements of `table` at `index`; the table where these are its own places."""
+        own = linear_index(self.b, all_indices(self.b, table.shape), table.shape)
+        if guard is None and self.rank == len(table.shape) and index is own:
+            return table
+        return self.b.gather(table, index, guard)
+
+    def _scan(self, scan: Node, places: Indices) -> Node | None:
+        """A scan read from its end on, or some places later, is one of elements that are read so;
+        None for other places."""
+        dim, backwards = scan.attrs
+        assert isinstance(dim, int)
+        if self.guard is not None:
+            return None if backwards else self._later(scan, places, dim)
+        own = all_indices(self.b, scan.shape)
+        back = [
+            self.b.pointwise("sub", int_or_expr(size - 1), place, dtype=torch.int64)
+            for size, place in zip(scan.shape, own, strict=True)
+        ]
+        if self.rank != len(own) or any(
+            place not in pair for place, *pair in zip(places, own, back, strict=True)
+        ):
+            return None
+        operand = self.read(scan.args[0], places)
+        if operand.shape != scan.shape:
+            return None
+        turned = (places[dim] is back[dim]) != backwards
+        return self.b.scan_like(scan, operand, reverse=turned)
+
+    def _later(self, scan: Node, places: Indices, dim: int) -> Node | None:
+        """The scan of a sum or product whose first element stands `first` places later: the places
+        before count nothing."""
+        place = places[dim]
+        if scan.op not in ("sum", "prod") or place.op != "sub" or place.args[0].kind != "iota":
+            return None
+        b, index = self.b, place.args[0]
+        first, length = static_int(place.args[1]), index.shape[dim] if self.rank > dim else ONE
+        shape = (*scan.shape[:dim], length, *scan.shape[dim + 1 :])
+        own = all_indices(b, shape)
+        others = all(places[at] is own[at] for at in range(len(own)) if at != dim)
+        if first is None or not others or self.rank != len(own) or own[dim] is not index:
+            return None
+        held = b.pointwise("ge", index, first)
+        if not (scan.shape[dim] + first - length).is_nonnegative:
+            within = b.pointwise("lt", index, int_or_expr(scan.shape[dim] + first))
+            held = b.pointwise("logical_and", held, within)
+        term = read_at(b, scan.args[0], places, self.rank, held, self.most)
+        neutral = b.constant(1.0 if scan.op == "prod" else 0.0)
+        term = b.pointwise("where", held, term, neutral, dtype=scan.dtype)
+        return b.scan_like(scan, term) if term.shape == shape else None
 
     def _view(self, view: Node, places: Indices) -> Node:
         below = view.args[0]
@@ -133,7 +189,7 @@ class _Reader:
             assert isinstance(dim, int)
             moved = add_index(self.b, mul_index(self.b, places[dim], step), start)
             return self.read(below, (*places[:dim], moved, *places[dim + 1 :]))
-        if below.kind in ("input", "library", "reduce", "field"):
+        if below.kind in ("input", "library", "reduce", "scan", "field"):
             return self.b.gather(below, linear_index(self.b, places, view.shape), self.guard)
         return self.read(below, self.regrouped(view.shape, places, below.shape))
 

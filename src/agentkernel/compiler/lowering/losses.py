@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agentkernel.compiler.ir import Node, Scalar, UnsupportedOp, broadcast, numel
-from agentkernel.compiler.lowering.pointwise import log_sigmoid, promoted
+from agentkernel.compiler.lowering.pointwise import promoted
 from agentkernel.compiler.lowering.reductions import log_softmax_of, log_softmax_over, mean_over
 from agentkernel.compiler.lowering.registry import Lowered, Lowering, lowers
 
@@ -92,7 +92,7 @@ def _bce_logits(
 ) -> Lowered:  # fmt: skip
     b = state.b
     z, t = _pair(state, x, y)
-    log_p = log_sigmoid(state, z)
+    log_p = b.pointwise("log_sigmoid", z)
     miss = b.pointwise("sub", 1.0, t)
     if pos_weight is None:
         loss = b.pointwise("sub", b.pointwise("mul", miss, z), log_p)
@@ -279,7 +279,7 @@ def _soft_margin(state: Lowering, x: Node, y: Node, reduction: int = MEAN) -> Lo
     b = state.b
     wide, label = _pair(state, x, y)
     margin = b.pointwise("neg", b.pointwise("mul", wide, label))
-    return reduce_loss(state, b.pointwise("log1p", b.pointwise("exp", margin)), reduction)
+    return reduce_loss(state, b.pointwise("softplus", margin), reduction)
 
 
 @lowers("margin_ranking_loss.default")

@@ -210,15 +210,8 @@ def _relu6(state: Lowering, x: Node) -> Lowered:
 
 @lowers("gelu.default")
 def _gelu(state: Lowering, x: Node, approximate: str = "none") -> Lowered:
-    b = state.b
-    x = state.compute(x)
-    if approximate == "tanh":
-        cube = b.pointwise("mul", b.pointwise("mul", x, x), x)
-        inner = b.pointwise("add", x, b.pointwise("mul", cube, 0.044715))
-        bell = b.pointwise("tanh", b.pointwise("mul", inner, math.sqrt(2.0 / math.pi)))
-    else:
-        bell = b.pointwise("erf", b.pointwise("mul", x, math.sqrt(0.5)))
-    return b.pointwise("mul", b.pointwise("mul", x, 0.5), b.pointwise("add", bell, 1.0))
+    op = "gelu_tanh" if approximate == "tanh" else "gelu"
+    return state.b.pointwise(op, state.compute(x))
 
 
 @lowers("leaky_relu.default")
@@ -263,21 +256,25 @@ def scaled_node(state: Lowering, value: Node, factor: Scalar) -> Node:
     return result
 
 
+SOFTPLUS_IS_X = 15.0
+"""From here on log(1 + e**x) is x in fp32: the rest, e**-x, is below half an ulp."""
+
+
 @lowers("softplus.default")
 def _softplus(state: Lowering, x: Node, beta: Scalar = 1, threshold: Scalar = 20) -> Lowered:
     b = state.b
     x = state.compute(x)
     inner = scaled_node(state, x, beta)
-    soft = scaled_node(state, b.pointwise("log1p", b.pointwise("exp", inner)), 1.0 / beta)
+    soft = b.pointwise("softplus", inner)
+    if beta == 1 and threshold >= SOFTPLUS_IS_X and x.dtype != torch.float64:
+        return soft
+    soft = scaled_node(state, soft, 1.0 / beta)
     return b.pointwise("where", b.pointwise("gt", inner, float(threshold)), x, soft)
 
 
 @lowers("mish.default")
 def _mish(state: Lowering, x: Node) -> Lowered:
-    x = state.compute(x)
-    soft = _softplus(state, x)
-    assert isinstance(soft, Node)
-    return state.b.pointwise("mul", x, state.b.pointwise("tanh", soft))
+    return state.b.pointwise("mish", state.compute(x))
 
 
 @lowers("bitwise_not.default")
@@ -318,7 +315,7 @@ def _logaddexp(state: Lowering, x: Node, y: Node) -> Lowered:
     left, right = state.compute(left), state.compute(right)
     top = b.pointwise("maximum", left, right)
     apart = b.pointwise("abs", b.pointwise("sub", left, right))
-    tail = b.pointwise("log1p", b.pointwise("exp", b.pointwise("neg", apart)))
+    tail = b.pointwise("log1p_of_unit", b.pointwise("exp", b.pointwise("neg", apart)))
     alike = b.pointwise("logical_and", b.pointwise("isinf", left), b.pointwise("eq", left, right))
     return b.pointwise("where", alike, left, b.pointwise("add", top, tail))
 
@@ -349,14 +346,7 @@ def _softsign(state: Lowering, x: Node) -> Lowered:
 
 @lowers("log_sigmoid.default")
 def _log_sigmoid(state: Lowering, x: Node) -> Lowered:
-    return log_sigmoid(state, state.compute(x))
-
-
-def log_sigmoid(state: Lowering, x: Node) -> Node:
-    """min(x, 0) - log1p(exp(-|x|)): no overflow on either side."""
-    b = state.b
-    tail = b.pointwise("log1p", b.pointwise("exp", b.pointwise("neg", b.pointwise("abs", x))))
-    return b.pointwise("sub", b.pointwise("minimum", x, 0.0), tail)
+    return state.b.pointwise("log_sigmoid", state.compute(x))
 
 
 @lowers("threshold.default")

@@ -191,7 +191,7 @@ def _output(state: Lowering, value: object, name: str) -> Node:
     if not isinstance(value, Node):
         raise UnsupportedOp(name, "an output that is no tensor")
     given = value.root.kind in ("input", "constant", "size", "iota")
-    given = given or (value.root.kind == "field" and value.root.args[0].kind == "reduce")
+    given = given or (value.root.kind == "field" and value.root.args[0].kind in ("reduce", "scan"))
     if (
         given
         or (value.kind == "view" and value.root.kind in ("library", "field"))

@@ -34,6 +34,13 @@ class ProductStep:
     epilogue: Region | None
 
     @property
+    def reads(self) -> tuple[Node, ...]:
+        """What it reads, below all views."""
+        inside = self.epilogue.reads if self.epilogue else ()
+        every = (*(arg.root for arg in self.node.args), *inside)
+        return tuple(dict.fromkeys(item for item in every if item is not self.node))
+
+    @property
     def result(self) -> Node:
         """What it stores."""
         return self.epilogue.stores[0].node if self.epilogue else self.node
@@ -66,7 +73,7 @@ def with_product_steps(partition: Partition) -> Partition:
     """Every product as our own GEMM, with the pointwise region behind it as its epilogue."""
     readers: dict[Node, list[Step]] = {}
     for step in partition.steps:
-        for node in _reads(step):
+        for node in step.reads:
             readers.setdefault(node, []).append(step)
     returned = {output.node for output in partition.outputs}
     fused: dict[Region, ProductStep] = {}
@@ -94,12 +101,6 @@ def with_product_steps(partition: Partition) -> Partition:
         elif step.node not in taken:
             steps.append(single.get(step, step))  # type: ignore[arg-type]
     return Partition(tuple(steps), partition.outputs)
-
-
-def _reads(step: Step) -> list[Node]:
-    if isinstance(step, Region):
-        return list(step.reads)
-    return [arg.root for arg in step.node.args]
 
 
 def _epilogue(product: Node, region: Region) -> bool:

@@ -10,9 +10,7 @@ from agentkernel.compiler.attention import (
     attention_schedules,
     emit_attention_step,
 )
-from agentkernel.compiler.axes import contiguous_strides
 from agentkernel.compiler.drop_in.forward import Forward
-from agentkernel.compiler.emit import identifier
 from agentkernel.compiler.expressions import Symbols
 from agentkernel.compiler.fusion import Output
 from agentkernel.compiler.providers.protocol import FLOP_PER_US, LAUNCH_US, AnySchedule, Setting
@@ -38,12 +36,12 @@ class Attention:
         given = [output.strides for output in outputs if output.node is result]
         single = bool(given) and len(outputs) == 1
         name = forward.names.unique("output" if single else result.name)
-        kernel = forward.names.unique(f"{identifier(result.name)}_kernel")
+        kernel = forward.names.unique(f"{result.name}_kernel")
         code = emit_attention_step(
             step, schedule, kernel, name, forward.buffers, forward.symbols, forward.precision,
             forward.names,
         )  # fmt: skip
-        strides = given[0] if given else contiguous_strides(result.shape)
+        strides = given[0] if given else step.strides
         forward.lines.append(f"{name} = {forward.empty_text(result, strides)}")
         forward.buffers[result] = name
         forward.place(code)

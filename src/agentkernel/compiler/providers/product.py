@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from agentkernel.compiler.axes import Store, contiguous_strides
 from agentkernel.compiler.drop_in.forward import Forward
-from agentkernel.compiler.emit import identifier
 from agentkernel.compiler.expressions import Symbols
 from agentkernel.compiler.fusion import Output
 from agentkernel.compiler.ir import numel
@@ -35,7 +34,7 @@ class Product:
         result = step.result
         single = len(outputs) == 1 and outputs[0].node is result
         name = forward.names.unique("output" if single else result.name)
-        kernel = forward.names.unique(f"{identifier(result.name)}_kernel")
+        kernel = forward.names.unique(f"{result.name}_kernel")
         code = emit_product_step(
             step, schedule, kernel, name, forward.buffers, forward.symbols, forward.precision,
             forward.names,

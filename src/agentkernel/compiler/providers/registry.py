@@ -9,18 +9,27 @@ from agentkernel.compiler.fusion import LibraryStep, Region
 from agentkernel.compiler.products.step import ProductStep
 from agentkernel.compiler.providers.attention import Attention
 from agentkernel.compiler.providers.library import Library
+from agentkernel.compiler.providers.linear import Linear, LinearStep
 from agentkernel.compiler.providers.product import Product
 from agentkernel.compiler.providers.protocol import Provider
 from agentkernel.compiler.providers.rows import Rows
+from agentkernel.compiler.providers.scan import Scan
 
 PROVIDERS: dict[type, object] = {
     Region: Rows(),
     ProductStep: Product(),
     AttentionStep: Attention(),
     LibraryStep: Library(),
+    LinearStep: Linear(),
 }
+
+
+SCANS = Scan()
+"""Serves regions along whose columns scans run."""
 
 
 def provider_of(step: object) -> Provider[object]:
     """Who serves a step."""
+    if isinstance(step, Region) and step.scans:
+        return cast("Provider[object]", SCANS)
     return cast("Provider[object]", PROVIDERS[type(step)])

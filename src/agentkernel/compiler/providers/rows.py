@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from agentkernel.compiler.drop_in.forward import Forward
-from agentkernel.compiler.emit import PERSISTENT_LIMIT, Form, Schedule, identifier
+from agentkernel.compiler.emit import PERSISTENT_LIMIT, Form, Schedule
 from agentkernel.compiler.expressions import Symbols
 from agentkernel.compiler.fusion import Output, Region
 from agentkernel.compiler.ir import numel
@@ -73,7 +73,7 @@ class Rows:
 def _title(region: Region) -> str:
     """What a kernel is called: its operations' names, the telling ones first."""
     named = [store.node.name for store in region.stores]
-    return "_".join(dict.fromkeys(identifier(name).lower() for name in named[:2])) or "kernel"
+    return "_".join(dict.fromkeys(name.lower() for name in named[:2])) or "kernel"
 
 
 TILE_ELEMENTS = 4096
@@ -156,9 +156,9 @@ def _order(region: Region, rows: int, length: int, decision: Decision) -> tuple[
 
 
 def splittable(region: Region) -> bool:
-    """True where every reduction reads the loads directly and none needs another's result."""
+    """True where every reduction and scan reads the loads directly, none another's result."""
     members, known = frozenset(region.nodes), {}  # type: ignore[var-annotated]
-    ops = [node for node in region.nodes if node.kind == "reduce"]
+    ops = [node for node in region.nodes if node.kind in ("reduce", "scan")]
     return all(reduction_depth(node, members, known) == 1 for node in ops) and not any(
         node.op in ("argmax", "argmin") for node in ops
     )

@@ -33,8 +33,8 @@ from agentkernel.tools.judge.comparison.compare import (
     same_bits,
 )
 from agentkernel.tools.judge.comparison.state import HiddenState, find_hidden
+from agentkernel.tools.judge.execution.graph_operators import graph_operators
 from agentkernel.tools.judge.execution.launches import ROUNDED
-from agentkernel.tools.judge.execution.operators import library_kinds
 from agentkernel.tools.judge.large_case import CaseBuffers, LargeCase
 from agentkernel.tools.judge.memory import (
     CaseMemory,
@@ -46,6 +46,7 @@ from agentkernel.tools.judge.memory import (
 )
 from agentkernel.tools.judge.memory_count import NOT_COUNTED
 from agentkernel.tools.judge.observations import Observations
+from agentkernel.tools.judge.policy.families import GraphOperators
 from agentkernel.tools.judge.reference.oracle_inputs import (
     OracleInputs,
     ReferenceCase,
@@ -85,8 +86,8 @@ THROW_AWAY_SEED = 20_231
 class CaseRunner:
     """One candidate in one worker. `repeatable` gets False where the same call gave other bits;
     `observed` gathers what its calls show together; `refused` has the numbers of those that it
-    refused to record gradients of. `inference`: calls are made, and their inputs
-    come, under torch.inference_mode()."""
+    refused to record gradients of, `asked` what the original's graph calls at the sizes of each.
+    `inference`: calls are made, and their inputs come, under torch.inference_mode()."""
 
     def __init__(
         self,
@@ -97,7 +98,8 @@ class CaseRunner:
         notes: list[str],
     ) -> None:
         self._captured = captured
-        self.library = library_kinds(captured.graph.graph)
+        self._operators: dict[str, GraphOperators] = {}
+        self.asked: list[GraphOperators] = []
         self._room = free_memory_on(settings.device, settings.device_bytes)
         self._free = free_memory_reader(settings.device)
         self._before = self._free() if self._free else 0
@@ -265,6 +267,14 @@ class CaseRunner:
         told = ((label, held.text) for label, held in self._held.items())
         return [f"device memory at {label}: {text}" for label, text in told if text]
 
+    def operators(self, shape: CaseShape) -> GraphOperators:
+        """What the original's graph calls at this shape, where the policy asks for it."""
+        if self.settings.policy != "mixed":
+            return GraphOperators()
+        if shape.label not in self._operators:
+            self._operators[shape.label] = graph_operators(self._captured, shape.inputs)
+        return self._operators[shape.label]
+
     def fits(self, shape: CaseShape) -> bool:
         """Whether a case of this shape is judged with whole tensors in fp64."""
         plan = self.plan(shape)
@@ -411,6 +421,7 @@ class CaseRunner:
         """One call with `reference_case`'s inputs and weights, from `memory`, where its outputs
         are."""
         self._calls += 1
+        self.asked.append(self.operators(case.shape))
         memory.write(reference_case)
         moved = self._prepare(case, reference_case.model)
         if isinstance(moved, WorkerFailed):

@@ -298,7 +298,7 @@ def _by_differences(
                 )
             return GradientResult(RunFailed(reason=reply.reason, log=reply.log, case=label))
         if isinstance(seen, Trace):
-            watched = check_trace(seen, policy, [label], runner.library)
+            watched = check_trace(seen, policy, [label], [runner.operators(case.shape)])
             if watched is not None:
                 return GradientResult(watched)
         found = {name: runner.worker.shared(ref) for name, ref in rooms.items()}
@@ -443,7 +443,7 @@ def _compared(
         if outcome.failure is not None:
             return GradientResult(outcome.failure)
         if isinstance(seen, Trace):
-            watched = check_trace(seen, policy, [label], runner.library)
+            watched = check_trace(seen, policy, [label], [runner.operators(case.shape)])
             if watched is not None:
                 return GradientResult(watched)
         asked = dict(rooms)

@@ -19,6 +19,7 @@ from agentkernel.domain.verdict import (
     Verdict,
 )
 from agentkernel.runtime.machine import release_cached_memory
+from agentkernel.runtime.stages import stage
 from agentkernel.storage.source_text import parse_source
 from agentkernel.tools.judge.bounds import (
     NOT_LOOKED,
@@ -55,6 +56,7 @@ from agentkernel.tools.judge.cases.shapes import (
     scaled,
 )
 from agentkernel.tools.judge.comparison.compare import CaseOutcome
+from agentkernel.tools.judge.execution.graph_operators import graph_operators
 from agentkernel.tools.judge.execution.proof import check_execution
 from agentkernel.tools.judge.findings import Findings, verdict_of
 from agentkernel.tools.judge.gradient_cases import judge_all_gradients
@@ -112,7 +114,8 @@ def judge(
     findings = Findings()
     failure: Failure | None = None
     if settings.static:
-        failure = check_policy(source, settings.policy, own_names(loaded))
+        operators = graph_operators(captured)
+        failure = check_policy(source, settings.policy, own_names(loaded), operators)
     if failure is None:
         if settings.device == "cuda":
             prefork_judge_workers(interpreted(settings))
@@ -184,6 +187,7 @@ def _judge_compiled(
     return _unknown(failure, "the interpreter raised in a kernel that Triton's compiler takes")
 
 
+@stage("KernelBench's rule")
 def _judge_kernelbench(
     loaded: LoadedProblem,
     captured: Captured,
@@ -211,6 +215,7 @@ def _judge_kernelbench(
     return True
 
 
+@stage("bounds")
 def _look_for_overruns(
     loaded: LoadedProblem,
     captured: Captured,
@@ -271,7 +276,7 @@ def _judge_in(
         return failure
     if not findings.cases:
         return LoadFailed(log=f"No case could be judged: {'; '.join(findings.notes)}")
-    with on_device(settings):
+    with stage("execution proof"), on_device(settings):
         failure = check_execution(
             worker, runner, plan, source, settings, findings.cases, findings.notes
         )
@@ -377,6 +382,7 @@ def _judge_indices(
         return judge_indices(runner, small_case(plan, settings), positions)
 
 
+@stage("other modules")
 def _judge_variants(
     loaded: LoadedProblem,
     captured: Captured,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import pickle
 import signal
+import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -17,6 +18,7 @@ from statistics import median
 from typing import TYPE_CHECKING, cast
 
 from agentkernel.domain.errors import one_line
+from agentkernel.runtime import gpu_lock
 from agentkernel.runtime.worker import serve_frames
 from agentkernel.tools.problem.loading import restore_problem
 from agentkernel.tools.profiler.compile_workers import (
@@ -263,12 +265,15 @@ def serve(line: Connection) -> None:
     baseline_process = BaselineServer(out_of_time)
 
     def answer(frame: bytes) -> bytes:
+        began, queued_s = time.monotonic(), gpu_lock.waited_s()
         try:
             reply: dict[str, JSON] = {"ok": baseline_process.answer(pickle.loads(frame))}
         except Exception as error:  # noqa: BLE001 - the user's module may raise anything
             text = "".join(traceback.format_exception(error))
             named = one_line(f"{type(error).__name__}: {error}")
             reply = {"error": text[-LOG_CHARS:], "line": named}
+        reply["took_s"] = time.monotonic() - began
+        reply["queued_s"] = gpu_lock.waited_s() - queued_s
         return pickle.dumps(reply)
 
     serve_frames(line, answer)

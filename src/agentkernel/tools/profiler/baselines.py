@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import pickle
+import time
 from collections import deque
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol, cast
 
 from agentkernel.domain.profile import LEFT_OUT
 from agentkernel.runtime import gpu_lock
+from agentkernel.runtime.stages import overlapped
 from agentkernel.runtime.worker import ChildProcess, WorkerDied
 from agentkernel.tools.profiler.compile_workers import compile_threads
-from agentkernel.tools.profiler.rounds import TUNED_MODES, Mode, ProfileSettings, SideFailed
+from agentkernel.tools.profiler.rounds import (
+    AUTOTUNED,
+    TUNED_MODES,
+    Mode,
+    ProfileSettings,
+    SideFailed,
+)
 from agentkernel.tools.sandbox.protocol import JSON
 
 ENTRY = "agentkernel.tools.profiler.baseline_process:serve"
@@ -29,6 +37,8 @@ class BaselineProcess:
         threads = str(compile_threads())
         self._process = ChildProcess(ENTRY, defaults={"TORCHINDUCTOR_COMPILE_THREADS": threads})
         self._posted: deque[str] = deque()
+        self._taken: deque[tuple[str, dict[str, JSON] | SideFailed]] = deque()
+        """Answers that have come before somebody asked."""
 
     @property
     def alive(self) -> bool:
@@ -45,21 +55,34 @@ class BaselineProcess:
         self._process.send(_packed(request))
         self._posted.append(_words(request))
 
+    def answered(self) -> bool:
+        """True once everything that was posted has an answer, or the process is gone."""
+        while self._posted and self._process.answered():
+            words = self._posted.popleft()
+            self._taken.append((words, self._receive(words, 0.0)))
+        return not self._posted
+
     def ask(self, request: Mapping[str, object], timeout_s: float) -> dict[str, JSON] | SideFailed:
         """Send one request and wait for its answer; past `timeout_s` the process is killed.
 
         What was posted before and is not this request is done first, its answer forgotten.
         """
-        while self._posted:
-            words, answer = self._posted.popleft(), self._receive(timeout_s)
+        while self._taken or self._posted:
+            if self._taken:
+                words, answer = self._taken.popleft()
+            else:
+                words = self._posted.popleft()
+                answer = self._receive(words, timeout_s)
             if words == _words(request):
                 return answer
         self._process.send(_packed(request))
-        return self._receive(timeout_s)
+        return self._receive(_words(request), timeout_s)
 
-    def _receive(self, timeout_s: float) -> dict[str, JSON] | SideFailed:
-        """The next answer."""
+    def _receive(self, words: str, timeout_s: float) -> dict[str, JSON] | SideFailed:
+        """The next answer, which is to the request of `words`."""
+        began = time.monotonic()
         frame = self._process.receive(timeout_s)
+        waited_s = time.monotonic() - began
         if isinstance(frame, WorkerDied):
             reason, log = "died", frame.log or f"exit {frame.exit_code}"
             if frame.exit_code is None:
@@ -67,6 +90,10 @@ class BaselineProcess:
             return SideFailed(side="twin", reason=reason, log=log)
         reply = cast("dict[str, JSON]", pickle.loads(frame))
         value = reply.get("ok")
+        gpu_lock.waited_for(min(waited_s, float(str(reply.get("queued_s", 0.0)))))
+        name = _stage_of(words)
+        if name is not None:
+            overlapped(name, float(str(reply.get("took_s", 0.0))))
         if isinstance(value, dict):
             return value
         return SideFailed(side="twin", reason=str(reply.get("line")), log=str(reply.get("error")))
@@ -79,6 +106,14 @@ class BaselineProcess:
 def _words(request: Mapping[str, object]) -> str:
     """What a request is about."""
     return f"{request['do']} {request.get('shape_set')} {request.get('mode')}"
+
+
+def _stage_of(words: str) -> str | None:
+    """Where the seconds of such a request count, which the process spends beside the run."""
+    do, _, mode = words.split()
+    if do == "compile":
+        return "torch.compile" if mode == "default" else AUTOTUNED
+    return "baselines' start" if do in ("start", "prepare") else None
 
 
 def _packed(request: Mapping[str, object]) -> bytes:
@@ -189,6 +224,10 @@ class PreparedBaseline:
         self._fresh = True
         for request in requests:
             self.process.post(request)
+
+    def ready(self) -> bool:
+        """True where nothing that was begun ahead is still at work."""
+        return self.process is None or not self._fresh or self.process.answered()
 
     def start(self) -> SideFailed | None:
         """Start the process with the weights, unless it runs. What one that was begun ahead has

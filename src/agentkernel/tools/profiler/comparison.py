@@ -9,14 +9,16 @@ import itertools
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import NamedTuple, Self
 
 from agentkernel.domain.profile import LEFT_OUT, ClockCheck, GpuState, MatmulPrecision
 from agentkernel.runtime import gpu_lock
 from agentkernel.runtime.pool import raised_priority
+from agentkernel.runtime.stages import stage
+from agentkernel.runtime.timed_cpus import on_timed_cpus
 from agentkernel.tools.problem.loading import LoadedProblem
 from agentkernel.tools.profiler.baselines import (
     BaselineProcess,
@@ -71,8 +73,8 @@ class ComparisonResult:
     eager: SideMeasures
     compiled: SideMeasures | None
     compile_error: str | None
-    launches: tuple[KernelLaunch, ...]
     gpu: GpuState
+    launches: tuple[KernelLaunch, ...] = ()
     matmul_precision: MatmulPrecision = "highest"
     autotuned: SideMeasures | None = None
     autotune_error: str | None = None
@@ -213,6 +215,10 @@ class Comparison:
             for baseline_process in self._baseline_processes():
                 baseline_process.post(0)
 
+    def ready(self) -> bool:
+        """True where no baseline compiles any more of what was begun ahead."""
+        return all(baseline_process.ready() for baseline_process in self._baseline_processes())
+
     @property
     def matmul_precision(self) -> MatmulPrecision:
         """What the baselines may round in their products."""
@@ -242,6 +248,7 @@ class Comparison:
         self._copy_gb_per_s = float(str(answer["gb_per_s"]))
         return self._copy_gb_per_s
 
+    @stage("load candidate")
     def candidate(self, source: str) -> CandidateProcess | SideFailed:
         """A worker with `source` loaded; the caller closes it."""
         worker = open_worker(
@@ -249,15 +256,22 @@ class Comparison:
             interpret=self._device == "cpu",
             allow_unsandboxed=self._settings.allow_unsandboxed,
         )
-        process = CandidateProcess(worker, self._settings.start_limit_s)
+        process = CandidateProcess(worker, self._settings.start_limit_s, tunes="autotune" in source)
         with ExitStack() as cleanup:
             cleanup.push(process)
-            with gpu_lock.shared():
+            with self._compiling(process):
                 failure = process.load(source, self._problem)
             if failure is not None:
                 return failure
             cleanup.pop_all()
         return process
+
+    def _compiling(self, process: CandidateProcess) -> AbstractContextManager[None]:
+        """Around a load and first calls. They are mostly the processor's, and whoever wants to time
+        would wait for all of it: they go through no door, as the baselines' first call does. What
+        is large, or tunes itself by its own measurements, uses the GPU for long and goes."""
+        brief = self._problem.small and not process.tunes
+        return nullcontext() if brief else gpu_lock.shared()
 
     def measure(
         self, process: CandidateProcess, shape_set: int, *, record: bool = True
@@ -269,19 +283,31 @@ class Comparison:
         failure = process.forget() or self._hold(shape_set)
         if failure is not None:
             return failure
-        with gpu_lock.shared():
+        with self._compiling(process):
             failure = process.prepare(self._problem.inputs, large=self._problem.large(shape_set))
+        with gpu_lock.shared():
             timed_process = failure or self._timed_process(process, shape_set)
         if isinstance(timed_process, SideFailed):
             return timed_process
         settle_idle_workers()
         with self._timing(process):
-            found = self._measured(process, shape_set, timed_process, record=record)
+            found = self._measured(process, shape_set, timed_process)
             if isinstance(found, SideFailed) and self._without_tuned(found, shape_set):
-                found = self._measured(process, shape_set, timed_process, record=record)
-        if isinstance(found, SideFailed) and found.reason == "inputs_changed":
-            self.make_room()  # large inputs exist once: they are made anew for the next candidate
-        return found
+                found = self._measured(process, shape_set, timed_process)
+        if isinstance(found, SideFailed):
+            if found.reason == "inputs_changed":
+                self.make_room()  # large inputs exist once: they are made for the next candidate
+            return found
+        return replace(found, launches=self._launches(process)) if record else found
+
+    def _launches(self, process: CandidateProcess) -> tuple[KernelLaunch, ...]:
+        """What one call puts on the device. Beside others: shares of a call need no quiet GPU, and
+        the profiler takes longer to start than the call."""
+        if not self._settings.extras:
+            return ()
+        with stage("profiled call"), gpu_lock.shared():
+            found = self._remote(CANDIDATE, process, 0.0).launches()
+        return () if isinstance(found, SideFailed) else found
 
     def measure_baselines(self, shape_set: int) -> Rounds | SideFailed:
         """Eager (first), torch.compile and its max-autotune alone, interleaved."""
@@ -305,7 +331,8 @@ class Comparison:
         large = self._problem.large(0)
         if failure is None and self.autotune_error(0) is None and not large:
             self._tuned.post(0)
-        failure = failure or self._main_baseline.hold(0)
+        with stage("wait for baselines"):
+            failure = failure or self._main_baseline.hold(0)
         if failure is not None:
             return failure
         sides = [item for item in self._remotes(0) if item.name != AUTOTUNED]
@@ -331,8 +358,6 @@ class Comparison:
         process: CandidateProcess,
         shape_set: int,
         timed_process: TimedProcess | None,
-        *,
-        record: bool,
     ) -> ComparisonResult | SideFailed:
         """Rounds and extras, with the GPU alone. `timed_process`: the candidate's, where batches
         time."""
@@ -358,8 +383,6 @@ class Comparison:
         baselines = {
             side.name: self._baseline(side, shape_set) for side in self._remotes(shape_set)
         }
-        record = record and self._settings.extras and self._settings.records
-        launches = own_side.launches() if record else ()
         eager = sides[0]
         return ComparisonResult(
             rounds=rounds,
@@ -370,7 +393,6 @@ class Comparison:
             autotuned=baselines.get(AUTOTUNED),
             autotune_error=self.autotune_error(shape_set),
             autotuned_mode=self.autotuned_mode(shape_set),
-            launches=() if isinstance(launches, SideFailed) else launches,
             gpu=gpu,
             matmul_precision=self.matmul_precision,
             clock=clock,
@@ -405,10 +427,9 @@ class Comparison:
         )
         with gpu_lock.exclusive(), ExitStack() as front:
             if gpu_lock.has_other_users():
-                own = threading.get_native_id()
-                front.enter_context(
-                    raised_priority([own, *(pid for side in sides if side for pid in side.pids)])
-                )
+                timed = [pid for side in sides if side for pid in side.pids]
+                front.enter_context(raised_priority([threading.get_native_id(), *timed]))
+                front.enter_context(on_timed_cpus(timed))
             yield
 
     def _remote(self, name: str, line: RequestChannel, event_us: float) -> RemoteSide:
@@ -484,6 +505,7 @@ class Comparison:
             self._ground.close()
         self._ground, self._memory_of = None, None
 
+    @stage("wait for baselines")
     def _hold(self, shape_set: int) -> SideFailed | None:
         """Bring the inputs of `shape_set` into memory and into the baseline processes, compiled
         there. What goes wrong with max-autotune is noted and costs nothing else."""

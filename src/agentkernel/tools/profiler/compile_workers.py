@@ -18,6 +18,7 @@ from typing import cast
 
 from agentkernel.runtime import gpu_lock
 from agentkernel.runtime.pool import lower_priority
+from agentkernel.runtime.timed_cpus import timed_cpus
 
 Context = Callable[[], AbstractContextManager[None]]
 TICK_S = 0.1
@@ -163,7 +164,8 @@ def start_compile_workers() -> None:
 
 def compile_threads() -> int:
     """How many of them a process gets: several compile side by side."""
-    return max(1, min(MOST_WORKERS, len(os.sched_getaffinity(0)) // CORES_EACH))
+    cpus = len(os.sched_getaffinity(0)) + len(timed_cpus())
+    return max(1, min(MOST_WORKERS, cpus // CORES_EACH))
 
 
 def wrap(owner: object, name: str, context: Context) -> None:

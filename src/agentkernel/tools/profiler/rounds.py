@@ -231,7 +231,7 @@ class ProfileSettings(Frozen):
     extras: bool = True
     """do_bench, energy and the profiled call; peak memory is always measured."""
     records: bool = True
-    """Of the extras, do_bench and the profiled call: what is shown and decides nothing."""
+    """Of the extras, do_bench: what is shown and decides nothing."""
     energy_s: float = 0.25
     """Length of the sustained run that energy is read from; at least 0.2 s tells anything."""
     start_limit_s: float = 180.0

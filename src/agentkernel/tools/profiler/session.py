@@ -23,6 +23,7 @@ from agentkernel.domain.profile import (
 )
 from agentkernel.domain.target import Target
 from agentkernel.domain.verdict import Precision
+from agentkernel.runtime.stages import stage
 from agentkernel.storage.source_text import parse_source
 from agentkernel.tools.compile.candidate import compile_candidate
 from agentkernel.tools.judge.policy.kernel_source import functions, is_jit
@@ -230,6 +231,10 @@ class ProfileSession:
             with contextlib.suppress(AgentKernelError):
                 self._open().begin()
 
+    def ready(self) -> bool:
+        """True where a profile would begin at once: no baseline compiles ahead of it."""
+        return self._comparison is None or self._comparison.ready()
+
     def make_room(self) -> None:
         """Free what is large in the GPU's memory, until the next profile."""
         if self._comparison is not None:
@@ -250,15 +255,16 @@ class ProfileSession:
         not compiled where none is, gives a ProfileFailed.
         """
         target, settings = self.resolved.target, self._settings
-        estimated = estimate_candidate(
-            self.loaded,
-            captured,
-            source,
-            target,
-            precision=settings.precision,
-            allow_unsandboxed=settings.allow_unsandboxed,
-            written=written,
-        )
+        with stage("compile report"):
+            estimated = estimate_candidate(
+                self.loaded,
+                captured,
+                source,
+                target,
+                precision=settings.precision,
+                allow_unsandboxed=settings.allow_unsandboxed,
+                written=written,
+            )
         if estimated.failed is not None and not self.measures:
             return estimated.failed
         measurements = self._measure(captured, source) if self.measures else ()

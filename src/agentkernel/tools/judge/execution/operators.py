@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, cast, get_args
+from typing import NamedTuple, Protocol, cast
 
 import torch
 from torch.autograd import profiler
 from torch.utils._python_dispatch import TorchDispatchMode
 
-if TYPE_CHECKING:
-    from torch.fx import Graph, Node
+from agentkernel.tools.judge.policy.families import PREFIX, Work, family, is_library, parts
 
 TINY_ELEMENTS = 64
 """Arithmetic on tensors up to this size is bookkeeping, and so many numbers may be read."""
@@ -35,7 +35,6 @@ SMALL_SHARE, LEAST_WORK = 4, 2 * TINY_ELEMENTS
 so many elements are."""
 FILLED_PARTS = 16
 """So many parts of tensors may be filled with a number in one call: borders, not rows."""
-PREFIX = "aten::"
 CANARY = "aten::erfinv"
 SILENT = {"prim", "profiler"}
 """Namespaces of questions and marks."""
@@ -96,54 +95,6 @@ FROM_NUMBERS = {
 """What they give is one of Python's numbers, or a list of them."""
 FILLS = {f"{PREFIX}{name}" for name in ("fill_", "zero_")}
 COPIES = {f"{PREFIX}{name}" for name in ("_to_copy", "clone", "contiguous", "copy_")}
-LIBRARY = {
-    "_addmm_activation",
-    "_convolution",
-    "_scaled_mm",
-    "addbmm",
-    "addmm",
-    "addmv",
-    "baddbmm",
-    "bilinear",
-    "bmm",
-    "chain_matmul",
-    "convolution",
-    "linear",
-    "matmul",
-    "mm",
-    "mv",
-}
-LIBRARY_PREFIXES = (
-    "_scaled_dot_product",
-    "scaled_dot_product_attention",
-    "_flash_attention",
-    "_efficient_attention",
-    "_cudnn_attention",
-    "conv1d",
-    "conv2d",
-    "conv3d",
-    "conv_",
-    "conv_transpose",
-    "cudnn_convolution",
-    "miopen_convolution",
-    "mkldnn_convolution",
-    "mkldnn_linear",
-    "_conv_depthwise",
-    "slow_conv",
-    "_slow_conv",
-    "thnn_conv",
-)
-
-PRODUCTS = {
-    *("addbmm", "addmm", "addmv", "addr", "baddbmm", "bilinear", "bmm", "cdist", "chain_matmul"),
-    *("cosine_similarity", "dot", "einsum", "ger", "gru", "gru_cell", "inner", "kron", "linear"),
-    *("lstm", "lstm_cell", "matmul", "matrix_power", "mm", "mv", "outer", "rnn_relu", "rnn_tanh"),
-    *("rnn_relu_cell", "rnn_tanh_cell", "tensordot", "vdot"),
-}
-PRODUCT_PREFIXES = ("linalg_", "fft_", "stft", "istft", "_trilinear", "_scaled_mm", "_grouped_mm")
-BUILTIN_MODULES = {"_operator", "builtins", "math", "operator", "torch"}
-"""Whose functions compute with sizes in a graph."""
-Library = Literal["product", "convolution", "attention"]
 
 
 @dataclass
@@ -156,6 +107,12 @@ class Operators:
     library: list[str] = field(default_factory=list)
     moved: list[str] = field(default_factory=list)
     hidden: str = ""
+    named: set[str] = field(default_factory=set)
+    """Those of `compute` that are the work of the operators in `called`."""
+    called: dict[str, Work] = field(default_factory=dict)
+    """Operators, by family, that the call itself made and whose work is in `compute`."""
+    parts: list[tuple[str, ...]] = field(default_factory=list)
+    """What each operator that the call itself made computes, of the library's too."""
     owners: Mapping[int, str] = field(default_factory=dict)
     """Storages that are the caller's, by address, and what they are called."""
     rooms: set[int] = field(default_factory=set)
@@ -196,59 +153,6 @@ def is_foreign(name: str) -> bool:
 def _spaces() -> set[str]:
     """The namespaces that have operators by now."""
     return {name.partition("::")[0] for name in torch._C._dispatch_get_all_op_names()}
-
-
-def is_library(name: str) -> bool:
-    """True for a library's matrix product, convolution or attention."""
-    return name in LIBRARY or name.startswith(LIBRARY_PREFIXES)
-
-
-def library_kind(name: str) -> Library:
-    """Of a library's operator, as `is_library` knows them."""
-    if "attention" in name or "dot_product" in name:
-        return "attention"
-    return "convolution" if "conv" in name else "product"
-
-
-def library_kinds(graph: Graph) -> frozenset[Library]:
-    """The kinds of library operators that compute something which `graph`, of a captured module,
-    computes too: a sum is no product with ones, a softmax no attention. A convolution may be done
-    as a product and the other way round, and so may the attention that is written out."""
-    calls = [node for node in graph.nodes if node.op == "call_function"]
-    names = [_base_name(node) for node in calls]
-    if not all(names):
-        return frozenset(get_args(Library))
-    products = sum(_multiplies(name) for name in names) + sum(map(_is_summed_product, calls))
-    found: set[Library] = set()
-    if products or any("conv" in name for name in names):
-        found |= {"product", "convolution"}
-    if any("attention" in name for name in names):
-        found |= {"product", "attention"}
-    if products > 1 and any("softmax" in name for name in names):
-        found.add("attention")
-    return frozenset(found)
-
-
-def _base_name(node: Node) -> str:
-    """`softmax` of aten.softmax.int; "" for what is no operator of torch's own."""
-    space, dot, rest = str(node.target).partition(".")
-    if callable(node.target) and getattr(node.target, "__module__", "") in BUILTIN_MODULES:
-        return str(getattr(node.target, "__name__", ""))
-    return rest.partition(".")[0] if dot and space == "aten" else ""
-
-
-def _multiplies(name: str) -> bool:
-    return name in PRODUCTS or name.startswith(PRODUCT_PREFIXES)
-
-
-def _is_summed_product(node: Node) -> bool:
-    """Whether it adds up what two tensors give when they are multiplied."""
-    if _base_name(node) not in {"sum", "mean"} or not node.args:
-        return False
-    factors = cast("Node", node.args[0])
-    if _base_name(factors) not in {"mul", "multiply"}:
-        return False
-    return len({item for item in factors.args if hasattr(item, "op")}) > 1
 
 
 @functools.cache
@@ -292,8 +196,7 @@ def sort_events(
     shape `canary`, is among them. An operator that only calls others is left to them; what a
     library operator calls is the library's."""
     seen = False
-    small = 0
-    names: dict[str, None] = {}
+    tally = _Tally(found)
     for event in events:
         if "Torch-Compiled" in event.name or "CompiledFunction" in event.name:
             found.compute.append(f"{event.name} (compiled)")
@@ -308,20 +211,86 @@ def sort_events(
             found.compute.append(event.name)
             continue
         name = event.name.removeprefix(PREFIX)
-        count = elements(event.input_shapes)
         if is_library(name):
             if not any(_own_name(child) == name for child in event.cpu_children):
                 found.library.append(name)
+                tally.note(event)
         elif not is_free(name) and not _only_calls(event):
-            if count > TINY_ELEMENTS:
-                found.compute.append(f"{name} ({count} elements)")
-            else:
-                small += max(1, count)
-                names[name] = None
-    if small > min(SMALL_WORK, max(LEAST_WORK, found.elements() // SMALL_SHARE)):
-        which = ", ".join(list(names)[:3])
-        found.compute.append(f"many operators on a few elements each ({which}: {small} elements)")
+            tally.note(event)
+            tally.add(event, name)
+    tally.close()
     return seen
+
+
+class _Tally:
+    """The operators of one call that compute, and which of them the call itself made."""
+
+    def __init__(self, found: Operators) -> None:
+        self._found = found
+        self._made: dict[int, Event] = {}
+        self._large: dict[int, Event] = {}
+        self._small: dict[int, Event] = {}
+        self._names: dict[str, None] = {}
+        self._elements = 0
+
+    def note(self, event: Event) -> None:
+        """Some of its work is done here, by a library or not."""
+        outer = _outermost(event)
+        if elements(outer.input_shapes) > TINY_ELEMENTS:
+            self._made[id(outer)] = outer
+
+    def add(self, event: Event, name: str) -> None:
+        """An operator that computes, and is no library's."""
+        count = elements(event.input_shapes)
+        if count > TINY_ELEMENTS:
+            self._say(f"{name} ({count} elements)")
+            self._large[id(_outermost(event))] = _outermost(event)
+        else:
+            self._elements += max(1, count)
+            self._names[name] = None
+            self._small[id(_outermost(event))] = _outermost(event)
+
+    def close(self) -> None:
+        """After the last one: what is more than bookkeeping goes to the record."""
+        found, small = self._found, self._elements
+        if small > min(SMALL_WORK, max(LEAST_WORK, found.elements() // SMALL_SHARE)):
+            which = ", ".join(list(self._names)[:3])
+            self._say(f"many operators on a few elements each ({which}: {small} elements)")
+            self._large |= self._small
+        for event in self._large.values():
+            name = family(event.name)
+            known = found.called.get(name, Work(0, 0))
+            total = (known.elements or 0) + all_elements(event.input_shapes)
+            found.called[name] = Work(known.calls + 1, total)
+        found.parts += [_parts_of(event) for event in self._made.values()]
+
+    def _say(self, text: str) -> None:
+        self._found.compute.append(text)
+        self._found.named.add(text)
+
+
+def _outermost(event: Event) -> Event:
+    """The operator of torch's own that the call made, and that came to call this one."""
+    outer, parent = event, event.cpu_parent
+    while parent is not None:
+        outer = parent if parent.name.startswith(PREFIX) else outer
+        parent = parent.cpu_parent
+    return outer
+
+
+def _parts_of(event: Event) -> tuple[str, ...]:
+    """What it computes: a third tensor of a product is a bias, a fourth of attention a mask."""
+    shapes = [bool(item) for item in _lists(event.input_shapes)]
+    given = [word for word, at in (("bias", 2), ("mask", 3)) if any(shapes[at : at + 1])]
+    return parts(_own_name(event), given)
+
+
+def all_elements(shapes: object) -> int:
+    """Elements of all shapes in the profiler's nested lists together."""
+    items = _lists(shapes)
+    if items and all(isinstance(size, int) for size in items):
+        return math.prod(cast("list[int]", items))
+    return sum(map(all_elements, items))
 
 
 class RawEvent(Protocol):

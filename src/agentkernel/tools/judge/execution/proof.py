@@ -11,8 +11,8 @@ there.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from agentkernel.domain.verdict import (
     CaseResult,
@@ -25,8 +25,8 @@ from agentkernel.domain.verdict import (
 from agentkernel.tools.judge.case_runner import CaseRunner
 from agentkernel.tools.judge.cases.plan import Case, NotApplicable
 from agentkernel.tools.judge.comparison.compare import CaseOutcome
-from agentkernel.tools.judge.execution.operators import Library, library_kind
 from agentkernel.tools.judge.execution.tracer import differs, random_state
+from agentkernel.tools.judge.policy.families import DISGUISE, GraphOperators, Work, library_kind
 from agentkernel.tools.judge.races import find_race
 from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.sandbox.protocol import JSON, WorkerFailed
@@ -45,13 +45,18 @@ RULES = ("global-state", "deferred", "side-work")
 @dataclass(frozen=True)
 class TracedCall:
     """One call of forward: numbers of the launched kernels, torch operators by kind, and whether
-    the state of the random number generators changed."""
+    the state of the random number generators changed. `named` has those of `operators` that are
+    the work of what the call itself `called`, `parts` what each such operator and each of the
+    library computes."""
 
     launches: tuple[int, ...]
     operators: tuple[str, ...]
     library: tuple[str, ...]
     moved: tuple[str, ...]
     draws: bool
+    named: tuple[str, ...] = ()
+    called: Mapping[str, Work] = field(default_factory=dict)
+    parts: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -88,15 +93,26 @@ def check_execution(
     kept = tuple(call for at, call in enumerate(seen.calls) if at not in runner.refused)
     seen = dataclasses.replace(seen, calls=kept)
     labels = [item.label for item in judged]
+    originals = [item for at, item in enumerate(runner.asked) if at not in runner.refused]
     failure: Failure | None = _complete(seen, labels) or check_trace(
-        seen, settings.policy, labels, runner.library
+        seen, settings.policy, labels, originals
     )
+    if failure is None and settings.policy == "mixed" and originals[0].computes:
+        failure = _launched(seen, labels)
     if failure is None:
         failure = _draws(seen, runner, cases, labels)
     notes += trace_notes(seen)
     if failure is None and seen.kernels and settings.policy != "any":
         failure = KernelAblation(worker, runner, settings, notes).find(_tried(cases), seen)
     return failure or runner.observed.raced() or find_race(source)
+
+
+def _launched(seen: Trace, labels: Sequence[str]) -> ExecutionFailed | None:
+    """Some call has to launch a kernel of the candidate's, whatever the library does."""
+    if any(call.launches for call in seen.calls):
+        return None
+    text = "no call launched a kernel of its own"
+    return ExecutionFailed(rule="no-kernel", text=text, case=_label(labels, 0))
 
 
 def drain_trace(worker: Worker, settings: JudgeSettings) -> Trace | RunFailed:
@@ -119,6 +135,9 @@ def parse_trace(reply: Mapping[str, JSON]) -> Trace:
             _strings(item, "library"),
             _strings(item, "moved"),
             isinstance(item, dict) and item.get("draws") is True,
+            _strings(item, "named"),
+            _called(item),
+            tuple(tuple(map(str, x)) for x in _items(item, "parts") if isinstance(x, list) and x),
         )
         for item in _items(reply, "calls")
     ]
@@ -140,34 +159,43 @@ def _complete(seen: Trace, labels: Sequence[str]) -> ExecutionFailed | None:
 
 
 def check_trace(
-    seen: Trace, policy: Policy, labels: Sequence[str], library: Collection[Library]
+    seen: Trace, policy: Policy, labels: Sequence[str], originals: Sequence[GraphOperators]
 ) -> ExecutionFailed | None:
-    """The first thing that the policy does not allow; `library` are the kinds of a library's
-    operators that the original has use for."""
+    """The first thing that the policy does not allow; `originals` say for each call what the
+    original's graph calls at its sizes, the last of them for all that follow."""
     for rule in RULES:
         for found, text, index in seen.violations:
             if found == rule:
                 return ExecutionFailed(rule=rule, text=text, case=_label(labels, index))
     for index, call in enumerate(seen.calls):
         case = _label(labels, index)
+        original = originals[min(index, len(originals) - 1)] if originals else GraphOperators()
         if policy == "triton" and not call.launches:
             return ExecutionFailed(
                 rule="no-kernel", text="forward launched no kernel of its own", case=case
             )
-        found_here = _forbidden(call, policy, library)
+        found_here = _forbidden(call, policy, original)
         if found_here:
             text = f"computed by torch: {', '.join(found_here[:8])}"
             return ExecutionFailed(rule="torch-compute", text=text, case=case)
+        if policy == "mixed" and original.covered_by(call.parts):
+            return ExecutionFailed(rule="library-alone", text=DISGUISE, case=case)
     return None
 
 
-def _forbidden(call: TracedCall, policy: Policy, library: Collection[Library]) -> tuple[str, ...]:
+def _forbidden(call: TracedCall, policy: Policy, original: GraphOperators) -> tuple[str, ...]:
     if policy == "any":
         return ()
-    if policy == "mixed":
-        needless = [name for name in call.library if library_kind(name) not in library]
-        return (*call.operators, *(f"{name}, which the original has not" for name in needless))
-    return call.operators + call.library + call.moved
+    if policy == "triton":
+        return call.operators + call.library + call.moved
+    needless = [name for name in call.library if library_kind(name) not in original.library]
+    others = [text for text in call.operators if text not in call.named]
+    more = original.refusal(call.called)
+    return (
+        *others,
+        *(f"{name}, which the original has not" for name in needless),
+        *([more] if more else []),
+    )
 
 
 def trace_notes(seen: Trace) -> list[str]:
@@ -385,6 +413,12 @@ def _at(item: JSON, index: int) -> JSON:
 
 def _number(item: JSON) -> int:
     return item if isinstance(item, int) else 0
+
+
+def _called(item: JSON) -> dict[str, Work]:
+    found = item.get("called") if isinstance(item, dict) else None
+    pairs = found.items() if isinstance(found, dict) else ()
+    return {name: Work(_number(_at(work, 0)), _number(_at(work, 1))) for name, work in pairs}
 
 
 def _strings(item: JSON, key: str) -> tuple[str, ...]:

@@ -32,6 +32,7 @@ from agentkernel.tools.sandbox.worker import CANDIDATE_FILE
 if TYPE_CHECKING:
     from agentkernel.tools.judge.execution.operators import Operators
     from agentkernel.tools.judge.execution.process_state import ProcessState
+    from agentkernel.tools.judge.policy.families import Work
     from agentkernel.tools.judge.worker.calls import CallResult
     from agentkernel.tools.sandbox.protocol import JSON
     from agentkernel.tools.sandbox.worker import WorkerState
@@ -205,6 +206,8 @@ POOL = 509
 """Values that fresh memory may hold, over and over: a prime, so that rows differ."""
 KEPT = 40
 """So many different findings of one kind are reported."""
+MOST_PARTS = 10_000
+"""Of the operators that one call makes, and of its launches."""
 
 
 class UninitializedMemory:
@@ -247,6 +250,9 @@ class RecordedCall:
 
     launches: list[int] = field(default_factory=list)
     operators: list[str] = field(default_factory=list)
+    named: list[str] = field(default_factory=list)
+    called: dict[str, Work] = field(default_factory=dict)
+    parts: list[tuple[str, ...]] = field(default_factory=list)
     library: list[str] = field(default_factory=list)
     moved: list[str] = field(default_factory=list)
     wrote: list[str] = field(default_factory=list)
@@ -517,7 +523,13 @@ def not_a_result(leaf: object, device: str) -> str:
 
 
 def _keep(call: RecordedCall, operators: Operators) -> None:
-    call.operators += list(dict.fromkeys(operators.compute))[:KEPT]
+    compute = list(dict.fromkeys(operators.compute))
+    named = [item for item in compute if item in operators.named]
+    call.operators += [item for item in compute if item not in operators.named][:KEPT]
+    call.operators += named[:KEPT]
+    call.named += named[:KEPT]
+    call.called.update(operators.called)
+    call.parts += operators.parts[:MOST_PARTS]
     call.library += list(dict.fromkeys(operators.library))[:KEPT]
     call.moved += list(dict.fromkeys(operators.moved))[:KEPT]
     call.wrote += list(dict.fromkeys(operators.wrote))
@@ -525,8 +537,11 @@ def _keep(call: RecordedCall, operators: Operators) -> None:
 
 def _call_report(call: RecordedCall) -> JSON:
     return {
-        "launches": cast("list[JSON]", call.launches[:10_000]),
+        "launches": cast("list[JSON]", call.launches[:MOST_PARTS]),
         "operators": cast("JSON", call.operators),
+        "named": cast("JSON", call.named),
+        "called": {name: [work.calls, work.elements] for name, work in call.called.items()},
+        "parts": cast("JSON", [list(item) for item in call.parts]),
         "library": cast("JSON", call.library),
         "moved": cast("JSON", call.moved),
         "draws": call.draws,

@@ -50,6 +50,7 @@ CASTS = (
 def install_gpu_rounding() -> None:
     """Install the hooks on arithmetic, casts, dots and sums."""
     _hook_dot()
+    _hook_fma()
     _hook_bfloat16()
     _hook_comparisons()
     _hook_reductions()
@@ -188,6 +189,24 @@ def _narrow(handle: object) -> object:
     data = np.asarray(handle.data)  # type: ignore[attr-defined]
     bits = data if data.dtype == bool else f32_to_bf16(data)
     return interpreter.TensorHandle(bits, tl.bfloat16)
+
+
+def _hook_fma() -> None:
+    """Rounded once, as `tl.fma` is on a GPU: Triton 3.6 interprets it as a product and a sum. The
+    product of two fp32 numbers fits fp64."""
+    builder = builder_class()
+    method = builder.create_fma  # type: ignore[attr-defined]
+
+    def create_fma(self: object, x: object, y: object, z: object) -> object:
+        parts = [np.asarray(item.data) for item in (x, y, z)]  # type: ignore[attr-defined]
+        if any(part.dtype != np.float32 for part in parts):
+            return method(self, x, y, z)
+        wide = [part.astype(np.float64) for part in parts]
+        with np.errstate(all="ignore"):
+            data = (wide[0] * wide[1] + wide[2]).astype(np.float32)
+        return interpreter.TensorHandle(data, z.dtype.scalar)  # type: ignore[attr-defined]
+
+    builder.create_fma = create_fma  # type: ignore[attr-defined]
 
 
 def _is_fp8(kind: object) -> bool:
@@ -487,6 +506,7 @@ FUNCTIONS: Mapping[str, Function] = {
         "sinh", "sqrt", "tan", "tanh", "trunc") if hasattr(np, name)},
     "add_rn": np.add, "div_rn": np.divide, "mul_rn": np.multiply, "sub_rn": np.subtract,
     "fma": lambda x, y, z: x * y + z, "fma_rn": lambda x, y, z: x * y + z,
+    "fast_dividef": lambda x, y: np.where(np.abs(y) > 2.0**126, x / np.copysign(np.inf, y), x / y),
     "fdim": lambda x, y: np.where(x > y, x - y, np.where(x <= y, 0.0, x + y)),
     "remainder": _remainder, "sqrt_rn": np.sqrt, "rsqrt": lambda x: 1.0 / np.sqrt(x),
     "rsqrt_rn": lambda x: 1.0 / np.sqrt(x), "rcp_rn": lambda x: 1.0 / x,

@@ -39,6 +39,7 @@ from agentkernel.tools.judge.policy.expressions import (
     strings_given,
     texts_of,
 )
+from agentkernel.tools.judge.policy.families import GraphOperators
 from agentkernel.tools.judge.policy.kernel_source import (
     argument_names,
     backward_only,
@@ -69,6 +70,7 @@ from agentkernel.tools.judge.policy.names import (
     module_at,
     unbound_uses,
 )
+from agentkernel.tools.judge.policy.operator_calls import OperatorCalls
 from agentkernel.tools.problem.loading import LoadedProblem
 
 PLAIN_PATTERNS = {
@@ -100,15 +102,20 @@ PLAIN_ANNOTATION = (
 
 
 def check_policy(
-    source: str, policy: Policy, original: frozenset[str] | None = None
+    source: str,
+    policy: Policy,
+    original: frozenset[str] | None = None,
+    operators: GraphOperators | None = None,
 ) -> PolicyViolation | None:
     """The first violation in `source`, in the order of the lines; None where it may run.
     `original`: what the original's classes define, beside which no method of a module may be
-    overridden; None where that is not known, and not asked."""
+    overridden; None where that is not known, and not asked. `operators`: what the original's graph
+    calls, of which "mixed" allows a source as much; None where that is not known, and none may be
+    called."""
     try:
         check_one_reading(source)
         tree = parse_source(source)
-        reading = _Reading(tree, source, policy, original)
+        reading = _Reading(tree, source, policy, original, operators)
         found = sorted(reading.violations(), key=lambda item: item.line)
     except SyntaxError as error:
         # What Python's parser takes its tables of names may refuse: a nonlocal in no function.
@@ -135,12 +142,19 @@ class _Reading:
     """One source with what is known about its names."""
 
     def __init__(
-        self, tree: ast.Module, source: str, policy: Policy, original: frozenset[str] | None
+        self,
+        tree: ast.Module,
+        source: str,
+        policy: Policy,
+        original: frozenset[str] | None,
+        operators: GraphOperators | None,
     ) -> None:
         self.tree = tree
         self.lines = source.removeprefix(BYTE_ORDER_MARK).splitlines()
         self.policy = policy
         self._original = original
+        self._operators = operators if policy == "mixed" else None
+        self._operator_names: set[int] = set()
         self.modules: dict[str, str] = {}
         self._jit = kernel_functions(tree)
         self.kernels = {name for name, _ in self._jit}
@@ -155,6 +169,7 @@ class _Reading:
             if isinstance(node, ast.Import | ast.ImportFrom):
                 yield from self._imports(node)
         self._follow()
+        yield from self._operator_calls()
         for use in builtin_uses(self._source, self.tree):
             yield self._at_line(use.line, "banned-name", use.name)
         for node in ast.walk(self.tree):
@@ -175,6 +190,15 @@ class _Reading:
         if self.policy != "any":
             yield from self._compute()
 
+    def _operator_calls(self) -> Iterator[PolicyViolation]:
+        """Operators that are called by their full names, beside the library's."""
+        if self._operators is None:
+            return
+        calls = OperatorCalls(self._forward_functions(), self._class(), self._path)
+        self._operator_names = calls.nodes
+        for node, rule, text in calls.violations(self._operators):
+            yield self._at(node, rule, text)
+
     def _imports(self, node: ast.Import | ast.ImportFrom) -> Iterator[PolicyViolation]:
         for alias in node.names:
             base = node.module or "" if isinstance(node, ast.ImportFrom) else alias.name
@@ -192,6 +216,8 @@ class _Reading:
                 self.modules[alias.name.split(".")[0]] = alias.name.split(".")[0]
 
     def _names(self, node: ast.AST) -> Iterator[PolicyViolation]:
+        if id(node) in self._operator_names:
+            return
         if isinstance(node, ast.Name) and is_dunder(node.id) and node.id not in HARMLESS_DUNDERS:
             yield self._at(node, "dunder", node.id)
         elif isinstance(node, ast.Attribute):
@@ -446,8 +472,8 @@ class _Reading:
         return False
 
     def _compute(self) -> Iterator[PolicyViolation]:
-        """Torch compute outside kernels and constructors: forbidden, but for the library's GEMM and
-        convolution under "mixed"."""
+        """Torch compute outside kernels and constructors: forbidden, but for the library's GEMM,
+        convolution and attention under "mixed", and what the original's graph calls."""
         for function in self._forward_functions():
             for node in ast.walk(function):
                 if id(node) in self._kernel_nodes:
@@ -492,7 +518,7 @@ class _Reading:
     def _call(self, node: ast.Call) -> Iterator[PolicyViolation]:
         path = self._path(node.func)
         if path.startswith("torch."):
-            if not self._torch_call_allowed(path):
+            if id(node.func) not in self._operator_names and not self._torch_call_allowed(path):
                 yield self._at(node, "torch-compute", path)
         elif path.startswith("self.") and path.count(".") == 1:
             name = path.removeprefix("self.")

@@ -382,6 +382,7 @@ LIBRARY_OPS = {
     "torch.nn.functional.conv_transpose2d",
     "torch.nn.functional.conv_transpose3d",
     "torch.nn.functional.linear",
+    "torch.nn.functional.scaled_dot_product_attention",
 }
 LIBRARY_METHODS = {"matmul", "mm", "bmm", "mv", "addmm", "baddbmm"}
 COMPUTE_METHODS = LIBRARY_METHODS | {

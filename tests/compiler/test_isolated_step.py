@@ -8,9 +8,9 @@ from torch import nn
 
 from agentkernel.agents.compiler_coder import partitions
 from agentkernel.compiler.ir import Node
+from agentkernel.compiler.isolated_step import IsolatedStep, isolated
 from agentkernel.compiler.pipeline import Compiled
 from agentkernel.compiler.providers import Setting, provider_of
-from agentkernel.compiler.segment import Segment, segment_of
 from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.problem.loading import LoadedProblem, problem_from_module
 from agentkernel.tools.targets import find_target
@@ -64,8 +64,8 @@ def graphs_of(problem: LoadedProblem) -> list[Compiled]:
     return partitions(problem, capture(problem), "mixed")
 
 
-def segments_of(compiled: Compiled) -> list[Segment]:
-    found = [segment_of(compiled, step) for step in compiled.partition.steps]
+def segments_of(compiled: Compiled) -> list[IsolatedStep]:
+    found = [isolated(compiled, step) for step in compiled.partition.steps]
     assert None not in found
     return [item for item in found if item is not None]
 
@@ -73,7 +73,7 @@ def segments_of(compiled: Compiled) -> list[Segment]:
 class Shapes(nn.Module):
     """Returns tensors like those that a segment stores."""
 
-    def __init__(self, segment: Segment) -> None:
+    def __init__(self, segment: IsolatedStep) -> None:
         super().__init__()
         self.segment = segment
 
@@ -127,9 +127,9 @@ def test_the_inputs_are_those_of_the_step() -> None:
 
 def test_no_made_up_index_reads_past_a_table() -> None:
     (bound,) = graphs_of(lookup(7))[0].partition.steps
-    assert segment_of(graphs_of(lookup(7))[0], bound) is not None
+    assert isolated(graphs_of(lookup(7))[0], bound) is not None
     compiled = graphs_of(lookup(1))[0]
-    assert [segment_of(compiled, step) for step in compiled.partition.steps] == [None]
+    assert [isolated(compiled, step) for step in compiled.partition.steps] == [None]
 
 
 class Mapped(nn.Module):
@@ -145,4 +145,4 @@ class Mapped(nn.Module):
 
 def test_a_computed_index_is_not_timed_alone() -> None:
     compiled = graphs_of(problem_from_module(Mapped(), (torch.ones(6, dtype=torch.int64),)))[0]
-    assert None in [segment_of(compiled, step) for step in compiled.partition.steps]
+    assert None in [isolated(compiled, step) for step in compiled.partition.steps]

@@ -20,15 +20,16 @@ from agentkernel.compiler.emit import Names
 from agentkernel.compiler.expressions import Symbols
 from agentkernel.compiler.fusion import LibraryStep, Output, Region
 from agentkernel.compiler.ir import Expr, Node
-from agentkernel.compiler.kernel_helpers import helper_sources
+from agentkernel.compiler.kernel_helpers import helper_sources, library_imports
 from agentkernel.compiler.pipeline import Compiled
 from agentkernel.compiler.products.step import ProductStep
 from agentkernel.compiler.providers import AnySchedule, provider_of
+from agentkernel.compiler.providers.linear import LinearStep
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.problem import DType, Problem, ShapeSet, TensorSpec
 from agentkernel.tools.problem.loading import LoadedProblem
 
-AnyStep = Region | ProductStep | AttentionStep | LibraryStep
+AnyStep = Region | ProductStep | AttentionStep | LibraryStep | LinearStep
 
 
 class Empty(nn.Module):
@@ -36,7 +37,7 @@ class Empty(nn.Module):
 
 
 @dataclass(frozen=True, eq=False)
-class Segment:
+class IsolatedStep:
     """A step with the stored values that it reads and those that it stores."""
 
     compiled: Compiled
@@ -94,51 +95,43 @@ class Segment:
 def _text(forward: Forward) -> str:
     head = f"    def forward(self, {', '.join(forward.arguments)}):"
     body = textwrap.indent("\n".join(forward.lines), " " * 8)
+    kernels = [*helper_sources(forward.helpers), *forward.pieces]
     sections = [
-        import_block(("import math",)),
-        *helper_sources(forward.helpers),
-        *forward.pieces,
+        import_block(("import math", *library_imports(kernels))),
+        *kernels,
         f"class ModelNew(torch.nn.Module):\n{head}\n{body}",
     ]
     return "\n\n\n".join(sections) + "\n"
 
 
-def segment_of(compiled: Compiled, step: object) -> Segment | None:
+def isolated(compiled: Compiled, step: object) -> IsolatedStep | None:
     """The step alone; None where it cannot be timed so: it reads nothing stored, or at places that
     made-up values do not give, or it is a library call without a rival."""
     if isinstance(step, LibraryStep) and step.node.op not in ("product", "attention"):
         return None
     assert isinstance(step, AnyStep)
-    reads = _reads(step)
+    reads = step.reads
     stored = all(item.kind not in ("constant", "size", "iota") for item in reads)
     if not reads or not stored or any(_dtype_name(item) not in get_args(DType) for item in reads):
         return None
     if isinstance(step, Region) and not _reads_inside(step, compiled.symbols):
         return None
     outputs = _outputs(compiled, step)
-    return Segment(compiled, step, reads, outputs, _key(compiled, step, reads, outputs))
+    return IsolatedStep(compiled, step, reads, outputs, _key(compiled, step, reads, outputs))
 
 
 def _dtype_name(node: Node) -> str:
     return str(node.dtype).removeprefix("torch.")
 
 
-def _reads(step: AnyStep) -> tuple[Node, ...]:
-    if isinstance(step, Region):
-        return step.reads
-    found = [arg.root for arg in step.node.args]
-    if isinstance(step, ProductStep) and step.epilogue is not None:
-        found += [node for node in step.epilogue.reads if node is not step.node]
-    return tuple(dict.fromkeys(found))
-
-
 def _outputs(compiled: Compiled, step: AnyStep) -> tuple[Output, ...]:
     """What it stores, with eager's strides where forward returns it."""
-    given = {output.node: output.strides for output in compiled.partition.outputs}
     if isinstance(step, Region):
         return tuple(Output(item.node, item.node.name, item.strides) for item in step.stores)
     node = step.node if isinstance(step, LibraryStep) else step.result
-    return (Output(node, node.name, given.get(node, contiguous_strides(node.shape))),)
+    given = {output.node: output.strides for output in compiled.partition.outputs}
+    own = step.strides if isinstance(step, AttentionStep) else contiguous_strides(node.shape)
+    return (Output(node, node.name, given.get(node, own)),)
 
 
 OF_AN_INDEX = ("where", "lt", "add", "cast", "copy")

@@ -1,0 +1,211 @@
+"""Elementary functions in fp32 as Triton text, in as few instructions as their accuracy allows.
+
+Each is right to about 2 ulp, also at infinities and NaN; GELU and Mish are as exact as PyTorch's,
+which take more steps. Results below 2**-119 may be zero. Those named `coarse_` are for results that
+are rounded to 16 bits, and are off by less than 1/16 of an ulp of these. Polynomials are minimax
+fits of the relative error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+Helpers = dict[str, tuple[str, tuple[str, ...]]]
+
+EXP = '''\
+@triton.jit
+def exp(x):
+    """e**x in fp32 to about one ulp: 2**whole * 2**rest.
+
+    The clamp bounds `whole` alone and is free on a GPU. Adding 1.5 * 2**23 rounds to the nearest
+    integer and leaves it in the lowest bits, from where it moves into the exponent.
+    """
+    shifted = tl.fma(tl.clamp(tl.fma(x, 0.005724980030208826, 0.5), 0.0, 1.0), 252.0, 12582913.0)
+    rest = tl.fma(x, 1.4426950216293335, 12583039.0 - shifted)
+    rest = tl.fma(x, 1.925963033500011e-8, rest)
+    power = (shifted.to(tl.int32, bitcast=True) << 23).to(tl.float32, bitcast=True)
+    return tl.exp2(rest) * power'''
+
+COARSE_EXP = '''\
+@triton.jit
+def coarse_exp(x):
+    """e**x for 16 bits."""
+    return tl.exp2(x * 1.4426950408889634)'''
+
+EXPM1 = '''\
+@triton.jit
+def expm1(x):
+    """e**x - 1: 2**whole * (e**rest - 1) + (2**whole - 1), halved so that 2**128 fits."""
+    x = tl.maximum(x, -87.0, propagate_nan=tl.PropagateNan.ALL)
+    scaled = tl.clamp(tl.fma(x, 0.005724980030208826, 0.49206349206349204), 0.0, 1.0)
+    shifted = tl.fma(scaled, 252.0, 12582914.0)
+    whole = shifted - 12583038.0
+    rest = tl.fma(whole, -0.693145751953125, x)
+    rest = tl.fma(whole, -1.4286068202862268e-6, rest)
+    grown = tl.fma(rest, 1.38825216e-3, 8.36651901e-3)
+    grown = tl.fma(grown, rest, 4.16671998e-2)
+    grown = tl.fma(grown, rest, 0.166665436)
+    grown = tl.fma(grown, rest, 0.499999982)
+    grown = tl.fma(rest * rest, grown, rest)
+    half = (shifted.to(tl.int32, bitcast=True) << 23).to(tl.float32, bitcast=True)
+    found = tl.fma(half, grown, half - 0.5)
+    return found + found'''
+
+LOG1P = '''\
+@triton.jit
+def log1p(x):
+    """log(1 + x): 1 + x is 2**whole * (1 + rest) with rest from -1/4 to 1/2."""
+    total = 1.0 + x
+    whole = (total.to(tl.int32, bitcast=True) - 0x3F400000) & -8388608
+    scale = (0x40800000 - whole).to(tl.float32, bitcast=True)
+    rest = tl.fma(x * 0.25, scale, tl.fma(scale, 0.25, -1.0))
+    near = tl.fma(rest, 0.0541324709, -0.120673671)
+    near = tl.fma(near, rest, 0.149839158)
+    near = tl.fma(near, rest, -0.168228116)
+    near = tl.fma(near, rest, 0.199770773)
+    near = tl.fma(near, rest, -0.249934423)
+    near = tl.fma(near, rest, 0.333335486)
+    near = tl.fma(near, rest, -0.500000606)
+    near = tl.fma(rest * rest, near, rest)
+    found = tl.fma(whole.to(tl.float32), 8.262958294867817e-8, near)
+    # Of 0 and of what is below: as the logarithm.
+    return tl.where(total > 0.0, found, total - tl.rsqrt(total))'''
+
+LOG1P_OF_UNIT = '''\
+@triton.jit
+def log1p_of_unit(x):
+    """log(1 + x) for x from 0 to 1."""
+    near = tl.fma(x, -3.31846963e-3, 2.02045718e-2)
+    near = tl.fma(near, x, -5.76644198e-2)
+    near = tl.fma(near, x, 0.106805531)
+    near = tl.fma(near, x, -0.153553949)
+    near = tl.fma(near, x, 0.196954001)
+    near = tl.fma(near, x, -0.249585873)
+    near = tl.fma(near, x, 0.333305113)
+    near = tl.fma(near, x, -0.499999328)
+    return tl.fma(x * x, near, x)'''
+
+COARSE_LOG1P_OF_UNIT = '''\
+@triton.jit
+def coarse_log1p_of_unit(x):
+    """log(1 + x) for x from 0 to 1, for 16 bits."""
+    near = tl.fma(x, -2.47345057e-2, 0.103592552)
+    near = tl.fma(near, x, -0.212404132)
+    near = tl.fma(near, x, 0.326226058)
+    near = tl.fma(near, x, -0.499539471)
+    return tl.fma(x * x, near, x)'''
+
+TANH = '''\
+@triton.jit
+def tanh(x):
+    """Hyperbolic tangent: an odd polynomial near 0, elsewhere 1 - 2 / (e**2|x| + 1) with the sign
+    put back as a bit."""
+    size = tl.abs(x)
+    square = x * x
+    small = tl.fma(square, 1.6437579e-2, -5.26718123e-2)
+    small = tl.fma(small, square, 0.13320725)
+    small = tl.fma(small, square, -0.333329466)
+    small = tl.fma(small * square, x, x)
+    grown = tl.exp2(size * 2.8853900817779268) + 1.0
+    large = tl.fma(libdevice.fast_dividef(1.0, grown), -2.0, 1.0)
+    sign = x.to(tl.int32, bitcast=True) & -2147483648
+    large = (large.to(tl.int32, bitcast=True) | sign).to(tl.float32, bitcast=True)
+    return tl.where(size < 0.55, small, large)'''
+
+SIGMOID = '''\
+@triton.jit
+def {coarse}sigmoid(x):
+    """1 / (1 + e**-x){words}."""
+    return libdevice.fast_dividef(1.0, 1.0 + {coarse}exp(-x))'''
+
+SILU = '''\
+@triton.jit
+def {coarse}silu(x):
+    """x / (1 + e**-x){words}."""
+    return libdevice.fast_dividef(x, 1.0 + {coarse}exp(-x))'''
+
+SOFTPLUS = '''\
+@triton.jit
+def {coarse}softplus(x):
+    """log(1 + e**x){words}: the larger of x and 0, and the rest of a number that fits."""
+    return tl.maximum(x, 0.0) + {coarse}log1p_of_unit({coarse}exp(-tl.abs(x)))'''
+
+LOG_SIGMOID = '''\
+@triton.jit
+def {coarse}log_sigmoid(x):
+    """log(1 / (1 + e**-x)){words}."""
+    return tl.minimum(x, 0.0) - {coarse}log1p_of_unit({coarse}exp(-tl.abs(x)))'''
+
+MISH = '''\
+@triton.jit
+def {coarse}mish(x):
+    """x * tanh(log(1 + e**x)){words}: x * q / (q + 2) with q = (1 + e**x)**2 - 1.
+
+    Past 20 the quotient is 1.
+    """
+    power = {coarse}exp(tl.minimum(x, 20.0))
+    grown = tl.fma(power, power, power + power)
+    return x * libdevice.fast_dividef(grown, grown + 2.0)'''
+
+GELU = '''\
+@triton.jit
+def {name}(x):
+    """x * P(X < x) of a normal X{words}. P(X > |x|) is e**(-x**2 / 2) times a polynomial of
+    1 / (1 + |x| * {rate}), the form of 7.1.26 in Abramowitz and Stegun."""
+    near = libdevice.fast_dividef(1.0, tl.fma(tl.abs(x), {rate}, 1.0))
+{steps}
+    tail = near * tail * tl.exp2(x * -0.7213475204444817 * x)
+    return x * tl.where(x < 0.0, tail, 1.0 - tail)'''
+
+GELU_TANH = '''\
+@triton.jit
+def gelu_tanh(x):
+    """GELU in its tanh form, as x * sigmoid of twice the tanh's argument."""
+    power = tl.exp2(x * tl.fma(x * x, -0.10294323958002350, -2.302208198144325))
+    return libdevice.fast_dividef(x, 1.0 + power)'''
+
+RATE = 0.35
+TAIL = (-0.0291088878, 0.14378801, -0.255326832, 0.158721509, -0.0227904025, 0.105369051,
+        0.119869125, 0.1398567, 0.139621712)  # fmt: skip
+COARSE_RATE = 0.3
+COARSE_TAIL = (-0.0777593503, 0.218029594, -0.0192287713, 0.145428378, 0.113430058, 0.120103658)
+WORDS = " for 16 bits"
+
+
+def _gelu(name: str, rate: float, coefficients: Sequence[float], words: str) -> str:
+    """`coefficients`: of the tail's polynomial, highest power first."""
+    first, second, *rest = coefficients
+    steps = [f"    tail = tl.fma(near, {first!r}, {second!r})"]
+    steps += [f"    tail = tl.fma(tail, near, {item!r})" for item in rest]
+    return GELU.format(name=name, rate=rate, steps="\n".join(steps), words=words)
+
+
+def _both(name: str, text: str, calls: tuple[str, ...]) -> Helpers:
+    """A function in fp32, and its coarse form, which calls coarse forms."""
+    return {
+        name: (text.format(coarse="", words=""), calls),
+        f"coarse_{name}": (
+            text.format(coarse="coarse_", words=WORDS),
+            tuple(f"coarse_{item}" for item in calls),
+        ),
+    }
+
+
+MATH: Helpers = {
+    "exp": (EXP, ()),
+    "coarse_exp": (COARSE_EXP, ()),
+    "expm1": (EXPM1, ()),
+    "log1p": (LOG1P, ()),
+    "log1p_of_unit": (LOG1P_OF_UNIT, ()),
+    "coarse_log1p_of_unit": (COARSE_LOG1P_OF_UNIT, ()),
+    "tanh": (TANH, ()),
+    **_both("sigmoid", SIGMOID, ("exp",)),
+    **_both("silu", SILU, ("exp",)),
+    **_both("softplus", SOFTPLUS, ("exp", "log1p_of_unit")),
+    **_both("log_sigmoid", LOG_SIGMOID, ("exp", "log1p_of_unit")),
+    **_both("mish", MISH, ("exp",)),
+    "gelu": (_gelu("gelu", RATE, TAIL, ""), ()),
+    "coarse_gelu": (_gelu("coarse_gelu", COARSE_RATE, COARSE_TAIL, WORDS), ()),
+    "gelu_tanh": (GELU_TANH, ()),
+}
+"""Name -> (source, names of helpers that it calls), callees first."""

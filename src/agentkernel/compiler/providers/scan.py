@@ -1,0 +1,71 @@
+"""Scan kernels, such as cumulative sums with the arithmetic around them, and their schedules.
+
+Short rows are held, several a program; long ones are walked tile by tile, a program or, where there
+are few of them, several programs a row; columns are walked in tiles of few places by many columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from agentkernel.compiler.emit import Schedule
+from agentkernel.compiler.expressions import Symbols
+from agentkernel.compiler.fusion import Region
+from agentkernel.compiler.providers.protocol import AnySchedule, Setting
+from agentkernel.compiler.providers.rows import (
+    SPLIT_FROM,
+    Rows,
+    _strided,
+    power_of_two,
+    splittable,
+    warps_for,
+)
+
+HELD = 2048
+"""Longest row that is faster held than walked: a scan of a tile costs a step for each doubling."""
+FEW_ROWS = 132
+"""Programs that leave an H200's SMs idle."""
+COLUMN_TILES = ((16, 128, 1), (32, 64, 1), (16, 64, 1), (32, 32, 1), (16, 128, 4), (32, 128, 4),
+                (64, 32, 2))  # fmt: skip
+"""Places, columns and warps of tiles in which a warp has all places of its columns: such a scan
+needs no exchange between threads."""
+ROW_TILES = ((2048, 8), (4096, 8), (4096, 16), (1024, 4), (2048, 4), (8192, 16))
+
+
+class Scan(Rows):
+    """Provider of fused scan kernels."""
+
+    def schedules(self, step: Region, setting: Setting) -> Sequence[AnySchedule]:
+        """Best guess first, without repeats."""
+        return list(dict.fromkeys(_schedules(step, setting.symbols)))
+
+    def pattern(self, step: Region) -> str:
+        """Always the same."""
+        return "scan"
+
+
+def _schedules(region: Region, symbols: Symbols) -> Iterator[Schedule]:
+    length, rows = symbols.hint(region.col_count), symbols.hint(region.row_count)
+    cap = power_of_two(length)
+    if _strided(region):
+        for places, columns, warps in COLUMN_TILES:
+            yield Schedule("looped", min(places, cap), columns, warps)
+        return
+    if rows < FEW_ROWS and length >= SPLIT_FROM and splittable(region):
+        for programs in (1056, 528, 2112):
+            chunks = min(1024, power_of_two(max(2, programs // max(rows, 1))))
+            for block, warps in ((2048, 8), (1024, 4)):
+                yield Schedule("split", block, 1, warps, chunks=chunks)
+    held = [
+        Schedule("persistent", cap, many, warps_for(cap * many))
+        for many in (max(1, 1024 // cap), max(1, 2048 // cap), max(1, 4096 // cap), 1)
+    ]
+    if length <= HELD:
+        yield from held
+    for block, warps in ROW_TILES:
+        if block < cap:
+            yield Schedule("looped", block, 1, warps)
+    if HELD < length <= 4 * HELD:
+        yield from held[-1:]
+    if length <= 64:
+        yield Schedule("looped", min(16, cap), 128, 4)
