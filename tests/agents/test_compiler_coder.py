@@ -14,6 +14,8 @@ from agentkernel.compiler.ir import UnsupportedOp
 from agentkernel.domain.candidate import Draft, TrialResult
 from agentkernel.domain.plan import Hypothesis, Plan
 from agentkernel.domain.target import Target
+from agentkernel.tools.judge.judge import judge
+from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.problem.loading import LoadedProblem, problem_from_module
 from agentkernel.tools.search.space import Space
@@ -197,3 +199,21 @@ def test_one_kernel_changes_at_a_time_the_heaviest_first() -> None:
     ]
     assert all(len(names) <= 1 for names in changed)
     assert changed[0] == [next(iter(first))]
+
+
+class Overlap(nn.Module):
+    """Only eager says that height times width is the same number for both."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return (x.sigmoid().flatten(2) * y.flatten(2)).sum(-1)
+
+
+def test_a_graph_that_has_no_form_at_free_sizes_is_drafted_for_the_declared_ones() -> None:
+    problem = problem_from_module(Overlap(), (torch.randn(4, 2, 8, 6), torch.randn(4, 2, 8, 6)))
+    captured = capture(problem)
+    assert captured.free_dims
+    draft = _draft(problem, CountingSearcher((1.0,)), "fused")
+    assert draft.candidate is not None, draft.none
+    assert draft.candidate.declared_sizes
+    asked = JudgeSettings(seed=0, policy="mixed", seeds=1, budget_s=2.0, declared_sizes=True)
+    assert judge(problem, captured, draft.candidate.source, asked).accepted

@@ -41,6 +41,7 @@ from agentkernel.compiler.lift.inductor_code import InductorCode, NotLifted
 from agentkernel.compiler.lowering.convolutions import MOVABLE
 from agentkernel.compiler.pipeline import (
     Compiled,
+    at_declared_sizes,
     compile_graph,
     single_changes,
 )
@@ -178,7 +179,9 @@ class CompilerCoder:
             return Draft(candidate=None, none=NoTemplate(reason="every schedule has been tried"))
         results = self._rank(problem, fresh, request)
         made = _draft(fresh, results, request)
-        return made.evolve(tried=(*made.tried, *trials))
+        made = made.evolve(tried=(*made.tried, *trials))
+        fixed = graph.free_dims and not choices[0].captured.free_dims
+        return _for_declared_sizes(made) if fixed else made
 
     def _tuned(
         self, choices: Sequence[Compiled], request: DraftRequest
@@ -216,10 +219,7 @@ class CompilerCoder:
         pairs = rank_and_tune(fresh, problem, graph, rank, seen, won.label if won else "")
         raced = [Variant(draft.label, draft.source) for draft, _ in pairs]
         made = _draft(raced, [result for _, result in pairs], request)
-        if made.candidate is None or not graph.free_dims:
-            return made
-        fixed = made.candidate.evolve(declared_sizes=True)
-        return made.evolve(candidate=fixed)
+        return _for_declared_sizes(made) if graph.free_dims else made
 
     def _rank(
         self,
@@ -236,6 +236,12 @@ class CompilerCoder:
         )
 
 
+def _for_declared_sizes(made: Draft) -> Draft:
+    if made.candidate is None:
+        return made
+    return made.evolve(candidate=made.candidate.evolve(declared_sizes=True))
+
+
 def source_sha256(text: str) -> str:
     """Content hash of a source, as candidates have it."""
     return sha256_text(text)
@@ -245,7 +251,22 @@ def partitions(
     problem: LoadedProblem, captured: Captured, policy: Policy, precision: Precision = "strict"
 ) -> list[Compiled]:
     """The partitions worth trying: products as our own GEMM, or left to the library; attention as
-    one kernel, then as it is written out."""
+    one kernel, then as it is written out. Where the graph with free sizes has none, those of the
+    graph at its declared sizes. Raises UnsupportedOp where that has none either."""
+    try:
+        return _partitions(problem, captured, policy, precision)
+    except UnsupportedOp:
+        if not captured.free_dims or len(problem.problem.shape_sets) > 1:
+            raise
+        fixed = at_declared_sizes(captured)
+        if fixed is None:
+            raise
+        return _partitions(problem, fixed, policy, precision)
+
+
+def _partitions(
+    problem: LoadedProblem, captured: Captured, policy: Policy, precision: Precision
+) -> list[Compiled]:
     returned_text(captured.output_tree, itertools.repeat("_"))
     captured = with_output_views(problem, captured)
     constructor = emit_constructor(problem, returned_classes(captured.output_tree))

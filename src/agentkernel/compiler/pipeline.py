@@ -25,6 +25,7 @@ from agentkernel.compiler.providers.linear import with_linear_steps
 from agentkernel.domain.verdict import Precision
 from agentkernel.tools.problem.capture import Captured
 from agentkernel.tools.problem.loading import LoadedProblem
+from agentkernel.tools.problem.specialise import UnknownSize, specialise
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,6 +88,14 @@ def compile_graph(
     except IncompatibleAxes as error:
         raise UnsupportedOp("layout", str(error)) from error
     return Compiled(loaded, captured, constructor, graph, parts, symbols, precision)
+
+
+def at_declared_sizes(captured: Captured) -> Captured | None:
+    """The graph without free sizes; None where a size depends on data."""
+    try:
+        return specialise(captured)
+    except UnknownSize:
+        return None
 
 
 def _outputs(captured: Captured, graph: LoweredGraph) -> list[Output]:
