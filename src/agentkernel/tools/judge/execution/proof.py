@@ -44,14 +44,15 @@ RULES = ("global-state", "deferred", "side-work")
 
 @dataclass(frozen=True)
 class TracedCall:
-    """One call of forward: numbers of the launched kernels, torch operators by kind, and whether
-    the state of the random number generators changed."""
+    """One call of forward: numbers of the launched kernels, torch operators by kind, whether the
+    state of the random number generators changed, and the kernels of each CUDA graph replayed."""
 
     launches: tuple[int, ...]
     operators: tuple[str, ...]
     library: tuple[str, ...]
     moved: tuple[str, ...]
     draws: bool
+    replays: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,10 @@ def parse_trace(reply: Mapping[str, JSON]) -> Trace:
             _strings(item, "library"),
             _strings(item, "moved"),
             isinstance(item, dict) and item.get("draws") is True,
+            tuple(
+                tuple(_number(number) for number in (graph if isinstance(graph, list) else []))
+                for graph in _items(item, "replays")
+            ),
         )
         for item in _items(reply, "calls")
     ]

@@ -39,6 +39,7 @@ from agentkernel.tools.judge.policy.expressions import (
     strings_given,
     texts_of,
 )
+from agentkernel.tools.judge.policy.graph_form import plain_form
 from agentkernel.tools.judge.policy.kernel_source import (
     argument_names,
     backward_only,
@@ -104,7 +105,10 @@ def check_policy(
 ) -> PolicyViolation | None:
     """The first violation in `source`, in the order of the lines; None where it may run.
     `original`: what the original's classes define, beside which no method of a module may be
-    overridden; None where that is not known, and not asked."""
+    overridden; None where that is not known, and not asked. Of a source in its graph form the
+    plain text is read: the block around it is known.
+    """
+    source = plain_form(source) or source
     try:
         check_one_reading(source)
         tree = parse_source(source)
