@@ -16,6 +16,9 @@ from agentkernel.tools.problem.capture import Captured
 
 GRAPH = "CUDA graph"
 """What the graph form of a variant is called beside the plain one."""
+WORTH = 0.97
+"""The graph form is taken where it needs at most so much of the plain form's time: of equal ones
+the plain one is simpler."""
 LAUNCH_US = 8.0
 """Processor time of one launch from Python: Triton's launcher takes about 10 us, a call of a
 library through torch 5 to 40 (measured on an H200's host)."""
@@ -59,6 +62,16 @@ def graph_form(source: DropInSource, captured: Captured) -> DropInSource | None:
     return None if text is None else DropInSource(text, source.kernels, source.schedule)
 
 
+def graph_label(label: str) -> str:
+    """What the graph form of the variant of this label is called."""
+    return f"{label}, {GRAPH}"
+
+
+def plain_label(label: str) -> str:
+    """The label of the variant whose graph form may be meant."""
+    return label.removesuffix(f", {GRAPH}")
+
+
 def _tensors(captured: Captured) -> list[torch.Tensor]:
     """What a call takes and gives."""
     values = {node.name: node.meta.get("val") for node in captured.graph.graph.nodes}
@@ -88,5 +101,9 @@ def launch_count(text: str) -> int:
 
 
 def _is_library(function: ast.expr) -> bool:
-    words = ast.unparse(function).split(".")
-    return words[0] == "torch" and words[1] not in TORCH_PLAIN
+    words: list[str] = []
+    while isinstance(function, ast.Attribute):
+        words.append(function.attr)
+        function = function.value
+    named = isinstance(function, ast.Name) and function.id == "torch"
+    return named and words[-1] not in TORCH_PLAIN
