@@ -194,3 +194,11 @@ def test_the_policy_reads_the_plain_text(policy):
     found = check_policy(formed(wrong), policy)
     assert found is not None
     assert found.line == formed(wrong).split("\n").index("        return torch.load('x')") + 1
+
+
+def test_the_red_teams_bases_have_the_block_of_today():
+    corpus = Path(__file__).parents[2] / "redteam"
+    files = [*corpus.glob("bases/*_graphed.py"), *corpus.glob("honest/graph_form_*.py")]
+    assert len(files) == 3
+    for path in files:
+        assert plain_form(path.read_text(encoding="utf-8")) is not None, path
