@@ -49,11 +49,13 @@ class Stream:
 
 
 class Event:
-    def __init__(self) -> None:
+    def __init__(self, device: Device) -> None:
+        self._device = device
         self.recorded_on: int | None = None
 
-    def record(self, stream: Stream) -> None:
-        self.recorded_on = stream.number
+    def record(self, stream: Stream | None = None) -> None:
+        self.recorded_on = (stream or self._device.current).number
+        self._device.log.append(("record", self.recorded_on))
 
 
 class Graph:
@@ -81,8 +83,9 @@ class Device:
     def __init__(self) -> None:
         self.log: list[tuple[object, ...]] = []
         self.recording: list[Graph] = []
-        self.replays = self.streams = 0
-        self.current = Stream(self)
+        self.replays = 0
+        self.streams = -1
+        self.default = self.current = Stream(self)
 
     def next_stream(self) -> int:
         self.streams += 1
@@ -115,15 +118,19 @@ class Cuda:
     def __init__(self, device: Device) -> None:
         self.CUDAGraph = lambda: Graph(device)
         self.Stream = lambda: Stream(device)
-        self.Event = Event
+        self.Event = lambda: Event(device)
         self.stream = device.on
         self.current_stream = lambda: device.current
+        self.default_stream = lambda: device.default
         self.current_device = lambda: 0
         self.is_current_stream_capturing = lambda: bool(device.recording)
 
 
 class Internals:
     """What it asks of torch._C."""
+
+    def __init__(self, device: Device) -> None:
+        self._cuda_getCurrentRawStream = lambda index: device.current.number
 
     def _cuda_clearCublasWorkspaces(self) -> None:  # noqa: N802 - torch's own name
         """There are none."""
@@ -136,7 +143,7 @@ class Torch:
 
     def __init__(self, device: Device) -> None:
         self.cuda = Cuda(device)
-        self._C = Internals()
+        self._C = Internals(device)
 
     def __getattr__(self, name: str) -> object:
         return getattr(torch, name)

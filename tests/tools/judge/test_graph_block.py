@@ -256,15 +256,30 @@ def test_gradients_autocast_and_other_recordings_are_launched(block, module, dev
 
 def test_another_stream_waits_for_the_last_use(block, module, device):
     graphed(block, module, rows(1))
-    first, other = device.current, Stream(device)
+    first, second = Stream(device), Stream(device)
     device.log.clear()
     graphed(block, module, rows(1))
     assert device.log == []
-    with device.on(other):
+    with device.on(first):
+        graphed(block, module, rows(2))
         graphed(block, module, rows(2))
     assert device.log == [
-        ("wait_event", other.number, first.number),
-        ("record_stream", other.number),
+        ("record", 0),
+        ("wait_event", first.number, 0),
+        ("record_stream", first.number),
+        ("record", first.number),
+        ("record", first.number),
+    ]
+    device.log.clear()
+    with device.on(second):
+        graphed(block, module, rows(2))
+    graphed(block, module, rows(3))
+    assert device.log == [
+        ("wait_event", second.number, first.number),
+        ("record_stream", second.number),
+        ("record", second.number),
+        ("wait_event", 0, second.number),
+        ("record_stream", 0),
     ]
 
 

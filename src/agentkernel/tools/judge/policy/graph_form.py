@@ -53,7 +53,8 @@ class CallGraph:
                 torch._C._cuda_clearCublasWorkspaces()
         self.inputs = [item for item in own if isinstance(item, torch.Tensor)]
         self.outputs, self.structure = torch.utils._pytree.tree_flatten(result)
-        self.stream, self.done = side, torch.cuda.Event()
+        self.single = isinstance(result, torch.Tensor)
+        self.stream, self.done = None, torch.cuda.Event()
         memory = [item.untyped_storage().data_ptr() for item in (*self.inputs, *self.outputs)]
         if len(set(memory)) < len(memory) or not kept.isdisjoint(memory):
             raise RuntimeError("an output is a view: a copy would be none")
@@ -61,12 +62,9 @@ class CallGraph:
             raise RuntimeError("a copy of an output would lie otherwise")
 
     def __call__(self, arguments):
-        stream = torch.cuda.current_stream()
+        stream = torch._C._cuda_getCurrentRawStream(self.inputs[0].get_device())
         if stream != self.stream:
-            stream.wait_event(self.done)
-            for item in self.inputs:
-                item.record_stream(stream)
-            self.stream = stream
+            self.follow(stream)
         given = [item for item in arguments if isinstance(item, torch.Tensor)]
         try:
             for own, item in zip(self.inputs, given, strict=True):
@@ -74,12 +72,61 @@ class CallGraph:
             self.graph.replay()
             outputs = [item.clone() for item in self.outputs]
         finally:
-            self.done.record(stream)
+            if stream:
+                self.done.record()
+        if self.single:
+            return outputs[0]
         return torch.utils._pytree.tree_unflatten(outputs, self.structure)
+
+    def follow(self, stream):
+        """Let the current stream, whose number is given, wait for the last one that replayed."""
+        current = torch.cuda.current_stream()
+        if self.stream == 0:
+            self.done.record(torch.cuda.default_stream())  # it lives on: not recorded at each call
+        current.wait_event(self.done)
+        for item in self.inputs:
+            item.record_stream(current)
+        self.stream = stream
+
+
+class Held:
+    """Everything that a module and its parts hold by name, and where its tensors lie."""
+
+    def __init__(self, module):
+        self.homes, self.names = [], []
+        common = vars(torch.nn.Module()).keys() - {"training"}
+        for part in module.modules():
+            own = {name: None for name in vars(part) if name not in common}
+            for home, names in (
+                (vars(part), own),
+                (part._parameters, part._parameters),
+                (part._buffers, part._buffers),
+                (part._modules, part._modules),
+            ):
+                self.homes += [home] * len(names)
+                self.names += names
+        self.items = list(map(dict.get, self.homes, self.names))
+        self.ids = list(map(id, self.items))
+        self.tensors = [item for item in self.items if isinstance(item, torch.Tensor)]
+        self.places = self.places_now()
+
+    def places_now(self):
+        """Addresses, shapes and strides: where these are others, a graph reads the wrong memory."""
+        held = self.tensors
+        return (
+            [item.data_ptr() for item in held],
+            [item.shape for item in held],
+            [item.stride() for item in held],
+        )
+
+    def unchanged(self):
+        """Whether all names stand for the same objects, and tensors lie where they lay."""
+        ids = list(map(id, map(dict.get, self.homes, self.names)))
+        return ids == self.ids and self.places_now() == self.places
 
 
 class ModuleGraphs:
-    """The graphs of one module, by form of call, while its tensors and attributes stay the same."""
+    """The graphs of one module, by form of call, while what it holds stays the same."""
 
     def __init__(self):
         self.lock, self.left = threading.RLock(), MOST_RECORDINGS
@@ -87,9 +134,9 @@ class ModuleGraphs:
 
     def find(self, module, form, arguments):
         """The graph of this form of call, recorded where it is new; None where there is none."""
-        if self.held is None or not self.unchanged():
+        if self.held is None or not self.held.unchanged():
             self.calls.clear()
-            self.held = list(held_by(module))
+            self.held = Held(module)
         if form not in self.calls and self.left > 0:
             self.left -= 1
             while len(self.calls) >= MOST_GRAPHS:
@@ -99,34 +146,12 @@ class ModuleGraphs:
 
     def record(self, module, arguments):
         """A new graph; None where the call cannot be recorded."""
-        kept = {item.untyped_storage().data_ptr() for _, _, item, place in self.held if place}
+        kept = {item.untyped_storage().data_ptr() for item in self.held.tensors}
         try:
             with torch.inference_mode(False), torch.no_grad():
                 return CallGraph(module.plain_forward, arguments, kept)
         except (RuntimeError, AttributeError):
             return None
-
-    def unchanged(self):
-        """Whether everything that the module holds is the same object at the same place."""
-        for names, name, item, place in self.held:
-            if names.get(name) is not item or (place and place != place_of(item)):
-                return False
-        return True
-
-
-def held_by(module):
-    """Everything that a module and its parts hold: where, under which name, what, its place."""
-    common = vars(torch.nn.Module()).keys() - {"training"}
-    for part in module.modules():
-        for names in (vars(part), part._parameters, part._buffers, part._modules):
-            for name in names.keys() - common if names is vars(part) else names:
-                item = names[name]
-                yield names, name, item, place_of(item) if isinstance(item, torch.Tensor) else ()
-
-
-def place_of(tensor):
-    """Where a tensor lies and how: another place makes a graph useless, other values do not."""
-    return tensor.data_ptr(), tensor.shape, tensor.stride()
 
 
 def form_of(arguments):
