@@ -16,10 +16,18 @@ TARGET = find_target("h200").target
 class FirstFirst:
     """A searcher that prefers the first schedule."""
 
+    most_sampled = 0
+
     def rank(self, problem, sources, labels, schedules, target):  # type: ignore[no-untyped-def]
         return tuple(
             TrialResult(label=label, sha256=str(index), schedule=schedule, time_us=1.0 + index)
             for index, (label, schedule) in enumerate(zip(labels, schedules, strict=True))
+        )
+
+    def tune(self, spaces, target):  # type: ignore[no-untyped-def]
+        return tuple(
+            self.rank(item.problem, item.sources, item.labels, item.schedules, target)
+            for item in spaces
         )
 
 

@@ -6,8 +6,9 @@ narrowed to that schedule's neighbours and the first default guesses.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeGuard, TypeVar
 from weakref import WeakKeyDictionary
@@ -16,6 +17,7 @@ import torch
 
 from agentkernel.agents.history import schedules_apart, winner_for
 from agentkernel.agents.protocols import DraftRequest, Searcher
+from agentkernel.agents.tuning import Assembly, Tuner, assemblies, with_stand_ins
 from agentkernel.compiler.attention import find_steps
 from agentkernel.compiler.drop_in.constructor import ConstructorText, emit_constructor
 from agentkernel.compiler.drop_in.envelope import adopt_limits
@@ -24,6 +26,7 @@ from agentkernel.compiler.drop_in.interface import (
     returned_text,
     with_output_views,
 )
+from agentkernel.compiler.drop_in.launch import WORTH, graph_form, graph_label, plain_label
 from agentkernel.compiler.drop_in.wrapper import DropInSource
 from agentkernel.compiler.emit import Schedule
 from agentkernel.compiler.fusion import LibraryStep
@@ -37,6 +40,7 @@ from agentkernel.compiler.lift.drop_in import (
     with_runner_up,
 )
 from agentkernel.compiler.lift.inductor_code import InductorCode, NotLifted
+from agentkernel.compiler.lowering.convolutions import MOVABLE
 from agentkernel.compiler.pipeline import (
     Compiled,
     at_declared_sizes,
@@ -51,6 +55,7 @@ from agentkernel.compiler.rewrite import DEAD, Rewritten, rewrite
 from agentkernel.compiler.segments import Segment, segments_of
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.candidate import Candidate, Draft, NoTemplate, TrialResult
+from agentkernel.domain.errors import TimeIsUp
 from agentkernel.domain.plan import Won
 from agentkernel.domain.target import Target
 from agentkernel.domain.verdict import Policy, Precision
@@ -135,6 +140,7 @@ class CompilerCoder:
         """`writer` asks TorchInductor; without one nothing is lifted."""
         self.searcher = searcher
         self.writer = writer
+        self._tuner = Tuner(searcher)
         self._traced: tuple[LoadedProblem, Captured] | None = None
 
     def adopt(self, problem: LoadedProblem, captured: Captured) -> None:
@@ -162,18 +168,41 @@ class CompilerCoder:
                 return self._lift(problem, graph, request)
             choices = partitions(problem, graph, goals.policy, goals.precision)
             seen = frozenset(item.candidate.sha256 for item in request.history)
-            every = family(choices, strategy, decision, request.target)
             won = winner_for(request.hypothesis, request.retrieved)
-            some = every if won is None else narrow_by_experience(every, won)
+            trials: list[TrialResult] = []
+            if won is None:
+                some, trials = self._tuned(choices, request)
+            else:
+                every = family(choices, strategy, decision, request.target)
+                some = narrow_by_experience(every, won)
             fresh = [item for item in some if source_sha256(item.source.text) not in seen]
         except UnsupportedOp as error:
             return Draft(candidate=None, none=NoTemplate(reason=str(error), uncovered=(error.op,)))
         if not fresh:
             return Draft(candidate=None, none=NoTemplate(reason="every schedule has been tried"))
         results = self._rank(problem, fresh, request)
-        made = _draft(fresh, results, request)
+        made = self._fastest(problem, graph, fresh, results, request)
+        made = made.evolve(tried=(*made.tried, *trials))
         fixed = graph.free_dims and not choices[0].captured.free_dims
         return _for_declared_sizes(made) if fixed else made
+
+    def _tuned(
+        self, choices: Sequence[Compiled], request: DraftRequest
+    ) -> tuple[list[Variant], list[TrialResult]]:
+        """Whole drop-ins of steps that were each timed alone, and the trials of these."""
+        strategy, policy = request.hypothesis.strategy, request.goals.policy
+        decision, target = request.plan.decision, request.target
+        wanted = _fitting(_of_structure(choices, strategy), decision, target)
+        rivalries = [with_stand_ins(item, libraries=policy != "triton") for item in wanted]
+        symbols, precision = wanted[0].symbols, wanted[0].precision
+        tuning = self._tuner.tune(rivalries, Setting(symbols, target, precision, decision))
+        found = [
+            item
+            for rivalry in rivalries
+            for item in assemblies(rivalry, tuning)
+            if _allowed(item.compiled, policy) and _keeps_structure(item.compiled, strategy)
+        ]
+        return _written(found), tuning.trials
 
     def _lift(self, problem: LoadedProblem, graph: Captured, request: DraftRequest) -> Draft:
         """The fastest of TorchInductor's variants, lifted."""
@@ -185,15 +214,38 @@ class CompilerCoder:
         seen = {item.candidate.sha256 for item in request.history}
         fresh = [item for item in drafts if source_sha256(item.source.text) not in seen]
         won = winner_for(request.hypothesis, request.retrieved)
+        known_best = plain_label(won.label) if won is not None else ""
         if won is not None:
-            fresh = with_runner_up(fresh, won.label)
+            fresh = with_runner_up(fresh, known_best)
         if not fresh:
             return Draft(candidate=None, none=NoTemplate(reason="every variant has been tried"))
         rank: Rank = lambda some: self._rank(problem, some, request)  # noqa: E731
-        pairs = rank_and_tune(fresh, problem, graph, rank, seen, won.label if won else "")
+        pairs = rank_and_tune(fresh, problem, graph, rank, seen, known_best)
         raced = [Variant(draft.label, draft.source) for draft, _ in pairs]
-        made = _draft(raced, [result for _, result in pairs], request)
+        made = self._fastest(problem, graph, raced, [result for _, result in pairs], request)
         return _for_declared_sizes(made) if graph.free_dims else made
+
+    def _fastest(
+        self,
+        problem: LoadedProblem,
+        graph: Captured,
+        variants: Sequence[Variant],
+        results: Sequence[TrialResult],
+        request: DraftRequest,
+    ) -> Draft:
+        """The best of them, measured once more beside its graph form where it has a new one."""
+        pairs = sorted(zip(variants, results, strict=True), key=lambda pair: time_rank(pair[1]))
+        best, result = pairs[0]
+        recorded = graph_form(best.source, graph) if result.time_us is not None else None
+        seen = {item.candidate.sha256 for item in request.history}
+        if recorded is not None and source_sha256(recorded.text) not in seen:
+            both = [best, Variant(graph_label(best.label), recorded, best.forms)]
+            with contextlib.suppress(TimeIsUp):
+                plain, replayed = self._rank(problem, both, request)
+                wins = time_rank(replayed)[1] < WORTH * time_rank(plain)[1]
+                rivals = [(both[1], replayed)] if wins else []
+                pairs = [(best, plain), *rivals, *pairs[1:]]
+        return _draft([item for item, _ in pairs], [found for _, found in pairs], request)
 
     def _rank(
         self,
@@ -250,6 +302,9 @@ def _partitions(
         raise UnsupportedOp("constructor", f"it imports {', '.join(constructor.foreign_imports)}")
     plain = compile_graph(problem, captured, constructor, precision)
     choices = _with_products(plain, policy)
+    if any(op.removeprefix("aten.") in MOVABLE for op in _library(plain)):
+        last = compile_graph(problem, captured, constructor, precision, channels_last=True)
+        choices += _with_products(last, policy)[:1]
     if find_steps(plain.partition.steps):
         choices += _written_out(problem, captured, constructor, precision, policy)
     kept = [item for item in choices if _allowed(item, policy)]
@@ -364,9 +419,7 @@ def family(
 
     A strategy that REASONS names takes the partitions of that structure; any other takes all.
     """
-    wanted = [item for item in choices if strategy not in REASONS or strategy == structure(item)]
-    if not wanted:
-        raise UnsupportedOp(strategy, "this policy leaves no such structure")
+    wanted = _of_structure(choices, strategy)
     found: dict[str, Variant] = {}
     without: list[UnsupportedOp] = []
     for compiled in wanted:
@@ -375,6 +428,51 @@ def family(
                 found.setdefault(variant.source.text, variant)
         except UnsupportedOp as error:
             without.append(error)
+    if without and not found:
+        raise without[0]
+    return list(found.values())
+
+
+def _of_structure(choices: Sequence[Compiled], strategy: str) -> list[Compiled]:
+    wanted = [item for item in choices if strategy not in REASONS or strategy == structure(item)]
+    if not wanted:
+        raise UnsupportedOp(strategy, "this policy leaves no such structure")
+    return wanted
+
+
+def _keeps_structure(compiled: Compiled, strategy: str) -> bool:
+    """False where library calls have taken the place of all that the strategy stands for; SDPA is
+    fused attention as well."""
+    return strategy not in REASONS or strategy in ("attention", structure(compiled))
+
+
+def _fitting(choices: Sequence[Compiled], decision: Decision, target: Target) -> list[Compiled]:
+    """The partitions whose steps all have schedules. Raises UnsupportedOp where there is none."""
+    found: list[Compiled] = []
+    without: list[UnsupportedOp] = []
+    for item in choices:
+        try:
+            _options(item, decision, target)
+            found.append(item)
+        except UnsupportedOp as error:
+            without.append(error)
+    if not found:
+        raise without[0]
+    return found
+
+
+def _written(assemblies: Iterable[Assembly]) -> list[Variant]:
+    """Their drop-ins, no text twice. Raises UnsupportedOp where none can be written."""
+    found: dict[str, Variant] = {}
+    without: list[UnsupportedOp] = []
+    for item in assemblies:
+        require_time()
+        try:
+            variant = _variant(item.compiled, item.schedules)
+        except UnsupportedOp as error:
+            without.append(error)
+        else:
+            found.setdefault(variant.source.text, variant)
     if without and not found:
         raise without[0]
     return list(found.values())
@@ -397,26 +495,34 @@ def variants(
     """At most `most` drop-ins of one partition, best guess first. Raises UnsupportedOp where a
     step has no form."""
     options = _options(compiled, decision, target)
-    for step, items in options.items():
-        if not items:
-            what = provider_of(step).pattern(step)
-            raise UnsupportedOp(
-                what, f"no tile of its sizes fits the shared memory of {target.name}"
-            )
     first = {step: items[0] for step, items in options.items()}
     counts = {step: len(items) for step, items in options.items()}
     for changes in single_changes(counts, compiled.symbols, most):
         chosen = first | {step: options[step][index] for step, index in changes.items()}
         require_time()
-        source = compiled.write(chosen)
-        yield Variant(_label(source), source, _forms(chosen.values()))
+        yield _variant(compiled, chosen)
+
+
+def _variant(compiled: Compiled, schedules: Mapping[object, AnySchedule]) -> Variant:
+    source = compiled.write(schedules)
+    return Variant(_label(source), source, _forms(schedules.values()))
 
 
 def _options(
     compiled: Compiled, decision: Decision, target: Target
 ) -> dict[object, Sequence[AnySchedule]]:
+    """Schedules of every step. Raises UnsupportedOp where a step has none."""
     setting = Setting(compiled.symbols, target, compiled.precision, decision)
-    return {step: provider_of(step).schedules(step, setting) for step in compiled.partition.steps}
+    found: dict[object, Sequence[AnySchedule]] = {
+        step: provider_of(step).schedules(step, setting) for step in compiled.partition.steps
+    }
+    for step, items in found.items():
+        if not items:
+            what = provider_of(step).pattern(step)
+            raise UnsupportedOp(
+                what, f"no tile of its sizes fits the shared memory of {target.name}"
+            )
+    return found
 
 
 def _forms(chosen: Iterable[AnySchedule]) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from agentkernel.domain.profile import Profile, ProfileFailed
 from agentkernel.domain.target import Target
 from agentkernel.domain.verdict import Policy, Precision, Verdict
 from agentkernel.tools.problem.loading import LoadedProblem
+from agentkernel.tools.search.space import Space
 
 
 class Goals(Frozen):
@@ -126,7 +127,8 @@ class Retriever(Protocol):
 class Searcher(Protocol):
     """Ranks a family of sources of one problem: prunes by cross-compiling, measures where a GPU is.
 
-    Every source runs in the sandbox. The result has one entry a source, in the order given.
+    Every source runs in the sandbox. The result has one entry a source, in the order given. `tune`
+    does the same for parts of a model, each on tensors of its own.
     """
 
     def rank(
@@ -137,6 +139,14 @@ class Searcher(Protocol):
         schedules: Sequence[dict[str, dict[str, int]]],
         target: Target,
     ) -> tuple[TrialResult, ...]: ...
+
+    @property
+    def most_sampled(self) -> int:
+        """Sources beyond the best guesses that one `tune` has the time to compile."""
+
+    def tune(
+        self, spaces: Sequence[Space], target: Target
+    ) -> tuple[tuple[TrialResult, ...], ...]: ...
 
 
 class Coder(Protocol):

@@ -5,7 +5,7 @@ Holds the order in which the kernels of one drop-in change their schedules, the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -15,7 +15,7 @@ from agentkernel.compiler.axes import IncompatibleAxes, contiguous_strides
 from agentkernel.compiler.drop_in.constructor import ConstructorText
 from agentkernel.compiler.drop_in.wrapper import DropInSource, write
 from agentkernel.compiler.expressions import Symbols, symbols_of
-from agentkernel.compiler.fusion import Output, Partition, partition
+from agentkernel.compiler.fusion import Output, Partition, Step, partition
 from agentkernel.compiler.ir import Node, Shape, UnsupportedOp
 from agentkernel.compiler.lowering import LoweredGraph, lower
 from agentkernel.compiler.lowering.registry import to_expr
@@ -51,6 +51,13 @@ class Compiled:
         """The same with every matrix product as our own GEMM and its epilogue fused."""
         return replace(self, partition=with_product_steps(self.partition))
 
+    def replacing(self, others: Mapping[object, Sequence[Step]]) -> Compiled:
+        """The same with other steps in the places of some; they make the same values."""
+        steps: list[Step] = []
+        for step in self.partition.steps:
+            steps += others.get(step, (step,))
+        return replace(self, partition=replace(self.partition, steps=tuple(steps)))
+
     def library_products(self) -> Compiled:
         """The same with every matrix product as a library call, bias and activation fused into it
         where the library has that form."""
@@ -65,13 +72,14 @@ def compile_graph(
     *,
     attention: bool = True,
     halved: bool = False,
+    channels_last: bool = False,
 ) -> Compiled:
-    """Lower and partition, `attention` as one kernel or as it is written out; `halved`, no kernel
-    spans both halves of the graph.
+    """Lower and partition, `attention` as one kernel or as it is written out, convolutions on
+    `channels_last` memory or as they are; `halved`, no kernel spans both halves of the graph.
 
     Raises UnsupportedOp for what has neither template nor library form.
     """
-    graph = lower(captured, attention)
+    graph = lower(captured, attention, channels_last=channels_last)
     names = {name: name for name in captured.user_inputs}
     symbols = symbols_of(captured, names)
     outputs = _outputs(captured, graph)

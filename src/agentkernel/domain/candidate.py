@@ -70,6 +70,8 @@ class TrialResult(Frozen):
     pruned: str | None = None
     time_us: float | None = None
     estimated_us: float | None = None
+    segment: str = ""
+    """The part of the model that ran alone, its pattern and its structure's hash; "" for all."""
 
 
 Draft.model_rebuild()

@@ -62,6 +62,7 @@ from agentkernel.tools.profiler import ProfileSession, ProfileSettings
 from agentkernel.tools.roofline.model import analyse
 from agentkernel.tools.sandbox.session import close_idle_workers, prefork_worker
 from agentkernel.tools.search import MeasuringSearcher, StaticSearcher
+from agentkernel.tools.search.space import Space
 from agentkernel.tools.targets import ResolvedTarget, find_target
 from agentkernel.workflows.deps import Agents, Deps, ExperienceStore, Tools
 from agentkernel.workflows.outcome import Baselines, side_effect_note
@@ -218,6 +219,16 @@ class StagedSearcher:
         """What the searcher says."""
         with stage("search"):
             return self.searcher.rank(problem, sources, labels, schedules, target)
+
+    @property
+    def most_sampled(self) -> int:
+        """As the searcher has it."""
+        return self.searcher.most_sampled
+
+    def tune(self, spaces: Sequence[Space], target: Target) -> tuple[tuple[TrialResult, ...], ...]:
+        """What the searcher says of the parts."""
+        with stage("search"):
+            return self.searcher.tune(spaces, target)
 
 
 def make_searcher(

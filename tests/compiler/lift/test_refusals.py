@@ -148,4 +148,4 @@ def test_an_operator_that_stays_with_pytorch_is_called_by_its_full_name() -> Non
     assert isinstance(found, DropInSource)
     words = " ".join(found.text.split())
     assert "sort = torch.ops.aten.sort.stable(relu_1, stable=False, dim=-1, descending" in words
-    assert "output = sort[0] output = output.contiguous() del sort return output" in words
+    assert "output = sort[0] output = output.contiguous() return output" in words

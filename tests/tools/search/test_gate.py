@@ -12,8 +12,9 @@ import pytest
 
 from agentkernel.runtime import gpu_lock
 from agentkernel.runtime.gpu_lock import GpuLock
-from agentkernel.tools.search.measuring import _HalvingSearch
-from agentkernel.tools.search.worker import Sketch, WarmUpResult
+from agentkernel.tools.search.measuring import ScheduleTime, _Field, _HalvingSearch
+from agentkernel.tools.search.space import Space
+from agentkernel.tools.search.worker import Entry, Sketch, WarmUpResult
 
 
 class Noted(GpuLock):
@@ -48,10 +49,10 @@ class Bench:
     def alive(self, index: int) -> bool:
         return index in self.loaded
 
-    def warm(self, variants: Sequence[tuple[int, str]]) -> WarmUpResult:
+    def warm(self, entries: Sequence[Entry]) -> WarmUpResult:
         self.seen.append(("warm", self.place.held))
-        self.loaded |= {index for index, _ in variants}
-        return WarmUpResult({index: Sketch(0, (1.0,)) for index, _ in variants})
+        self.loaded |= {item.number for item in entries}
+        return WarmUpResult({item.number: Sketch(0, (1.0,)) for item in entries})
 
     def time_block(
         self, index: int, calls: int, *, last_us: float, limit_us: float
@@ -71,29 +72,53 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Noted:
     return found
 
 
-def race(bench: Bench, seconds: float) -> _HalvingSearch:
-    sources = [str(index) for index in range(5)]
-    return _HalvingSearch(bench, sources, time.monotonic() + seconds)  # type: ignore[arg-type]
+def fields_of(*counts: int) -> list[_Field]:
+    found = []
+    for count in counts:
+        names = tuple(str(index) for index in range(count))
+        space = Space(None, names, names, ({},) * count)  # type: ignore[arg-type]
+        found.append(_Field(space, (None,) * count, (1.0,) * count))
+    return found
+
+
+def race(bench: Bench, seconds: float, fields: Sequence[_Field] = ()) -> dict[int, ScheduleTime]:
+    fields = fields or fields_of(5)
+    search(bench, seconds, fields).run()
+    return fields[0].times
+
+
+def search(bench: Bench, seconds: float, fields: Sequence[_Field]) -> _HalvingSearch:
+    return _HalvingSearch(bench, fields, time.monotonic() + seconds)  # type: ignore[arg-type]
 
 
 def test_loading_shares_the_device_and_timing_does_not(place: Noted) -> None:
     bench = Bench(place)
-    assert min(race(bench, 60.0).run(range(5))) == 0
+    assert min(race(bench, 60.0)) == 0
     assert set(bench.seen) == {("open", None), ("warm", "working"), ("time", "timing")}
     assert place.held is None
 
 
+def test_the_parts_of_a_model_are_timed_in_one_turn_each_by_itself(place: Noted) -> None:
+    bench, fields = Bench(place), fields_of(2, 7)
+    race(bench, 60.0, fields)
+    assert [sorted(field.times) for field in fields] == [[0, 1], [0, 1, 2, 3, 4, 5, 6]]
+    kinds = [kind for kind, _ in bench.seen if kind != "open"]
+    assert kinds.index("time") == sum(kind == "warm" for kind in kinds)
+    best = [min(field.times, key=lambda index: field.times[index].time_us) for field in fields]
+    assert best == [0, 0]
+
+
 def test_what_a_death_unloaded_is_loaded_while_others_may_time(place: Noted) -> None:
     bench = Bench(place, deadly=1)
-    assert sorted(race(bench, 60.0).run(range(5))) == [0, 2, 3, 4]
+    assert sorted(race(bench, 60.0)) == [0, 2, 3, 4]
     assert set(bench.seen) == {("open", None), ("warm", "working"), ("time", "timing")}
     assert sum(kind == "warm" for kind, _ in bench.seen) > 1
 
 
 def test_waiting_at_the_gate_is_not_the_races_time(place: Noted) -> None:
-    own = race(Bench(place), 60.0)
+    own = search(Bench(place), 60.0, fields_of(5))
     end = own._end_s
-    own.run(range(5))
+    own.run()
     assert own._end_s - end >= 2 * 0.2, "one to load, one to time"
 
 
@@ -106,5 +131,5 @@ def test_all_stages_are_one_turn(place: Noted) -> None:
         yield
 
     place.hold = counted  # type: ignore[method-assign, assignment]
-    race(Bench(place), 60.0).run(range(5))
+    race(Bench(place), 60.0)
     assert turns == ["working", "timing"]

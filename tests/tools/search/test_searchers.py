@@ -8,7 +8,7 @@ import pytest
 
 from agentkernel.tools.problem.loading import LoadedProblem, load_problem
 from agentkernel.tools.search import MeasuringSearcher, StaticSearcher, best_first
-from agentkernel.tools.search.worker import ScheduleWorker
+from agentkernel.tools.search.worker import Entry, ScheduleWorker
 from agentkernel.tools.targets import load_targets
 
 PROBLEM = """
@@ -91,11 +91,11 @@ def test_measuring_times_the_right_ones_and_names_what_is_wrong_with_the_others(
 
 def test_a_schedule_that_kills_the_worker_costs_only_itself(problem: LoadedProblem) -> None:
     with ScheduleWorker(
-        problem, device="cpu", seed=0, flush_bytes=4096, allow_unsandboxed=False
+        [problem], device="cpu", seed=0, flush_bytes=4096, allow_unsandboxed=False
     ) as bench:
-        assert bench.warm([(0, GOOD), (1, DEADLY)]) is None
+        assert bench.warm([Entry(0, GOOD), Entry(1, DEADLY)]) is None
         assert "code 3" in bench.last_failure
-        again = bench.warm([(0, GOOD)])
+        again = bench.warm([Entry(0, GOOD)])
         assert list(again.sketches) == [0]
         times = bench.time_block(0, 3, last_us=0.0, limit_us=float("inf"))
         assert times is not None

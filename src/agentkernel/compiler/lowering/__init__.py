@@ -2,6 +2,7 @@
 
 from agentkernel.compiler.lowering import (
     arithmetic,
+    convolutions,
     data_movement,
     distances,
     einsum,
@@ -20,6 +21,7 @@ __all__ = [
     "LOWERINGS",
     "LoweredGraph",
     "arithmetic",
+    "convolutions",
     "data_movement",
     "distances",
     "einsum",

@@ -60,6 +60,8 @@ class Lowering:
     b: GraphBuilder = field(default_factory=GraphBuilder)
     values: dict[fx.Node, object] = field(default_factory=dict)
     call: fx.Node | None = None
+    channels_last: bool = False
+    """Whether convolutions read and write channels-last memory."""
     depth: int = 0
     """Calls around the one in work, of which it is a part."""
 
@@ -108,6 +110,14 @@ class Lowering:
             for index, value in enumerate(values)
         )
 
+    def library_node(self, first: Node, shape: Shape, mark: str) -> Node:
+        """The call in work with another first operand, and a result of another shape; `mark` says
+        to whoever writes the call what they stand for."""
+        assert self.call is not None
+        rest = [self._stored(item) for item in tensor_operands(self.call)[1:]]
+        op = str(self.call.target)
+        return self.b.library(op, (first, *rest), self.dtype, shape, self.call, mark)
+
     def _stored(self, operand: fx.Node) -> Node:
         """An operand that torch can read: what follows from places alone is computed for it."""
         value = self.values[operand]
@@ -140,12 +150,14 @@ class LoweredGraph:
     inputs: dict[str, Node]
 
 
-def lower(captured: Captured, attention: bool = True) -> LoweredGraph:
+def lower(
+    captured: Captured, attention: bool = True, *, channels_last: bool = False
+) -> LoweredGraph:
     """Turn the captured graph into IR. Raises UnsupportedOp for what has no form here.
 
     With `attention`, attention is one node; without, it stays as it is written out.
     """
-    state = Lowering(captured)
+    state = Lowering(captured, channels_last=channels_last)
     calls = served_attention(captured.graph.graph) if attention else AttentionCalls({}, frozenset())
     inputs: dict[str, Node] = {}
     free = {item.symbol for item in captured.free_dims}

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from agentkernel.compiler.sampling import Point, drawn, powers
 from agentkernel.domain.knowledge import number_in, tile_in
 from agentkernel.domain.target import Target
 from agentkernel.domain.verdict import Precision
@@ -123,6 +124,57 @@ def gemm_schedules(
         return plain[:MAX_SCHEDULES]
     first = [schedule | turned for schedule in plain[: MAX_SCHEDULES - 2]]
     return first + plain[:2]
+
+
+LEAST_PROGRAMS = 264
+"""Two programs for each SM of an H100 or H200: fewer leave a deep, skinny product waiting."""
+ACCUMULATORS = 128
+"""fp32 accumulators of a thread, of 255 registers."""
+
+
+def sampled_gemm_schedules(facts: GemmFacts, target: Target, most: int) -> list[GemmSchedule]:
+    """At most `most` schedules drawn from all tiles, warps, stages and splits that fit."""
+    if most <= 0 or target.vendor == "amd":
+        return []
+    limit = 1024 * target.shared_kb_per_block.value
+
+    def fits(point: Point) -> bool:
+        tile = _tile_of(point)
+        threads, split = 32 * point["num_warps"], point["SPLIT_K"]
+        programs = _tile_count(tile[0], tile[1], facts)
+        return (
+            tile[0] * tile[1] <= ACCUMULATORS * threads <= 8 * tile[0] * tile[1]
+            and shared_bytes(tile, facts.dtype, target) <= limit
+            and (split == 1 or (split * programs <= 4 * LEAST_PROGRAMS and programs < LEAST_PROGRAMS
+                                and facts.k >= 2 * split * tile[2]))
+        )  # fmt: skip
+
+    depth = 2 if facts.dtype == "float32" else 1
+    axes = {
+        "BLOCK_M": _sides(facts.m),
+        "BLOCK_N": _sides(facts.n),
+        "BLOCK_K": powers(32 // depth, 128 // depth),
+        "num_warps": [4, 8],
+        "num_stages": [2, 3, 4, 5],
+        "GROUP_M": [4, GROUP_M, 16],
+        "SPLIT_K": powers(1, 128),
+    }
+    turned = _transposes(facts, target)
+    return [point | turned for point in drawn(axes, fits, most)]
+
+
+def _tile_of(point: Point) -> Tile:
+    return (
+        point["BLOCK_M"], point["BLOCK_N"], point["BLOCK_K"], point["num_warps"],
+        point["num_stages"],
+    )  # fmt: skip
+
+
+def _sides(size: int) -> list[int]:
+    """Sides of a tile that are not mostly padding; one for a small dimension."""
+    if size <= 32:
+        return [_power_of_two(size)]
+    return [side for side in powers(32, 256) if side < 2 * size]
 
 
 def gemm_hints(dtype: FloatType, decision: Decision, family: str = "gemm") -> GemmSchedule:
@@ -247,4 +299,11 @@ def _power_of_two(size: int) -> int:
     return 16 if size <= 16 else 32
 
 
-__all__ = ["FloatType", "GemmFacts", "GemmSchedule", "gemm_schedules", "shared_bytes"]
+__all__ = [
+    "FloatType",
+    "GemmFacts",
+    "GemmSchedule",
+    "gemm_schedules",
+    "sampled_gemm_schedules",
+    "shared_bytes",
+]

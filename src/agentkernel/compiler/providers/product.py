@@ -9,7 +9,7 @@ from agentkernel.compiler.drop_in.forward import Forward
 from agentkernel.compiler.expressions import Symbols
 from agentkernel.compiler.fusion import Output
 from agentkernel.compiler.ir import numel
-from agentkernel.compiler.products.schedules import gemm_schedules
+from agentkernel.compiler.products.schedules import gemm_schedules, sampled_gemm_schedules
 from agentkernel.compiler.products.step import ProductStep, emit_product_step, gemm_facts
 from agentkernel.compiler.providers.protocol import FLOP_PER_US, LAUNCH_US, AnySchedule, Setting
 
@@ -22,7 +22,9 @@ class Product:
     def schedules(self, step: ProductStep, setting: Setting) -> Sequence[AnySchedule]:
         """Tiles that fit the target's shared memory."""
         facts = gemm_facts(step, setting.symbols, setting.precision)
-        return gemm_schedules(facts, setting.target, setting.decision)
+        guesses = gemm_schedules(facts, setting.target, setting.decision)
+        more = sampled_gemm_schedules(facts, setting.target, setting.sampled)
+        return guesses + [item for item in more if item not in guesses]
 
     def write(
         self, step: ProductStep, schedule: AnySchedule, forward: Forward, outputs: Sequence[Output]

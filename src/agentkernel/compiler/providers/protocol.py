@@ -26,6 +26,8 @@ class Setting:
     target: Target
     precision: Precision
     decision: Decision
+    sampled: int = 0
+    """Schedules wanted beyond the best guesses, drawn from all that make sense."""
 
 
 Served = TypeVar("Served", contravariant=True)

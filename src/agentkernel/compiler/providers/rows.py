@@ -5,10 +5,10 @@ Measured reasons are in `SCHEDULES.md`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from agentkernel.compiler.drop_in.forward import Forward
-from agentkernel.compiler.emit import PERSISTENT_LIMIT, Schedule
+from agentkernel.compiler.emit import PERSISTENT_LIMIT, Form, Schedule
 from agentkernel.compiler.expressions import Symbols
 from agentkernel.compiler.fusion import Output, Region
 from agentkernel.compiler.ir import numel
@@ -21,6 +21,7 @@ from agentkernel.compiler.providers.protocol import (
     Setting,
 )
 from agentkernel.compiler.rows_reductions import reduction_depth
+from agentkernel.compiler.sampling import Point, drawn, powers
 from agentkernel.domain.knowledge import number_in
 
 
@@ -31,7 +32,9 @@ class Rows:
 
     def schedules(self, step: Region, setting: Setting) -> Sequence[AnySchedule]:
         """See `region_schedules`."""
-        return region_schedules(step, setting.symbols, setting.decision)
+        guesses = region_schedules(step, setting.symbols, setting.decision)
+        more = sampled_schedules(step, setting.symbols, setting.sampled)
+        return list(dict.fromkeys((*guesses, *more)))
 
     def write(
         self, step: Region, schedule: AnySchedule, forward: Forward, outputs: Sequence[Output]
@@ -220,6 +223,67 @@ def _split(region: Region, rows: int, length: int, decision: Decision) -> Iterat
         for block, warps in ((2048, 4), (4096, 8)):
             if length // chunks >= block // 2:
                 yield Schedule("split", block, 1, warps, chunks=chunks)
+
+
+def sampled_schedules(region: Region, symbols: Symbols, most: int) -> list[Schedule]:
+    """At most `most` schedules drawn from each form's space in equal shares."""
+    if most <= 0:
+        return []
+    length, rows = symbols.hint(region.col_count), symbols.hint(region.row_count)
+    make = _reduction_spaces if region.reduces else _pointwise_spaces
+    spaces = list(make(region, rows, length))
+    found = [
+        Schedule(form, **point)  # type: ignore[arg-type]
+        for form, axes, most_elements in spaces
+        for point in drawn(axes, _thread_holds(most_elements), -(-most // len(spaces)))
+    ]
+    return found[:most]
+
+
+Space = tuple[Form, dict[str, list[int]], int]
+"""A form, the values of each constant, and how many elements a program may hold."""
+WARPS = powers(1, 32)
+LEAST_ELEMENTS = 64
+"""Elements of the smallest tile worth a program."""
+
+
+def _thread_holds(most_elements: int) -> Callable[[Point], bool]:
+    """Whether a tile is neither too large for the registers nor too small for its threads."""
+
+    def fits(point: Point) -> bool:
+        elements = point["block_cols"] * point.get("block_rows", 1)
+        threads = 32 * point["num_warps"]
+        return LEAST_ELEMENTS <= elements <= most_elements and threads <= elements <= 128 * threads
+
+    return fits
+
+
+def _pointwise_spaces(region: Region, rows: int, length: int) -> Iterator[Space]:
+    width = power_of_two(length)
+    if not region.rows or not _strided(region):
+        yield "flat", {"block_cols": powers(128, 8192), "num_warps": WARPS}, 8192
+    if region.rows:
+        cols = powers(16, 128) if _strided(region) else powers(min(64, width), min(width, 8192))
+        high = powers(1, min(256, power_of_two(rows)))
+        yield "tile", {"block_cols": cols, "block_rows": high, "num_warps": WARPS}, 8192
+
+
+def _reduction_spaces(region: Region, rows: int, length: int) -> Iterator[Space]:
+    width = power_of_two(length)
+    early = [int(item) for item in _invariant_first(region, lambda _: None)]
+    common = {"num_warps": WARPS, "invariant_first": early}
+    if width <= PERSISTENT_LIMIT:
+        high = powers(1, min(256, power_of_two(rows)))
+        yield "persistent", {"block_cols": [width], "block_rows": high, **common}, PERSISTENT_LIMIT
+    if _strided(region):
+        axes = {"block_cols": powers(16, min(128, width)), "block_rows": powers(16, 128)}
+        yield "looped", {**axes, "num_warps": WARPS}, 8192
+    elif length > 1024:
+        yield "looped", {"block_cols": powers(512, min(16384, width // 2)), **common}, 16384
+    if splittable(region) and not _strided(region) and length >= SPLIT_FROM:
+        chunks = [count for count in powers(2, 1024) if length // count >= 1024]
+        axes = {"block_cols": powers(1024, 8192), "chunks": chunks}
+        yield "split", {**axes, "num_warps": powers(4, 16)}, 8192
 
 
 def _widest(region: Region) -> int:

@@ -7,13 +7,15 @@ import math
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from agentkernel.domain.problem import ScalarSpec
 from agentkernel.domain.profile import CompileReport
 from agentkernel.domain.target import Target
 from agentkernel.domain.verdict import CompileFailed, LoadFailed, RunFailed
+from agentkernel.tools.compile.instructions import Instructions, instructions_from
 from agentkernel.tools.compile.occupancy import OVER_LIMIT
 from agentkernel.tools.problem.inputs import default_value
 from agentkernel.tools.problem.loading import LoadedProblem
@@ -28,25 +30,27 @@ TIMEOUT_S = 180.0
 REMEMBERED = 512
 
 CompileOutcome = CompileReport | CompileFailed | LoadFailed | RunFailed
+Binary = dict[str, str]
+"""See `binaries.taken`, which loads Triton."""
 
 
 class _Memo:
     """Reports of this process by everything that they depend on; the latest `REMEMBERED` ones."""
 
     def __init__(self) -> None:
-        self._reports: OrderedDict[str, CompileReport] = OrderedDict()
+        self._reports: OrderedDict[str, Compilation] = OrderedDict()
         self._lock = threading.Lock()
 
-    def get(self, key: str) -> CompileReport | None:
+    def get(self, key: str) -> Compilation | None:
         """The report of an equal compilation, if there was one."""
         with self._lock:
             return self._reports.get(key)
 
-    def put(self, key: str, outcome: CompileOutcome | None) -> None:
+    def put(self, key: str, made: Compilation) -> None:
         """Keep a report; a failure may be this machine's (time, memory) and is not kept."""
-        if isinstance(outcome, CompileReport):
+        if isinstance(made.outcome, CompileReport):
             with self._lock:
-                self._reports[key] = outcome
+                self._reports[key] = made
                 while len(self._reports) > REMEMBERED:
                     self._reports.popitem(last=False)
 
@@ -96,48 +100,123 @@ def compile_many(
     As many at once as there are cores. `timeout_s` holds for each; no source begins after `seconds`
     (its outcome is None). What this process has compiled before is not compiled again.
     """
-    common: dict[str, object] = {
-        "target": target.model_dump_json(),
-        "init_args": loaded.init_args,
-        "init_kwargs": loaded.init_kwargs,
-        "arguments": loaded.problem.arguments,
-        "inputs": meta_inputs(loaded, shape_set),
+    (found,) = compile_families(
+        [Family(loaded, tuple(sources), shape_set)],
+        target,
+        timeout_s=timeout_s,
+        seconds=seconds,
+        allow_unsandboxed=allow_unsandboxed,
+    )
+    return tuple(item.outcome for item in found)
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """A source's outcome (None: it did not get its turn) and, where they were asked for, the
+    instruction counts of its launches and the binaries of its kernels."""
+
+    outcome: CompileOutcome | None
+    instructions: tuple[Instructions | None, ...] = ()
+    binaries: tuple[Binary, ...] = ()
+
+
+class Family(NamedTuple):
+    """Sources that are called on the inputs of one shape set of one problem."""
+
+    loaded: LoadedProblem
+    sources: tuple[str, ...]
+    shape_set: int = 0
+
+
+def compile_families(
+    families: Sequence[Family],
+    target: Target,
+    *,
+    timeout_s: float = TIMEOUT_S,
+    seconds: float = math.inf,
+    allow_unsandboxed: bool = False,
+    binaries: bool = False,
+) -> tuple[tuple[Compilation, ...], ...]:
+    """`compile_many` for several problems in one worker: the first source of each begins before
+    the second of any. With `binaries`, the kernels and their instruction counts come along."""
+    shared: dict[str, object] = {"target": target.model_dump_json(), "binaries": binaries}
+    calls = [_call(family) for family in families]
+    scopes = [_digest(pack_request({**call, **shared})) for call in calls]
+    keys = [
+        [f"{scope}{_digest(source.encode())}" for source in family.sources]
+        for scope, family in zip(scopes, families, strict=True)
+    ]
+    missing: dict[str, _Source] = {}
+    for place in range(max((len(family.sources) for family in families), default=0)):
+        for number, family in enumerate(families):
+            if place < len(family.sources) and not _memo.get(keys[number][place]):
+                missing[keys[number][place]] = _Source(number, family.sources[place])
+    common = shared | {"calls": calls, "timeout_s": timeout_s, "seconds": seconds}
+    replies = _compile(list(missing.values()), common, allow_unsandboxed)
+    found: dict[str, Compilation] = {}
+    for (key, source), reply in zip(missing.items(), replies, strict=True):
+        loaded, _, shape_set = families[source.call]
+        found[key] = _compilation(reply, loaded.problem.shape_sets[shape_set].label)
+        _memo.put(key, found[key])
+    return tuple(
+        tuple(found.get(key) or _memo.get(key) or Compilation(None) for key in some)
+        for some in keys
+    )
+
+
+def _compilation(reply: JSON | WorkerFailed, case: str) -> Compilation:
+    outcome = _outcome(reply, case)
+    if not isinstance(reply, dict) or "binaries" not in reply:
+        return Compilation(outcome)
+    counts = cast("Sequence[Mapping[str, object] | None]", reply["instructions"])
+    binaries = cast("Sequence[Binary]", reply["binaries"])
+    made = (None if item is None else instructions_from(item) for item in counts)
+    return Compilation(outcome, tuple(made), tuple(binaries))
+
+
+class _Source(NamedTuple):
+    """A source, and by which of the calls it is called."""
+
+    call: int
+    text: str
+
+
+def _call(family: Family) -> dict[str, object]:
+    return {
+        "init_args": family.loaded.init_args,
+        "init_kwargs": family.loaded.init_kwargs,
+        "arguments": family.loaded.problem.arguments,
+        "inputs": meta_inputs(family.loaded, family.shape_set),
     }
-    scope = hashlib.sha256(pack_request(common)).hexdigest()
-    keys = [f"{scope}{hashlib.sha256(source.encode()).hexdigest()}" for source in sources]
-    missing = {key: source for key, source in zip(keys, sources, strict=True) if not _memo.get(key)}
-    limits = {"timeout_s": timeout_s, "seconds": seconds}
-    replies = _compile(list(missing.values()), common | limits, allow_unsandboxed)
-    label = loaded.problem.shape_sets[shape_set].label
-    found = {key: _outcome(reply, label) for key, reply in zip(missing, replies, strict=True)}
-    for key, outcome in found.items():
-        _memo.put(key, outcome)
-    return tuple(found[key] if key in found else _memo.get(key) for key in keys)
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
 
 
 def _compile(
-    sources: Sequence[str], limits: dict[str, object], allow_unsandboxed: bool
+    sources: Sequence[_Source], common: dict[str, object], allow_unsandboxed: bool
 ) -> list[JSON | WorkerFailed]:
     """One answer a source. Where the worker as a whole is lost, each gets a worker of its own."""
     if not sources:
         return []
     with open_worker(device="cpu", interpret=False, allow_unsandboxed=allow_unsandboxed) as worker:
-        reply = _ask(worker, sources, limits)
+        reply = _ask(worker, sources, common)
     if not isinstance(reply, WorkerFailed):
         return reply
     if len(sources) == 1:
         return [reply]
     return [
-        answer for source in sources for answer in _compile([source], limits, allow_unsandboxed)
+        answer for source in sources for answer in _compile([source], common, allow_unsandboxed)
     ]
 
 
 def _ask(
-    worker: Worker, sources: Sequence[str], limits: dict[str, object]
+    worker: Worker, sources: Sequence[_Source], common: dict[str, object]
 ) -> list[JSON | WorkerFailed] | WorkerFailed:
     rows = -(-len(sources) // len(os.sched_getaffinity(0)))
-    timeout_s = (rows + 1) * float(str(limits["timeout_s"]))
-    reply = worker.call(OP, {**limits, "sources": list(sources)}, timeout_s)
+    timeout_s = (rows + 1) * float(str(common["timeout_s"]))
+    reply = worker.call(OP, {**common, "sources": [tuple(item) for item in sources]}, timeout_s)
     if isinstance(reply, WorkerFailed):
         return reply
     answers = reply.get("answers")

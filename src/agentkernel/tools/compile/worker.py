@@ -18,10 +18,10 @@ import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import FunctionType
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import torch
 import triton
@@ -36,6 +36,8 @@ from agentkernel.domain.problem import DataStructure
 from agentkernel.domain.profile import CompileReport, KernelResources, OpCost
 from agentkernel.domain.target import Target
 from agentkernel.runtime.pool import lower_priority
+from agentkernel.tools.compile.binaries import Binary, size_of, taken
+from agentkernel.tools.compile.instructions import Instructions, instructions_of
 from agentkernel.tools.compile.occupancy import (
     OVER_LIMIT,
     BinaryFacts,
@@ -65,24 +67,39 @@ TENSOR_MEMORY_COLUMNS = 512
 MAX_ERROR_CHARACTERS = 4000
 
 
+class CompiledLaunch(NamedTuple):
+    """A launch with its binary; for no NVIDIA GPU, without instruction counts."""
+
+    resources: KernelResources
+    kernel: triton.compiler.CompiledKernel | None = None
+
+    @property
+    def instructions(self) -> Instructions | None:
+        """What the kernel issues, loads and stores."""
+        ptx = None if self.kernel is None else self.kernel.asm.get("ptx")
+        return instructions_of(ptx) if isinstance(ptx, str) else None
+
+
 def compile_launches(
     launches: list[Launch], target: Target, gpu: GPUTarget, candidate: str, scratch: Path
-) -> list[KernelResources]:
+) -> list[CompiledLaunch]:
     """One entry a launch, in order; launches that share a binary are compiled once."""
-    done: dict[str, KernelResources] = {}
+    done: dict[str, CompiledLaunch] = {}
     for launch in launches:
         if launch.key not in done:
             done[launch.key] = compile_launch(launch, target, gpu, candidate, scratch)
-    return [
-        done[launch.key].evolve(grid=launch.grid, bytes_touched=launch.bytes_touched)
-        for launch in launches
-    ]
+    return [_of_launch(done[launch.key], launch) for launch in launches]
+
+
+def _of_launch(made: CompiledLaunch, launch: Launch) -> CompiledLaunch:
+    own = made.resources.evolve(grid=launch.grid, bytes_touched=launch.bytes_touched)
+    return CompiledLaunch(own, made.kernel)
 
 
 def compile_launch(
     launch: Launch, target: Target, gpu: GPUTarget, candidate: str, scratch: Path
-) -> KernelResources:
-    """Resources of one launch on `target`; a refusal by Triton or ptxas becomes `error`.
+) -> CompiledLaunch:
+    """One launch on `target` with its resources; a refusal by Triton or ptxas becomes `error`.
 
     `candidate` is the whole source text, for the line number of an error.
     """
@@ -92,7 +109,7 @@ def compile_launch(
     except Exception as error:  # noqa: BLE001 - every compiler error is a finding about the candidate
         text, line = explain(error, candidate, launch.function_source)
         refused = _resources(launch, time.perf_counter() - started)
-        return refused.evolve(error=text, line=line, fits=False)
+        return CompiledLaunch(refused.evolve(error=text, line=line, fits=False))
     seconds = time.perf_counter() - started
     facts = _facts(compiled.asm, scratch)
     metadata = compiled.metadata
@@ -103,7 +120,7 @@ def compile_launch(
         share = occupancy(
             target, registers=facts.registers, shared_bytes=shared, num_warps=warps
         ).share
-    return _resources(launch, seconds).evolve(
+    resources = _resources(launch, seconds).evolve(
         registers=facts.registers,
         spill_bytes=facts.spill_bytes,
         tensor_core=facts.tensor_core,
@@ -112,6 +129,7 @@ def compile_launch(
         error=problem,
         fits=problem is None,
     )
+    return CompiledLaunch(resources, compiled)
 
 
 def explain(error: BaseException, candidate: str, function: str) -> tuple[str, int | None]:
@@ -263,6 +281,8 @@ def _argument(words: Sequence[object], kernels: Mapping[int, JITFunction]) -> ob
 CLASS_NAME = "ModelNew"
 MAX_LOG_CHARACTERS = 6000
 MAX_REAL_BYTES = 1 << 30
+MAX_BINARIES = 10 << 20
+"""Characters of binaries in one reply, which may have 16 MiB."""
 NO_VALUES = re.compile(r"meta tensor|\bon meta\b|_local_scalar_dense|DataDependent", re.I)
 """How torch says that a tensor without storage was asked for a value."""
 
@@ -280,8 +300,9 @@ def compile_forward(payload: Mapping[str, object], state: WorkerState) -> dict[s
 
     `payload`: source, target (as JSON), init_args, init_kwargs, arguments, inputs (meta tensors and
     scalars).
-    The reply holds either "report" or "failed" ("load" or "run") with the log. A forward that reads
-    values is tried again on real zeros, where they are small.
+    The reply holds either "report" or "failed" ("load" or "run") with the log; where `binaries` is
+    true, also the instruction counts of each launch and the binaries. A forward that reads values
+    is tried again on real zeros, where they are small.
     """
     target = Target.model_validate_json(str(payload["target"]))
     inputs = cast("Sequence[object]", payload["inputs"])
@@ -292,16 +313,25 @@ def compile_forward(payload: Mapping[str, object], state: WorkerState) -> dict[s
             found = found if isinstance(again, dict) else again
         if isinstance(found, dict):
             return found
-        kernels = compile_launches(
+        made = compile_launches(
             found.launches, target, gpu_target(target), str(payload["source"]), state.scratch
         )
     report = CompileReport(
         target=target.name,
-        kernels=tuple(kernels),
+        kernels=tuple(item.resources for item in made),
         library_ops=tuple(cost.op for cost in found.library if cost.op not in FILLS),
         library_costs=tuple(found.library),
     )
-    return {"report": report.model_dump_json()}
+    reply: dict[str, JSON] = {"report": report.model_dump_json()}
+    if payload["binaries"]:
+        reply["instructions"] = [_described(item.instructions) for item in made]
+        kernels = {item.kernel.hash: item.kernel for item in made if item.kernel is not None}
+        reply["binaries"] = [dict(taken(kernel)) for kernel in kernels.values()]
+    return reply
+
+
+def _described(instructions: Instructions | None) -> JSON:
+    return None if instructions is None else cast("JSON", asdict(instructions))
 
 
 def _record(
@@ -377,14 +407,16 @@ class _Child:
 def compile_family(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
     """`compile_forward` for each of `payload["sources"]`; the reply has its answers by index.
 
-    Beside what compile_forward takes: `timeout_s` for each source, and `seconds`, after which none
-    begins (its answer is None).
+    A source is a pair: which of `payload["calls"]` holds the rest of what compile_forward takes
+    (but for `target` and `binaries`, which all share), and the text. `timeout_s` is for each
+    source; after `seconds` none begins (its answer is None).
     """
-    sources = cast("Sequence[str]", payload["sources"])
+    sources = cast("Sequence[tuple[int, str]]", payload["sources"])
     last_start_s = time.monotonic() + cast(float, payload["seconds"])
     waiting = list(range(len(sources)))[::-1]
     running: list[_Child] = []
     answers: dict[int, JSON] = {}
+    room = MAX_BINARIES
     while waiting or running:
         while waiting and len(running) < len(os.sched_getaffinity(0)):
             index = waiting.pop()
@@ -394,8 +426,22 @@ def compile_family(payload: Mapping[str, object], state: WorkerState) -> dict[st
                 running.append(_fork(index, payload, state))
         for child in _finished(running):
             running.remove(child)
-            answers[child.index] = _collect(child)
+            answers[child.index] = answer = _collect(child)
+            room = _within(answer, room)
     return {"answers": [answers[index] for index in range(len(sources))]}
+
+
+def _within(answer: JSON, room: int) -> int:
+    """What is left of `room` characters with the binaries of an answer, which are left out of it
+    where they do not fit."""
+    binaries = answer.get("binaries") if isinstance(answer, dict) else None
+    if not isinstance(answer, dict) or not isinstance(binaries, list):
+        return room
+    size = size_of(cast("Sequence[Binary]", binaries))
+    if size > room:
+        answer["binaries"] = []
+        return room
+    return room - size
 
 
 def _fork(index: int, payload: Mapping[str, object], state: WorkerState) -> _Child:
@@ -416,8 +462,11 @@ def _work(index: int, payload: Mapping[str, object], state: WorkerState, writer:
         scratch = state.scratch / f"source{index}"
         scratch.mkdir(exist_ok=True)
         own = WorkerState(scratch, state.device, state.interpret)
-        source = cast("Sequence[str]", payload["sources"])[index]
-        answer = compile_forward({**payload, "source": source}, own)
+        call, source = cast("Sequence[tuple[int, str]]", payload["sources"])[index]
+        rest = cast("Sequence[Mapping[str, object]]", payload["calls"])[call]
+        common = {key: payload[key] for key in ("target", "binaries")}
+        own_payload = {**rest, **common, "source": source}
+        answer = compile_forward(own_payload, own)
         with os.fdopen(writer, "wb") as line:
             line.write(json.dumps(answer).encode())
         code = 0

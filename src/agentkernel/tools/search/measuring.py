@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from statistics import median
 from typing import NamedTuple, Protocol
 
-from agentkernel.domain.base import sha256_text
 from agentkernel.domain.candidate import TrialResult
 from agentkernel.domain.target import Target
 from agentkernel.runtime import gpu_lock
+from agentkernel.tools.compile.candidate import Binary
 from agentkernel.tools.problem.loading import LoadedProblem
 from agentkernel.tools.profiler.timing.stopwatch import Device, flush_bytes
 from agentkernel.tools.sandbox.session import prefork_worker, search_seconds, settle_idle_workers
-from agentkernel.tools.search.static import BUDGET_SPENT, Schedule, compile_all, estimate_all, prune
-from agentkernel.tools.search.worker import ScheduleWorker, Sketch, disagreements
+from agentkernel.tools.search.space import Estimator, Schedule, Space, compile_spaces
+from agentkernel.tools.search.static import BUDGET_SPENT, estimate_all, estimate_alone, prune
+from agentkernel.tools.search.worker import Entry, ScheduleWorker, Sketch, disagreements
 
 FINALISTS = 3
 
@@ -50,12 +53,8 @@ def halve_successively(
     indices: Sequence[int],
     timer: Timer,
     time_left: Callable[[], bool],
-    alone: Callable[[Sequence[int]], AbstractContextManager[None]] = lambda field: nullcontext(),
 ) -> dict[int, ScheduleTime]:
     """Median times of the schedules, measured the more carefully the better they are.
-
-    All of it runs inside `alone(indices)`, in which nothing else uses the device: the way in, for
-    which everybody else has to come out, takes longer than the calls.
 
     A schedule that drops out never ranks before one that went on: its time is raised to the slowest
     of the next stage where it reads lower. Schedules that fail, or whose turn never comes, are left
@@ -63,19 +62,18 @@ def halve_successively(
     """
     times_by_schedule: dict[int, ScheduleTime] = {}
     field = list(indices)
-    with alone(field):
-        for number, stage in enumerate(STAGES):
-            found = _run_stage(field, stage, timer, time_left)
-            for index in found.failed:
-                times_by_schedule.pop(index, None)
-            if number == 0 or found.complete:
-                times_by_schedule |= {
-                    i: ScheduleTime(value, number) for i, value in found.times.items()
-                }
-            if not found.complete:
-                break
-            ranked = sorted(found.times, key=lambda index: found.times[index])
-            field = ranked[: max(FINALISTS, -(-len(ranked) // 3)) if number == 0 else FINALISTS]
+    for number, stage in enumerate(STAGES):
+        found = _run_stage(field, stage, timer, time_left)
+        for index in found.failed:
+            times_by_schedule.pop(index, None)
+        if number == 0 or found.complete:
+            times_by_schedule |= {
+                i: ScheduleTime(value, number) for i, value in found.times.items()
+            }
+        if not found.complete:
+            break
+        ranked = sorted(found.times, key=lambda index: found.times[index])
+        field = ranked[: max(FINALISTS, -(-len(ranked) // 3)) if number == 0 else FINALISTS]
     return _consistent(times_by_schedule)
 
 
@@ -130,17 +128,29 @@ WARM_SHARE = 0.7
 """Share of the time that compilation left in which further groups may be loaded."""
 LEAST_RACE_S = 5.0
 """What is loaded gets timed: for so long even when the budget is spent."""
+TOO_DEAR = "its estimate is above that of those that were measured"
 TOO_SLOW = 4.0
 """A schedule this many times slower than the best so far is timed by one call."""
+
+
+TUNE_SHARE = 0.6
+"""Share of the search's seconds for parts that are timed alone; the rest is for whole drop-ins."""
+MOST_SAMPLED, COMPILED_A_CORE = 192, 6
+"""Sources beyond the best guesses in one search, and how many of them a core compiles in time: a
+second each."""
+MOST_MEASURED = 24
+"""Sources of one space that are measured, the cheapest by estimate."""
+BATCH_SHARE = 0.25
+"""Of the device's free memory, what the tensors of problems that are held at once may take."""
 
 
 class MeasuringSearcher:
     """Prunes like StaticSearcher, then times what is left in one sandboxed worker.
 
-    Cold L2, few calls each, successive halving (see halving.halve). A schedule that raises, dies or
-    computes something else than most is out, with the reason in `TrialResult.pruned`. The budget is
-    `seconds` of wall time; what does not get its turn is out as well. The first group in order of
-    the estimate always gets its turn.
+    Cold L2, few calls each, successive halving (see halve_successively). A schedule that raises,
+    dies or computes something else than most is out, with the reason in `TrialResult.pruned`. The
+    budget is `seconds` of wall time; what does not get its turn is out as well. The first group in
+    order of the estimate always gets its turn.
     """
 
     def __init__(
@@ -167,43 +177,55 @@ class MeasuringSearcher:
         target: Target,
     ) -> tuple[TrialResult, ...]:
         """One result a source, in the order given; `time_us` is measured, in microseconds."""
-        seconds = search_seconds(self._seconds)
-        end = time.monotonic() + seconds
-        outcomes = compile_all(
-            problem,
-            sources,
+        space = Space(problem, tuple(sources), tuple(labels), tuple(schedules))
+        return self._measured([space], target, estimate_all, search_seconds(self._seconds))[0]
+
+    @property
+    def most_sampled(self) -> int:
+        """What all cores compile in the share of the seconds that goes to that."""
+        return min(MOST_SAMPLED, COMPILED_A_CORE * len(os.sched_getaffinity(0)))
+
+    def tune(self, spaces: Sequence[Space], target: Target) -> tuple[tuple[TrialResult, ...], ...]:
+        """The same for the parts of a model, each on its own tensors: at most `MOST_MEASURED`
+        sources of each are measured, in `TUNE_SHARE` of the seconds."""
+        seconds = TUNE_SHARE * search_seconds(self._seconds)
+        return self._measured(spaces, target, estimate_alone, seconds)
+
+    def _measured(
+        self, spaces: Sequence[Space], target: Target, estimator: Estimator, seconds: float
+    ) -> tuple[tuple[TrialResult, ...], ...]:
+        end_s = time.monotonic() + seconds
+        compiled = compile_spaces(
+            spaces,
             target,
             seconds=seconds * COMPILE_SHARE,
             allow_unsandboxed=self._allow_unsandboxed,
         )
-        pruned = dict(enumerate(prune(outcomes)))
-        estimates = estimate_all(problem, outcomes, target)
-        kept = [index for index, reason in pruned.items() if reason is None]
-        kept.sort(key=lambda index: (estimates[index] or math.inf, index))
-        times_by_schedule, reasons = (
-            self._race(problem, sources, kept, target, end) if kept else ({}, {})
-        )
-        reasons = pruned | reasons
-        return tuple(
-            TrialResult(
-                label=labels[index],
-                sha256=sha256_text(source),
-                schedule=schedules[index],
-                pruned=None if index in times_by_schedule else reasons[index] or BUDGET_SPENT,
-                time_us=times_by_schedule[index].time_us if index in times_by_schedule else None,
-                estimated_us=estimates[index],
+        fields = [
+            _Field(
+                space,
+                prune([item.outcome for item in made]),
+                estimator(space, made, target),
+                [item.binaries for item in made],
             )
-            for index, source in enumerate(sources)
-        )
+            for space, made in zip(spaces, compiled, strict=True)
+        ]
+        full = [item for item in fields if item.kept]
+        batches = _batches(full, self._room()) if full else []
+        for number, batch in enumerate(batches):
+            left_s = end_s - time.monotonic()
+            self._race(batch, target, time.monotonic() + left_s / (len(batches) - number))
+        return tuple(field.results() for field in fields)
 
-    def _race(
-        self,
-        problem: LoadedProblem,
-        sources: Sequence[str],
-        kept: Sequence[int],
-        target: Target,
-        end_s: float,
-    ) -> tuple[dict[int, ScheduleTime], dict[int, str | None]]:
+    def _room(self) -> float:
+        if self._device == "cpu":
+            return math.inf
+        # It loads torch, which a search without a GPU does not need.
+        from agentkernel.tools.judge.memory_count import device_free
+
+        return BATCH_SHARE * device_free()
+
+    def _race(self, fields: Sequence[_Field], target: Target, end_s: float) -> None:
         if self._device == "cuda":
             prefork_worker(
                 device="cuda",
@@ -216,52 +238,120 @@ class MeasuringSearcher:
             end_s += time.monotonic() - before
             self._make_room()
             opened = ScheduleWorker(
-                problem,
+                [field.space.problem for field in fields],
                 device=self._device,
                 seed=self._seed,
                 flush_bytes=flush_bytes(target.l2_mb.value) if self._device == "cuda" else 1 << 16,
                 allow_unsandboxed=self._allow_unsandboxed,
             )
         with opened as bench:
-            race = _HalvingSearch(bench, sources, end_s)
-            return race.run(kept), race.reasons
+            _HalvingSearch(bench, fields, end_s).run()
 
 
-class _HalvingSearch:
-    """One search on one worker: who is ready, who is out and why, and the best time so far."""
+class _Field:
+    """The sources of one space: who is out and why, what each would take, and what it took."""
 
     def __init__(
         self,
-        bench: ScheduleWorker,
-        sources: Sequence[str],
-        end_s: float,
+        space: Space,
+        pruned: Sequence[str | None],
+        estimates: Sequence[float | None],
+        binaries: Sequence[tuple[Binary, ...]] = (),
     ) -> None:
-        self._bench = bench
-        self._sources = sources
-        self._end_s = end_s
-        self._ready: set[int] = set()
-        self._last_us: dict[int, float] = {}
-        self.reasons: dict[int, str | None] = {}
+        self.space = space
+        self.binaries = binaries
+        self.reasons: dict[int, str | None] = dict(enumerate(pruned))
+        self._estimates = estimates
+        fit = [index for index, reason in self.reasons.items() if reason is None]
+        fit.sort(key=lambda index: (estimates[index] or math.inf, index))
+        self.kept = fit[:MOST_MEASURED]
+        """Those to measure, the cheapest by estimate first."""
+        self.reasons |= dict.fromkeys(fit[MOST_MEASURED:], TOO_DEAR)
+        self.times: dict[int, ScheduleTime] = {}
 
-    def run(self, indices: Sequence[int]) -> dict[int, ScheduleTime]:
-        sketches: dict[int, Sketch] = {}
+    def results(self) -> tuple[TrialResult, ...]:
+        """What is known of each source."""
+        return tuple(self._result(index) for index in range(len(self.space.sources)))
+
+    def _result(self, index: int) -> TrialResult:
+        found = self.times.get(index)
+        pruned = None if found else self.reasons[index] or BUDGET_SPENT
+        time_us = found.time_us if found else None
+        return self.space.result(index, pruned, time_us, self._estimates[index])
+
+
+def _batches(fields: Sequence[_Field], room_bytes: float) -> list[list[_Field]]:
+    """The fields, together as long as their inputs fit in the room."""
+    if room_bytes == math.inf:
+        return [list(fields)]
+    batches: list[list[_Field]] = []
+    held = 0
+    for field in fields:
+        size = _input_bytes(field.space)
+        if not batches or held + size > room_bytes:
+            batches.append([])
+            held = 0
+        batches[-1].append(field)
+        held += size
+    return batches
+
+
+def _input_bytes(space: Space) -> int:
+    from agentkernel.tools.judge.memory_count import bytes_of, meta_inputs
+
+    return bytes_of(meta_inputs(space.problem.problem.shape_sets[0]))
+
+
+class _Entrant(NamedTuple):
+    """A source of one of the fields."""
+
+    field: int
+    place: int
+
+
+class _HalvingSearch:
+    """One search on one worker: who is ready, who is out and why, and the best times so far."""
+
+    def __init__(self, bench: ScheduleWorker, fields: Sequence[_Field], end_s: float) -> None:
+        self._bench = bench
+        self._fields = fields
+        self._end_s = end_s
+        self._last_us: list[dict[int, float]] = [{} for _ in fields]
+        self._order = sorted(
+            (place, _Entrant(number, index))
+            for number, field in enumerate(fields)
+            for place, index in enumerate(field.kept)
+        )
+        self._numbers = {entrant: number for number, (_, entrant) in enumerate(self._order)}
+
+    def run(self) -> None:
+        """Fill in the times of all fields, and the reasons of those who have none."""
+        entrants = list(self._numbers)
+        sketches: dict[_Entrant, Sketch] = {}
         now = time.monotonic()
         race_s = (1 - WARM_SHARE) * (self._end_s - now)
-        for begin in range(0, len(indices), GROUP):
+        for begin in range(0, len(entrants), GROUP):
             if begin and time.monotonic() > self._end_s - race_s:
                 break
-            sketches |= self._warm(indices[begin : begin + GROUP])
-        self.reasons |= disagreements(sketches)
+            sketches |= self._warm(entrants[begin : begin + GROUP])
+        for number, field in enumerate(self._fields):
+            own = {item.place: sketch for item, sketch in sketches.items() if item.field == number}
+            field.reasons |= disagreements(own)
         settle_idle_workers()
         self._end_s = max(self._end_s, time.monotonic() + LEAST_RACE_S)
-        field = [index for index in indices if index in sketches and index not in self.reasons]
-        return halve_successively(field, self._time, self._time_left, self._alone)
+        ready = [item for item in sketches if self._fields[item.field].reasons[item.place] is None]
+        with self._alone(ready):
+            for number, field in enumerate(self._fields):
+                indices = [item.place for item in ready if item.field == number]
+                timer = partial(self._time, number)
+                field.times = halve_successively(indices, timer, self._time_left)
 
     @contextmanager
-    def _alone(self, field: Sequence[int]) -> Iterator[None]:
-        """The device is the race's own. What a death unloaded is loaded before: nobody may have to
-        wait while schedules compile."""
-        self._load(index for index in field if index not in self.reasons)
+    def _alone(self, entrants: Sequence[_Entrant]) -> Iterator[None]:
+        """The device is the race's own: the way in, for which everybody else has to come out, takes
+        longer than the calls. What a death unloaded is loaded before: nobody may have to wait while
+        schedules compile."""
+        self._load(entrants)
         with self._through(gpu_lock.exclusive()):
             yield
 
@@ -273,40 +363,59 @@ class _HalvingSearch:
             self._end_s += time.monotonic() - before
             yield
 
-    def _load(self, indices: Iterable[int]) -> None:
-        for index in indices:
-            if not self._bench.alive(index):
-                self._warm([index])
+    def _load(self, entrants: Iterable[_Entrant]) -> None:
+        for item in entrants:
+            out = self._fields[item.field].reasons[item.place]
+            if out is None and not self._bench.alive(self._numbers[item]):
+                self._warm([item])
 
-    def _warm(self, group: Sequence[int]) -> dict[int, Sketch]:
+    def _warm(self, group: Sequence[_Entrant]) -> dict[_Entrant, Sketch]:
         self._bench.open()
         with self._through(gpu_lock.shared()):
-            found = self._bench.warm([(index, self._sources[index]) for index in group])
+            found = self._bench.warm([self._entry(item) for item in group])
         if found is None and len(group) > 1:
-            return {key: item for index in group for key, item in self._warm([index]).items()}
+            return {key: item for entrant in group for key, item in self._warm([entrant]).items()}
         if found is None:
-            self.reasons[group[0]] = f"kills its process: {self._bench.last_failure}"
+            self._out(group[0], f"kills its process: {self._bench.last_failure}")
             return {}
-        self.reasons |= {key: item.reason for key, item in found.broken.items()}
-        self._ready |= set(found.sketches)
-        return found.sketches
+        for item in group:
+            if self._numbers[item] in found.broken:
+                self._out(item, found.broken[self._numbers[item]].reason)
+        return {
+            item: found.sketches[self._numbers[item]]
+            for item in group
+            if self._numbers[item] in found.sketches
+        }
 
-    def _time(self, index: int, calls: int) -> Sequence[float] | None:
-        if index in self.reasons:
+    def _entry(self, item: _Entrant) -> Entry:
+        field = self._fields[item.field]
+        source = field.space.sources[item.place]
+        binaries = field.binaries[item.place] if field.binaries else ()
+        return Entry(self._numbers[item], source, item.field, binaries)
+
+    def _out(self, item: _Entrant, reason: str) -> None:
+        self._fields[item.field].reasons[item.place] = reason
+
+    def _time(self, number: int, index: int, calls: int) -> Sequence[float] | None:
+        item, reasons = _Entrant(number, index), self._fields[number].reasons
+        if reasons[index] is not None:
             return None
-        if not self._bench.alive(index):
+        if not self._bench.alive(self._numbers[item]):
             with gpu_lock.without_gpu():
-                self._load([index])
-            if index in self.reasons:
+                self._load([item])
+            if reasons[index] is not None:
                 return None
-        best = min(self._last_us.values(), default=math.inf)
+        last_us = self._last_us[number]
         found = self._bench.time_block(
-            index, calls, last_us=self._last_us.get(index, 0.0), limit_us=TOO_SLOW * best
+            self._numbers[item],
+            calls,
+            last_us=last_us.get(index, 0.0),
+            limit_us=TOO_SLOW * min(last_us.values(), default=math.inf),
         )
         if found is None:
-            self.reasons[index] = f"failed while it was timed: {self._bench.last_failure}"
+            self._out(item, f"failed while it was timed: {self._bench.last_failure}")
             return None
-        self._last_us[index] = min(found)
+        last_us[index] = min(found)
         return found
 
     def _time_left(self) -> bool:

@@ -4,34 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from agentkernel.domain.base import sha256_text
 from agentkernel.domain.candidate import TrialResult
 from agentkernel.domain.profile import CompileReport
 from agentkernel.domain.target import Target
-from agentkernel.domain.verdict import CompileFailed, LoadFailed, RunFailed
-from agentkernel.tools.compile.candidate import compile_many
+from agentkernel.tools.compile.candidate import Compilation, CompileOutcome
 from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.problem.loading import LoadedProblem
 from agentkernel.tools.roofline.model import analyse, estimate
 from agentkernel.tools.sandbox.session import search_seconds
+from agentkernel.tools.search.cost import cost_us
+from agentkernel.tools.search.space import Estimator, Schedule, Space, compile_spaces
 
-CompileOutcome = CompileReport | CompileFailed | LoadFailed | RunFailed
 BUDGET_SPENT = "the search's time was spent before its turn"
 LOG_CHARS = 200
-
-
-def compile_all(
-    problem: LoadedProblem,
-    sources: Sequence[str],
-    target: Target,
-    *,
-    seconds: float,
-    allow_unsandboxed: bool = False,
-) -> tuple[CompileOutcome | None, ...]:
-    """One outcome a source in the order given; None where `seconds` did not suffice."""
-    return compile_many(
-        problem, sources, target, seconds=seconds, allow_unsandboxed=allow_unsandboxed
-    )
 
 
 def prune(outcomes: Sequence[CompileOutcome | None]) -> tuple[str | None, ...]:
@@ -81,7 +66,6 @@ TIE = 1e-6
 ENOUGH_OCCUPANCY = 0.5
 """More resident warps than half of an SM's hide no further latency in memory-bound kernels
 (Volkov, "Better Performance at Lower Occupancy", GTC 2010)."""
-Schedule = dict[str, dict[str, int]]
 
 
 class StaticSearcher:
@@ -106,41 +90,71 @@ class StaticSearcher:
         target: Target,
     ) -> tuple[TrialResult, ...]:
         """One result a source, in the order given; `estimated_us` is in microseconds."""
-        outcomes = compile_all(
-            problem,
-            sources,
+        space = Space(problem, tuple(sources), tuple(labels), tuple(schedules))
+        return self._ranked([space], target, estimate_all)[0]
+
+    @property
+    def most_sampled(self) -> int:
+        """None: nobody measures whether a cheap one is fast."""
+        return 0
+
+    def tune(self, spaces: Sequence[Space], target: Target) -> tuple[tuple[TrialResult, ...], ...]:
+        """One result a source of each space, each by its own estimate."""
+        return self._ranked(spaces, target, estimate_alone)
+
+    def _ranked(
+        self, spaces: Sequence[Space], target: Target, estimator: Estimator
+    ) -> tuple[tuple[TrialResult, ...], ...]:
+        compiled = compile_spaces(
+            spaces,
             target,
             seconds=search_seconds(self._seconds),
             allow_unsandboxed=self._allow_unsandboxed,
         )
-        estimates = estimate_all(problem, outcomes, target)
-        pruned = prune(outcomes)
-        return tuple(
-            TrialResult(
-                label=labels[index],
-                sha256=sha256_text(source),
-                schedule=schedules[index],
-                pruned=pruned[index] or (BUDGET_SPENT if outcomes[index] is None else None),
-                estimated_us=estimates[index],
-            )
-            for index, source in enumerate(sources)
-        )
+        results = []
+        for space, made in zip(spaces, compiled, strict=True):
+            estimates, pruned = estimator(space, made, target), prune([x.outcome for x in made])
+            results.append(tuple(
+                space.result(
+                    index, pruned[index] or (BUDGET_SPENT if item.outcome is None else None), None,
+                    estimates[index],
+                )
+                for index, item in enumerate(made)
+            ))  # fmt: skip
+        return tuple(results)
 
 
 def estimate_all(
-    problem: LoadedProblem, outcomes: Sequence[CompileOutcome | None], target: Target
+    space: Space, made: Sequence[Compilation], target: Target
 ) -> tuple[float | None, ...]:
     """The roofline estimate of each report with the static preference in it; None without one."""
-    reports = [item if isinstance(item, CompileReport) else None for item in outcomes]
+    reports = [item.outcome if isinstance(item.outcome, CompileReport) else None for item in made]
     if not any(reports):
-        return (None,) * len(reports)
-    analysis = analyse(capture(problem), target)
-    places = {index: place for place, index in enumerate(preference(reports))}
+        return (None,) * len(made)
+    analysis = analyse(capture(space.problem), target)
+    times = [None if item is None else estimate(item, analysis, target).time_us for item in reports]
+    return _in_order(times, preference(reports))
+
+
+def estimate_alone(
+    space: Space, made: Sequence[Compilation], target: Target
+) -> tuple[float | None, ...]:
+    """The cost of each by its binaries; of equal ones the first in the order given."""
+    times = [
+        cost_us(item.outcome, item.instructions, target)
+        if isinstance(item.outcome, CompileReport)
+        else None
+        for item in made
+    ]
+    return _in_order(times, range(len(times)))
+
+
+def _in_order(times: Sequence[float | None], order: Sequence[int]) -> tuple[float | None, ...]:
+    """The times, each raised by its place in the order of preference."""
+    places = {index: place for place, index in enumerate(order)}
     return tuple(
-        None
-        if report is None
-        else estimate(report, analysis, target).time_us * (1.0 + TIE * places[index])
-        for index, report in enumerate(reports)
+        None if time is None else time * (1.0 + TIE * places[index])
+        for index, time in enumerate(times)
     )
 
 

@@ -8,15 +8,19 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
 
+from agentkernel.tools.compile.candidate import Binary
 from agentkernel.tools.problem.loading import LoadedProblem
 from agentkernel.tools.profiler.timing.inputs import call_sizes
 from agentkernel.tools.profiler.timing.stopwatch import Device
 from agentkernel.tools.sandbox.protocol import JSON, WorkerFailed
 from agentkernel.tools.sandbox.session import Worker, open_worker
+
+if TYPE_CHECKING:
+    import torch
 
 MAX_DEVIATION = 0.05
 """Relative distance of a sketch from the majority's: far above any rounding, far below a bug."""
@@ -99,27 +103,40 @@ class WarmUpResult:
     broken: dict[int, FailedSchedule] = field(default_factory=dict)
 
 
+class Loaded(NamedTuple):
+    """A problem's weights and inputs."""
+
+    problem: LoadedProblem
+    weights: Mapping[str, torch.Tensor]
+    inputs: tuple[object, ...]
+
+
+class Entry(NamedTuple):
+    """A schedule by its number, its source, which of the problems it serves, and its kernels as
+    far as they are compiled."""
+
+    number: int
+    source: str
+    problem: int = 0
+    binaries: tuple[Binary, ...] = ()
+
+
 class ScheduleWorker:
-    """A worker with a problem's weights and inputs, started again after whatever kills it."""
+    """A worker with the weights and inputs of problems, started again after whatever kills it."""
 
     def __init__(
         self,
-        problem: LoadedProblem,
+        problems: Sequence[LoadedProblem],
         *,
         device: Device,
         seed: int,
         flush_bytes: int,
         allow_unsandboxed: bool,
     ) -> None:
-        self._problem = problem
         self._device: Device = device
         self._flush_bytes = flush_bytes
         self._allow_unsandboxed = allow_unsandboxed
-        module = problem.build(seed=seed, device=device)
-        self._weights = {
-            name: value for name, value in module.state_dict().items() if hasattr(value, "shape")
-        }
-        self._inputs = problem.make_inputs(0, seed=seed, device=device)
+        self._problems = [_loaded(problem, device, seed) for problem in problems]
         self._worker: Worker | None = None
         self._started = False
         self._held: set[int] = set()
@@ -135,7 +152,7 @@ class ScheduleWorker:
         trace: TracebackType | None,
     ) -> None:
         self._end()
-        self._weights, self._inputs = {}, ()
+        self._problems = []
         if self._device == "cuda":
             import torch
 
@@ -154,13 +171,13 @@ class ScheduleWorker:
         """True while the worker holds schedule `index`."""
         return index in self._held
 
-    def warm(self, variants: Sequence[tuple[int, str]]) -> WarmUpResult | None:
+    def warm(self, entries: Sequence[Entry]) -> WarmUpResult | None:
         """Load schedules and call each; None where one of them took the process down."""
-        reply = self._call("warm", {"variants": list(variants)}, WARM_LIMIT_S)
+        reply = self._call("warm", {"variants": [tuple(item) for item in entries]}, WARM_LIMIT_S)
         if reply is None:
             return None
         found = WarmUpResult()
-        for index, _ in variants:
+        for index, *_ in entries:
             item = reply.get(str(index))
             sketch = _sketch(item)
             if sketch is None:
@@ -210,17 +227,8 @@ class ScheduleWorker:
         return worker
 
     def _shared(self, worker: Worker) -> dict[str, object]:
-        import torch
-
         return {
-            "init_args": self._problem.init_args,
-            "init_kwargs": self._problem.init_kwargs,
-            "arguments": self._problem.problem.arguments,
-            "state": {name: worker.share(value) for name, value in self._weights.items()},
-            "inputs": [
-                worker.share_resident(item) if isinstance(item, torch.Tensor) else item
-                for item in self._inputs
-            ],
+            "problems": [_shown(item, worker) for item in self._problems],
             "flush_bytes": self._flush_bytes,
             "threads": self._threads(),
         }
@@ -233,7 +241,8 @@ class ScheduleWorker:
         # It loads torch, which a search without a GPU does not need.
         from agentkernel.tools.judge.memory_count import device_free
 
-        room = device_free() // (CALL_COPIES * max(1, sum(call_sizes(self._problem, 0))))
+        largest = max(sum(call_sizes(item.problem, 0)) for item in self._problems)
+        room = device_free() // (CALL_COPIES * max(1, largest))
         return max(1, min(8, len(os.sched_getaffinity(0)), room))
 
     def _end(self) -> None:
@@ -241,6 +250,30 @@ class ScheduleWorker:
             self._worker.close()
         self._worker, self._started = None, False
         self._held.clear()
+
+
+def _loaded(problem: LoadedProblem, device: Device, seed: int) -> Loaded:
+    module = problem.build(seed=seed, device=device)
+    weights = {
+        name: value for name, value in module.state_dict().items() if hasattr(value, "shape")
+    }
+    return Loaded(problem, weights, problem.make_inputs(0, seed=seed, device=device))
+
+
+def _shown(item: Loaded, worker: Worker) -> dict[str, object]:
+    """What the worker gets of a problem: its tensors shared, the rest as it is."""
+    import torch
+
+    return {
+        "init_args": item.problem.init_args,
+        "init_kwargs": item.problem.init_kwargs,
+        "arguments": item.problem.problem.arguments,
+        "state": {name: worker.share(value) for name, value in item.weights.items()},
+        "inputs": [
+            worker.share_resident(value) if isinstance(value, torch.Tensor) else value
+            for value in item.inputs
+        ],
+    }
 
 
 def _sketch(item: JSON) -> Sketch | None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, cast
 
+from agentkernel.tools.compile.binaries import Binary, enter
 from agentkernel.tools.problem.arguments import called_flat
 from agentkernel.tools.problem.structures import leaves_of
 from agentkernel.tools.profiler.timing.process import bind, take_weights
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from agentkernel.tools.sandbox.tensors import TensorRef
     from agentkernel.tools.sandbox.worker import WorkerState
 
+Variant = tuple[int, str, int, Sequence[Binary]]
 SAMPLES = 512
 PIECE = 1 << 24
 """Elements that are looked at once: a sum over truth values is made of as many int64."""
@@ -28,9 +30,10 @@ LOG_CHARS = 400
 
 
 def start(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
-    """Keep what every schedule shares. Payload: init_args, init_kwargs, arguments, state (name ->
-    TensorRef), inputs (TensorRefs and scalars), flush_bytes, threads."""
-    state.memory["shared"] = dict(payload)
+    """Keep what schedules share. Payload: flush_bytes, threads, and `problems`, each init_args,
+    init_kwargs, arguments, state (name -> TensorRef) and inputs (TensorRefs and scalars)."""
+    state.memory["threads"] = payload["threads"]
+    state.memory["problems"] = payload["problems"]
     state.memory["bench"] = CallTimer(state.device, cast(int, payload["flush_bytes"]))
     state.memory["calls"] = {}
     if state.device == "cuda":
@@ -41,36 +44,43 @@ def start(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
 
 
 def warm(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
-    """Load and call `variants` (pairs of index and source), several at once, since Triton compiles
-    outside Python's lock. The reply has, by index, a sketch of the output or an error."""
-    variants = cast("Sequence[tuple[int, str]]", payload["variants"])
-    threads = cast(int, cast("dict[str, object]", state.memory["shared"])["threads"])
+    """Load and call `variants` (number, source, which of the problems, compiled kernels), several
+    at once, since Triton compiles outside Python's lock what is not compiled. The reply has, by
+    number, a sketch of the output or an error."""
+    variants = cast("Sequence[Variant]", payload["variants"])
+    threads = cast(int, state.memory["threads"])
     with ThreadPoolExecutor(max_workers=threads) as pool:
-        found = list(pool.map(lambda item: _warm_one(item[0], item[1], state), variants))
+        found = list(pool.map(lambda item: _warm_one(item, state), variants))
     bench = cast(CallTimer, state.memory["bench"])
     bench.wait()
     bench.give_back()
-    return {str(index): item for (index, _), item in zip(variants, found, strict=True)}
+    return {str(item[0]): reply for item, reply in zip(variants, found, strict=True)}
 
 
 def time_block(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
     """Microseconds of `calls` cold calls of schedule `index`, after untimed ones; one call alone
-    where that is longer than `limit_us`."""
+    where that is longer than `limit_us`. A call takes at least what the processor needs to launch
+    it, which the device's own clock does not show behind the flush of a cold call."""
     calls = cast("dict[int, Call]", state.memory["calls"])
     call = calls[cast(int, payload["index"])]
     bench = cast(CallTimer, state.memory["bench"])
     first = bench.block(call, 1, cast(float, payload["last_us"]))
     if first[0] > cast(float, payload["limit_us"]):
         return {"us": list(first)}
-    return {"us": list(bench.block(call, cast(int, payload["calls"]), first[0]))}
+    found = bench.block(call, cast(int, payload["calls"]), first[0])
+    launching = bench.enqueue_us(call)
+    return {"us": [max(item, launching) for item in found]}
 
 
-def _warm_one(index: int, source: str, state: WorkerState) -> dict[str, JSON]:
+def _warm_one(variant: Variant, state: WorkerState) -> dict[str, JSON]:
     import torch
 
+    index, source, problem, binaries = variant
+    shared = cast("Sequence[Mapping[str, object]]", state.memory["problems"])[problem]
     try:
+        enter(binaries)
         with torch.no_grad():
-            call = _call(index, source, state)
+            call = _call(f"schedule_{index}", source, shared, state)
             call()
             sketch = _sketch(call())
     except Exception as error:  # noqa: BLE001 - a schedule may raise anything
@@ -82,10 +92,9 @@ def _warm_one(index: int, source: str, state: WorkerState) -> dict[str, JSON]:
     return sketch
 
 
-def _call(index: int, source: str, state: WorkerState) -> Call:
+def _call(name: str, source: str, shared: Mapping[str, object], state: WorkerState) -> Call:
     """The schedule's `ModelNew` with the shared weights, bound to the shared inputs."""
-    shared = cast("dict[str, object]", state.memory["shared"])
-    module = state.execute(source, name=f"schedule_{index}")
+    module = state.execute(source, name=name)
     weights = cast("Mapping[str, TensorRef]", shared["state"])
     made = _without_numbers(module.ModelNew, shared)
     if made is not None:

@@ -1,0 +1,227 @@
+"""Schedules of the steps of partitions, and who serves each step, by the steps' own times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from agentkernel.agents.protocols import Searcher
+from agentkernel.compiler.attention import AttentionStep
+from agentkernel.compiler.fusion import LibraryStep, Partition, Step
+from agentkernel.compiler.ir import Node, UnsupportedOp
+from agentkernel.compiler.isolated_step import IsolatedStep, isolated
+from agentkernel.compiler.pipeline import Compiled, single_changes
+from agentkernel.compiler.products.step import ProductStep
+from agentkernel.compiler.providers import AnySchedule, Setting, provider_of
+from agentkernel.compiler.providers.linear import with_linear_steps
+from agentkernel.domain.candidate import TrialResult
+from agentkernel.domain.target import Target
+from agentkernel.tools.sandbox.session import require_time
+from agentkernel.tools.search.space import Space
+from agentkernel.tools.search.static import best_first
+
+MOST_WHOLE = 4
+"""Whole drop-ins of one partition that are measured once each of its steps is tuned."""
+Options = Mapping[object, Sequence[AnySchedule]]
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """A partition with one schedule a step."""
+
+    compiled: Compiled
+    schedules: Mapping[object, AnySchedule]
+
+
+@dataclass
+class Tuner:
+    """Times steps by themselves, equal ones once, and remembers what it found."""
+
+    searcher: Searcher
+    found: dict[tuple[str, ...], tuple[TrialResult, ...]] = field(default_factory=dict)
+    """Target and sources of a segment -> its results."""
+
+    def tune(self, rivals: Sequence[Rivalry], setting: Setting) -> Tuning:
+        """The times of every step of the partitions, and of those that may stand in for them."""
+        steps = {step: item.compiled for item in rivals for step in item.steps()}
+        segments = {step: isolated(compiled, step) for step, compiled in steps.items()}
+        distinct = {item.key: item for item in segments.values() if item is not None}
+        share = self.searcher.most_sampled // max(1, len(distinct))
+        spaces = {
+            key: _Choice.of(item, replace(setting, sampled=share)) for key, item in distinct.items()
+        }
+        self._time([item.space for item in spaces.values() if item.space], setting.target)
+        found: dict[object, _Choice] = {}
+        for step, segment in segments.items():
+            if segment is None:
+                found[step] = _Choice(provider_of(step).schedules(step, setting))
+            else:
+                found[step] = spaces[segment.key]
+        results = {id(item): self._known(item.space, setting.target) for item in found.values()}
+        return Tuning(found, results)
+
+    def _time(self, spaces: Sequence[Space], target: Target) -> None:
+        new = {(target.name, *item.sources): item for item in spaces}
+        new = {key: item for key, item in new.items() if key not in self.found}
+        if new:
+            results = self.searcher.tune(list(new.values()), target)
+            self.found |= dict(zip(new, results, strict=True))
+
+    def _known(self, space: Space | None, target: Target) -> tuple[TrialResult, ...]:
+        return () if space is None else self.found[(target.name, *space.sources)]
+
+
+@dataclass(frozen=True)
+class Rivalry:
+    """A partition with the steps that may stand in for its own products and attention."""
+
+    compiled: Compiled
+    stand_ins: Mapping[object, tuple[Step, ...]]
+
+    def steps(self) -> Iterator[object]:
+        """Every step, and every one that may stand in for it."""
+        for step in self.compiled.partition.steps:
+            yield step
+            yield from self.stand_ins.get(step, ())
+
+
+def with_stand_ins(compiled: Compiled, *, libraries: bool) -> Rivalry:
+    """What may stand in for a step: a library call, with its epilogue as a kernel of its own or in
+    the call, where `libraries` may be called."""
+    outputs = compiled.partition.outputs
+    returned = {output.node for output in outputs}
+    found: dict[object, tuple[Step, ...]] = {}
+    for step in compiled.partition.steps if libraries else ():
+        # What forward returns has eager's strides, which are the kernel's to write.
+        if isinstance(step, AttentionStep) and step.node not in returned:
+            read = frozenset[Node]() if step.heads_inside else frozenset((step.node,))
+            found[step] = (LibraryStep(step.node, (), read),)
+        elif isinstance(step, ProductStep) and step.node not in returned:
+            call = LibraryStep(step.node, (), frozenset((step.node,)))
+            apart = (call,) if step.epilogue is None else (call, step.epilogue)
+            found[step] = with_linear_steps(Partition(apart, outputs)).steps
+    return Rivalry(compiled, found)
+
+
+@dataclass(frozen=True, eq=False)
+class _Choice:
+    """The schedules of a step, best guess first, and their sources where they can be timed."""
+
+    options: Sequence[AnySchedule]
+    space: Space | None = None
+
+    @classmethod
+    def of(cls, segment: IsolatedStep, setting: Setting) -> _Choice:
+        """What there is for a step that can stand alone."""
+        options = provider_of(segment.step).schedules(segment.step, setting)
+        return cls(options, _space(segment, options) if options else None)
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """The steps' options with the times that were found for them."""
+
+    choices: Mapping[object, _Choice]
+    results: Mapping[int, tuple[TrialResult, ...]]
+
+    def guess(self, step: object) -> AnySchedule:
+        """Its schedule without any measurement."""
+        return self.choices[step].options[0]
+
+    def ranked(self, step: object) -> list[AnySchedule]:
+        """Its schedules that run, the best first; all, the best guess first, where nothing is
+        known."""
+        options = self.choices[step].options
+        order = best_first(self._results(step))
+        return [options[index] for index in order] if order else list(options)
+
+    def time_us(self, step: object) -> float | None:
+        """Its time under its best schedule, measured or else estimated."""
+        results = self._results(step)
+        order = best_first(results)
+        if not order:
+            return None
+        best = results[order[0]]
+        return best.estimated_us if best.time_us is None else best.time_us
+
+    def known(self, step: object) -> bool:
+        """True where it was timed by itself."""
+        return bool(best_first(self._results(step)))
+
+    def _results(self, step: object) -> tuple[TrialResult, ...]:
+        return self.results[id(self.choices[step])]
+
+    @property
+    def trials(self) -> list[TrialResult]:
+        """All results, the best of each segment first."""
+        return [results[index] for results in self.results.values() for index in _places(results)]
+
+
+def _places(results: Sequence[TrialResult]) -> list[int]:
+    """Indices of all results, those that run before the others."""
+    order = best_first(results)
+    return [*order, *(index for index in range(len(results)) if index not in order)]
+
+
+def _space(segment: IsolatedStep, options: Sequence[AnySchedule]) -> Space | None:
+    """The segment under each of its options; None where it cannot be written by itself."""
+    try:
+        sources = []
+        for item in options:
+            require_time()
+            sources.append(segment.write(item))
+    except UnsupportedOp:
+        return None
+    labels = (_constants(source.schedule) for source in sources)
+    return Space(
+        segment.problem,
+        tuple(source.text for source in sources),
+        tuple(f"{segment.name} alone: {label or 'library'}" for label in labels),
+        tuple(source.schedule for source in sources),
+        segment.name,
+    )
+
+
+def _constants(schedule: Mapping[str, Mapping[str, int]]) -> str:
+    return " ".join(
+        f"{key}={value}" for constants in schedule.values() for key, value in constants.items()
+    )
+
+
+def assemblies(rivalry: Rivalry, tuning: Tuning) -> list[Assembly]:
+    """Whole drop-ins worth measuring: every step at its best, the same with library calls where
+    they are faster, the first guesses, and changes of what could not be timed alone."""
+    compiled = rivalry.compiled
+    ranked: dict[object, list[AnySchedule]] = {
+        step: tuning.ranked(step) for step in compiled.partition.steps
+    }
+    best = {step: items[0] for step, items in ranked.items()}
+    guess = {step: tuning.guess(step) for step in ranked}
+    found = [Assembly(compiled, best), *_with_libraries(rivalry, tuning)]
+    found.append(Assembly(compiled, guess))
+    counts = {
+        step: 2 if tuning.known(step) else MOST_WHOLE
+        for step, items in ranked.items()
+        if len(items) > 1
+    }
+    counts = {step: min(count, len(ranked[step])) for step, count in counts.items()}
+    for changes in single_changes(counts, compiled.symbols, MOST_WHOLE):
+        changed = {step: ranked[step][index] for step, index in changes.items()}
+        found.append(Assembly(compiled, best | changed))
+    return found
+
+
+def _with_libraries(rivalry: Rivalry, tuning: Tuning) -> Iterator[Assembly]:
+    """The partition with library calls wherever these, and what is apart then, take less time."""
+    faster: dict[object, tuple[Step, ...]] = {}
+    for step, others in rivalry.stand_ins.items():
+        own_us, times = tuning.time_us(step), [tuning.time_us(item) for item in others]
+        known = [item for item in times if item is not None]
+        if own_us is not None and len(known) == len(times) and sum(known) < own_us:
+            faster[step] = others
+    if faster:
+        mixed = rivalry.compiled.replacing(faster)
+        best: dict[object, AnySchedule] = {
+            step: tuning.ranked(step)[0] for step in mixed.partition.steps
+        }
+        yield Assembly(mixed, best)

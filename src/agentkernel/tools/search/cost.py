@@ -1,0 +1,91 @@
+"""Cost of a drop-in from what its binaries hold: what orders schedules before they are measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import zip_longest
+
+from agentkernel.domain.profile import CompileReport, KernelResources, OpCost
+from agentkernel.domain.target import Target
+from agentkernel.tools.compile.instructions import Count, Instructions
+from agentkernel.tools.roofline.model import LAUNCH_US, bandwidth, busy_share, flop_time_us
+
+SCHEDULERS = 4
+"""Warps that an SM issues from in one cycle (CUDA C++ Programming Guide, 8.0 on)."""
+SPECIAL_CYCLES = 2
+"""Cycles in which an SM serves one warp's special function: 16 lanes a cycle (same, throughput)."""
+LATENCY_NS = 800.0
+"""From a load to its data in DRAM under load; with the bandwidth it says how much must be on its
+way (Little's law; Volkov, "Better Performance at Lower Occupancy", GTC 2010)."""
+PROGRAM_NS = 1000.0
+"""What a program takes at least, one after the other in its place on an SM: a load, what follows
+from it, a store."""
+
+
+def cost_us(
+    report: CompileReport, instructions: Sequence[Instructions | None], target: Target
+) -> float:
+    """Microseconds of all launches and library calls, one after the other."""
+    launches = zip_longest(report.kernels, instructions[: len(report.kernels)])
+    own = sum(kernel_us(kernel, counts, target) for kernel, counts in launches)
+    return own + sum(_library_us(cost, target) for cost in report.library_costs)
+
+
+def kernel_us(kernel: KernelResources, counts: Instructions | None, target: Target) -> float:
+    """A launch, and the longest of what its bytes, its instructions, its special functions and its
+    programs one after the other take."""
+    memory_us = kernel.bytes_touched / (bandwidth(target) * 1e3)
+    if counts is None or counts.matrix:
+        # How often a product's loops run does not follow from its bytes, which programs share.
+        return LAUNCH_US + memory_us / busy_share(kernel, target)
+    programs = max(1, math.prod(kernel.grid))
+    whole = _whole(counts, kernel, programs)
+    at_once = _resident(kernel, target) * int(target.sm_count.value)
+    waves = math.ceil(programs / at_once)
+    tail = waves * at_once / programs if waves > 1 else 1 / busy_share(kernel, target)
+    warp_cycles = programs * kernel.num_warps / (target.sm_count.value * target.clock_mhz.value)
+    issue_us = whole.issued * warp_cycles / SCHEDULERS
+    special_us = whole.special * warp_cycles * SPECIAL_CYCLES
+    reached = min(1.0, _in_flight(counts, kernel, min(programs, at_once)) / _needed(target))
+    return LAUNCH_US + max(
+        memory_us / reached, max(issue_us, special_us) * tail, waves * PROGRAM_NS / 1e3
+    )
+
+
+def _resident(kernel: KernelResources, target: Target) -> int:
+    """Programs on an SM at once."""
+    warps = int(target.threads_per_sm.value) // target.warp_size
+    return max(1, round((kernel.occupancy or 1.0) * warps / kernel.num_warps))
+
+
+def _whole(counts: Instructions, kernel: KernelResources, programs: int) -> Count:
+    """One thread of a program from its begin to its end. How often its loops run follows from the
+    bytes of a program, of which the loops take what the rest leaves."""
+    total, loops = counts.straight, counts.loops
+    step = max((loop.load_bytes for loop in loops), default=0)
+    step += sum(loop.store_bytes for loop in loops)
+    if not step:
+        return total
+    lanes = kernel.num_warps * 32
+    outside = total.load_bytes + total.store_bytes
+    times = max(1.0, (kernel.bytes_touched / programs / lanes - outside) / step)
+    for loop in loops:
+        total += loop.times(math.ceil(times))
+    return total
+
+
+def _in_flight(counts: Instructions, kernel: KernelResources, programs: int) -> float:
+    """Bytes that may be on their way at once: of every resident program, one loop's loads or all
+    that it loads without a loop."""
+    loads = max((item.load_bytes for item in (counts.straight, *counts.loops)), default=0)
+    return float(loads * kernel.num_warps * 32 * programs) or math.inf
+
+
+def _needed(target: Target) -> float:
+    return bandwidth(target) * LATENCY_NS
+
+
+def _library_us(cost: OpCost, target: Target) -> float:
+    memory_us = cost.bytes_moved / (bandwidth(target) * 1e3)
+    return LAUNCH_US + max(memory_us, flop_time_us(cost, target, "eager"))

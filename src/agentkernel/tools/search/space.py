@@ -1,0 +1,61 @@
+"""Sources of one problem among which a search chooses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from agentkernel.domain.base import sha256_text
+from agentkernel.domain.candidate import TrialResult
+from agentkernel.domain.target import Target
+from agentkernel.tools.compile.candidate import Compilation, Family, compile_families
+from agentkernel.tools.problem.loading import LoadedProblem
+
+Schedule = dict[str, dict[str, int]]
+
+
+@dataclass(frozen=True)
+class Space:
+    """Each source is a drop-in of `problem` under one of `schedules`, best guess first.
+
+    `segment` names the part of a model that the problem is ("" for a whole one): its pattern and
+    its structure's hash.
+    """
+
+    problem: LoadedProblem
+    sources: tuple[str, ...]
+    labels: tuple[str, ...]
+    schedules: tuple[Schedule, ...]
+    segment: str = ""
+
+    def result(
+        self, index: int, pruned: str | None, time_us: float | None, estimated_us: float | None
+    ) -> TrialResult:
+        """What is known of source `index`, in microseconds."""
+        return TrialResult(
+            label=self.labels[index],
+            sha256=sha256_text(self.sources[index]),
+            schedule=self.schedules[index],
+            pruned=pruned,
+            time_us=time_us,
+            estimated_us=estimated_us,
+            segment=self.segment,
+        )
+
+
+Estimator = Callable[[Space, Sequence[Compilation], Target], Sequence[float | None]]
+"""Microseconds of each source of a space; None where it did not compile."""
+
+
+def compile_spaces(
+    spaces: Sequence[Space], target: Target, *, seconds: float, allow_unsandboxed: bool = False
+) -> tuple[tuple[Compilation, ...], ...]:
+    """One outcome a source of each space, with the binaries; None where `seconds` did not
+    suffice."""
+    return compile_families(
+        [Family(space.problem, space.sources) for space in spaces],
+        target,
+        seconds=seconds,
+        allow_unsandboxed=allow_unsandboxed,
+        binaries=True,
+    )

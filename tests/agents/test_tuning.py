@@ -1,0 +1,141 @@
+"""Every step gets its own best schedule, and a library where that is faster, by its own time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+import torch
+from torch import nn
+
+from agentkernel.agents.compiler_coder import partitions
+from agentkernel.agents.tuning import Assembly, Tuner, assemblies, with_stand_ins
+from agentkernel.compiler.fusion import LibraryStep
+from agentkernel.compiler.providers import Setting
+from agentkernel.domain.candidate import TrialResult
+from agentkernel.domain.target import Target
+from agentkernel.tools.problem.capture import capture
+from agentkernel.tools.problem.loading import problem_from_module
+from agentkernel.tools.search.space import Space
+from agentkernel.tools.targets import find_target
+
+TARGET = find_target("h200").target
+Times = Callable[[str, int], float | None]
+"""Microseconds by the source and its place; None: it does not run."""
+
+
+@dataclass
+class Clock:
+    """A searcher with made-up times."""
+
+    times: Times
+    spaces: list[Space] = field(default_factory=list)
+
+    most_sampled = 0
+
+    def rank(self, *_: object) -> tuple[TrialResult, ...]:
+        raise AssertionError("whole drop-ins are not the tuner's")
+
+    def tune(self, spaces: Sequence[Space], target: Target) -> tuple[tuple[TrialResult, ...], ...]:
+        self.spaces += spaces
+        return tuple(
+            tuple(self._result(space, index) for index in range(len(space.sources)))
+            for space in spaces
+        )
+
+    def _result(self, space: Space, index: int) -> TrialResult:
+        found = self.times(space.sources[index], index)
+        return space.result(index, None if found else "spills", found, None)
+
+
+class Layers(nn.Module):
+    """Twice the same layer, then another product and a softmax."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(256, 256) for _ in range(2))
+        self.last = nn.Linear(256, 512)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = torch.softmax(nn.functional.gelu(layer(x)), -1)
+        return torch.softmax(self.last(x), -1)
+
+
+def tuned(clock: Clock, policy: str = "mixed") -> list[Assembly]:
+    problem = problem_from_module(Layers(), (torch.randn(128, 256),))
+    compiled = partitions(problem, capture(problem), policy)[0]  # type: ignore[arg-type]
+    rivalry = with_stand_ins(compiled, libraries=policy != "triton")
+    setting = Setting(compiled.symbols, TARGET, "strict", lambda _: None)
+    return assemblies(rivalry, Tuner(clock).tune([rivalry], setting))
+
+
+def last_fastest(source: str, index: int) -> float:
+    return 50.0 if "torch.matmul" in source else 10.0 - 0.1 * index
+
+
+def calls(item: Assembly) -> list[str]:
+    steps = item.compiled.partition.steps
+    return [str(step.node.shape[-1]) for step in steps if isinstance(step, LibraryStep)]
+
+
+def test_every_step_takes_its_own_fastest_schedule() -> None:
+    clock = Clock(last_fastest)
+    best, *rest = tuned(clock)
+    by_label = {space.segment: space.schedules for space in clock.spaces}
+    kernels = dict(best.compiled.write(best.schedules).schedule)
+    expected = [
+        next(iter(schedules[-1].values())) for schedules in by_label.values() if schedules[-1]
+    ]
+    assert all(constants in expected for constants in kernels.values())
+    texts = [item.compiled.write(item.schedules).text for item in rest]
+    assert best.compiled.write(best.schedules).text not in texts[:1], "the first guess is a rival"
+
+
+def test_what_does_not_run_is_not_taken() -> None:
+    best = tuned(Clock(lambda source, index: 1.0 if index == 1 else None))[0]
+    first = tuned(Clock(lambda source, index: 1.0 if index == 0 else None))[0]
+    assert all(best.schedules[step] for step in best.schedules)
+    assert list(best.schedules.values()) != list(first.schedules.values())
+
+
+def test_equal_layers_are_timed_once() -> None:
+    clock = Clock(last_fastest)
+    tuned(clock)
+    patterns = [space.segment.split()[0] for space in clock.spaces]
+    assert patterns.count("gemm") == 2, "of three products two are equal"
+    assert patterns.count("product") == 2
+
+
+@pytest.mark.quick(1)
+def test_a_library_serves_the_products_that_it_is_faster_at() -> None:
+    def wide(item: Space) -> bool:
+        return any(512 in spec.shape for spec in item.problem.problem.shape_sets[0].tensors)
+
+    class Wide(Clock):
+        def _result(self, space: Space, index: int) -> TrialResult:
+            library = "torch.matmul" in space.sources[index]
+            time_us = (1.0 if wide(space) else 50.0) if library else 10.0
+            if not library and "gemm" not in space.segment:
+                time_us = 2.0
+            return space.result(index, None, time_us, None)
+
+    found = tuned(Wide(last_fastest))
+    assert calls(found[0]) == []
+    assert [calls(item) for item in found].count(["512"]) == 1
+    assert all(calls(item) == [] for item in tuned(Wide(last_fastest), "triton"))
+
+
+def test_what_is_known_is_not_timed_again() -> None:
+    clock = Clock(last_fastest)
+    problem = problem_from_module(Layers(), (torch.randn(128, 256),))
+    compiled = partitions(problem, capture(problem), "mixed")[0]
+    rivalry = with_stand_ins(compiled, libraries=True)
+    setting = Setting(compiled.symbols, TARGET, "strict", lambda _: None)
+    tuner = Tuner(clock)
+    first = tuner.tune([rivalry], setting)
+    count = len(clock.spaces)
+    again = tuner.tune([rivalry], setting)
+    assert len(clock.spaces) == count > 0
+    assert again.trials == first.trials

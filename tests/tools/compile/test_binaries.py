@@ -1,0 +1,102 @@
+"""A kernel that one process compiled is found in another's cache; its PTX says what it does."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+import triton
+import triton.language as tl
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource, CompiledKernel
+
+from agentkernel.tools.compile.binaries import enter, size_of, taken
+from agentkernel.tools.compile.instructions import Count, instructions_from, instructions_of
+
+HOPPER = GPUTarget("cuda", 90, 32)
+
+
+def _double(x, out, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    value = tl.load(x + places, mask=places < n)
+    tl.store(out + places, tl.exp(value), mask=places < n)
+
+
+def _walk(x, out, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    total = tl.zeros((BLOCK,), tl.float32)
+    for start in range(0, n, BLOCK):
+        places = start + tl.arange(0, BLOCK)
+        total += tl.exp(tl.load(x + places, mask=places < n, other=0.0))
+    tl.store(out + tl.arange(0, BLOCK), total)
+
+
+def compiled(function: object, block: int = 1024, warps: int = 4) -> CompiledKernel:
+    kernel = triton.jit(function)  # type: ignore[call-overload]
+    divisible = [["tt.divisibility", 16]]
+    source = ASTSource(
+        kernel,
+        {"x": "*fp32", "out": "*fp32", "n": "i32", "BLOCK": "constexpr"},
+        {(3,): block},
+        {(place,): divisible for place in range(3)},
+    )
+    return triton.compile(source, target=HOPPER, options={"num_warps": warps})
+
+
+def test_another_cache_loads_it_without_compiling(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = compiled(_double)
+    binary = json.loads(json.dumps(taken(first)))
+    assert 0 < size_of([binary]) < 100_000
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    enter([binary])
+    again = compiled(_double)
+    assert again.hash == first.hash
+    assert again.asm["cubin"] == first.asm["cubin"]
+    assert {path.suffix for path in tmp_path.glob("*/*")} == {".json", ".cubin"}
+    other = compiled(_double, block=512)
+    assert other.hash != first.hash
+    assert ".ptx" in {path.suffix for path in tmp_path.glob("*/*")}
+
+
+def test_a_thread_loads_computes_and_stores_its_share() -> None:
+    counts = instructions_of(compiled(_double).asm["ptx"])
+    assert counts.loops == ()
+    assert (counts.straight.load_bytes, counts.straight.store_bytes) == (32, 32)
+    assert (counts.straight.loads, counts.straight.special, counts.matrix) == (2, 8, 0)
+    assert 20 < counts.straight.issued < 100
+
+
+def test_a_loop_is_counted_by_itself() -> None:
+    counts = instructions_of(compiled(_walk, warps=8).asm["ptx"])
+    (loop,) = counts.loops
+    assert (loop.load_bytes, loop.store_bytes, loop.special) == (16, 0, 4)
+    assert counts.straight.store_bytes == 16
+    assert instructions_from(dataclasses.asdict(counts)) == counts
+    assert loop.times(3) == loop + loop + loop
+    assert Count() + loop == loop
+
+
+MATRIX = """
+	ld.param.b64 	%rd1, [k_param_0];
+	mov.u32 	%r6, %ctaid.x;
+$L__BB0_1:
+$L__BB0_2:
+	cp.async.cg.shared.global [ %r1 + 0 ], [ %rd1 + 0 ], 16, %r2;
+	cp.async.commit_group;
+	wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {%f1};
+	@%p2 bra 	$L__BB0_2;
+	add.s32 	%r3, %r3, 1;
+	@%p3 bra 	$L__BB0_1;
+	@!%p4 st.global.v2.b16 [ %rd3 + 0 ], { %rs1, %rs2 };
+	ret;
+"""
+
+
+def test_only_the_innermost_loop_counts_as_one() -> None:
+    counts = instructions_of(MATRIX)
+    assert counts.loops == (Count(issued=3, matrix=1, load_bytes=16, loads=1),)
+    assert counts.straight == Count(issued=2, store_bytes=4)
+    assert counts.matrix == 1
