@@ -8,12 +8,16 @@ import torch
 from torch import nn
 
 from agentkernel.agents.compiler_coder import CompilerCoder, family, partitions
-from agentkernel.agents.protocols import DraftRequest, Goals
+from agentkernel.agents.protocols import DraftRequest, Goals, Searcher
 from agentkernel.agents.strategies import hypotheses
 from agentkernel.compiler.ir import UnsupportedOp
 from agentkernel.domain.candidate import Draft, TrialResult
 from agentkernel.domain.plan import Hypothesis, Plan
 from agentkernel.domain.target import Target
+from agentkernel.storage.source_text import parse_source
+from agentkernel.tools.judge.judge import judge
+from agentkernel.tools.judge.policy.graph_form import plain_form
+from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.problem.loading import LoadedProblem, problem_from_module
 from agentkernel.tools.search.space import Space
@@ -90,7 +94,7 @@ def _product() -> LoadedProblem:
     return problem_from_module(Product(), (torch.randn(128, 256),))
 
 
-def _draft(problem: LoadedProblem, searcher: CountingSearcher, strategy: str) -> Draft:
+def _draft(problem: LoadedProblem, searcher: Searcher, strategy: str) -> Draft:
     hypothesis = Hypothesis(strategy=strategy, reason="r")
     request = DraftRequest(
         target=TARGET, goals=Goals(), plan=Plan(analysis=ANALYSIS, hypotheses=(hypothesis,)),
@@ -197,3 +201,89 @@ def test_one_kernel_changes_at_a_time_the_heaviest_first() -> None:
     ]
     assert all(len(names) <= 1 for names in changed)
     assert changed[0] == [next(iter(first))]
+
+
+class Overlap(nn.Module):
+    """Only eager says that height times width is the same number for both."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return (x.sigmoid().flatten(2) * y.flatten(2)).sum(-1)
+
+
+def test_a_graph_that_has_no_form_at_free_sizes_is_drafted_for_the_declared_ones() -> None:
+    problem = problem_from_module(Overlap(), (torch.randn(4, 2, 8, 6), torch.randn(4, 2, 8, 6)))
+    captured = capture(problem)
+    assert captured.free_dims
+    draft = _draft(problem, CountingSearcher((1.0,)), "fused")
+    assert draft.candidate is not None, draft.none
+    assert draft.candidate.declared_sizes
+    asked = JudgeSettings(seed=0, policy="mixed", seeds=1, budget_s=2.0, declared_sizes=True)
+    assert judge(problem, captured, draft.candidate.source, asked).accepted
+
+
+class Chain(nn.Module):
+    """A kernel for each softmax: neighbours go over different axes."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for axis in (0, 1, 0, 1, 0, 1):
+            x = torch.softmax(x, dim=axis)
+        return x
+
+
+@dataclass
+class FormSearcher:
+    """Times the graph form by `graph_us`, every other source by 10."""
+
+    graph_us: float | None
+    measures: bool = True
+    seen: list[str] = field(default_factory=list)
+
+    def rank(
+        self, problem: LoadedProblem, sources: Sequence[str], labels: Sequence[str],
+        schedules: Sequence[dict[str, dict[str, int]]], target: Target,
+    ) -> tuple[TrialResult, ...]:  # fmt: skip
+        self.seen += sources
+        times = [self.graph_us if plain_form(text) else 10.0 for text in sources]
+        return tuple(
+            TrialResult(
+                label=label, sha256=label, schedule=schedule,
+                time_us=time if self.measures else None, estimated_us=10.0,
+                pruned=None if time is not None else "fails",
+            )
+            for label, schedule, time in zip(labels, schedules, times, strict=True)
+        )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def chain() -> LoadedProblem:
+    return problem_from_module(Chain(), (torch.randn(64, 64),))
+
+
+@pytest.mark.parametrize(("graph_us", "taken"), [(9.0, True), (9.9, False), (None, False)])
+def test_the_graph_form_is_a_rival_of_the_best_plain_one(
+    chain: LoadedProblem, graph_us: float | None, taken: bool
+) -> None:
+    searcher = FormSearcher(graph_us=graph_us)
+    draft = _draft(chain, searcher, "fused")
+    assert sum(plain_form(text) is not None for text in searcher.seen) == 1
+    source = draft.candidate.source
+    plain = plain_form(source)
+    assert (plain is not None) == taken
+    assert draft.candidate.note.endswith("CUDA graph") == taken
+    assert draft.candidate.searched_us == (9.0 if taken else 10.0)
+    if plain is not None:
+        assert parse_source(plain).body[-1].body[-1].name == "forward"
+        assert not draft.tried[0].label.endswith("CUDA graph")
+
+
+def test_the_graph_form_of_what_was_only_estimated_is_not_asked(chain: LoadedProblem) -> None:
+    searcher = FormSearcher(graph_us=1.0, measures=False)
+    draft = _draft(chain, searcher, "fused")
+    assert plain_form(draft.candidate.source) is None
+    assert not any(map(plain_form, searcher.seen))
+
+
+def test_few_launches_have_no_graph_form() -> None:
+    searcher = FormSearcher(graph_us=1.0)
+    _draft(_norm(), searcher, "fused")
+    assert not any(map(plain_form, searcher.seen))

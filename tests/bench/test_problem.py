@@ -136,6 +136,7 @@ def test_a_faster_candidate(tmp_path: Path) -> None:
     (sample,) = row.samples
     assert (row.name, row.level, row.gpu, row.error) == ("level1/plus", "level1", GPU.name, None)
     assert (sample.status, sample.correct, sample.kept) == ("met", True, None)
+    assert {"draft", "judge", "profile"} <= {item.stage for item in sample.stages}
     assert sample.vs_eager is not None
     assert sample.vs_compile is not None
     assert (sample.vs_eager.value, sample.vs_compile.value) == (2.0, 1.6)

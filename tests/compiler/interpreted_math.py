@@ -77,6 +77,8 @@ def check(module: object, name: str, x: torch.Tensor) -> None:
     rounded = wanted.isinf() & (found.abs() > 3.4e38)
     assert torch.equal(found[known & wanted.isinf() & ~rounded],
                        wanted[known & wanted.isinf() & ~rounded]), name  # fmt: skip
+    zero = x == 0
+    assert torch.equal(found[zero].signbit(), wanted[zero].signbit()), f"{name} of zero"
     held = known & wanted.isfinite()
     if not held.any():
         return

@@ -44,6 +44,7 @@ from agentkernel.tools.certificate.record import read_certificate
 from agentkernel.tools.judge.bounds import distinct_forms
 from agentkernel.tools.judge.gradients import declares_gradients
 from agentkernel.tools.judge.policy.check import check_policy
+from agentkernel.tools.judge.policy.families import GraphOperators, Work
 from agentkernel.tools.judge.policy.kernel_source import telling_sizes
 from agentkernel.tools.judge.races import find_race
 from agentkernel.tools.problem import loading
@@ -61,6 +62,8 @@ Touched = str
 
 
 EXPORT = "export.jsonl"
+SORTING = GraphOperators(calls={"sort": Work(1)}, computes={"sort": 1})
+"""What the original of every candidate calls."""
 
 
 class Garbled(AssertionError):
@@ -176,7 +179,7 @@ def candidate(folder: Path, touched: Touched) -> None:
     with expected(OSError, UnicodeDecodeError):
         text = read_source(folder / "candidate.py")
         policies = get_args(Policy)
-        check_policy(text, policies[len(text) % len(policies)])
+        check_policy(text, policies[len(text) % len(policies)], None, SORTING)
         find_race(text)
         declares_gradients(text)
         kernel_names(text)

@@ -6,6 +6,7 @@ narrowed to that schedule's neighbours and the first default guesses.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from agentkernel.compiler.drop_in.interface import (
     returned_text,
     with_output_views,
 )
+from agentkernel.compiler.drop_in.launch import WORTH, graph_form, graph_label, plain_label
 from agentkernel.compiler.drop_in.wrapper import DropInSource
 from agentkernel.compiler.emit import Schedule
 from agentkernel.compiler.fusion import LibraryStep
@@ -38,8 +40,10 @@ from agentkernel.compiler.lift.drop_in import (
     with_runner_up,
 )
 from agentkernel.compiler.lift.inductor_code import InductorCode, NotLifted
+from agentkernel.compiler.lowering.convolutions import MOVABLE
 from agentkernel.compiler.pipeline import (
     Compiled,
+    at_declared_sizes,
     compile_graph,
     single_changes,
 )
@@ -51,6 +55,7 @@ from agentkernel.compiler.rewrite import DEAD, Rewritten, rewrite
 from agentkernel.compiler.segments import Segment, segments_of
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.candidate import Candidate, Draft, NoTemplate, TrialResult
+from agentkernel.domain.errors import TimeIsUp
 from agentkernel.domain.plan import Won
 from agentkernel.domain.target import Target
 from agentkernel.domain.verdict import Policy, Precision
@@ -177,8 +182,10 @@ class CompilerCoder:
         if not fresh:
             return Draft(candidate=None, none=NoTemplate(reason="every schedule has been tried"))
         results = self._rank(problem, fresh, request)
-        made = _draft(fresh, results, request)
-        return made.evolve(tried=(*made.tried, *trials))
+        made = self._fastest(problem, graph, fresh, results, request)
+        made = made.evolve(tried=(*made.tried, *trials))
+        fixed = graph.free_dims and not choices[0].captured.free_dims
+        return _for_declared_sizes(made) if fixed else made
 
     def _tuned(
         self, choices: Sequence[Compiled], request: DraftRequest
@@ -208,18 +215,38 @@ class CompilerCoder:
         seen = {item.candidate.sha256 for item in request.history}
         fresh = [item for item in drafts if source_sha256(item.source.text) not in seen]
         won = winner_for(request.hypothesis, request.retrieved)
+        known_best = plain_label(won.label) if won is not None else ""
         if won is not None:
-            fresh = with_runner_up(fresh, won.label)
+            fresh = with_runner_up(fresh, known_best)
         if not fresh:
             return Draft(candidate=None, none=NoTemplate(reason="every variant has been tried"))
         rank: Rank = lambda some: self._rank(problem, some, request)  # noqa: E731
-        pairs = rank_and_tune(fresh, problem, graph, rank, seen, won.label if won else "")
+        pairs = rank_and_tune(fresh, problem, graph, rank, seen, known_best)
         raced = [Variant(draft.label, draft.source) for draft, _ in pairs]
-        made = _draft(raced, [result for _, result in pairs], request)
-        if made.candidate is None or not graph.free_dims:
-            return made
-        fixed = made.candidate.evolve(declared_sizes=True)
-        return made.evolve(candidate=fixed)
+        made = self._fastest(problem, graph, raced, [result for _, result in pairs], request)
+        return _for_declared_sizes(made) if graph.free_dims else made
+
+    def _fastest(
+        self,
+        problem: LoadedProblem,
+        graph: Captured,
+        variants: Sequence[Variant],
+        results: Sequence[TrialResult],
+        request: DraftRequest,
+    ) -> Draft:
+        """The best of them, measured once more beside its graph form where it has a new one."""
+        pairs = sorted(zip(variants, results, strict=True), key=lambda pair: time_rank(pair[1]))
+        best, result = pairs[0]
+        recorded = graph_form(best.source, graph) if result.time_us is not None else None
+        seen = {item.candidate.sha256 for item in request.history}
+        if recorded is not None and source_sha256(recorded.text) not in seen:
+            both = [best, Variant(graph_label(best.label), recorded, best.forms)]
+            with contextlib.suppress(TimeIsUp):
+                plain, replayed = self._rank(problem, both, request)
+                wins = time_rank(replayed)[1] < WORTH * time_rank(plain)[1]
+                rivals = [(both[1], replayed)] if wins else []
+                pairs = [(best, plain), *rivals, *pairs[1:]]
+        return _draft([item for item, _ in pairs], [found for _, found in pairs], request)
 
     def _rank(
         self,
@@ -236,6 +263,12 @@ class CompilerCoder:
         )
 
 
+def _for_declared_sizes(made: Draft) -> Draft:
+    if made.candidate is None:
+        return made
+    return made.evolve(candidate=made.candidate.evolve(declared_sizes=True))
+
+
 def source_sha256(text: str) -> str:
     """Content hash of a source, as candidates have it."""
     return sha256_text(text)
@@ -245,7 +278,22 @@ def partitions(
     problem: LoadedProblem, captured: Captured, policy: Policy, precision: Precision = "strict"
 ) -> list[Compiled]:
     """The partitions worth trying: products as our own GEMM, or left to the library; attention as
-    one kernel, then as it is written out."""
+    one kernel, then as it is written out. Where the graph with free sizes has none, those of the
+    graph at its declared sizes. Raises UnsupportedOp where that has none either."""
+    try:
+        return _partitions(problem, captured, policy, precision)
+    except UnsupportedOp:
+        if not captured.free_dims or len(problem.problem.shape_sets) > 1:
+            raise
+        fixed = at_declared_sizes(captured)
+        if fixed is None:
+            raise
+        return _partitions(problem, fixed, policy, precision)
+
+
+def _partitions(
+    problem: LoadedProblem, captured: Captured, policy: Policy, precision: Precision
+) -> list[Compiled]:
     returned_text(captured.output_tree, itertools.repeat("_"))
     captured = with_output_views(problem, captured)
     constructor = emit_constructor(problem, returned_classes(captured.output_tree))
@@ -255,6 +303,9 @@ def partitions(
         raise UnsupportedOp("constructor", f"it imports {', '.join(constructor.foreign_imports)}")
     plain = compile_graph(problem, captured, constructor, precision)
     choices = _with_products(plain, policy)
+    if any(op.removeprefix("aten.") in MOVABLE for op in _library(plain)):
+        last = compile_graph(problem, captured, constructor, precision, channels_last=True)
+        choices += _with_products(last, policy)[:1]
     if find_steps(plain.partition.steps):
         choices += _written_out(problem, captured, constructor, precision, policy)
     kept = [item for item in choices if _allowed(item, policy)]

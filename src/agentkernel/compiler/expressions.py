@@ -53,6 +53,10 @@ BOOLEAN_OPS = {"add": "logical_or", "mul": "logical_and", "maximum": "logical_or
 BUILT_IN = {"abs": "tl.abs", "exp2": "tl.exp2", "log": "tl.log", "log2": "tl.log2",
             "sqrt": "tl.sqrt_rn", "rsqrt": "tl.rsqrt", "sin": "tl.sin", "cos": "tl.cos",
             "erf": "tl.erf", "floor": "tl.floor", "ceil": "tl.ceil"}  # fmt: skip
+LIBRARY = {"round": "nearbyint", **{name: name for name in (
+    "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "copysign", "erfc", "erfinv",
+    "fmod", "hypot", "lgamma", "log10", "nextafter", "pow", "sinh", "tan", "trunc")}}  # fmt: skip
+"""Operation -> the function of CUDA's library, which eager calls as well."""
 OPS_WITH_HELPERS = (*MATH, "maximum", "minimum")
 
 
@@ -108,6 +112,8 @@ def _operator(op: str, args: list[Text]) -> Text | None:
         return Text(f"{left} {BITWISE[op]} {right}", LOGIC)
     if op in BUILT_IN:
         return Text(f"{BUILT_IN[op]}({args[0].code})")
+    if op in LIBRARY:
+        return Text(f"libdevice.{LIBRARY[op]}({', '.join(arg.code for arg in args)})")
     return None
 
 

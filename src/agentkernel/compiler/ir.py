@@ -245,6 +245,9 @@ class GraphBuilder:
 
     def permute(self, value: Node, order: Sequence[int]) -> Node:
         """Dimensions in another order."""
+        if value.kind == "view" and value.op == "permute":
+            inner = [int(place) for place in value.attrs]  # type: ignore[call-overload]
+            return self.permute(value.args[0], [inner[place] for place in order])
         if list(order) == list(range(len(order))):
             return value
         shape = tuple(value.shape[index] for index in order)
@@ -274,10 +277,11 @@ class GraphBuilder:
         return self._make("pointwise", "gather", (index, guard, table), table.dtype, shape)
 
     def library(
-        self, op: str, args: Sequence[Node], dtype: torch.dtype, shape: Shape, call: object
-    ) -> Node:
+        self, op: str, args: Sequence[Node], dtype: torch.dtype, shape: Shape, call: object,
+        *marks: str,
+    ) -> Node:  # fmt: skip
         """A call that torch serves; `call` is the fx node."""
-        return self._make("library", op, tuple(args), dtype, shape, (call,), self.label)
+        return self._make("library", op, tuple(args), dtype, shape, (call, *marks), self.label)
 
 
 def _kept_dimensions(old: Shape, new: Shape) -> dict[int, int] | None:

@@ -343,16 +343,21 @@ def emit_split(request: KernelRequest) -> KernelCode:
     chunks = request.schedule.chunks
     wide = f"({rows}, {chunks})"
     grids = (wide, wide if has_tile_stores(end) else f"({rows},)")
-    launch = tuple(
+    launch = [
         launch_line(emitter, name, grid, *fields)
         for emitter, name, grid in zip((partial, end), names, grids, strict=True)
-    )
+    ]
+    if not nodes and not request.region.col_count.is_number:
+        # Scans alone: what no other chunk goes on from is not needed.
+        length = request.symbols.wrapper(request.region.col_count)
+        several = f"if {length} > {request.schedule.block_cols}:"
+        launch[0] = "\n".join([several, *indent(launch[0].splitlines())])
     workspace = tuple(
         f"{name} = torch.empty(({rows}, {chunks}), device={request.anchor}, dtype={dtype})"
         for name, dtype in fields.items()
     )
     helpers = frozenset(partial.helpers | end.helpers)
-    return KernelCode("\n\n\n".join(sources), names, launch, helpers, workspace)
+    return KernelCode("\n\n\n".join(sources), names, tuple(launch), helpers, workspace)
 
 
 def _chunk_lines(emitter: Emitter) -> list[str]:

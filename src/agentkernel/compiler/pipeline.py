@@ -25,6 +25,7 @@ from agentkernel.compiler.providers.linear import with_linear_steps
 from agentkernel.domain.verdict import Precision
 from agentkernel.tools.problem.capture import Captured
 from agentkernel.tools.problem.loading import LoadedProblem
+from agentkernel.tools.problem.specialise import UnknownSize, specialise
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,13 +72,14 @@ def compile_graph(
     *,
     attention: bool = True,
     halved: bool = False,
+    channels_last: bool = False,
 ) -> Compiled:
-    """Lower and partition, `attention` as one kernel or as it is written out; `halved`, no kernel
-    spans both halves of the graph.
+    """Lower and partition, `attention` as one kernel or as it is written out, convolutions on
+    `channels_last` memory or as they are; `halved`, no kernel spans both halves of the graph.
 
     Raises UnsupportedOp for what has neither template nor library form.
     """
-    graph = lower(captured, attention)
+    graph = lower(captured, attention, channels_last=channels_last)
     names = {name: name for name in captured.user_inputs}
     symbols = symbols_of(captured, names)
     outputs = _outputs(captured, graph)
@@ -86,6 +88,14 @@ def compile_graph(
     except IncompatibleAxes as error:
         raise UnsupportedOp("layout", str(error)) from error
     return Compiled(loaded, captured, constructor, graph, parts, symbols, precision)
+
+
+def at_declared_sizes(captured: Captured) -> Captured | None:
+    """The graph without free sizes; None where a size depends on data."""
+    try:
+        return specialise(captured)
+    except UnknownSize:
+        return None
 
 
 def _outputs(captured: Captured, graph: LoweredGraph) -> list[Output]:

@@ -159,6 +159,10 @@ class GpuState(Frozen):
     other_processes: int | None = None
 
 
+LIBRARY_PLAN = 0.1
+"""Of a call's device time: with less in its own kernels, a candidate is a plan of library calls."""
+
+
 class Measurement(Frozen):
     """What one GPU did with the candidate and the baselines on one shape set."""
 
@@ -186,6 +190,8 @@ class Measurement(Frozen):
     """roofline_us / candidate median: 1 is the ceiling."""
     launches: int
     own_kernel_share: float | None = None
+    library_calls: int = 0
+    """Launches of one call that are none of the candidate's own kernels."""
     peak_memory_bytes: int
     eager_peak_memory_bytes: int
     energy_mj: float | None = None
@@ -201,6 +207,14 @@ class Measurement(Frozen):
     clock: ClockCheck | None = None
     """The candidate by both clocks; None where the device shares no memory between processes."""
     eager_clock: ClockCheck | None = None
+
+    @property
+    def library_plan(self) -> str:
+        """What a candidate is called whose own kernels have less than LIBRARY_PLAN of the time; ""
+        for any other."""
+        share = self.own_kernel_share
+        few = share is not None and share < LIBRARY_PLAN
+        return f"library plan, {self.library_calls} calls" if few else ""
 
 
 class ProfileFailed(Frozen):

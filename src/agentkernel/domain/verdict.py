@@ -128,7 +128,8 @@ class ExecutionFailed(Frozen, defer_build=True):
 
     `rule`: no-kernel, torch-compute, dead-kernel, side-work (a stream, thread or process that
     outlives the call), deferred (a lazy output), global-state (flags, patched modules),
-    lossy-product (operands or accumulator of a product lose precision by their types).
+    lossy-product (operands or accumulator of a product lose precision by their types), graph (a
+    CUDA graph runs or computes something else than the launches that it stands for).
     """
 
     kind: Literal["execution"] = "execution"

@@ -2,7 +2,8 @@
 
 A module of many short kernels is as slow as its launches. What compiles beside it, on the other
 thread of its core above all, makes them late by more than two candidates differ. So a bench keeps
-one core a GPU free, and what is timed there runs on it.
+one core a GPU free, and what is timed there may run on it too. It is not bound to it: where others
+on the machine use that core, the system moves it on.
 """
 
 from __future__ import annotations
@@ -67,14 +68,14 @@ def timed_cpus() -> tuple[int, ...]:
 
 @contextmanager
 def on_timed_cpus(pids: Iterable[int]) -> Iterator[None]:
-    """Meanwhile the leading threads of `pids`, of which one works at a time, are on the first of
-    the timed CPUs. Where there are none, or the system does not let us, nothing changes."""
+    """Meanwhile the leading threads of `pids`, of which one works at a time, may use the timed CPUs
+    beside their own. Where there are none, or the system does not let us, nothing changes."""
     core = timed_cpus()
     before: dict[int, set[int]] = {}
     for pid in pids if core else ():
         with suppress(OSError):
             allowed = os.sched_getaffinity(pid)
-            os.sched_setaffinity(pid, core[:1])
+            os.sched_setaffinity(pid, {*allowed, *core})
             before[pid] = allowed
     try:
         yield

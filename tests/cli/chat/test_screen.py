@@ -183,6 +183,12 @@ def test_profile_lines_show_the_third() -> None:
     assert told == ["  max-autotune 20 us: 2.000x [1.950, 2.050]"]
 
 
+def test_profile_lines_name_a_library_plan() -> None:
+    found = measurement().evolve(own_kernel_share=0.05, library_calls=4)
+    assert "  library plan, 4 calls" in measured_lines(found)
+    assert not any("library plan" in line for line in measured_lines(measurement()))
+
+
 def test_kernels_show_registers_spills_and_shared_memory() -> None:
     shown = drawn(kernel_table(CompileReport(target="h100-sxm", kernels=(KERNEL,))))
     assert shown.splitlines()[1].split() == (

@@ -105,7 +105,9 @@ def test_memory_is_given_back_before_more_is_taken() -> None:
         ("return (buf2, )", "return ()", "returns something else"),
         ("(buf1, buf2, 24", "(buf7, buf2, 24", "reads buf7, which nothing wrote"),
         ("_relu_0.run(buf1", "_other_0.run(buf1", "no way to launch triton_poi_fused_other_0"),
-        ("del buf1", "buf3 = torch.ops.aten.topk.default(buf1, 3)", "topk.default stays with"),
+        ("del buf1", "buf3 = torch.ops.mine.topk.default(buf1, 3)", "topk.default stays with"),
+        ("del buf1", "torch.ops.aten.relu_.default(buf1)", "relu_.default stays with"),
+        ("del buf1", "buf3 = buf0[1]", "the wrapper makes buf0[1]"),
         ("del buf1", "while buf1: pass", "the wrapper says while buf1"),
         ("buf2 = empty_strided_cuda((4, 6), (6, 1)", "buf2 = empty_strided_cuda((4, 6), (8, 1)",
          "an output has strides (8, 1), not (6, 1)"),
@@ -131,3 +133,19 @@ def test_a_kernel_that_cannot_be_lifted_says_why(old: str, new: str, reason: str
     found = lifted(kernel=KERNEL.replace(old, new))
     assert isinstance(found, NotLifted)
     assert reason in found.reason
+
+
+SORTS = """        buf3 = torch.ops.aten.sort.stable(buf2, stable=False, dim=-1, descending=True)
+        buf4 = buf3[0]
+        assert_size_stride(buf4, (4, 6), (6, 1), 'torch.ops.aten.sort.stable')
+        del buf3
+    return (buf4, )
+"""
+
+
+def test_an_operator_that_stays_with_pytorch_is_called_by_its_full_name() -> None:
+    found = lifted(WRAPPER.replace("    return (buf2, )\n", SORTS))
+    assert isinstance(found, DropInSource)
+    words = " ".join(found.text.split())
+    assert "sort = torch.ops.aten.sort.stable(relu_1, stable=False, dim=-1, descending" in words
+    assert "output = sort[0] output = output.contiguous() return output" in words

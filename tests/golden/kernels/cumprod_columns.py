@@ -98,8 +98,8 @@ class ModelNew(nn.Module):
         if x_dim0 == 0 or x_dim1 == 0 or x_dim2 == 0:
             return torch.empty((x_dim0, x_dim1, x_dim2), device=x.device, dtype=torch.float32)
         output = torch.empty((x_dim0, x_dim1, x_dim2), device=x.device, dtype=torch.float32)
-        cumprod_kernel[(triton.cdiv(x_dim0*x_dim2, 128),)](
-            x, output, x_dim0*x_dim2, x_dim1, x_dim2, n_cols=x_dim1, BLOCK_M=128,
-            BLOCK_N=16, num_warps=1,
+        cumprod_kernel[(triton.cdiv(x_dim0*x_dim2, 64),)](
+            x, output, x_dim0*x_dim2, x_dim1, x_dim2, n_cols=x_dim1, BLOCK_M=64, BLOCK_N=16,
+            num_warps=1,
         )
         return output

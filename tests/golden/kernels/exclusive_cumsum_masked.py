@@ -20,6 +20,25 @@ VERIFIED = (
 def sub_kernel(x_ptr, mask_value_ptr, output_ptr, n_cols: tl.constexpr, BLOCK_N: tl.constexpr):
     """Multiply, cumulative sum and subtract along the last dimension.
 
+    A program holds one row in registers.
+    """
+    row = tl.program_id(0).to(tl.int64)
+    col = tl.arange(0, BLOCK_N)
+    col_mask = (col < n_cols) | (n_cols % BLOCK_N == 0)
+    x = tl.load(x_ptr + row * n_cols + col, mask=col_mask, other=0.0)
+    mask_value = tl.load(mask_value_ptr + row * n_cols + col, mask=col_mask, other=0)
+    mul = x * (mask_value).to(tl.float32)
+    cumsum = tl.cumsum(mul, 0)
+    sub = cumsum - mul
+    tl.store(output_ptr + row * n_cols + col, sub, mask=col_mask)
+
+
+@triton.jit
+def sub_long_rows_kernel(
+    x_ptr, mask_value_ptr, output_ptr, n_cols: tl.constexpr, BLOCK_N: tl.constexpr,
+):
+    """Multiply, cumulative sum and subtract along the last dimension.
+
     A program walks one row in tiles of BLOCK_N: each goes on from the tile before.
     """
     row = tl.program_id(0).to(tl.int64)
@@ -101,5 +120,13 @@ class ModelNew(nn.Module):
         if x_dim0 == 0 or x_dim1 == 0:
             return torch.empty((x_dim0, x_dim1), device=x.device, dtype=torch.float32)
         output = torch.empty((x_dim0, x_dim1), device=x.device, dtype=torch.float32)
-        sub_kernel[(x_dim0,)](x, mask_value, output, n_cols=x_dim1, BLOCK_N=2048, num_warps=8)
+        if x_dim1 <= 32768:
+            sub_kernel[(x_dim0,)](
+                x, mask_value, output, n_cols=x_dim1, BLOCK_N=triton.next_power_of_2(x_dim1),
+                num_warps=8 if x_dim1 <= 8192 else 16,
+            )
+        else:
+            sub_long_rows_kernel[(x_dim0,)](
+                x, mask_value, output, n_cols=x_dim1, BLOCK_N=4096, num_warps=16,
+            )
         return output

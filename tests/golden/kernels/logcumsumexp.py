@@ -34,6 +34,19 @@ def selected(x, mask, dim: tl.constexpr, keep_dims: tl.constexpr = False):
 
 @triton.jit
 def logcumsumexp_kernel(x_ptr, output_ptr, n_cols: tl.constexpr, BLOCK_N: tl.constexpr):
+    """Running log-sum-exp along the last dimension. A program holds one row in registers."""
+    row = tl.program_id(0).to(tl.int64)
+    col = tl.arange(0, BLOCK_N)
+    col_mask = (col < n_cols) | (n_cols % BLOCK_N == 0)
+    x = tl.load(x_ptr + row * n_cols + col, mask=col_mask, other=0.0)
+    ones = tl.full([BLOCK_N], 1.0, tl.float32)
+    running_top, running_total = tl.associative_scan((x, ones), 0, log_add)
+    logcumsumexp = running_top + tl.log(running_total)
+    tl.store(output_ptr + row * n_cols + col, logcumsumexp, mask=col_mask)
+
+
+@triton.jit
+def logcumsumexp_long_rows_kernel(x_ptr, output_ptr, n_cols: tl.constexpr, BLOCK_N: tl.constexpr):
     """Running log-sum-exp along the last dimension.
 
     A program walks one row in tiles of BLOCK_N: each goes on from the tile before.
@@ -109,5 +122,13 @@ class ModelNew(nn.Module):
         if x_dim0 == 0 or x_dim1 == 0:
             return torch.empty((x_dim0, x_dim1), device=x.device, dtype=torch.float32)
         output = torch.empty((x_dim0, x_dim1), device=x.device, dtype=torch.float32)
-        logcumsumexp_kernel[(x_dim0,)](x, output, n_cols=x_dim1, BLOCK_N=2048, num_warps=8)
+        if x_dim1 <= 32768:
+            logcumsumexp_kernel[(x_dim0,)](
+                x, output, n_cols=x_dim1, BLOCK_N=triton.next_power_of_2(x_dim1),
+                num_warps=8 if x_dim1 <= 8192 else 16,
+            )
+        else:
+            logcumsumexp_long_rows_kernel[(x_dim0,)](
+                x, output, n_cols=x_dim1, BLOCK_N=4096, num_warps=16,
+            )
         return output

@@ -8,6 +8,7 @@ import torch
 import triton
 import triton.language as tl
 from torch import nn
+from triton.language.extra import libdevice
 
 VERIFIED = (
     "this drop-in was verified for x float32[2, 12, 16]; use the original module for others"
@@ -16,24 +17,42 @@ VERIFIED = (
 
 @triton.jit
 def exp(x):
-    """e**x in fp32 to about one ulp: 2**whole * e**rest, ln 2 in two parts (Cody and Waite).
+    """e**x in fp32 to about one ulp: 2**whole * 2**rest.
 
-    Adding 1.5 * 2**23 rounds to the nearest integer and leaves it in the lowest bits, from where
-    it moves into the exponent of 2**whole: one special function (exp2) a call.
+    The clamp bounds `whole` alone and is free on a GPU. Adding 1.5 * 2**23 rounds to the nearest
+    integer and leaves it in the lowest bits, from where it moves into the exponent.
     """
-    shifted = tl.clamp(x * 1.4426950408889634, -126.0, 127.0) + 12582912.0
-    whole = shifted - 12582912.0
-    rest = (x - whole * 0.693359375) + whole * 2.12194440054690583e-4
-    power = ((shifted.to(tl.int32, bitcast=True) << 23) + 0x3F800000).to(tl.float32, bitcast=True)
-    return tl.exp2(rest * 1.4426950408889634) * power
+    shifted = tl.fma(tl.clamp(tl.fma(x, 0.005724980030208826, 0.5), 0.0, 1.0), 252.0, 12582913.0)
+    rest = tl.fma(x, 1.4426950216293335, 12583039.0 - shifted)
+    rest = tl.fma(x, 1.925963033500011e-8, rest)
+    power = (shifted.to(tl.int32, bitcast=True) << 23).to(tl.float32, bitcast=True)
+    return tl.exp2(rest) * power
 
 
 @triton.jit
-def log1p(x):
-    """log(1 + x) without cancellation near 0 (Kahan's quotient)."""
-    grown = 1.0 + x
-    near = tl.log(grown) * (x / (grown - 1.0))
-    return tl.where(grown == 1.0, x, tl.where(tl.abs(x) < 1.0, near, tl.log(grown)))
+def log1p_of_unit(x):
+    """log(1 + x) for x from 0 to 1."""
+    near = tl.fma(x, -3.31846963e-3, 2.02045718e-2)
+    near = tl.fma(near, x, -5.76644198e-2)
+    near = tl.fma(near, x, 0.106805531)
+    near = tl.fma(near, x, -0.153553949)
+    near = tl.fma(near, x, 0.196954001)
+    near = tl.fma(near, x, -0.249585873)
+    near = tl.fma(near, x, 0.333305113)
+    near = tl.fma(near, x, -0.499999328)
+    return tl.fma(x * x, near, x)
+
+
+@triton.jit
+def silu(x):
+    """x / (1 + e**-x)."""
+    return libdevice.fast_dividef(x, 1.0 + exp(-x))
+
+
+@triton.jit
+def softplus(x):
+    """log(1 + e**x): the larger of x and 0, and the rest of a number that fits."""
+    return tl.maximum(x, 0.0) + log1p_of_unit(exp(-tl.abs(x)))
 
 
 @triton.jit
@@ -72,13 +91,12 @@ def split_with_sizes_softplus_cumsum_kernel(
         mm_ptr + (1 + x3 + 9 * r0_index + 108 * x1), r0_mask & xmask,
         eviction_policy="evict_last", other=0.0,
     )
-    total = project_bias + mm
-    chosen = tl.where(total > 20.0, total, log1p(exp(total)))
-    product = (chosen * rate).to(tl.float32)
+    value = softplus(project_bias + mm)
+    product = (value * rate).to(tl.float32)
     running, = tl.associative_scan((product,), 1, split_with_sizes_softplus_cumsum_combine)
-    product_2 = chosen * x * (project_bias_2 + mm_2) * exp(--running)
-    value = product_2.to(tl.float32)
-    wide = tl.broadcast_to(value, [XBLOCK, R0_BLOCK])
+    product_2 = value * x * (project_bias_2 + mm_2) * exp(--running)
+    value_2 = product_2.to(tl.float32)
+    wide = tl.broadcast_to(value_2, [XBLOCK, R0_BLOCK])
     running_2, = tl.associative_scan((wide,), 1, split_with_sizes_softplus_cumsum_combine)
     tl.store(cumsum_ptr + (x0 + 64 * r0_index + 768 * x1), running, r0_mask & xmask)
     tl.store(cumsum_1_ptr + (x0 + 64 * r0_index + 768 * x1), running_2, r0_mask & xmask)
@@ -116,8 +134,8 @@ def split_with_sizes_exp_silu_kernel(
     total_4 = tl.broadcast_to(project_bias_3, [XBLOCK]) + mm_3
     total_5 = tl.broadcast_to(project_bias_4, [XBLOCK]) + mm_4
     product = exp(-cumsum_4) * cumsum_1_4 * total_5
-    quotient = x / (exp(-x) + 1.0)
-    product_2 = (total_3 + exp(-cumsum_3) * cumsum_1_3 * total_4 + product) * quotient
+    value = silu(x)
+    product_2 = (total_3 + exp(-cumsum_3) * cumsum_1_3 * total_4 + product) * value
     tl.store(output_ptr + xindex, product_2, xmask)
 
 

@@ -76,6 +76,8 @@ TWICE = f"{HELPER}\n\ndef twice(work, x):\n    return work(work(x))\n"
             "4 times",
         ),
         (f"for _ in range(x.shape[0]):\n    x = {SORT}[0]", "operator", "how often"),
+        (f"for _ in range(10**40):\n    x = {SORT}[0]", "operator", "how often"),
+        (f"for _ in range(9{'9' * 40}):\n    x = {SORT}[0]", "operator", "how often"),
         (f"while x.shape[0]:\n    x = {SORT}[0]", "operator", "how often"),
         (f"x = [{SORT} for _ in range(2)]", "operator", "how often"),
         (f"work = lambda x: {SORT}\nx = work(x)", "operator", "how often"),

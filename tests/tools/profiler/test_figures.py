@@ -55,6 +55,15 @@ def figures(sides: ComparisonResult, facts: Analysis, *own_kernels: str) -> Meas
     )
 
 
+def test_with_little_of_its_own_time_it_is_a_library_plan() -> None:
+    sides, facts = measured_sides(compiled=True), analysis(200_000_000, 50_000_000, 1.0)
+    assert figures(sides, facts, "none of them").library_plan == "library plan, 2 calls"
+    found = figures(sides, facts, "add_rows")
+    assert found.evolve(own_kernel_share=0.1).library_plan == ""
+    assert found.evolve(own_kernel_share=0.09).library_plan == "library plan, 1 calls"
+    assert found.evolve(own_kernel_share=None).library_plan == ""
+
+
 def test_a_memory_bound_call_at_half_the_ceiling() -> None:
     facts = analysis(200_000_000, 50_000_000, 1.0)
     found = figures(measured_sides(compiled=True), facts, "add_rows")
@@ -64,6 +73,7 @@ def test_a_memory_bound_call_at_half_the_ceiling() -> None:
     assert found.vs_eager.value == pytest.approx(2.0)
     assert found.vs_compile.value == pytest.approx(1.1)
     assert (found.launches, found.own_kernel_share) == (2, pytest.approx(0.9))
+    assert (found.library_calls, found.library_plan) == (1, "")
     assert (found.peak_memory_bytes, found.eager_peak_memory_bytes) == (1000, 3000)
     assert (found.energy_mj, found.candidate.do_bench_us) == (12.0, 99.0)
     assert (found.rounds, found.discarded_rounds) == (Pace().min_rounds, 0)

@@ -1,5 +1,7 @@
 """What events and the flush add is taken off, and nothing else."""
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -45,3 +47,22 @@ def test_calls_that_are_not_alike_have_no_medians():
     found = [KernelLaunch(name, 5.0) for names in (many, few, many, few) for name in names]
     assert len(found) % 4 == 0
     assert median_launches(found, 4) == ()
+
+
+class Launching(CallTimer):
+    """Of a GPU whose work nobody waits for."""
+
+    def __init__(self) -> None:
+        super().__init__("cpu", 64)
+        self.device = "cuda"
+        self.waits = 0
+
+    def wait(self) -> None:
+        self.waits += 1
+
+
+def test_launching_takes_the_processors_time():
+    assert CallTimer("cpu", 64).enqueue_us(lambda: time.sleep(0.01)) == 0.0
+    timer = Launching()
+    assert 1_000 <= timer.enqueue_us(lambda: time.sleep(0.001)) < 100_000
+    assert timer.waits == 3

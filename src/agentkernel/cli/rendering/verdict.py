@@ -71,6 +71,7 @@ def measured_lines(item: Measurement) -> list[str]:
         f"{item.shapes} on {item.gpu.name} (measured)",
         f"  candidate {show_us(item.candidate.median_us)}, eager {show_us(item.eager.median_us)}: "
         f"{ratio.value:.3f}x [{ratio.low:.3f}, {ratio.high:.3f}]",
+        *([f"  {item.library_plan}"] if item.library_plan else []),
     ]
     if item.compiled is not None and item.vs_compile is not None:
         ratio = item.vs_compile

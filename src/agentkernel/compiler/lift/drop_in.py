@@ -12,6 +12,7 @@ from functools import partial
 
 import torch
 
+from agentkernel.compiler.attention_match import find_attention
 from agentkernel.compiler.drop_in.constructor import ConstructorText, emit_constructor
 from agentkernel.compiler.drop_in.envelope import (
     Envelope,
@@ -301,6 +302,7 @@ def _assemble(
 MAX_TUNED = 16
 """Launch configurations tried of the variant that won."""
 OPTION = ", option "
+ATTENTION_CALL = "torch.nn.functional.scaled_dot_product_attention("
 RUNNERS_UP = 1
 """Variants tried beside the one that an experience names."""
 
@@ -320,15 +322,19 @@ def lifted_drafts(
     codes: Sequence[InductorCode | NotLifted],
     policy: Policy,
 ) -> list[LiftedDraft] | NotLifted:
-    """A file a variant, as far as the policy allows it, of equal ones that with the most launch
-    configurations to try; the commonest reason where there is none."""
+    """A file a variant, as far as the policy allows it and none writes attention out, of equal ones
+    that with the most launch configurations to try; the commonest reason where there is none."""
     found: dict[str, LiftedDraft] = {}
     reasons: Counter[str] = Counter()
     operators = graph_operators(captured)
+    attention = len(find_attention(captured.graph.graph))
     for code in codes:
         source = code if isinstance(code, NotLifted) else _lifted(code, problem, captured)
         if isinstance(source, NotLifted) or isinstance(code, NotLifted):
             reasons[source.reason if isinstance(source, NotLifted) else ""] += 1
+            continue
+        if source.text.count(ATTENTION_CALL) < attention:
+            reasons["attention would be written out, its scores in memory"] += 1
             continue
         refused = check_policy(source.text, policy, own_names(problem), operators)
         if refused is not None:

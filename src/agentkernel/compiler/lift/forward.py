@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from agentkernel.compiler.drop_in.interface import in_order_text
@@ -17,6 +17,7 @@ from agentkernel.compiler.emit import Names, identifier
 from agentkernel.compiler.expressions import forward_lines
 from agentkernel.compiler.lift.inductor_code import InductorKernel
 from agentkernel.compiler.lift.kernel_text import KernelForm, kernel_form, kernel_text
+from agentkernel.compiler.lift.library_calls import library_call
 from agentkernel.compiler.lift.wrapper_steps import (
     Allocate,
     Free,
@@ -29,111 +30,9 @@ from agentkernel.compiler.lift.wrapper_steps import (
     Unliftable,
     Wrapper,
     launch_grid,
-    literal,
     number,
     numbers,
 )
-
-Text = Callable[[ast.expr], str]
-PRODUCTS = {"mm": "mm", "bmm": "bmm", "addmm": "addmm", "bias_addmm": "addmm",
-            "baddbmm": "baddbmm"}  # fmt: skip
-"""`extern_kernels.NAME` -> `torch.NAME`."""
-ATTENTION = ("_scaled_dot_product_flash_attention", "_scaled_dot_product_efficient_attention",
-             "_scaled_dot_product_cudnn_attention")  # fmt: skip
-
-
-@dataclass(frozen=True)
-class LibraryCall:
-    """`text` computes; `out` is the wrapper's name for a result that has its memory already."""
-
-    title: str
-    text: str
-    out: str | None
-    several: bool = False
-    """TorchInductor takes the result apart: its first part is what `text` gives."""
-
-
-def library_call(call: LibraryCallStep, text: Text) -> LibraryCall:
-    """The call in torch's words. Raises Unliftable for what is no product, convolution or
-    attention: such operators compute, and a policy that allows them is nobody's default."""
-    space, _, name = call.function.rpartition(".")
-    keywords = dict(call.keywords)
-    if space == "extern_kernels" and name in PRODUCTS:
-        return _product(PRODUCTS[name], call, keywords, text)
-    if name == "convolution" or call.function.endswith("aten.convolution.default"):
-        return _convolution(call, keywords, text)
-    packet = call.function.removesuffix(".default").rpartition(".")[2]
-    if packet in ATTENTION:
-        return _attention(packet, call, keywords, text)
-    raise Unliftable(f"{call.function} stays with PyTorch, and no template or kernel stands for it")
-
-
-def _product(
-    name: str, call: LibraryCallStep, keywords: Mapping[str, ast.expr], text: Text
-) -> LibraryCall:
-    args = [text(item) for item in call.args]
-    out = keywords.get("out")
-    scales = [
-        f"{key}={text(keywords[key])}"
-        for key in ("beta", "alpha")
-        if key in keywords and text(keywords[key]) not in ("1", "1.0")
-    ]
-    return LibraryCall(
-        title=name,
-        text=f"torch.{name}({', '.join([*args, *scales])})",
-        out=ast.unparse(out) if out is not None else None,
-    )
-
-
-def _convolution(
-    call: LibraryCallStep, keywords: Mapping[str, ast.expr], text: Text
-) -> LibraryCall:
-    names = ("input", "weight", "bias", "stride", "padding", "dilation", "transposed",
-             "output_padding", "groups")  # fmt: skip
-    given = dict(zip(names, call.args, strict=False)) | dict(keywords)
-    missing = [name for name in names if name not in given and name != "bias"]
-    if missing:
-        raise Unliftable(f"a convolution does not say its {missing[0]}")
-    dimensions = len(numbers(given["stride"]))
-    tensors = [text(given[name]) for name in ("input", "weight")]
-    bias = text(given["bias"]) if "bias" in given else "None"
-    tensors += [f"bias={bias}"] if bias != "None" else []
-    transposed = bool(literal(given["transposed"]))
-    usual = {"stride": 1, "padding": 0, "dilation": 1}
-    options = [f"{key}={text(given[key])}" for key, value in usual.items()
-               if set(numbers(given[key])) != {value}]  # fmt: skip
-    if transposed and any(numbers(given["output_padding"])):
-        options.append(f"output_padding={text(given['output_padding'])}")
-    if text(given["groups"]) != "1":
-        options.append(f"groups={text(given['groups'])}")
-    name = f"conv_transpose{dimensions}d" if transposed else f"conv{dimensions}d"
-    return LibraryCall(
-        title="convolved",
-        text=f"torch.nn.functional.{name}({', '.join([*tensors, *options])})",
-        out=None,
-    )
-
-
-def _attention(
-    name: str, call: LibraryCallStep, keywords: Mapping[str, ast.expr], text: Text
-) -> LibraryCall:
-    """The three fused forms take their arguments in different orders."""
-    orders: Mapping[str, Sequence[str]] = {
-        "_scaled_dot_product_flash_attention": ("q", "k", "v", "dropout_p", "is_causal"),
-        "_scaled_dot_product_efficient_attention":
-            ("q", "k", "v", "attn_mask", "lse", "dropout_p", "is_causal"),
-        "_scaled_dot_product_cudnn_attention":
-            ("q", "k", "v", "attn_mask", "lse", "dropout_p", "is_causal"),
-    }  # fmt: skip
-    given = dict(zip(orders[name], call.args, strict=False)) | dict(keywords)
-    args = [text(given[key]) for key in ("q", "k", "v")]
-    args += [
-        f"{key}={text(given[key])}"
-        for key in ("attn_mask", "is_causal", "scale")
-        if key in given and text(given[key]) not in ("None", "False")
-    ]
-    function = "torch.nn.functional.scaled_dot_product_attention"
-    return LibraryCall("attended", f"{function}({', '.join(args)})", None, several=True)
 
 
 @dataclass(frozen=True)
@@ -337,8 +236,8 @@ class Forward:
     """Kernels that raise for an index out of bounds."""
     results: set[str] = field(default_factory=set)
     """Names of what library calls gave."""
-    parts: set[str] = field(default_factory=set)
-    """Names whose first part is what they stand for."""
+    parts: dict[str, bool] = field(default_factory=dict)
+    """Names of what library calls gave -> whether that is the first part of what they stand for."""
     written: dict[str, str] = field(default_factory=dict)
 
     def run(self) -> None:
@@ -354,6 +253,8 @@ class Forward:
             return self.stored(node).text
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "reinterpret_tensor":
             return self.stored(node).text
+        if isinstance(node, ast.List):
+            return f"[{', '.join(map(self.text, node.elts))}]"
         names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
         if names - {"torch", "float", "math"}:
             raise Unliftable(f"the wrapper passes {ast.unparse(node)[:80]}")
@@ -367,10 +268,6 @@ class Forward:
             return self.values[node.id]
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "reinterpret_tensor":
             return view_of(self.stored(node.args[0]), node)
-        if isinstance(node, ast.Subscript) and ast.unparse(node.value) in self.parts:
-            if ast.unparse(node.slice) == "0":
-                return self.stored(node.value)
-            raise Unliftable("more than the first result of a library operator is used")
         raise Unliftable(f"the wrapper makes {ast.unparse(node)[:80]}")
 
     def _name_buffers(self) -> None:
@@ -399,6 +296,8 @@ class Forward:
             self._call(step)
         elif isinstance(step, RequireLayout):
             self._form(step)
+        elif isinstance(step, Rename) and isinstance(step.value, ast.Subscript):
+            self._part(step.name, step.value)
         elif isinstance(step, Rename):
             self.values[step.name] = self.stored(step.value)
         elif isinstance(step, Free):
@@ -432,8 +331,22 @@ class Forward:
         self.results.add(result)
         if call.out is not None and not self.values[result].contiguous:
             self._require(result, form.strides)
-        if call.several:
-            self.parts.add(result)
+        self.parts[result] = call.first
+
+    def _part(self, name: str, value: ast.Subscript) -> None:
+        """One of several results of a library call."""
+        owner, place = ast.unparse(value.value), number(value.slice)
+        if owner not in self.parts:
+            raise Unliftable(f"the wrapper makes {ast.unparse(value)[:80]}")
+        text = self.values[owner].text
+        if self.parts[owner] and place:
+            raise Unliftable("more than the first result of a library operator is used")
+        if not self.parts[owner]:
+            whole, text = text, self.names.unique(self.wanted.get(name) or f"{text}_{place}")
+            self.lines.append(f"{text} = {whole}[{place}]")
+        form = self._form_of(name)
+        self.values[name] = ForwardTensor(text, form.shape, form.strides, own=False)
+        self.results.add(name)
 
     def _form_of(self, name: str) -> RequireLayout:
         """How the wrapper says that a result is laid out, where it allocates it or afterwards."""

@@ -9,7 +9,6 @@ import operator
 import pickle
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch.fx import Graph, GraphModule, Node
@@ -219,17 +218,12 @@ def _resolved(target: str) -> Callable[..., object]:
     return found
 
 
-Attention = Literal["library", "written_out"]
-"""Attention as one library call, or as its two products with a softmax between them."""
-
-
 class Variant(Frozen):
     """One named patch of `torch._inductor.config`. `why` says when it may win."""
 
     name: str
     why: str
     patch: tuple[tuple[str, bool | int | str], ...] = ()
-    attention: Attention = "written_out"
 
     def patch_for(self, known: frozenset[str]) -> dict[str, bool | int | str]:
         """The patch without what this torch does not know: names move between versions."""
@@ -292,11 +286,6 @@ VARIANTS = (
         max_autotune_gemm_backends="TRITON",
         max_autotune_conv_backends="TRITON",
     ),
-    Variant(
-        name="attention_library",
-        why="attention as PyTorch's own fused kernel",
-        attention="library",
-    ),
 )
 """Each is tried on its own; "default" first."""
 
@@ -311,7 +300,7 @@ BY_KIND: dict[str, tuple[str, ...]] = {
     "reduction": ("multi_kernel", "looped", "cooperative"),
     "convolution": ("channels_last", "channels_first", "fusion", "gemm_triton"),
     "matmul": ("fusion", "padded", "gemm_triton"),
-    "attention": ("multi_kernel", "attention_library"),
+    "attention": ("multi_kernel",),
 }
 """Kind of operator (`tools.op_cost`) -> the variants that may write something else for it."""
 

@@ -2,13 +2,12 @@
 
 Runs in TorchInductor's process only. A kernel's decorator names a heuristic and what it knows of
 the kernel; the heuristic is asked for tile sizes and grids, and nothing is compiled or run.
-Attention and bilinear layers can be written out as products.
+Attention stays one call, and bilinear layers are written out as products.
 """
 
 from __future__ import annotations
 
 import ast
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -27,7 +26,7 @@ from agentkernel.compiler.lift.inductor_code import (
 )
 
 
-def written_out_attention(
+def whole_attention(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
@@ -38,33 +37,28 @@ def written_out_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> torch.Tensor:
-    """softmax(query key^T scale + mask) value over the last two dimensions, [..., length, width].
+    """`aten.scaled_dot_product_attention` of [heads, length, width] or [batch, heads, length,
+    width] as one call of a fused form.
 
-    As `aten.scaled_dot_product_attention` without dropout; rows that are masked out altogether give
-    zeros there and here. Raises NotImplementedError with dropout.
+    PyTorch's dispatch makes two products and a softmax of it where no GPU is at hand, and the
+    scores would lie in memory. Which fused form it is says nothing: the file calls the operator
+    itself. Raises NotImplementedError with dropout.
     """
     if dropout_p:
         raise NotImplementedError("attention with dropout draws random numbers")
     if enable_gqa:
         groups = query.shape[-3] // key.shape[-3]
         key, value = (item.repeat_interleave(groups, -3) for item in (key, value))
-    factor = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
-    scores = torch.matmul(query, key.transpose(-2, -1)) * factor
-    if is_causal:
-        rows = torch.arange(scores.shape[-2], device=scores.device)
-        columns = torch.arange(scores.shape[-1], device=scores.device)
-        attn_mask = columns.unsqueeze(0) <= rows.unsqueeze(1)
-    if attn_mask is None:
-        return torch.matmul(torch.softmax(scores, -1), value)
-    if attn_mask.dtype == torch.bool:
-        scores = scores.masked_fill(attn_mask.logical_not(), -math.inf)
-    else:
-        scores = scores + attn_mask
-    weights = torch.softmax(scores, -1)
-    if not is_causal:
-        empty = (scores == -math.inf).all(-1, keepdim=True)
-        weights = weights.masked_fill(empty, 0.0)
-    return torch.matmul(weights, value)
+    fused = torch.ops.aten._scaled_dot_product_efficient_attention.default
+    if query.dim() == 4:
+        found: torch.Tensor = fused(
+            query, key, value, attn_mask, False, 0.0, is_causal, scale=scale
+        )[0]
+        return found
+    mask = attn_mask.unsqueeze(0) if attn_mask is not None and attn_mask.dim() == 3 else attn_mask
+    query, key, value = (item.unsqueeze(0) for item in (query, key, value))
+    whole = whole_attention(query, key, value, mask, is_causal=is_causal, scale=scale)
+    return whole.squeeze(0)
 
 
 def written_out_bilinear(
@@ -327,8 +321,8 @@ def _stop_after_codegen(lowering: type) -> None:
 
 
 def _leave_attention_alone() -> None:
-    """Attention is what the variant says: no pattern makes a library call of what is written out.
-    (Finding the patterns also needs a device.)"""
+    """No pattern makes a library call of attention that is written out: finding the patterns needs
+    a device."""
     from torch._inductor.fx_passes import fuse_attention
 
     fuse_attention._sfdp_init = lambda *args: None  # type: ignore[assignment]
@@ -361,7 +355,7 @@ def _traced(given: GraphRecord, variant: Variant, device: torch.device) -> _Trac
         ]
 
         def run(*values: torch.Tensor) -> Sequence[object]:
-            result: Sequence[object] = _WrittenOut(module, variant).run(*values)
+            result: Sequence[object] = _WrittenOut(module).run(*values)
             return result
 
         table = select_decomp_table()
@@ -372,11 +366,7 @@ def _traced(given: GraphRecord, variant: Variant, device: torch.device) -> _Trac
 
 
 class _WrittenOut(Interpreter):
-    """Runs the graph; attention as the variant wants it, and what no decomposition knows apart."""
-
-    def __init__(self, module: GraphModule, variant: Variant) -> None:
-        super().__init__(module)
-        self._written_out = variant.attention == "written_out"
+    """Runs the graph; attention stays whole, and what no decomposition knows is taken apart."""
 
     def call_function(
         self,
@@ -384,10 +374,9 @@ class _WrittenOut(Interpreter):
         args: Sequence[object],
         kwargs: Mapping[str, object],
     ) -> object:
-        """One call; whole attention as products and a softmax."""
+        """One call."""
         if target is torch.ops.aten.bilinear.default:
             return written_out_bilinear(*args, **kwargs)  # type: ignore[arg-type]
-        whole = torch.ops.aten.scaled_dot_product_attention.default
-        if target is whole and self._written_out:
-            return written_out_attention(*args, **kwargs)  # type: ignore[arg-type]
+        if target is torch.ops.aten.scaled_dot_product_attention.default:
+            return whole_attention(*args, **kwargs)  # type: ignore[arg-type]
         return super().call_function(target, args, kwargs)  # type: ignore[arg-type]

@@ -1,8 +1,13 @@
 """ATen to IR: importing this package fills the table of lowerings."""
 
 from agentkernel.compiler.lowering import (
+    arithmetic,
+    convolutions,
     data_movement,
+    distances,
+    einsum,
     index_maps,
+    lookups,
     losses,
     pointwise,
     pooling,
@@ -15,8 +20,13 @@ from agentkernel.compiler.lowering.registry import LOWERINGS, LoweredGraph, lowe
 __all__ = [
     "LOWERINGS",
     "LoweredGraph",
+    "arithmetic",
+    "convolutions",
     "data_movement",
+    "distances",
+    "einsum",
     "index_maps",
+    "lookups",
     "losses",
     "lower",
     "pointwise",

@@ -24,6 +24,7 @@ from agentkernel.compiler.ir import (
     same,
 )
 from agentkernel.compiler.lowering.index_maps import (
+    MAX_OPERATIONS,
     add_index,
     all_guards,
     all_indices,
@@ -35,6 +36,8 @@ from agentkernel.compiler.lowering.index_maps import (
 )
 from agentkernel.compiler.lowering.registry import Lowered, Lowering, lowers, to_expr
 
+MOST_REPEATED = 4
+"""Operations that are computed again at places that several neighbours read."""
 WHOLE = (torch.int64, torch.int32)
 
 
@@ -44,39 +47,67 @@ def _index(state: Lowering, x: Node, indices: Sequence[Node | None]) -> Lowered:
     first, last = min(given, default=0), max(given, default=-1)
     together = list(given) == list(range(first, last + 1))
     if not (given and together and _readable(*given.values())):
-        return state.library()
+        raise UnsupportedOp("aten.index", "indices apart from each other, or a mask")
     shape = broadcast([index.shape for index in given.values()])
     after = len(x.shape) - last - 1
+    checked = not (state.depth and all(map(_worked_out, given.values())))
     places = {
-        dim: _spread(state, _nonnegative_index(state, index, x.shape[dim]), shape, after)
+        dim: _spread(
+            state,
+            _nonnegative_index(state, index, x.shape[dim]) if checked else index,
+            shape,
+            after,
+        )
         for dim, index in given.items()
     }
     shift = len(shape) - len(given)
-    return _gathered(state, x, places, lambda dim: dim if dim < first else dim + shift)
+    return gathered(
+        state,
+        x,
+        places,
+        lambda dim: dim if dim < first else dim + shift,
+        state.shape,
+        checked=checked,
+    )
 
 
 @lowers("embedding.default")
 def _embedding(state: Lowering, weight: Node, indices: Node, *_: object, **__: object) -> Lowered:
     if not _readable(indices):
-        return state.library()
+        raise UnsupportedOp("aten.embedding", "indices of narrow integers")
     places = {0: _spread(state, indices, indices.shape, 1)}
-    return _gathered(state, weight, places, lambda dim: dim + len(indices.shape) - 1)
+    after = len(indices.shape) - 1
+    return gathered(state, weight, places, lambda dim: dim + after, state.shape)
 
 
 @lowers("index_select.default")
 def _index_select(state: Lowering, x: Node, dim: int, index: Node) -> Lowered:
     if not _readable(index) or len(index.shape) != 1 or not x.shape:
-        return state.library()
+        raise UnsupportedOp("aten.index_select", "an index that is no vector, or a number")
     dim %= len(x.shape)
     places = {dim: _spread(state, index, index.shape, len(x.shape) - dim - 1)}
-    return _gathered(state, x, places, lambda other: other)
+    return gathered(state, x, places, lambda other: other, state.shape)
 
 
 @lowers("gather.default")
 def _gather(state: Lowering, x: Node, dim: int, index: Node, **_: object) -> Lowered:
     if not _readable(index) or not x.shape or len(index.shape) != len(x.shape):
-        return state.library()
-    return _gathered(state, x, {dim % len(x.shape): index}, lambda other: other)
+        raise UnsupportedOp("aten.gather", "indices of narrow integers, or a number")
+    return gathered(state, x, {dim % len(x.shape): index}, lambda other: other, state.shape)
+
+
+def _worked_out(index: Node) -> bool:
+    """True for an index that follows from places and floats: within a decomposition of PyTorch it
+    is one that the table has."""
+    waiting = [index]
+    while waiting:
+        node = waiting.pop()
+        if node.kind in ("input", "library", "field", "reduce", "scan"):
+            if not node.dtype.is_floating_point:
+                return False
+        else:
+            waiting += node.args
+    return True
 
 
 def _readable(*indices: Node) -> bool:
@@ -98,21 +129,23 @@ def _spread(state: Lowering, index: Node, shape: Shape, after: int) -> Node:
     return state.b.reshape(index, index.shape + (ONE,) * after)
 
 
-def _gathered(
-    state: Lowering, table: Node, places: dict[int, Node], where: Callable[[int], int]
-) -> Lowered:
+def gathered(
+    state: Lowering, table: Node, places: dict[int, Node], where: Callable[[int], int],
+    shape: Shape, *, checked: bool = True,
+) -> Node:  # fmt: skip
     """The table's elements at `places`, one a dimension, along which the other dimensions are
-    walked; `where` says at which dimension of the result one of these stands."""
-    b, shape = state.b, state.shape
-    read = [
-        b.pointwise("within", state.cast(places[dim], torch.int64), int_or_expr(size))
-        if dim in places
-        else dim_index(b, shape, where(dim))
-        for dim, size in enumerate(table.shape)
-    ]
+    walked; `where` says at which dimension of the result, which has `shape`, one of these stands.
+    Not `checked`, no place lies outside."""
+    b = state.b
+    read = [dim_index(b, shape, where(dim)) for dim in range(len(table.shape)) if dim not in places]
+    for dim in sorted(places):
+        place = state.cast(places[dim], torch.int64)
+        if checked:
+            place = b.pointwise("within", place, int_or_expr(table.shape[dim]))
+        read.insert(dim, place)
     read = [leading(state, place, shape) for place in read]
-    found = read_at(b, table, read, len(shape))
-    if not all(_reads(found, read[dim]) for dim in places):
+    found = read_at(b, table, read, len(shape), most=MAX_OPERATIONS if checked else MOST_REPEATED)
+    if checked and not all(_reads(found, read[dim]) for dim in places):
         # Along a dimension that is broadcast no place is read, and none would be asserted.
         stored = b.pointwise("copy", table, dtype=table.dtype) if table.kind == "view" else table
         found = b.gather(stored, linear_index(b, read, table.shape, single=True))

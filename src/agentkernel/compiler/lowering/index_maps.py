@@ -15,6 +15,7 @@ from agentkernel.compiler.ir import (
     Expr,
     GraphBuilder,
     Node,
+    Scalar,
     Shape,
     UnsupportedOp,
     broadcast,
@@ -339,12 +340,32 @@ def int_or_expr(size: Expr) -> int | Expr:
         "unflatten.int", "squeeze.default", "squeeze.dim", "squeeze.dims", "unsqueeze.default",
         "view_as.default")  # fmt: skip
 def _reshape(state: Lowering, x: Node, *_: object) -> Lowered:
+    return _viewed(state, x, state.shape)
+
+
+def _viewed(state: Lowering, x: Node, shape: Shape) -> Node:
     """A view of what is stored, and where sizes show how the dimensions fall into one another;
     else, as for `H // 4`, the value at the places that the elements had before."""
-    if x.kind in ("input", "library") or regroups(x.shape, state.shape):
-        return state.b.reshape(x, state.shape)
-    found = reshaped(state.b, x, state.shape)
-    return state.b.expand(leading(state, found, state.shape), state.shape)
+    if x.kind in ("input", "library") or regroups(x.shape, shape):
+        return state.b.reshape(x, shape)
+    found = reshaped(state.b, x, shape)
+    return state.b.expand(leading(state, found, shape), shape)
+
+
+@lowers("pixel_shuffle.default", "pixel_unshuffle.default")
+def _pixel_shuffle(state: Lowering, x: Node, factor: int) -> Lowered:
+    """[..., C * r * r, H, W] as [..., C, H * r, W * r], or the other way round."""
+    b = state.b
+    unshuffled = "unshuffle" in str(getattr(state.call, "target", ""))
+    *lead, channels = (x.shape if unshuffled else state.shape)[:-2]
+    rank, r = len(lead), sympy.Integer(factor)
+    if unshuffled:
+        split = _viewed(state, x, (*lead, channels, state.shape[-2], r, state.shape[-1], r))
+        order = [rank, rank + 2, rank + 4, rank + 1, rank + 3]
+    else:
+        split = _viewed(state, x, (*lead, channels, r, r, *x.shape[-2:]))
+        order = [rank, rank + 3, rank + 1, rank + 4, rank + 2]
+    return b.reshape(b.permute(split, [*range(rank), *order]), state.shape)
 
 
 @lowers("permute.default")
@@ -477,6 +498,65 @@ def _arange(state: Lowering, *bounds: int, **_: object) -> Lowered:
     if step != 1:
         index = b.pointwise("mul", index, step)
     return b.pointwise("add", index, start) if start != 0 else index
+
+
+@lowers("linspace.default")
+def _linspace(state: Lowering, start: Scalar, end: Scalar, steps: int, **_: object) -> Lowered:
+    """From the nearer end, as eager does."""
+    b = state.b
+    if not state.dtype.is_floating_point or not isinstance(steps, int) or steps < 2:
+        raise UnsupportedOp("aten.linspace", "of integers, or a free number of steps")
+    place = b.iota(state.shape, 0)
+    step = (end - start) / (steps - 1)
+    from_end = b.pointwise("sub", steps - 1, place, dtype=torch.int64)
+    up = b.pointwise("mul", state.cast(place, torch.float32), step)
+    down = b.pointwise("mul", state.cast(from_end, torch.float32), step)
+    near = b.pointwise("lt", place, steps // 2)
+    return b.pointwise("where", near, b.pointwise("add", start, up), b.pointwise("sub", end, down))
+
+
+@lowers("diagonal.default", "diagonal_copy.default", "diag.default")
+def _diagonal(state: Lowering, x: Node, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Lowered:
+    b, rank = state.b, len(x.shape)
+    if rank < 2:
+        raise UnsupportedOp("aten.diag", "a matrix of a vector")
+    along = dim_index(b, state.shape, rank - 2)
+    rest = iter(all_indices(b, state.shape)[:-1])
+    first, second = dim1 % rank, dim2 % rank
+    places = {
+        first: add_index(b, along, max(-offset, 0)),
+        second: add_index(b, along, max(offset, 0)),
+    }
+    read = [places[dim] if dim in places else next(rest) for dim in range(rank)]
+    return b.expand(leading(state, read_at(b, x, read, rank - 1), state.shape), state.shape)
+
+
+@lowers("unfold.default", "unfold_copy.default")
+def _unfold(state: Lowering, x: Node, dim: int, size: int, step: int) -> Lowered:
+    """Windows along `dim`, whose places are a new last dimension."""
+    b, rank = state.b, len(x.shape)
+    if not rank:
+        raise UnsupportedOp("aten.unfold", "a number")
+    places = all_indices(b, state.shape)
+    inside = places.pop()
+    dim %= rank
+    places[dim] = add_index(b, mul_index(b, places[dim], step), inside)
+    return b.expand(leading(state, read_at(b, x, places, rank + 1), state.shape), state.shape)
+
+
+@lowers("meshgrid.default", "meshgrid.indexing")
+def _meshgrid(state: Lowering, pieces: Sequence[Node], *, indexing: str = "ij") -> Lowered:
+    b, rank = state.b, len(pieces)
+    order = list(range(rank))
+    if indexing == "xy" and rank > 1:
+        order[:2] = [1, 0]
+    shape = state.shape
+    return tuple(
+        b.expand(
+            b.reshape(piece, tuple(shape[at] if at == dim else ONE for at in range(rank))), shape
+        )
+        for piece, dim in zip(pieces, order, strict=True)
+    )
 
 
 @lowers("eye.default", "eye.m")

@@ -220,6 +220,16 @@ def _leaky_relu(state: Lowering, x: Node, negative_slope: Scalar = 0.01) -> Lowe
     return b.pointwise("where", b.pointwise("gt", x, 0.0), x, b.pointwise("mul", x, negative_slope))
 
 
+@lowers("rrelu.default")
+def _rrelu(
+    state: Lowering, x: Node, lower: Scalar = 0.125, upper: Scalar = 1 / 3,
+    training: bool = False, _generator: object = None,
+) -> Lowered:  # fmt: skip
+    if training:
+        raise UnsupportedOp("aten.rrelu", "it draws random numbers")
+    return _leaky_relu(state, x, (lower + upper) / 2)
+
+
 @lowers("prelu.default")
 def _prelu(state: Lowering, x: Node, weight: Node) -> Lowered:
     b = state.b
@@ -373,6 +383,11 @@ def _pow(state: Lowering, x: Node, exponent: Scalar) -> Lowered:
         return _of_infinity(state, x, product, exponent)
     if exponent != int(exponent):
         return _of_infinity(state, x, _power(state, x, float(exponent)), exponent)
+    if exponent == 0:
+        one = b.constant(1.0 if x.dtype.is_floating_point else 1, compute_dtype(x.dtype))
+        return b.expand(b.reshape(one, (ONE,) * len(x.shape)), x.shape)
+    if abs(exponent) > 8 and x.dtype.is_floating_point:
+        return b.pointwise("pow", state.compute(x), float(exponent))
     if not 1 <= abs(exponent) <= 8:
         raise UnsupportedOp("aten.pow", f"exponent {exponent}")
     base = state.compute(x) if exponent < 0 else x

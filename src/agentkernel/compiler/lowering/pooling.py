@@ -16,7 +16,17 @@ import torch
 from torch.utils._sympy.functions import FloorDiv
 
 from agentkernel.compiler.axes import quotient
-from agentkernel.compiler.ir import ONE, Expr, Node, Scalar, Shape, compute_dtype, numel, same
+from agentkernel.compiler.ir import (
+    ONE,
+    Expr,
+    Node,
+    Scalar,
+    Shape,
+    UnsupportedOp,
+    compute_dtype,
+    numel,
+    same,
+)
 from agentkernel.compiler.lowering.index_maps import (
     MAX_OPERATIONS,
     add_index,
@@ -122,7 +132,7 @@ def _max_pool(
 def _max_pool_with_indices(state: Lowering, x: Node, *options: object) -> Lowered:
     assert state.call is not None
     if any(user.args[1] == 1 for user in state.call.users):
-        return state.library()
+        raise UnsupportedOp("aten.max_pool", "the places of the largest")
     largest = _max_pool(state, x, *options)
     assert isinstance(largest, Node)
     return state.cast(largest, state.dtype), None
@@ -145,7 +155,7 @@ def _adaptive_avg_pool(state: Lowering, x: Node, _output: object) -> Lowered:
         mean = state.b.pointwise("div", total, count, name="mean")
         return state.b.reshape(mean, state.shape)
     if not all(output.is_number for _, output in pairs):
-        return state.library()
+        raise UnsupportedOp("aten.adaptive_avg_pool", "a free number of windows")
     return _shared_out(state, x, pairs)
 
 

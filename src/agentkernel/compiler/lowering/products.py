@@ -11,7 +11,7 @@ from __future__ import annotations
 import sympy
 import torch
 
-from agentkernel.compiler.ir import ONE, GraphBuilder, Node, Scalar, Shape, same
+from agentkernel.compiler.ir import ONE, GraphBuilder, Node, Scalar, Shape, UnsupportedOp, same
 from agentkernel.compiler.lowering.pointwise import scaled_node
 from agentkernel.compiler.lowering.registry import Lowered, Lowering, lowers
 
@@ -150,33 +150,90 @@ def _column(state: Lowering, b: Node, index: int) -> Node:
 
 def _plain(a: Node, b: Node) -> bool:
     """True where the product is a flat one, or batched with equal leading dimensions."""
-    if a.dtype not in PRODUCT_TYPES or a.dtype != b.dtype or len(a.shape) < 2:
+    if not multiplied(a, b) or len(a.shape) < 2:
         return False
     if len(b.shape) == 2:
         return True
     return len(a.shape) == len(b.shape) and all(map(same, a.shape[:-2], b.shape[:-2]))
 
 
+def multiplied(a: Node, b: Node) -> bool:
+    """True for types that products have."""
+    return a.dtype in PRODUCT_TYPES and a.dtype == b.dtype
+
+
+def _refuse(call: str) -> UnsupportedOp:
+    return UnsupportedOp(call, "of these types or dimensions")
+
+
 @lowers("linear.default")
 def _linear(state: Lowering, x: Node, weight: Node, bias: Node | None = None) -> Lowered:
     if not _plain(x, weight) or len(weight.shape) != 2:
-        return state.library()
+        raise _refuse("aten.linear")
     result = product(state, x, state.b.permute(weight, (1, 0)), rounded=bias is None)
     if bias is None:
         return result
     return state.b.pointwise("add", state.compute(result), state.compute(bias))
 
 
-@lowers("mm.default", "bmm.default", "matmul.default")
+@lowers("mm.default", "bmm.default", "matmul.default", "mv.default", "dot.default",
+        "vdot.default")  # fmt: skip
 def _matmul(state: Lowering, x: Node, y: Node) -> Lowered:
-    return product(state, x, y) if _plain(x, y) else state.library()
+    if not multiplied(x, y):
+        raise _refuse("aten.matmul")
+    if len(y.shape) == 1:
+        return _rows_by(state, x, y)
+    if len(x.shape) == 1:
+        order = (*range(len(y.shape) - 2), len(y.shape) - 1, len(y.shape) - 2)
+        return _rows_by(state, state.b.permute(y, order), x)
+    if not _plain(x, y):
+        x, y = batched(state, x, y)
+    return product(state, x, y)
+
+
+def _rows_by(state: Lowering, x: Node, vector: Node) -> Node:
+    """x[..., K] by vector[K], a sum over each row."""
+    b = state.b
+    found = b.pointwise("mul", state.compute(x), state.compute(vector))
+    return b.reshape(b.reduce("sum", found, (len(x.shape) - 1,)), x.shape[:-1])
+
+
+def batched(state: Lowering, x: Node, y: Node) -> tuple[Node, Node]:
+    """The operands of a matmul with the leading dimensions of both."""
+    b = state.b
+    if len(state.shape) > 4:
+        raise _refuse("aten.matmul")
+    lead = state.shape[:-2]
+
+    def spread(value: Node) -> Node:
+        missing = len(lead) + 2 - len(value.shape)
+        whole = b.reshape(value, ((ONE,) * missing + value.shape))
+        return b.expand(whole, (*lead, *value.shape[-2:]))
+
+    return spread(x), spread(y)
+
+
+@lowers("addmv.default")
+def _addmv(
+    state: Lowering, bias: Node, x: Node, y: Node, *, beta: Scalar = 1, alpha: Scalar = 1
+) -> Lowered:
+    if not multiplied(x, y):
+        raise _refuse("aten.addmv")
+    return _added(state, bias, _rows_by(state, x, y), beta, alpha)
 
 
 @lowers("addmm.default", "baddbmm.default")
 def _addmm(
     state: Lowering, bias: Node, x: Node, y: Node, *, beta: Scalar = 1, alpha: Scalar = 1
 ) -> Lowered:
-    if not _plain(x, y) or beta == 0:
-        return state.library()
-    result = scaled_node(state, state.compute(product(state, x, y, rounded=False)), alpha)
+    if not _plain(x, y):
+        raise _refuse("aten.addmm")
+    return _added(state, bias, product(state, x, y, rounded=False), beta, alpha)
+
+
+def _added(state: Lowering, bias: Node, found: Node, beta: Scalar, alpha: Scalar) -> Node:
+    """beta * bias + alpha * found; a bias that counts nothing may be NaN."""
+    result = scaled_node(state, state.compute(found), alpha)
+    if beta == 0:
+        return result
     return state.b.pointwise("add", result, scaled_node(state, state.compute(bias), beta))

@@ -10,7 +10,14 @@ from dataclasses import dataclass, field
 import sympy
 import torch
 from torch import fx
-from torch.utils._sympy.functions import FloorDiv, Mod, PythonMod
+from torch.utils._sympy.functions import (
+    FloatTrueDiv,
+    FloorDiv,
+    IntTrueDiv,
+    Mod,
+    PythonMod,
+    ToFloat,
+)
 
 from agentkernel.compiler.attention_match import AttentionCalls, attention_node, served_attention
 from agentkernel.compiler.expressions import TRITON_TYPES
@@ -22,20 +29,24 @@ from agentkernel.compiler.ir import (
     Shape,
     UnsupportedOp,
     compute_dtype,
+    same,
 )
+from agentkernel.compiler.lowering.decompositions import decomposition, inputs_of
 from agentkernel.tools.problem.capture import Captured
 
 Operand = Node | Scalar
 Lowered = Node | tuple[Node | None, ...]
 LOWERINGS: dict[str, Callable[..., Lowered]] = {}
+MOST_NESTED = 3
+"""Decompositions inside of each other."""
 
 
 def lowers(*names: str) -> Callable[[Callable[..., Lowered]], Callable[..., Lowered]]:
-    """Register a lowering for ATen overloads, e.g. `aten.relu.default`."""
+    """Register a lowering for overloads of ATen, e.g. `relu.default`, or `prims.iota.default`."""
 
     def register(function: Callable[..., Lowered]) -> Callable[..., Lowered]:
         for name in names:
-            LOWERINGS[f"aten.{name}"] = function
+            LOWERINGS[name if name.startswith("prims.") else f"aten.{name}"] = function
         return function
 
     return register
@@ -49,6 +60,10 @@ class Lowering:
     b: GraphBuilder = field(default_factory=GraphBuilder)
     values: dict[fx.Node, object] = field(default_factory=dict)
     call: fx.Node | None = None
+    channels_last: bool = False
+    """Whether convolutions read and write channels-last memory."""
+    depth: int = 0
+    """Calls around the one in work, of which it is a part."""
 
     @property
     def dtype(self) -> torch.dtype:
@@ -76,8 +91,11 @@ class Lowering:
         return self.cast(node, dtype if dtype.is_floating_point else torch.float32)
 
     def library(self) -> Lowered:
-        """Leave the call in work to torch; one node a result."""
+        """Leave the call in work to torch; one node a result. Raises UnsupportedOp for a part of
+        another call, which is then left to torch itself."""
         assert self.call is not None
+        if self.depth:
+            raise UnsupportedOp(str(self.call.target), "no lowering")
         args = [self._stored(item) for item in tensor_operands(self.call)]
         values = self.call.meta["val"]
         op = str(self.call.target)
@@ -91,6 +109,14 @@ class Lowering:
             else None
             for index, value in enumerate(values)
         )
+
+    def library_node(self, first: Node, shape: Shape, mark: str) -> Node:
+        """The call in work with another first operand, and a result of another shape; `mark` says
+        to whoever writes the call what they stand for."""
+        assert self.call is not None
+        rest = [self._stored(item) for item in tensor_operands(self.call)[1:]]
+        op = str(self.call.target)
+        return self.b.library(op, (first, *rest), self.dtype, shape, self.call, mark)
 
     def _stored(self, operand: fx.Node) -> Node:
         """An operand that torch can read: what follows from places alone is computed for it."""
@@ -124,12 +150,14 @@ class LoweredGraph:
     inputs: dict[str, Node]
 
 
-def lower(captured: Captured, attention: bool = True) -> LoweredGraph:
+def lower(
+    captured: Captured, attention: bool = True, *, channels_last: bool = False
+) -> LoweredGraph:
     """Turn the captured graph into IR. Raises UnsupportedOp for what has no form here.
 
     With `attention`, attention is one node; without, it stays as it is written out.
     """
-    state = Lowering(captured)
+    state = Lowering(captured, channels_last=channels_last)
     calls = served_attention(captured.graph.graph) if attention else AttentionCalls({}, frozenset())
     inputs: dict[str, Node] = {}
     free = {item.symbol for item in captured.free_dims}
@@ -221,20 +249,81 @@ def _lower_call(state: Lowering, node: fx.Node) -> object:
         return parts[index]
     value = node.meta.get("val")
     if isinstance(value, torch.SymInt | int | float | bool):
-        return _plain(value)
+        return _plain(state, value)
     name = str(node.target)
     function = LOWERINGS.get(name)
-    if function is None or _foreign(node):
+    if _foreign(node):
         return state.library()
+    if function is None:
+        return _in_parts(state, node)
     args, kwargs = _mapped(state, node)
     try:
         result = function(state, *args, **kwargs)
     except UnsupportedOp:
-        return state.library()
+        return _in_parts(state, node)
     if isinstance(result, Node) and isinstance(value, torch.Tensor):
+        if result.kind == "constant" and value.dim():
+            result = state.b.expand(state.b.reshape(result, _padded((), value)), shape_of(value))
         _check_shape(result, value, name)
         result = state.cast(result, value.dtype)
     return result
+
+
+def _in_parts(state: Lowering, call: fx.Node) -> Lowered:
+    """The call as the operators that PyTorch decomposes it to; as a whole left to torch where one
+    of these has no lowering."""
+    sizes = {item.symbol: item.size for item in state.captured.free_dims}
+    graph = decomposition(call, LOWERINGS.keys(), sizes) if state.depth < MOST_NESTED else None
+    if graph is None:
+        return state.library()
+    state.depth += 1
+    try:
+        result = _lower_parts(state, call, graph)
+    except UnsupportedOp:
+        result = None
+    state.depth, state.call = state.depth - 1, call
+    return state.library() if result is None else result
+
+
+def _lower_parts(state: Lowering, call: fx.Node, graph: fx.Graph) -> Lowered:
+    """Lower the decomposition of a call. Raises UnsupportedOp."""
+    given = iter([_argument(state, item) for item in inputs_of(call)])
+    for node in graph.nodes:
+        state.call = node
+        if node.op == "placeholder":
+            state.values[node] = next(given)
+        elif node.op == "output":
+            (found,) = node.args
+            listed = found if isinstance(found, tuple | list) else (found,)
+            results = [None if item is None else state.values[item] for item in listed]
+            made = [_part(state, *pair) for pair in zip(results, _results(call), strict=True)]
+            return tuple(made) if isinstance(found, tuple | list) else _only(made)
+        elif not isinstance(node.meta.get("val"), torch.SymFloat):
+            state.values[node] = _lower_call(state, node)
+    raise UnsupportedOp(str(call.target), "a decomposition without a result")
+
+
+def _only(values: list[Node | None]) -> Node:
+    (value,) = values
+    assert value is not None
+    return value
+
+
+def _part(state: Lowering, result: object, value: object) -> Node | None:
+    """A result of a decomposition as the type that eager gives, in eager's shape."""
+    if result is None or not isinstance(value, torch.Tensor):
+        return None
+    shape = shape_of(value)
+    if not isinstance(result, Node) or len(result.shape) != len(shape):
+        raise UnsupportedOp("decomposition", "another result than eager's")
+    if not all(map(same, result.shape, shape)):
+        raise UnsupportedOp("decomposition", "another shape than eager's")
+    return state.cast(result, value.dtype)
+
+
+def _results(call: fx.Node) -> Sequence[object]:
+    value = call.meta["val"]
+    return value if isinstance(value, tuple | list) else (value,)
 
 
 def _foreign(node: fx.Node) -> bool:
@@ -263,19 +352,39 @@ def _mapped(state: Lowering, node: fx.Node) -> tuple[list[object], dict[str, obj
 
 def _argument(state: Lowering, value: object) -> object:
     if isinstance(value, fx.Node):
-        return state.values[value] if value in state.values else _plain(value.meta.get("val"))
+        return (
+            state.values[value] if value in state.values else _plain(state, value.meta.get("val"))
+        )
     if isinstance(value, list | tuple):
         return [_argument(state, item) for item in value]
-    return _plain(value)
+    return _plain(state, value)
 
 
-def _plain(value: object) -> object:
+def _plain(state: Lowering, value: object) -> object:
     if isinstance(value, torch.SymInt):
         found = rounded_up(value.node.expr)
         return int(found) if found.is_number else found
-    if isinstance(value, torch.SymFloat | torch.SymBool):
-        raise UnsupportedOp("sym_float", "a float computed from sizes")
+    if isinstance(value, torch.SymFloat):
+        return _of_sizes(state.b, value.node.expr)
+    if isinstance(value, torch.SymBool):
+        raise UnsupportedOp("sym_bool", "a choice by sizes")
     return value
+
+
+def _of_sizes(b: GraphBuilder, value: Expr) -> Node:
+    """A float that is computed from sizes, in fp32: a ratio of sizes, and sums and products."""
+    if value.is_number:
+        return b.constant(float(value))
+    if isinstance(value, ToFloat) or value.is_integer:
+        return b.size(value.args[0] if isinstance(value, ToFloat) else value)
+    if isinstance(value, IntTrueDiv | FloatTrueDiv):
+        return b.pointwise("div", *(_of_sizes(b, item) for item in value.args), dtype=torch.float32)
+    if isinstance(value, sympy.Add | sympy.Mul):
+        op = "add" if isinstance(value, sympy.Add) else "mul"
+        parts = [_of_sizes(b, item) for item in value.args]
+        combine = lambda x, y: b.pointwise(op, x, y, dtype=torch.float32)  # noqa: E731
+        return functools.reduce(combine, parts)
+    raise UnsupportedOp("sym_float", f"{value.func.__name__} of sizes")
 
 
 def _first_value(node: fx.Node | None) -> torch.Tensor:

@@ -15,6 +15,11 @@ from agentkernel.compiler.drop_in.forward import Forward
 from agentkernel.compiler.expressions import Symbols, tensor_text
 from agentkernel.compiler.fusion import LibraryStep, Output
 from agentkernel.compiler.ir import Node, UnsupportedOp, numel
+from agentkernel.compiler.lowering.convolutions import (
+    CHANNELS_LAST,
+    channels_to_last,
+    channels_to_second,
+)
 from agentkernel.compiler.lowering.registry import tensor_operands
 from agentkernel.compiler.providers.protocol import (
     BYTES_PER_US,
@@ -30,6 +35,7 @@ FUNCTIONS = {
     "aten.conv2d.default": "torch.nn.functional.conv2d",
     "aten.conv3d.default": "torch.nn.functional.conv3d",
     "aten.conv2d.padding": "torch.nn.functional.conv2d",
+    "aten.conv3d.padding": "torch.nn.functional.conv3d",
     "aten.conv_transpose1d.default": "torch.nn.functional.conv_transpose1d",
     "aten.conv_transpose2d.input": "torch.nn.functional.conv_transpose2d",
     "aten.conv_transpose3d.input": "torch.nn.functional.conv_transpose3d",
@@ -61,7 +67,8 @@ class Library:
         node = step.node
         call = library_call(node, forward)
         if not step.parts:
-            call += ".contiguous()" if node in step.read_by_kernels else ""
+            if node in step.read_by_kernels and CHANNELS_LAST not in node.attrs:
+                call += ".contiguous()"
             forward.buffers[node] = forward.names.unique(node.name)
             forward.lines.append(f"{forward.buffers[node]} = {call}")
             return
@@ -109,12 +116,23 @@ def library_call(node: Node, forward: Forward) -> str:
         raise UnsupportedOp(node.op, reason)
     call = node.attrs[0]
     assert isinstance(call, fx.Node)
-    tensors = dict(zip(tensor_operands(call), node.args, strict=True))
+    tensors = {
+        operand: tensor_text(arg, buffers, symbols)
+        for operand, arg in zip(tensor_operands(call), node.args, strict=True)
+    }
+    last = CHANNELS_LAST in node.attrs
+    if last:
+        places = ", ".join(map(str, channels_to_second(len(node.shape))))
+        tensors[tensor_operands(call)[0]] += f".permute({places})"
     writer = _Arguments(tensors, forward)
     args = [writer.text(item) for item in call.args]
     args += [f"{key}={writer.text(item)}" for key, item in call.kwargs.items()]
     function = FUNCTIONS.get(node.op, f"torch.ops.{node.op}")
-    return f"{function}({', '.join(args)})"
+    made = f"{function}({', '.join(args)})"
+    if last:
+        places = ", ".join(map(str, channels_to_last(len(node.shape))))
+        made = f"{made}.permute({places}).contiguous()"
+    return made
 
 
 def refusal(node: Node) -> str | None:
@@ -165,7 +183,7 @@ def _attention_call(node: Node, buffers: Mapping[Node, str], symbols: Symbols) -
 class _Arguments:
     """The arguments of one call as Python."""
 
-    def __init__(self, tensors: Mapping[fx.Node, Node], forward: Forward) -> None:
+    def __init__(self, tensors: Mapping[fx.Node, str], forward: Forward) -> None:
         self._tensors = tensors
         self._forward = forward
 
@@ -173,8 +191,7 @@ class _Arguments:
         """An argument: a tensor, a list of arguments, a number, or a setting such as a dtype."""
         if isinstance(value, fx.Node):
             if value in self._tensors:
-                node = self._tensors[value]
-                return tensor_text(node, self._forward.buffers, self._forward.symbols)
+                return self._tensors[value]
             return self.text(value.meta.get("val"))
         if isinstance(value, list | tuple):
             return f"[{', '.join(self.text(item) for item in value)}]"

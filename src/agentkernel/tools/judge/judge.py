@@ -60,6 +60,7 @@ from agentkernel.tools.judge.execution.graph_operators import graph_operators
 from agentkernel.tools.judge.execution.proof import check_execution
 from agentkernel.tools.judge.findings import Findings, verdict_of
 from agentkernel.tools.judge.gradient_cases import judge_all_gradients
+from agentkernel.tools.judge.graph_form import judge_graph_form
 from agentkernel.tools.judge.kernelbench import allclose_cases, passes_allclose
 from agentkernel.tools.judge.other_inputs import (
     judge_aliased_inputs,
@@ -69,6 +70,7 @@ from agentkernel.tools.judge.other_inputs import (
     judge_serving_conditions,
 )
 from agentkernel.tools.judge.policy.check import check_policy, own_names
+from agentkernel.tools.judge.policy.graph_form import plain_form
 from agentkernel.tools.judge.settings import (
     JudgeSettings,
     on_device,
@@ -116,20 +118,24 @@ def judge(
     if settings.static:
         operators = graph_operators(captured)
         failure = check_policy(source, settings.policy, own_names(loaded), operators)
+    # Of a graph form the plain text, which lies on the same lines, goes through every gate.
+    plain = plain_form(source) or source
     if failure is None:
         if settings.device == "cuda":
             prefork_judge_workers(interpreted(settings))
-        failure = _judge_alone(loaded, captured, source, settings, findings)
+        failure = _judge_alone(loaded, captured, plain, settings, findings)
     if failure is None and settings.device == "cuda":
-        failure = _look_for_overruns(loaded, captured, source, interpreted(settings), findings)
+        failure = _look_for_overruns(loaded, captured, plain, interpreted(settings), findings)
     if settings.device == "cpu" and _timed_out(failure):
         longer = settings.evolve(time_limit_s=PATIENCE * settings.time_limit_s)
         findings = Findings()
-        failure = _judge_alone(loaded, captured, source, longer, findings)
+        failure = _judge_alone(loaded, captured, plain, longer, findings)
         findings.notes.append(f"judged again with {longer.time_limit_s:g} s a call: slow machine")
         if failure is not None and _timed_out(failure):
             why = f"the interpreter gave no answer within {longer.time_limit_s:g} s a call"
             failure = _unknown(failure, why)
+    if failure is None and plain != source:
+        failure = _judge_graph_form(loaded, captured, source, settings, findings)
     release_cached_memory(settings.device)
     return verdict_of(loaded, source, settings, findings, failure, time.monotonic() - started)
 
@@ -261,13 +267,9 @@ def _judge_in(
         failure: Failure | None = runner.build(source)
     if failure is not None:
         return failure
-    plan = plan_cases(loaded, judged, settings, runner.fits)
-    plan += at_constants(loaded, judged, source, settings)
-    if runner.turns:
-        plan = in_turns(plan, runner.fits)
-    elif runner.turns is False:
+    plan = _plan(runner, loaded, judged, source, settings)
+    if runner.turns is False:
         findings.notes.append("its weights are too large for a second module beside the first")
-    plan = in_modes(plan, runner.fits, source_modes(source), settings.seed)
     findings.notes += _routes(runner, plan)
     failure = _judge_cases(runner, plan, judged, settings, findings)
     findings.notes += runner.memory_notes()
@@ -305,6 +307,40 @@ def _judge_in(
         with on_device(settings):
             failure = _judge_inference(runner, plan, settings, findings)
     return failure
+
+
+def _plan(
+    runner: CaseRunner,
+    loaded: LoadedProblem,
+    judged: Captured,
+    source: str,
+    settings: JudgeSettings,
+) -> list[Case]:
+    """The cases that a candidate of this text is asked."""
+    plan = plan_cases(loaded, judged, settings, runner.fits)
+    plan += at_constants(loaded, judged, source, settings)
+    if runner.turns:
+        plan = in_turns(plan, runner.fits)
+    return in_modes(plan, runner.fits, source_modes(source), settings.seed)
+
+
+def _judge_graph_form(
+    loaded: LoadedProblem,
+    captured: Captured,
+    source: str,
+    settings: JudgeSettings,
+    findings: Findings,
+) -> Failure | None:
+    """In a worker of its own, after its plain text was accepted."""
+    judged = judged_graph(captured, settings)
+    with open_judge_worker(settings) as worker:
+        with on_device(settings):
+            runner = CaseRunner(worker, loaded, judged, settings, findings.notes)
+            failure = runner.build(source)
+        if failure is not None:
+            return failure
+        plan = _plan(runner, loaded, judged, plain_form(source) or source, settings)
+        return judge_graph_form(runner, plan, settings, findings)
 
 
 def _judge_configurations(

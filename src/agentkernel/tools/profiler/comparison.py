@@ -285,12 +285,13 @@ class Comparison:
             return failure
         with self._compiling(process):
             failure = process.prepare(self._problem.inputs, large=self._problem.large(shape_set))
-        with gpu_lock.shared():
-            timed_process = failure or self._timed_process(process, shape_set)
-        if isinstance(timed_process, SideFailed):
-            return timed_process
+        if failure is not None:
+            return failure
         settle_idle_workers()
         with self._timing(process):
+            timed_process = self._calibrate(shape_set) or self._timed_process(process, shape_set)
+            if isinstance(timed_process, SideFailed):
+                return timed_process
             found = self._measured(process, shape_set, timed_process)
             if isinstance(found, SideFailed) and self._without_tuned(found, shape_set):
                 found = self._measured(process, shape_set, timed_process)
@@ -314,11 +315,10 @@ class Comparison:
         failure = self._hold(shape_set)
         if failure is not None:
             return failure
-        with gpu_lock.shared():
-            ground = self._laid(shape_set)
-        if isinstance(ground, SideFailed):
-            return ground
         with self._timing():
+            ground = self._calibrate(shape_set) or self._laid(shape_set)
+            if isinstance(ground, SideFailed):
+                return ground
             found = self._rounds(self._sides(shape_set, ground))
             if isinstance(found, SideFailed) and self._without_tuned(found, shape_set):
                 found = self._rounds(self._sides(shape_set, ground))
@@ -515,18 +515,21 @@ class Comparison:
             self._tuned.post(shape_set)  # meanwhile; what is large is compiled one after the other
         failure = failure or self._main_baseline.hold(shape_set)
         failed = self._tuned.hold(shape_set) if failure is None and tune else None
-        if failure is None and not all(t.calibrated(shape_set) for t in self._baseline_processes()):
-            with self._timing():
-                failure = self._main_baseline.calibrate(shape_set)
-                failed = failed or self._tuned.calibrate(shape_set)
-                if (
-                    failure is None
-                    and self._copy_gb_per_s is None
-                    and self._main_baseline.process is not None
-                ):
-                    self._time_copy(self._main_baseline.process)  # while the GPU is its own
         if failed is not None:
             self._tuned.give_up(shape_set, failed)
+        return failure
+
+    def _calibrate(self, shape_set: int) -> SideFailed | None:
+        """What every time of the baseline processes rests on, and the copy ceiling; all that is not
+        known yet. In the same turn as what is timed by it: each turn alone on the GPU waits until
+        all others have left."""
+        failure = self._main_baseline.calibrate(shape_set)
+        failed = self._tuned.calibrate(shape_set)
+        if failed is not None:
+            self._tuned.give_up(shape_set, failed)
+        process = self._main_baseline.process
+        if failure is None and self._copy_gb_per_s is None and process is not None:
+            self._time_copy(process)
         return failure
 
     def _make_inputs(self, shape_set: int) -> SideFailed | None:

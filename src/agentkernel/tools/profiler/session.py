@@ -130,6 +130,7 @@ def to_measurement(
         roofline_fraction=roofline_us / candidate.median_us,
         launches=len(found.launches),
         own_kernel_share=own_share(found.launches, own_kernels),
+        library_calls=sum(item.name not in own_kernels for item in found.launches),
         peak_memory_bytes=found.candidate.peak_bytes,
         eager_peak_memory_bytes=found.eager.peak_bytes,
         energy_mj=found.candidate.energy_mj,

@@ -116,7 +116,8 @@ def _is_number(node: Node) -> bool:
     """Whether it takes single numbers alone, at any sizes: what a loss is scaled by, say."""
     given = [item.meta.get("val") for item in _operands(node)]
     shapes = [item.shape for item in given if isinstance(item, torch.Tensor)]
-    return all(isinstance(size, int) and size == 1 for shape in shapes for size in shape)
+    sizes = [size for shape in shapes for size in shape]
+    return bool(shapes) and all(isinstance(size, int) and size == 1 for size in sizes)
 
 
 def _operands(node: Node) -> list[Node]:

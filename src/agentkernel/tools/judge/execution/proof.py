@@ -44,10 +44,10 @@ RULES = ("global-state", "deferred", "side-work")
 
 @dataclass(frozen=True)
 class TracedCall:
-    """One call of forward: numbers of the launched kernels, torch operators by kind, and whether
-    the state of the random number generators changed. `named` has those of `operators` that are
-    the work of what the call itself `called`, `parts` what each such operator and each of the
-    library computes."""
+    """One call of forward: numbers of the launched kernels, torch operators by kind, whether the
+    state of the random number generators changed, and the kernels of each CUDA graph replayed.
+    `named` has those of `operators` that are the work of what the call itself `called`, `parts`
+    what each such operator and each of the library computes."""
 
     launches: tuple[int, ...]
     operators: tuple[str, ...]
@@ -57,6 +57,7 @@ class TracedCall:
     named: tuple[str, ...] = ()
     called: Mapping[str, Work] = field(default_factory=dict)
     parts: tuple[tuple[str, ...], ...] = ()
+    replays: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ def check_execution(
     failure: Failure | None = _complete(seen, labels) or check_trace(
         seen, settings.policy, labels, originals
     )
-    if failure is None and settings.policy == "mixed" and originals[0].computes:
+    if failure is None and any(item.computes for item in originals):
         failure = _launched(seen, labels)
     if failure is None:
         failure = _draws(seen, runner, cases, labels)
@@ -138,6 +139,10 @@ def parse_trace(reply: Mapping[str, JSON]) -> Trace:
             _strings(item, "named"),
             _called(item),
             tuple(tuple(map(str, x)) for x in _items(item, "parts") if isinstance(x, list) and x),
+            tuple(
+                tuple(_number(number) for number in (graph if isinstance(graph, list) else []))
+                for graph in _items(item, "replays")
+            ),
         )
         for item in _items(reply, "calls")
     ]
@@ -199,7 +204,7 @@ def _forbidden(call: TracedCall, policy: Policy, original: GraphOperators) -> tu
 
 
 def trace_notes(seen: Trace) -> list[str]:
-    """What is allowed and worth knowing: the library's part, other operators."""
+    """What is allowed and worth knowing: the library's part, other operators, how many calls."""
     found = []
     for words, values in (
         ("the library computes", [call.library for call in seen.calls]),
@@ -209,7 +214,8 @@ def trace_notes(seen: Trace) -> list[str]:
         names = list(dict.fromkeys(item.split(" (")[0] for call in values for item in call))
         if names:
             found.append(f"{words}: {', '.join(names[:12])}")
-    return found
+    most = max((len(call.parts) for call in seen.calls), default=0)
+    return [*found, f"library calls: {most} in a call of forward"] if most else found
 
 
 def _draws(

@@ -246,9 +246,11 @@ class UninitializedMemory:
 
 @dataclass
 class RecordedCall:
-    """One call of forward. `launches` counts the candidate's kernels as they were first seen."""
+    """One call of forward. `launches` counts the candidate's kernels as they were first seen, those
+    of replayed graphs among them, which `replays` has graph by graph."""
 
     launches: list[int] = field(default_factory=list)
+    replays: list[list[int]] = field(default_factory=list)
     operators: list[str] = field(default_factory=list)
     named: list[str] = field(default_factory=list)
     called: dict[str, Work] = field(default_factory=dict)
@@ -304,7 +306,7 @@ class CallRecorder:
         """Streams and graphs."""
         self._streams.watch(torch.cuda.Stream)
         self._streams.watch(torch.cuda.ExternalStream)
-        self._graphs.watch(torch.cuda.CUDAGraph, self._recording, self._ran)
+        self._graphs.watch(torch.cuda.CUDAGraph, self._recording, self._replayed)
         self._graphs.watch_base(torch.cuda.CUDAGraph.__mro__[1], self._unseen_graph)
 
     def note(self, rule: str, text: str) -> None:
@@ -367,6 +369,12 @@ class CallRecorder:
         if self._calls:
             self._calls[-1].launches += kernels
         return bool(kernels) and (self._ablated is None or not self._ablated.isdisjoint(kernels))
+
+    def _replayed(self, kernels: Sequence[int]) -> bool:
+        """The same of a graph with these kernels."""
+        if self._calls:
+            self._calls[-1].replays.append(list(kernels))
+        return self._ran(kernels)
 
     def _recording(self) -> None:
         if not self.calling:
@@ -538,6 +546,7 @@ def _keep(call: RecordedCall, operators: Operators) -> None:
 def _call_report(call: RecordedCall) -> JSON:
     return {
         "launches": cast("list[JSON]", call.launches[:MOST_PARTS]),
+        "replays": cast("list[JSON]", [kernels[:MOST_PARTS] for kernels in call.replays[:100]]),
         "operators": cast("JSON", call.operators),
         "named": cast("JSON", call.named),
         "called": {name: [work.calls, work.elements] for name, work in call.called.items()},

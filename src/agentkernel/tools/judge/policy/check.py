@@ -40,6 +40,7 @@ from agentkernel.tools.judge.policy.expressions import (
     texts_of,
 )
 from agentkernel.tools.judge.policy.families import GraphOperators
+from agentkernel.tools.judge.policy.graph_form import plain_form
 from agentkernel.tools.judge.policy.kernel_source import (
     argument_names,
     backward_only,
@@ -111,7 +112,9 @@ def check_policy(
     `original`: what the original's classes define, beside which no method of a module may be
     overridden; None where that is not known, and not asked. `operators`: what the original's graph
     calls, of which "mixed" allows a source as much; None where that is not known, and none may be
-    called."""
+    called. Of a source in its graph form the plain text is read: the block around it is known.
+    """
+    source = plain_form(source) or source
     try:
         check_one_reading(source)
         tree = parse_source(source)

@@ -240,5 +240,5 @@ def _turns(node: ast.expr) -> int | None:
     try:
         numbers = [ast.literal_eval(item) for item in node.args]
         return len(range(*numbers))
-    except (TypeError, ValueError):
+    except (OverflowError, TypeError, ValueError):
         return None

@@ -24,6 +24,8 @@ Call = Callable[[], object]
 LONG_CALL_US = 5_000.0
 EVENT_CALLS = 101
 PROFILED_CALLS = 16
+ENQUEUE_RUNS, ENQUEUED_CALLS = 3, 8
+"""Few enough that the queue of launches, which holds about a thousand, is never full."""
 LEAD_CALLS = 2
 """The host runs ahead of the device only after the first calls of a block: they do not count."""
 
@@ -151,6 +153,23 @@ class CallTimer:
                     done += 1
             self.wait()
         return Sustained(done, time.perf_counter() - begin)
+
+    def enqueue_us(self, call: Call) -> float:
+        """Microseconds that the processor needs to launch one call, the least of a few runs of
+        calls that nobody waits for; 0 on the CPU, where it does the work as well."""
+        if self.device == "cpu":
+            return 0.0
+        import torch
+
+        runs = []
+        with torch.no_grad(), garbage_collection_paused():
+            for _ in range(ENQUEUE_RUNS):
+                begin = time.perf_counter()
+                for _ in range(ENQUEUED_CALLS):
+                    call()
+                runs.append(time.perf_counter() - begin)
+                self.wait()
+        return min(runs) / ENQUEUED_CALLS * 1e6
 
     def peak_bytes(self, call: Call) -> int:
         """Device memory that one call holds at most beyond what was there before (0 on the CPU)."""

@@ -1,0 +1,46 @@
+"""Rounding, quotients, powers and the functions of CUDA's library are eager's."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from tests.compiler.lowering.cases import FLOATS, FORMS, SIZES, Call, check_case, no_library_call
+from tests.compiler.sandboxed_drop_in import Sandboxed
+
+CALLS: dict[str, tuple[Call, str]] = {
+    "rounded": (lambda x: (x * 3).round(), "a b"),
+    "decimals": (lambda x: x.round(decimals=2), "a b"),
+    "fraction": (lambda x: x.frac() + (x * 3).trunc(), "a b"),
+    "remainder": (lambda x, y: x.remainder(y) + x.fmod(0.75), "a b,a b"),
+    "of integers": (lambda x: torch.stack([x // -3, x % -3, x.fmod(2), -x // 2]), "ia b"),
+    "quotients": (lambda x, y: torch.div(x, y, rounding_mode="floor"), "a b,b"),
+    "truncated": (lambda x: torch.div(x, 0.3, rounding_mode="trunc"), "a b"),
+    "angle": (lambda x, y: torch.atan2(x, y) + torch.hypot(x, y), "a b,b"),
+    "inverse": (lambda x: x.tanh().asin() + x.tanh().atanh() + x.atan() + x.asinh(), "a b"),
+    "special": (lambda x: x.erfc() + x.sinh() + (x.abs() + 1).log10(), "a b"),
+    "power": (lambda x, y: x.abs() ** y + x**12 + x**0, "a b,a b"),
+    "extrema": (lambda x, y: torch.fmax(x.log(), y) + torch.fmin(x.log(), y), "a b,a b"),
+    "signs": (lambda x, y: x.copysign(y), "a b,a b"),
+}  # fmt: skip
+
+
+@pytest.mark.quick(1)
+@pytest.mark.parametrize("name", CALLS)
+def test_it_is_a_kernel_of_our_own(name: str) -> None:
+    assert no_library_call(*CALLS[name])
+
+
+@settings(
+    max_examples=15,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=(Phase.explicit, Phase.reuse, Phase.generate),
+)
+@given(name=st.sampled_from(sorted(CALLS)), sizes=SIZES, dtype=FLOATS, form=FORMS)
+def test_it_computes_what_eager_does(
+    box: Sandboxed, name: str, sizes: tuple[int, int, int], dtype: torch.dtype, form: str
+) -> None:
+    check_case(box, CALLS[name], sizes, dtype, form)

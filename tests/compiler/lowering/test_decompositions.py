@@ -1,0 +1,123 @@
+"""Operators without a lowering of their own are computed as PyTorch decomposes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from torch import fx, nn
+
+from agentkernel.compiler.lowering import LOWERINGS
+from agentkernel.compiler.lowering.decompositions import decomposition
+from agentkernel.tools.problem.capture import capture
+from agentkernel.tools.problem.loading import problem_from_module
+from tests.compiler.families import OfOne, functional
+from tests.compiler.forms import written
+from tests.compiler.lowering.cases import FLOATS, FORMS, SIZES, Call, check_case, no_library_call
+from tests.compiler.sandboxed_drop_in import Sandboxed
+
+F = nn.functional
+
+# Name -> the call, and the shapes of its operands over the sizes a, b and c.
+CALLS: dict[str, tuple[Call, str]] = {
+    "linear": (lambda x: F.interpolate(x, scale_factor=2, mode="linear"), "2 a b"),
+    "bilinear": (lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"), "1 2 a b"),
+    "aligned": (
+        lambda x: F.interpolate(x, (5, 11), mode="bilinear", align_corners=True), "1 2 a b",
+    ),
+    "bicubic": (lambda x: F.interpolate(x, scale_factor=1.5, mode="bicubic"), "1 1 a b"),
+    "trilinear": (lambda x: F.interpolate(x, (3, 5, 4), mode="trilinear"), "1 2 a b 3"),
+    "sampled": (lambda x, grid: F.grid_sample(x, grid, align_corners=False), "1 2 a b,1 3 c 2"),
+    "nearest": (
+        lambda x, grid: F.grid_sample(x, grid, "nearest", "border", False), "1 2 a b,1 3 c 2",
+    ),
+    "channels": (lambda x: F.channel_shuffle(x, 2) * 2.0, "2 2*a b 3"),
+    "glu": (lambda x: F.glu(x, 1), "a 2*b 3"),
+    "poisson": (lambda x, y: F.poisson_nll_loss(x, y.abs()), "a b,a b"),
+    "counted": (lambda x: x.relu().count_nonzero(1), "a b c"),
+    "logit": (lambda x: torch.logit(x.sigmoid(), 1e-3), "a b"),
+    "margins": (
+        lambda x, y: F.multilabel_soft_margin_loss(x, (y > 0).to(x.dtype)), "a b,a b",
+    ),
+    "distances": (lambda x, y: F.pairwise_distance(x, y), "a b,a b"),
+    "renormed": (lambda x: x.renorm(2, 0, 1.0), "a b"),
+    "patches": (lambda x: F.unfold(x, 3, padding=1), "1 2 a b"),
+    "three operands": (lambda x, y, z: torch.einsum("bn,anm,bm->ba", x, y, z), "2 a,3 a b,2 b"),
+    "of a diagonal": (lambda x: torch.diag_embed(x), "2 a"),
+    "shrunk": (lambda x: F.hardshrink(x) + F.softshrink(x), "a b"),
+    "without NaN": (lambda x: x.log().nan_to_num(), "a b"),
+    "kron": (lambda x, y: torch.kron(x, y), "a 3,2 b"),
+}  # fmt: skip
+
+
+@pytest.mark.quick(1)
+@pytest.mark.parametrize("name", CALLS)
+def test_no_part_of_it_is_left_to_the_library(name: str) -> None:
+    assert no_library_call(*CALLS[name])
+
+
+@settings(
+    max_examples=20,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=(Phase.explicit, Phase.reuse, Phase.generate),
+)
+@given(
+    name=st.sampled_from(sorted(CALLS)),
+    sizes=SIZES,
+    dtype=FLOATS,
+    form=FORMS,
+)
+def test_it_computes_what_eager_does(
+    box: Sandboxed, name: str, sizes: tuple[int, int, int], dtype: torch.dtype, form: str
+) -> None:
+    check_case(box, CALLS[name], sizes, dtype, form)
+
+
+def test_one_drop_in_interpolates_free_sizes(box: Sandboxed) -> None:
+    """The ratio of two sizes is worked out in the kernel."""
+    module = OfOne(lambda x: F.interpolate(x, (7, 6), mode="bilinear")).eval()
+    text = written(module, (torch.randn(2, 3, 4, 5),), "looped")
+    for shape in ((2, 3, 4, 5), (1, 2, 9, 3)):
+        box.check(text, module, [torch.randn(shape)])
+
+
+def call_of(function: Call, inputs: Sequence[torch.Tensor]) -> tuple[fx.Node, dict[str, int]]:
+    """The last call of ATen in `function`, and the sizes that are free."""
+    captured = capture(problem_from_module(functional(function), tuple(inputs)))
+    calls = [node for node in captured.graph.graph.nodes if "aten." in str(node.target)]
+    return calls[-1], {item.symbol: item.size for item in captured.free_dims}
+
+
+REFUSED: dict[str, tuple[Call, list[torch.Tensor]]] = {
+    "a mask of all pairs": (lambda x: x.cumsum(0), [torch.randn(40)]),
+    "random": (lambda x: F.dropout(x, 0.5, True), [torch.randn(40)]),
+    "unrolled": (
+        lambda x, h, *weights: torch.gru(x, h, weights, True, 1, 0.0, False, False, False),
+        [torch.randn(4, 2, 3), torch.randn(1, 2, 5), torch.randn(15, 3), torch.randn(15, 5),
+         torch.randn(15), torch.randn(15)],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.quick(1)
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_costs_more_than_the_call_is_left_to_it(name: str) -> None:
+    call, sizes = call_of(*REFUSED[name])
+    assert decomposition(call, LOWERINGS.keys(), sizes) is None
+
+
+@pytest.mark.quick(1)
+def test_a_choice_by_a_free_size_is_no_decomposition() -> None:
+    """Of the quotient and the rest of its channels; asked twice, since an answer is remembered."""
+    captured = capture(
+        problem_from_module(OfOne(lambda x: F.pixel_shuffle(x, 2)), (torch.randn(2, 8, 3, 5),))
+    )
+    assert captured.free_dims
+    (call,) = (n for n in captured.graph.graph.nodes if "pixel_shuffle" in str(n.target))
+    sizes = {item.symbol: item.size for item in captured.free_dims}
+    assert decomposition(call, (), sizes) is None
+    assert decomposition(call, (), sizes) is None

@@ -1,0 +1,102 @@
+"""A graph form is judged by its plain text, then beside it: the same bits, the same kernels."""
+
+import pytest
+
+from agentkernel.domain.base import sha256_text
+from agentkernel.domain.verdict import CaseResult
+from agentkernel.tools.judge.comparison.compare import CaseOutcome
+from agentkernel.tools.judge.execution.proof import Trace, TracedCall, parse_trace
+from agentkernel.tools.judge.graph_form import AS_GRAPH, NOT_RUN, _same_bits, check_replays
+from agentkernel.tools.judge.policy.graph_form import with_graph
+
+KERNELS = (("one_kernel", 8), ("other_kernel", 20))
+
+
+def formed(source):
+    text = with_graph(source.replace("DTYPE", "float32"))
+    assert text is not None
+    return text
+
+
+def test_without_a_gpu_its_launches_are_judged(judged, sources):
+    text = formed(sources.NORM)
+    verdict = judged(sources.NORM_PROBLEM, text)
+    assert verdict.accepted, verdict.failure
+    assert verdict.launches == ("norm_kernel",)
+    assert NOT_RUN in verdict.notes
+    assert verdict.candidate == sha256_text(text)
+    assert not any(AS_GRAPH in case.label for case in verdict.cases)
+
+
+def test_a_wrong_plain_text_is_refused_at_its_gate(judged, sources):
+    text = formed(sources.ADD.replace("x + 2 * y, mask", "x * 0.0, mask"))
+    verdict = judged(sources.ADD_PROBLEM, text)
+    assert not verdict.accepted
+    assert verdict.gate == "correctness"
+    assert NOT_RUN not in verdict.notes
+
+
+def test_its_own_forward_is_asked_too(judged, sources):
+    """The plain text alone is right: what the whole file does when it is loaded is not."""
+    text = formed(sources.ADD)
+    spoilt = text.replace("GRAPHS_LOCK = threading.Lock()", "GRAPHS_LOCK = threading.Look()")
+    verdict = judged(sources.ADD_PROBLEM, spoilt, static=False)
+    assert verdict.gate == "load"
+
+
+def call(launches, replays=()):
+    return TracedCall(tuple(launches), (), (), (), False, tuple(map(tuple, replays)))
+
+
+def wrong(*calls):
+    found = check_replays(Trace(KERNELS, calls, ()), ["first", "second", "third"])
+    assert found is None or found.rule == "graph"
+    return found
+
+
+def test_replays_of_what_was_launched_are_right():
+    assert wrong(call([0, 1, 0, 1], [[0, 1]]), call([0, 1], [[0, 1]]), call([0, 1])) is None
+    assert wrong(call([0])) is None
+
+
+@pytest.mark.parametrize("kernels", [[], [0], [1, 0], [0, 1, 1]])
+def test_a_graph_of_other_kernels_is_wrong(kernels):
+    found = wrong(call([0, 1, *kernels], [kernels]))
+    assert found is not None
+    assert found.case == "first"
+    assert ("no kernel" in found.text) == (not kernels)
+
+
+def test_a_replay_stands_for_launches_of_before():
+    found = wrong(call([0, 0], [[0]]), call([1], [[1]]))
+    assert found is not None
+    assert found.case == "second"
+    assert "other_kernel (line 20), not other kernels" in found.text
+
+
+def test_replays_are_read_as_the_worker_tells_them():
+    seen = parse_trace(
+        {"kernels": [], "calls": [{"launches": [0, 0], "replays": [[0], "x", ["y"]]}],
+         "violations": []}
+    )  # fmt: skip
+    assert seen.calls[0].replays == ((0,), (), (0,))
+
+
+def result(error, label="normal, seed 1"):
+    return CaseResult(
+        label=label, seed=1, distribution="normal", shapes="x", norm_error=error,
+        eager_norm_error=1e-7, element_error=0.0, eager_element_error=0.0, passed=True,
+    )  # fmt: skip
+
+
+def test_other_last_digits_are_wrong():
+    known = {"normal, seed 1": result(1e-7)}
+    label = f"normal, seed 1, {AS_GRAPH}"
+    same = CaseOutcome((result(1e-7, label),), (), None)
+    other = CaseOutcome((result(1.0000001e-7, label),), (), None)
+    unknown = CaseOutcome((result(2.0, f"uniform, seed 1, {AS_GRAPH}"),), (), None)
+    assert _same_bits(same, known) is None
+    assert _same_bits(unknown, known) is None
+    found = _same_bits(other, known)
+    assert found is not None
+    assert "1.0000001e-07" in found.text
