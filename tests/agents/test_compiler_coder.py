@@ -234,6 +234,7 @@ class Chain(nn.Module):
 class FormSearcher:
     """Times the graph form by `graph_us`, every other source by 10."""
 
+    most_sampled = 0
     graph_us: float | None
     measures: bool = True
     seen: list[str] = field(default_factory=list)
@@ -252,6 +253,13 @@ class FormSearcher:
             )
             for label, schedule, time in zip(labels, schedules, times, strict=True)
         )  # fmt: skip
+
+    def tune(self, spaces: Sequence[Space], target: Target) -> tuple[tuple[TrialResult, ...], ...]:
+        """No part takes less under one schedule than under another."""
+        return tuple(
+            tuple(space.result(index, None, None, 10.0) for index in range(len(space.sources)))
+            for space in spaces
+        )
 
 
 @pytest.fixture(scope="module")

@@ -10,10 +10,11 @@ import torch
 from torch import nn
 
 from agentkernel.agents.compiler_coder import partitions
-from agentkernel.agents.tuning import Assembly, Tuner, assemblies, with_stand_ins
+from agentkernel.agents.tuning import Assembly, Tuner, assemblies, remembered, with_stand_ins
 from agentkernel.compiler.fusion import LibraryStep
 from agentkernel.compiler.providers import Setting
 from agentkernel.domain.candidate import TrialResult
+from agentkernel.domain.plan import Won
 from agentkernel.domain.target import Target
 from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.problem.loading import problem_from_module
@@ -127,6 +128,15 @@ def test_a_library_serves_the_products_that_it_is_faster_at() -> None:
     assert all(calls(item) == [] for item in tuned(Wide(last_fastest), "triton"))
 
 
+def test_a_library_call_without_a_rival_is_not_timed() -> None:
+    clock = Clock(last_fastest)
+    problem = problem_from_module(Layers(), (torch.randn(128, 256),))
+    library = partitions(problem, capture(problem), "mixed")[1]
+    setting = Setting(library.symbols, TARGET, "strict", lambda _: None)
+    Tuner(clock).tune([with_stand_ins(library, libraries=True)], setting)
+    assert {space.segment.split()[0] for space in clock.spaces} == {"softmax"}
+
+
 def test_what_is_known_is_not_timed_again() -> None:
     clock = Clock(last_fastest)
     problem = problem_from_module(Layers(), (torch.randn(128, 256),))
@@ -139,3 +149,24 @@ def test_what_is_known_is_not_timed_again() -> None:
     again = tuner.tune([rivalry], setting)
     assert len(clock.spaces) == count > 0
     assert again.trials == first.trials
+
+
+def test_a_schedule_that_won_is_found_again_though_nobody_guesses_it() -> None:
+    class Norm(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.softmax(x, -1)
+
+    problem = problem_from_module(Norm(), (torch.randn(4096, 256),))
+    (compiled,) = partitions(problem, capture(problem), "mixed")
+    setting = Setting(compiled.symbols, TARGET, "strict", lambda _: None)
+    constants = {"BLOCK_N": 256, "num_warps": 2, "BLOCK_M": 32}
+    won = Won(
+        strategy="fused", coder="compiler", label="", schedule={"old_kernel": constants},
+        family="hopper", shapes=((4096, 256),), measured=True, forms=("persistent",),
+    )  # fmt: skip
+    found = remembered(compiled, won, setting)
+    assert found is not None
+    (schedule,) = found.schedules.values()
+    assert schedule.constants == constants  # type: ignore[union-attr]
+    two = won.evolve(schedule={"first": constants, "second": constants})
+    assert remembered(compiled, two, setting) is None

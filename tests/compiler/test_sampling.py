@@ -121,3 +121,4 @@ def test_all_points_of_a_small_space_are_drawn() -> None:
     ]
     some = drawn(axes, lambda _: True, 4)
     assert len({tuple(point.values()) for point in some}) == 4
+    assert drawn(axes, lambda _: True, 3) == some[:3]

@@ -17,7 +17,7 @@ import torch
 
 from agentkernel.agents.history import schedules_apart, winner_for
 from agentkernel.agents.protocols import DraftRequest, Searcher
-from agentkernel.agents.tuning import Assembly, Tuner, assemblies, with_stand_ins
+from agentkernel.agents.tuning import Assembly, Tuner, assemblies, remembered, with_stand_ins
 from agentkernel.compiler.attention import find_steps
 from agentkernel.compiler.drop_in.constructor import ConstructorText, emit_constructor
 from agentkernel.compiler.drop_in.envelope import adopt_limits
@@ -174,7 +174,8 @@ class CompilerCoder:
                 some, trials = self._tuned(choices, request)
             else:
                 every = family(choices, strategy, decision, request.target)
-                some = narrow_by_experience(every, won)
+                some = [*_winners(choices, won, request), *narrow_by_experience(every, won)]
+                some = list({item.source.text: item for item in some}.values())
             fresh = [item for item in some if source_sha256(item.source.text) not in seen]
         except UnsupportedOp as error:
             return Draft(candidate=None, none=NoTemplate(reason=str(error), uncovered=(error.op,)))
@@ -431,6 +432,16 @@ def family(
     if without and not found:
         raise without[0]
     return list(found.values())
+
+
+def _winners(choices: Sequence[Compiled], won: Won, request: DraftRequest) -> list[Variant]:
+    """The partitions under the schedule that won before, also where it is none of the guesses."""
+    found: list[Variant] = []
+    for item in _of_structure(choices, request.hypothesis.strategy):
+        setting = Setting(item.symbols, request.target, item.precision, request.plan.decision)
+        whole = remembered(item, won, setting)
+        found += [] if whole is None else _written([whole])
+    return found
 
 
 def _of_structure(choices: Sequence[Compiled], strategy: str) -> list[Compiled]:

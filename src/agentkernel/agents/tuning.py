@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from agentkernel.agents.history import schedules_apart
 from agentkernel.agents.protocols import Searcher
 from agentkernel.compiler.attention import AttentionStep
+from agentkernel.compiler.emit import Schedule
 from agentkernel.compiler.fusion import LibraryStep, Partition, Step
 from agentkernel.compiler.ir import Node, UnsupportedOp
 from agentkernel.compiler.isolated_step import IsolatedStep, isolated
@@ -15,6 +17,7 @@ from agentkernel.compiler.products.step import ProductStep
 from agentkernel.compiler.providers import AnySchedule, Setting, provider_of
 from agentkernel.compiler.providers.linear import with_linear_steps
 from agentkernel.domain.candidate import TrialResult
+from agentkernel.domain.plan import Won
 from agentkernel.domain.target import Target
 from agentkernel.tools.sandbox.session import require_time
 from agentkernel.tools.search.space import Space
@@ -22,7 +25,8 @@ from agentkernel.tools.search.static import best_first
 
 MOST_WHOLE = 4
 """Whole drop-ins of one partition that are measured once each of its steps is tuned."""
-Options = Mapping[object, Sequence[AnySchedule]]
+ALL = 1 << 16
+"""More schedules than any space has."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +47,11 @@ class Tuner:
 
     def tune(self, rivals: Sequence[Rivalry], setting: Setting) -> Tuning:
         """The times of every step of the partitions, and of those that may stand in for them."""
-        steps = {step: item.compiled for item in rivals for step in item.steps()}
-        segments = {step: isolated(compiled, step) for step, compiled in steps.items()}
+        segments = {
+            step: isolated(item.compiled, step) if item.matters(step) else None
+            for item in rivals
+            for step in item.steps()
+        }
         distinct = {item.key: item for item in segments.values() if item is not None}
         share = self.searcher.most_sampled // max(1, len(distinct))
         spaces = {
@@ -83,6 +90,10 @@ class Rivalry:
         for step in self.compiled.partition.steps:
             yield step
             yield from self.stand_ins.get(step, ())
+
+    def matters(self, step: object) -> bool:
+        """False for a library call that stands for nothing else: there is no choice."""
+        return provider_of(step).own or any(step in items for items in self.stand_ins.values())
 
 
 def with_stand_ins(compiled: Compiled, *, libraries: bool) -> Rivalry:
@@ -186,6 +197,31 @@ def _constants(schedule: Mapping[str, Mapping[str, int]]) -> str:
     return " ".join(
         f"{key}={value}" for constants in schedule.values() for key, value in constants.items()
     )
+
+
+def remembered(compiled: Compiled, won: Won, setting: Setting) -> Assembly | None:
+    """Each kernel under what comes nearest to the schedule that won, of all schedules that make
+    sense; None where the winner had other kernels."""
+    steps = compiled.partition.steps
+    own = [step for step in steps if provider_of(step).own]
+    if len(own) != len(won.schedule):
+        return None
+    wanted = dict(zip(own, won.schedule.values(), strict=True))
+    forms = won.forms if len(won.forms) == len(steps) else ("",) * len(steps)
+    every = replace(setting, sampled=ALL)
+    chosen: dict[object, AnySchedule] = {}
+    for step, form in zip(steps, forms, strict=True):
+        options = provider_of(step).schedules(step, every)
+        if not options:
+            return None
+        chosen[step] = min(options, key=lambda item: _apart(item, wanted.get(step, {}), form))
+    return Assembly(compiled, chosen)
+
+
+def _apart(option: AnySchedule, constants: dict[str, int], form: str) -> float:
+    own = option.constants if isinstance(option, Schedule) else option
+    own_form = option.form if isinstance(option, Schedule) else ""
+    return schedules_apart({"": own}, {"": constants}, (own_form,), (form,))
 
 
 def assemblies(rivalry: Rivalry, tuning: Tuning) -> list[Assembly]:

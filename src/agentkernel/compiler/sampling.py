@@ -12,12 +12,14 @@ Point = dict[str, int]
 def drawn(
     axes: Mapping[str, Sequence[int]], fits: Callable[[Point], bool], most: int
 ) -> list[Point]:
-    """All points that fit where they are at most `most`, else so many of them, drawn evenly."""
+    """All points that fit where they are at most `most`, else so many of them, drawn evenly; fewer
+    are the first of more."""
     points = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
     fitting = [point for point in points if fits(point)]
     if len(fitting) <= most:
         return fitting
-    return random.Random(0).sample(fitting, most)
+    random.Random(0).shuffle(fitting)
+    return fitting[:most]
 
 
 def powers(first: int, last: int) -> list[int]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
+import torch
 import triton
 import triton.language as tl
 from triton.backends.compiler import GPUTarget
@@ -14,6 +16,8 @@ from triton.compiler import ASTSource, CompiledKernel
 
 from agentkernel.tools.compile.binaries import enter, size_of, taken
 from agentkernel.tools.compile.instructions import Count, instructions_from, instructions_of
+from agentkernel.tools.compile.recording import gpu_target, pretend_gpu, record_launches
+from agentkernel.tools.targets import find_target
 
 HOPPER = GPUTarget("cuda", 90, 32)
 
@@ -100,3 +104,29 @@ def test_only_the_innermost_loop_counts_as_one() -> None:
     assert counts.loops == (Count(issued=3, matrix=1, load_bytes=16, loads=1),)
     assert counts.straight == Count(issued=2, store_bytes=4)
     assert counts.matrix == 1
+
+
+class Loading(Exception):
+    """Ends a launch once its kernel is compiled: there is no device to load it on."""
+
+
+def test_a_recorded_launch_has_the_hash_of_a_real_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = triton.jit(_double)
+    target = find_target("h200").target
+
+    def stop(self: CompiledKernel) -> None:
+        raise Loading(self.hash)
+
+    monkeypatch.setattr(CompiledKernel, "_init_handles", stop)
+    with pretend_gpu(target):
+        x = torch.empty(4096)
+        launch = partial(kernel[(4,)], x, torch.empty(4096), 4096, BLOCK=1024, num_warps=8)
+        with record_launches(gpu_target(target)) as launches:
+            launch()
+        with pytest.raises(Loading) as real:
+            launch()
+    (recorded,) = launches
+    ours = triton.compile(
+        recorded.source, target=gpu_target(target), options=dict(recorded.options)
+    )
+    assert real.value.args == (ours.hash,)

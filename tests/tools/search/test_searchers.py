@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from agentkernel.domain.problem import ShapeSet, TensorSpec
 from agentkernel.tools.problem.loading import LoadedProblem, load_problem
 from agentkernel.tools.search import MeasuringSearcher, StaticSearcher, best_first
+from agentkernel.tools.search.space import Space
 from agentkernel.tools.search.worker import Entry, ScheduleWorker
 from agentkernel.tools.targets import load_targets
 
@@ -58,6 +61,7 @@ FAMILY = {
     "wrong": GOOD.replace("value, 0.0", "value, 0.7"),
     "raises": GOOD.replace("return out", "raise ValueError('no')"),
 }
+WIDER = TensorSpec(name="x", dtype="float32", shape=(7, 100))
 DEADLY = GOOD.replace("out = torch", "import os; os._exit(3); out = torch")
 
 
@@ -87,6 +91,23 @@ def test_measuring_times_the_right_ones_and_names_what_is_wrong_with_the_others(
     assert all(by_label[name].estimated_us for name in ("good", "wide", "wider"))
     assert "away from that of most" in (by_label["wrong"].pruned or "")
     assert (by_label["raises"].pruned, by_label["wrong"].time_us) == ("run: ValueError: no", None)
+
+
+@pytest.mark.slow
+def test_parts_are_timed_each_on_its_own_inputs(problem: LoadedProblem) -> None:
+    names = ("wide", "raises", "wider", "good")
+    family = tuple(FAMILY[name] for name in names)
+    other = problem.problem.evolve(shape_sets=(ShapeSet(inputs=(WIDER,)),), origin="class")
+    spaces = [
+        Space(problem, family, names, ({},) * 4, "scale a"),
+        Space(replace(problem, problem=other), family[:1], names[:1], ({},), "scale b"),
+    ]
+    searcher = MeasuringSearcher(seconds=60, device="cpu")
+    first, second = searcher.tune(spaces, load_targets()["h100-sxm"])
+    assert [item.pruned is None for item in first] == [True, False, True, True]
+    assert all(item.time_us and item.estimated_us for item in (*first, *second) if not item.pruned)
+    assert {item.segment for item in first} == {"scale a"}
+    assert [item.segment for item in second] == ["scale b"]
 
 
 def test_a_schedule_that_kills_the_worker_costs_only_itself(problem: LoadedProblem) -> None:
