@@ -100,7 +100,7 @@ CHANGES = {
     "no replay": ("            self.graph.replay()\n", ""),
     "no copy in": ("                own.copy_(item)\n", "                pass\n"),
     "no copy out": ("[item.clone() for item in self.outputs]", "list(self.outputs)"),
-    "no wait": ("            stream.wait_event(self.done)\n", ""),
+    "no wait": ("        current.wait_event(self.done)\n", ""),
     "no question": (f"        return ()\n{LAYOUT}", f"        pass\n{LAYOUT}"),
     "forward does more": (CALL, f"        x = x + 1\n{CALL}"),
     "forward leaves out": ("graphed(self, x, scale)", "graphed(self, x)"),

@@ -1,6 +1,7 @@
 """A graph form is judged by its plain text, then beside it: the same bits, the same kernels."""
 
 import pytest
+import torch
 
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.verdict import CaseResult
@@ -42,6 +43,16 @@ def test_its_own_forward_is_asked_too(judged, sources):
     spoilt = text.replace("GRAPHS_LOCK = threading.Lock()", "GRAPHS_LOCK = threading.Look()")
     verdict = judged(sources.ADD_PROBLEM, spoilt, static=False)
     assert verdict.gate == "load"
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_on_a_gpu_its_replays_are_judged(judged, sources):
+    verdict = judged(sources.NORM_PROBLEM, formed(sources.NORM), device="cuda")
+    assert verdict.accepted, verdict.failure
+    told = next(note for note in verdict.notes if note.startswith("the CUDA graph was replayed"))
+    replayed, calls = (int(word) for word in told.split() if word.isdigit())
+    assert 10 < replayed <= calls
 
 
 def call(launches, replays=()):
