@@ -13,7 +13,6 @@ from torch import nn
 from agentkernel.compiler.fusion import Region
 from agentkernel.compiler.ir import GraphBuilder, Node
 from agentkernel.compiler.lowering.index_maps import all_indices, read_at
-from agentkernel.compiler.monoid import MONOIDS
 from agentkernel.compiler.providers import provider_of
 from agentkernel.compiler.providers.scan import Scan
 from agentkernel.tools.problem.loading import problem_from_module
@@ -172,10 +171,3 @@ def test_a_scan_both_ways_is_two_kernels() -> None:
 def test_scans_across_each_other_are_two_kernels() -> None:
     module = functional(lambda x: x.cumsum(0).cumsum(1))
     assert len(compiled_graph(module, (torch.randn(5, 67),)).partition.steps) == 2
-
-
-def test_every_monoid_names_results_of_its_lanes() -> None:
-    for monoid in MONOIDS.values():
-        named = {lane.name: "x" for lane in monoid.lanes}
-        assert all(result.format(**named) for result in monoid.results)
-        assert monoid.sign or monoid.combine

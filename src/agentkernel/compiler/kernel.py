@@ -24,26 +24,26 @@ from agentkernel.compiler.expressions import TRITON_TYPES, Symbols
 from agentkernel.compiler.fusion import Region
 from agentkernel.compiler.ir import Expr, Node, compute_dtype, numel
 from agentkernel.compiler.kernel_helpers import HELPERS
+from agentkernel.compiler.monoid import MONOIDS, MonoidText
 from agentkernel.compiler.rows_reductions import (
     _fields,
     _stores,
     column_lines,
     exp_call,
-    fold,
     guards_infinite_maximum,
     has_tile_stores,
     indent,
     is_infinite_text,
     kernel_docstring,
     persistent_body,
+    row_max,
+    row_sum,
     walk,
 )
 from agentkernel.compiler.rows_sweeps import (
     accumulate,
     finish_accumulator,
-    fold_max,
     lane_count,
-    lane_type,
     looped_body,
     merge_moments,
 )
@@ -438,13 +438,10 @@ def _parts(
     if node.op == "expsum":
         return [
             ("max", names[0], kind),
-            ("sum", fold(emitter, "sum", names[1], integer=False), kind),
+            ("sum", row_sum(emitter, names[1]), kind),
         ]
-    integer = not compute_dtype(node.args[0].dtype).is_floating_point
-    code = fold(emitter, node.op, names[0], integer=integer)
-    if node.op in ("any", "all"):
-        code = f"({code}).to(tl.int32)"
-    return [(node.name, code, TRITON_TYPES[lane_type(node)])]
+    text = MonoidText(emitter, node)
+    return list(zip(text.labels(node.name), text.folded(names), text.kinds, strict=True))
 
 
 def _moment_parts(
@@ -456,12 +453,12 @@ def _moment_parts(
     lines.append(f"{valid} = {_valid(emitter, 'chunk')}")
     count = lane_count(emitter, node, valid, BodyLines(lines, lines))
     mean, squares, origin = names
-    total = fold(emitter, "sum", f"{mean} * {count}", integer=False)
+    total = row_sum(emitter, f"{mean} * {count}")
     lines += [
         f"{chunk_mean} = {total} / tl.maximum({valid}, 1)",
         f"{apart} = {mean} - {chunk_mean}",
     ]
-    code = fold(emitter, "sum", f"{squares} + {count} * {apart} * {apart}", integer=False)
+    code = row_sum(emitter, f"{squares} + {count} * {apart} * {apart}")
     return [("mean", chunk_mean, kind), ("squares", code, kind), ("origin", origin, kind)]
 
 
@@ -473,7 +470,7 @@ def _finish_body(emitter: Emitter, nodes: list[Node], fields: dict[str, str]) ->
     names = iter(fields)
     for node in nodes:
         loaded: list[str] = []
-        for _ in range({"moments": 3, "expsum": 2}.get(node.op, 1)):
+        for _ in range(_part_count(node)):
             field = next(names)
             value = emitter.names.unique(field.replace("_partials", "_parts"))
             lines.append(f"{value} = tl.load({field}_ptr + row * CHUNKS + part)")
@@ -500,13 +497,18 @@ def _parts_before(text: ScanText, names: Iterator[str], lines: list[str]) -> lis
     """Load what the chunks that a scan walks before the program's have left behind."""
     order = ">" if text.backwards else "<"
     loaded: list[str] = []
-    for neutral in text.neutrals():
+    for neutral in text.neutrals:
         field = next(names)
         value = text.emitter.names.unique(field.replace("_partials", "_parts"))
         place = f"{field}_ptr + row * CHUNKS + part"
         lines.append(f"{value} = tl.load({place}, mask=part {order} chunk, other={neutral})")
         loaded.append(value)
     return loaded
+
+
+def _part_count(node: Node) -> int:
+    """How many numbers a chunk leaves behind of a reduction."""
+    return {"moments": 3, "expsum": 2}.get(node.op) or len(MONOIDS[node.op].lanes)
 
 
 def _merge(emitter: Emitter, node: Node, parts: tuple[str, ...], body: BodyLines) -> None:
@@ -527,12 +529,12 @@ def _merge(emitter: Emitter, node: Node, parts: tuple[str, ...], body: BodyLines
 def _merge_expsum(emitter: Emitter, node: Node, parts: tuple[str, ...], body: BodyLines) -> None:
     """Sums of exponentials about their own maxima -> one about the row's maximum."""
     top_field, total_field = _fields(emitter, node)
-    top = emitter.assign("row_max", fold_max(emitter, parts[0]), body, tile=False)
+    top = emitter.assign("row_max", row_max(emitter, parts[0]), body, tile=False)
     shift = top.code
     if guards_infinite_maximum(node):
         code = f"tl.where({is_infinite_text(shift)}, 0.0, {shift})"
         shift = emitter.assign("shift", code, body, tile=False).code
     scale = exp_call(emitter, f"{parts[0]} - {shift}", node.args[0])
-    code = fold(emitter, "sum", f"{parts[1]} * {scale}", integer=False)
+    code = row_sum(emitter, f"{parts[1]} * {scale}")
     total = emitter.assign("row_sum", code, body, tile=False)
     emitter.row_values.update({top_field: top, total_field: total})

@@ -44,18 +44,6 @@ def min_along(x, axis: tl.constexpr, keep_dims: tl.constexpr):
     found = tl.max(tl.where(x != x, 1, 0), axis=axis, keep_dims=keep_dims)
     return tl.where(found == 1, float("nan"), tl.min(x, axis=axis, keep_dims=keep_dims))'''
 
-ABOVE = '''\
-@triton.jit
-def above(x, y):
-    """x > y; or x is NaN and y is not."""
-    return (x > y) | ((x != x) & (y == y))'''
-
-BELOW = '''\
-@triton.jit
-def below(x, y):
-    """x < y; or x is NaN and y is not."""
-    return (x < y) | ((x != x) & (y == y))'''
-
 PLACE_OF_MAX = '''\
 @triton.jit
 def place_of_max(x, place, axis: tl.constexpr, keep_dims: tl.constexpr):
@@ -80,6 +68,15 @@ def selected(x, mask, dim: tl.constexpr, keep_dims: tl.constexpr = False):
     """The only element along a dimension for which mask holds."""
     return tl.sum(tl.where(mask, x, 0), dim, keep_dims=keep_dims).to(x.dtype)'''
 
+WITH_PLACE = '''\
+@triton.jit
+def {name}(x, place, other, other_place):
+    """The {words} of two with its place; NaN goes first, of equal ones the first place."""
+    better = (x {sign} other) | ((x != x) & (other == other))
+    equal = (x == other) | ((x != x) & (other != other))
+    better = better | (equal & (place < other_place))
+    return tl.where(better, x, other), tl.where(better, place, other_place)'''
+
 WITH_LAST_PLACE = '''\
 @triton.jit
 def last_{name}(x, place, other, other_place):
@@ -103,6 +100,8 @@ def log_add(top, total, other, other_total):
 
 HELPERS: Helpers = {
     **MATH,
+    "larger_place": (WITH_PLACE.format(name="larger_place", words="larger", sign=">"), ()),
+    "smaller_place": (WITH_PLACE.format(name="smaller_place", words="smaller", sign="<"), ()),
     "last_max": (WITH_LAST_PLACE.format(name="max", words="larger", sign=">"), ()),
     "last_min": (WITH_LAST_PLACE.format(name="min", words="smaller", sign="<"), ()),
     "log_add": (LOG_ADD, ()),
@@ -112,8 +111,6 @@ HELPERS: Helpers = {
     "multiply": (MULTIPLY, ()),
     "max_along": (ROW_MAX, ()),
     "min_along": (ROW_MIN, ()),
-    "above": (ABOVE, ()),
-    "below": (BELOW, ()),
     "place_of_max": (PLACE_OF_MAX, ()),
     "place_of_min": (PLACE_OF_MIN, ()),
 }
@@ -150,15 +147,6 @@ ALONG = '''\
 def {name}(x, axis: tl.constexpr):
     """{words} along an axis, which goes away."""
     return tl.reduce(x, axis, {combine})'''
-
-WITH_PLACE = '''\
-@triton.jit
-def {name}(x, place, other, other_place):
-    """The {words} of two with its place; NaN goes first, of equal ones the first place."""
-    better = (x {sign} other) | ((x != x) & (other == other))
-    equal = (x == other) | ((x != x) & (other != other))
-    better = better | (equal & (place < other_place))
-    return tl.where(better, x, other), tl.where(better, place, other_place)'''
 
 PLACE_ALONG = '''\
 @triton.jit
@@ -281,7 +269,8 @@ def bucket_of(
 
 LIFTED_HELPERS: Helpers = {
     **MATH,
-    **{name: HELPERS[name] for name in ("maximum", "minimum", "multiply")},
+    **{name: HELPERS[name] for name in
+       ("maximum", "minimum", "multiply", "larger_place", "smaller_place", "selected")},
     "either": (ANY, ()),
     "any_along": (ALONG.format(name="any_along", words="Whether any holds", combine="either"),
                   ("either",)),
@@ -291,8 +280,6 @@ LIFTED_HELPERS: Helpers = {
                   ("minimum",)),
     "product_along": (ALONG.format(name="product_along", words="Product", combine="multiply"),
                       ("multiply",)),
-    "larger_place": (WITH_PLACE.format(name="larger_place", words="larger", sign=">"), ()),
-    "smaller_place": (WITH_PLACE.format(name="smaller_place", words="smaller", sign="<"), ()),
     "max_place_along": (PLACE_ALONG.format(name="max_place_along", words="maximum",
                                            combine="larger_place"), ("larger_place",)),
     "min_place_along": (PLACE_ALONG.format(name="min_place_along", words="minimum",
@@ -309,7 +296,6 @@ LIFTED_HELPERS: Helpers = {
     "is_nan": (IS_NAN, ()),
     "is_inf": (IS_INF, ()),
     "bucket_of": (BUCKET_OF, ()),
-    "selected": (SELECTED, ()),
 }  # fmt: skip
 """Name -> (source, names of helpers that it calls), callees first."""
 

@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 
+from agentkernel.compiler.emit import INT32_LIMIT, Emitter
 from agentkernel.compiler.expressions import TRITON_TYPES
-from agentkernel.compiler.ir import Expr, Node, compute_dtype
+from agentkernel.compiler.ir import Node, compute_dtype
+from agentkernel.compiler.kernel_helpers import HELPERS
 
 Neutral = Literal["zero", "one", "lowest", "highest"]
-INDEX_LIMIT = 2**31 - 2**16
-"""Columns that a place of 32 bits counts, with room for a tile past the end."""
 
 
 @dataclass(frozen=True)
 class Lane:
-    """One component of what a monoid combines: how an element becomes it, and its neutral."""
+    """One component of what a monoid combines: its neutral element, what an element of the row
+    becomes, and its fold over a tile, of whole numbers perhaps another one.
+
+    Folds are Triton over the names of all lanes, `axis`, `keep` and `many` (rows a program).
+    """
 
     name: str
     neutral: Neutral
+    fold: str = ""
+    whole: str = ""
     lift: Literal["x", "place", "one"] = "x"
-
-    def dtype(self, operand: torch.dtype, length: Expr) -> torch.dtype:
-        """Its type for elements of type `operand` in rows of `length`."""
-        if self.lift != "place":
-            return compute_dtype(operand)
-        return torch.int64 if length.is_number and int(length) > INDEX_LIMIT else torch.int32
 
     def neutral_text(self, dtype: torch.dtype) -> str:
         """The neutral element as Triton source."""
@@ -36,7 +38,7 @@ class Lane:
             return f"{number}.0" if dtype.is_floating_point else str(number)
         if dtype.is_floating_point:
             return '-float("inf")' if self.neutral == "lowest" else 'float("inf")'
-        info = torch.iinfo(torch.int32 if dtype == torch.bool else dtype)
+        info = torch.iinfo(dtype)
         return str(info.min if self.neutral == "lowest" else info.max)
 
 
@@ -44,8 +46,8 @@ class Lane:
 class Monoid:
     """An associative operation whose order does not matter, on one lane or several.
 
-    `combine` is the helper that takes the lanes of two parts and gives those of both. `results` are
-    Triton expressions over the lanes' names in braces, one a value that a reader may want.
+    `combine` takes the lanes of two parts and gives those of both: a helper, or a function of
+    Triton's. `results` are Triton over the lanes' names, one a value that a reader may want.
     """
 
     lanes: tuple[Lane, ...]
@@ -58,45 +60,121 @@ class Monoid:
 
 
 def _extremum(op: str, neutral: Neutral) -> Monoid:
-    return Monoid((Lane("best", neutral),), f"{op}imum", ("{best}",))
+    fold = f"{op}_along({{best}}, {{axis}}, {{many}})"
+    lane = Lane("best", neutral, fold, f"tl.{op}({{best}}, axis={{axis}}{{keep}})")
+    return Monoid((lane,), f"{op}imum", ("{best}",))
 
 
-def _placed(op: str, neutral: Neutral) -> Monoid:
-    lanes = (Lane("best", neutral), Lane("place", "zero", "place"))
-    return Monoid(lanes, f"last_{op}", ("{best}", "({place}).to(tl.int64)"))
+def _truth(op: str, neutral: Neutral) -> Monoid:
+    lane = Lane("truth", neutral, f"tl.{op}({{truth}}, axis={{axis}}{{keep}})")
+    return Monoid((lane,), f"tl.{op}imum", ("{truth} != 0",))
 
 
+def _placed(op: str, neutral: Neutral, combine: str, *results: str) -> Monoid:
+    fold = f"place_of_{op}({{best}}, {{place}}, {{axis}}, {{many}})"
+    best = _extremum(op, neutral).lanes[0]
+    return Monoid((best, Lane("place", "zero", fold, lift="place")), combine, results)
+
+
+SUM = "tl.sum({total}, axis={axis}{keep})"
 MONOIDS = {
-    "sum": Monoid((Lane("total", "zero"),), "", ("{total}",), "tl.cumsum", "+"),
-    "prod": Monoid((Lane("product", "one"),), "multiply", ("{product}",), "tl.cumprod", "*"),
+    "sum": Monoid((Lane("total", "zero", SUM),), "", ("{total}",), "tl.cumsum", "+"),
+    "prod": Monoid(
+        (Lane("product", "one", "tl.reduce({product}, {axis}, multiply{keep})"),),
+        "", ("{product}",), "tl.cumprod", "*",
+    ),
     "max": _extremum("max", "lowest"),
     "min": _extremum("min", "highest"),
-    "cummax": _placed("max", "lowest"),
-    "cummin": _placed("min", "highest"),
+    "any": _truth("max", "zero"),
+    "all": _truth("min", "one"),
+    "argmax": _placed("max", "lowest", "larger_place", "{place}"),
+    "argmin": _placed("min", "highest", "smaller_place", "{place}"),
+    "cummax": _placed("max", "lowest", "last_max", "{best}", "({place}).to(tl.int64)"),
+    "cummin": _placed("min", "highest", "last_min", "{best}", "({place}).to(tl.int64)"),
     "logsumexp": Monoid(
-        (Lane("top", "lowest"), Lane("total", "zero", "one")),
-        "log_add",
-        ("{top} + tl.log({total})",),
+        (Lane("top", "lowest"), Lane("total", "zero", lift="one")),
+        "log_add", ("{top} + tl.log({total})",),
     ),
-}
-"""Scan operation -> its monoid. NaN is contagious in each, and the last place wins where elements
-are equal, as in ATen's cummax."""
+}  # fmt: skip
+"""Operation -> its monoid. NaN is contagious in each. Of equal elements the first place wins in a
+reduction, the last one in a scan, as in ATen. Moments and sums of exponentials are reduced in
+forms of their own (`rows_sweeps`)."""
 
 
-def lane_kinds(node: Node, length: Expr) -> list[str]:
-    """The Triton types of the lanes of a scan along rows of `length`."""
-    lanes = MONOIDS[node.op].lanes
-    return [TRITON_TYPES[lane.dtype(node.args[0].dtype, length)] for lane in lanes]
+@dataclass(frozen=True)
+class MonoidText:
+    """The text of one reduction or scan in one kernel."""
 
+    emitter: Emitter
+    node: Node
 
-def neutrals(node: Node, length: Expr) -> list[str]:
-    """The neutral element of every lane."""
-    source = node.args[0].dtype
-    return [lane.neutral_text(lane.dtype(source, length)) for lane in MONOIDS[node.op].lanes]
+    @property
+    def monoid(self) -> Monoid:
+        """What it combines."""
+        return MONOIDS[self.node.op]
 
+    @property
+    def dtypes(self) -> list[torch.dtype]:
+        """The types of the lanes: sums are as wide as their result, truth values are integers."""
+        operand, length = self.node.args[0].dtype, self.emitter.region.col_count
+        value = self.node.dtype if self.monoid.sign else compute_dtype(operand)
+        value = torch.int32 if value == torch.bool else value
+        long = length.is_number and int(length) > INT32_LIMIT
+        place = torch.int64 if long else torch.int32
+        return [place if lane.lift == "place" else value for lane in self.monoid.lanes]
 
-def combined(monoid: Monoid, left: list[str], right: list[str]) -> str:
-    """The lanes of two parts together, as an expression."""
-    if monoid.sign:
-        return f"{left[0]} {monoid.sign} {right[0]}"
-    return f"{monoid.combine}({', '.join([*left, *right])})"
+    @property
+    def kinds(self) -> list[str]:
+        """Their Triton types."""
+        return [TRITON_TYPES[dtype] for dtype in self.dtypes]
+
+    @property
+    def neutrals(self) -> list[str]:
+        """Their neutral elements as Triton source."""
+        pairs = zip(self.monoid.lanes, self.dtypes, strict=True)
+        return [lane.neutral_text(dtype) for lane, dtype in pairs]
+
+    def operand(self, code: str) -> str:
+        """An element in the type of its lane."""
+        if compute_dtype(self.node.args[0].dtype) == self.dtypes[0]:
+            return code
+        return f"({code}).to({self.kinds[0]})"
+
+    def labels(self, single: str) -> list[str]:
+        """A name for each lane; `single` where there is one."""
+        lanes = self.monoid.lanes
+        return [single] if len(lanes) == 1 else [f"{self.node.name}_{lane.name}" for lane in lanes]
+
+    def joined(self, left: Sequence[str], right: Sequence[str]) -> str:
+        """The lanes of two parts together, as one expression."""
+        if self.monoid.sign:
+            return f"{left[0]} {self.monoid.sign} {right[0]}"
+        combine = self.monoid.combine
+        if combine in ("maximum", "minimum") and not self.dtypes[0].is_floating_point:
+            combine = f"tl.{combine}"
+        return self._noted(f"{combine}({', '.join([*left, *right])})")
+
+    def folded(self, lanes: Sequence[str]) -> list[str]:
+        """All elements of a tile together, one a row: an expression a lane."""
+        named = dict(zip((lane.name for lane in self.monoid.lanes), lanes, strict=True))
+        many = self.emitter.many_rows
+        whole = not self.dtypes[0].is_floating_point
+        return [
+            self._noted(
+                (lane.whole if whole and lane.whole else lane.fold).format(
+                    **named, axis=self.emitter.reduce_axis, many=many,
+                    keep=", keep_dims=True" if many else "",
+                )
+            )
+            for lane in self.monoid.lanes
+        ]  # fmt: skip
+
+    def results(self, lanes: Sequence[str]) -> list[str]:
+        """What readers want of finished lanes."""
+        named = dict(zip((lane.name for lane in self.monoid.lanes), lanes, strict=True))
+        return [result.format(**named) for result in self.monoid.results]
+
+    def _noted(self, code: str) -> str:
+        """`code`, once the helpers in it are asked for."""
+        self.emitter.helpers |= HELPERS.keys() & set(re.findall(r"(?<![.\w])[a-z]\w*", code))
+        return code

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from agentkernel.compiler.emit import BodyLines, Emitter, Schedule, row_invariant
-from agentkernel.compiler.expressions import TRITON_TYPES, Text, pointwise_text
+from agentkernel.compiler.expressions import Text, pointwise_text
 from agentkernel.compiler.fusion import Region
 from agentkernel.compiler.ir import Node, compute_dtype
+from agentkernel.compiler.monoid import MonoidText
 from agentkernel.compiler.scan import ScanText
 
 
@@ -161,9 +162,6 @@ def _statistics(region: Region, schedule: Schedule) -> str:
     return f": {', '.join(parts)}" if parts else ""
 
 
-INFINITY = {"max": '-float("inf")', "min": 'float("inf")'}
-
-
 def reduction_depth(node: Node, members: frozenset[Node], known: dict[Node, int]) -> int:
     """How many reductions and scans of this kernel lie between the loads and `node`, itself
     included."""
@@ -184,46 +182,24 @@ def masked(emitter: Emitter, code: str, identity: str) -> str:
     return code if mask is None else f"tl.where({mask}, {code}, {identity})"
 
 
-def identity_of(node: Node) -> str:
-    """The neutral element of a reduction in the type of its operand."""
-    dtype = compute_dtype(node.args[0].dtype)
-    if node.op in ("max", "argmax", "min", "argmin"):
-        if dtype.is_floating_point:
-            return INFINITY[node.op.removeprefix("arg")]
-        import torch
-
-        info = torch.iinfo(torch.int32 if dtype == torch.bool else dtype)
-        return str(info.min if "max" in node.op else info.max)
-    if node.op in ("prod", "all"):
-        return "1.0" if dtype.is_floating_point else "1"
-    return "0.0" if dtype.is_floating_point else "0"
+def row_sum(emitter: Emitter, code: str) -> str:
+    """The sum of a tile's columns, one a row."""
+    return f"tl.sum({code}, axis={emitter.reduce_axis}{_keep(emitter)})"
 
 
-def fold(emitter: Emitter, op: str, code: str, *, integer: bool) -> str:
-    """Reduce the columns of a tile to one value a row."""
-    axis = emitter.reduce_axis
-    keep = ", keep_dims=True" if emitter.many_rows else ""
-    if op in ("max", "min") and not integer:
-        emitter.helpers.add(f"{op}_along")
-        return f"{op}_along({code}, {axis}, {emitter.many_rows})"
-    if op == "prod":
-        emitter.helpers.add("multiply")
-        return f"tl.reduce({code}, {axis}, multiply{keep})"
-    if op in ("argmax", "argmin") and not integer:
-        return first_index(emitter, op, code, emitter.columns)
-    if op in ("argmax", "argmin"):
-        return f"tl.{op}({code}, axis={axis}{keep})"
-    if op in ("any", "all"):
-        call = "max" if op == "any" else "min"
-        return f"tl.{call}({code}, axis={axis}{keep}) != 0"
-    return f"tl.{op}({code}, axis={axis}{keep})"
+def row_max(emitter: Emitter, code: str) -> str:
+    """The largest of a tile's columns, one a row, NaN left aside."""
+    return f"tl.max({code}, axis={emitter.reduce_axis}{_keep(emitter)})"
 
 
-def first_index(emitter: Emitter, op: str, best: str, places: str) -> str:
-    """The first of `places` where the row has its extremum, or NaN."""
-    helper = f"place_of_{op.removeprefix('arg')}"
-    emitter.helpers.add(helper)
-    return f"{helper}({best}, {places}, {emitter.reduce_axis}, {emitter.many_rows})"
+def _keep(emitter: Emitter) -> str:
+    return ", keep_dims=True" if emitter.many_rows else ""
+
+
+def terms(text: MonoidText, code: str) -> list[str]:
+    """What the columns of a tile, `code`, contribute to each lane of a reduction."""
+    value = masked(text.emitter, text.operand(code), text.neutrals[0])
+    return [value, text.emitter.columns][: len(text.monoid.lanes)]
 
 
 @dataclass(frozen=True)
@@ -242,20 +218,18 @@ class RowReduction:
         elif node.op == "expsum":
             self._expsum(node, source, value, body)
         else:
-            code = _operand(node, value)
-            integer = not compute_dtype(source.dtype).is_floating_point
-            text = fold(emitter, node.op, masked(emitter, code, identity_of(node)), integer=integer)
-            emitter.row_values[node] = emitter.assign(node.name, text, body, tile=False)
+            text = MonoidText(emitter, node)
+            bind_result(text, text.folded(terms(text, value.code)), body)
 
     def _moments(self, node: Node, source: Node, value: Text, body: BodyLines) -> None:
         emitter = self.emitter
         mean_field, squares_field = _fields(emitter, node)
         count = emitter.sizes.text(emitter.region.col_count)
-        total = fold(emitter, "sum", masked(emitter, value.code, "0.0"), integer=False)
+        total = row_sum(emitter, masked(emitter, value.code, "0.0"))
         mean = emitter.assign("mean", f"{total} / {count}", body, tile=False)
         centred = emitter.assign("centred", f"{value.within(2)} - {mean.code}", body, tile=True)
         square = f"{centred.code} * {centred.code}"
-        total = fold(emitter, "sum", masked(emitter, square, "0.0"), integer=False)
+        total = row_sum(emitter, masked(emitter, square, "0.0"))
         squares = emitter.assign("squares", total, body, tile=False)
         emitter.differences[(source, mean_field)] = centred
         emitter.row_values.update({mean_field: mean, squares_field: squares})
@@ -264,20 +238,18 @@ class RowReduction:
         emitter = self.emitter
         top_field, total_field = _fields(emitter, node)
         top = masked(emitter, value.code, '-float("inf")')
-        keep = ", keep_dims=True" if emitter.many_rows else ""
-        code = f"tl.max({top}, axis={emitter.reduce_axis}{keep})"
-        row_max = emitter.assign("row_max", code, body, tile=False)
-        shift = row_max.code
+        highest = emitter.assign("row_max", row_max(emitter, top), body, tile=False)
+        shift = highest.code
         if guards_infinite_maximum(node):
             code = f"tl.where({is_infinite_text(shift)}, 0.0, {shift})"
             shift = emitter.assign("shift", code, body, tile=False).code
         grown = exp_call(emitter, f"{value.within(2)} - {shift}", source)
         numerator = emitter.assign("numerator", grown, body, tile=True)
-        total = fold(emitter, "sum", masked(emitter, numerator.code, "0.0"), integer=False)
-        row_sum = emitter.assign("row_sum", total, body, tile=False)
+        total = row_sum(emitter, masked(emitter, numerator.code, "0.0"))
+        summed = emitter.assign("row_sum", total, body, tile=False)
         if not guards_infinite_maximum(node):
             emitter.numerators[(source, top_field)] = numerator
-        emitter.row_values.update({top_field: row_max, total_field: row_sum})
+        emitter.row_values.update({top_field: highest, total_field: summed})
 
 
 def guards_infinite_maximum(node: Node) -> bool:
@@ -298,16 +270,11 @@ def exp_call(emitter: Emitter, code: str, node: Node) -> str:
     ).code
 
 
-def _operand(node: Node, value: Text) -> str:
-    """The operand in the type that the reduction adds in."""
-    import torch
-
-    source = node.args[0].dtype
-    if node.op in ("any", "all") or (source == torch.bool and node.op != "sum"):
-        return f"({value.code}).to(tl.int32)"
-    if node.op in ("sum", "prod") and compute_dtype(source) != node.dtype:
-        return f"({value.code}).to({TRITON_TYPES[node.dtype]})"
-    return value.code
+def bind_result(text: MonoidText, folded: list[str], body: BodyLines) -> None:
+    """Name the value of a reduction by its finished lanes."""
+    emitter, node = text.emitter, text.node
+    (code,) = text.results(folded)
+    emitter.row_values[node] = emitter.assign(node.name, code, body, tile=False)
 
 
 def _fields(emitter: Emitter, node: Node) -> tuple[Node, Node]:

@@ -14,21 +14,22 @@ import torch
 from agentkernel.compiler.emit import BodyLines, Emitter
 from agentkernel.compiler.expressions import TRITON_TYPES, Text
 from agentkernel.compiler.ir import Node, compute_dtype
+from agentkernel.compiler.monoid import MonoidText
 from agentkernel.compiler.rows_reductions import (
     _fields,
-    _operand,
     _stores,
+    bind_result,
     column_lines,
     exp_call,
-    first_index,
-    fold,
     guards_infinite_maximum,
     has_tile_stores,
-    identity_of,
     indent,
     is_infinite_text,
     masked,
     passes,
+    row_max,
+    row_sum,
+    terms,
     tile_stores,
     walk,
 )
@@ -85,7 +86,7 @@ def origin_lines(emitter: Emitter, node: Node, origin: str, before: list[str]) -
     the mean NaN where it is infinite."""
     lines: list[str] = []
     first = _near(emitter, node, 1, "first", BodyLines(lines, before))
-    value = fold(emitter, "sum", first, integer=False)
+    value = row_sum(emitter, first)
     lines.append(f"{origin} = {value}")
     return [*lines, f'{origin} = tl.where(tl.abs({origin}) < float("inf"), {origin}, 0.0)']
 
@@ -135,8 +136,8 @@ def sample_lines(emitter: Emitter, node: Node, lanes: CentredSums, before: list[
     """Lines that bind the centre by the row's first columns."""
     lines: list[str] = []
     near = _near(emitter, node, SAMPLE, "near", BodyLines(lines, before))
-    total = fold(emitter, "sum", near, integer=False)
-    squares = fold(emitter, "sum", f"{near} * {near}", integer=False)
+    total = row_sum(emitter, near)
+    squares = row_sum(emitter, f"{near} * {near}")
     lines.append(f"{lanes.centre} = {total} / {SAMPLE}")
     small = f"{SAMPLE * (1 + SMALL)} * {lanes.centre} * {lanes.centre} <= {squares}"
     return [*lines, f"{lanes.centre} = tl.where({small}, 0.0, {lanes.centre})"]
@@ -157,9 +158,7 @@ def finish_centred(emitter: Emitter, node: Node, lanes: CentredSums, lines: list
     unique = emitter.names.unique
     shift, squares = unique("shift"), unique("squares")
     count = emitter.sizes.text(emitter.region.col_count)
-    sums, square_sums = (
-        fold(emitter, "sum", name, integer=False) for name in (lanes.total, lanes.squares)
-    )
+    sums, square_sums = (row_sum(emitter, name) for name in (lanes.total, lanes.squares))
     folded = [
         f"{shift} = {sums} / {count}",
         f"{squares} = {square_sums} - {count} * {shift} * {shift}",
@@ -206,11 +205,11 @@ def merge_moments(
     count, mean, squares = names
     mean_field, squares_field = _fields(emitter, node)
     size = emitter.sizes.text(emitter.region.col_count)
-    total = fold(emitter, "sum", f"{mean} * {count}", integer=False)
+    total = row_sum(emitter, f"{mean} * {count}")
     shift = emitter.assign("shift", f"{total} / {size}", body, tile=False)
     apart = emitter.names.unique("apart")
     body.before.append(f"{apart} = {mean} - {shift.code}")
-    code = fold(emitter, "sum", f"{squares} + {count} * {apart} * {apart}", integer=False)
+    code = row_sum(emitter, f"{squares} + {count} * {apart} * {apart}")
     row_squares = emitter.assign("squares", code, body, tile=False)
     row_mean = emitter.assign("mean", f"{origin} + {shift.within(1)}", body, tile=False)
     emitter.row_values.update({mean_field: row_mean, squares_field: row_squares})
@@ -236,64 +235,13 @@ def accumulate(emitter: Emitter, node: Node, body: BodyLines) -> Accumulator:
         return _moments(emitter, node, value, body, shape)
     if node.op == "expsum":
         return _expsum(emitter, node, value, body, shape)
-    if node.op in ("argmax", "argmin"):
-        return _position(emitter, node, value, body, shape)
-    name = emitter.names.unique(f"{node.name}_lanes")
-    kind = TRITON_TYPES[lane_type(node)]
-    identity = identity_of(node)
-    step = masked(emitter, _operand(node, value), identity)
-    joined = {
-        "sum": f"{name} + {step}",
-        "prod": f"{name} * {step}",
-        "any": f"tl.maximum({name}, {step})",
-        "all": f"tl.minimum({name}, {step})",
-    }.get(node.op) or _extremum(emitter, node, name, step)
-    body.here.append(f"{name} = {joined}")
-    return Accumulator((name,), (f"{name} = tl.full({shape}, {identity}, {kind})",))
-
-
-def _position(
-    emitter: Emitter, node: Node, value: Text, body: BodyLines, shape: str
-) -> Accumulator:
-    """The extremum of every lane and the first column that has it."""
-    unique = emitter.names.unique
-    best, place, seen, better = unique("best"), unique("place"), unique("seen"), unique("better")
-    identity, kind = identity_of(node), TRITON_TYPES[compute_dtype(node.args[0].dtype)]
-    sign, helper = (">", "above") if node.op == "argmax" else ("<", "below")
-    passes_best = f"{seen} {sign} {best}"
-    if compute_dtype(node.args[0].dtype).is_floating_point:
-        emitter.helpers.add(helper)
-        passes_best = f"{helper}({seen}, {best})"
-    body.here += [
-        f"{seen} = {masked(emitter, _operand(node, value), identity)}",
-        f"{better} = {passes_best}",
-        f"{place} = tl.where({better}, col, {place})",
-        f"{best} = tl.where({better}, {seen}, {best})",
-    ]
-    if node.args[0].dtype == torch.bool:
-        kind = "tl.int32"
-    return Accumulator(
-        (best, place),
-        (
-            f"{best} = tl.full({shape}, {identity}, {kind})",
-            f"{place} = tl.zeros({shape}, tl.int32)",
-        ),
-    )
-
-
-def lane_type(node: Node) -> torch.dtype:
-    """The type that a reduction's lanes accumulate in."""
-    if node.op in ("any", "all"):
-        return torch.int32
-    return compute_dtype(node.args[0].dtype) if node.op in ("max", "min") else node.dtype
-
-
-def _extremum(emitter: Emitter, node: Node, name: str, step: str) -> str:
-    if compute_dtype(node.args[0].dtype).is_floating_point:
-        helper = f"{node.op}imum"
-        emitter.helpers.add(helper)
-        return f"{helper}({name}, {step})"
-    return f"tl.{node.op}imum({name}, {step})"
+    text = MonoidText(emitter, node)
+    names = [emitter.names.unique(name) for name in text.labels(f"{node.name}_lanes")]
+    joined = text.joined(names, terms(text, value.code))
+    body.here.append(f"{', '.join(names)} = {joined}")
+    lanes = zip(names, text.neutrals, text.kinds, strict=True)
+    init = [f"{name} = tl.full({shape}, {neutral}, {kind})" for name, neutral, kind in lanes]
+    return Accumulator(tuple(names), tuple(init))
 
 
 def _moments(emitter: Emitter, node: Node, value: Text, body: BodyLines, shape: str) -> Accumulator:
@@ -321,7 +269,7 @@ def _expsum(emitter: Emitter, node: Node, value: Text, body: BodyLines, shape: s
         left_in = is_infinite_text(new_top)
         scale = f"tl.where({left_in}, 1.0, {scale})"
     body.here += [
-        f"{new_top} = tl.maximum({top}, {fold_max(emitter, seen)})",
+        f"{new_top} = tl.maximum({top}, {row_max(emitter, seen)})",
         f"{shift} = tl.where({left_in}, 0.0, {new_top})",
         f"{total} = {total} * {scale} + {masked(emitter, grown, '0.0')}",
         f"{top} = {new_top}",
@@ -347,22 +295,12 @@ def finish_accumulator(
         merge_moments(emitter, node, (count, mean, squares), origin, body)
     elif node.op == "expsum":
         top_field, total_field = _fields(emitter, node)
-        code = fold(emitter, "sum", names[1], integer=False)
+        code = row_sum(emitter, names[1])
         total = emitter.assign("row_sum", code, body, tile=False)
         emitter.row_values.update({top_field: Text(names[0]), total_field: total})
-    elif node.op in ("argmax", "argmin"):
-        code = first_index(emitter, node.op, *names)
-        emitter.row_values[node] = emitter.assign(node.name, code, body, tile=False)
     else:
-        integer = not compute_dtype(node.args[0].dtype).is_floating_point
-        code = fold(emitter, node.op, names[0], integer=integer)
-        emitter.row_values[node] = emitter.assign(node.name, code, body, tile=False)
-
-
-def fold_max(emitter: Emitter, code: str) -> str:
-    """Maximum over the lanes of a tile."""
-    keep = ", keep_dims=True" if emitter.many_rows else ""
-    return f"tl.max({code}, axis={emitter.reduce_axis}{keep})"
+        text = MonoidText(emitter, node)
+        bind_result(text, text.folded(names), body)
 
 
 def looped_body(emitter: Emitter) -> list[str]:

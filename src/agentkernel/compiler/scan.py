@@ -8,20 +8,12 @@ from dataclasses import dataclass
 from agentkernel.compiler.emit import BodyLines, Emitter
 from agentkernel.compiler.expressions import Text
 from agentkernel.compiler.ir import Node
-from agentkernel.compiler.monoid import MONOIDS, Monoid, combined, lane_kinds, neutrals
+from agentkernel.compiler.monoid import MonoidText
 
 
 @dataclass(frozen=True)
-class ScanText:
-    """One scan in the making: its kernel, its node and what its monoid takes from each element."""
-
-    emitter: Emitter
-    node: Node
-
-    @property
-    def monoid(self) -> Monoid:
-        """What it combines."""
-        return MONOIDS[self.node.op]
+class ScanText(MonoidText):
+    """One scan in the making."""
 
     @property
     def backwards(self) -> bool:
@@ -35,7 +27,7 @@ class ScanText:
         value = emitter.full_tile(source, emitter.value(source, body)).code
         shape = "[BLOCK_M, BLOCK_N]" if emitter.many_rows else "[BLOCK_N]"
         mask = emitter.col_mask if self.backwards else None
-        kinds, ends = self._kinds(), self.neutrals()
+        kinds, ends = self.kinds, self.neutrals
         names: list[str] = []
         for lane, kind, end in zip(self.monoid.lanes, kinds, ends, strict=True):
             code = {
@@ -55,49 +47,34 @@ class ScanText:
                 body.here.append(f"{names[-1]} = {code}")
         return names
 
-    def _kinds(self) -> list[str]:
-        return lane_kinds(self.node, self.emitter.region.col_count)
-
-    def neutrals(self) -> list[str]:
-        """The neutral element of every lane as Triton source."""
-        return neutrals(self.node, self.emitter.region.col_count)
-
     def along(self, lanes: list[str]) -> str:
         """The scan of a tile by itself."""
         emitter, tail = self.emitter, ", reverse=True" if self.backwards else ""
         if self.monoid.scan:
             return f"{self.monoid.scan}({lanes[0]}, {emitter.reduce_axis}{tail})"
-        emitter.helpers.add(self.monoid.combine)
         given = lanes[0] if len(lanes) == 1 else f"({', '.join(lanes)})"
         combine = self.monoid.combine
-        return f"tl.associative_scan({given}, {emitter.reduce_axis}, {combine}{tail})"
+        return self._noted(f"tl.associative_scan({given}, {emitter.reduce_axis}, {combine}{tail})")
 
-    def folded(self, lanes: list[str]) -> str:
-        """All elements of a tile together, one a row."""
-        emitter = self.emitter
-        keep = ", keep_dims=True" if emitter.many_rows else ""
-        if self.monoid.sign == "+":
-            return f"tl.sum({lanes[0]}, axis={emitter.reduce_axis}{keep})"
-        emitter.helpers.add(self.monoid.combine)
-        given = lanes[0] if len(lanes) == 1 else f"({', '.join(lanes)})"
-        return f"tl.reduce({given}, {emitter.reduce_axis}, {self.monoid.combine}{keep})"
-
-    def joined(self, left: list[str], right: list[str]) -> str:
-        """Two parts together."""
-        if not self.monoid.sign:
-            self.emitter.helpers.add(self.monoid.combine)
-        return combined(self.monoid, left, right)
+    def total(self, lanes: list[str]) -> str:
+        """All elements of a tile together, one a row, as one expression of all lanes."""
+        if len(lanes) == 1:
+            return self.folded(lanes)[0]
+        keep = ", keep_dims=True" if self.emitter.many_rows else ""
+        given = ", ".join(lanes)
+        axis, combine = self.emitter.reduce_axis, self.monoid.combine
+        return self._noted(f"tl.reduce(({given}), {axis}, {combine}{keep})")
 
     def stored(self, carry: list[str]) -> list[tuple[str, str, str]]:
         """What a chunk leaves behind: label, name and Triton type of each lane."""
-        named = zip(self.monoid.lanes, carry, self._kinds(), strict=True)
-        return [(f"{self.node.name}_{lane.name}", name, kind) for lane, name, kind in named]
+        labels = self.labels(f"{self.node.name}_{self.monoid.lanes[0].name}")
+        return list(zip(labels, carry, self.kinds, strict=True))
 
     def resume(self, parts: list[str], lines: list[str]) -> list[str]:
         """Write the merge of the chunks before the program's; the carry that its tiles go on
         from."""
         carry = self.carry()[0]
-        lines.append(f"{', '.join(carry)} = {self.folded(parts)}")
+        lines.append(f"{', '.join(carry)} = {self.total(parts)}")
         return carry
 
     def carry(self) -> tuple[list[str], list[str]]:
@@ -106,18 +83,18 @@ class ScanText:
         names = [self.emitter.names.unique(f"{lane.name}_before") for lane in self.monoid.lanes]
         lines = [
             f"{name} = tl.full({shape}, {neutral}, {kind})"
-            for name, neutral, kind in zip(names, self.neutrals(), self._kinds(), strict=True)
+            for name, neutral, kind in zip(names, self.neutrals, self.kinds, strict=True)
         ]
         return names, lines
 
     def advance(self, lanes: list[str], carry: list[str], body: BodyLines) -> None:
         """Take the elements of the tile at hand into the carry."""
         if self.monoid.sign:
-            body.here.append(f"{carry[0]} {self.monoid.sign}= {self.folded(lanes)}")
+            body.here.append(f"{carry[0]} {self.monoid.sign}= {self.total(lanes)}")
             return
         tile = [self.emitter.names.unique(f"tile_{lane.name}") for lane in self.monoid.lanes]
         body.here += [
-            f"{', '.join(tile)} = {self.folded(lanes)}",
+            f"{', '.join(tile)} = {self.total(lanes)}",
             f"{', '.join(carry)} = {self.joined(carry, tile)}",
         ]
 
@@ -160,8 +137,7 @@ class ScanText:
 
     def _bind(self, found: list[str], body: BodyLines) -> None:
         emitter, node = self.emitter, self.node
-        named = {lane.name: name for lane, name in zip(self.monoid.lanes, found, strict=True)}
-        texts = [result.format(**named) for result in self.monoid.results]
+        texts = self.results(found)
         if len(texts) == 1:
             plain = texts[0].isidentifier()
             emitter.tile_values[node] = (

@@ -159,9 +159,7 @@ def splittable(region: Region) -> bool:
     """True where every reduction and scan reads the loads directly, none another's result."""
     members, known = frozenset(region.nodes), {}  # type: ignore[var-annotated]
     ops = [node for node in region.nodes if node.kind in ("reduce", "scan")]
-    return all(reduction_depth(node, members, known) == 1 for node in ops) and not any(
-        node.op in ("argmax", "argmin") for node in ops
-    )
+    return all(reduction_depth(node, members, known) == 1 for node in ops)
 
 
 def _persistent(region: Region, length: int, decision: Decision) -> Iterator[Schedule]:
