@@ -209,11 +209,12 @@ def size_parameters(emitter: Emitter) -> list[tuple[str, Expr]]:
 
 
 def is_constant(emitter: Emitter, name: str, value: Expr) -> bool:
-    """True for sizes compiled into the kernel: fixed ones, the length of a reduced row, and what a
-    flat index is divided by (so that the compiler sees which loads are contiguous)."""
+    """True for sizes compiled into the kernel: fixed ones, the length of a reduced row, and what an
+    index over several axes is divided by: a division by a known number takes a few instructions,
+    by a free one of 64 bits about a hundred, and known strides show which loads are contiguous."""
     if name == "n_rows":
         return False
-    if emitter.divides_index and name in emitter.sizes.extra:
+    if name in emitter.sizes.extra and max(len(emitter.region.rows), len(emitter.region.cols)) > 1:
         return True
     return bool(value.is_number) or (emitter.region.reduces and name == emitter.sizes.cols_name)
 
