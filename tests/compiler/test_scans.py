@@ -38,6 +38,7 @@ FUNCTIONS: dict[str, Function] = {
     "later": lambda x: torch.cat([torch.zeros_like(x[:, :2]), x.cumsum(-1)[:, :-2]], -1),
     "padded": lambda x: F.pad(x.cumsum(-1), (1, 0)),
     "padded_twice": lambda x: F.pad(x.cumsum(-1), (3, 2)),
+    "vector": lambda x: torch.cumsum(x.flatten(), 0),
     "of_softmax": lambda x: torch.cumsum(torch.softmax(x, -1), -1),
     "reduced": lambda x: torch.cumsum(x, -1).amax(-1),
     "of_scan": lambda x: torch.cumsum(x * torch.exp(-torch.cumsum(x / 64, -1)), -1),
