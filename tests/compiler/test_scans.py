@@ -122,6 +122,13 @@ def test_types_are_those_of_eager(box: Sandboxed, dtype: torch.dtype) -> None:
     torch.testing.assert_close(found, exact, rtol=2.0**-10 if dtype == torch.float16 else 0, atol=0)
 
 
+def test_integers_that_begin_later_stay_integers(box: Sandboxed) -> None:
+    x = torch.randint(-(2**40), 2**40, (5, 67))
+    module = functional(lambda x: F.pad(x.cumsum(-1)[:, :-1], (1, 0)))
+    (found,) = box.call(written(module, (x,), "looped"), module, (x,))
+    assert torch.equal(found, module(x))
+
+
 @pytest.mark.parametrize("value", [float("inf"), -float("inf"), float("nan")])
 def test_logcumsumexp_of_what_is_not_finite(box: Sandboxed, value: float) -> None:
     x = torch.randn(3, 67)

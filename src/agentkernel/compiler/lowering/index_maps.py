@@ -173,8 +173,9 @@ class _Reader:
             within = b.pointwise("lt", index, int_or_expr(scan.shape[dim] + first))
             held = b.pointwise("logical_and", held, within)
         term = read_at(b, scan.args[0], places, self.rank, held, self.most)
-        neutral = b.constant(1.0 if scan.op == "prod" else 0.0)
-        term = b.pointwise("where", held, term, neutral, dtype=scan.dtype)
+        neutral = int(scan.op == "prod")
+        given = float(neutral) if scan.dtype.is_floating_point else neutral
+        term = b.pointwise("where", held, term, given, dtype=scan.dtype)
         return b.scan_like(scan, term) if term.shape == shape else None
 
     def _view(self, view: Node, places: Indices) -> Node:
