@@ -36,6 +36,8 @@ from agentkernel.compiler.kernel_helpers import HELPERS
 Form = Literal["flat", "tile", "persistent", "looped", "split"]
 PERSISTENT_LIMIT = 32768
 """Most elements that a program holds in registers: 64 of fp32 a thread at 16 warps."""
+SCAN_LIMIT = 8192
+"""The same where it scans them: pairs of 32 a thread spill (608 bytes of stack at 64)."""
 
 
 @dataclass(frozen=True)
@@ -69,15 +71,18 @@ class Schedule:
         return result
 
 
-def persistent_limit(schedule: Schedule) -> int:
+def persistent_limit(schedule: Schedule, region: Region) -> int:
     """Longest row that a persistent schedule takes where the length is free."""
-    return max(schedule.block_cols, PERSISTENT_LIMIT // schedule.block_rows)
+    most = SCAN_LIMIT if region.scans else PERSISTENT_LIMIT
+    return max(schedule.block_cols, most // schedule.block_rows)
 
 
-def long_rows(schedule: Schedule) -> Schedule:
+def long_rows(schedule: Schedule, region: Region) -> Schedule:
     """The looped schedule that serves rows past that limit."""
     if schedule.block_rows > 16:
         return Schedule("looped", 32, schedule.block_rows, 4)
+    if region.scans:
+        return Schedule("looped", 2048, 1, 4)
     return Schedule("looped", 4096, 1, 16)
 
 

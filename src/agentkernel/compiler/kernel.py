@@ -119,11 +119,15 @@ def _with_long_rows(request: KernelRequest, short: KernelCode) -> KernelCode:
     """A branch at run time: rows in registers up to a limit, looped where they are longer."""
     stem = request.name.removesuffix("_kernel")
     long = _single(
-        replace(request, schedule=long_rows(request.schedule), name=f"{stem}_long_rows_kernel")
+        replace(
+            request,
+            schedule=long_rows(request.schedule, request.region),
+            name=f"{stem}_long_rows_kernel",
+        )
     )
     length = request.symbols.wrapper(request.region.col_count)
     lines = [
-        f"if {length} <= {persistent_limit(request.schedule)}:",
+        f"if {length} <= {persistent_limit(request.schedule, request.region)}:",
         *indent(short.launch[0].splitlines()),
         "else:",
         *indent(long.launch[0].splitlines()),
@@ -258,7 +262,7 @@ def warps_text(emitter: Emitter) -> str:
     if not free or schedule.num_warps >= MOST_WARPS:
         return str(schedule.num_warps)
     held = max(schedule.block_cols, 1024 * schedule.num_warps // schedule.block_rows)
-    if held >= persistent_limit(schedule):
+    if held >= persistent_limit(schedule, emitter.region):
         return str(schedule.num_warps)
     length = emitter.symbols.wrapper(count)
     return f"{schedule.num_warps} if {length} <= {held} else {MOST_WARPS}"

@@ -120,13 +120,13 @@ class ModelNew(nn.Module):
         if x_dim0 == 0 or x_dim1 == 0:
             return torch.empty((x_dim0, x_dim1), device=x.device, dtype=torch.float32)
         output = torch.empty((x_dim0, x_dim1), device=x.device, dtype=torch.float32)
-        if x_dim1 <= 32768:
+        if x_dim1 <= 8192:
             sub_kernel[(x_dim0,)](
                 x, mask_value, output, n_cols=x_dim1, BLOCK_N=triton.next_power_of_2(x_dim1),
-                num_warps=8 if x_dim1 <= 8192 else 16,
+                num_warps=8,
             )
         else:
             sub_long_rows_kernel[(x_dim0,)](
-                x, mask_value, output, n_cols=x_dim1, BLOCK_N=4096, num_warps=16,
+                x, mask_value, output, n_cols=x_dim1, BLOCK_N=2048, num_warps=4,
             )
         return output
