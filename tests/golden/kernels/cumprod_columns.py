@@ -23,8 +23,8 @@ def multiply(x, y):
 
 @triton.jit
 def cumprod_kernel(
-    x_ptr, output_ptr, n_rows, x_dim1, x_dim2, n_cols: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
+    x_ptr, output_ptr, n_rows, n_cols: tl.constexpr, x_dim1: tl.constexpr,
+    x_dim2: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):
     """Cumulative product along dimension 1.
 
@@ -99,7 +99,7 @@ class ModelNew(nn.Module):
             return torch.empty((x_dim0, x_dim1, x_dim2), device=x.device, dtype=torch.float32)
         output = torch.empty((x_dim0, x_dim1, x_dim2), device=x.device, dtype=torch.float32)
         cumprod_kernel[(triton.cdiv(x_dim0*x_dim2, 64),)](
-            x, output, x_dim0*x_dim2, x_dim1, x_dim2, n_cols=x_dim1, BLOCK_M=64, BLOCK_N=16,
-            num_warps=1,
+            x, output, x_dim0*x_dim2, n_cols=x_dim1, x_dim1=x_dim1, x_dim2=x_dim2,
+            BLOCK_M=64, BLOCK_N=16, num_warps=1,
         )
         return output

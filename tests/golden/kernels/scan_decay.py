@@ -52,8 +52,8 @@ def softplus(x):
 
 @triton.jit
 def mul_kernel(
-    gate_ptr, x_ptr, output_ptr, n_rows, x_dim1, x_dim2, n_cols: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    gate_ptr, x_ptr, output_ptr, n_rows, n_cols: tl.constexpr, x_dim1: tl.constexpr,
+    x_dim2: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):
     """Softplus, multiply, cumulative sum, negate and exp along dimension 1.
 
@@ -154,7 +154,7 @@ class ModelNew(nn.Module):
             return torch.empty((x_dim0, x_dim1, x_dim2), device=x.device, dtype=torch.float32)
         output = torch.empty((x_dim0, x_dim1, x_dim2), device=x.device, dtype=torch.float32)
         mul_kernel[(triton.cdiv(x_dim0*x_dim2, 32),)](
-            gate, x, output, x_dim0*x_dim2, x_dim1, x_dim2, n_cols=x_dim1, BLOCK_M=32,
-            BLOCK_N=32, num_warps=1,
+            gate, x, output, x_dim0*x_dim2, n_cols=x_dim1, x_dim1=x_dim1, x_dim2=x_dim2,
+            BLOCK_M=32, BLOCK_N=32, num_warps=1,
         )
         return output

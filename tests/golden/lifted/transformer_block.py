@@ -16,20 +16,6 @@ VERIFIED = (
 
 
 @triton.jit
-def exp(x):
-    """e**x in fp32 to about one ulp: 2**whole * 2**rest.
-
-    The clamp bounds `whole` alone and is free on a GPU. Adding 1.5 * 2**23 rounds to the nearest
-    integer and leaves it in the lowest bits, from where it moves into the exponent.
-    """
-    shifted = tl.fma(tl.clamp(tl.fma(x, 0.005724980030208826, 0.5), 0.0, 1.0), 252.0, 12582913.0)
-    rest = tl.fma(x, 1.4426950216293335, 12583039.0 - shifted)
-    rest = tl.fma(x, 1.925963033500011e-8, rest)
-    power = (shifted.to(tl.int32, bitcast=True) << 23).to(tl.float32, bitcast=True)
-    return tl.exp2(rest) * power
-
-
-@triton.jit
 def gelu(x):
     """x * P(X < x) of a normal X. P(X > |x|) is e**(-x**2 / 2) times a polynomial of
     1 / (1 + |x| * 0.35), the form of 7.1.26 in Abramowitz and Stegun."""
@@ -44,18 +30,6 @@ def gelu(x):
     tail = tl.fma(tail, near, 0.139621712)
     tail = near * tail * tl.exp2(x * -0.7213475204444817 * x)
     return x * tl.where(x < 0.0, tail, 1.0 - tail)
-
-
-@triton.jit
-def maximum(x, y):
-    """The larger of two; NaN where either is NaN."""
-    return tl.maximum(x, y, propagate_nan=tl.PropagateNan.ALL)
-
-
-@triton.jit
-def max_along(x, axis: tl.constexpr):
-    """Maximum along an axis, which goes away."""
-    return tl.reduce(x, axis, maximum)
 
 
 @triton.jit
@@ -83,96 +57,8 @@ def layer_norm_kernel(
 
 
 @triton.jit
-def addmm_kernel(qkv_bias_ptr, mm_ptr, addmm_ptr, XBLOCK: tl.constexpr):
-    """Fused: add, reshape."""
-    xoffset = tl.program_id(0) * XBLOCK
-    xindex = xoffset + tl.arange(0, XBLOCK)[:]
-    xmask = xindex < 1024
-    x0 = xindex % 16
-    x2 = xindex // 256 % 2
-    x1 = xindex // 16 % 16
-    x3 = xindex // 512
-    qkv_bias = tl.load(qkv_bias_ptr + (x0 + 16 * x2), xmask, eviction_policy="evict_last")
-    mm = tl.load(mm_ptr + (x0 + 16 * x2 + 96 * x1 + 1536 * x3), xmask)
-    tl.store(addmm_ptr + xindex, qkv_bias + mm, xmask)
-
-
-@triton.jit
-def addmm_kernel_1(
-    qkv_bias_ptr, mm_ptr, addmm_1_ptr, YBLOCK: tl.constexpr, XBLOCK: tl.constexpr,
-):
-    """Fused: add, reshape."""
-    yoffset = tl.program_id(1) * YBLOCK
-    yindex = yoffset + tl.arange(0, YBLOCK)[:, None]
-    ymask = yindex < 64
-    xoffset = tl.program_id(0) * XBLOCK
-    xindex = xoffset + tl.arange(0, XBLOCK)[None, :]
-    xmask = xindex < 16
-    y0 = yindex % 32
-    y1 = yindex // 32
-    qkv_bias = tl.load(qkv_bias_ptr + (32 + y0), ymask, eviction_policy="evict_last")
-    mm = tl.load(mm_ptr + (32 + y0 + 96 * xindex + 1536 * y1), xmask & ymask)
-    total = qkv_bias + mm
-    tl.store(addmm_1_ptr + (xindex + 16 * yindex), total, xmask & ymask)
-
-
-@triton.jit
-def softmax_kernel(bmm_ptr, softmax_ptr, XBLOCK: tl.constexpr):
-    """Fused: le, logical_not, reshape, mul, where, prepare_softmax_online, sub, exp, div."""
-    R0_BLOCK: tl.constexpr = 16
-    xoffset = tl.program_id(0) * XBLOCK
-    xindex = xoffset + tl.arange(0, XBLOCK)[:, None]
-    xmask = xindex < 64
-    r0_index = tl.arange(0, R0_BLOCK)[None, :]
-    r0_mask = r0_index < 16
-    bmm = tl.load(
-        bmm_ptr + (r0_index + 16 * xindex), r0_mask & xmask, eviction_policy="evict_first",
-        other=0.0,
-    )
-    rest = (xindex % 16).to(tl.int64)
-    holds = (r0_index.to(tl.int64) <= rest) == 0
-    chosen = tl.where(holds, float("-inf"), bmm * 0.25)
-    chosen_2 = tl.where(r0_mask & xmask, chosen, float("-inf"))
-    row_max = max_along(chosen_2, 1)[:, None].to(tl.float32)
-    power = exp(chosen - row_max)
-    chosen_3 = tl.where(r0_mask & xmask, power, 0)
-    row_sum = tl.sum(chosen_3, 1)[:, None].to(tl.float32)
-    quotient = power / row_sum
-    tl.store(softmax_ptr + (r0_index + 16 * xindex), quotient, r0_mask & xmask)
-
-
-@triton.jit
-def addmm_kernel_2(qkv_bias_ptr, mm_ptr, addmm_2_ptr, XBLOCK: tl.constexpr):
-    """Fused: add, reshape."""
-    xoffset = tl.program_id(0) * XBLOCK
-    xindex = xoffset + tl.arange(0, XBLOCK)[:]
-    xmask = xindex < 1024
-    x0 = xindex % 16
-    x2 = xindex // 256 % 2
-    x1 = xindex // 16 % 16
-    x3 = xindex // 512
-    qkv_bias = tl.load(qkv_bias_ptr + (64 + x0 + 16 * x2), xmask, eviction_policy="evict_last")
-    mm = tl.load(mm_ptr + (64 + x0 + 16 * x2 + 96 * x1 + 1536 * x3), xmask)
-    tl.store(addmm_2_ptr + xindex, qkv_bias + mm, xmask)
-
-
-@triton.jit
-def copy_kernel(bmm_1_ptr, copied_ptr, XBLOCK: tl.constexpr):
-    """Values moved to another layout."""
-    xoffset = tl.program_id(0) * XBLOCK
-    xindex = xoffset + tl.arange(0, XBLOCK)[:]
-    xmask = xindex < 1024
-    x0 = xindex % 16
-    x1 = xindex // 16 % 2
-    x2 = xindex // 32 % 16
-    x3 = xindex // 512
-    bmm_1 = tl.load(bmm_1_ptr + (x0 + 16 * x2 + 256 * x1 + 512 * x3), xmask)
-    tl.store(copied_ptr + xindex, bmm_1, xmask)
-
-
-@triton.jit
 def layer_norm_kernel_1(
-    x_ptr, out_bias_ptr, mm_1_ptr, norm2_weight_ptr, norm2_bias_ptr, layer_norm_1_ptr,
+    x_ptr, out_bias_ptr, mm_ptr, norm2_weight_ptr, norm2_bias_ptr, layer_norm_1_ptr,
     XBLOCK: tl.constexpr,
 ):
     """Fused: add, reshape, var_mean, sub, rsqrt, mul."""
@@ -185,12 +71,12 @@ def layer_norm_kernel_1(
         x_ptr + (r0_index + 32 * xindex), xmask, eviction_policy="evict_first", other=0.0,
     )
     out_bias = tl.load(out_bias_ptr + r0_index, None, eviction_policy="evict_last")
-    mm_1 = tl.load(
-        mm_1_ptr + (r0_index + 32 * xindex), xmask, eviction_policy="evict_first", other=0.0,
+    mm = tl.load(
+        mm_ptr + (r0_index + 32 * xindex), xmask, eviction_policy="evict_first", other=0.0,
     )
     norm2_weight = tl.load(norm2_weight_ptr + r0_index, None, eviction_policy="evict_last")
     norm2_bias = tl.load(norm2_bias_ptr + r0_index, None, eviction_policy="evict_last")
-    total = x + (out_bias + mm_1)
+    total = x + (out_bias + mm)
     chosen = tl.where(xmask, total, 0)
     row_sum = tl.sum(chosen, 1)[:, None].to(tl.float32)
     difference = total - row_sum / 32.0
@@ -201,19 +87,19 @@ def layer_norm_kernel_1(
 
 
 @triton.jit
-def gelu_kernel(up_bias_ptr, mm_2_ptr, gelu_value_ptr, XBLOCK: tl.constexpr):
+def gelu_kernel(up_bias_ptr, mm_1_ptr, gelu_value_ptr, XBLOCK: tl.constexpr):
     """Fused: add, reshape, mul, erf."""
     xoffset = tl.program_id(0) * XBLOCK
     xindex = xoffset + tl.arange(0, XBLOCK)[:]
     x0 = xindex % 128
     up_bias = tl.load(up_bias_ptr + x0, None, eviction_policy="evict_last")
-    mm_2 = tl.load(mm_2_ptr + xindex, None)
-    tl.store(gelu_value_ptr + xindex, gelu(up_bias + mm_2), None)
+    mm_1 = tl.load(mm_1_ptr + xindex, None)
+    tl.store(gelu_value_ptr + xindex, gelu(up_bias + mm_1), None)
 
 
 @triton.jit
 def addmm_add_kernel(
-    x_ptr, out_bias_ptr, mm_1_ptr, down_bias_ptr, mm_3_ptr, output_ptr, XBLOCK: tl.constexpr,
+    x_ptr, out_bias_ptr, mm_ptr, down_bias_ptr, mm_2_ptr, output_ptr, XBLOCK: tl.constexpr,
 ):
     """Fused: add, reshape."""
     xoffset = tl.program_id(0) * XBLOCK
@@ -222,10 +108,10 @@ def addmm_add_kernel(
     x0 = xindex % 32
     x = tl.load(x_ptr + xindex, xmask)
     out_bias = tl.load(out_bias_ptr + x0, xmask, eviction_policy="evict_last")
-    mm_1 = tl.load(mm_1_ptr + xindex, xmask)
+    mm = tl.load(mm_ptr + xindex, xmask)
     down_bias = tl.load(down_bias_ptr + x0, xmask, eviction_policy="evict_last")
-    mm_3 = tl.load(mm_3_ptr + xindex, xmask)
-    total = x + (out_bias + mm_1) + (down_bias + mm_3)
+    mm_2 = tl.load(mm_2_ptr + xindex, xmask)
+    total = x + (out_bias + mm) + (down_bias + mm_2)
     tl.store(output_ptr + xindex, total, xmask)
 
 
@@ -337,54 +223,38 @@ class ModelNew(nn.Module):
             x, self.norm1.weight, self.norm1.bias, layer_norm, XBLOCK=1, num_warps=2,
             num_stages=1,
         )
-        mm = torch.mm(layer_norm.view(32, 32), self.qkv.weight.t())
+        addmm = torch.addmm(self.qkv.bias, layer_norm.view(32, 32), self.qkv.weight.t())
         del layer_norm
-        addmm = torch.empty((2, 2, 16, 16), device=x.device, dtype=torch.float32)
-        addmm_kernel[(triton.cdiv(1024, 256),)](
-            self.qkv.bias, mm, addmm, XBLOCK=256, num_warps=4, num_stages=1,
+        attended = torch.nn.functional.scaled_dot_product_attention(
+            torch.as_strided(addmm, (2, 2, 16, 16), (1536, 16, 96, 1)),
+            torch.as_strided(
+                addmm, (2, 2, 16, 16), (1536, 16, 96, 1), addmm.storage_offset() + 32,
+            ),
+            torch.as_strided(
+                addmm, (2, 2, 16, 16), (1536, 16, 96, 1), addmm.storage_offset() + 64,
+            ), is_causal=True,
         )
-        addmm_1 = torch.empty((2, 2, 16, 16), device=x.device, dtype=torch.float32)
-        addmm_kernel_1[(1,)](
-            self.qkv.bias, mm, addmm_1, XBLOCK=16, YBLOCK=64, num_warps=4, num_stages=1,
-        )
-        bmm = torch.bmm(addmm.view(4, 16, 16), addmm_1.view(4, 16, 16))
         del addmm
-        del addmm_1
-        softmax = torch.empty((2, 2, 16, 16), device=x.device, dtype=torch.float32)
-        softmax_kernel[(64,)](bmm, softmax, XBLOCK=1, num_warps=2, num_stages=1)
-        del bmm
-        addmm_2 = torch.empty((2, 2, 16, 16), device=x.device, dtype=torch.float32)
-        addmm_kernel_2[(triton.cdiv(1024, 256),)](
-            self.qkv.bias, mm, addmm_2, XBLOCK=256, num_warps=4, num_stages=1,
-        )
-        del mm
-        bmm_1 = torch.bmm(softmax.view(4, 16, 16), addmm_2.view(4, 16, 16))
-        del softmax
-        del addmm_2
-        copied = torch.empty((2, 16, 2, 16), device=x.device, dtype=torch.float32)
-        copy_kernel[(triton.cdiv(1024, 256),)](
-            bmm_1, copied, XBLOCK=256, num_warps=4, num_stages=1,
-        )
-        del bmm_1
-        mm_1 = torch.mm(copied.view(32, 32), self.out.weight.t())
-        del copied
+        attended = attended.permute(0, 2, 1, 3).contiguous().permute(0, 2, 1, 3)
+        mm = torch.mm(torch.as_strided(attended, (32, 32), (32, 1)), self.out.weight.t())
+        del attended
         layer_norm_1 = torch.empty((2, 16, 32), device=x.device, dtype=torch.float32)
         layer_norm_kernel_1[(32,)](
-            x, self.out.bias, mm_1, self.norm2.weight, self.norm2.bias, layer_norm_1, XBLOCK=1,
+            x, self.out.bias, mm, self.norm2.weight, self.norm2.bias, layer_norm_1, XBLOCK=1,
             num_warps=2, num_stages=1,
         )
-        mm_2 = torch.mm(layer_norm_1.view(32, 32), self.up.weight.t())
+        mm_1 = torch.mm(layer_norm_1.view(32, 32), self.up.weight.t())
         del layer_norm_1
         gelu_value = torch.empty((2, 16, 128), device=x.device, dtype=torch.float32)
         gelu_kernel[(triton.cdiv(4096, 256),)](
-            self.up.bias, mm_2, gelu_value, XBLOCK=256, num_warps=4, num_stages=1,
+            self.up.bias, mm_1, gelu_value, XBLOCK=256, num_warps=4, num_stages=1,
         )
-        del mm_2
-        mm_3 = torch.mm(gelu_value.view(32, 128), self.down.weight.t())
+        del mm_1
+        mm_2 = torch.mm(gelu_value.view(32, 128), self.down.weight.t())
         del gelu_value
         output = torch.empty((2, 16, 32), device=x.device, dtype=torch.float32)
         addmm_add_kernel[(triton.cdiv(1024, 256),)](
-            x, self.out.bias, mm_1, self.down.bias, mm_3, output, XBLOCK=256, num_warps=4,
+            x, self.out.bias, mm, self.down.bias, mm_2, output, XBLOCK=256, num_warps=4,
             num_stages=1,
         )
         return output
