@@ -113,7 +113,7 @@ def tanh(x):
     small = tl.fma(small, square, -0.333329466)
     small = tl.fma(small * square, size, size)
     grown = tl.exp2(size * 2.8853900817779268) + 1.0
-    large = tl.fma(libdevice.fast_dividef(1.0, grown), -2.0, 1.0)
+    large = tl.fma(1.0 / grown, -2.0, 1.0)
     found = tl.where(size < 0.55, small, large)
     sign = x.to(tl.int32, bitcast=True) & -2147483648
     return (found.to(tl.int32, bitcast=True) | sign).to(tl.float32, bitcast=True)'''
@@ -122,13 +122,13 @@ SIGMOID = '''\
 @triton.jit
 def {coarse}sigmoid(x):
     """1 / (1 + e**-x){words}."""
-    return libdevice.fast_dividef(1.0, 1.0 + {coarse}exp(-x))'''
+    return 1.0 / (1.0 + {coarse}exp(-x))'''
 
 SILU = '''\
 @triton.jit
 def {coarse}silu(x):
     """x / (1 + e**-x){words}."""
-    return libdevice.fast_dividef(x, 1.0 + {coarse}exp(-x))'''
+    return x / (1.0 + {coarse}exp(-x))'''
 
 SOFTPLUS = '''\
 @triton.jit
@@ -151,14 +151,14 @@ def {coarse}mish(x):
     """
     power = {coarse}exp(tl.minimum(x, 20.0))
     grown = tl.fma(power, power, power + power)
-    return x * libdevice.fast_dividef(grown, grown + 2.0)'''
+    return x * (grown / (grown + 2.0))'''
 
 GELU = '''\
 @triton.jit
 def {name}(x):
     """x * P(X < x) of a normal X{words}. P(X > |x|) is e**(-x**2 / 2) times a polynomial of
     1 / (1 + |x| * {rate}), the form of 7.1.26 in Abramowitz and Stegun."""
-    near = libdevice.fast_dividef(1.0, tl.fma(tl.abs(x), {rate}, 1.0))
+    near = 1.0 / tl.fma(tl.abs(x), {rate}, 1.0)
 {steps}
     tail = near * tail * tl.exp2(x * -0.7213475204444817 * x)
     return x * tl.where(x < 0.0, tail, 1.0 - tail)'''
@@ -168,7 +168,7 @@ GELU_TANH = '''\
 def gelu_tanh(x):
     """GELU in its tanh form, as x * sigmoid of twice the tanh's argument."""
     power = tl.exp2(x * tl.fma(x * x, -0.10294323958002350, -2.302208198144325))
-    return libdevice.fast_dividef(x, 1.0 + power)'''
+    return x / (1.0 + power)'''
 
 RATE = 0.35
 TAIL = (-0.0291088878, 0.14378801, -0.255326832, 0.158721509, -0.0227904025, 0.105369051,

@@ -23,7 +23,8 @@ from tests.compiler.forms import assert_accepted
 from tests.compiler.lift.cases import BLOCKS, CASES, NAMES, QUICK, Wrapped, lifted_case
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "lifted"
-ALLOWED = {"torch", "torch.nn", "torch.nn.functional", "triton", "triton.language"}
+ALLOWED = {"torch", "torch.nn", "torch.nn.functional", "triton", "triton.language",
+           "triton.language.extra"}  # fmt: skip
 JUDGED = ("max_pool", "rolled", "gelu", "swiglu_bf16", "softmax", "group_norm",
           "conv_norm_relu", "conv_transposed", "linear_chain", "bmm_tanh", "concatenate",
           "embedding", "running_product",

@@ -5,16 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from agentkernel.domain.verdict import Precision
-from agentkernel.runtime import gpu_lock
 from agentkernel.tools.problem.loading import LoadedProblem, load_problem
 from agentkernel.tools.profiler.comparison import Comparison, ComparisonResult
 from agentkernel.tools.profiler.rounds import Pace, ProfileSettings, SideFailed, baselines_matmul
-from agentkernel.tools.profiler.timing.driver import CandidateProcess
 from tests.tools.profiler.simulated_gpu import SimulatedGauge
 
 PROBLEM = """
@@ -180,28 +177,6 @@ def test_a_module_that_torch_compile_refuses_still_has_eager(
     assert isinstance(found, ComparisonResult)
     assert found.compiled is None
     assert words in (found.compile_error or "")
-
-
-def test_only_what_uses_the_gpu_for_long_goes_through_the_door_to_load(
-    problem: LoadedProblem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(gpu_lock.FOLDER, str(tmp_path))
-    single = problem.problem.evolve(shape_sets=problem.problem.shape_sets[:1])
-    alone = dataclasses.replace(problem, problem=single)
-
-    def goes(loaded: LoadedProblem, source: str, **changes: object) -> bool:
-        worker = SimpleNamespace()
-        process = CandidateProcess(worker, 1.0, tunes="autotune" in source)  # type: ignore[arg-type]
-        settings = SETTINGS.evolve(**changes)
-        held = Comparison(loaded, settings, SimulatedGauge(), flush_bytes=4096, device="cpu")
-        lock = gpu_lock._current_lock()
-        with held._compiling(process):
-            return lock._held == "working"
-
-    assert not goes(alone, CANDIDATE)
-    assert goes(alone, "@triton.autotune(configs=[])")
-    assert goes(alone, CANDIDATE, keep_bytes=0)
-    assert goes(problem, CANDIDATE), "several shape sets come and go"
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import itertools
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -256,22 +256,15 @@ class Comparison:
             interpret=self._device == "cpu",
             allow_unsandboxed=self._settings.allow_unsandboxed,
         )
-        process = CandidateProcess(worker, self._settings.start_limit_s, tunes="autotune" in source)
+        process = CandidateProcess(worker, self._settings.start_limit_s)
         with ExitStack() as cleanup:
             cleanup.push(process)
-            with self._compiling(process):
+            with gpu_lock.shared():
                 failure = process.load(source, self._problem)
             if failure is not None:
                 return failure
             cleanup.pop_all()
         return process
-
-    def _compiling(self, process: CandidateProcess) -> AbstractContextManager[None]:
-        """Around a load and first calls. They are mostly the processor's, and whoever wants to time
-        would wait for all of it: they go through no door, as the baselines' first call does. What
-        is large, or tunes itself by its own measurements, uses the GPU for long and goes."""
-        brief = self._problem.small and not process.tunes
-        return nullcontext() if brief else gpu_lock.shared()
 
     def measure(
         self, process: CandidateProcess, shape_set: int, *, record: bool = True
@@ -283,7 +276,7 @@ class Comparison:
         failure = process.forget() or self._hold(shape_set)
         if failure is not None:
             return failure
-        with self._compiling(process):
+        with gpu_lock.shared():
             failure = process.prepare(self._problem.inputs, large=self._problem.large(shape_set))
         if failure is not None:
             return failure

@@ -440,9 +440,7 @@ OPS = "agentkernel.tools.profiler.timing.process"
 class CandidateProcess:
     """A worker that holds one candidate; a `Line` for RemoteSide. Closes the worker at its end."""
 
-    def __init__(self, worker: Worker, timeout_s: float, *, tunes: bool = False) -> None:
-        """`tunes`: its first calls may measure configurations of a kernel."""
-        self.tunes = tunes
+    def __init__(self, worker: Worker, timeout_s: float) -> None:
         self._worker = worker
         self._timeout_s = timeout_s
         self._inputs: list[TensorRef] = []
