@@ -194,7 +194,7 @@ def graphed(module, *arguments):
 
 class ModelNew(nn.Module):
     def plain_forward(self, x):
-        out = torch.empty(x.shape, device=x.device)
+        out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
         launch(x.contiguous(), out)
         return out
 

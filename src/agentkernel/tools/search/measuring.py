@@ -135,6 +135,8 @@ TOO_SLOW = 4.0
 
 TUNE_SHARE = 0.6
 """Share of the search's seconds for parts that are timed alone; the rest is for whole drop-ins."""
+FEW, FEW_SHARE = 4, 0.5
+"""So many whole sources need no more than that share."""
 MOST_SAMPLED, COMPILED_A_CORE = 192, 6
 """Sources beyond the best guesses in one search, and how many of them a core compiles in time: a
 second each."""
@@ -176,9 +178,12 @@ class MeasuringSearcher:
         schedules: Sequence[Schedule],
         target: Target,
     ) -> tuple[TrialResult, ...]:
-        """One result a source, in the order given; `time_us` is measured, in microseconds."""
+        """One result a source, in the order given; `time_us` is measured, in microseconds. A few
+        sources get `FEW_SHARE` of the seconds: what was tuned in parts is only compared."""
         space = Space(problem, tuple(sources), tuple(labels), tuple(schedules))
-        return self._measured([space], target, estimate_all, search_seconds(self._seconds))[0]
+        share = FEW_SHARE if len(sources) <= FEW else 1.0
+        seconds = share * search_seconds(self._seconds)
+        return self._measured([space], target, estimate_all, seconds)[0]
 
     @property
     def most_sampled(self) -> int:
