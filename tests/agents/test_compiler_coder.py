@@ -7,10 +7,11 @@ import pytest
 import torch
 from torch import nn
 
-from agentkernel.agents.compiler_coder import CompilerCoder, family, partitions
+from agentkernel.agents.compiler_coder import CompilerCoder, family
 from agentkernel.agents.protocols import DraftRequest, Goals, Searcher
 from agentkernel.agents.strategies import hypotheses
 from agentkernel.compiler.ir import UnsupportedOp
+from agentkernel.compiler.partitions import partitions
 from agentkernel.domain.candidate import Draft, TrialResult
 from agentkernel.domain.plan import Hypothesis, Plan
 from agentkernel.domain.target import Target

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import nn
 
-from agentkernel.agents.compiler_coder import partitions
 from agentkernel.agents.tuning import Assembly, Tuner, assemblies, remembered, with_stand_ins
 from agentkernel.compiler.fusion import LibraryStep
+from agentkernel.compiler.partitions import partitions
 from agentkernel.compiler.providers import Setting
 from agentkernel.domain.candidate import TrialResult
 from agentkernel.domain.plan import Won

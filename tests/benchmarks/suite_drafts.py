@@ -13,13 +13,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from agentkernel.agents.compiler_coder import ALGEBRA, partitions, simplified, structure, variants
+from agentkernel.agents.compiler_coder import ALGEBRA, simplified, variants
 from agentkernel.compiler.drop_in.envelope import eval_only
 from agentkernel.compiler.drop_in.wrapper import DropInSource
 from agentkernel.compiler.ir import UnsupportedOp
 from agentkernel.compiler.lift.drop_in import lift
 from agentkernel.compiler.lift.inductor_code import InductorCode, NotLifted, Variant, find_variant
 from agentkernel.compiler.lift.inductor_process import generate_many
+from agentkernel.compiler.partitions import partitions, structure
 from agentkernel.compiler.pipeline import Compiled
 from agentkernel.domain.profile import CompileReport
 from agentkernel.tools.compile import compile_many

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from agentkernel.agents.compiler_coder import partitions
 from agentkernel.compiler.drop_in.wrapper import AnySchedule
 from agentkernel.compiler.emit import Schedule
 from agentkernel.compiler.fusion import Region
+from agentkernel.compiler.partitions import partitions
 from agentkernel.compiler.pipeline import Compiled
 from agentkernel.compiler.products.step import ProductStep
 from agentkernel.compiler.providers.rows import power_of_two, splittable

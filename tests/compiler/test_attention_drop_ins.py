@@ -7,11 +7,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from agentkernel.agents.compiler_coder import partitions
 from agentkernel.compiler.attention import find_steps
 from agentkernel.compiler.drop_in.wrapper import AnySchedule
 from agentkernel.compiler.emit import Schedule
 from agentkernel.compiler.fusion import Region
+from agentkernel.compiler.partitions import partitions
 from agentkernel.tools.judge.judge import judge
 from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.problem.capture import capture

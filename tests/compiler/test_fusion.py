@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from agentkernel.agents.compiler_coder import split_rival
 from agentkernel.compiler.fusion import Partition
+from agentkernel.compiler.partitions import split_rival
 from tests.compiler.forms import compiled_graph
 
 

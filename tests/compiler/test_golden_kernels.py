@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.agents.compiler_coder import family, partitions
+from agentkernel.agents.compiler_coder import family
+from agentkernel.compiler.partitions import partitions
 from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.problem.loading import load_problem
 from agentkernel.tools.targets import find_target

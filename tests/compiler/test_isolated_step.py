@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from agentkernel.agents.compiler_coder import partitions
 from agentkernel.compiler.ir import Node
 from agentkernel.compiler.isolated_step import IsolatedStep, isolated
+from agentkernel.compiler.partitions import partitions
 from agentkernel.compiler.pipeline import Compiled
 from agentkernel.compiler.providers import Setting, provider_of
 from agentkernel.tools.problem.capture import capture

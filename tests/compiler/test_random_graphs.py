@@ -4,8 +4,8 @@ import pytest
 import torch
 from hypothesis import HealthCheck, Phase, given, settings
 
-from agentkernel.agents.compiler_coder import partitions
 from agentkernel.compiler.ir import UnsupportedOp
+from agentkernel.compiler.partitions import partitions
 from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.problem.loading import problem_from_module
 from tests.compiler.forms import FORMS, small

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from agentkernel.agents.compiler_coder import partitions
 from agentkernel.compiler.emit import PERSISTENT_LIMIT, Schedule
+from agentkernel.compiler.partitions import partitions
 from agentkernel.compiler.pipeline import Compiled
 from agentkernel.compiler.products.schedules import (
     GemmFacts,

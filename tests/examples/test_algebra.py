@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from agentkernel.agents.compiler_coder import ALGEBRA, family, simplified
-from agentkernel.agents.compiler_coder import partitions as compiled
 from agentkernel.agents.strategies import hypotheses
 from agentkernel.cli.app import run
 from agentkernel.compiler.graph_listing import algebra_of, derivation_text
+from agentkernel.compiler.partitions import partitions as compiled
 from agentkernel.compiler.rewrite import RULES
 from agentkernel.tools.problem.capture import Captured, capture
 from agentkernel.tools.problem.loading import LoadedProblem, load_problem

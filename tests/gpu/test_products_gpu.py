@@ -9,7 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from agentkernel.agents.compiler_coder import Variant, family, partitions, structure
+from agentkernel.agents.compiler_coder import Variant, family
+from agentkernel.compiler.partitions import partitions, structure
 from agentkernel.domain.candidate import TrialResult
 from agentkernel.tools.judge.judge import judge
 from agentkernel.tools.judge.settings import JudgeSettings

@@ -7,10 +7,9 @@ narrowed to that schedule's neighbours and the first default guesses.
 from __future__ import annotations
 
 import contextlib
-import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeGuard, TypeVar
+from typing import Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 import torch
@@ -18,18 +17,11 @@ import torch
 from agentkernel.agents.history import schedules_apart, winner_for
 from agentkernel.agents.protocols import DraftRequest, Searcher
 from agentkernel.agents.tuning import Assembly, Tuner, assemblies, remembered, with_stand_ins
-from agentkernel.compiler.attention import find_steps
-from agentkernel.compiler.drop_in.constructor import ConstructorText, emit_constructor
+from agentkernel.compiler.drop_in.constructor import emit_constructor
 from agentkernel.compiler.drop_in.envelope import adopt_limits
-from agentkernel.compiler.drop_in.interface import (
-    returned_classes,
-    returned_text,
-    with_output_views,
-)
 from agentkernel.compiler.drop_in.launch import WORTH, graph_form, graph_label, plain_label
 from agentkernel.compiler.drop_in.wrapper import DropInSource
 from agentkernel.compiler.emit import Schedule
-from agentkernel.compiler.fusion import LibraryStep
 from agentkernel.compiler.ir import UnsupportedOp
 from agentkernel.compiler.lift.drop_in import (
     LiftedDraft,
@@ -40,25 +32,18 @@ from agentkernel.compiler.lift.drop_in import (
     with_runner_up,
 )
 from agentkernel.compiler.lift.inductor_code import InductorCode, NotLifted
-from agentkernel.compiler.lowering.convolutions import MOVABLE
+from agentkernel.compiler.partitions import allowed, partitions, structure
 from agentkernel.compiler.pipeline import (
     Compiled,
-    at_declared_sizes,
-    compile_graph,
     single_changes,
 )
-from agentkernel.compiler.products.step import ProductStep
 from agentkernel.compiler.providers import AnySchedule, Decision, Setting, provider_of
-from agentkernel.compiler.providers.library import refusal
-from agentkernel.compiler.providers.linear import LinearStep
 from agentkernel.compiler.rewrite import DEAD, Rewritten, rewrite
-from agentkernel.compiler.segments import Segment, segments_of
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.candidate import Candidate, Draft, NoTemplate, TrialResult
 from agentkernel.domain.errors import TimeIsUp
 from agentkernel.domain.plan import Won
 from agentkernel.domain.target import Target
-from agentkernel.domain.verdict import Policy, Precision
 from agentkernel.tools.problem.capture import Captured, capture
 from agentkernel.tools.problem.loading import LoadedProblem
 from agentkernel.tools.sandbox.session import require_time
@@ -103,14 +88,6 @@ ALGEBRA = "algebra"
 LIFTED, LIFTED_ALGEBRA = "lifted", "lifted algebra"
 """The strategies that lift TorchInductor's code, for the graph as written or rewritten."""
 REWRITING = (ALGEBRA, LIFTED_ALGEBRA)
-
-
-@dataclass(frozen=True)
-class Coverage:
-    """Templates that cover a graph, in execution order, and ATen calls left to the library."""
-
-    patterns: tuple[str, ...]
-    uncovered: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -201,7 +178,7 @@ class CompilerCoder:
             item
             for rivalry in rivalries
             for item in assemblies(rivalry, tuning)
-            if _allowed(item.compiled, policy) and _keeps_structure(item.compiled, strategy)
+            if allowed(item.compiled, policy) and _keeps_structure(item.compiled, strategy)
         ]
         return _written(found), tuning.trials
 
@@ -274,62 +251,6 @@ def source_sha256(text: str) -> str:
     return sha256_text(text)
 
 
-def partitions(
-    problem: LoadedProblem, captured: Captured, policy: Policy, precision: Precision = "strict"
-) -> list[Compiled]:
-    """The partitions worth trying: products as our own GEMM, or left to the library; attention as
-    one kernel, then as it is written out. Where the graph with free sizes has none, those of the
-    graph at its declared sizes. Raises UnsupportedOp where that has none either."""
-    try:
-        return _partitions(problem, captured, policy, precision)
-    except UnsupportedOp:
-        if not captured.free_dims or len(problem.problem.shape_sets) > 1:
-            raise
-        fixed = at_declared_sizes(captured)
-        if fixed is None:
-            raise
-        return _partitions(problem, fixed, policy, precision)
-
-
-def _partitions(
-    problem: LoadedProblem, captured: Captured, policy: Policy, precision: Precision
-) -> list[Compiled]:
-    returned_text(captured.output_tree, itertools.repeat("_"))
-    captured = with_output_views(problem, captured)
-    constructor = emit_constructor(problem, returned_classes(captured.output_tree))
-    if isinstance(constructor, NoTemplate):
-        raise UnsupportedOp("constructor", constructor.reason)
-    if constructor.foreign_imports:
-        raise UnsupportedOp("constructor", f"it imports {', '.join(constructor.foreign_imports)}")
-    plain = compile_graph(problem, captured, constructor, precision)
-    choices = _with_products(plain, policy)
-    if any(op.removeprefix("aten.") in MOVABLE for op in _library(plain)):
-        last = compile_graph(problem, captured, constructor, precision, channels_last=True)
-        choices += _with_products(last, policy)[:1]
-    if find_steps(plain.partition.steps):
-        choices += _written_out(problem, captured, constructor, precision, policy)
-    kept = [item for item in choices if _allowed(item, policy)]
-    if not kept:
-        library = [*_library(choices[-1]), "graph"]
-        reason = (
-            "policy 'triton' allows no library call"
-            if policy == "triton"
-            else "nothing to fuse around library calls"
-        )
-        raise UnsupportedOp(library[0], reason)
-    return kept
-
-
-def split_rival(best: Compiled, policy: Policy) -> Compiled | None:
-    """A slow rival of `best`: right, with a value in memory between the halves of the graph. None
-    where `policy` does not allow it. Raises UnsupportedOp."""
-    plain = compile_graph(
-        best.loaded, best.captured, best.constructor, best.precision, attention=False, halved=True
-    )
-    found = _with_products(plain, policy)[0]
-    return found if _allowed(found, policy) else None
-
-
 def _require_no_plain_tensor(problem: LoadedProblem, captured: Captured) -> None:
     """Raise UnsupportedOp for a tensor that forward reads and that the constructor of a live
     module's drop-in cannot make."""
@@ -372,45 +293,6 @@ def rewritten_graph_of(
 def _changes_graph(found: Rewritten) -> bool:
     """Nodes that nothing reads are left out of every drop-in anyway."""
     return any(step.rule != DEAD for step in found.steps)
-
-
-def _with_products(plain: Compiled, policy: Policy) -> list[Compiled]:
-    """Own GEMM first for fp32, where it is as accurate and faster; the library's first for half."""
-    products = [step.node for step in plain.partition.steps if _is_product(step)]
-    if not products:
-        return [plain]
-    own, library = plain.own_products(), plain.library_products()
-    single = all(node.dtype == torch.float32 for node in products)
-    return [own, library] if single or policy == "triton" else [library, own]
-
-
-def _written_out(
-    problem: LoadedProblem, captured: Captured, constructor: ConstructorText,
-    precision: Precision, policy: Policy,
-) -> list[Compiled]:  # fmt: skip
-    """The rival of fused attention: its products and its softmax apart, where they have a form."""
-    try:
-        plain = compile_graph(problem, captured, constructor, precision, attention=False)
-    except UnsupportedOp:
-        return []
-    rivals = _with_products(plain, policy)[:1]
-    return [item for item in rivals if writable(item)]
-
-
-def writable(compiled: Compiled) -> bool:
-    """True where every step left to the library is a call that a drop-in may make."""
-    calls = [step.node for step in compiled.partition.steps if isinstance(step, LibraryStep)]
-    return all(refusal(node) is None for node in calls)
-
-
-def _is_product(step: object) -> TypeGuard[LibraryStep]:
-    return isinstance(step, LibraryStep) and step.node.op == "product"
-
-
-def _allowed(compiled: Compiled, policy: Policy) -> bool:
-    steps = compiled.partition.steps
-    own = [provider_of(step).own for step in steps]
-    return all(own) if policy == "triton" else any(own)
 
 
 def family(
@@ -489,17 +371,6 @@ def _written(assemblies: Iterable[Assembly]) -> list[Variant]:
     return list(found.values())
 
 
-def structure(compiled: Compiled) -> str:
-    """What tells the partitions of one graph apart: who multiplies its matrices."""
-    steps = compiled.partition.steps
-    if find_steps(steps):
-        return "attention"
-    if any(isinstance(step, ProductStep) for step in steps):
-        return "gemm"
-    calls = any(_is_product(step) or isinstance(step, LinearStep) for step in steps)
-    return "library" if calls else "fused"
-
-
 def variants(
     compiled: Compiled, decision: Decision, target: Target, most: int
 ) -> Iterator[Variant]:
@@ -570,35 +441,6 @@ def _draft(
         origin=request.hypothesis.because,
     )
     return Draft(candidate=candidate, tried=tuple(item for _, item in pairs[1:]))
-
-
-def coverage(problem: LoadedProblem, captured: Captured) -> Coverage:
-    """What the templates cover, and what stays with the library or stops the coder."""
-    try:
-        compiled = partitions(problem, captured, "mixed")[0]
-    except UnsupportedOp as error:
-        return Coverage((), (error.op,))
-    return Coverage(tuple(_patterns(compiled)), tuple(_library(compiled)))
-
-
-def segments(problem: LoadedProblem, captured: Captured) -> tuple[Segment, ...]:
-    """The graph cut into kernels and library calls; none where nothing is to fuse."""
-    try:
-        return segments_of(partitions(problem, captured, "mixed")[0])
-    except UnsupportedOp:
-        return ()
-
-
-def _library(compiled: Compiled) -> Iterator[str]:
-    for step in compiled.partition.steps:
-        if not provider_of(step).own:
-            yield provider_of(step).pattern(step)
-
-
-def _patterns(compiled: Compiled) -> Iterator[str]:
-    for step in compiled.partition.steps:
-        if provider_of(step).own:
-            yield provider_of(step).pattern(step)
 
 
 REASONS = {

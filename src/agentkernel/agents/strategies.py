@@ -13,14 +13,12 @@ from agentkernel.agents.compiler_coder import (
     LIFTED_ALGEBRA,
     REASONS,
     CompilerCoder,
-    partitions,
     simplified,
-    structure,
     variants,
-    writable,
 )
 from agentkernel.compiler.graph_listing import algebra_of
 from agentkernel.compiler.ir import UnsupportedOp
+from agentkernel.compiler.partitions import partitions, structure, writable
 from agentkernel.compiler.pipeline import Compiled
 from agentkernel.compiler.rewrite import DEAD
 from agentkernel.domain.plan import Hypothesis

@@ -436,7 +436,7 @@ class EstimateCache:
     def _plan(
         self, loaded: LoadedProblem, resolved: ResolvedTarget, goals: Goals, key: PlanKey
     ) -> Plan:
-        from agentkernel.agents.compiler_coder import coverage
+        from agentkernel.compiler.partitions import coverage
 
         target, captured = resolved.target, self._graph(loaded)
         covered = coverage(loaded, captured)

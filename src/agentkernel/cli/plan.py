@@ -8,12 +8,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agentkernel.agents.compiler_coder import coverage, segments
 from agentkernel.cli.candidate import load_subject
 from agentkernel.cli.console import console
 from agentkernel.cli.options import PlanFlags
 from agentkernel.cli.rendering.text import show_bytes, show_share, show_us
 from agentkernel.cli.terminal import print_json
+from agentkernel.compiler.partitions import coverage, segments
 from agentkernel.compiler.segments import segment_lines, segment_picture
 from agentkernel.domain.errors import OutputError
 from agentkernel.storage.files import write_atomic

@@ -9,7 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from agentkernel.agents.coder_factory import FileCoder, FilePlanner, make_coder
-from agentkernel.agents.compiler_coder import CompilerCoder, coverage, rewritten_graph_of
+from agentkernel.agents.compiler_coder import CompilerCoder, rewritten_graph_of
 from agentkernel.agents.debugger import ModelDebugger, RulesDebugger, fixes_from, no_known_fixes
 from agentkernel.agents.model_coder import ModelCoder
 from agentkernel.agents.models.provider import ModelProvider
@@ -30,6 +30,7 @@ from agentkernel.agents.strategies import hypotheses as compiler_hypotheses
 from agentkernel.agents.strategies import prefetch_inductor
 from agentkernel.agents.team import TeamCoder, TeamPlanner
 from agentkernel.compiler.lift.inductor_process import InductorWriter
+from agentkernel.compiler.partitions import coverage
 from agentkernel.domain.base import Frozen, sha256_text
 from agentkernel.domain.candidate import Candidate, TrialResult
 from agentkernel.domain.certificate import ModuleGraph, Versions

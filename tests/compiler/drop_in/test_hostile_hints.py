@@ -4,8 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from agentkernel.agents.compiler_coder import family, partitions
+from agentkernel.agents.compiler_coder import family
 from agentkernel.compiler.attention import AttentionFacts, attention_schedules
+from agentkernel.compiler.partitions import partitions
 from agentkernel.compiler.products.schedules import GemmFacts, gemm_hints, gemm_schedules
 from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.problem.loading import LoadedProblem, problem_from_module

@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch.utils._pytree import tree_flatten
 
-from agentkernel.agents.compiler_coder import partitions
 from agentkernel.api import _return_own
 from agentkernel.compiler.drop_in.constructor import ConstructorText, emit_constructor
 from agentkernel.compiler.drop_in.interface import returned_classes, returned_paths, returned_text
 from agentkernel.compiler.ir import UnsupportedOp
+from agentkernel.compiler.partitions import partitions
 from agentkernel.domain.errors import ProblemError
 from agentkernel.tools.problem.capture import Captured, capture
 from agentkernel.tools.problem.loading import LoadedProblem, load_problem, problem_from_module

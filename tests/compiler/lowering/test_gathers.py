@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from agentkernel.agents.compiler_coder import partitions
+from agentkernel.compiler.partitions import partitions
 from agentkernel.compiler.pipeline import Compiled
 from agentkernel.tools.judge.judge import judge
 from agentkernel.tools.judge.settings import JudgeSettings

@@ -8,11 +8,12 @@ import pytest
 import torch
 from torch import nn
 
-from agentkernel.agents.compiler_coder import family, partitions
+from agentkernel.agents.compiler_coder import family
 from agentkernel.agents.strategies import hypotheses
 from agentkernel.compiler.ir import UnsupportedOp
 from agentkernel.compiler.lift.inductor_code import VARIANTS
 from agentkernel.compiler.lift.inductor_process import generate
+from agentkernel.compiler.partitions import partitions
 from agentkernel.tools.problem.capture import Captured, capture
 from agentkernel.tools.problem.loading import LoadedProblem, problem_from_module
 from agentkernel.tools.roofline.model import analyse

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from agentkernel.agents.compiler_coder import partitions
 from agentkernel.compiler.fusion import LibraryStep
 from agentkernel.compiler.ir import UnsupportedOp
+from agentkernel.compiler.partitions import partitions
 from agentkernel.compiler.pipeline import Compiled
 from agentkernel.compiler.providers.linear import LinearStep
 from agentkernel.tools.problem.capture import capture

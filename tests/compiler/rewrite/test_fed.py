@@ -4,8 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from agentkernel.agents.compiler_coder import family, partitions
+from agentkernel.agents.compiler_coder import family
 from agentkernel.compiler.drop_in.envelope import adopt_limits
+from agentkernel.compiler.partitions import partitions
 from agentkernel.compiler.rewrite import rewrite
 from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.problem.loading import problem_from_module

@@ -11,7 +11,8 @@ from typing import Any, cast
 import pytest
 import torch
 
-from agentkernel.agents.compiler_coder import family, partitions
+from agentkernel.agents.compiler_coder import family
+from agentkernel.compiler.partitions import partitions
 from agentkernel.domain.verdict import Mismatch, Verdict
 from agentkernel.tools.judge.gradients import (
     _laid_out,

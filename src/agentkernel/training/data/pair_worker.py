@@ -19,15 +19,10 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from agentkernel.agents.compiler_coder import (
-    MOST_VARIANTS,
-    partitions,
-    split_rival,
-    structure,
-    variants,
-)
+from agentkernel.agents.compiler_coder import MOST_VARIANTS, variants
 from agentkernel.compiler.drop_in.envelope import assume_limits, eval_only
 from agentkernel.compiler.ir import UnsupportedOp
+from agentkernel.compiler.partitions import partitions, split_rival, structure
 from agentkernel.domain.base import Frozen, sha256_text
 from agentkernel.domain.errors import AgentKernelError, one_line
 from agentkernel.domain.profile import CompileReport, Profile
