@@ -28,6 +28,11 @@ from tests.workflows.fakes import ANALYSIS
 TARGET = find_target("h200").target
 
 
+def _calls_library(source: str) -> bool:
+    forward = source[source.index("class ModelNew") :]
+    return "torch.matmul" in forward or "functional.linear" in forward
+
+
 @dataclass
 class CountingSearcher:
     """Times each source by its place in `times`, cyclically; None prunes it."""
@@ -61,7 +66,7 @@ class CountingSearcher:
         return tuple(
             tuple(
                 space.result(
-                    index, None, self.library_us if "torch.matmul" in source else 10.0 - index, None
+                    index, None, self.library_us if _calls_library(source) else 10.0 - index, None
                 )
                 for index, source in enumerate(space.sources)
             )
@@ -202,6 +207,28 @@ def test_one_kernel_changes_at_a_time_the_heaviest_first() -> None:
     ]
     assert all(len(names) <= 1 for names in changed)
     assert changed[0] == [next(iter(first))]
+
+
+class TwoLayers(nn.Module):
+    """Products of which the library may be faster at one or all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = nn.Linear(64, 48), nn.Linear(48, 32)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.two(self.one(x).tanh()).sigmoid()
+
+
+@pytest.mark.parametrize(("library_us", "calls"), [(100.0, False), (0.1, True)])
+def test_segments_go_to_whoever_is_fastest_alone(library_us: float, calls: bool) -> None:
+    problem = problem_from_module(TwoLayers().eval(), (torch.randn(40, 64),))
+    searcher = CountingSearcher((1.0,), library_us=library_us)
+    draft = _draft(problem, searcher, "segments")
+    assert draft.candidate is not None, draft.none
+    own, mixed = searcher.seen[:2]
+    assert not _calls_library(own)
+    assert _calls_library(mixed) == calls
 
 
 class Overlap(nn.Module):

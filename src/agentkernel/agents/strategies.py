@@ -31,6 +31,9 @@ INTERPRETED_ELEMENTS = 1_000_000
 """A graph with more elements in all its tensors is not judged in the interpreter at its own sizes
 within minutes."""
 
+SEGMENTS = "segments"
+"""The strategy that takes every structure: who serves a segment is measured."""
+SEGMENTS_REASON = "each segment by whoever is fastest at it alone: kernels of ours or the library"
 PROBE_TARGET = "h200"
 """The file that shows whether a structure can be written is written for this one."""
 
@@ -45,11 +48,14 @@ def hypotheses(
     """The structures worth trying, the likeliest first; the same graph gives the same answer.
 
     Each is one broad search over forms and schedules. Templates hold for other sizes too, so they
-    come first. `lifting`: TorchInductor can be asked. Its code is a rival where it can be
-    `measurable`, and the only one to ask for where no template covers the graph.
+    come first; where they can be timed, one search chooses the structure segment by segment.
+    `lifting`: TorchInductor can be asked. Its code is a rival where it can be `measurable`, and
+    the only one to ask for where no template covers the graph.
     """
     rewritten, names = _algebraic(problem, captured), _structures(problem, captured)
     written = tuple(Hypothesis(strategy=name, reason=REASONS[name]) for name in names)
+    if measurable and len(written) > 1:
+        written = (Hypothesis(strategy=SEGMENTS, reason=SEGMENTS_REASON),)
     alone = not written and element_count(captured) <= INTERPRETED_ELEMENTS
     single = len(problem.problem.shape_sets) == 1
     if not (lifting and single and (measurable or alone)):

@@ -11,7 +11,7 @@ from torch import nn
 
 from agentkernel.agents.compiler_coder import LIFTED, LIFTED_ALGEBRA, CompilerCoder
 from agentkernel.agents.protocols import Attempt, DraftRequest, Goals
-from agentkernel.agents.strategies import hypotheses, prefetch_inductor
+from agentkernel.agents.strategies import SEGMENTS, hypotheses, prefetch_inductor
 from agentkernel.compiler.lift.drop_in import LiftedDraft, lifted_drafts, rank_and_tune
 from agentkernel.compiler.lift.inductor_code import InductorCode, NotLifted, find_variant
 from agentkernel.domain.candidate import Draft, TrialResult
@@ -38,6 +38,15 @@ class Product(nn.Module):
 class Sorted(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x.sort(-1).values
+
+
+class Layer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(64, 64)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x).tanh()
 
 
 class Pair(nn.Module):
@@ -131,6 +140,9 @@ def test_it_is_offered_where_it_can_be_measured_or_is_the_only_way() -> None:
         return {item.strategy for item in found}
 
     assert LIFTED in offered(covered, lifting=True, measurable=True)
+    layer = problem_of(Layer(), 16, 64)
+    assert offered(layer, lifting=True, measurable=True) == {SEGMENTS, LIFTED}
+    assert offered(layer, lifting=True, measurable=False) == {"gemm", "library"}
     assert LIFTED not in offered(covered, lifting=True, measurable=False)
     assert offered(alone, lifting=True, measurable=False) == {LIFTED}
     assert offered(alone, lifting=False, measurable=True) == set()
