@@ -26,7 +26,7 @@ LIFTED = (
     "wavenet_layers", "window_attention", "sparsemax", "top_two_gates", "mixture_of_experts",
     "recommender",
 )  # fmt: skip
-"""No template covers these; the first ones wait for pooling, scans, gathers and concatenation."""
+"""Drafted here from TorchInductor's code, whether a template covers them or not."""
 UNDRAFTED = {
     "embedding_bag": "calls of the library compute all that the original computes",
     "sort_rows": "nothing is left to Triton: the library does it all",

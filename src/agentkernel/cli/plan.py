@@ -72,7 +72,8 @@ CUT = "cut into segments"
 
 def _draw(path: Path, picture: str) -> None:
     """Write the picture; another file of that name stays."""
-    if path.exists() and CUT not in path.read_text("utf-8", "replace")[:400]:
+    known = path.read_text("utf-8", "replace")[:400] if path.is_file() else ""
+    if path.exists() and not (known.startswith("<svg") and CUT in known):
         raise OutputError(
             f"{path} exists and is no picture of segments. Expected a new name. "
             "Next: give --picture another one."

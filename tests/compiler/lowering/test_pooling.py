@@ -205,7 +205,11 @@ def test_a_stem_pools_in_the_kernel_of_its_norm(box: Sandboxed) -> None:
 
 
 def test_what_is_long_is_stored_once_before_windows_overlap() -> None:
-    module = OfOne(lambda x: F.avg_pool2d(F.gelu(x).sin().exp() + x.cos() * x.sigmoid(), 3, 1, 1))
+    module = OfOne(
+        lambda x: F.avg_pool2d(
+            F.gelu(x).sin().exp() + x.cos() * F.hardswish(x.tan().abs() + x.square()), 3, 1, 1
+        )
+    )
     assert kernels(module, torch.randn(2, 3, 13, 14)).count("_kernel[") == 2
 
 

@@ -27,10 +27,6 @@ CASES: dict[str, tuple[Callable[..., object], str]] = {
         "torch.ops.aten.index_add.default",
     ),
     "a view of a result": (lambda x: x.relu().sort(-1)[0].t().exp(), "torch.ops.aten.sort"),
-    "a number that is infinite": (
-        lambda x: torch.ops.aten.renorm.default(x * 2, float("inf"), 0, 1.0) + 1,
-        'renorm.default(mul, float("inf"), 0, 1.0)',
-    ),
 }
 
 

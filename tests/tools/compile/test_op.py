@@ -26,6 +26,7 @@ def compile_for(tmp_path):
             "init_args": init_args,
             "init_kwargs": {},
             "inputs": inputs,
+            "binaries": False,
         }
         reply = compile_forward(payload, WorkerState(tmp_path, "cpu", False))
         return CompileReport.model_validate_json(str(reply["report"]))

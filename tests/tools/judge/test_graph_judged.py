@@ -56,7 +56,7 @@ def test_on_a_gpu_its_replays_are_judged(judged, sources):
 
 
 def call(launches, replays=()):
-    return TracedCall(tuple(launches), (), (), (), False, tuple(map(tuple, replays)))
+    return TracedCall(tuple(launches), (), (), (), draws=False, replays=tuple(map(tuple, replays)))
 
 
 def wrong(*calls):

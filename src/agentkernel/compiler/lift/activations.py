@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from agentkernel.compiler.kernel_math import MATH
 from agentkernel.compiler.lift.tidy import NameUses, assigned, blocks, uses_of
+from agentkernel.storage.source_text import parse_expression
 
 COARSE = "coarse_"
 FORMS = {
@@ -19,7 +20,7 @@ FORMS = {
     "silu": "X / (exp(-X) + 1.0)",
 }
 """Helper -> the same of one value X, as TorchInductor's decompositions have it."""
-PATTERNS = {name: ast.parse(text, mode="eval").body for name, text in FORMS.items()}
+PATTERNS = {name: parse_expression(text) for name, text in FORMS.items()}
 SWAPPED = (ast.Add, ast.Mult)
 
 

@@ -438,6 +438,8 @@ def _slice(
     first = to_expr(start or 0)
     if first.is_negative:
         first = x.shape[dim] + first
+        if first.is_number and first < 0:
+            first = sympy.Integer(0)
     length = state.shape[dim]
     if length == x.shape[dim] and step == 1:
         return x

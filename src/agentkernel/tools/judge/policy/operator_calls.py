@@ -10,6 +10,7 @@ import ast
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+from agentkernel.storage.source_text import read_literal
 from agentkernel.tools.judge.policy.definitions import FUNCTIONS, Finding
 from agentkernel.tools.judge.policy.expressions import constant_value, is_matmul
 from agentkernel.tools.judge.policy.families import (
@@ -238,7 +239,8 @@ def _turns(node: ast.expr) -> int | None:
     if not isinstance(node, ast.Call) or node.keywords or ast.unparse(node.func) != "range":
         return None
     try:
-        numbers = [ast.literal_eval(item) for item in node.args]
-        return len(range(*numbers))
-    except (OverflowError, TypeError, ValueError):
+        numbers = [read_literal(ast.unparse(item)) for item in node.args]
+        whole = [item for item in numbers if isinstance(item, int)]
+        return len(range(*whole)) if len(whole) == len(numbers) else None
+    except (OverflowError, TypeError, ValueError, SyntaxError):
         return None
