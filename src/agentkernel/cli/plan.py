@@ -13,7 +13,7 @@ from agentkernel.cli.console import console
 from agentkernel.cli.options import PlanFlags
 from agentkernel.cli.rendering.text import show_bytes, show_share, show_us
 from agentkernel.cli.terminal import print_json
-from agentkernel.compiler.partitions import coverage, segments
+from agentkernel.compiler.partitions import coverage
 from agentkernel.compiler.segments import segment_lines, segment_picture
 from agentkernel.domain.errors import OutputError
 from agentkernel.storage.files import write_atomic
@@ -32,7 +32,7 @@ def plan(flags: PlanFlags) -> None:
     loaded = load_subject(flags.subject)
     captured = capture(loaded)
     covered = coverage(loaded, captured)
-    cut = segments(loaded, captured)
+    cut = covered.segments
     if flags.picture is not None:
         _draw(flags.picture, segment_picture(f"{loaded.problem.name}, {CUT}", cut))
     analysis = analyse(captured, resolved.target).evolve(
@@ -78,10 +78,7 @@ def _draw(path: Path, picture: str) -> None:
             f"{path} exists and is no picture of segments. Expected a new name. "
             "Next: give --picture another one."
         )
-    try:
-        write_atomic(path, picture)
-    except OSError as error:
-        raise OutputError(f"{path} cannot be written: {error.strerror}.") from error
+    write_atomic(path, picture)
 
 
 def headroom(analysis: Analysis, eager: Estimate) -> float:

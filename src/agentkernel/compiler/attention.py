@@ -16,7 +16,7 @@ from agentkernel.compiler.axes import contiguous_strides
 from agentkernel.compiler.emit import Names
 from agentkernel.compiler.expressions import Symbols, tensor_text
 from agentkernel.compiler.fusion import LibraryStep, Partition
-from agentkernel.compiler.ir import Expr, Node, Shape, numel, same
+from agentkernel.compiler.ir import Expr, Node, Shape, numel, roots_of, same
 from agentkernel.compiler.kernel import KernelCode
 from agentkernel.compiler.products.gemm import KernelText, call_lines, dot_precision, function
 from agentkernel.compiler.products.schedules import (
@@ -421,7 +421,7 @@ class AttentionStep:
     @property
     def reads(self) -> tuple[Node, ...]:
         """What it reads, below all views."""
-        return tuple(dict.fromkeys(arg.root for arg in self.node.args))
+        return roots_of(self.node.args)
 
     @property
     def strides(self) -> Shape:

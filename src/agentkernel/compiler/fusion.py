@@ -25,7 +25,7 @@ from agentkernel.compiler.axes import (
     store_access,
     unify,
 )
-from agentkernel.compiler.ir import Expr, Node, Shape, numel, same
+from agentkernel.compiler.ir import Expr, Node, Shape, numel, roots_of, same
 
 ANCHORS = ("product", "attention")
 """Library nodes that a kernel of ours may serve as well."""
@@ -295,7 +295,7 @@ class LibraryStep:
     @property
     def reads(self) -> tuple[Node, ...]:
         """What it reads, below all views."""
-        return tuple(dict.fromkeys(arg.root for arg in self.node.args))
+        return roots_of(self.node.args)
 
 
 Step = Region | LibraryStep
@@ -307,6 +307,13 @@ class Partition:
 
     steps: tuple[Step, ...]
     outputs: tuple[Output, ...]
+
+    def only_region(self, node: Node) -> Region | None:
+        """The region that alone reads a stored value; None where others do, or it is returned."""
+        readers = [step for step in self.steps if node in step.reads]
+        returned = any(output.node is node for output in self.outputs)
+        alone = len(readers) == 1 and not returned
+        return readers[0] if alone and isinstance(readers[0], Region) else None
 
 
 def topological(outputs: Iterable[Node]) -> list[Node]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -65,6 +65,11 @@ class Node:
     def computes(self) -> bool:
         """True for what a generated kernel evaluates and a partition must place."""
         return self.kind in ("pointwise", "reduce", "scan")
+
+
+def roots_of(nodes: Iterable[Node]) -> tuple[Node, ...]:
+    """What lies below the views of `nodes`, each once."""
+    return tuple(dict.fromkeys(node.root for node in nodes))
 
 
 def compute_dtype(dtype: torch.dtype) -> torch.dtype:

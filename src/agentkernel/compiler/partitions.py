@@ -33,10 +33,22 @@ from agentkernel.tools.problem.loading import LoadedProblem
 
 @dataclass(frozen=True)
 class Coverage:
-    """Templates that cover a graph, in execution order, and ATen calls left to the library."""
+    """The segments of a graph: templates that cover it, in execution order, and ATen calls left to
+    the library, or what stops the coder."""
 
-    patterns: tuple[str, ...]
-    uncovered: tuple[str, ...]
+    segments: tuple[Segment, ...] = ()
+    obstacle: str = ""
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """The templates."""
+        return tuple(item.pattern for item in self.segments if item.own)
+
+    @property
+    def uncovered(self) -> tuple[str, ...]:
+        """The calls, or the one obstacle."""
+        calls = tuple(item.pattern for item in self.segments if not item.own)
+        return (self.obstacle,) if self.obstacle else calls
 
 
 def partitions(
@@ -150,24 +162,9 @@ def structure(compiled: Compiled) -> str:
 def coverage(problem: LoadedProblem, captured: Captured) -> Coverage:
     """What the templates cover, and what stays with the library or stops the coder."""
     try:
-        compiled = partitions(problem, captured, "mixed")[0]
+        return Coverage(segments_of(partitions(problem, captured, "mixed")[0]))
     except UnsupportedOp as error:
-        return Coverage((), (error.op,))
-    return Coverage(tuple(_patterns(compiled)), tuple(_library(compiled)))
-
-
-def segments(problem: LoadedProblem, captured: Captured) -> tuple[Segment, ...]:
-    """The graph cut into kernels and library calls; none where nothing is to fuse."""
-    try:
-        return segments_of(partitions(problem, captured, "mixed")[0])
-    except UnsupportedOp:
-        return ()
-
-
-def _patterns(compiled: Compiled) -> Iterator[str]:
-    for step in compiled.partition.steps:
-        if provider_of(step).own:
-            yield provider_of(step).pattern(step)
+        return Coverage(obstacle=error.op)
 
 
 def _library(compiled: Compiled) -> Iterator[str]:

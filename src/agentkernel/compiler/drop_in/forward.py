@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from agentkernel.compiler.axes import Store, contiguous_strides
 from agentkernel.compiler.drop_in.constructor import ConstructorText
 from agentkernel.compiler.emit import Names
 from agentkernel.compiler.expressions import Symbols
+from agentkernel.compiler.fusion import Output
 from agentkernel.compiler.ir import Node, Shape, same
 from agentkernel.compiler.kernel import KernelCode
 from agentkernel.domain.verdict import Precision
@@ -56,6 +58,21 @@ class Forward:
         self.buffers[store.node] = name
         self.lines.append(f"{name} = {self.empty_text(store.node, store.strides)}")
         return name
+
+    def write_kernel(
+        self, store: Store, schedule: dict[str, int], outputs: Sequence[Output],
+        emit: Callable[[str, str], KernelCode],
+    ) -> None:  # fmt: skip
+        """Make the buffer of the only thing that a step stores, and place the kernel that `emit`
+        writes, given the kernel's name and the buffer's."""
+        name = self.allocate(store, self.result_name(store.node, outputs))
+        kernel = self.names.unique(f"{store.node.name}_kernel")
+        self.place(emit(kernel, name))
+        self.schedule[kernel] = dict(schedule)
+
+    def result_name(self, node: Node, outputs: Sequence[Output]) -> str:
+        """What the result of a step is called: `output` where forward returns nothing else."""
+        return "output" if len(outputs) == 1 and outputs[0].node is node else node.name
 
     def place(self, code: KernelCode) -> None:
         """Write a kernel's text, and its workspace and launch into forward."""

@@ -93,10 +93,8 @@ class Lowering:
     def library(self) -> Lowered:
         """Leave the call in work to torch; one node a result. Raises UnsupportedOp for a part of
         another call, which is then left to torch itself."""
+        args = self._operands()
         assert self.call is not None
-        if self.depth:
-            raise UnsupportedOp(str(self.call.target), "no lowering")
-        args = [self._stored(item) for item in tensor_operands(self.call)]
         values = self.call.meta["val"]
         op = str(self.call.target)
         if isinstance(values, torch.Tensor):
@@ -113,10 +111,16 @@ class Lowering:
     def library_node(self, first: Node, shape: Shape, mark: str) -> Node:
         """The call in work with another first operand, and a result of another shape; `mark` says
         to whoever writes the call what they stand for."""
+        args = (first, *self._operands()[1:])
         assert self.call is not None
-        rest = [self._stored(item) for item in tensor_operands(self.call)[1:]]
-        op = str(self.call.target)
-        return self.b.library(op, (first, *rest), self.dtype, shape, self.call, mark)
+        return self.b.library(str(self.call.target), args, self.dtype, shape, self.call, mark)
+
+    def _operands(self) -> list[Node]:
+        """What the call in work takes, as torch can read it."""
+        assert self.call is not None
+        if self.depth:
+            raise UnsupportedOp(str(self.call.target), "no lowering")
+        return [self._stored(item) for item in tensor_operands(self.call)]
 
     def _stored(self, operand: fx.Node) -> Node:
         """An operand that torch can read: what follows from places alone is computed for it."""

@@ -13,7 +13,7 @@ from agentkernel.compiler.axes import Access, Atom, contiguous_strides, leaves
 from agentkernel.compiler.emit import BodyLines, Emitter, Names, Schedule
 from agentkernel.compiler.expressions import Symbols, Text, tensor_text
 from agentkernel.compiler.fusion import Axis, LibraryStep, Partition, Region, Step, _together
-from agentkernel.compiler.ir import Expr, Node, UnsupportedOp, numel, same
+from agentkernel.compiler.ir import Expr, Node, UnsupportedOp, numel, roots_of, same
 from agentkernel.compiler.kernel import KernelCode
 from agentkernel.compiler.products.gemm import GemmSpec, emit_gemm
 from agentkernel.compiler.products.schedules import FloatType, GemmFacts
@@ -37,8 +37,7 @@ class ProductStep:
     def reads(self) -> tuple[Node, ...]:
         """What it reads, below all views."""
         inside = self.epilogue.reads if self.epilogue else ()
-        every = (*(arg.root for arg in self.node.args), *inside)
-        return tuple(dict.fromkeys(item for item in every if item is not self.node))
+        return tuple(item for item in roots_of((*self.node.args, *inside)) if item is not self.node)
 
     @property
     def result(self) -> Node:
@@ -66,29 +65,18 @@ class ProductStep:
         over leading dimensions lie in no one transposed matrix: such an A is copied first."""
         a, b = self.node.args
         single = all(size == 1 for size in a.shape[self.batch_dims : -2])
-        return single and _transposed(a), _transposed(b)
+        return single and is_transposed(a), is_transposed(b)
 
 
 def with_product_steps(partition: Partition) -> Partition:
     """Every product as our own GEMM, with the pointwise region behind it as its epilogue."""
-    readers: dict[Node, list[Step]] = {}
-    for step in partition.steps:
-        for node in step.reads:
-            readers.setdefault(node, []).append(step)
-    returned = {output.node for output in partition.outputs}
     fused: dict[Region, ProductStep] = {}
     single: dict[LibraryStep, ProductStep] = {}
     for step in partition.steps:
         if isinstance(step, LibraryStep) and step.node.op == "product":
-            users = readers.get(step.node, [])
-            alone = len(users) == 1 and step.node not in returned
-            if (
-                alone
-                and isinstance(users[0], Region)
-                and users[0] not in fused
-                and _epilogue(step.node, users[0])
-            ):
-                fused[users[0]] = ProductStep(step.node, users[0])
+            region = partition.only_region(step.node)
+            if region and region not in fused and _epilogue(step.node, region):
+                fused[region] = ProductStep(step.node, region)
             else:
                 single[step] = ProductStep(step.node, None)
     taken = {anchor.node for anchor in fused.values()}
@@ -207,7 +195,7 @@ def gemm_facts(anchor: ProductStep, symbols: Symbols, precision: Precision) -> G
     )  # fmt: skip
 
 
-def _transposed(operand: Node) -> bool:
+def is_transposed(operand: Node) -> bool:
     """True for a view that swaps the last two dimensions of what is stored."""
     rank = len(operand.shape)
     swap = (*range(rank - 2), rank - 1, rank - 2)

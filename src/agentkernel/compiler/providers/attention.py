@@ -10,6 +10,7 @@ from agentkernel.compiler.attention import (
     attention_schedules,
     emit_attention_step,
 )
+from agentkernel.compiler.axes import Store
 from agentkernel.compiler.drop_in.forward import Forward
 from agentkernel.compiler.expressions import Symbols
 from agentkernel.compiler.fusion import Output
@@ -32,20 +33,15 @@ class Attention:
     ) -> None:  # fmt: skip
         """Allocate the result with eager's strides where it is returned, and launch."""
         assert isinstance(schedule, dict)
-        result = step.result
-        given = [output.strides for output in outputs if output.node is result]
-        single = bool(given) and len(outputs) == 1
-        name = forward.names.unique("output" if single else result.name)
-        kernel = forward.names.unique(f"{result.name}_kernel")
-        code = emit_attention_step(
-            step, schedule, kernel, name, forward.buffers, forward.symbols, forward.precision,
-            forward.names,
+        given = (output.strides for output in outputs if output.node is step.result)
+        store = Store(step.result, next(given, step.strides))
+        forward.write_kernel(
+            store, schedule, outputs,
+            lambda kernel, name: emit_attention_step(
+                step, schedule, kernel, name, forward.buffers, forward.symbols,
+                forward.precision, forward.names,
+            ),
         )  # fmt: skip
-        strides = given[0] if given else step.strides
-        forward.lines.append(f"{name} = {forward.empty_text(result, strides)}")
-        forward.buffers[result] = name
-        forward.place(code)
-        forward.schedule[kernel] = dict(schedule)
 
     def work_us(self, step: AttentionStep, symbols: Symbols) -> float:
         """The multiplications of its two products."""

@@ -23,10 +23,10 @@ from agentkernel.compiler.lowering.convolutions import (
 from agentkernel.compiler.lowering.registry import tensor_operands
 from agentkernel.compiler.providers.protocol import (
     BYTES_PER_US,
-    FLOP_PER_US,
     LAUNCH_US,
     AnySchedule,
     Setting,
+    product_us,
 )
 
 SDPA = "torch.nn.functional.scaled_dot_product_attention"
@@ -85,8 +85,7 @@ class Library:
         moved = sum(symbols.hint(numel(item.shape)) * item.dtype.itemsize for item in values)
         work = moved / BYTES_PER_US
         if node.op == "product":
-            flops = 2 * symbols.hint(numel(node.shape) * node.args[0].shape[-1])
-            work = max(work, flops / FLOP_PER_US)
+            work = max(work, product_us(node, symbols))
         return LAUNCH_US + work
 
     def pattern(self, step: LibraryStep) -> str:

@@ -10,12 +10,13 @@ from agentkernel.compiler.axes import contiguous_strides
 from agentkernel.compiler.drop_in.forward import Forward
 from agentkernel.compiler.expressions import Symbols, tensor_text
 from agentkernel.compiler.fusion import LibraryStep, Output, Partition, Region, Step
-from agentkernel.compiler.ir import Node, numel, same
+from agentkernel.compiler.ir import Node, roots_of, same
+from agentkernel.compiler.products.step import is_transposed
 from agentkernel.compiler.providers.protocol import (
-    FLOP_PER_US,
     LAUNCH_US,
     AnySchedule,
     Setting,
+    product_us,
 )
 
 Activation = Literal["", "relu", "gelu_tanh"]
@@ -33,7 +34,7 @@ class LinearStep:
     @property
     def reads(self) -> tuple[Node, ...]:
         """What it reads, below all views."""
-        return tuple(dict.fromkeys(arg.root for arg in (*self.product.args, self.bias)))
+        return roots_of((*self.product.args, self.bias))
 
 
 class Linear:
@@ -49,16 +50,13 @@ class Linear:
         self, step: LinearStep, schedule: AnySchedule, forward: Forward, outputs: Sequence[Output]
     ) -> None:
         """Write the call. The result is contiguous: the library makes it."""
-        single = len(outputs) == 1 and outputs[0].node is step.result
-        name = forward.names.unique("output" if single else step.result.name)
+        name = forward.names.unique(forward.result_name(step.result, outputs))
         forward.lines.append(f"{name} = {_call(step, forward)}")
         forward.buffers[step.result] = name
 
     def work_us(self, step: LinearStep, symbols: Symbols) -> float:
         """Its multiplications."""
-        a, b = step.product.args
-        flops = 2 * symbols.hint(numel(a.shape) * b.shape[-1])
-        return LAUNCH_US + flops / FLOP_PER_US
+        return LAUNCH_US + product_us(step.product, symbols)
 
     def pattern(self, step: LinearStep) -> str:
         """The product with what follows it."""
@@ -69,7 +67,7 @@ def _call(step: LinearStep, forward: Forward) -> str:
     buffers, symbols = forward.buffers, forward.symbols
     a, b = step.product.args
     left, bias = tensor_text(a, buffers, symbols), tensor_text(step.bias, buffers, symbols)
-    weight = tensor_text(b.args[0], buffers, symbols) if _turned(b) else ""
+    weight = tensor_text(b.args[0], buffers, symbols) if is_transposed(b) else ""
     if not step.activation and weight:
         return f"torch.nn.functional.linear({left}, {weight}, {bias})"
     right = f"{weight}.t()" if weight else tensor_text(b, buffers, symbols)
@@ -83,26 +81,15 @@ def _call(step: LinearStep, forward: Forward) -> str:
     return call if flat else f"{call}.reshape({forward.shape_text(step.result.shape)})"
 
 
-def _turned(b: Node) -> bool:
-    """True for a stored [N, K] weight that is read as [K, N]."""
-    return b.kind == "view" and b.op == "permute" and b.attrs == (1, 0)
-
-
 def with_linear_steps(partition: Partition) -> Partition:
     """Each library product that a bias (and an activation) alone follows as one call."""
-    readers: dict[Node, list[Step]] = {}
-    for step in partition.steps:
-        for node in step.reads:
-            readers.setdefault(node, []).append(step)
-    returned = {output.node for output in partition.outputs}
     made: dict[Step, LinearStep] = {}
     for step in partition.steps:
         if isinstance(step, LibraryStep) and step.node.op == "product":
-            users = readers.get(step.node, [])
-            if len(users) == 1 and isinstance(users[0], Region) and step.node not in returned:
-                found = _linear(step.node, users[0], partition.outputs)
-                if found is not None:
-                    made[users[0]] = found
+            region = partition.only_region(step.node)
+            found = region and _linear(step.node, region, partition.outputs)
+            if region and found:
+                made[region] = found
     taken = {item.product for item in made.values()}
     steps = tuple(
         made.get(step, step)

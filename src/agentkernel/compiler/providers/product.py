@@ -8,10 +8,9 @@ from agentkernel.compiler.axes import Store, contiguous_strides
 from agentkernel.compiler.drop_in.forward import Forward
 from agentkernel.compiler.expressions import Symbols
 from agentkernel.compiler.fusion import Output
-from agentkernel.compiler.ir import numel
 from agentkernel.compiler.products.schedules import gemm_schedules, sampled_gemm_schedules
 from agentkernel.compiler.products.step import ProductStep, emit_product_step, gemm_facts
-from agentkernel.compiler.providers.protocol import FLOP_PER_US, LAUNCH_US, AnySchedule, Setting
+from agentkernel.compiler.providers.protocol import LAUNCH_US, AnySchedule, Setting, product_us
 
 
 class Product:
@@ -31,25 +30,18 @@ class Product:
     ) -> None:
         """Allocate the result and launch the product."""
         assert isinstance(schedule, dict)
-        result = step.result
-        single = len(outputs) == 1 and outputs[0].node is result
-        name = forward.names.unique("output" if single else result.name)
-        kernel = forward.names.unique(f"{result.name}_kernel")
-        code = emit_product_step(
-            step, schedule, kernel, name, forward.buffers, forward.symbols, forward.precision,
-            forward.names,
+        store = Store(step.result, contiguous_strides(step.result.shape))
+        forward.write_kernel(
+            store, schedule, outputs,
+            lambda kernel, name: emit_product_step(
+                step, schedule, kernel, name, forward.buffers, forward.symbols,
+                forward.precision, forward.names,
+            ),
         )  # fmt: skip
-        store = Store(result, contiguous_strides(result.shape))
-        forward.lines.append(f"{name} = {forward.empty_text(store.node, store.strides)}")
-        forward.buffers[result] = name
-        forward.place(code)
-        forward.schedule[kernel] = dict(schedule)
 
     def work_us(self, step: ProductStep, symbols: Symbols) -> float:
         """Its multiplications."""
-        m, n, k = (symbols.hint(size) for size in step.sizes)
-        batch = symbols.hint(numel(step.node.args[1].shape[:-2]))
-        return LAUNCH_US + 2 * batch * m * n * k / FLOP_PER_US
+        return LAUNCH_US + product_us(step.node, symbols)
 
     def pattern(self, step: ProductStep) -> str:
         """With or without an epilogue."""

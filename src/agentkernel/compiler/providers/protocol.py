@@ -10,6 +10,7 @@ from agentkernel.compiler.drop_in.forward import Forward
 from agentkernel.compiler.emit import Schedule
 from agentkernel.compiler.expressions import Symbols
 from agentkernel.compiler.fusion import Output
+from agentkernel.compiler.ir import Node, numel
 from agentkernel.domain.target import Target
 from agentkernel.domain.verdict import Precision
 
@@ -61,3 +62,9 @@ FLOP_PER_US = 1e8
 """About what an fp32-accurate product reaches there (SCHEDULES.md)."""
 LAUNCH_US = 1.0
 """What a kernel takes at least."""
+
+
+def product_us(product: Node, symbols: Symbols) -> float:
+    """The multiplications of a @ b: two operations for each element of the result and of K."""
+    flops = 2 * symbols.hint(numel(product.shape) * product.args[0].shape[-1])
+    return flops / FLOP_PER_US

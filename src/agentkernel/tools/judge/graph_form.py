@@ -15,7 +15,12 @@ from agentkernel.tools.judge.case_runner import CaseRunner
 from agentkernel.tools.judge.cases.plan import Case, NotApplicable
 from agentkernel.tools.judge.cases.selection import small_case
 from agentkernel.tools.judge.comparison.compare import CaseOutcome
-from agentkernel.tools.judge.execution.proof import Trace, check_trace, drain_trace
+from agentkernel.tools.judge.execution.proof import (
+    Trace,
+    check_trace,
+    drain_kept_calls,
+    kept_originals,
+)
 from agentkernel.tools.judge.findings import Findings
 from agentkernel.tools.judge.other_inputs import judge_serving_conditions
 from agentkernel.tools.judge.settings import JudgeSettings, on_device
@@ -76,16 +81,13 @@ def _errors(item: CaseResult) -> str:
 def _check_launches(
     runner: CaseRunner, settings: JudgeSettings, labels: Sequence[str], notes: list[str]
 ) -> Failure | None:
-    seen = drain_trace(runner.worker, settings)
+    seen = drain_kept_calls(runner, settings)
     if isinstance(seen, RunFailed):
         return seen
-    kept = tuple(call for at, call in enumerate(seen.calls) if at not in runner.refused)
-    seen = dataclasses.replace(seen, calls=kept)
     if settings.device == "cuda":
-        replayed = sum(bool(call.replays) for call in kept)
-        notes.append(f"the CUDA graph was replayed in {replayed} of {len(kept)} calls")
-    originals = [item for at, item in enumerate(runner.asked) if at not in runner.refused]
-    traced = check_trace(seen, settings.policy, labels, originals)
+        replayed = sum(bool(call.replays) for call in seen.calls)
+        notes.append(f"the CUDA graph was replayed in {replayed} of {len(seen.calls)} calls")
+    traced = check_trace(seen, settings.policy, labels, kept_originals(runner))
     return traced or check_replays(seen, labels)
 
 

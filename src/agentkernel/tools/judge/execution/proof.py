@@ -88,13 +88,11 @@ def check_execution(
 ) -> Failure | None:
     """After every case passed: the gates "execution" and "races". `judged` are the calls made so
     far, in order; `notes` gets what is reported and not refused."""
-    seen = drain_trace(worker, settings)
+    seen = drain_kept_calls(runner, settings)
     if isinstance(seen, RunFailed):
         return seen
-    kept = tuple(call for at, call in enumerate(seen.calls) if at not in runner.refused)
-    seen = dataclasses.replace(seen, calls=kept)
     labels = [item.label for item in judged]
-    originals = [item for at, item in enumerate(runner.asked) if at not in runner.refused]
+    originals = kept_originals(runner)
     failure: Failure | None = _complete(seen, labels) or check_trace(
         seen, settings.policy, labels, originals
     )
@@ -106,6 +104,20 @@ def check_execution(
     if failure is None and seen.kernels and settings.policy != "any":
         failure = KernelAblation(worker, runner, settings, notes).find(_tried(cases), seen)
     return failure or runner.observed.raced() or find_race(source)
+
+
+def drain_kept_calls(runner: CaseRunner, settings: JudgeSettings) -> Trace | RunFailed:
+    """What the worker has traced, without the calls that the candidate could refuse."""
+    seen = drain_trace(runner.worker, settings)
+    if isinstance(seen, RunFailed):
+        return seen
+    kept = tuple(call for at, call in enumerate(seen.calls) if at not in runner.refused)
+    return dataclasses.replace(seen, calls=kept)
+
+
+def kept_originals(runner: CaseRunner) -> list[GraphOperators]:
+    """What the original's graph calls at the sizes of these calls."""
+    return [item for at, item in enumerate(runner.asked) if at not in runner.refused]
 
 
 def _launched(seen: Trace, labels: Sequence[str]) -> ExecutionFailed | None:
