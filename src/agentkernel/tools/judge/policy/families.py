@@ -142,6 +142,9 @@ ANY_OF: Mapping[str, tuple[str, ...]] = {
     "scale": ("mul", "div"),
 }
 """A part of a fused call that stands for one of several operators."""
+SUMS = ("sum", "mean", "cumsum", "avg_pool1d", "avg_pool2d", "avg_pool3d", "adaptive_avg_pool1d",
+        "adaptive_avg_pool2d", "adaptive_avg_pool3d")  # fmt: skip
+"""What a product or a convolution with numbers computes as well."""
 WRITTEN_OUT = ("product", "scale", "softmax", "product")
 DISGUISE = (
     "calls of the library compute all that the original computes: an own kernel has to do some of "
@@ -226,7 +229,9 @@ def left_over(wanted: Mapping[str, int], calls: Iterable[tuple[str, ...]]) -> Co
         if call[0] == "attention" and not left["attention"]:
             call = (*WRITTEN_OUT, *call[1:])
         for part in call:
-            found = next((name for name in ANY_OF.get(part, (part,)) if left[name] > 0), None)
+            surplus = part == "product" and left["product"] <= 0
+            names = SUMS if surplus else ANY_OF.get(part, (part,))
+            found = next((name for name in names if left[name] > 0), None)
             if found is not None:
                 left[found] -= 1
     return +left
