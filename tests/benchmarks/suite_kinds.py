@@ -28,11 +28,10 @@ LIFTED = (
 )  # fmt: skip
 """Drafted here from TorchInductor's code, whether a template covers them or not."""
 UNDRAFTED = {
-    "embedding_bag": "calls of the library compute all that the original computes",
     "sort_rows": "nothing is left to Triton: the library does it all",
     "topk_values": "nothing is left to Triton: the library does it all",
 }
-"""No draft at all: what sorts, selects or gathers bags stays with PyTorch, and nothing is left."""
+"""No draft at all: what sorts or selects stays with PyTorch, and nothing is left."""
 
 SAMPLE = frozenset({
     "addcmul_broadcast", "argmin_columns", "attention_causal", "batch_norm_3d", "bmm_half",

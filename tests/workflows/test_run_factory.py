@@ -63,3 +63,19 @@ def test_a_run_that_measures_has_a_gate_for_as_long_as_it_lasts(
         assert Path(os.environ[gpu_lock.FOLDER]).is_dir()
         assert not gpu_lock.has_other_users()
     assert gpu_lock.FOLDER not in os.environ
+
+
+def test_a_run_that_ended_holds_no_file_of_the_knowledge_base(tmp_path: Path) -> None:
+    path = tmp_path / "copy.py"
+    path.write_text(COPY)
+    with LocalRunFactory().equip(
+        load_problem(str(path)), settings(tmp_path / "runs"), find_target("h100"), ModelProvider()
+    ):
+        assert open_files("knowledge.sqlite.use")
+    assert not open_files("knowledge.sqlite.use")
+
+
+def open_files(name: str) -> list[str]:
+    links = [f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd")]
+    targets = [os.readlink(link) for link in links if os.path.lexists(link)]
+    return [target for target in targets if target.endswith(name)]

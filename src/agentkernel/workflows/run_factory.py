@@ -166,14 +166,15 @@ class LocalRunFactory:
                 session.begin()
             with stage("knowledge"):  # meanwhile workers import and baselines compile
                 known = open_knowledge(settings, warnings.append)
-            searcher = StagedSearcher(make_searcher(settings, resolved, session.make_room))
-            coder = make_coder(settings.coder, searcher, writer, desk, settings)
-            made = _tools(settings, coder, captured, session, known, desk.judge_key)
-            tools = replace(made, warnings=tuple(warnings))
-            try:
-                yield Deps(make_agents(settings, resolved, coder, captured, desk, known), tools)
-            finally:
-                close_idle_workers()
+            with nullcontext() if known is None else known:
+                searcher = StagedSearcher(make_searcher(settings, resolved, session.make_room))
+                coder = make_coder(settings.coder, searcher, writer, desk, settings)
+                made = _tools(settings, coder, captured, session, known, desk.judge_key)
+                tools = replace(made, warnings=tuple(warnings))
+                try:
+                    yield Deps(make_agents(settings, resolved, coder, captured, desk, known), tools)
+                finally:
+                    close_idle_workers()
 
 
 def open_knowledge(settings: Settings, say: Callable[[str], None]) -> KnowledgeBase | None:
