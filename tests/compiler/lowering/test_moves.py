@@ -34,6 +34,17 @@ class Rolled(nn.Module):
         return x.sin().roll(self.by, 1) + x.roll((0, self.by), (0, 1))
 
 
+class Cut(nn.Module):
+    """Its sizes are free."""
+
+    def __init__(self, cut: slice) -> None:
+        super().__init__()
+        self.cut = cut
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x[:, self.cut] * 2.0
+
+
 def check(box: Sandboxed, call: Call, inputs: Sequence[torch.Tensor], form: str) -> str:
     module = functional(call)
     text = written(module, tuple(inputs), form)
@@ -134,6 +145,17 @@ def test_a_roll_wraps_around_a_free_size(box: Sandboxed, by: int) -> None:
     module = Rolled(by)
     text = written(module, (torch.randn(3, 5),), "single")
     for size in (2, 3, 5, 16):
+        box.check(text, module, [torch.randn(4, size)])
+
+
+@pytest.mark.quick(1)
+@pytest.mark.parametrize("cut", [slice(-70, None, 2), slice(-70, -1), slice(-2, None)])
+def test_a_slice_from_before_the_start_begins_at_the_start_of_a_free_size(
+    box: Sandboxed, cut: slice
+) -> None:
+    module = Cut(cut)
+    text = written(module, (torch.randn(3, 5),), "single")
+    for size in (4, 5, 16):
         box.check(text, module, [torch.randn(4, size)])
 
 

@@ -438,7 +438,8 @@ def _slice(
     first = to_expr(start or 0)
     if first.is_negative:
         first = x.shape[dim] + first
-        if first.is_number and first < 0:
+        # Where capture saw a start before the first element, a guard holds all sizes to that.
+        if _captured(state, first) < 0:
             first = sympy.Integer(0)
     length = state.shape[dim]
     if length == x.shape[dim] and step == 1:
@@ -446,6 +447,12 @@ def _slice(
     if length == 1 and first.is_number:
         return slice_at(state.b, x, dim, int(first))
     return state.b.slice(x, dim, first, length, step)
+
+
+def _captured(state: Lowering, size: Expr) -> int:
+    """The value of `size` at the captured shapes."""
+    sizes = {free.symbol: free.size for free in state.captured.free_dims}
+    return int(size.subs({symbol: sizes[str(symbol)] for symbol in size.free_symbols}))
 
 
 @lowers("chunk.default", "split.Tensor", "split_with_sizes.default", "split.sizes")
