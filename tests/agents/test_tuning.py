@@ -12,6 +12,7 @@ from torch import nn
 from agentkernel.agents.tuning import Assembly, Tuner, assemblies, remembered, with_stand_ins
 from agentkernel.compiler.fusion import LibraryStep
 from agentkernel.compiler.partitions import partitions
+from agentkernel.compiler.products.step import ProductStep
 from agentkernel.compiler.providers import Setting
 from agentkernel.domain.candidate import TrialResult
 from agentkernel.domain.plan import Won
@@ -64,8 +65,8 @@ class Layers(nn.Module):
         return torch.softmax(self.last(x), -1)
 
 
-def tuned(clock: Clock, policy: str = "mixed") -> list[Assembly]:
-    problem = problem_from_module(Layers(), (torch.randn(128, 256),))
+def tuned(clock: Clock, policy: str = "mixed", module: nn.Module | None = None) -> list[Assembly]:
+    problem = problem_from_module(module or Layers(), (torch.randn(128, 256),))
     compiled = partitions(problem, capture(problem), policy)[0]  # type: ignore[arg-type]
     rivalry = with_stand_ins(compiled, libraries=policy != "triton")
     setting = Setting(compiled.symbols, TARGET, "strict", lambda _: None)
@@ -126,6 +127,36 @@ def test_a_library_serves_the_products_that_it_is_faster_at() -> None:
     assert calls(found[0]) == []
     assert [calls(item) for item in found].count(["512"]) == 1
     assert all(calls(item) == [] for item in tuned(Wide(last_fastest), "triton"))
+
+
+class TwoMish(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(256, 256)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.mish(nn.functional.mish(self.inner(x)))
+
+
+@pytest.mark.parametrize("policy", ["mixed", "triton"])
+def test_a_heavy_epilogue_is_a_kernel_of_its_own_where_that_is_faster(policy: str) -> None:
+    def spilled(source: str, index: int) -> float:
+        if "torch.ops" in source or "torch.matmul" in source:
+            return 50.0
+        return 30.0 if "mish" in source and "tl.dot" in source else 10.0
+
+    found = tuned(Clock(spilled), policy, TwoMish())
+    forms = [
+        [step.epilogue for step in item.compiled.partition.steps if isinstance(step, ProductStep)]
+        for item in found
+    ]
+    assert [None] in forms
+    kernels = found[forms.index([None])].compiled.partition.steps
+    assert len(kernels) == 2, "a product, two Mish"
+    assert [None] not in [
+        [step.epilogue for step in item.compiled.partition.steps if isinstance(step, ProductStep)]
+        for item in tuned(Clock(lambda source, index: 10.0), policy, TwoMish())
+    ]
 
 
 def test_a_library_call_without_a_rival_is_not_timed() -> None:

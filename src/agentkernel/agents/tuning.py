@@ -9,9 +9,11 @@ from agentkernel.agents.history import schedules_apart
 from agentkernel.agents.protocols import Searcher
 from agentkernel.compiler.attention import AttentionStep
 from agentkernel.compiler.emit import Schedule
-from agentkernel.compiler.fusion import LibraryStep, Partition, Step
+from agentkernel.compiler.expressions import LIBRARY
+from agentkernel.compiler.fusion import LibraryStep, Output, Partition, Step
 from agentkernel.compiler.ir import Node, UnsupportedOp
 from agentkernel.compiler.isolated_step import IsolatedStep, isolated
+from agentkernel.compiler.kernel_math import MATH
 from agentkernel.compiler.pipeline import Compiled, single_changes
 from agentkernel.compiler.products.step import ProductStep
 from agentkernel.compiler.providers import AnySchedule, Setting, provider_of
@@ -25,6 +27,10 @@ from agentkernel.tools.search.static import best_first
 
 MOST_WHOLE = 4
 """Whole drop-ins of one partition that are measured once each of its steps is tuned."""
+HEAVY = 2
+"""Elementary functions from which on an epilogue may be a kernel of its own: two Mish spill 360
+bytes in a tile of 128 x 128 on sm_90."""
+ELEMENTARY = frozenset((*MATH, *LIBRARY))
 ALL = 1 << 16
 """More schedules than any space has."""
 
@@ -80,38 +86,54 @@ class Tuner:
 
 @dataclass(frozen=True)
 class Rivalry:
-    """A partition with the steps that may stand in for its own products and attention."""
+    """A partition with the sequences of steps that may stand in for its own products and
+    attention."""
 
     compiled: Compiled
-    stand_ins: Mapping[object, tuple[Step, ...]]
+    stand_ins: Mapping[object, Sequence[tuple[Step, ...]]]
 
     def steps(self) -> Iterator[object]:
         """Every step, and every one that may stand in for it."""
         for step in self.compiled.partition.steps:
             yield step
-            yield from self.stand_ins.get(step, ())
+            for others in self.stand_ins.get(step, ()):
+                yield from others
 
     def matters(self, step: object) -> bool:
         """False for a library call that stands for nothing else: there is no choice."""
-        return provider_of(step).own or any(step in items for items in self.stand_ins.values())
+        rivals = (others for every in self.stand_ins.values() for others in every)
+        return provider_of(step).own or any(step in others for others in rivals)
 
 
 def with_stand_ins(compiled: Compiled, *, libraries: bool) -> Rivalry:
     """What may stand in for a step: a library call, with its epilogue as a kernel of its own or in
-    the call, where `libraries` may be called."""
+    the call, where `libraries` may be called; our own product with a heavy epilogue apart."""
     outputs = compiled.partition.outputs
+    # What forward returns has eager's strides, which are the kernel's to write.
     returned = {output.node for output in outputs}
-    found: dict[object, tuple[Step, ...]] = {}
-    for step in compiled.partition.steps if libraries else ():
-        # What forward returns has eager's strides, which are the kernel's to write.
-        if isinstance(step, AttentionStep) and step.node not in returned:
+    found: dict[object, list[tuple[Step, ...]]] = {}
+    for step in compiled.partition.steps:
+        if isinstance(step, AttentionStep) and libraries and step.node not in returned:
             read = frozenset[Node]() if step.heads_inside else frozenset((step.node,))
-            found[step] = (LibraryStep(step.node, (), read),)
+            found[step] = [(LibraryStep(step.node, (), read),)]
         elif isinstance(step, ProductStep) and step.node not in returned:
-            call = LibraryStep(step.node, (), frozenset((step.node,)))
-            apart = (call,) if step.epilogue is None else (call, step.epilogue)
-            found[step] = with_linear_steps(Partition(apart, outputs)).steps
+            found[step] = [*_products_apart(step, outputs, libraries=libraries)]
     return Rivalry(compiled, found)
+
+
+def _products_apart(
+    step: ProductStep, outputs: tuple[Output, ...], *, libraries: bool
+) -> Iterator[tuple[Step, ...]]:
+    """A product that keeps its tile in registers has few left for its epilogue: a long one spills,
+    or takes tiles so small that writing and reading the product again costs less."""
+    if libraries:
+        call = LibraryStep(step.node, (), frozenset((step.node,)))
+        apart = (call,) if step.epilogue is None else (call, step.epilogue)
+        yield with_linear_steps(Partition(apart, outputs)).steps
+    if step.epilogue is not None:
+        functions = [node for node in step.epilogue.nodes if node.op in ELEMENTARY]
+        if len(functions) >= HEAVY:
+            yield (ProductStep(step.node, None), step.epilogue)  # type: ignore[misc]
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,6 +176,12 @@ class Tuning:
             return None
         best = results[order[0]]
         return best.estimated_us if best.time_us is None else best.time_us
+
+    def total_us(self, steps: Sequence[Step]) -> float | None:
+        """The time of all, one after the other; None where one is not known."""
+        times = [self.time_us(step) for step in steps]
+        known = [time_us for time_us in times if time_us is not None]
+        return sum(known) if len(known) == len(times) else None
 
     def known(self, step: object) -> bool:
         """True where it was timed by itself."""
@@ -225,15 +253,15 @@ def _apart(option: AnySchedule, constants: dict[str, int], form: str) -> float:
 
 
 def assemblies(rivalry: Rivalry, tuning: Tuning) -> list[Assembly]:
-    """Whole drop-ins worth measuring: every step at its best, the same with library calls where
-    they are faster, the first guesses, and changes of what could not be timed alone."""
+    """Whole drop-ins worth measuring: every step at its best, the same with what may stand in where
+    that is faster, the first guesses, and changes of what could not be timed alone."""
     compiled = rivalry.compiled
     ranked: dict[object, list[AnySchedule]] = {
         step: tuning.ranked(step) for step in compiled.partition.steps
     }
     best = {step: items[0] for step, items in ranked.items()}
     guess = {step: tuning.guess(step) for step in ranked}
-    found = [Assembly(compiled, best), *_with_libraries(rivalry, tuning)]
+    found = [Assembly(compiled, best), *_with_stand_ins(rivalry, tuning)]
     found.append(Assembly(compiled, guess))
     counts = {
         step: 2 if tuning.known(step) else MOST_WHOLE
@@ -247,17 +275,19 @@ def assemblies(rivalry: Rivalry, tuning: Tuning) -> list[Assembly]:
     return found
 
 
-def _with_libraries(rivalry: Rivalry, tuning: Tuning) -> Iterator[Assembly]:
-    """The partition with library calls wherever these, and what is apart then, take less time."""
+def _with_stand_ins(rivalry: Rivalry, tuning: Tuning) -> Iterator[Assembly]:
+    """The partition with the fastest of what may stand in, wherever that takes less time."""
     faster: dict[object, tuple[Step, ...]] = {}
-    for step, others in rivalry.stand_ins.items():
-        own_us, times = tuning.time_us(step), [tuning.time_us(item) for item in others]
-        known = [item for item in times if item is not None]
-        if own_us is not None and len(known) == len(times) and sum(known) < own_us:
-            faster[step] = others
+    for step, every in rivalry.stand_ins.items():
+        own_us = tuning.time_us(step)
+        times = {others: tuning.total_us(others) for others in every}
+        known = {others: time_us for others, time_us in times.items() if time_us is not None}
+        best = min(known, key=lambda others: known[others], default=None)
+        if own_us is not None and best is not None and known[best] < own_us:
+            faster[step] = best
     if faster:
         mixed = rivalry.compiled.replacing(faster)
-        best: dict[object, AnySchedule] = {
+        chosen: dict[object, AnySchedule] = {
             step: tuning.ranked(step)[0] for step in mixed.partition.steps
         }
-        yield Assembly(mixed, best)
+        yield Assembly(mixed, chosen)
