@@ -472,10 +472,11 @@ def partition(outputs: Sequence[Output], hint: Hint, *, halved: bool = False) ->
 
 def _indices(order: Sequence[Node], outputs: Sequence[Output]) -> dict[Node, frozenset[Node]]:
     """For each node what it is computed from that depends on nothing stored, as an index or a mask
-    does; not what has to be stored itself, since it is returned or a library reads it."""
+    does; not what has to be stored itself, since it is returned, cut or read by a library."""
     stored = {computing_node(output.node) for output in outputs}
     stored |= {computing_node(arg) for node in order if node.kind == "library" for arg in node.args}
     stored |= {computing_node(node.args[-1]) for node in order if node.op == "gather"}
+    stored |= {computing_node(node) for node in order if node.op == "slice"}
     free: set[Node] = set()
     found: dict[Node, frozenset[Node]] = {}
     for node in order:

@@ -219,7 +219,7 @@ class GraphBuilder:
         """The same elements in row-major order under another shape."""
         if len(shape) == len(value.shape) and all(map(same, shape, value.shape)):
             return value
-        if (kept := _kept_dimensions(value.shape, shape)) is not None and _of_places(value):
+        if (kept := _kept_dimensions(value.shape, shape)) is not None and of_places(value):
             return self._indexed(value, shape, kept)
         return self._make("view", "reshape", (value,), value.dtype, shape, (), value.name)
 
@@ -302,8 +302,8 @@ MOST_INDEX_OPERATIONS = 16
 """Operations on indices that each view of them repeats."""
 
 
-def _of_places(value: Node, most: int = MOST_INDEX_OPERATIONS) -> bool:
-    """True for an index, or a few operations on indices and constants alone."""
+def of_places(value: Node, most: float = MOST_INDEX_OPERATIONS) -> bool:
+    """True for an index, or at most `most` operations on indices and constants alone."""
     waiting, count = [value], 0
     while waiting:
         node = waiting.pop()

@@ -148,6 +148,28 @@ def test_a_roll_wraps_around_a_free_size(box: Sandboxed, by: int) -> None:
         box.check(text, module, [torch.randn(4, size)])
 
 
+def numbered(x: torch.Tensor) -> torch.Tensor:
+    """Windows told apart by numbers that are written into parts of a mask."""
+    mask = x.new_zeros(x.shape[-2:])
+    parts = (slice(0, -4), slice(-4, -2), slice(-2, None))
+    for row, rows in enumerate(parts):
+        for col, cols in enumerate(parts):
+            mask[rows, cols] = 3 * row + col
+    windows = mask.view(mask.shape[0] // 4, 4, mask.shape[1] // 4, 4).permute(0, 2, 1, 3)
+    flat = windows.reshape(-1, 16)
+    return x.flatten(1).sum(1)[:, None, None, None] + (flat[:, None] - flat[:, :, None])
+
+
+def steps(x: torch.Tensor) -> torch.Tensor:
+    return x + torch.arange(9, device=x.device)[2:7:2] * x.new_ones(6)[::2]
+
+
+@pytest.mark.quick(1)
+def test_parts_of_what_is_stored_nowhere_are_worked_out_where_they_are_read(box: Sandboxed) -> None:
+    check(box, numbered, [torch.randn(2, 8, 12)], "single")
+    check(box, steps, [torch.randn(4, 3)], "single")
+
+
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("cut", [slice(-70, None, 2), slice(-70, -1), slice(-2, None)])
 def test_a_slice_from_before_the_start_begins_at_the_start_of_a_free_size(

@@ -1,4 +1,4 @@
-"""Lowerings of cat, pad, roll, flip, scatter, upsample, indexing and embeddings.
+"""Lowerings of cat, pad, slice, roll, flip, scatter, upsample, indexing and embeddings.
 
 Each is read in place by the kernel that needs it: a choice by index, and loads that are masked
 where the choice falls on something else. What a table is computed from is read at the indices; an
@@ -7,6 +7,7 @@ index past its end is asserted, as eager raises.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import sympy
@@ -21,6 +22,7 @@ from agentkernel.compiler.ir import (
     UnsupportedOp,
     broadcast,
     compute_dtype,
+    of_places,
     same,
 )
 from agentkernel.compiler.lowering.index_maps import (
@@ -32,8 +34,10 @@ from agentkernel.compiler.lowering.index_maps import (
     int_or_expr,
     leading,
     linear_index,
+    mul_index,
     read_at,
 )
+from agentkernel.compiler.lowering.products import slice_at
 from agentkernel.compiler.lowering.registry import Lowered, Lowering, lowers, to_expr
 
 MOST_REPEATED = 4
@@ -344,6 +348,41 @@ def _shifted_index(b: GraphBuilder, place: Node, shift: Expr, size: Expr) -> Nod
     on = add_index(b, b.pointwise("sub", last, place, dtype=torch.int64), int_or_expr(shift))
     wrapped = b.pointwise("mod", on, int_or_expr(size), dtype=torch.int64)
     return b.pointwise("sub", last, wrapped, dtype=torch.int64)
+
+
+@lowers("slice.Tensor")
+def _slice(
+    state: Lowering,
+    x: Node,
+    dim: int = 0,
+    start: object = None,
+    end: object = None,
+    step: int = 1,
+) -> Lowered:
+    dim %= len(x.shape)
+    first = to_expr(start or 0)
+    if first.is_negative:
+        first = x.shape[dim] + first
+        # Where capture saw a start before the first element, a guard holds all sizes to that.
+        if _captured(state, first) < 0:
+            first = sympy.Integer(0)
+    length = state.shape[dim]
+    if length == x.shape[dim] and step == 1:
+        return x
+    if x.root.kind == "constant" or of_places(x.root, math.inf):
+        # Stored nowhere, so that there is nothing to cut: it is worked out at the places asked.
+        places = all_indices(state.b, state.shape)
+        places[dim] = add_index(state.b, mul_index(state.b, places[dim], step), first)
+        return _whole(state, read_at(state.b, x, places, len(places)))
+    if length == 1 and first.is_number:
+        return slice_at(state.b, x, dim, int(first))
+    return state.b.slice(x, dim, first, length, step)
+
+
+def _captured(state: Lowering, size: Expr) -> int:
+    """The value of `size` at the captured shapes."""
+    sizes = {free.symbol: free.size for free in state.captured.free_dims}
+    return int(size.subs({symbol: sizes[str(symbol)] for symbol in size.free_symbols}))
 
 
 @lowers("slice_scatter.default")

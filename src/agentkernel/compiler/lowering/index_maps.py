@@ -22,7 +22,6 @@ from agentkernel.compiler.ir import (
     numel,
     same,
 )
-from agentkernel.compiler.lowering.products import slice_at
 from agentkernel.compiler.lowering.registry import Lowered, Lowering, lowers, to_expr
 
 Indices = tuple[Node, ...]
@@ -423,36 +422,6 @@ def _select(state: Lowering, x: Node, dim: int, index: int) -> Lowered:
     start = to_expr(index) if not isinstance(index, int) or index >= 0 else x.shape[dim] + index
     one = state.b.slice(x, dim, start, ONE)
     return state.b.reshape(one, tuple(s for at, s in enumerate(x.shape) if at != dim))
-
-
-@lowers("slice.Tensor")
-def _slice(
-    state: Lowering,
-    x: Node,
-    dim: int = 0,
-    start: object = None,
-    end: object = None,
-    step: int = 1,
-) -> Lowered:
-    dim %= len(x.shape)
-    first = to_expr(start or 0)
-    if first.is_negative:
-        first = x.shape[dim] + first
-        # Where capture saw a start before the first element, a guard holds all sizes to that.
-        if _captured(state, first) < 0:
-            first = sympy.Integer(0)
-    length = state.shape[dim]
-    if length == x.shape[dim] and step == 1:
-        return x
-    if length == 1 and first.is_number:
-        return slice_at(state.b, x, dim, int(first))
-    return state.b.slice(x, dim, first, length, step)
-
-
-def _captured(state: Lowering, size: Expr) -> int:
-    """The value of `size` at the captured shapes."""
-    sizes = {free.symbol: free.size for free in state.captured.free_dims}
-    return int(size.subs({symbol: sizes[str(symbol)] for symbol in size.free_symbols}))
 
 
 @lowers("chunk.default", "split.Tensor", "split_with_sizes.default", "split.sizes")
