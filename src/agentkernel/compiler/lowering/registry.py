@@ -20,7 +20,7 @@ from torch.utils._sympy.functions import (
 )
 
 from agentkernel.compiler.attention_match import AttentionCalls, attention_node, served_attention
-from agentkernel.compiler.expressions import TRITON_TYPES
+from agentkernel.compiler.expressions import ROUNDINGS, TRITON_TYPES
 from agentkernel.compiler.ir import (
     Expr,
     GraphBuilder,
@@ -84,6 +84,16 @@ class Lowering:
             made = torch.tensor(value, dtype=node.dtype).to(dtype).item()
             return self.b.constant(made, dtype)
         return self.b.pointwise("cast", node, dtype=dtype)
+
+    def rounded(self, node: Node, dtype: torch.dtype) -> Node:
+        """`node` as a cast that the module itself makes: one to a 16-bit float drops the digits and
+        the range that this type lacks, also where the kernel computes on in fp32."""
+        exact = node.dtype in (dtype, torch.bool, torch.int8, torch.uint8)
+        if exact or dtype not in ROUNDINGS or node.kind == "constant":
+            return self.cast(node, dtype)
+        if compute_dtype(node.dtype) != torch.float32:
+            node = self.cast(node, torch.float32)  # as c10::Half and c10::BFloat16
+        return self.b.pointwise(ROUNDINGS[dtype], node, dtype=dtype)
 
     def compute(self, node: Node) -> Node:
         """`node` in the float type that arithmetic is done in."""
