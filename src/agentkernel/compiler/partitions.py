@@ -11,6 +11,7 @@ import torch
 
 from agentkernel.compiler.attention import find_steps
 from agentkernel.compiler.drop_in.constructor import ConstructorText, emit_constructor
+from agentkernel.compiler.drop_in.envelope import refused_set
 from agentkernel.compiler.drop_in.interface import (
     returned_classes,
     returned_text,
@@ -56,7 +57,10 @@ def partitions(
 ) -> list[Compiled]:
     """The partitions worth trying: products as our own GEMM, or left to the library; attention as
     one kernel, then as it is written out. Where the graph with free sizes has none, those of the
-    graph at its declared sizes. Raises UnsupportedOp where that has none either."""
+    graph at its declared sizes. Raises UnsupportedOp where that has none either, or where the graph
+    does not hold for one of several declared shape sets."""
+    if refused := refused_set(problem, captured):
+        raise UnsupportedOp(refused, "give that set to a run of its own")
     try:
         return _partitions(problem, captured, policy, precision)
     except UnsupportedOp:
