@@ -37,6 +37,8 @@ from agentkernel.tools.problem.capture import Captured
 Operand = Node | Scalar
 Lowered = Node | tuple[Node | None, ...]
 LOWERINGS: dict[str, Callable[..., Lowered]] = {}
+OF_PLACES = ("constant", "size", "iota")
+"""Values that no kernel reads: they follow from places alone."""
 MOST_NESTED = 3
 """Decompositions inside of each other."""
 
@@ -137,11 +139,18 @@ class Lowering:
         value = self.values[operand]
         if not isinstance(value, Node):
             raise UnsupportedOp(str(operand.target), "an operand that is no tensor")
-        if value.root.kind not in ("constant", "size", "iota"):
+        if value.root.kind not in OF_PLACES:
             return value
         made = operand.meta["val"]
         whole = self.b.expand(self.b.reshape(value, _padded(value.shape, made)), shape_of(made))
-        return self.b.pointwise("copy", whole, dtype=made.dtype, name=operand.name)
+        return self.written_out(whole, operand.name)
+
+    def written_out(self, node: Node, name: str = "") -> Node:
+        """`node` as a tensor in memory, also where it follows from places alone: a library call
+        reads nothing else."""
+        if node.root.kind not in OF_PLACES:
+            return node
+        return self.b.pointwise("copy", node, dtype=node.dtype, name=name)
 
 
 def _padded(shape: Shape, like: torch.Tensor) -> Shape:
@@ -232,7 +241,7 @@ def _is_number(value: object) -> bool:
 def _output(state: Lowering, value: object, name: str) -> Node:
     if not isinstance(value, Node):
         raise UnsupportedOp(name, "an output that is no tensor")
-    given = value.root.kind in ("input", "constant", "size", "iota")
+    given = value.root.kind in ("input", *OF_PLACES)
     given = given or (value.root.kind == "field" and value.root.args[0].kind in ("reduce", "scan"))
     if (
         given
