@@ -121,7 +121,7 @@ def test_a_graph_that_one_declared_set_leaves_is_refused_by_name(
 
 
 def test_a_refused_0_is_told_in_the_refusal(box: Sandboxed) -> None:
-    """Losses of no rows are NaN in eager; a sum along a free size has nothing to add."""
+    """A sum along a size of 0 has nothing to add; one without rows is empty."""
     module = SumOfRows()
     x = torch.randn(4, 6)
     compiled = compiled_graph(module, [x])
