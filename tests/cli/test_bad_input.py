@@ -113,6 +113,41 @@ def test_out_folder_that_cannot_be_written(good: Path, tmp_path: Path, cli: Cli)
     fails_in_one_line(words, cli, "/proc/no/out")
 
 
+def test_a_picture_that_cannot_be_written_names_its_own_flag(
+    good: Path, tmp_path: Path, cli: Cli
+) -> None:
+    (tmp_path / "file").write_text("no folder")
+    for name in ("file/cut.svg", "none/cut.svg", "x" * 300, "file"):
+        words = ["plan", str(good), "--target", "h100", "--picture", str(tmp_path / name)]
+        fails_in_one_line(words, cli, "another with --picture" if name != "file" else "--picture")
+    assert (tmp_path / "file").read_text() == "no folder"
+
+
+@pytest.mark.parametrize(
+    ("content", "hint"),
+    [
+        (None, "no such file or directory. expected a text file"),
+        (b"\xff\xfe\x00", "no text in utf-8. expected a text file"),
+        (b"", "names no problem. expected names"),
+        (b"good\nab\x00sent", "names 'ab\\x00sent', which is not there. expected names"),
+        (b"x" * 9000, "names 'xxx"),
+    ],
+    ids=["missing", "binary", "empty", "unknown", "long"],
+)
+def test_a_list_of_problems_that_cannot_be_read(
+    content: bytes | None, hint: str, good: Path, tmp_path: Path, cli: Cli
+) -> None:
+    listed = tmp_path / "listed"
+    if content is not None:
+        listed.write_bytes(content)
+    words = ["bench", str(good.parent), "--problems", str(listed), "--target", "h100"]
+    words += ["--out", str(tmp_path / "out")]
+    fails_in_one_line(words, cli, hint)
+    said = cli(words, 2).err
+    assert "give --problems another one" in said
+    assert len(said) < 500 + len(str(tmp_path)) * 3
+
+
 @pytest.mark.parametrize("command", ["show", "resume"])
 def test_unknown_run(command: str, tmp_path: Path, cli: Cli) -> None:
     fails_in_one_line([command, "nothing", "--runs", str(tmp_path)], cli, "nothing")

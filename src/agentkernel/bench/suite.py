@@ -59,6 +59,9 @@ def parse_shard(text: str | None) -> Shard:
     return Shard(index=int(match[1]), count=int(match[2]))
 
 
+NEXT_LIST = "Next: mend it, or give --problems another one."
+
+
 def read_suite(
     folder: Path, only: Sequence[str] = (), listed: Path | None = None
 ) -> tuple[SuiteProblem, ...]:
@@ -95,19 +98,21 @@ def _listed(found: Sequence[SuiteProblem], folder: Path, listed: Path) -> tuple[
     try:
         lines = read_regular_text(listed, typed=True).splitlines()
     except (OSError, UnicodeDecodeError) as error:
+        plain = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
         raise ProblemError(
-            f"The list {str(listed)!r} cannot be read: {one_line(error)}. Expected a text file "
-            f"with names of problems, a line each, e.g. {found[0].name!r}."
+            f"The list {str(listed)!r} cannot be read: {plain or error}. Expected a text file with "
+            f"names of problems, a line each, e.g. {found[0].name!r}. {NEXT_LIST}"
         ) from error
     known = {item.name: item for item in found}
     words = (line.strip() for line in lines)
     names = dict.fromkeys(word for word in words if word and not word.startswith("#"))
     missing = [name for name in names if name not in known]
     if missing or not names:
-        what = f"names {missing[0]!r}, which is not there" if missing else "names no problem"
+        first = one_line(repr(missing[0]), 80) if missing else ""
+        what = f"names {first}, which is not there" if missing else "names no problem"
         raise ProblemError(
             f"The list {str(listed)!r} {what}. Expected names of {len(found)} problems of "
-            f"{str(folder)!r}, a line each, e.g. {found[0].name!r}."
+            f"{str(folder)!r}, a line each, e.g. {found[0].name!r}. {NEXT_LIST}"
         )
     return tuple(known[name] for name in names)
 

@@ -16,7 +16,7 @@ from agentkernel.cli.terminal import print_json
 from agentkernel.compiler.partitions import coverage
 from agentkernel.compiler.segments import segment_lines, segment_picture
 from agentkernel.domain.errors import OutputError
-from agentkernel.storage.files import write_atomic
+from agentkernel.storage.files import explain_write_failure, write_atomic
 from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.roofline.model import analyse, estimate_eager, slowest_eager_us
 from agentkernel.tools.targets import find_target
@@ -68,17 +68,20 @@ def plan(flags: PlanFlags) -> None:
 
 
 CUT = "cut into segments"
+PICTURE = "--picture"
 
 
 def _draw(path: Path, picture: str) -> None:
-    """Write the picture; another file of that name stays."""
-    known = path.read_text("utf-8", "replace")[:400] if path.is_file() else ""
-    if path.exists() and not (known.startswith("<svg") and CUT in known):
+    """Write the picture; another file of that name stays. Raises OutputError."""
+    with explain_write_failure(path, PICTURE):
+        known = path.read_text("utf-8", "replace")[:400] if path.is_file() else ""
+        there = path.exists()
+    if there and not (known.startswith("<svg") and CUT in known):
         raise OutputError(
             f"{path} exists and is no picture of segments. Expected a new name. "
-            "Next: give --picture another one."
+            f"Next: give {PICTURE} another one."
         )
-    write_atomic(path, picture)
+    write_atomic(path, picture, PICTURE)
 
 
 def headroom(analysis: Analysis, eager: Estimate) -> float:

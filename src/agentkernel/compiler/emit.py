@@ -21,6 +21,7 @@ from agentkernel.compiler.expressions import (
     ATOM,
     COMPARE,
     LOGIC,
+    ROUNDED,
     SUM,
     TRITON_TYPES,
     KernelSizes,
@@ -265,7 +266,8 @@ class Emitter:
                 for item in {arg, arg.root, bottom}:
                     uses[item] = uses.get(item, 0) + weight
         for store in self.region.stores:
-            uses[store.node.root] = uses.get(store.node.root, 0) + 3
+            root = _before_rounding(store.node).root
+            uses[root] = uses.get(root, 0) + 3
         return uses
 
     # indices
@@ -532,7 +534,7 @@ class Emitter:
     def store_lines(self, store: Store, access: Access, body: BodyLines) -> str:
         """The line that stores a value."""
         rows, cols = self.touches(access)
-        value = self.value(store.node, body)
+        value = self.value(_before_rounding(store.node), body)
         place = self.place(store.node, access)
         one = self.region.col_count == 1 and self.schedule.form == "persistent"
         if one and not cols and not self.many_rows:
@@ -556,6 +558,11 @@ class Emitter:
         # Truth values have one bit, of which a sum is an exclusive or.
         sign, strength = ("|", LOGIC) if node.dtype == torch.bool else ("+", SUM)
         return Text(f"{text.within(COMPARE)} {sign} tl.zeros({shape}, {kind})", strength)
+
+
+def _before_rounding(node: Node) -> Node:
+    """The value of which a store makes `node`: it rounds by itself."""
+    return node.args[0] if node.op in ROUNDED else node
 
 
 def needs_int64(elements: Expr) -> bool:

@@ -57,6 +57,9 @@ LIBRARY = {"round": "nearbyint", **{name: name for name in (
     "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "copysign", "erfc", "erfinv",
     "fmod", "hypot", "lgamma", "log10", "nextafter", "pow", "sinh", "tan", "trunc")}}  # fmt: skip
 """Operation -> the function of CUDA's library, which eager calls as well."""
+ROUNDINGS = {torch.float16: "round_to_float16", torch.bfloat16: "round_to_bfloat16"}
+"""The narrow floats, which are computed with in fp32, and the operation that rounds to each."""
+ROUNDED = {op: f".to({TRITON_TYPES[dtype]}).to(tl.float32)" for dtype, op in ROUNDINGS.items()}
 OPS_WITH_HELPERS = (*MATH, "maximum", "minimum")
 
 
@@ -154,6 +157,8 @@ def _special(op: str, args: list[Text], source: torch.dtype, result: torch.dtype
         return Text(f"{first.within(COMPARE)} == 0", COMPARE)
     if op in ("copy", "cast"):
         return _cast(first, source, result)
+    if op in ROUNDED:
+        return Text(first.within(PRODUCT) + ROUNDED[op])
     return None
 
 
@@ -184,7 +189,11 @@ def _cast(value: Text, source: torch.dtype, result: torch.dtype) -> Text:
         return value
     if result == torch.bool:
         return Text(f"{value.within(COMPARE)} != 0", COMPARE)
-    return Text(f"({value.code}).to({TRITON_TYPES[result]})")
+    # A GPU has no conversion to 8 bits, and one to 16 saturates: eager keeps the lowest bits, of 64
+    # for uint8 (c10/util/TypeCast.h).
+    through = {torch.uint8: "tl.int64", torch.int8: "tl.int32", torch.int16: "tl.int32"}
+    wide = f".to({through[result]})" if source.is_floating_point and result in through else ""
+    return Text(f"({value.code}){wide}.to({TRITON_TYPES[result]})")
 
 
 PRINTER = PythonPrinter()

@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TypeGuard
+from typing import NamedTuple, TypeGuard
 
 import torch
 
 from agentkernel.compiler.attention import find_steps
 from agentkernel.compiler.drop_in.constructor import ConstructorText, emit_constructor
+from agentkernel.compiler.drop_in.envelope import refused_set
 from agentkernel.compiler.drop_in.interface import (
     returned_classes,
     returned_text,
@@ -56,7 +57,37 @@ def partitions(
 ) -> list[Compiled]:
     """The partitions worth trying: products as our own GEMM, or left to the library; attention as
     one kernel, then as it is written out. Where the graph with free sizes has none, those of the
-    graph at its declared sizes. Raises UnsupportedOp where that has none either."""
+    graph at its declared sizes. Raises UnsupportedOp where that has none either, or where the graph
+    does not hold for one of several declared shape sets. Each graph is cut once."""
+    # Kept on the value itself, as functools.cached_property does: a changed copy starts anew, and
+    # nothing outlives the graph.
+    known: dict[tuple[int, Policy, Precision], _Answer] = vars(captured).setdefault("_cuts", {})
+    key = (id(problem), policy, precision)
+    if key not in known:
+        try:
+            known[key] = _Answer(problem, tuple(_any_sizes(problem, captured, policy, precision)))
+        except UnsupportedOp as error:
+            known[key] = _Answer(problem, (), (error.op, error.reason))
+    answer = known[key]
+    if answer.refusal is not None:
+        raise UnsupportedOp(*answer.refusal)
+    return list(answer.found)
+
+
+class _Answer(NamedTuple):
+    """The partitions of a graph of `problem`, or the operator that has none and why."""
+
+    problem: LoadedProblem
+    found: tuple[Compiled, ...]
+    refusal: tuple[str, str] | None = None
+
+
+def _any_sizes(
+    problem: LoadedProblem, captured: Captured, policy: Policy, precision: Precision
+) -> list[Compiled]:
+    """Those of free sizes, else those of the declared ones."""
+    if refused := refused_set(problem, captured):
+        raise UnsupportedOp(refused, "give that set to a run of its own")
     try:
         return _partitions(problem, captured, policy, precision)
     except UnsupportedOp:

@@ -33,6 +33,8 @@ LONGEST_NAME = 200
 LONGEST_DATABASE_PATH = 500
 """Bytes: SQLite opens no longer path than 512 with the suffixes of its journals
 (MAX_PATHNAME in its os_unix.c)."""
+FLAGS = "--runs or --out"
+"""Where users choose most of what is written."""
 FULL = (errno.ENOSPC, errno.EDQUOT)
 MACHINES = (*FULL, errno.EROFS, errno.EIO, errno.ESTALE, errno.ENFILE, errno.EMFILE, errno.ENOLCK)
 """What no other command would fix, unlike a path that is wrong or not the user's to write."""
@@ -237,11 +239,12 @@ def _below(variable: str, usual: str) -> Path:
     return (Path(base) if base else expanded(f"~/{usual}")) / "agentkernel"
 
 
-def write_atomic(path: Path, content: str | bytes) -> None:
-    """Write to a neighbour, flush it to disk, then rename it over `path`. Raises OutputError."""
+def write_atomic(path: Path, content: str | bytes, flag: str = FLAGS) -> None:
+    """Write to a neighbour, flush it to disk, then rename it over `path`, which the user chose by
+    `flag`. Raises OutputError."""
     data = content.encode() if isinstance(content, str) else content
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
-    with explain_write_failure(path):
+    with explain_write_failure(path, flag):
         refuse_strange(path)
         try:
             with open_new(temporary) as file:
@@ -274,21 +277,22 @@ def hold_file_lock(lock: Path, busy: AgentKernelError, wait_s: float) -> Iterato
         yield
 
 
-def explain_write_failure(path: Path) -> contextlib.AbstractContextManager[None]:
-    """Turn a failed write to `path` (file, folder or database) into one clear OutputError."""
-    return explain_os_error(path, _explain)
+def explain_write_failure(path: Path, flag: str = FLAGS) -> contextlib.AbstractContextManager[None]:
+    """Turn a failed write to `path` (file, folder or database), which the user chose by `flag`,
+    into one clear OutputError."""
 
-
-def _explain(path: Path, problem: str, full: bool) -> str:
-    if full:
+    def line(path: Path, problem: str, full: bool) -> str:
+        if full:
+            return (
+                f"No room left on the disk of {str(path)!r}. What was finished before is saved "
+                "there. Next: make room, then 'agentkernel resume' goes on from it."
+            )
         return (
-            f"No room left on the disk of {str(path)!r}. What was finished before is saved there. "
-            "Next: make room, then 'agentkernel resume' goes on from it."
+            f"Cannot write {str(path)!r}: {problem}. Expected a folder that can be written to. "
+            f"Next: choose another with {flag}."
         )
-    return (
-        f"Cannot write {str(path)!r}: {problem}. Expected a folder that can be written to. "
-        "Next: choose another with --runs or --out."
-    )
+
+    return explain_os_error(path, line)
 
 
 def append_line(path: Path, line: str) -> None:

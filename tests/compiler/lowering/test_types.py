@@ -219,3 +219,89 @@ def test_tensors_that_forward_makes_of_numbers_are_written_out(box: Sandboxed) -
     _, text = written(module, x)
     for ours, theirs in zip(box.call(text, module, (x,)), module(x), strict=True):
         assert torch.equal(ours, theirs), text
+
+
+NARROWINGS: dict[str, Callable[[Tensor], Tensor]] = {
+    "half": lambda x: x.half(),
+    "bfloat16": lambda x: x.bfloat16(),
+    "float": lambda x: x.float(),
+    "double": lambda x: x.double(),
+    "int32": lambda x: x.clamp(-2e9, 2e9).to(torch.int32),
+    "int8": lambda x: x.clamp(-1000, 1000).to(torch.int8),
+    "uint8": lambda x: x.clamp(-1000, 1000).to(torch.uint8),
+    "type of": lambda x: x.to(torch.ones(1, dtype=torch.float16)),
+    "negated": torch.neg,
+    "transposed": lambda x: x.t(),
+    "row maximum": lambda x: x.amax(1, keepdim=True),
+}
+"""Casts, and what has no rounding of its own."""
+
+
+class Cast(nn.Module):
+    """Every value on the way through the casts."""
+
+    def __init__(self, *names: str) -> None:
+        super().__init__()
+        self.names = names
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        found = [x]
+        for name in self.names:
+            found.append(NARROWINGS[name](found[-1]))
+        return tuple(found[1:])
+
+
+def _casts_as_eager(box: Sandboxed, names: tuple[str, ...], x: Tensor) -> None:
+    module = Cast(*names)
+    _, text = written(module, x)
+    for name, ours, theirs in zip(names, box.call(text, module, (x,)), module(x), strict=True):
+        assert ours.dtype == theirs.dtype
+        # NaN has many bits: where it is, and all others' bits.
+        assert torch.equal(ours.isnan(), theirs.isnan()), f"{name}\n{text}"
+        assert torch.equal(ours.nan_to_num(0.5), theirs.nan_to_num(0.5)), f"{name}\n{text}"
+
+
+def ranged(kind: torch.dtype) -> Tensor:
+    """Values of every size, beyond the range of fp16 and below its least, and at its ties."""
+    generator = torch.Generator().manual_seed(7)
+    found = torch.randn(6, 19, generator=generator) * torch.logspace(-9, 6, 19)
+    found[0, :9] = torch.tensor(
+        [65519.0, 65520.0, -65520.0, 1e38, 1 + 2**-11, 1 + 3 * 2**-11, 2**-25, -0.0, 2**-24.5]
+    )
+    return found.to(kind)
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [
+        (torch.float32, ("half", "float", "negated")),
+        (torch.float32, ("bfloat16", "float", "half", "float")),
+        (torch.float32, ("half", "row maximum", "float")),
+        (torch.float64, ("half", "double", "bfloat16", "double")),
+        (torch.bfloat16, ("half", "float", "uint8", "half")),
+        (torch.float32, ("int32", "half", "float", "int8", "bfloat16")),
+    ],
+    ids=str,
+)
+def test_a_cast_to_fewer_bits_drops_digits_and_range(
+    box: Sandboxed, kind: torch.dtype, names: tuple[str, ...]
+) -> None:
+    _casts_as_eager(box, names, ranged(kind))
+
+
+@settings(COMMON, max_examples=6)
+@given(
+    names=st.lists(st.sampled_from([*NARROWINGS]), min_size=1, max_size=5).map(tuple),
+    kind=st.sampled_from((torch.float32, torch.float16, torch.bfloat16, torch.float64)),
+)
+def test_casts_are_eagers_bits(box: Sandboxed, names: tuple[str, ...], kind: torch.dtype) -> None:
+    _casts_as_eager(box, names, ranged(kind))
+
+
+def test_a_cast_that_is_stored_is_written_once() -> None:
+    """The store rounds by itself; nothing is rounded twice, nor what was computed as fp16."""
+    _, text = written(Each(lambda x: (x * 2).half()), ZEROS)
+    assert text.count(".to(tl.float16)") == 1
+    assert ".to(tl.float32)" not in text
+    _, text = written(Each(lambda x: (x * 2 + 1).float()), ZEROS.half())
+    assert ".to(tl.float16)" not in text

@@ -2,7 +2,7 @@
 
 Gradients: the kernels run forward, the backward pass differentiates `formula`.
 Inputs: q bfloat16[free, free, free, 64], k bfloat16[q_dim0, q_dim1, free, 64], v bfloat16[q_dim0,
-    q_dim1, k_dim2, free]; a free size may change from call to call.
+    q_dim1, k_dim2, free]; a free size may change from call to call; k_dim2 >= 1.
 """
 
 import torch
@@ -12,8 +12,8 @@ from torch import nn
 
 VERIFIED = (
     "this drop-in was verified for q bfloat16[free, free, free, 64], k bfloat16[q_dim0, "
-    "q_dim1, free, 64], v bfloat16[q_dim0, q_dim1, k_dim2, free]; use the original module for "
-    "others"
+    "q_dim1, free, 64], v bfloat16[q_dim0, q_dim1, k_dim2, free]; k_dim2 >= 1; use the "
+    "original module for others"
 )
 
 

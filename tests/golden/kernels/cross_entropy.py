@@ -2,7 +2,7 @@
 
 Gradients: the kernels run forward, the backward pass differentiates `formula`.
 Inputs: logits float32[free, free], target int64[logits_dim0]; a free size may change from call to
-    call.
+    call; logits_dim0 >= 1; logits_dim1 >= 1.
 """
 
 import torch
@@ -11,8 +11,8 @@ import triton.language as tl
 from torch import nn
 
 VERIFIED = (
-    "this drop-in was verified for logits float32[free, free], target int64[logits_dim0]; use "
-    "the original module for others"
+    "this drop-in was verified for logits float32[free, free], target int64[logits_dim0]; "
+    "logits_dim0 >= 1; logits_dim1 >= 1; use the original module for others"
 )
 
 

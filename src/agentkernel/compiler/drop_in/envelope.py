@@ -20,7 +20,7 @@ import sympy
 import torch
 from torch.utils._pytree import tree_flatten
 
-from agentkernel.compiler.expressions import PRINTER, Symbols
+from agentkernel.compiler.expressions import PRINTER, Symbols, symbols_of
 from agentkernel.compiler.ir import Expr
 from agentkernel.compiler.lowering.registry import to_expr
 from agentkernel.domain.errors import ProblemError
@@ -98,6 +98,49 @@ def limits_of(loaded: LoadedProblem, captured: Captured) -> Limits:
             }
         _KNOWN[captured.graph] = Limits(spans, conditions, eval_only(loaded, captured))
     return _KNOWN[captured.graph]
+
+
+def refused_set(loaded: LoadedProblem, captured: Captured) -> str:
+    """Which of several declared shape sets a drop-in of `captured` refuses, and what it holds for;
+    "" where it takes them all."""
+    first, *others = loaded.problem.shape_sets
+    if not others:
+        return ""
+    limits = limits_of(loaded, captured)
+    symbols = symbols_of(captured, {name: name for name in captured.user_inputs})
+    for shapes in (first, *others):
+        unmet = next(_unmet_by(shapes, first, captured, limits, symbols), None)
+        if unmet is not None:
+            return f"{shapes.label}: the graph of {first.label} holds for {unmet} alone"
+    return ""
+
+
+def _unmet_by(
+    shapes: ShapeSet, first: ShapeSet, captured: Captured, limits: Limits, symbols: Symbols
+) -> Iterator[str]:
+    """What `captured`, of the sizes `first`, takes for granted and `shapes` does not have."""
+    values = {node.name: node.meta.get("val") for node in captured.graph.graph.nodes}
+    given: dict[tuple[int, int], int] = {}
+    for index, (spec, known) in enumerate(zip(shapes.inputs, first.inputs, strict=True)):
+        if not (isinstance(spec, TensorSpec) and isinstance(known, TensorSpec)):
+            yield from () if spec == known else (known.label,)
+        elif spec.dtype != known.dtype or len(spec.shape) != len(known.shape):
+            yield f"{known.name} {known.dtype} of {len(known.shape)} dimensions"
+        else:
+            given |= {(index, dim): size for dim, size in enumerate(spec.shape)}
+    sizes = {item.symbol: given[item.input_index, item.dim] for item in captured.free_dims[::-1]}
+    for (index, dim), actual in given.items():
+        name = captured.user_inputs[index]
+        size = values[name].shape[dim]
+        if size_at(size, sizes) != actual:
+            yield f"{name}.shape[{dim}] == {symbols.wrapper(to_expr(size))}"
+    empty = _empty(captured, limits, symbols)
+    for symbol, span in limits.spans.items():
+        if sizes[symbol] not in span and (sizes[symbol] or symbol not in empty):
+            yield _span_text(symbol, span, symbols, empty)
+    for condition in limits.conditions:
+        if not _test(condition, tuple(sizes))(sizes):
+            yield _condition(condition, symbols)
 
 
 def assume_limits(captured: Captured, *, eval_only: bool) -> None:
@@ -380,8 +423,8 @@ def envelope(
     if limits.eval_only:
         stop = "training mode computes something else than this drop-in: call eval() first"
         lines[:0] = ["if self.training:", "    raise ValueError(", f'        "{stop}"', "    )"]
-    notes = tuple(_notes(limits, symbols))
     empty = _empty(captured, limits, symbols)
+    notes = tuple(_notes(limits, symbols, empty))
     unmet = [*late, *_unmet(limits, symbols, empty)]
     told = ", ".join(f"{{{name}=}}" for name in _size_names(symbols))
     return Envelope(
@@ -477,17 +520,22 @@ def _unmet(limits: Limits, symbols: Symbols, empty: Sequence[str]) -> Iterator[s
         yield f"not ({_condition(condition, symbols)})"
 
 
-def _notes(limits: Limits, symbols: Symbols) -> Iterator[str]:
-    """What holds among sizes, for people."""
+def _notes(limits: Limits, symbols: Symbols, empty: Sequence[str]) -> Iterator[str]:
+    """What holds among sizes, for people; a size may be 0 where nothing else is said."""
     for symbol in symbols.readings:
-        span, name = limits.spans[symbol], symbols.name(sympy.Symbol(symbol))
-        if span != SizeRange():
-            parts = [f"{name} a multiple of {span.unit}"] if span.unit > 1 else []
-            parts += [f"{name} >= {span.least}"] if span.least > 1 else []
-            parts += [f"{name} <= {span.most}"] if span.most is not None else []
-            yield ", ".join(parts)
+        if limits.spans[symbol] != SizeRange() or symbol not in empty:
+            yield _span_text(symbol, limits.spans[symbol], symbols, empty)
     for condition in limits.conditions:
         yield _condition(condition, symbols)
+
+
+def _span_text(symbol: str, span: SizeRange, symbols: Symbols, empty: Sequence[str]) -> str:
+    """`x_dim0 a multiple of 2, x_dim0 >= 4`."""
+    name = symbols.name(sympy.Symbol(symbol))
+    parts = [f"{name} a multiple of {span.unit}"] if span.unit > 1 else []
+    parts += [f"{name} >= {span.least}"] if span.least > 1 or symbol not in empty else []
+    parts += [f"{name} <= {span.most}"] if span.most is not None else []
+    return ", ".join(parts)
 
 
 def _condition(condition: sympy.Basic, symbols: Symbols) -> str:

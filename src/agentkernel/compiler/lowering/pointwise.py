@@ -162,7 +162,7 @@ def _lerp(state: Lowering, x: Node, y: Node, weight: Operand) -> Lowered:
 @lowers("_to_copy.default", "to.dtype", "to.device", "to.dtype_layout", "float.default",
         "type_as.default")  # fmt: skip
 def _to(state: Lowering, x: Node, *_: object, **__: object) -> Lowered:
-    return state.cast(x, state.dtype)
+    return state.rounded(x, state.dtype)
 
 
 @lowers("where.self", "where.ScalarOther", "where.ScalarSelf", "where.Scalar")

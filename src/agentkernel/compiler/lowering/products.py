@@ -120,7 +120,8 @@ def product(state: Lowering, a: Node, b: Node, *, rounded: bool = True) -> Node:
     if len(b.shape) == 2 and columns.is_number and int(columns) <= NARROW:
         return _narrow(state, a, b, rounded)
     shape = (*a.shape[:-1], b.shape[-1])
-    return state.b.library("product", (a, b), a.dtype, shape, state.call)
+    operands = (state.written_out(a), state.written_out(b))
+    return state.b.library("product", operands, a.dtype, shape, state.call)
 
 
 def _narrow(state: Lowering, a: Node, b: Node, rounded: bool) -> Node:

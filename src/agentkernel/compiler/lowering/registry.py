@@ -20,7 +20,7 @@ from torch.utils._sympy.functions import (
 )
 
 from agentkernel.compiler.attention_match import AttentionCalls, attention_node, served_attention
-from agentkernel.compiler.expressions import TRITON_TYPES
+from agentkernel.compiler.expressions import ROUNDINGS, TRITON_TYPES
 from agentkernel.compiler.ir import (
     Expr,
     GraphBuilder,
@@ -37,6 +37,8 @@ from agentkernel.tools.problem.capture import Captured
 Operand = Node | Scalar
 Lowered = Node | tuple[Node | None, ...]
 LOWERINGS: dict[str, Callable[..., Lowered]] = {}
+OF_PLACES = ("constant", "size", "iota")
+"""Values that no kernel reads: they follow from places alone."""
 MOST_NESTED = 3
 """Decompositions inside of each other."""
 
@@ -85,6 +87,16 @@ class Lowering:
             return self.b.constant(made, dtype)
         return self.b.pointwise("cast", node, dtype=dtype)
 
+    def rounded(self, node: Node, dtype: torch.dtype) -> Node:
+        """`node` as a cast that the module itself makes: one to a 16-bit float drops the digits and
+        the range that this type lacks, also where the kernel computes on in fp32."""
+        exact = node.dtype in (dtype, torch.bool, torch.int8, torch.uint8)
+        if exact or dtype not in ROUNDINGS or node.kind == "constant":
+            return self.cast(node, dtype)
+        if compute_dtype(node.dtype) != torch.float32:
+            node = self.cast(node, torch.float32)  # as c10::Half and c10::BFloat16
+        return self.b.pointwise(ROUNDINGS[dtype], node, dtype=dtype)
+
     def compute(self, node: Node) -> Node:
         """`node` in the float type that arithmetic is done in."""
         dtype = compute_dtype(node.dtype)
@@ -127,11 +139,18 @@ class Lowering:
         value = self.values[operand]
         if not isinstance(value, Node):
             raise UnsupportedOp(str(operand.target), "an operand that is no tensor")
-        if value.root.kind not in ("constant", "size", "iota"):
+        if value.root.kind not in OF_PLACES:
             return value
         made = operand.meta["val"]
         whole = self.b.expand(self.b.reshape(value, _padded(value.shape, made)), shape_of(made))
-        return self.b.pointwise("copy", whole, dtype=made.dtype, name=operand.name)
+        return self.written_out(whole, operand.name)
+
+    def written_out(self, node: Node, name: str = "") -> Node:
+        """`node` as a tensor in memory, also where it follows from places alone: a library call
+        reads nothing else."""
+        if node.root.kind not in OF_PLACES:
+            return node
+        return self.b.pointwise("copy", node, dtype=node.dtype, name=name)
 
 
 def _padded(shape: Shape, like: torch.Tensor) -> Shape:
@@ -222,7 +241,7 @@ def _is_number(value: object) -> bool:
 def _output(state: Lowering, value: object, name: str) -> Node:
     if not isinstance(value, Node):
         raise UnsupportedOp(name, "an output that is no tensor")
-    given = value.root.kind in ("input", "constant", "size", "iota")
+    given = value.root.kind in ("input", *OF_PLACES)
     given = given or (value.root.kind == "field" and value.root.args[0].kind in ("reduce", "scan"))
     if (
         given

@@ -289,14 +289,18 @@ def _resized(loaded: LoadedProblem, shapes: ShapeSet) -> LoadedProblem:
 
 
 def _declared(captured: Captured, loaded: LoadedProblem, shape_set: int) -> Captured:
-    """`captured`, traced with other sizes, with those of `shape_set`."""
+    """`captured`, traced with other sizes, with those of `shape_set`. Raises ProblemError where it
+    does not hold for them: a size of 1 may broadcast."""
     specs = loaded.problem.shape_sets[shape_set].inputs
-    sizes = [
+    dims = [
         replace(item, size=spec.shape[item.dim])
         for item in captured.free_dims
         if isinstance(spec := specs[item.input_index], TensorSpec)
     ]
-    return replace(captured, free_dims=tuple(sizes))
+    sizes = {item.symbol: item.size for item in dims}
+    if any(sizes[item.symbol] != item.size for item in dims) or not captured.admits(sizes):
+        raise ProblemError("The graph of the largest sizes does not hold for these.")
+    return replace(captured, free_dims=tuple(dims))
 
 
 @dataclass
