@@ -28,6 +28,7 @@ from agentkernel.compiler.providers.linear import LinearStep
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.problem import DType, Problem, ShapeSet, TensorSpec
 from agentkernel.tools.problem.loading import LoadedProblem
+from agentkernel.tools.search.store import StepKey
 
 AnyStep = Region | ProductStep | AttentionStep | LibraryStep | LinearStep
 
@@ -46,6 +47,8 @@ class IsolatedStep:
     outputs: tuple[Output, ...]
     key: str
     """Hash of its structure, sizes, types and precision: equal segments have equal kernels."""
+    measured_as: StepKey
+    """What its measured schedules are kept by: the same with the sizes apart."""
 
     @property
     def name(self) -> str:
@@ -117,7 +120,10 @@ def isolated(compiled: Compiled, step: object) -> IsolatedStep | None:
     if isinstance(step, Region) and not _reads_inside(step, compiled.symbols):
         return None
     outputs = _outputs(compiled, step)
-    return IsolatedStep(compiled, step, reads, outputs, _key(compiled, step, reads, outputs))
+    key = _hash(_Words(compiled.symbols), compiled, step, outputs)
+    apart = _WordsWithoutSizes(compiled.symbols)
+    structure = _hash(apart, compiled, step, outputs)
+    return IsolatedStep(compiled, step, reads, outputs, key, StepKey(structure, tuple(apart.found)))
 
 
 def _dtype_name(node: Node) -> str:
@@ -167,11 +173,8 @@ def _plain_index(index: Node, region: Region) -> bool:
     )
 
 
-def _key(
-    compiled: Compiled, step: AnyStep, reads: Sequence[Node], outputs: Sequence[Output]
-) -> str:
-    words = _Words(compiled.symbols)
-    for node in reads:
+def _hash(words: _Words, compiled: Compiled, step: AnyStep, outputs: Sequence[Output]) -> str:
+    for node in step.reads:
         words.add_input(node)
     described = [f"{words.number(item.node)} {words.sizes(item.strides)}" for item in outputs]
     text = "\n".join([type(step).__name__, compiled.precision, *words.lines, *described])
@@ -183,7 +186,7 @@ class _Words:
 
     def __init__(self, symbols: Symbols) -> None:
         self.lines: list[str] = []
-        self._symbols = symbols
+        self.hint = symbols.hint
         self._numbers: dict[Node, int] = {}
         self._free: dict[str, str] = {}
 
@@ -209,12 +212,29 @@ class _Words:
 
     def _attribute(self, item: object) -> str:
         if isinstance(item, sympy.Expr):
-            names = {
-                symbol: sympy.Symbol(self._free.setdefault(str(symbol), f"s{len(self._free)}"))
-                for symbol in sorted(item.free_symbols, key=str)
-            }
-            return f"{item.subs(names)}={self._symbols.hint(item)}" if names else str(item)
+            return self._size(item)
         if isinstance(item, AttentionMatch):
             scale = self._attribute(item.scale)
             return f"{scale} {item.mask_kind} {item.causal} {item.empty_rows} {item.grouped}"
         return "" if isinstance(item, fx.Node) else repr(item)
+
+    def _size(self, item: Expr) -> str:
+        names = {
+            symbol: sympy.Symbol(self._free.setdefault(str(symbol), f"s{len(self._free)}"))
+            for symbol in sorted(item.free_symbols, key=str)
+        }
+        return f"{item.subs(names)}={self.hint(item)}" if names else str(item)
+
+
+class _WordsWithoutSizes(_Words):
+    """The same with a mark for each size, and the sizes in the order of the text."""
+
+    def __init__(self, symbols: Symbols) -> None:
+        super().__init__(symbols)
+        self.found: list[int] = []
+
+    def _size(self, item: Expr) -> str:
+        if item.is_integer is False:
+            return super()._size(item)
+        self.found.append(self.hint(item))
+        return "size"

@@ -268,9 +268,10 @@ class _Field:
         self.reasons: dict[int, str | None] = dict(enumerate(pruned))
         self._estimates = estimates
         fit = [index for index, reason in self.reasons.items() if reason is None]
-        fit.sort(key=lambda index: (estimates[index] or math.inf, index))
+        hints = space.hints
+        fit.sort(key=lambda index: (index not in hints, estimates[index] or math.inf, index))
         self.kept = fit[:MOST_MEASURED]
-        """Those to measure, the cheapest by estimate first."""
+        """Those to measure: what was fast before, then the cheapest by estimate."""
         self.reasons |= dict.fromkeys(fit[MOST_MEASURED:], TOO_DEAR)
         self.times: dict[int, ScheduleTime] = {}
 

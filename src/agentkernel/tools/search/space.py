@@ -19,7 +19,8 @@ class Space:
     """Each source is a drop-in of `problem` under one of `schedules`, best guess first.
 
     `segment` names the part of a model that the problem is ("" for a whole one): its pattern and
-    its structure's hash.
+    its structure's hash. The sources at the places `hints` were fast before: they are measured
+    first.
     """
 
     problem: LoadedProblem
@@ -27,6 +28,7 @@ class Space:
     labels: tuple[str, ...]
     schedules: tuple[Schedule, ...]
     segment: str = ""
+    hints: tuple[int, ...] = ()
 
     def result(
         self, index: int, pruned: str | None, time_us: float | None, estimated_us: float | None
