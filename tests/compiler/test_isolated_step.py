@@ -163,3 +163,16 @@ def test_what_times_are_kept_by_has_the_sizes_apart() -> None:
     assert small.measured_as.structure not in others
     free = {item.measured_as for item in segments_of(graphs_of(lookup(8))[0])}
     assert free == {item.measured_as for item in segments_of(graphs_of(lookup(8))[0])}
+
+
+def test_what_kernels_of_ours_multiply_is_known() -> None:
+    first, *others = segments_of(graphs_of(layers())[0])
+    assert first.matrix_work is not None
+    assert (first.matrix_work.cost.flops, first.matrix_work.cost.dtype) == (
+        2 * 5 * 24 * 24,
+        "float32",
+    )
+    assert any(item.matrix_work is None for item in others), "a norm multiplies nothing"
+    heads = segments_of(graphs_of(attention())[0])[0]
+    assert heads.matrix_work is not None
+    assert heads.matrix_work.cost.flops == 2 * 2 * 9 * 9 * (16 + 16)

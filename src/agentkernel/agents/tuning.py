@@ -230,6 +230,7 @@ def _space(
         tuple(source.schedule for source in sources),
         segment.name,
         hints,
+        segment.matrix_work,
     )
 
 

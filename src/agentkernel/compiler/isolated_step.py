@@ -5,12 +5,12 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast, get_args
+from typing import Literal, cast, get_args
 
 import sympy
 from torch import fx, nn
 
-from agentkernel.compiler.attention import AttentionStep
+from agentkernel.compiler.attention import AttentionStep, attention_facts
 from agentkernel.compiler.attention_match import AttentionMatch
 from agentkernel.compiler.axes import contiguous_strides
 from agentkernel.compiler.drop_in.envelope import import_block
@@ -19,7 +19,7 @@ from agentkernel.compiler.drop_in.wrapper import DropInSource
 from agentkernel.compiler.emit import Names
 from agentkernel.compiler.expressions import Symbols
 from agentkernel.compiler.fusion import LibraryStep, Output, Region
-from agentkernel.compiler.ir import Expr, Node
+from agentkernel.compiler.ir import Expr, Node, numel
 from agentkernel.compiler.kernel_helpers import helper_sources, library_imports
 from agentkernel.compiler.pipeline import Compiled
 from agentkernel.compiler.products.step import ProductStep
@@ -27,7 +27,9 @@ from agentkernel.compiler.providers import AnySchedule, provider_of
 from agentkernel.compiler.providers.linear import LinearStep
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.problem import DType, Problem, ShapeSet, TensorSpec
+from agentkernel.domain.profile import OpCost
 from agentkernel.tools.problem.loading import LoadedProblem
+from agentkernel.tools.search.cost import MatrixWork
 from agentkernel.tools.search.store import StepKey
 
 AnyStep = Region | ProductStep | AttentionStep | LibraryStep | LinearStep
@@ -72,6 +74,26 @@ class IsolatedStep:
             shape_sets=(ShapeSet(inputs=inputs),),
         )  # fmt: skip
         return LoadedProblem(problem, Empty)
+
+    @property
+    def matrix_work(self) -> MatrixWork | None:
+        """What a kernel of ours multiplies for it: two operations for each element of a result and
+        of the inner dimension; of causal attention half."""
+        step, symbols = self.step, self.compiled.symbols
+        if isinstance(step, ProductStep):
+            inner = step.node.args[0].shape[-1]
+            return self._multiplied(2 * symbols.hint(numel(step.node.shape) * inner), "matmul")
+        if isinstance(step, AttentionStep):
+            facts = attention_facts(step, symbols)
+            scores = facts.heads * facts.queries * facts.keys // (2 if step.match.causal else 1)
+            return self._multiplied(2 * scores * (facts.head_dim + facts.value_dim), "attention")
+        return None
+
+    def _multiplied(self, flops: int, kind: Literal["matmul", "attention"]) -> MatrixWork:
+        assert isinstance(self.step, ProductStep | AttentionStep)
+        dtype = _dtype_name(self.step.node.args[0])
+        cost = OpCost(op=kind, dtype=dtype, bytes_moved=0, flops=flops, kind=kind)
+        return MatrixWork(cost, self.compiled.precision)
 
     def write(self, schedule: AnySchedule) -> DropInSource:
         """A file whose `ModelNew` takes `reads`, contiguous, and returns what the step stores.
