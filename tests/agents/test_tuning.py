@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 import torch
@@ -20,6 +21,7 @@ from agentkernel.domain.target import Target
 from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.problem.loading import problem_from_module
 from agentkernel.tools.search.space import Space
+from agentkernel.tools.search.store import ScheduleStore, StepKey
 from agentkernel.tools.targets import find_target
 
 TARGET = find_target("h200").target
@@ -201,3 +203,55 @@ def test_a_schedule_that_won_is_found_again_though_nobody_guesses_it() -> None:
     assert schedule.constants == constants  # type: ignore[union-attr]
     two = won.evolve(schedule={"first": constants, "second": constants})
     assert remembered(compiled, two, setting) is None
+
+
+class Softmax(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(x, -1)
+
+
+def searched(clock: Clock, store: ScheduleStore, rows: int, sampled: int) -> Space:
+    """The space of a softmax of `rows` by 256, searched with so many samples."""
+    problem = problem_from_module(Softmax(), (torch.randn(rows, 256),))
+    (compiled,) = partitions(problem, capture(problem), "mixed")
+    setting = Setting(compiled.symbols, TARGET, "strict", lambda _: None)
+    clock.most_sampled = sampled
+    Tuner(clock, store).tune([with_stand_ins(compiled, libraries=True)], setting)
+    return clock.spaces[-1]
+
+
+def test_what_was_fast_in_an_earlier_search_is_measured_first(tmp_path: Path) -> None:
+    said: list[str] = []
+    with ScheduleStore(tmp_path / "schedules.sqlite", "gpu", said.append) as store:
+        first = searched(Clock(last_fastest), store, 4096, 40)
+        assert first.hints == ()
+        like = searched(Clock(last_fastest), store, 8192, 0)
+        again = searched(Clock(last_fastest), store, 4096, 0)
+    fastest = [first.schedules[-1 - place] for place in range(4)]
+    values = [list(item.values()) for item in fastest]
+    assert [list(again.schedules[place].values()) for place in again.hints][:4] == values
+    assert again.schedules[0] == first.schedules[0], "the best guess stays the first"
+    assert [list(like.schedules[place].values()) for place in like.hints] == values[:2]
+    assert said == []
+
+
+def test_a_hint_that_makes_no_sense_any_more_is_no_schedule(tmp_path: Path) -> None:
+    class Foreign(ScheduleStore):
+        def best(self, step: StepKey) -> tuple[str, ...]:
+            return ("{}", "no json", '{"form": "flat"}')
+
+    with ScheduleStore(tmp_path / "schedules.sqlite", "gpu", pytest.fail) as store:
+        alone = searched(Clock(last_fastest), store, 4096, 0)
+    with Foreign(tmp_path / "other.sqlite", "gpu", pytest.fail) as store:
+        found = searched(Clock(last_fastest), store, 4096, 0)
+    assert (found.schedules, found.hints) == (alone.schedules, ())
+
+
+def test_an_estimate_is_not_kept(tmp_path: Path) -> None:
+    class Estimates(Clock):
+        def _result(self, space: Space, index: int) -> TrialResult:
+            return space.result(index, None, None, 5.0)
+
+    with ScheduleStore(tmp_path / "schedules.sqlite", "gpu", pytest.fail) as store:
+        searched(Estimates(last_fastest), store, 4096, 8)
+        assert searched(Clock(last_fastest), store, 4096, 8).hints == ()

@@ -146,3 +146,33 @@ class Mapped(nn.Module):
 def test_a_computed_index_is_not_timed_alone() -> None:
     compiled = graphs_of(problem_from_module(Mapped(), (torch.ones(6, dtype=torch.int64),)))[0]
     assert None in [isolated(compiled, step) for step in compiled.partition.steps]
+
+
+def test_what_times_are_kept_by_has_the_sizes_apart() -> None:
+    def softmax(*shape: int) -> IsolatedStep:
+        problem = problem_from_module(Attention(), tuple(torch.randn(shape) for _ in range(3)))
+        return segments_of(graphs_of(problem)[0])[0]
+
+    small, large = softmax(1, 2, 9, 16), softmax(4, 2, 100, 16)
+    assert small.key != large.key
+    assert small.measured_as.structure == large.measured_as.structure
+    assert small.measured_as.sizes != large.measured_as.sizes
+    assert len(small.measured_as.sizes) == len(large.measured_as.sizes)
+    others = [item.measured_as.structure for item in segments_of(graphs_of(layers())[0])]
+    assert len(set(others)) == 3
+    assert small.measured_as.structure not in others
+    free = {item.measured_as for item in segments_of(graphs_of(lookup(8))[0])}
+    assert free == {item.measured_as for item in segments_of(graphs_of(lookup(8))[0])}
+
+
+def test_what_kernels_of_ours_multiply_is_known() -> None:
+    first, *others = segments_of(graphs_of(layers())[0])
+    assert first.matrix_work is not None
+    assert (first.matrix_work.cost.flops, first.matrix_work.cost.dtype) == (
+        2 * 5 * 24 * 24,
+        "float32",
+    )
+    assert any(item.matrix_work is None for item in others), "a norm multiplies nothing"
+    heads = segments_of(graphs_of(attention())[0])[0]
+    assert heads.matrix_work is not None
+    assert heads.matrix_work.cost.flops == 2 * 2 * 9 * 9 * (16 + 16)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from agentkernel.agents.protocols import Coder, Searcher
     from agentkernel.agents.team import TeamCoder
     from agentkernel.domain.settings import Settings
+    from agentkernel.tools.search.store import ScheduleStore
 
 
 COMPILER = "compiler"
@@ -44,24 +45,27 @@ def make_coder(
     writer: InductorCodes | None = None,
     provider: ModelProvider | None = None,
     settings: Settings | None = None,
+    store: ScheduleStore | None = None,
 ) -> Coder:
-    """The coder of `spec`; `searcher` ranks the schedules of a coder that drafts families, `writer`
-    asks TorchInductor for one that lifts its code, `provider` gives a coder that is a model its
-    model (None: one whose answers nobody keeps), `settings` say who is in a team and who reviews.
+    """The coder of `spec`; `searcher` ranks the schedules of a coder that drafts families, `store`
+    keeps their times beyond the run, `writer` asks TorchInductor for one that lifts its code,
+    `provider` gives a coder that is a model its model (None: one whose answers nobody keeps),
+    `settings` say who is in a team and who reviews.
 
     Raises SettingError for a name that is not known, or a file that cannot be read.
     """
     if spec == COMPILER:
         from agentkernel.agents.compiler_coder import CompilerCoder
 
-        return CompilerCoder(searcher, writer)
+        return CompilerCoder(searcher, writer, store)
     if spec.startswith(FILE_PREFIX):
         return file_coder(spec)
     if spec.startswith(MODEL_PREFIXES):
         coder = _model_coder(spec, provider, make_reviews(settings, provider), settings)
         return replace(coder, seed_step=coder.sampling.samples, _unused_samples=[])
     if spec == TEAM or spec.startswith(f"{TEAM}:"):
-        return _team(spec, make_coder(COMPILER, searcher, writer), provider, settings)
+        compiler = make_coder(COMPILER, searcher, writer, store=store)
+        return _team(spec, compiler, provider, settings)
     raise SettingError(
         f"Unknown coder {spec!r}. Known: {KNOWN}. Next: leave --coder out for the compiler coder."
     )

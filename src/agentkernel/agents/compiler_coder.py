@@ -47,6 +47,7 @@ from agentkernel.domain.target import Target
 from agentkernel.tools.problem.capture import Captured, capture
 from agentkernel.tools.problem.loading import LoadedProblem
 from agentkernel.tools.sandbox.session import require_time
+from agentkernel.tools.search.store import ScheduleStore
 
 NEIGHBOURS = 2
 """Schedules tried beside the one nearest to the winner: other sizes may move the best a step."""
@@ -113,11 +114,17 @@ class CompilerCoder:
 
     name = "compiler"
 
-    def __init__(self, searcher: Searcher, writer: InductorCodes | None = None) -> None:
-        """`writer` asks TorchInductor; without one nothing is lifted."""
+    def __init__(
+        self,
+        searcher: Searcher,
+        writer: InductorCodes | None = None,
+        store: ScheduleStore | None = None,
+    ) -> None:
+        """`writer` asks TorchInductor; without one nothing is lifted. `store` keeps what steps
+        took beyond the run."""
         self.searcher = searcher
         self.writer = writer
-        self._tuner = Tuner(searcher)
+        self._tuner = Tuner(searcher, store)
         self._traced: tuple[LoadedProblem, Captured] | None = None
 
     def adopt(self, problem: LoadedProblem, captured: Captured) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 
 from agentkernel.agents.history import schedules_apart
 from agentkernel.agents.protocols import Searcher
@@ -24,6 +25,7 @@ from agentkernel.domain.target import Target
 from agentkernel.tools.sandbox.session import require_time
 from agentkernel.tools.search.space import Space
 from agentkernel.tools.search.static import best_first
+from agentkernel.tools.search.store import ScheduleStore
 
 MOST_WHOLE = 4
 """Whole drop-ins of one partition that are measured once each of its steps is tuned."""
@@ -45,9 +47,11 @@ class Assembly:
 
 @dataclass
 class Tuner:
-    """Times steps by themselves, equal ones once, and remembers what it found."""
+    """Times steps by themselves, equal ones once, and remembers what it found: in `store` beyond
+    the run, where there is one."""
 
     searcher: Searcher
+    store: ScheduleStore | None = None
     found: dict[tuple[str, ...], tuple[TrialResult, ...]] = field(default_factory=dict)
     """Target and sources of a segment -> its results."""
 
@@ -61,9 +65,12 @@ class Tuner:
         distinct = {item.key: item for item in segments.values() if item is not None}
         share = self.searcher.most_sampled // max(1, len(distinct))
         spaces = {
-            key: _Choice.of(item, replace(setting, sampled=share)) for key, item in distinct.items()
+            key: _Choice.of(item, replace(setting, sampled=share), self._hints(item))
+            for key, item in distinct.items()
         }
         self._time([item.space for item in spaces.values() if item.space], setting.target)
+        for key, item in distinct.items():
+            self._keep(item, spaces[key], setting.target)
         found: dict[object, _Choice] = {}
         for step, segment in segments.items():
             if segment is None:
@@ -72,6 +79,17 @@ class Tuner:
                 found[step] = spaces[segment.key]
         results = {id(item): self._known(item.space, setting.target) for item in found.values()}
         return Tuning(found, results)
+
+    def _hints(self, segment: IsolatedStep) -> tuple[str, ...]:
+        return () if self.store is None else self.store.best(segment.measured_as)
+
+    def _keep(self, segment: IsolatedStep, choice: _Choice, target: Target) -> None:
+        if self.store is None or choice.space is None:
+            return
+        found = zip(choice.options, self._known(choice.space, target), strict=True)
+        times = {schedule_text(item): trial.time_us for item, trial in found}
+        measured = {text: time_us for text, time_us in times.items() if time_us is not None}
+        self.store.keep(segment.measured_as, measured)
 
     def _time(self, spaces: Sequence[Space], target: Target) -> None:
         new = {(target.name, *item.sources): item for item in spaces}
@@ -144,10 +162,23 @@ class _Choice:
     space: Space | None = None
 
     @classmethod
-    def of(cls, segment: IsolatedStep, setting: Setting) -> _Choice:
-        """What there is for a step that can stand alone."""
-        options = provider_of(segment.step).schedules(segment.step, setting)
-        return cls(options, _space(segment, options) if options else None)
+    def of(cls, segment: IsolatedStep, setting: Setting, known: Sequence[str]) -> _Choice:
+        """What there is for a step that can stand alone, with the `known` schedules among it as
+        far as they still make sense."""
+        provider, step = provider_of(segment.step), segment.step
+        options = list(provider.schedules(step, setting))
+        if not options:
+            return cls(options)
+        every = replace(setting, sampled=ALL)
+        by_text = (
+            {schedule_text(item): item for item in provider.schedules(step, every)} if known else {}
+        )
+        hints = [by_text[text] for text in known if text in by_text]
+        new = [item for item in hints if item not in options]
+        # Right behind the best guess: what stands last may not be compiled in time.
+        options[1:1] = new
+        places = tuple(options.index(item) for item in hints)
+        return cls(options, _space(segment, options, places))
 
 
 @dataclass(frozen=True)
@@ -202,7 +233,15 @@ def _places(results: Sequence[TrialResult]) -> list[int]:
     return [*order, *(index for index in range(len(results)) if index not in order)]
 
 
-def _space(segment: IsolatedStep, options: Sequence[AnySchedule]) -> Space | None:
+def schedule_text(schedule: AnySchedule) -> str:
+    """The schedule as a store keeps it."""
+    fields = asdict(schedule) if isinstance(schedule, Schedule) else schedule
+    return json.dumps(fields, sort_keys=True)
+
+
+def _space(
+    segment: IsolatedStep, options: Sequence[AnySchedule], hints: tuple[int, ...]
+) -> Space | None:
     """The segment under each of its options; None where it cannot be written by itself."""
     try:
         sources = []
@@ -218,6 +257,8 @@ def _space(segment: IsolatedStep, options: Sequence[AnySchedule]) -> Space | Non
         tuple(f"{segment.name} alone: {label or 'library'}" for label in labels),
         tuple(source.schedule for source in sources),
         segment.name,
+        hints,
+        segment.matrix_work,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import typer
 
@@ -11,9 +12,12 @@ from agentkernel.cli.configuration import model_usage, settings_from, with_check
 from agentkernel.cli.console import console
 from agentkernel.cli.options import OptimizeFlags, settings_of
 from agentkernel.cli.rendering.run import approver, follow
+from agentkernel.cli.rendering.search import order_table
 from agentkernel.cli.rendering.stages import stage_table
 from agentkernel.cli.rendering.text import parse_bytes, parse_seconds
 from agentkernel.runtime.stages import process_age_s, recording, stage
+from agentkernel.tools.run_store import read_run
+from agentkernel.tools.search.order import orders
 from agentkernel.workflows.optimize import run
 from agentkernel.workflows.state import OptimizeRequest
 
@@ -38,4 +42,8 @@ def optimize(flags: OptimizeFlags) -> None:
         )
         if flags.timing and not flags.as_json:
             console().print(stage_table(clock.times(), clock.wall_s()))
+            records = read_run(Path(settings.runs), result.run).records
+            found = orders([trial for draft in records.drafts() for trial in draft.tried])
+            if found:
+                console().print(order_table(found))
     raise typer.Exit(result.exit_code)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast, get_args
+from typing import Literal, cast, get_args
 
 import sympy
 from torch import fx, nn
 
-from agentkernel.compiler.attention import AttentionStep
+from agentkernel.compiler.attention import AttentionStep, attention_facts
 from agentkernel.compiler.attention_match import AttentionMatch
 from agentkernel.compiler.axes import contiguous_strides
 from agentkernel.compiler.drop_in.envelope import import_block
@@ -19,7 +19,7 @@ from agentkernel.compiler.drop_in.wrapper import DropInSource
 from agentkernel.compiler.emit import Names
 from agentkernel.compiler.expressions import Symbols
 from agentkernel.compiler.fusion import LibraryStep, Output, Region
-from agentkernel.compiler.ir import Expr, Node
+from agentkernel.compiler.ir import Expr, Node, numel
 from agentkernel.compiler.kernel_helpers import helper_sources, library_imports
 from agentkernel.compiler.pipeline import Compiled
 from agentkernel.compiler.products.step import ProductStep
@@ -27,7 +27,10 @@ from agentkernel.compiler.providers import AnySchedule, provider_of
 from agentkernel.compiler.providers.linear import LinearStep
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.problem import DType, Problem, ShapeSet, TensorSpec
+from agentkernel.domain.profile import OpCost
 from agentkernel.tools.problem.loading import LoadedProblem
+from agentkernel.tools.search.cost import MatrixWork
+from agentkernel.tools.search.store import StepKey
 
 AnyStep = Region | ProductStep | AttentionStep | LibraryStep | LinearStep
 
@@ -46,6 +49,8 @@ class IsolatedStep:
     outputs: tuple[Output, ...]
     key: str
     """Hash of its structure, sizes, types and precision: equal segments have equal kernels."""
+    measured_as: StepKey
+    """What its measured schedules are kept by: the same with the sizes apart."""
 
     @property
     def name(self) -> str:
@@ -69,6 +74,26 @@ class IsolatedStep:
             shape_sets=(ShapeSet(inputs=inputs),),
         )  # fmt: skip
         return LoadedProblem(problem, Empty)
+
+    @property
+    def matrix_work(self) -> MatrixWork | None:
+        """What a kernel of ours multiplies for it: two operations for each element of a result and
+        of the inner dimension; of causal attention half."""
+        step, symbols = self.step, self.compiled.symbols
+        if isinstance(step, ProductStep):
+            inner = step.node.args[0].shape[-1]
+            return self._multiplied(2 * symbols.hint(numel(step.node.shape) * inner), "matmul")
+        if isinstance(step, AttentionStep):
+            facts = attention_facts(step, symbols)
+            scores = facts.heads * facts.queries * facts.keys // (2 if step.match.causal else 1)
+            return self._multiplied(2 * scores * (facts.head_dim + facts.value_dim), "attention")
+        return None
+
+    def _multiplied(self, flops: int, kind: Literal["matmul", "attention"]) -> MatrixWork:
+        assert isinstance(self.step, ProductStep | AttentionStep)
+        dtype = _dtype_name(self.step.node.args[0])
+        cost = OpCost(op=kind, dtype=dtype, bytes_moved=0, flops=flops, kind=kind)
+        return MatrixWork(cost, self.compiled.precision)
 
     def write(self, schedule: AnySchedule) -> DropInSource:
         """A file whose `ModelNew` takes `reads`, contiguous, and returns what the step stores.
@@ -117,7 +142,10 @@ def isolated(compiled: Compiled, step: object) -> IsolatedStep | None:
     if isinstance(step, Region) and not _reads_inside(step, compiled.symbols):
         return None
     outputs = _outputs(compiled, step)
-    return IsolatedStep(compiled, step, reads, outputs, _key(compiled, step, reads, outputs))
+    key = _hash(_Words(compiled.symbols), compiled, step, outputs)
+    apart = _WordsWithoutSizes(compiled.symbols)
+    structure = _hash(apart, compiled, step, outputs)
+    return IsolatedStep(compiled, step, reads, outputs, key, StepKey(structure, tuple(apart.found)))
 
 
 def _dtype_name(node: Node) -> str:
@@ -167,11 +195,8 @@ def _plain_index(index: Node, region: Region) -> bool:
     )
 
 
-def _key(
-    compiled: Compiled, step: AnyStep, reads: Sequence[Node], outputs: Sequence[Output]
-) -> str:
-    words = _Words(compiled.symbols)
-    for node in reads:
+def _hash(words: _Words, compiled: Compiled, step: AnyStep, outputs: Sequence[Output]) -> str:
+    for node in step.reads:
         words.add_input(node)
     described = [f"{words.number(item.node)} {words.sizes(item.strides)}" for item in outputs]
     text = "\n".join([type(step).__name__, compiled.precision, *words.lines, *described])
@@ -183,7 +208,7 @@ class _Words:
 
     def __init__(self, symbols: Symbols) -> None:
         self.lines: list[str] = []
-        self._symbols = symbols
+        self.hint = symbols.hint
         self._numbers: dict[Node, int] = {}
         self._free: dict[str, str] = {}
 
@@ -209,12 +234,29 @@ class _Words:
 
     def _attribute(self, item: object) -> str:
         if isinstance(item, sympy.Expr):
-            names = {
-                symbol: sympy.Symbol(self._free.setdefault(str(symbol), f"s{len(self._free)}"))
-                for symbol in sorted(item.free_symbols, key=str)
-            }
-            return f"{item.subs(names)}={self._symbols.hint(item)}" if names else str(item)
+            return self._size(item)
         if isinstance(item, AttentionMatch):
             scale = self._attribute(item.scale)
             return f"{scale} {item.mask_kind} {item.causal} {item.empty_rows} {item.grouped}"
         return "" if isinstance(item, fx.Node) else repr(item)
+
+    def _size(self, item: Expr) -> str:
+        names = {
+            symbol: sympy.Symbol(self._free.setdefault(str(symbol), f"s{len(self._free)}"))
+            for symbol in sorted(item.free_symbols, key=str)
+        }
+        return f"{item.subs(names)}={self.hint(item)}" if names else str(item)
+
+
+class _WordsWithoutSizes(_Words):
+    """The same with a mark for each size, and the sizes in the order of the text."""
+
+    def __init__(self, symbols: Symbols) -> None:
+        super().__init__(symbols)
+        self.found: list[int] = []
+
+    def _size(self, item: Expr) -> str:
+        if item.is_integer is False:
+            return super()._size(item)
+        self.found.append(self.hint(item))
+        return "size"

@@ -41,6 +41,7 @@ def open_model_provider(
         on_retry=lambda retry: emit(events.model_retried(retry)),
         on_piece=lambda piece: emit(events.model_writing(piece)),
         tell=lambda text: emit(events.ModelPassedOver(text=text)),
+        note=lambda text: emit(events.Noted(text=text)),
         left_s=lambda: left_s(settings.budget.time_s, spent_s()),
         said=settings.models,
         judge_key=store.manifest.judge_key,

@@ -64,6 +64,7 @@ from agentkernel.tools.roofline.model import analyse
 from agentkernel.tools.sandbox.session import close_idle_workers, prefork_worker
 from agentkernel.tools.search import MeasuringSearcher, StaticSearcher
 from agentkernel.tools.search.space import Space
+from agentkernel.tools.search.store import ScheduleStore, open_schedule_store
 from agentkernel.tools.targets import ResolvedTarget, find_target
 from agentkernel.workflows.deps import Agents, Deps, ExperienceStore, Tools
 from agentkernel.workflows.outcome import Baselines, side_effect_note
@@ -166,9 +167,13 @@ class LocalRunFactory:
                 session.begin()
             with stage("knowledge"):  # meanwhile workers import and baselines compile
                 known = open_knowledge(settings, warnings.append)
-            with nullcontext() if known is None else known:
+            store = open_schedules(resolved, desk.note)
+            with (
+                nullcontext() if known is None else known,
+                nullcontext() if store is None else store,
+            ):
                 searcher = StagedSearcher(make_searcher(settings, resolved, session.make_room))
-                coder = make_coder(settings.coder, searcher, writer, desk, settings)
+                coder = make_coder(settings.coder, searcher, writer, desk, settings, store)
                 made = _tools(settings, coder, captured, session, known, desk.judge_key)
                 tools = replace(made, warnings=tuple(warnings))
                 try:
@@ -195,6 +200,13 @@ def open_knowledge(settings: Settings, say: Callable[[str], None]) -> KnowledgeB
         say(f"nothing is retrieved: {one_line(error, 200)}")
         return None
     return base
+
+
+def open_schedules(resolved: ResolvedTarget, say: Callable[[str], None]) -> ScheduleStore | None:
+    """The measured schedules of this machine's GPU; None where it cannot stand for the target."""
+    if resolved.local is None or not resolved.measurable:
+        return None
+    return open_schedule_store(resolved.local.name, installed_versions(), say)
 
 
 def start_workers(judging: JudgeSettings) -> None:

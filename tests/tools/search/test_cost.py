@@ -6,10 +6,10 @@ import math
 
 import pytest
 
-from agentkernel.domain.profile import CompileReport, KernelResources
+from agentkernel.domain.profile import CompileReport, KernelResources, OpCost
 from agentkernel.tools.compile.instructions import Count, Instructions
-from agentkernel.tools.roofline.model import LAUNCH_US, bandwidth
-from agentkernel.tools.search.cost import cost_us, kernel_us
+from agentkernel.tools.roofline.model import KERNEL_SHARE, LAUNCH_US, bandwidth, flop_time_us
+from agentkernel.tools.search.cost import MatrixWork, cost_us, kernel_us
 from agentkernel.tools.targets import find_target
 
 TARGET = find_target("h200").target
@@ -72,3 +72,44 @@ def test_all_launches_count() -> None:
         2 * kernel_us(one, counts, TARGET)
     )
     assert cost_us(report, (), TARGET) == pytest.approx(2 * kernel_us(one, None, TARGET))
+
+
+def product(flops: int, dtype: str = "float16") -> MatrixWork:
+    cost = OpCost(op="matmul", dtype=dtype, bytes_moved=0, flops=flops, kind="matmul")
+    return MatrixWork(cost, "strict")
+
+
+MULTIPLIES = Instructions(Count(issued=10), (Count(issued=50, matrix=8, load_bytes=64),))
+SMS = int(TARGET.sm_count.value)
+
+
+def test_a_product_takes_the_longer_of_its_bytes_and_its_multiplications() -> None:
+    full = kernel(SMS, warps=8, occupancy=0.125)
+    report = CompileReport(target="h200", kernels=(full,))
+    long, short = product(1 << 40), product(1 << 20)
+    at_peak = flop_time_us(long.cost, TARGET, "strict") / KERNEL_SHARE
+    assert cost_us(report, (MULTIPLIES,), TARGET, long) == pytest.approx(LAUNCH_US + at_peak)
+    assert cost_us(report, (MULTIPLIES,), TARGET, short) == pytest.approx(LAUNCH_US + MEMORY_US)
+    assert cost_us(report, (MULTIPLIES,), TARGET, product(1 << 40, "float32")) > 2 * at_peak
+
+
+def test_a_last_wave_of_one_program_takes_as_long_as_a_full_one() -> None:
+    def with_programs(count: int) -> float:
+        own = kernel(count, warps=8, occupancy=0.125)
+        report = CompileReport(target="h200", kernels=(own,))
+        return cost_us(report, (MULTIPLIES,), TARGET, product(1 << 40)) - LAUNCH_US
+
+    assert with_programs(SMS + 1) == pytest.approx(with_programs(SMS) * 2 * SMS / (SMS + 1))
+    assert with_programs(SMS // 2) == pytest.approx(2 * with_programs(SMS), rel=0.02)
+
+
+def test_only_kernels_that_multiply_have_the_work() -> None:
+    one, counts = kernel(PROGRAMS), pointwise(40)
+    report = CompileReport(target="h200", kernels=(one, one))
+    assert cost_us(report, (MULTIPLIES, counts), TARGET, product(1 << 42)) == pytest.approx(
+        cost_us(CompileReport(target="h200", kernels=(one,)), (MULTIPLIES,), TARGET,
+                product(1 << 42)) + kernel_us(one, counts, TARGET)
+    )  # fmt: skip
+    assert cost_us(report, (counts, counts), TARGET, product(1 << 42)) == pytest.approx(
+        2 * kernel_us(one, counts, TARGET)
+    )

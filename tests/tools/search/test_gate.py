@@ -12,7 +12,15 @@ import pytest
 
 from agentkernel.runtime import gpu_lock
 from agentkernel.runtime.gpu_lock import GpuLock
-from agentkernel.tools.search.measuring import ScheduleTime, _Field, _HalvingSearch
+from agentkernel.tools.search import measuring
+from agentkernel.tools.search.descent import FIRST, ROUND
+from agentkernel.tools.search.measuring import (
+    MOST_MEASURED,
+    TOO_DEAR,
+    ScheduleTime,
+    _Field,
+    _HalvingSearch,
+)
 from agentkernel.tools.search.space import Space
 from agentkernel.tools.search.worker import Entry, Sketch, WarmUpResult
 
@@ -133,3 +141,46 @@ def test_all_stages_are_one_turn(place: Noted) -> None:
     place.hold = counted  # type: ignore[method-assign, assignment]
     race(Bench(place), 60.0)
     assert turns == ["working", "timing"]
+
+
+def test_a_descent_loads_as_the_race_did_and_measures_as_many_in_all(place: Noted) -> None:
+    names = tuple(str(index) for index in range(40))
+    schedules = tuple({"kernel": {"BLOCK": 1 << index // 4, "num_warps": 1 << index % 4}}
+                      for index in range(40))  # fmt: skip
+    found = _Field(
+        Space(None, names, names, schedules, hints=(39,)),  # type: ignore[arg-type]
+        (None,) * 40,
+        tuple(float(1 + index) for index in range(40)),
+    )
+    bench = Bench(place)
+    times = race(bench, 60.0, [found])
+    assert set(bench.seen) == {("open", None), ("warm", "working"), ("time", "timing")}
+    assert len(times) == len(bench.loaded) == MOST_MEASURED
+    results = found.results()
+    assert [item.time_us is not None for item in results].count(True) == MOST_MEASURED
+    assert {item.pruned for item in results if item.time_us is None} == {TOO_DEAR}
+    beside = {35, 38, 37, 36}
+    assert beside <= set(times), "what was fast before is the best, and has those beside it"
+
+
+def test_a_descent_ends_with_its_share_of_the_time(
+    place: Noted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measuring, "DESCENT_SHARE", 0.001)
+    (found,) = fields_of(40)
+    race(Bench(place), 60.0, [found])
+    assert len(found.times) == FIRST + ROUND, "a round that has begun is measured"
+    assert {item.stage for item in found.times.values()} == {0, 1, 2}
+
+
+def test_what_disagrees_in_a_descent_is_out(place: Noted) -> None:
+    class Wrong(Bench):
+        def warm(self, entries: Sequence[Entry]) -> WarmUpResult:
+            found = super().warm(entries)
+            odd = {number: Sketch(0, (9.0,)) for number in found.sketches if number == 18}
+            return WarmUpResult(found.sketches | odd)
+
+    (found,) = fields_of(40)
+    times = race(Wrong(place), 60.0, [found])
+    assert len(times) == MOST_MEASURED - 1
+    assert "away from that of most" in (found.reasons[18] or "")

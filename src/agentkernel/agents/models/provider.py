@@ -235,6 +235,8 @@ class ModelProvider:
     """The run's, by which what a model is told of verdicts can be replayed."""
     tell: Callable[[str], None] = ignore
     """Hears where rules stand in for a model, and why."""
+    note: Callable[[str], None] = ignore
+    """Hears what is worth a line and changes nothing."""
     _loaded: dict[str, LocalModel] = field(default_factory=dict)
 
     def model(self, spec: str) -> Model:

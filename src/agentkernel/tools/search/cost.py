@@ -5,11 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import zip_longest
+from typing import NamedTuple
 
 from agentkernel.domain.profile import CompileReport, KernelResources, OpCost
 from agentkernel.domain.target import Target
+from agentkernel.domain.verdict import Precision
 from agentkernel.tools.compile.instructions import Count, Instructions
-from agentkernel.tools.roofline.model import LAUNCH_US, bandwidth, busy_share, flop_time_us
+from agentkernel.tools.roofline.model import (
+    KERNEL_SHARE,
+    LAUNCH_US,
+    bandwidth,
+    busy_share,
+    flop_time_us,
+    wave_share,
+)
 
 SCHEDULERS = 4
 """Warps that an SM issues from in one cycle (CUDA C++ Programming Guide, 8.0 on)."""
@@ -23,22 +32,44 @@ PROGRAM_NS = 1000.0
 from it, a store."""
 
 
+class MatrixWork(NamedTuple):
+    """What the kernels of a drop-in multiply on matrix units, all together."""
+
+    cost: OpCost
+    precision: Precision
+
+
 def cost_us(
-    report: CompileReport, instructions: Sequence[Instructions | None], target: Target
+    report: CompileReport,
+    instructions: Sequence[Instructions | None],
+    target: Target,
+    work: MatrixWork | None = None,
 ) -> float:
-    """Microseconds of all launches and library calls, one after the other."""
-    launches = zip_longest(report.kernels, instructions[: len(report.kernels)])
-    own = sum(kernel_us(kernel, counts, target) for kernel, counts in launches)
+    """Microseconds of all launches and library calls, one after the other. `work` is the kernels'
+    with matrix instructions, which share it evenly."""
+    launches = list(zip_longest(report.kernels, instructions[: len(report.kernels)]))
+    shared_by = sum(counts is not None and counts.matrix > 0 for _, counts in launches)
+    matrix_us = _matrix_us(work, target) / shared_by if work and shared_by else 0.0
+    own = sum(kernel_us(kernel, counts, target, matrix_us) for kernel, counts in launches)
     return own + sum(_library_us(cost, target) for cost in report.library_costs)
 
 
-def kernel_us(kernel: KernelResources, counts: Instructions | None, target: Target) -> float:
+def _matrix_us(work: MatrixWork, target: Target) -> float:
+    """At what a kernel reaches of the peak of the operands' type and precision."""
+    return flop_time_us(work.cost, target, work.precision) / KERNEL_SHARE
+
+
+def kernel_us(
+    kernel: KernelResources, counts: Instructions | None, target: Target, matrix_us: float = 0.0
+) -> float:
     """A launch, and the longest of what its bytes, its instructions, its special functions and its
-    programs one after the other take."""
+    programs one after the other take. One with matrix instructions takes at least `matrix_us`,
+    longer by what its last, partial wave leaves idle."""
     memory_us = kernel.bytes_touched / (bandwidth(target) * 1e3)
     if counts is None or counts.matrix:
         # How often a product's loops run does not follow from its bytes, which programs share.
-        return LAUNCH_US + memory_us / busy_share(kernel, target)
+        tensor_us = matrix_us / wave_share(kernel, target) if counts else 0.0
+        return LAUNCH_US + max(memory_us / busy_share(kernel, target), tensor_us)
     programs = max(1, math.prod(kernel.grid))
     whole = _whole(counts, kernel, programs)
     at_once = _resident(kernel, target) * int(target.sm_count.value)

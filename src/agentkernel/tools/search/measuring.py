@@ -1,11 +1,11 @@
-"""Ranking of schedules by measurement on the GPU, with successive halving."""
+"""Ranking of schedules by measurement on the GPU, with coordinate descent and halving."""
 
 from __future__ import annotations
 
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from statistics import median
@@ -18,6 +18,7 @@ from agentkernel.tools.compile.candidate import Binary
 from agentkernel.tools.problem.loading import LoadedProblem
 from agentkernel.tools.profiler.timing.stopwatch import Device, flush_bytes
 from agentkernel.tools.sandbox.session import prefork_worker, search_seconds, settle_idle_workers
+from agentkernel.tools.search.descent import Descent
 from agentkernel.tools.search.space import Estimator, Schedule, Space, compile_spaces
 from agentkernel.tools.search.static import BUDGET_SPENT, estimate_all, estimate_alone, prune
 from agentkernel.tools.search.worker import Entry, ScheduleWorker, Sketch, disagreements
@@ -42,6 +43,15 @@ class Timer(Protocol):
     def __call__(self, index: int, calls: int) -> Sequence[float] | None: ...
 
 
+Further = Callable[[Mapping[int, float]], Sequence[int]]
+"""By medians in microseconds of the first stage: who else is to go through it."""
+
+
+def nobody(_: Mapping[int, float]) -> Sequence[int]:
+    """No others."""
+    return ()
+
+
 class ScheduleTime(NamedTuple):
     """What is known of a schedule at the end: its median in microseconds and the stages it saw."""
 
@@ -53,8 +63,10 @@ def halve_successively(
     indices: Sequence[int],
     timer: Timer,
     time_left: Callable[[], bool],
+    further: Further = nobody,
 ) -> dict[int, ScheduleTime]:
-    """Median times of the schedules, measured the more carefully the better they are.
+    """Median times of the schedules, measured the more carefully the better they are; `further`
+    names more of them once the first stage is through.
 
     A schedule that drops out never ranks before one that went on: its time is raised to the slowest
     of the next stage where it reads lower. Schedules that fail, or whose turn never comes, are left
@@ -64,6 +76,8 @@ def halve_successively(
     field = list(indices)
     for number, stage in enumerate(STAGES):
         found = _run_stage(field, stage, timer, time_left)
+        while number == 0 and found.complete and (more := further(found.times)):
+            found = found.plus(_run_stage(more, stage, timer, time_left))
         for index in found.failed:
             times_by_schedule.pop(index, None)
         if number == 0 or found.complete:
@@ -83,6 +97,12 @@ class _Found(NamedTuple):
     times: dict[int, float]
     failed: frozenset[int]
     complete: bool
+
+    def plus(self, other: _Found) -> _Found:
+        """Both together."""
+        return _Found(
+            self.times | other.times, self.failed | other.failed, self.complete and other.complete
+        )
 
 
 def _run_stage(
@@ -126,6 +146,8 @@ GROUP = 8
 """Schedules that are loaded at once; where one kills the worker, each is loaded by itself."""
 WARM_SHARE = 0.7
 """Share of the time that compilation left in which further groups may be loaded."""
+DESCENT_SHARE = 0.3
+"""Share of the time that is left for a space in which further schedules of it may be loaded."""
 LEAST_RACE_S = 5.0
 """What is loaded gets timed: for so long even when the budget is spent."""
 TOO_DEAR = "its estimate is above that of those that were measured"
@@ -268,10 +290,11 @@ class _Field:
         self.reasons: dict[int, str | None] = dict(enumerate(pruned))
         self._estimates = estimates
         fit = [index for index, reason in self.reasons.items() if reason is None]
-        fit.sort(key=lambda index: (estimates[index] or math.inf, index))
-        self.kept = fit[:MOST_MEASURED]
-        """Those to measure, the cheapest by estimate first."""
-        self.reasons |= dict.fromkeys(fit[MOST_MEASURED:], TOO_DEAR)
+        hints = space.hints
+        fit.sort(key=lambda index: (index not in hints, estimates[index] or math.inf, index))
+        self.descent = Descent(space.schedules, fit, MOST_MEASURED)
+        """Begins with what was fast before, then the cheapest by estimate."""
+        self.kept = self.descent.first()
         self.times: dict[int, ScheduleTime] = {}
 
     def results(self) -> tuple[TrialResult, ...]:
@@ -280,7 +303,8 @@ class _Field:
 
     def _result(self, index: int) -> TrialResult:
         found = self.times.get(index)
-        pruned = None if found else self.reasons[index] or BUDGET_SPENT
+        why = BUDGET_SPENT if index in self.descent.chosen else TOO_DEAR
+        pruned = None if found else self.reasons[index] or why
         time_us = found.time_us if found else None
         return self.space.result(index, pruned, time_us, self._estimates[index])
 
@@ -322,34 +346,62 @@ class _HalvingSearch:
         self._fields = fields
         self._end_s = end_s
         self._last_us: list[dict[int, float]] = [{} for _ in fields]
-        self._order = sorted(
+        self._sketches: dict[_Entrant, Sketch] = {}
+        order = sorted(
             (place, _Entrant(number, index))
             for number, field in enumerate(fields)
             for place, index in enumerate(field.kept)
         )
-        self._numbers = {entrant: number for number, (_, entrant) in enumerate(self._order)}
+        self._numbers = {entrant: number for number, (_, entrant) in enumerate(order)}
+        self._descending: int | None = None
+        self._descend_until_s = end_s
 
     def run(self) -> None:
         """Fill in the times of all fields, and the reasons of those who have none."""
         entrants = list(self._numbers)
-        sketches: dict[_Entrant, Sketch] = {}
         now = time.monotonic()
         race_s = (1 - WARM_SHARE) * (self._end_s - now)
         for begin in range(0, len(entrants), GROUP):
             if begin and time.monotonic() > self._end_s - race_s:
                 break
-            sketches |= self._warm(entrants[begin : begin + GROUP])
+            self._sketches |= self._warm(entrants[begin : begin + GROUP])
         for number, field in enumerate(self._fields):
-            own = {item.place: sketch for item, sketch in sketches.items() if item.field == number}
-            field.reasons |= disagreements(own)
+            field.reasons |= self._disagreements(number)
         settle_idle_workers()
         self._end_s = max(self._end_s, time.monotonic() + LEAST_RACE_S)
-        ready = [item for item in sketches if self._fields[item.field].reasons[item.place] is None]
+        reasons = [field.reasons for field in self._fields]
+        ready = [item for item in self._sketches if reasons[item.field][item.place] is None]
         with self._alone(ready):
             for number, field in enumerate(self._fields):
                 indices = [item.place for item in ready if item.field == number]
-                timer = partial(self._time, number)
-                field.times = halve_successively(indices, timer, self._time_left)
+                timer, further = partial(self._time, number), partial(self._further, number)
+                field.times = halve_successively(indices, timer, self._time_left, further)
+
+    def _disagreements(self, number: int) -> dict[int, str]:
+        own = {item.place: found for item, found in self._sketches.items() if item.field == number}
+        return disagreements(own)
+
+    def _further(self, number: int, times_us: Mapping[int, float]) -> Sequence[int]:
+        """The next round of a field's descent, loaded; none once its share of the time is over."""
+        field = self._fields[number]
+        now = time.monotonic()
+        share_s = DESCENT_SHARE * (self._end_s - now) / (len(self._fields) - number)
+        if self._descending != number:
+            self._descending, self._descend_until_s = number, now + share_s
+        while time.monotonic() < self._descend_until_s:
+            group = [_Entrant(number, place) for place in field.descent.following(times_us)]
+            if not group:
+                break
+            self._numbers |= {item: len(self._numbers) + at for at, item in enumerate(group)}
+            with gpu_lock.without_gpu():
+                self._sketches |= self._warm(group)
+            disagreeing = self._disagreements(number)
+            for item in group:
+                if item.place in disagreeing:
+                    self._out(item, disagreeing[item.place])
+            if fit := [item.place for item in group if field.reasons[item.place] is None]:
+                return fit
+        return ()
 
     @contextmanager
     def _alone(self, entrants: Sequence[_Entrant]) -> Iterator[None]:

@@ -10,6 +10,7 @@ from agentkernel.domain.candidate import TrialResult
 from agentkernel.domain.target import Target
 from agentkernel.tools.compile.candidate import Compilation, Family, compile_families
 from agentkernel.tools.problem.loading import LoadedProblem
+from agentkernel.tools.search.cost import MatrixWork
 
 Schedule = dict[str, dict[str, int]]
 
@@ -19,7 +20,8 @@ class Space:
     """Each source is a drop-in of `problem` under one of `schedules`, best guess first.
 
     `segment` names the part of a model that the problem is ("" for a whole one): its pattern and
-    its structure's hash.
+    its structure's hash. The sources at the places `hints` were fast before: they are measured
+    first. `matrix` is what its own kernels multiply.
     """
 
     problem: LoadedProblem
@@ -27,6 +29,8 @@ class Space:
     labels: tuple[str, ...]
     schedules: tuple[Schedule, ...]
     segment: str = ""
+    hints: tuple[int, ...] = ()
+    matrix: MatrixWork | None = None
 
     def result(
         self, index: int, pruned: str | None, time_us: float | None, estimated_us: float | None

@@ -141,7 +141,7 @@ def estimate_alone(
 ) -> tuple[float | None, ...]:
     """The cost of each by its binaries; of equal ones the first in the order given."""
     times = [
-        cost_us(item.outcome, item.instructions, target)
+        cost_us(item.outcome, item.instructions, target, space.matrix)
         if isinstance(item.outcome, CompileReport)
         else None
         for item in made
