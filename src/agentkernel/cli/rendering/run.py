@@ -17,8 +17,10 @@ from rich.table import Table
 from rich.text import Text
 
 from agentkernel.cli.console import console
+from agentkernel.cli.rendering.answer import DISTINGUISHABLE, answer, use_table
 from agentkernel.cli.rendering.live import LiveTable, ModelUsage
 from agentkernel.cli.rendering.text import (
+    counted,
     show_bytes,
     show_count,
     show_error,
@@ -116,10 +118,14 @@ def approval_lines(asked: PendingApproval) -> Iterator[str]:
 
 
 def result_panel(result: Result) -> RenderableType:
-    """The figures, the kernels' resources, what the plan drew on, and where the files lie."""
+    """The answer and how it is used, the figures behind it, the kernels' resources, what the plan
+    drew on, and where the files lie."""
     certificate = read_certificate(result)
     profile = certificate.profile if certificate is not None else None
-    parts: list[RenderableType] = [facts(result, why_no_autotune(profile) if profile else None)]
+    parts: list[RenderableType] = [answer(result, certificate)]
+    use = use_table(result, certificate)
+    parts += [use] if use is not None else []
+    parts += [Text(), facts(result, why_no_autotune(profile) if profile else None)]
     if profile is not None:
         parts += resources(profile)
     if certificate is not None and certificate.plan is not None:
@@ -139,18 +145,14 @@ def read_certificate(result: Result) -> Certificate | None:
         return None
 
 
-DISTINGUISHABLE = 1.1
-"""Estimated times that are within this factor of each other may as well be the other way round."""
-
-
 def facts(result: Result, no_autotune: str | None = None) -> Table:
-    """Status, speed and errors; measured and estimated never share a line. `no_autotune`: why
+    """Reason, speed and errors; measured and estimated never share a line. `no_autotune`: why
     max-autotune has no time."""
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="bold")
     table.add_column()
-    status = [("status", f"{result.status}: {result.reason}"), ("target", result.target)]
-    for name, text in [*status, *figure_rows(result, no_autotune)]:
+    reason = [("why", result.reason), ("target", result.target)]
+    for name, text in [*reason, *figure_rows(result, no_autotune)]:
         table.add_row(name, Text(text))
     return table
 
@@ -177,8 +179,6 @@ def figure_rows(result: Result, no_autotune: str | None = None) -> list[tuple[st
         own = show_error(result.eager_error_vs_oracle)
         text = f"{show_error(result.error_vs_oracle)} (eager {own}){how}"
         rows.append(("error against fp64", text))
-    if result.declared_sizes:
-        rows.append(("holds for", "the declared sizes only: at others it raises"))
     if result.asked_models:
         rows.append(("models", model_text(result)))
     return rows
@@ -248,7 +248,7 @@ def kernel_table(report: CompileReport) -> Table:
             show_bytes(kernel.shared_bytes),
             show_share(kernel.occupancy),
         )
-    for name in report.library_ops:
+    for name in counted(report.library_ops):
         table.add_row(f"{name} (library)", "", "", "", "", "", "")
     return table
 
