@@ -37,6 +37,7 @@ from agentkernel.cli.options import (
 from agentkernel.cli.terminal import (
     discard_output,
     interrupt_on_termination,
+    loading,
     print_failure,
     standard_streams,
 )
@@ -125,7 +126,9 @@ def body(path: str) -> Callable[[object], None]:
 
     def call(flags: object) -> None:
         module, _, name = path.partition(":")
-        getattr(import_module(module), name)(flags)
+        with loading(silent=bool(getattr(flags, "as_json", False))):
+            found = import_module(module)
+        getattr(found, name)(flags)
 
     return call
 

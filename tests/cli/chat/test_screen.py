@@ -215,3 +215,16 @@ def test_json_is_a_line_an_event_and_the_result_last(capsys: pytest.CaptureFixtu
     wanted |= {"speedup_vs_compile", "speedup_ci95", "roofline_fraction"}
     wanted |= {"error_vs_oracle", "eager_error_vs_oracle"}
     assert wanted <= set(lines[-1])
+
+
+def test_a_pipe_gets_plain_lines_and_no_json(capsys: pytest.CaptureFixture[str]) -> None:
+    def job(on_event: OnEvent) -> Result:
+        for event in one_round(profile_taken()):
+            on_event(event)
+        return result()
+
+    follow(job, as_json=False)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "run layernorm-1: layernorm for h100-sxm (no local GPU)"
+    assert "timed cccccccccc: 181 us estimated" in lines
+    assert not any(line.startswith("{") for line in lines)

@@ -1,8 +1,8 @@
 """A run on the terminal: its events, its approval prompts and the panel with its result.
 
-A terminal shows a live table, a pipe one JSON line for each event. Measured and estimated
-figures never share a line. A prompt for approval that meets the end of the input counts as a
-no.
+A terminal shows a live table, a pipe one plain line for each event, `--json` one of JSON. Measured
+and estimated figures never share a line. A prompt for approval that meets the end of the input
+counts as a no.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from rich.text import Text
 
 from agentkernel.cli.console import console
 from agentkernel.cli.rendering.answer import DISTINGUISHABLE, answer, use_table
+from agentkernel.cli.rendering.events import event_line, session_event
 from agentkernel.cli.rendering.live import LiveTable, ModelUsage
 from agentkernel.cli.rendering.text import (
     counted,
@@ -35,7 +36,7 @@ from agentkernel.domain.certificate import Certificate
 from agentkernel.domain.profile import CompileReport, Profile, unmeasured_words
 from agentkernel.storage.files import read_regular_text
 from agentkernel.workflows.approval import Approve, PendingApproval
-from agentkernel.workflows.events import Event, Finished, ModelWriting, OnEvent, ignore
+from agentkernel.workflows.events import Event, Finished, OnEvent, ignore
 from agentkernel.workflows.outcome import Result
 
 
@@ -47,17 +48,17 @@ def follow(
     panel: bool = True,
     models: ModelUsage | None = None,
 ) -> Result:
-    """Run `job`, showing its events: a live table on a terminal, JSON `lines` elsewhere, there
-    without what a model is writing unless they were asked for.
+    """Run `job`, showing its events: a live table on a terminal, plain `lines` elsewhere.
 
-    With `as_json` the last line is the result itself, otherwise a `panel` with the result.
+    With `as_json` every event is a JSON line and the last line is the result itself, otherwise a
+    `panel` with the result follows.
     `models`: who may be asked, and what they took before.
     """
     if not as_json and sys.stdout.isatty():
         with LiveTable(console(), models) as table:
             result = job(table.show)
     else:
-        told = print_event if as_json else print_done
+        told = print_event if as_json else print_line
         result = job(told if lines else ignore)
     if not panel:
         return result
@@ -68,10 +69,12 @@ def follow(
     return result
 
 
-def print_done(event: Event) -> None:
-    """The same for a pipe: an answer is told of when it is whole."""
-    if not isinstance(event, ModelWriting):
-        print_event(event)
+def print_line(event: Event) -> None:
+    """One plain line; the result is not repeated, it has its own panel."""
+    told = None if isinstance(event, Finished) else session_event(event)
+    line = "" if told is None else event_line(told)
+    if line:
+        print_plain(line)
 
 
 def print_event(event: Event) -> None:
@@ -235,7 +238,7 @@ def resources(profile: Profile) -> list[RenderableType]:
 def kernel_table(report: CompileReport) -> Table:
     """One line a launch: registers, spills, shared memory, occupancy."""
     table = Table(box=None, pad_edge=False)
-    table.add_column(f"kernel, compiled for {report.target}")
+    table.add_column(f"kernel, compiled for {report.target}", overflow="fold")
     for heading in ("grid", "warps", "registers", "spills", "shared memory", "occupancy"):
         table.add_column(heading, justify="right")
     for kernel in report.kernels:
