@@ -67,7 +67,17 @@ def measured(**changes: object) -> Result:
             "The run failed: nothing is handed over",
             "red",
         ),
-        (result(interrupted=True, candidate=None), "Interrupted", "yellow"),
+        (
+            result(interrupted=True, candidate=None, drafts=2),
+            "Interrupted. Kept: 2 drafts. Go on with: agentkernel resume layernorm-1",
+            "yellow",
+        ),
+        (
+            measured(interrupted=True, roofline_fraction=None),
+            "Interrupted. Kept: 1 draft. Best so far: 1.82x faster than torch.compile "
+            "[1.81, 1.83]. Go on with: agentkernel resume layernorm-1",
+            "green",
+        ),
     ],
 )
 def test_the_answer_is_a_sentence(found: Result, words: str | None, colour: str) -> None:

@@ -8,12 +8,15 @@ from typing import NamedTuple
 from rich.table import Table
 from rich.text import Text
 
-from agentkernel.cli.rendering.text import show_ratio, show_share
+from agentkernel.cli.rendering.text import relative_path, show_ratio, show_share
 from agentkernel.domain.certificate import Certificate
+from agentkernel.domain.formatting import count
 from agentkernel.domain.verdict import Verdict
 from agentkernel.workflows.outcome import Result
 
 CERTIFICATE = "certificate.json"
+RUNS = "agentkernel-runs"
+"""Where runs lie that were told no other place."""
 DISTINGUISHABLE = 1.1
 """Estimated times that are within this factor of each other may as well be the other way round."""
 
@@ -36,8 +39,18 @@ def answer(result: Result, certificate: Certificate | None) -> Text:
         parts.append(f"error {margin:.2g} of allowed")
     text = ", ".join(parts)
     if result.interrupted:
-        text = f"Interrupted. Best so far: {text}" if result.candidate else "Interrupted"
+        kept = count(result.drafts, "draft")
+        best = f" Best so far: {text}." if result.candidate else ""
+        text = f"Interrupted. Kept: {kept}.{best} Go on with: agentkernel resume {_resumed_as(result)}"
     return Text(text, style=_style(result))
+
+
+def _resumed_as(result: Result) -> str:
+    """The run's name, or its folder where that lies in none that is looked into by default."""
+    folder = relative_path(str(Path(result.certificate or "").parent))
+    below = Path(folder).parent
+    named = Path(folder).name != result.run or below == Path(RUNS)
+    return result.run if named else folder
 
 
 def _style(result: Result) -> str:
@@ -119,7 +132,7 @@ def use_table(result: Result, certificate: Certificate | None) -> Table | None:
     table.add_column(overflow="fold")
     table.add_row("use it", Text(f"from {Path(result.candidate).stem} import ModelNew"))
     if result.certificate is not None and Path(result.certificate).name == CERTIFICATE:
-        folder = str(Path(result.certificate).parent)
+        folder = relative_path(str(Path(result.certificate).parent))
         table.add_row("or", Text(f"agentkernel.apply(model, {folder!r})"))
     verdict = certificate.verdict if certificate is not None else None
     held = holds_for(result, verdict)

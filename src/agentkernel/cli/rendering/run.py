@@ -287,6 +287,4 @@ def files(result: Result) -> Text:
     ):
         if path is not None:
             lines.append(f"{name:<12} {path}")
-    if result.interrupted:
-        lines.append(f"interrupted  Next: agentkernel resume {result.run}")
     return Text("\n".join(lines))
