@@ -11,7 +11,6 @@ import contextlib
 import io
 import json
 import os
-import shutil
 import signal
 import sys
 import threading
@@ -306,13 +305,20 @@ def loading(*, silent: bool = False) -> Iterator[None]:
     if silent or not (sys.stdout.isatty() and sys.stderr.isatty()):
         yield
         return
-    width = shutil.get_terminal_size((COLUMNS, 24)).columns
+    width = _columns()
     clock = ElapsedTime(sys.stderr, width, loading_words, first_s=SOON_S, every_s=SOON_S)
     clock.start()
     try:
         yield
     finally:
         clock.stop()
+
+
+def _columns() -> int:
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or COLUMNS
+    except OSError:  # it is none to the system
+        return COLUMNS
 
 
 def loading_words(seconds: float) -> str:

@@ -41,7 +41,9 @@ def answer(result: Result, certificate: Certificate | None) -> Text:
     if result.interrupted:
         kept = count(result.drafts, "draft")
         best = f" Best so far: {text}." if result.candidate else ""
-        text = f"Interrupted. Kept: {kept}.{best} Go on with: agentkernel resume {_resumed_as(result)}"
+        text = (
+            f"Interrupted. Kept: {kept}.{best} Go on with: agentkernel resume {_resumed_as(result)}"
+        )
     return Text(text, style=_style(result))
 
 
