@@ -31,7 +31,6 @@ def judge(flags: JudgeFlags) -> None:
     """`agentkernel judge`."""
     values = {
         **settings_of(flags),
-        "goals.policy": flags.allowed.policy or "triton",
         "judge.seed": flags.seed,
     }
     bench = load_candidate(flags.subject, flags.candidate, flags.settings, values)
