@@ -157,3 +157,9 @@ def test_out_gets_copies(tmp_path: Path) -> None:
     assert names == ["certificate.json", "linear_optimized.py", "report.md", "roofline.svg"]
     run_folder = tmp_path / "runs" / found.run
     assert (run_folder / "linear_optimized.py").read_text() == DROP_IN
+
+
+def test_the_api_is_listed_and_typed() -> None:
+    assert {"optimize", "apply", "errors", "Session"} <= set(dir(agentkernel))
+    assert all(hasattr(agentkernel, name) for name in dir(agentkernel))
+    assert (Path(agentkernel.__file__).parent / "py.typed").is_file()

@@ -40,3 +40,8 @@ def __getattr__(name: str) -> object:
     if name in __all__:
         return getattr(import_module("agentkernel.api"), name)
     raise AttributeError(f"module 'agentkernel' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """The API, also before it is imported."""
+    return sorted([*__all__, "errors"])

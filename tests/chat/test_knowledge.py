@@ -109,7 +109,7 @@ def test_times_for_two_gpus_are_never_compared(both: Session) -> None:
     assert "Fastest: c2." in text_of(both.say("where are we?")[0])
     both.say("for the h100")
     status = text_of(both.say("where are we?")[0])
-    assert "At c2: right (interpreted), 1.75 us (estimated for h200)" in status
+    assert "Current: c2, right (interpreted), 1.75 us (estimated for h200)" in status
     assert "Fastest: c1." in status
     (found,) = both.say("compare c1 and c2")
     assert isinstance(found, Compared)
@@ -133,7 +133,7 @@ def test_nothing_is_the_fastest_for_a_gpu_that_nobody_tried(ran: Session) -> Non
 def test_the_same_gpu_by_another_name_is_no_change(ran: Session) -> None:
     before = ran.tree.place
     (same,) = ran.say("for the h100")
-    assert text_of(same) == "It is so already: the target is h100-sxm."
+    assert text_of(same) == "Already set: target h100-sxm."
     assert ran.tree.place == before
     ran.say("try it on the h200")
     ran.say("for the h100 again")

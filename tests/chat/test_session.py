@@ -147,7 +147,7 @@ def test_a_setting_waits_for_a_run_and_is_run_once(ran: Session) -> None:
     assert isinstance(again, StepRan)
     assert len(ran.tree.steps) == 2
     assert ran.tree.steps[1].changes == {"goals.precision": "bf16"}
-    assert text_of(ran.say("allow bf16")[0]).startswith("It is so already")
+    assert text_of(ran.say("allow bf16")[0]).startswith("Already set")
 
 
 def test_less_memory_is_done_at_once(ran: Session) -> None:

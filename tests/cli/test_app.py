@@ -68,8 +68,36 @@ def test_every_command_is_listed(cli: Cli) -> None:
     assert all(f"\n  {command.name} " in shown for command in COMMANDS)
 
 
-def test_version(cli: Cli) -> None:
-    assert cli(["--version"]).out == f"agentkernel {__version__}\n"
+@pytest.mark.parametrize("flag", ["--version", "-V"])
+def test_version(flag: str, cli: Cli) -> None:
+    assert cli([flag]).out == f"agentkernel {__version__}\n"
+
+
+@pytest.mark.parametrize("words", [[], ["library"]])
+def test_nothing_said_is_the_help(words: list[str], cli: Cli) -> None:
+    shown = cli(words).out
+    assert shown == cli([*words, "--help"]).out == cli([*words, "-h"]).out
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (
+            ["optimize", "x.py", "--speedup", "fast"],
+            "Invalid value for '--speedup': it is 'fast', expected a number. "
+            "See 'agentkernel optimize --help'.",
+        ),
+        (
+            ["optimize", "x.py", "--rounds=2.5"],
+            "Invalid value for '--rounds': it is '2.5', expected a whole number. "
+            "See 'agentkernel optimize --help'.",
+        ),
+        (["library", "lst"], "Did you mean 'list'? See 'agentkernel library --help'."),
+        (["plan"], "Missing argument 'FILE[:CLASS]'. See 'agentkernel plan --help'."),
+    ],
+)
+def test_a_usage_error_names_its_own_commands_help(words: list[str], line: str, cli: Cli) -> None:
+    assert cli.refused(words).endswith(f"{line}\n")
 
 
 @pytest.mark.parametrize(

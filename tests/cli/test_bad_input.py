@@ -165,6 +165,20 @@ def test_candidate_that_is_not_there(good: Path, cli: Cli) -> None:
     fails_in_one_line(["judge", str(good), "--candidate", "none.py"], cli, "none.py")
 
 
+def test_a_list_that_is_not_there_is_named_once(tmp_path: Path, cli: Cli) -> None:
+    said = cli.refused(["batch", "none.yaml"])
+    assert said.startswith("agentkernel: Cannot read the list 'none.yaml': No such file or dir")
+    assert "it is a folder. Expected" in cli.refused(["batch", str(tmp_path)])
+
+
+def test_judge_asks_for_the_policy_that_a_run_has(good: Path, tmp_path: Path, cli: Cli) -> None:
+    path = tmp_path / "new.py"
+    path.write_text("class ModelNew(:\n")
+    words = ["judge", str(good), "--candidate", str(path), "--target", "h100", "--json"]
+    assert cli.json(words, 3)["policy"] == "mixed"
+    assert cli.json([*words, "--policy", "triton"], 3)["policy"] == "triton"
+
+
 @pytest.mark.parametrize("text", ["", "problems: []", "a: [", "problems: [{fle: x.py}]"])
 def test_batch_list(text: str, tmp_path: Path, cli: Cli) -> None:
     path = tmp_path / "list.yaml"

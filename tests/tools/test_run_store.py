@@ -32,6 +32,7 @@ from agentkernel.tools.run_store import (
     lock_run,
     open_run,
     read_run,
+    work_at,
 )
 from agentkernel.tools.targets import find_target
 from tests.workflows.fakes import profile, settings, small_problem, verdict
@@ -445,3 +446,21 @@ def test_a_replay_draws_the_seeds_of_the_run_that_it_replays(tmp_path: Path) -> 
     assert new_run(tmp_path, chosen=then.evolve(models=models)).manifest.judge_key == key
     assert keyed_seed(key, "a" * 64) == keyed_seed(key, "a" * 64) != keyed_seed(key, "b" * 64)
     assert keyed_seed(key, "a" * 64) != keyed_seed(str(other.manifest.judge_key), "a" * 64)
+
+
+def test_who_works_on_a_run_and_at_what_is_known(tmp_path: Path) -> None:
+    store = new_run(tmp_path)
+    assert work_at(store) is None
+    with lock_run(store.folder):
+        assert work_at(store) == (None, "start")
+        store.records.spend(0.0)
+        store.records.add_event(
+            "node_started", '{"kind": "node_started", "node": "judge", "round": 1}'
+        )
+        assert work_at(store) == (os.getpid(), "judge of round 1")
+        store.records.add_event("verdict", '{"kind": "verdict", "seconds": 1.0}')
+        assert work_at(store) == (os.getpid(), "judge of round 1")
+        store.records.add_event("node_finished", '{"kind": "node_finished", "round": 1}')
+        assert work_at(store) == (os.getpid(), "")
+    assert work_at(store) is None
+    store.close()

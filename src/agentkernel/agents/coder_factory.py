@@ -247,7 +247,7 @@ def file_coder_path(spec: str) -> Path:
 
 def read_candidate_file(path: Path) -> str:
     """The text of `path`, with its line ends as Python reads them. Raises SettingError."""
-    expected = "Expected a file of Python that defines ModelNew. Next: mend the path after 'file:'."
+    expected = "Expected a file of Python that defines ModelNew. Next: fix the path after 'file:'."
     try:
         size = path.stat().st_size
         text = path.read_text(encoding="utf-8-sig") if size <= MOST_BYTES else ""

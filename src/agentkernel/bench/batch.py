@@ -92,7 +92,7 @@ def read_list(path: Path) -> BatchList:
     try:
         tree = read_yaml(path)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        line = one_line(error)
+        line = (isinstance(error, OSError) and error.strerror) or one_line(error)
         raise ProblemError(f"Cannot read the list {str(path)!r}: {line}. {EXPECTED}") from error
     if isinstance(tree, list):
         tree = {"problems": tree}

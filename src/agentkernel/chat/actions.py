@@ -333,8 +333,8 @@ def change(work: SessionState, changes: Changes, hint: str = RUN_HINT) -> Reply:
     joined = merge_changes(work.place.changes, changes)
     told = difference(before, work.settings_of(joined))
     if not told:
-        named = ", ".join(f"{key} is {display_value(value)}" for key, value in changes.items())
-        return TextReply(text=f"It is so already: {named}.")
+        named = ", ".join(f"{key} {display_value(value)}" for key, value in changes.items())
+        return TextReply(text=f"Already set: {named}.")
     work.tree = tree.move(work.tree, work.place.evolve(changes=joined))
     return PositionChanged(place=work.place, text=f"{'; '.join(told)}. {hint}".strip())
 
@@ -417,7 +417,7 @@ def target(work: SessionState, intent: SetTarget) -> Reply:
     resolved = find_target(intent.target)
     gpu = resolved.target.name
     if gpu == work.target_name:
-        return TextReply(text=f"It is so already: the target is {gpu}.")
+        return TextReply(text=f"Already set: target {gpu}.")
     name = "local" if intent.target.strip().lower() == "local" else gpu
     moved = change(work, {"target": None if work.target_of({}) == gpu else name})
     if isinstance(moved, PositionChanged):
@@ -428,7 +428,7 @@ def target(work: SessionState, intent: SetTarget) -> Reply:
 def policy(work: SessionState, intent: SetPolicy) -> Reply:
     """What a candidate may call."""
     if work.settings.policy == intent.policy:
-        return TextReply(text=f"It is so already: policy is {intent.policy}.")
+        return TextReply(text=f"Already set: policy {intent.policy}.")
     return change(work, {"goals.policy": intent.policy})
 
 

@@ -423,8 +423,8 @@ def status(work: SessionState) -> Reply:
     lines = [
         f"{work.module.name}: {count(len(work.tree.steps), 'step')}, "
         f"{count(len(work.tree.nodes), 'candidate')}.",
-        f"At {label(current)}"
-        + (f": {_told(node, aimed)}" if node is not None else "")
+        f"Current: {label(current)}"
+        + (f", {_told(node, aimed)}" if node is not None else "")
         + f", branch {work.place.branch}.",
         _fastest(work, aimed),
         f"For {target}, precision {settings.goals.precision}, policy {settings.policy}; the goal "

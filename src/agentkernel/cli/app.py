@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -37,7 +38,9 @@ from agentkernel.cli.options import (
 from agentkernel.cli.terminal import (
     discard_output,
     interrupt_on_termination,
+    loading,
     print_failure,
+    print_plain,
     standard_streams,
 )
 from agentkernel.cli.train import options as train_options
@@ -125,21 +128,29 @@ def body(path: str) -> Callable[[object], None]:
 
     def call(flags: object) -> None:
         module, _, name = path.partition(":")
-        getattr(import_module(module), name)(flags)
+        with loading(silent=bool(getattr(flags, "as_json", False))):
+            found = import_module(module)
+        getattr(found, name)(flags)
 
     return call
 
 
 def group(
-    name: str, help_text: str, commands: Sequence[Command], *, epilog: str | None = None
+    name: str,
+    help_text: str,
+    commands: Sequence[Command],
+    *,
+    epilog: str | None = None,
+    completion: bool = False,
 ) -> typer.Typer:
-    """A group of commands in the order of its help."""
+    """A group of commands in the order of its help; `completion`: with --install-completion."""
     found = typer.Typer(
         name=name,
         help=help_text,
         epilog=epilog,
         rich_markup_mode=None,
-        add_completion=False,
+        add_completion=completion,
+        context_settings={"help_option_names": ["-h", "--help"]},
         no_args_is_help=True,
         pretty_exceptions_enable=False,
     )
@@ -171,6 +182,7 @@ app = group(
     epilog="Exit: 0 met, improved or verified; 3 a baseline kept; 1 failed; 2 your mistake; "
     "4 the environment's; 130 interrupted. A night's (batch ZOO.yaml): 0 fine, 5 a regression, "
     "6 something does not verify. --debug shows tracebacks.",
+    completion=True,
 )
 app.add_typer(
     group(
@@ -204,7 +216,9 @@ def show_version(asked: bool) -> None:
 def root(
     version: Annotated[
         bool,
-        typer.Option("--version", help="Show the version.", callback=show_version, is_eager=True),
+        typer.Option(
+            "--version", "-V", help="Show the version.", callback=show_version, is_eager=True
+        ),
     ] = False,
 ) -> None:
     """A PyTorch module in, a faster Triton drop-in that can be trusted out."""
@@ -231,11 +245,14 @@ def run(words: list[str], *, debug: bool = False) -> int:
         code = app(args=words, prog_name="agentkernel", standalone_mode=False, obj=debug)
         return code if isinstance(code, int) else 0
     except Exception as error:  # the border: every failure becomes a line and a number
+        if type(error).__name__ == "NoArgsIsHelpError":  # typer has no name for it
+            print_plain(str(error).rstrip())
+            return 0
         if isinstance(error, OutputLost):
             discard_output()
         elif debug and not isinstance(error, typer.Abort):
             raise
-        line, exit_code = explain(error)
+        line, exit_code = explain(error, words)
         print_failure(line, exit_code, type(error).__name__, as_json=as_json)
         return exit_code
     except KeyboardInterrupt:
@@ -243,8 +260,9 @@ def run(words: list[str], *, debug: bool = False) -> int:
         return EXIT_INTERRUPTED
 
 
-def explain(error: Exception) -> tuple[str, int]:
-    """The line and the exit code of a failure: whose it is, and what to do."""
+def explain(error: Exception, words: Sequence[str] = ()) -> tuple[str, int]:
+    """The line and the exit code of a failure: whose it is, and what to do. `words`: of the command
+    line, of which a usage error names its own."""
     if isinstance(error, AgentKernelError):
         return str(error), error.exit_code
     if isinstance(error, typer.Abort):
@@ -258,11 +276,36 @@ def explain(error: Exception) -> tuple[str, int]:
         return f"{said} Next: end what else holds it, or ask at smaller sizes.", EXIT_ENVIRONMENT
     format_message = getattr(error, "format_message", None)
     if format_message is not None:
-        return f"{format_message()} See 'agentkernel --help'.", EXIT_USER
+        return _explain_usage(error, format_message(), words), EXIT_USER
     return (
         f"{type(error).__name__}: {error}. This is a bug; --debug shows where.",
         EXIT_FAILED,
     )
+
+
+NO_NUMBER = re.compile(r"Input should be a valid (number|integer), unable to parse string.*")
+
+
+def _explain_usage(error: Exception, message: str, words: Sequence[str]) -> str:
+    """What is wrong with which word, and the command whose help says what is right."""
+    command = getattr(getattr(error, "ctx", None), "command_path", "agentkernel")
+    given = _given(getattr(getattr(error, "param", None), "opts", ()), words)
+    said = f"it is {given!r}, expected " if given is not None else "expected "
+    message = NO_NUMBER.sub(lambda found: f"{said}{ARTICLES[found[1]]}", message)
+    end = "" if message.endswith((".", "?")) else "."
+    return f"{message}{end} See '{command} --help'."
+
+
+ARTICLES = {"number": "a number", "integer": "a whole number"}
+
+
+def _given(options: Sequence[str], words: Sequence[str]) -> str | None:
+    """The word that was given for one of `options`."""
+    for word, following in zip(words, [*words[1:], None], strict=True):
+        name, equal, value = word.partition("=")
+        if name in options:
+            return value if equal else following
+    return None
 
 
 def _explain_system(error: OSError) -> tuple[str, int]:
@@ -273,7 +316,7 @@ def _explain_system(error: OSError) -> tuple[str, int]:
     if error.errno in FULL:
         return f"{said} Next: make room, or name another --runs.", EXIT_ENVIRONMENT
     if is_machine_fault(error):
-        return f"{said} Next: mend the machine, or name a folder elsewhere.", EXIT_ENVIRONMENT
+        return f"{said} Next: fix the machine, or name a folder elsewhere.", EXIT_ENVIRONMENT
     if isinstance(error, PermissionError):
         return f"{said} Next: name a file or folder that you may use.", EXIT_USER
     return f"{said} Next: check the path.", EXIT_USER

@@ -16,7 +16,7 @@ from agentkernel.cli.options import (
     ProfileFlags,
     settings_of,
 )
-from agentkernel.cli.rendering.verdict import profile_parts, verdict_lines
+from agentkernel.cli.rendering.verdict import print_verdict, profile_parts
 from agentkernel.cli.terminal import print_json
 from agentkernel.domain.profile import ProfileFailed
 from agentkernel.tools.judge.compute_sanitizer import with_sanitizer_findings
@@ -31,7 +31,6 @@ def judge(flags: JudgeFlags) -> None:
     """`agentkernel judge`."""
     values = {
         **settings_of(flags),
-        "goals.policy": flags.allowed.policy or "triton",
         "judge.seed": flags.seed,
     }
     bench = load_candidate(flags.subject, flags.candidate, flags.settings, values)
@@ -43,8 +42,7 @@ def judge(flags: JudgeFlags) -> None:
     else:
         screen = console()
         screen.print(f"{bench.loaded.problem.name} on {verdict.device}: {bench.resolved.note}")
-        for line in verdict_lines(verdict):
-            screen.print(line, markup=False)
+        print_verdict(verdict, screen)
     raise typer.Exit(0 if verdict.accepted else 3)
 
 
@@ -72,8 +70,7 @@ def profile(flags: ProfileFlags) -> None:
     else:
         screen = console()
         screen.print(f"{bench.loaded.problem.name}: {bench.resolved.note}")
-        for line in verdict_lines(verdict):
-            screen.print(line, markup=False)
+        print_verdict(verdict, screen)
         if isinstance(found, ProfileFailed):
             screen.print(f"not profiled: {found.side}: {found.reason}", markup=False)
         elif found is not None:

@@ -15,6 +15,7 @@ from agentkernel.cli.rendering.run import approver, follow
 from agentkernel.cli.rendering.search import order_table
 from agentkernel.cli.rendering.stages import stage_table
 from agentkernel.cli.rendering.text import parse_bytes, parse_seconds
+from agentkernel.cli.terminal import loading
 from agentkernel.runtime.stages import process_age_s, recording, stage
 from agentkernel.tools.run_store import read_run
 from agentkernel.tools.search.order import orders
@@ -31,7 +32,7 @@ def optimize(flags: OptimizeFlags) -> None:
     }
     with recording() as clock:
         clock.add("load", process_age_s() - clock.wall_s())
-        with stage("load"):
+        with stage("load"), loading(silent=flags.as_json):
             settings = with_checked_models(settings_from(flags.configured, values))
             problem = load_subject(flags.subject)
         request = OptimizeRequest(problem, settings, flags.out, tuple(sys.argv[1:]))

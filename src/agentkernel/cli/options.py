@@ -17,6 +17,12 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, TypeVar, get_t
 
 import typer
 
+from agentkernel.cli.completion import (
+    complete_file,
+    complete_reference,
+    complete_run,
+    complete_target,
+)
 from agentkernel.domain.errors import SettingError
 
 if TYPE_CHECKING:
@@ -39,6 +45,7 @@ Reference = Annotated[
     str,
     typer.Argument(
         metavar="FILE[:CLASS]",
+        autocompletion=complete_reference,
         help="A file with Model, get_inputs and get_init_inputs, or FILE:CLASS with --input; "
         "FILE may be a module, package.module.",
     ),
@@ -62,7 +69,11 @@ Kwargs = Annotated[
 ]
 TargetName = Annotated[
     str | None,
-    typer.Option("--target", help="GPU the kernel is for; the local one, else h100."),
+    typer.Option(
+        "--target",
+        autocompletion=complete_target,
+        help="GPU the kernel is for; the local one, else h100.",
+    ),
     Setting("target"),
 ]
 Speedup = Annotated[
@@ -220,7 +231,12 @@ MaxAutotune = Annotated[
     ),
     Setting("profile.max_autotune"),
 ]
-RunName = Annotated[str, typer.Argument(metavar="RUN", help="A run's name; 'last' is the newest.")]
+RunName = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN", autocompletion=complete_run, help="A run's name; 'last' is the newest."
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -402,6 +418,7 @@ class ReportFlags:
         str,
         typer.Argument(
             metavar="RUN|NIGHT",
+            autocompletion=complete_run,
             help="A run's name or folder, last, or a night's id, folder or night.json.",
         ),
     ] = "last"
@@ -460,7 +477,12 @@ class VerifyFlags:
     as_json: AsJson = False
 
 
-CandidateFile = Annotated[Path, typer.Option("--candidate", help="The file that defines ModelNew.")]
+CandidateFile = Annotated[
+    Path,
+    typer.Option(
+        "--candidate", autocompletion=complete_file, help="The file that defines ModelNew."
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -505,7 +527,7 @@ class JudgeFlags:
 class ProfileFlags:
     """Judge a candidate, then time it against eager and torch.compile, or estimate it."""
 
-    candidate: Annotated[Path, typer.Option("--candidate", help="The file that defines ModelNew.")]
+    candidate: CandidateFile
     subject: Subject
     target: TargetName = None
     allowed: Allowed = Allowed(policy="any")
@@ -554,7 +576,9 @@ class ResumeFlags:
     run: Annotated[
         str,
         typer.Argument(
-            metavar="RUN", help="The name of a run or a chat; 'last' is what was used last of both."
+            metavar="RUN",
+            autocompletion=complete_run,
+            help="The name of a run or a chat; 'last' is what was used last of both.",
         ),
     ] = LAST
     runs: Runs = None
@@ -572,6 +596,7 @@ class ChatFlags:
         str | None,
         typer.Argument(
             metavar="[FILE[:CLASS]]",
+            autocompletion=complete_reference,
             help="A file with Model, get_inputs and get_init_inputs, or FILE:CLASS with --input. "
             "Without it: the last sessions.",
         ),

@@ -22,7 +22,7 @@ from agentkernel.cli.terminal import print_json, print_plain
 from agentkernel.domain.errors import RunNotFound, one_line
 from agentkernel.domain.plain_text import plain, sentence
 from agentkernel.storage.files import read_regular_text
-from agentkernel.tools.run_store import RunStore, list_runs, read_run
+from agentkernel.tools.run_store import RunStore, WorkAt, list_runs, read_run, work_at
 from agentkernel.workflows.models import models_section, recorded_attempts
 from agentkernel.workflows.outcome import Result
 from agentkernel.workflows.report import ModelsSection, diagnosis_cells, usage_rows
@@ -140,10 +140,19 @@ def print_screen(store: RunStore, result: Result | None) -> None:
             screen.print()
             screen.print(diagnosis_table(models))
         screen.print()
-    if result is None:
+    working = work_at(store)
+    if working is not None:
+        screen.print(work_words(working), markup=False)
+    elif result is None:
         screen.print(f"Unfinished. Next: agentkernel resume {store.id}")
     else:
         screen.print(result_panel(result))
+
+
+def work_words(working: WorkAt) -> str:
+    """`At work: process 4711, judge of round 1.`"""
+    who = "a process" if working.pid is None else f"process {working.pid}"
+    return f"At work: {who}{f', {working.stage}' if working.stage else ''}."
 
 
 def refusal_lines(store: RunStore) -> list[str]:

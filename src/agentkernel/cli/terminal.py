@@ -13,12 +13,13 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
-from typing import TYPE_CHECKING, Protocol
+from typing import IO, TYPE_CHECKING, Protocol
 
 from agentkernel.domain.errors import OutputLost
 from agentkernel.domain.plain_text import plain, plain_line
@@ -229,3 +230,98 @@ def detach_terminals(terminals: list[int]) -> None:
     for file in terminals:
         os.dup2(nowhere, file)
     os.close(nowhere)
+
+
+ERASED = "\r\x1b[2K"
+
+
+class ElapsedTime:
+    """One line of `stream` that counts the seconds from `start` to `stop` and is then gone: the
+    `words` for the seconds so far, first after `first_s`, then every `every_s`.
+
+    It writes from a thread of its own to the stream that it was made with: whoever swaps stdout
+    meanwhile swaps nothing here.
+    """
+
+    def __init__(
+        self,
+        stream: IO[str],
+        width: int,
+        words: Callable[[float], str],
+        *,
+        first_s: float,
+        every_s: float,
+    ) -> None:
+        self._stream, self._width, self._words = stream, width, words
+        self._first_s, self._every_s = first_s, every_s
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Count from now on."""
+        self.stop()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(
+            target=self._count, args=(self._ended, time.monotonic()), name="clock", daemon=True
+        )
+        self._thread.start()
+
+    def stop(self) -> bool:
+        """Take the line away where there is one; nothing is written after this. True where it
+        counted."""
+        counted = self._thread is not None
+        if self._thread is not None:
+            self._ended.set()
+            self._thread.join()
+            self._thread = None
+        return counted
+
+    def _count(self, ended: threading.Event, began: float) -> None:
+        wait_s, shown = self._first_s, False
+        while not ended.wait(wait_s):
+            self._write(f"{ERASED}{self._words(time.monotonic() - began)[: self._width - 1]}")
+            wait_s, shown = self._every_s, True
+        if shown:
+            self._write(ERASED)
+
+    def _write(self, text: str) -> None:
+        try:
+            self._stream.write(text)
+            self._stream.flush()
+        except (OSError, ValueError):  # the terminal is gone; the next answer finds out
+            self._ended.set()
+
+
+SOON_S = 0.1
+"""Seconds until a line says what a command loads, and between two of its lines."""
+COLUMNS = 80
+"""Columns where no terminal says how many it has."""
+
+
+@contextmanager
+def loading(*, silent: bool = False) -> Iterator[None]:
+    """While it holds, a line on a terminal's stderr counts the seconds of a start; `silent`, or in
+    a pipe: nothing."""
+    if silent or not (sys.stdout.isatty() and sys.stderr.isatty()):
+        yield
+        return
+    width = _columns()
+    clock = ElapsedTime(sys.stderr, width, loading_words, first_s=SOON_S, every_s=SOON_S)
+    clock.start()
+    try:
+        yield
+    finally:
+        clock.stop()
+
+
+def _columns() -> int:
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or COLUMNS
+    except OSError:  # it is none to the system
+        return COLUMNS
+
+
+def loading_words(seconds: float) -> str:
+    """`loading torch, 1.2 s` from the moment at which it is imported."""
+    what = "loading torch" if "torch" in sys.modules else "starting"
+    return f"{what}, {seconds:.1f} s"

@@ -262,6 +262,11 @@ class Records:
                 self._session = cursor.lastrowid
             self._db.execute("update sessions set seconds=? where id=?", (seconds, self._session))
 
+    def last_pid(self) -> int | None:
+        """The process of the newest session, None where none was noted."""
+        row = self._db.execute("select pid from sessions order by id desc limit 1").fetchone()
+        return None if row is None else int(row[0])
+
     def spent_before(self) -> float:
         """Wall seconds of the earlier sessions together."""
         row = self._db.execute(

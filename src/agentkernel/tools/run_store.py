@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -146,6 +147,45 @@ def lock_run(folder: Path, wait_s: float = BUSY_S) -> Iterator[None]:
         with explain_write_failure(folder / "lock"):
             lock_open_file(file, busy, wait_s)
         yield
+
+
+class WorkAt(NamedTuple):
+    """Who works on a run, and at what: the process, None where it has not said so yet, and the node
+    with its round, "" between two of them."""
+
+    pid: int | None
+    stage: str
+
+
+def work_at(store: RunStore) -> WorkAt | None:
+    """Who works on the run now; None where nobody holds it. Changes nothing."""
+    path = store.folder / "lock"
+    try:
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return WorkAt(store.records.last_pid(), _stage(store.records.events()))
+    except OSError:
+        return None
+    return None
+
+
+class _StageEvent(Frozen):
+    model_config = Frozen.model_config | {"extra": "ignore"}
+    kind: str
+    node: str = ""
+    round: int = 0
+
+
+def _stage(events: Sequence[str]) -> str:
+    """The node that began last, unless it ended."""
+    for text in reversed(events):
+        event = _StageEvent.model_validate_json(text)
+        if event.kind == "node_finished":
+            return ""
+        if event.kind == "node_started":
+            return f"{event.node} of round {event.round}"
+    return "start"
 
 
 def _judge_key(runs: Path, replayed: str | None) -> str:

@@ -156,6 +156,7 @@ def _work(
             open_model_provider(store, emit, session.spent) as desk,
             factory.equip(loaded, settings, resolved, desk) as (crew, tools),
         ):
+            store.records.spend(session.seconds())  # who works on it is known from here on
             emit(_started(store, resolved, session, tools.warnings, resumed=resumed))
             context = Context(
                 loaded, resolved.target, store, crew, tools, emit, session,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import time
 
-from agentkernel.cli.chat.screen import ERASED, ElapsedTime, words
+from agentkernel.cli.chat.screen import words
+from agentkernel.cli.terminal import ERASED, ElapsedTime
 
 
 def waited(stream: io.StringIO, wanted: str) -> bool:
@@ -19,7 +20,7 @@ def waited(stream: io.StringIO, wanted: str) -> bool:
 
 def test_an_answer_that_comes_soon_shows_nothing() -> None:
     stream = io.StringIO()
-    clock = ElapsedTime(stream, 80)
+    clock = ElapsedTime(stream, 80, words, first_s=1.0, every_s=1.0)
     clock.start()
     assert clock.stop()
     assert stream.getvalue() == ""
@@ -28,7 +29,7 @@ def test_an_answer_that_comes_soon_shows_nothing() -> None:
 
 def test_a_long_one_counts_in_one_line_that_is_gone_at_the_end() -> None:
     stream = io.StringIO()
-    clock = ElapsedTime(stream, 80, first_s=0.01, every_s=0.01)
+    clock = ElapsedTime(stream, 80, words, first_s=0.01, every_s=0.01)
     clock.start()
     assert waited(stream, words(0.0))
     clock.stop()
@@ -41,7 +42,7 @@ def test_a_long_one_counts_in_one_line_that_is_gone_at_the_end() -> None:
 
 def test_it_is_never_wider_than_the_screen() -> None:
     stream = io.StringIO()
-    clock = ElapsedTime(stream, 20, first_s=0.01, every_s=10)
+    clock = ElapsedTime(stream, 20, words, first_s=0.01, every_s=10)
     clock.start()
     assert waited(stream, "Working")
     clock.stop()
@@ -51,7 +52,7 @@ def test_it_is_never_wider_than_the_screen() -> None:
 def test_a_terminal_that_is_gone_ends_it() -> None:
     stream = io.StringIO()
     stream.close()
-    clock = ElapsedTime(stream, 80, first_s=0.01, every_s=0.01)
+    clock = ElapsedTime(stream, 80, words, first_s=0.01, every_s=0.01)
     clock.start()
     time.sleep(0.05)
     assert clock.stop()

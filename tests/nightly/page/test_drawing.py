@@ -115,7 +115,7 @@ def test_without_counts_the_plan_of_the_kernel_or_the_bound_serves() -> None:
     assert region_figure(found, rows, kernels(), "measured") is not None
     unknown = region_figure(found, rows, {}, "measured")
     assert unknown is not None
-    assert unknown.chart.y.title == "calls a ms"
+    assert unknown.chart.y.title == "calls per ms"
     ((x, y),) = unknown.chart.series[0].points
     assert x == pytest.approx(1e3 / rows[0].bound_us)
     assert y <= x

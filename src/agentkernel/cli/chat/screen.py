@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import threading
-import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import IO, TYPE_CHECKING, Protocol
@@ -20,32 +18,13 @@ from rich.segment import Segment
 from rich.text import Text
 
 from agentkernel.chat.replies import Reply, SessionEnded, TextReply
+from agentkernel.cli.rendering.events import event_line, session_event
 from agentkernel.cli.rendering.live import RunProgress
 from agentkernel.cli.rendering.replies import render
-from agentkernel.cli.rendering.text import PlainConsole, show_count, show_ratio, show_us, show_usd
-from agentkernel.cli.terminal import json_line, print_plain
-from agentkernel.domain.certificate import Status
+from agentkernel.cli.rendering.text import PlainConsole
+from agentkernel.cli.terminal import ElapsedTime, json_line, print_plain
 from agentkernel.domain.plain_text import plain
-from agentkernel.workflows.events import (
-    CandidateDrafted,
-    CandidateSetAside,
-    Decided,
-    Diagnosed,
-    Event,
-    Finished,
-    ModelAsked,
-    ModelPassedOver,
-    ModelRetried,
-    ModelWriting,
-    NodeFinished,
-    NodeStarted,
-    Noted,
-    Planned,
-    ProfileMissed,
-    ProfileTaken,
-    RunStarted,
-    VerdictReached,
-)
+from agentkernel.workflows.events import Event, Finished, ModelAsked, RunStarted
 
 if TYPE_CHECKING:
     from agentkernel.cli.chat.sessions import ApprovalRequest, SessionLike
@@ -54,162 +33,11 @@ if TYPE_CHECKING:
 FIRST_S = 1.0
 """Seconds until anything is shown: most answers come sooner."""
 EVERY_S = 1.0
-ERASED = "\r\x1b[2K"
-
-
-class ElapsedTime:
-    """One line of `stream` that counts the seconds from `start` to `stop` and is then gone.
-
-    It writes from a thread of its own to the stream that it was made with: whoever swaps stdout
-    meanwhile swaps nothing here.
-    """
-
-    def __init__(
-        self, stream: IO[str], width: int, first_s: float = FIRST_S, every_s: float = EVERY_S
-    ) -> None:
-        self._stream, self._width = stream, width
-        self._first_s, self._every_s = first_s, every_s
-        self._ended = threading.Event()
-        self._thread: threading.Thread | None = None
-
-    def start(self) -> None:
-        """Count from now on."""
-        self.stop()
-        self._ended = threading.Event()
-        self._thread = threading.Thread(
-            target=self._count, args=(self._ended, time.monotonic()), name="clock", daemon=True
-        )
-        self._thread.start()
-
-    def stop(self) -> bool:
-        """Take the line away where there is one; nothing is written after this. True where it
-        counted."""
-        counted = self._thread is not None
-        if self._thread is not None:
-            self._ended.set()
-            self._thread.join()
-            self._thread = None
-        return counted
-
-    def _count(self, ended: threading.Event, began: float) -> None:
-        wait_s, shown = self._first_s, False
-        while not ended.wait(wait_s):
-            self._write(f"{ERASED}{words(time.monotonic() - began)[: self._width - 1]}")
-            wait_s, shown = self._every_s, True
-        if shown:
-            self._write(ERASED)
-
-    def _write(self, text: str) -> None:
-        try:
-            self._stream.write(text)
-            self._stream.flush()
-        except (OSError, ValueError):  # the terminal is gone; the next answer finds out
-            self._ended.set()
 
 
 def words(seconds: float) -> str:
     """What the line says."""
     return f"Working, {seconds:.0f} s. Ctrl-C stops it."
-
-
-STOPS = {
-    "met": "the goal is met",
-    "headroom": "it is at its roofline",
-    "rounds": "that was the last round",
-    "time": "the time is used up",
-    "tokens": "the tokens are used up",
-    "money": "the money is used up",
-    "stagnation": "the last drafts were no better",
-    "hypotheses": "every idea was tried",
-    "estimate": "no idea left is estimated to be faster",
-    "declined": "it was declined",
-}
-"""Why a run's loop ended, in words."""
-ENDS: dict[Status, str] = {
-    "met": "the goal is met",
-    "improved": "faster than the baselines, short of the goal",
-    "verified": "right, its time is an estimate",
-    "kept_original": "the module stays as it is",
-    "kept_compiled": "torch.compile's version stays",
-    "failed": "it ended early",
-}
-"""What came of a run, in words."""
-KEPT = "experience kept:"
-"""How the note begins that says under which name a run's experience stands."""
-
-
-def session_event(event: Event) -> Event | None:
-    """The event as a session tells it: without names that nobody can use there. None: not at
-    all."""
-    match event:
-        case Noted() if event.text.startswith(KEPT):
-            return None
-        case Decided() if event.stop is not None:
-            return event.evolve(stop=f"done: {STOPS.get(event.stop, event.stop)}")
-    return event
-
-
-def event_line(event: Event) -> str:
-    """One line for a pipe, with nothing in it that moves a terminal; "" for what says nothing
-    there."""
-    return " ".join(plain(_words(event)).split())
-
-
-def _words(event: Event) -> str:
-    match event:
-        case RunStarted():
-            again = "again " if event.resumed else ""
-            return f"run {event.run}: {event.problem} for {event.target} {again}({event.note})"
-        case NodeStarted():
-            return f"round {event.round}: {event.node} ..."
-        case NodeFinished():
-            return f"round {event.round}: {event.node} took {event.seconds:.1f} s"
-        case Planned():
-            first = event.plan.hypotheses[0].strategy if event.plan.hypotheses else "nothing"
-            return f"plan: {first}, bound by {event.plan.analysis.roofline}"
-        case CandidateDrafted(candidate=None):
-            return f"no draft: {event.reason or 'nothing to offer'}"
-        case CandidateDrafted():
-            return f"drafted {_short(event.candidate)} by {event.coder}: {event.strategy}"
-        case CandidateSetAside():
-            return f"set aside {_short(event.candidate)}: {event.reason}"
-        case VerdictReached():
-            how = " (interpreted)" if event.interpreted else ""
-            why = "accepted" if event.accepted else f"rejected at {event.gate}: {event.failure}"
-            return f"judged {_short(event.candidate)}: {why}{how}"
-        case ProfileTaken():
-            return f"timed {_short(event.candidate)}: {_speed(event)}"
-        case ProfileMissed():
-            return f"not timed {_short(event.candidate)}: {event.reason}"
-        case Diagnosed():
-            return f"diagnosis: {event.failure_class}: {event.advice}"
-        case ModelAsked():
-            tokens = show_count(event.prompt_tokens + event.completion_tokens)
-            cost = show_usd(event.cost_usd)
-            return f"{event.agent} asked {event.model}: {tokens} tokens, {cost}"
-        case ModelWriting():
-            return ""
-        case ModelRetried():
-            return f"{event.model} failed ({event.failure}), again in {event.wait_s:.0f} s"
-        case ModelPassedOver() | Noted():
-            return event.text
-        case Decided():
-            return f"round {event.round}: {event.stop or event.reason}, next: {event.next}"
-        case Finished():
-            return f"finished: {ENDS[event.result.status]}"
-        case _:
-            return str(event.kind).replace("_", " ")
-
-
-def _speed(event: ProfileTaken) -> str:
-    if not event.measured:
-        return f"{show_us(event.estimated_time_us)} estimated"
-    eager, compiled = show_ratio(event.speedup_vs_eager), show_ratio(event.speedup_vs_compile)
-    return f"{show_us(event.time_us)} measured, {eager} eager, {compiled} torch.compile"
-
-
-def _short(candidate: str | None) -> str:
-    return (candidate or "-")[:10]
 
 
 def shortened(text: str, most: int) -> str:
@@ -272,7 +100,9 @@ class TextScreen:
     def __init__(self, console: Console) -> None:
         self.console = console
         self._drawn = console.is_terminal and not console.is_dumb_terminal
-        self._clock = ElapsedTime(console.file, console.width)
+        self._clock = ElapsedTime(
+            console.file, console.width, words, first_s=FIRST_S, every_s=EVERY_S
+        )
         self._progress: RunProgress | None = None
         self._live: Live | None = None
 

@@ -283,7 +283,7 @@ class RunProgress:
 
     rows: list[CandidateRow] = field(default_factory=list)
     heading: str = ""
-    node: str = ""
+    node: str = "preparing the run"
     note: str = ""
     time_limit_s: float | None = None
     began: float = field(default_factory=time.monotonic)

@@ -31,6 +31,7 @@ from agentkernel.chat.replies import (
 from agentkernel.chat.session_state import WORDS
 from agentkernel.chat.tree import Changes, Place
 from agentkernel.cli.rendering import candidates, code
+from agentkernel.cli.rendering.answer import holds_for
 from agentkernel.cli.rendering.roofline import roofline
 from agentkernel.cli.rendering.run import figure_rows
 from agentkernel.cli.rendering.text import (
@@ -81,7 +82,9 @@ def step_rows(result: Result) -> list[tuple[str, str]]:
     does not, is told by its words."""
 
     goal = GOAL.get(result.status)
-    return [*figure_rows(result), *([] if goal is None else [("goal", goal)])]
+    held = holds_for(result, None)
+    rows = [*figure_rows(result), *([("holds for", held)] if held else [])]
+    return [*rows, *([] if goal is None else [("goal", goal)])]
 
 
 def run_words(result: Result) -> str:

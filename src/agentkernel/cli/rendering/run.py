@@ -1,8 +1,8 @@
 """A run on the terminal: its events, its approval prompts and the panel with its result.
 
-A terminal shows a live table, a pipe one JSON line for each event. Measured and estimated
-figures never share a line. A prompt for approval that meets the end of the input counts as a
-no.
+A terminal shows a live table, a pipe one plain line for each event, `--json` one of JSON. Measured
+and estimated figures never share a line. A prompt for approval that meets the end of the input
+counts as a no.
 """
 
 from __future__ import annotations
@@ -17,8 +17,11 @@ from rich.table import Table
 from rich.text import Text
 
 from agentkernel.cli.console import console
+from agentkernel.cli.rendering.answer import DISTINGUISHABLE, answer, use_table
+from agentkernel.cli.rendering.events import event_line, session_event
 from agentkernel.cli.rendering.live import LiveTable, ModelUsage
 from agentkernel.cli.rendering.text import (
+    counted,
     show_bytes,
     show_count,
     show_error,
@@ -33,7 +36,7 @@ from agentkernel.domain.certificate import Certificate
 from agentkernel.domain.profile import CompileReport, Profile, unmeasured_words
 from agentkernel.storage.files import read_regular_text
 from agentkernel.workflows.approval import Approve, PendingApproval
-from agentkernel.workflows.events import Event, Finished, ModelWriting, OnEvent, ignore
+from agentkernel.workflows.events import Event, Finished, OnEvent, ignore
 from agentkernel.workflows.outcome import Result
 
 
@@ -45,17 +48,17 @@ def follow(
     panel: bool = True,
     models: ModelUsage | None = None,
 ) -> Result:
-    """Run `job`, showing its events: a live table on a terminal, JSON `lines` elsewhere, there
-    without what a model is writing unless they were asked for.
+    """Run `job`, showing its events: a live table on a terminal, plain `lines` elsewhere.
 
-    With `as_json` the last line is the result itself, otherwise a `panel` with the result.
+    With `as_json` every event is a JSON line and the last line is the result itself, otherwise a
+    `panel` with the result follows.
     `models`: who may be asked, and what they took before.
     """
     if not as_json and sys.stdout.isatty():
         with LiveTable(console(), models) as table:
             result = job(table.show)
     else:
-        told = print_event if as_json else print_done
+        told = print_event if as_json else print_line
         result = job(told if lines else ignore)
     if not panel:
         return result
@@ -66,10 +69,12 @@ def follow(
     return result
 
 
-def print_done(event: Event) -> None:
-    """The same for a pipe: an answer is told of when it is whole."""
-    if not isinstance(event, ModelWriting):
-        print_event(event)
+def print_line(event: Event) -> None:
+    """One plain line; the result is not repeated, it has its own panel."""
+    told = None if isinstance(event, Finished) else session_event(event)
+    line = "" if told is None else event_line(told)
+    if line:
+        print_plain(line)
 
 
 def print_event(event: Event) -> None:
@@ -116,10 +121,14 @@ def approval_lines(asked: PendingApproval) -> Iterator[str]:
 
 
 def result_panel(result: Result) -> RenderableType:
-    """The figures, the kernels' resources, what the plan drew on, and where the files lie."""
+    """The answer and how it is used, the figures behind it, the kernels' resources, what the plan
+    drew on, and where the files lie."""
     certificate = read_certificate(result)
     profile = certificate.profile if certificate is not None else None
-    parts: list[RenderableType] = [facts(result, why_no_autotune(profile) if profile else None)]
+    parts: list[RenderableType] = [answer(result, certificate)]
+    use = use_table(result, certificate)
+    parts += [use] if use is not None else []
+    parts += [Text(), facts(result, why_no_autotune(profile) if profile else None)]
     if profile is not None:
         parts += resources(profile)
     if certificate is not None and certificate.plan is not None:
@@ -139,18 +148,14 @@ def read_certificate(result: Result) -> Certificate | None:
         return None
 
 
-DISTINGUISHABLE = 1.1
-"""Estimated times that are within this factor of each other may as well be the other way round."""
-
-
 def facts(result: Result, no_autotune: str | None = None) -> Table:
-    """Status, speed and errors; measured and estimated never share a line. `no_autotune`: why
+    """Reason, speed and errors; measured and estimated never share a line. `no_autotune`: why
     max-autotune has no time."""
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="bold")
     table.add_column()
-    status = [("status", f"{result.status}: {result.reason}"), ("target", result.target)]
-    for name, text in [*status, *figure_rows(result, no_autotune)]:
+    reason = [("why", result.reason), ("target", result.target)]
+    for name, text in [*reason, *figure_rows(result, no_autotune)]:
         table.add_row(name, Text(text))
     return table
 
@@ -177,8 +182,6 @@ def figure_rows(result: Result, no_autotune: str | None = None) -> list[tuple[st
         own = show_error(result.eager_error_vs_oracle)
         text = f"{show_error(result.error_vs_oracle)} (eager {own}){how}"
         rows.append(("error against fp64", text))
-    if result.declared_sizes:
-        rows.append(("holds for", "the declared sizes only: at others it raises"))
     if result.asked_models:
         rows.append(("models", model_text(result)))
     return rows
@@ -235,7 +238,7 @@ def resources(profile: Profile) -> list[RenderableType]:
 def kernel_table(report: CompileReport) -> Table:
     """One line a launch: registers, spills, shared memory, occupancy."""
     table = Table(box=None, pad_edge=False)
-    table.add_column(f"kernel, compiled for {report.target}")
+    table.add_column(f"kernel, compiled for {report.target}", overflow="fold")
     for heading in ("grid", "warps", "registers", "spills", "shared memory", "occupancy"):
         table.add_column(heading, justify="right")
     for kernel in report.kernels:
@@ -248,7 +251,7 @@ def kernel_table(report: CompileReport) -> Table:
             show_bytes(kernel.shared_bytes),
             show_share(kernel.occupancy),
         )
-    for name in report.library_ops:
+    for name in counted(report.library_ops):
         table.add_row(f"{name} (library)", "", "", "", "", "", "")
     return table
 
@@ -284,6 +287,4 @@ def files(result: Result) -> Text:
     ):
         if path is not None:
             lines.append(f"{name:<12} {path}")
-    if result.interrupted:
-        lines.append(f"interrupted  Next: agentkernel resume {result.run}")
     return Text("\n".join(lines))

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.console import RenderableType
+from rich.console import Console, RenderableType
 from rich.text import Text
 
 from agentkernel.cli.rendering.run import resources
-from agentkernel.cli.rendering.text import show_bytes, show_error, show_share, show_span, show_us
+from agentkernel.cli.rendering.text import (
+    counted,
+    show_bytes,
+    show_error,
+    show_share,
+    show_span,
+    show_us,
+)
 from agentkernel.domain.plain_text import plain
 from agentkernel.domain.profile import Measurement, Profile, unmeasured_words
 
@@ -18,9 +25,7 @@ if TYPE_CHECKING:
 
 def verdict_lines(verdict: Verdict) -> list[str]:
     """The verdict for people: what was found, in how many cases, how far from fp64."""
-    how = " (interpreted: no GPU ran it)" if verdict.interpreted else ""
-    head = "accepted" if verdict.accepted else f"rejected at the gate {verdict.gate!r}"
-    lines = [f"{head}{how}", f"policy {verdict.policy}, precision {verdict.precision}"]
+    lines = [_answer(verdict), f"policy {verdict.policy}, precision {verdict.precision}"]
     if verdict.failure is not None:
         values = verdict.failure.model_dump(exclude={"kind"})
         if verdict.failure.kind == "mismatch":
@@ -35,7 +40,7 @@ def verdict_lines(verdict: Verdict) -> list[str]:
         if verdict.margin_text:
             lines.append(f"{verdict.margin_text}, by version {verdict.rule} of the precision rule")
     if verdict.launches:
-        lines.append(f"launched: {', '.join(verdict.launches)}")
+        lines.append(f"launched: {', '.join(counted(verdict.launches))}")
     if verdict.repeatable is not None:
         lines.append(f"the same call twice: {'the same' if verdict.repeatable else 'other'} bits")
     if verdict.declared_sizes:
@@ -49,6 +54,22 @@ def verdict_lines(verdict: Verdict) -> list[str]:
     lines.append(f"sandbox {sandbox}, seed {verdict.seed}, {show_span(verdict.seconds)}")
     # What a candidate words itself begins no line that could be the judge's.
     return [plain(line).replace("\n", "\n    ") for line in lines]
+
+
+def _answer(verdict: Verdict) -> str:
+    how = " (interpreted: no GPU ran it)" if verdict.interpreted else ""
+    if not verdict.accepted:
+        return f"Rejected at the gate {verdict.gate!r}{how}"
+    margin = f", error {verdict.margin:.2g} of allowed" if verdict.margin is not None else ""
+    return f"Accepted: correct{margin}{how}"
+
+
+def print_verdict(verdict: Verdict, screen: Console) -> None:
+    """The verdict on a screen, its first line bold: green, or red where it is refused."""
+    head, *rest = verdict_lines(verdict)
+    screen.print(Text(head, style="bold green" if verdict.accepted else "bold red"))
+    for line in rest:
+        screen.print(line, markup=False)
 
 
 def profile_parts(profile: Profile) -> list[RenderableType]:

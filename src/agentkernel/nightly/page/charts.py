@@ -137,8 +137,8 @@ def _by_rate(target: str, dtypes: Sequence[str], dots: tuple[Series, ...]) -> Ch
 
 def _by_time(dots: tuple[Series, ...]) -> Chart:
     x, y = roofline_axes([*_places(dots)], ())
-    x = x._replace(title="calls a ms at the roofline's bound")
-    y = y._replace(title="calls a ms", high=max(y.high, x.high * 1.6))
+    x = x._replace(title="calls per ms at the roofline's bound")
+    y = y._replace(title="calls per ms", high=max(y.high, x.high * 1.6))
     ends = max(x.low, y.low), min(x.high, y.high)
     own = Limit("the roofline's own", tuple((end, end) for end in ends))
     return Chart("", x, y, dots, (own,))

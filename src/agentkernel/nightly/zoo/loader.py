@@ -226,7 +226,7 @@ def _execute(file: Path) -> ModuleType:
     except SyntaxError as error:
         raise ProblemError(
             f"{file.name} {describe_syntax_error(error)}. Expected valid Python. "
-            "Next: mend the syntax."
+            "Next: fix the syntax."
         ) from error
     digest = hashlib.sha256(str(file).encode() + text).hexdigest()[:12]
     name = f"agentkernel_zoo_{file.stem}_{digest}"

@@ -126,7 +126,7 @@ def _read_yaml(path: Path) -> dict[str, object]:
     except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
         raise ProblemError(
             f"Cannot read the zoo {str(path)!r}: {one_line(error)}. "
-            "Expected YAML with a list under 'models'. Next: mend that line."
+            "Expected YAML with a list under 'models'. Next: fix that line."
         ) from error
     if not isinstance(tree, dict):
         raise ProblemError(
@@ -296,7 +296,7 @@ def _explain(error: ValidationError) -> str:
     key = ".".join(str(part) for part in first["loc"])
     if first["type"] == "missing":
         return f"{key!r} is missing. Expected it in every entry. Next: add it."
-    return f"{key!r} is {one_line(repr(first['input']), SHOWN)}. {first['msg']}. Next: mend it."
+    return f"{key!r} is {one_line(repr(first['input']), SHOWN)}. {first['msg']}. Next: fix it."
 
 
 __all__ = ["packaged_zoos", "read_zoo", "top_keys"]

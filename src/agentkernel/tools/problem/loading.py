@@ -504,7 +504,7 @@ def _check_syntax(source: str, path: Path) -> None:
     except SyntaxError as error:
         raise ProblemError(
             f"{path.name} {describe_syntax_error(error)}. Expected valid Python. "
-            "Next: mend the syntax."
+            "Next: fix the syntax."
         ) from error
 
 

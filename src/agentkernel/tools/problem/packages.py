@@ -260,7 +260,7 @@ def _own_files(path: Path, source: str, names: list[str], root: Path) -> tuple[P
         except SyntaxError as error:
             raise ProblemError(
                 f"{place} line {error.lineno}: {error.msg}. Expected valid Python, since "
-                f"{path.name} imports it. Next: mend the syntax."
+                f"{path.name} imports it. Next: fix the syntax."
             ) from error
     return tuple(sorted(found.values(), key=lambda item: item.path))
 

@@ -1,0 +1,137 @@
+"""Does the first line of a result say what was found, and green only what is surely faster?"""
+
+from __future__ import annotations
+
+import pytest
+
+from agentkernel.cli.rendering.answer import answer, fastest_baseline, holds_for
+from agentkernel.cli.rendering.text import counted
+from agentkernel.domain.verdict import CaseResult, Verdict
+from agentkernel.workflows.outcome import Result
+from tests.cli.run_events import result
+
+MEASURED = {
+    "status": "improved",
+    "measured": True,
+    "interpreted": False,
+    "time_us": 100.0,
+    "eager_us": 250.0,
+    "compiled_us": 182.0,
+    "speedup_vs_eager": 2.5,
+    "speedup_vs_compile": 1.82,
+    "speedup_ci95": (1.81, 1.83),
+    "roofline_fraction": 0.91,
+}
+KEPT = {"status": "kept_compiled", "baseline": "torch.compile", "candidate": None}
+
+
+def measured(**changes: object) -> Result:
+    return result(**(MEASURED | changes))
+
+
+@pytest.mark.parametrize(
+    ("found", "words", "colour"),
+    [
+        (
+            measured(),
+            "1.82x faster than torch.compile [1.81, 1.83], 91% of the roofline",
+            "green",
+        ),
+        (
+            measured(speedup_ci95=(0.99, 1.03)),
+            "cannot tell whether it is faster than torch.compile [0.99, 1.03], 91% of the roofline",
+            "yellow",
+        ),
+        (
+            measured(**KEPT, speedup_vs_compile=0.9, speedup_ci95=(0.89, 0.91)),
+            "Nothing faster than torch.compile was found: torch.compile is kept. The best "
+            "candidate: 0.90x the speed of torch.compile [0.89, 0.91]",
+            "yellow",
+        ),
+        (measured(**KEPT), None, "yellow"),
+        (
+            result(),
+            "Correct, not measured: no GPU. Estimated 1.31x to 1.58x the speed of eager on "
+            "h100-sxm",
+            "yellow",
+        ),
+        (
+            result(estimated_speedup_vs_eager=1.05),
+            "Correct, not measured: no GPU. An estimate for h100-sxm cannot tell whether it is "
+            "faster than eager",
+            "yellow",
+        ),
+        (result(estimated_time_us=None), "Correct, not measured", "yellow"),
+        (
+            result(status="failed", candidate=None),
+            "The run failed: nothing is handed over",
+            "red",
+        ),
+        (
+            result(interrupted=True, candidate=None, drafts=2),
+            "Interrupted. Kept: 2 drafts. Go on with: agentkernel resume layernorm-1",
+            "yellow",
+        ),
+        (
+            measured(interrupted=True, roofline_fraction=None),
+            "Interrupted. Kept: 1 draft. Best so far: 1.82x faster than torch.compile "
+            "[1.81, 1.83]. Go on with: agentkernel resume layernorm-1",
+            "green",
+        ),
+    ],
+)
+def test_the_answer_is_a_sentence(found: Result, words: str | None, colour: str) -> None:
+    line = answer(found, None)
+    assert words is None or line.plain == words
+    assert line.style == f"bold {colour}"
+    assert found.status == "failed" or found.status not in line.plain
+
+
+def test_the_interval_is_of_the_fastest_baseline() -> None:
+    assert fastest_baseline(measured()).name == "torch.compile"
+    assert fastest_baseline(measured(compiled_us=300.0)).name == "eager"
+    tuned = measured(autotuned_us=150.0, speedup_vs_autotune=1.5)
+    assert fastest_baseline(tuned) == ("max-autotune", 1.5)
+
+
+def case(shapes: str) -> CaseResult:
+    return CaseResult(
+        label=shapes,
+        seed=0,
+        distribution="normal",
+        shapes=shapes,
+        norm_error=1e-7,
+        eager_norm_error=1e-7,
+        element_error=1e-7,
+        eager_element_error=1e-7,
+        passed=True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, "forward only"),
+        ({"gradients": True}, "forward and gradients"),
+        ({"eval_only": True}, "eval mode only, forward only"),
+        ({"cases": (case("a"), case("b"), case("b"))}, "forward only, free sizes (2 judged)"),
+        (
+            {"cases": (case("a"), case("b")), "declared_sizes": True},
+            "forward only, the declared sizes only: at others it raises",
+        ),
+    ],
+)
+def test_it_says_what_a_drop_in_holds_for(changes: dict[str, object], words: str) -> None:
+    verdict = Verdict(
+        candidate="c",
+        problem="p",
+        accepted=True,
+        interpreted=True,
+        device="cpu",
+        gate="accepted",
+    ).evolve(**changes)
+    assert holds_for(result(), verdict) == words
+
+
+def test_a_name_stands_once_with_its_count() -> None:
+    assert counted(["mm", "add", "mm", "mm"]) == ["mm x 3", "add"]
