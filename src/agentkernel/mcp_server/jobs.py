@@ -34,11 +34,12 @@ MOST_READ = 2**20
 """Characters of what a job wrote that are read."""
 INTERRUPTED = 130
 SCRIPT = (
-    "trap : TERM; d=$1; shift; "
+    "d=$1; shift; ( trap : TERM; "
     '"$@" >"$d/stdout" 2>"$d/stderr" </dev/null; echo $? >"$d/exit.new"; '
-    'mv "$d/exit.new" "$d/exit"'
+    'mv "$d/exit.new" "$d/exit" ) &'
 )
-"""The trap lets the shell live until the command, which ends by the same signal, has a code."""
+"""The command is nobody's child, so that it goes on without the server. The trap lets its shell
+live until the command, which ends by the same signal, has a code."""
 
 State = Literal["running", "done", "failed", "cancelled"]
 
@@ -107,9 +108,9 @@ class Job:
             return
         asked_before = self.cancelled
         (self.folder / "cancelled").touch()
-        pid = json.loads((self.folder / "job.json").read_text())["pid"]
+        group = json.loads((self.folder / "job.json").read_text())["group"]
         with suppress(ProcessLookupError):
-            os.killpg(pid, signal.SIGKILL if asked_before else signal.SIGTERM)
+            os.killpg(group, signal.SIGKILL if asked_before else signal.SIGTERM)
 
     def run_name(self) -> str | None:
         """The name of the run that an `optimize` has begun."""
@@ -131,7 +132,6 @@ class Jobs:
     def __init__(self, workspace: Workspace) -> None:
         self.workspace = workspace
         self.folder = workspace.root / FOLDER
-        self._children: list[subprocess.Popen[bytes]] = []
 
     def start(
         self, tool: str, command: Sequence[str], files: Mapping[str, str] | None = None
@@ -140,7 +140,6 @@ class Jobs:
 
         Raises RunBusy where as many as may are at work.
         """
-        self._children = [child for child in self._children if child.poll() is None]
         known = self.all()
         running = [job.id for job in known if job.state() == "running"]
         if len(running) >= MOST_RUNNING:
@@ -163,7 +162,7 @@ class Jobs:
         environment = {key: value for key, value in os.environ.items() if key != TOKEN_VARIABLE}
         with (job.folder / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            child = subprocess.Popen(
+            shell = subprocess.Popen(
                 ["/bin/sh", "-c", SCRIPT, "sh", str(job.folder), *words],
                 cwd=self.workspace.root,
                 env=environment | {"COLUMNS": "110", "NO_COLOR": "1", "TERM": "dumb"},
@@ -173,8 +172,8 @@ class Jobs:
                 start_new_session=True,
                 pass_fds=[lock.fileno()],
             )
-        self._children.append(child)
-        (job.folder / "job.json").write_text(json.dumps({"tool": job.tool, "pid": child.pid}))
+            shell.wait()
+        (job.folder / "job.json").write_text(json.dumps({"tool": job.tool, "group": shell.pid}))
 
     def find(self, run_id: str) -> Job:
         """The job with this id. Raises RunNotFound."""
