@@ -1,4 +1,4 @@
-"""Streamable HTTP on loopback: a token, this machine's own Host and Origin, and bounded bodies."""
+"""Streamable HTTP on loopback: a token, this machine's Host and Origin, bounded bodies."""
 
 from __future__ import annotations
 

@@ -38,7 +38,9 @@ def python(jobs: Jobs, code: str) -> Job:
     return jobs.start("plan", [name])
 
 
-@pytest.mark.parametrize(("code", "state"), [(0, "done"), (3, "done"), (2, "failed"), (1, "failed")])
+@pytest.mark.parametrize(
+    ("code", "state"), [(0, "done"), (3, "done"), (2, "failed"), (1, "failed")]
+)
 def test_the_exit_code_is_the_state(jobs: Jobs, code: int, state: str) -> None:
     job = ended(python(jobs, f"import sys; print('said'); sys.exit({code})"))
     assert (job.state(), job.exit_code, job.text().strip()) == (state, code, "said")

@@ -39,7 +39,18 @@ def test_files_of_the_workspace_are_found(workspace: Workspace) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["", " ", "a\0b", "x" * 5000, "../secret.py", "/etc/passwd", "link.py", "loop.py", ".", "no.py"],
+    [
+        "",
+        " ",
+        "a\0b",
+        "x" * 5000,
+        "../secret.py",
+        "/etc/passwd",
+        "link.py",
+        "loop.py",
+        ".",
+        "no.py",
+    ],
 )
 def test_other_paths_are_refused_in_one_line(workspace: Workspace, name: str) -> None:
     for ask in (workspace.file, workspace.reference):

@@ -66,7 +66,7 @@ def job_text(job: Job) -> str:
 
 
 def page_of(job: Job, page: int) -> str:
-    """A page of a finished job's text, counted from 1, the state before it, the next step after."""
+    """A page of a finished job's text, counted from 1, between its state and the next step."""
     text = job_text(job)
     pages = max(1, -(-len(text) // PAGE))
     page = min(page, pages)

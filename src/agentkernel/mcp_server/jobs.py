@@ -136,7 +136,7 @@ class Jobs:
     def start(
         self, tool: str, command: Sequence[str], files: Mapping[str, str] | None = None
     ) -> Job:
-        """Start `python -m COMMAND`; "{job}" in its words is the job's folder, with `files` in it.
+        """Start `python -m COMMAND`; "{job}" in its words is the job's folder, with `files`.
 
         Raises RunBusy where as many as may are at work.
         """
@@ -152,6 +152,7 @@ class Jobs:
         name = f"{tool}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
         job = Job(name, tool, self.folder / name)
         job.folder.mkdir(parents=True)
+        (self.folder / ".gitignore").write_text("*\n")
         for file, text in (files or {}).items():
             (job.folder / file).write_text(text, encoding="utf-8", errors="replace")
         self._spawn(job, [word.replace("{job}", str(job.folder)) for word in command])
@@ -180,8 +181,8 @@ class Jobs:
         job = Job(run_id, run_id.partition("-")[0], self.folder / run_id)
         if not RUN_NAME.fullmatch(run_id) or not (job.folder / "job.json").is_file():
             raise RunNotFound(
-                f"No run_id {plain_line(run_id[:MOST_SHOWN])!r} here. Expected one that a tool of "
-                "this server gave. Next: status without a run_id lists them."
+                f"No run_id {plain_line(run_id[:MOST_SHOWN])!r} here. Expected one that a tool "
+                "gave. Next: status without a run_id lists them."
             )
         return job
 

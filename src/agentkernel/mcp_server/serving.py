@@ -32,7 +32,7 @@ PATH = "/mcp"
 SHORTEST_TOKEN = 16
 INSTRUCTIONS = (
     "agentkernel makes PyTorch modules faster with Triton drop-ins that are proven right. "
-    "Begin with plan(module). Then either optimize(module), or write a file that defines ModelNew "
+    "Begin with plan(module). Then either optimize(module), or write a file with ModelNew "
     "and judge it until it is accepted, profile it, and keep the fastest. Work that takes long "
     "gives a run_id at once: ask result(run_id, wait_s=50). Believe judge and verify, not "
     "yourself. Paths are relative to the workspace."

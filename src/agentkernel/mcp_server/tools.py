@@ -74,9 +74,7 @@ class Budget(BaseModel):
 
     time: Annotated[Short, Field(description="Wall time: 90s, 10m, 1h.")] = "10m"
     rounds: Annotated[int | None, Field(ge=1, le=100)] = None
-    speedup: Annotated[float | None, Field(gt=0, lt=1000, description="Stop at this speedup.")] = (
-        None
-    )
+    speedup: Annotated[float | None, Field(gt=0, lt=1000, description="Stop there.")] = None
 
 
 class Tools:
@@ -106,8 +104,8 @@ class Tools:
     async def plan(
         self, module: ModuleFile, ctx: Context, call: ModuleCall | None = None, target: Short = ""
     ) -> str:
-        """What a module costs and where its time goes: roofline, eager's estimate, segments. Starts
-        a run; ask result(run_id)."""
+        """What a module costs and where its time goes: roofline, eager's estimate, segments.
+        Starts a run; ask result(run_id)."""
         words = ["plan", *flag("target", target)]
         return await self._begin("plan", words, ctx, module=module, call=call)
 
@@ -133,8 +131,8 @@ class Tools:
         call: ModuleCall | None = None,
         rules: Rules | None = None,
     ) -> str:
-        """Judge a candidate, then time it against eager and torch.compile; estimated without a GPU.
-        Starts a run; ask result(run_id)."""
+        """Judge a candidate, then time it against eager and torch.compile, or estimate without a
+        GPU. Starts a run; ask result(run_id)."""
         return await self._try("profile", ctx, module, (candidate, source), (call, rules))
 
     async def optimize(
@@ -145,7 +143,7 @@ class Tools:
         rules: Rules | None = None,
         budget: Budget | None = None,
     ) -> str:
-        """Search a faster drop-in with the embedded compiler: plan, draft, judge, measure, certify.
+        """Search a faster drop-in with the embedded compiler: plan, draft, judge, measure, sign.
         Starts a run of minutes; ask status(run_id) and result(run_id)."""
         limits = budget or Budget()
         words = ["optimize", "--json", *flag("runs", str(self.workspace.runs))]
@@ -201,8 +199,8 @@ class Tools:
     async def apply_check(
         self, run: Run, module: ModuleFile, ctx: Context, call: ModuleCall | None = None
     ) -> str:
-        """Put a run's verified kernel into a model (a module's file) and compare the outputs of the
-        whole model with fp64. Starts a run; ask result(run_id)."""
+        """Put a run's verified kernel into a model (a module's file) and compare the outputs of
+        the whole model with fp64. Starts a run; ask result(run_id)."""
         with clear_errors():
             folder = self.workspace.run_folder(self._run_name(run))
         words = [f"--run={folder}"]
@@ -248,7 +246,7 @@ class Tools:
         if run.startswith("optimize-"):
             name = self.jobs.find(run).run_name()
             if name is None:
-                raise ProblemError(f"{run!r} has not begun yet. Next: result({run!r}, wait_s=50).")
+                raise ProblemError(f"{run!r} has not begun. Next: result({run!r}, wait_s=50).")
             return name
         return self.workspace.run_folder(run).name
 
