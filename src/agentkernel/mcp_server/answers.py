@@ -111,7 +111,8 @@ def next_step(job: Job) -> str:
     if state == "done":
         return NEXT.get((job.tool, cast(int, job.exit_code)), "show('last').")
     kept = f"; 'agentkernel resume {run}' goes on with what is kept" if run else ""
-    return f"correct the call and start {job.tool} again{kept}."
+    before = "" if state == "cancelled" else "correct the call and "
+    return f"{before}start {job.tool} again{kept}."
 
 
 def _framed(job: Job, text: str) -> str:

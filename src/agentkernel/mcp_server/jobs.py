@@ -34,12 +34,10 @@ MOST_READ = 2**20
 """Characters of what a job wrote that are read."""
 INTERRUPTED = 130
 SCRIPT = (
-    "d=$1; shift; ( trap : TERM; "
-    '"$@" >"$d/stdout" 2>"$d/stderr" </dev/null; echo $? >"$d/exit.new"; '
+    'd=$1; shift; ( "$@" >"$d/stdout" 2>"$d/stderr" </dev/null; echo $? >"$d/exit.new"; '
     'mv "$d/exit.new" "$d/exit" ) &'
 )
-"""The command is nobody's child, so that it goes on without the server. The trap lets its shell
-live until the command, which ends by the same signal, has a code."""
+"""The command is nobody's child, so that it goes on without the server."""
 
 State = Literal["running", "done", "failed", "cancelled"]
 
