@@ -24,6 +24,7 @@ from agentkernel.cli.options import (
     ChatFlags,
     DoctorFlags,
     JudgeFlags,
+    McpFlags,
     OptimizeFlags,
     PlanFlags,
     ProfileFlags,
@@ -31,6 +32,7 @@ from agentkernel.cli.options import (
     ResumeFlags,
     RunsFlags,
     ShowFlags,
+    SkillFlags,
     TargetsFlags,
     VerifyFlags,
     command_of,
@@ -76,6 +78,8 @@ COMMANDS = (
     Command("batch", nightly_options.BatchFlags, "agentkernel.cli.nightly.batch:batch"),
     Command("bench", BenchFlags, "agentkernel.cli.bench.suite:bench"),
     Command("report", ReportFlags, "agentkernel.cli.report:report"),
+    Command("mcp", McpFlags, "agentkernel.cli.coding_agents:mcp"),
+    Command("skill", SkillFlags, "agentkernel.cli.coding_agents:skill"),
 )
 
 _SEARCH, _TRANSFER = "agentkernel.cli.knowledge.search", "agentkernel.cli.knowledge.transfer"

@@ -1,0 +1,122 @@
+"""Answers to a client: a job's text in pages that fit a model's context, with the next step."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from agentkernel.domain.plain_text import plain, plain_line
+from agentkernel.mcp_server.jobs import Job
+
+MOST = 4000
+"""Characters of one answer."""
+PAGE = 3200
+"""Characters of a job's text in one answer: what is said around it takes the rest."""
+ERROR_MOST = 1200
+
+NEXT = {
+    ("plan", 0): "write a Triton drop-in (search_knowledge has kernels and notes) and judge it, "
+    "or let optimize(module) search.",
+    ("judge", 0): "profile the same candidate to learn how fast it is.",
+    ("judge", 3): "correct what the judge names (search_knowledge with the error), judge again.",
+    ("profile", 0): "keep this file if it is faster than both baselines; else draft another one.",
+    ("profile", 3): "the judge refused it: correct what it names, then judge again.",
+    ("optimize", 0): "verify the run, then apply_check(run, module).",
+    ("optimize", 3): "a baseline was kept: show the run to see why each candidate was left out.",
+    ("verify", 0): "apply_check(run, module), then use the drop-in.",
+    ("verify", 3): "do not use this kernel; optimize the module again.",
+    ("apply_check", 0): "use it: agentkernel.apply_all(model, RUN_FOLDER) in your program.",
+    ("apply_check", 3): "keep the original module; the lines above say why.",
+    ("search_knowledge", 0): "show(ID) gives an entry whole; then judge a draft.",
+    ("show", 0): "of a run: verify it, or read agentkernel://runs/RUN/report.",
+}
+RESULT_FIGURES = (
+    "speedup_vs_eager",
+    "speedup_vs_compile",
+    "speedup_ci95",
+    "time_us",
+    "estimated_time_us",
+    "estimated_speedup_vs_eager",
+    "roofline_fraction",
+    "error_vs_oracle",
+    "eager_error_vs_oracle",
+)
+FACTS = ("round", "node", "candidate", "gate", "accepted", "reason", "text")
+
+
+def clipped(text: str, most: int, how: str) -> str:
+    """`text`, or its beginning and `how` to get the rest."""
+    if len(text) <= most:
+        return text
+    return f"{text[:most]}\n[cut: {len(text) - most} of {len(text)} characters; {how}]"
+
+
+def job_text(job: Job) -> str:
+    """What a finished job says: of a search its result, of other commands their lines."""
+    if job.tool != "optimize":
+        return "\n".join(line.rstrip() for line in plain(job.text()).splitlines())
+    result = next((item for item in reversed(job.events()) if "status" in item), {})
+    figures = {name: result[name] for name in RESULT_FIGURES if result.get(name) is not None}
+    lines = [
+        f"{result.get('status')}: {result.get('reason')}",
+        *(f"{name}: {result[name]}" for name in ("run", "candidate", "report") if name in result),
+        f"measured: {result.get('measured')}; target: {result.get('target')}",
+        *(f"{name}: {value}" for name, value in figures.items()),
+    ]
+    return plain("\n".join(lines))
+
+
+def page_of(job: Job, page: int) -> str:
+    """A page of a finished job's text, counted from 1, between its state and the next step."""
+    text = job_text(job)
+    pages = max(1, -(-len(text) // PAGE))
+    page = min(page, pages)
+    part = text[(page - 1) * PAGE : page * PAGE]
+    left = f"\n[page {page} of {pages}; more: result(run_id, page={page + 1})]"
+    return _framed(job, part + (left if page < pages else ""))
+
+
+def progress_text(job: Job) -> str:
+    """Where a job at work is: its last event, else its seconds."""
+    told = [item for item in job.events() if item.get("kind") != "stages_timed"]
+    if not told:
+        return f"at work for {job.seconds():.0f} s"
+    last = told[-1]
+    words = ", ".join(f"{name} {last[name]}" for name in FACTS if last.get(name) is not None)
+    return plain_line(f"at work for {job.seconds():.0f} s: {last.get('kind')}, {words}"[:400])
+
+
+def status_of(job: Job) -> str:
+    """The state of a job in few lines, whatever it is."""
+    if job.state() == "running":
+        return _framed(job, progress_text(job))
+    if job.state() == "done":
+        return _framed(job, f"ended after {job.seconds():.0f} s with exit code {job.exit_code}")
+    return _framed(job, failure(job))
+
+
+def failure(job: Job) -> str:
+    """The one line of a job that failed or was cancelled."""
+    said = [line for line in plain(job.text("stderr")).splitlines() if line.strip()]
+    if job.cancelled:
+        return "Cancelled."
+    last = said[-1] if said else f"{job.tool} was killed. Next: start it again."
+    return clipped(last, ERROR_MOST, "the server's folder .agentkernel-jobs has the whole line")
+
+
+def next_step(job: Job) -> str:
+    """What is worth doing now."""
+    state, run = job.state(), job.run_name()
+    if state == "running":
+        return f"result(run_id={job.id!r}, wait_s=50), or do something else first."
+    if state == "done":
+        return NEXT.get((job.tool, cast(int, job.exit_code)), "show('last').")
+    kept = f"; 'agentkernel resume {run}' goes on with what is kept" if run else ""
+    before = "" if state == "cancelled" else "correct the call and "
+    return f"{before}start {job.tool} again{kept}."
+
+
+def _framed(job: Job, text: str) -> str:
+    run = job.run_name() if job.tool == "optimize" else None
+    named = f"  run: {run}" if run else ""
+    head = f"run_id: {job.id}  state: {job.state()}{named}"
+    return f"{head}\n{text.strip()}\nNext: {next_step(job)}"

@@ -1,0 +1,129 @@
+"""Jobs work in processes of their own, are found again by another server, and can be ended."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from pathlib import Path
+
+import pytest
+
+from agentkernel.domain.errors import RunBusy, RunNotFound
+from agentkernel.mcp_server import jobs as module
+from agentkernel.mcp_server.answers import MOST, failure, page_of, status_of
+from agentkernel.mcp_server.jobs import Job, Jobs
+from agentkernel.mcp_server.workspace import Workspace
+
+SLEEPER = "import time, sys; print('{}', flush=True); time.sleep(60)"
+
+
+@pytest.fixture
+def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Jobs:
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    return Jobs(Workspace(tmp_path))
+
+
+def ended(job: Job) -> Job:
+    stop = time.monotonic() + 30
+    while job.state() == "running":
+        assert time.monotonic() < stop
+        time.sleep(0.02)
+    return job
+
+
+def python(jobs: Jobs, code: str) -> Job:
+    """A job that runs `code`."""
+    name = f"code_{secrets.token_hex(4)}"
+    (jobs.workspace.root / f"{name}.py").write_text(code)
+    return jobs.start("plan", [name])
+
+
+@pytest.mark.parametrize(
+    ("code", "state"), [(0, "done"), (3, "done"), (2, "failed"), (1, "failed")]
+)
+def test_the_exit_code_is_the_state(jobs: Jobs, code: int, state: str) -> None:
+    job = ended(python(jobs, f"import sys; print('said'); sys.exit({code})"))
+    assert (job.state(), job.exit_code, job.text().strip()) == (state, code, "said")
+    assert f"state: {state}" in status_of(job)
+
+
+def test_another_server_finds_it_at_work_and_ends_it(jobs: Jobs, tmp_path: Path) -> None:
+    job = python(jobs, SLEEPER)
+    other = Jobs(Workspace(tmp_path)).find(job.id)
+    assert other.state() == "running"
+    other.cancel()
+    assert ended(other).state() == "cancelled"
+    assert failure(other) == "Cancelled."
+
+
+def test_what_ignores_the_interruption_is_killed_when_asked_again(jobs: Jobs) -> None:
+    job = python(
+        jobs,
+        "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('{}', flush=True);"
+        + SLEEPER,
+    )
+    while not job.text():
+        time.sleep(0.02)
+    job.cancel()
+    time.sleep(0.2)
+    assert job.state() == "running"
+    job.cancel()
+    assert ended(job).state() == "cancelled"
+
+
+def test_a_job_that_was_killed_has_failed(jobs: Jobs) -> None:
+    job = ended(python(jobs, "import os; os.kill(os.getppid(), 9); os._exit(1)"))
+    assert job.state() == "failed"
+    assert "killed" in failure(job)
+
+
+def test_no_more_than_a_few_at_once(jobs: Jobs) -> None:
+    running = [python(jobs, SLEEPER) for _ in range(module.MOST_RUNNING)]
+    try:
+        with pytest.raises(RunBusy, match="the most at once"):
+            python(jobs, SLEEPER)
+    finally:
+        for job in running:
+            job.cancel()
+    for job in running:
+        ended(job)
+    ended(python(jobs, "pass"))
+
+
+def test_old_ones_are_cleared_away(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_KEPT", 2)
+    names = [ended(python(jobs, "pass")).id for _ in range(5)]
+    assert [job.id for job in jobs.all()] == names[-3:]
+
+
+def test_children_do_not_inherit_the_token(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(module.TOKEN_VARIABLE, "x" * 40)
+    job = ended(python(jobs, "import os; print(sorted(os.environ))"))
+    assert "PATH" in job.text()
+    assert module.TOKEN_VARIABLE not in job.text()
+
+
+def test_files_of_the_workspace_do_not_stand_for_packages(
+    jobs: Jobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTHONPATH")
+    (tmp_path / "json.py").write_text("raise SystemExit('shadowed')")
+    assert ended(jobs.start("plan", ["json.tool", "--help"])).exit_code == 0
+
+
+@pytest.mark.parametrize("name", ["", "..", "../x", "plan-1", "a" * 500, "\0"])
+def test_unknown_ids_are_refused(jobs: Jobs, name: str) -> None:
+    with pytest.raises(RunNotFound):
+        jobs.find(name)
+
+
+def test_a_long_text_comes_in_pages(jobs: Jobs) -> None:
+    job = ended(python(jobs, "print(' '.join(str(n) for n in range(3000)))"))
+    text = ""
+    for page in range(1, 6):
+        answer = page_of(job, page)
+        assert len(answer) <= MOST
+        text += "".join(answer.splitlines()[1:2])
+    assert text.split() == [str(n) for n in range(3000)]
+    assert "result(run_id, page=2)" in page_of(job, 1)
+    assert page_of(job, 99) == page_of(job, 5)
