@@ -37,6 +37,12 @@ class Added(nn.Module):
         return torch.softmax(q @ k.mT / 4.0 + m, dim=-1) @ v
 
 
+class Cast(nn.Module):
+    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        scores = torch.einsum("b h i d, b h j d -> b h i j", q, k) * 0.2
+        return torch.einsum("bhij,bhjd->bhid", scores.softmax(-1, torch.float32).to(q.dtype), v)
+
+
 class Named(nn.Module):
     def __init__(self, **options: object) -> None:
         super().__init__()
@@ -69,7 +75,7 @@ class Block(nn.Module):
         )
         scores = (q @ k.transpose(-2, -1)) * 0.25
         scores = scores.masked_fill(self.seen[:tokens, :tokens] == 0, float("-inf"))
-        mixed = F.softmax(scores, dim=-1) @ v
+        mixed = F.dropout(F.softmax(scores, dim=-1), 0.1, training=False) @ v
         return self.out(mixed.transpose(1, 2).reshape(batch, tokens, width))
 
 
@@ -82,6 +88,7 @@ LONG, MANY = (2, 2, 40, 20), (2, 4, 40, 20)
 CASES: dict[str, Callable[[], tuple[nn.Module, Tensors]]] = {
     "written": lambda: (Written(), heads(LONG, LONG, LONG)),
     "written_bf16": lambda: (Written(), heads(LONG, LONG, LONG, dtype=torch.bfloat16)),
+    "cast": lambda: (Cast(), heads(LONG, LONG, LONG, dtype=torch.float16)),
     "three": lambda: (Written(), heads(LONG[1:], LONG[1:], LONG[1:])),
     "added": lambda: (Added(), heads(LONG, LONG, LONG, (2, 1, 40, 40))),
     "kept": lambda: (Kept(), (*heads(LONG, LONG, LONG), torch.rand(40, 40) < 0.7)),

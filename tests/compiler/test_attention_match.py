@@ -65,10 +65,37 @@ def test_attention_written_out(rank: int) -> None:
     assert len(match.inner) == 4
 
 
+def heads_of(q: torch.Tensor, k: torch.Tensor, to: str = "bhid,bhjd->bhij") -> torch.Tensor:
+    return torch.softmax(torch.einsum(to, q, k) * 0.25, dim=-1)
+
+
+@pytest.mark.quick(1)
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda q, k, v, _: F.dropout(torch.softmax(q @ k.mT * 0.25, dim=-1), 0.1, False) @ v,
+        lambda q, k, v, _: (
+            F.softmax(q @ k.mT * 0.25, dim=-1, dtype=torch.float64).to(q.dtype).clone() @ v
+        ),
+        lambda q, k, v, _: torch.einsum("b h i j, b h j d -> b h i d", heads_of(q, k), v),
+        lambda q, k, v, _: torch.einsum("xyab,xybc->xyac", heads_of(q, k), v),
+    ],
+)
+def test_dropout_that_is_off_casts_and_einsum_hide_no_attention(function: Forward) -> None:
+    (match,) = matches(function)
+    assert (match.query.name, match.key.name, match.value.name) == ("q", "k", "v")
+    assert (match.scale, match.mask) == (0.25, None)
+
+
 @pytest.mark.quick(2)
 @pytest.mark.parametrize(
     "function",
     [
+        lambda q, k, v, _: torch.softmax((q @ k.mT).half(), dim=-1).float() @ v,
+        lambda q, k, v, _: torch.einsum("bhij,bhjd->bhdi", heads_of(q, k), v).mT,
+        lambda q, k, v, _: torch.einsum("hbij,bhjd->bhid", heads_of(q, k).transpose(0, 1), v),
+        lambda q, k, v, _: torch.einsum("bhij,bhid->bhjd", heads_of(q, k), v),
+        lambda q, k, v, _: heads_of(q, k, "bhid,bhjd->bhji") @ v,
         lambda q, k, v, _: torch.softmax(q @ k.mT, dim=-2) @ v,
         lambda q, k, v, _: torch.softmax(q, dim=-1) @ k.mT @ v,
         lambda q, k, v, _: (scores := torch.softmax(q @ k.mT, dim=-1)) @ v + scores.sum(),

@@ -6,7 +6,7 @@ import math
 import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import sympy
 import torch
@@ -19,7 +19,19 @@ aten = torch.ops.aten
 MaskKind = Literal["add", "bool", "drop"]
 """What a mask does: it is added; what is True is kept; what is True is dropped."""
 PRODUCTS = (aten.matmul.default, aten.bmm.default)
+EINSUM = aten.einsum.default
+PLAIN, TURNED = ("ij", "jd", "id"), ("id", "jd", "ij")
+"""Last labels of p @ v and of q @ k^T: of both factors and of the product."""
 SOFTMAXES = (aten.softmax.int, aten._softmax.default)
+COPIES = (
+    aten.alias.default,
+    aten.clone.default,
+    aten.contiguous.default,
+    aten.detach.default,
+    aten._to_copy.default,
+    aten.to.dtype,
+)
+"""What a dropout that is off leaves, and casts: the kernel has all scores in fp32."""
 SCALED = aten.scaled_dot_product_attention.default
 
 
@@ -50,7 +62,8 @@ def find_attention(graph: fx.Graph) -> tuple[AttentionMatch, ...]:
     """All attention in a functional ATen graph whose nodes carry `meta["val"]`, in graph order.
 
     Found are `scaled_dot_product_attention` without dropout and softmax(q @ k^T [* or / number]
-    [+ mask]) @ v over the last dimension, with three- or four-dimensional operands.
+    [+ mask]) @ v over the last dimension, with three- or four-dimensional operands. Between the
+    products may stand copies and casts to types that are no shorter than that of q.
     """
     found = (_named(node) or _composed(node) for node in graph.nodes)
     return tuple(match for match in found if match is not None)
@@ -90,24 +103,28 @@ def _named(node: fx.Node) -> AttentionMatch | None:
 
 def _composed(node: fx.Node) -> AttentionMatch | None:
     """softmax(...) @ v, read backwards from the product with v."""
-    if node.target not in PRODUCTS or not _lone(node.args[0], SOFTMAXES):
+    if (factors := _factors(node, PLAIN)) is None:
         return None
-    softmax, value = node.args[0], node.args[1]
+    inner: list[fx.Node] = []
+    softmax, value = _below_copies(factors[0], inner), factors[1]
+    if not _lone(softmax, SOFTMAXES):
+        return None
     assert isinstance(softmax, fx.Node)
-    scores = softmax.args[0]
-    if softmax.args[1] not in (-1, _rank(softmax) - 1) or not isinstance(value, fx.Node):
+    if softmax.args[1] not in (-1, _rank(softmax) - 1):
         return None
-    inner, mask = [softmax], None
+    inner.append(softmax)
+    scores, mask = _below_copies(softmax.args[0], inner), None
     kind: MaskKind = "add"
     scale: float | sympy.Expr = 1.0
-    if _lone(scores, (aten.masked_fill.Scalar,)) and scores.args[2] == -math.inf:  # type: ignore[union-attr]
-        inner.append(scores)  # type: ignore[arg-type]
-        scores, mask, kind = scores.args[0], scores.args[1], "drop"  # type: ignore[union-attr]
-    elif _lone(scores, (aten.add.Tensor,)) and not scores.kwargs:  # type: ignore[union-attr]
-        inner.append(scores)  # type: ignore[arg-type]
-        scores, mask = scores.args  # type: ignore[union-attr]
+    if _lone(scores, (aten.masked_fill.Scalar,)) and scores.args[2] == -math.inf:
+        inner.append(scores)
+        scores, mask, kind = scores.args[0], scores.args[1], "drop"
+    elif _lone(scores, (aten.add.Tensor,)) and not scores.kwargs:
+        inner.append(scores)
+        scores, mask = scores.args
     if mask is not None and not (isinstance(mask, fx.Node) and _rank(mask) <= _rank(softmax)):
         return None
+    scores = _below_copies(scores, inner)
     if _lone(scores, (aten.mul.Tensor, aten.div.Tensor)):
         assert isinstance(scores, fx.Node)
         factor = _factor(scores.args[1])
@@ -115,16 +132,17 @@ def _composed(node: fx.Node) -> AttentionMatch | None:
             return None
         scale = 1.0 / factor if scores.target is aten.div.Tensor else factor
         inner.append(scores)
-        scores = scores.args[0]
-    if not _lone(scores, PRODUCTS):
+        scores = _below_copies(scores.args[0], inner)
+    if not _lone(scores, (*PRODUCTS, EINSUM)) or (factors := _factors(scores, TURNED)) is None:
         return None
-    assert isinstance(scores, fx.Node)
-    query, key = scores.args[0], _untransposed(scores.args[1])
-    if not isinstance(query, fx.Node) or key is None or _rank(query) not in (3, 4):
+    query, key = factors
+    if _rank(query) not in (3, 4):
         return None
     if not _rank(query) == _rank(key) == _rank(value):
         return None
     inner.append(scores)
+    if any(_shorter(item, query) for item in inner):
+        return None
     return AttentionMatch(
         node,
         query,
@@ -137,6 +155,53 @@ def _composed(node: fx.Node) -> AttentionMatch | None:
         "nan",
         tuple(reversed(inner)),
     )
+
+
+def _factors(node: fx.Node, labels: tuple[str, str, str]) -> tuple[fx.Node, fx.Node] | None:
+    """The factors of a product with the last `labels`, batch dimensions first and in order."""
+    if node.target is EINSUM:
+        equation, given = node.args[:2]
+        pair = list(given) if isinstance(given, list | tuple) else []
+        if len(pair) != 2 or not _is_product(str(equation).replace(" ", ""), labels):
+            return None
+        left, right = pair
+    elif node.target in PRODUCTS:
+        left, right = node.args[:2]
+        right = _untransposed(right) if labels is TURNED else right
+    else:
+        return None
+    return (left, right) if isinstance(left, fx.Node) and isinstance(right, fx.Node) else None
+
+
+def _is_product(equation: str, labels: tuple[str, str, str]) -> bool:
+    """Whether an equation has these last labels, under any names, behind one batch for all."""
+    terms = equation.replace("->", ",").split(",")
+    if len(terms) != 3 or any(len(set(term)) != len(term) or len(term) < 3 for term in terms):
+        return False
+    names: dict[str, str] = {}
+    for term, ends in zip(terms, labels, strict=True):
+        if term[:-2] != terms[0][:-2] or not term.isalpha():
+            return False
+        if any(
+            names.setdefault(label, name) != name
+            for label, name in zip(ends, term[-2:], strict=True)
+        ):
+            return False
+    return len(set(names.values()) | set(terms[0][:-2])) == len(names) + len(terms[0]) - 2
+
+
+def _below_copies(item: Any, inner: list[fx.Node]) -> Any:
+    """What copies that nobody else reads are of; they are added to `inner`."""
+    while _lone(item, COPIES):
+        inner.append(item)
+        item = item.args[0]
+    return item
+
+
+def _shorter(item: fx.Node, query: fx.Node) -> bool:
+    """True for a type with fewer bits than that of q, or none of its range."""
+    given, wanted = item.meta["val"].dtype, query.meta["val"].dtype
+    return bool(given != wanted and given.itemsize <= wanted.itemsize)
 
 
 def _factor(value: object) -> float | sympy.Expr | None:
@@ -155,8 +220,10 @@ def _plain(expression: sympy.Expr) -> sympy.Expr:
 
 
 def _lone(item: object, targets: tuple[object, ...]) -> bool:
-    """A call of one of `targets` that only one node reads."""
-    return isinstance(item, fx.Node) and item.target in targets and len(item.users) == 1
+    """A call of one of `targets` that only one node reads, checks of its dtype aside."""
+    if not isinstance(item, fx.Node) or item.target not in targets:
+        return False
+    return sum(user.target is not aten._assert_tensor_metadata.default for user in item.users) == 1
 
 
 def _untransposed(item: object) -> fx.Node | None:
