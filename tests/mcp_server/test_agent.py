@@ -83,7 +83,7 @@ def test_a_draft_that_cheats_is_refused_and_the_right_one_accepted(workspace: Pa
         writer = Writer(agent, [CHEAT, KERNEL])
         assert await writer.write("relu_twice.py") == KERNEL
         refused, accepted = writer.heard
-        assert "rejected at the gate 'policy'" in refused.text
+        assert "Rejected at the gate 'policy'" in refused.text
         assert "Next: correct what the judge names" in refused.text
         assert "\naccepted" in accepted.text
 
@@ -95,7 +95,7 @@ def test_a_wrong_draft_is_refused_with_its_numbers(workspace: Path) -> None:
     async def work(agent: Agent) -> None:
         writer = Writer(agent, [WRONG])
         assert await writer.write("relu_twice.py") is None
-        assert "rejected at the gate 'correctness'" in writer.heard[0].text
+        assert "Rejected at the gate 'correctness'" in writer.heard[0].text
 
     with_agent(workspace, work)
 

@@ -9,6 +9,9 @@ from __future__ import annotations
 import ast
 import glob
 import os
+from pathlib import Path
+
+from agentkernel.storage.source_text import parse_source, read_source
 
 RUNS_FOLDER = "agentkernel-runs"
 TARGETS = os.path.join(os.path.dirname(os.path.dirname(__file__)), "configs", "targets")
@@ -32,8 +35,7 @@ def complete_file(incomplete: str) -> list[str]:
 def _classes(path: str) -> list[str]:
     """The classes at the top of a file, by its text alone."""
     try:
-        with open(path, encoding="utf-8") as file:
-            tree = ast.parse(file.read())
+        tree = parse_source(read_source(Path(path)))
     except (OSError, SyntaxError, ValueError):
         return []
     return [item.name for item in tree.body if isinstance(item, ast.ClassDef)]

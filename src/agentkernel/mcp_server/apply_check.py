@@ -47,6 +47,10 @@ class ProblemModel(NamedTuple):
         return ModelCall(self.loaded.make_inputs(seed=seed, device=device), {})
 
 
+def _say(text: str) -> None:
+    print(plain_line(text))
+
+
 def check(run: Path, model: ProblemModel, device: str) -> int:
     """Print what was found; the exit code."""
     # After the device is known: Triton is an interpreter, or not, from its import on.
@@ -58,17 +62,17 @@ def check(run: Path, model: ProblemModel, device: str) -> int:
     class_name = kernel.certificate.problem.class_name
     applied = apply_all(model.build(device), kernel, class_name)
     for path, why in applied.refused.items():
-        print(f"refused at {path or 'the model itself'}: {why}")
+        _say(f"refused at {path or 'the model itself'}: {why}")
     if not applied.paths:
-        print(f"No module of the model computes what run {run.name} verified.")
+        _say(f"No module of the model computes what run {run.name} verified.")
         return 3
-    print(f"in place at: {', '.join(path or 'the model itself' for path in applied.paths)}")
+    _say(f"in place at: {', '.join(path or 'the model itself' for path in applied.paths)}")
     found = check_end_to_end(
         Oracle(model, device), dict.fromkeys(applied.paths, kernel), seeds=SEEDS
     )
-    print(f"{'accepted' if found.accepted else 'rejected'}: {found.reason}")
-    print(f"error against fp64: {found.worst_error} with the kernel, {found.eager_error} without")
-    print(f"calls: {found.kernel_calls} of the kernel, {found.fallbacks} of the original")
+    _say(f"{'accepted' if found.accepted else 'rejected'}: {found.reason}")
+    _say(f"error against fp64: {found.worst_error} with the kernel, {found.eager_error} without")
+    _say(f"calls: {found.kernel_calls} of the kernel, {found.fallbacks} of the original")
     return 0 if found.accepted else 3
 
 

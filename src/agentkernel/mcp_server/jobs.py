@@ -24,6 +24,7 @@ from typing import Literal
 from agentkernel.domain.errors import RunBusy, RunNotFound
 from agentkernel.domain.plain_text import plain_line
 from agentkernel.mcp_server.workspace import MOST_SHOWN, RUN_NAME, Workspace
+from agentkernel.storage.files import open_append, write_atomic
 
 FOLDER = ".agentkernel-jobs"
 TOKEN_VARIABLE = "AGENTKERNEL_MCP_TOKEN"
@@ -105,7 +106,7 @@ class Job:
         if self.state() != "running":
             return
         asked_before = self.cancelled
-        (self.folder / "cancelled").touch()
+        write_atomic(self.folder / "cancelled", "")
         group = json.loads((self.folder / "job.json").read_text())["group"]
         with suppress(ProcessLookupError):
             os.killpg(group, signal.SIGKILL if asked_before else signal.SIGTERM)
@@ -150,16 +151,16 @@ class Jobs:
         name = f"{tool}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
         job = Job(name, tool, self.folder / name)
         job.folder.mkdir(parents=True)
-        (self.folder / ".gitignore").write_text("*\n")
+        write_atomic(self.folder / ".gitignore", "*\n")
         for file, text in (files or {}).items():
-            (job.folder / file).write_text(text, encoding="utf-8", errors="replace")
+            write_atomic(job.folder / file, text.encode("utf-8", "replace"))
         self._spawn(job, [word.replace("{job}", str(job.folder)) for word in command])
         return job
 
     def _spawn(self, job: Job, command: Sequence[str]) -> None:
         words = [sys.executable, "-P", "-m", *command]
         environment = {key: value for key, value in os.environ.items() if key != TOKEN_VARIABLE}
-        with (job.folder / "lock").open("w") as lock:
+        with open_append(job.folder / "lock") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             shell = subprocess.Popen(
                 ["/bin/sh", "-c", SCRIPT, "sh", str(job.folder), *words],
@@ -172,7 +173,7 @@ class Jobs:
                 pass_fds=[lock.fileno()],
             )
             shell.wait()
-        (job.folder / "job.json").write_text(json.dumps({"tool": job.tool, "group": shell.pid}))
+        write_atomic(job.folder / "job.json", json.dumps({"tool": job.tool, "group": shell.pid}))
 
     def find(self, run_id: str) -> Job:
         """The job with this id. Raises RunNotFound."""
