@@ -85,7 +85,7 @@ def test_a_draft_that_cheats_is_refused_and_the_right_one_accepted(workspace: Pa
         refused, accepted = writer.heard
         assert "Rejected at the gate 'policy'" in refused.text
         assert "Next: correct what the judge names" in refused.text
-        assert "\naccepted" in accepted.text
+        assert "\nAccepted" in accepted.text
 
     with_agent(workspace, work)
 
@@ -106,7 +106,7 @@ def test_a_search_ends_with_a_kernel_that_is_verified_and_in_a_model(workspace: 
         found = await agent.finished(
             "optimize", module="relu_twice.py", budget={"rounds": 1, "time": "120s"}
         )
-        assert "verified: accepted by the judge" in found.text
+        assert "accepted by the judge" in found.text
         verified = await agent.finished("verify", run=found.run_id)
         assert "holds" in verified.text
         applied = await agent.finished("apply_check", run="last", module="relu_twice.py")
