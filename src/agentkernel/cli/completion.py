@@ -11,9 +11,9 @@ import glob
 import os
 from pathlib import Path
 
+from agentkernel.storage.files import RUNS_FOLDER
 from agentkernel.storage.source_text import parse_source, read_source
 
-RUNS_FOLDER = "agentkernel-runs"
 TARGETS = os.path.join(os.path.dirname(os.path.dirname(__file__)), "configs", "targets")
 
 

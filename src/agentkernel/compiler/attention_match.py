@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -109,7 +109,6 @@ def _composed(node: fx.Node) -> AttentionMatch | None:
     softmax, value = _below_copies(factors[0], inner), factors[1]
     if not _lone(softmax, SOFTMAXES):
         return None
-    assert isinstance(softmax, fx.Node)
     if softmax.args[1] not in (-1, _rank(softmax) - 1):
         return None
     inner.append(softmax)
@@ -126,7 +125,6 @@ def _composed(node: fx.Node) -> AttentionMatch | None:
         return None
     scores = _below_copies(scores, inner)
     if _lone(scores, (aten.mul.Tensor, aten.div.Tensor)):
-        assert isinstance(scores, fx.Node)
         factor = _factor(scores.args[1])
         if factor is None:
             return None
@@ -176,18 +174,14 @@ def _factors(node: fx.Node, labels: tuple[str, str, str]) -> tuple[fx.Node, fx.N
 def _is_product(equation: str, labels: tuple[str, str, str]) -> bool:
     """Whether an equation has these last labels, under any names, behind one batch for all."""
     terms = equation.replace("->", ",").split(",")
-    if len(terms) != 3 or any(len(set(term)) != len(term) or len(term) < 3 for term in terms):
-        return False
-    names: dict[str, str] = {}
-    for term, ends in zip(terms, labels, strict=True):
-        if term[:-2] != terms[0][:-2] or not term.isalpha():
-            return False
-        if any(
-            names.setdefault(label, name) != name
-            for label, name in zip(ends, term[-2:], strict=True)
-        ):
-            return False
-    return len(set(names.values()) | set(terms[0][:-2])) == len(names) + len(terms[0]) - 2
+    batch = "xy"[: len(terms[0]) - 2]
+    return _renamed(terms) == _renamed([f"{batch}{ends}" for ends in labels])
+
+
+def _renamed(terms: Sequence[str]) -> list[list[int]]:
+    """Terms with a number for each label, in the order in which they come first."""
+    numbers = {label: number for number, label in enumerate(dict.fromkeys("".join(terms)))}
+    return [[numbers[label] for label in term] for term in terms]
 
 
 def _below_copies(item: Any, inner: list[fx.Node]) -> Any:

@@ -226,13 +226,15 @@ class Symbols:
         return str(PRINTER.doprint(sympy.expand(named) if named.is_polynomial() else named))
 
 
-def symbols_of(captured: Captured, input_names: dict[str, str]) -> Symbols:
-    """Symbols of the free dimensions; `input_names`: placeholder -> the wrapper's variable."""
+def symbols_of(captured: Captured, input_names: Mapping[str, str] | None = None) -> Symbols:
+    """Symbols of the free dimensions; `input_names`: placeholder -> the wrapper's variable, of the
+    same name where they are left out."""
+    names = input_names or {name: name for name in captured.user_inputs}
     readings: dict[str, str] = {}
     values: dict[str, int] = {}
     for free in captured.free_dims:
         placeholder = captured.user_inputs[free.input_index]
-        readings.setdefault(free.symbol, f"{input_names[placeholder]}.shape[{free.dim}]")
+        readings.setdefault(free.symbol, f"{names[placeholder]}.shape[{free.dim}]")
         values[free.symbol] = free.size
     return Symbols(readings, values)
 

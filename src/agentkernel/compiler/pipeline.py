@@ -80,8 +80,7 @@ def compile_graph(
     Raises UnsupportedOp for what has neither template nor library form.
     """
     graph = lower(captured, attention, channels_last=channels_last)
-    names = {name: name for name in captured.user_inputs}
-    symbols = symbols_of(captured, names)
+    symbols = symbols_of(captured)
     outputs = _outputs(captured, graph)
     try:
         parts = with_attention(partition(outputs, symbols.hint, halved=halved))

@@ -12,7 +12,8 @@ from mcp.server.mcpserver.exceptions import ResourceNotFoundError
 from agentkernel.domain.errors import AgentKernelError
 from agentkernel.domain.plain_text import plain
 from agentkernel.mcp_server.answers import clipped
-from agentkernel.mcp_server.workspace import RUNS, Workspace
+from agentkernel.mcp_server.workspace import Workspace
+from agentkernel.storage.files import RUNS_FOLDER
 
 MOST = 200_000
 """Characters of one file: a client asks for it by name, so it gets it whole where it can."""
@@ -79,11 +80,13 @@ class Resources:
 
     def _file(self, run: str, name: str) -> str:
         try:
-            path = self.workspace.file(f"{RUNS}/{self._name(run)}/{name}")
+            path = self.workspace.file(f"{RUNS_FOLDER}/{self._name(run)}/{name}")
             text = path.read_text(encoding="utf-8", errors="replace")
         except AgentKernelError as error:
             raise ResourceNotFoundError(str(error)) from error
-        return clipped(plain(text), MOST, f"the file is {RUNS}/{run}/{name} of the workspace")
+        return clipped(
+            plain(text), MOST, f"the file is {RUNS_FOLDER}/{run}/{name} of the workspace"
+        )
 
 
 def _notes() -> Traversable:

@@ -14,7 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from agentkernel.domain.errors import AgentKernelError, ProblemError
 from agentkernel.mcp_server.answers import failure, next_step, page_of, progress_text, status_of
 from agentkernel.mcp_server.jobs import Job, Jobs
-from agentkernel.mcp_server.workspace import RUNS, Workspace
+from agentkernel.mcp_server.workspace import Workspace
+from agentkernel.storage.files import RUNS_FOLDER
 
 STARTED_S = 1.2
 """So long a started job is looked at, for mistakes that show at once."""
@@ -192,7 +193,7 @@ class Tools:
         with clear_errors():
             if bool(run) == bool(certificate):
                 raise ProblemError("Give either `run` or `certificate`.")
-            file = certificate or f"{RUNS}/{self._run_name(run)}/certificate.json"
+            file = certificate or f"{RUNS_FOLDER}/{self._run_name(run)}/certificate.json"
             words = ["verify", "--", str(self.workspace.file(file))]
         return await self._begin("verify", words, ctx)
 

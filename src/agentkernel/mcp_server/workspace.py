@@ -7,8 +7,8 @@ from pathlib import Path
 
 from agentkernel.domain.errors import ProblemError, RunNotFound, SettingError
 from agentkernel.domain.plain_text import plain_line
+from agentkernel.storage.files import RUNS_FOLDER
 
-RUNS = "agentkernel-runs"
 MOST_SHOWN = 80
 LONGEST_PATH = 1024
 RUN_NAME = re.compile(r"[A-Za-z0-9_][\w.-]{0,127}")
@@ -30,7 +30,7 @@ class Workspace:
     @property
     def runs(self) -> Path:
         """Where runs are kept."""
-        return self.root / RUNS
+        return self.root / RUNS_FOLDER
 
     def file(self, name: str) -> Path:
         """The file called `name`, links and '..' resolved. Raises ProblemError."""
@@ -70,7 +70,7 @@ class Workspace:
             )
         if not (self.runs / run / "run.json").is_file():
             raise RunNotFound(f"No run {run!r} here. Next: read agentkernel://runs.")
-        return self.file(f"{RUNS}/{run}/run.json").parent
+        return self.file(f"{RUNS_FOLDER}/{run}/run.json").parent
 
     def run_names(self) -> list[str]:
         """The names of the runs, the newest first."""

@@ -33,6 +33,8 @@ LONGEST_NAME = 200
 LONGEST_DATABASE_PATH = 500
 """Bytes: SQLite opens no longer path than 512 with the suffixes of its journals
 (MAX_PATHNAME in its os_unix.c)."""
+RUNS_FOLDER = "agentkernel-runs"
+"""Where runs lie that were told no other place."""
 FLAGS = "--runs or --out"
 """Where users choose most of what is written."""
 FULL = (errno.ENOSPC, errno.EDQUOT)

@@ -12,11 +12,10 @@ from agentkernel.cli.rendering.text import relative_path, show_ratio, show_share
 from agentkernel.domain.certificate import Certificate
 from agentkernel.domain.formatting import count
 from agentkernel.domain.verdict import Verdict
+from agentkernel.storage.files import RUNS_FOLDER
 from agentkernel.workflows.outcome import Result
 
 CERTIFICATE = "certificate.json"
-RUNS = "agentkernel-runs"
-"""Where runs lie that were told no other place."""
 DISTINGUISHABLE = 1.1
 """Estimated times that are within this factor of each other may as well be the other way round."""
 
@@ -51,7 +50,7 @@ def _resumed_as(result: Result) -> str:
     """The run's name, or its folder where that lies in none that is looked into by default."""
     folder = relative_path(str(Path(result.certificate or "").parent))
     below = Path(folder).parent
-    named = Path(folder).name != result.run or below == Path(RUNS)
+    named = Path(folder).name != result.run or below == Path(RUNS_FOLDER)
     return result.run if named else folder
 
 

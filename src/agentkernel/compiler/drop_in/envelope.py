@@ -107,7 +107,7 @@ def refused_set(loaded: LoadedProblem, captured: Captured) -> str:
     if not others:
         return ""
     limits = limits_of(loaded, captured)
-    symbols = symbols_of(captured, {name: name for name in captured.user_inputs})
+    symbols = symbols_of(captured)
     for shapes in (first, *others):
         unmet = next(_unmet_by(shapes, first, captured, limits, symbols), None)
         if unmet is not None:

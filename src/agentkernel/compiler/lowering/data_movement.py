@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 import sympy
 import torch
 
+from agentkernel.compiler.expressions import symbols_of
 from agentkernel.compiler.ir import (
     ONE,
     Expr,
@@ -364,7 +365,7 @@ def _slice(
     if first.is_negative:
         first = x.shape[dim] + first
         # Where capture saw a start before the first element, a guard holds all sizes to that.
-        if _captured(state, first) < 0:
+        if symbols_of(state.captured).hint(first) < 0:
             first = sympy.Integer(0)
     length = state.shape[dim]
     if length == x.shape[dim] and step == 1:
@@ -377,12 +378,6 @@ def _slice(
     if length == 1 and first.is_number:
         return slice_at(state.b, x, dim, int(first))
     return state.b.slice(x, dim, first, length, step)
-
-
-def _captured(state: Lowering, size: Expr) -> int:
-    """The value of `size` at the captured shapes."""
-    sizes = {free.symbol: free.size for free in state.captured.free_dims}
-    return int(size.subs({symbol: sizes[str(symbol)] for symbol in size.free_symbols}))
 
 
 @lowers("slice_scatter.default")
