@@ -18,7 +18,7 @@ from agentkernel.compiler.expressions import Symbols, tensor_text
 from agentkernel.compiler.fusion import LibraryStep, Partition
 from agentkernel.compiler.ir import Expr, Node, Shape, numel, roots_of, same
 from agentkernel.compiler.kernel import KernelCode
-from agentkernel.compiler.products.gemm import KernelText, call_lines, dot_precision, function
+from agentkernel.compiler.products.gemm import dot_precision
 from agentkernel.compiler.products.schedules import (
     ITEM_BYTES,
     Decision,
@@ -27,6 +27,7 @@ from agentkernel.compiler.products.schedules import (
     gemm_hints,
     prefer,
 )
+from agentkernel.compiler.products.spec import KernelText, call_lines, function
 from agentkernel.compiler.products.step import FLOATS
 from agentkernel.domain.target import Target
 from agentkernel.domain.verdict import Precision

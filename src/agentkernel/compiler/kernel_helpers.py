@@ -44,6 +44,33 @@ def min_along(x, axis: tl.constexpr, keep_dims: tl.constexpr):
     found = tl.max(tl.where(x != x, 1, 0), axis=axis, keep_dims=keep_dims)
     return tl.where(found == 1, float("nan"), tl.min(x, axis=axis, keep_dims=keep_dims))'''
 
+PLANE_PLACE = '''\
+@triton.jit
+def plane_place(x):
+    """The power of two by which x is divided to lie below 2**15, and whether two fp16 planes hold
+    all of x then: no number but 0 is below 2**-28 of the largest, which lies in [2**-45, 2**45]."""
+    most = tl.max(tl.abs(x)).to(tl.int32, bitcast=True) >> 23
+    least = tl.min(tl.where(x == 0.0, float("inf"), tl.abs(x))).to(tl.int32, bitcast=True) >> 23
+    holds = (most >= 82) & (most <= 172) & (most - least <= 28)
+    return tl.where(holds, most - 141, 0), holds | ((most == 0) & (least == 255))'''
+
+SPLIT_PLANES = '''\
+@triton.jit
+def split_planes(x, place):
+    """x / 2**place in fp16, and 2048 times what that leaves of it."""
+    x = x * ((127 - place) << 23).to(tl.float32, bitcast=True)
+    high = x.to(tl.float16)
+    return high, ((x - high.to(tl.float32)) * 2048.0).to(tl.float16)'''
+
+PLANE_PRODUCT = '''\
+@triton.jit
+def plane_product(a_high, a_low, b_high, b_low):
+    """a @ b of fp32 matrices in fp16 planes: a chain of three products, small terms first. Its sum
+    is one step's: the tensor core truncates as it adds, which over all of K would be seen."""
+    part = tl.dot(a_low, b_high)
+    part = tl.dot(a_high, b_low, part) * 0.00048828125
+    return tl.dot(a_high, b_high, part)'''
+
 PLACE_OF_MAX = '''\
 @triton.jit
 def place_of_max(x, place, axis: tl.constexpr, keep_dims: tl.constexpr):
@@ -106,6 +133,9 @@ HELPERS: Helpers = {
     "last_min": (WITH_LAST_PLACE.format(name="min", words="smaller", sign="<"), ()),
     "log_add": (LOG_ADD, ()),
     "selected": (SELECTED, ()),
+    "plane_place": (PLANE_PLACE, ()),
+    "split_planes": (SPLIT_PLANES, ()),
+    "plane_product": (PLANE_PRODUCT, ()),
     "maximum": (MAXIMUM, ()),
     "minimum": (MINIMUM, ()),
     "multiply": (MULTIPLY, ()),

@@ -10,7 +10,9 @@ import torch
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from agentkernel.compiler.products.gemm import GemmSpec, emit_gemm
+from agentkernel.compiler.kernel_helpers import helper_sources
+from agentkernel.compiler.products.gemm import emit_gemm
+from agentkernel.compiler.products.spec import GemmSpec
 from agentkernel.tools.judge.interpreter.hooks import install_hooks
 from tests.compiler.cross_compile import imported
 
@@ -27,7 +29,8 @@ def run_gemm(spec: GemmSpec, schedule: dict[str, int], tensors: dict[str, torch.
     text = emit_gemm(spec, schedule)
     names = ", ".join([*tensors, "m", "n", "k"])
     body = "\n".join(f"    {line}" for line in text.launch)
-    module = imported(f"{text.source}\n\n\ndef run({names}):\n{body}\n")
+    sources = "\n\n\n".join([*helper_sources(text.helpers), text.source])
+    module = imported(f"{sources}\n\n\ndef run({names}):\n{body}\n")
     a, b = tensors["a"], tensors["b"]
     m = a.shape[-2] if spec.a_layout == "k" else a.shape[-1]
     k = a.shape[-1] if spec.a_layout == "k" else a.shape[-2]
@@ -54,9 +57,9 @@ SIZES = st.integers(1, 70)
     dtype=st.sampled_from(["float32", "float16", "bfloat16"]),
     a_layout=st.sampled_from(["k", "m"]),
     b_layout=st.sampled_from(["k", "n"]),
-    split=st.sampled_from([1, 3]),
+    split=st.sampled_from([1, 4]),
     batch_shape=st.sampled_from([(), (3,), (2, 3)]),
-    transpose=st.booleans(),
+    form=st.sampled_from(["plain", "transpose", "planes", "planes in the loop"]),
 )
 def linear_is_right(
     sizes: tuple[int, int, int],
@@ -65,7 +68,7 @@ def linear_is_right(
     b_layout: str,
     split: int,
     batch_shape: tuple[int, ...],
-    transpose: bool,
+    form: str,
 ) -> None:
     m, n, k = sizes
     kind = getattr(torch, dtype)
@@ -86,9 +89,11 @@ def linear_is_right(
     )  # fmt: skip
     schedule = {
         "BLOCK_M": 32, "BLOCK_N": 16, "BLOCK_K": 32, "GROUP_M": 2, "SPLIT_K": split,
-        "TRANSPOSE_A": int(transpose), "TRANSPOSE_B": int(transpose), "num_warps": 4,
-        "num_stages": 2,
+        "TRANSPOSE_A": int(form == "transpose"), "TRANSPOSE_B": int(form == "transpose"),
+        "num_warps": 4, "num_stages": 2,
     }  # fmt: skip
+    if dtype == "float32" and form.startswith("planes"):
+        schedule["PLANES"] = 1 if form == "planes" else 2
     tensors = {"a": a, "b": b, "out": out, "bias": bias, "residual": residual}
     run_gemm(spec, schedule, tensors)
     terms = product.abs() + bias.double().abs() + 0.5 * residual.double().abs()

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.compiler.products.gemm import GemmSpec, emit_gemm
+from agentkernel.compiler.products.gemm import emit_gemm
 from agentkernel.compiler.products.schedules import GemmFacts, GemmSchedule, gemm_schedules
+from agentkernel.compiler.products.spec import GemmSpec
 from agentkernel.tools.targets import load_targets
 from tests.compiler.cross_compile import POINTERS, Cost, compiled_cost, imported
 

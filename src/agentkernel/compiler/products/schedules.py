@@ -13,7 +13,8 @@ from agentkernel.domain.verdict import Precision
 
 FloatType = Literal["float32", "float16", "bfloat16"]
 GemmSchedule = dict[str, int]
-"""BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, SPLIT_K, TRANSPOSE_A, TRANSPOSE_B, num_warps, num_stages."""
+"""BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, SPLIT_K, num_warps, num_stages; TRANSPOSE_A, TRANSPOSE_B or
+PLANES where they are 1."""
 Tile = tuple[int, int, int, int, int]
 """BLOCK_M, BLOCK_N, BLOCK_K, num_warps, num_stages."""
 
@@ -21,9 +22,16 @@ Decision = Callable[[str], str | None]
 SHORT: dict[FloatType, str] = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 ITEM_BYTES: dict[FloatType, int] = {"float32": 4, "float16": 2, "bfloat16": 2}
 GROUP_M = 8
-MAX_SPLIT = 32
+MAX_SPLIT = 128
 TRANSPOSE_PAYS = 512
 """Rows from which turning an fp32 operand K-inside costs less than it brings (2% at 4096)."""
+PLANES_PAY = 64
+"""Rows, columns and K from which splitting fp32 operands into planes may pay."""
+PLANES_LEAD = 1 << 30
+"""Multiplications from which it surely does."""
+BLOCK = 128
+"""Rows and depth of a block of planes (planes.py), which are padded with zeros to multiples of it:
+no tile of theirs needs a mask, and none goes past a block."""
 MAX_SCHEDULES = 10
 
 WGMMA_FP32: tuple[Tile, ...] = (
@@ -36,6 +44,16 @@ WGMMA_FP32: tuple[Tile, ...] = (
     (64, 128, 32, 4, 4),
     (64, 64, 64, 4, 4),
     (64, 64, 32, 4, 4),
+)
+WGMMA_PLANES: tuple[Tile, ...] = (
+    (128, 128, 64, 8, 3),  # no spill; two accumulators leave no room for a larger tile
+    (128, 128, 32, 8, 5),
+    (128, 64, 64, 4, 4),
+)
+WGMMA_INLINE_PLANES: tuple[Tile, ...] = (
+    (128, 128, 32, 8, 4),
+    (64, 128, 32, 4, 4),
+    (128, 64, 32, 4, 4),
 )
 WGMMA_TF32: tuple[Tile, ...] = (
     (128, 128, 32, 8, 4),
@@ -109,7 +127,8 @@ def gemm_schedules(
     dtype in work) goes first.
 
     The order is by waves over the SMs times the work of a tile. Where the tiles leave SMs idle, K
-    is split too. With wgmma, an fp32 operand that does not have K inside is transposed first.
+    is split too. With wgmma, an fp32 operand that does not have K inside is transposed first, and
+    large strict fp32 products multiply fp16 planes.
     """
     plain = [
         _schedule(tile, split)
@@ -120,10 +139,12 @@ def gemm_schedules(
     plain.sort(key=lambda schedule: _cost(schedule, facts, target))
     plain = _led_by(gemm_hints(facts.dtype, decision), plain, facts, target)
     turned = _transposes(facts, target)
-    if not turned:
-        return plain[:MAX_SCHEDULES]
-    first = [schedule | turned for schedule in plain[: MAX_SCHEDULES - 2]]
-    return first + plain[:2]
+    if turned:
+        plain = [schedule | turned for schedule in plain[: MAX_SCHEDULES - 2]] + plain[:2]
+    planes = _planes(facts, target)
+    plain = plain[: MAX_SCHEDULES - len(planes)]
+    leading = facts.m * facts.n * facts.k * facts.batch >= PLANES_LEAD
+    return planes + plain if leading else plain[:2] + planes + plain[2:]
 
 
 LEAST_PROGRAMS = 264
@@ -144,6 +165,7 @@ def sampled_gemm_schedules(facts: GemmFacts, target: Target, most: int) -> list[
         programs = _tile_count(tile[0], tile[1], facts)
         return (
             tile[0] * tile[1] <= ACCUMULATORS * threads <= 8 * tile[0] * tile[1]
+            and (not point["PLANES"] or _fits_planes(tile))
             and shared_bytes(tile, facts.dtype, target) <= limit
             and (split == 1 or (split * programs <= 4 * LEAST_PROGRAMS and programs < LEAST_PROGRAMS
                                 and facts.k >= 2 * split * tile[2]))
@@ -158,9 +180,15 @@ def sampled_gemm_schedules(facts: GemmFacts, target: Target, most: int) -> list[
         "num_stages": [2, 3, 4, 5],
         "GROUP_M": [4, GROUP_M, 16],
         "SPLIT_K": powers(1, 128),
+        "PLANES": [0, 1, 2] if _planes(facts, target) else [0],
     }
     turned = _transposes(facts, target)
-    return [point | turned for point in drawn(axes, fits, most)]
+    found = drawn(axes, fits, most)
+    return [_without(point, "PLANES") | turned if not point["PLANES"] else point for point in found]
+
+
+def _without(point: Point, axis: str) -> Point:
+    return {name: value for name, value in point.items() if name != axis}
 
 
 def _tile_of(point: Point) -> Tile:
@@ -257,6 +285,26 @@ def _splits(tile: Tile, facts: GemmFacts, target: Target) -> list[int]:
 def _schedule(tile: Tile, split: int) -> GemmSchedule:
     names = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_warps", "num_stages")
     return dict(zip(names, tile, strict=True)) | {"GROUP_M": GROUP_M, "SPLIT_K": split}
+
+
+def _planes(facts: GemmFacts, target: Target) -> list[GemmSchedule]:
+    """Schedules that multiply fp16 planes of fp32 operands; none for what is small. Operands that
+    are read by one or two tiles each are split as they are read."""
+    strict = facts.dtype == "float32" and facts.precision == "strict"
+    if not strict or not _has_wgmma(target) or min(facts.m, facts.n, facts.k) < PLANES_PAY:
+        return []
+    inline = max(facts.m, facts.n) <= 2 * BLOCK
+    found = [
+        _schedule(tile, split) | {"PLANES": 2 if inline else 1}
+        for tile in (WGMMA_INLINE_PLANES if inline else WGMMA_PLANES)
+        for split in _splits(tile, facts, target)
+    ]
+    return sorted(found, key=lambda schedule: _cost(schedule, facts, target))[:3]
+
+
+def _fits_planes(tile: Tile) -> bool:
+    """Planes are padded to 128, and a step's sum takes as many registers as the tile's."""
+    return max(tile[:3]) <= BLOCK and tile[0] * tile[1] <= ACCUMULATORS // 2 * 32 * tile[3]
 
 
 def _transposes(facts: GemmFacts, target: Target) -> GemmSchedule:

@@ -15,8 +15,9 @@ from agentkernel.compiler.expressions import Symbols, Text, tensor_text
 from agentkernel.compiler.fusion import Axis, LibraryStep, Partition, Region, Step, _together
 from agentkernel.compiler.ir import Expr, Node, UnsupportedOp, numel, roots_of, same
 from agentkernel.compiler.kernel import KernelCode
-from agentkernel.compiler.products.gemm import GemmSpec, emit_gemm
+from agentkernel.compiler.products.gemm import emit_gemm
 from agentkernel.compiler.products.schedules import FloatType, GemmFacts
+from agentkernel.compiler.products.spec import GemmSpec
 from agentkernel.domain.verdict import Precision
 
 FLOATS: dict[torch.dtype, FloatType] = {
@@ -229,7 +230,8 @@ def emit_product_step(
         batch_dims=anchor.batch_dims, precision=precision, epilogue=epilogue, extras=extras,
     )  # fmt: skip
     made = emit_gemm(spec, schedule)
-    return KernelCode(made.source, made.kernels, made.launch, frozenset(helpers), tuple(lines))
+    used = frozenset(helpers) | made.helpers
+    return KernelCode(made.source, made.kernels, made.launch, used, tuple(lines))
 
 
 def _epilogue_text(

@@ -50,13 +50,24 @@ def cost_us(
     launches = list(zip_longest(report.kernels, instructions[: len(report.kernels)]))
     shared_by = sum(counts is not None and counts.matrix > 0 for _, counts in launches)
     matrix_us = _matrix_us(work, target) / shared_by if work and shared_by else 0.0
-    own = sum(kernel_us(kernel, counts, target, matrix_us) for kernel, counts in launches)
+    own = sum(
+        kernel_us(kernel, counts, target, matrix_us * _rate(work, counts, target))
+        for kernel, counts in launches
+    )
     return own + sum(_library_us(cost, target) for cost in report.library_costs)
 
 
 def _matrix_us(work: MatrixWork, target: Target) -> float:
     """At what a kernel reaches of the peak of the operands' type and precision."""
     return flop_time_us(work.cost, target, work.precision) / KERNEL_SHARE
+
+
+def _rate(work: MatrixWork | None, counts: Instructions | None, target: Target) -> float:
+    """Of a product's time, what is left where fp32 operands are multiplied as fp16 planes."""
+    if work is None or counts is None or work.cost.dtype != "float32" or not counts.matrix_half:
+        return 1.0
+    peaks = target.peak_tflops
+    return peaks["tf32"].value / peaks["fp16"].value if work.precision == "strict" else 1.0
 
 
 def kernel_us(

@@ -1,0 +1,179 @@
+"""An fp32 product as three products of fp16 planes, its operands split before or in its loop.
+
+A block of an operand is kept as s (h + l / 2048): s is a power of two that brings the block's
+largest magnitude into [2**14, 2**15), h = fp16(x / s) and l = fp16(2048 (x / s - h)). While h is
+a normal number both round at 11 bits, so |x - s (h + l / 2048)| <= 2**-22 |x|. A product is
+s s' (h h' + (h l' + l h') / 2048); what is left out, l l' / 2**22, is below 2**-22 |x x'|. So a
+result is off by at most 3 * 2**-22 sum |x x'|, and by the rounding of its sums in fp32.
+
+Blocks that this does not hold for are marked: those with a number below 2**-28 of their largest (h
+would be subnormal), with a largest outside of [2**-45, 2**45] (s s' would leave fp32's range), and
+with inf. A tile that meets one is multiplied in three TF32 products instead.
+"""
+
+from __future__ import annotations
+
+from agentkernel.compiler.products.schedules import BLOCK
+from agentkernel.compiler.products.spec import GemmSpec, batch_count, call_lines, function
+
+PLANE_POINTERS = ("a_planes_ptr", "a_scale_ptr", "b_planes_ptr", "b_scale_ptr")
+"""What a product of planes takes beside its operands."""
+PLANE_HELPERS = frozenset(("plane_place", "split_planes", "plane_product"))
+"""Functions of `kernel_helpers` that products of planes call."""
+
+
+def blocks_of(size: str) -> str:
+    """How many blocks a size takes, as Python."""
+    return str(-(-int(size) // BLOCK)) if size.isdigit() else f"triton.cdiv({size}, {BLOCK})"
+
+
+def planes_of(spec: GemmSpec, operand: str) -> tuple[str, str]:
+    """The wrapper's names of an operand's planes and of its scales."""
+    return f"{spec.name}_{operand}_planes", f"{spec.name}_{operand}_scale"
+
+
+def split_launch(spec: GemmSpec, operand: str) -> list[str]:
+    """Wrapper lines that make the planes and scales of an operand ("a" or "b").
+
+    Planes are fp16 [2, batches, rows, K] or, where K does not lie inside, [2, batches, K, rows],
+    both padded; scales are fp32 [batches, row blocks, blocks of K], -1 where a block is marked.
+    """
+    tensor, rows = (spec.a, spec.m) if operand == "a" else (spec.b, spec.n)
+    inside = (spec.a_layout if operand == "a" else spec.b_layout) == "k"
+    planes, scale = planes_of(spec, operand)
+    batch = batch_count(spec) or "1"
+    sides = (rows, spec.k) if inside else (spec.k, rows)
+    shape = ", ".join(["2", batch, *(f"{blocks_of(side)} * {BLOCK}" for side in sides)])
+    kind = f"device={tensor}.device, dtype=torch"
+    strides = [f"{tensor}.stride({dim})" for dim in range(spec.batch_dims)]
+    strides = [*strides, "0"] if spec.batch_dims == 1 else strides or ["0", "0"]
+    inner = f"{tensor}.shape[1]" if spec.batch_dims == 2 else "1"
+    return [
+        f"{planes} = torch.empty(({shape}), {kind}.float16)",
+        f"{scale} = torch.empty(",
+        f"    ({batch}, {blocks_of(rows)}, {blocks_of(spec.k)}), {kind}.float32",
+        ")",
+        *call_lines(
+            f"{spec.name}_split", f"{blocks_of(rows)} * {blocks_of(spec.k)} * {batch},",
+            [tensor, planes, scale, rows, spec.k, f"{tensor}.stride(-2)", inner, *strides],
+            [f"K_INSIDE={inside}", "num_warps=8"],
+        ),
+    ]  # fmt: skip
+
+
+def split_kernel(name: str) -> str:
+    """The pass that splits an operand: it reads it once, a block a program."""
+    signature = [
+        "source_ptr", "planes_ptr", "scale_ptr", "rows", "depth", "stride", "inner_batches",
+        "outer_stride", "inner_stride", "K_INSIDE: tl.constexpr",
+    ]  # fmt: skip
+    lines = [
+        '"""source = scale * (planes[0] + planes[1] / 2048), block by block."""',
+        "program = tl.program_id(0)",
+        f"deep_blocks = tl.cdiv(depth, {BLOCK})",
+        f"row_blocks = tl.cdiv(rows, {BLOCK})",
+        "batch = (program // (row_blocks * deep_blocks)).to(tl.int64)",
+        f"row = program // deep_blocks % row_blocks * {BLOCK} + tl.arange(0, {BLOCK})",
+        f"ks = program % deep_blocks * {BLOCK} + tl.arange(0, {BLOCK})",
+        "source_ptr += batch // inner_batches * outer_stride",
+        "source_ptr += batch % inner_batches * inner_stride",
+        "if K_INSIDE:",
+        "    source_ptrs = source_ptr + row.to(tl.int64)[:, None] * stride + ks[None, :]",
+        f"    places = row.to(tl.int64)[:, None] * (deep_blocks * {BLOCK}) + ks[None, :]",
+        "else:",
+        "    source_ptrs = source_ptr + row[:, None] + ks.to(tl.int64)[None, :] * stride",
+        f"    places = row[:, None] + ks.to(tl.int64)[None, :] * (row_blocks * {BLOCK})",
+        "inside = (row < rows)[:, None] & (ks < depth)[None, :]",
+        "x = tl.load(source_ptrs, mask=inside, other=0.0)",
+        "place, holds = plane_place(x)",
+        "scale = ((127 + place) << 23).to(tl.float32, bitcast=True)",
+        "tl.store(scale_ptr + program, tl.where(holds, scale, -1.0))",
+        "high, low = split_planes(x, place)",
+        f"matrix = tl.cast(row_blocks * {BLOCK}, tl.int64) * (deep_blocks * {BLOCK})",
+        "planes_ptr += batch * matrix",
+        "tl.store(planes_ptr + places, high)",
+        f"plane = tl.cast(tl.num_programs(0), tl.int64) * {BLOCK * BLOCK}",
+        "tl.store(planes_ptr + plane + places, low)",
+    ]
+    return function(name, signature, lines)
+
+
+def plane_lines(
+    a_rows: bool, b_rows: bool, bounds: str, batches: str, exact: list[str]
+) -> list[str]:
+    """Lines that bring acc, fp32 [BLOCK_M, BLOCK_N], to the product of planes made before; where a
+    block that a tile reads is marked, the lines `exact`.
+
+    `bounds` of K as text; `batches` counts the matrices in a plane ("" for one).
+    """
+    a, b = "rows.to(tl.int64)[:, None] * deep + ks[None, :]", "rows[:, None] + ks.to(tl.int64)"
+    a = a if a_rows else f"{b}[None, :] * padded_m"
+    b = "cols.to(tl.int64)[None, :] * deep + ks[:, None]"
+    b = b if b_rows else "cols[None, :] + ks.to(tl.int64)[:, None] * padded_n"
+    batch = {side: f"batch * tl.cdiv({side}, {BLOCK}) + " if batches else "" for side in "MN"}
+    return [
+        f"deep_blocks = tl.cdiv(K, {BLOCK})",
+        f"row_scales = a_scale_ptr + ({batch['M']}tile_m * BLOCK_M // {BLOCK}) * deep_blocks",
+        f"col_scales = b_scale_ptr + ({batch['N']}tile_n * BLOCK_N // {BLOCK}) * deep_blocks",
+        "blocks = tl.arange(0, DEEP)",
+        "inside = blocks < deep_blocks",
+        "row_scale = tl.load(row_scales + blocks, mask=inside, other=1.0)",
+        "col_scale = tl.load(col_scales + blocks, mask=inside, other=1.0)",
+        "if (tl.min(row_scale) > 0) & (tl.min(col_scale) > 0):",
+        *(
+            f"    {line}"
+            for line in [
+                f"padded_m = tl.cdiv(M, {BLOCK}) * {BLOCK}",
+                f"padded_n = tl.cdiv(N, {BLOCK}) * {BLOCK}",
+                f"deep = deep_blocks * {BLOCK}",
+                "a_plane = tl.cast(padded_m, tl.int64) * deep",
+                "b_plane = tl.cast(padded_n, tl.int64) * deep",
+                *(_batched(batches) if batches else ()),
+                f"a_highs = a_planes_ptr + {a}",
+                f"b_highs = b_planes_ptr + {b}",
+                f"for k in range({bounds}, BLOCK_K):",
+                f"    block_scale = tl.load(row_scales + k // {BLOCK})"
+                f" * tl.load(col_scales + k // {BLOCK})",
+                "    a_high, a_low = tl.load(a_highs), tl.load(a_highs + a_plane)",
+                "    b_high, b_low = tl.load(b_highs), tl.load(b_highs + b_plane)",
+                "    acc += plane_product(a_high, a_low, b_high, b_low) * block_scale",
+                f"    a_highs += BLOCK_K{'' if a_rows else ' * padded_m'}",
+                f"    b_highs += BLOCK_K{'' if b_rows else ' * padded_n'}",
+            ]
+        ),
+        "else:",
+        *(f"    {line}" for line in exact),
+    ]
+
+
+def _batched(batches: str) -> list[str]:
+    return [
+        "a_planes_ptr += batch * a_plane",
+        "b_planes_ptr += batch * b_plane",
+        f"a_plane *= {batches}",
+        f"b_plane *= {batches}",
+    ]
+
+
+INLINE_STEP = (
+    "a_place, a_holds = plane_place(a)",
+    "b_place, b_holds = plane_place(b)",
+    "holds &= (a_holds & b_holds).to(tl.int32)",
+    "a_high, a_low = split_planes(a, a_place)",
+    "b_high, b_low = split_planes(b, b_place)",
+    "block_scale = ((127 + a_place + b_place) << 23).to(tl.float32, bitcast=True)",
+    "acc += plane_product(a_high, a_low, b_high, b_low) * block_scale",
+)
+"""A step of a product whose operands are split in its loop: a block is a tile of an operand."""
+
+
+__all__ = [
+    "INLINE_STEP",
+    "PLANE_HELPERS",
+    "PLANE_POINTERS",
+    "blocks_of",
+    "plane_lines",
+    "planes_of",
+    "split_kernel",
+    "split_launch",
+]
