@@ -47,20 +47,20 @@ def min_along(x, axis: tl.constexpr, keep_dims: tl.constexpr):
 PLANE_PLACE = '''\
 @triton.jit
 def plane_place(x):
-    """The power of two by which x is divided to lie below 2**15, and whether two fp16 planes hold
-    all of x then: no number but 0 is below 2**-28 of the largest, which lies in [2**-45, 2**45]."""
+    """The power of two by which x is divided so that its largest magnitude lies in [2**14, 2**15),
+    and whether s s' of two such powers stays in fp32's range; a block of zeros has 0."""
     most = tl.max(tl.abs(x)).to(tl.int32, bitcast=True) >> 23
-    least = tl.min(tl.where(x == 0.0, float("inf"), tl.abs(x))).to(tl.int32, bitcast=True) >> 23
-    holds = (most >= 82) & (most <= 172) & (most - least <= 28)
-    return tl.where(holds, most - 141, 0), holds | ((most == 0) & (least == 255))'''
+    place = tl.where(most == 0, 0, most - 141)
+    return place, (place >= -59) & (place <= 31)'''
 
 SPLIT_PLANES = '''\
 @triton.jit
 def split_planes(x, place):
-    """x / 2**place in fp16, and 2048 times what that leaves of it."""
+    """x / 2**place in fp16, 2048 times what that leaves of it, and the magnitude, 1 for 0."""
     x = x * ((127 - place) << 23).to(tl.float32, bitcast=True)
     high = x.to(tl.float16)
-    return high, ((x - high.to(tl.float32)) * 2048.0).to(tl.float16)'''
+    low = ((x - high.to(tl.float32)) * 2048.0).to(tl.float16)
+    return high, low, tl.where(x == 0.0, 1.0, tl.abs(x))'''
 
 PLANE_PRODUCT = '''\
 @triton.jit

@@ -110,6 +110,39 @@ def strided_rows_are_read_in_place() -> None:
     check(out, a.double() @ b.double().T, "float32")
 
 
+def largest(x: torch.Tensor) -> float:
+    return float(x.double().abs().nan_to_num(0, 0, 0).max())
+
+
+def planes_hold_what_they_say() -> None:
+    """Rows of every width of range, scaled by rows far apart, with zeros, inf and NaN: each element
+    within the bound of planes.py, and inf and NaN where the operands' own product has them."""
+    for planes, split in ((1, 1), (1, 4), (2, 1), (2, 4)):
+        for spread in (0.0, 2.0, 8.0, 12.0):
+            torch.manual_seed(int(spread))
+            a, b = torch.randn(70, 300), torch.randn(45, 300)
+            a *= torch.exp(spread * torch.randn(70, 300))
+            b *= torch.exp(0.2 * spread * torch.randn(45, 1))
+            a[3], a[4, ::3], b[5, 7] = 0.0, 0.0, 0.0
+            if spread == 12.0:
+                a[5, 5], a[6, 6], b[7, 7] = float("inf"), float("nan"), float("-inf")
+            out = torch.empty(70, 45)
+            spec = GemmSpec(
+                name="product", a="a", b="b", out="out", m="m", n="n", k="k", dtype="float32"
+            )
+            schedule = {"BLOCK_M": 32, "BLOCK_N": 16, "BLOCK_K": 32, "GROUP_M": 8, "num_warps": 4}
+            schedule |= {"num_stages": 2, "PLANES": planes, "SPLIT_K": split}
+            run_gemm(spec, schedule, {"a": a, "b": b, "out": out})
+            exact, eager = a.double() @ b.double().T, a @ b.T
+            terms = a.double().abs() @ b.double().abs().T
+            finite = torch.isfinite(exact) & torch.isfinite(eager)
+            bound = 3 * 2.0**-22 * terms + 2.0**-24 * 300**0.5 * terms
+            bound += 2.0**-50 * 300 * largest(a) * largest(b)
+            assert bool(((out.double() - exact).abs() <= bound)[finite].all())
+            assert torch.equal(torch.isnan(out), torch.isnan(eager))
+            assert torch.equal(torch.isinf(out), torch.isinf(eager))
+
+
 def extreme_values_stay_finite() -> None:
     """Large finite operands do not overflow where fp32 does not."""
     for magnitude in (1e-19, 1e-12, 1e4, 1e18):
@@ -127,6 +160,7 @@ def main() -> None:
     install_hooks()
     linear_is_right()
     strided_rows_are_read_in_place()
+    planes_hold_what_they_say()
     extreme_values_stay_finite()
 
 

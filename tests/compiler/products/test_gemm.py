@@ -10,8 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from agentkernel.compiler.kernel_helpers import helper_sources
 from agentkernel.compiler.products.gemm import emit_gemm
-from agentkernel.compiler.products.schedules import GemmFacts, GemmSchedule, gemm_schedules
+from agentkernel.compiler.products.schedules import (
+    GemmFacts,
+    GemmSchedule,
+    gemm_schedules,
+    sampled_gemm_schedules,
+)
 from agentkernel.compiler.products.spec import GemmSpec
 from agentkernel.tools.targets import load_targets
 from tests.compiler.cross_compile import POINTERS, Cost, compiled_cost, imported
@@ -36,7 +42,7 @@ def cost_of(spec: GemmSpec, schedule: GemmSchedule, arch: int = 90) -> Cost:
     text = emit_gemm(spec, schedule)
     split = schedule["SPLIT_K"] > 1
     name = next(k for k in text.kernels if k == (f"{spec.name}_partial" if split else spec.name))
-    kernel = getattr(imported(text.source), name)
+    kernel = getattr(imported("\n\n\n".join([*helper_sources(text.helpers), text.source])), name)
     signature: dict[str, str] = {}
     constants: dict[str, object] = {}
     for parameter in kernel.arg_names:
@@ -45,6 +51,7 @@ def cost_of(spec: GemmSpec, schedule: GemmSchedule, arch: int = 90) -> Cost:
             constants[parameter] = schedule.get(parameter, True)
         else:
             pointer = "*fp32" if split and parameter == "out_ptr" else POINTERS[spec.dtype]
+            pointer = "*fp16" if parameter.endswith("_planes_ptr") else pointer
             signature[parameter] = pointer if parameter.endswith("_ptr") else "i32"
     options = {name: schedule[name] for name in ("num_warps", "num_stages")}
     return compiled_cost(kernel, signature, constants, options, arch)
@@ -70,7 +77,8 @@ def test_the_default_schedule_runs_on_hopper(dtype: str) -> None:
 
 
 def test_strict_fp32_adds_partial_sums_outside_the_tensor_core() -> None:
-    schedule = gemm_schedules(GemmFacts(4096, 4096, 4096), load_targets()["h200"])[0]
+    found = gemm_schedules(GemmFacts(4096, 4096, 4096), load_targets()["h200"])
+    schedule = next(item for item in found if "PLANES" not in item)
     assert (schedule["BLOCK_M"], schedule["BLOCK_N"], schedule["BLOCK_K"]) == (128, 128, 64)
     strict = cost_of(spec_of(), schedule).ptx
     loose = cost_of(spec_of(precision="tf32"), schedule).ptx
@@ -80,9 +88,10 @@ def test_strict_fp32_adds_partial_sums_outside_the_tensor_core() -> None:
 
 def test_an_n_major_weight_is_turned_first_where_that_pays() -> None:
     hopper = load_targets()["h200"]
-    large = gemm_schedules(GemmFacts(4096, 4096, 4096, b_layout="n"), hopper)
+    found = gemm_schedules(GemmFacts(4096, 4096, 4096, b_layout="n"), hopper)
+    large = [schedule for schedule in found if "PLANES" not in schedule]
     assert large[0]["TRANSPOSE_B"] == 1
-    assert any("TRANSPOSE_B" not in schedule for schedule in large)
+    assert not any("TRANSPOSE_B" in schedule for schedule in found if "PLANES" in schedule)
     text = emit_gemm(spec_of(b_layout="n"), large[0])
     assert text.kernels == ("linear_transpose", "linear")
     small = gemm_schedules(GemmFacts(64, 4096, 4096, b_layout="n"), hopper)
@@ -93,6 +102,7 @@ def test_idle_multiprocessors_lead_to_a_split() -> None:
     hopper = load_targets()["h200"]
     first = gemm_schedules(GemmFacts(256, 256, 65536), hopper)[0]
     assert first["SPLIT_K"] > 1
+    assert first["PLANES"] == 2
     assert emit_gemm(spec_of(), first).kernels == ("linear_partial", "linear_reduce")
     assert gemm_schedules(GemmFacts(8192, 8192, 8192), hopper)[0]["SPLIT_K"] == 1
 
@@ -120,17 +130,58 @@ def test_every_schedule_is_plausible(facts: GemmFacts, target: str) -> None:
         assert emit_gemm(spec_of(facts.dtype), schedule).launch
 
 
+@pytest.mark.parametrize("b_layout", ["k", "n"])
+@pytest.mark.parametrize("planes", [1, 2])
+def test_planes_multiply_in_fp16_and_spill_nothing(planes: int, b_layout: str) -> None:
+    schedule = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64 // planes, "GROUP_M": 8}
+    schedule |= {"SPLIT_K": 1, "num_warps": 8, "num_stages": 3, "PLANES": planes}
+    cost = cost_of(spec_of(b_layout=b_layout), schedule)
+    assert cost.stack_bytes == 0
+    steps = schedule["BLOCK_K"] // 16
+    assert cost.ptx.count(".f32.f16.f16") == 3 * steps
+    assert cost.ptx.count(".f32.tf32.tf32") == 3 * 2 * steps
+
+
+@pytest.mark.parametrize(
+    ("facts", "planes"),
+    [
+        (GemmFacts(4096, 4096, 4096), {1}),
+        (GemmFacts(512, 512, 512, batch=64), {1}),
+        (GemmFacts(128, 128, 262144), {2}),
+        (GemmFacts(4096, 4096, 4096, precision="tf32"), set()),
+        (GemmFacts(4096, 4096, 4096, dtype="float16"), set()),
+        (GemmFacts(32, 4096, 4096), set()),
+    ],
+)
+def test_planes_are_for_strict_fp32_products_that_are_large(
+    facts: GemmFacts, planes: set[int]
+) -> None:
+    hopper, ada = load_targets()["h200"], load_targets()["l40s"]
+    found = [schedule.get("PLANES", 0) for schedule in gemm_schedules(facts, hopper)]
+    assert set(found) - {0} == planes
+    assert bool(found[0]) == bool(planes)
+    drawn = sampled_gemm_schedules(facts, hopper, 64)
+    assert {schedule.get("PLANES", 0) for schedule in drawn} == ({0, 1, 2} if planes else {0})
+    assert not any("PLANES" in schedule for schedule in gemm_schedules(facts, ada))
+
+
 def test_amd_multiplies_fp32_natively() -> None:
     schedule = gemm_schedules(GemmFacts(512, 512, 512), load_targets()["mi300x"])[0]
     assert 'input_precision="ieee"' in emit_gemm(spec_of(vendor="amd"), schedule).source
 
 
 def test_the_emitted_text() -> None:
-    schedule = gemm_schedules(GemmFacts(4096, 4096, 4096), load_targets()["h200"])[0]
-    text = emit_gemm(spec_of(), schedule)
-    golden = GOLDEN / "linear.py.txt"
-    found = f"{text.source}\n\n\n" + "\n".join(text.launch) + "\n"
-    assert found == golden.read_text(), "see the emitted text, then update the golden file"
+    schedules = gemm_schedules(GemmFacts(4096, 4096, 4096), load_targets()["h200"])
+    plain = next(item for item in schedules if "PLANES" not in item)
+    inline = schedules[0] | {"PLANES": 2}
+    named = {"linear": plain, "linear_planes": schedules[0], "linear_planes_in_the_loop": inline}
+    for name, schedule in named.items():
+        text = emit_gemm(spec_of(), schedule)
+        found = f"{text.source}\n\n\n" + "\n".join(text.launch) + "\n"
+        golden = GOLDEN / f"{name}.py.txt"
+        if os.environ.get("AGENTKERNEL_RECORD"):
+            golden.write_text(found)
+        assert found == golden.read_text(), "see the emitted text, then update the golden file"
 
 
 def test_a_hinted_tile_leads() -> None:

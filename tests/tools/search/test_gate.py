@@ -63,7 +63,7 @@ class Bench:
         return WarmUpResult({item.number: Sketch(0, (1.0,)) for item in entries})
 
     def time_block(
-        self, index: int, calls: int, *, last_us: float, limit_us: float
+        self, index: int, calls: int, *, last_us: float, limit_us: float, whole: bool = True
     ) -> tuple[float, ...] | None:
         self.seen.append(("time", self.place.held))
         self.blocks += 1

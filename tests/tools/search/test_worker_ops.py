@@ -1,4 +1,4 @@
-"""A schedule's time is the device's or, where that is longer, the processor's for its launches."""
+"""A drop-in's time is the device's or, where that is longer, the processor's for its launches."""
 
 from types import SimpleNamespace
 
@@ -25,6 +25,7 @@ class Bench:
 )
 def test_a_call_takes_at_least_its_launches(launching_us, wanted):
     state = SimpleNamespace(memory={"calls": {3: None}, "bench": Bench(launching_us)})
-    asked = {"index": 3, "calls": 3, "last_us": 0.0, "limit_us": 100.0}
+    asked = {"index": 3, "calls": 3, "last_us": 0.0, "limit_us": 100.0, "whole": True}
     assert time_block(asked, state) == {"us": wanted}
+    assert time_block(asked | {"whole": False}, state) == {"us": [5.0, 7.0, 9.0]}
     assert time_block(asked | {"limit_us": 1.0}, state) == {"us": [5.0]}

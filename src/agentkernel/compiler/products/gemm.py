@@ -12,6 +12,8 @@ from agentkernel.compiler.products.passes import (
     transpose_launch,
 )
 from agentkernel.compiler.products.planes import (
+    INLINE_END,
+    INLINE_START,
     INLINE_STEP,
     PLANE_HELPERS,
     PLANE_POINTERS,
@@ -185,8 +187,8 @@ class _Kernel:
         pointers = self._pointers()
         again = ["acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)", *pointers[-2:], *exact]
         return [
-            *pointers, "holds = 1", *self._loop(step=INLINE_STEP),
-            "if holds == 0:", *(f"    {line}" for line in again),
+            *pointers, *INLINE_START, *self._loop(step=INLINE_STEP),
+            INLINE_END, *(f"    {line}" for line in again),
         ]  # fmt: skip
 
     @property

@@ -1,14 +1,15 @@
 """An fp32 product as three products of fp16 planes, its operands split before or in its loop.
 
 A block of an operand is kept as s (h + l / 2048): s is a power of two that brings the block's
-largest magnitude into [2**14, 2**15), h = fp16(x / s) and l = fp16(2048 (x / s - h)). While h is
-a normal number both round at 11 bits, so |x - s (h + l / 2048)| <= 2**-22 |x|. A product is
-s s' (h h' + (h l' + l h') / 2048); what is left out, l l' / 2**22, is below 2**-22 |x x'|. So a
-result is off by at most 3 * 2**-22 sum |x x'|, and by the rounding of its sums in fp32.
+largest magnitude into [2**14, 2**15), h = fp16(x / s) and l = fp16(2048 (x / s - h)). Both round
+at 11 bits, h at 2**-24 and l at 2**-35 where fp16 is subnormal, so x is off by at most 2**-22 |x|
+or 2**-50 of the block's largest. A product is s s' (h h' + (h l' + l h') / 2048); what is left
+out, l l' / 2**22, is below 2**-22 |x x'|. So a result is off by at most 3 * 2**-22 sum |x x'| with
+2**-50 (max |x| sum |x'| + max |x'| sum |x|), and by the rounding of its sums in fp32.
 
-Blocks that this does not hold for are marked: those with a number below 2**-28 of their largest (h
-would be subnormal), with a largest outside of [2**-45, 2**45] (s s' would leave fp32's range), and
-with inf. A tile that meets one is multiplied in three TF32 products instead.
+Blocks that span too much are marked: those with a number below 2**-34 of their largest, with a
+largest outside of [2**-45, 2**45] (s s' would leave fp32's range), and with inf. A tile that meets
+one is multiplied in three TF32 products instead.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from agentkernel.compiler.products.spec import GemmSpec, batch_count, call_lines
 
 PLANE_POINTERS = ("a_planes_ptr", "a_scale_ptr", "b_planes_ptr", "b_scale_ptr")
 """What a product of planes takes beside its operands."""
+LEAST = 2.0**-20
+"""What a number but 0 has at least when its block is scaled: 2**-34 of the largest."""
 PLANE_HELPERS = frozenset(("plane_place", "split_planes", "plane_product"))
 """Functions of `kernel_helpers` that products of planes call."""
 
@@ -86,9 +89,9 @@ def split_kernel(name: str) -> str:
         "inside = (row < rows)[:, None] & (ks < depth)[None, :]",
         "x = tl.load(source_ptrs, mask=inside, other=0.0)",
         "place, holds = plane_place(x)",
+        "high, low, size = split_planes(x, place)",
         "scale = ((127 + place) << 23).to(tl.float32, bitcast=True)",
-        "tl.store(scale_ptr + program, tl.where(holds, scale, -1.0))",
-        "high, low = split_planes(x, place)",
+        f"tl.store(scale_ptr + program, tl.where(holds & (tl.min(size) >= {LEAST}), scale, -1.0))",
         f"matrix = tl.cast(row_blocks * {BLOCK}, tl.int64) * (deep_blocks * {BLOCK})",
         "planes_ptr += batch * matrix",
         "tl.store(planes_ptr + places, high)",
@@ -116,9 +119,8 @@ def plane_lines(
         f"row_scales = a_scale_ptr + ({batch['M']}tile_m * BLOCK_M // {BLOCK}) * deep_blocks",
         f"col_scales = b_scale_ptr + ({batch['N']}tile_n * BLOCK_N // {BLOCK}) * deep_blocks",
         "blocks = tl.arange(0, DEEP)",
-        "inside = blocks < deep_blocks",
-        "row_scale = tl.load(row_scales + blocks, mask=inside, other=1.0)",
-        "col_scale = tl.load(col_scales + blocks, mask=inside, other=1.0)",
+        "row_scale = tl.load(row_scales + blocks, mask=blocks < deep_blocks, other=1.0)",
+        "col_scale = tl.load(col_scales + blocks, mask=blocks < deep_blocks, other=1.0)",
         "if (tl.min(row_scale) > 0) & (tl.min(col_scale) > 0):",
         *(
             f"    {line}"
@@ -155,19 +157,31 @@ def _batched(batches: str) -> list[str]:
     ]
 
 
+INLINE_START = (
+    "holds = 1",
+    "a_least = tl.full((BLOCK_M, BLOCK_K), 1.0, dtype=tl.float32)",
+    "b_least = tl.full((BLOCK_K, BLOCK_N), 1.0, dtype=tl.float32)",
+)
 INLINE_STEP = (
     "a_place, a_holds = plane_place(a)",
     "b_place, b_holds = plane_place(b)",
     "holds &= (a_holds & b_holds).to(tl.int32)",
-    "a_high, a_low = split_planes(a, a_place)",
-    "b_high, b_low = split_planes(b, b_place)",
+    "a_high, a_low, a_size = split_planes(a, a_place)",
+    "b_high, b_low, b_size = split_planes(b, b_place)",
+    "a_least = tl.minimum(a_least, a_size)",
+    "b_least = tl.minimum(b_least, b_size)",
     "block_scale = ((127 + a_place + b_place) << 23).to(tl.float32, bitcast=True)",
     "acc += plane_product(a_high, a_low, b_high, b_low) * block_scale",
 )
-"""A step of a product whose operands are split in its loop: a block is a tile of an operand."""
+"""A step of a product whose operands are split in its loop: a block is a tile of an operand. The
+smallest numbers stay apart until the loop ends: each step would wait for their minimum."""
+INLINE_END = f"if (holds == 0) | (tl.min(a_least) < {LEAST}) | (tl.min(b_least) < {LEAST}):"
+"""After it the lines that multiply anew, of what planes do not hold."""
 
 
 __all__ = [
+    "INLINE_END",
+    "INLINE_START",
     "INLINE_STEP",
     "PLANE_HELPERS",
     "PLANE_POINTERS",

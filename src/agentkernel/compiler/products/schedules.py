@@ -25,10 +25,8 @@ GROUP_M = 8
 MAX_SPLIT = 128
 TRANSPOSE_PAYS = 512
 """Rows from which turning an fp32 operand K-inside costs less than it brings (2% at 4096)."""
-PLANES_PAY = 64
-"""Rows, columns and K from which splitting fp32 operands into planes may pay."""
 PLANES_LEAD = 1 << 30
-"""Multiplications from which it surely does."""
+"""Multiplications from which splitting fp32 operands into planes pays (25 us and 31 at 1024^3)."""
 BLOCK = 128
 """Rows and depth of a block of planes (planes.py), which are padded with zeros to multiples of it:
 no tile of theirs needs a mask, and none goes past a block."""
@@ -137,13 +135,14 @@ def gemm_schedules(
         for split in _splits(tile, facts, target)
     ]
     plain.sort(key=lambda schedule: _cost(schedule, facts, target))
-    plain = _led_by(gemm_hints(facts.dtype, decision), plain, facts, target)
+    hints = gemm_hints(facts.dtype, decision)
+    plain = _led_by(hints, plain, facts, target)
     turned = _transposes(facts, target)
     if turned:
         plain = [schedule | turned for schedule in plain[: MAX_SCHEDULES - 2]] + plain[:2]
     planes = _planes(facts, target)
     plain = plain[: MAX_SCHEDULES - len(planes)]
-    leading = facts.m * facts.n * facts.k * facts.batch >= PLANES_LEAD
+    leading = not hints and facts.m * facts.n * facts.k * facts.batch >= PLANES_LEAD
     return planes + plain if leading else plain[:2] + planes + plain[2:]
 
 
@@ -288,12 +287,13 @@ def _schedule(tile: Tile, split: int) -> GemmSchedule:
 
 
 def _planes(facts: GemmFacts, target: Target) -> list[GemmSchedule]:
-    """Schedules that multiply fp16 planes of fp32 operands; none for what is small. Operands that
-    are read by one or two tiles each are split as they are read."""
-    strict = facts.dtype == "float32" and facts.precision == "strict"
-    if not strict or not _has_wgmma(target) or min(facts.m, facts.n, facts.k) < PLANES_PAY:
-        return []
+    """Schedules that multiply fp16 planes of fp32 operands; none for what is small. Operands of
+    which a tile or two reads each element are split as they are read."""
     inline = max(facts.m, facts.n) <= 2 * BLOCK
+    strict = facts.dtype == "float32" and facts.precision == "strict" and _has_wgmma(target)
+    least = BLOCK // 2 if inline else 2 * BLOCK
+    if not strict or min(facts.m, facts.n) < least or facts.k < 2 * BLOCK:
+        return []
     found = [
         _schedule(tile, split) | {"PLANES": 2 if inline else 1}
         for tile in (WGMMA_INLINE_PLANES if inline else WGMMA_PLANES)

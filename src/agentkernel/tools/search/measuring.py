@@ -468,6 +468,7 @@ class _HalvingSearch:
             calls,
             last_us=last_us.get(index, 0.0),
             limit_us=TOO_SLOW * min(last_us.values(), default=math.inf),
+            whole=not self._fields[number].space.segment,
         )
         if found is None:
             self._out(item, f"failed while it was timed: {self._bench.last_failure}")

@@ -192,10 +192,12 @@ class ScheduleWorker:
         return found
 
     def time_block(
-        self, index: int, calls: int, *, last_us: float, limit_us: float
+        self, index: int, calls: int, *, last_us: float, limit_us: float, whole: bool = True
     ) -> tuple[float, ...] | None:
-        """Microseconds of single calls; None where the schedule failed (and the worker with it)."""
-        payload = {"index": index, "calls": calls, "last_us": last_us, "limit_us": limit_us}
+        """Microseconds of single calls, of a `whole` drop-in no less than its launches take; None
+        where the schedule failed (and the worker with it)."""
+        payload: dict[str, JSON] = {"index": index, "calls": calls, "whole": whole}
+        payload |= {"last_us": last_us, "limit_us": limit_us}
         reply = self._call("time_block", payload, BLOCK_LIMIT_S)
         found = None if reply is None else reply.get("us")
         if isinstance(found, list):
