@@ -32,10 +32,71 @@ def gelu(x):
 
 
 @triton.jit
+def plane_place(x):
+    """The power of two by which x is divided so that its largest magnitude lies in [2**14, 2**15),
+    and whether s s' of two such powers stays in fp32's range; a block of zeros has 0."""
+    most = tl.max(tl.abs(x)).to(tl.int32, bitcast=True) >> 23
+    place = tl.where(most == 0, 0, most - 141)
+    return place, (place >= -59) & (place <= 31)
+
+
+@triton.jit
+def split_planes(x, place):
+    """x / 2**place in fp16, 2048 times what that leaves of it, and the magnitude, 1 for 0."""
+    x = x * ((127 - place) << 23).to(tl.float32, bitcast=True)
+    high = x.to(tl.float16)
+    low = ((x - high.to(tl.float32)) * 2048.0).to(tl.float16)
+    return high, low, tl.where(x == 0.0, 1.0, tl.abs(x))
+
+
+@triton.jit
+def plane_product(a_high, a_low, b_high, b_low):
+    """a @ b of fp32 matrices in fp16 planes: a chain of three products, small terms first. Its sum
+    is one step's: the tensor core truncates as it adds, which over all of K would be seen."""
+    part = tl.dot(a_low, b_high)
+    part = tl.dot(a_high, b_low, part) * 0.00048828125
+    return tl.dot(a_high, b_high, part)
+
+
+@triton.jit
+def gelu_kernel_split(
+    source_ptr, planes_ptr, scale_ptr, rows, depth, stride, inner_batches, outer_stride,
+    inner_stride, K_INSIDE: tl.constexpr,
+):
+    """source = scale * (planes[0] + planes[1] / 2048), block by block."""
+    program = tl.program_id(0)
+    deep_blocks = tl.cdiv(depth, 128)
+    row_blocks = tl.cdiv(rows, 128)
+    batch = (program // (row_blocks * deep_blocks)).to(tl.int64)
+    row = program // deep_blocks % row_blocks * 128 + tl.arange(0, 128)
+    ks = program % deep_blocks * 128 + tl.arange(0, 128)
+    source_ptr += batch // inner_batches * outer_stride
+    source_ptr += batch % inner_batches * inner_stride
+    if K_INSIDE:
+        source_ptrs = source_ptr + row.to(tl.int64)[:, None] * stride + ks[None, :]
+        places = row.to(tl.int64)[:, None] * (deep_blocks * 128) + ks[None, :]
+    else:
+        source_ptrs = source_ptr + row[:, None] + ks.to(tl.int64)[None, :] * stride
+        places = row[:, None] + ks.to(tl.int64)[None, :] * (row_blocks * 128)
+    inside = (row < rows)[:, None] & (ks < depth)[None, :]
+    x = tl.load(source_ptrs, mask=inside, other=0.0)
+    place, holds = plane_place(x)
+    high, low, size = split_planes(x, place)
+    scale = ((127 + place) << 23).to(tl.float32, bitcast=True)
+    tl.store(scale_ptr + program, tl.where(holds & (tl.min(size) >= 9.5367431640625e-07), scale, -1.0))
+    matrix = tl.cast(row_blocks * 128, tl.int64) * (deep_blocks * 128)
+    planes_ptr += batch * matrix
+    tl.store(planes_ptr + places, high)
+    plane = tl.cast(tl.num_programs(0), tl.int64) * 16384
+    tl.store(planes_ptr + plane + places, low)
+
+
+@triton.jit
 def gelu_kernel(
-    a_ptr, b_ptr, out_ptr, bias_ptr, M, stride_a, stride_b, N: tl.constexpr,
-    K: tl.constexpr, EVEN_K: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    a_ptr, b_ptr, out_ptr, bias_ptr, M, stride_a, stride_b, a_planes_ptr, a_scale_ptr,
+    b_planes_ptr, b_scale_ptr, N: tl.constexpr, K: tl.constexpr, EVEN_K: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr, DEEP: tl.constexpr,
 ):
     """C[M, N] = A[M, K] @ B[N, K]^T and its epilogue, one tile a program."""
     program = tl.program_id(0)
@@ -51,24 +112,46 @@ def gelu_kernel(
     rows = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
     cols = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
     ks = tl.arange(0, BLOCK_K)
-    # Rows and columns past the edge wrap around; what they yield is never stored.
-    a_rows = (rows % M).to(tl.int64)
-    b_cols = (cols % N).to(tl.int64)
-    a_ptrs = a_ptr + a_rows[:, None] * stride_a + ks[None, :]
-    b_ptrs = b_ptr + b_cols[None, :] * stride_b + ks[:, None]
 
     acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-    for k in range(0, K, BLOCK_K):
-        if EVEN_K:
-            a = tl.load(a_ptrs)
-            b = tl.load(b_ptrs)
-        else:
-            inside = ks + k < K
-            a = tl.load(a_ptrs, mask=inside[None, :], other=0.0)
-            b = tl.load(b_ptrs, mask=inside[:, None], other=0.0)
-        acc = tl.dot(a, b, acc, input_precision="tf32x3")
-        a_ptrs += BLOCK_K
-        b_ptrs += BLOCK_K
+    deep_blocks = tl.cdiv(K, 128)
+    row_scales = a_scale_ptr + (tile_m * BLOCK_M // 128) * deep_blocks
+    col_scales = b_scale_ptr + (tile_n * BLOCK_N // 128) * deep_blocks
+    blocks = tl.arange(0, DEEP)
+    row_scale = tl.load(row_scales + blocks, mask=blocks < deep_blocks, other=1.0)
+    col_scale = tl.load(col_scales + blocks, mask=blocks < deep_blocks, other=1.0)
+    if (tl.min(row_scale) > 0) & (tl.min(col_scale) > 0):
+        padded_m = tl.cdiv(M, 128) * 128
+        padded_n = tl.cdiv(N, 128) * 128
+        deep = deep_blocks * 128
+        a_plane = tl.cast(padded_m, tl.int64) * deep
+        b_plane = tl.cast(padded_n, tl.int64) * deep
+        a_highs = a_planes_ptr + rows.to(tl.int64)[:, None] * deep + ks[None, :]
+        b_highs = b_planes_ptr + cols.to(tl.int64)[None, :] * deep + ks[:, None]
+        for k in range(0, K, BLOCK_K):
+            block_scale = tl.load(row_scales + k // 128) * tl.load(col_scales + k // 128)
+            a_high, a_low = tl.load(a_highs), tl.load(a_highs + a_plane)
+            b_high, b_low = tl.load(b_highs), tl.load(b_highs + b_plane)
+            acc += plane_product(a_high, a_low, b_high, b_low) * block_scale
+            a_highs += BLOCK_K
+            b_highs += BLOCK_K
+    else:
+        # Rows and columns past the edge wrap around; what they yield is never stored.
+        a_rows = (rows % M).to(tl.int64)
+        b_cols = (cols % N).to(tl.int64)
+        a_ptrs = a_ptr + a_rows[:, None] * stride_a + ks[None, :]
+        b_ptrs = b_ptr + b_cols[None, :] * stride_b + ks[:, None]
+        for k in tl.range(0, K, BLOCK_K, num_stages=1):
+            if EVEN_K:
+                a = tl.load(a_ptrs)
+                b = tl.load(b_ptrs)
+            else:
+                inside = ks + k < K
+                a = tl.load(a_ptrs, mask=inside[None, :], other=0.0)
+                b = tl.load(b_ptrs, mask=inside[:, None], other=0.0)
+            acc = tl.dot(a, b, acc, input_precision="tf32x3")
+            a_ptrs += BLOCK_K
+            b_ptrs += BLOCK_K
 
     row_mask = rows < M
     col_mask = cols < N
@@ -139,10 +222,28 @@ class ModelNew(nn.Module):
         if x_dim0 == 0:
             return torch.empty((x_dim0, 4096), device=x.device, dtype=torch.float32)
         output = torch.empty((x_dim0, 4096), device=x.device, dtype=torch.float32)
+        gelu_kernel_a_planes = torch.empty((2, 1, triton.cdiv(x_dim0, 128) * 128, 32 * 128), device=x.device, dtype=torch.float16)
+        gelu_kernel_a_scale = torch.empty(
+            (1, triton.cdiv(x_dim0, 128), 32), device=x.device, dtype=torch.float32
+        )
+        gelu_kernel_split[(triton.cdiv(x_dim0, 128) * 32 * 1,)](
+            x, gelu_kernel_a_planes, gelu_kernel_a_scale, x_dim0, 4096, x.stride(-2), 1, 0, 0,
+            K_INSIDE=True, num_warps=8,
+        )
+        gelu_kernel_b_planes = torch.empty((2, 1, 32 * 128, 32 * 128), device=self.proj.weight.device, dtype=torch.float16)
+        gelu_kernel_b_scale = torch.empty(
+            (1, 32, 32), device=self.proj.weight.device, dtype=torch.float32
+        )
+        gelu_kernel_split[(32 * 32 * 1,)](
+            self.proj.weight, gelu_kernel_b_planes, gelu_kernel_b_scale, 4096, 4096,
+            self.proj.weight.stride(-2), 1, 0, 0,
+            K_INSIDE=True, num_warps=8,
+        )
         gelu_kernel[(triton.cdiv(x_dim0, 128) * triton.cdiv(4096, 128),)](
             x, self.proj.weight, output, self.proj.bias, x_dim0, x.stride(-2),
-            self.proj.weight.stride(-2),
+            self.proj.weight.stride(-2), gelu_kernel_a_planes, gelu_kernel_a_scale,
+            gelu_kernel_b_planes, gelu_kernel_b_scale,
             N=4096, K=4096, EVEN_K=True, BLOCK_M=128, BLOCK_N=128, BLOCK_K=64, GROUP_M=8,
-            num_warps=8, num_stages=3,
+            num_warps=8, num_stages=3, DEEP=32,
         )
         return output

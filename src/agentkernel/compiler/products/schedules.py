@@ -140,10 +140,12 @@ def gemm_schedules(
     turned = _transposes(facts, target)
     if turned:
         plain = [schedule | turned for schedule in plain[: MAX_SCHEDULES - 2]] + plain[:2]
-    planes = _planes(facts, target)
+    planes = prefer(_planes(facts, target), hints)
     plain = plain[: MAX_SCHEDULES - len(planes)]
-    leading = not hints and facts.m * facts.n * facts.k * facts.batch >= PLANES_LEAD
-    return planes + plain if leading else plain[:2] + planes + plain[2:]
+    wanted = bool(planes) and all(planes[0][name] == value for name, value in hints.items())
+    if wanted and facts.m * facts.n * facts.k * facts.batch >= PLANES_LEAD:
+        return planes + plain
+    return plain[:2] + planes + plain[2:]
 
 
 LEAST_PROGRAMS = 264
