@@ -139,19 +139,20 @@ def gelu_kernel(
         # Rows and columns past the edge wrap around; what they yield is never stored.
         a_rows = (rows % M).to(tl.int64)
         b_cols = (cols % N).to(tl.int64)
-        a_ptrs = a_ptr + a_rows[:, None] * stride_a + ks[None, :]
-        b_ptrs = b_ptr + b_cols[None, :] * stride_b + ks[:, None]
-        for k in tl.range(0, K, BLOCK_K, num_stages=1):
+        exact_ks = tl.arange(0, 16)
+        exact_a_ptrs = a_ptr + a_rows[:, None] * stride_a + exact_ks[None, :]
+        exact_b_ptrs = b_ptr + b_cols[None, :] * stride_b + exact_ks[:, None]
+        for k in tl.range(0, K, 16, num_stages=1):
             if EVEN_K:
-                a = tl.load(a_ptrs)
-                b = tl.load(b_ptrs)
+                a = tl.load(exact_a_ptrs)
+                b = tl.load(exact_b_ptrs)
             else:
-                inside = ks + k < K
-                a = tl.load(a_ptrs, mask=inside[None, :], other=0.0)
-                b = tl.load(b_ptrs, mask=inside[:, None], other=0.0)
+                inside = exact_ks + k < K
+                a = tl.load(exact_a_ptrs, mask=inside[None, :], other=0.0)
+                b = tl.load(exact_b_ptrs, mask=inside[:, None], other=0.0)
             acc = tl.dot(a, b, acc, input_precision="tf32x3")
-            a_ptrs += BLOCK_K
-            b_ptrs += BLOCK_K
+            exact_a_ptrs += 16
+            exact_b_ptrs += 16
 
     row_mask = rows < M
     col_mask = cols < N

@@ -81,6 +81,11 @@ def emit_gemm(spec: GemmSpec, schedule: GemmSchedule) -> KernelText:
     return KernelText("\n\n\n".join(pieces), names, tuple(launch), helpers)
 
 
+EXACT_K = "16"
+"""The step of K where planes do not hold: what it keeps in registers must not make the rest spill
+(odd sizes need an address a number), and it divides every BLOCK_K."""
+
+
 @dataclass(frozen=True)
 class _Kernel:
     """The product itself: one output tile a program, or one slice of K of it."""
@@ -160,34 +165,41 @@ class _Kernel:
             ]
         return lines
 
-    def _pointers(self) -> list[str]:
+    def _pointers(self, exact: bool = False) -> list[str]:
+        """Lines of the operands' addresses; `exact`: for the loop where planes do not hold."""
         lines = ["# Rows and columns past the edge wrap around; what they yield is never stored."]
         lines += ["a_rows = (rows % M).to(tl.int64)", "b_cols = (cols % N).to(tl.int64)"]
         if self.spec.batch_dims:
             lines += [f"a_ptr += {batch_offset(self.spec, 'a')}"]
             lines += [f"b_ptr += {batch_offset(self.spec, 'b')}"]
-        if self.a_rows:
-            lines += ["a_ptrs = a_ptr + a_rows[:, None] * stride_a + ks[None, :]"]
-        else:
-            lines += ["a_ptrs = a_ptr + a_rows[:, None] + ks[None, :].to(tl.int64) * stride_a"]
-        if self.b_rows:
-            lines += ["b_ptrs = b_ptr + b_cols[None, :] * stride_b + ks[:, None]"]
-        else:
-            lines += ["b_ptrs = b_ptr + b_cols[None, :] + ks[:, None].to(tl.int64) * stride_b"]
-        return lines
+        return [*lines, *self._addresses(exact)]
+
+    def _addresses(self, exact: bool) -> list[str]:
+        ks, lines = "ks", []
+        if exact:
+            ks, start = "exact_ks", "slice_start + " if self.split > 1 else ""
+            lines = [f"{ks} = {start}tl.arange(0, {EXACT_K})"]
+        a, b = f"a_rows[:, None] * stride_a + {ks}[None, :]", f"{ks}[:, None]"
+        if not self.a_rows:
+            a = f"a_rows[:, None] + {ks}[None, :].to(tl.int64) * stride_a"
+        b = f"b_cols[None, :] * stride_b + {b}"
+        if not self.b_rows:
+            b = f"b_cols[None, :] + {ks}[:, None].to(tl.int64) * stride_b"
+        name = "exact_" if exact else ""
+        return [*lines, f"{name}a_ptrs = a_ptr + {a}", f"{name}b_ptrs = b_ptr + {b}"]
 
     def _by_planes(self) -> list[str]:
         """The product of planes where they hold all blocks, else of the operands as they are."""
-        exact = self._loop("num_stages=1")
+        exact = self._loop(exact=True)
         if self.planes == 1:
             bounds = "slice_start, slice_end" if self.split > 1 else "0, K"
             batches = self._batches if self.spec.batch_dims else ""
-            exact = [*self._pointers(), *exact]
+            exact = [*self._pointers(exact=True), *exact]
             return plane_lines(self.a_rows, self.b_rows, bounds, batches, exact)
-        pointers = self._pointers()
-        again = ["acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)", *pointers[-2:], *exact]
+        again = ["acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)"]
+        again += [*self._addresses(exact=True), *exact]
         return [
-            *pointers, *INLINE_START, *self._loop(step=INLINE_STEP),
+            *self._pointers(), *INLINE_START, *self._loop(step=INLINE_STEP),
             INLINE_END, *(f"    {line}" for line in again),
         ]  # fmt: skip
 
@@ -195,27 +207,29 @@ class _Kernel:
     def _batches(self) -> str:
         return "tl.num_programs(0) // (tiles_m * tiles_n)"
 
-    def _loop(self, options: str = "", step: Sequence[str] = ()) -> list[str]:
-        """Lines that add a step of K after the other: `step`, or a dot; `options` of the loop."""
-        if self.split > 1:
-            bounds, limit = "slice_start, slice_end, BLOCK_K", "slice_end"
-            ks = "ks + (k - slice_start)"
-        else:
-            bounds, limit, ks = "0, K, BLOCK_K", "K", "ks + k"
+    def _loop(self, step: Sequence[str] = (), exact: bool = False) -> list[str]:
+        """Lines that add a step of K after the other: `step`, or a dot. The `exact` loop is the
+        exception and keeps no loads in flight."""
+        bounds, limit = ("slice_start, slice_end", "slice_end") if self.split > 1 else ("0, K", "K")
+        name, block = ("exact_", EXACT_K) if exact else ("", "BLOCK_K")
+        ks = f"{name}ks + (k - slice_start)" if self.split > 1 else f"{name}ks + k"
+        loop = (
+            f"tl.range({bounds}, {block}, num_stages=1)" if exact else f"range({bounds}, {block})"
+        )
         cast = ".to(tl.bfloat16)" if self._casts else ""
         step = step or [f"acc = tl.dot(a{cast}, b{cast}, acc{self._dot_option})"]
         return [
-            f"for k in {f'tl.range({bounds}, {options})' if options else f'range({bounds})'}:",
+            f"for k in {loop}:",
             "    if EVEN_K:",
-            "        a = tl.load(a_ptrs)",
-            "        b = tl.load(b_ptrs)",
+            f"        a = tl.load({name}a_ptrs)",
+            f"        b = tl.load({name}b_ptrs)",
             "    else:",
             f"        inside = {ks} < {limit}",
-            "        a = tl.load(a_ptrs, mask=inside[None, :], other=0.0)",
-            "        b = tl.load(b_ptrs, mask=inside[:, None], other=0.0)",
+            f"        a = tl.load({name}a_ptrs, mask=inside[None, :], other=0.0)",
+            f"        b = tl.load({name}b_ptrs, mask=inside[:, None], other=0.0)",
             *(f"    {line}" for line in step),
-            f"    a_ptrs += {'BLOCK_K' if self.a_rows else 'BLOCK_K * stride_a'}",
-            f"    b_ptrs += {'BLOCK_K' if self.b_rows else 'BLOCK_K * stride_b'}",
+            f"    {name}a_ptrs += {block}{'' if self.a_rows else ' * stride_a'}",
+            f"    {name}b_ptrs += {block}{'' if self.b_rows else ' * stride_b'}",
         ]
 
     def _end(self) -> list[str]:
