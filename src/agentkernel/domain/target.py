@@ -41,6 +41,11 @@ class Target(Frozen):
     peak_tflops: dict[str, Sourced]
 
     @property
+    def has_wgmma(self) -> bool:
+        """Hopper's wgmma or data-centre Blackwell's tcgen05: operands stay in shared memory."""
+        return self.vendor == "nvidia" and self.arch in ("90", "100")
+
+    @property
     def capability(self) -> tuple[int, int] | None:
         """CUDA compute capability, None for AMD."""
         return (int(self.arch[:-1]), int(self.arch[-1])) if self.vendor == "nvidia" else None

@@ -72,13 +72,13 @@ def test_linear_and_gelu_against_closed_forms():
     product = 2 * 4096 * 1024 * 2048 + 4096 * 1024
     assert (found.matmul_flops, found.flops) == (product, product + 4096 * 1024)
     assert found.bytes_min == 4 * (4096 * 2048 + 1024 * 2048 + 1024 + 4096 * 1024)
-    assert found.matmul_peak_tflops == pytest.approx(494.5 / 3)
-    assert found.compute_time_us == pytest.approx(product / (494.5 / 3 * 1e6), rel=0.01)
+    assert found.matmul_peak_tflops == pytest.approx(989.5 / 3)
+    assert found.compute_time_us == pytest.approx(product / (989.5 / 3 * 1e6), rel=0.01)
     assert found.memory_time_us == pytest.approx(found.bytes_min / 4.3e6)
     assert found.roofline == "compute"
     assert found.bound_us == found.compute_time_us
     assert (found.op_counts, found.patterns) == ({"aten.linear": 1, "aten.gelu": 1}, ())
-    assert any("tf32x3" in note for note in found.assumptions)
+    assert any("fp16 planes" in note for note in found.assumptions)
 
 
 def test_layernorm_is_bound_by_memory():
@@ -110,7 +110,7 @@ def test_symbolic_sizes_are_the_shape_sets():
 @pytest.mark.parametrize(
     ("target", "dtype", "precision", "convolution", "tflops"),
     [
-        (H200, "float32", "strict", False, 494.5 / 3),
+        (H200, "float32", "strict", False, 989.5 / 3),
         (H200, "float32", "strict", True, 494.5),
         (H200, "float32", "tf32", False, 494.5),
         (H200, "float32", "bf16", False, 989.5),
@@ -151,13 +151,14 @@ def test_a_memory_bound_launch_takes_its_bytes_over_the_bandwidth():
     assert doubled.time_us == pytest.approx(2 * (2.0 + LAUNCH_US))
 
 
-def test_matrix_work_goes_to_the_launch_with_tensor_cores():
+@pytest.mark.parametrize(("unit", "rate"), [("wgmma.f16", 1), ("wgmma", 2)])
+def test_matrix_work_goes_to_the_launch_with_tensor_cores(unit, rate):
     graph = captured(LinearGelu(), torch.empty(4096, 2048, device="meta"))
     analysis = analyse(graph, H200)
     small = kernel(bytes_touched=4300, grid=(1056, 1, 1))
-    product = kernel(tensor_core="wgmma", grid=(1056, 1, 1), bytes_touched=4300)
+    product = kernel(tensor_core=unit, grid=(1056, 1, 1), bytes_touched=4300)
     found = estimate(CompileReport(target="h200", kernels=(small, product)), analysis, H200)
-    matrix_us = analysis.matmul_flops / (494.5 / 3 * KERNEL_SHARE * 1e6)
+    matrix_us = analysis.matmul_flops / (989.5 / 3 / rate * KERNEL_SHARE * 1e6)
     assert found.time_us == pytest.approx(matrix_us + 2 * LAUNCH_US, rel=0.01)
     assert found.bound == "compute"
 

@@ -247,7 +247,7 @@ def prefer(schedules: list[GemmSchedule], wanted: GemmSchedule) -> list[GemmSche
 def shared_bytes(tile: Tile, dtype: FloatType, target: Target) -> int:
     """Bytes of shared memory that the pipelined operands take (an epilogue reuses them)."""
     block_m, block_n, block_k, _, stages = tile
-    buffers = stages if _has_wgmma(target) and block_m >= 64 else max(stages - 1, 1)
+    buffers = stages if target.has_wgmma and block_m >= 64 else max(stages - 1, 1)
     return (block_m + block_n) * block_k * ITEM_BYTES[dtype] * buffers
 
 
@@ -256,7 +256,7 @@ def _tiles(facts: GemmFacts, target: Target) -> list[Tile]:
     half = facts.dtype != "float32"
     if target.vendor == "amd":
         table = MFMA
-    elif _has_wgmma(target):
+    elif target.has_wgmma:
         fp32 = WGMMA_FP32 if facts.precision == "strict" else WGMMA_TF32
         table = WGMMA_HALF if half else fp32
     else:
@@ -292,7 +292,7 @@ def _planes(facts: GemmFacts, target: Target) -> list[GemmSchedule]:
     """Schedules that multiply fp16 planes of fp32 operands; none for what is small. Operands of
     which a tile or two reads each element are split as they are read."""
     inline = max(facts.m, facts.n) <= 2 * BLOCK
-    strict = facts.dtype == "float32" and facts.precision == "strict" and _has_wgmma(target)
+    strict = facts.dtype == "float32" and facts.precision == "strict" and target.has_wgmma
     least = BLOCK // 2 if inline else 2 * BLOCK
     if not strict or min(facts.m, facts.n) < least or facts.k < 2 * BLOCK:
         return []
@@ -310,7 +310,7 @@ def _fits_planes(tile: Tile) -> bool:
 
 
 def _transposes(facts: GemmFacts, target: Target) -> GemmSchedule:
-    if facts.dtype != "float32" or facts.precision == "bf16" or not _has_wgmma(target):
+    if facts.dtype != "float32" or facts.precision == "bf16" or not target.has_wgmma:
         return {}
     turned: GemmSchedule = {}
     if facts.a_layout != "k" and facts.n >= TRANSPOSE_PAYS:
@@ -337,11 +337,6 @@ def _cost(schedule: GemmSchedule, facts: GemmFacts, target: Target) -> float:
 
 def _tile_count(rows: int, cols: int, facts: GemmFacts) -> int:
     return -(-facts.m // rows) * -(-facts.n // cols) * facts.batch
-
-
-def _has_wgmma(target: Target) -> bool:
-    """Hopper's wgmma or data-centre Blackwell's tcgen05: operands stay in shared memory."""
-    return target.vendor == "nvidia" and target.arch in ("90", "100")
 
 
 def _power_of_two(size: int) -> int:

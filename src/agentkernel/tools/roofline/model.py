@@ -33,8 +33,9 @@ LAUNCH_US = 2.0
 """Device time that a launch costs beyond its work: start, tail and drain of the grid (assumed)."""
 LIBRARY_SHARE = 51 / 67
 """What cuBLAS reaches of the fp32 peak on an H200 (375 of 494 in TF32, 790 of 989 in bf16)."""
-KERNEL_SHARE = 91 / 165
-"""What a plain Triton product reaches of the tf32x3 peak on an H200 (4096 cubed)."""
+KERNEL_SHARE = 174 / 330
+"""What a product of ours reaches of the peak of three fp16 products on an H200 (4096 cubed; 91 of
+165 as three TF32 products)."""
 LATENCY_BOUND_US = 5.0
 """Below this, launches rather than bytes or operations decide."""
 MIXED_RATIO = 1.5
@@ -111,7 +112,7 @@ def estimate(
     for kernel, size in launches:
         uses_matrix = bool(kernel.tensor_core) or not any(k.tensor_core for k in report.kernels)
         share = size / matrix_bytes if uses_matrix and matrix_bytes else 0.0
-        matrix_peak = analysis.matmul_peak_tflops * KERNEL_SHARE or math.inf
+        matrix_peak = _matrix_peak(kernel, analysis, target) * KERNEL_SHARE or math.inf
         compute_us = matmul * share / (matrix_peak * 1e6)
         own = size / sum(moved) if sum(moved) else 0.0
         compute_us += other * own / (vector_peak(target).tflops * 1e6)
@@ -123,6 +124,14 @@ def estimate(
     ]
     library_bytes = sum(cost.bytes_moved for cost in report.library_costs)
     return _estimate(parts, target, sum(moved) + library_bytes, analysis.flops)
+
+
+def _matrix_peak(kernel: KernelResources, analysis: Analysis, target: Target) -> float:
+    """TFLOP/s that apply to a kernel: a strict fp32 product whose operands are not split into fp16
+    planes is three TF32 products, at half their rate."""
+    peak = analysis.matmul_peak_tflops
+    strict = target.has_wgmma and peak <= target.peak_tflops["fp16"].value / 3 + 1
+    return peak / 2 if strict and kernel.tensor_core == "wgmma" else peak
 
 
 def least_estimate_us(analysis: Analysis) -> float:
@@ -224,6 +233,8 @@ def matmul_peak(
     split, name = (peaks["tf32"] / 3, "tf32x3, a third of TF32")
     if target.vendor == "amd":
         split, name = (peaks["bf16"] / 6, "bf16x6, a sixth of bf16")
+    elif target.has_wgmma:
+        split, name = (peaks["fp16"] / 3, "three products of fp16 planes, a third of fp16")
     return (
         Peak(split, name) if split > fp32 else Peak(fp32, "IEEE fp32 units, above split products")
     )

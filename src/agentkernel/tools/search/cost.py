@@ -63,11 +63,12 @@ def _matrix_us(work: MatrixWork, target: Target) -> float:
 
 
 def _rate(work: MatrixWork | None, counts: Instructions | None, target: Target) -> float:
-    """Of a product's time, what is left where fp32 operands are multiplied as fp16 planes."""
-    if work is None or counts is None or work.cost.dtype != "float32" or not counts.matrix_half:
+    """Of a product's time, what it takes where fp32 operands are not multiplied as fp16 planes."""
+    if work is None or counts is None or work.cost.dtype != "float32" or counts.matrix_half:
         return 1.0
     peaks = target.peak_tflops
-    return peaks["tf32"].value / peaks["fp16"].value if work.precision == "strict" else 1.0
+    strict = work.precision == "strict" and target.has_wgmma
+    return peaks["fp16"].value / peaks["tf32"].value if strict else 1.0
 
 
 def kernel_us(
