@@ -59,7 +59,7 @@ SIZES = st.integers(1, 70)
     b_layout=st.sampled_from(["k", "n"]),
     split=st.sampled_from([1, 4]),
     batch_shape=st.sampled_from([(), (3,), (2, 3)]),
-    form=st.sampled_from(["plain", "transpose", "planes", "planes in the loop"]),
+    form=st.sampled_from(["plain", "transpose", "planes", "planes in the loop", "persist"]),
 )
 def linear_is_right(
     sizes: tuple[int, int, int],
@@ -92,6 +92,8 @@ def linear_is_right(
         "TRANSPOSE_A": int(form == "transpose"), "TRANSPOSE_B": int(form == "transpose"),
         "num_warps": 4, "num_stages": 2,
     }  # fmt: skip
+    if form == "persist":
+        schedule |= {"PERSIST": 3, "SPLIT_K": 1}
     if dtype == "float32" and form.startswith("planes"):
         schedule["PLANES"] = 1 if form == "planes" else 2
     tensors = {"a": a, "b": b, "out": out, "bias": bias, "residual": residual}
@@ -143,6 +145,23 @@ def planes_hold_what_they_say() -> None:
             assert torch.equal(torch.isinf(out), torch.isinf(eager))
 
 
+def tiles_in_halves_are_whole() -> None:
+    """A wide tile's epilogue takes one half after the other, at sizes that neither fills."""
+    a, b = torch.randn(40, 96).half(), torch.randn(300, 96).half()
+    out, bias = torch.full((40, 300), float("nan")).half(), torch.randn(300).half()
+    residual = torch.randn(40, 300).half()
+    spec = GemmSpec(
+        name="product", a="a", b="b", out="out", m="m", n="n", k="k", dtype="float16",
+        epilogue=GELU,
+        extras=(("bias_ptr", "bias"), ("residual_ptr", "residual"), ("scale", "0.5")),
+    )  # fmt: skip
+    schedule = {"BLOCK_M": 16, "BLOCK_N": 256, "BLOCK_K": 32, "GROUP_M": 2, "num_warps": 4}
+    tensors = {"a": a, "b": b, "out": out, "bias": bias, "residual": residual}
+    run_gemm(spec, schedule | {"num_stages": 2, "PERSIST": 2}, tensors)
+    product = a.double() @ b.double().T + bias.double()
+    check(out, product.relu() + 0.5 * residual.double(), "float16")
+
+
 def extreme_values_stay_finite() -> None:
     """Large finite operands do not overflow where fp32 does not."""
     for magnitude in (1e-19, 1e-12, 1e4, 1e18):
@@ -161,6 +180,7 @@ def main() -> None:
     linear_is_right()
     strided_rows_are_read_in_place()
     planes_hold_what_they_say()
+    tiles_in_halves_are_whole()
     extreme_values_stay_finite()
 
 

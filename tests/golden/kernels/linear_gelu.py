@@ -99,9 +99,9 @@ def gelu_kernel(
     GROUP_M: tl.constexpr, DEEP: tl.constexpr,
 ):
     """C[M, N] = A[M, K] @ B[N, K]^T and its epilogue, one tile a program."""
-    program = tl.program_id(0)
     tiles_m = tl.cdiv(M, BLOCK_M)
     tiles_n = tl.cdiv(N, BLOCK_N)
+    program = tl.program_id(0)
     # Tiles are walked in groups of GROUP_M rows, so that what they share stays in L2.
     group_tiles = GROUP_M * tiles_n
     first_m = program // group_tiles * GROUP_M

@@ -115,13 +115,14 @@ class _Kernel:
         blocks = [*self._fixed, "EVEN_K", "BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M"]
         blocks += ["SPLIT_K"] if self.split > 1 else []
         blocks += ["DEEP"] if self.planes == 1 else []
+        blocks += ["PROGRAMS"] if self.persists else []
         signature = [
             "a_ptr", "b_ptr", "out_ptr", *extras, *self._free, "stride_a", "stride_b",
-            *batch_parameters(self.spec), *(PLANE_POINTERS if self.planes == 1 else ()),
+            *batch_parameters(self.spec), *(["batches"] if self._counts_batches else ()),
+            *(PLANE_POINTERS if self.planes == 1 else ()),
             *(f"{block}: tl.constexpr" for block in blocks),
         ]  # fmt: skip
-        lines = [
-            f'"""{self._title()}"""',
+        tile = [
             *self._program(),
             "",
             "acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)",
@@ -129,20 +130,43 @@ class _Kernel:
             "",
             *self._end(),
         ]
+        lines = [
+            f'"""{self._title()}"""',
+            "tiles_m = tl.cdiv(M, BLOCK_M)",
+            "tiles_n = tl.cdiv(N, BLOCK_N)",
+            *(self._tiles(tile) if self.persists else ("program = tl.program_id(0)", *tile)),
+        ]
         return function(self.name, signature, lines)
+
+    @property
+    def persists(self) -> bool:
+        """Whether as many programs as fit at once take the tiles in turn."""
+        return "PERSIST" in self.schedule
+
+    @property
+    def _counts_batches(self) -> bool:
+        return self.persists and bool(self.spec.batch_dims)
+
+    def _tiles(self, tile: list[str]) -> list[str]:
+        """Tiles one after the other, as one loop with that over K: the loads of the next tile are
+        on their way while this one ends."""
+        tiles = "tiles_m * tiles_n * batches" if self._counts_batches else "tiles_m * tiles_n"
+        return [
+            f"for turn in tl.range(tl.program_id(0), {tiles}, PROGRAMS, flatten=True):",
+            "    program = turn",
+            *(f"    {line}" if line else "" for line in tile),
+        ]
 
     def _title(self) -> str:
         a = "A[M, K]" if self.a_rows else "A[K, M]^T"
         b = "B[N, K]^T" if self.b_rows else "B[K, N]"
         if self.split > 1:
             return f"partial[split, M, N] = {a} @ {b} over one of SPLIT_K slices of K."
-        return f"C[M, N] = {a} @ {b} and its epilogue, one tile a program."
+        tile = "PROGRAMS tiles at once" if self.persists else "one tile a program"
+        return f"C[M, N] = {a} @ {b} and its epilogue, {tile}."
 
     def _program(self) -> list[str]:
         lines = [
-            "program = tl.program_id(0)",
-            "tiles_m = tl.cdiv(M, BLOCK_M)",
-            "tiles_n = tl.cdiv(N, BLOCK_N)",
             *batch_index(self.spec, "tiles_m * tiles_n"),
             "# Tiles are walked in groups of GROUP_M rows, so that what they share stays in L2.",
             "group_tiles = GROUP_M * tiles_n",
@@ -170,8 +194,8 @@ class _Kernel:
         lines = ["# Rows and columns past the edge wrap around; what they yield is never stored."]
         lines += ["a_rows = (rows % M).to(tl.int64)", "b_cols = (cols % N).to(tl.int64)"]
         if self.spec.batch_dims:
-            lines += [f"a_ptr += {batch_offset(self.spec, 'a')}"]
-            lines += [f"b_ptr += {batch_offset(self.spec, 'b')}"]
+            lines += [f"a_matrix = a_ptr + {batch_offset(self.spec, 'a')}"]
+            lines += [f"b_matrix = b_ptr + {batch_offset(self.spec, 'b')}"]
         return [*lines, *self._addresses(exact)]
 
     def _addresses(self, exact: bool) -> list[str]:
@@ -185,8 +209,8 @@ class _Kernel:
         b = f"b_cols[None, :] * stride_b + {b}"
         if not self.b_rows:
             b = f"b_cols[None, :] + {ks}[:, None].to(tl.int64) * stride_b"
-        name = "exact_" if exact else ""
-        return [*lines, f"{name}a_ptrs = a_ptr + {a}", f"{name}b_ptrs = b_ptr + {b}"]
+        name, base = "exact_" if exact else "", "matrix" if self.spec.batch_dims else "ptr"
+        return [*lines, f"{name}a_ptrs = a_{base} + {a}", f"{name}b_ptrs = b_{base} + {b}"]
 
     def _by_planes(self) -> list[str]:
         """The product of planes where they hold all blocks, else of the operands as they are."""
@@ -242,7 +266,26 @@ class _Kernel:
                 f"plane = tl.cast(M, tl.int64) * N * ({batch})",
                 "tl.store(out_ptr + split * plane + tile, acc, mask=tile_mask)",
             ]
-        return [*lines, *epilogue_lines(self.spec)]
+        if not self._halves:
+            return [*lines, *epilogue_lines(self.spec)]
+        half = [
+            "acc = left if half == 0 else right",
+            "cols = tile_n * BLOCK_N + half * (BLOCK_N // 2) + tl.arange(0, BLOCK_N // 2)",
+            *lines,
+            *epilogue_lines(self.spec),
+        ]
+        return [
+            "# In halves: the whole tile would not fit beside the operands on their way.",
+            "halves = tl.permute(tl.reshape(acc, (BLOCK_M, 2, BLOCK_N // 2)), (0, 2, 1))",
+            "left, right = tl.split(halves)",
+            "for half in tl.static_range(2):",
+            *(f"    {line}" for line in half),
+        ]
+
+    @property
+    def _halves(self) -> bool:
+        """Whether the epilogue takes the tile in halves."""
+        return self.persists and self.schedule["BLOCK_N"] >= 256
 
     @property
     def _fixed(self) -> dict[str, str]:
@@ -279,10 +322,12 @@ class _Kernel:
         tiles = [f"triton.cdiv({spec.m}, {schedule['BLOCK_M']})"]
         tiles += [f"triton.cdiv({spec.n}, {schedule['BLOCK_N']})", *([batch] if batch else [])]
         grid = " * ".join(tiles) + (f", {self.split}" if self.split > 1 else ",")
+        grid = f"min({schedule['PERSIST']}, {grid[:-1]})," if self.persists else grid
         extras = [] if self.split > 1 else [value for _, value in spec.extras]
         arguments = [
             a, b, out, *extras, *self._free.values(), f"{a}.stride(-2)",
             f"{b}.stride(-2)", *batch_arguments(spec, a, b),
+            *([batch] if self._counts_batches else ()),
             *((*planes_of(spec, "a"), *planes_of(spec, "b")) if self.planes == 1 else ()),
         ]  # fmt: skip
         # A slice of K ends on a multiple of BLOCK_K or at K itself.
@@ -291,6 +336,8 @@ class _Kernel:
         names = ["BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M"]
         names += (["SPLIT_K"] if self.split > 1 else []) + ["num_warps", "num_stages"]
         options += [f"{name}={schedule[name]}" for name in names]
+        if self.persists:
+            options.append(f"PROGRAMS={schedule['PERSIST']}")
         if self.planes == 1:
             options.append(f"DEEP={_power_of_two(blocks_of(spec.k))}")
         return [*lines, *call_lines(self.name, grid, arguments, options)]
