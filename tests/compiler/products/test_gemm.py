@@ -142,6 +142,25 @@ def test_planes_multiply_in_fp16_and_spill_nothing(planes: int, b_layout: str) -
     assert cost.ptx.count(".f32.tf32.tf32") == 3 * 2
 
 
+@pytest.mark.parametrize("b_layout", ["k", "n"])
+def test_programs_that_stay_spill_nothing(b_layout: str) -> None:
+    hopper = load_targets()["h200"]
+    facts = GemmFacts(8192, 6144, 4096, dtype="bfloat16", b_layout=b_layout)
+    found = [item for item in gemm_schedules(facts, hopper) if "PERSIST" in item]
+    assert [item["PERSIST"] for item in found] == [132] * 3
+    assert found[0] == gemm_schedules(facts, hopper)[0]
+    for schedule in found:
+        spec = spec_of("bfloat16", b_layout=b_layout)
+        cost = cost_of(spec, schedule | {"PROGRAMS": 132})
+        assert cost.stack_bytes == 0
+        assert cost.shared_bytes <= 227 * 1024
+        assert "min(132, " in emit_gemm(spec, schedule).launch[0]
+    drawn = sampled_gemm_schedules(facts, hopper, 64)
+    assert any("PERSIST" in item for item in drawn)
+    assert not any("PERSIST" in item for item in drawn if item["SPLIT_K"] > 1)
+    assert not any("PERSIST" in item for item in gemm_schedules(facts, load_targets()["l40s"]))
+
+
 @pytest.mark.parametrize(
     ("facts", "planes"),
     [

@@ -74,7 +74,7 @@ WGMMA_HALF: tuple[Tile, ...] = (
 WGMMA_PERSISTENT: tuple[Tile, ...] = (
     (128, 256, 64, 8, 3),  # 669 TFLOP/s at 8192 x 6144 x 4096 on an H200, cuBLAS 697
     (128, 256, 64, 8, 4),
-    (128, 128, 64, 4, 4),
+    (128, 128, 64, 8, 4),
 )
 MMA_FP32: tuple[Tile, ...] = (
     (128, 128, 32, 8, 3),
