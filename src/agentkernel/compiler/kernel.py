@@ -20,24 +20,19 @@ from agentkernel.compiler.emit import (
     persistent_limit,
     row_invariant,
 )
+from agentkernel.compiler.exp_sums import ExpSumsText
 from agentkernel.compiler.expressions import TRITON_TYPES, Symbols
 from agentkernel.compiler.fusion import Region
-from agentkernel.compiler.ir import Expr, Node, compute_dtype, numel
+from agentkernel.compiler.ir import Expr, Node, numel
 from agentkernel.compiler.kernel_helpers import HELPERS
-from agentkernel.compiler.monoid import MONOIDS, MonoidText
+from agentkernel.compiler.monoid import MONOIDS, MonoidText, Part, row_sum
 from agentkernel.compiler.rows_reductions import (
-    _fields,
     _stores,
     column_lines,
-    exp_call,
-    guards_infinite_maximum,
     has_tile_stores,
     indent,
-    is_infinite_text,
     kernel_docstring,
     persistent_body,
-    row_max,
-    row_sum,
     walk,
 )
 from agentkernel.compiler.rows_sweeps import (
@@ -396,7 +391,7 @@ def _partial_body(emitter: Emitter, nodes: list[Node]) -> tuple[list[str], dict[
     body = BodyLines([], lines)
     emitter.eviction = "evict_last" if has_tile_stores(emitter) else "evict_first"
     carried = [accumulate(emitter, node, body) for node in nodes]
-    before: list[tuple[str, str, str]] = []
+    before: list[Part] = []
     for node in emitter.region.scans:
         text = ScanText(emitter, node)
         carry, begin = text.carry()
@@ -406,7 +401,7 @@ def _partial_body(emitter: Emitter, nodes: list[Node]) -> tuple[list[str], dict[
     emitter.tile_values.clear()
     lines += [line for item in carried for line in item.init]
     lines += _walk(emitter, body.here)
-    parts: list[tuple[str, str, str]] = []
+    parts: list[Part] = []
     for node, item in zip(nodes, carried, strict=True):
         parts += _parts(emitter, node, item.names, lines)
     fields: dict[str, str] = {}
@@ -433,25 +428,19 @@ def _valid(emitter: Emitter, chunk: str) -> str:
     return f"tl.minimum(tl.maximum({count} - {chunk} * chunk_size, 0), chunk_size)"
 
 
-def _parts(
-    emitter: Emitter, node: Node, names: tuple[str, ...], lines: list[str]
-) -> list[tuple[str, str, str]]:
+def _parts(emitter: Emitter, node: Node, names: tuple[str, ...], lines: list[str]) -> list[Part]:
     """What a chunk leaves behind of a reduction: label, code and Triton type."""
-    kind = TRITON_TYPES[compute_dtype(node.args[0].dtype)]
     if node.op == "moments":
         return _moment_parts(emitter, node, names, lines)
-    if node.op == "expsum":
-        return [
-            ("max", names[0], kind),
-            ("sum", row_sum(emitter, names[1]), kind),
-        ]
+    if node.op in ("expsum", "expsums"):
+        return ExpSumsText(emitter, node).parts(names)
     text = MonoidText(emitter, node)
     return list(zip(text.labels(node.name), text.folded(names), text.kinds, strict=True))
 
 
 def _moment_parts(
     emitter: Emitter, node: Node, names: tuple[str, ...], lines: list[str]
-) -> list[tuple[str, str, str]]:
+) -> list[Part]:
     unique = emitter.names.unique
     kind = TRITON_TYPES[node.dtype]
     valid, chunk_mean, apart = unique("valid"), unique("chunk_mean"), unique("apart")
@@ -475,7 +464,7 @@ def _finish_body(emitter: Emitter, nodes: list[Node], fields: dict[str, str]) ->
     names = iter(fields)
     for node in nodes:
         loaded: list[str] = []
-        for _ in range(_part_count(node)):
+        for _ in range(_part_count(emitter, node)):
             field = next(names)
             value = emitter.names.unique(field.replace("_partials", "_parts"))
             lines.append(f"{value} = tl.load({field}_ptr + row * CHUNKS + part)")
@@ -511,9 +500,11 @@ def _parts_before(text: ScanText, names: Iterator[str], lines: list[str]) -> lis
     return loaded
 
 
-def _part_count(node: Node) -> int:
+def _part_count(emitter: Emitter, node: Node) -> int:
     """How many numbers a chunk leaves behind of a reduction."""
-    return {"moments": 3, "expsum": 2}.get(node.op) or len(MONOIDS[node.op].lanes)
+    if node.op in ("expsum", "expsums"):
+        return ExpSumsText(emitter, node).part_count
+    return 3 if node.op == "moments" else len(MONOIDS[node.op].lanes)
 
 
 def _merge(emitter: Emitter, node: Node, parts: tuple[str, ...], body: BodyLines) -> None:
@@ -525,21 +516,7 @@ def _merge(emitter: Emitter, node: Node, parts: tuple[str, ...], body: BodyLines
         origin = emitter.names.unique("origin")  # each chunk's is the row's
         body.before.append(f"{origin} = tl.max({origins}, axis={emitter.reduce_axis})")
         merge_moments(emitter, node, (size, mean, squares), origin, body)
-    elif node.op == "expsum":
-        _merge_expsum(emitter, node, parts, body)
+    elif node.op in ("expsum", "expsums"):
+        ExpSumsText(emitter, node).merge(parts, body)
     else:
         finish_accumulator(emitter, node, parts, "CHUNKS", body)
-
-
-def _merge_expsum(emitter: Emitter, node: Node, parts: tuple[str, ...], body: BodyLines) -> None:
-    """Sums of exponentials about their own maxima -> one about the row's maximum."""
-    top_field, total_field = _fields(emitter, node)
-    top = emitter.assign("row_max", row_max(emitter, parts[0]), body, tile=False)
-    shift = top.code
-    if guards_infinite_maximum(node):
-        code = f"tl.where({is_infinite_text(shift)}, 0.0, {shift})"
-        shift = emitter.assign("shift", code, body, tile=False).code
-    scale = exp_call(emitter, f"{parts[0]} - {shift}", node.args[0])
-    code = row_sum(emitter, f"{parts[1]} * {scale}")
-    total = emitter.assign("row_sum", code, body, tile=False)
-    emitter.row_values.update({top_field: top, total_field: total})

@@ -65,7 +65,7 @@ class Rows:
         ops = {node.op for node in step.nodes if node.kind == "reduce"}
         if "moments" in ops:
             return "norm"
-        if "expsum" in ops:
+        if ops & {"expsum", "expsums"}:
             return "softmax"
         return "reduction" if ops else "pointwise"
 
