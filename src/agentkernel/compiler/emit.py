@@ -191,6 +191,18 @@ class Emitter:
         )
 
     @property
+    def tiles_rows(self) -> bool:
+        """True where a program's rows lie along the innermost of several axes, which memory is
+        walked along: in `row % size` Triton does not see that they are neighbours, and each lane
+        of a warp would load from a line of its own."""
+        rows = self.region.rows
+        if not self.many_rows or len(rows) < 2:
+            return False
+        accesses = (*self.region.layout.loads.values(), *self.region.store_accesses)
+        along = any(rows[-1].stride(access.resolved()) == 1 for access in accesses)
+        return along and self.symbols.hint(rows[-1].size) >= 2 * self.schedule.block_rows
+
+    @property
     def divides_index(self) -> bool:
         """True where one flat index stands for several axes, and is divided into them."""
         return self.schedule.form == "flat" and len(self.region.cols) > 1
@@ -329,11 +341,9 @@ class Emitter:
                 terms.append(self.index(axis))
             elif stride != 0:
                 index = self.index(axis)
-                if (
-                    axis in self.region.cols
-                    and not self.divides_index
-                    and needs_int64(axis.size * stride)
-                ):
+                narrow = axis in self.region.cols and not self.divides_index
+                narrow |= axis in self.region.rows[-1:] and self.tiles_rows
+                if narrow and needs_int64(axis.size * stride):
                     index = f"{index}.to(tl.int64)"
                 terms.append(f"{index} * {self.sizes.text(stride)}")
         return " + ".join(terms)

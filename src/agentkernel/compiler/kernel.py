@@ -135,9 +135,9 @@ def new_emitter(request: KernelRequest) -> Emitter:
     """An emitter whose names do not collide with parameters."""
     emitter = Emitter(request.region, request.schedule, request.symbols, request.buffers)
     emitter.names = Names(
-        {"row", "col", "offset", "start", "col_mask", "row_mask", "near", "near_mask", "part",
-         "chunk", "chunk_size", "CHUNKS", "INDEX", "BLOCK_M", "BLOCK_N", "n_elements", "n_rows",
-         "n_cols", *HELPERS}
+        {"row", "col", "offset", "start", "col_mask", "row_mask", "row_tiles", "near", "near_mask",
+         "part", "chunk", "chunk_size", "CHUNKS", "INDEX", "BLOCK_M", "BLOCK_N", "n_elements",
+         "n_rows", "n_cols", *HELPERS}
     )  # fmt: skip
     axes = max(len(request.region.rows), len(request.region.cols))
     emitter.names.taken |= {
@@ -186,6 +186,8 @@ def row_lines(emitter: Emitter) -> list[str]:
     """The rows of a program, and the index of each of their axes."""
     if not emitter.region.rows:
         return []
+    if emitter.tiles_rows:
+        return _tiled_row_lines(emitter)
     if emitter.many_rows:
         lines = [
             "row = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]",
@@ -197,10 +199,26 @@ def row_lines(emitter: Emitter) -> list[str]:
     return lines + emitter.split_index(emitter.region.rows, "row")
 
 
+def _tiled_row_lines(emitter: Emitter) -> list[str]:
+    """Rows along the innermost axis; the places on the others are the program's."""
+    rows = emitter.region.rows
+    inner = emitter.sizes.text(rows[-1].size)
+    last = len(rows) - 1
+    outer = "row_0" if last == 1 else "row"
+    return [
+        f"row_tiles = tl.cdiv({inner}, BLOCK_M)",
+        f"{outer} = (tl.program_id(0) // row_tiles).to(tl.int64)",
+        *emitter.split_index(rows[:-1], "row"),
+        f"row_{last} = tl.program_id(0) % row_tiles * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]",
+        f"row_mask = row_{last} < {inner}",
+    ]
+
+
 def size_parameters(emitter: Emitter) -> list[tuple[str, Expr]]:
     """Size parameters of a kernel with their values in the wrapper."""
     found: list[tuple[str, Expr]] = []
-    if (emitter.many_rows and emitter.region.rows) or emitter.sizes.rows_read:
+    by_number = emitter.many_rows and emitter.region.rows and not emitter.tiles_rows
+    if by_number or emitter.sizes.rows_read:
         found.append(("n_rows", emitter.region.row_count))
     found.append((emitter.sizes.cols_name, emitter.region.col_count))
     found += [(name, symbol) for name, symbol in emitter.sizes.extra.items()]
@@ -270,7 +288,11 @@ def grid(emitter: Emitter) -> str:
     if schedule.form == "flat":
         return f"(triton.cdiv({wrapper(region.col_count)}, {schedule.block_cols}),)"
     rows = wrapper(region.row_count)
-    if emitter.many_rows and region.rows:
+    if emitter.tiles_rows:
+        outer = wrapper(numel([axis.size for axis in region.rows[:-1]]))
+        tiles = f"triton.cdiv({wrapper(region.rows[-1].size)}, {schedule.block_rows})"
+        rows = f"({outer}) * {tiles}"
+    elif emitter.many_rows and region.rows:
         rows = f"triton.cdiv({rows}, {schedule.block_rows})"
     if schedule.form == "tile":
         return f"({rows}, triton.cdiv({wrapper(region.col_count)}, {schedule.block_cols}))"

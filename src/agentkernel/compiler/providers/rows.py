@@ -76,8 +76,8 @@ def _title(region: Region) -> str:
     return "_".join(dict.fromkeys(name.lower() for name in named[:2])) or "kernel"
 
 
-TILE_ELEMENTS = 4096
-"""Elements that a program holds where rows are short."""
+HELD_ALONE = 64
+"""Longest row that one thread holds, where the rows of a warp are neighbours in memory."""
 SPLIT_BELOW_ROWS = 264
 """Fewer rows than this (two for each SM of an H200) leave the GPU half empty: split long rows."""
 LOOP_FROM = 4096
@@ -167,9 +167,11 @@ def _persistent(region: Region, length: int, decision: Decision) -> Iterator[Sch
     if block > 65536:
         return
     if _strided(region):
-        for width in (32, 64, 16):
-            if width * block <= 65536:
-                yield Schedule("persistent", block, width, warps_for(width * block))
+        # A thread that holds all columns of its rows folds them without its neighbours.
+        for width in (128, 32, 64, 256, 16) if block <= HELD_ALONE else (32, 64, 16):
+            warps = max(1, width // 32) if block <= HELD_ALONE else warps_for(width * block)
+            if width * block <= PERSISTENT_LIMIT:
+                yield Schedule("persistent", block, width, warps)
         return
     usual = warps_for(block * rows_for(block) * min(4, _widest(region)) // 4)
     start = _number(decision, "row.num_warps", usual)
