@@ -135,9 +135,9 @@ def new_emitter(request: KernelRequest) -> Emitter:
     """An emitter whose names do not collide with parameters."""
     emitter = Emitter(request.region, request.schedule, request.symbols, request.buffers)
     emitter.names = Names(
-        {"row", "col", "offset", "start", "col_mask", "row_mask", "row_tiles", "near", "near_mask",
-         "part", "chunk", "chunk_size", "CHUNKS", "INDEX", "BLOCK_M", "BLOCK_N", "n_elements",
-         "n_rows", "n_cols", *HELPERS}
+        {"row", "col", "offset", "start", "past", "col_mask", "row_mask", "row_tiles", "near",
+         "near_mask", "part", "chunk", "chunk_size", "CHUNKS", "INDEX", "BLOCK_M", "BLOCK_N",
+         "n_elements", "n_rows", "n_cols", *HELPERS}
     )  # fmt: skip
     axes = max(len(request.region.rows), len(request.region.cols))
     emitter.names.taken |= {

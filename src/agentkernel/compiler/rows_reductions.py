@@ -275,14 +275,18 @@ def tile_stores(emitter: Emitter) -> list[Node]:
     return [store.node for store, access in pairs if emitter.touches(access)[1]]
 
 
-def walk(emitter: Emitter, length: str, first: str, lines: Sequence[str]) -> list[str]:
+def walk(
+    emitter: Emitter, length: str, first: str, lines: Sequence[str], *, backwards: bool = False
+) -> list[str]:
     """A loop over the tiles of `length` columns from the column `first` on, in the order of the
-    scans."""
-    steps = f"0, {length}, BLOCK_N"
-    if emitter.region.backwards:
-        steps = f"({length} - 1) // BLOCK_N * BLOCK_N, -1, -BLOCK_N"
+    scans, or `backwards`."""
     start = f"{first} + start" if first else "start"
-    return [f"for start in range({steps}):", *indent([*column_lines(emitter, start), *lines])]
+    inner = [*column_lines(emitter, start), *lines]
+    if not (backwards or emitter.region.backwards):
+        return [f"for start in range(0, {length}, BLOCK_N):", *indent(inner)]
+    # Not by negative steps: Triton would no longer see that `start` is a multiple of BLOCK_N.
+    last = f"start = ({length} - 1) // BLOCK_N * BLOCK_N - past"
+    return [f"for past in range(0, {length}, BLOCK_N):", *indent([last, *inner])]
 
 
 def indent(lines: Sequence[str]) -> list[str]:

@@ -21,6 +21,7 @@ from agentkernel.compiler.providers.protocol import (
     Setting,
 )
 from agentkernel.compiler.rows_reductions import reduction_depth
+from agentkernel.compiler.rows_sweeps import CACHED_BYTES
 from agentkernel.compiler.sampling import Point, drawn, powers
 from agentkernel.domain.knowledge import number_in
 
@@ -209,6 +210,9 @@ def _looped(region: Region, length: int, decision: Decision) -> Iterator[Schedul
     block = _number(decision, "row.loop_block", 4096)
     count = _number(decision, "row.loop_warps", 16)
     tried = ((block, count), (4096, 16), (4096, 8), (2048, 16), (2048, 8), (1024, 4), (8192, 16))
+    if length * _widest(region) > CACHED_BYTES:
+        # One program an SM: half as many rows want to stay in the L2 cache.
+        tried = (tried[0], (16384, 32), *tried[1:])
     for size, warps in tried:
         if size < cap:
             yield Schedule("looped", size, 1, warps)
