@@ -276,8 +276,7 @@ def looped_body(emitter: Emitter) -> list[str]:
     stores = _stores(emitter, body, rows=False, tiles=True)
     if stores:
         back = outgrows_cache(emitter) and not emitter.region.scans
-        again = walk(emitter, count, "", [*body.here, *stores], backwards=back)
-        lines += [*begin, *again]
+        lines += [*begin, *walk(emitter, count, "", [*body.here, *stores], backwards=back)]
     emitter.tile_values.clear()
     body = BodyLines(lines, lines)
     lines += _stores(emitter, body, rows=True, tiles=False)

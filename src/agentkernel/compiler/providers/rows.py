@@ -209,10 +209,10 @@ def _looped(region: Region, length: int, decision: Decision) -> Iterator[Schedul
         return
     block = _number(decision, "row.loop_block", 4096)
     count = _number(decision, "row.loop_warps", 16)
-    tried = ((block, count), (4096, 16), (4096, 8), (2048, 16), (2048, 8), (1024, 4), (8192, 16))
+    tried = [(block, count), (4096, 16), (4096, 8), (2048, 16), (2048, 8), (1024, 4), (8192, 16)]
     if length * _widest(region) > CACHED_BYTES:
         # One program an SM: half as many rows want to stay in the L2 cache.
-        tried = (tried[0], (16384, 32), *tried[1:])
+        tried.insert(1, (16384, 32))
     for size, warps in tried:
         if size < cap:
             yield Schedule("looped", size, 1, warps)
