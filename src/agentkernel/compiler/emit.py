@@ -87,6 +87,8 @@ def long_rows(schedule: Schedule, region: Region) -> Schedule:
     return Schedule("looped", 4096, 1, 16)
 
 
+WIDEST_ACCESS = 16
+"""Elements that an address and a mask must go by for the widest access of the narrowest type."""
 INT32_LIMIT = 2**31 - 2**16
 """Elements that an index of 32 bits counts, with room for a tile past the end."""
 INLINE_LIMIT = 44
@@ -162,6 +164,8 @@ class Emitter:
     """The variable of the columns at hand."""
     width: int = 0
     """How many they are, where that is not the schedule's tile."""
+    is_full: bool = False
+    """Whether every place of the tile at hand is known to exist."""
     own_pointers: frozenset[str] = frozenset()
     """Parameters that the kernel around the values has already."""
 
@@ -221,6 +225,8 @@ class Emitter:
     def col_mask(self) -> str | None:
         """The mask over columns, None where the tiles divide the row exactly."""
         count = self.region.col_count
+        if self.is_full:
+            return None
         name = f"{self.columns}_mask"
         if self.schedule.form == "flat" or not count.is_number:
             return name
@@ -242,6 +248,24 @@ class Emitter:
             if name is not None and used
         ]
         return " & ".join(parts) or None
+
+    @property
+    def branches_on_full(self) -> bool:
+        """True where full tiles have text of their own: of a flat index whose end is no multiple of
+        what a thread loads at once."""
+        uneven = self.symbols.hint(self.region.col_count) % WIDEST_ACCESS != 0
+        return self.schedule.form == "flat" and uneven
+
+    @contextmanager
+    def full_tile_only(self) -> Iterator[None]:
+        """Within, nothing is masked; values and their names are forgotten afterwards."""
+        kept = dict(self.row_values)
+        self.is_full = True
+        try:
+            yield
+        finally:
+            self.is_full, self.row_values = False, kept
+            self.tile_values.clear()
 
     @contextmanager
     def on_columns(self, name: str, width: int) -> Iterator[None]:

@@ -46,7 +46,22 @@ from agentkernel.compiler.scan import ScanText
 
 
 def pointwise_body(emitter: Emitter) -> list[str]:
-    """Loads, arithmetic and stores at every place once."""
+    """Loads, arithmetic and stores at every place once; without a mask in tiles that are full,
+    where a mask would hide from Triton that neighbours are loaded together."""
+    if not emitter.branches_on_full:
+        return _places(emitter)
+    with emitter.full_tile_only():
+        full = _places(emitter)
+    count = emitter.sizes.text(emitter.region.col_count)
+    return [
+        f"if tl.program_id(0) < {count} // BLOCK_N:",
+        *indent(full),
+        "else:",
+        *indent([f"col_mask = offset < {count}", *_places(emitter)]),
+    ]
+
+
+def _places(emitter: Emitter) -> list[str]:
     lines: list[str] = []
     body = BodyLines(lines, lines)
     if emitter.schedule.invariant_first:
@@ -161,9 +176,10 @@ def _flat_lines(emitter: Emitter) -> list[str]:
     # 32 bits wherever they hold an index that is divided: that is slow.
     wide = "INDEX" if emitter.divides_index else "tl.int64"
     count = emitter.sizes.text(emitter.region.col_count)
+    mask = [] if emitter.branches_on_full else [f"col_mask = offset < {count}"]
     return [
         f"offset = tl.program_id(0).to({wide}) * BLOCK_N + tl.arange(0, BLOCK_N)",
-        f"col_mask = offset < {count}",
+        *mask,
         *emitter.split_index(emitter.region.cols, "offset"),
     ]
 
