@@ -32,20 +32,20 @@ def _text(module: nn.Module, shape: tuple[int, ...]) -> str:
     compiled = compiled_graph(module, (torch.randn(shape), torch.randn(shape)))
     (step,) = compiled.partition.steps
     assert isinstance(step, Region)
-    return compiled.write({step: Schedule("flat", 256)}).text
+    return compiled.write({step: Schedule("flat", 4096)}).text
 
 
 @pytest.mark.parametrize("kind", [Twice, Flipped])
 def test_full_and_last_tiles_have_what_eager_has(box: Sandboxed, kind: type[nn.Module]) -> None:
-    text = _text(kind(), (33, 31))
+    text = _text(kind(), (257, 257))
     assert "// BLOCK_N:" in text
-    for shape in ((33, 31), (3, 5), (16, 32), (16, 16), (257, 1)):
+    for shape in ((257, 257), (3, 5), (64, 64), (63, 65), (8193, 1)):
         inputs = tuple(torch.randn(shape) for _ in range(2))
         box.check(text, kind(), inputs)
 
 
 def test_a_full_tile_loads_and_stores_16_bytes_a_thread() -> None:
-    text = _text(Twice(), (33, 31))
+    text = _text(Twice(), (257, 257))
     kernel = next(value for name, value in vars(imported(text, "")).items() if "_kernel" in name)
     kinds = {"n_elements": "i32", "BLOCK_N": "constexpr"}
     signature = {name: kinds.get(name, "*fp32") for name in kernel.arg_names}
@@ -56,4 +56,4 @@ def test_a_full_tile_loads_and_stores_16_bytes_a_thread() -> None:
 
 
 def test_what_threads_divide_evenly_has_no_second_text() -> None:
-    assert "// BLOCK_N:" not in _text(Twice(), (32, 32))
+    assert "// BLOCK_N:" not in _text(Twice(), (256, 257))

@@ -89,6 +89,8 @@ def long_rows(schedule: Schedule, region: Region) -> Schedule:
 
 WIDEST_ACCESS = 16
 """Elements that an address and a mask must go by for the widest access of the narrowest type."""
+BRANCH_FROM = 65536
+"""Elements from which on the time of a kernel is more than that of its launch."""
 INT32_LIMIT = 2**31 - 2**16
 """Elements that an index of 32 bits counts, with room for a tile past the end."""
 INLINE_LIMIT = 44
@@ -251,9 +253,10 @@ class Emitter:
 
     @property
     def branches_on_full(self) -> bool:
-        """True where full tiles have text of their own: of a flat index whose end is no multiple of
-        what a thread loads at once."""
-        uneven = self.symbols.hint(self.region.col_count) % WIDEST_ACCESS != 0
+        """True where full tiles have text of their own: of a long flat index whose end is no
+        multiple of what a thread loads at once."""
+        count = self.symbols.hint(self.region.col_count)
+        uneven = count >= BRANCH_FROM and count % WIDEST_ACCESS != 0
         return self.schedule.form == "flat" and uneven
 
     @contextmanager

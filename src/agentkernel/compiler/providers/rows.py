@@ -77,6 +77,9 @@ def _title(region: Region) -> str:
     return "_".join(dict.fromkeys(name.lower() for name in named[:2])) or "kernel"
 
 
+HELD_BY_WARP = 512
+"""Longest row that one warp folds with no others: instructions an element are half of those of four
+warps (LayerNorm over 200 to 333 elements, cross-compiled for sm_90)."""
 HELD_ALONE = 64
 """Longest row that one thread holds, where the rows of a warp are neighbours in memory."""
 SPLIT_BELOW_ROWS = 264
@@ -176,6 +179,11 @@ def _persistent(region: Region, length: int, decision: Decision) -> Iterator[Sch
         return
     usual = warps_for(block * rows_for(block) * min(4, _widest(region)) // 4)
     start = _number(decision, "row.num_warps", usual)
+    if block <= HELD_BY_WARP and decision("row.num_warps") is None:
+        early = _invariant_first(region, decision)[0]
+        yield Schedule("persistent", block, min(16, 1024 // block), 1, early)
+        if block <= 32:
+            yield Schedule("persistent", block, 128, 4, early)
     for warps in dict.fromkeys((start, usual, 8, 16, 4)):
         if 32 <= block * rows_for(block) // warps <= 32 * 128:
             for early in _invariant_first(region, decision):
