@@ -168,6 +168,18 @@ def test_what_is_not_linear_or_would_cancel_waits_for_its_statistics(
     assert _sweeps(compiled_graph(kind(), _pair(11, 130))) == 2
 
 
+def test_statistics_of_fewer_dimensions_are_left_where_they_are(box: Sandboxed) -> None:
+    class Ranks(nn.Module):
+        """A vector's softmax beside that of a matrix: their last axes are not each other's."""
+
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return (F.log_softmax(x, 0) - F.log_softmax(y[0], 0)).sum(0)
+
+    inputs = _pair(33, 33)
+    compiled = compiled_graph(Ranks(), inputs)
+    box.check(compiled.write(small(compiled, "looped")).text, Ranks(), inputs)
+
+
 def test_a_sum_over_everything_folds_rows_where_their_statistics_are() -> None:
     class Loss(nn.Module):
         def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

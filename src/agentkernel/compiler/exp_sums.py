@@ -232,9 +232,9 @@ class ExpSumsText:
             terms.append((self._value(item.value, body).within(SUM - 1), 1.0))
         code = combined(terms)
         if item.base is not None:
-            code = f"{bases[item.base].grown} * ({code})"
+            code = f"{bases[item.base].grown} * {_grouped(code)}"
         elif item.factor is not None:
-            code = f"{self._value(item.factor, body).within(SUM)} * ({code})"
+            code = f"{self._value(item.factor, body).within(SUM)} * {_grouped(code)}"
         return masked(self.emitter, code, "0.0")
 
     def _is_centred(self, place: int) -> bool:
@@ -270,8 +270,13 @@ def _own(item: WeightedSum, bases: Sequence[Base]) -> str:
 def _carried(item: WeightedSum, held: str, own: str, bases: Sequence[Base]) -> str:
     """A sum so far, `held`, about the new maxima; `own` is that of its weight."""
     if item.centred:
-        held += f" + {own} * ({combined([(bases[at].moved, times) for at, times in item.centred])})"
+        steps = combined([(bases[at].moved, times) for at, times in item.centred])
+        held += f" + {own} * {_grouped(steps)}"
     return held if item.base is None else f"({held}) * {bases[item.base].scale}"
+
+
+def _grouped(code: str) -> str:
+    return code if code.isidentifier() else f"({code})"
 
 
 def combined(terms: Sequence[tuple[str, float]]) -> str:

@@ -108,12 +108,12 @@ class Term:
 
     def times(self, other: Term) -> Term | None:
         """The product; None where it is not linear."""
-        if (self.base and other.base) or (self.centred and other.centred):
-            return None
-        return Term(
+        found = Term(
             self.number * other.number, self.rows + other.rows, self.base or other.base,
             self.centred or other.centred, self.free + other.free,
         )  # fmt: skip
+        twice = (self.base and other.base) or (self.centred and other.centred)
+        return None if twice or (found.base and found.centred and found.free) else found
 
 
 Terms = tuple[Term, ...]
@@ -124,6 +124,7 @@ class _Linear:
     """Reads a value as a sum of terms in the statistics of one depth."""
 
     axes: tuple[int, ...]
+    shape: Shape
     depth: Mapping[Node, int]
     level: int
     """How many reductions lie below what depends on the statistics, themselves included."""
@@ -137,6 +138,8 @@ class _Linear:
             return (Term(number=float(value)),) if real else None  # type: ignore[arg-type]
         if self.depth[node] < self.level:
             return (Term(free=(node,)),)
+        if len(node.shape) != len(self.shape):
+            return None  # its axes lie in other places
         if self._of_row(node):
             return (Term(rows=(node,)),) if self._is_scale(node) else None
         if node.kind != "pointwise":
@@ -185,8 +188,7 @@ class _Linear:
         return (Term(rows=scales, base=base),)
 
     def _of_row(self, node: Node) -> bool:
-        rank = len(node.shape)
-        return all(axis < rank and node.shape[axis] == 1 for axis in self.axes)
+        return all(node.shape[axis] == 1 for axis in self.axes)
 
     def _is_scale(self, node: Node) -> bool:
         """True for what multiplies a softmax or is taken from its logarithm. A mean is not: taken
@@ -199,7 +201,8 @@ class _Linear:
             return None
         base = node.args[0]
         usual = base.op == "expsum" and base.attrs == (self.axes,)
-        return base if usual and self.depth[base] == self.level else None
+        alike = usual and base.args[0].shape == self.shape and self.depth[base] == self.level
+        return base if alike else None
 
 
 def _product(left: Terms | None, right: Terms | None) -> Terms | None:
@@ -227,8 +230,9 @@ def _in_one_sweep(outputs: Sequence[Node]) -> dict[Node, Node]:
     for node in nodes:
         if node.kind == "reduce" and node.op == "sum" and depth[node.args[0]]:
             value, axes = node.args[0], _axes(node)
-            terms = _Linear(axes, depth, depth[value], GraphBuilder(label=node.origin)).terms(value)
-            if terms is not None and all(_gathered(item, value) for item in terms):
+            b = GraphBuilder(label=node.origin)
+            terms = _Linear(axes, value.shape, depth, depth[value], b).terms(value)
+            if value.dtype == node.dtype and terms is not None:
                 alike.setdefault((axes, value.shape, node.dtype, depth[value]), {})[node] = terms
     found: dict[Node, Node] = {}
     for (axes, shape, _, _), sums in alike.items():
@@ -238,13 +242,6 @@ def _in_one_sweep(outputs: Sequence[Node]) -> dict[Node, Node]:
             sweep = _Sweep(axes, shape, list(dict.fromkeys(bases)), GraphBuilder())
             found |= sweep.replaced(sums, nodes)
     return found
-
-
-def _gathered(term: Term, value: Node) -> bool:
-    """Whether a sweep over the rows of `value` gathers the sum of such a term."""
-    bases = [base for base in (term.base, term.centred) if base is not None]
-    alike = all(base.args[0].shape == value.shape and base.dtype == value.dtype for base in bases)
-    return alike and not (term.base and term.centred and term.free)
 
 
 class _Group(NamedTuple):
