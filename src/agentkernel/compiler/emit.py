@@ -8,7 +8,7 @@ from __future__ import annotations
 import builtins
 import keyword
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
@@ -87,10 +87,6 @@ def long_rows(schedule: Schedule, region: Region) -> Schedule:
     return Schedule("looped", 4096, 1, 16)
 
 
-WIDEST_ACCESS = 16
-"""Elements that an address and a mask must go by for the widest access of the narrowest type."""
-BRANCH_FROM = 65536
-"""Elements from which on the time of a kernel is more than that of its launch."""
 INT32_LIMIT = 2**31 - 2**16
 """Elements that an index of 32 bits counts, with room for a tile past the end."""
 INLINE_LIMIT = 44
@@ -250,25 +246,6 @@ class Emitter:
             if name is not None and used
         ]
         return " & ".join(parts) or None
-
-    @property
-    def branches_on_full(self) -> bool:
-        """True where full tiles have text of their own: of a long flat index whose end is no
-        multiple of what a thread loads at once."""
-        count = self.symbols.hint(self.region.col_count)
-        uneven = count >= BRANCH_FROM and count % WIDEST_ACCESS != 0
-        return self.schedule.form == "flat" and uneven
-
-    @contextmanager
-    def full_tile_only(self) -> Iterator[None]:
-        """Within, nothing is masked; values and their names are forgotten afterwards."""
-        kept = dict(self.row_values)
-        self.is_full = True
-        try:
-            yield
-        finally:
-            self.is_full, self.row_values = False, kept
-            self.tile_values.clear()
 
     @contextmanager
     def on_columns(self, name: str, width: int) -> Iterator[None]:
@@ -621,16 +598,3 @@ def _constant(node: Node) -> Text:
 
 def _floats(node: Node) -> bool:
     return node.dtype.is_floating_point
-
-
-def row_invariant(emitter: Emitter) -> Iterable[Node]:
-    """Loads that every row shares: weights and biases over columns."""
-    for node, access in emitter.region.layout.loads.items():
-        rows, cols = emitter.touches(access)
-        if cols and not rows:
-            yield node
-
-
-def is_integer(dtype: torch.dtype) -> bool:
-    """True for integers and booleans."""
-    return not dtype.is_floating_point

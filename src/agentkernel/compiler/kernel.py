@@ -18,7 +18,6 @@ from agentkernel.compiler.emit import (
     long_rows,
     needs_int64,
     persistent_limit,
-    row_invariant,
 )
 from agentkernel.compiler.exp_sums import ExpSumsText
 from agentkernel.compiler.expressions import TRITON_TYPES, Symbols
@@ -33,6 +32,7 @@ from agentkernel.compiler.rows_reductions import (
     indent,
     kernel_docstring,
     persistent_body,
+    row_invariant,
     walk,
 )
 from agentkernel.compiler.rows_sweeps import (
@@ -48,10 +48,11 @@ from agentkernel.compiler.scan import ScanText
 def pointwise_body(emitter: Emitter) -> list[str]:
     """Loads, arithmetic and stores at every place once; without a mask in tiles that are full,
     where a mask would hide from Triton that neighbours are loaded together."""
-    if not emitter.branches_on_full:
+    if not _branches(emitter):
         return _places(emitter)
-    with emitter.full_tile_only():
-        full = _places(emitter)
+    emitter.is_full = True
+    full = _places(emitter)
+    emitter.is_full, emitter.tile_values, emitter.row_values = False, {}, {}
     count = emitter.sizes.text(emitter.region.col_count)
     return [
         f"if tl.program_id(0) < {count} // BLOCK_N:",
@@ -59,6 +60,20 @@ def pointwise_body(emitter: Emitter) -> list[str]:
         "else:",
         *indent([f"col_mask = offset < {count}", *_places(emitter)]),
     ]
+
+
+WIDEST_ACCESS = 16
+"""Elements that an address and a mask must go by for the widest access of the narrowest type."""
+BRANCH_FROM = 65536
+"""Elements from which on the time of a kernel is more than that of its launch."""
+
+
+def _branches(emitter: Emitter) -> bool:
+    """True where full tiles have text of their own: of a long flat index whose end is no multiple
+    of what a thread loads at once."""
+    count = emitter.symbols.hint(emitter.region.col_count)
+    uneven = count >= BRANCH_FROM and count % WIDEST_ACCESS != 0
+    return emitter.schedule.form == "flat" and uneven
 
 
 def _places(emitter: Emitter) -> list[str]:
@@ -176,7 +191,7 @@ def _flat_lines(emitter: Emitter) -> list[str]:
     # 32 bits wherever they hold an index that is divided: that is slow.
     wide = "INDEX" if emitter.divides_index else "tl.int64"
     count = emitter.sizes.text(emitter.region.col_count)
-    mask = [] if emitter.branches_on_full else [f"col_mask = offset < {count}"]
+    mask = [] if _branches(emitter) else [f"col_mask = offset < {count}"]
     return [
         f"offset = tl.program_id(0).to({wide}) * BLOCK_N + tl.arange(0, BLOCK_N)",
         *mask,
@@ -398,29 +413,31 @@ def emit_split(request: KernelRequest) -> KernelCode:
     return KernelCode("\n\n\n".join(sources), names, tuple(launch), helpers, workspace)
 
 
-def _chunk_lines(emitter: Emitter) -> list[str]:
+def _chunk_lines(emitter: Emitter, *, backwards: bool = False) -> list[str]:
     """The program's row and the length of a chunk (a whole number of tiles)."""
     count = emitter.sizes.text(emitter.region.col_count)
+    row = "tl.num_programs(0) - 1 - tl.program_id(0)" if backwards else "tl.program_id(0)"
     return [
-        "row = tl.program_id(0).to(tl.int64)",
+        f"row = ({row}).to(tl.int64)" if backwards else f"row = {row}.to(tl.int64)",
         *emitter.split_index(emitter.region.rows, "row"),
         f"chunk_size: tl.constexpr = tl.cdiv({count}, CHUNKS * BLOCK_N) * BLOCK_N",
     ]
 
 
-def _chunk(emitter: Emitter) -> str:
+def _chunk(emitter: Emitter, *, backwards: bool = False) -> str:
     """The program's chunk, in as many bits as the columns before it need."""
+    place = "(CHUNKS - 1 - tl.program_id(1))" if backwards else "tl.program_id(1)"
     count = emitter.region.col_count
     if count.is_number:
         wide = ".to(tl.int64)" if needs_int64(count) else ""
     else:
         wide = f".to(tl.int64 if {emitter.sizes.text(count)} > {INT32_LIMIT} else tl.int32)"
-    return f"chunk = tl.program_id(1){wide}"
+    return f"chunk = {place}{wide}"
 
 
-def _walk(emitter: Emitter, lines: list[str]) -> list[str]:
+def _walk(emitter: Emitter, lines: list[str], *, backwards: bool = False) -> list[str]:
     """A loop over the tiles of the program's chunk."""
-    return walk(emitter, "chunk_size", "chunk * chunk_size", lines)
+    return walk(emitter, "chunk_size", "chunk * chunk_size", lines, backwards=backwards)
 
 
 def _partial_body(emitter: Emitter, nodes: list[Node]) -> tuple[list[str], dict[str, str]]:
@@ -495,9 +512,14 @@ def _moment_parts(
 
 
 def _finish_body(emitter: Emitter, nodes: list[Node], fields: dict[str, str]) -> list[str]:
-    """The second kernel's body: the chunks' statistics are lanes to be merged like any others."""
+    """The second kernel's body: the chunks' statistics are lanes to be merged like any others.
+
+    Where it reads the rows again, it begins with what the first one has read last, which is still
+    in the L2 cache.
+    """
     tiles = has_tile_stores(emitter)
-    lines = [*_chunk_lines(emitter), "part = tl.arange(0, CHUNKS)"]
+    back = tiles and not emitter.region.scans
+    lines = [*_chunk_lines(emitter, backwards=back), "part = tl.arange(0, CHUNKS)"]
     body = BodyLines(lines, lines)
     names = iter(fields)
     for node in nodes:
@@ -509,14 +531,14 @@ def _finish_body(emitter: Emitter, nodes: list[Node], fields: dict[str, str]) ->
             loaded.append(value)
         _merge(emitter, node, tuple(loaded), body)
     if tiles:
-        lines.append(_chunk(emitter))
+        lines.append(_chunk(emitter, backwards=back))
         emitter.eviction = "evict_first"
         inner = BodyLines([], lines)
         for node in emitter.region.scans:
             text = ScanText(emitter, node)
             text.write(inner, text.resume(_parts_before(text, names, lines), lines))
         stores = _stores(emitter, inner, rows=False, tiles=True)
-        lines += _walk(emitter, [*inner.here, *stores])
+        lines += _walk(emitter, [*inner.here, *stores], backwards=back)
         emitter.tile_values.clear()
     ends = _stores(emitter, BodyLines(lines, lines), rows=True, tiles=False)
     if tiles and ends:

@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from agentkernel.compiler.emit import BodyLines, Emitter, Schedule, row_invariant
+from agentkernel.compiler.emit import BodyLines, Emitter, Schedule
 from agentkernel.compiler.exp_sums import ExpSumsText
 from agentkernel.compiler.expressions import Text
 from agentkernel.compiler.fusion import Region
@@ -239,6 +239,14 @@ def persistent_body(emitter: Emitter) -> list[str]:
             ScanText(emitter, node).write(body, None)
     lines += _stores(emitter, body, rows=True, tiles=True)
     return lines
+
+
+def row_invariant(emitter: Emitter) -> Iterable[Node]:
+    """Loads that every row shares: weights and biases over columns."""
+    for node, access in emitter.region.layout.loads.items():
+        rows, cols = emitter.touches(access)
+        if cols and not rows:
+            yield node
 
 
 def _stores(emitter: Emitter, body: BodyLines, *, rows: bool, tiles: bool) -> list[str]:

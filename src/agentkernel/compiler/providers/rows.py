@@ -218,6 +218,9 @@ def _looped(region: Region, length: int, decision: Decision) -> Iterator[Schedul
     block = _number(decision, "row.loop_block", 4096)
     count = _number(decision, "row.loop_warps", 16)
     tried = [(block, count), (4096, 16), (4096, 8), (2048, 16), (2048, 8), (1024, 4), (8192, 16)]
+    if len(region.reads) > 1:
+        # Several rows at once take registers: smaller programs, more of them on an SM.
+        tried.insert(1, (2048, 8))
     if length * _widest(region) > CACHED_BYTES:
         # One program an SM: half as many rows want to stay in the L2 cache.
         tried.insert(1, (16384, 32))
