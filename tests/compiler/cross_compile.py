@@ -59,9 +59,15 @@ def compiled_cost(
     constants: dict[str, object],
     options: dict[str, int],
     arch: int = 90,
+    *,
+    odd: bool = False,
 ) -> Cost:
-    """Compile with every size and pointer divisible by 16, as for the usual shapes."""
-    aligned = [index for index, kind in enumerate(signature.values()) if kind != "constexpr"]
+    """Compile with every pointer and, unless they are `odd`, every size divisible by 16, as for the
+    usual shapes."""
+    sized = tuple(
+        kind for kind in signature.values() if kind == "constexpr" or (odd and kind[0] != "*")
+    )
+    aligned = [index for index, kind in enumerate(signature.values()) if kind not in sized]
     source = ASTSource(
         kernel,
         signature,

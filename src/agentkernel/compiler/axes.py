@@ -197,16 +197,20 @@ class Layout:
         return self._load(node)
 
     def _pointwise(self, node: Node) -> Dims:
-        result: list[Dim] = [()] * len(node.shape)
         if node.op == "gather":
             table = node.args[-1]
             if _inside(table, self.members):
                 raise IncompatibleAxes("a table that is not stored yet")
             self.tables.append(table)
-        for arg in node.operands:
+        return self._together(node.operands, len(node.shape))
+
+    def _together(self, args: Sequence[Node], rank: int) -> Dims:
+        """Axes of the broadcast of `args`."""
+        result: list[Dim] = [()] * rank
+        for arg in args:
             dims = self.visit(arg)
-            for index, dim in enumerate(dims, len(node.shape) - len(dims)):
-                if arg.shape[index - len(node.shape) + len(dims)] == 1:
+            for index, dim in enumerate(dims, rank - len(dims)):
+                if arg.shape[index - rank + len(dims)] == 1:
                     continue
                 if result[index]:
                     unify(result[index], dim)
@@ -215,7 +219,7 @@ class Layout:
         return tuple(result)
 
     def _reduce(self, node: Node) -> Dims:
-        dims = self.visit(node.args[0])
+        dims = self._together(node.args, len(node.shape))
         axes = node.attrs[0]
         if node.kind == "scan":
             assert isinstance(axes, int)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import builtins
 import keyword
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
@@ -162,6 +162,8 @@ class Emitter:
     """The variable of the columns at hand."""
     width: int = 0
     """How many they are, where that is not the schedule's tile."""
+    is_full: bool = False
+    """Whether every place of the tile at hand is known to exist."""
     own_pointers: frozenset[str] = frozenset()
     """Parameters that the kernel around the values has already."""
 
@@ -191,6 +193,18 @@ class Emitter:
         )
 
     @property
+    def tiles_rows(self) -> bool:
+        """True where a program's rows lie along the innermost of several axes, which memory is
+        walked along: in `row % size` Triton does not see that they are neighbours, and each lane
+        of a warp would load from a line of its own."""
+        rows = self.region.rows
+        if not self.many_rows or len(rows) < 2:
+            return False
+        accesses = (*self.region.layout.loads.values(), *self.region.store_accesses)
+        along = any(rows[-1].stride(access.resolved()) == 1 for access in accesses)
+        return along and self.symbols.hint(rows[-1].size) >= 2 * self.schedule.block_rows
+
+    @property
     def divides_index(self) -> bool:
         """True where one flat index stands for several axes, and is divided into them."""
         return self.schedule.form == "flat" and len(self.region.cols) > 1
@@ -209,6 +223,8 @@ class Emitter:
     def col_mask(self) -> str | None:
         """The mask over columns, None where the tiles divide the row exactly."""
         count = self.region.col_count
+        if self.is_full:
+            return None
         name = f"{self.columns}_mask"
         if self.schedule.form == "flat" or not count.is_number:
             return name
@@ -329,11 +345,9 @@ class Emitter:
                 terms.append(self.index(axis))
             elif stride != 0:
                 index = self.index(axis)
-                if (
-                    axis in self.region.cols
-                    and not self.divides_index
-                    and needs_int64(axis.size * stride)
-                ):
+                narrow = axis in self.region.cols and not self.divides_index
+                narrow |= axis in self.region.rows[-1:] and self.tiles_rows
+                if narrow and needs_int64(axis.size * stride):
                     index = f"{index}.to(tl.int64)"
                 terms.append(f"{index} * {self.sizes.text(stride)}")
         return " + ".join(terms)
@@ -584,16 +598,3 @@ def _constant(node: Node) -> Text:
 
 def _floats(node: Node) -> bool:
     return node.dtype.is_floating_point
-
-
-def row_invariant(emitter: Emitter) -> Iterable[Node]:
-    """Loads that every row shares: weights and biases over columns."""
-    for node, access in emitter.region.layout.loads.items():
-        rows, cols = emitter.touches(access)
-        if cols and not rows:
-            yield node
-
-
-def is_integer(dtype: torch.dtype) -> bool:
-    """True for integers and booleans."""
-    return not dtype.is_floating_point

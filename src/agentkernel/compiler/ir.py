@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import sympy
 import torch
@@ -19,8 +19,10 @@ Kind = Literal[
 Attr = object
 
 ONE: Expr = sympy.Integer(1)
-REDUCTIONS = ("sum", "prod", "max", "min", "any", "all", "argmax", "argmin", "moments", "expsum")
-"""`moments` yields (mean, sum of squared deviations), `expsum` (max, sum of exp(x - max))."""
+REDUCTIONS = ("sum", "prod", "max", "min", "any", "all", "argmax", "argmin", "moments", "expsum",
+              "expsums")  # fmt: skip
+"""`moments` yields (mean, sum of squared deviations), `expsum` (max, sum of exp(x - max)), and
+`expsums` what `ExpSums` says."""
 SCANS = ("sum", "prod", "max", "min", "cummax", "cummin", "logsumexp")
 """`cummax` and `cummin` yield (extremum so far, the last place that has it)."""
 
@@ -102,6 +104,27 @@ def broadcast(shapes: Sequence[Shape]) -> Shape:
 
 COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "logical_not",
                          "logical_and", "logical_or", "logical_xor"))  # fmt: skip
+
+
+class WeightedSum(NamedTuple):
+    """The sum along a row of `weight * (c * (x - max(x)) + ... + value)`.
+
+    All are positions among the arguments of an `expsums`: `centred` holds each x with its c. The
+    weight is exp(x - max(x)) of `base`, or the argument `factor`, or 1 where both are None.
+    """
+
+    centred: tuple[tuple[int, float], ...]
+    value: int | None
+    base: int | None
+    factor: int | None
+
+
+class ExpSums(NamedTuple):
+    """What an `expsums` gathers: of its first `bases` arguments (max, sum of exp(x - max)) each,
+    then the weighted sums."""
+
+    bases: int
+    sums: tuple[WeightedSum, ...]
 
 
 @dataclass
@@ -186,6 +209,14 @@ class GraphBuilder:
             dtype = torch.int64
         attrs: tuple[Attr, ...] = (axes, "guarded") if guarded else (axes,)
         return self._make("reduce", op, (value,), dtype, shape, attrs, name or None)
+
+    def exp_sums(self, args: Sequence[Node], axes: tuple[int, ...], sums: ExpSums) -> Node:
+        """Several sums of exponentials, and sums weighted by them, over `axes` of `args`, which
+        broadcast; they stay as size 1. Read by `field`."""
+        shape = broadcast([arg.shape for arg in args])
+        kept = tuple(ONE if at in axes else size for at, size in enumerate(shape))
+        dtype = compute_dtype(args[0].dtype)
+        return self._make("reduce", "expsums", tuple(args), dtype, kept, (axes, sums))
 
     def scan(self, op: str, value: Node, dim: int, *, reverse: bool = False) -> Node:
         """What `op` makes of the elements up to and with each one along `dim`; with `reverse`, of

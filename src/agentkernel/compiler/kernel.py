@@ -18,26 +18,21 @@ from agentkernel.compiler.emit import (
     long_rows,
     needs_int64,
     persistent_limit,
-    row_invariant,
 )
+from agentkernel.compiler.exp_sums import ExpSumsText
 from agentkernel.compiler.expressions import TRITON_TYPES, Symbols
 from agentkernel.compiler.fusion import Region
-from agentkernel.compiler.ir import Expr, Node, compute_dtype, numel
+from agentkernel.compiler.ir import Expr, Node, numel
 from agentkernel.compiler.kernel_helpers import HELPERS
-from agentkernel.compiler.monoid import MONOIDS, MonoidText
+from agentkernel.compiler.monoid import MONOIDS, MonoidText, Part, row_sum
 from agentkernel.compiler.rows_reductions import (
-    _fields,
     _stores,
     column_lines,
-    exp_call,
-    guards_infinite_maximum,
     has_tile_stores,
     indent,
-    is_infinite_text,
     kernel_docstring,
     persistent_body,
-    row_max,
-    row_sum,
+    row_invariant,
     walk,
 )
 from agentkernel.compiler.rows_sweeps import (
@@ -51,7 +46,37 @@ from agentkernel.compiler.scan import ScanText
 
 
 def pointwise_body(emitter: Emitter) -> list[str]:
-    """Loads, arithmetic and stores at every place once."""
+    """Loads, arithmetic and stores at every place once; without a mask in tiles that are full,
+    where a mask would hide from Triton that neighbours are loaded together."""
+    if not _branches(emitter):
+        return _places(emitter)
+    emitter.is_full = True
+    full = _places(emitter)
+    emitter.is_full, emitter.tile_values, emitter.row_values = False, {}, {}
+    count = emitter.sizes.text(emitter.region.col_count)
+    return [
+        f"if tl.program_id(0) < {count} // BLOCK_N:",
+        *indent(full),
+        "else:",
+        *indent([f"col_mask = offset < {count}", *_places(emitter)]),
+    ]
+
+
+WIDEST_ACCESS = 16
+"""Elements that an address and a mask must go by for the widest access of the narrowest type."""
+BRANCH_FROM = 65536
+"""Elements from which on the time of a kernel is more than that of its launch."""
+
+
+def _branches(emitter: Emitter) -> bool:
+    """True where full tiles have text of their own: of a long flat index whose end is no multiple
+    of what a thread loads at once."""
+    count = emitter.symbols.hint(emitter.region.col_count)
+    uneven = count >= BRANCH_FROM and count % WIDEST_ACCESS != 0
+    return emitter.schedule.form == "flat" and uneven
+
+
+def _places(emitter: Emitter) -> list[str]:
     lines: list[str] = []
     body = BodyLines(lines, lines)
     if emitter.schedule.invariant_first:
@@ -140,9 +165,9 @@ def new_emitter(request: KernelRequest) -> Emitter:
     """An emitter whose names do not collide with parameters."""
     emitter = Emitter(request.region, request.schedule, request.symbols, request.buffers)
     emitter.names = Names(
-        {"row", "col", "offset", "start", "col_mask", "row_mask", "near", "near_mask", "part",
-         "chunk", "chunk_size", "CHUNKS", "INDEX", "BLOCK_M", "BLOCK_N", "n_elements", "n_rows",
-         "n_cols", *HELPERS}
+        {"row", "col", "offset", "start", "past", "col_mask", "row_mask", "row_tiles", "near",
+         "near_mask", "part", "chunk", "chunk_size", "CHUNKS", "INDEX", "BLOCK_M", "BLOCK_N",
+         "n_elements", "n_rows", "n_cols", *HELPERS}
     )  # fmt: skip
     axes = max(len(request.region.rows), len(request.region.cols))
     emitter.names.taken |= {
@@ -166,9 +191,10 @@ def _flat_lines(emitter: Emitter) -> list[str]:
     # 32 bits wherever they hold an index that is divided: that is slow.
     wide = "INDEX" if emitter.divides_index else "tl.int64"
     count = emitter.sizes.text(emitter.region.col_count)
+    mask = [] if _branches(emitter) else [f"col_mask = offset < {count}"]
     return [
         f"offset = tl.program_id(0).to({wide}) * BLOCK_N + tl.arange(0, BLOCK_N)",
-        f"col_mask = offset < {count}",
+        *mask,
         *emitter.split_index(emitter.region.cols, "offset"),
     ]
 
@@ -191,6 +217,8 @@ def row_lines(emitter: Emitter) -> list[str]:
     """The rows of a program, and the index of each of their axes."""
     if not emitter.region.rows:
         return []
+    if emitter.tiles_rows:
+        return _tiled_row_lines(emitter)
     if emitter.many_rows:
         lines = [
             "row = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]",
@@ -202,10 +230,26 @@ def row_lines(emitter: Emitter) -> list[str]:
     return lines + emitter.split_index(emitter.region.rows, "row")
 
 
+def _tiled_row_lines(emitter: Emitter) -> list[str]:
+    """Rows along the innermost axis; the places on the others are the program's."""
+    rows = emitter.region.rows
+    inner = emitter.sizes.text(rows[-1].size)
+    last = len(rows) - 1
+    outer = "row_0" if last == 1 else "row"
+    return [
+        f"row_tiles = tl.cdiv({inner}, BLOCK_M)",
+        f"{outer} = (tl.program_id(0) // row_tiles).to(tl.int64)",
+        *emitter.split_index(rows[:-1], "row"),
+        f"row_{last} = tl.program_id(0) % row_tiles * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]",
+        f"row_mask = row_{last} < {inner}",
+    ]
+
+
 def size_parameters(emitter: Emitter) -> list[tuple[str, Expr]]:
     """Size parameters of a kernel with their values in the wrapper."""
     found: list[tuple[str, Expr]] = []
-    if (emitter.many_rows and emitter.region.rows) or emitter.sizes.rows_read:
+    by_number = emitter.many_rows and emitter.region.rows and not emitter.tiles_rows
+    if by_number or emitter.sizes.rows_read:
         found.append(("n_rows", emitter.region.row_count))
     found.append((emitter.sizes.cols_name, emitter.region.col_count))
     found += [(name, symbol) for name, symbol in emitter.sizes.extra.items()]
@@ -275,7 +319,11 @@ def grid(emitter: Emitter) -> str:
     if schedule.form == "flat":
         return f"(triton.cdiv({wrapper(region.col_count)}, {schedule.block_cols}),)"
     rows = wrapper(region.row_count)
-    if emitter.many_rows and region.rows:
+    if emitter.tiles_rows:
+        outer = wrapper(numel([axis.size for axis in region.rows[:-1]]))
+        tiles = f"triton.cdiv({wrapper(region.rows[-1].size)}, {schedule.block_rows})"
+        rows = f"({outer}) * {tiles}"
+    elif emitter.many_rows and region.rows:
         rows = f"triton.cdiv({rows}, {schedule.block_rows})"
     if schedule.form == "tile":
         return f"({rows}, triton.cdiv({wrapper(region.col_count)}, {schedule.block_cols}))"
@@ -365,29 +413,31 @@ def emit_split(request: KernelRequest) -> KernelCode:
     return KernelCode("\n\n\n".join(sources), names, tuple(launch), helpers, workspace)
 
 
-def _chunk_lines(emitter: Emitter) -> list[str]:
+def _chunk_lines(emitter: Emitter, *, backwards: bool = False) -> list[str]:
     """The program's row and the length of a chunk (a whole number of tiles)."""
     count = emitter.sizes.text(emitter.region.col_count)
+    row = "tl.num_programs(0) - 1 - tl.program_id(0)" if backwards else "tl.program_id(0)"
     return [
-        "row = tl.program_id(0).to(tl.int64)",
+        f"row = ({row}).to(tl.int64)" if backwards else f"row = {row}.to(tl.int64)",
         *emitter.split_index(emitter.region.rows, "row"),
         f"chunk_size: tl.constexpr = tl.cdiv({count}, CHUNKS * BLOCK_N) * BLOCK_N",
     ]
 
 
-def _chunk(emitter: Emitter) -> str:
+def _chunk(emitter: Emitter, *, backwards: bool = False) -> str:
     """The program's chunk, in as many bits as the columns before it need."""
+    place = "(CHUNKS - 1 - tl.program_id(1))" if backwards else "tl.program_id(1)"
     count = emitter.region.col_count
     if count.is_number:
         wide = ".to(tl.int64)" if needs_int64(count) else ""
     else:
         wide = f".to(tl.int64 if {emitter.sizes.text(count)} > {INT32_LIMIT} else tl.int32)"
-    return f"chunk = tl.program_id(1){wide}"
+    return f"chunk = {place}{wide}"
 
 
-def _walk(emitter: Emitter, lines: list[str]) -> list[str]:
+def _walk(emitter: Emitter, lines: list[str], *, backwards: bool = False) -> list[str]:
     """A loop over the tiles of the program's chunk."""
-    return walk(emitter, "chunk_size", "chunk * chunk_size", lines)
+    return walk(emitter, "chunk_size", "chunk * chunk_size", lines, backwards=backwards)
 
 
 def _partial_body(emitter: Emitter, nodes: list[Node]) -> tuple[list[str], dict[str, str]]:
@@ -396,7 +446,7 @@ def _partial_body(emitter: Emitter, nodes: list[Node]) -> tuple[list[str], dict[
     body = BodyLines([], lines)
     emitter.eviction = "evict_last" if has_tile_stores(emitter) else "evict_first"
     carried = [accumulate(emitter, node, body) for node in nodes]
-    before: list[tuple[str, str, str]] = []
+    before: list[Part] = []
     for node in emitter.region.scans:
         text = ScanText(emitter, node)
         carry, begin = text.carry()
@@ -406,7 +456,7 @@ def _partial_body(emitter: Emitter, nodes: list[Node]) -> tuple[list[str], dict[
     emitter.tile_values.clear()
     lines += [line for item in carried for line in item.init]
     lines += _walk(emitter, body.here)
-    parts: list[tuple[str, str, str]] = []
+    parts: list[Part] = []
     for node, item in zip(nodes, carried, strict=True):
         parts += _parts(emitter, node, item.names, lines)
     fields: dict[str, str] = {}
@@ -433,25 +483,19 @@ def _valid(emitter: Emitter, chunk: str) -> str:
     return f"tl.minimum(tl.maximum({count} - {chunk} * chunk_size, 0), chunk_size)"
 
 
-def _parts(
-    emitter: Emitter, node: Node, names: tuple[str, ...], lines: list[str]
-) -> list[tuple[str, str, str]]:
+def _parts(emitter: Emitter, node: Node, names: tuple[str, ...], lines: list[str]) -> list[Part]:
     """What a chunk leaves behind of a reduction: label, code and Triton type."""
-    kind = TRITON_TYPES[compute_dtype(node.args[0].dtype)]
     if node.op == "moments":
         return _moment_parts(emitter, node, names, lines)
-    if node.op == "expsum":
-        return [
-            ("max", names[0], kind),
-            ("sum", row_sum(emitter, names[1]), kind),
-        ]
+    if node.op in ("expsum", "expsums"):
+        return ExpSumsText(emitter, node).parts(names)
     text = MonoidText(emitter, node)
     return list(zip(text.labels(node.name), text.folded(names), text.kinds, strict=True))
 
 
 def _moment_parts(
     emitter: Emitter, node: Node, names: tuple[str, ...], lines: list[str]
-) -> list[tuple[str, str, str]]:
+) -> list[Part]:
     unique = emitter.names.unique
     kind = TRITON_TYPES[node.dtype]
     valid, chunk_mean, apart = unique("valid"), unique("chunk_mean"), unique("apart")
@@ -468,28 +512,33 @@ def _moment_parts(
 
 
 def _finish_body(emitter: Emitter, nodes: list[Node], fields: dict[str, str]) -> list[str]:
-    """The second kernel's body: the chunks' statistics are lanes to be merged like any others."""
+    """The second kernel's body: the chunks' statistics are lanes to be merged like any others.
+
+    Where it reads the rows again, it begins with what the first one has read last, which is still
+    in the L2 cache.
+    """
     tiles = has_tile_stores(emitter)
-    lines = [*_chunk_lines(emitter), "part = tl.arange(0, CHUNKS)"]
+    back = tiles and not emitter.region.scans
+    lines = [*_chunk_lines(emitter, backwards=back), "part = tl.arange(0, CHUNKS)"]
     body = BodyLines(lines, lines)
     names = iter(fields)
     for node in nodes:
         loaded: list[str] = []
-        for _ in range(_part_count(node)):
+        for _ in range(_part_count(emitter, node)):
             field = next(names)
             value = emitter.names.unique(field.replace("_partials", "_parts"))
             lines.append(f"{value} = tl.load({field}_ptr + row * CHUNKS + part)")
             loaded.append(value)
         _merge(emitter, node, tuple(loaded), body)
     if tiles:
-        lines.append(_chunk(emitter))
+        lines.append(_chunk(emitter, backwards=back))
         emitter.eviction = "evict_first"
         inner = BodyLines([], lines)
         for node in emitter.region.scans:
             text = ScanText(emitter, node)
             text.write(inner, text.resume(_parts_before(text, names, lines), lines))
         stores = _stores(emitter, inner, rows=False, tiles=True)
-        lines += _walk(emitter, [*inner.here, *stores])
+        lines += _walk(emitter, [*inner.here, *stores], backwards=back)
         emitter.tile_values.clear()
     ends = _stores(emitter, BodyLines(lines, lines), rows=True, tiles=False)
     if tiles and ends:
@@ -511,9 +560,11 @@ def _parts_before(text: ScanText, names: Iterator[str], lines: list[str]) -> lis
     return loaded
 
 
-def _part_count(node: Node) -> int:
+def _part_count(emitter: Emitter, node: Node) -> int:
     """How many numbers a chunk leaves behind of a reduction."""
-    return {"moments": 3, "expsum": 2}.get(node.op) or len(MONOIDS[node.op].lanes)
+    if node.op in ("expsum", "expsums"):
+        return ExpSumsText(emitter, node).part_count
+    return 3 if node.op == "moments" else len(MONOIDS[node.op].lanes)
 
 
 def _merge(emitter: Emitter, node: Node, parts: tuple[str, ...], body: BodyLines) -> None:
@@ -525,21 +576,7 @@ def _merge(emitter: Emitter, node: Node, parts: tuple[str, ...], body: BodyLines
         origin = emitter.names.unique("origin")  # each chunk's is the row's
         body.before.append(f"{origin} = tl.max({origins}, axis={emitter.reduce_axis})")
         merge_moments(emitter, node, (size, mean, squares), origin, body)
-    elif node.op == "expsum":
-        _merge_expsum(emitter, node, parts, body)
+    elif node.op in ("expsum", "expsums"):
+        ExpSumsText(emitter, node).merge(parts, body)
     else:
         finish_accumulator(emitter, node, parts, "CHUNKS", body)
-
-
-def _merge_expsum(emitter: Emitter, node: Node, parts: tuple[str, ...], body: BodyLines) -> None:
-    """Sums of exponentials about their own maxima -> one about the row's maximum."""
-    top_field, total_field = _fields(emitter, node)
-    top = emitter.assign("row_max", row_max(emitter, parts[0]), body, tile=False)
-    shift = top.code
-    if guards_infinite_maximum(node):
-        code = f"tl.where({is_infinite_text(shift)}, 0.0, {shift})"
-        shift = emitter.assign("shift", code, body, tile=False).code
-    scale = exp_call(emitter, f"{parts[0]} - {shift}", node.args[0])
-    code = row_sum(emitter, f"{parts[1]} * {scale}")
-    total = emitter.assign("row_sum", code, body, tile=False)
-    emitter.row_values.update({top_field: top, total_field: total})

@@ -101,6 +101,68 @@ reduction, the last one in a scan, as in ATen. Moments and sums of exponentials 
 forms of their own (`rows_sweeps`)."""
 
 
+def masked(emitter: Emitter, code: str, identity: str) -> str:
+    """`code` with `identity` in the columns (and rows) that are out of range."""
+    mask = emitter.col_mask
+    return code if mask is None else f"tl.where({mask}, {code}, {identity})"
+
+
+def row_sum(emitter: Emitter, code: str) -> str:
+    """The sum of a tile's columns, one a row."""
+    return f"tl.sum({code}, axis={emitter.reduce_axis}{_keep(emitter)})"
+
+
+def row_max(emitter: Emitter, code: str) -> str:
+    """The largest of a tile's columns, one a row, NaN left aside."""
+    return f"tl.max({code}, axis={emitter.reduce_axis}{_keep(emitter)})"
+
+
+def _keep(emitter: Emitter) -> str:
+    return ", keep_dims=True" if emitter.many_rows else ""
+
+
+def fields_of(emitter: Emitter, node: Node, count: int) -> list[Node]:
+    """The fields of a reduction that the kernel's graph reads, or fresh ones: `count` of them."""
+    found: dict[int, Node] = {}
+    for candidate in all_operands(emitter):
+        if candidate.kind == "field" and candidate.args[0] is node:
+            index = candidate.attrs[0]
+            assert isinstance(index, int)
+            found[index] = candidate
+    blank = [
+        Node("field", "field", (node,), node.dtype, node.shape, (index,), "unused")
+        for index in range(count)
+    ]
+    return [found.get(index, item) for index, item in enumerate(blank)]
+
+
+def all_operands(emitter: Emitter) -> list[Node]:
+    """All nodes that the region's nodes and stores read, through views."""
+    seen: dict[Node, None] = {}
+    waiting: list[Node] = [store.node for store in emitter.region.stores]
+    waiting += [arg for node in emitter.region.nodes for arg in node.args]
+    while waiting:
+        node = waiting.pop()
+        if node in seen:
+            continue
+        seen[node] = None
+        if node.kind == "view":
+            waiting.append(node.args[0])
+    return list(seen)
+
+
+Part = tuple[str, str, str]
+"""What a chunk of a row leaves behind: a label, the value and its Triton type."""
+
+
+@dataclass(frozen=True)
+class Accumulator:
+    """Running values of one reduction, one a lane: `init` before the loop, `step` within."""
+
+    names: tuple[str, ...]
+    init: tuple[str, ...]
+
+
 @dataclass(frozen=True)
 class MonoidText:
     """The text of one reduction or scan in one kernel."""

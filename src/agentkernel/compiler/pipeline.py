@@ -22,6 +22,7 @@ from agentkernel.compiler.lowering.registry import to_expr
 from agentkernel.compiler.products.step import with_product_steps
 from agentkernel.compiler.providers import AnySchedule, provider_of
 from agentkernel.compiler.providers.linear import with_linear_steps
+from agentkernel.compiler.row_algebra import with_row_algebra
 from agentkernel.domain.verdict import Precision
 from agentkernel.tools.problem.capture import Captured
 from agentkernel.tools.problem.loading import LoadedProblem
@@ -80,6 +81,7 @@ def compile_graph(
     Raises UnsupportedOp for what has neither template nor library form.
     """
     graph = lower(captured, attention, channels_last=channels_last)
+    graph = replace(graph, outputs=with_row_algebra(graph.outputs))
     symbols = symbols_of(captured)
     outputs = _outputs(captured, graph)
     try:

@@ -10,11 +10,12 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from agentkernel.compiler.emit import BodyLines, Emitter, Schedule, row_invariant
-from agentkernel.compiler.expressions import Text, pointwise_text
+from agentkernel.compiler.emit import BodyLines, Emitter, Schedule
+from agentkernel.compiler.exp_sums import ExpSumsText
+from agentkernel.compiler.expressions import Text
 from agentkernel.compiler.fusion import Region
-from agentkernel.compiler.ir import Node, compute_dtype
-from agentkernel.compiler.monoid import MonoidText
+from agentkernel.compiler.ir import Node
+from agentkernel.compiler.monoid import MonoidText, fields_of, masked, row_sum
 from agentkernel.compiler.scan import ScanText
 
 
@@ -151,7 +152,7 @@ def _statistics(region: Region, schedule: Schedule) -> str:
         parts.append(
             "the mean, then the variance about it" if whole else "mean and variance in one read"
         )
-    if "expsum" in ops:
+    if ops & {"expsum", "expsums"}:
         parts.append(
             "the maximum, then the sum of exponentials"
             if whole
@@ -176,26 +177,6 @@ def reduction_depth(node: Node, members: frozenset[Node], known: dict[Node, int]
     return known[node]
 
 
-def masked(emitter: Emitter, code: str, identity: str) -> str:
-    """`code` with `identity` in the columns (and rows) that are out of range."""
-    mask = emitter.col_mask
-    return code if mask is None else f"tl.where({mask}, {code}, {identity})"
-
-
-def row_sum(emitter: Emitter, code: str) -> str:
-    """The sum of a tile's columns, one a row."""
-    return f"tl.sum({code}, axis={emitter.reduce_axis}{_keep(emitter)})"
-
-
-def row_max(emitter: Emitter, code: str) -> str:
-    """The largest of a tile's columns, one a row, NaN left aside."""
-    return f"tl.max({code}, axis={emitter.reduce_axis}{_keep(emitter)})"
-
-
-def _keep(emitter: Emitter) -> str:
-    return ", keep_dims=True" if emitter.many_rows else ""
-
-
 def terms(text: MonoidText, code: str) -> list[str]:
     """What the columns of a tile, `code`, contribute to each lane of a reduction."""
     value = masked(text.emitter, text.operand(code), text.neutrals[0])
@@ -211,19 +192,20 @@ class RowReduction:
     def emit(self, node: Node, body: BodyLines) -> None:
         """Write the reduction `node` and bind its value (or its fields')."""
         emitter = self.emitter
+        if node.op in ("expsum", "expsums"):
+            ExpSumsText(emitter, node).hold(body)
+            return
         source = node.args[0]
         value = emitter.full_tile(source, emitter.value(source, body))
         if node.op == "moments":
             self._moments(node, source, value, body)
-        elif node.op == "expsum":
-            self._expsum(node, source, value, body)
         else:
             text = MonoidText(emitter, node)
             bind_result(text, text.folded(terms(text, value.code)), body)
 
     def _moments(self, node: Node, source: Node, value: Text, body: BodyLines) -> None:
         emitter = self.emitter
-        mean_field, squares_field = _fields(emitter, node)
+        mean_field, squares_field = fields_of(emitter, node, 2)
         count = emitter.sizes.text(emitter.region.col_count)
         total = row_sum(emitter, masked(emitter, value.code, "0.0"))
         mean = emitter.assign("mean", f"{total} / {count}", body, tile=False)
@@ -234,77 +216,12 @@ class RowReduction:
         emitter.differences[(source, mean_field)] = centred
         emitter.row_values.update({mean_field: mean, squares_field: squares})
 
-    def _expsum(self, node: Node, source: Node, value: Text, body: BodyLines) -> None:
-        emitter = self.emitter
-        top_field, total_field = _fields(emitter, node)
-        top = masked(emitter, value.code, '-float("inf")')
-        highest = emitter.assign("row_max", row_max(emitter, top), body, tile=False)
-        shift = highest.code
-        if guards_infinite_maximum(node):
-            code = f"tl.where({is_infinite_text(shift)}, 0.0, {shift})"
-            shift = emitter.assign("shift", code, body, tile=False).code
-        grown = exp_call(emitter, f"{value.within(2)} - {shift}", source)
-        numerator = emitter.assign("numerator", grown, body, tile=True)
-        total = row_sum(emitter, masked(emitter, numerator.code, "0.0"))
-        summed = emitter.assign("row_sum", total, body, tile=False)
-        if not guards_infinite_maximum(node):
-            emitter.numerators[(source, top_field)] = numerator
-        emitter.row_values.update({top_field: highest, total_field: summed})
-
-
-def guards_infinite_maximum(node: Node) -> bool:
-    """Whether an expsum takes no infinite maximum out."""
-    return "guarded" in node.attrs
-
-
-def is_infinite_text(code: str) -> str:
-    """True of plus and minus infinity."""
-    return f'tl.abs({code}) == float("inf")'
-
-
-def exp_call(emitter: Emitter, code: str, node: Node) -> str:
-    """exp of `code`, as accurate as what is stored needs it."""
-    kind = compute_dtype(node.dtype)
-    return pointwise_text(
-        "exp", [Text(code)], kind, kind, emitter.helpers, coarse=emitter.narrow
-    ).code
-
 
 def bind_result(text: MonoidText, folded: list[str], body: BodyLines) -> None:
     """Name the value of a reduction by its finished lanes."""
     emitter, node = text.emitter, text.node
     (code,) = text.results(folded)
     emitter.row_values[node] = emitter.assign(node.name, code, body, tile=False)
-
-
-def _fields(emitter: Emitter, node: Node) -> tuple[Node, Node]:
-    """The two field nodes of a double reduction that the kernel's graph reads (or fresh ones)."""
-    found: dict[int, Node] = {}
-    for candidate in all_operands(emitter):
-        if candidate.kind == "field" and candidate.args[0] is node:
-            index = candidate.attrs[0]
-            assert isinstance(index, int)
-            found[index] = candidate
-    blank = [
-        Node("field", "field", (node,), node.dtype, node.shape, (index,), "unused")
-        for index in (0, 1)
-    ]
-    return found.get(0, blank[0]), found.get(1, blank[1])
-
-
-def all_operands(emitter: Emitter) -> list[Node]:
-    """All nodes that the region's nodes and stores read, through views."""
-    seen: dict[Node, None] = {}
-    waiting: list[Node] = [store.node for store in emitter.region.stores]
-    waiting += [arg for node in emitter.region.nodes for arg in node.args]
-    while waiting:
-        node = waiting.pop()
-        if node in seen:
-            continue
-        seen[node] = None
-        if node.kind == "view":
-            waiting.append(node.args[0])
-    return list(seen)
 
 
 def persistent_body(emitter: Emitter) -> list[str]:
@@ -324,6 +241,14 @@ def persistent_body(emitter: Emitter) -> list[str]:
     return lines
 
 
+def row_invariant(emitter: Emitter) -> Iterable[Node]:
+    """Loads that every row shares: weights and biases over columns."""
+    for node, access in emitter.region.layout.loads.items():
+        rows, cols = emitter.touches(access)
+        if cols and not rows:
+            yield node
+
+
 def _stores(emitter: Emitter, body: BodyLines, *, rows: bool, tiles: bool) -> list[str]:
     """Store lines of row values, tile values, or both."""
     lines: list[str] = []
@@ -336,12 +261,12 @@ def _stores(emitter: Emitter, body: BodyLines, *, rows: bool, tiles: bool) -> li
     return lines
 
 
-def passes(emitter: Emitter) -> list[list[Node]]:
-    """Reductions by depth: those of one list read one sweep over the row."""
-    members = frozenset(emitter.region.nodes)
+def passes(nodes: Sequence[Node]) -> list[list[Node]]:
+    """A kernel's reductions by depth: those of one list read one sweep over the row."""
+    members = frozenset(nodes)
     known: dict[Node, int] = {}
     levels: dict[int, list[Node]] = {}
-    for node in emitter.region.nodes:
+    for node in nodes:
         if node.kind == "reduce":
             levels.setdefault(reduction_depth(node, members, known), []).append(node)
     return [levels[level] for level in sorted(levels)]
@@ -358,14 +283,18 @@ def tile_stores(emitter: Emitter) -> list[Node]:
     return [store.node for store, access in pairs if emitter.touches(access)[1]]
 
 
-def walk(emitter: Emitter, length: str, first: str, lines: Sequence[str]) -> list[str]:
+def walk(
+    emitter: Emitter, length: str, first: str, lines: Sequence[str], *, backwards: bool = False
+) -> list[str]:
     """A loop over the tiles of `length` columns from the column `first` on, in the order of the
-    scans."""
-    steps = f"0, {length}, BLOCK_N"
-    if emitter.region.backwards:
-        steps = f"({length} - 1) // BLOCK_N * BLOCK_N, -1, -BLOCK_N"
+    scans, or `backwards`."""
     start = f"{first} + start" if first else "start"
-    return [f"for start in range({steps}):", *indent([*column_lines(emitter, start), *lines])]
+    inner = [*column_lines(emitter, start), *lines]
+    if not (backwards or emitter.region.backwards):
+        return [f"for start in range(0, {length}, BLOCK_N):", *indent(inner)]
+    # Not by negative steps: Triton would no longer see that `start` is a multiple of BLOCK_N.
+    last = f"start = ({length} - 1) // BLOCK_N * BLOCK_N - past"
+    return [f"for past in range(0, {length}, BLOCK_N):", *indent([last, *inner])]
 
 
 def indent(lines: Sequence[str]) -> list[str]:

@@ -23,17 +23,17 @@ def multiply(x, y):
 
 @triton.jit
 def cumprod_kernel(
-    x_ptr, output_ptr, n_rows, n_cols: tl.constexpr, x_dim1: tl.constexpr,
-    x_dim2: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    x_ptr, output_ptr, n_cols: tl.constexpr, x_dim1: tl.constexpr, x_dim2: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):
     """Cumulative product along dimension 1.
 
     A program walks BLOCK_M rows in tiles of BLOCK_N: each goes on from the tile before.
     """
-    row = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    row_mask = row < n_rows
-    row_0 = row // x_dim2
-    row_1 = row % x_dim2
+    row_tiles = tl.cdiv(x_dim2, BLOCK_M)
+    row_0 = (tl.program_id(0) // row_tiles).to(tl.int64)
+    row_1 = tl.program_id(0) % row_tiles * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    row_mask = row_1 < x_dim2
     product_before = tl.full([BLOCK_M, 1], 1.0, tl.float32)
     for start in range(0, n_cols, BLOCK_N):
         col = start + tl.arange(0, BLOCK_N)[None, :]
@@ -98,8 +98,8 @@ class ModelNew(nn.Module):
         if x_dim0 == 0 or x_dim1 == 0 or x_dim2 == 0:
             return torch.empty((x_dim0, x_dim1, x_dim2), device=x.device, dtype=torch.float32)
         output = torch.empty((x_dim0, x_dim1, x_dim2), device=x.device, dtype=torch.float32)
-        cumprod_kernel[(triton.cdiv(x_dim0*x_dim2, 64),)](
-            x, output, x_dim0*x_dim2, n_cols=x_dim1, x_dim1=x_dim1, x_dim2=x_dim2,
-            BLOCK_M=64, BLOCK_N=16, num_warps=1,
+        cumprod_kernel[((x_dim0) * triton.cdiv(x_dim2, 64),)](
+            x, output, n_cols=x_dim1, x_dim1=x_dim1, x_dim2=x_dim2, BLOCK_M=64, BLOCK_N=16,
+            num_warps=1,
         )
         return output

@@ -21,6 +21,7 @@ from agentkernel.compiler.providers.protocol import (
     Setting,
 )
 from agentkernel.compiler.rows_reductions import reduction_depth
+from agentkernel.compiler.rows_sweeps import CACHED_BYTES
 from agentkernel.compiler.sampling import Point, drawn, powers
 from agentkernel.domain.knowledge import number_in
 
@@ -65,7 +66,7 @@ class Rows:
         ops = {node.op for node in step.nodes if node.kind == "reduce"}
         if "moments" in ops:
             return "norm"
-        if "expsum" in ops:
+        if ops & {"expsum", "expsums"}:
             return "softmax"
         return "reduction" if ops else "pointwise"
 
@@ -76,8 +77,11 @@ def _title(region: Region) -> str:
     return "_".join(dict.fromkeys(name.lower() for name in named[:2])) or "kernel"
 
 
-TILE_ELEMENTS = 4096
-"""Elements that a program holds where rows are short."""
+HELD_BY_WARP = 512
+"""Longest row that one warp folds with no others: instructions an element are half of those of four
+warps (LayerNorm over 200 to 333 elements, cross-compiled for sm_90)."""
+HELD_ALONE = 64
+"""Longest row that one thread holds, where the rows of a warp are neighbours in memory."""
 SPLIT_BELOW_ROWS = 264
 """Fewer rows than this (two for each SM of an H200) leave the GPU half empty: split long rows."""
 LOOP_FROM = 4096
@@ -167,12 +171,19 @@ def _persistent(region: Region, length: int, decision: Decision) -> Iterator[Sch
     if block > 65536:
         return
     if _strided(region):
-        for width in (32, 64, 16):
-            if width * block <= 65536:
-                yield Schedule("persistent", block, width, warps_for(width * block))
+        # A thread that holds all columns of its rows folds them without its neighbours.
+        for width in (128, 32, 64, 256, 16) if block <= HELD_ALONE else (32, 64, 16):
+            warps = max(1, width // 32) if block <= HELD_ALONE else warps_for(width * block)
+            if width * block <= PERSISTENT_LIMIT:
+                yield Schedule("persistent", block, width, warps)
         return
     usual = warps_for(block * rows_for(block) * min(4, _widest(region)) // 4)
     start = _number(decision, "row.num_warps", usual)
+    if block <= HELD_BY_WARP and decision("row.num_warps") is None:
+        early = _invariant_first(region, decision)[0]
+        yield Schedule("persistent", block, min(16, 1024 // block), 1, early)
+        if block <= 32:
+            yield Schedule("persistent", block, 128, 4, early)
     for warps in dict.fromkeys((start, usual, 8, 16, 4)):
         if 32 <= block * rows_for(block) // warps <= 32 * 128:
             for early in _invariant_first(region, decision):
@@ -206,7 +217,13 @@ def _looped(region: Region, length: int, decision: Decision) -> Iterator[Schedul
         return
     block = _number(decision, "row.loop_block", 4096)
     count = _number(decision, "row.loop_warps", 16)
-    tried = ((block, count), (4096, 16), (4096, 8), (2048, 16), (2048, 8), (1024, 4), (8192, 16))
+    tried = [(block, count), (4096, 16), (4096, 8), (2048, 16), (2048, 8), (1024, 4), (8192, 16)]
+    if len(region.reads) > 1:
+        # Several rows at once take registers: smaller programs, more of them on an SM.
+        tried.insert(1, (2048, 8))
+    if length * _widest(region) > CACHED_BYTES:
+        # One program an SM: half as many rows want to stay in the L2 cache.
+        tried.insert(1, (16384, 32))
     for size, warps in tried:
         if size < cap:
             yield Schedule("looped", size, 1, warps)

@@ -1,0 +1,44 @@
+"""Rows that outgrow the L2 cache: the last sweep goes backwards, at full width."""
+
+import re
+
+import pytest
+import torch
+from torch import nn
+
+from agentkernel.compiler.emit import Schedule
+from agentkernel.compiler.fusion import Region
+from tests.compiler.cross_compile import compiled_cost, imported
+from tests.compiler.forms import compiled_graph
+from tests.compiler.sandboxed_drop_in import Sandboxed
+
+LONG, SHORT = 40001, 20001
+
+
+def _text(module: nn.Module, columns: int) -> str:
+    compiled = compiled_graph(module, (torch.randn(2, columns),))
+    (step,) = compiled.partition.steps
+    assert isinstance(step, Region)
+    return compiled.write({step: Schedule("looped", 4096, 1, 16)}).text
+
+
+@pytest.mark.parametrize("columns", [LONG, SHORT])
+@pytest.mark.parametrize("kind", [nn.Softmax, nn.LayerNorm])
+def test_long_rows_are_as_close_to_fp64_as_eager_is(
+    box: Sandboxed, kind: type[nn.Module], columns: int
+) -> None:
+    module = nn.Softmax(-1) if kind is nn.Softmax else nn.LayerNorm(columns)
+    x = torch.randn(2, columns, generator=torch.Generator().manual_seed(columns))
+    text = _text(module, columns)
+    assert text.count("for past in") == (1 if columns == LONG else 0)
+    box.check(text, module, (x,))
+
+
+def test_a_backward_sweep_loads_and_stores_16_bytes_a_thread() -> None:
+    kernel = imported(_text(nn.Softmax(-1), 65536), "").softmax_kernel
+    sizes = {"n_cols": 65536, "BLOCK_N": 4096}
+    signature = {name: "constexpr" if name in sizes else "*fp32" for name in kernel.arg_names}
+    ptx = compiled_cost(kernel, signature, sizes, {"num_warps": 16}).ptx
+    moves = re.findall(r"(?:ld|st)\.global[\w.:]*", ptx)
+    assert {move[:2] for move in moves} == {"ld", "st"}
+    assert all(".v4" in move for move in moves), moves

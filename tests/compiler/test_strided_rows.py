@@ -1,0 +1,74 @@
+"""Rows side by side in memory: a warp's lanes lie along them, whatever their number."""
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from agentkernel.compiler.emit import Schedule
+from agentkernel.compiler.fusion import Region
+from tests.compiler.cross_compile import compiled_cost, imported
+from tests.compiler.forms import compiled_graph
+from tests.compiler.sandboxed_drop_in import Sandboxed
+
+
+class Channels(nn.Module):
+    """A softmax over dimension 1."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(x, 1)
+
+
+class Middle(nn.Module):
+    """Means and a difference over dimension 2, on both sides of which are others."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        mean = x.mean(2, keepdim=True)
+        return mean, (x - mean).abs()
+
+
+class Turned(nn.Module):
+    """No reduction: the last two dimensions change places."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.transpose(-1, -2).contiguous() + 1.0
+
+
+def _text(module: nn.Module, x: torch.Tensor, schedule: Schedule) -> str:
+    compiled = compiled_graph(module, (x,))
+    (step,) = compiled.partition.steps
+    assert isinstance(step, Region)
+    return compiled.write({step: schedule}).text
+
+
+@pytest.mark.quick(2)
+@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    module=st.sampled_from([Channels(), Middle(), Turned()]),
+    outer=st.integers(1, 3),
+    middle=st.sampled_from([2, 5, 21]),
+    length=st.sampled_from([17, 32, 33]),
+    inner=st.sampled_from([7, 37, 64, 65]),
+    rows=st.sampled_from([8, 16, 32]),
+    form=st.sampled_from(["persistent", "looped"]),
+)
+def test_rows_of_any_number_on_any_axes(
+    box: Sandboxed, module: nn.Module, outer: int, middle: int, length: int, inner: int, rows: int,
+    form: str,
+) -> None:  # fmt: skip
+    x = torch.randn(outer, middle, length, inner, generator=torch.Generator().manual_seed(inner))
+    tile = 64 if form == "persistent" else 16
+    used = "tile" if isinstance(module, Turned) else form
+    box.check(_text(module, x, Schedule(used, tile, rows)), module, (x,))
+
+
+def test_a_warp_reads_neighbours_where_the_rows_are_odd_in_number() -> None:
+    """Each thread holds the columns of one row: no shuffles, one load a column, no division."""
+    text = _text(Channels(), torch.randn(2, 21, 33, 513), Schedule("persistent", 32, 128, 4))
+    kernel = imported(text, "").softmax_kernel
+    sizes = {"n_cols": 21, "x_dim1": 21, "x_dim2": 33, "x_dim3": 513, "BLOCK_M": 128, "BLOCK_N": 32}
+    signature = {name: "constexpr" if name in sizes else "*fp32" for name in kernel.arg_names}
+    cost = compiled_cost(kernel, signature, sizes, {"num_warps": 4})
+    assert cost.ptx.count("shfl") == 0
+    assert cost.instructions < 25 * 32
