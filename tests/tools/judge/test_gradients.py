@@ -47,8 +47,12 @@ Judge = Callable[..., Verdict]
 
 @pytest.fixture(scope="module")
 def drop_in(tmp_path_factory: pytest.TempPathFactory) -> str:
-    path: Path = tmp_path_factory.mktemp("problem") / "small.py"
-    path.write_text(PROBLEM)
+    return drop_in_of(PROBLEM, tmp_path_factory.mktemp("problem"))
+
+
+def drop_in_of(problem: str, folder: Path) -> str:
+    path = folder / "small.py"
+    path.write_text(problem)
     loaded = load_problem(str(path))
     choices = partitions(loaded, capture(loaded), "mixed")
     return family(choices, "default", lambda _: None, find_target("h100").target)[0].source.text
@@ -57,6 +61,18 @@ def drop_in(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_the_gradients_of_a_drop_in_are_the_originals(judged: Judge, drop_in: str) -> None:
     verdict = judged(PROBLEM, drop_in)
     assert verdict.accepted, verdict.failure
+    assert verdict.gradients is True
+
+
+def test_a_call_that_raises_in_training_mode_misses_no_kernel(
+    judged: Judge, tmp_path: Path
+) -> None:
+    """It was traced among the calls that are differentiated, each of which has to launch one."""
+    problem = PROBLEM.replace("return torch.tanh", "return nn.functional.dropout(torch.tanh")
+    problem = problem.replace("self.shift\n", "self.shift, 0.1, self.training)\n", 1)
+    verdict = judged(problem, drop_in_of(problem, tmp_path), policy="triton")
+    assert verdict.accepted, verdict.failure
+    assert verdict.eval_only
     assert verdict.gradients is True
 
 

@@ -260,6 +260,7 @@ class RecordedCall:
     moved: list[str] = field(default_factory=list)
     wrote: list[str] = field(default_factory=list)
     draws: bool = False
+    raised: bool = False
 
 
 class CallRecorder:
@@ -457,6 +458,9 @@ class CallRecorder:
             result = self._record(
                 lambda: _kept(answers, _after(begin, work)), operators, self._fresh
             )
+        except BaseException:
+            self._calls[-1].raised = True
+            raise
         finally:
             self.calling, self._current = False, None  # it knows the results of the call
         _keep(self._calls[-1], operators)
@@ -571,6 +575,7 @@ def _call_report(call: RecordedCall) -> JSON:
         "library": cast("JSON", call.library),
         "moved": cast("JSON", call.moved),
         "draws": call.draws,
+        "raised": call.raised,
     }
 
 
