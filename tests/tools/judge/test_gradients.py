@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -14,7 +15,10 @@ import torch
 from agentkernel.agents.compiler_coder import family
 from agentkernel.compiler.partitions import partitions
 from agentkernel.domain.verdict import Mismatch, Verdict
+from agentkernel.tools.judge import gradient_cases
 from agentkernel.tools.judge.gradients import (
+    SMALL,
+    WIDE,
     _laid_out,
     _mismatch,
     _moved,
@@ -24,6 +28,7 @@ from agentkernel.tools.judge.gradients import (
 )
 from agentkernel.tools.judge.reference.oracle import Answer
 from agentkernel.tools.judge.reference.oracle_inputs import ReferenceCase
+from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.judge.worker.gradients import (
     BackwardPass,
     Round,
@@ -58,10 +63,24 @@ def drop_in_of(problem: str, folder: Path) -> str:
     return family(choices, "default", lambda _: None, find_target("h100").target)[0].source.text
 
 
-def test_the_gradients_of_a_drop_in_are_the_originals(judged: Judge, drop_in: str) -> None:
+def test_the_gradients_of_a_drop_in_are_the_originals(
+    judged: Judge, drop_in: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The device is held for one backward pass at a time."""
+    held: list[str] = []
+
+    @contextlib.contextmanager
+    def on_device(settings: JudgeSettings) -> Iterator[None]:
+        held.append("begun")
+        yield
+        held.append("ended")
+
+    monkeypatch.setattr(gradient_cases, "on_device", on_device)
     verdict = judged(PROBLEM, drop_in)
     assert verdict.accepted, verdict.failure
     assert verdict.gradients is True
+    assert held == ["begun", "ended"] * (len(held) // 2)
+    assert len(held) // 2 > len(SMALL) + len(WIDE)
 
 
 def test_a_call_that_raises_in_training_mode_misses_no_kernel(

@@ -25,7 +25,7 @@ from agentkernel.tools.judge.gradients import (
     judge_gradients,
 )
 from agentkernel.tools.judge.policy.kernel_source import large_numbers
-from agentkernel.tools.judge.settings import JudgeSettings
+from agentkernel.tools.judge.settings import JudgeSettings, on_device
 from agentkernel.tools.judge.worker.gradients import BackwardPass
 from agentkernel.tools.problem.loading import LoadedProblem
 
@@ -51,7 +51,7 @@ def judge_all_gradients(
 ) -> Failure | None:
     """Of a file that declares a backward pass, at the smallest shape of `GRADIENT_ELEMENTS` (the
     declared one may leave no room for what a backward pass keeps) in several ways, at the largest
-    one that fits, and past the file's own numbers."""
+    one that fits, and past the file's own numbers. Between two of them others may time."""
     if not declares_gradients(source):
         return None
     wrong = _check_calls_before(runner, settings)
@@ -87,7 +87,8 @@ def judge_all_gradients(
 def _check_calls_before(runner: CaseRunner, settings: JudgeSettings) -> Failure | None:
     """Of the calls since the trace was last read, in training mode for the most part, each against
     what the original calls at its own sizes: those that are differentiated have others."""
-    seen = drain_trace(runner.worker, settings)
+    with on_device(settings):
+        seen = drain_trace(runner.worker, settings)
     if isinstance(seen, RunFailed):
         return seen
     asked = runner.asked[len(runner.asked) - len(seen.calls) :]
@@ -133,9 +134,11 @@ def _differentiated(
     if others:
         drawn = random.Random(settings.seed).choice(others)
         other = dataclasses.replace(case, shape=dataclasses.replace(shape, inputs=drawn))
-        judged = judge_gradients(runner, other, source, way, settings.policy)
+        with on_device(settings):
+            judged = judge_gradients(runner, other, source, way, settings.policy)
         if judged.kept or judged.failure is not None:
             return judged
-    judged = judge_gradients(runner, case, source, way._replace(scalars=False), settings.policy)
+    with on_device(settings):
+        judged = judge_gradients(runner, case, source, way._replace(scalars=False), settings.policy)
     findings.notes += [judged.note] if judged.note else []
     return judged

@@ -286,8 +286,7 @@ def _judge_in(
         with on_device(settings):
             failure = _judge_training(runner, plan, settings, findings)
     if failure is None:
-        with on_device(settings):
-            failure = judge_all_gradients(runner, plan, source, settings, findings, judged)
+        failure = judge_all_gradients(runner, plan, source, settings, findings, judged)
     if failure is None and settings.declared_sizes:
         with on_device(settings):
             elsewhere = other_shape_cases(loaded, captured, settings)
