@@ -74,6 +74,7 @@ from agentkernel.tools.judge.policy.graph_form import plain_form
 from agentkernel.tools.judge.settings import (
     JudgeSettings,
     on_device,
+    one_thread,
     open_judge_worker,
     prefork_judge_workers,
 )
@@ -104,6 +105,7 @@ PATIENCE = 2.0
 """A call that the interpreter did not finish in time gets so many times the limit, once."""
 
 
+@one_thread()
 def judge(
     loaded: LoadedProblem, captured: Captured, source: str, settings: JudgeSettings
 ) -> Verdict:
