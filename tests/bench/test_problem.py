@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+import torch
 
 from agentkernel.agents.models.provider import ModelProvider
+from agentkernel.bench import run as bench_run
 from agentkernel.bench.answers import below
 from agentkernel.bench.batch import Runner
 from agentkernel.bench.run import ProblemTools, bench_problem
@@ -478,3 +480,18 @@ def test_the_baseline_that_is_named_is_the_one_kept(tmp_path: Path) -> None:
     assert kept_baseline(named) == "max-autotune"
     handed_over = {"status": "met", "baseline": None}
     assert kept_baseline(runner.evolve(**handed_over)) is None
+
+
+def test_a_lane_works_in_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside others threads that wait for one another cost more than they bring."""
+    seen: list[int] = []
+    monkeypatch.setattr(
+        bench_run, "bench_problem", lambda task, tools: seen.append(torch.get_num_threads())
+    )
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        bench_run.run_problem(None)  # type: ignore[arg-type]
+        assert seen == [1]
+    finally:
+        torch.set_num_threads(before)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
@@ -50,6 +51,22 @@ def test_a_given_file_that_is_no_better_is_tried_once(
     result = run(given(tmp_path, text), seen.append, workshop=GivenShop())
     assert (result.status, result.candidate, result.exit_code) == (status, None, 3)
     assert [item.kind for item in seen].count("candidate_drafted") == 1
+
+
+@pytest.mark.parametrize("measurable", [False, True])
+def test_without_a_verdict_nothing_was_interpreted_where_a_gpu_is(
+    tmp_path: Path, measurable: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row whose time was over before its judgement ended read as if there had been no GPU."""
+
+    def stop(candidate: Candidate) -> None:
+        raise KeyboardInterrupt
+
+    shop = GivenShop(on_judge=stop)
+    resolved = dataclasses.replace(shop.resolve(settings(tmp_path)), measurable=measurable)
+    monkeypatch.setattr(shop, "resolve", lambda chosen: resolved)
+    cut = run(given(tmp_path, RIGHT), workshop=shop)
+    assert (cut.interrupted, cut.interpreted) == (True, not measurable)
 
 
 def test_a_run_goes_on_after_its_given_file_is_gone(tmp_path: Path) -> None:

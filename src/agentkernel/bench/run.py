@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+import torch
+
 from agentkernel.bench.batch import Runner
 from agentkernel.bench.sample import (
     BaselineKey,
@@ -82,7 +84,9 @@ class CachedBaselines:
 
 
 def run_problem(task: BenchTask) -> Row:
-    """The row of one problem by this machine's coder, judge and profiler."""
+    """The row of one problem by this machine's coder, judge and profiler, in a process that works
+    beside others."""
+    torch.set_num_threads(1)
     runner = Runner(run, lambda folder, on_event: resume(folder, on_event))
     return bench_problem(task, ProblemTools(runner, find_target, measure_here))
 

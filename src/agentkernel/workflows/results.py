@@ -244,7 +244,7 @@ def _result(
         problem=manifest.problem.name,
         target=manifest.target,
         baseline=outcome.baseline,
-        interpreted=verdict.interpreted if verdict else True,
+        interpreted=verdict.interpreted if verdict else not context.measurable,
         declared_sizes=bool(handed and verdict and verdict.declared_sizes),
         error_vs_oracle=verdict.worst_error if verdict else None,
         eager_error_vs_oracle=verdict.worst_eager_error if verdict else None,

@@ -15,7 +15,14 @@ import torch
 
 from agentkernel.runtime import gpu_lock
 from agentkernel.tools.judge import memory_count
-from agentkernel.tools.judge.memory_count import COPIES, LEDGER, device_free, reserved
+from agentkernel.tools.judge.memory_count import (
+    COPIES,
+    LEDGER,
+    TIMING_BYTES,
+    device_free,
+    reserved,
+    timing_room,
+)
 
 GB = 1 << 30
 
@@ -102,9 +109,23 @@ def test_what_may_be_taken_is_what_was_reserved(
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (90 * GB, 100 * GB))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: 2 * GB)
     assert device_free() == 90 * GB
-    with reserved(COPIES * 10 * GB, 100 * GB):
-        assert device_free() == (COPIES - 1) * 10 * GB - 2 * GB
+    with reserved(TIMING_BYTES + COPIES * 10 * GB, 100 * GB):
+        assert device_free() == TIMING_BYTES + (COPIES - 1) * 10 * GB - 2 * GB
     assert device_free() == 90 * GB
+
+
+@pytest.mark.parametrize(("wanted_gb", "room_gb"), [(30, TIMING_BYTES / GB), (10, 5)])
+def test_timing_has_the_room_that_was_reserved_for_it(
+    wanted_gb: int, room_gb: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A quarter of what judging may take held one flush region: a batch was one call."""
+    monkeypatch.setenv(gpu_lock.FOLDER, str(tmp_path))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (40 * GB, 100 * GB))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: 2 * GB)
+    assert timing_room() == 10 * GB
+    with reserved(wanted_gb * GB, 100 * GB):
+        assert timing_room() == room_gb * GB
+    assert timing_room() == 10 * GB
 
 
 def test_nothing_is_held_before_the_device_is_used(

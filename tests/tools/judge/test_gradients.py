@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -14,7 +15,10 @@ import torch
 from agentkernel.agents.compiler_coder import family
 from agentkernel.compiler.partitions import partitions
 from agentkernel.domain.verdict import Mismatch, Verdict
+from agentkernel.tools.judge import gradient_cases
 from agentkernel.tools.judge.gradients import (
+    SMALL,
+    WIDE,
     _laid_out,
     _mismatch,
     _moved,
@@ -24,6 +28,7 @@ from agentkernel.tools.judge.gradients import (
 )
 from agentkernel.tools.judge.reference.oracle import Answer
 from agentkernel.tools.judge.reference.oracle_inputs import ReferenceCase
+from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.judge.worker.gradients import (
     BackwardPass,
     Round,
@@ -47,16 +52,46 @@ Judge = Callable[..., Verdict]
 
 @pytest.fixture(scope="module")
 def drop_in(tmp_path_factory: pytest.TempPathFactory) -> str:
-    path: Path = tmp_path_factory.mktemp("problem") / "small.py"
-    path.write_text(PROBLEM)
+    return drop_in_of(PROBLEM, tmp_path_factory.mktemp("problem"))
+
+
+def drop_in_of(problem: str, folder: Path) -> str:
+    path = folder / "small.py"
+    path.write_text(problem)
     loaded = load_problem(str(path))
     choices = partitions(loaded, capture(loaded), "mixed")
     return family(choices, "default", lambda _: None, find_target("h100").target)[0].source.text
 
 
-def test_the_gradients_of_a_drop_in_are_the_originals(judged: Judge, drop_in: str) -> None:
+def test_the_gradients_of_a_drop_in_are_the_originals(
+    judged: Judge, drop_in: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The device is held for one backward pass at a time."""
+    held: list[str] = []
+
+    @contextlib.contextmanager
+    def on_device(settings: JudgeSettings) -> Iterator[None]:
+        held.append("begun")
+        yield
+        held.append("ended")
+
+    monkeypatch.setattr(gradient_cases, "on_device", on_device)
     verdict = judged(PROBLEM, drop_in)
     assert verdict.accepted, verdict.failure
+    assert verdict.gradients is True
+    assert held == ["begun", "ended"] * (len(held) // 2)
+    assert len(held) // 2 > len(SMALL) + len(WIDE)
+
+
+def test_a_call_that_raises_in_training_mode_misses_no_kernel(
+    judged: Judge, tmp_path: Path
+) -> None:
+    """It was traced among the calls that are differentiated, each of which has to launch one."""
+    problem = PROBLEM.replace("return torch.tanh", "return nn.functional.dropout(torch.tanh")
+    problem = problem.replace("self.shift\n", "self.shift, 0.1, self.training)\n", 1)
+    verdict = judged(problem, drop_in_of(problem, tmp_path), policy="triton")
+    assert verdict.accepted, verdict.failure
+    assert verdict.eval_only
     assert verdict.gradients is True
 
 

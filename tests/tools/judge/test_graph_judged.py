@@ -7,8 +7,11 @@ from agentkernel.domain.base import sha256_text
 from agentkernel.domain.verdict import CaseResult
 from agentkernel.tools.judge.comparison.compare import CaseOutcome
 from agentkernel.tools.judge.execution.proof import Trace, TracedCall, parse_trace
+from agentkernel.tools.judge.execution.tracer import CallRecorder
 from agentkernel.tools.judge.graph_form import AS_GRAPH, NOT_RUN, _same_bits, check_replays
+from agentkernel.tools.judge.policy.families import Work
 from agentkernel.tools.judge.policy.graph_form import with_graph
+from agentkernel.tools.judge.worker.calls import CallResult
 
 KERNELS = (("one_kernel", 8), ("other_kernel", 20))
 
@@ -111,3 +114,36 @@ def test_other_last_digits_are_wrong():
     found = _same_bits(other, known)
     assert found is not None
     assert "1.0000001e-07" in found.text
+
+
+@pytest.mark.parametrize(
+    ("graph_form", "runs", "calls"),
+    [
+        pytest.param(True, (1, 1, 0), 1, id="compiled-and-recorded"),
+        pytest.param(True, (1, 1, 1), 1, id="run-again-where-recording-failed"),
+        pytest.param(True, (1, 2, 0), 2, id="more-in-the-recording"),
+        pytest.param(True, (1, 1, 0, 1), 1, id="recorded-a-second-time"),
+        pytest.param(True, (1, 1, 1, 1), 2, id="runs-past-the-first-recording-add-up"),
+        pytest.param(False, (1, 1, 0), 2, id="another-text-that-records"),
+    ],
+)
+def test_operators_are_those_of_one_run(sources, tmp_path, graph_form, runs, calls):
+    """A recording is a run of its own in the graph form alone, whose text cannot tell its runs
+    apart, and only the first one of a call."""
+    file = tmp_path / "candidate.py"
+    file.write_text(formed(sources.ADD) if graph_form else sources.ADD)
+    recorder = CallRecorder("cpu", False, str(file))
+    recorder.loaded(file.read_text())
+    x = torch.randn(8, 40)
+
+    def work():
+        for place, times in enumerate(runs):
+            for _ in range(times):
+                torch.topk(x, 2)
+            if place + 1 < len(runs):
+                (recorder._recorded if place % 2 else recorder._recording)()
+        return CallResult([], "", None)
+
+    recorder.call(work, {}, set())
+    (seen,) = parse_trace(recorder.drain()).calls
+    assert seen.called == {"topk": Work(calls, calls * 8 * 40)}

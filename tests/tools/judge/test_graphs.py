@@ -27,7 +27,7 @@ def watched(recording=True, muted=False):
         heard.append(list(kernels))
         return muted
 
-    graphs.watch(kind, lambda: begun.append(True), replayed)
+    graphs.watch(kind, lambda: begun.append("begun"), lambda: begun.append("ended"), replayed)
     return kind(), graphs, begun, heard
 
 
@@ -41,7 +41,7 @@ def test_what_is_recorded_counts_with_each_replay():
     assert not graphs.take(3)
     graph.replay()
     graph.replay()
-    assert begun == [True]
+    assert begun == ["begun", "ended"]
     assert heard == [[1, 2], [1, 2]]
     assert graph.replays == 2
 
@@ -80,7 +80,7 @@ def test_a_graph_from_elsewhere_is_noted_when_it_is_replayed():
             super().replay()
 
     graphs, unseen = CudaGraphs(lambda: True), []
-    graphs.watch(Kind, lambda: None, lambda kernels: False)
+    graphs.watch(Kind, lambda: None, lambda: None, lambda kernels: False)
     graphs.watch_base(Base, lambda: unseen.append(True))
     known, strange, raw = Kind(), Kind(), Base()
     known.capture_begin()

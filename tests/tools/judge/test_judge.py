@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from agentkernel.domain.verdict import LoadFailed
 from tests.tools.judge.sources import problem_of
 
 DTYPES = ("float32", pytest.param("float16", marks=pytest.mark.slow), "bfloat16")
@@ -385,3 +386,21 @@ def test_what_refuses_tensors_or_a_mode_is_asked_without(judged, sources, what):
     assert old in sources.NORM
     verdict = judged(sources.NORM_PROBLEM, sources.NORM.replace(old, old + refusing))
     assert verdict.accepted, verdict.failure
+
+
+def test_a_judgement_keeps_to_one_thread_and_gives_the_others_back(judged, sources, monkeypatch):
+    """Threads of several processes that wait for one another took twenty times as long as one."""
+    seen = []
+
+    def refuse(*args):
+        seen.append(torch.get_num_threads())
+        return LoadFailed(log="a test")
+
+    monkeypatch.setattr("agentkernel.tools.judge.judge.check_policy", refuse)
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        assert judged(sources.NORM_PROBLEM, sources.NORM).gate == "load"
+        assert (seen, torch.get_num_threads()) == ([1], 3)
+    finally:
+        torch.set_num_threads(before)

@@ -21,6 +21,7 @@ from agentkernel.tools.judge.execution.operators import (
     written_storages,
 )
 from agentkernel.tools.judge.execution.tracer import POOL, UninitializedMemory
+from agentkernel.tools.judge.policy.families import Work
 
 FEW = 8
 
@@ -233,3 +234,48 @@ def test_what_fresh_memory_holds_can_be_had_again():
         found.append(torch.stack(rooms))
     assert torch.equal(found[0], found[1])
     assert not torch.equal(found[0], found[2])
+
+
+def in_runs(*works) -> Operators:
+    """What is seen of one call whose runs of forward do these works."""
+    found = Operators()
+
+    def call() -> None:
+        for place, work in enumerate(works):
+            if place:
+                found.begin_run()
+            work()
+
+    record_operators(call, found)
+    assert found.hidden == ""
+    return found
+
+
+def best_of(times: int, rows: int = 8):
+    x = torch.randn(rows, 40)
+    return lambda: [torch.topk(x, 2) for _ in range(times)]
+
+
+@pytest.mark.parametrize(
+    ("times", "calls"), [((1, 1), 1), ((1, 1, 0), 1), ((0, 2), 2), ((1, 0, 1), 1), ((2,), 2)]
+)
+def test_each_run_of_forward_is_counted_by_itself(times: tuple[int, ...], calls: int) -> None:
+    """The first call of a CUDA graph runs once to compile and once to record: a top-k was called
+    twice where the original has one. A run that does more is seen among the others."""
+    found = in_runs(*map(best_of, times))
+    assert found.called == {"topk": Work(calls, calls * 8 * 40)}
+    assert len(found.parts) == calls
+    assert len(found.marks) == len(times) - 1
+
+
+def test_of_runs_on_different_sizes_the_largest_counts() -> None:
+    assert in_runs(best_of(1, 8), best_of(1, 16)).called == {"topk": Work(1, 16 * 40)}
+
+
+def test_bookkeeping_of_two_runs_does_not_add_up() -> None:
+    """Of one run as much as of two is work: nothing hides between them."""
+    assert in_runs(add_numbers(400), add_numbers(400)).compute == []
+    assert in_runs(add_numbers(800)).compute != []
+    assert in_runs(read_numbers(40), read_numbers(40)).compute == []
+    assert in_runs(read_numbers(80)).compute != []
+    assert in_runs(read_numbers(10), read_numbers(80)).compute != []

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from types import SimpleNamespace
 
 import pytest
 
 from agentkernel.domain.profile import ClockCheck
 from agentkernel.tools.profiler.rounds import SideFailed
-from agentkernel.tools.profiler.timing.arena import Layout, packed
+from agentkernel.tools.profiler.timing.arena import LONG_FLUSH, Layout, packed
 from agentkernel.tools.profiler.timing.batch import (
     BatchPlan,
     ClockPair,
@@ -18,7 +19,12 @@ from agentkernel.tools.profiler.timing.batch import (
     compare_clocks,
     fit_empty_batches,
 )
-from agentkernel.tools.profiler.timing.driver import APPEAL, LONG_FLUSH, CandidateSide
+from agentkernel.tools.profiler.timing.driver import (
+    APPEAL,
+    MOST_BYTES,
+    CandidateSide,
+    plan_layout,
+)
 
 EMPTY = EmptyBatchCost(start_us=400.0, call_us=90.0)
 
@@ -108,12 +114,15 @@ def test_a_dispute_is_a_failure_with_both_figures() -> None:
 class Playing(CandidateSide):
     """A candidate's side whose batches are numbers: what outside shows behind long flushes."""
 
-    def __init__(self, first: Sequence[ClockPair], behind_long_us: float) -> None:
+    def __init__(
+        self, first: Sequence[ClockPair], behind_long_us: float, layout: Layout | None = None
+    ) -> None:
         self.timed = [first[0], *first]
         self.empty = _Nothing()  # type: ignore[assignment]
         self.checked = 0
         self._behind_long_us = behind_long_us
         self._driver = _Ground()  # type: ignore[assignment]
+        self._driver.layout = layout or self._driver.layout
         self.plans: list[BatchPlan] = []
 
     def _batch(self, plan: BatchPlan) -> tuple[float, ...] | SideFailed:
@@ -154,3 +163,54 @@ def test_a_disputed_candidate_is_heard_once_more(behind_long_us: float, state: s
     assert len(side.plans) == APPEAL
     assert all(plan.fills == LONG_FLUSH for plan in side.plans)
     assert all(plan.calls * plan.fills <= 32 for plan in side.plans)
+
+
+@pytest.mark.parametrize(
+    ("rows", "calls"), [(1, 1), (3, 1), (8, 2), (32, 8)], ids=lambda value: str(value)
+)
+@pytest.mark.parametrize(("behind_long_us", "state"), [(78.0, "agrees"), (160.0, "disputed")])
+def test_few_rows_are_heard_once_more_too(
+    rows: int, calls: int, behind_long_us: float, state: str
+) -> None:
+    """With one call a batch all that a process does once counts as the call's time, and a dispute
+    was final at once. A lie is seen behind long flushes as well."""
+    layout = Layout((), (packed("float32", [4]),), rows, 4096, spare=max(0, LONG_FLUSH - rows))
+    side = Playing(volleys(160.0, 80.0), behind_long_us, layout)
+    check = side.clock()
+    assert isinstance(check, ClockCheck)
+    assert check.state == state
+    assert {plan.calls for plan in side.plans} == {calls}
+    assert all(plan.calls * plan.fills <= layout.regions for plan in side.plans)
+
+
+def test_without_spare_regions_a_dispute_of_one_row_is_final() -> None:
+    layout = Layout((), (packed("float32", [4]),), 1, 4096)
+    side = Playing(volleys(160.0, 80.0), 78.0, layout)
+    check = side.clock()
+    assert isinstance(check, ClockCheck)
+    assert (check.state, side.plans) == ("disputed", [])
+
+
+@pytest.mark.parametrize(
+    ("flush_mb", "output_mb", "rows", "regions"),
+    [
+        pytest.param(0.01, 0.01, 100, 100, id="small"),
+        pytest.param(4, 4, 6, 6, id="as-many-as-fit"),
+        pytest.param(2, 13, 2, 4, id="few-rows-get-spare-regions"),
+        pytest.param(7, 13, 1, 4, id="two-rows-and-the-regions-do-not"),
+        pytest.param(4, 30, 1, 4, id="one-row-gets-spare-regions"),
+        pytest.param(30, 30, 1, 2, id="as-many-regions-as-fit"),
+    ],
+)
+def test_rows_and_regions_stay_in_the_room_that_there_is(
+    flush_mb: float, output_mb: float, rows: int, regions: int
+) -> None:
+    flush_bytes = int(flush_mb * 2**20)
+    problem = SimpleNamespace(inputs=(2.0,), flush_bytes=flush_bytes, device="cpu")
+    outputs = [["float32", [int(output_mb * 2**20) // 4]]]
+    layout = plan_layout(problem, outputs, 100)  # type: ignore[arg-type]
+    assert layout is not None
+    assert (layout.rows, layout.regions, layout.kept) == (rows, regions, 2 if rows > 1 else 0)
+    held = layout.regions * flush_bytes + (layout.rows + layout.kept) * output_mb * 2**20
+    assert rows == 1 or held <= MOST_BYTES["cpu"]
+    assert 2 * layout.most_calls(2) <= regions

@@ -11,6 +11,8 @@ from agentkernel.domain.profile import ClockCheck
 from agentkernel.tools.problem.loading import load_problem
 from agentkernel.tools.profiler.comparison import Comparison, ComparisonResult
 from agentkernel.tools.profiler.rounds import Pace, ProfileSettings, SideFailed
+from agentkernel.tools.profiler.timing.arena import LONG_FLUSH
+from agentkernel.tools.profiler.timing.driver import APPEAL
 from tests.tools.profiler.simulated_gpu import SimulatedGauge
 
 PROBLEM = """
@@ -96,6 +98,20 @@ def test_a_patched_timer_that_reports_half_is_disputed(patient: Comparison) -> N
     check = clock_of(patient, patched + SLEEPS)
     assert check.inside_us == pytest.approx(25_000, rel=0.1)
     assert (check.outside_us, check.state) == (pytest.approx(50_000, rel=0.2), "disputed")
+
+
+@pytest.mark.slow
+def test_a_patched_timer_is_disputed_on_one_row_too(tmp_path: Path) -> None:
+    """Its batches of one call are heard once more, behind several flushes each."""
+    path = tmp_path / "toy.py"
+    path.write_text(PROBLEM)
+    patched = "import time\nreal = time.perf_counter\ntime.perf_counter = lambda: real() * 0.5\n"
+    one_row, gauge = LONG.evolve(keep_bytes=0), SimulatedGauge()
+    with Comparison(load_problem(str(path)), one_row, gauge, flush_bytes=4096, device="cpu") as one:
+        check = clock_of(one, patched + SLEEPS)
+        assert one._ground is not None
+        assert (one._ground.layout.rows, one._ground.layout.regions) == (1, LONG_FLUSH)
+    assert (check.state, check.volleys, check.calls) == ("disputed", APPEAL, APPEAL)
 
 
 @pytest.mark.quick(1)

@@ -219,6 +219,19 @@ def test_the_baselines_may_round_as_the_candidate_may(
     assert found.matmul_precision == allowed
 
 
+def test_baselines_compute_on_the_cpu_in_one_thread(tmp_path: Path) -> None:
+    """Beside other processes threads that wait for one another cost more than they bring."""
+    path = tmp_path / "threads.py"
+    asked = "assert torch.get_num_threads() == 1"
+    path.write_text(PROBLEM.replace("return torch.relu", f"{asked}\n        return torch.relu"))
+    settings = SETTINGS.evolve(shape_sets=(0,))
+    with Comparison(
+        load_problem(str(path)), settings, SimulatedGauge(), flush_bytes=4096, device="cpu"
+    ) as comparison:
+        found = comparison.measure_baselines(0)
+    assert not isinstance(found, SideFailed), found
+
+
 def test_a_process_that_allows_more_is_left_so() -> None:
     assert baselines_matmul("tf32", "medium") == "medium"
     assert baselines_matmul("strict", "high") == "high"

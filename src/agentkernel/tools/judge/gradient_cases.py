@@ -8,16 +8,24 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from agentkernel.domain.verdict import Failure
+from agentkernel.domain.verdict import Failure, RunFailed
 from agentkernel.storage.source_text import parse_source
 from agentkernel.tools.judge.case_runner import CaseRunner
 from agentkernel.tools.judge.cases.plan import Case
 from agentkernel.tools.judge.cases.selection import INTERPRETED_ODD_ELEMENTS, with_other_scalars
 from agentkernel.tools.judge.cases.shapes import CaseShape, count_elements, past_tile, replace_sizes
+from agentkernel.tools.judge.execution.proof import check_trace, drain_trace
 from agentkernel.tools.judge.findings import Findings
-from agentkernel.tools.judge.gradients import LONG, SMALL, WIDE, GradientResult, judge_gradients
+from agentkernel.tools.judge.gradients import (
+    LONG,
+    SMALL,
+    WIDE,
+    GradientResult,
+    declares_gradients,
+    judge_gradients,
+)
 from agentkernel.tools.judge.policy.kernel_source import large_numbers
-from agentkernel.tools.judge.settings import JudgeSettings
+from agentkernel.tools.judge.settings import JudgeSettings, on_device
 from agentkernel.tools.judge.worker.gradients import BackwardPass
 from agentkernel.tools.problem.loading import LoadedProblem
 
@@ -43,7 +51,12 @@ def judge_all_gradients(
 ) -> Failure | None:
     """Of a file that declares a backward pass, at the smallest shape of `GRADIENT_ELEMENTS` (the
     declared one may leave no room for what a backward pass keeps) in several ways, at the largest
-    one that fits, and past the file's own numbers."""
+    one that fits, and past the file's own numbers. Between two of them others may time."""
+    if not declares_gradients(source):
+        return None
+    wrong = _check_calls_before(runner, settings)
+    if wrong is not None:
+        return wrong
     required = [case.shape for case in plan if case.required]
     shapes = [case.shape for case in plan if case.shape.elements >= GRADIENT_ELEMENTS]
     small, sure = (min(found, key=lambda x: x.elements) for found in (shapes or required, required))
@@ -69,6 +82,18 @@ def judge_all_gradients(
         if not (way.training and findings.eval_only):
             judged = _differentiated(runner, shape, way, source, settings, findings)
     return judged.failure
+
+
+def _check_calls_before(runner: CaseRunner, settings: JudgeSettings) -> Failure | None:
+    """Of the calls since the trace was last read, in training mode for the most part, each against
+    what the original calls at its own sizes: those that are differentiated have others."""
+    with on_device(settings):
+        seen = drain_trace(runner.worker, settings)
+    if isinstance(seen, RunFailed):
+        return seen
+    asked = runner.asked[len(runner.asked) - len(seen.calls) :]
+    labels = ["before gradients were asked"] * len(seen.calls)
+    return check_trace(seen, settings.policy, labels, asked)
 
 
 def _past_numbers(
@@ -109,9 +134,11 @@ def _differentiated(
     if others:
         drawn = random.Random(settings.seed).choice(others)
         other = dataclasses.replace(case, shape=dataclasses.replace(shape, inputs=drawn))
-        judged = judge_gradients(runner, other, source, way, settings.policy)
+        with on_device(settings):
+            judged = judge_gradients(runner, other, source, way, settings.policy)
         if judged.kept or judged.failure is not None:
             return judged
-    judged = judge_gradients(runner, case, source, way._replace(scalars=False), settings.policy)
+    with on_device(settings):
+        judged = judge_gradients(runner, case, source, way._replace(scalars=False), settings.policy)
     findings.notes += [judged.note] if judged.note else []
     return judged

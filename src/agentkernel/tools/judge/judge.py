@@ -74,6 +74,7 @@ from agentkernel.tools.judge.policy.graph_form import plain_form
 from agentkernel.tools.judge.settings import (
     JudgeSettings,
     on_device,
+    one_thread,
     open_judge_worker,
     prefork_judge_workers,
 )
@@ -104,6 +105,7 @@ PATIENCE = 2.0
 """A call that the interpreter did not finish in time gets so many times the limit, once."""
 
 
+@one_thread()
 def judge(
     loaded: LoadedProblem, captured: Captured, source: str, settings: JudgeSettings
 ) -> Verdict:
@@ -286,8 +288,7 @@ def _judge_in(
         with on_device(settings):
             failure = _judge_training(runner, plan, settings, findings)
     if failure is None:
-        with on_device(settings):
-            failure = judge_all_gradients(runner, plan, source, settings, findings, judged)
+        failure = judge_all_gradients(runner, plan, source, settings, findings, judged)
     if failure is None and settings.declared_sizes:
         with on_device(settings):
             elsewhere = other_shape_cases(loaded, captured, settings)

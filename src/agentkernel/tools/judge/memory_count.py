@@ -292,7 +292,10 @@ COPIES = 5
 """What eager holds, so many times: the candidate's and eager's results and the fp64 oracle, which
 counts twice, are there at once where they fit; the baselines' process keeps its own beside them."""
 OVERHEAD_BYTES = 3 << 30
-"""Contexts of four processes, regions for flushes, and what libraries allocate for themselves."""
+"""Contexts of four processes, and what libraries allocate for themselves."""
+TIMING_BYTES = 8 << 30
+"""Rows and flush regions of timing batches: fifteen calls of a module of few bytes. A batch of one
+call says little: what its process does once weighs as much as the call."""
 
 
 _granted: list[int] = []
@@ -344,10 +347,12 @@ def reserved(nbytes: int, capacity: int) -> Iterator[None]:
 
 def wanted_bytes(loaded: LoadedProblem) -> int:
     """Device memory of a run on `loaded`: a judgement and a timing with every copy that they make
-    where there is room, at its largest shape set. `OVERHEAD_BYTES` where the module does not run
-    without storage."""
-    return OVERHEAD_BYTES + COPIES * max(
-        _eager_bytes(loaded, inputs) for inputs in loaded.problem.shape_sets
+    where there is room, at its largest shape set. Nothing beyond `OVERHEAD_BYTES` and
+    `TIMING_BYTES` where the module does not run without storage."""
+    return (
+        OVERHEAD_BYTES
+        + TIMING_BYTES
+        + COPIES * max(_eager_bytes(loaded, inputs) for inputs in loaded.problem.shape_sets)
     )
 
 
@@ -367,8 +372,23 @@ def device_free() -> int:
     free, _ = torch.cuda.mem_get_info()
     if not _granted:
         return free
-    own = _granted[-1] * (COPIES - 1) // COPIES - torch.cuda.memory_reserved()
+    baselines = (_granted[-1] - _timing_part(_granted[-1])) // COPIES
+    own = _granted[-1] - baselines - torch.cuda.memory_reserved()
     return max(0, min(free, own))
+
+
+def timing_room() -> int:
+    """Bytes of the current CUDA device for the rows and flush regions of timing batches: a quarter
+    of what is free, and where others share the device what was reserved for them."""
+    gpu_lock.announce_use()
+    free, _ = torch.cuda.mem_get_info()
+    return min(_timing_part(_granted[-1]), free // 2) if _granted else free // 4
+
+
+def _timing_part(granted: int) -> int:
+    """What of so many reserved bytes is for timing batches: half, where a device has fewer than a
+    run wants."""
+    return min(TIMING_BYTES, granted // 2)
 
 
 def ran_out(text: str | None) -> bool:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import functools
 import hashlib
 import secrets
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -134,3 +135,18 @@ def prefork_judge_workers(settings: JudgeSettings, count: int = 1) -> None:
 def on_device(settings: JudgeSettings) -> AbstractContextManager[None]:
     """Around what uses the GPU: nobody times meanwhile."""
     return gpu_lock.shared() if settings.device == "cuda" else nullcontext()
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """torch's operators on the CPU in one thread, as in the candidate's process: what is judged
+    there is small, and threads that wait for others spin. Of four processes with two threads each
+    on two processors a convolution took twenty times as long as with one."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from agentkernel.domain.problem import Problem
 
 LOG_CHARS = 4000
-THREADS = 4
-"""Of torch's own on the CPU: several baseline processes share the machine."""
 CHOICE_TURNS = 3
 CHOICE_CALLS = 7
 """How often, and for how many calls, two modes are timed against each other."""
@@ -97,7 +95,7 @@ class BaselineServer:
         """Build the module with the parent's own weights."""
         import torch
 
-        torch.set_num_threads(min(THREADS, torch.get_num_threads()))
+        torch.set_num_threads(1)  # beside other processes: threads that wait spin
         self._device = cast(Device, request["device"])
         if request["matmul_precision"] != torch.get_float32_matmul_precision():
             torch.set_float32_matmul_precision(str(request["matmul_precision"]))

@@ -153,10 +153,11 @@ class CudaGraphs:
         self,
         kind: type[torch.cuda.CUDAGraph],
         begun: Callable[[], None],
+        ended: Callable[[], None],
         replayed: Callable[[Sequence[int]], bool],
     ) -> None:
-        """From now on `begun` hears of each recording, and `replayed` of each replay with the
-        kernels of the graph; where it says so, nothing is replayed."""
+        """From now on `begun` and `ended` hear of each recording, and `replayed` of each replay
+        with the kernels of the graph; where it says so, nothing is replayed."""
         begin, end, replay = kind.capture_begin, kind.capture_end, kind.replay
 
         def capture_begin(graph: object, *args: object, **kwargs: object) -> object:
@@ -166,7 +167,10 @@ class CudaGraphs:
 
         def capture_end(graph: object) -> object:
             self._open = None
-            return end(graph)  # type: ignore[arg-type]
+            try:
+                return end(graph)  # type: ignore[arg-type]
+            finally:
+                ended()
 
         def replay_graph(graph: object) -> object:
             return None if replayed(self._kernels.get(graph, ())) else replay(graph)  # type: ignore[arg-type]

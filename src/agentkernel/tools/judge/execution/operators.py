@@ -11,6 +11,7 @@ import contextlib
 import functools
 import math
 import random
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, cast
@@ -123,6 +124,11 @@ class Operators:
     """Those that an operator wrote to."""
     elements: Callable[[], int] = lambda: SMALL_SHARE * SMALL_WORK
     """Of the largest tensor that the call took or gave, asked after it."""
+    marks: list[list[int]] = field(default_factory=list)
+    """Shapes that tell in the logs where another run of forward begins within the call."""
+    begin_run: Callable[[], None] = lambda: None
+    """While the call is recorded: what follows is another run of forward. Each run is counted by
+    itself, and `called` and `parts` have the most that one of them did."""
 
 
 Arguments = tuple[Sequence[object], Mapping[str, object]]
@@ -192,12 +198,16 @@ def elements(shapes: object) -> int:
 def sort_events(
     events: Iterable[Event], found: Operators, canary: Sequence[int] | None = None
 ) -> bool:
-    """Sort the profiler's events into `found`; True where the operator slipped in, on a tensor of
-    shape `canary`, is among them. An operator that only calls others is left to them; what a
-    library operator calls is the library's."""
+    """Sort the profiler's events, in order of time, into `found`; True where the operator slipped
+    in, on a tensor of shape `canary`, is among them. An operator that only calls others is left to
+    them; what a library operator calls is the library's."""
     seen = False
     tally = _Tally(found)
     for event in events:
+        if event.name == CANARY and any(item in found.marks for item in _lists(event.input_shapes)):
+            tally.close()
+            tally = _Tally(found)
+            continue
         if "Torch-Compiled" in event.name or "CompiledFunction" in event.name:
             found.compute.append(f"{event.name} (compiled)")
             continue
@@ -251,18 +261,25 @@ class _Tally:
             self._small[id(_outermost(event))] = _outermost(event)
 
     def close(self) -> None:
-        """After the last one: what is more than bookkeeping goes to the record."""
+        """After the last one of a run: what is more than bookkeeping goes to the record, as far as
+        no other run did as much."""
         found, small = self._found, self._elements
         if small > min(SMALL_WORK, max(LEAST_WORK, found.elements() // SMALL_SHARE)):
             which = ", ".join(list(self._names)[:3])
             self._say(f"many operators on a few elements each ({which}: {small} elements)")
             self._large |= self._small
+        called: dict[str, Work] = {}
         for event in self._large.values():
             name = family(event.name)
-            known = found.called.get(name, Work(0, 0))
+            known = called.get(name, Work(0, 0))
             total = (known.elements or 0) + all_elements(event.input_shapes)
-            found.called[name] = Work(known.calls + 1, total)
-        found.parts += [_parts_of(event) for event in self._made.values()]
+            called[name] = Work(known.calls + 1, total)
+        for name, work in called.items():
+            most = found.called.get(name, Work(0, 0))
+            elements = max(work.elements or 0, most.elements or 0)
+            found.called[name] = Work(max(work.calls, most.calls), elements)
+        done = Counter(_parts_of(event) for event in self._made.values())
+        found.parts += (done - Counter(found.parts)).elements()
 
     def _say(self, text: str) -> None:
         self._found.compute.append(text)
@@ -433,6 +450,11 @@ class _Sums:
         self._found = found
         self._read = self._made = self._cast = self._filled = 0
 
+    def begin_run(self, shape: list[int]) -> None:
+        """Count from nothing on, where `shape` marks that another run begins."""
+        if shape in self._found.marks:
+            self._read = self._made = self._cast = self._filled = 0
+
     def add(self, name: str, args: Sequence[object], result: object) -> None:
         """Count one operator's part."""
         found = self._found
@@ -480,18 +502,24 @@ def record_operators(
     mark = [random.SystemRandom().randrange(2, 1 << 12), 1, 3]
     sums = _Sums(found)
 
+    def begin_run() -> None:
+        found.marks.append([random.SystemRandom().randrange(2, 1 << 12), 1, 5])
+        _canary(torch.zeros(found.marks[-1]))
+
     def note(operator: Operator, given: Arguments, result: object) -> None:
         name, args = str(operator._schema.name), given[0]
         if fresh is not None and name in FRESH:
             fresh(cast("torch.Tensor", result))
         if name == CANARY:
             seen.append(list(cast("torch.Tensor", args[0]).shape))
+            sums.begin_run(seen[-1])
         if found.owners and _written(operator) and found.outside():
             places = written_storages(operator, given)
             found.wrote.extend(found.owners[item] for item in places if item in found.owners)
         sums.add(name, args, result)
 
     log = _profiler(_profile)
+    found.begin_run = begin_run
     answer: list[object] = []
     try:
         with log if log is not None else contextlib.nullcontext(), _mode(note):

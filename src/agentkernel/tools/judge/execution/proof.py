@@ -47,7 +47,7 @@ class TracedCall:
     """One call of forward: numbers of the launched kernels, torch operators by kind, whether the
     state of the random number generators changed, and the kernels of each CUDA graph replayed.
     `named` has those of `operators` that are the work of what the call itself `called`, `parts`
-    what each such operator and each of the library computes."""
+    what each such operator and each of the library computes. `raised`: it gave no answer."""
 
     launches: tuple[int, ...]
     operators: tuple[str, ...]
@@ -58,6 +58,7 @@ class TracedCall:
     called: Mapping[str, Work] = field(default_factory=dict)
     parts: tuple[tuple[str, ...], ...] = ()
     replays: tuple[tuple[int, ...], ...] = ()
+    raised: bool = False
 
 
 @dataclass(frozen=True)
@@ -155,6 +156,7 @@ def parse_trace(reply: Mapping[str, JSON]) -> Trace:
                 tuple(_number(number) for number in (graph if isinstance(graph, list) else []))
                 for graph in _items(item, "replays")
             ),
+            isinstance(item, dict) and item.get("raised") is True,
         )
         for item in _items(reply, "calls")
     ]
@@ -187,7 +189,7 @@ def check_trace(
     for index, call in enumerate(seen.calls):
         case = _label(labels, index)
         original = originals[min(index, len(originals) - 1)] if originals else GraphOperators()
-        if policy == "triton" and not call.launches:
+        if policy == "triton" and not (call.launches or call.raised):
             return ExecutionFailed(
                 rule="no-kernel", text="forward launched no kernel of its own", case=case
             )

@@ -27,6 +27,7 @@ from agentkernel.tools.judge.execution.launches import (
 )
 from agentkernel.tools.judge.execution.operators import TINY_ELEMENTS
 from agentkernel.tools.judge.execution.process_state import watch_events, watch_threads
+from agentkernel.tools.judge.policy.graph_form import plain_form
 from agentkernel.tools.sandbox.worker import CANDIDATE_FILE
 
 if TYPE_CHECKING:
@@ -259,6 +260,7 @@ class RecordedCall:
     moved: list[str] = field(default_factory=list)
     wrote: list[str] = field(default_factory=list)
     draws: bool = False
+    raised: bool = False
 
 
 class CallRecorder:
@@ -300,13 +302,15 @@ class CallRecorder:
         self._streams = process_state.Streams()
         self._graphs = CudaGraphs(torch.cuda.is_current_stream_capturing)
         self._source: str | None = None
+        self._is_graph_form = False
+        self._current: Operators | None = None
         self._busy = bool(random.SystemRandom().getrandbits(1))
 
     def watch_device(self) -> None:
         """Streams and graphs."""
         self._streams.watch(torch.cuda.Stream)
         self._streams.watch(torch.cuda.ExternalStream)
-        self._graphs.watch(torch.cuda.CUDAGraph, self._recording, self._replayed)
+        self._graphs.watch(torch.cuda.CUDAGraph, self._recording, self._recorded, self._replayed)
         self._graphs.watch_base(torch.cuda.CUDAGraph.__mro__[1], self._unseen_graph)
 
     def note(self, rule: str, text: str) -> None:
@@ -379,6 +383,18 @@ class CallRecorder:
     def _recording(self) -> None:
         if not self.calling:
             self.note("side-work", "records a CUDA graph outside of forward, where nobody looks")
+        self._begin_run(0)
+
+    def _recorded(self) -> None:
+        self._begin_run(1)
+
+    def _begin_run(self, before: int) -> None:
+        """The first call of a graph form runs its plain forward to compile it, again to record it,
+        and a third time where that fails: runs that cannot know which they are, since all else is
+        a fixed text. Of a call past its first recording the runs count together."""
+        current = self._current
+        if current is not None and self._is_graph_form and len(current.marks) == before:
+            current.begin_run()
 
     def _unseen_graph(self) -> None:
         self.note("side-work", "replays a CUDA graph that was recorded past torch.cuda.CUDAGraph")
@@ -397,6 +413,7 @@ class CallRecorder:
     def loaded(self, source: str) -> None:
         """After the candidate's file, which holds `source`, has run and its module was built."""
         self._source = source
+        self._is_graph_form = plain_form(source) is not None
         self._compare()
         self._count_helpers("after loading")
 
@@ -431,6 +448,7 @@ class CallRecorder:
             elements=lambda: max(taken, *(_numel(x) for one in answers for x in one.leaves), 0),
         )
         self._read_numbers = 0
+        self._current = operators
         before = random_state(self._device)
         self._busy = not self._busy
         begin = self._streams.delay if self._busy and self._device == "cuda" else None
@@ -440,8 +458,11 @@ class CallRecorder:
             result = self._record(
                 lambda: _kept(answers, _after(begin, work)), operators, self._fresh
             )
+        except BaseException:
+            self._calls[-1].raised = True
+            raise
         finally:
-            self.calling = False
+            self.calling, self._current = False, None  # it knows the results of the call
         _keep(self._calls[-1], operators)
         if operators.hidden:
             self.note("global-state", operators.hidden)
@@ -554,6 +575,7 @@ def _call_report(call: RecordedCall) -> JSON:
         "library": cast("JSON", call.library),
         "moved": cast("JSON", call.moved),
         "draws": call.draws,
+        "raised": call.raised,
     }
 
 

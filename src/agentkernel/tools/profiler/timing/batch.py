@@ -350,7 +350,7 @@ class TimedProcess:
 
 def plan_batch(calls: int, layout: Layout, chosen: random.Random, fills: int = 1) -> BatchPlan:
     """A batch of `calls` calls at most; how many it becomes, the timed process is not told."""
-    calls = min(calls, layout.rows // fills)
+    calls = min(calls, layout.most_calls(fills))
     wanted = chosen.randint(max(1, (2 * calls + 2) // 3), calls)
     order = tuple(chosen.sample(range(layout.rows), calls))
     kept = chosen.sample(range(wanted), min(layout.kept, max(wanted - 1, 0)))

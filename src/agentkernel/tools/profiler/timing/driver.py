@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Self
 from agentkernel.domain.profile import ClockCheck
 from agentkernel.tools.profiler.rounds import SideFailed
 from agentkernel.tools.profiler.timing.arena import (
+    LONG_FLUSH,
     Buffers,
     Layout,
     flush_step,
@@ -54,14 +55,10 @@ if TYPE_CHECKING:
     from agentkernel.tools.profiler.baselines import BaselineProcess
 
 
-MEMORY_SHARE = 0.25
-"""Of the device memory that is free when the ground is laid."""
 MOST_BYTES = {"cuda": 12 << 30, "cpu": 64 << 20}
 CHECK_US = 15_000.0
 """Device time that eager's answers may take after each of the candidate's batches."""
 MOST_CHECKED = 8
-LONG_FLUSH = 4
-"""Flush regions a call in batches that leave no host-bound gap: about 0.3 ms on an H200."""
 APPEAL = 9
 """Volleys behind long flushes before a dispute is final."""
 
@@ -221,8 +218,8 @@ class CandidateSide(BatchSide):
         flushes, which close such gaps and leave what was hidden from the events.
         """
         first = self._compared(1)
-        calls = self._driver.layout.rows // LONG_FLUSH
-        if first is None or first.state != "disputed" or calls < 2:
+        calls = self._driver.layout.most_calls(LONG_FLUSH)
+        if first is None or first.state != "disputed" or not calls:
             return first
         held = self.timed, self.empty.timed
         self.timed, self.empty.timed = [], []
@@ -329,7 +326,8 @@ def open_batch_driver(
 
 def plan_layout(problem: ProblemTensors, outputs: object, calls: int) -> Layout | None:
     """As many rows as `calls`, the free memory and `MOST_BYTES` allow; one, which all sides share,
-    where not even two fit. None without an output."""
+    where not even two fit. Few rows have `LONG_FLUSH` regions all the same, as far as these fit.
+    None without an output."""
     import torch
 
     specs = tuple(
@@ -344,15 +342,18 @@ def plan_layout(problem: ProblemTensors, outputs: object, calls: int) -> Layout 
     need = row_bytes(one.tensors) + row_bytes(found) + flush_step(one)
     room = MOST_BYTES[problem.device]
     if problem.device == "cuda":
-        from agentkernel.tools.judge.memory_count import device_free
+        from agentkernel.tools.judge.memory_count import timing_room
 
-        room = min(room, int(device_free() * MEMORY_SHARE))
-    rows = min(calls, (room - one.kept * row_bytes(found)) // need)
+        room = min(room, timing_room())
     if not found:
         return None
+    flush, left = flush_step(one), room - one.kept * row_bytes(found)
+    rows = min(calls, left // need)
+    if rows < LONG_FLUSH:
+        rows = min(rows, (left - LONG_FLUSH * flush) // (need - flush))
     if rows < 2:
-        return Layout(specs, found, 1, problem.flush_bytes, kept=0)
-    return Layout(specs, found, rows, problem.flush_bytes)
+        return replace(one, kept=0, spare=max(0, min(room // flush, LONG_FLUSH) - 1))
+    return replace(one, rows=rows, spare=max(0, LONG_FLUSH - rows))
 
 
 def _with_baseline(

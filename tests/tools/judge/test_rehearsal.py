@@ -1,0 +1,152 @@
+"""What might end a GPU's process is tried on the CPU: seldom, fast, and while others may time."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from agentkernel.domain.problem import ShapeSet, TensorSpec
+from agentkernel.tools.judge.cases.plan import Case
+from agentkernel.tools.judge.cases.shapes import CaseShape
+from agentkernel.tools.judge.reference import oracle_inputs
+from agentkernel.tools.judge.reference.oracle_inputs import (
+    OracleInputs,
+    WideProducts,
+    checks_values,
+    rehearse,
+)
+from agentkernel.tools.judge.settings import JudgeSettings
+from agentkernel.tools.problem.capture import capture
+from agentkernel.tools.problem.loading import load_problem
+from tests.tools.judge.sources import problem_of
+
+if TYPE_CHECKING:
+    from agentkernel.tools.problem.capture import Captured
+
+
+@pytest.fixture
+def captured(tmp_path: Path) -> Callable[..., Captured]:
+    def of(expression: str, state: str = "") -> Captured:
+        path = tmp_path / "problem.py"
+        path.write_text(problem_of(expression, "torch.rand(2, 4, 16)", state=state))
+        return capture(load_problem(str(path)))
+
+    return of
+
+
+@pytest.mark.parametrize(
+    ("expression", "state", "checked"),
+    [
+        ("torch.relu(self.conv(x))", "self.conv = nn.Conv1d(4, 8, 3)", False),
+        ("torch.softmax(x.double(), -1).float() @ x.mT", "", False),
+        ("self.norm(x)", "self.norm = nn.LayerNorm(16)", False),
+        ("nn.functional.binary_cross_entropy(x, x)", "", True),
+        ("torch.bernoulli(x)", "", True),
+        ("torch.multinomial(x[0], 2)", "", True),
+    ],
+)
+def test_few_modules_check_their_values(
+    captured: Callable[..., Captured], expression: str, state: str, checked: bool
+) -> None:
+    """NaN stops a GPU in these alone; all others were run on the CPU at every size, too."""
+    assert checks_values(captured(expression, state)) is checked
+
+
+class Dtypes(TorchDispatchMode):  # type: ignore[misc,no-untyped-call]
+    """Notes in which type products are computed."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.seen: set[torch.dtype] = set()
+
+    def __torch_dispatch__(  # type: ignore[no-untyped-def] # torch's own signature
+        self, func, types, args=(), kwargs=None
+    ):
+        if func in oracle_inputs.PRODUCTS:
+            self.seen.add(args[0].dtype)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize(
+    ("module", "shape"),
+    [
+        (nn.Conv1d(4, 8, 3), (2, 4, 9)),
+        (nn.Conv2d(4, 8, 3), (2, 4, 9, 9)),
+        (nn.Linear(9, 5), (7, 9)),
+    ],
+    ids=["conv1d", "conv2d", "linear"],
+)
+def test_products_of_halves_are_in_fp32(
+    module: nn.Module, shape: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    model, x = module.to(dtype), torch.randn(shape).to(dtype)
+    with torch.no_grad(), Dtypes() as dtypes, WideProducts():  # type: ignore[no-untyped-call]
+        found = model(x)
+    assert dtypes.seen == {torch.float64 if dtype == torch.float64 else torch.float32}
+    assert found.dtype == dtype
+    assert torch.allclose(found, module.to(dtype)(x), rtol=2e-2, atol=2e-2)
+
+
+class Lookup(nn.Module):
+    """A product beside a table of four rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(4, 8, dtype=torch.float16)
+        self.linear = nn.Linear(8, 8, dtype=torch.float16)
+
+    def forward(self, places: torch.Tensor) -> torch.Tensor:
+        return self.linear(self.table(places))
+
+
+def test_what_is_out_of_range_is_found_while_others_may_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A run of fp16 convolutions on the CPU kept two neighbours from the GPU for minutes."""
+    told: list[str] = []
+
+    @contextlib.contextmanager
+    def without_gpu() -> Iterator[None]:
+        told.append("left")
+        try:
+            yield
+        finally:
+            told.append("back")
+
+    monkeypatch.setattr(oracle_inputs.gpu_lock, "without_gpu", without_gpu)
+    rehearse(Lookup(), [torch.tensor([0, 3])])
+    with pytest.raises(IndexError):
+        rehearse(Lookup(), [torch.tensor([0, 4])])
+    assert told == ["left", "back"] * 2
+
+
+@pytest.mark.parametrize(
+    ("distribution", "origin", "edge", "state", "asked"),
+    [
+        ("nan", "odd", "", (False, False), False),
+        ("nan", "odd", "", (False, True), True),
+        ("inf", "odd", "", (False, True), True),
+        ("normal", "odd", "", (False, True), False),
+        ("normal", "odd", "", (True, False), True),
+        ("nan", "declared", "", (True, True), False),
+        ("normal", "declared", "indices past the end", (False, False), True),
+    ],
+)
+def test_only_what_may_end_the_process_is_rehearsed(
+    distribution: str, origin: str, edge: str, state: tuple[bool, bool], asked: bool
+) -> None:
+    """`state`: whether the module looks up elements, and whether it checks its values."""
+    inputs = OracleInputs.__new__(OracleInputs)
+    inputs._looks_up, inputs._checks_values = state
+    inputs._settings = JudgeSettings(device="cuda")
+    given = ShapeSet(inputs=(TensorSpec(name="x", dtype="float32", shape=(4, 4)),))
+    case = Case(CaseShape(given, origin, 0), distribution, 1, edge=edge)  # type: ignore[arg-type]
+    assert inputs._may_overrun(case) is asked
