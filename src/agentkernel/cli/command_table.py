@@ -73,6 +73,12 @@ COMMANDS = (
         "verify:verify",
     ),
     Command(
+        "apply",
+        "Put a run's kernel into a model and compare its outputs with fp64.",
+        "options:ApplyFlags",
+        "apply:apply",
+    ),
+    Command(
         "redteam",
         "Judge a corpus of hostile and honest candidates.",
         "bench.options:RedteamFlags",
