@@ -45,4 +45,4 @@ def progress_bar() -> Iterator[OnEvent]:
                     pass
 
         yield show
-        bar.update(task, description="done")
+        bar.update(task, completed=bar.tasks[0].total, description="done")
