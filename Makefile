@@ -12,13 +12,14 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check
 PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all gpu-test check clean
+.PHONY: help run test test-all gpu-test check docs clean
 
 help:
 	@echo "make run       install, then optimise examples/layernorm.py for $(TARGET)"
 	@echo "make test      format, lint, types, import contracts, tests"
 	@echo "make test-all  the same with the long tests"
 	@echo "make gpu-test  the tests that need a CUDA device"
+	@echo "make docs      the documentation as a site in .site; no network, any warning fails"
 	@echo "PYTHON=... picks the interpreter, TORCH=... the build to install where it has none"
 
 run: $(VENV)/.stamp-package
@@ -39,6 +40,9 @@ check: $(VENV)/.stamp-dev
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m mypy
 	$(BIN)/python -c "from importlinter.cli import lint_imports_command as lint; lint()" --no-cache
+
+docs: $(VENV)/.stamp-dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 # torch first and by itself: a build that $(PYTHON) already has is used as it is.
 $(VENV)/.stamp-torch: | .ci/make_venv.py

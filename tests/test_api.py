@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import logging
 import py_compile
 from pathlib import Path
 
@@ -163,3 +164,39 @@ def test_the_api_is_listed_and_typed() -> None:
     assert {"optimize", "apply", "errors", "Session"} <= set(dir(agentkernel))
     assert all(hasattr(agentkernel, name) for name in dir(agentkernel))
     assert (Path(agentkernel.__file__).parent / "py.typed").is_file()
+
+
+def test_a_result_says_its_answer_in_one_line(tmp_path: Path) -> None:
+    found = optimize(tmp_path, nn.Linear(3, 2), Script("a", source=DROP_IN, speedup=2.0))
+    said = repr(found)
+    assert str(found) == said
+    assert "\n" not in said
+    assert said == "<1.33x faster than torch.compile [1.32, 1.34], 80% of the roofline>"
+
+
+def test_a_result_in_a_notebook_is_escaped_and_shows_how_it_is_used(tmp_path: Path) -> None:
+    script = Script("a", source=f"{DROP_IN}# <script>alert(1)</script>\n", speedup=2.0)
+    found = optimize(tmp_path, nn.Linear(3, 2), script)
+    page = found._repr_html_()
+    assert "<script>" not in page
+    assert "&lt;script&gt;" in page
+    assert f"from {Path(str(found.candidate)).stem} import ModelNew" in page
+    assert "class ModelNew" in page
+    kept = found.model_copy(update={"candidate": None, "status": "kept_original"})
+    assert "ModelNew" not in kept._repr_html_()
+
+
+def test_steps_and_the_answer_are_logged_and_nothing_is_printed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with caplog.at_level(logging.INFO, "agentkernel"):
+        found = optimize(tmp_path, nn.Linear(3, 2), Script("a", source=DROP_IN, speedup=2.0))
+    assert {item.name for item in caplog.records} == {"agentkernel"}
+    assert "round 1: judging" in caplog.messages
+    assert f"<{caplog.messages[-1]}>" == repr(found)
+    assert capsys.readouterr().out == ""
+
+
+def test_progress_shows_a_bar_that_ends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    optimize(tmp_path, nn.Linear(3, 2), Script("a", source=DROP_IN, speedup=2.0), progress=True)
+    assert "done" in capsys.readouterr().out

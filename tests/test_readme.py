@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.cli.app import COMMANDS
+from agentkernel.cli.command_table import COMMANDS
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()

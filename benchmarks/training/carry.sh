@@ -5,7 +5,7 @@
 #   carry.sh results OUT FILE          there: figures, answers, curves and logs, without weights, in
 #                                      FILE.00, FILE.01 ... of 15 MiB: 'cat FILE.* | tar xJ'
 #   carry.sh watch OUT SECONDS FILE    there: so long, or until measure.sh ends; FILE anew each minute
-# WHEELS is a folder of wheels, of the other machine's Python, of what 'agentkernel[train]' needs and
+# WHEELS is a folder of wheels, of the other machine's Python, of what '.[train]' needs and
 # that machine lacks. The rows come out as the bytes that the data's card has the hash of.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeGuard, cast
@@ -25,9 +27,11 @@ from agentkernel.swap.swap import apply as apply_kernels
 from agentkernel.swap.swap import apply_all as apply_everywhere
 from agentkernel.tools.matmul_precision import RoundingModule
 from agentkernel.tools.problem.loading import load_problem, problem_from_module
-from agentkernel.workflows.events import OnEvent, ignore
+from agentkernel.workflows.answer import answer_html, answer_sentence, certificate_of
+from agentkernel.workflows.events import Event, Finished, NodeStarted, OnEvent, ignore
 from agentkernel.workflows.optimize import run
 from agentkernel.workflows.outcome import Result
+from agentkernel.workflows.progress import WORDS, progress_bar
 from agentkernel.workflows.state import OptimizeRequest
 
 if TYPE_CHECKING:
@@ -49,6 +53,7 @@ __all__ = [
     "restore",
 ]
 
+LOG = logging.getLogger("agentkernel")
 GOALS = ("speedup", "baseline", "objective", "max_memory_bytes", "precision", "policy")
 BUDGETS = {"rounds": "budget.rounds", "time": "budget.time_s"}
 PLAIN = ("coder", "runs", "seed")
@@ -58,6 +63,16 @@ class Optimized(Result):
     """A run's result with the module to use in the original's place."""
 
     _original: nn.Module = PrivateAttr()
+
+    def __repr__(self) -> str:
+        """The answer in one line."""
+        return f"<{answer_sentence(self, certificate_of(self))}>"
+
+    __str__ = __repr__
+
+    def _repr_html_(self) -> str:
+        """The answer, its figures, the roofline, how it is used and the drop-in, in a notebook."""
+        return answer_html(self)
 
     @cached_property
     def module(self) -> nn.Module:
@@ -94,6 +109,7 @@ def optimize(
     example_kwargs: Mapping[str, object] | None = None,
     out: str | Path | None = None,
     on_event: OnEvent = ignore,
+    progress: bool = False,
     workshop: RunFactory | None = None,
     **goals: str | float | None,
 ) -> Optimized:
@@ -101,20 +117,39 @@ def optimize(
     tensors, numbers, strings, None, and tuples, lists and dicts of them.
 
     `target` None: the local GPU, else h100. `goals`: speedup, baseline, objective,
-    max_memory_bytes, precision, policy, rounds, time (seconds), coder, runs, seed. Raises
-    AgentKernelError subclasses with one clear line.
+    max_memory_bytes, precision, policy, rounds, time (seconds), coder, runs, seed. `progress` shows
+    a bar; nothing is printed otherwise. Steps and the answer are logged under "agentkernel" at
+    INFO, every event at DEBUG. Raises AgentKernelError subclasses with one clear line.
     """
     settings = _settings(target, goals)
     modes = {item: item.training for item in module.modules()}
     try:
         loaded = problem_from_module(module, tuple(example_inputs), example_kwargs)
         request = OptimizeRequest(loaded, settings, Path(out) if out is not None else None)
-        made = Optimized.model_validate(run(request, on_event, workshop=workshop).model_dump())
+        with progress_bar() if progress else nullcontext(ignore) as show:
+
+            def tell(event: Event) -> None:
+                log_event(event)
+                show(event)
+                on_event(event)
+
+            done = run(request, tell, workshop=workshop)
+        made = Optimized.model_validate(done.model_dump())
         made._original = module
         return made
     finally:
         for item, training in modes.items():
             item.training = training
+
+
+def log_event(event: Event) -> None:
+    """A step or the answer at INFO, any other event at DEBUG: quiet unless logging is set up."""
+    if isinstance(event, NodeStarted):
+        LOG.info("round %d: %s", event.round, WORDS[event.node])
+    elif isinstance(event, Finished):
+        LOG.info("%s", answer_sentence(event.result, certificate_of(event.result)))
+    elif LOG.isEnabledFor(logging.DEBUG):
+        LOG.debug("%s", event.model_dump_json())
 
 
 def apply(

@@ -14,7 +14,8 @@ import torch
 import typer
 
 from agentkernel import __version__
-from agentkernel.cli.app import COMMANDS, explain, run
+from agentkernel.cli.app import explain, of_cli, run
+from agentkernel.cli.command_table import COMMANDS, GROUPS, Command
 from agentkernel.domain.errors import (
     DiskFailure,
     MissingDependency,
@@ -48,10 +49,8 @@ def test_help_imports_nothing_heavy() -> None:
         "import sys\n"
         "from agentkernel.cli.app import run\n"
         "from agentkernel.cli import app\n"
-        "groups = {'knowledge': app.KNOWLEDGE_COMMANDS, 'library': app.LIBRARY_COMMANDS}\n"
-        "groups['train'] = app.TRAIN_COMMANDS\n"
         "words = [[], *([command.name] for command in app.COMMANDS)]\n"
-        "words += [[group, command.name] for group, rows in groups.items() for command in rows]\n"
+        "words += [[group.name, row.name] for group in app.GROUPS for row in group.commands]\n"
         "assert not any(run([*named, '--help']) for named in words)\n"
         "heavy = {'torch', 'triton', 'langgraph', 'langchain', 'chromadb', 'numpy'}\n"
         "rooms = ('agents', 'bench', 'knowledge', 'nightly', 'tools', 'training', 'workflows')\n"
@@ -61,6 +60,30 @@ def test_help_imports_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.splitlines()[-1] == "found []"
+
+
+def test_the_list_of_commands_imports_the_flags_of_none() -> None:
+    code = (
+        "import sys\n"
+        "from agentkernel.cli.app import run\n"
+        "assert not run(['--help'])\n"
+        "print(*sorted(name for name in sys.modules if name.startswith('agentkernel')))\n"
+        "print(*sorted({'asyncio', 'inspect', 'pydantic', 'rich'} & set(sys.modules)))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    own, others = done.stdout.split("\n")[-3:-1]
+    assert len(own.split()) <= 11, own
+    assert others == "inspect"
+
+
+EVERY = [*COMMANDS, *(row for group in GROUPS for row in group.commands)]
+
+
+@pytest.mark.parametrize("row", EVERY, ids=lambda row: row.body)
+def test_the_line_of_a_command_begins_its_own_help(row: Command) -> None:
+    said = " ".join(str(of_cli(row.flags).__doc__).split())
+    assert said.startswith(row.summary.rstrip("."))
+    assert len(row.summary) <= 66
 
 
 def test_every_command_is_listed(cli: Cli) -> None:

@@ -37,7 +37,6 @@ OWN = {
     "cli/terminal.py": "the one place",
     "cli/runs.py": "a source, which a file or a program gets as it is",
     "cli/train/model.py": "its own figures",
-    "mcp_server/apply_check.py": "lines made plain, to the log of its job",
     "mcp_server/serving.py": "its own address and token",
     "runtime/machine.py": "JSON in ASCII, to the parent",
     "tools/judge/compute_sanitizer.py": "inside the sandbox",

@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
-import typer
 
-from agentkernel.cli.app import app
+from agentkernel.cli.app import build
+from agentkernel.cli.command_table import COMMANDS, GROUPS
 from agentkernel.training.settings import PACKAGED, known_keys
 
 PAGE = (Path(__file__).parents[2] / "docs" / "training.md").read_text()
@@ -22,9 +22,8 @@ def test_a_setting_that_is_named_can_be_set(key: str) -> None:
 
 
 def test_a_flag_that_is_named_can_be_given() -> None:
-    command = typer.main.get_command(app)
-    groups = command.commands  # type: ignore[attr-defined]
-    commands = [*groups.values(), *groups["train"].commands.values()]
+    train = next(group.commands for group in GROUPS if group.name == "train")
+    commands = [build(row) for row in (*COMMANDS, *train)]
     there = {flag for item in commands for option in item.params for flag in option.opts}
     assert set(re.findall(r"`?(--[a-z][a-z-]+)", PAGE)) - there == set()
 

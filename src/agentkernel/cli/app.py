@@ -1,7 +1,7 @@
 """The command tree, and the mapping of a failure to one line and an exit code.
 
-A command is a row of a table: its flags, which are light, and its body, which `body` alone imports,
-once the command is called. `--help` and `--version` load no torch.
+A command is a row of a table: its flags are imported once it is named, its body once it is called.
+`--help` and `--version` load neither, and no torch.
 """
 
 from __future__ import annotations
@@ -10,34 +10,16 @@ import errno
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import Annotated, Any, ClassVar
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
-from agentkernel.cli.bench.options import BenchFlags, RedteamFlags
-from agentkernel.cli.knowledge import options as knowledge_options
-from agentkernel.cli.nightly import options as nightly_options
-from agentkernel.cli.options import (
-    ChatFlags,
-    DoctorFlags,
-    JudgeFlags,
-    McpFlags,
-    OptimizeFlags,
-    PlanFlags,
-    ProfileFlags,
-    ReportFlags,
-    ResumeFlags,
-    RunsFlags,
-    ShowFlags,
-    SkillFlags,
-    TargetsFlags,
-    VerifyFlags,
-    command_of,
-)
+from agentkernel.cli.command_table import COMMANDS, GROUPS, Command
 from agentkernel.cli.terminal import (
+    collector_off,
     discard_output,
     interrupt_on_termination,
     loading,
@@ -45,98 +27,47 @@ from agentkernel.cli.terminal import (
     print_plain,
     standard_streams,
 )
-from agentkernel.cli.train import options as train_options
 from agentkernel.domain.errors import AgentKernelError, OutputLost, one_line
 from agentkernel.storage.files import FULL, is_machine_fault
 from agentkernel.version import __version__
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
 
-
-class Command(NamedTuple):
-    """A command: its flags, and the function of one value, "module:function", that is its body."""
-
-    name: str
-    flags: type[DataclassInstance]
-    path: str
-
-
-COMMANDS = (
-    Command("optimize", OptimizeFlags, "agentkernel.cli.optimize:optimize"),
-    Command("resume", ResumeFlags, "agentkernel.cli.resume:resume"),
-    Command("runs", RunsFlags, "agentkernel.cli.runs:runs"),
-    Command("show", ShowFlags, "agentkernel.cli.runs:show"),
-    Command("plan", PlanFlags, "agentkernel.cli.plan:plan"),
-    Command("judge", JudgeFlags, "agentkernel.cli.judge:judge"),
-    Command("profile", ProfileFlags, "agentkernel.cli.judge:profile"),
-    Command("verify", VerifyFlags, "agentkernel.cli.verify:verify"),
-    Command("redteam", RedteamFlags, "agentkernel.cli.bench.redteam:redteam"),
-    Command("targets", TargetsFlags, "agentkernel.cli.targets:targets"),
-    Command("doctor", DoctorFlags, "agentkernel.cli.doctor:doctor"),
-    Command("chat", ChatFlags, "agentkernel.cli.chat.command:chat"),
-    Command("batch", nightly_options.BatchFlags, "agentkernel.cli.nightly.batch:batch"),
-    Command("bench", BenchFlags, "agentkernel.cli.bench.suite:bench"),
-    Command("report", ReportFlags, "agentkernel.cli.report:report"),
-    Command("mcp", McpFlags, "agentkernel.cli.coding_agents:mcp"),
-    Command("skill", SkillFlags, "agentkernel.cli.coding_agents:skill"),
-)
-
-_SEARCH, _TRANSFER = "agentkernel.cli.knowledge.search", "agentkernel.cli.knowledge.transfer"
-_MAINTENANCE = "agentkernel.cli.knowledge.maintenance"
-KNOWLEDGE_COMMANDS = (
-    Command("build", knowledge_options.BuildFlags, f"{_MAINTENANCE}:build"),
-    Command("search", knowledge_options.SearchFlags, f"{_SEARCH}:search"),
-    Command("show", knowledge_options.ShowEntryFlags, f"{_SEARCH}:show_entry"),
-    Command("stats", knowledge_options.StatsFlags, f"{_SEARCH}:stats"),
-    Command("add", knowledge_options.AddFlags, f"{_TRANSFER}:add"),
-    Command(
-        "import-kernelbook",
-        knowledge_options.ImportKernelbookFlags,
-        f"{_TRANSFER}:import_kernelbook",
-    ),
-    Command(
-        "generate", knowledge_options.GenerateFlags, "agentkernel.cli.knowledge.generate:generate"
-    ),
-    Command("eval", knowledge_options.EvaluateSearchFlags, f"{_MAINTENANCE}:evaluate_search"),
-    Command("export", knowledge_options.ExportFlags, f"{_TRANSFER}:export_file"),
-    Command("import", knowledge_options.ImportFlags, f"{_TRANSFER}:import_file"),
-    Command("doctor", knowledge_options.CheckFlags, f"{_MAINTENANCE}:check_knowledge"),
-)
-
-_LIBRARY = "agentkernel.cli.nightly.library"
-LIBRARY_COMMANDS = (
-    Command("list", nightly_options.LibraryListFlags, f"{_LIBRARY}:list_kernels"),
-    Command("show", nightly_options.LibraryShowFlags, f"{_LIBRARY}:show"),
-    Command("verify", nightly_options.LibraryVerifyFlags, f"{_LIBRARY}:verify"),
-    Command("export", nightly_options.LibraryExportFlags, f"{_LIBRARY}:export"),
-    Command("prune", nightly_options.LibraryPruneFlags, f"{_LIBRARY}:prune"),
-)
-
-TRAIN_COMMANDS = (
-    Command("problems", train_options.ProblemsFlags, "agentkernel.cli.train.pairs:problems"),
-    Command("pairs", train_options.PairsFlags, "agentkernel.cli.train.pairs:pairs"),
-    Command("reviews", train_options.ReviewsFlags, "agentkernel.cli.train.reviews:reviews"),
-    Command("data", train_options.DataFlags, "agentkernel.cli.train.data:data"),
-    Command("sft", train_options.SftFlags, "agentkernel.cli.train.model:sft"),
-    Command("rl", train_options.RlFlags, "agentkernel.cli.train.model:rl"),
-    Command(
-        "evaluate", train_options.EvaluateFlags, "agentkernel.cli.train.evaluate:evaluate_model"
-    ),
-    Command("cost", train_options.CostFlags, "agentkernel.cli.train.cost:cost"),
-)
+def of_cli(path: str) -> Any:
+    """What "module:name" below `agentkernel.cli` names, imported now."""
+    module, _, name = path.partition(":")
+    return getattr(import_module(f"agentkernel.cli.{module}"), name)
 
 
 def body(path: str) -> Callable[[object], None]:
     """The function that does what a command asks, imported once it is called."""
 
     def call(flags: object) -> None:
-        module, _, name = path.partition(":")
-        with loading(silent=bool(getattr(flags, "as_json", False))):
-            found = import_module(module)
-        getattr(found, name)(flags)
+        with loading(silent=bool(getattr(flags, "as_json", False))), collector_off():
+            found = of_cli(path)
+        found(flags)
 
     return call
+
+
+def build(row: Command) -> Any:
+    """A command with its flags, whose module is imported now."""
+    alone = typer.Typer(rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False)
+    flags = of_cli(row.flags)
+    alone.command(row.name, cls=TyperCommand)(of_cli("options:command_of")(flags, body(row.body)))
+    return typer.main.get_command(alone)
+
+
+class LazyGroup(TyperGroup):
+    """A group whose list holds names and lines alone: the flags of a command are imported, and it
+    is built, when it is asked for. So `--help` stays quick."""
+
+    rows: ClassVar[Mapping[str, Command]] = {}
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that `args` begin with."""
+        name, listed, rest = super().resolve_command(ctx, args)
+        row = self.rows.get(name or "")
+        return name, listed if row is None else build(row), rest
 
 
 def group(
@@ -150,6 +81,7 @@ def group(
     """A group of commands in the order of its help; `completion`: with --install-completion."""
     found = typer.Typer(
         name=name,
+        cls=type("Group", (LazyGroup,), {"rows": {row.name: row for row in commands}}),
         help=help_text,
         epilog=epilog,
         rich_markup_mode=None,
@@ -158,9 +90,13 @@ def group(
         no_args_is_help=True,
         pretty_exceptions_enable=False,
     )
-    for command in commands:
-        found.command(command.name, cls=TyperCommand)(command_of(command.flags, body(command.path)))
+    for row in commands:
+        found.command(row.name, cls=TyperCommand, help=row.summary)(_listed)
     return found
+
+
+def _listed() -> None:
+    """A command in a list; `build` makes the one that is called."""
 
 
 EXIT_FAILED, EXIT_USER, EXIT_ENVIRONMENT, EXIT_INTERRUPTED = 1, 2, 4, 130
@@ -188,25 +124,8 @@ app = group(
     "6 something does not verify. --debug shows tracebacks.",
     completion=True,
 )
-app.add_typer(
-    group(
-        "knowledge",
-        "Search and look after what is known: pairs, kernels, notes, fixes, experience.",
-        KNOWLEDGE_COMMANDS,
-    )
-)
-app.add_typer(
-    group(
-        "library",
-        "Look after the verified kernels that nights over a zoo have made.",
-        LIBRARY_COMMANDS,
-    )
-)
-app.add_typer(
-    group(
-        "train", "Make a small model that writes kernels: its data, its training.", TRAIN_COMMANDS
-    )
-)
+for commands in GROUPS:
+    app.add_typer(group(*commands))
 
 
 def show_version(asked: bool) -> None:

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 
 from agentkernel.cli.console import console
 from agentkernel.cli.options import McpFlags, SkillFlags
+from agentkernel.cli.terminal import collector_off
 from agentkernel.domain.errors import SettingError
 from agentkernel.mcp_server.skill import install_skill
 
@@ -22,7 +23,8 @@ def mcp(flags: McpFlags) -> None:
             "agentkernel mcp needs the package 'mcp', which is not installed. "
             "Next: pip install 'mcp>=2.3'."
         )
-    serving = import_module("agentkernel.mcp_server.serving")
+    with collector_off():
+        serving = import_module("agentkernel.mcp_server.serving")
     if flags.http:
         serving.serve_http(flags.workspace, DEFAULT_PORT if flags.port is None else flags.port)
     else:

@@ -200,7 +200,7 @@ KEYS = {
 """Provider -> the variable that its client reads."""
 LOCAL_PACKAGES = ("transformers", "accelerate", "peft")
 CHAT_PACKAGES = ("langchain-openai", "langchain-anthropic")
-LOCAL_MEND = "pip install 'agentkernel[local]'"
+LOCAL_MEND = "pip install '.[local]' in the clone"
 
 
 def model_checks(settings: Settings) -> tuple[Check, ...]:
@@ -231,7 +231,7 @@ def check_chat() -> Check:
     """The clients of chat models; one for each provider that is asked."""
     present = [f"{name} {version}" for name, version in _versions(CHAT_PACKAGES) if version]
     found = ", ".join(present) or "no client; only --coder chat:... needs one"
-    mend = "" if present else "pip install 'agentkernel[openai]' or 'agentkernel[anthropic]'"
+    mend = "" if present else "pip install '.[openai]' or '.[anthropic]' in the clone"
     return Check("chat models", bool(present), found, mend)
 
 

@@ -411,6 +411,28 @@ class ShowFlags:
 
 
 @dataclass(frozen=True)
+class ApplyFlags:
+    """Put a run's kernel into a model and compare its outputs with fp64; exit 0 they hold, else 3.
+
+    The model's file stays as it is; the line that applies the kernel in a program is printed.
+    """
+
+    subject: Subject
+    run: Annotated[
+        str,
+        typer.Option(
+            "--run",
+            metavar="RUN",
+            autocompletion=complete_run,
+            help="A run's name or folder; 'last' is the newest.",
+        ),
+    ] = "last"
+    runs: Runs = None
+    settings: SettingsFlags = SettingsFlags()
+    as_json: AsJson = False
+
+
+@dataclass(frozen=True)
 class ReportFlags:
     """Write the page of a run or of a night: one file of HTML that needs no network."""
 

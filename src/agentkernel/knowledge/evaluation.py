@@ -215,7 +215,7 @@ class Bm25:
         except ImportError as error:
             raise MissingDependency(
                 "The baseline of 'knowledge eval' needs the package bm25s. "
-                "Next: pip install 'agentkernel[eval]'."
+                "Next: pip install '.[eval]' in the clone."
             ) from error
         self._entries = tuple(entries)
         self._index = bm25s.BM25(k1=tuning.k1, b=tuning.b)

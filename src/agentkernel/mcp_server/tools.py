@@ -204,7 +204,7 @@ class Tools:
         the whole model with fp64. Starts a run; ask result(run_id)."""
         with clear_errors():
             folder = self.workspace.run_folder(self._run_name(run))
-        words = [f"--run={folder}"]
+        words = ["apply", f"--run={folder}"]
         return await self._begin("apply_check", words, ctx, module=module, call=call)
 
     async def status(self, run_id: Annotated[str, Field(max_length=128)] = "") -> str:
@@ -279,13 +279,12 @@ class Tools:
         call: ModuleCall | None = None,
         files: dict[str, str] | None = None,
     ) -> str:
-        program = "agentkernel.mcp_server.apply_check" if tool == "apply_check" else "agentkernel"
         call = call or ModuleCall()
         with clear_errors():
             words += [f"--input={item}" for item in call.inputs]
             words += [*flag("init", call.init), *flag("kwargs", call.kwargs)]
             words += ["--", self.workspace.reference(module)] if module else []
-            job = self.jobs.start(tool, [program, *words], files)
+            job = self.jobs.start(tool, ["agentkernel", *words], files)
         return await self._answer(job, ctx, STARTED_S)
 
     async def _answer(self, job: Job, ctx: Context, wait_s: float, page: int = 1) -> str:

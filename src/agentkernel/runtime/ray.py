@@ -121,7 +121,7 @@ def ray_child(cluster: Cluster, log: Path) -> Iterator[Connection]:
     if importlib.util.find_spec("ray") is None:
         raise MissingDependency(
             f"--ray {cluster.address} needs the package 'ray', which is not installed. "
-            "Next: pip install 'agentkernel[ray]'."
+            "Next: pip install '.[ray]' in the clone."
         )
     # Not forked: Ray has threads, and so may we. A daemon, lest an exit in between waits for it.
     context = multiprocessing.get_context("spawn")

@@ -74,8 +74,8 @@ def check_packages(settings: SftSettings) -> None:
     lacking = [name for name in NEEDED if find_spec(name) is None]
     if lacking:
         raise MissingDependency(
-            f"Training needs the package {lacking[0]}. Expected agentkernel[train]. "
-            "Next: pip install 'agentkernel[train]'."
+            f"Training needs the package {lacking[0]}. Expected the extra train. "
+            "Next: pip install '.[train]' in the clone."
         )
     if settings.method != "qlora":
         return

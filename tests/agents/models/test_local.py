@@ -298,7 +298,7 @@ def test_an_adapter_of_another_model_is_one_line(base: Path, tmp_path: Path) -> 
 
 @pytest.mark.skipif(find_spec("peft") is not None, reason="the package peft is here")
 def test_an_adapter_without_peft_names_the_package(base: Path) -> None:
-    with pytest.raises(MissingDependency, match=r"pip install 'agentkernel\[local\]'"):
+    with pytest.raises(MissingDependency, match=r"pip install '\.\[local\]'"):
         LocalModel(f"local:{base}+{base}").ask(question())
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from agentkernel.cli.rendering.answer import answer, fastest_baseline, holds_for
+from agentkernel.cli.rendering.answer import answer
 from agentkernel.cli.rendering.text import counted
 from agentkernel.domain.verdict import CaseResult, Verdict
+from agentkernel.workflows.answer import fastest_baseline, holds_for
 from agentkernel.workflows.outcome import Result
 from tests.cli.run_events import result
 

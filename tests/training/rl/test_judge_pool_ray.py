@@ -23,7 +23,7 @@ ASKED = TurnSettings(
 
 def test_without_the_package_it_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(MissingDependency, match="pip install 'agentkernel"):
+    with pytest.raises(MissingDependency, match=r"pip install '\.\[ray\]'"):
         RayBackend("auto", ASKED)
 
 

@@ -173,8 +173,8 @@ def _check_packages(quantization: Quantization, device: torch.device, adapter: P
 
     if adapter is not None and find_spec("peft") is None:
         raise MissingDependency(
-            f"The adapter {str(adapter)!r} needs the package peft. Expected agentkernel[local]. "
-            "Next: pip install 'agentkernel[local]'."
+            f"The adapter {str(adapter)!r} needs the package peft. Expected the extra local. "
+            "Next: pip install '.[local]' in the clone."
         )
     if quantization == "none":
         return

@@ -178,7 +178,7 @@ def _parquet() -> Finding:
     if find_spec("pyarrow") is not None:
         return Finding("parquet", True, "can be imported")
     return Finding(
-        "parquet", False, "pyarrow is not installed", "pip install 'agentkernel[import]'"
+        "parquet", False, "pyarrow is not installed", "pip install '.[import]' in the clone"
     )
 
 

@@ -31,7 +31,6 @@ from agentkernel.chat.replies import (
 from agentkernel.chat.session_state import WORDS
 from agentkernel.chat.tree import Changes, Place
 from agentkernel.cli.rendering import candidates, code
-from agentkernel.cli.rendering.answer import holds_for
 from agentkernel.cli.rendering.roofline import roofline
 from agentkernel.cli.rendering.run import figure_rows
 from agentkernel.cli.rendering.text import (
@@ -42,11 +41,11 @@ from agentkernel.cli.rendering.text import (
     flat,
     hanging,
     lines,
-    relative_path,
     show_span,
     truncate,
 )
 from agentkernel.domain.knowledge import Entry
+from agentkernel.workflows.answer import holds_for, relative_path
 from agentkernel.workflows.outcome import Result
 
 GOAL = {"met": "met", "improved": "not met"}

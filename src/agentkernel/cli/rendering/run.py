@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
-from pydantic import ValidationError
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from agentkernel.cli.console import console
-from agentkernel.cli.rendering.answer import DISTINGUISHABLE, answer, use_table
+from agentkernel.cli.rendering.answer import answer, use_table
 from agentkernel.cli.rendering.events import event_line, session_event
 from agentkernel.cli.rendering.live import LiveTable, ModelUsage
 from agentkernel.cli.rendering.text import (
@@ -34,7 +32,7 @@ from agentkernel.cli.rendering.text import (
 from agentkernel.cli.terminal import print_json, print_plain
 from agentkernel.domain.certificate import Certificate
 from agentkernel.domain.profile import CompileReport, Profile, unmeasured_words
-from agentkernel.storage.files import read_regular_text
+from agentkernel.workflows.answer import DISTINGUISHABLE, certificate_of
 from agentkernel.workflows.approval import Approve, PendingApproval
 from agentkernel.workflows.events import Event, Finished, OnEvent, ignore
 from agentkernel.workflows.outcome import Result
@@ -123,7 +121,7 @@ def approval_lines(asked: PendingApproval) -> Iterator[str]:
 def result_panel(result: Result) -> RenderableType:
     """The answer and how it is used, the figures behind it, the kernels' resources, what the plan
     drew on, and where the files lie."""
-    certificate = read_certificate(result)
+    certificate = certificate_of(result)
     profile = certificate.profile if certificate is not None else None
     parts: list[RenderableType] = [answer(result, certificate)]
     use = use_table(result, certificate)
@@ -135,17 +133,6 @@ def result_panel(result: Result) -> RenderableType:
         parts.append(plan_lines(certificate))
     parts.append(files(result))
     return Group(*parts)
-
-
-def read_certificate(result: Result) -> Certificate | None:
-    """The run's certificate, None where it has none or it cannot be read."""
-    if result.certificate is None:
-        return None
-    try:
-        text = read_regular_text(Path(result.certificate), typed=True)
-        return Certificate.model_validate_json(text)
-    except (OSError, UnicodeDecodeError, ValidationError):
-        return None
 
 
 def facts(result: Result, no_autotune: str | None = None) -> Table:

@@ -11,7 +11,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 
 from rich.cells import cell_len
@@ -173,14 +172,6 @@ def _shown_value(value: Any, unicode: bool) -> Any:
 def flat(text: str) -> str:
     """On one line."""
     return " ".join(text.split())
-
-
-def relative_path(path: str) -> str:
-    """A path as it is typed from the working folder; one that lies elsewhere stays as it is."""
-    try:
-        return str(Path(path).relative_to(Path.cwd())) if path else path
-    except (ValueError, OSError):
-        return path
 
 
 def truncate(text: str, width: int, unicode: bool = True) -> str:

@@ -1,0 +1,132 @@
+"""`agentkernel apply`: a run's kernel in a model, whose outputs are compared with fp64.
+
+Exits 0 where the outputs hold, 3 where they do not or no module of the model computes what was
+verified.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import typer
+
+from agentkernel.cli.configuration import runs_path
+from agentkernel.cli.options import ApplyFlags
+from agentkernel.cli.terminal import print_json, print_plain
+from agentkernel.domain.base import Frozen
+from agentkernel.domain.plain_text import plain_line
+from agentkernel.runtime.machine import local_gpu
+from agentkernel.tools.run_store import find_run
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from agentkernel.swap.end_to_end import EndToEndVerdict
+    from agentkernel.tools.problem.loading import LoadedProblem
+
+SEEDS = (0, 1)
+"""The interpreter is slow, and the kernel has been judged by itself."""
+
+
+class ModelCall(NamedTuple):
+    """The arguments of one call of the model."""
+
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+
+
+class ProblemModel(NamedTuple):
+    """A problem's module as a model that is built and fed."""
+
+    loaded: LoadedProblem
+
+    def build(self, device: str = "cpu") -> nn.Module:
+        """It with the same weights each time."""
+        return self.loaded.build(seed=0, device=device)
+
+    def make_call(self, device: str = "cpu", seed: int = 0) -> ModelCall:
+        """The inputs that this seed draws."""
+        return ModelCall(self.loaded.make_inputs(seed=seed, device=device), {})
+
+
+class AppliedCheck(Frozen):
+    """Where the kernel of the run at `folder` went in, "" is the model itself, why it did not
+    elsewhere, and errors against fp64."""
+
+    accepted: bool
+    reason: str
+    folder: str
+    paths: tuple[str, ...]
+    refused: dict[str, str]
+    error: float | None = None
+    eager_error: float | None = None
+    kernel_calls: int = 0
+    fallbacks: int = 0
+
+
+def apply(flags: ApplyFlags) -> None:
+    """`agentkernel apply`."""
+    folder = find_run(runs_path(flags.runs, flags.settings), flags.run)
+    device = "cuda" if local_gpu() is not None else "cpu"
+    if device == "cpu":
+        os.environ["TRITON_INTERPRET"] = "1"
+    # After the device is known: Triton is an interpreter, or not, from its import on.
+    from agentkernel.tools.problem.loading import load_problem
+
+    subject = flags.subject
+    loaded = load_problem(subject.reference, subject.inputs or (), subject.init, subject.kwargs)
+    found = check(folder, ProblemModel(loaded), device)
+    if flags.as_json:
+        print_json(found)
+    else:
+        for line in check_lines(found):
+            print_plain(plain_line(line))
+    raise typer.Exit(0 if found.accepted else 3)
+
+
+def check(folder: Path, model: ProblemModel, device: str) -> AppliedCheck:
+    """Put the kernel of a run on every module of the model that computes what was verified, and
+    compare the whole model's outputs on `device` with fp64. Raises KernelRefused, RunNotFound."""
+    from agentkernel.swap.end_to_end import Oracle, check_end_to_end
+    from agentkernel.swap.kernel import kernel_of_run
+    from agentkernel.swap.swap import apply_all
+
+    kernel = kernel_of_run(folder / "certificate.json")
+    applied = apply_all(model.build(device), kernel, kernel.certificate.problem.class_name)
+    found: EndToEndVerdict | None = None
+    if applied.paths:
+        kernels = dict.fromkeys(applied.paths, kernel)
+        found = check_end_to_end(Oracle(model, device), kernels, seeds=SEEDS)
+    none = f"no module of the model computes what run {folder.name} verified"
+    return AppliedCheck(
+        accepted=found is not None and found.accepted,
+        reason=none if found is None else found.reason,
+        folder=str(folder),
+        paths=tuple(applied.paths),
+        refused=dict(applied.refused),
+        error=found.worst_error if found else None,
+        eager_error=found.eager_error if found else None,
+        kernel_calls=found.kernel_calls if found else 0,
+        fallbacks=found.fallbacks if found else 0,
+    )
+
+
+def check_lines(found: AppliedCheck) -> list[str]:
+    """What was found, for people, and how it is used in a program."""
+    lines = [
+        f"refused at {path or 'the model itself'}: {why}" for path, why in found.refused.items()
+    ]
+    if not found.paths:
+        return [*lines, f"rejected: {found.reason}"]
+    places = ", ".join(path or "the model itself" for path in found.paths)
+    lines += [
+        f"in place at: {places}",
+        f"{'accepted' if found.accepted else 'rejected'}: {found.reason}",
+        f"error against fp64: {found.error} with the kernel, {found.eager_error} without",
+        f"calls: {found.kernel_calls} of the kernel, {found.fallbacks} of the original",
+    ]
+    use = f"in your program: agentkernel.apply_all(model, {found.folder!r})"
+    return [*lines, use] if found.accepted else lines

@@ -1,0 +1,224 @@
+"""The answer of a run in one sentence, how its drop-in is used, and what it holds for."""
+
+from __future__ import annotations
+
+from html import escape
+from pathlib import Path
+from typing import NamedTuple
+
+from pydantic import ValidationError
+
+from agentkernel.domain.certificate import Certificate
+from agentkernel.domain.formatting import count, error_text, microseconds
+from agentkernel.domain.verdict import Verdict
+from agentkernel.storage.files import RUNS_FOLDER, read_regular_text
+from agentkernel.workflows.outcome import Result
+
+CERTIFICATE = "certificate.json"
+DISTINGUISHABLE = 1.1
+"""Estimated times that are within this factor of each other may as well be the other way round."""
+COLOURS = {True: "#1a7f37", False: "#9a6700"}
+
+
+class FastestBaseline(NamedTuple):
+    """The baseline with the least measured time, and the speedup over it."""
+
+    name: str
+    speedup: float | None
+
+
+def answer_sentence(result: Result, certificate: Certificate | None) -> str:
+    """`1.82x faster than torch.compile [1.81, 1.83], 91% of the roofline, error 0.4 of allowed`."""
+    margin = _margin(certificate)
+    parts = [_answer_words(result)]
+    if result.candidate and result.measured and result.roofline_fraction is not None:
+        parts.append(f"{result.roofline_fraction:.0%} of the roofline")
+    if result.candidate and margin is not None:
+        parts.append(f"error {margin:.2g} of allowed")
+    text = ", ".join(parts)
+    if not result.interrupted:
+        return text
+    kept = count(result.drafts, "draft")
+    best = f" Best so far: {text}." if result.candidate else ""
+    return f"Interrupted. Kept: {kept}.{best} Go on with: agentkernel resume {_resumed_as(result)}"
+
+
+def surely_faster(result: Result) -> bool:
+    """True where the 95% interval of a handed-over drop-in lies above 1."""
+    low = result.speedup_ci95[0] if result.speedup_ci95 is not None else 0.0
+    return bool(result.candidate) and result.measured and low > 1.0
+
+
+def _resumed_as(result: Result) -> str:
+    """The run's name, or its folder where that lies in none that is looked into by default."""
+    folder = relative_path(str(Path(result.certificate or "").parent))
+    below = Path(folder).parent
+    named = Path(folder).name != result.run or below == Path(RUNS_FOLDER)
+    return result.run if named else folder
+
+
+def relative_path(path: str) -> str:
+    """A path as it is typed from the working folder; one that lies elsewhere stays as it is."""
+    try:
+        return str(Path(path).relative_to(Path.cwd())) if path else path
+    except (ValueError, OSError):
+        return path
+
+
+def _answer_words(result: Result) -> str:
+    if result.status == "failed":
+        return "The run failed: nothing is handed over"
+    if result.candidate is None:
+        return _kept_words(result)
+    if result.measured:
+        return _measured_words(result)
+    if result.estimated_time_us is None:
+        return "Correct, not measured"
+    return f"Correct, not measured: no GPU. {_estimated_words(result)}"
+
+
+def _kept_words(result: Result) -> str:
+    kept = result.baseline or ("eager" if result.status == "kept_original" else "torch.compile")
+    words = f"Nothing faster than {kept} was found: {kept} is kept"
+    if not result.measured:
+        return words
+    return f"{words}. The best candidate: {_measured_words(result)}"
+
+
+def _measured_words(result: Result) -> str:
+    """`1.82x faster than torch.compile [1.81, 1.83]`, of the fastest baseline."""
+    found = fastest_baseline(result)
+    if found.speedup is None:
+        return "Its speed is not known"
+    interval = result.speedup_ci95
+    if interval is None:
+        return f"{found.speedup:.2f}x the speed of {found.name}"
+    low, high = interval
+    span = f"[{low:.2f}, {high:.2f}]"
+    if low > 1.0:
+        return f"{found.speedup:.2f}x faster than {found.name} {span}"
+    if high < 1.0:
+        return f"{found.speedup:.2f}x the speed of {found.name} {span}"
+    return f"cannot tell whether it is faster than {found.name} {span}"
+
+
+def _estimated_words(result: Result) -> str:
+    """A range around the estimated speedup, as wide as estimates are uncertain."""
+    ratio = result.estimated_speedup_vs_eager
+    if ratio is None or 1 / DISTINGUISHABLE < ratio < DISTINGUISHABLE:
+        return f"An estimate for {result.target} cannot tell whether it is faster than eager"
+    low, high = ratio / DISTINGUISHABLE, ratio * DISTINGUISHABLE
+    return f"Estimated {low:.2f}x to {high:.2f}x the speed of eager on {result.target}"
+
+
+def fastest_baseline(result: Result) -> FastestBaseline:
+    """The measured baseline that was the fastest: the interval of the result belongs to it."""
+    every = (
+        ("eager", result.speedup_vs_eager, result.eager_us),
+        ("torch.compile", result.speedup_vs_compile, result.compiled_us),
+        ("max-autotune", result.speedup_vs_autotune, result.autotuned_us),
+    )
+    timed = [(us, FastestBaseline(name, ratio)) for name, ratio, us in every if us is not None]
+    return min(timed, key=lambda item: item[0])[1] if timed else FastestBaseline("eager", None)
+
+
+def _margin(certificate: Certificate | None) -> float | None:
+    verdict = certificate.verdict if certificate is not None else None
+    return verdict.margin if verdict is not None and verdict.accepted else None
+
+
+def certificate_of(result: Result) -> Certificate | None:
+    """The run's certificate, None where it has none or it cannot be read."""
+    if result.certificate is None:
+        return None
+    try:
+        text = read_regular_text(Path(result.certificate), typed=True)
+        return Certificate.model_validate_json(text)
+    except (OSError, UnicodeDecodeError, ValidationError):
+        return None
+
+
+def use_lines(result: Result, certificate: Certificate | None) -> list[tuple[str, str]]:
+    """The line that imports the drop-in, the call that applies it, and what it holds for; none
+    where nothing is handed over."""
+    if result.candidate is None:
+        return []
+    rows = [("use it", f"from {Path(result.candidate).stem} import ModelNew")]
+    if result.certificate is not None and Path(result.certificate).name == CERTIFICATE:
+        folder = relative_path(str(Path(result.certificate).parent))
+        rows.append(("or", f"agentkernel.apply(model, {folder!r})"))
+    held = holds_for(result, certificate.verdict if certificate is not None else None)
+    return [*rows, ("holds for", held)] if held else rows
+
+
+def holds_for(result: Result, verdict: Verdict | None) -> str:
+    """`eval mode only, forward only, free sizes (5 judged)`; "" for what nobody knows."""
+    if verdict is None:
+        return "the declared sizes only: at others it raises" if result.declared_sizes else ""
+    parts = ["eval mode only"] if verdict.eval_only else []
+    parts.append("forward and gradients" if verdict.gradients else "forward only")
+    sizes = len({case.shapes for case in verdict.cases})
+    if verdict.declared_sizes:
+        parts.append("the declared sizes only: at others it raises")
+    elif sizes > 1:
+        parts.append(f"free sizes ({sizes} judged)")
+    return ", ".join(parts)
+
+
+def answer_html(result: Result) -> str:
+    """The answer for a notebook: the sentence, a table of the figures, how it is used and the
+    drop-in's text. Whatever somebody else wrote is escaped."""
+    certificate = certificate_of(result)
+    colour = COLOURS[surely_faster(result)]
+    rows = [*_figures(result), *use_lines(result, certificate), ("run", result.run)]
+    cells = "".join(
+        f"<tr><th style='text-align:left'>{escape(name)}</th>"
+        f"<td style='text-align:left'>{escape(text)}</td></tr>"
+        for name, text in rows
+    )
+    sentence = escape(answer_sentence(result, certificate))
+    return (
+        f"<p style='font-size:1.2em;font-weight:bold;color:{colour}'>{sentence}</p>"
+        f"{_roofline_bar(result)}<table>{cells}</table>{_source(result)}"
+    )
+
+
+def _figures(result: Result) -> list[tuple[str, str]]:
+    """Times by name; those that nobody measured say so."""
+    rows = [("why", result.reason), ("target", result.target)]
+    times = (
+        ("drop-in" if result.candidate else "best candidate", result.time_us),
+        ("eager", result.eager_us),
+        ("torch.compile", result.compiled_us),
+        ("max-autotune", result.autotuned_us),
+        ("drop-in, estimated", result.estimated_time_us),
+        ("eager, estimated", result.estimated_eager_us),
+    )
+    rows += [(name, f"{microseconds(value)} us") for name, value in times if value is not None]
+    if result.error_vs_oracle is not None:
+        eager = error_text(result.eager_error_vs_oracle)
+        rows.append(("error against fp64", f"{error_text(result.error_vs_oracle)} (eager {eager})"))
+    return rows
+
+
+def _roofline_bar(result: Result) -> str:
+    """The share of the roofline that was measured, as a bar."""
+    share = result.roofline_fraction
+    if not result.measured or share is None:
+        return ""
+    width = round(100 * min(max(share, 0.0), 1.0))
+    return (
+        "<div style='width:20em;border:1px solid #888'>"
+        f"<div style='width:{width}%;background:#0969da;color:white'>&nbsp;{share:.0%}</div></div>"
+    )
+
+
+def _source(result: Result) -> str:
+    if result.candidate is None:
+        return ""
+    try:
+        text = read_regular_text(Path(result.candidate), typed=True)
+    except (OSError, UnicodeDecodeError):
+        return ""
+    name = escape(Path(result.candidate).name)
+    return f"<details><summary>{name}</summary><pre>{escape(text)}</pre></details>"

@@ -1,0 +1,48 @@
+"""Progress of a run as a bar, in a terminal and in a notebook."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from agentkernel.workflows.events import Event, NodeStarted, OnEvent, RunStarted
+
+WORDS = {
+    "plan": "planning",
+    "retrieve": "searching what is known",
+    "draft": "drafting",
+    "judge": "judging",
+    "profile": "timing",
+    "debug": "finding out what went wrong",
+    "decide": "deciding",
+    "finish": "writing the result",
+}
+"""What a node does, for people."""
+
+
+@contextmanager
+def progress_bar() -> Iterator[OnEvent]:
+    """While it holds, a bar of the rounds with what is being done; it hears the run's events."""
+    columns = (
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}", markup=False),
+    )
+    with Progress(*columns) as bar:
+        task = bar.add_task("starting", total=None)
+
+        def show(event: Event) -> None:
+            match event:
+                case RunStarted():
+                    bar.update(task, total=event.rounds)
+                case NodeStarted():
+                    done = max(event.round - 1, 0)
+                    bar.update(task, completed=done, description=WORDS[event.node])
+                case _:
+                    pass
+
+        yield show
+        bar.update(task, completed=bar.tasks[0].total, description="done")

@@ -1,0 +1,88 @@
+"""`agentkernel apply` puts a run's kernel into a model's file and says whether its outputs hold."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agentkernel.cli.apply import AppliedCheck, check_lines
+from tests.swap.applied_kernels import WRONG, example, norm_kernel
+from tests.swap.test_found import write_run
+
+MODEL = """
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.LayerNorm({width})
+        self.second = nn.LayerNorm({width})
+
+    def forward(self, x):
+        return self.second(torch.relu(self.first(x)))
+
+
+def get_inputs():
+    return [torch.randn({rows}, {width})]
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+def apply(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """The command, in a process of its own: it makes Triton an interpreter."""
+    command = [sys.executable, "-m", "agentkernel", "apply", *words]
+    environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.fixture
+def run_folder(tmp_path: Path) -> Path:
+    """The folder of a run that handed a wrong kernel over."""
+    folder = tmp_path / "run-1"
+    folder.mkdir()
+    write_run(folder, norm_kernel(WRONG))
+    (folder / "run.json").write_text("{}")
+    return folder
+
+
+def test_a_wrong_kernel_is_in_place_and_rejected(tmp_path: Path, run_folder: Path) -> None:
+    rows, width = example().shape
+    (tmp_path / "model.py").write_text(MODEL.format(rows=rows, width=width))
+    done = apply(tmp_path, "model.py", "--run", str(run_folder), "--json")
+    assert done.returncode == 3, done.stderr
+    found = AppliedCheck.model_validate(json.loads(done.stdout.splitlines()[-1]))
+    assert not found.accepted
+    assert set(found.paths) == {"first", "second"}
+    assert found.error is not None
+    assert found.eager_error is not None
+    assert found.error > 10 * found.eager_error
+
+
+@pytest.mark.slow
+def test_a_model_without_such_a_module_says_so(tmp_path: Path, run_folder: Path) -> None:
+    (tmp_path / "model.py").write_text(MODEL.format(rows=2, width=3))
+    done = apply(tmp_path, "model.py", "--run", str(run_folder))
+    assert done.returncode == 3, done.stderr
+    assert "no module of the model computes what run run-1 verified" in done.stdout
+
+
+def test_what_holds_ends_with_the_line_for_a_program() -> None:
+    found = AppliedCheck(
+        accepted=True, reason="as near as eager", folder="runs/a", paths=("", "norm"), refused={}
+    )
+    assert check_lines(found)[0] == "in place at: the model itself, norm"
+    assert check_lines(found)[-1] == "in your program: agentkernel.apply_all(model, 'runs/a')"
+    wrong = found.model_copy(update={"accepted": False})
+    assert not any("in your program" in line for line in check_lines(wrong))
