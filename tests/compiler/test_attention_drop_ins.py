@@ -52,6 +52,16 @@ class Named(nn.Module):
         return F.scaled_dot_product_attention(q, k, v, **self.options)  # type: ignore[arg-type]
 
 
+class Filled(nn.Module):
+    """With a low number for what is masked, as models that must not yield NaN do."""
+
+    def forward(
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, m: torch.Tensor
+    ) -> torch.Tensor:
+        scores = (q @ k.mT * 0.2).masked_fill(m, torch.finfo(q.dtype).min)
+        return torch.softmax(scores, dim=-1) @ v
+
+
 class Kept(nn.Module):
     def forward(
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, m: torch.Tensor
@@ -91,6 +101,10 @@ CASES: dict[str, Callable[[], tuple[nn.Module, Tensors]]] = {
     "cast": lambda: (Cast(), heads(LONG, LONG, LONG, dtype=torch.float16)),
     "three": lambda: (Written(), heads(LONG[1:], LONG[1:], LONG[1:])),
     "added": lambda: (Added(), heads(LONG, LONG, LONG, (2, 1, 40, 40))),
+    "filled": lambda: (
+        Filled(),
+        (*heads(LONG, LONG, LONG), torch.rand(40, 40) < torch.rand(40, 1) * 1.5),
+    ),
     "kept": lambda: (Kept(), (*heads(LONG, LONG, LONG), torch.rand(40, 40) < 0.7)),
     "named": lambda: (Named(), heads(LONG, LONG, LONG)),
     "causal": lambda: (Named(is_causal=True), heads(LONG, LONG, LONG)),

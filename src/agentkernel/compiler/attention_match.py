@@ -6,7 +6,7 @@ import math
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import sympy
 import torch
@@ -22,6 +22,8 @@ PRODUCTS = (aten.matmul.default, aten.bmm.default)
 EINSUM = aten.einsum.default
 PLAIN, TURNED = ("ij", "jd", "id"), ("id", "jd", "ij")
 """Last labels of p @ v and of q @ k^T: of both factors and of the product."""
+FILLS = (aten.masked_fill.Scalar, aten.masked_fill.Tensor)
+CHOICES = (aten.where.self, aten.where.ScalarOther, aten.where.ScalarSelf)
 SOFTMAXES = (aten.softmax.int, aten._softmax.default)
 COPIES = (
     aten.alias.default,
@@ -56,14 +58,17 @@ class AttentionMatch:
     inner: tuple[fx.Node, ...]
     grouped: bool = False
     """True where several query heads share one head of keys and values."""
+    fill: float = -math.inf
+    """What stands in place of a score that the mask takes out."""
 
 
 def find_attention(graph: fx.Graph) -> tuple[AttentionMatch, ...]:
     """All attention in a functional ATen graph whose nodes carry `meta["val"]`, in graph order.
 
     Found are `scaled_dot_product_attention` without dropout and softmax(q @ k^T [* or / number]
-    [+ mask]) @ v over the last dimension, with three- or four-dimensional operands. Between the
-    products may stand copies and casts to types that are no shorter than that of q.
+    [+ mask, or a number where a mask says so]) @ v over the last dimension, with three- or
+    four-dimensional operands. Between the products may stand copies and casts to types that are
+    no shorter than that of q.
     """
     found = (_named(node) or _composed(node) for node in graph.nodes)
     return tuple(match for match in found if match is not None)
@@ -115,13 +120,16 @@ def _composed(node: fx.Node) -> AttentionMatch | None:
     scores, mask = _below_copies(softmax.args[0], inner), None
     kind: MaskKind = "add"
     scale: float | sympy.Expr = 1.0
-    if _lone(scores, (aten.masked_fill.Scalar,)) and scores.args[2] == -math.inf:
+    fill = -math.inf
+    if (filled := _filled(scores)) is not None:
         inner.append(scores)
-        scores, mask, kind = scores.args[0], scores.args[1], "drop"
+        scores, mask, kind, fill = filled.scores, filled.mask, filled.kind, filled.number
     elif _lone(scores, (aten.add.Tensor,)) and not scores.kwargs:
         inner.append(scores)
         scores, mask = scores.args
     if mask is not None and not (isinstance(mask, fx.Node) and _rank(mask) <= _rank(softmax)):
+        return None
+    if isinstance(scores, fx.Node) and _shape(scores) != _shape(softmax):
         return None
     scores = _below_copies(scores, inner)
     if _lone(scores, (aten.mul.Tensor, aten.div.Tensor)):
@@ -152,7 +160,49 @@ def _composed(node: fx.Node) -> AttentionMatch | None:
         False,
         "nan",
         tuple(reversed(inner)),
+        fill=fill,
     )
+
+
+class _Filled(NamedTuple):
+    """Scores with `number` where `mask` is True ("drop") or where it is not ("bool")."""
+
+    scores: Any
+    mask: fx.Node
+    kind: MaskKind
+    number: float
+
+
+def _filled(item: object) -> _Filled | None:
+    """What a masked fill, or a choice between scores and one number, is of."""
+    if not isinstance(item, fx.Node) or not _lone(item, (*FILLS, *CHOICES)):
+        return None
+    first, second, third = item.args[:3]
+    kind: MaskKind = "drop"
+    if item.target in FILLS:
+        scores, mask, value = first, second, third
+    elif (number := _number(third)) is not None:
+        scores, mask, value, kind = second, first, number, "bool"
+    else:
+        scores, mask, value = third, first, second
+    number = _number(value)
+    if number is None or math.isnan(number) or number == math.inf:
+        return None
+    if not isinstance(mask, fx.Node) or mask.meta["val"].dtype != torch.bool:
+        return None
+    return _Filled(scores, mask, kind, number)
+
+
+def _number(value: object) -> float | None:
+    """A number, or that of a tensor of one element that is filled with it."""
+    while isinstance(value, fx.Node) and value.target in COPIES and _shape(value) == ():
+        value = value.args[0]
+    if isinstance(value, fx.Node):
+        sole = value.target in (aten.full.default, aten.scalar_tensor.default)
+        if not sole or _shape(value) != ():
+            return None
+        value = value.args[1 if value.target is aten.full.default else 0]
+    return float(value) if isinstance(value, int | float) else None
 
 
 def _factors(node: fx.Node, labels: tuple[str, str, str]) -> tuple[fx.Node, fx.Node] | None:
@@ -239,6 +289,11 @@ def _untransposed(item: object) -> fx.Node | None:
 
 def _rank(node: fx.Node) -> int:
     return len(node.meta["val"].shape)
+
+
+def _shape(node: fx.Node) -> tuple[object, ...]:
+    sizes = node.meta["val"].shape
+    return tuple(item.node.expr if isinstance(item, torch.SymInt) else item for item in sizes)
 
 
 ATTENTION_OP = "attention"
