@@ -125,6 +125,31 @@ def test_dropout_that_is_off_casts_and_einsum_hide_no_attention(function: Forwar
     assert (match.scale, match.mask) == (0.25, None)
 
 
+@pytest.mark.quick(1)
+@pytest.mark.parametrize(
+    ("scores", "mixed", "inside"),
+    [
+        ("bqhd,bkhd->bhqk", "bhqk,bkhd->bqhd", (True, True, True, True)),
+        ("bqhd,bkhd->bhqk", "bhqk,bkhd->bhqd", (True, True, True, False)),
+        ("bhqd,bkhd->bhqk", "bhqk,bhkd->bqhd", (False, True, False, True)),
+    ],
+)
+def test_einsum_with_heads_inside_is_attention(
+    scores: str, mixed: str, inside: tuple[bool, ...]
+) -> None:
+    def turned(x: torch.Tensor, wanted: bool) -> torch.Tensor:
+        return x.transpose(1, 2).contiguous() if wanted else x
+
+    (match,) = matches(
+        lambda q, k, v, _: torch.einsum(
+            mixed,
+            heads_of(turned(q, inside[0]), turned(k, inside[1]), scores),
+            turned(v, inside[2]),
+        )
+    )
+    assert match.heads_inside == inside
+
+
 @pytest.mark.quick(2)
 @pytest.mark.parametrize(
     "function",

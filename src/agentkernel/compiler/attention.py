@@ -12,7 +12,12 @@ from typing import Literal
 
 import sympy
 
-from agentkernel.compiler.attention_match import ATTENTION_OP, AttentionMatch, MaskKind
+from agentkernel.compiler.attention_match import (
+    ATTENTION_OP,
+    HEADS_INSIDE,
+    AttentionMatch,
+    MaskKind,
+)
 from agentkernel.compiler.axes import contiguous_strides
 from agentkernel.compiler.emit import Names
 from agentkernel.compiler.expressions import Symbols, tensor_text
@@ -456,10 +461,6 @@ class AttentionStep:
         found = self.node.attrs[0]
         assert isinstance(found, AttentionMatch)
         return found
-
-
-HEADS_INSIDE = (0, 2, 1, 3)
-"""The permutation between [B, H, T, D] and [B, T, H, D]."""
 
 
 def with_attention(partition: Partition) -> Partition:

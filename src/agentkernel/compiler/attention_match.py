@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import operator
 from collections.abc import Mapping, Sequence
@@ -60,6 +61,8 @@ class AttentionMatch:
     """True where several query heads share one head of keys and values."""
     fill: float = -math.inf
     """What stands in place of a score that the mask takes out."""
+    heads_inside: tuple[bool, bool, bool, bool] = (False, False, False, False)
+    """Whether q, k, v and the result lie as [B, T, H, D] in the graph, not as [B, H, T, D]."""
 
 
 def find_attention(graph: fx.Graph) -> tuple[AttentionMatch, ...]:
@@ -68,7 +71,7 @@ def find_attention(graph: fx.Graph) -> tuple[AttentionMatch, ...]:
     Found are `scaled_dot_product_attention` without dropout and softmax(q @ k^T [* or / number]
     [+ mask, or a number where a mask says so]) @ v over the last dimension, with three- or
     four-dimensional operands. Between the products may stand copies and casts to types that are
-    no shorter than that of q.
+    no shorter than that of q. An einsum may have the heads of its operands inside.
     """
     found = (_named(node) or _composed(node) for node in graph.nodes)
     return tuple(match for match in found if match is not None)
@@ -108,10 +111,11 @@ def _named(node: fx.Node) -> AttentionMatch | None:
 
 def _composed(node: fx.Node) -> AttentionMatch | None:
     """softmax(...) @ v, read backwards from the product with v."""
-    if (factors := _factors(node, PLAIN)) is None:
+    weighted = _product(node, PLAIN)
+    if weighted is None or weighted.heads_inside[0]:
         return None
     inner: list[fx.Node] = []
-    softmax, value = _below_copies(factors[0], inner), factors[1]
+    softmax, value = _below_copies(weighted.left, inner), weighted.right
     if not _lone(softmax, SOFTMAXES):
         return None
     if softmax.args[1] not in (-1, _rank(softmax) - 1):
@@ -139,9 +143,10 @@ def _composed(node: fx.Node) -> AttentionMatch | None:
         scale = 1.0 / factor if scores.target is aten.div.Tensor else factor
         inner.append(scores)
         scores = _below_copies(scores.args[0], inner)
-    if not _lone(scores, (*PRODUCTS, EINSUM)) or (factors := _factors(scores, TURNED)) is None:
+    scored = _product(scores, TURNED) if _lone(scores, (*PRODUCTS, EINSUM)) else None
+    if scored is None or scored.heads_inside[2]:
         return None
-    query, key = factors
+    query, key = scored.left, scored.right
     if _rank(query) not in (3, 4):
         return None
     if not _rank(query) == _rank(key) == _rank(value):
@@ -161,6 +166,7 @@ def _composed(node: fx.Node) -> AttentionMatch | None:
         "nan",
         tuple(reversed(inner)),
         fill=fill,
+        heads_inside=(*scored.heads_inside[:2], *weighted.heads_inside[1:]),
     )
 
 
@@ -205,27 +211,56 @@ def _number(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
-def _factors(node: fx.Node, labels: tuple[str, str, str]) -> tuple[fx.Node, fx.Node] | None:
-    """The factors of a product with the last `labels`, batch dimensions first and in order."""
+class _Product(NamedTuple):
+    """A product of matrices, and where its factors and its result have their heads inside."""
+
+    left: fx.Node
+    right: fx.Node
+    heads_inside: tuple[bool, bool, bool] = (False, False, False)
+
+
+def _product(node: fx.Node, labels: tuple[str, str, str]) -> _Product | None:
+    """A product with the last `labels`, batch dimensions first, or around the rows."""
+    inside = (False, False, False)
     if node.target is EINSUM:
         equation, given = node.args[:2]
         pair = list(given) if isinstance(given, list | tuple) else []
-        if len(pair) != 2 or not _is_product(str(equation).replace(" ", ""), labels):
+        found = _inside(str(equation).replace(" ", ""), labels)
+        if len(pair) != 2 or found is None:
             return None
-        left, right = pair
+        (left, right), inside = pair, found
     elif node.target in PRODUCTS:
         left, right = node.args[:2]
         right = _untransposed(right) if labels is TURNED else right
     else:
         return None
-    return (left, right) if isinstance(left, fx.Node) and isinstance(right, fx.Node) else None
+    if not isinstance(left, fx.Node) or not isinstance(right, fx.Node):
+        return None
+    return _Product(left, right, inside)
 
 
-def _is_product(equation: str, labels: tuple[str, str, str]) -> bool:
-    """Whether an equation has these last labels, under any names, behind one batch for all."""
+def _inside(equation: str, labels: tuple[str, str, str]) -> tuple[bool, bool, bool] | None:
+    """Which terms have their rows before their heads; None for another product.
+
+    All terms have these last labels, under any names, behind one batch for all.
+    """
     terms = equation.replace("->", ",").split(",")
     batch = "xy"[: len(terms[0]) - 2]
-    return _renamed(terms) == _renamed([f"{batch}{ends}" for ends in labels])
+    wanted = [f"{batch}{ends}" for ends in labels]
+    choices = itertools.product((False, True), repeat=3) if len(batch) == 2 else [(False,) * 3]
+    for first, second, third in choices:
+        swaps = (first, second, third)
+        found = [
+            _rows_first(term) if swap else term for term, swap in zip(wanted, swaps, strict=False)
+        ]
+        if _renamed(terms) == _renamed(found):
+            return swaps
+    return None
+
+
+def _rows_first(term: str) -> str:
+    """[batch, rows, heads, ...] for [batch, heads, rows, ...]."""
+    return f"{term[0]}{term[2]}{term[1]}{term[3:]}"
 
 
 def _renamed(terms: Sequence[str]) -> list[list[int]]:
@@ -297,6 +332,8 @@ def _shape(node: fx.Node) -> tuple[object, ...]:
 
 
 ATTENTION_OP = "attention"
+HEADS_INSIDE = (0, 2, 1, 3)
+"""The permutation between [B, H, T, D] and [B, T, H, D]."""
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -316,7 +353,11 @@ def served_attention(graph: fx.Graph) -> AttentionCalls:
 
 
 def _served(match: AttentionMatch) -> bool:
-    q, k, v = (item.meta["val"] for item in (match.query, match.key, match.value))
+    operands = (match.query, match.key, match.value)
+    q, k, v = (
+        item.meta["val"].transpose(1, 2) if inside else item.meta["val"]
+        for item, inside in zip(operands, match.heads_inside, strict=False)
+    )
     if q.dtype not in FLOATS or not q.dtype == k.dtype == v.dtype:
         return False
     if (
@@ -344,12 +385,11 @@ def attention_node(
     """The IR's node for a match, over the values of its operands."""
     operands = [match.query, match.key, match.value]
     operands += [match.mask] if match.mask is not None else []
-    nodes = [values[item] for item in operands]
-    q, v = nodes[0], nodes[2]
-    assert isinstance(q, Node)
-    assert isinstance(v, Node)
-    args = [item for item in nodes if isinstance(item, Node)]
-    return b._make(
+    args = [item for item in (values[item] for item in operands) if isinstance(item, Node)]
+    for place, inside in enumerate(match.heads_inside[:3]):
+        args[place] = b.permute(args[place], HEADS_INSIDE) if inside else args[place]
+    q, v = args[0], args[2]
+    found = b._make(
         "library",
         ATTENTION_OP,
         tuple(args),
@@ -358,3 +398,4 @@ def attention_node(
         (match,),
         ATTENTION_OP,
     )
+    return b.permute(found, HEADS_INSIDE) if match.heads_inside[3] else found
