@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 
 os.environ["TRITON_INTERPRET"] = "1"
@@ -20,13 +21,18 @@ SCHEDULE = {"BLOCK_T": 32, "BLOCK_S": 16, "num_warps": 4, "num_stages": 2}
 
 
 def reference(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None, causal: bool
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    mask: torch.Tensor | None,
+    causal: bool,
+    fill: float = -math.inf,
 ) -> torch.Tensor:
     group = q.shape[1] // k.shape[1]
     k, v = k.repeat_interleave(group, 1).double(), v.repeat_interleave(group, 1).double()
     scores = q.double() @ k.mT * 0.3
     if mask is not None and mask.dtype == torch.bool:
-        scores = scores.masked_fill(~mask, float("-inf"))
+        scores = scores.masked_fill(~mask, fill)
     elif mask is not None:
         scores = scores + mask.double()
     if causal:
@@ -43,6 +49,7 @@ def attend(
     causal: bool,
     empty_rows: str = "nan",
     rising: bool = True,
+    fill: float = -math.inf,
 ) -> torch.Tensor:
     dtype = str(q.dtype).removeprefix("torch.")
     out = torch.full((*q.shape[:3], v.shape[3]), float("nan"), dtype=q.dtype)
@@ -50,7 +57,8 @@ def attend(
         name="attention", q="q", k="k", v="v", out="out", scale="0.3", dtype=dtype,
         head_dim=q.shape[3], value_dim=v.shape[3], causal=causal,
         mask=None if mask is None else "mask", empty_rows=empty_rows,
-        rising=rising, mask_kind="bool" if mask is not None and mask.dtype == torch.bool else "add",
+        rising=rising, fill=fill,
+        mask_kind="bool" if mask is not None and mask.dtype == torch.bool else "add",
     )  # fmt: skip
     text = emit_attention(spec, SCHEDULE)
     body = "\n".join(f"    {line}" for line in text.launch)
@@ -96,6 +104,37 @@ def attention_is_right(
     assert error <= TOLERANCE[dtype], float(error)
 
 
+@settings(max_examples=20, deadline=None, database=None, phases=[Phase.generate])
+@given(
+    lengths=st.tuples(st.integers(1, 50), st.integers(1, 50)),
+    dtype=st.sampled_from(["float32", "float16", "bfloat16"]),
+    fill=st.sampled_from([-2.0, 0.0, -1e4, "lowest"]),
+    added=st.booleans(),
+    rising=st.booleans(),
+)
+def numbers_of_a_mask_are_scores(
+    lengths: tuple[int, int], dtype: str, fill: float | str, added: bool, rising: bool
+) -> None:
+    """Rows that are wholly masked among them: all their keys count alike."""
+    queries, keys = lengths
+    number = getattr(torch, dtype)
+    q, k, v = (torch.randn(1, 2, rows, 16, dtype=number) for rows in (queries, keys, keys))
+    low = torch.finfo(number).min if isinstance(fill, str) else fill
+    mask = torch.rand(1, 1, queries, keys) < 0.6
+    mask[..., 0, :] = False
+    if added:
+        wanted = torch.zeros(mask.shape, dtype=number).masked_fill(~mask, low)
+        found = attend(q, k, v, wanted, causal=False, rising=rising)
+        wanted = reference(q, k, v, wanted, causal=False)
+    else:
+        found = attend(q, k, v, mask, causal=False, rising=rising, fill=low)
+        wanted = reference(q, k, v, mask, causal=False, fill=low)
+    error = (found.double() - wanted).norm() / wanted.norm()
+    # A sum with a large number is rounded to the number's last place, in eager mode too.
+    rounded = abs(low) * 2.0**-23 if added and abs(low) < 1e5 else 0.0
+    assert error <= TOLERANCE[dtype] + rounded, float(error)
+
+
 def rows_without_a_key() -> None:
     q, k, v = (torch.randn(1, 1, 20, 16) for _ in range(3))
     mask = torch.ones(1, 1, 20, 20, dtype=torch.bool)
@@ -109,4 +148,5 @@ def rows_without_a_key() -> None:
 if __name__ == "__main__":
     install_hooks()
     attention_is_right()
+    numbers_of_a_mask_are_scores()
     rows_without_a_key()

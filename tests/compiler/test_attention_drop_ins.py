@@ -43,6 +43,14 @@ class Cast(nn.Module):
         return torch.einsum("bhij,bhjd->bhid", scores.softmax(-1, torch.float32).to(q.dtype), v)
 
 
+class Inside(nn.Module):
+    """Heads behind tokens, as most projections yield them; other sizes for each operand."""
+
+    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        scores = torch.einsum("bqhd,bkhd->bhqk", q, k) * 0.2
+        return torch.einsum("bhqk,bkhd->bqhd", scores.softmax(-1), v)
+
+
 class Named(nn.Module):
     def __init__(self, **options: object) -> None:
         super().__init__()
@@ -50,6 +58,16 @@ class Named(nn.Module):
 
     def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         return F.scaled_dot_product_attention(q, k, v, **self.options)  # type: ignore[arg-type]
+
+
+class Filled(nn.Module):
+    """With a low number for what is masked, as models that must not yield NaN do."""
+
+    def forward(
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, m: torch.Tensor
+    ) -> torch.Tensor:
+        scores = (q @ k.mT * 0.2).masked_fill(m, torch.finfo(q.dtype).min)
+        return torch.softmax(scores, dim=-1) @ v
 
 
 class Kept(nn.Module):
@@ -91,7 +109,16 @@ CASES: dict[str, Callable[[], tuple[nn.Module, Tensors]]] = {
     "cast": lambda: (Cast(), heads(LONG, LONG, LONG, dtype=torch.float16)),
     "three": lambda: (Written(), heads(LONG[1:], LONG[1:], LONG[1:])),
     "added": lambda: (Added(), heads(LONG, LONG, LONG, (2, 1, 40, 40))),
+    "filled": lambda: (
+        Filled(),
+        (*heads(LONG, LONG, LONG), torch.rand(40, 40) < torch.rand(40, 1) * 1.5),
+    ),
+    "filled_bf16": lambda: (
+        Filled(),
+        (*heads(LONG, LONG, LONG, dtype=torch.bfloat16), torch.rand(40, 40) < 0.7),
+    ),
     "kept": lambda: (Kept(), (*heads(LONG, LONG, LONG), torch.rand(40, 40) < 0.7)),
+    "inside": lambda: (Inside(), heads((2, 40, 3, 20), (2, 33, 3, 20), (2, 33, 3, 24))),
     "named": lambda: (Named(), heads(LONG, LONG, LONG)),
     "causal": lambda: (Named(is_causal=True), heads(LONG, LONG, LONG)),
     "scaled": lambda: (Named(scale=0.3), heads(LONG, LONG, LONG, dtype=torch.float16)),

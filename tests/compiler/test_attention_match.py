@@ -65,6 +65,44 @@ def test_attention_written_out(rank: int) -> None:
     assert len(match.inner) == 4
 
 
+LOWEST = torch.finfo(torch.float32).min
+
+
+@pytest.mark.quick(1)
+@pytest.mark.parametrize(
+    ("hide", "kind", "fill"),
+    [
+        (lambda scores, mask: scores.masked_fill(mask, -1e9), "drop", -1e9),
+        (lambda scores, mask: scores.masked_fill(mask, LOWEST), "drop", LOWEST),
+        (lambda scores, mask: torch.where(mask, scores, -1e4), "bool", -1e4),
+        (lambda scores, mask: torch.where(mask, -1e4, scores), "drop", -1e4),
+        (lambda scores, mask: torch.where(mask, scores, torch.full((), -7.0)), "bool", -7.0),
+        (lambda scores, mask: scores.masked_fill(mask, -math.inf), "drop", -math.inf),
+    ],
+)
+def test_a_mask_may_put_any_number(hide: Forward, kind: str, fill: float) -> None:
+    (match,) = matches(
+        lambda q, k, v, mask: torch.softmax(hide(q @ k.mT * 0.25, mask), dim=-1) @ v, boolean=True
+    )
+    assert match.mask.name == "mask"
+    assert (match.mask_kind, match.fill, match.scale) == (kind, fill, 0.25)
+
+
+@pytest.mark.quick(1)
+@pytest.mark.parametrize(
+    "hide",
+    [
+        lambda scores, mask: torch.where(mask, scores, scores.mean()),
+        lambda scores, mask: torch.where(mask, scores, math.inf),
+        lambda scores, mask: scores[:1].masked_fill(mask.expand(2, 3, 32, 32), -1e9),
+    ],
+)
+def test_a_mask_that_puts_no_single_low_number_is_left_alone(hide: Forward) -> None:
+    assert not matches(
+        lambda q, k, v, mask: torch.softmax(hide(q @ k.mT * 0.25, mask), dim=-1) @ v, boolean=True
+    )
+
+
 def heads_of(q: torch.Tensor, k: torch.Tensor, to: str = "bhid,bhjd->bhij") -> torch.Tensor:
     return torch.softmax(torch.einsum(to, q, k) * 0.25, dim=-1)
 
@@ -85,6 +123,31 @@ def test_dropout_that_is_off_casts_and_einsum_hide_no_attention(function: Forwar
     (match,) = matches(function)
     assert (match.query.name, match.key.name, match.value.name) == ("q", "k", "v")
     assert (match.scale, match.mask) == (0.25, None)
+
+
+@pytest.mark.quick(1)
+@pytest.mark.parametrize(
+    ("scores", "mixed", "inside"),
+    [
+        ("bqhd,bkhd->bhqk", "bhqk,bkhd->bqhd", (True, True, True, True)),
+        ("bqhd,bkhd->bhqk", "bhqk,bkhd->bhqd", (True, True, True, False)),
+        ("bhqd,bkhd->bhqk", "bhqk,bhkd->bqhd", (False, True, False, True)),
+    ],
+)
+def test_einsum_with_heads_inside_is_attention(
+    scores: str, mixed: str, inside: tuple[bool, ...]
+) -> None:
+    def turned(x: torch.Tensor, wanted: bool) -> torch.Tensor:
+        return x.transpose(1, 2).contiguous() if wanted else x
+
+    (match,) = matches(
+        lambda q, k, v, _: torch.einsum(
+            mixed,
+            heads_of(turned(q, inside[0]), turned(k, inside[1]), scores),
+            turned(v, inside[2]),
+        )
+    )
+    assert match.heads_inside == inside
 
 
 @pytest.mark.quick(2)

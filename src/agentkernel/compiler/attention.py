@@ -5,13 +5,19 @@ Scores, the running maximum and the sums are never stored (arXiv 1805.02867, arX
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import sympy
 
-from agentkernel.compiler.attention_match import ATTENTION_OP, AttentionMatch, MaskKind
+from agentkernel.compiler.attention_match import (
+    ATTENTION_OP,
+    HEADS_INSIDE,
+    AttentionMatch,
+    MaskKind,
+)
 from agentkernel.compiler.axes import contiguous_strides
 from agentkernel.compiler.emit import Names
 from agentkernel.compiler.expressions import Symbols, tensor_text
@@ -60,7 +66,8 @@ class AttentionSpec:
     `q`, `k`, `v`, `out` and `mask` are names of tensors in the wrapper: q [B, H, T, D],
     k [B, G, S, D], v [B, F, S, E], out [B, H, T, E]; H a multiple of G and F. Inner strides
     are 1, the others free. `mask` is expanded to [B, H, T, S] with any strides: "add" adds it to
-    the scores, "bool" keeps what is True, "drop" drops it. `causal` keeps key <= query, both
+    the scores, "bool" keeps what is True, "drop" drops it; `fill` stands for a score that a mask
+    takes out, and is a score like any other where it is finite. `causal` keeps key <= query, both
     counted from 0. `scale` is a wrapper expression. A row with nothing kept gives NaN, or 0 with
     `empty_rows="zero"` as `scaled_dot_product_attention` does.
     """
@@ -81,6 +88,7 @@ class AttentionSpec:
     head_size: str | None = None
     """The wrapper's expression of a head dimension that is free; None where `head_dim` is it."""
     value_size: str | None = None
+    fill: float = -math.inf
     rising: bool = False
     """True where `scale` is known to be positive: the largest product is the largest score."""
     precision: Precision = "strict"
@@ -243,11 +251,10 @@ def _body(spec: AttentionSpec, even: str | None, diagonal: bool) -> list[str]:
     # The difference is taken before the scale is applied: a fused multiply-subtract of large scores
     # would leave the rounding error of the maximum in the exponent.
     weights, decay = f"{exp}(scores - shift[:, None])", f"{exp}(best - shift)"
-    if folded:
-        weights, decay = (
-            f"{exp}((scores - shift[:, None]) * scale)",
-            f"{exp}((best - shift) * scale)",
-        )
+    if folded or (_plain_units(spec) and not _exact(spec)):
+        unit = "scale" if folded else repr(LOG2_E)
+        weights = f"{exp}((scores - shift[:, None]) * {unit})"
+        decay = f"{exp}((best - shift) * {unit})"
     product = f"tl.dot(q, k{option})"
     lines = [
         *(["inside = start + keys < S"] if odd else []),
@@ -306,11 +313,11 @@ def _masking(spec: AttentionSpec, odd: bool, diagonal: bool) -> list[str]:
         guard = ", mask=inside[None, :], other=0" if odd else ""
         lines.append(f"mask = tl.load(mask_ptrs{guard})")
         if spec.mask_kind == "add":
-            unit = "" if _exact(spec) else " * 1.4426950408889634"
-            lines.append(f"scores += mask.to(tl.float32){unit}")
+            lines.append("scores += mask.to(tl.float32)")
         else:
             kept = "mask != 0" if spec.mask_kind == "bool" else "mask == 0"
-            lines.append(f'scores = tl.where({kept}, scores, float("-inf"))')
+            fill = 'float("-inf")' if spec.fill == -math.inf else repr(spec.fill)
+            lines.append(f"scores = tl.where({kept}, scores, {fill})")
     if diagonal:
         lines.append("seen = start + keys[None, :] <= rows[:, None]")
         lines.append('scores = tl.where(seen, scores, float("-inf"))')
@@ -384,12 +391,23 @@ def _exact(spec: AttentionSpec) -> bool:
 
 def _folded(spec: AttentionSpec) -> bool:
     """True where the scale can wait until after the maximum: one multiplication an element less."""
-    return spec.rising and not (spec.mask is not None and spec.mask_kind == "add")
+    return spec.rising and not _valued(spec)
+
+
+def _plain_units(spec: AttentionSpec) -> bool:
+    """True where scores are kept as they are, and become powers of two once the maximum is taken
+    off: the lowest number of a type times log2(e) would be -inf, and a row of it alone NaN."""
+    return _exact(spec) or _valued(spec)
+
+
+def _valued(spec: AttentionSpec) -> bool:
+    """True where numbers of the mask are among the scores."""
+    return spec.mask is not None and (spec.mask_kind == "add" or spec.fill != -math.inf)
 
 
 def _log2_scale(spec: AttentionSpec) -> str:
-    """The scale, in units of log2(e) where weights are powers of two."""
-    if _exact(spec):
+    """The scale, in units of log2(e) where scores are kept in them."""
+    if _plain_units(spec):
         return spec.scale
     try:
         return repr(float(spec.scale) * LOG2_E)
@@ -444,10 +462,6 @@ class AttentionStep:
         found = self.node.attrs[0]
         assert isinstance(found, AttentionMatch)
         return found
-
-
-HEADS_INSIDE = (0, 2, 1, 3)
-"""The permutation between [B, H, T, D] and [B, T, H, D]."""
 
 
 def with_attention(partition: Partition) -> Partition:
@@ -525,7 +539,7 @@ def emit_attention_step(
         value_dim=symbols.hint(value), head_size=_size(head, f"{q}.shape[3]"),
         value_size=_size(value, f"{v}.shape[3]"), causal=match.causal, mask=mask,
         mask_kind=match.mask_kind, empty_rows=match.empty_rows, precision=precision,
-        rising=_rising(match),
+        fill=match.fill, rising=_rising(match),
     )  # fmt: skip
     text_ = emit_attention(spec, schedule)
     return KernelCode(text_.source, text_.kernels, text_.launch, text_.helpers, tuple(lines))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import sympy
 import torch
@@ -22,6 +23,8 @@ PRODUCTS = (aten.matmul.default, aten.bmm.default)
 EINSUM = aten.einsum.default
 PLAIN, TURNED = ("ij", "jd", "id"), ("id", "jd", "ij")
 """Last labels of p @ v and of q @ k^T: of both factors and of the product."""
+FILLS = (aten.masked_fill.Scalar, aten.masked_fill.Tensor)
+CHOICES = (aten.where.self, aten.where.ScalarOther, aten.where.ScalarSelf)
 SOFTMAXES = (aten.softmax.int, aten._softmax.default)
 COPIES = (
     aten.alias.default,
@@ -56,14 +59,19 @@ class AttentionMatch:
     inner: tuple[fx.Node, ...]
     grouped: bool = False
     """True where several query heads share one head of keys and values."""
+    fill: float = -math.inf
+    """What stands in place of a score that the mask takes out."""
+    heads_inside: tuple[bool, bool, bool, bool] = (False, False, False, False)
+    """Whether q, k, v and the result lie as [B, T, H, D] in the graph, not as [B, H, T, D]."""
 
 
 def find_attention(graph: fx.Graph) -> tuple[AttentionMatch, ...]:
     """All attention in a functional ATen graph whose nodes carry `meta["val"]`, in graph order.
 
     Found are `scaled_dot_product_attention` without dropout and softmax(q @ k^T [* or / number]
-    [+ mask]) @ v over the last dimension, with three- or four-dimensional operands. Between the
-    products may stand copies and casts to types that are no shorter than that of q.
+    [+ mask, or a number where a mask says so]) @ v over the last dimension, with three- or
+    four-dimensional operands. Between the products may stand copies and casts to types that are
+    no shorter than that of q. An einsum may have the heads of its operands inside.
     """
     found = (_named(node) or _composed(node) for node in graph.nodes)
     return tuple(match for match in found if match is not None)
@@ -103,10 +111,11 @@ def _named(node: fx.Node) -> AttentionMatch | None:
 
 def _composed(node: fx.Node) -> AttentionMatch | None:
     """softmax(...) @ v, read backwards from the product with v."""
-    if (factors := _factors(node, PLAIN)) is None:
+    weighted = _product(node, PLAIN)
+    if weighted is None or weighted.heads_inside[0]:
         return None
     inner: list[fx.Node] = []
-    softmax, value = _below_copies(factors[0], inner), factors[1]
+    softmax, value = _below_copies(weighted.left, inner), weighted.right
     if not _lone(softmax, SOFTMAXES):
         return None
     if softmax.args[1] not in (-1, _rank(softmax) - 1):
@@ -115,13 +124,16 @@ def _composed(node: fx.Node) -> AttentionMatch | None:
     scores, mask = _below_copies(softmax.args[0], inner), None
     kind: MaskKind = "add"
     scale: float | sympy.Expr = 1.0
-    if _lone(scores, (aten.masked_fill.Scalar,)) and scores.args[2] == -math.inf:
+    fill = -math.inf
+    if (filled := _filled(scores)) is not None:
         inner.append(scores)
-        scores, mask, kind = scores.args[0], scores.args[1], "drop"
+        scores, mask, kind, fill = filled.scores, filled.mask, filled.kind, filled.number
     elif _lone(scores, (aten.add.Tensor,)) and not scores.kwargs:
         inner.append(scores)
         scores, mask = scores.args
     if mask is not None and not (isinstance(mask, fx.Node) and _rank(mask) <= _rank(softmax)):
+        return None
+    if isinstance(scores, fx.Node) and _shape(scores) != _shape(softmax):
         return None
     scores = _below_copies(scores, inner)
     if _lone(scores, (aten.mul.Tensor, aten.div.Tensor)):
@@ -131,9 +143,10 @@ def _composed(node: fx.Node) -> AttentionMatch | None:
         scale = 1.0 / factor if scores.target is aten.div.Tensor else factor
         inner.append(scores)
         scores = _below_copies(scores.args[0], inner)
-    if not _lone(scores, (*PRODUCTS, EINSUM)) or (factors := _factors(scores, TURNED)) is None:
+    scored = _product(scores, TURNED) if _lone(scores, (*PRODUCTS, EINSUM)) else None
+    if scored is None or scored.heads_inside[2]:
         return None
-    query, key = factors
+    query, key = scored.left, scored.right
     if _rank(query) not in (3, 4):
         return None
     if not _rank(query) == _rank(key) == _rank(value):
@@ -152,30 +165,102 @@ def _composed(node: fx.Node) -> AttentionMatch | None:
         False,
         "nan",
         tuple(reversed(inner)),
+        fill=fill,
+        heads_inside=(*scored.heads_inside[:2], *weighted.heads_inside[1:]),
     )
 
 
-def _factors(node: fx.Node, labels: tuple[str, str, str]) -> tuple[fx.Node, fx.Node] | None:
-    """The factors of a product with the last `labels`, batch dimensions first and in order."""
+class _Filled(NamedTuple):
+    """Scores with `number` where `mask` is True ("drop") or where it is not ("bool")."""
+
+    scores: Any
+    mask: fx.Node
+    kind: MaskKind
+    number: float
+
+
+def _filled(item: object) -> _Filled | None:
+    """What a masked fill, or a choice between scores and one number, is of."""
+    if not isinstance(item, fx.Node) or not _lone(item, (*FILLS, *CHOICES)):
+        return None
+    first, second, third = item.args[:3]
+    kind: MaskKind = "drop"
+    if item.target in FILLS:
+        scores, mask, value = first, second, third
+    elif (number := _number(third)) is not None:
+        scores, mask, value, kind = second, first, number, "bool"
+    else:
+        scores, mask, value = third, first, second
+    number = _number(value)
+    if number is None or math.isnan(number) or number == math.inf:
+        return None
+    if not isinstance(mask, fx.Node) or mask.meta["val"].dtype != torch.bool:
+        return None
+    return _Filled(scores, mask, kind, number)
+
+
+def _number(value: object) -> float | None:
+    """A number, or that of a tensor of one element that is filled with it."""
+    while isinstance(value, fx.Node) and value.target in COPIES and _shape(value) == ():
+        value = value.args[0]
+    if isinstance(value, fx.Node):
+        sole = value.target in (aten.full.default, aten.scalar_tensor.default)
+        if not sole or _shape(value) != ():
+            return None
+        value = value.args[1 if value.target is aten.full.default else 0]
+    return float(value) if isinstance(value, int | float) else None
+
+
+class _Product(NamedTuple):
+    """A product of matrices, and where its factors and its result have their heads inside."""
+
+    left: fx.Node
+    right: fx.Node
+    heads_inside: tuple[bool, bool, bool] = (False, False, False)
+
+
+def _product(node: fx.Node, labels: tuple[str, str, str]) -> _Product | None:
+    """A product with the last `labels`, batch dimensions first, or around the rows."""
+    inside = (False, False, False)
     if node.target is EINSUM:
         equation, given = node.args[:2]
         pair = list(given) if isinstance(given, list | tuple) else []
-        if len(pair) != 2 or not _is_product(str(equation).replace(" ", ""), labels):
+        found = _inside(str(equation).replace(" ", ""), labels)
+        if len(pair) != 2 or found is None:
             return None
-        left, right = pair
+        (left, right), inside = pair, found
     elif node.target in PRODUCTS:
         left, right = node.args[:2]
         right = _untransposed(right) if labels is TURNED else right
     else:
         return None
-    return (left, right) if isinstance(left, fx.Node) and isinstance(right, fx.Node) else None
+    if not isinstance(left, fx.Node) or not isinstance(right, fx.Node):
+        return None
+    return _Product(left, right, inside)
 
 
-def _is_product(equation: str, labels: tuple[str, str, str]) -> bool:
-    """Whether an equation has these last labels, under any names, behind one batch for all."""
+def _inside(equation: str, labels: tuple[str, str, str]) -> tuple[bool, bool, bool] | None:
+    """Which terms have their rows before their heads; None for another product.
+
+    All terms have these last labels, under any names, behind one batch for all.
+    """
     terms = equation.replace("->", ",").split(",")
     batch = "xy"[: len(terms[0]) - 2]
-    return _renamed(terms) == _renamed([f"{batch}{ends}" for ends in labels])
+    wanted = [f"{batch}{ends}" for ends in labels]
+    choices = itertools.product((False, True), repeat=3) if len(batch) == 2 else [(False,) * 3]
+    for first, second, third in choices:
+        swaps = (first, second, third)
+        found = [
+            _rows_first(term) if swap else term for term, swap in zip(wanted, swaps, strict=False)
+        ]
+        if _renamed(terms) == _renamed(found):
+            return swaps
+    return None
+
+
+def _rows_first(term: str) -> str:
+    """[batch, rows, heads, ...] for [batch, heads, rows, ...]."""
+    return f"{term[0]}{term[2]}{term[1]}{term[3:]}"
 
 
 def _renamed(terms: Sequence[str]) -> list[list[int]]:
@@ -241,7 +326,14 @@ def _rank(node: fx.Node) -> int:
     return len(node.meta["val"].shape)
 
 
+def _shape(node: fx.Node) -> tuple[object, ...]:
+    sizes = node.meta["val"].shape
+    return tuple(item.node.expr if isinstance(item, torch.SymInt) else item for item in sizes)
+
+
 ATTENTION_OP = "attention"
+HEADS_INSIDE = (0, 2, 1, 3)
+"""The permutation between [B, H, T, D] and [B, T, H, D]."""
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -261,7 +353,11 @@ def served_attention(graph: fx.Graph) -> AttentionCalls:
 
 
 def _served(match: AttentionMatch) -> bool:
-    q, k, v = (item.meta["val"] for item in (match.query, match.key, match.value))
+    operands = (match.query, match.key, match.value)
+    q, k, v = (
+        item.meta["val"].transpose(1, 2) if inside else item.meta["val"]
+        for item, inside in zip(operands, match.heads_inside, strict=False)
+    )
     if q.dtype not in FLOATS or not q.dtype == k.dtype == v.dtype:
         return False
     if (
@@ -289,12 +385,11 @@ def attention_node(
     """The IR's node for a match, over the values of its operands."""
     operands = [match.query, match.key, match.value]
     operands += [match.mask] if match.mask is not None else []
-    nodes = [values[item] for item in operands]
-    q, v = nodes[0], nodes[2]
-    assert isinstance(q, Node)
-    assert isinstance(v, Node)
-    args = [item for item in nodes if isinstance(item, Node)]
-    return b._make(
+    args = [item for item in (values[item] for item in operands) if isinstance(item, Node)]
+    for place, inside in enumerate(match.heads_inside[:3]):
+        args[place] = b.permute(args[place], HEADS_INSIDE) if inside else args[place]
+    q, v = args[0], args[2]
+    found = b._make(
         "library",
         ATTENTION_OP,
         tuple(args),
@@ -303,3 +398,4 @@ def attention_node(
         (match,),
         ATTENTION_OP,
     )
+    return b.permute(found, HEADS_INSIDE) if match.heads_inside[3] else found

@@ -237,7 +237,8 @@ class _Words:
             return self._size(item)
         if isinstance(item, AttentionMatch):
             scale = self._attribute(item.scale)
-            return f"{scale} {item.mask_kind} {item.causal} {item.empty_rows} {item.grouped}"
+            mask = f"{item.mask_kind} {item.fill} {item.causal} {item.empty_rows}"
+            return f"{scale} {mask} {item.grouped}"
         return "" if isinstance(item, fx.Node) else repr(item)
 
     def _size(self, item: Expr) -> str:
