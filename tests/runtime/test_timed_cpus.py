@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 from agentkernel.runtime import timed_cpus as module
 from agentkernel.runtime.pool import _timed_cores
 from agentkernel.runtime.timed_cpus import (
+    LANES,
     LEAST_CPUS,
     VARIABLE,
+    compiling_cpus,
     cores_to_reserve,
     cpu_numbers,
     on_timed_cpus,
@@ -98,3 +100,14 @@ def test_a_lane_works_beside_its_core() -> None:
     others = " ".join(map(str, sorted(allowed - {first})))
     assert said.split("\n")[0] == f"({first},) {others}"
     assert timed_cpus() == ()
+
+
+@pytest.mark.parametrize(
+    ("lanes", "cpus"), [("", 16), ("1", 16), ("2", 16), ("5", 6), ("40", 1), ("many", 16)]
+)
+def test_lanes_compile_on_twice_their_part(
+    monkeypatch: pytest.MonkeyPatch, lanes: str, cpus: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(16)))
+    monkeypatch.setenv(LANES, lanes)
+    assert compiling_cpus() == cpus

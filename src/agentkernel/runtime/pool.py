@@ -30,7 +30,7 @@ from typing import Generic, Protocol, TypeVar
 
 from agentkernel.runtime import gpu_lock
 from agentkernel.runtime.machine import CPU, hold_devices, join_devices
-from agentkernel.runtime.timed_cpus import cores_to_reserve, keep_off
+from agentkernel.runtime.timed_cpus import LANES, cores_to_reserve, keep_off
 from agentkernel.runtime.worker import end_after_parent
 
 COMPILER_NICE = 10
@@ -155,13 +155,14 @@ class WorkerPlace:
     """Where a runner works: a device, and the folder of the gate that all runners of it share.
 
     `gate` is None on the CPU; `locks` is the folder that tells the users of one machine's GPUs
-    apart; `timed_cpus` are left to what is timed on the device.
+    apart; `timed_cpus` are left to what is timed on the device; `lanes` share the machine's CPUs.
     """
 
     device: str
     gate: str | None
     locks: Path
     timed_cpus: tuple[int, ...] = ()
+    lanes: int = 1
 
 
 @dataclass(frozen=True)
@@ -261,16 +262,11 @@ def run_jobs(
         held.enter_context(hold_devices(locks, devices))
         folders = {item: held.enter_context(_lock_folder(item)) for item in dict.fromkeys(devices)}
         cores = _timed_cores(devices)
-        runners = [
-            held.enter_context(
-                closing(
-                    DeviceRunner(
-                        WorkerPlace(item, folders[item], locks, cores.get(item, ())), usable
-                    )
-                )
-            )
+        places = [
+            WorkerPlace(item, folders[item], locks, cores.get(item, ()), len(devices))
             for item in devices
         ]
+        runners = [held.enter_context(closing(DeviceRunner(place, usable))) for place in places]
 
         def next_job(runner: DeviceRunner, last: J | None) -> J | None:
             return None if runner.gone else take()
@@ -320,6 +316,7 @@ def _prepare(place: WorkerPlace) -> None:
         os.environ[gpu_lock.FOLDER] = place.gate
     end_after_parent()
     keep_off(place.timed_cpus)
+    os.environ[LANES] = str(place.lanes)
     _held.enter_context(join_devices(place.locks, place.device))
 
 

@@ -17,6 +17,8 @@ VARIABLE = "AGENTKERNEL_TIMED_CPUS"
 """Numbers of CPUs with commas between them; processes that a lane starts inherit it."""
 LEAST_CPUS = 8
 """With fewer for a GPU, what compiles needs all of them."""
+LANES = "AGENTKERNEL_LANES"
+"""How many lanes of a bench work on this machine at once; processes that a lane starts inherit it."""
 TOPOLOGY = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
 
 
@@ -59,6 +61,13 @@ def keep_off(core: Sequence[int]) -> None:
     if core and others:
         os.environ[VARIABLE] = ",".join(map(str, core))
         os.sched_setaffinity(0, others)
+
+
+def compiling_cpus() -> int:
+    """CPUs that this process may fill with compilers: all that it may use or, in a bench, twice its
+    lane's part of them, since lanes also wait, judge and time."""
+    cpus, lanes = len(os.sched_getaffinity(0)), os.environ.get(LANES, "")
+    return max(1, min(cpus, 2 * cpus // int(lanes))) if lanes.isdigit() and int(lanes) else cpus
 
 
 def timed_cpus() -> tuple[int, ...]:

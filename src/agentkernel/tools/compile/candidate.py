@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import os
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -15,6 +14,7 @@ from agentkernel.domain.problem import ScalarSpec
 from agentkernel.domain.profile import CompileReport
 from agentkernel.domain.target import Target
 from agentkernel.domain.verdict import CompileFailed, LoadFailed, RunFailed
+from agentkernel.runtime.timed_cpus import compiling_cpus
 from agentkernel.tools.compile.instructions import Instructions, instructions_from
 from agentkernel.tools.compile.occupancy import OVER_LIMIT
 from agentkernel.tools.problem.inputs import default_value
@@ -214,9 +214,10 @@ def _compile(
 def _ask(
     worker: Worker, sources: Sequence[_Source], common: dict[str, object]
 ) -> list[JSON | WorkerFailed] | WorkerFailed:
-    rows = -(-len(sources) // len(os.sched_getaffinity(0)))
+    rows = -(-len(sources) // compiling_cpus())
     timeout_s = (rows + 1) * float(str(common["timeout_s"]))
-    reply = worker.call(OP, {**common, "sources": [tuple(item) for item in sources]}, timeout_s)
+    asked = {"sources": [tuple(item) for item in sources], "at_once": compiling_cpus()}
+    reply = worker.call(OP, {**common, **asked}, timeout_s)
     if isinstance(reply, WorkerFailed):
         return reply
     answers = reply.get("answers")

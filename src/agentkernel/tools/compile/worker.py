@@ -408,17 +408,18 @@ def compile_family(payload: Mapping[str, object], state: WorkerState) -> dict[st
     """`compile_forward` for each of `payload["sources"]`; the reply has its answers by index.
 
     A source is a pair: which of `payload["calls"]` holds the rest of what compile_forward takes
-    (but for `target` and `binaries`, which all share), and the text. `timeout_s` is for each
-    source; after `seconds` none begins (its answer is None).
+    (but for `target` and `binaries`, which all share), and the text. `at_once` are compiled side by
+    side. `timeout_s` is for each source; after `seconds` none begins (its answer is None).
     """
     sources = cast("Sequence[tuple[int, str]]", payload["sources"])
     last_start_s = time.monotonic() + cast(float, payload["seconds"])
+    at_once = cast(int, payload["at_once"])
     waiting = list(range(len(sources)))[::-1]
     running: list[_Child] = []
     answers: dict[int, JSON] = {}
     room = MAX_BINARIES
     while waiting or running:
-        while waiting and len(running) < len(os.sched_getaffinity(0)):
+        while waiting and len(running) < at_once:
             index = waiting.pop()
             if time.monotonic() > last_start_s:
                 answers[index] = None

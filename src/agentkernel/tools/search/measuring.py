@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -14,6 +13,7 @@ from typing import NamedTuple, Protocol
 from agentkernel.domain.candidate import TrialResult
 from agentkernel.domain.target import Target
 from agentkernel.runtime import gpu_lock
+from agentkernel.runtime.timed_cpus import compiling_cpus
 from agentkernel.tools.compile.candidate import Binary
 from agentkernel.tools.problem.loading import LoadedProblem
 from agentkernel.tools.profiler.timing.stopwatch import Device, flush_bytes
@@ -210,7 +210,7 @@ class MeasuringSearcher:
     @property
     def most_sampled(self) -> int:
         """What all cores compile in the share of the seconds that goes to that."""
-        return min(MOST_SAMPLED, COMPILED_A_CORE * len(os.sched_getaffinity(0)))
+        return min(MOST_SAMPLED, COMPILED_A_CORE * compiling_cpus())
 
     def tune(self, spaces: Sequence[Space], target: Target) -> tuple[tuple[TrialResult, ...], ...]:
         """The same for the parts of a model, each on its own tensors: at most `MOST_MEASURED`
