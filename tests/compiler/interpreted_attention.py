@@ -70,6 +70,33 @@ def attend(
     return out
 
 
+def a_bias_is_added_before_the_mask() -> None:
+    """What is masked stays so, whatever the bias or the scores there are."""
+    torch.manual_seed(0)
+    for dtype in ("float32", "float16"):
+        q, k, v = (torch.randn(2, 3, 37, 16, dtype=getattr(torch, dtype)) for _ in range(3))
+        bias = torch.randn(3, 37, 37)
+        kept = torch.ones(37, 37, dtype=torch.bool).tril()
+        k[1, 2, 36] = float("nan")  # seen by the last query alone
+        out = torch.full_like(q, float("nan"))
+        spec = AttentionSpec(
+            name="attention", q="q", k="k", v="v", out="out", scale="0.3", dtype=dtype,
+            head_dim=16, value_dim=16, mask="mask", mask_kind="bool", bias="bias",
+        )  # fmt: skip
+        text = emit_attention(spec, SCHEDULE)
+        body = "\n".join(f"    {line}" for line in text.launch)
+        pieces = "\n\n\n".join([*helper_sources(text.helpers), text.source])
+        source = f"{pieces}\n\n\ndef run(q, k, v, out, mask, bias):\n{body}\n"
+        over = (item.expand(2, 3, 37, 37) for item in (kept, bias))
+        imported(source).run(q, k, v, out, *over)
+        scores = q.double() @ k.double().mT * 0.3 + bias.double()
+        wanted = torch.softmax(scores.masked_fill(~kept, -math.inf), -1) @ v.double()
+        assert torch.equal(out.isnan(), wanted.isnan())
+        assert wanted.isnan().sum() == 16
+        error = (out.double() - wanted).nan_to_num(0).norm() / wanted.nan_to_num(0).norm()
+        assert error <= TOLERANCE[dtype], float(error)
+
+
 @settings(max_examples=20, deadline=None, database=None, phases=[Phase.generate])
 @given(
     lengths=st.tuples(st.integers(1, 50), st.integers(1, 50)),
@@ -150,3 +177,4 @@ if __name__ == "__main__":
     attention_is_right()
     numbers_of_a_mask_are_scores()
     rows_without_a_key()
+    a_bias_is_added_before_the_mask()

@@ -70,6 +70,20 @@ class Filled(nn.Module):
         return torch.softmax(scores, dim=-1) @ v
 
 
+class Distant(nn.Module):
+    """With linear biases: what is farther counts less, and what comes later not at all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("slopes", 2.0 ** -torch.arange(1.0, 3.0)[:, None, None])
+
+    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        place = torch.arange(q.shape[2], device=q.device)
+        distance = place[None, :] - place[:, None]
+        scores = q @ k.mT / 4.0 + self.slopes * distance
+        return torch.softmax(scores.masked_fill(distance > 0, float("-inf")), dim=-1) @ v
+
+
 class Kept(nn.Module):
     def forward(
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, m: torch.Tensor
@@ -117,6 +131,7 @@ CASES: dict[str, Callable[[], tuple[nn.Module, Tensors]]] = {
         Filled(),
         (*heads(LONG, LONG, LONG, dtype=torch.bfloat16), torch.rand(40, 40) < 0.7),
     ),
+    "distant": lambda: (Distant(), heads(LONG, LONG, LONG)),
     "kept": lambda: (Kept(), (*heads(LONG, LONG, LONG), torch.rand(40, 40) < 0.7)),
     "inside": lambda: (Inside(), heads((2, 40, 3, 20), (2, 33, 3, 20), (2, 33, 3, 24))),
     "named": lambda: (Named(), heads(LONG, LONG, LONG)),

@@ -90,6 +90,33 @@ def test_a_mask_may_put_any_number(hide: Forward, kind: str, fill: float) -> Non
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize(
+    "added",
+    [
+        lambda scores, bias: scores + bias,
+        lambda scores, bias: bias + scores,
+        lambda scores, bias: bias + scores.clone(),
+    ],
+)
+def test_a_bias_stands_beside_a_mask(added: Forward) -> None:
+    def biased(
+        q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor
+    ) -> torch.Tensor:
+        place = torch.arange(32.0, device=q.device)
+        distance = place[None] - place[:, None]
+        scores = added(q @ k.mT * 0.25, distance.abs()).masked_fill(distance > 0, -math.inf)
+        return torch.softmax(scores, dim=-1) @ v
+
+    (match,) = matches(biased)
+    assert (match.bias.name, match.mask.name, match.mask_kind) == ("abs_1", "gt", "drop")
+    assert match.scale == 0.25
+    (plain,) = matches(
+        lambda q, k, v, mask: torch.softmax(added(q @ k.mT * 0.25, mask), dim=-1) @ v
+    )
+    assert (plain.bias, plain.mask.name, plain.mask_kind) == (None, "mask", "add")
+
+
+@pytest.mark.quick(1)
+@pytest.mark.parametrize(
     "hide",
     [
         lambda scores, mask: torch.where(mask, scores, scores.mean()),

@@ -22,7 +22,7 @@ from agentkernel.compiler.axes import contiguous_strides
 from agentkernel.compiler.emit import Names
 from agentkernel.compiler.expressions import Symbols, tensor_text
 from agentkernel.compiler.fusion import LibraryStep, Partition
-from agentkernel.compiler.ir import Expr, Node, Shape, numel, roots_of, same
+from agentkernel.compiler.ir import Node, Shape, numel, roots_of, same
 from agentkernel.compiler.kernel import KernelCode
 from agentkernel.compiler.products.gemm import dot_precision
 from agentkernel.compiler.products.schedules import (
@@ -67,9 +67,9 @@ class AttentionSpec:
     k [B, G, S, D], v [B, F, S, E], out [B, H, T, E]; H a multiple of G and F. Inner strides
     are 1, the others free. `mask` is expanded to [B, H, T, S] with any strides: "add" adds it to
     the scores, "bool" keeps what is True, "drop" drops it; `fill` stands for a score that a mask
-    takes out, and is a score like any other where it is finite. `causal` keeps key <= query, both
-    counted from 0. `scale` is a wrapper expression. A row with nothing kept gives NaN, or 0 with
-    `empty_rows="zero"` as `scaled_dot_product_attention` does.
+    takes out, and is a score like any other where it is finite; `bias`, expanded alike, is added
+    before. `causal` keeps key <= query, both counted from 0. `scale` is a wrapper expression. A row
+    with nothing kept gives NaN, or 0 with `empty_rows="zero"`, as SDPA does.
     """
 
     name: str
@@ -84,6 +84,7 @@ class AttentionSpec:
     causal: bool = False
     mask: str | None = None
     mask_kind: MaskKind = "add"
+    bias: str | None = None
     empty_rows: Literal["nan", "zero"] = "nan"
     head_size: str | None = None
     """The wrapper's expression of a head dimension that is free; None where `head_dim` is it."""
@@ -159,16 +160,16 @@ def _depth(tile: Tile, facts: AttentionFacts, shared_kb: float) -> int | None:
 
 
 def _source(spec: AttentionSpec) -> str:
-    masked = spec.mask is not None
+    over = _over_scores(spec)
     signature = [
-        "q_ptr", "k_ptr", "v_ptr", *(["mask_ptr"] if masked else []), "out_ptr",
+        "q_ptr", "k_ptr", "v_ptr", *(f"{name}_ptr" for name in over), "out_ptr",
         "HEADS", "K_GROUP", "V_GROUP", "T", "S", "scale",
         *_stride_names("q", 3), *_stride_names("k", 3), *_stride_names("v", 3),
-        *(_stride_names("mask", 4) if masked else []), *_stride_names("out", 3),
+        *(item for name in over for item in _stride_names(name, 4)), *_stride_names("out", 3),
         *(f"{name}: tl.constexpr" for name in ("EVEN_S", "D", "E", "BLOCK_D", "BLOCK_E")),
         "BLOCK_T: tl.constexpr", "BLOCK_S: tl.constexpr",
     ]  # fmt: skip
-    term = " + mask" if masked else ""
+    term = "".join(f" + {name}" for name in reversed(over))
     lines = [
         f'"""softmax(scale * q @ k^T{term}) @ v, BLOCK_T queries a program."""',
         *_program(spec),
@@ -177,6 +178,11 @@ def _source(spec: AttentionSpec) -> str:
         *_end(spec),
     ]
     return function(spec.name, signature, lines)
+
+
+def _over_scores(spec: AttentionSpec) -> dict[str, str]:
+    """What is read for each score: the wrapper's names, by the kernel's."""
+    return {name: tensor for name, tensor in (("mask", spec.mask), ("bias", spec.bias)) if tensor}
 
 
 def _program(spec: AttentionSpec) -> list[str]:
@@ -214,11 +220,11 @@ def _pointers(spec: AttentionSpec) -> list[str]:
         "k_ptrs = k_ptr + keys[None, :].to(tl.int64) * stride_k2 + dims[:, None]",
         "v_ptrs = v_ptr + keys[:, None].to(tl.int64) * stride_v2 + value_dims[None, :]",
     ]
-    if spec.mask is not None:
+    for name in _over_scores(spec):
         lines += [
-            "mask_ptr += batch * stride_mask0 + head * stride_mask1",
-            "mask_ptrs = mask_ptr + inside_rows[:, None] * stride_mask2",
-            "mask_ptrs += keys[None, :].to(tl.int64) * stride_mask3",
+            f"{name}_ptr += batch * stride_{name}0 + head * stride_{name}1",
+            f"{name}_ptrs = {name}_ptr + inside_rows[:, None] * stride_{name}2",
+            f"{name}_ptrs += keys[None, :].to(tl.int64) * stride_{name}3",
         ]
     q_mask = "" if _whole_operand("k", spec) else ", mask=dims[None, :] < D, other=0.0"
     return [*lines, f"q = tl.load(q_ptrs{q_mask}){_cast(spec)}", ""]
@@ -272,7 +278,7 @@ def _body(spec: AttentionSpec, even: str | None, diagonal: bool) -> list[str]:
         "best = new_best",
         "k_ptrs += BLOCK_S * stride_k2",
         "v_ptrs += BLOCK_S * stride_v2",
-        *(["mask_ptrs += BLOCK_S * stride_mask3"] if spec.mask is not None else []),
+        *(f"{name}_ptrs += BLOCK_S * stride_{name}3" for name in _over_scores(spec)),
     ]
     return [*(f"    {line}" for line in lines), ""]
 
@@ -304,13 +310,16 @@ def _free(name: str, spec: AttentionSpec) -> bool:
 
 def _whole_operand(name: str, spec: AttentionSpec) -> bool:
     """True where the dimension is fixed and a power of two: nothing is padded."""
-    return not _free(name, spec) and _whole(spec.value_dim if name == "v" else spec.head_dim)
+    size = spec.value_dim if name == "v" else spec.head_dim
+    return not _free(name, spec) and _padded(size) == size
 
 
 def _masking(spec: AttentionSpec, odd: bool, diagonal: bool) -> list[str]:
     lines: list[str] = []
+    guard = ", mask=inside[None, :], other=0" if odd else ""
+    if spec.bias is not None:
+        lines.append(f"scores += tl.load(bias_ptrs{guard}).to(tl.float32)")
     if spec.mask is not None:
-        guard = ", mask=inside[None, :], other=0" if odd else ""
         lines.append(f"mask = tl.load(mask_ptrs{guard})")
         if spec.mask_kind == "add":
             lines.append("scores += mask.to(tl.float32)")
@@ -343,14 +352,14 @@ def _end(spec: AttentionSpec) -> list[str]:
 
 
 def _launch(spec: AttentionSpec, schedule: GemmSchedule) -> list[str]:
-    q, k, v, out, mask = spec.q, spec.k, spec.v, spec.out, spec.mask
+    q, k, v, out, over = spec.q, spec.k, spec.v, spec.out, _over_scores(spec).values()
     grid = f"triton.cdiv({q}.shape[2], {schedule['BLOCK_T']}) * {q}.shape[0] * {q}.shape[1],"
     arguments = [
-        q, k, v, *([mask] if mask else []), out,
+        q, k, v, *over, out,
         f"{q}.shape[1]", f"{q}.shape[1] // {k}.shape[1]",
         f"{q}.shape[1] // {v}.shape[1]", f"{q}.shape[2]", f"{k}.shape[2]",
         _log2_scale(spec), *_stride_values(q, 3), *_stride_values(k, 3), *_stride_values(v, 3),
-        *(_stride_values(mask, 4) if mask else []), *_stride_values(out, 3),
+        *(item for name in over for item in _stride_values(name, 4)), *_stride_values(out, 3),
     ]  # fmt: skip
     options = [
         f"EVEN_S={k}.shape[2] % {schedule['BLOCK_S']} == 0",
@@ -402,7 +411,8 @@ def _plain_units(spec: AttentionSpec) -> bool:
 
 def _valued(spec: AttentionSpec) -> bool:
     """True where numbers of the mask are among the scores."""
-    return spec.mask is not None and (spec.mask_kind == "add" or spec.fill != -math.inf)
+    filled = spec.mask_kind == "add" or spec.fill != -math.inf
+    return spec.bias is not None or (spec.mask is not None and filled)
 
 
 def _log2_scale(spec: AttentionSpec) -> str:
@@ -425,13 +435,9 @@ def _padded(size: int) -> int:
     return max(16, 1 << (size - 1).bit_length())
 
 
-def _whole(size: int) -> bool:
-    return _padded(size) == size
-
-
 @dataclass(frozen=True, eq=False)
 class AttentionStep:
-    """softmax(scale * q @ k^T [+ mask]) @ v as one kernel; `node` reads q, k, v and the mask."""
+    """softmax(scale * q @ k^T [+ mask]) @ v as one kernel; `node` reads q, k, v, mask and bias."""
 
     node: Node
     heads_inside: bool = False
@@ -525,21 +531,22 @@ def emit_attention_step(
         lines.append(f"{reserved.unique(f'{out}_heads')} = {out}.unsqueeze(0)")
         out = lines[-1].split(" = ")[0]
     match = step.match
-    mask = None
-    if match.mask is not None:
-        mask = reserved.unique("scores_mask")
-        text = tensor_text(step.node.args[3], buffers, symbols)
+    over: list[str] = []
+    for item, wanted in zip(step.node.args[3:], ("scores_mask", "scores_bias"), strict=False):
+        over.append(reserved.unique(wanted))
+        text = tensor_text(item, buffers, symbols)
         keys = f"{q}.shape[0], {q}.shape[1], {q}.shape[2], {k}.shape[2]"
-        lines.append(f"{mask} = {text}.expand({keys})")
+        lines.append(f"{over[-1]} = {text}.expand({keys})")
     head, value = step.node.args[0].shape[-1], step.node.args[2].shape[-1]
     spec = AttentionSpec(
         name=name, q=q, k=k, v=v, out=out,
         scale=scale_text(match, q, symbols),
         dtype=FLOATS[step.node.dtype], head_dim=symbols.hint(head),
-        value_dim=symbols.hint(value), head_size=_size(head, f"{q}.shape[3]"),
-        value_size=_size(value, f"{v}.shape[3]"), causal=match.causal, mask=mask,
+        value_dim=symbols.hint(value), head_size=None if head.is_number else f"{q}.shape[3]",
+        value_size=None if value.is_number else f"{v}.shape[3]", causal=match.causal,
+        mask=over[0] if over else None, bias=over[1] if len(over) > 1 else None,
         mask_kind=match.mask_kind, empty_rows=match.empty_rows, precision=precision,
-        fill=match.fill, rising=_rising(match),
+        fill=match.fill, rising=match.rising,
     )  # fmt: skip
     text_ = emit_attention(spec, schedule)
     return KernelCode(text_.source, text_.kernels, text_.launch, text_.helpers, tuple(lines))
@@ -553,16 +560,6 @@ def scale_text(match: AttentionMatch, q: str, symbols: Symbols) -> str:
         return repr(match.scale)
     names = {item: sympy.Symbol(symbols.name(item)) for item in match.scale.free_symbols}
     return str(match.scale.subs(names))
-
-
-def _rising(match: AttentionMatch) -> bool:
-    """True where the scale is known to be positive."""
-    return match.scale is None or (isinstance(match.scale, float) and match.scale > 0)
-
-
-def _size(size: Expr, reading: str) -> str | None:
-    """The wrapper's expression of a size that is free, None for a fixed one."""
-    return None if size.is_number else reading
 
 
 def _operand_text(

@@ -61,15 +61,22 @@ class AttentionMatch:
     """True where several query heads share one head of keys and values."""
     fill: float = -math.inf
     """What stands in place of a score that the mask takes out."""
+    bias: fx.Node | None = None
+    """What is added to the scores before the mask takes some out; `mask` where none does."""
     heads_inside: tuple[bool, bool, bool, bool] = (False, False, False, False)
     """Whether q, k, v and the result lie as [B, T, H, D] in the graph, not as [B, H, T, D]."""
+
+    @property
+    def rising(self) -> bool:
+        """True where the scale is known to be positive."""
+        return self.scale is None or (isinstance(self.scale, float) and self.scale > 0)
 
 
 def find_attention(graph: fx.Graph) -> tuple[AttentionMatch, ...]:
     """All attention in a functional ATen graph whose nodes carry `meta["val"]`, in graph order.
 
     Found are `scaled_dot_product_attention` without dropout and softmax(q @ k^T [* or / number]
-    [+ mask, or a number where a mask says so]) @ v over the last dimension, with three- or
+    [+ mask, and a number where a mask says so]) @ v over the last dimension, with three- or
     four-dimensional operands. Between the products may stand copies and casts to types that are
     no shorter than that of q. An einsum may have the heads of its operands inside.
     """
@@ -128,11 +135,14 @@ def _composed(node: fx.Node) -> AttentionMatch | None:
     if (filled := _filled(scores)) is not None:
         inner.append(scores)
         scores, mask, kind, fill = filled.scores, filled.mask, filled.kind, filled.number
-    elif _lone(scores, (aten.add.Tensor,)) and not scores.kwargs:
+        scores = _below_copies(scores, inner)
+    bias = None
+    if (sum_ := _added(scores)) is not None:
         inner.append(scores)
-        scores, mask = scores.args
-    if mask is not None and not (isinstance(mask, fx.Node) and _rank(mask) <= _rank(softmax)):
+        scores, bias = sum_
+    if any(item is not None and not _spreads_over(item, softmax) for item in (mask, bias)):
         return None
+    mask, bias = (bias, None) if mask is None else (mask, bias)
     if isinstance(scores, fx.Node) and _shape(scores) != _shape(softmax):
         return None
     scores = _below_copies(scores, inner)
@@ -166,8 +176,30 @@ def _composed(node: fx.Node) -> AttentionMatch | None:
         "nan",
         tuple(reversed(inner)),
         fill=fill,
+        bias=bias,
         heads_inside=(*scored.heads_inside[:2], *weighted.heads_inside[1:]),
     )
+
+
+def _added(item: object) -> tuple[Any, Any] | None:
+    """Scores and what is added to them, in either order."""
+    if not isinstance(item, fx.Node) or not _lone(item, (aten.add.Tensor,)) or item.kwargs:
+        return None
+    first, second = item.args
+    return (second, first) if _scored(second) and not _scored(first) else (first, second)
+
+
+def _scored(item: object) -> bool:
+    """Whether a value is a product, perhaps scaled."""
+    node = _below_copies(item, [])
+    if isinstance(node, fx.Node) and node.target in (aten.mul.Tensor, aten.div.Tensor):
+        node = _below_copies(node.args[0], [])
+    return isinstance(node, fx.Node) and node.target in (*PRODUCTS, EINSUM)
+
+
+def _spreads_over(item: object, scores: fx.Node) -> bool:
+    """Whether a value is a tensor that is broadcast over the scores."""
+    return isinstance(item, fx.Node) and _rank(item) <= _rank(scores)
 
 
 class _Filled(NamedTuple):
@@ -384,7 +416,7 @@ def attention_node(
 ) -> Node:
     """The IR's node for a match, over the values of its operands."""
     operands = [match.query, match.key, match.value]
-    operands += [match.mask] if match.mask is not None else []
+    operands += [item for item in (match.mask, match.bias) if item is not None]
     args = [item for item in (values[item] for item in operands) if isinstance(item, Node)]
     for place, inside in enumerate(match.heads_inside[:3]):
         args[place] = b.permute(args[place], HEADS_INSIDE) if inside else args[place]

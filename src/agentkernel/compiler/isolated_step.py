@@ -238,7 +238,7 @@ class _Words:
         if isinstance(item, AttentionMatch):
             scale = self._attribute(item.scale)
             mask = f"{item.mask_kind} {item.fill} {item.causal} {item.empty_rows}"
-            return f"{scale} {mask} {item.grouped}"
+            return f"{scale} {mask} {item.grouped} {item.bias is not None}"
         return "" if isinstance(item, fx.Node) else repr(item)
 
     def _size(self, item: Expr) -> str:

@@ -18,7 +18,7 @@ VARIABLE = "AGENTKERNEL_TIMED_CPUS"
 LEAST_CPUS = 8
 """With fewer for a GPU, what compiles needs all of them."""
 LANES = "AGENTKERNEL_LANES"
-"""How many lanes of a bench work on this machine at once; processes that a lane starts inherit it."""
+"""How many lanes of a bench work on this machine; processes that a lane starts inherit it."""
 TOPOLOGY = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
 
 

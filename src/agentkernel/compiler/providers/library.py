@@ -167,7 +167,8 @@ def _attention_call(node: Node, buffers: Mapping[Node, str], symbols: Symbols) -
     q, k, v, *mask = (tensor_text(arg, buffers, symbols) for arg in node.args)
     arguments = [q, k, v]
     if mask:
-        if match.mask_kind == "drop" or (match.mask_kind == "bool" and match.empty_rows == "nan"):
+        nan = match.mask_kind == "bool" and match.empty_rows == "nan"
+        if match.mask_kind == "drop" or nan or match.bias is not None:
             raise UnsupportedOp(ATTENTION_OP, "SDPA has no mask of this kind")
         arguments.append(f"attn_mask={mask[0]}")
     if match.causal:
