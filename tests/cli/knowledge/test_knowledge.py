@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.cli.app import KNOWLEDGE_COMMANDS, run
+from agentkernel.cli.app import run
+from agentkernel.cli.command_table import KNOWLEDGE_COMMANDS
 from agentkernel.cli.knowledge.search import last_lines
 from agentkernel.domain.knowledge import Entry
 from agentkernel.domain.plan import FOREIGN

@@ -136,7 +136,7 @@ def test_a_share_in_rays_words() -> None:
 
 def test_without_ray_one_line_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(MissingDependency, match=r"agentkernel\[ray\]"):
+    with pytest.raises(MissingDependency, match=r"pip install '.\[ray\]'"):
         RayEngine("auto")
 
 

@@ -63,7 +63,7 @@ def test_what_is_lacking_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) ->
 
     qlora = load_training("tiny", ["sft.method=qlora"]).sft
     lacks("trl")
-    with pytest.raises(MissingDependency, match=r"agentkernel\[train\]"):
+    with pytest.raises(MissingDependency, match=r"pip install '.\[train\]'"):
         model.check_packages(load_training("tiny").sft)
     lacks()
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
