@@ -181,6 +181,14 @@ def test_a_slice_from_before_the_start_begins_at_the_start_of_a_free_size(
         box.check(text, module, [torch.randn(4, size)])
 
 
+def test_a_gate_in_16_bits_is_one_kernel(box: Sandboxed) -> None:
+    """What is cut would be stored; a cast of it need not be."""
+    gated = functional(lambda x: torch.nn.functional.glu(x, 1))
+    x = torch.randn(3, 8, 5).half()
+    assert len(compiled_graph(gated, (x,)).partition.steps) == 1
+    check(box, lambda x: torch.nn.functional.glu(x, 1), [x], "single")
+
+
 def test_a_sum_over_no_rows_of_a_free_width_stays_with_the_library() -> None:
     compiled = compiled_graph(
         functional(lambda x, none: (x.exp(), none.sum(0))),
