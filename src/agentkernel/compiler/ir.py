@@ -296,10 +296,11 @@ class GraphBuilder:
         return self._make("view", "expand", (value,), value.dtype, shape, (), value.name)
 
     def slice(self, value: Node, dim: int, start: Expr, length: Expr, step: int = 1) -> Node:
-        """Every `step`-th element along `dim` from `start`, `length` of them. Of a cast it is the
-        cast of a slice: what is cut has to be stored, and the cast is not."""
-        if value.op == "cast" and value.args[0].shape == value.shape:
-            cut = self.slice(value.args[0], dim, start, length, step)
+        """Every `step`-th element along `dim` from `start`, `length` of them. Of a cast to a wider
+        type it is the cast of a slice: what is cut has to be stored, and is so in fewer bytes."""
+        inner = value.args[0] if value.op == "cast" else value
+        if inner.dtype.itemsize < value.dtype.itemsize and inner.shape == value.shape:
+            cut = self.slice(inner, dim, start, length, step)
             return self.pointwise("cast", cut, dtype=value.dtype)
         shape = tuple(length if index == dim else s for index, s in enumerate(value.shape))
         attrs = (dim, start, step)
