@@ -101,7 +101,7 @@ $L__BB0_2:
 
 def test_only_the_innermost_loop_counts_as_one() -> None:
     counts = instructions_of(MATRIX)
-    assert counts.loops == (Count(issued=3, matrix=1, matrix_half=1, load_bytes=16, loads=1),)
+    assert counts.loops == (Count(issued=3, matrix=1, load_bytes=16, loads=1),)
     assert counts.straight == Count(issued=2, store_bytes=4)
     assert counts.matrix == 1
 

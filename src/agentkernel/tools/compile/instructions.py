@@ -28,7 +28,6 @@ class Count:
     issued: int = 0
     special: int = 0
     matrix: int = 0
-    matrix_half: int = 0
     load_bytes: int = 0
     store_bytes: int = 0
     loads: int = 0
@@ -36,7 +35,6 @@ class Count:
     def __add__(self, other: Count) -> Count:
         return Count(
             self.issued + other.issued, self.special + other.special, self.matrix + other.matrix,
-            self.matrix_half + other.matrix_half,
             self.load_bytes + other.load_bytes, self.store_bytes + other.store_bytes,
             self.loads + other.loads,
         )  # fmt: skip
@@ -57,11 +55,6 @@ class Instructions:
     def matrix(self) -> int:
         """Matrix instructions."""
         return self.straight.matrix + sum(loop.matrix for loop in self.loops)
-
-    @property
-    def matrix_half(self) -> int:
-        """Those among them whose operands have 16 bits."""
-        return self.straight.matrix_half + sum(loop.matrix_half for loop in self.loops)
 
 
 def instructions_from(described: Mapping[str, object]) -> Instructions:
@@ -109,9 +102,7 @@ def _count(lines: Sequence[str]) -> Count:
 
 def _one(name: str) -> Count:
     issued = next((many for start, many in EXPANDED.items() if name.startswith(start)), 1)
-    matrix = name.startswith(MATRIX)
-    half = matrix and name.endswith((".f16", ".bf16", ".f16.f32", ".bf16.f32"))
-    count = Count(issued, int(name.startswith(SPECIAL)), int(matrix), int(half))
+    count = Count(issued, int(name.startswith(SPECIAL)), int(name.startswith(MATRIX)))
     if name.startswith("ld.global"):
         return replace(count, load_bytes=_width(name), loads=1)
     if name.startswith("cp.async") and ".shared" in name and "group" not in name:

@@ -51,7 +51,7 @@ def cost_us(
     shared_by = sum(counts is not None and counts.matrix > 0 for _, counts in launches)
     matrix_us = _matrix_us(work, target) / shared_by if work and shared_by else 0.0
     own = sum(
-        kernel_us(kernel, counts, target, matrix_us * _rate(work, counts, target))
+        kernel_us(kernel, counts, target, matrix_us * _rate(work, kernel, target))
         for kernel, counts in launches
     )
     return own + sum(_library_us(cost, target) for cost in report.library_costs)
@@ -62,9 +62,9 @@ def _matrix_us(work: MatrixWork, target: Target) -> float:
     return flop_time_us(work.cost, target, work.precision) / KERNEL_SHARE
 
 
-def _rate(work: MatrixWork | None, counts: Instructions | None, target: Target) -> float:
+def _rate(work: MatrixWork | None, kernel: KernelResources, target: Target) -> float:
     """Of a product's time, what it takes where fp32 operands are not multiplied as fp16 planes."""
-    if work is None or counts is None or work.cost.dtype != "float32" or counts.matrix_half:
+    if work is None or work.cost.dtype != "float32" or kernel.tensor_core == "wgmma.f16":
         return 1.0
     peaks = target.peak_tflops
     strict = work.precision == "strict" and target.has_wgmma
