@@ -20,8 +20,8 @@ GOLDEN = 0.6180339887
 MOST_HOLES = 16
 MOST_KINDS = 32
 """Sets of holes that matter to some element: of more, the rest are left as eager has them."""
-Hole = tuple[int, int]
-"""Which input, and which of its elements."""
+Holes = dict[int, torch.Tensor]
+"""By the number of an input: the places of its NaN and infinities in its flat order (int64)."""
 Run = Callable[[Sequence[object]], list[object]]
 
 
@@ -30,34 +30,56 @@ def without_unused_nan(
 ) -> list[object]:
     """`exact`, the fp64 outputs; where an element is NaN or infinite in it and in eager's `leaves`,
     it is what it is without the holes that do not matter to it. `run` gives fp64 outputs."""
-    holes = [(number, place) for number, item in enumerate(inputs) for place in _holes(item)]
+    holes = _holes(inputs)
     if not holes:
         return exact
-    tries = [run(_filled(inputs, _scattered(holes, turn))) for turn in range(len(STAND_INS))]
+    tries = [run(_filled(inputs, holes, _scattered(holes, turn))) for turn in range(len(STAND_INS))]
     special = [_special(value, leaf) for value, leaf in zip(exact, leaves, strict=True)]
     same = [_same(values) for values in zip(*tries, strict=True)]
     found = _merged(exact, tries[0], [_both(a, b) for a, b in zip(special, same, strict=True)])
     left = [_both(a, _not(b)) for a, b in zip(special, same, strict=True)]
     some = any(item is not None and bool(item.any()) for item in left)
-    if not some or not 2 <= len(holes) <= MOST_HOLES:
+    count = sum(len(places) for places in holes.values())
+    if not some or not 2 <= count <= MOST_HOLES:
         return found
-    matters = [_matters(inputs, holes, hole, tries[0], run) for hole in holes]
+    one_by_one = [
+        (number, place) for number, places in holes.items() for place in range(len(places))
+    ]
+    matters = [_matters(inputs, holes, hole, tries[0], run) for hole in one_by_one]
     for kind in _kinds(matters, left):
-        spared = [hole for hole, counts in zip(holes, kind, strict=True) if not counts]
+        counts = dict(zip(one_by_one, kind, strict=True))
+        spared = _spared(holes, counts)
         if spared:
-            values = run(_filled(inputs, dict.fromkeys(spared, STAND_INS[0])))
-            found = _merged(found, values, _where(matters, left, kind))
+            values = {
+                number: places.new_full((len(places),), STAND_INS[0], dtype=torch.float64)
+                for number, places in spared.items()
+            }
+            found = _merged(
+                found, run(_filled(inputs, spared, values)), _where(matters, left, kind)
+            )
     return found
 
 
-def _scattered(holes: Sequence[Hole], turn: int) -> dict[Hole, float]:
-    """A value for each hole, of a size of its own in every turn: what a row of one value gives, as
-    a softmax of it does, says nothing about whether it depends on the row."""
-    size = STAND_INS[turn]
-    return {
-        hole: size * (1 + (turn + 1) * (number + 1) * GOLDEN % 1)
-        for number, hole in enumerate(holes)
-    }
+def _spared(holes: Holes, counts: Mapping[tuple[int, int], bool]) -> Holes:
+    """The holes that do not count."""
+    found: Holes = {}
+    for number, places in holes.items():
+        kept = [place for place in range(len(places)) if not counts[number, place]]
+        if kept:
+            found[number] = places[kept]
+    return found
+
+
+def _scattered(holes: Holes, turn: int) -> dict[int, torch.Tensor]:
+    """A value for each hole (fp64), of a size of its own in every turn: what a row of one value
+    gives, as a softmax of it does, says nothing about whether it depends on the row."""
+    values: dict[int, torch.Tensor] = {}
+    first = 1
+    for number, places in holes.items():
+        order = torch.arange(first, first + len(places), device=places.device, dtype=torch.float64)
+        values[number] = STAND_INS[turn] * (1 + (turn + 1) * order * GOLDEN % 1)
+        first += len(places)
+    return values
 
 
 class MaskedKeysRemoved(TorchFunctionMode):
@@ -105,7 +127,7 @@ def without_masked_keys(
 ) -> list[object]:
     """`exact`; where an element is NaN or infinite in it and in eager's `leaves`, it is what it is
     where masked keys are left out, if that is a number."""
-    if not any(_holes(item) for item in inputs):
+    if not _holes(inputs):
         return exact
     mode = MaskedKeysRemoved()
 
@@ -127,14 +149,17 @@ def without_masked_keys(
 
 def _matters(
     inputs: Sequence[object],
-    holes: Sequence[Hole],
-    hole: Hole,
+    holes: Holes,
+    hole: tuple[int, int],
     base: Sequence[object],
     run: Run,
 ) -> list[torch.Tensor | None]:
-    """Where each output changes with the value in place of `hole`."""
-    plain = _scattered(holes, 0)
-    moved = [run(_filled(inputs, plain | {hole: size})) for size in STAND_INS[1:]]
+    """Where each output changes with the value in place of `hole`: an input, and which of its."""
+    moved = []
+    for size in STAND_INS[1:]:
+        values = _scattered(holes, 0)
+        values[hole[0]][hole[1]] = size
+        moved.append(run(_filled(inputs, holes, values)))
     return [_not(_same(values)) for values in zip(base, *moved, strict=True)]
 
 
@@ -200,22 +225,26 @@ def _not(value: torch.Tensor | None) -> torch.Tensor | None:
     return None if value is None else ~value
 
 
-def _holes(value: object) -> list[int]:
-    """The elements that are NaN or infinite."""
-    if not isinstance(value, torch.Tensor) or not value.dtype.is_floating_point:
-        return []
-    found: list[int] = (~value.isfinite()).reshape(-1).nonzero().reshape(-1).tolist()
+def _holes(inputs: Sequence[object]) -> Holes:
+    """The elements that are NaN or infinite. There may be millions, where a size that fp16 does
+    not reach is given: they stay on their device."""
+    found: Holes = {}
+    for number, item in enumerate(inputs):
+        if isinstance(item, torch.Tensor) and item.dtype.is_floating_point:
+            places = (~item.isfinite()).reshape(-1).nonzero().reshape(-1)
+            if len(places):
+                found[number] = places
     return found
 
 
-def _filled(inputs: Sequence[object], values: Mapping[Hole, float]) -> list[object]:
-    """`inputs` with finite values in place of some of their holes."""
+def _filled(
+    inputs: Sequence[object], holes: Holes, values: Mapping[int, torch.Tensor]
+) -> list[object]:
+    """`inputs` with finite values in place of `holes`."""
     found = list(inputs)
-    for number in dict.fromkeys(number for number, _ in values):
+    for number, places in holes.items():
         item = cast("torch.Tensor", inputs[number])
-        places = [place for other, place in values if other == number]
-        sizes = [values[number, place] for place in places]
         flat = item.reshape(-1).clone()
-        flat[torch.tensor(places, device=flat.device)] = flat.new_tensor(sizes)
+        flat[places] = values[number].to(flat.dtype)
         found[number] = flat.reshape(item.shape)
     return found
