@@ -20,7 +20,7 @@ from agentkernel.compiler.attention_match import (
 )
 from agentkernel.compiler.axes import contiguous_strides
 from agentkernel.compiler.emit import Names
-from agentkernel.compiler.expressions import Symbols, tensor_text
+from agentkernel.compiler.expressions import Symbols, power_of_two_text, tensor_text, tiles_text
 from agentkernel.compiler.fusion import LibraryStep, Partition
 from agentkernel.compiler.ir import Node, Shape, numel, roots_of, same
 from agentkernel.compiler.kernel import KernelCode
@@ -353,7 +353,8 @@ def _end(spec: AttentionSpec) -> list[str]:
 
 def _launch(spec: AttentionSpec, schedule: GemmSchedule) -> list[str]:
     q, k, v, out, over = spec.q, spec.k, spec.v, spec.out, _over_scores(spec).values()
-    grid = f"triton.cdiv({q}.shape[2], {schedule['BLOCK_T']}) * {q}.shape[0] * {q}.shape[1],"
+    tiles = tiles_text(f"{q}.shape[2]", schedule["BLOCK_T"])
+    grid = f"{tiles} * {q}.shape[0] * {q}.shape[1],"
     arguments = [
         q, k, v, *over, out,
         f"{q}.shape[1]", f"{q}.shape[1] // {k}.shape[1]",
@@ -427,7 +428,7 @@ def _log2_scale(spec: AttentionSpec) -> str:
 
 def _block(free: str | None, size: int) -> str:
     """The padded size of a dimension, computed at run time where it is free."""
-    return str(_padded(size)) if free is None else f"max(16, triton.next_power_of_2({free}))"
+    return str(_padded(size)) if free is None else f"max(16, {power_of_two_text(free)})"
 
 
 def _padded(size: int) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -224,6 +225,31 @@ class Symbols:
             for symbol in expr.free_symbols
         })  # fmt: skip
         return str(PRINTER.doprint(sympy.expand(named) if named.is_polynomial() else named))
+
+
+PLAIN_SIZE = re.compile(r"[\w.]+(\[-?\d+\])?")
+"""A size that a sign binds to: `x_dim0`, `x.shape[0]`."""
+
+
+def tiles_text(size: str, block: int) -> str:
+    """How many blocks cover `size`, both at least 1, as Python over the wrapper's sizes.
+
+    Arithmetic, and a number where it can be: triton.cdiv takes 5 us of processor time a call
+    (Triton 3.6, a constexpr function), as much as a launch.
+    """
+    if size.isdigit():
+        return str(-(-int(size) // block))
+    if block == 1:
+        return size
+    negative = f"-{size}" if PLAIN_SIZE.fullmatch(size) else f"-({size})"
+    return f"-({negative} // {block})"
+
+
+def power_of_two_text(size: str) -> str:
+    """The least power of two that is not below `size`, which is at least 1, as Python."""
+    if size.isdigit():
+        return str(1 << max(int(size) - 1, 0).bit_length())
+    return f"1 << ({size} - 1).bit_length()"
 
 
 def symbols_of(captured: Captured, input_names: Mapping[str, str] | None = None) -> Symbols:

@@ -20,7 +20,7 @@ from agentkernel.compiler.emit import (
     persistent_limit,
 )
 from agentkernel.compiler.exp_sums import ExpSumsText
-from agentkernel.compiler.expressions import TRITON_TYPES, Symbols
+from agentkernel.compiler.expressions import TRITON_TYPES, Symbols, power_of_two_text, tiles_text
 from agentkernel.compiler.fusion import Region
 from agentkernel.compiler.ir import Expr, Node, numel
 from agentkernel.compiler.kernel_helpers import HELPERS
@@ -295,7 +295,7 @@ def block_text(emitter: Emitter) -> str:
     """BLOCK_N in the launch: a literal, or what covers a row whose length is free."""
     count = emitter.region.col_count
     if emitter.schedule.form == "persistent" and not count.is_number:
-        return f"triton.next_power_of_2({emitter.symbols.wrapper(count)})"
+        return power_of_two_text(emitter.symbols.wrapper(count))
     return str(emitter.schedule.block_cols)
 
 
@@ -317,16 +317,16 @@ def grid(emitter: Emitter) -> str:
     wrapper = emitter.symbols.wrapper
     region, schedule = emitter.region, emitter.schedule
     if schedule.form == "flat":
-        return f"(triton.cdiv({wrapper(region.col_count)}, {schedule.block_cols}),)"
+        return f"({tiles_text(wrapper(region.col_count), schedule.block_cols)},)"
     rows = wrapper(region.row_count)
     if emitter.tiles_rows:
         outer = wrapper(numel([axis.size for axis in region.rows[:-1]]))
-        tiles = f"triton.cdiv({wrapper(region.rows[-1].size)}, {schedule.block_rows})"
+        tiles = tiles_text(wrapper(region.rows[-1].size), schedule.block_rows)
         rows = f"({outer}) * {tiles}"
     elif emitter.many_rows and region.rows:
-        rows = f"triton.cdiv({rows}, {schedule.block_rows})"
+        rows = tiles_text(rows, schedule.block_rows)
     if schedule.form == "tile":
-        return f"({rows}, triton.cdiv({wrapper(region.col_count)}, {schedule.block_cols}))"
+        return f"({rows}, {tiles_text(wrapper(region.col_count), schedule.block_cols)})"
     return f"({rows},)"
 
 

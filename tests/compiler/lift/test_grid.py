@@ -1,3 +1,5 @@
+import ast
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,25 +15,17 @@ def config(*grid: str, prefix: tuple[str, ...] = ()) -> LaunchConfig:
     )
 
 
-class Triton:
-    """Python's own rounding up."""
-
-    @staticmethod
-    def cdiv(size: int, block: int) -> int:
-        return -(size // -block)
-
-
 @given(size=st.integers(1, 10**6), block=st.integers(1, 4096))
 def test_a_grid_holds_every_element(size: int, block: int) -> None:
     text = launch_grid(config(f"-((xnumel) // -({block}))"), {"xnumel": size})
-    (programs,) = eval(text, {"triton": Triton})
+    (programs,) = ast.literal_eval(text)
     assert (programs - 1) * block < size <= programs * block
 
 
 def test_grids_read_as_a_person_writes_them() -> None:
     sizes = {"xnumel": 100, "ynumel": 7}
     assert launch_grid(config("xnumel"), sizes) == "(100,)"
-    assert launch_grid(config("-((xnumel) // -(8))", "ynumel"), sizes) == "(triton.cdiv(100, 8), 7)"
+    assert launch_grid(config("-((xnumel) // -(8))", "ynumel"), sizes) == "(13, 7)"
     assert launch_grid(config("max(xnumel, 3)", "1", "2"), sizes) == "(100, 1, 2)"
     assert launch_grid(config("-((xnumel) // -(128))"), sizes) == "(1,)"
     prefix = ("rest = xnumel % 8", "part = 0 if rest == 0 else 1")

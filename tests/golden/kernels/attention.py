@@ -165,13 +165,13 @@ class ModelNew(nn.Module):
                 (q_dim0, q_dim1, q_dim2, v_dim3), device=q.device, dtype=torch.bfloat16
             )
         output = torch.empty((q_dim0, q_dim1, q_dim2, v_dim3), device=q.device, dtype=torch.bfloat16)
-        attention_kernel[(triton.cdiv(q.shape[2], 128) * q.shape[0] * q.shape[1],)](
+        attention_kernel[(-(-q.shape[2] // 128) * q.shape[0] * q.shape[1],)](
             q, k, v, output, q.shape[1], q.shape[1] // k.shape[1], q.shape[1] // v.shape[1],
             q.shape[2], k.shape[2], 0.18033688011112042, q.stride(0), q.stride(1), q.stride(2),
             k.stride(0), k.stride(1), k.stride(2), v.stride(0), v.stride(1), v.stride(2),
             output.stride(0), output.stride(1), output.stride(2),
             EVEN_S=k.shape[2] % 64 == 0, D=64, E=v.shape[3], BLOCK_D=64,
-            BLOCK_E=max(16, triton.next_power_of_2(v.shape[3])), BLOCK_T=128, BLOCK_S=64,
+            BLOCK_E=max(16, 1 << (v.shape[3] - 1).bit_length()), BLOCK_T=128, BLOCK_S=64,
             num_warps=4, num_stages=3,
         )
         return output

@@ -116,7 +116,7 @@ class ModelNew(nn.Module):
             return torch.empty((x_dim0, 128, x_dim2, x_dim3), device=x.device, dtype=torch.float32)
         conv2d = torch.nn.functional.conv2d(x, self.conv.weight, None, [1, 1], [1, 1]).contiguous()
         output = torch.empty((x_dim0, 128, x_dim2, x_dim3), device=x.device, dtype=torch.float32)
-        relu_kernel[(triton.cdiv(128*x_dim0*x_dim2*x_dim3, 1024),)](
+        relu_kernel[(-(-(128*x_dim0*x_dim2*x_dim3) // 1024),)](
             conv2d, self.norm.running_mean, self.norm.running_var, self.norm.weight,
             self.norm.bias, output, 128*x_dim0*x_dim2*x_dim3, x_dim3=x_dim3, x_dim2=x_dim2,
             INDEX=tl.int64 if 128*x_dim0*x_dim2*x_dim3 > 2147418112 else tl.int32,

@@ -98,7 +98,7 @@ class ModelNew(nn.Module):
         if x_dim0 == 0 or x_dim1 == 0 or x_dim2 == 0:
             return torch.empty((x_dim0, x_dim1, x_dim2), device=x.device, dtype=torch.float32)
         output = torch.empty((x_dim0, x_dim1, x_dim2), device=x.device, dtype=torch.float32)
-        cumprod_kernel[((x_dim0) * triton.cdiv(x_dim2, 64),)](
+        cumprod_kernel[((x_dim0) * -(-x_dim2 // 64),)](
             x, output, n_cols=x_dim1, x_dim1=x_dim1, x_dim2=x_dim2, BLOCK_M=64, BLOCK_N=16,
             num_warps=1,
         )

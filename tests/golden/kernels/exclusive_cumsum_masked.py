@@ -122,7 +122,7 @@ class ModelNew(nn.Module):
         output = torch.empty((x_dim0, x_dim1), device=x.device, dtype=torch.float32)
         if x_dim1 <= 8192:
             sub_kernel[(x_dim0,)](
-                x, mask_value, output, n_cols=x_dim1, BLOCK_N=triton.next_power_of_2(x_dim1),
+                x, mask_value, output, n_cols=x_dim1, BLOCK_N=1 << (x_dim1 - 1).bit_length(),
                 num_warps=8,
             )
         else:

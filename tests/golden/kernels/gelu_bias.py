@@ -104,7 +104,7 @@ class ModelNew(nn.Module):
         if x_dim0 == 0:
             return torch.empty((x_dim0, 8192), device=x.device, dtype=torch.float32)
         output = torch.empty((x_dim0, 8192), device=x.device, dtype=torch.float32)
-        gelu_kernel[(triton.cdiv(8192*x_dim0, 1024),)](
+        gelu_kernel[(-(-(8192*x_dim0) // 1024),)](
             x, self.bias, output, 8192*x_dim0,
             INDEX=tl.int64 if 8192*x_dim0 > 2147418112 else tl.int32, BLOCK_N=1024,
             num_warps=4,

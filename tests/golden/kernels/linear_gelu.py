@@ -223,11 +223,11 @@ class ModelNew(nn.Module):
         if x_dim0 == 0:
             return torch.empty((x_dim0, 4096), device=x.device, dtype=torch.float32)
         output = torch.empty((x_dim0, 4096), device=x.device, dtype=torch.float32)
-        gelu_kernel_a_planes = torch.empty((2, 1, triton.cdiv(x_dim0, 128) * 128, 32 * 128), device=x.device, dtype=torch.float16)
+        gelu_kernel_a_planes = torch.empty((2, 1, -(-x_dim0 // 128) * 128, 32 * 128), device=x.device, dtype=torch.float16)
         gelu_kernel_a_scale = torch.empty(
-            (1, triton.cdiv(x_dim0, 128), 32), device=x.device, dtype=torch.float32
+            (1, -(-x_dim0 // 128), 32), device=x.device, dtype=torch.float32
         )
-        gelu_kernel_split[(triton.cdiv(x_dim0, 128) * 32 * 1,)](
+        gelu_kernel_split[(-(-x_dim0 // 128) * 32 * 1,)](
             x, gelu_kernel_a_planes, gelu_kernel_a_scale, x_dim0, 4096, x.stride(-2), 1, 0, 0,
             K_INSIDE=True, num_warps=8,
         )
@@ -240,7 +240,7 @@ class ModelNew(nn.Module):
             self.proj.weight.stride(-2), 1, 0, 0,
             K_INSIDE=True, num_warps=8,
         )
-        gelu_kernel[(triton.cdiv(x_dim0, 128) * triton.cdiv(4096, 128),)](
+        gelu_kernel[(-(-x_dim0 // 128) * 32,)](
             x, self.proj.weight, output, self.proj.bias, x_dim0, x.stride(-2),
             self.proj.weight.stride(-2), gelu_kernel_a_planes, gelu_kernel_a_scale,
             gelu_kernel_b_planes, gelu_kernel_b_scale,

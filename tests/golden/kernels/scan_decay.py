@@ -153,7 +153,7 @@ class ModelNew(nn.Module):
         if x_dim0 == 0 or x_dim1 == 0 or x_dim2 == 0:
             return torch.empty((x_dim0, x_dim1, x_dim2), device=x.device, dtype=torch.float32)
         output = torch.empty((x_dim0, x_dim1, x_dim2), device=x.device, dtype=torch.float32)
-        mul_kernel[((x_dim0) * triton.cdiv(x_dim2, 32),)](
+        mul_kernel[((x_dim0) * -(-x_dim2 // 32),)](
             gate, x, output, n_cols=x_dim1, x_dim1=x_dim1, x_dim2=x_dim2, BLOCK_M=32,
             BLOCK_N=32, num_warps=1,
         )

@@ -111,7 +111,7 @@ class ModelNew(nn.Module):
         if x_dim0 == 0:
             return torch.empty((x_dim0, (1 + x_dim1) // 2), device=x.device, dtype=torch.float32)
         output = torch.empty((x_dim0, (1 + x_dim1) // 2), device=x.device, dtype=torch.float32)
-        mul_kernel[(triton.cdiv(x_dim0*((1 + x_dim1) // 2), 1024),)](
+        mul_kernel[(-(-(x_dim0*((1 + x_dim1) // 2)) // 1024),)](
             x, output, x_dim0*((1 + x_dim1) // 2), x_dim1=x_dim1,
             INDEX=tl.int64 if max(x_dim0*x_dim1, x_dim0*((1 + x_dim1) // 2)) > 2147418112 else tl.int32,
             BLOCK_N=1024, num_warps=4,

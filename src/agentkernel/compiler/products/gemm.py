@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from agentkernel.compiler.expressions import power_of_two_text, tiles_text
 from agentkernel.compiler.products.passes import (
     reduce_kernel,
     reduce_launch,
@@ -319,8 +320,8 @@ class _Kernel:
             lines.append(
                 f"{out} = torch.empty(({sizes}), device={spec.out}.device, dtype=torch.float32)"
             )
-        tiles = [f"triton.cdiv({spec.m}, {schedule['BLOCK_M']})"]
-        tiles += [f"triton.cdiv({spec.n}, {schedule['BLOCK_N']})", *([batch] if batch else [])]
+        tiles = [tiles_text(spec.m, schedule["BLOCK_M"]), tiles_text(spec.n, schedule["BLOCK_N"])]
+        tiles += [batch] if batch else []
         grid = " * ".join(tiles) + (f", {self.split}" if self.split > 1 else ",")
         grid = f"min({schedule['PERSIST']}, {grid[:-1]})," if self.persists else grid
         extras = [] if self.split > 1 else [value for _, value in spec.extras]
@@ -339,14 +340,8 @@ class _Kernel:
         if self.persists:
             options.append(f"PROGRAMS={schedule['PERSIST']}")
         if self.planes == 1:
-            options.append(f"DEEP={_power_of_two(blocks_of(spec.k))}")
+            options.append(f"DEEP={power_of_two_text(blocks_of(spec.k))}")
         return [*lines, *call_lines(self.name, grid, arguments, options)]
-
-
-def _power_of_two(count: str) -> str:
-    if count.isdigit():
-        return str(1 << max(int(count) - 1, 0).bit_length())
-    return f"triton.next_power_of_2({count})"
 
 
 def _divides(block: int, size: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from agentkernel.compiler.expressions import tiles_text
 from agentkernel.compiler.products.spec import (
     GemmSpec,
     batch_count,
@@ -51,7 +52,7 @@ def reduce_launch(spec: GemmSpec, split: int) -> list[str]:
     """Wrapper lines that add the slices of K."""
     rows = min(16, max(1, REDUCED // REDUCE_COLS // split))
     batch = batch_count(spec)
-    tiles = [f"triton.cdiv({spec.m}, {rows})", f"triton.cdiv({spec.n}, {REDUCE_COLS})"]
+    tiles = [tiles_text(spec.m, rows), tiles_text(spec.n, REDUCE_COLS)]
     tiles += [batch] if batch else []
     inner = [f"{spec.a}.shape[1]"] if spec.batch_dims == 2 else []
     arguments = [
@@ -93,7 +94,7 @@ def transpose_launch(spec: GemmSpec, operand: str, tensor: str, copied: str) -> 
     strides = [f"{tensor}.stride({dim})" for dim in dims]
     strides = ["0"] * (2 - len(strides)) + strides
     sizes = ", ".join([*batch, inner, outer])
-    tiles = [f"triton.cdiv({outer}, {tile})", f"triton.cdiv({inner}, {tile})", *batch]
+    tiles = [tiles_text(outer, tile), tiles_text(inner, tile), *batch]
     arguments = [tensor, copied, outer, inner, f"{tensor}.stride(-2)"]
     arguments += [batch[-1] if batch else "1", *strides]
     return [

@@ -14,6 +14,7 @@ one is multiplied in three TF32 products instead.
 
 from __future__ import annotations
 
+from agentkernel.compiler.expressions import tiles_text
 from agentkernel.compiler.products.schedules import BLOCK
 from agentkernel.compiler.products.spec import GemmSpec, batch_count, call_lines, function
 
@@ -27,7 +28,7 @@ PLANE_HELPERS = frozenset(("plane_place", "split_planes", "plane_product"))
 
 def blocks_of(size: str) -> str:
     """How many blocks a size takes, as Python."""
-    return str(-(-int(size) // BLOCK)) if size.isdigit() else f"triton.cdiv({size}, {BLOCK})"
+    return tiles_text(size, BLOCK)
 
 
 def planes_of(spec: GemmSpec, operand: str) -> tuple[str, str]:
