@@ -10,6 +10,7 @@ from torch import nn
 from agentkernel.agents.compiler_coder import CompilerCoder, family
 from agentkernel.agents.protocols import DraftRequest, Goals, Searcher
 from agentkernel.agents.strategies import hypotheses
+from agentkernel.compiler.drop_in.launch import DIRECT
 from agentkernel.compiler.ir import UnsupportedOp
 from agentkernel.compiler.partitions import partitions
 from agentkernel.domain.candidate import Draft, TrialResult
@@ -17,6 +18,7 @@ from agentkernel.domain.plan import Hypothesis, Plan
 from agentkernel.domain.target import Target
 from agentkernel.storage.source_text import parse_source
 from agentkernel.tools.judge.judge import judge
+from agentkernel.tools.judge.policy import direct_form
 from agentkernel.tools.judge.policy.graph_form import plain_form
 from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.problem.capture import capture
@@ -110,10 +112,11 @@ def _draft(problem: LoadedProblem, searcher: Searcher, strategy: str) -> Draft:
 
 
 def test_the_fastest_of_the_family_is_drafted() -> None:
-    searcher = CountingSearcher((3.0, 1.0, 2.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0))
+    slow = 100.0, 300.0, *range(400, 1300, 100)  # longer than launches, which then do not matter
+    searcher = CountingSearcher((slow[1], slow[0], 200.0, *slow[2:]))
     draft = _draft(_norm(), searcher, "fused")
     assert draft.candidate.source == searcher.seen[1]
-    assert [trial.time_us for trial in draft.tried[:2]] == [2.0, 3.0]
+    assert [trial.time_us for trial in draft.tried[:2]] == [200.0, 300.0]
 
 
 def test_nothing_is_drafted_where_every_schedule_is_pruned() -> None:
@@ -306,6 +309,32 @@ def test_the_graph_form_is_a_rival_of_the_best_plain_one(
     if plain is not None:
         assert parse_source(plain).body[-1].body[-1].name == "forward"
         assert not draft.tried[0].label.endswith("CUDA graph")
+
+
+@dataclass
+class DirectSearcher(FormSearcher):
+    """Times direct launches by `graph_us`."""
+
+    def rank(
+        self, problem: LoadedProblem, sources: Sequence[str], labels: Sequence[str],
+        schedules: Sequence[dict[str, dict[str, int]]], target: Target,
+    ) -> tuple[TrialResult, ...]:  # fmt: skip
+        made = super().rank(problem, sources, labels, schedules, target)
+        direct = [item.label.endswith(DIRECT) for item in made]
+        return tuple(
+            item.evolve(time_us=self.graph_us) if form else item
+            for item, form in zip(made, direct, strict=True)
+        )
+
+
+@pytest.mark.parametrize(("direct_us", "taken"), [(9.0, True), (9.9, False), (None, False)])
+def test_direct_launches_are_a_rival_too(
+    chain: LoadedProblem, direct_us: float | None, taken: bool
+) -> None:
+    draft = _draft(chain, DirectSearcher(graph_us=direct_us), "fused")
+    assert (direct_form.plain_form(draft.candidate.source) is not None) == taken
+    assert draft.candidate.note.endswith(DIRECT) == taken
+    assert draft.tried
 
 
 def test_the_graph_form_of_what_was_only_estimated_is_not_asked(chain: LoadedProblem) -> None:

@@ -19,7 +19,15 @@ from agentkernel.agents.protocols import DraftRequest, Searcher
 from agentkernel.agents.tuning import Assembly, Tuner, assemblies, remembered, with_stand_ins
 from agentkernel.compiler.drop_in.constructor import emit_constructor
 from agentkernel.compiler.drop_in.envelope import adopt_limits
-from agentkernel.compiler.drop_in.launch import WORTH, graph_form, graph_label, plain_label
+from agentkernel.compiler.drop_in.launch import (
+    DIRECT,
+    GRAPH,
+    WORTH,
+    direct_form,
+    form_label,
+    graph_form,
+    plain_label,
+)
 from agentkernel.compiler.drop_in.wrapper import DropInSource
 from agentkernel.compiler.emit import Schedule
 from agentkernel.compiler.ir import UnsupportedOp
@@ -218,18 +226,28 @@ class CompilerCoder:
         results: Sequence[TrialResult],
         request: DraftRequest,
     ) -> Draft:
-        """The best of them, measured once more beside its graph form where it has a new one."""
+        """The best of them, measured once more beside its launch forms where it has new ones."""
         pairs = sorted(zip(variants, results, strict=True), key=lambda pair: time_rank(pair[1]))
         best, result = pairs[0]
-        recorded = graph_form(best.source, graph) if result.time_us is not None else None
+        forms: dict[str, DropInSource | None] = {}
+        if result.time_us is not None:
+            forms = {
+                DIRECT: direct_form(best.source, result.time_us),
+                GRAPH: graph_form(best.source, graph),
+            }
         seen = {item.candidate.sha256 for item in request.history}
-        if recorded is not None and source_sha256(recorded.text) not in seen:
-            both = [best, Variant(graph_label(best.label), recorded, best.forms)]
+        rivals = [
+            Variant(form_label(best.label, form), source, best.forms)
+            for form, source in forms.items()
+            if source is not None and source_sha256(source.text) not in seen
+        ]
+        if rivals:
             with contextlib.suppress(TimeIsUp):
-                plain, replayed = self._rank(problem, both, request)
-                wins = time_rank(replayed)[1] < WORTH * time_rank(plain)[1]
-                rivals = [(both[1], replayed)] if wins else []
-                pairs = [(best, plain), *rivals, *pairs[1:]]
+                plain, *timed = self._rank(problem, [best, *rivals], request)
+                found = sorted(zip(rivals, timed, strict=True), key=lambda x: time_rank(x[1]))
+                worth = WORTH * time_rank(plain)[1]
+                won = [x for x in found if x[1].time_us is not None and x[1].time_us < worth]
+                pairs = [*won[:1], (best, plain), *pairs[1:]]
         return _draft([item for item, _ in pairs], [found for _, found in pairs], request)
 
     def _rank(

@@ -7,8 +7,11 @@ from hypothesis import strategies as st
 from torch import nn
 
 from agentkernel.compiler.drop_in.launch import (
+    DIRECT,
+    GRAPH,
+    direct_form,
+    form_label,
     graph_form,
-    graph_label,
     launch_count,
     plain_label,
     worthwhile,
@@ -115,5 +118,19 @@ def test_more_launches_and_fewer_bytes_never_speak_against_it(launches, copies, 
 
 
 def test_a_label_is_found_again():
-    assert plain_label(graph_label("default, option 1 of kernel")) == "default, option 1 of kernel"
+    assert (
+        plain_label(form_label("default, option 1 of kernel", GRAPH))
+        == "default, option 1 of kernel"
+    )
     assert plain_label("default") == "default"
+
+
+def test_short_kernels_have_a_direct_form():
+    """Launches that the kernels do not hide."""
+    source = drop_in()
+    found = direct_form(source, 300.0)
+    assert found is not None
+    assert (found.kernels, found.schedule) == (source.kernels, source.schedule)
+    assert found.text.count("@DirectLaunch") == 1
+    assert direct_form(source, 8 * 60.0 + 1) is None
+    assert plain_label(form_label("tiles of 64", DIRECT)) == "tiles of 64"

@@ -8,9 +8,10 @@ from agentkernel.domain.verdict import CaseResult
 from agentkernel.tools.judge.comparison.compare import CaseOutcome
 from agentkernel.tools.judge.execution.proof import Trace, TracedCall, parse_trace
 from agentkernel.tools.judge.execution.tracer import CallRecorder
-from agentkernel.tools.judge.graph_form import AS_GRAPH, NOT_RUN, _same_bits, check_replays
+from agentkernel.tools.judge.launch_form import NOT_RUN, _same_bits, check_replays
 from agentkernel.tools.judge.policy.families import Work
 from agentkernel.tools.judge.policy.graph_form import with_graph
+from agentkernel.tools.judge.policy.launch_form import AS_GRAPH
 from agentkernel.tools.judge.worker.calls import CallResult
 
 KERNELS = (("one_kernel", 8), ("other_kernel", 20))
@@ -27,7 +28,7 @@ def test_without_a_gpu_its_launches_are_judged(judged, sources):
     verdict = judged(sources.NORM_PROBLEM, text)
     assert verdict.accepted, verdict.failure
     assert verdict.launches == ("norm_kernel",)
-    assert NOT_RUN in verdict.notes
+    assert NOT_RUN[AS_GRAPH] in verdict.notes
     assert verdict.candidate == sha256_text(text)
     assert not any(AS_GRAPH in case.label for case in verdict.cases)
 
@@ -37,7 +38,7 @@ def test_a_wrong_plain_text_is_refused_at_its_gate(judged, sources):
     verdict = judged(sources.ADD_PROBLEM, text)
     assert not verdict.accepted
     assert verdict.gate == "correctness"
-    assert NOT_RUN not in verdict.notes
+    assert NOT_RUN[AS_GRAPH] not in verdict.notes
 
 
 def test_its_own_forward_is_asked_too(judged, sources):
@@ -109,9 +110,9 @@ def test_other_last_digits_are_wrong():
     same = CaseOutcome((result(1e-7, label),), (), None)
     other = CaseOutcome((result(1.0000001e-7, label),), (), None)
     unknown = CaseOutcome((result(2.0, f"uniform, seed 1, {AS_GRAPH}"),), (), None)
-    assert _same_bits(same, known) is None
-    assert _same_bits(unknown, known) is None
-    found = _same_bits(other, known)
+    assert _same_bits(same, known, AS_GRAPH) is None
+    assert _same_bits(unknown, known, AS_GRAPH) is None
+    found = _same_bits(other, known, AS_GRAPH)
     assert found is not None
     assert "1.0000001e-07" in found.text
 

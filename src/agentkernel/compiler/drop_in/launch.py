@@ -1,4 +1,4 @@
-"""Launch forms of a drop-in: kernel by kernel, or recorded once and replayed as a CUDA graph."""
+"""Launch forms of a drop-in: kernel by kernel, by Triton or past its launcher, or a CUDA graph."""
 
 from __future__ import annotations
 
@@ -10,15 +10,20 @@ import torch
 
 from agentkernel.compiler.drop_in.wrapper import DropInSource
 from agentkernel.storage.source_text import parse_source
+from agentkernel.tools.judge.policy.direct_form import with_direct_launches
 from agentkernel.tools.judge.policy.graph_form import with_graph
 from agentkernel.tools.judge.policy.names import TORCH_PLAIN
 from agentkernel.tools.problem.capture import Captured
 
 GRAPH = "CUDA graph"
 """What the graph form of a variant is called beside the plain one."""
+DIRECT = "direct launches"
+"""What the form that goes past Triton's launcher is called."""
 WORTH = 0.97
-"""The graph form is taken where it needs at most so much of the plain form's time: of equal ones
+"""Another form is taken where it needs at most so much of the plain form's time: of equal ones
 the plain one is simpler."""
+SLOW_LAUNCH_US = 60.0
+"""Processor time of one launch by Triton with 12 to 25 arguments, on a host under load (H200)."""
 LAUNCH_US = 8.0
 """Processor time of one launch from Python. Python's part of Triton's launcher takes 9 to 10 us, a
 call of a library through torch 5 to 40; what is left out here is made up for by measuring."""
@@ -62,14 +67,23 @@ def graph_form(source: DropInSource, captured: Captured) -> DropInSource | None:
     return None if text is None else DropInSource(text, source.kernels, source.schedule)
 
 
-def graph_label(label: str) -> str:
-    """What the graph form of the variant of this label is called."""
-    return f"{label}, {GRAPH}"
+def direct_form(source: DropInSource, time_us: float) -> DropInSource | None:
+    """The form of `source`, a plain drop-in that takes `time_us`, whose launches go past Triton's
+    launcher; None where its kernels take longer than the slowest launches."""
+    if launch_count(source.text) * SLOW_LAUNCH_US < time_us:
+        return None
+    text = with_direct_launches(source.text)
+    return None if text is None else DropInSource(text, source.kernels, source.schedule)
+
+
+def form_label(label: str, form: str) -> str:
+    """What the `form` (GRAPH or DIRECT) of the variant of this label is called."""
+    return f"{label}, {form}"
 
 
 def plain_label(label: str) -> str:
-    """The label of the variant whose graph form may be meant."""
-    return label.removesuffix(f", {GRAPH}")
+    """The label of the variant of which a form may be meant."""
+    return label.removesuffix(f", {GRAPH}").removesuffix(f", {DIRECT}")
 
 
 def _tensors(captured: Captured) -> list[torch.Tensor]:

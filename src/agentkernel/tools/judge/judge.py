@@ -60,8 +60,8 @@ from agentkernel.tools.judge.execution.graph_operators import graph_operators
 from agentkernel.tools.judge.execution.proof import check_execution
 from agentkernel.tools.judge.findings import Findings, verdict_of
 from agentkernel.tools.judge.gradient_cases import judge_all_gradients
-from agentkernel.tools.judge.graph_form import judge_graph_form
 from agentkernel.tools.judge.kernelbench import allclose_cases, passes_allclose
+from agentkernel.tools.judge.launch_form import judge_launch_form
 from agentkernel.tools.judge.other_inputs import (
     judge_aliased_inputs,
     judge_indices,
@@ -70,7 +70,7 @@ from agentkernel.tools.judge.other_inputs import (
     judge_serving_conditions,
 )
 from agentkernel.tools.judge.policy.check import check_policy, own_names
-from agentkernel.tools.judge.policy.graph_form import plain_form
+from agentkernel.tools.judge.policy.launch_form import form_name, plain_form
 from agentkernel.tools.judge.settings import (
     JudgeSettings,
     on_device,
@@ -120,7 +120,7 @@ def judge(
     if settings.static:
         operators = graph_operators(captured)
         failure = check_policy(source, settings.policy, own_names(loaded), operators)
-    # Of a graph form the plain text, which lies on the same lines, goes through every gate.
+    # Of a launch form the plain text, which lies on the same lines, goes through every gate.
     plain = plain_form(source) or source
     if failure is None:
         if settings.device == "cuda":
@@ -137,7 +137,7 @@ def judge(
             why = f"the interpreter gave no answer within {longer.time_limit_s:g} s a call"
             failure = _unknown(failure, why)
     if failure is None and plain != source:
-        failure = _judge_graph_form(loaded, captured, source, settings, findings)
+        failure = _judge_launch_form(loaded, captured, source, settings, findings)
     release_cached_memory(settings.device)
     return verdict_of(loaded, source, settings, findings, failure, time.monotonic() - started)
 
@@ -325,7 +325,7 @@ def _plan(
     return in_modes(plan, runner.fits, source_modes(source), settings.seed)
 
 
-def _judge_graph_form(
+def _judge_launch_form(
     loaded: LoadedProblem,
     captured: Captured,
     source: str,
@@ -341,7 +341,8 @@ def _judge_graph_form(
         if failure is not None:
             return failure
         plan = _plan(runner, loaded, judged, plain_form(source) or source, settings)
-        return judge_graph_form(runner, plan, settings, findings)
+        form = form_name(source) or ""
+        return judge_launch_form(runner, plan, settings, findings, form)
 
 
 def _judge_configurations(

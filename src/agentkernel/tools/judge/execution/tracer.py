@@ -112,7 +112,7 @@ def _make_tracer(state: WorkerState) -> Tracer:
 def _hook_launches(
     state: WorkerState,
     launched: Callable[[object], bool],
-    within: Callable[[int], None],
+    within: Callable[[int], int],
     form: Callable[[object, Sequence[object], Mapping[str, object]], bool],
 ) -> None:
     hidden_arrays: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
@@ -123,7 +123,7 @@ def _hook_launches(
     else:
         from triton.runtime.jit import JITFunction as Kind
 
-        _hook_compiled(launched)
+        _hook_compiled(launched, within)
     original = Kind.run
 
     def run(self: object, *args: object, **kwargs: object) -> object:
@@ -140,22 +140,41 @@ def _hook_launches(
     Kind.run = named_as(original, run)
 
 
-def _hook_compiled(launched: Callable[[object], bool]) -> None:
-    """`kernel.warmup(...)[grid](...)` launches without JITFunction.run."""
+def _hook_compiled(launched: Callable[[object], bool], within: Callable[[int], int]) -> None:
+    """`kernel.warmup(...)[grid](...)` launches without JITFunction.run, and so does the `run` of
+    what was compiled, which a launch itself asks for."""
     from triton.compiler.compiler import CompiledKernel
 
-    original = CompiledKernel.__getitem__
+    original, run_of = CompiledKernel.__getitem__, CompiledKernel.run.fget
 
     def runner(self: object, grid: object) -> Callable[..., object]:
         run = original(self, grid)
 
         def start(*args: object, **kwargs: object) -> object:
-            kernel = getattr(getattr(self, "src", None), "fn", None)
-            return None if launched(kernel) else run(*args, **kwargs)
+            if launched(_function(self)):
+                return None
+            within(1)
+            try:
+                return run(*args, **kwargs)
+            finally:
+                within(-1)
 
         return start
 
+    def run(self: object) -> Callable[..., object]:
+        found = run_of(self)
+        return _nothing if not within(0) and launched(_function(self)) else found
+
     CompiledKernel.__getitem__ = runner
+    CompiledKernel.run = property(run)
+
+
+def _function(compiled: object) -> object:
+    return getattr(getattr(compiled, "src", None), "fn", None)
+
+
+def _nothing(*_: object) -> None:
+    """A launch that is left out."""
 
 
 def _hook_numbers(left_torch: Callable[[str, int | None], None]) -> None:
@@ -364,9 +383,10 @@ class CallRecorder:
         if len(self._calls[-1].operators) < KEPT:
             self._calls[-1].operators.append(what)
 
-    def within(self, step: int) -> None:
-        """One step further into the launch of a kernel, or out of it."""
+    def within(self, step: int) -> int:
+        """One step further into the launch of a kernel, or out of it: how deep that is."""
         self._inside += step
+        return self._inside
 
     def _ran(self, kernels: Sequence[int]) -> bool:
         """Note that they run; True where one of them is to do nothing."""

@@ -40,7 +40,6 @@ from agentkernel.tools.judge.policy.expressions import (
     texts_of,
 )
 from agentkernel.tools.judge.policy.families import GraphOperators
-from agentkernel.tools.judge.policy.graph_form import plain_form
 from agentkernel.tools.judge.policy.kernel_source import (
     argument_names,
     backward_only,
@@ -49,6 +48,7 @@ from agentkernel.tools.judge.policy.kernel_source import (
     last_word,
     reachable,
 )
+from agentkernel.tools.judge.policy.launch_form import plain_form
 from agentkernel.tools.judge.policy.names import (
     BANNED_ATTRIBUTES,
     COMPUTE_METHODS,

@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import ast
 import functools
-import sys
 import textwrap
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
-from agentkernel.storage.source_text import check_one_reading, parse_source, symbol_tables
+from agentkernel.storage.source_text import check_one_reading, parse_source
+from agentkernel.tools.judge.policy.fixed_block import (
+    FixedBlock,
+    blanked,
+    identifiers,
+    leaves_alone,
+)
 
-IMPORTED = ("threading", "weakref")
 PLAIN_FORWARD = "plain_forward"
 LONGEST = 88
 BLOCK = '''\
@@ -188,6 +192,7 @@ def graphed(module, *arguments):
                 return call(arguments)
     return module.plain_forward(*arguments)
 '''
+GRAPH_BLOCK = FixedBlock(BLOCK, ("threading", "weakref"))
 TELLING = {
     "CUDAGraph",
     "Event",
@@ -218,8 +223,8 @@ def with_graph(plain: str) -> str | None:
     if model is None or forward is None or model.decorator_list or forward.decorator_list:
         return None
     names = _arguments(forward.args)
-    taken = _identifiers(tree) & (_block_names() | TELLING)
-    if names is None or taken or not _leaves_alone(plain, tree, _block_reads()):
+    taken = identifiers(tree) & (GRAPH_BLOCK.names | {PLAIN_FORWARD} | TELLING)
+    if names is None or taken or not leaves_alone(plain, tree, GRAPH_BLOCK.reads):
         return None
     lines = plain.split("\n")
     assert forward.end_lineno is not None
@@ -227,11 +232,8 @@ def with_graph(plain: str) -> str | None:
     lines[forward.end_lineno : forward.end_lineno] = ["", *_calling(forward, names, lines)]
     lines[at] = lines[at].replace("def forward", f"def {PLAIN_FORWARD}", 1)
     first = model.lineno - 1
-    lines[first:first] = [*BLOCK.rstrip("\n").split("\n"), "", ""]
-    for name in reversed(IMPORTED):
-        place, apart = _import_place(tree, name)
-        after = [""] if apart and name == IMPORTED[-1] else []
-        lines[place:place] = [f"import {name}", *after]
+    lines[first:first] = GRAPH_BLOCK.definitions()
+    GRAPH_BLOCK.imports_into(lines, tree)
     return "\n".join(lines)
 
 
@@ -272,13 +274,7 @@ def _without_block(source: str, tree: ast.Module) -> str | None:
     forward, plain = _method(model, "forward"), _method(model, PLAIN_FORWARD)
     if forward is None or plain is None:
         return None
-    imports = "".join(f"import {name}\n" for name in IMPORTED)
-    known = {ast.dump(node) for node in parse_source(imports + BLOCK).body}
-    gone = [forward, *(node for node in tree.body if ast.dump(node) in known)]
-    lines = source.split("\n")
-    for node in gone:
-        assert node.end_lineno is not None
-        lines[node.lineno - 1 : node.end_lineno] = [""] * (node.end_lineno - node.lineno + 1)
+    lines = blanked(source, [forward, *GRAPH_BLOCK.of(tree)])
     at = plain.lineno - 1
     lines[at] = lines[at].replace(f"def {PLAIN_FORWARD}", "def forward", 1)
     return "\n".join(lines)
@@ -300,73 +296,3 @@ def _arguments(arguments: ast.arguments) -> list[str] | None:
     if arguments.vararg or arguments.kwarg or arguments.kwonlyargs or arguments.posonlyargs:
         return None
     return [item.arg for item in arguments.args]
-
-
-def _identifiers(tree: ast.AST) -> set[str]:
-    """Every name that a text binds or reads, attributes and parts of imported names included."""
-    found: set[str] = set()
-    for node in ast.walk(tree):
-        for value in vars(node).values():
-            for item in value if isinstance(value, list) else [value]:
-                # Texts that are no name do no harm here.
-                if isinstance(item, str) and not isinstance(node, ast.Constant):
-                    found |= set(item.split("."))
-    return found
-
-
-@functools.cache
-def _block_names() -> frozenset[str]:
-    """What the block binds at the top, and what the form adds beside it."""
-    symbols = next(symbol_tables(BLOCK)).get_symbols()
-    own = {item.get_name() for item in symbols if item.is_assigned()}
-    return frozenset({*own, *IMPORTED, PLAIN_FORWARD})
-
-
-@functools.cache
-def _block_reads() -> frozenset[str]:
-    """Names that the block reads and does not bind: torch, and Python's own."""
-    found = {
-        item.get_name()
-        for place, table in enumerate(symbol_tables(BLOCK))
-        for item in table.get_symbols()
-        if item.is_referenced() and (place == 0 or item.is_global())
-    }
-    return frozenset(found - _block_names())
-
-
-def _leaves_alone(source: str, tree: ast.Module, names: Collection[str]) -> bool:
-    """Whether of these names a text binds none at the top, or by `global`, but for torch, by
-    `import torch`."""
-    for place, table in enumerate(symbol_tables(source)):
-        for symbol in table.get_symbols():
-            made = symbol.is_assigned() or symbol.is_namespace()
-            if symbol.get_name() in names and made and (place == 0 or symbol.is_declared_global()):
-                return False
-    torch = False
-    for node in ast.walk(tree):
-        for alias in node.names if isinstance(node, ast.Import | ast.ImportFrom) else ():
-            bound = alias.asname or alias.name.split(".")[0]
-            plain = isinstance(node, ast.Import) and alias.asname is None and bound == "torch"
-            torch |= plain
-            if bound in names and not plain:
-                return False
-    return torch
-
-
-def _import_place(tree: ast.Module, name: str) -> tuple[int, bool]:
-    """Before which line `import name` stands, as ruff sorts imports, and whether a blank line
-    follows it."""
-    imports = [x for x in tree.body if isinstance(x, ast.Import | ast.ImportFrom)]
-    rest = [x for x in imports if getattr(x, "module", "") != "__future__"]
-    standard = [x for x in rest if _root(x) in sys.stdlib_module_names]
-    for node in standard:
-        if isinstance(node, ast.ImportFrom) or node.names[0].name > name:
-            return node.lineno - 1, False
-    if standard:
-        return standard[-1].end_lineno or 0, False
-    return (rest[0].lineno - 1 if rest else 0), True
-
-
-def _root(node: ast.Import | ast.ImportFrom) -> str:
-    name = node.names[0].name if isinstance(node, ast.Import) else node.module or ""
-    return name.split(".")[0]

@@ -1,7 +1,7 @@
-"""Judgement of a graph form: its plain text's cases again, bit for bit, by the same kernels.
+"""Judgement of a launch form: its plain text's cases again, bit for bit, by the same kernels.
 
 The plain text has passed every gate before: its kernels are proved and ablated. What is asked here
-is whether replaying them is the same.
+is whether replaying them, or launching them past Triton's launcher, is the same.
 """
 
 from __future__ import annotations
@@ -23,21 +23,28 @@ from agentkernel.tools.judge.execution.proof import (
 )
 from agentkernel.tools.judge.findings import Findings
 from agentkernel.tools.judge.other_inputs import judge_serving_conditions
+from agentkernel.tools.judge.policy.launch_form import AS_GRAPH, DIRECTLY
 from agentkernel.tools.judge.settings import JudgeSettings, on_device
 
-AS_GRAPH = "as a CUDA graph"
-NOT_RUN = "the CUDA graph was not run: that takes a GPU"
+NOT_RUN = {
+    AS_GRAPH: "the CUDA graph was not run: that takes a GPU",
+    DIRECTLY: "its kernels were not launched directly: that takes a GPU",
+}
 
 
-def judge_graph_form(
-    runner: CaseRunner, plan: Sequence[Case], settings: JudgeSettings, findings: Findings
+def judge_launch_form(
+    runner: CaseRunner,
+    plan: Sequence[Case],
+    settings: JudgeSettings,
+    findings: Findings,
+    form: str,
 ) -> Failure | None:
-    """Ask `runner`'s candidate, in its graph form, the cases of `plan` that its plain text was
+    """Ask `runner`'s candidate, in a launch form, the cases of `plan` that its plain text was
     asked, whose results are in `findings`. Without a GPU it is asked one: its forward launches."""
     small = small_case(plan, settings)
     asked = [case for case in plan if runner.fits(case.shape)]
     if settings.device == "cpu":
-        findings.notes.append(NOT_RUN)
+        findings.notes.append(NOT_RUN[form])
         asked = [small]
     known = {item.label: item for item in findings.cases}
     judged: list[CaseResult] = []
@@ -46,30 +53,33 @@ def judge_graph_form(
         if not case.required and time.monotonic() - begun > settings.budget_s:
             continue
         with on_device(settings):
-            outcome = runner.run(dataclasses.replace(case, variant=AS_GRAPH), follow_ups=True)
+            outcome = runner.run(dataclasses.replace(case, variant=form), follow_ups=True)
         if isinstance(outcome, NotApplicable):
             continue
         judged += outcome.results
         failure = outcome.failure
         if failure is None and case.layout == "contiguous" and findings.repeatable is not False:
-            failure = _same_bits(outcome, known)
+            failure = _same_bits(outcome, known, form)
         if failure is not None:
             return failure
     with on_device(settings):
-        served = judge_serving_conditions(runner, dataclasses.replace(small, variant=AS_GRAPH))
+        served = judge_serving_conditions(runner, dataclasses.replace(small, variant=form))
     if served.failure is not None:
         return served.failure
-    return _check_launches(runner, settings, [item.label for item in judged], findings.notes)
+    notes = findings.notes if form == AS_GRAPH else []
+    return _check_launches(runner, settings, [item.label for item in judged], notes)
 
 
-def _same_bits(outcome: CaseOutcome, known: Mapping[str, CaseResult]) -> ExecutionFailed | None:
+def _same_bits(
+    outcome: CaseOutcome, known: Mapping[str, CaseResult], form: str
+) -> ExecutionFailed | None:
     """Whether all errors are, to the last digit, those of the plain text's call. Other layouts than
     contiguous ones may begin at another address than the graph's own inputs, for which Triton
     compiles another binary: there the bound of the case stands."""
     for item in outcome.results:
-        plain = known.get(item.label.replace(f", {AS_GRAPH}", ""))
+        plain = known.get(item.label.replace(f", {form}", ""))
         if plain is not None and item.evolve(label=plain.label) != plain:
-            text = f"its CUDA graph computes something else: {_errors(item)}, not {_errors(plain)}"
+            text = f"{form} it computes something else: {_errors(item)}, not {_errors(plain)}"
             return ExecutionFailed(rule="graph", text=text, case=item.label)
     return None
 

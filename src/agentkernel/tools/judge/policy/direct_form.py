@@ -1,0 +1,153 @@
+"""The direct form of a source: a fixed block keeps what Triton compiled and launches it itself.
+
+`JITFunction.run` looks at every argument and at several settings: 10 to 60 us of processor time a
+launch with 12 to 25 arguments (Triton 3.6, H200 hosts), which a call of short kernels waits for.
+What it decides depends on the types of the arguments, the alignment of addresses and the values of
+whole numbers. Of equal ones a launch takes what was compiled before.
+
+`with_direct_launches` adds the block to a plain source, `plain_form` takes it off again: it alone
+decides what the policy says. The block reads of Triton: `JITFunction`, what a launch returns, and
+of that `run`, `function` and `packed_metadata`, in the order in which `JITFunction.run` gives them.
+Triton's hooks before and after a launch are not called.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+
+from agentkernel.storage.source_text import check_one_reading, parse_source
+from agentkernel.tools.judge.policy.fixed_block import (
+    FixedBlock,
+    blanked,
+    identifiers,
+    leaves_alone,
+)
+from agentkernel.tools.judge.policy.kernel_source import kernel_functions
+
+DECORATOR = "DirectLaunch"
+BLOCK = '''\
+MOST_FORMS = 64
+TRITON = tuple(map(int, triton.__version__.split(".")[:2]))
+DIRECT = torch.cuda.is_available() and torch.version.hip is None and (3, 6) <= TRITON <= (3, 9)
+
+
+def kind_of(argument):
+    """All that Triton asks of an argument that is no whole number; of others nothing is kept."""
+    if type(argument) in (torch.Tensor, torch.nn.Parameter) and argument.is_cuda:
+        return argument.dtype, argument.data_ptr() % 16 == 0
+    if type(argument) is float:
+        return float
+    return (bool, argument) if argument is None or type(argument) is bool else object()
+
+
+class DirectLaunch:
+    """A kernel that keeps what Triton compiled for a form of launch, and then launches that."""
+
+    def __init__(self, kernel):
+        self.kernel, self.forms = kernel, {}
+        self.direct = DIRECT and isinstance(kernel, triton.JITFunction)
+
+    def __getitem__(self, grid):
+        return functools.partial(self.launch, grid)
+
+    def launch(self, grid, *arguments, **named):
+        """kernel[grid](*arguments, **named), where `named` are its constants and options."""
+        if not self.direct or callable(grid) or torch.compiler.is_compiling():
+            self.kernel[grid](*arguments, **named)
+            return
+        device = torch.cuda.current_device()
+        kinds = [item if type(item) is int else kind_of(item) for item in arguments]
+        form = (device, *named.items(), *kinds)
+        kept = self.forms.get(form)
+        if kept is None:
+            self.launch_first(form, grid, arguments, named)
+            return
+        compiled, constants = kept
+        x, y, z = grid if len(grid) == 3 else (*grid, 1, 1)[:3]
+        stream = torch._C._cuda_getCurrentRawStream(device)
+        function, metadata = compiled.function, compiled.packed_metadata
+        compiled.run(x, y, z, stream, function, metadata, None, None, None, *arguments, *constants)
+
+    def launch_first(self, form, grid, arguments, named):
+        """Launch by Triton, and keep what it compiled."""
+        compiled = self.kernel[grid](*arguments, **named)
+        rest = self.kernel.params[len(arguments) :]
+        known = not any(type(kind) is object for kind in form)
+        if compiled is None or not known or not all(item.is_constexpr for item in rest):
+            return
+        if len(self.forms) >= MOST_FORMS:
+            self.forms.clear()
+        self.forms[form] = compiled, [named.get(item.name) for item in rest]
+'''
+DIRECT_BLOCK = FixedBlock(BLOCK, ("functools",))
+
+
+def with_direct_launches(plain: str) -> str | None:
+    """`plain` with the block, its kernels that Python launches decorated with it.
+
+    None where it launches none, or names or binds what the block does. Raises SyntaxError for what
+    is no Python.
+    """
+    tree = parse_source(plain)
+    launched = _launched(tree)
+    imports = [alias for x in tree.body if isinstance(x, ast.Import) for alias in x.names]
+    triton = any(alias.name == "triton" and alias.asname is None for alias in imports)
+    taken = identifiers(tree) & DIRECT_BLOCK.names
+    reads = DIRECT_BLOCK.reads - {"triton"}
+    if not launched or not triton or taken or not leaves_alone(plain, tree, reads):
+        return None
+    lines = plain.split("\n")
+    for kernel in reversed(launched):
+        at = kernel.decorator_list[0].lineno - 1
+        lines[at:at] = [f"@{DECORATOR}"]
+    kernels = [kernel for _, kernel in kernel_functions(tree)]
+    first = min(kernel.decorator_list[0].lineno for kernel in kernels) - 1
+    lines[first:first] = DIRECT_BLOCK.definitions()
+    DIRECT_BLOCK.imports_into(lines, tree)
+    return "\n".join(lines)
+
+
+def _launched(tree: ast.Module) -> list[ast.FunctionDef]:
+    """Kernels at the top that are launched by their names and named nowhere else."""
+    uses = [x.id for x in ast.walk(tree) if isinstance(x, ast.Name)]
+    launches = [
+        x.func.value.id
+        for x in ast.walk(tree)
+        if isinstance(x, ast.Call)
+        and isinstance(x.func, ast.Subscript)
+        and isinstance(x.func.value, ast.Name)
+    ]
+    kernels = {name: kernel for name, kernel in kernel_functions(tree) if kernel in tree.body}
+    return [
+        kernel
+        for name, kernel in sorted(kernels.items(), key=lambda item: item[1].lineno)
+        if name == kernel.name
+        and 0 < launches.count(name) == uses.count(name)
+        and len(kernel.decorator_list) == 1
+    ]
+
+
+@functools.lru_cache(maxsize=16)
+def plain_form(source: str) -> str | None:
+    """What `with_direct_launches` makes `source` of, line by line where it was; None for any other
+    text."""
+    if f"@{DECORATOR}" not in source:
+        return None
+    try:
+        check_one_reading(source)
+        tree = parse_source(source)
+        marks = [
+            mark
+            for x in tree.body
+            if isinstance(x, ast.FunctionDef)
+            for mark in x.decorator_list[:1]
+            if isinstance(mark, ast.Name) and mark.id == DECORATOR
+        ]
+        plain = "\n".join(blanked(source, [*marks, *DIRECT_BLOCK.of(tree)]))
+        made = with_direct_launches(plain)
+        if made is None or ast.dump(parse_source(made)) != ast.dump(tree):
+            return None
+    except SyntaxError:
+        return None
+    return plain
