@@ -62,8 +62,9 @@ class Two(nn.Module):
         return self.form(a, b)
 
 
-def compiled(form: Form, *shape: int) -> Compiled:
-    loaded = problem_from_module(Two(form), (torch.randn(shape), torch.randn(shape)))
+def compiled(form: Form, *shape: int, dtype: torch.dtype = torch.float32) -> Compiled:
+    inputs = (torch.randn(shape, dtype=dtype), torch.randn(shape, dtype=dtype))
+    loaded = problem_from_module(Two(form), inputs)
     return next(
         item
         for item in partitions(loaded, capture(loaded), "mixed")
@@ -82,6 +83,12 @@ def test_what_is_cut_is_known(name: str, shape: tuple[int, ...]) -> None:
     if name == "linear" and len(shape) > 2:
         pytest.skip("the weight of a linear layer is a matrix")
     assert product_of(compiled(form, *shape)).triangles == wanted
+
+
+@pytest.mark.parametrize("name", ["left", "right", "both", "result"])
+def test_a_cut_of_16_bits_is_known(name: str) -> None:
+    form, wanted = FORMS[name]
+    assert product_of(compiled(form, 64, 64, dtype=torch.bfloat16)).triangles == wanted
 
 
 def test_rows_of_several_matrices_are_in_no_one_triangle() -> None:

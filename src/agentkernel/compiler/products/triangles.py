@@ -117,6 +117,8 @@ def operand_triangle(of: Matrix, operand: Node) -> Triangle | None:
         kept = operand.op in ("reshape", "expand")
         kept = kept and all(map(same, operand.shape[-2:], below.shape[-2:]))
         return found if kept else None
+    if operand.op in ("cast", "copy"):
+        return operand_triangle(of, operand.args[0])
     if operand.op != "where" or len(operand.shape) < 2 or not _is_zero(operand.args[2]):
         return None
     rank = len(operand.shape)
