@@ -9,6 +9,8 @@ from agentkernel.agents.strategies import hypotheses
 from agentkernel.compiler.drop_in.envelope import limits_of
 from agentkernel.compiler.ir import UnsupportedOp
 from agentkernel.domain.candidate import Candidate
+from agentkernel.tools.judge.judge import judge
+from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.problem.loading import LoadedProblem, problem_from_module
 from agentkernel.tools.profiler.session import estimate_candidate
@@ -89,3 +91,21 @@ def test_its_time_is_estimated_by_its_own_operations() -> None:
 def test_a_size_is_an_operand() -> None:
     problem = problem_from_module(PerRow(), (torch.randn(24, 36),))
     assert_accepted(problem, capture(problem), drafted(problem, "fused"), seeds=2, budget_s=0.0)
+
+
+class Diagonal(nn.Module):
+    def forward(self, d: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return torch.diag(d) @ b
+
+
+def test_a_product_with_a_diagonal_matrix_is_one_pointwise_kernel() -> None:
+    large = problem_from_module(Diagonal(), (torch.randn(4096), torch.randn(4096, 4096)))
+    source = drafted(large, ALGEBRA)
+    assert source.count("@triton.jit") == 1
+    assert "tl.dot" not in source
+    small = problem_from_module(Diagonal(), (torch.randn(40), torch.randn(40, 56)))
+    captured = capture(small)
+    settings = JudgeSettings(seed=0, policy="mixed", seeds=1, budget_s=0.0)
+    verdict = judge(small, captured, drafted(small, ALGEBRA), settings)
+    assert verdict.accepted, verdict.failure
+    assert verdict.gradients is True

@@ -138,3 +138,40 @@ def test_products_off_the_tile(dtype: torch.dtype, sizes: tuple[int, int, int]) 
     )
     for loaded in (linear, plain):
         assert_accepted(loaded, variants(loaded, "gemm")[0].source.text)
+
+
+class Lower(nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.tril(x) @ y
+
+
+class Upper(nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.triu(x @ y, 1)
+
+
+@pytest.mark.parametrize("module", [Lower(), Upper()], ids=["operand", "result"])
+@pytest.mark.parametrize(
+    ("dtype", "size"), [(torch.bfloat16, 1024), (torch.float32, 1000), (torch.float32, 333)]
+)
+def test_triangular_products(module: nn.Module, dtype: torch.dtype, size: int) -> None:
+    """Of programs that stay as well, some of whose tiles have no step of K."""
+    loaded = problem_from_module(
+        module, (torch.randn(size, size, dtype=dtype), torch.randn(size, size, dtype=dtype))
+    )
+    found = variants(loaded, "gemm")
+    staying = [item for item in found if "PROGRAMS=" in item.source.text]
+    for item in (found[0], *staying[:1]):
+        assert_accepted(loaded, item.source.text)
+
+
+def test_half_a_product_takes_little_more_than_half_the_time() -> None:
+    inputs = (torch.randn(4096, 4096), torch.randn(4096, 4096))
+    dense, lower, upper = (
+        fastest(problem_from_module(module, inputs), "gemm")[1].time_us
+        for module in (Multiplied(), Lower(), Upper())
+    )
+    assert dense is not None
+    for found in (lower, upper):
+        assert found is not None
+        assert found < 0.7 * dense, (found, dense)

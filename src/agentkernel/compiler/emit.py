@@ -16,7 +16,7 @@ from typing import Literal
 import sympy
 import torch
 
-from agentkernel.compiler.axes import Access, Atom, Store, leaves
+from agentkernel.compiler.axes import Access, Atom, Store
 from agentkernel.compiler.expressions import (
     ATOM,
     COMPARE,
@@ -30,7 +30,7 @@ from agentkernel.compiler.expressions import (
     literal,
     pointwise_text,
 )
-from agentkernel.compiler.fusion import Axis, Region, computing_node
+from agentkernel.compiler.fusion import Axis, Region, computing_node, index_strides
 from agentkernel.compiler.ir import Expr, Node, compute_dtype, same
 from agentkernel.compiler.kernel_helpers import HELPERS
 
@@ -413,13 +413,7 @@ class Emitter:
         raise AssertionError(f"{node.kind} {node.op} was not reduced before its use")
 
     def _iota(self, node: Node) -> Text:
-        dim = node.attrs[0]
-        assert isinstance(dim, int)
-        steps: dict[Atom, Expr] = {}
-        inner: Expr = sympy.Integer(1)
-        for leaf in reversed(leaves(self.region.layout.dims[node][dim])):
-            steps[leaf] = inner
-            inner = inner * leaf.size
+        steps = index_strides(node, self.region.layout)
         terms: list[str] = []
         for axis in (*self.region.rows, *self.region.cols):
             step = axis.stride(steps)

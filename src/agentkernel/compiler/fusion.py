@@ -232,18 +232,19 @@ def _stable(layout: Layout) -> list[Atom]:
 
 def _index_atoms(layout: Layout) -> list[dict[Atom, Expr]]:
     """Index values (iota) as if they were accesses, so that their axis stays separate."""
-    result: list[dict[Atom, Expr]] = []
-    for node, dims in layout.dims.items():
-        if node.kind == "iota":
-            axis = node.attrs[0]
-            assert isinstance(axis, int)
-            strides: dict[Atom, Expr] = {}
-            step: Expr = sympy.Integer(1)
-            for leaf in reversed(leaves(dims[axis])):
-                strides[leaf] = step
-                step = step * leaf.size
-            result.append(strides)
-    return result
+    return [index_strides(node, layout) for node in layout.dims if node.kind == "iota"]
+
+
+def index_strides(index: Node, layout: Layout) -> dict[Atom, Expr]:
+    """How an index value counts along its atoms."""
+    axis = index.attrs[0]
+    assert isinstance(axis, int)
+    strides: dict[Atom, Expr] = {}
+    step: Expr = sympy.Integer(1)
+    for leaf in reversed(leaves(layout.dims[index][axis])):
+        strides[leaf] = step
+        step = step * leaf.size
+    return strides
 
 
 def _collapse(

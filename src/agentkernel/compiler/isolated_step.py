@@ -78,11 +78,12 @@ class IsolatedStep:
     @property
     def matrix_work(self) -> MatrixWork | None:
         """What a kernel of ours multiplies for it: two operations for each element of a result and
-        of the inner dimension; of causal attention half."""
+        of the inner dimension; of causal attention half, of a triangular product its share."""
         step, symbols = self.step, self.compiled.symbols
         if isinstance(step, ProductStep):
             inner = step.node.args[0].shape[-1]
-            return self._multiplied(2 * symbols.hint(numel(step.node.shape) * inner), "matmul")
+            flops = 2 * symbols.hint(numel(step.node.shape) * inner)
+            return self._multiplied(int(step.share(symbols) * flops), "matmul")
         if isinstance(step, AttentionStep):
             facts = attention_facts(step, symbols)
             scores = facts.heads * facts.queries * facts.keys // (2 if step.match.causal else 1)
@@ -199,7 +200,9 @@ def _hash(words: _Words, compiled: Compiled, step: AnyStep, outputs: Sequence[Ou
     for node in step.reads:
         words.add_input(node)
     described = [f"{words.number(item.node)} {words.sizes(item.strides)}" for item in outputs]
-    text = "\n".join([type(step).__name__, compiled.precision, *words.lines, *described])
+    # What is read may be stored with zeros: a graph that ends there does not show them.
+    zeros = [str(item) for item in step.triangles] if isinstance(step, ProductStep) else []
+    text = "\n".join([type(step).__name__, compiled.precision, *words.lines, *described, *zeros])
     return sha256_text(text)
 
 

@@ -6,7 +6,10 @@ import pytest
 import torch
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from torch import nn
 
+from agentkernel.tools.problem.loading import problem_from_module
+from tests.compiler.first_drafts import drafted
 from tests.compiler.lowering.cases import FLOATS, FORMS, SIZES, Call, check_case, no_library_call
 from tests.compiler.sandboxed_drop_in import Sandboxed
 
@@ -23,6 +26,7 @@ CALLS: dict[str, tuple[Call, str]] = {
     "special": (lambda x: x.erfc() + x.sinh() + (x.abs() + 1).log10(), "a b"),
     "power": (lambda x, y: x.abs() ** y + x**12 + x**0, "a b,a b"),
     "extrema": (lambda x, y: torch.fmax(x.log(), y) + torch.fmin(x.log(), y), "a b,a b"),
+    "chains": (lambda x: torch.stack([x * 0.3 * 7.0, x / 3 / 0.7, x * 3 / 1.1, x / 9 * -2]), "a b"),
     "signs": (lambda x, y: x.copysign(y), "a b,a b"),
 }  # fmt: skip
 
@@ -44,3 +48,31 @@ def test_it_computes_what_eager_does(
     box: Sandboxed, name: str, sizes: tuple[int, int, int], dtype: torch.dtype, form: str
 ) -> None:
     check_case(box, CALLS[name], sizes, dtype, form)
+
+
+class Function(nn.Module):
+    """A function of one tensor."""
+
+    def __init__(self, form: Call) -> None:
+        super().__init__()
+        self.form = form
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.form(x)
+
+
+@pytest.mark.parametrize(
+    ("form", "count"),
+    [
+        (lambda x: x * 0.5 * 3.0 / 4.0 * 1.5, 1),
+        (lambda x: x / 3.0 / 7.0, 1),
+        (lambda x: (x * 0.5).relu() * 3.0, 2),
+        (lambda x: (lambda y: y * 3.0 + y)(x * 0.5), 2),
+        (lambda x: x * 1e30 * 1e-30, 2),
+        (lambda x: x.half() * 0.5 * 3.0, 2),
+    ],
+)
+def test_a_chain_of_factors_is_one(form: Call, count: int) -> None:
+    source = drafted(problem_from_module(Function(form), (torch.randn(24, 36),)), "fused")
+    found = source[source.index("tl.load(") : source.index("def formula")]
+    assert found.count(" * ") + found.count(" / ") == count, found

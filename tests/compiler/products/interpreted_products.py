@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from agentkernel.compiler.kernel_helpers import helper_sources
 from agentkernel.compiler.products.gemm import emit_gemm
 from agentkernel.compiler.products.spec import GemmSpec
+from agentkernel.compiler.products.triangles import Triangle
 from agentkernel.tools.judge.interpreter.hooks import install_hooks
 from tests.compiler.cross_compile import imported
 
@@ -175,6 +176,100 @@ def extreme_values_stay_finite() -> None:
         check(out, a.double() @ b.double().T, "float32")
 
 
+CUT = "acc = tl.where(cols[None, :] {sign} rows[:, None] + {diagonal}, acc, 0.0)"
+
+
+def cut(x: torch.Tensor, triangle: Triangle | None) -> torch.Tensor:
+    if triangle is None:
+        return x
+    return (torch.tril if triangle.lower else torch.triu)(x, triangle.diagonal)
+
+
+@settings(max_examples=40, deadline=None, database=None, phases=[Phase.generate])
+@given(
+    sizes=st.tuples(SIZES, SIZES, SIZES),
+    of=st.sampled_from(["a", "b", "out", "ab", "about"]),
+    lower=st.booleans(),
+    diagonal=st.integers(-40, 40),
+    layouts=st.tuples(st.sampled_from(["k", "m"]), st.sampled_from(["k", "n"])),
+    batch_shape=st.sampled_from([(), (3,), (2, 3)]),
+    form=st.sampled_from(
+        ["plain", "half", "persist", "split", "transpose", "planes", "planes in the loop"]
+    ),
+)
+def triangles_are_right(
+    sizes: tuple[int, int, int],
+    of: str,
+    lower: bool,
+    diagonal: int,
+    layouts: tuple[str, str],
+    batch_shape: tuple[int, ...],
+    form: str,
+) -> None:
+    """What is cut and what is not, in each other's way or not; of a triangle that has no element
+    as well. What a step that is left out would read of the other operand may be NaN."""
+    m, n, k = sizes
+    dtype = "float16" if form in ("half", "persist") else "float32"
+    found = {
+        name: Triangle(name, lower != (name == "b"), diagonal) if name in of else None  # type: ignore[arg-type]
+        for name in ("a", "b", "out")
+    }
+    kind = getattr(torch, dtype)
+    a = cut(torch.randn(*batch_shape, m, k, dtype=kind), found["a"])
+    b = cut(torch.randn(*batch_shape, k, n, dtype=kind), found["b"])
+    wanted = cut(a.double() @ b.double(), found["out"])
+    terms = a.double().abs() @ b.double().abs()
+    out = torch.full((*batch_shape, m, n), float("nan"), dtype=kind)
+    epilogue = CUT.format(sign="<=" if lower else ">=", diagonal=diagonal)
+    spec = GemmSpec(
+        name="product", a="a", b="b", out="out", m="m", n="n", k="k", dtype=dtype,
+        a_layout=layouts[0], b_layout=layouts[1], batch_dims=len(batch_shape),
+        epilogue=(epilogue,) if found["out"] else (),
+        triangles=tuple(item for item in found.values() if item),
+    )  # fmt: skip
+    schedule = {"BLOCK_M": 16, "BLOCK_N": 32, "BLOCK_K": 32, "GROUP_M": 2, "num_warps": 4}
+    schedule |= {"num_stages": 2, "SPLIT_K": 4 if form == "split" else 1}
+    schedule |= {"PERSIST": 3} if form == "persist" else {}
+    schedule |= {"TRANSPOSE_A": 1, "TRANSPOSE_B": 1} if form == "transpose" else {}
+    schedule |= {"PLANES": 1 + ("loop" in form)} if form.startswith("planes") else {}
+    a = a if layouts[0] == "k" else a.mT.contiguous()
+    b = b.mT.contiguous() if layouts[1] == "k" else b.contiguous()
+    run_gemm(spec, schedule, {"a": a, "b": b, "out": out})
+    check(out, wanted, dtype, terms)
+
+
+def steps_outside_of_a_triangle_are_left_out() -> None:
+    """NaN where only they read makes none, and is not missed where others do."""
+    schedule = {"BLOCK_M": 16, "BLOCK_N": 16, "BLOCK_K": 16, "GROUP_M": 2, "num_warps": 4}
+    for planes in (0, 1, 2):
+        for of in ("a", "b", "out"):
+            for lower in (True, False):
+                a, b = torch.randn(64, 64), torch.randn(64, 64)
+                triangle = Triangle(of, lower, 0)  # type: ignore[arg-type]
+                if of == "a":
+                    a = cut(a, triangle)
+                    b[40 if lower else 20] = float("nan")
+                    clean = (slice(0, 32), slice(None)) if lower else (slice(32, 64), slice(None))
+                elif of == "b":
+                    b = cut(b, triangle)
+                    a[:, 20 if lower else 40] = float("nan")
+                    clean = (slice(None), slice(32, 64)) if lower else (slice(None), slice(0, 32))
+                else:
+                    a[:], b[:] = float("nan"), float("nan")
+                    clean = (
+                        (slice(0, 16), slice(16, 64)) if lower else (slice(16, 64), slice(0, 16))
+                    )
+                out = torch.full((64, 64), float("inf"))
+                spec = GemmSpec(
+                    name="product", a="a", b="b", out="out", m="m", n="n", k="k", dtype="float32",
+                    b_layout="n", triangles=(triangle,),
+                )  # fmt: skip
+                more = {"num_stages": 2, "PLANES": planes}
+                run_gemm(spec, schedule | more, {"a": a, "b": b, "out": out})
+                assert bool(out[clean].isfinite().all())
+                assert bool(out.isnan().any())
+
+
 def main() -> None:
     install_hooks()
     linear_is_right()
@@ -182,6 +277,8 @@ def main() -> None:
     planes_hold_what_they_say()
     tiles_in_halves_are_whole()
     extreme_values_stay_finite()
+    triangles_are_right()
+    steps_outside_of_a_triangle_are_left_out()
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from agentkernel.tools.judge.gradients import (
     _rounds,
     _swallowed,
 )
+from agentkernel.tools.judge.reference.expected_gradients import expected_gradients
 from agentkernel.tools.judge.reference.oracle import Answer
 from agentkernel.tools.judge.reference.oracle_inputs import ReferenceCase
 from agentkernel.tools.judge.settings import JudgeSettings
@@ -240,3 +241,34 @@ def test_what_is_not_wanted_requires_no_gradient_meanwhile() -> None:
 def test_a_second_call_takes_the_same_values_elsewhere() -> None:
     (found,) = rolled([torch.tensor([[1.0, 2.0], [3.0, 4.0]])])
     assert torch.equal(found, torch.tensor([[4.0, 1.0], [2.0, 3.0]]))  # type: ignore[arg-type]
+
+
+def test_nan_that_zeros_make_may_be_left_out_of_a_gradient() -> None:
+    """Of diag(d) @ x, where one column of the given gradient has an infinity."""
+
+    class Diagonal(torch.nn.Module):
+        def forward(self, d: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+            return torch.diag(d) @ x
+
+    torch.manual_seed(0)
+    d, x, end = torch.randn(8), torch.randn(8, 6), torch.randn(8, 6)
+    end[2, 3], end[4, 3] = math.inf, math.nan
+    way = BackwardPass(rounds=("infinite",))
+    reference_case = ReferenceCase([d, x], Diagonal(), cast(Answer, None))
+    expected = expected_gradients(reference_case, {"infinite": [end]}, way, False)
+    name, right = "input 1", d[:, None] * end
+    eager, exact = expected.eager["infinite"][name], expected.exact["infinite"][name]
+    assert not eager[:, 3].isfinite().any()
+    assert exact[:, 3].isfinite().tolist() == [True, True, False, True, False, True, True, True]
+
+    def refused(found: torch.Tensor) -> bool:
+        return _swallowed("", 0, found, eager, exact, expected.finite[name]) is not None
+
+    assert not refused(right)
+    assert not refused(eager)
+    assert refused(right.nan_to_num(0.0, 0.0, 0.0))
+    beside = right.clone()
+    beside[5, 3] += 0.5
+    assert refused(beside)
+    kept = expected_gradients(reference_case, {"infinite": [end]}, way, True)
+    assert _swallowed("", 0, right, eager, kept.exact["infinite"][name]) is not None

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 
 import torch
+from torch import fx
 
 from agentkernel.compiler.ir import ONE, Node, Scalar, UnsupportedOp, compute_dtype
 from agentkernel.compiler.lowering.registry import Lowered, Lowering, Operand, lowers
@@ -50,9 +51,43 @@ def _unary(op: str) -> Callable[..., Lowered]:
 def _binary(op: str) -> Callable[..., Lowered]:
     def apply(state: Lowering, x: Operand, y: Operand) -> Lowered:
         left, right = promoted(state, x, y)
-        return state.b.pointwise(op, left, right)
+        chained = _chained(state, left, op, right) if op == "mul" else None
+        return chained or state.b.pointwise(op, left, right)
 
     return apply
+
+
+CHAINED = 2.0**24
+"""Factors of a chain lie within this and its inverse: what they make of a number on the way is
+neither too large nor too small for its type, but at the very ends."""
+
+
+def _chained(state: Lowering, left: Operand, op: str, right: Operand) -> Node | None:
+    """A multiplication or division of (x * a) or (x / a) by a number as one by the number that both
+    make: rounded once where eager rounds twice. None where others read x * a, or in 16 bits, whose
+    rounding between the two is eager's."""
+    source = state.call.args[0] if state.call is not None and state.call.args else None
+    if not isinstance(source, fx.Node) or state.values.get(source) is not left:
+        return None
+    if not isinstance(left, Node) or len(source.users) != 1 or not left.dtype.is_floating_point:
+        return None
+    outer = _factor(right)
+    if left.op not in ("mul", "div") or left.dtype != compute_dtype(left.dtype) or outer is None:
+        return None
+    x, number = left.args
+    inner = _factor(number.attrs[0] if number.kind == "constant" else None)
+    if inner is None:
+        return None
+    if op == left.op:
+        return state.b.pointwise(op, x, inner * outer)
+    return state.b.pointwise("mul", x, inner / outer if op == "div" else outer / inner)
+
+
+def _factor(value: object) -> float | None:
+    """A number that may be part of a chain."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if 1 / CHAINED <= abs(value) <= CHAINED else None
 
 
 def promoted(state: Lowering, x: Operand, y: Operand) -> tuple[Operand, Operand]:
@@ -128,7 +163,7 @@ def _div(state: Lowering, x: Operand, y: Operand) -> Lowered:
     left, right = promoted(state, x, y)
     left = state.compute(left) if isinstance(left, Node) else left
     right = state.compute(right) if isinstance(right, Node) else right
-    return state.b.pointwise("div", left, right)
+    return _chained(state, left, "div", right) or state.b.pointwise("div", left, right)
 
 
 @lowers("addcmul.default")

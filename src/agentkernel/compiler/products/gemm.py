@@ -39,6 +39,7 @@ from agentkernel.compiler.products.spec import (
     masks,
     tile_offsets,
 )
+from agentkernel.compiler.products.triangles import step_lines
 from agentkernel.domain.verdict import Precision
 
 
@@ -108,6 +109,12 @@ class _Kernel:
         return self.schedule.get("SPLIT_K", 1)
 
     @property
+    def sliced(self) -> bool:
+        """Whether a program has steps of K of its own. One of several slices takes all of its own,
+        triangular or not."""
+        return self.split > 1 or bool(self.spec.triangles)
+
+    @property
     def name(self) -> str:
         return f"{self.spec.name}_partial" if self.split > 1 else self.spec.name
 
@@ -150,10 +157,12 @@ class _Kernel:
 
     def _tiles(self, tile: list[str]) -> list[str]:
         """Tiles one after the other, as one loop with that over K: the loads of the next tile are
-        on their way while this one ends."""
+        on their way while this one ends. Not where a tile may have no step of K: one loop for both
+        has to have one."""
+        flatten = "" if self.spec.triangles else ", flatten=True"
         tiles = "tiles_m * tiles_n * batches" if self._counts_batches else "tiles_m * tiles_n"
         return [
-            f"for turn in tl.range(tl.program_id(0), {tiles}, PROGRAMS, flatten=True):",
+            f"for turn in tl.range(tl.program_id(0), {tiles}, PROGRAMS{flatten}):",
             "    program = turn",
             *(f"    {line}" if line else "" for line in tile),
         ]
@@ -175,6 +184,7 @@ class _Kernel:
             "group_rows = tl.minimum(tiles_m - first_m, GROUP_M)",
             "tile_m = first_m + program % group_tiles % group_rows",
             "tile_n = program % group_tiles // group_rows",
+            *(step_lines(self.spec.triangles) if self.split == 1 and self.sliced else ()),
             "",
             "rows = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)",
             "cols = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)",
@@ -186,9 +196,8 @@ class _Kernel:
                 "slice_length = tl.cdiv(tl.cdiv(K, BLOCK_K), SPLIT_K) * BLOCK_K",
                 "slice_start = split * slice_length",
                 "slice_end = tl.minimum(slice_start + slice_length, K)",
-                "ks += slice_start",
             ]
-        return lines
+        return [*lines, *(["ks += slice_start"] if self.sliced else [])]
 
     def _pointers(self, exact: bool = False) -> list[str]:
         """Lines of the operands' addresses; `exact`: for the loop where planes do not hold."""
@@ -202,7 +211,7 @@ class _Kernel:
     def _addresses(self, exact: bool) -> list[str]:
         ks, lines = "ks", []
         if exact:
-            ks, start = "exact_ks", "slice_start + " if self.split > 1 else ""
+            ks, start = "exact_ks", "slice_start + " if self.sliced else ""
             lines = [f"{ks} = {start}tl.arange(0, {EXACT_K})"]
         a, b = f"a_rows[:, None] * stride_a + {ks}[None, :]", f"{ks}[:, None]"
         if not self.a_rows:
@@ -217,7 +226,7 @@ class _Kernel:
         """The product of planes where they hold all blocks, else of the operands as they are."""
         exact = self._loop(exact=True)
         if self.planes == 1:
-            bounds = "slice_start, slice_end" if self.split > 1 else "0, K"
+            bounds = "slice_start, slice_end" if self.sliced else "0, K"
             batches = self._batches if self.spec.batch_dims else ""
             exact = [*self._pointers(exact=True), *exact]
             return plane_lines(self.a_rows, self.b_rows, bounds, batches, exact)
@@ -235,9 +244,9 @@ class _Kernel:
     def _loop(self, step: Sequence[str] = (), exact: bool = False) -> list[str]:
         """Lines that add a step of K after the other: `step`, or a dot. The `exact` loop is the
         exception and keeps no loads in flight."""
-        bounds, limit = ("slice_start, slice_end", "slice_end") if self.split > 1 else ("0, K", "K")
+        bounds, limit = ("slice_start, slice_end", "slice_end") if self.sliced else ("0, K", "K")
         name, block = ("exact_", EXACT_K) if exact else ("", "BLOCK_K")
-        ks = f"{name}ks + (k - slice_start)" if self.split > 1 else f"{name}ks + k"
+        ks = f"{name}ks + (k - slice_start)" if self.sliced else f"{name}ks + k"
         loop = (
             f"tl.range({bounds}, {block}, num_stages=1)" if exact else f"range({bounds}, {block})"
         )

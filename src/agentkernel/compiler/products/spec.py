@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from agentkernel.compiler.products.schedules import FloatType
+from agentkernel.compiler.products.triangles import Triangle
 from agentkernel.domain.verdict import Precision
 
 
@@ -25,6 +26,8 @@ class GemmSpec:
     They may use `rows`, `cols` (indices), `row_mask`, `col_mask`, `tile_mask`, `tile` (int64
     offsets into a contiguous [*batch, M, N]), `batch` (0 where there is none), `M`, `N`, and the
     `extras`: (parameter name, wrapper expression) pairs. With `store=False` they also store.
+
+    `triangles`: what is 0 in operands, as they are stored, or cut off by the epilogue.
     """
 
     name: str
@@ -43,6 +46,7 @@ class GemmSpec:
     epilogue: tuple[str, ...] = ()
     extras: tuple[tuple[str, str], ...] = ()
     store: bool = True
+    triangles: tuple[Triangle, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,27 @@ import torch
 from agentkernel.compiler.axes import Access, Atom, contiguous_strides, leaves
 from agentkernel.compiler.emit import BodyLines, Emitter, Names, Schedule
 from agentkernel.compiler.expressions import Symbols, Text, tensor_text
-from agentkernel.compiler.fusion import Axis, LibraryStep, Partition, Region, Step, _together
+from agentkernel.compiler.fusion import (
+    Axis,
+    LibraryStep,
+    Partition,
+    Region,
+    Step,
+    _index_atoms,
+    _together,
+    index_strides,
+)
 from agentkernel.compiler.ir import Expr, Node, UnsupportedOp, numel, roots_of, same
 from agentkernel.compiler.kernel import KernelCode
 from agentkernel.compiler.products.gemm import emit_gemm
 from agentkernel.compiler.products.schedules import FloatType, GemmFacts
 from agentkernel.compiler.products.spec import GemmSpec
+from agentkernel.compiler.products.triangles import (
+    Triangle,
+    operand_triangle,
+    result_triangle,
+    work_share,
+)
 from agentkernel.domain.verdict import Precision
 
 FLOATS: dict[torch.dtype, FloatType] = {
@@ -65,8 +80,26 @@ class ProductStep:
         """Whether A and B are read as they are stored, behind a transpose. Rows of A that run on
         over leading dimensions lie in no one transposed matrix: such an A is copied first."""
         a, b = self.node.args
-        single = all(size == 1 for size in a.shape[self.batch_dims : -2])
-        return single and is_transposed(a), is_transposed(b)
+        return self._single and is_transposed(a), is_transposed(b)
+
+    @property
+    def _single(self) -> bool:
+        """Whether the rows of A are those of one matrix."""
+        return all(size == 1 for size in self.node.args[0].shape[self.batch_dims : -2])
+
+    @property
+    def triangles(self) -> tuple[Triangle, ...]:
+        """What operands and result are cut to."""
+        a, b = self.node.args
+        found = [operand_triangle("a", a) if self._single else None, operand_triangle("b", b)]
+        if self.epilogue is not None:
+            _, rows, cols = _groups(self.node, self.epilogue)
+            found.append(result_triangle(self.node, self.epilogue, rows, cols))
+        return tuple(item for item in found if item is not None)
+
+    def share(self, symbols: Symbols) -> float:
+        """What part of the multiplications is done, where triangles leave some out."""
+        return work_share(self.triangles, *(symbols.hint(size) for size in self.sizes))
 
 
 def with_product_steps(partition: Partition) -> Partition:
@@ -103,11 +136,12 @@ def _epilogue(product: Node, region: Region) -> bool:
     plain = all(map(same, store.strides, contiguous_strides(store.node.shape)))
     if not plain or not all(map(same, store.node.shape, product.shape)):
         return False
-    if any(node.kind == "iota" or node.op == "within" for node in region.layout.dims):
+    if any(node.op == "within" for node in region.layout.dims):
         return False
     groups = _groups(product, region)
     accesses = [*region.layout.loads.values(), *region.store_accesses]
-    return all(_walks(access, groups) for access in accesses)
+    walked = [*(access.resolved() for access in accesses), *_index_atoms(region.layout)]
+    return all(_walks(strides, groups) for strides in walked)
 
 
 def _groups(product: Node, region: Region) -> tuple[tuple[Atom, ...], ...]:
@@ -119,8 +153,7 @@ def _groups(product: Node, region: Region) -> tuple[tuple[Atom, ...], ...]:
     return batch, rows, leaves(dims[-1])
 
 
-def _walks(access: Access, groups: Sequence[Sequence[Atom]]) -> bool:
-    strides = access.resolved()
+def _walks(strides: dict[Atom, Expr], groups: Sequence[Sequence[Atom]]) -> bool:
     if set(strides) - {atom for group in groups for atom in group}:
         return False
     return all(
@@ -157,6 +190,11 @@ class EpilogueEmitter(Emitter):
         if access.offset == 0 and strides == store and all(self.touches(access)):
             return "tile"
         terms = [] if access.offset == 0 else [self.sizes.text(access.offset)]
+        return " + ".join([*terms, *self._terms(strides)])
+
+    def _terms(self, strides: dict[Atom, Expr]) -> list[str]:
+        """Batch, rows and columns by their strides."""
+        terms: list[str] = []
         for group, name in zip(
             self.groups, ("batch", "rows[:, None]", "cols[None, :]"), strict=True
         ):
@@ -165,7 +203,10 @@ class EpilogueEmitter(Emitter):
                 terms.append(name)
             elif step != 0:
                 terms.append(f"{name} * {self.sizes.text(step)}")
-        return " + ".join(terms)
+        return terms
+
+    def _iota(self, node: Node) -> Text:
+        return Text(" + ".join(self._terms(index_strides(node, self.region.layout))) or "0", 3)
 
     def mask(self, rows: bool, cols: bool) -> str | None:
         """Masks as the GEMM names them."""
@@ -228,6 +269,7 @@ def emit_product_step(
         a_layout="m" if anchor.transposed[0] else "k",
         b_layout="k" if anchor.transposed[1] else "n",
         batch_dims=anchor.batch_dims, precision=precision, epilogue=epilogue, extras=extras,
+        triangles=anchor.triangles,
     )  # fmt: skip
     made = emit_gemm(spec, schedule)
     used = frozenset(helpers) | made.helpers

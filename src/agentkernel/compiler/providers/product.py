@@ -41,7 +41,7 @@ class Product:
 
     def work_us(self, step: ProductStep, symbols: Symbols) -> float:
         """Its multiplications."""
-        return LAUNCH_US + product_us(step.node, symbols)
+        return LAUNCH_US + step.share(symbols) * product_us(step.node, symbols)
 
     def pattern(self, step: ProductStep) -> str:
         """With or without an epilogue."""

@@ -26,7 +26,12 @@ from agentkernel.tools.judge.cases.plan import Case, NotApplicable
 from agentkernel.tools.judge.execution.proof import Trace, check_trace, drain_trace
 from agentkernel.tools.judge.memory import CaseMemory
 from agentkernel.tools.judge.policy.kernel_source import backward_only
-from agentkernel.tools.judge.reference.oracle import as_float64, value_as_float64
+from agentkernel.tools.judge.reference.expected_gradients import (
+    Ends,
+    ExpectedGradients,
+    Gradients,
+    expected_gradients,
+)
 from agentkernel.tools.judge.reference.oracle_inputs import ReferenceCase
 from agentkernel.tools.judge.replies import is_refusal
 from agentkernel.tools.judge.train_mode import is_random
@@ -41,8 +46,6 @@ from agentkernel.tools.judge.worker.gradients import (
 from agentkernel.tools.sandbox.protocol import WorkerFailed
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from agentkernel.tools.sandbox.session import Worker
 from agentkernel.tools.sandbox.tensors import TensorRef
 
@@ -52,8 +55,6 @@ ROUNDINGS, NARROW_ROUNDINGS = 64.0, 4.0
 """Of the gradient's dtype, where eager is exact; the fewer of one of at most 16 bits, whose sums
 are carried in fp32."""
 OUT_OF_MEMORY = "OutOfMemoryError"
-Gradients = Mapping[str, "torch.Tensor"]
-Ends = Sequence["torch.Tensor | None"]
 
 
 SIZES: dict[str, float] = {"small": 1e-8, "large": 1e8}
@@ -126,13 +127,6 @@ def declares_gradients(source: str) -> bool:
         return False
 
 
-class Expected(NamedTuple):
-    """Gradients of the reference in each round, in its own dtype and in fp64."""
-
-    eager: Mapping[Round, Gradients]
-    exact: Mapping[Round, Gradients]
-
-
 def judge_gradients(
     runner: CaseRunner,
     case: Case,
@@ -155,47 +149,20 @@ def judge_gradients(
         if way.training and is_random(reference_case.model, reference_case.inputs):
             return _by_differences(runner, case, reference_case, policy)
         rounds = _rounds(reference_case, case.seed, way)
-        eager = _gradients(reference_case.model, reference_case.inputs, rounds, way)
-        exact = _gradients(
-            as_float64(reference_case.model),
-            [value_as_float64(item) for item in reference_case.inputs],
-            {name: [x if x is None else x.double() for x in ends] for name, ends in rounds.items()},
-            way,
-        )
+        expected = expected_gradients(reference_case, rounds, way, runner.oracle_inputs.elementwise)
     except Exception as error:  # noqa: BLE001 - the user's module, or an operator without fp64
         return GradientResult(
             note=f"gradients not judged: the reference raised {one_line(error, 120)}"
         )
-    if not any(exact.values()):
+    if not any(expected.exact.values()):
         return GradientResult(note="gradients not judged: none reaches an input or a parameter")
     try:
-        return _compared(runner, case, reference_case, rounds, Expected(eager, exact), way, policy)
+        return _compared(runner, case, reference_case, rounds, expected, way, policy)
     except torch.OutOfMemoryError as error:
         torch.cuda.empty_cache()
         return GradientResult(
             note=f"gradients not judged at {case.shape.label}: {one_line(error, 120)}"
         )
-
-
-def _gradients(
-    model: nn.Module,
-    inputs: Sequence[object],
-    rounds: Mapping[Round, Ends],
-    way: BackwardPass,
-) -> dict[Round, Gradients]:
-    import copy
-
-    from torch.utils._pytree import tree_leaves
-
-    own = copy.deepcopy(model).train(way.training)
-    recorded = record_forward(own, dict(own.named_parameters()), inputs, way.wanted)
-    leaves = tree_leaves(recorded.result)
-    found: dict[Round, Gradients] = {}
-    for name, ends in rounds.items():
-        found[name] = gradients(recorded, leaves, ends, way.twice, name == [*rounds][-1])
-    if "changed" in way.rounds:
-        found["changed"] = found[way.rounds[0]]
-    return found
 
 
 def _rounds(reference_case: ReferenceCase, seed: int, way: BackwardPass) -> dict[Round, Ends]:
@@ -408,7 +375,7 @@ def _compared(
     case: Case,
     reference_case: ReferenceCase,
     rounds: Mapping[Round, Ends],
-    expected: Expected,
+    expected: ExpectedGradients,
     way: BackwardPass,
     policy: Policy,
 ) -> GradientResult:
@@ -465,20 +432,19 @@ def _wrong_gradient(
     label: str,
     worker: Worker,
     asked: Mapping[Round, Mapping[str, TensorRef]],
-    expected: Expected,
+    expected: ExpectedGradients,
 ) -> Mismatch | None:
     """The first gradient of the candidate that is another than the reference's."""
     for name, room in asked.items():
         where = ", ".join(filter(None, (label, GIVEN[name])))
         for index, (leaf, ref) in enumerate(room.items()):
-            compared = _swallowed if name == "infinite" else _mismatch
-            wrong = compared(
-                f"{where}: the gradient of {leaf}",
-                index,
-                worker.shared(ref),
-                expected.eager[name][leaf],
-                expected.exact[name].get(leaf),
-            )
+            title, found = f"{where}: the gradient of {leaf}", worker.shared(ref)
+            eager, exact = expected.eager[name][leaf], expected.exact[name].get(leaf)
+            if name == "infinite":
+                finite = expected.finite.get(leaf)
+                wrong = _swallowed(title, index, found, eager, exact, finite)
+            else:
+                wrong = _mismatch(title, index, found, eager, exact)
             if wrong is not None:
                 return wrong
     return None
@@ -540,9 +506,18 @@ def _swallowed(
     found: torch.Tensor,
     eager: torch.Tensor,
     exact: torch.Tensor | None,
+    finite: torch.Tensor | None = None,
 ) -> Mismatch | None:
-    """Where infinities and NaN were given: those of the original have to come out, too."""
+    """Where infinities and NaN were given: those of the original have to come out, too. Where it
+    has one that the fp64 gradient `exact` does not depend on, a number has to be that of `exact`:
+    as near as eager's `finite` one is."""
     right = torch.zeros_like(found).double() if exact is None else exact
+    if finite is not None:
+        spared = ~eager.isfinite() & found.isfinite()
+        numbers = torch.where(spared, right, math.nan)
+        wrong = _mismatch(label, index, found, finite, numbers)
+        if wrong is not None:
+            return wrong
     beyond = ~(right.isfinite() | eager.isfinite())
     lost = beyond & found.isfinite()
     share = float(lost.sum()) / max(1, int(beyond.sum()))

@@ -18,6 +18,7 @@ RULES: tuple[Rule, ...] = (
     simplify.EQUAL_NODES,
     simplify.SINGLE_ELEMENTS,
     simplify.DEAD_CLAMPS,
+    contractions.DIAGONAL_PRODUCTS,
     past_reductions.SOFTMAX_SHIFT,
     past_reductions.NORM_SHIFT,
     past_reductions.MONOTONE,

@@ -1,4 +1,14 @@
-"""Rules that move sums and means through matrix products and convolutions.
+"""Rules that move sums and means through matrix products and convolutions, and products with a
+diagonal matrix.
+
+Rule "diagonal products": a product with a diagonal matrix scales the rows or columns of the other.
+Derivation: (diag(d) B)_ij = sum_k d_i [i = k] B_kj = d_i B_ij, and (A diag(d))_ij = A_ij d_j.
+Conditions: the matrix is `diag` of a vector or `diag_embed`, its main diagonal the last two
+dimensions; floats.
+NaN and infinities: an element of the result has those of the two numbers that it depends on. Eager
+also multiplies all others of B's column by 0 and so makes NaN of a whole column for one infinity;
+that is not kept.
+Rounding: one product is rounded once, as in eager's sum with zeros.
 
 Rule "product sums": a sum over the rows or the columns of a matrix product moves to its
 operands.
@@ -41,6 +51,7 @@ import itertools
 import math
 import operator
 from dataclasses import dataclass, replace
+from typing import cast
 
 import torch
 from torch.fx import Node
@@ -51,7 +62,10 @@ from agentkernel.compiler.rewrite.draft import (
     Draft,
     Rule,
     Size,
+    argument,
     dtype,
+    floating,
+    op_of,
     rank,
     shape,
     static,
@@ -416,3 +430,43 @@ def _over_columns(draft: Draft, node: Node, found: Reduction, product: Product) 
 
 
 PRODUCT_SUMS = Rule("product sums", _sum_operands)
+
+
+def _scale_by_diagonal(draft: Draft, node: Node) -> Change | None:
+    product = product_of(node)
+    if product is None:
+        return None
+    rows, columns = _diagonal_of(product.left), _diagonal_of(product.right)
+    right = product.right
+    if rows is not None:
+        if product.turned:
+            right = draft.call(aten.transpose.int, right, -2, -1)
+        new = draft.call(aten.mul.Tensor, draft.call(aten.unsqueeze.default, rows, -1), right)
+        line = f"{node.name}: diag({rows.name}) B scales the rows of B = {product.right.name}"
+    elif columns is not None:
+        if product.batched:
+            columns = draft.call(aten.unsqueeze.default, columns, -2)
+        new = draft.call(aten.mul.Tensor, product.left, columns)
+        line = f"{node.name}: A diag(d) scales the columns of A = {product.left.name}"
+    else:
+        return None
+    if product.bias is not None:
+        new = draft.call(aten.add.Tensor, new, product.bias)
+    return Change(line, {node: new})
+
+
+def _diagonal_of(matrix: Node) -> Node | None:
+    """What lies on the diagonal of a diagonal matrix, or of a batch of them."""
+    name, vector = op_of(matrix), matrix.args[0] if matrix.args else None
+    if not floating(vector):
+        return None
+    if name == "diag.default" and rank(vector) == 1:
+        return vector if argument(matrix, "diagonal") == 0 else None
+    if name != "diag_embed.default" or argument(matrix, "offset") != 0:
+        return None
+    full = rank(matrix)
+    dims = {cast(int, argument(matrix, item)) % full for item in ("dim1", "dim2")}
+    return vector if dims == {full - 2, full - 1} else None
+
+
+DIAGONAL_PRODUCTS = Rule("diagonal products", _scale_by_diagonal)

@@ -70,6 +70,12 @@ def _spared(holes: Holes, counts: Mapping[tuple[int, int], bool]) -> Holes:
     return found
 
 
+def without_specials(inputs: Sequence[object]) -> list[object]:
+    """`inputs` with finite values in place of their NaN and infinities."""
+    holes = _holes(inputs)
+    return _filled(inputs, holes, _scattered(holes, 0))
+
+
 def _scattered(holes: Holes, turn: int) -> dict[int, torch.Tensor]:
     """A value for each hole (fp64), of a size of its own in every turn: what a row of one value
     gives, as a softmax of it does, says nothing about whether it depends on the row."""

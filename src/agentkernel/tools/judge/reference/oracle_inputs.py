@@ -119,7 +119,7 @@ class OracleInputs:
         self.permitted = permitted(captured)
         ignored = ignore_index_values(captured)
         rows = row_structure(captured)
-        self._elementwise = rows.pointwise
+        self.elementwise = rows.pointwise
         self._near = subtracted_weights(captured)
         kinds = self.base.state_dict().values()
         self._floats = any(value.is_floating_point() for value in kinds)
@@ -321,7 +321,7 @@ class OracleInputs:
         try:
             if self._may_overrun(case):
                 rehearse(model, inputs, case.training)
-            answer = call_reference(model, inputs, case.training, self._elementwise)
+            answer = call_reference(model, inputs, case.training, self.elementwise)
             known = None
             if rule_of(self._settings.rule).honest and not answer.no_oracle:
                 known = Population(model, inputs, case.training, self.permitted)
