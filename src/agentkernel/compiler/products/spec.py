@@ -25,6 +25,9 @@ class GemmSpec:
     They may use `rows`, `cols` (indices), `row_mask`, `col_mask`, `tile_mask`, `tile` (int64
     offsets into a contiguous [*batch, M, N]), `batch` (0 where there is none), `M`, `N`, and the
     `extras`: (parameter name, wrapper expression) pairs. With `store=False` they also store.
+
+    `second` names a second weight that lies as `b` does, with its strides: the epilogue then finds
+    A @ second in `second`, fp32 like `acc`, at the same places. A's tiles are loaded once for both.
     """
 
     name: str
@@ -43,6 +46,22 @@ class GemmSpec:
     epilogue: tuple[str, ...] = ()
     extras: tuple[tuple[str, str], ...] = ()
     store: bool = True
+    second: str = ""
+
+    @property
+    def weights(self) -> tuple[str, ...]:
+        """What A is multiplied with, by its name in the kernel: a pair has a second one."""
+        return ("b", "second") if self.second else ("b",)
+
+    @property
+    def tiles(self) -> tuple[str, ...]:
+        """The kernel's names of the tiles of these."""
+        return ("b", "s") if self.second else ("b",)
+
+    @property
+    def sums(self) -> tuple[str, ...]:
+        """The kernel's names of what their products add up to."""
+        return ("acc", "second") if self.second else ("acc",)
 
 
 @dataclass(frozen=True)
