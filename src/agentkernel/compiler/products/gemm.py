@@ -17,12 +17,12 @@ from agentkernel.compiler.products.planes import (
     INLINE_START,
     INLINE_STEP,
     PLANE_HELPERS,
-    all_planes,
+    Splits,
     blocks_of,
     plane_lines,
     plane_pointers,
+    shared_splits,
     split_kernel,
-    split_launch,
 )
 from agentkernel.compiler.products.schedules import GemmSchedule
 from agentkernel.compiler.products.spec import (
@@ -42,8 +42,9 @@ from agentkernel.compiler.products.spec import (
 from agentkernel.domain.verdict import Precision
 
 
-def emit_gemm(spec: GemmSpec, schedule: GemmSchedule) -> KernelText:
-    """The kernels of a product under a schedule.
+def emit_gemm(spec: GemmSpec, schedule: GemmSchedule, splits: Splits | None = None) -> KernelText:
+    """The kernels of a product under a schedule. What is in `splits` is not split again, and what
+    this product splits is added to it.
 
     fp32 under "strict" multiplies in three TF32 products (`tf32x3`), whose partial sums Triton adds
     in fp32 outside the tensor core: error 2.4e-7 at K = 4096 where cuBLAS fp32 has 1.1e-6, and it
@@ -55,10 +56,11 @@ def emit_gemm(spec: GemmSpec, schedule: GemmSchedule) -> KernelText:
     pieces: list[str] = []
     kernels: list[str] = []
     launch: list[str] = []
+    planes: list[str] = []
     if schedule.get("PLANES") == 1:
-        pieces.append(split_kernel(f"{spec.name}_split"))
-        kernels.append(f"{spec.name}_split")
-        launch += [line for item in ("a", *spec.weights) for line in split_launch(spec, item)]
+        planes, launch = shared_splits(spec, {} if splits is None else splits)
+        pieces += [split_kernel(f"{spec.name}_split")] if launch else []
+        kernels += [f"{spec.name}_split"] if launch else []
     layouts = {"a": spec.a_layout, "b": spec.b_layout, "second": spec.b_layout}
     tensors = {"a": spec.a, "b": spec.b, "second": spec.second}
     for operand in ("a", *spec.weights):
@@ -71,7 +73,8 @@ def emit_gemm(spec: GemmSpec, schedule: GemmSchedule) -> KernelText:
             launch += transpose_launch(spec, operand, tensors[operand], copied)
             tensors[operand], layouts[operand] = copied, "k"
     kernel = _Kernel(spec, schedule, layouts["a"] == "k", layouts["b"] == "k")
-    launch += kernel.launch(tensors["a"], *(tensors[weight] for weight in spec.weights))
+    operands = [tensors[item] for item in ("a", *spec.weights)]
+    launch += kernel.launch(operands, planes)
     pieces.append(kernel.source())
     kernels.append(kernel.name)
     if kernel.split > 1:
@@ -322,7 +325,10 @@ class _Kernel:
             return ""
         return f', input_precision="{dot_precision(self.spec.precision, self.spec.vendor)}"'
 
-    def launch(self, a: str, b: str, *second: str) -> list[str]:
+    def launch(self, operands: Sequence[str], planes: Sequence[str]) -> list[str]:
+        """Wrapper lines; `operands` are A and the weights, `planes` those that `_by_planes` read
+        and their scales."""
+        a, b = operands[:2]
         spec, schedule = self.spec, self.schedule
         lines: list[str] = []
         out = spec.out
@@ -339,10 +345,10 @@ class _Kernel:
         grid = f"min({schedule['PERSIST']}, {grid[:-1]})," if self.persists else grid
         extras = [] if self.split > 1 else [value for _, value in spec.extras]
         arguments = [
-            a, b, *second, out, *extras, *self._free.values(), f"{a}.stride(-2)",
+            *operands, out, *extras, *self._free.values(), f"{a}.stride(-2)",
             f"{b}.stride(-2)", *batch_arguments(spec, a, b),
             *([batch] if self._counts_batches else ()),
-            *(all_planes(spec) if self.planes == 1 else ()),
+            *planes,
         ]  # fmt: skip
         # A slice of K ends on a multiple of BLOCK_K or at K itself.
         options = [f"{name}={size}" for name, size in self._fixed.items()]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import NamedTuple
 
 import sympy
 
-from agentkernel.compiler.emit import Names
 from agentkernel.compiler.expressions import Symbols
 from agentkernel.compiler.fusion import LibraryStep, Partition, Region, Step
 from agentkernel.compiler.ir import Expr, Node, numel, roots_of, same
@@ -20,6 +19,7 @@ from agentkernel.compiler.products.spec import GemmSpec
 from agentkernel.compiler.products.step import (
     FLOATS,
     ProductStep,
+    Scope,
     element_by_element,
     epilogue_text,
     gemm_facts,
@@ -160,16 +160,6 @@ def pair_schedules(schedules: Iterable[GemmSchedule]) -> list[GemmSchedule]:
     ]
 
 
-class Scope(NamedTuple):
-    """Where a kernel is written: the wrapper's names of what is stored, its sizes, the names that
-    are taken, and how exact products are."""
-
-    buffers: Mapping[Node, str]
-    symbols: Symbols
-    names: Names
-    precision: Precision
-
-
 def emit_pair_step(
     pair: PairStep, schedule: dict[str, int], name: str, out: str, scope: Scope
 ) -> KernelCode:
@@ -180,7 +170,7 @@ def emit_pair_step(
     m, _, k = (scope.symbols.wrapper(size) for size in step.sizes)
     groups = groups_of(pair.parts[0].value, step.batch_dims, pair.epilogue)
     sums = {pair.parts[0].value: "acc", pair.parts[1].value: "second"}
-    text = epilogue_text(pair.epilogue, sums, groups, scope.buffers, scope.symbols)
+    text = epilogue_text(pair.epilogue, sums, groups, scope)
     spec = GemmSpec(
         name=name, a=a_text, b=weights[0], second=weights[1], out=out, m=m,
         n=scope.symbols.wrapper(pair.parts[0].value.shape[-1]), k=k,
@@ -190,7 +180,7 @@ def emit_pair_step(
         batch_dims=step.batch_dims, precision=scope.precision, epilogue=text.lines,
         extras=text.extras,
     )  # fmt: skip
-    made = emit_gemm(spec, schedule)
+    made = emit_gemm(spec, schedule, scope.splits)
     used = text.helpers | made.helpers
     return KernelCode(made.source, made.kernels, made.launch, used, tuple(lines))
 
@@ -198,14 +188,13 @@ def emit_pair_step(
 def _operands(pair: PairStep, scope: Scope, lines: list[str]) -> list[str]:
     """The wrapper's expressions of A and both weights; columns of a weight get a name of their own
     in `lines`."""
-    shared = (scope.buffers, scope.symbols, scope.names)
     found: list[str] = []
     for part in pair.parts:
         step = ProductStep(part.product, None)
         (a, _), (weight, _) = stored_operands(step)
         if not found:
-            found.append(operand_text(a, "left", shared, lines))
-        text = operand_text(weight, "right", shared, lines)
+            found.append(operand_text(a, "left", scope, lines))
+        text = operand_text(weight, "right", scope, lines)
         if part.first is not None:
             name = scope.names.unique("columns")
             first, last = part.first, part.first + part.value.shape[-1]

@@ -40,9 +40,28 @@ def plane_pointers(spec: GemmSpec) -> list[str]:
     return [f"{side}_{part}_ptr" for side in sides for part in ("planes", "scale")]
 
 
-def all_planes(spec: GemmSpec) -> list[str]:
-    """The wrapper's names of them."""
-    return [name for side in ("a", *spec.weights) for name in planes_of(spec, side)]
+Splits = dict[tuple[str, ...], tuple[str, str]]
+"""What was split already, and how it lies -> the wrapper's names of its planes and scales."""
+
+
+def shared_splits(spec: GemmSpec, splits: Splits) -> tuple[list[str], list[str]]:
+    """The wrapper's names of all planes and scales of a product, and the lines that make those
+    which are not in `splits` yet."""
+    names: list[str] = []
+    lines: list[str] = []
+    for operand in ("a", *spec.weights):
+        rows, layout = (spec.m, spec.a_layout) if operand == "a" else (spec.n, spec.b_layout)
+        inside = "k" if layout == "k" else "rows"
+        key = (_tensor(spec, operand), rows, spec.k, inside, str(spec.batch_dims))
+        if key not in splits:
+            splits[key] = planes_of(spec, operand)
+            lines += split_launch(spec, operand)
+        names += splits[key]
+    return names, lines
+
+
+def _tensor(spec: GemmSpec, operand: str) -> str:
+    return {"a": spec.a, "b": spec.b, "second": spec.second}[operand]
 
 
 def split_launch(spec: GemmSpec, operand: str) -> list[str]:
@@ -51,7 +70,7 @@ def split_launch(spec: GemmSpec, operand: str) -> list[str]:
     Planes are fp16 [2, batches, rows, K] or, where K does not lie inside, [2, batches, K, rows],
     both padded; scales are fp32 [batches, row blocks, blocks of K], -1 where a block is marked.
     """
-    tensor = {"a": spec.a, "b": spec.b, "second": spec.second}[operand]
+    tensor = _tensor(spec, operand)
     rows = spec.m if operand == "a" else spec.n
     inside = (spec.a_layout if operand == "a" else spec.b_layout) == "k"
     planes, scale = planes_of(spec, operand)
@@ -231,11 +250,12 @@ __all__ = [
     "INLINE_START",
     "INLINE_STEP",
     "PLANE_HELPERS",
-    "all_planes",
+    "Splits",
     "blocks_of",
     "plane_lines",
     "plane_pointers",
     "planes_of",
+    "shared_splits",
     "split_kernel",
     "split_launch",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 
@@ -16,6 +16,7 @@ from agentkernel.compiler.fusion import Axis, LibraryStep, Partition, Region, St
 from agentkernel.compiler.ir import Expr, Node, UnsupportedOp, numel, roots_of, same
 from agentkernel.compiler.kernel import KernelCode
 from agentkernel.compiler.products.gemm import emit_gemm
+from agentkernel.compiler.products.planes import Splits
 from agentkernel.compiler.products.schedules import FloatType, GemmFacts
 from agentkernel.compiler.products.spec import GemmSpec
 from agentkernel.domain.verdict import Precision
@@ -209,30 +210,39 @@ def is_transposed(operand: Node) -> bool:
     return operand.kind == "view" and operand.op == "permute" and operand.attrs == swap
 
 
+class Scope(NamedTuple):
+    """Where a kernel is written: the wrapper's names of what is stored, its sizes, the names that
+    are taken, how exact products are, and what was split into planes already."""
+
+    buffers: Mapping[Node, str]
+    symbols: Symbols
+    names: Names
+    precision: Precision
+    splits: Splits
+
+
 def emit_product_step(
-    anchor: ProductStep, schedule: dict[str, int], name: str, out: str,
-    buffers: Mapping[Node, str], symbols: Symbols, precision: Precision, reserved: Names,
-) -> KernelCode:  # fmt: skip
+    anchor: ProductStep, schedule: dict[str, int], name: str, out: str, scope: Scope
+) -> KernelCode:
     """The product's kernels and launch lines."""
     lines: list[str] = []
     operands = [
-        operand_text(operand, wanted, (buffers, symbols, reserved), lines)
-        for operand, wanted in stored_operands(anchor)
+        operand_text(operand, wanted, scope, lines) for operand, wanted in stored_operands(anchor)
     ]
-    m, n, k = (symbols.wrapper(size) for size in anchor.sizes)
+    m, n, k = (scope.symbols.wrapper(size) for size in anchor.sizes)
     text = EpilogueText()
     if anchor.epilogue:
         groups = groups_of(anchor.node, anchor.batch_dims, anchor.epilogue)
-        text = epilogue_text(anchor.epilogue, {anchor.node: "acc"}, groups, buffers, symbols)
+        text = epilogue_text(anchor.epilogue, {anchor.node: "acc"}, groups, scope)
     spec = GemmSpec(
         name=name, a=operands[0], b=operands[1], out=out, m=m, n=n, k=k,
         dtype=FLOATS[anchor.node.dtype],
         a_layout="m" if anchor.transposed[0] else "k",
         b_layout="k" if anchor.transposed[1] else "n",
-        batch_dims=anchor.batch_dims, precision=precision, epilogue=text.lines,
+        batch_dims=anchor.batch_dims, precision=scope.precision, epilogue=text.lines,
         extras=text.extras,
     )  # fmt: skip
-    made = emit_gemm(spec, schedule)
+    made = emit_gemm(spec, schedule, scope.splits)
     used = text.helpers | made.helpers
     return KernelCode(made.source, made.kernels, made.launch, used, tuple(lines))
 
@@ -244,16 +254,12 @@ def stored_operands(anchor: ProductStep) -> list[tuple[Node, str]]:
     return [(item.args[0] if turned else item, wanted) for item, wanted, turned in found]
 
 
-def operand_text(
-    stored: Node, wanted: str, scope: tuple[Mapping[Node, str], Symbols, Names], lines: list[str]
-) -> str:
-    """The wrapper's expression of an operand; a view of one that has no name is copied in `lines`.
-    `scope`: the names of what is stored, the sizes, and the names that are taken."""
-    buffers, symbols, reserved = scope
-    text = tensor_text(stored, buffers, symbols)
+def operand_text(stored: Node, wanted: str, scope: Scope, lines: list[str]) -> str:
+    """The wrapper's expression of an operand; a view without a name is copied in `lines`."""
+    text = tensor_text(stored, scope.buffers, scope.symbols)
     if text.isidentifier() or stored.kind != "view":
         return text
-    variable = reserved.unique(wanted)
+    variable = scope.names.unique(wanted)
     lines.append(f"{variable} = {text}.contiguous()")
     return variable
 
@@ -268,13 +274,13 @@ class EpilogueText:
 
 
 def epilogue_text(
-    region: Region, sums: Mapping[Node, str], groups: tuple[tuple[Atom, ...], ...],
-    buffers: Mapping[Node, str], symbols: Symbols,
-) -> EpilogueText:  # fmt: skip
+    region: Region, sums: Mapping[Node, str], groups: tuple[tuple[Atom, ...], ...], scope: Scope
+) -> EpilogueText:
     """The region's text in a tile whose products go by the names in `sums`."""
     emitter = EpilogueEmitter(
-        region, Schedule("tile", 1, 2), symbols, dict(buffers), sums=sums, groups=groups
-    )
+        region, Schedule("tile", 1, 2), scope.symbols, dict(scope.buffers), sums=sums,
+        groups=groups,
+    )  # fmt: skip
     emitter.names = Names(
         {*sums.values(), "rows", "cols", "tile", "batch", "M", "N", "K", "row_mask", "col_mask",
          "tile_mask", "split", "plane"}
@@ -285,5 +291,5 @@ def epilogue_text(
     value = emitter.value(region.stores[0].node, BodyLines(lines, lines))
     lines.append(f"acc = {value.code}")
     extras = [*emitter.pointers.items()]
-    extras += [(name, symbols.wrapper(size)) for name, size in emitter.sizes.extra.items()]
+    extras += [(name, scope.symbols.wrapper(size)) for name, size in emitter.sizes.extra.items()]
     return EpilogueText(tuple(lines), tuple(extras), frozenset(emitter.helpers))

@@ -10,7 +10,6 @@ from agentkernel.compiler.expressions import Symbols
 from agentkernel.compiler.fusion import Output
 from agentkernel.compiler.products.pairs import (
     PairStep,
-    Scope,
     emit_pair_step,
     pair_facts,
     pair_schedules,
@@ -21,7 +20,12 @@ from agentkernel.compiler.products.schedules import (
     gemm_schedules,
     sampled_gemm_schedules,
 )
-from agentkernel.compiler.products.step import ProductStep, emit_product_step, gemm_facts
+from agentkernel.compiler.products.step import (
+    ProductStep,
+    Scope,
+    emit_product_step,
+    gemm_facts,
+)
 from agentkernel.compiler.providers.protocol import (
     FLOP_PER_US,
     LAUNCH_US,
@@ -48,10 +52,7 @@ class Product:
         store = Store(step.result, contiguous_strides(step.result.shape))
         forward.write_kernel(
             store, schedule, outputs,
-            lambda kernel, name: emit_product_step(
-                step, schedule, kernel, name, forward.buffers, forward.symbols,
-                forward.precision, forward.names,
-            ),
+            lambda kernel, name: emit_product_step(step, schedule, kernel, name, _scope(forward)),
         )  # fmt: skip
 
     def work_us(self, step: ProductStep, symbols: Symbols) -> float:
@@ -79,10 +80,9 @@ class Pair:
         """Allocate the result and launch the pair."""
         assert isinstance(schedule, dict)
         store = Store(step.result, contiguous_strides(step.result.shape))
-        scope = Scope(forward.buffers, forward.symbols, forward.names, forward.precision)
         forward.write_kernel(
             store, schedule, outputs,
-            lambda kernel, name: emit_pair_step(step, schedule, kernel, name, scope),
+            lambda kernel, name: emit_pair_step(step, schedule, kernel, name, _scope(forward)),
         )  # fmt: skip
 
     def work_us(self, step: PairStep, symbols: Symbols) -> float:
@@ -92,6 +92,10 @@ class Pair:
     def pattern(self, step: PairStep) -> str:
         """Always the same."""
         return "gemm_pair"
+
+
+def _scope(forward: Forward) -> Scope:
+    return Scope(forward.buffers, forward.symbols, forward.names, forward.precision, forward.splits)
 
 
 def _schedules(facts: GemmFacts, setting: Setting) -> list[GemmSchedule]:
