@@ -161,6 +161,30 @@ def test_a_heavy_epilogue_is_a_kernel_of_its_own_where_that_is_faster(policy: st
     ]
 
 
+class Gated(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate, self.inner = nn.Linear(256, 256), nn.Linear(256, 256)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.silu(self.gate(x)) * self.inner(x)
+
+
+@pytest.mark.parametrize("policy", ["mixed", "triton"])
+def test_a_pair_is_two_products_where_that_is_faster(policy: str) -> None:
+    def slow(source: str, index: int) -> float:
+        return 50.0 if "second = tl.dot" in source or "torch.matmul" in source else 10.0
+
+    kinds = [
+        [type(step).__name__ for step in item.compiled.partition.steps]
+        for item in tuned(Clock(slow), policy, Gated())
+    ]
+    assert ["ProductStep", "ProductStep"] in kinds
+    assert ["PairStep"] in kinds
+    fast = tuned(Clock(lambda source, index: 10.0), policy, Gated())
+    assert len(fast[0].compiled.partition.steps) == 1
+
+
 def test_a_library_call_without_a_rival_is_not_timed() -> None:
     clock = Clock(last_fastest)
     problem = problem_from_module(Layers(), (torch.randn(128, 256),))

@@ -16,7 +16,8 @@ from agentkernel.compiler.ir import Node, UnsupportedOp
 from agentkernel.compiler.isolated_step import IsolatedStep, isolated
 from agentkernel.compiler.kernel_math import MATH
 from agentkernel.compiler.pipeline import Compiled, single_changes
-from agentkernel.compiler.products.step import ProductStep
+from agentkernel.compiler.products.pairs import PairStep
+from agentkernel.compiler.products.step import ProductStep, with_product_steps
 from agentkernel.compiler.providers import AnySchedule, Setting, provider_of
 from agentkernel.compiler.providers.linear import with_linear_steps
 from agentkernel.domain.candidate import TrialResult
@@ -136,6 +137,8 @@ def with_stand_ins(compiled: Compiled, *, libraries: bool) -> Rivalry:
             found[step] = [(LibraryStep(step.node, (), read),)]
         elif isinstance(step, ProductStep) and step.node not in returned:
             found[step] = [*_products_apart(step, outputs, libraries=libraries)]
+        elif isinstance(step, PairStep):
+            found[step] = [*_pair_apart(step, outputs, libraries=libraries)]
     return Rivalry(compiled, found)
 
 
@@ -152,6 +155,17 @@ def _products_apart(
         functions = [node for node in step.epilogue.nodes if node.op in ELEMENTARY]
         if len(functions) >= HEAVY:
             yield (ProductStep(step.node, None), step.epilogue)  # type: ignore[misc]
+
+
+def _pair_apart(
+    step: PairStep, outputs: tuple[Output, ...], *, libraries: bool
+) -> Iterator[tuple[Step, ...]]:
+    """Both products one after the other, by our own GEMM or by the library."""
+    calls = [LibraryStep(item.node, (), frozenset((item.node,))) for item in step.products]
+    apart = Partition((*calls, step.epilogue), outputs)
+    yield with_product_steps(apart).steps
+    if libraries:
+        yield apart.steps
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,6 +22,7 @@ from agentkernel.compiler.fusion import LibraryStep, Output, Region
 from agentkernel.compiler.ir import Expr, Node, numel
 from agentkernel.compiler.kernel_helpers import helper_sources, library_imports
 from agentkernel.compiler.pipeline import Compiled
+from agentkernel.compiler.products.pairs import PairStep
 from agentkernel.compiler.products.step import ProductStep
 from agentkernel.compiler.providers import AnySchedule, provider_of
 from agentkernel.compiler.providers.linear import LinearStep
@@ -32,7 +33,7 @@ from agentkernel.tools.problem.loading import LoadedProblem
 from agentkernel.tools.search.cost import MatrixWork
 from agentkernel.tools.search.store import StepKey
 
-AnyStep = Region | ProductStep | AttentionStep | LibraryStep | LinearStep
+AnyStep = Region | ProductStep | PairStep | AttentionStep | LibraryStep | LinearStep
 
 
 class Empty(nn.Module):
@@ -84,6 +85,8 @@ class IsolatedStep:
             inner = step.node.args[0].shape[-1]
             flops = 2 * symbols.hint(numel(step.node.shape) * inner)
             return self._multiplied(int(step.share(symbols) * flops), "matmul")
+        if isinstance(step, PairStep):
+            return self._multiplied(2 * symbols.hint(step.multiplied), "matmul")
         if isinstance(step, AttentionStep):
             facts = attention_facts(step, symbols)
             scores = facts.heads * facts.queries * facts.keys // (2 if step.match.causal else 1)
@@ -91,7 +94,7 @@ class IsolatedStep:
         return None
 
     def _multiplied(self, flops: int, kind: Literal["matmul", "attention"]) -> MatrixWork:
-        assert isinstance(self.step, ProductStep | AttentionStep)
+        assert isinstance(self.step, ProductStep | PairStep | AttentionStep)
         dtype = _dtype_name(self.step.node.args[0])
         cost = OpCost(op=kind, dtype=dtype, bytes_moved=0, flops=flops, kind=kind)
         return MatrixWork(cost, self.compiled.precision)

@@ -21,6 +21,7 @@ from agentkernel.compiler.fusion import LibraryStep
 from agentkernel.compiler.ir import UnsupportedOp
 from agentkernel.compiler.lowering.convolutions import MOVABLE
 from agentkernel.compiler.pipeline import Compiled, at_declared_sizes, compile_graph
+from agentkernel.compiler.products.pairs import PairStep
 from agentkernel.compiler.products.step import ProductStep
 from agentkernel.compiler.providers import provider_of
 from agentkernel.compiler.providers.library import refusal
@@ -184,7 +185,7 @@ def structure(compiled: Compiled) -> str:
     steps = compiled.partition.steps
     if find_steps(steps):
         return "attention"
-    if any(isinstance(step, ProductStep) for step in steps):
+    if any(isinstance(step, ProductStep | PairStep) for step in steps):
         return "gemm"
     calls = any(_is_product(step) or isinstance(step, LinearStep) for step in steps)
     return "library" if calls else "fused"

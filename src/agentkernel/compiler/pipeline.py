@@ -19,6 +19,8 @@ from agentkernel.compiler.fusion import Output, Partition, Step, partition
 from agentkernel.compiler.ir import Node, Shape, UnsupportedOp
 from agentkernel.compiler.lowering import LoweredGraph, lower
 from agentkernel.compiler.lowering.registry import to_expr
+from agentkernel.compiler.products.pairs import with_pairs
+from agentkernel.compiler.products.parted import with_parted_bias
 from agentkernel.compiler.products.step import with_product_steps
 from agentkernel.compiler.providers import AnySchedule, provider_of
 from agentkernel.compiler.providers.linear import with_linear_steps
@@ -49,8 +51,9 @@ class Compiled:
         )  # fmt: skip
 
     def own_products(self) -> Compiled:
-        """The same with every matrix product as our own GEMM and its epilogue fused."""
-        return replace(self, partition=with_product_steps(self.partition))
+        """The same with every matrix product as our own GEMM and its epilogue fused, two of one
+        matrix that gate each other as one."""
+        return replace(self, partition=with_product_steps(with_pairs(self.partition)))
 
     def replacing(self, others: Mapping[object, Sequence[Step]]) -> Compiled:
         """The same with other steps in the places of some; they make the same values."""
@@ -81,7 +84,7 @@ def compile_graph(
     Raises UnsupportedOp for what has neither template nor library form.
     """
     graph = lower(captured, attention, channels_last=channels_last)
-    graph = replace(graph, outputs=with_row_algebra(graph.outputs))
+    graph = replace(graph, outputs=with_parted_bias(with_row_algebra(graph.outputs)))
     symbols = symbols_of(captured)
     outputs = _outputs(captured, graph)
     try:

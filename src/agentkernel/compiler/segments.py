@@ -9,6 +9,7 @@ from typing import NamedTuple
 from agentkernel.compiler.fusion import Region
 from agentkernel.compiler.ir import Node
 from agentkernel.compiler.pipeline import Compiled
+from agentkernel.compiler.products.pairs import PairStep
 from agentkernel.compiler.products.step import ProductStep
 from agentkernel.compiler.providers import provider_of
 
@@ -79,6 +80,8 @@ def _operators(step: object) -> tuple[str, ...]:
         nodes: tuple[Node, ...] = step.nodes
     elif isinstance(step, ProductStep):
         nodes = (step.node, *(step.epilogue.nodes if step.epilogue else ()))
+    elif isinstance(step, PairStep):
+        nodes = (*(item.node for item in step.products), *step.epilogue.nodes)
     else:
         nodes = _stored(step)
     labels = (node.origin.rstrip("0123456789").rstrip("_") for node in nodes)

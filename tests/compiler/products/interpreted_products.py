@@ -103,6 +103,82 @@ def linear_is_right(
     check(out, wanted, dtype, terms)
 
 
+GATED = (
+    "bias = tl.load(bias_ptr + cols, mask=col_mask, other=0.0).to(tl.float32)",
+    "acc = tl.maximum(acc + bias[None, :], 0.0) * second",
+)
+
+
+@settings(max_examples=20, deadline=None, database=None, phases=[Phase.generate])
+@given(
+    sizes=st.tuples(SIZES, SIZES, st.integers(1, 150)),
+    dtype=st.sampled_from(["float32", "float16", "bfloat16"]),
+    layouts=st.tuples(st.sampled_from(["k", "m"]), st.sampled_from(["k", "n"])),
+    batch_shape=st.sampled_from([(), (3,), (2, 3)]),
+    form=st.sampled_from(["plain", "transpose", "planes", "persist"]),
+    parted=st.booleans(),
+)
+def pairs_are_right(
+    sizes: tuple[int, int, int],
+    dtype: str,
+    layouts: tuple[str, str],
+    batch_shape: tuple[int, ...],
+    form: str,
+    *,
+    parted: bool,
+) -> None:
+    """Two weights, or two ranges of columns of one, with a row between them that nobody reads."""
+    m, n, k = sizes
+    kind = getattr(torch, dtype)
+    a = torch.randn(*batch_shape, m, k, dtype=kind)
+    whole = torch.randn(*batch_shape, 2 * n + 1, k, dtype=kind)
+    weights = [whole[..., :n, :], whole[..., n + 1 :, :]]
+    bias = torch.randn(n, dtype=kind)
+    left, right = (a.double() @ weight.double().mT for weight in weights)
+    wanted = (left + bias.double()).relu() * right
+    a = a if layouts[0] == "k" else a.mT.contiguous()
+    if layouts[1] == "n":
+        whole = whole.mT.contiguous()
+        weights = [whole[..., :n], whole[..., n + 1 :]]
+    b, second = weights if parted else [weight.contiguous() for weight in weights]
+    out = torch.full((*batch_shape, m, n), float("nan"), dtype=kind)
+    spec = GemmSpec(
+        name="pair", a="a", b="b", second="second", out="out", m="m", n="n", k="k", dtype=dtype,
+        a_layout=layouts[0], b_layout=layouts[1], batch_dims=len(batch_shape), epilogue=GATED,
+        extras=(("bias_ptr", "bias"),),
+    )  # fmt: skip
+    schedule = {"BLOCK_M": 32, "BLOCK_N": 16, "BLOCK_K": 32, "GROUP_M": 2, "num_warps": 4}
+    schedule |= {"num_stages": 2, "SPLIT_K": 1}
+    schedule |= {"TRANSPOSE_A": 1, "TRANSPOSE_B": 1} if form == "transpose" else {}
+    schedule |= {"PERSIST": 3} if form == "persist" else {}
+    schedule |= {"PLANES": 1} if form == "planes" and dtype == "float32" else {}
+    tensors = {"a": a, "b": b, "out": out, "second": second, "bias": bias}
+    run_gemm(spec, schedule, tensors)
+    terms = (left.abs() + bias.double().abs()) * right.abs()
+    check(out, wanted, dtype, terms)
+
+
+def marked_blocks_of_either_weight_are_multiplied_exactly() -> None:
+    """A number far below the rest of its block, in one weight of a pair alone."""
+    for marked in range(3):
+        torch.manual_seed(marked)
+        a, b, second = torch.randn(70, 300), torch.randn(45, 300), torch.randn(45, 300)
+        (a, b, second)[marked][3, 5] = 1e-30
+        (a, b, second)[marked][7] *= 1e12
+        out = torch.full((70, 45), float("nan"))
+        spec = GemmSpec(
+            name="pair", a="a", b="b", second="second", out="out", m="m", n="n", k="k",
+            dtype="float32", epilogue=("acc = acc * second",),
+        )  # fmt: skip
+        schedule = {"BLOCK_M": 32, "BLOCK_N": 16, "BLOCK_K": 32, "GROUP_M": 8, "num_warps": 4}
+        schedule |= {"num_stages": 2, "PLANES": 1, "SPLIT_K": 1}
+        run_gemm(spec, schedule, {"a": a, "b": b, "out": out, "second": second})
+        left, right = a.double() @ b.double().T, a.double() @ second.double().T
+        sizes = [a.double().abs() @ item.double().abs().T for item in (b, second)]
+        # Each element by itself: in planes, what lies beside a large row would be lost.
+        assert bool(((out - left * right).abs() <= 1e-6 * sizes[0] * sizes[1]).all())
+
+
 def strided_rows_are_read_in_place() -> None:
     a = torch.randn(40, 96)[::2, :64]
     b = torch.randn(24, 80)[:, :64]
@@ -273,6 +349,8 @@ def steps_outside_of_a_triangle_are_left_out() -> None:
 def main() -> None:
     install_hooks()
     linear_is_right()
+    pairs_are_right()
+    marked_blocks_of_either_weight_are_multiplied_exactly()
     strided_rows_are_read_in_place()
     planes_hold_what_they_say()
     tiles_in_halves_are_whole()

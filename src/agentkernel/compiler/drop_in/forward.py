@@ -35,6 +35,8 @@ class Forward:
     kernels: list[str] = field(default_factory=list)
     helpers: set[str] = field(default_factory=set)
     schedule: dict[str, dict[str, int]] = field(default_factory=dict)
+    splits: dict[tuple[str, ...], tuple[str, str]] = field(default_factory=dict)
+    """Operands that a product has split into planes already -> the variables of those."""
     symbols: Symbols = field(default_factory=lambda: Symbols({}, {}))
     device: str = ""
     precision: Precision = "strict"

@@ -17,12 +17,12 @@ from agentkernel.compiler.products.planes import (
     INLINE_START,
     INLINE_STEP,
     PLANE_HELPERS,
-    PLANE_POINTERS,
+    Splits,
     blocks_of,
     plane_lines,
-    planes_of,
+    plane_pointers,
+    shared_splits,
     split_kernel,
-    split_launch,
 )
 from agentkernel.compiler.products.schedules import GemmSchedule
 from agentkernel.compiler.products.spec import (
@@ -43,8 +43,9 @@ from agentkernel.compiler.products.triangles import step_lines
 from agentkernel.domain.verdict import Precision
 
 
-def emit_gemm(spec: GemmSpec, schedule: GemmSchedule) -> KernelText:
-    """The kernels of a product under a schedule.
+def emit_gemm(spec: GemmSpec, schedule: GemmSchedule, splits: Splits | None = None) -> KernelText:
+    """The kernels of a product under a schedule. What is in `splits` is not split again, and what
+    this product splits is added to it.
 
     fp32 under "strict" multiplies in three TF32 products (`tf32x3`), whose partial sums Triton adds
     in fp32 outside the tensor core: error 2.4e-7 at K = 4096 where cuBLAS fp32 has 1.1e-6, and it
@@ -56,14 +57,16 @@ def emit_gemm(spec: GemmSpec, schedule: GemmSchedule) -> KernelText:
     pieces: list[str] = []
     kernels: list[str] = []
     launch: list[str] = []
+    planes: list[str] = []
     if schedule.get("PLANES") == 1:
-        pieces.append(split_kernel(f"{spec.name}_split"))
-        kernels.append(f"{spec.name}_split")
-        launch += [line for operand in ("a", "b") for line in split_launch(spec, operand)]
-    layouts = {"a": spec.a_layout, "b": spec.b_layout}
-    tensors = {"a": spec.a, "b": spec.b}
-    for operand in ("a", "b"):
-        if layouts[operand] != "k" and schedule.get(f"TRANSPOSE_{operand.upper()}"):
+        planes, launch = shared_splits(spec, {} if splits is None else splits)
+        pieces += [split_kernel(f"{spec.name}_split")] if launch else []
+        kernels += [f"{spec.name}_split"] if launch else []
+    layouts = {"a": spec.a_layout, "b": spec.b_layout, "second": spec.b_layout}
+    tensors = {"a": spec.a, "b": spec.b, "second": spec.second}
+    for operand in ("a", *spec.weights):
+        turned = "TRANSPOSE_A" if operand == "a" else "TRANSPOSE_B"
+        if layouts[operand] != "k" and schedule.get(turned):
             if not kernels:
                 pieces.append(transpose_kernel(f"{spec.name}_transpose"))
                 kernels.append(f"{spec.name}_transpose")
@@ -71,7 +74,8 @@ def emit_gemm(spec: GemmSpec, schedule: GemmSchedule) -> KernelText:
             launch += transpose_launch(spec, operand, tensors[operand], copied)
             tensors[operand], layouts[operand] = copied, "k"
     kernel = _Kernel(spec, schedule, layouts["a"] == "k", layouts["b"] == "k")
-    launch += kernel.launch(tensors["a"], tensors["b"])
+    operands = [tensors[item] for item in ("a", *spec.weights)]
+    launch += kernel.launch(operands, planes)
     pieces.append(kernel.source())
     kernels.append(kernel.name)
     if kernel.split > 1:
@@ -125,15 +129,16 @@ class _Kernel:
         blocks += ["DEEP"] if self.planes == 1 else []
         blocks += ["PROGRAMS"] if self.persists else []
         signature = [
-            "a_ptr", "b_ptr", "out_ptr", *extras, *self._free, "stride_a", "stride_b",
+            "a_ptr", *(f"{weight}_ptr" for weight in self.spec.weights), "out_ptr", *extras,
+            *self._free, "stride_a", "stride_b",
             *batch_parameters(self.spec), *(["batches"] if self._counts_batches else ()),
-            *(PLANE_POINTERS if self.planes == 1 else ()),
+            *(plane_pointers(self.spec) if self.planes == 1 else ()),
             *(f"{block}: tl.constexpr" for block in blocks),
         ]  # fmt: skip
         tile = [
             *self._program(),
             "",
-            "acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)",
+            *(f"{acc} = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)" for acc in self.spec.sums),
             *(self._by_planes() if self.planes else (*self._pointers(), *self._loop())),
             "",
             *self._end(),
@@ -172,6 +177,7 @@ class _Kernel:
         b = "B[N, K]^T" if self.b_rows else "B[K, N]"
         if self.split > 1:
             return f"partial[split, M, N] = {a} @ {b} over one of SPLIT_K slices of K."
+        b = f"({b}, second)" if self.spec.second else b
         tile = "PROGRAMS tiles at once" if self.persists else "one tile a program"
         return f"C[M, N] = {a} @ {b} and its epilogue, {tile}."
 
@@ -205,7 +211,8 @@ class _Kernel:
         lines += ["a_rows = (rows % M).to(tl.int64)", "b_cols = (cols % N).to(tl.int64)"]
         if self.spec.batch_dims:
             lines += [f"a_matrix = a_ptr + {batch_offset(self.spec, 'a')}"]
-            lines += [f"b_matrix = b_ptr + {batch_offset(self.spec, 'b')}"]
+            offset = batch_offset(self.spec, "b")
+            lines += [f"{weight}_matrix = {weight}_ptr + {offset}" for weight in self.spec.weights]
         return [*lines, *self._addresses(exact)]
 
     def _addresses(self, exact: bool) -> list[str]:
@@ -220,7 +227,8 @@ class _Kernel:
         if not self.b_rows:
             b = f"b_cols[None, :] + {ks}[:, None].to(tl.int64) * stride_b"
         name, base = "exact_" if exact else "", "matrix" if self.spec.batch_dims else "ptr"
-        return [*lines, f"{name}a_ptrs = a_{base} + {a}", f"{name}b_ptrs = b_{base} + {b}"]
+        lines += [f"{name}a_ptrs = a_{base} + {a}"]
+        return lines + [f"{name}{item}_ptrs = {item}_{base} + {b}" for item in self.spec.weights]
 
     def _by_planes(self) -> list[str]:
         """The product of planes where they hold all blocks, else of the operands as they are."""
@@ -229,7 +237,7 @@ class _Kernel:
             bounds = "slice_start, slice_end" if self.sliced else "0, K"
             batches = self._batches if self.spec.batch_dims else ""
             exact = [*self._pointers(exact=True), *exact]
-            return plane_lines(self.a_rows, self.b_rows, bounds, batches, exact)
+            return plane_lines(self.spec, (self.a_rows, self.b_rows), bounds, batches, exact)
         again = ["acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)"]
         again += [*self._addresses(exact=True), *exact]
         return [
@@ -251,19 +259,27 @@ class _Kernel:
             f"tl.range({bounds}, {block}, num_stages=1)" if exact else f"range({bounds}, {block})"
         )
         cast = ".to(tl.bfloat16)" if self._casts else ""
-        step = step or [f"acc = tl.dot(a{cast}, b{cast}, acc{self._dot_option})"]
+        weights = dict(zip(self.spec.tiles, self.spec.weights, strict=True))
+        step = step or [
+            f"{acc} = tl.dot(a{cast}, {tile}{cast}, {acc}{self._dot_option})"
+            for acc, tile in zip(self.spec.sums, weights, strict=True)
+        ]
+        further = f"{block}{'' if self.b_rows else ' * stride_b'}"
         return [
             f"for k in {loop}:",
             "    if EVEN_K:",
             f"        a = tl.load({name}a_ptrs)",
-            f"        b = tl.load({name}b_ptrs)",
+            *(f"        {tile} = tl.load({name}{item}_ptrs)" for tile, item in weights.items()),
             "    else:",
             f"        inside = {ks} < {limit}",
             f"        a = tl.load({name}a_ptrs, mask=inside[None, :], other=0.0)",
-            f"        b = tl.load({name}b_ptrs, mask=inside[:, None], other=0.0)",
+            *(
+                f"        {tile} = tl.load({name}{item}_ptrs, mask=inside[:, None], other=0.0)"
+                for tile, item in weights.items()
+            ),
             *(f"    {line}" for line in step),
             f"    {name}a_ptrs += {block}{'' if self.a_rows else ' * stride_a'}",
-            f"    {name}b_ptrs += {block}{'' if self.b_rows else ' * stride_b'}",
+            *(f"    {name}{item}_ptrs += {further}" for item in weights.values()),
         ]
 
     def _end(self) -> list[str]:
@@ -318,7 +334,10 @@ class _Kernel:
             return ""
         return f', input_precision="{dot_precision(self.spec.precision, self.spec.vendor)}"'
 
-    def launch(self, a: str, b: str) -> list[str]:
+    def launch(self, operands: Sequence[str], planes: Sequence[str]) -> list[str]:
+        """Wrapper lines; `operands` are A and the weights, `planes` those that `_by_planes` read
+        and their scales."""
+        a, b = operands[:2]
         spec, schedule = self.spec, self.schedule
         lines: list[str] = []
         out = spec.out
@@ -335,10 +354,10 @@ class _Kernel:
         grid = f"min({schedule['PERSIST']}, {grid[:-1]})," if self.persists else grid
         extras = [] if self.split > 1 else [value for _, value in spec.extras]
         arguments = [
-            a, b, out, *extras, *self._free.values(), f"{a}.stride(-2)",
+            *operands, out, *extras, *self._free.values(), f"{a}.stride(-2)",
             f"{b}.stride(-2)", *batch_arguments(spec, a, b),
             *([batch] if self._counts_batches else ()),
-            *((*planes_of(spec, "a"), *planes_of(spec, "b")) if self.planes == 1 else ()),
+            *planes,
         ]  # fmt: skip
         # A slice of K ends on a multiple of BLOCK_K or at K itself.
         options = [f"{name}={size}" for name, size in self._fixed.items()]

@@ -18,8 +18,6 @@ from agentkernel.compiler.expressions import tiles_text
 from agentkernel.compiler.products.schedules import BLOCK
 from agentkernel.compiler.products.spec import GemmSpec, batch_count, call_lines, function
 
-PLANE_POINTERS = ("a_planes_ptr", "a_scale_ptr", "b_planes_ptr", "b_scale_ptr")
-"""What a product of planes takes beside its operands."""
 LEAST = 2.0**-20
 """What a number but 0 has at least when its block is scaled: 2**-34 of the largest."""
 PLANE_HELPERS = frozenset(("plane_place", "split_planes", "plane_product"))
@@ -36,13 +34,44 @@ def planes_of(spec: GemmSpec, operand: str) -> tuple[str, str]:
     return f"{spec.name}_{operand}_planes", f"{spec.name}_{operand}_scale"
 
 
+def plane_pointers(spec: GemmSpec) -> list[str]:
+    """What a product of planes takes beside its operands."""
+    sides = ("a", *spec.weights)
+    return [f"{side}_{part}_ptr" for side in sides for part in ("planes", "scale")]
+
+
+Splits = dict[tuple[str, ...], tuple[str, str]]
+"""What was split already, and how it lies -> the wrapper's names of its planes and scales."""
+
+
+def shared_splits(spec: GemmSpec, splits: Splits) -> tuple[list[str], list[str]]:
+    """The wrapper's names of all planes and scales of a product, and the lines that make those
+    which are not in `splits` yet."""
+    names: list[str] = []
+    lines: list[str] = []
+    for operand in ("a", *spec.weights):
+        rows, layout = (spec.m, spec.a_layout) if operand == "a" else (spec.n, spec.b_layout)
+        inside = "k" if layout == "k" else "rows"
+        key = (_tensor(spec, operand), rows, spec.k, inside, str(spec.batch_dims))
+        if key not in splits:
+            splits[key] = planes_of(spec, operand)
+            lines += split_launch(spec, operand)
+        names += splits[key]
+    return names, lines
+
+
+def _tensor(spec: GemmSpec, operand: str) -> str:
+    return {"a": spec.a, "b": spec.b, "second": spec.second}[operand]
+
+
 def split_launch(spec: GemmSpec, operand: str) -> list[str]:
-    """Wrapper lines that make the planes and scales of an operand ("a" or "b").
+    """Wrapper lines that make the planes and scales of an operand ("a", "b" or "second").
 
     Planes are fp16 [2, batches, rows, K] or, where K does not lie inside, [2, batches, K, rows],
     both padded; scales are fp32 [batches, row blocks, blocks of K], -1 where a block is marked.
     """
-    tensor, rows = (spec.a, spec.m) if operand == "a" else (spec.b, spec.n)
+    tensor = _tensor(spec, operand)
+    rows = spec.m if operand == "a" else spec.n
     inside = (spec.a_layout if operand == "a" else spec.b_layout) == "k"
     planes, scale = planes_of(spec, operand)
     batch = batch_count(spec) or "1"
@@ -103,26 +132,30 @@ def split_kernel(name: str) -> str:
 
 
 def plane_lines(
-    a_rows: bool, b_rows: bool, bounds: str, batches: str, exact: list[str]
+    spec: GemmSpec, inside: tuple[bool, bool], bounds: str, batches: str, exact: list[str]
 ) -> list[str]:
-    """Lines that bring acc, fp32 [BLOCK_M, BLOCK_N], to the product of planes made before; where a
-    block that a tile reads is marked, the lines `exact`.
+    """Lines that bring acc, fp32 [BLOCK_M, BLOCK_N], to the product of planes made before, and in a
+    pair `second`; where a block that a tile reads is marked, the lines `exact`.
 
-    `bounds` of K as text; `batches` counts the matrices in a plane ("" for one).
+    `inside`: whether A, and B, lie with K inside. `bounds` of K as text; `batches` counts the
+    matrices in a plane ("" for one).
     """
+    a_rows, b_rows = inside
     a, b = "rows.to(tl.int64)[:, None] * deep + ks[None, :]", "rows[:, None] + ks.to(tl.int64)"
     a = a if a_rows else f"{b}[None, :] * padded_m"
     b = "cols.to(tl.int64)[None, :] * deep + ks[:, None]"
     b = b if b_rows else "cols[None, :] + ks.to(tl.int64)[:, None] * padded_n"
-    batch = {side: f"batch * tl.cdiv({side}, {BLOCK}) + " if batches else "" for side in "MN"}
+    columns = [weight.replace("b", "col") for weight in spec.weights]
+    sides = ["row", *columns]
     return [
         f"deep_blocks = tl.cdiv(K, {BLOCK})",
-        f"row_scales = a_scale_ptr + ({batch['M']}tile_m * BLOCK_M // {BLOCK}) * deep_blocks",
-        f"col_scales = b_scale_ptr + ({batch['N']}tile_n * BLOCK_N // {BLOCK}) * deep_blocks",
+        *_scale_places(spec, columns, batches),
         "blocks = tl.arange(0, DEEP)",
-        "row_scale = tl.load(row_scales + blocks, mask=blocks < deep_blocks, other=1.0)",
-        "col_scale = tl.load(col_scales + blocks, mask=blocks < deep_blocks, other=1.0)",
-        "if (tl.min(row_scale) > 0) & (tl.min(col_scale) > 0):",
+        *(
+            f"{side}_scale = tl.load({side}_scales + blocks, mask=blocks < deep_blocks, other=1.0)"
+            for side in sides
+        ),
+        f"if {' & '.join(f'(tl.min({side}_scale) > 0)' for side in sides)}:",
         *(
             f"    {line}"
             for line in [
@@ -131,17 +164,16 @@ def plane_lines(
                 f"deep = deep_blocks * {BLOCK}",
                 "a_plane = tl.cast(padded_m, tl.int64) * deep",
                 "b_plane = tl.cast(padded_n, tl.int64) * deep",
-                *(_batched(batches) if batches else ()),
+                *(_batched(spec, batches) if batches else ()),
                 f"a_highs = a_planes_ptr + {a}",
-                f"b_highs = b_planes_ptr + {b}",
+                *(f"{weight}_highs = {weight}_planes_ptr + {b}" for weight in spec.weights),
                 f"for k in range({bounds}, BLOCK_K):",
-                f"    block_scale = tl.load(row_scales + k // {BLOCK})"
-                f" * tl.load(col_scales + k // {BLOCK})",
-                "    a_high, a_low = tl.load(a_highs), tl.load(a_highs + a_plane)",
-                "    b_high, b_low = tl.load(b_highs), tl.load(b_highs + b_plane)",
-                "    acc += plane_product(a_high, a_low, b_high, b_low) * block_scale",
+                *(f"    {line}" for line in _plane_step(spec, columns)),
                 f"    a_highs += BLOCK_K{'' if a_rows else ' * padded_m'}",
-                f"    b_highs += BLOCK_K{'' if b_rows else ' * padded_n'}",
+                *(
+                    f"    {weight}_highs += BLOCK_K{'' if b_rows else ' * padded_n'}"
+                    for weight in spec.weights
+                ),
             ]
         ),
         "else:",
@@ -149,10 +181,43 @@ def plane_lines(
     ]
 
 
-def _batched(batches: str) -> list[str]:
+def _scale_places(spec: GemmSpec, columns: list[str], batches: str) -> list[str]:
+    """Lines of where the scales lie that a tile meets."""
+    batch = {side: f"batch * tl.cdiv({side}, {BLOCK}) + " if batches else "" for side in "MN"}
+    row = f"({batch['M']}tile_m * BLOCK_M // {BLOCK}) * deep_blocks"
+    column = f"({batch['N']}tile_n * BLOCK_N // {BLOCK}) * deep_blocks"
+    return [
+        f"row_scales = a_scale_ptr + {row}",
+        *(
+            f"{name}_scales = {weight}_scale_ptr + {column}"
+            for name, weight in zip(columns, spec.weights, strict=True)
+        ),
+    ]
+
+
+def _plane_step(spec: GemmSpec, columns: list[str]) -> list[str]:
+    """Lines that add one step of K: A's planes are loaded once for both weights of a pair."""
+    every = list(zip(columns, spec.weights, spec.tiles, spec.sums, strict=True))
+    row, place = f"tl.load(row_scales + k // {BLOCK})", f"k // {BLOCK}"
+    scale = {"acc": "block_scale", "second": "second_block_scale"}
+    return [
+        *(f"{scale[acc]} = {row} * tl.load({name}_scales + {place})" for name, _, _, acc in every),
+        "a_high, a_low = tl.load(a_highs), tl.load(a_highs + a_plane)",
+        *(
+            f"{tile}_high, {tile}_low = tl.load({weight}_highs), tl.load({weight}_highs + b_plane)"
+            for _, weight, tile, _ in every
+        ),
+        *(
+            f"{acc} += plane_product(a_high, a_low, {tile}_high, {tile}_low) * {scale[acc]}"
+            for _, _, tile, acc in every
+        ),
+    ]
+
+
+def _batched(spec: GemmSpec, batches: str) -> list[str]:
     return [
         "a_planes_ptr += batch * a_plane",
-        "b_planes_ptr += batch * b_plane",
+        *(f"{weight}_planes_ptr += batch * b_plane" for weight in spec.weights),
         f"a_plane *= {batches}",
         f"b_plane *= {batches}",
     ]
@@ -185,10 +250,12 @@ __all__ = [
     "INLINE_START",
     "INLINE_STEP",
     "PLANE_HELPERS",
-    "PLANE_POINTERS",
+    "Splits",
     "blocks_of",
     "plane_lines",
+    "plane_pointers",
     "planes_of",
+    "shared_splits",
     "split_kernel",
     "split_launch",
 ]

@@ -28,6 +28,9 @@ class GemmSpec:
     `extras`: (parameter name, wrapper expression) pairs. With `store=False` they also store.
 
     `triangles`: what is 0 in operands, as they are stored, or cut off by the epilogue.
+
+    `second` names a second weight that lies as `b` does, with its strides: the epilogue then finds
+    A @ second in `second`, fp32 like `acc`, at the same places. A's tiles are loaded once for both.
     """
 
     name: str
@@ -47,6 +50,22 @@ class GemmSpec:
     extras: tuple[tuple[str, str], ...] = ()
     store: bool = True
     triangles: tuple[Triangle, ...] = ()
+    second: str = ""
+
+    @property
+    def weights(self) -> tuple[str, ...]:
+        """What A is multiplied with, by its name in the kernel: a pair has a second one."""
+        return ("b", "second") if self.second else ("b",)
+
+    @property
+    def tiles(self) -> tuple[str, ...]:
+        """The kernel's names of the tiles of these."""
+        return ("b", "s") if self.second else ("b",)
+
+    @property
+    def sums(self) -> tuple[str, ...]:
+        """The kernel's names of what their products add up to."""
+        return ("acc", "second") if self.second else ("acc",)
 
 
 @dataclass(frozen=True)

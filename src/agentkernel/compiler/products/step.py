@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 
@@ -25,6 +25,7 @@ from agentkernel.compiler.fusion import (
 from agentkernel.compiler.ir import Expr, Node, UnsupportedOp, numel, roots_of, same
 from agentkernel.compiler.kernel import KernelCode
 from agentkernel.compiler.products.gemm import emit_gemm
+from agentkernel.compiler.products.planes import Splits
 from agentkernel.compiler.products.schedules import FloatType, GemmFacts
 from agentkernel.compiler.products.spec import GemmSpec
 from agentkernel.compiler.products.triangles import (
@@ -93,7 +94,7 @@ class ProductStep:
         a, b = self.node.args
         found = [operand_triangle("a", a) if self._single else None, operand_triangle("b", b)]
         if self.epilogue is not None:
-            _, rows, cols = _groups(self.node, self.epilogue)
+            _, rows, cols = groups_of(self.node, self.batch_dims, self.epilogue)
             found.append(result_triangle(self.node, self.epilogue, rows, cols))
         return tuple(item for item in found if item is not None)
 
@@ -132,22 +133,27 @@ def _epilogue(product: Node, region: Region) -> bool:
     walks = sum(access.buffer is product for access in region.layout.loads.values())
     if walks != 1 or product in region.layout.tables:
         return False
+    return element_by_element(product, len(product.args[1].shape) - 2, region)
+
+
+def element_by_element(value: Node, lead: int, region: Region) -> bool:
+    """True where the only result has an element for each of `value`, a product of `lead` batch
+    dimensions or a part of one, and all that is read goes along with its rows and columns."""
     store = region.stores[0]
     plain = all(map(same, store.strides, contiguous_strides(store.node.shape)))
-    if not plain or not all(map(same, store.node.shape, product.shape)):
+    if not plain or not all(map(same, store.node.shape, value.shape)):
         return False
     if any(node.op == "within" for node in region.layout.dims):
         return False
-    groups = _groups(product, region)
+    groups = groups_of(value, lead, region)
     accesses = [*region.layout.loads.values(), *region.store_accesses]
     walked = [*(access.resolved() for access in accesses), *_index_atoms(region.layout)]
     return all(_walks(strides, groups) for strides in walked)
 
 
-def _groups(product: Node, region: Region) -> tuple[tuple[Atom, ...], ...]:
+def groups_of(value: Node, lead: int, region: Region) -> tuple[tuple[Atom, ...], ...]:
     """Atoms of the batch, of M and of N."""
-    dims = region.layout.dims[product]
-    lead = len(product.args[1].shape) - 2
+    dims = region.layout.dims[value]
     batch = tuple(atom for dim in dims[:lead] for atom in leaves(dim))
     rows = tuple(atom for dim in dims[lead:-1] for atom in leaves(dim))
     return batch, rows, leaves(dims[-1])
@@ -165,7 +171,8 @@ def _walks(strides: dict[Atom, Expr], groups: Sequence[Sequence[Atom]]) -> bool:
 class EpilogueEmitter(Emitter):
     """Writes an epilogue over `acc`, `rows` and `cols` of a GEMM's tile."""
 
-    product: Node | None = None
+    sums: Mapping[Node, str] = field(default_factory=dict)
+    """What the main loop leaves: a product, or a part of one -> the kernel's name of it."""
     groups: tuple[tuple[Atom, ...], ...] = field(default_factory=tuple)
 
     def __post_init__(self) -> None:
@@ -223,7 +230,7 @@ class EpilogueEmitter(Emitter):
         return rows, cols
 
     def _load(self, node: Node, access: Access, body: BodyLines) -> Text:
-        return Text("acc") if node is self.product else super()._load(node, access, body)
+        return Text(self.sums[node]) if node in self.sums else super()._load(node, access, body)
 
 
 def gemm_facts(anchor: ProductStep, symbols: Symbols, precision: Precision) -> GemmFacts:
@@ -244,56 +251,86 @@ def is_transposed(operand: Node) -> bool:
     return operand.kind == "view" and operand.op == "permute" and operand.attrs == swap
 
 
+class Scope(NamedTuple):
+    """Where a kernel is written: the wrapper's names of what is stored, its sizes, the names that
+    are taken, how exact products are, and what was split into planes already."""
+
+    buffers: Mapping[Node, str]
+    symbols: Symbols
+    names: Names
+    precision: Precision
+    splits: Splits
+
+
 def emit_product_step(
-    anchor: ProductStep, schedule: dict[str, int], name: str, out: str,
-    buffers: Mapping[Node, str], symbols: Symbols, precision: Precision, reserved: Names,
-) -> KernelCode:  # fmt: skip
+    anchor: ProductStep, schedule: dict[str, int], name: str, out: str, scope: Scope
+) -> KernelCode:
     """The product's kernels and launch lines."""
     lines: list[str] = []
-    operands: list[str] = []
-    for operand, wanted, transposed in zip(
-        anchor.node.args, ("left", "right"), anchor.transposed, strict=True
-    ):
-        stored = operand.args[0] if transposed else operand
-        text = tensor_text(stored, buffers, symbols)
-        if not text.isidentifier() and stored.kind == "view":
-            variable = reserved.unique(wanted)
-            lines.append(f"{variable} = {text}.contiguous()")
-            text = variable
-        operands.append(text)
-    m, n, k = (symbols.wrapper(size) for size in anchor.sizes)
-    epilogue, extras, helpers = _epilogue_text(anchor, buffers, symbols)
+    operands = [
+        operand_text(operand, wanted, scope, lines) for operand, wanted in stored_operands(anchor)
+    ]
+    m, n, k = (scope.symbols.wrapper(size) for size in anchor.sizes)
+    text = EpilogueText()
+    if anchor.epilogue:
+        groups = groups_of(anchor.node, anchor.batch_dims, anchor.epilogue)
+        text = epilogue_text(anchor.epilogue, {anchor.node: "acc"}, groups, scope)
     spec = GemmSpec(
         name=name, a=operands[0], b=operands[1], out=out, m=m, n=n, k=k,
         dtype=FLOATS[anchor.node.dtype],
         a_layout="m" if anchor.transposed[0] else "k",
         b_layout="k" if anchor.transposed[1] else "n",
-        batch_dims=anchor.batch_dims, precision=precision, epilogue=epilogue, extras=extras,
-        triangles=anchor.triangles,
+        batch_dims=anchor.batch_dims, precision=scope.precision, epilogue=text.lines,
+        extras=text.extras, triangles=anchor.triangles,
     )  # fmt: skip
-    made = emit_gemm(spec, schedule)
-    used = frozenset(helpers) | made.helpers
+    made = emit_gemm(spec, schedule, scope.splits)
+    used = text.helpers | made.helpers
     return KernelCode(made.source, made.kernels, made.launch, used, tuple(lines))
 
 
-def _epilogue_text(
-    anchor: ProductStep, buffers: Mapping[Node, str], symbols: Symbols
-) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...], set[str]]:
-    region = anchor.epilogue
-    if region is None:
-        return (), (), set()
+def stored_operands(anchor: ProductStep) -> list[tuple[Node, str]]:
+    """A and B as they are stored, below a transpose that the kernel reads through, and what a copy
+    of them would be called."""
+    found = zip(anchor.node.args, ("left", "right"), anchor.transposed, strict=True)
+    return [(item.args[0] if turned else item, wanted) for item, wanted, turned in found]
+
+
+def operand_text(stored: Node, wanted: str, scope: Scope, lines: list[str]) -> str:
+    """The wrapper's expression of an operand; a view without a name is copied in `lines`."""
+    text = tensor_text(stored, scope.buffers, scope.symbols)
+    if text.isidentifier() or stored.kind != "view":
+        return text
+    variable = scope.names.unique(wanted)
+    lines.append(f"{variable} = {text}.contiguous()")
+    return variable
+
+
+@dataclass(frozen=True)
+class EpilogueText:
+    """Lines from `acc` to what is stored, what they read, and the helpers that they call."""
+
+    lines: tuple[str, ...] = ()
+    extras: tuple[tuple[str, str], ...] = ()
+    helpers: frozenset[str] = frozenset()
+
+
+def epilogue_text(
+    region: Region, sums: Mapping[Node, str], groups: tuple[tuple[Atom, ...], ...], scope: Scope
+) -> EpilogueText:
+    """The region's text in a tile whose products go by the names in `sums`."""
     emitter = EpilogueEmitter(
-        region, Schedule("tile", 1, 2), symbols, dict(buffers), product=anchor.node,
-        groups=_groups(anchor.node, region),
+        region, Schedule("tile", 1, 2), scope.symbols, dict(scope.buffers), sums=sums,
+        groups=groups,
     )  # fmt: skip
     emitter.names = Names(
-        {"acc", "rows", "cols", "tile", "batch", "M", "N", "K", "row_mask", "col_mask",
+        {*sums.values(), "rows", "cols", "tile", "batch", "M", "N", "K", "row_mask", "col_mask",
          "tile_mask", "split", "plane"}
     )  # fmt: skip
-    emitter.own_pointers = frozenset(("a_ptr", "b_ptr", "out_ptr", "partial_ptr"))
+    pointers = ("a_ptr", "b_ptr", "out_ptr", "partial_ptr")
+    emitter.own_pointers = frozenset((*pointers, *(f"{name}_ptr" for name in sums.values())))
     lines: list[str] = []
     value = emitter.value(region.stores[0].node, BodyLines(lines, lines))
     lines.append(f"acc = {value.code}")
     extras = [*emitter.pointers.items()]
-    extras += [(name, symbols.wrapper(size)) for name, size in emitter.sizes.extra.items()]
-    return tuple(lines), tuple(extras), emitter.helpers
+    extras += [(name, scope.symbols.wrapper(size)) for name, size in emitter.sizes.extra.items()]
+    return EpilogueText(tuple(lines), tuple(extras), frozenset(emitter.helpers))

@@ -1,4 +1,4 @@
-"""Matrix products by the own GEMM: schedules, and their place in forward."""
+"""Matrix products and gated pairs by the own GEMM: schedules, and their place in forward."""
 
 from __future__ import annotations
 
@@ -8,9 +8,31 @@ from agentkernel.compiler.axes import Store, contiguous_strides
 from agentkernel.compiler.drop_in.forward import Forward
 from agentkernel.compiler.expressions import Symbols
 from agentkernel.compiler.fusion import Output
-from agentkernel.compiler.products.schedules import gemm_schedules, sampled_gemm_schedules
-from agentkernel.compiler.products.step import ProductStep, emit_product_step, gemm_facts
-from agentkernel.compiler.providers.protocol import LAUNCH_US, AnySchedule, Setting, product_us
+from agentkernel.compiler.products.pairs import (
+    PairStep,
+    emit_pair_step,
+    pair_facts,
+    pair_schedules,
+)
+from agentkernel.compiler.products.schedules import (
+    GemmFacts,
+    GemmSchedule,
+    gemm_schedules,
+    sampled_gemm_schedules,
+)
+from agentkernel.compiler.products.step import (
+    ProductStep,
+    Scope,
+    emit_product_step,
+    gemm_facts,
+)
+from agentkernel.compiler.providers.protocol import (
+    FLOP_PER_US,
+    LAUNCH_US,
+    AnySchedule,
+    Setting,
+    product_us,
+)
 
 
 class Product:
@@ -20,10 +42,7 @@ class Product:
 
     def schedules(self, step: ProductStep, setting: Setting) -> Sequence[AnySchedule]:
         """Tiles that fit the target's shared memory."""
-        facts = gemm_facts(step, setting.symbols, setting.precision)
-        guesses = gemm_schedules(facts, setting.target, setting.decision)
-        more = sampled_gemm_schedules(facts, setting.target, setting.sampled)
-        return guesses + [item for item in more if item not in guesses]
+        return _schedules(gemm_facts(step, setting.symbols, setting.precision), setting)
 
     def write(
         self, step: ProductStep, schedule: AnySchedule, forward: Forward, outputs: Sequence[Output]
@@ -33,10 +52,7 @@ class Product:
         store = Store(step.result, contiguous_strides(step.result.shape))
         forward.write_kernel(
             store, schedule, outputs,
-            lambda kernel, name: emit_product_step(
-                step, schedule, kernel, name, forward.buffers, forward.symbols,
-                forward.precision, forward.names,
-            ),
+            lambda kernel, name: emit_product_step(step, schedule, kernel, name, _scope(forward)),
         )  # fmt: skip
 
     def work_us(self, step: ProductStep, symbols: Symbols) -> float:
@@ -46,3 +62,43 @@ class Product:
     def pattern(self, step: ProductStep) -> str:
         """With or without an epilogue."""
         return "gemm_epilogue" if step.epilogue else "gemm"
+
+
+class Pair:
+    """Provider of two products of one matrix that meet element by element."""
+
+    own = True
+
+    def schedules(self, step: PairStep, setting: Setting) -> Sequence[AnySchedule]:
+        """Tiles that fit the target's shared memory."""
+        facts = pair_facts(step, setting.symbols, setting.precision)
+        return pair_schedules(_schedules(facts, setting))
+
+    def write(
+        self, step: PairStep, schedule: AnySchedule, forward: Forward, outputs: Sequence[Output]
+    ) -> None:
+        """Allocate the result and launch the pair."""
+        assert isinstance(schedule, dict)
+        store = Store(step.result, contiguous_strides(step.result.shape))
+        forward.write_kernel(
+            store, schedule, outputs,
+            lambda kernel, name: emit_pair_step(step, schedule, kernel, name, _scope(forward)),
+        )  # fmt: skip
+
+    def work_us(self, step: PairStep, symbols: Symbols) -> float:
+        """Its multiplications."""
+        return LAUNCH_US + 2 * symbols.hint(step.multiplied) / FLOP_PER_US
+
+    def pattern(self, step: PairStep) -> str:
+        """Always the same."""
+        return "gemm_pair"
+
+
+def _scope(forward: Forward) -> Scope:
+    return Scope(forward.buffers, forward.symbols, forward.names, forward.precision, forward.splits)
+
+
+def _schedules(facts: GemmFacts, setting: Setting) -> list[GemmSchedule]:
+    guesses = gemm_schedules(facts, setting.target, setting.decision)
+    more = sampled_gemm_schedules(facts, setting.target, setting.sampled)
+    return guesses + [item for item in more if item not in guesses]

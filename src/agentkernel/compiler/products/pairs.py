@@ -1,0 +1,206 @@
+"""Gated pairs: two products of one matrix that meet element by element, as one kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import NamedTuple
+
+import sympy
+
+from agentkernel.compiler.expressions import Symbols
+from agentkernel.compiler.fusion import LibraryStep, Partition, Region, Step
+from agentkernel.compiler.ir import Expr, Node, numel, roots_of, same
+from agentkernel.compiler.kernel import KernelCode
+from agentkernel.compiler.products.gemm import emit_gemm
+from agentkernel.compiler.products.schedules import GemmFacts, GemmSchedule
+from agentkernel.compiler.products.spec import GemmSpec
+from agentkernel.compiler.products.step import (
+    FLOATS,
+    ProductStep,
+    Scope,
+    element_by_element,
+    epilogue_text,
+    gemm_facts,
+    groups_of,
+    operand_text,
+    stored_operands,
+)
+from agentkernel.domain.verdict import Precision
+
+
+class Part(NamedTuple):
+    """What a region reads of a product: all of it, or neighbouring columns."""
+
+    value: Node
+    """The product, or a slice of it."""
+    product: Node
+    first: Expr | None
+    """The first column; None for all."""
+
+
+@dataclass(frozen=True, eq=False)
+class PairStep:
+    """epilogue(A @ B, A @ second): B and second are two weights, or columns of one."""
+
+    parts: tuple[Part, Part]
+    epilogue: Region
+
+    @property
+    def products(self) -> tuple[ProductStep, ...]:
+        """The products as they are stored where they do not meet in one kernel."""
+        nodes = dict.fromkeys(part.product for part in self.parts)
+        return tuple(ProductStep(node, None) for node in nodes)
+
+    @property
+    def node(self) -> Node:
+        """The first of them."""
+        return self.parts[0].product
+
+    @property
+    def reads(self) -> tuple[Node, ...]:
+        """What it reads, below all views."""
+        own = {part.product for part in self.parts}
+        operands = [item for node in own for item in node.args]
+        found = roots_of((*self.node.args, *operands, *self.epilogue.reads))
+        return tuple(item for item in found if item not in own)
+
+    @property
+    def result(self) -> Node:
+        """What it stores."""
+        return self.epilogue.stores[0].node
+
+    @property
+    def multiplied(self) -> Expr:
+        """Multiplications."""
+        return 2 * numel(self.parts[0].value.shape) * self.node.args[0].shape[-1]
+
+
+def with_pairs(partition: Partition) -> Partition:
+    """Products that meet in a region of theirs alone as pairs; the others as they are."""
+    made: dict[Step, PairStep] = {}
+    for step in partition.steps:
+        if isinstance(step, Region):
+            pair = next(_pairs(step, partition), None)
+            made |= {step: pair} if pair else {}
+    taken = {part.product for pair in made.values() for part in pair.parts}
+    steps = tuple(
+        made.get(step, step)
+        for step in partition.steps
+        if not (isinstance(step, LibraryStep) and step.node in taken)
+    )
+    return Partition(steps, partition.outputs)  # type: ignore[arg-type]
+
+
+def _pairs(region: Region, partition: Partition) -> Iterator[PairStep]:
+    if region.reduces or len(region.stores) != 1:
+        return
+    parts = list(_parts(region, partition))
+    for left, right in combinations(parts, 2):
+        read = [access.buffer for access in region.layout.loads.values()]
+        count = sum(read.count(node) for node in {left.product, right.product})
+        if count == 2 and _alike(left, right) and _meet(left, right, region):
+            yield PairStep((left, right), region)
+
+
+def _parts(region: Region, partition: Partition) -> Iterator[Part]:
+    """What the region alone reads of products that nothing else stores."""
+    for value, access in region.layout.loads.items():
+        product = access.buffer
+        if product.op != "product" or product in region.layout.tables:
+            continue
+        if product.dtype not in FLOATS or partition.only_region(product) is not region:
+            continue
+        if value is product:
+            yield Part(value, product, None)
+        elif value.op == "slice" and value.args[0] is product:
+            axis, first, step = value.attrs
+            if axis == len(product.shape) - 1 and step == 1:
+                yield Part(value, product, sympy.sympify(first))
+
+
+def _alike(left: Part, right: Part) -> bool:
+    """True for parts of one shape of products that differ in nothing but the weight."""
+    one, two = left.product, right.product
+    steps = [ProductStep(node, None) for node in (one, two)]
+    lie_alike = steps[0].transposed == steps[1].transposed
+    plain = all(item.root is item for step in steps for item, _ in stored_operands(step)[1:])
+    return (
+        one.args[0] is two.args[0]
+        and one.dtype == two.dtype
+        and lie_alike
+        and plain
+        and all(map(same, one.args[1].shape, two.args[1].shape))
+        and all(map(same, left.value.shape, right.value.shape))
+    )
+
+
+def _meet(left: Part, right: Part, region: Region) -> bool:
+    """True where the region takes both at the same places."""
+    lead = ProductStep(left.product, None).batch_dims
+    groups = [groups_of(part.value, lead, region) for part in (left, right)]
+    return groups[0] == groups[1] and element_by_element(left.value, lead, region)
+
+
+def pair_facts(pair: PairStep, symbols: Symbols, precision: Precision) -> GemmFacts:
+    """The product with the columns of both weights, whose tiles take as many accumulators and as
+    much shared memory."""
+    facts = gemm_facts(pair.products[0], symbols, precision)
+    return replace(facts, n=2 * symbols.hint(pair.parts[0].value.shape[-1]))
+
+
+def pair_schedules(schedules: Iterable[GemmSchedule]) -> list[GemmSchedule]:
+    """The schedules of that product as a pair's: half of a tile's columns for each weight. K is not
+    split: what meets in the epilogue are whole sums."""
+    return [
+        schedule | {"BLOCK_N": schedule["BLOCK_N"] // 2}
+        for schedule in schedules
+        if schedule["SPLIT_K"] == 1 and schedule.get("PLANES") != 2 and schedule["BLOCK_N"] >= 32
+    ]
+
+
+def emit_pair_step(
+    pair: PairStep, schedule: dict[str, int], name: str, out: str, scope: Scope
+) -> KernelCode:
+    """The pair's kernels and launch lines."""
+    lines: list[str] = []
+    step = pair.products[0]
+    a_text, *weights = _operands(pair, scope, lines)
+    m, _, k = (scope.symbols.wrapper(size) for size in step.sizes)
+    groups = groups_of(pair.parts[0].value, step.batch_dims, pair.epilogue)
+    sums = {pair.parts[0].value: "acc", pair.parts[1].value: "second"}
+    text = epilogue_text(pair.epilogue, sums, groups, scope)
+    spec = GemmSpec(
+        name=name, a=a_text, b=weights[0], second=weights[1], out=out, m=m,
+        n=scope.symbols.wrapper(pair.parts[0].value.shape[-1]), k=k,
+        dtype=FLOATS[step.node.dtype],
+        a_layout="m" if step.transposed[0] else "k",
+        b_layout="k" if step.transposed[1] else "n",
+        batch_dims=step.batch_dims, precision=scope.precision, epilogue=text.lines,
+        extras=text.extras,
+    )  # fmt: skip
+    made = emit_gemm(spec, schedule, scope.splits)
+    used = text.helpers | made.helpers
+    return KernelCode(made.source, made.kernels, made.launch, used, tuple(lines))
+
+
+def _operands(pair: PairStep, scope: Scope, lines: list[str]) -> list[str]:
+    """The wrapper's expressions of A and both weights; columns of a weight get a name of their own
+    in `lines`."""
+    found: list[str] = []
+    for part in pair.parts:
+        step = ProductStep(part.product, None)
+        (a, _), (weight, _) = stored_operands(step)
+        if not found:
+            found.append(operand_text(a, "left", scope, lines))
+        text = operand_text(weight, "right", scope, lines)
+        if part.first is not None:
+            name = scope.names.unique("columns")
+            first, last = part.first, part.first + part.value.shape[-1]
+            bounds = f"{scope.symbols.wrapper(first)}:{scope.symbols.wrapper(last)}"
+            axis = len(weight.shape) - (2 if step.transposed[1] else 1)
+            lines.append(f"{name} = {text}[{':, ' * axis}{bounds}]")
+            text = name
+        found.append(text)
+    return found
