@@ -45,6 +45,15 @@ class Projected(nn.Module):
         return F.gelu(self.linear(x))
 
 
+class Gated(nn.Module):
+    def __init__(self, inner: int, outer: int, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.linear = nn.Linear(inner, 2 * outer, dtype=dtype)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.glu(self.linear(x))
+
+
 class Multiplied(nn.Module):
     def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return torch.relu(x @ y)
@@ -132,11 +141,12 @@ def test_products_off_the_tile(dtype: torch.dtype, sizes: tuple[int, int, int]) 
     linear = problem_from_module(
         Projected(inner, outer, dtype), (torch.randn(rows, inner, dtype=dtype),)
     )
+    pair = problem_from_module(Gated(inner, outer, dtype), (torch.randn(rows, inner, dtype=dtype),))
     plain = problem_from_module(
         Multiplied(),
         (torch.randn(rows, inner, dtype=dtype), torch.randn(inner, outer, dtype=dtype)),
     )
-    for loaded in (linear, plain):
+    for loaded in (linear, pair, plain):
         assert_accepted(loaded, variants(loaded, "gemm")[0].source.text)
 
 

@@ -156,6 +156,9 @@ def pairs_are_right(
     run_gemm(spec, schedule, tensors)
     terms = (left.abs() + bias.double().abs()) * right.abs()
     check(out, wanted, dtype, terms)
+    again = torch.full_like(out, float("nan"))
+    run_gemm(spec, schedule, tensors | {"out": again})
+    assert torch.equal(out, again)
 
 
 def marked_blocks_of_either_weight_are_multiplied_exactly() -> None:
