@@ -23,7 +23,7 @@ class ExportForm(Enum):
 
 @dataclass(frozen=True)
 class ExportFlags:
-    """Write a run's kernel as a package that needs torch and Triton alone."""
+    """Write a run's kernel as a Hub repository, a wheel or an operator; torch and Triton run it."""
 
     run: Annotated[
         str,
