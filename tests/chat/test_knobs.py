@@ -68,6 +68,8 @@ def test_an_option_is_replaced_or_put_in() -> None:
 def test_a_block_changes_with_the_grid_that_counts_in_it() -> None:
     found = changed(ROWS, node(), SetKnob(knob="block", value=512))
     assert found == ROWS.replace("1024", "512")
+    assert changed(ROWS, node(), SetKnob(knob="block")) == found
+    assert changed(ROWS, node(), SetKnob(knob="block", more=True)) == ROWS.replace("1024", "2048")
 
 
 def test_fewer_registers_is_a_limit_below_what_is_used() -> None:

@@ -14,18 +14,18 @@ from agentkernel.chat import actions
 from agentkernel.chat.facts import NO_CANDIDATE, kernels_of
 from agentkernel.chat.queries import not_possible
 from agentkernel.chat.replies import Reply, TextReply
-from agentkernel.chat.requests import SetKnob
+from agentkernel.chat.requests import Knob, SetKnob
 from agentkernel.chat.session_state import SessionState
 from agentkernel.chat.steps import HandWritten
 from agentkernel.chat.tree import Node, label
 from agentkernel.storage.source_text import parse_source
 
-OPTIONS = {"warps": "num_warps", "stages": "num_stages", "registers": "maxnreg"}
+OPTIONS: dict[Knob, str] = {"warps": "num_warps", "stages": "num_stages", "registers": "maxnreg"}
 """Options of a launch in Triton."""
-MOST_WARPS, MOST_STAGES, MOST_REGISTERS, MOST_BLOCK = 32, 8, 255, 2**16
+MOST: dict[Knob, int] = {"warps": 32, "stages": 8, "registers": 255, "block": 2**16}
 """1,024 threads a block, 255 registers a thread (CUDA C++ Programming Guide, compute capabilities
 8.0 to 12.0); Triton pipelines no deeper in shared memory's size; a row in registers."""
-USUAL = {"warps": 4, "stages": 3}
+USUAL: dict[Knob, int] = {"warps": 4, "stages": 3}
 """Of a launch that names none: Triton's defaults."""
 FEWEST_REGISTERS = 24
 FEWER = 0.75
@@ -73,8 +73,7 @@ def changed(source: str, node: Node, intent: SetKnob) -> str:
         launches = [call for call in ast.walk(tree) if _is_launch(call)]
         if not launches:
             raise NoChange(f"{name} launches no kernel of its own whose launch could be changed.")
-        value = _value(intent, node, launches)
-        edits = list(_launched(intent, launches, lines, source, value))
+        edits = list(_launched(intent, node, launches, lines, source))
     text = _applied(source, edits)
     if text == source:
         raise NoChange(f"{name} is so already: nothing to change.")
@@ -107,15 +106,14 @@ def _value(intent: SetKnob, node: Node, launches: list[ast.AST]) -> int:
         grown = first * step if knob == "warps" else first + step
         shrunk = first // step if knob == "warps" else first - step
         value = grown if intent.more else shrunk
-    most = {
-        "warps": MOST_WARPS,
-        "stages": MOST_STAGES,
-        "registers": MOST_REGISTERS,
-        "block": MOST_BLOCK,
-    }[knob]
-    power = knob in ("stages", "registers") or value & (value - 1) == 0
-    if not 1 <= value <= most or not power:
-        kind = "" if knob in ("stages", "registers") else "a power of two "
+    return _checked(knob, value)
+
+
+def _checked(knob: Knob, value: int) -> int:
+    """The value, where it can be one. Raises NoChange."""
+    most, power = MOST[knob], knob in ("warps", "block")
+    if not 1 <= value <= most or (power and value & (value - 1) != 0):
+        kind = "a power of two " if power else ""
         raise NoChange(f"{value} cannot be: expected {kind}from 1 to {most}.")
     return value
 
@@ -138,11 +136,12 @@ def _option(call: ast.AST, name: str) -> int | None:
 
 
 def _launched(
-    intent: SetKnob, launches: list[ast.AST], lines: list[int], source: str, value: int
+    intent: SetKnob, node: Node, launches: list[ast.AST], lines: list[int], source: str
 ) -> Iterator[Edit]:
     if intent.knob == "block":
-        yield from _blocks(launches, lines, value)
+        yield from _blocks(intent, launches, lines)
         return
+    value = _value(intent, node, launches)
     option = OPTIONS[intent.knob]
     for call in launches:
         assert isinstance(call, ast.Call)
@@ -156,7 +155,7 @@ def _launched(
             yield Edit(len(before), end, f"{comma} {option}={value}")
 
 
-def _blocks(launches: list[ast.AST], lines: list[int], value: int) -> Iterator[Edit]:
+def _blocks(intent: SetKnob, launches: list[ast.AST], lines: list[int]) -> Iterator[Edit]:
     """The one block's width, in the launch's constants and where its grid counts with it."""
     found: dict[str, int] = {}
     for call in launches:
@@ -170,6 +169,8 @@ def _blocks(launches: list[ast.AST], lines: list[int], value: int) -> Iterator[E
         said = f"It has {listed}" if found else "Its blocks are no constants of a launch"
         raise NoChange(f"{said}. '/edit' opens it, and what you write is judged.")
     ((name, width),) = found.items()
+    wider = width * 2 if intent.more else width // 2
+    value = _checked(intent.knob, wider if intent.value is None else intent.value)
     for call in launches:
         assert isinstance(call, ast.Call)
         assert isinstance(call.func, ast.Subscript)

@@ -82,7 +82,7 @@ FACTS: dict[Fact, str] = {
     "resources": "how many registers",
     "assembly": "show the ptx",
     "accuracy": "what is the accuracy",
-    "holds": "what about other sizes",
+    "holds": "which sizes are free",
     "repeatable": "is it deterministic, that",
     "speed": "is it faster than torch.compile",
     "use": "how do I put it in my model",
@@ -179,6 +179,8 @@ def _knob(intent: SetKnob) -> str:
     words["deterministic"] = "make it deterministic"
     if intent.knob in words:
         return words[intent.knob]
+    if intent.knob == "block" and intent.value is None:
+        return f"use a {'larger' if intent.more else 'smaller'} block size"
     if intent.knob == "block":
         return f"use a block size of {intent.value}"
     if intent.value is not None:

@@ -43,6 +43,9 @@ FACTS: tuple[tuple[Fact, str], ...] = (
     ("speed", "how much faster than torch.compile is it?"),
     ("use", "how do I put this in my model?"),
     ("use", "how do I use it?"),
+    ("launch", "how many kernels does it launch?"),
+    ("holds", "what shapes was it verified for?"),
+    ("speed", "how does it compare with torch.compile?"),
 )
 KNOBS: tuple[tuple[SetKnob, str], ...] = (
     (SetKnob(knob="warps", value=4), "use 4 warps"),
@@ -52,6 +55,11 @@ KNOBS: tuple[tuple[SetKnob, str], ...] = (
     (SetKnob(knob="stages", value=3), "set num_stages to 3"),
     (SetKnob(knob="stages"), "fewer stages please"),
     (SetKnob(knob="block", value=128), "use a block size of 128"),
+    (SetKnob(knob="block"), "try a smaller block size"),
+    (SetKnob(knob="warps", more=True), "double the warps"),
+    (SetKnob(knob="tensor_cores", value=0), "turn off tensor cores"),
+    (SetKnob(knob="deterministic", value=1), "I need deterministic results"),
+    (SetKnob(knob="persistent", value=1), "try a persistent version"),
     (SetKnob(knob="registers"), "use fewer registers"),
     (SetKnob(knob="registers"), "reduce register pressure"),
     (SetKnob(knob="registers", value=64), "limit registers to 64"),
@@ -107,6 +115,10 @@ def test_never_mind_asks_for_nothing(text: str) -> None:
         "more blocks of code",
         "train it",
         "never mind the h100, take the a100",
+        "use batch size 64",
+        "use a smaller batch size",
+        "what about other shapes",
+        "make the results reproducible in the docs",
     ],
 )
 def test_nothing_else_is_taken_for_one(text: str) -> None:

@@ -31,6 +31,7 @@ PHRASES = (
     (r"shared mem(?:ory)?|smem|occupancy", "SHARED"),
     (r"(?:block|tile)[_ -]?(?:sizes?|shapes?|dims?)|block[_ ][mnk]|blocks?|tiles?|ctas?|grid"
      r"|launch (?:config(?:uration)?|parameters?|grid)|thread blocks?", "BLOCKS"),
+    (r"how many (?:kernels|launches)", "BLOCKS"),
     (r"threads?(?: (?:per|a) block)?|programs?", "THREADS"),
     (r"ptx|sass|assembly|assembler|machine code|disassembly|cubin", "ASSEMBLY"),
     (r"tensor[- ]?cores?|mma|wgmma", "TENSOR"),
@@ -44,7 +45,7 @@ PHRASES = (
     (r"eval(?:uation)?(?: mode)?|train(?:ing)?(?: mode)?|backward(?:s)?(?: pass)?|gradients?"
      r"|grads?|autograd|inference(?: mode)?|forward only", "MODES"),
     (r"(?:in|into|to|from|inside) (?:of )?(?:my|our|the|a) (?:own )?"
-     r"(?:model|code|network|project|module|script|program|repo)", "MODEL"),
+     r"(?:model|code|network|project|module|script|program|repo|codebase|pipeline)", "MODEL"),
     (r"accura(?:te|cy)|numerically (?:accurate|correct)|numerics|precise|exact", "ACCURACY"),
     (r"errors?", "ERROR"),
     (r"fp64|float64|double precision|the oracle", "FP64"),
@@ -64,42 +65,51 @@ COMMON = words_of(
     "every kernel kernels candidate drop-in one now at please show tell give list print see "
     "look know want like about currently or and if when as against compared versus vs than "
     "only same still also here so ok go value number count amount code result results answer "
-    "time twice run-to-run produce produces gives out"
+    "time twice run-to-run produce produces gives out actually really across during inside "
+    "version generated numerical verified judged tested proven valid hit hits close identical"
 )
 """Words that a question about a fact may have besides."""
 ASKING = words_of(
     "what what's whats which how show tell give list print see does do is are can could will "
-    "know did has have"
+    "know did has have dump"
 )
 WISHING = words_of(
     "use try set make take put run give with please and to the a an of it this that now just "
     "only instead me kernel kernels number count "
     "value one size at for in on my launch reduce lower fewer less decrease cut limit cap be "
-    "as should must keep down more increase raise higher"
+    "as should must keep down more increase raise higher bump double halve half smaller bigger "
+    "larger version variant one result results output outputs bitwise"
 )
 """Words that a wish may have besides."""
-LESS = words_of("fewer less reduce lower decrease cut down limit cap")
-MORE = words_of("more increase raise higher")
-NEGATIONS = re.compile(r"\b(?:no|not|don't|do not|without|avoid|disable|never|stop using)\b")
+LESS = words_of("fewer less reduce lower decrease cut down limit cap smaller halve half")
+MORE = words_of("more increase raise higher bump double bigger larger")
+NEGATIONS = re.compile(
+    r"\b(?:no|not|don't|do not|without|avoid|disable|never|stop using"
+    r"|turn off|switch off|get rid of)\b"
+)
 BASELINES = frozenset({"COMPILED", "EAGER"})
-FASTER = words_of("faster quicker slower beat beats better speedup fast ahead")
+FASTER = words_of(
+    "faster quicker slower beat beats better speedup fast ahead compare compares fare"
+)
 USING = words_of("put use apply import plug integrate insert drop install load")
 NEVER_MIND = re.compile(
     r"^(?:ok(?:ay)?|no|oh|ah|actually|well|sorry|wait|hmm|,| )*"
-    r"(?:never ?mind|nvm)"
+    r"(?:never ?mind|nvm|ignore (?:that|it))"
     r"(?:,| |please|then|for now|thanks|that|about it|it)*[.!]*$"
 )
 
-DEFINITION = re.compile(r"what(?:'s| is| are) (?!the\b|its?\b|this\b|different|other|free)")
-"""How one asks what a word means: "what is a warp"."""
+DEFINITION = re.compile(
+    r"what(?:'s| is| are) (?!the\b|its?\b|this\b|different|other|free)|(?:what|how) about|what if"
+)
+"""How one asks what a word means, "what is a warp", or for something: "what about 8 warps"."""
 POLITE = re.compile(
     r"(?:(?:can|could|would|will) (?:you|we)|let's|let us|i (?:want|would like) (?:you )?to"
-    r"|i'd like (?:you )?to|what (?:about|if (?:you|we))|how about)\b"
+    r"|i'd like (?:you )?to|i (?:need|want)|what (?:about|if (?:you|we))|how about)\b"
 )
 """How a wish may begin as a question."""
 HOW_TO_USE = re.compile(
-    r"^(?:so |and |ok(?:ay)? )*how (?:do|can|would) (?:i|we) (?:use|apply|import|install) "
-    r"(?:it|the drop-in)(?: now| then)?\W*$"
+    r"^(?:so |and |ok(?:ay)? )*(?:how (?:do|can|would) (?:i|we) (?:use|apply|import|install) "
+    r"(?:it|the drop-in)|what do (?:i|we) import)(?: now| then)?\W*$"
 )
 
 EXAMPLES: dict[IntentName, str] = {
@@ -210,7 +220,8 @@ def _wishes(text: str, read: _Read) -> tuple[Intent, ...]:
         return ()
     named = set(read.named)
     if read.negated:
-        return (SetKnob(knob="tensor_cores", value=0),) if named == {"TENSOR"} else ()
+        off = (SetKnob(knob="tensor_cores", value=0),) if named == {"TENSOR"} else ()
+        return (SetKnob(knob="deterministic", value=1),) if "atomic" in text.lower() else off
     if not read.numbers:
         return _unvalued(named, read.words)
     valued = [VALUED[name] for name in read.named if name in VALUED]
@@ -227,7 +238,7 @@ def _unvalued(named: set[str], words: frozenset[str]) -> tuple[Intent, ...]:
         return (SetKnob(knob="deterministic", value=1),)
     if named == {"REGISTERS"} and not words.isdisjoint(LESS):
         return (SetKnob(knob="registers"),)
-    if named in ({"WARPS"}, {"STAGES"}) and not words.isdisjoint(LESS | MORE):
+    if named in ({"WARPS"}, {"STAGES"}, {"BLOCKS"}) and not words.isdisjoint(LESS | MORE):
         (name,) = named
         return (SetKnob(knob=VALUED[name], more=words.isdisjoint(LESS)),)
     return ()
