@@ -156,32 +156,46 @@ def _launched(
 
 
 def _blocks(intent: SetKnob, launches: list[ast.AST], lines: list[int]) -> Iterator[Edit]:
-    """The one block's width, in the launch's constants and where its grid counts with it."""
-    found: dict[str, int] = {}
+    """One block's width, in the launch's constants and where its grid counts with it."""
+    widths: dict[str, int] = {}
     for call in launches:
         assert isinstance(call, ast.Call)
-        for item in call.keywords:
-            width = _option(call, item.arg or "")
-            if (item.arg or "").startswith("BLOCK") and width is not None:
-                found[item.arg or ""] = width
-    if len(found) != 1:
-        listed = ", ".join(f"{key} {width}" for key, width in found.items())
-        said = f"It has {listed}" if found else "Its blocks are no constants of a launch"
-        raise NoChange(f"{said}. '/edit' opens it, and what you write is judged.")
-    ((name, width),) = found.items()
+        named = [item.arg for item in call.keywords if (item.arg or "").startswith("BLOCK")]
+        given = {name: _option(call, name) for name in named if name is not None}
+        widths |= {name: width for name, width in given.items() if width is not None}
+    meant = [name for name in widths if not intent.axis or name.endswith(f"_{intent.axis}")]
+    if len(meant) != 1:
+        listed = ", ".join(f"{key} {width}" for key, width in widths.items())
+        said = f"It has {listed}" if widths else "Its blocks are no constants of a launch"
+        say = f"'{next(iter(widths))} = 64' names one" if widths else "'/edit' opens it"
+        raise NoChange(f"{said}: {say}, and what comes of it is judged.")
+    name, width = meant[0], widths[meant[0]]
     wider = width * 2 if intent.more else width // 2
     value = _checked(intent.knob, wider if intent.value is None else intent.value)
     for call in launches:
         assert isinstance(call, ast.Call)
-        assert isinstance(call.func, ast.Subscript)
-        if _option(call, name) is None:
-            continue
-        yield from (
-            _over(item.value, lines, str(value)) for item in call.keywords if item.arg == name
-        )
-        for part in ast.walk(call.func.slice):
-            if isinstance(part, ast.Constant) and part.value == width:
-                yield _over(part, lines, str(value))
+        if _option(call, name) is not None:
+            given_here = [item.value for item in call.keywords if item.arg == name]
+            for place in (*given_here, *_in_grid(call, name, widths)):
+                yield _over(place, lines, str(value))
+
+
+def _in_grid(call: ast.Call, name: str, widths: dict[str, int]) -> list[ast.expr]:
+    """Where the grid counts in the block `name`. Of blocks of one width the first in the grid is
+    M's, the second N's; K is in none. A wrong guess is for the judge to refuse."""
+    assert isinstance(call.func, ast.Subscript)
+    if name.endswith("_K"):
+        return []
+    counted = [
+        part
+        for part in ast.walk(call.func.slice)
+        if isinstance(part, ast.Constant) and part.value == widths[name]
+    ]
+    counted.sort(key=lambda part: (part.lineno, part.col_offset))
+    alike = [key for key in widths if widths[key] == widths[name] and not key.endswith("_K")]
+    if len(alike) == len(counted):
+        return [counted[alike.index(name)]]
+    return list(counted)
 
 
 def _dots_in_ieee(tree: ast.AST, lines: list[int], node: Node) -> Iterator[Edit]:

@@ -256,6 +256,8 @@ class SetKnob(Request):
     knob: Knob
     value: int | None = Field(default=None, ge=0, le=10**6)
     more: bool = False
+    axis: Literal["", "M", "N", "K"] = ""
+    """Of a block that has several: BLOCK_M, BLOCK_N, BLOCK_K."""
 
 
 Intent: TypeAlias = Annotated[

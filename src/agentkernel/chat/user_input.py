@@ -182,7 +182,8 @@ def _knob(intent: SetKnob) -> str:
     if intent.knob == "block" and intent.value is None:
         return f"use a {'larger' if intent.more else 'smaller'} block size"
     if intent.knob == "block":
-        return f"use a block size of {intent.value}"
+        block = f"block_{intent.axis.lower()}" if intent.axis else "a block size"
+        return f"use {block} of {intent.value}"
     if intent.value is not None:
         return f"use {intent.value} {intent.knob}"
     return f"use {'more' if intent.more else 'fewer'} {intent.knob}"

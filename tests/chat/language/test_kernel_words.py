@@ -55,6 +55,8 @@ KNOBS: tuple[tuple[SetKnob, str], ...] = (
     (SetKnob(knob="stages", value=3), "set num_stages to 3"),
     (SetKnob(knob="stages"), "fewer stages please"),
     (SetKnob(knob="block", value=128), "use a block size of 128"),
+    (SetKnob(knob="block", value=64, axis="N"), "set BLOCK_N to 64"),
+    (SetKnob(knob="block", value=64, axis="K"), "use block_k=64"),
     (SetKnob(knob="block"), "try a smaller block size"),
     (SetKnob(knob="warps", more=True), "double the warps"),
     (SetKnob(knob="tensor_cores", value=0), "turn off tensor cores"),

@@ -7,7 +7,7 @@ and every other word of it is a common one: one word more, and it is left alone.
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from agentkernel.chat.language.tagging import words_of
 from agentkernel.chat.requests import (
@@ -29,8 +29,8 @@ PHRASES = (
      "REGISTERS"),
     (r"spills?|spilling|spilled", "SPILLS"),
     (r"shared mem(?:ory)?|smem|occupancy", "SHARED"),
-    (r"(?:block|tile)[_ -]?(?:sizes?|shapes?|dims?)|block[_ ][mnk]|blocks?|tiles?|ctas?|grid"
-     r"|launch (?:config(?:uration)?|parameters?|grid)|thread blocks?", "BLOCKS"),
+    (r"(?:block|tile)[_ -]?(?:sizes?|shapes?|dims?)|(?:block|tile)[_ ][mnk]|blocks?|tiles?|ctas?"
+     r"|grid|launch (?:config(?:uration)?|parameters?|grid)|thread blocks?", "BLOCKS"),
     (r"how many (?:kernels|launches)", "BLOCKS"),
     (r"threads?(?: (?:per|a) block)?|programs?", "THREADS"),
     (r"ptx|sass|assembly|assembler|machine code|disassembly|cubin", "ASSEMBLY"),
@@ -87,6 +87,7 @@ NEGATIONS = re.compile(
     r"\b(?:no|not|don't|do not|without|avoid|disable|never|stop using"
     r"|turn off|switch off|get rid of)\b"
 )
+AXIS = re.compile(r"\b(?:block|tile)[_ ]([mnk])\b")
 BASELINES = frozenset({"COMPILED", "EAGER"})
 FASTER = words_of(
     "faster quicker slower beat beats better speedup fast ahead compare compares fare"
@@ -227,8 +228,19 @@ def _wishes(text: str, read: _Read) -> tuple[Intent, ...]:
     valued = [VALUED[name] for name in read.named if name in VALUED]
     if len(valued) != len(read.named) or len(valued) != len(read.numbers):
         return ()
+    axes = iter(AXIS.findall(text.lower()))
     pairs = zip(valued, read.numbers, strict=True)
-    return tuple(SetKnob(knob=knob, value=value) for knob, value in pairs if value > 0)
+    return tuple(
+        SetKnob(knob=knob, value=value, axis=_axis(next(axes, "")) if knob == "block" else "")
+        for knob, value in pairs
+        if value > 0
+    )
+
+
+def _axis(letter: str) -> Literal["", "M", "N", "K"]:
+    """The letter of `block_n`; "" for any other."""
+    known: dict[str, Literal["M", "N", "K"]] = {"m": "M", "n": "N", "k": "K"}
+    return known.get(letter, "")
 
 
 def _unvalued(named: set[str], words: frozenset[str]) -> tuple[Intent, ...]:
