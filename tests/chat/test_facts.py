@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from agentkernel.chat.facts import _launch
 from agentkernel.chat.replies import Reply, TextReply
 from agentkernel.chat.session import Session
+from agentkernel.domain.profile import KernelResources
+from agentkernel.tools.targets import find_target
 
 
 def said(session: Session, text: str) -> TextReply:
@@ -65,6 +68,17 @@ def test_what_was_not_compiled_is_said_to_be_unknown(ran: Session) -> None:
     reply: Reply = said(ran, "how many registers does it use?")
     assert isinstance(reply, TextReply)
     assert reply.ok == bool(_kernels(ran))
+
+
+@pytest.mark.parametrize(("target", "threads"), [("h100-sxm", 128), ("mi300x", 256)])
+def test_threads_are_counted_by_the_warps_of_the_target(target: str, threads: int) -> None:
+    kernel = KernelResources(
+        name="k", grid=(2, 1, 1), num_warps=4, num_stages=3, registers=40, spill_bytes=0,
+        shared_bytes=0, occupancy=1.0, tensor_core=None, constants={"BLOCK": 64}, compile_s=0.0,
+    )  # fmt: skip
+    size = find_target(target).target.warp_size
+    said = "grid 2 x 1 x 1, 4 warps ({} threads), 3 stages, BLOCK 64"
+    assert _launch(size, kernel) == said.format(threads)
 
 
 def _kernels(session: Session) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import assert_never
 
 from agentkernel.chat.figures import verdict_words
@@ -13,6 +15,7 @@ from agentkernel.chat.tree import Node, is_accepted, label
 from agentkernel.domain.formatting import error_text, microseconds
 from agentkernel.domain.profile import KernelResources, Ratio
 from agentkernel.domain.verdict import Verdict
+from agentkernel.tools.targets import find_target
 
 NO_CANDIDATE = "There is no candidate yet: the module runs PyTorch's own kernels. 'run' drafts one."
 ASSEMBLY = (
@@ -29,7 +32,7 @@ def fact(work: SessionState, intent: AskFact) -> Reply:
     name = label(node.number)
     match intent.about:
         case "launch":
-            return _of_kernels(node, _launch)
+            return _of_kernels(node, partial(_launch, _warp_size(node)))
         case "resources":
             return _of_kernels(node, _resources)
         case "assembly":
@@ -55,20 +58,24 @@ def kernels_of(node: Node) -> tuple[KernelResources, ...]:
     return report.kernels if report is not None else ()
 
 
-def _of_kernels(node: Node, told: object) -> TextReply:
+def _of_kernels(node: Node, told: Callable[[KernelResources], str]) -> TextReply:
     found = kernels_of(node)
     name = label(node.number)
     if not found:
         return not_possible(f"{name} has no kernels that were compiled: {verdict_words(node)}.")
-    assert callable(told)
     assert node.profile is not None
     lines = list(dict.fromkeys(f"{kernel.name}: {told(kernel)}" for kernel in found))
     return TextReply(text="\n".join([f"{name}, compiled for {node.profile.target}:", *lines]))
 
 
-def _launch(kernel: KernelResources) -> str:
+def _warp_size(node: Node) -> int:
+    """Threads of a warp on the target that a candidate was compiled for."""
+    return find_target(node.profile.target).target.warp_size if node.profile is not None else 0
+
+
+def _launch(warp_size: int, kernel: KernelResources) -> str:
     grid = " x ".join(map(str, kernel.grid))
-    threads = 32 * kernel.num_warps
+    threads = warp_size * kernel.num_warps
     words = f"grid {grid}, {kernel.num_warps} warps ({threads} threads), {kernel.num_stages} stages"
     blocks = [f"{key} {value}" for key, value in kernel.constants.items() if key.isupper()]
     return ", ".join([words, *blocks])
