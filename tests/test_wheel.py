@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import sysconfig
+import tomllib
 import venv
 from pathlib import Path
 
@@ -29,13 +31,24 @@ print(len(names))
 """
 
 
+MOST_BYTES = 10 * 10**6
+NEVER = "python_version < '3'"
+
+
 @pytest.fixture(scope="module")
-def wheel_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A new environment with the wheel; the dependencies come from this one's site-packages."""
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package built from this checkout."""
     folder = tmp_path_factory.mktemp("wheel")
     build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder)]
     subprocess.run([*build, str(ROOT)], check=True, capture_output=True)
-    (wheel,) = folder.glob("*.whl")
+    (found,) = folder.glob("*.whl")
+    return found
+
+
+@pytest.fixture(scope="module")
+def wheel_python(wheel: Path) -> Path:
+    """A new environment with the wheel; the dependencies come from this one's site-packages."""
+    folder = wheel.parent
     venv.EnvBuilder(with_pip=True).create(folder / "env")
     python = folder / "env" / "bin" / "python"
     install = [python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", str(wheel)]
@@ -92,7 +105,35 @@ def test_the_data_files_are_in_it(wheel_python: Path) -> None:
     wanted = {
         path.relative_to(source)
         for path in source.rglob("*")
-        if path.is_file() and path.suffix in (".yaml", ".j2", ".md", ".json", ".safetensors")
+        if path.is_file()
+        and path.suffix in (".yaml", ".j2", ".md", ".json", ".safetensors", ".txt")
     }
     assert wanted
     assert {path for path in wanted if not (package / path).is_file()} == set()
+
+
+def test_the_wheel_is_small(wheel: Path) -> None:
+    assert wheel.stat().st_size < MOST_BYTES
+
+
+def test_uvx_runs_the_command_from_the_wheel(wheel: Path, tmp_path: Path) -> None:
+    """Without the network: the dependencies are left out of what uv resolves, and found in this
+    environment."""
+    uv = pytest.importorskip("uv")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    names = [re.split(r"[^\w-]", item)[0] for item in project["dependencies"]]
+    left_out = tmp_path / "left_out.txt"
+    left_out.write_text("".join(f"{name} ; {NEVER}\n" for name in names))
+    command = [uv.find_uv_bin(), "tool", "run", "--offline", "--python", sys.executable]
+    command += ["--overrides", str(left_out), "--from", str(wheel), "agentkernel", "--help"]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(map(str, dependency_folders())),
+        "UV_CACHE_DIR": str(tmp_path / "cache"),
+        "UV_TOOL_DIR": str(tmp_path / "tools"),
+    }
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "optimize   Make a module faster." in done.stdout

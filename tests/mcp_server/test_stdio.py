@@ -103,6 +103,7 @@ def test_a_long_tool_answers_at_once_and_can_be_cancelled(workspace: Path) -> No
     (workspace / "slow.py").write_text("import time\ntime.sleep(60)\n")
 
     async def work(agent: Agent) -> None:
+        await agent.client.list_tools()  # as every client does first: the server is then loaded
         began = time.monotonic()
         answer = await agent.call("optimize", module="slow.py")
         assert time.monotonic() - began < 2.0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.candidate import Candidate, Draft, TrialResult
@@ -17,7 +17,9 @@ from agentkernel.domain.profile import Profile, ProfileFailed
 from agentkernel.domain.target import Target
 from agentkernel.domain.verdict import Policy, Precision, Verdict
 from agentkernel.tools.problem.loading import LoadedProblem
-from agentkernel.tools.search.space import Space
+
+if TYPE_CHECKING:
+    from agentkernel.tools.search.space import Space
 
 
 class Goals(Frozen):

@@ -229,6 +229,37 @@ class Edit(Request):
     line: Count | None = None
 
 
+Fact = Literal["launch", "resources", "assembly", "accuracy", "holds", "repeatable", "speed", "use"]
+"""How it is launched; registers, shared memory, occupancy; PTX and SASS; errors; sizes and modes;
+the same bits twice; against the baselines; how it gets into a model."""
+Knob = Literal[
+    "warps", "stages", "block", "registers", "tensor_cores", "persistent", "deterministic"
+]
+
+
+class AskFact(Request):
+    """What is on record about a candidate's kernels."""
+
+    name: Literal["fact"] = "fact"
+    about: Fact
+    candidate: CandidateRef = "current"
+
+
+class SetKnob(Request):
+    """The current candidate with one thing about its launch changed, to be judged as a new one.
+
+    `value`: so many warps, stages, registers at most, or the width of a block; 0 or 1 for what is
+    off or on. None: fewer of it, or more where `more` says so.
+    """
+
+    name: Literal["knob"] = "knob"
+    knob: Knob
+    value: int | None = Field(default=None, ge=0, le=10**6)
+    more: bool = False
+    axis: Literal["", "M", "N", "K"] = ""
+    """Of a block that has several: BLOCK_M, BLOCK_N, BLOCK_K."""
+
+
 Intent: TypeAlias = Annotated[
     Plain
     | OnCandidate
@@ -250,7 +281,9 @@ Intent: TypeAlias = Annotated[
     | SetPolicy
     | WriteTo
     | AskDocs
-    | Edit,
+    | Edit
+    | AskFact
+    | SetKnob,
     Field(discriminator="name"),
 ]
 IntentName = (
@@ -277,6 +310,8 @@ IntentName = (
         "export",
         "ask_docs",
         "edit",
+        "fact",
+        "knob",
     ]
 )
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self, assert_never
 
-from agentkernel.chat import actions, files, queries
+from agentkernel.chat import actions, facts, files, knobs, queries
 from agentkernel.chat.figures import EstimateCache
 from agentkernel.chat.language import EXAMPLES, understand
 from agentkernel.chat.language.clauses import UNKNOWN
@@ -30,6 +30,7 @@ from agentkernel.chat.replies import (
 from agentkernel.chat.requests import (
     Ambiguous,
     AskDocs,
+    AskFact,
     Compare,
     Diff,
     Edit,
@@ -44,6 +45,7 @@ from agentkernel.chat.requests import (
     Run,
     SetBudget,
     SetDtype,
+    SetKnob,
     SetPolicy,
     SetPrecision,
     SetShapes,
@@ -144,6 +146,10 @@ def answer(work: SessionState, intent: Intent, text: str, *, run_now: bool) -> R
             return queries.ask_docs(work, intent)
         case Edit():
             return actions.edit(work, intent)
+        case AskFact():
+            return facts.fact(work, intent)
+        case SetKnob():
+            return knobs.set_knob(work, intent, text)
         case _:
             assert_never(intent)
 
@@ -178,8 +184,10 @@ def _plain(work: SessionState, intent: Plain, text: str, *, run_now: bool) -> Re
             return SessionEnded(text=f"Saved. Go on with:\nagentkernel resume {work.id}")
         case "stop":
             return TextReply(text="Nothing is running. Ctrl-C stops a step while it runs.")
-        case "approve" | "decline":
+        case "approve":
             return queries.not_possible("Nothing waits for an answer.")
+        case "decline":
+            return TextReply(text="Nothing was waiting for an answer, and nothing was changed.")
         case _:
             assert_never(intent.name)
 

@@ -18,11 +18,13 @@ from agentkernel.agents.prompts import render
 from agentkernel.chat.language import EXAMPLES
 from agentkernel.chat.requests import (
     AskDocs,
+    AskFact,
     CandidateRef,
     Compare,
     Diff,
     Edit,
     ExplainLine,
+    Fact,
     Intent,
     IntentContext,
     IntentName,
@@ -33,6 +35,7 @@ from agentkernel.chat.requests import (
     Run,
     SetBudget,
     SetDtype,
+    SetKnob,
     SetPolicy,
     SetPrecision,
     SetShapes,
@@ -71,6 +74,18 @@ POLICIES = {
     "triton": "only your own kernels",
     "mixed": "allow library calls",
     "any": "policy any",
+}
+
+
+FACTS: dict[Fact, str] = {
+    "launch": "how many warps",
+    "resources": "how many registers",
+    "assembly": "show the ptx",
+    "accuracy": "what is the accuracy",
+    "holds": "which sizes are free",
+    "repeatable": "is it deterministic, that",
+    "speed": "is it faster than torch.compile",
+    "use": "how do I put it in my model",
 }
 
 
@@ -133,6 +148,11 @@ def sentence(intent: Intent) -> str:
         case Edit():
             at = f" line {intent.line} of" if intent.line else ""
             return f"edit{at} {name_of(intent.candidate)}"
+        case AskFact():
+            of = "" if intent.candidate == "current" else f" of {name_of(intent.candidate)}"
+            return f"{FACTS[intent.about]}{of}?"
+        case SetKnob():
+            return _knob(intent)
 
 
 def sentences(intents: tuple[Intent, ...]) -> str:
@@ -152,6 +172,21 @@ def _run(intent: Run) -> str:
     if intent.rounds is not None:
         return f"run {intent.rounds} more rounds"
     return "run again" if intent.seconds is None else f"run for {intent.seconds:g} seconds"
+
+
+def _knob(intent: SetKnob) -> str:
+    words = {"tensor_cores": "no tensor cores", "persistent": "make it persistent"}
+    words["deterministic"] = "make it deterministic"
+    if intent.knob in words:
+        return words[intent.knob]
+    if intent.knob == "block" and intent.value is None:
+        return f"use a {'larger' if intent.more else 'smaller'} block size"
+    if intent.knob == "block":
+        block = f"block_{intent.axis.lower()}" if intent.axis else "a block size"
+        return f"use {block} of {intent.value}"
+    if intent.value is not None:
+        return f"use {intent.value} {intent.knob}"
+    return f"use {'more' if intent.more else 'fewer'} {intent.knob}"
 
 
 def _size(size: int) -> str:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from importlib import import_module
 from importlib.util import find_spec
+from types import ModuleType
 
-from agentkernel.cli.console import console
 from agentkernel.cli.options import McpFlags, SkillFlags
-from agentkernel.cli.terminal import collector_off
+from agentkernel.cli.terminal import collector_off, print_plain
 from agentkernel.domain.errors import SettingError
+from agentkernel.mcp_server.handshake import answered_pipes
 from agentkernel.mcp_server.skill import install_skill
+from agentkernel.mcp_server.workspace import Workspace
 
 DEFAULT_PORT = 8790
 
@@ -23,15 +25,21 @@ def mcp(flags: McpFlags) -> None:
             "agentkernel mcp needs the package 'mcp', which is not installed. "
             "Next: pip install 'mcp>=2.3'."
         )
-    with collector_off():
-        serving = import_module("agentkernel.mcp_server.serving")
+    workspace = Workspace(flags.workspace)
     if flags.http:
-        serving.serve_http(flags.workspace, DEFAULT_PORT if flags.port is None else flags.port)
-    else:
-        serving.serve_stdio(flags.workspace)
+        _serving().serve_http(workspace, DEFAULT_PORT if flags.port is None else flags.port)
+        return
+    with answered_pipes():
+        _serving().serve_stdio(workspace)
+
+
+def _serving() -> ModuleType:
+    """The server on the SDK, whose import takes more than a second."""
+    with collector_off():
+        return import_module("agentkernel.mcp_server.serving")
 
 
 def skill(flags: SkillFlags) -> None:
     """`agentkernel skill`."""
     for line in install_skill(flags.install, force=flags.force):
-        console().print(line, markup=False)
+        print_plain(line)

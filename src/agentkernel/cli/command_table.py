@@ -79,6 +79,12 @@ COMMANDS = (
         "apply:apply",
     ),
     Command(
+        "export",
+        "Write a run's kernel as a Hub repository, a wheel or an operator.",
+        "export_options:ExportFlags",
+        "export:export",
+    ),
+    Command(
         "redteam",
         "Judge a corpus of hostile and honest candidates.",
         "bench.options:RedteamFlags",

@@ -10,7 +10,8 @@ from pathlib import Path
 import typer
 
 from agentkernel.cli.chat.conversation import ChatRequest, run_chat
-from agentkernel.cli.chat.sessions import BackgroundLoad, last_used, read_flags, session_folder
+from agentkernel.cli.chat.loading import BackgroundLoad
+from agentkernel.cli.chat.sessions import last_used, read_flags, session_folder
 from agentkernel.cli.configuration import runs_path, usage_before
 from agentkernel.cli.options import LAST, ResumeFlags
 from agentkernel.cli.rendering.run import approver, follow

@@ -7,7 +7,6 @@ import os
 import secrets
 import socket
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
@@ -18,6 +17,7 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 
 from agentkernel.domain.errors import EnvironmentFailure, SettingError
+from agentkernel.mcp_server.handshake import INSTRUCTIONS, NAME
 from agentkernel.mcp_server.jobs import TOKEN_VARIABLE
 from agentkernel.mcp_server.resources import Resources
 from agentkernel.mcp_server.tools import Tools
@@ -30,38 +30,28 @@ if TYPE_CHECKING:
 LOOPBACK = "127.0.0.1"
 PATH = "/mcp"
 SHORTEST_TOKEN = 16
-INSTRUCTIONS = (
-    "agentkernel makes PyTorch modules faster with Triton drop-ins that are proven right. "
-    "Begin with plan(module). Then either optimize(module), or write a file with ModelNew "
-    "and judge it until it is accepted, profile it, and keep the fastest. Work that takes long "
-    "gives a run_id at once: ask result(run_id, wait_s=50). Believe judge and verify, not "
-    "yourself. Paths are relative to the workspace."
-)
 
 
-def make_server(folder: Path) -> MCPServer:
-    """The server over one workspace. Raises SettingError where there is no such folder."""
-    workspace = Workspace(folder)
-    server = MCPServer(
-        "agentkernel", version=__version__, instructions=INSTRUCTIONS, log_level="ERROR"
-    )
+def make_server(workspace: Workspace) -> MCPServer:
+    """The server over one workspace."""
+    server = MCPServer(NAME, version=__version__, instructions=INSTRUCTIONS, log_level="ERROR")
     Tools(workspace).register(server)
     Resources(workspace).register(server)
     return server
 
 
-def serve_stdio(folder: Path) -> None:
-    """Serve the client at the other end of stdin and stdout until it goes away."""
-    anyio.run(make_server(folder).run_stdio_async)
+def serve_stdio(workspace: Workspace) -> None:
+    """Serve the client at the other end of `sys.stdin` and `sys.stdout` until it goes away."""
+    anyio.run(make_server(workspace).run_stdio_async)
 
 
-def serve_http(folder: Path, port: int) -> None:
+def serve_http(workspace: Workspace, port: int) -> None:
     """Serve streamable HTTP on a loopback port (0: any free one) until interrupted.
 
     The address is said on stderr, and the token once where none is given by the environment.
     Raises SettingError for a short token, EnvironmentFailure for a port in use.
     """
-    server = make_server(folder)
+    server = make_server(workspace)
     given = os.environ.get(TOKEN_VARIABLE, "")
     if given and len(given) < SHORTEST_TOKEN:
         raise SettingError(

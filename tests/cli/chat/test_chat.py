@@ -21,7 +21,8 @@ from agentkernel.chat.replies import Reply, StepRan
 from agentkernel.chat.tree import Place
 from agentkernel.cli.app import run
 from agentkernel.cli.chat import screen, sessions
-from agentkernel.cli.chat.sessions import BackgroundLoad, Flags, last_used, read_flags
+from agentkernel.cli.chat.loading import BackgroundLoad
+from agentkernel.cli.chat.sessions import Flags, last_used, read_flags
 from agentkernel.cli.rendering.events import STOPS, session_event
 from agentkernel.runtime.machine import installed_versions
 from agentkernel.tools.problem.loading import load_problem

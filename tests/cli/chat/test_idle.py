@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from agentkernel.cli.chat import sessions
-from agentkernel.cli.chat.sessions import BackgroundLoad, IdleLock
+from agentkernel.cli.chat import loading as loading_module
+from agentkernel.cli.chat.loading import BackgroundLoad, IdleLock
 
 SOON_S = 0.05
 
@@ -24,9 +24,9 @@ def waited(done: Callable[[], bool]) -> bool:
 @pytest.fixture
 def loading(monkeypatch: pytest.MonkeyPatch) -> BackgroundLoad:
     """It imports nothing."""
-    monkeypatch.setattr(sessions, "SLOW", "json")
-    monkeypatch.setattr(sessions, "PRELOADED_FIRST", ())
-    monkeypatch.setattr(sessions, "PRELOADED_LAST", ())
+    monkeypatch.setattr(loading_module, "SLOW", "json")
+    monkeypatch.setattr(loading_module, "PRELOADED_FIRST", ())
+    monkeypatch.setattr(loading_module, "PRELOADED_LAST", ())
     return BackgroundLoad()
 
 

@@ -31,6 +31,7 @@ from agentkernel.chat.language.example_reader import (
     read,
 )
 from agentkernel.chat.language.grammar import EXAMPLES, VALUES, read_only_requests
+from agentkernel.chat.language.kernel_words import read_kernel_words
 from agentkernel.chat.language.phrases import with_polarity, with_values
 from agentkernel.chat.language.slots import InvalidValues
 from agentkernel.chat.language.tagging import (
@@ -427,6 +428,9 @@ def understand(text: str, context: IntentContext) -> Understanding:
     tags = with_values(tag_tokens(tokens, context))
     if len(tokens) == 1 and tokens[0].kind == "quoted":
         return _not_understood(shown, "Words in quotes ask for nothing by themselves.", tags)
+    about = read_kernel_words(shown, context)
+    if about:
+        return Understood(intents=about)
     found = _meant(tags, context, shown)
     return _in_force(found, tags, context, shown) if isinstance(found, Understood) else found
 

@@ -1,59 +1,110 @@
-"""`agentkernel chat`: flags of a new session, or the list of sessions where no module is named."""
+"""`agentkernel chat`: the first prompt, behind which the conversation is loaded."""
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
-from agentkernel.cli.chat.conversation import ChatRequest, run_chat
-from agentkernel.cli.chat.sessions import BackgroundLoad, Flags, list_sessions, plain_values
-from agentkernel.cli.options import (
-    ChatFlags,
-    settings_of,
-)
-from agentkernel.domain.errors import ProblemError
-from agentkernel.tools.problem.loading import LoadedProblem, load_problem
-from agentkernel.tools.problem.packages import is_dotted, module_file
+from agentkernel.cli.chat.input import is_person, shortened
+from agentkernel.cli.chat.loading import BackgroundLoad
+from agentkernel.cli.chat.prompt import NAME_SHOWN, WELCOME, PromptInput
+from agentkernel.cli.options import ChatFlags
+from agentkernel.cli.terminal import SessionClosing, print_plain, watch_signals
+
+if TYPE_CHECKING:
+    from agentkernel.cli.chat.beginning import Preparation
+    from agentkernel.cli.chat.conversation import ChatRequest
+    from agentkernel.tools.problem.loading import LoadedProblem
+
+BEGINNING = "agentkernel.cli.chat.beginning"
+CONVERSATION = "agentkernel.cli.chat.conversation"
 
 
 def chat(flags: ChatFlags) -> None:
     """`agentkernel chat`."""
-    given = Flags(
-        given=plain_values(settings_of(flags)),
-        overrides=tuple(flags.settings.overrides or ()),
-        config=None if flags.settings.config is None else str(flags.settings.config),
-    )
-    settings = given.settings({})
-    reference = flags.reference
-    if reference is None:
-        list_sessions(Path(settings.runs), as_json=flags.as_json)
-        return
-
-    def load() -> LoadedProblem:
-        return load_problem(reference, flags.inputs or (), flags.init, flags.kwargs)
-
-    check_file(reference)
-    call = ChatRequest(
-        flags=given,
-        name=Path(reference.partition(":")[0]).name.removesuffix(".py"),
-        loading=BackgroundLoad(load),
-        script=flags.script,
-        as_json=flags.as_json,
-        debug=bool(flags.context.obj),
-    )
-    raise typer.Exit(run_chat(call))
+    name = Path((flags.reference or "").partition(":")[0]).name.removesuffix(".py")
+    scripted = flags.as_json or flags.script is not None or not is_person()
+    if flags.reference is None or scripted:
+        raise typer.Exit(import_module(BEGINNING).begin(flags, name))
+    place = flags.reference.partition(":")[0]
+    if not Path(place).is_file():
+        import_module(BEGINNING).check_file(flags.reference)
+    raise typer.Exit(FirstPrompt(flags, name).converse())
 
 
-def check_file(reference: str) -> None:
-    """Raises ProblemError at once for a file that is not there: torch need not be awaited."""
-    path = reference.partition(":")[0]
-    if Path(path).is_file():
-        return
-    if is_dotted(path):
-        module_file(path)
-        return
-    raise ProblemError(
-        f"No such file: {path!r}. Expected a Python file with a torch module. "
-        "Next: check the path; 'agentkernel chat' alone lists the last sessions."
-    )
+class FirstPrompt:
+    """A prompt that stands before there is a conversation: the first line is typed meanwhile."""
+
+    def __init__(self, flags: ChatFlags, name: str) -> None:
+        self.flags, self.name = flags, name
+        self.loading = BackgroundLoad(self.problem)
+        first = f"{shortened(name, NAME_SHOWN)}> "
+        self.feed = PromptInput(lambda: first, self.loading.idle)
+        self.begun = False
+        self.call: ChatRequest | None = None
+        self.ahead: Preparation | None = None
+
+    def converse(self) -> int:
+        """Ask for the first line, then hold the session; the exit code."""
+        print_plain(WELCOME)
+        self.feed.when_shown(self.load)
+        with watch_signals() as closed:
+            try:
+                call = self.first_turn()
+            except SessionClosing:
+                self.loading.leave()
+                return closed.exit_code
+            except BaseException:
+                self.loading.leave()
+                raise
+            if call is None:
+                self.loading.leave()
+                return 0
+            code: int = import_module(CONVERSATION).run_chat(call)
+            return code
+
+    def first_turn(self) -> ChatRequest | None:
+        """The conversation that a first line is typed for; None at Ctrl-D. Raises what loading
+        raised."""
+        for line in self.feed.lines():
+            try:
+                self.load()
+                self.loading.wait_first()
+            except SessionClosing:
+                raise
+            except KeyboardInterrupt:  # the line is dropped
+                continue
+            self.feed.unread(line)
+            return self.call
+        return None
+
+    def load(self) -> None:
+        """Begin to load what comes after the prompt; a second call does nothing."""
+        if self.begun:
+            return
+        self.begun = True
+        self.loading.start(self.feed.fail, self.look, self.knowledge, first=self.request)
+
+    def request(self) -> None:
+        """Import the conversation and check what the command line says."""
+        beginning = import_module(BEGINNING)
+        self.call = beginning.request_of(self.flags, self.name, self.loading, self.feed)
+        self.ahead = beginning.preparation_of(self.call)
+
+    def problem(self) -> LoadedProblem:
+        """The module that is named."""
+        found: LoadedProblem = import_module(BEGINNING).problem_of(self.flags)
+        return found
+
+    def look(self) -> None:
+        """Work out the module's graph, figures and first plan."""
+        if self.ahead is not None:
+            self.ahead.look()
+
+    def knowledge(self) -> None:
+        """Open the knowledge that a search asks."""
+        if self.ahead is not None:
+            self.ahead.knowledge()

@@ -1,8 +1,7 @@
 """A conversation from its first prompt to its last line, turn by turn.
 
 A failure of one turn is an answer, as long as a session is open. Ctrl-C stops a step and leaves
-the session as it was. Estimates and the knowledge index are prepared while the first line is
-typed.
+the session as it was.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from agentkernel.chat.figures import EstimateCache
 from agentkernel.chat.replies import EditRequested, Reply, SessionEnded, StepRan, TextReply
-from agentkernel.chat.session_state import goals_of
 from agentkernel.cli.chat.commands import Ask, Change, Help, InvalidCommand, Parsed, parse
 from agentkernel.cli.chat.input import (
     ALWAYS,
@@ -27,13 +25,14 @@ from agentkernel.cli.chat.input import (
     UnclosedBlock,
     edit,
     inputs,
-    is_terminal,
+    is_person,
+    shortened,
 )
-from agentkernel.cli.chat.prompt import Names, PromptInput
-from agentkernel.cli.chat.screen import JsonScreen, Screen, TextScreen, chat_console, shortened
+from agentkernel.cli.chat.loading import BackgroundLoad
+from agentkernel.cli.chat.prompt import NAME_SHOWN, WELCOME, Names, PromptInput
+from agentkernel.cli.chat.screen import JsonScreen, Screen, TextScreen, chat_console
 from agentkernel.cli.chat.sessions import (
     ApprovalRequest,
-    BackgroundLoad,
     Flags,
     SessionLike,
     SessionOpening,
@@ -42,22 +41,13 @@ from agentkernel.cli.chat.sessions import (
 from agentkernel.cli.terminal import SignalState, watch_signals
 from agentkernel.domain.errors import (
     AgentKernelError,
-    KnowledgeError,
-    OutputError,
     OutputLost,
-    SettingError,
     UserError,
     one_line,
 )
-from agentkernel.domain.knowledge import Query
-from agentkernel.knowledge.base import open_base
-from agentkernel.knowledge.store import folder_of
-from agentkernel.knowledge.store_schema import FILE_NAME
-from agentkernel.tools.targets import find_target, load_targets
+from agentkernel.tools.targets import load_targets
 
 if TYPE_CHECKING:
-    from agentkernel.domain.settings import Settings
-    from agentkernel.tools.problem.loading import LoadedProblem
     from agentkernel.workflows.events import Event
 
 
@@ -215,50 +205,14 @@ class Conversation:
         return reply
 
 
-WARM_UP_QUERY = "softmax"
-
-
-@dataclass(frozen=True)
-class Preparation:
-    """The module's graph, figures and first plan, and the knowledge that a search opens."""
-
-    estimates: EstimateCache
-    problem: Callable[[], LoadedProblem]
-    settings: Callable[[], Settings]
-    tell: Callable[[str], None]
-    """Hears what was fixed in the knowledge."""
-
-    def look(self) -> None:
-        """Fill the outlook. Raises what /plan would say."""
-
-        settings = self.settings()
-        resolved = find_target(settings.target)
-        problem, goals = self.problem(), goals_of(settings)
-        self.estimates.figures(problem, resolved.target, goals.precision)
-        self.estimates.first_plan(problem, resolved, goals, settings)
-
-    def knowledge(self) -> None:
-        """Ask the knowledge folder once and close it: libraries and files are then at hand. Nothing
-        is begun where there is none, and nothing is kept open: others may have to fix it."""
-        known = self.settings().knowledge
-        try:
-            folder: Path = folder_of(known.index)
-            if (folder / FILE_NAME).is_file():
-                with open_base(folder, known.embedder, say=self.tell) as base:
-                    base.search(Query(text=WARM_UP_QUERY, words=WARM_UP_QUERY, limit=1))
-        except (OutputError, KnowledgeError, SettingError):
-            pass  # a search says what is wrong with it
-
-
-NAME_SHOWN = 24
 STDIN = Path("-")
-WELCOME = "Plain words or commands, see /help. Ctrl-C stops a step, Ctrl-D ends."
 
 
 @dataclass(frozen=True)
 class ChatRequest:
     """What a command line asks for: a new session, or with `folder` an old one. `name` stands in
-    the prompt; `script` None: a person, or standard input."""
+    the prompt; `script` None: a person, or standard input; `feed` is a prompt that stands already,
+    and `estimates` what is worked out behind it."""
 
     flags: Flags | None
     name: str
@@ -267,6 +221,8 @@ class ChatRequest:
     script: Path | None = None
     as_json: bool = False
     debug: bool = False
+    feed: PromptInput | None = None
+    estimates: EstimateCache = field(default_factory=EstimateCache)
 
 
 def run_chat(call: ChatRequest) -> int:
@@ -292,7 +248,6 @@ class TerminalChat:
     def __init__(self, call: ChatRequest, screen: Screen, closed: SignalState) -> None:
         self.call, self.screen, self.closed = call, screen, closed
         self.events = 0
-        self.estimates = EstimateCache()
         self.opening = SessionOpening(
             flags=call.flags,
             on_event=self.event,
@@ -300,7 +255,7 @@ class TerminalChat:
             opened=self.opened,
             problem=call.loading.problem,
             folder=call.folder,
-            estimates=self.estimates,
+            estimates=call.estimates,
         )
         self.feed = self.feed_of()
         self.approval = Approval(screen, self.feed)
@@ -308,12 +263,13 @@ class TerminalChat:
     def feed_of(self) -> InputSource:
         """A prompt where a person sits at both ends, else lines."""
         script = self.call.script
-        person = is_terminal(sys.stdin) and is_terminal(sys.__stdout__)
         if script is not None and script != STDIN:
             return ScriptInput(script)
-        if script is not None or self.call.as_json or not person:
+        if script is not None or self.call.as_json or not is_person():
             return ScriptInput()
-        return PromptInput(self.prompt, self.names, self.screen.note, self.call.loading.idle)
+        feed = self.call.feed or PromptInput(self.prompt, self.call.loading.idle)
+        feed.prompt, feed.names, feed.say = self.prompt, self.names, self.screen.note
+        return feed
 
     def run(self) -> int:
         """Open, converse, close; say how to go on."""
@@ -330,22 +286,11 @@ class TerminalChat:
         )
         try:
             self.welcome()
-            if isinstance(self.feed, PromptInput):
-                loading.start(self.feed.fail, *self.ahead())
+            if isinstance(self.feed, PromptInput) and self.call.feed is None:
+                loading.start(self.feed.fail)
             return chat.converse()
         finally:
             self.leave()
-
-    def ahead(self) -> tuple[Callable[[], None], ...]:
-        """What another thread works out while the prompt stands. An old session has its plan, or
-        works it out when it is asked."""
-        flags = self.call.flags
-        if flags is None or self.call.folder is not None:
-            return ()
-        ahead = Preparation(
-            self.estimates, self.call.loading.problem, lambda: flags.settings({}), self.screen.note
-        )
-        return ahead.look, ahead.knowledge
 
     def welcome(self) -> None:
         """What a person reads first; a session that goes on is opened for it."""
@@ -357,7 +302,7 @@ class TerminalChat:
                     self.screen.reply(reply)
             self.screen.end_turn()
             self.screen.note(status_line(session))
-        if self.feed.typed:
+        if self.feed.typed and self.call.feed is None:
             self.screen.note(WELCOME)
 
     def leave(self) -> None:

@@ -120,9 +120,22 @@ def _typed(path: Path, at: int, item: str) -> list[str]:
     return [BEGIN, *text.split("\n"), END, *answers] if "\n" in text else [text, *answers]
 
 
+def shortened(text: str, most: int) -> str:
+    """The first line of `text`, at most `most` characters, with what was left out."""
+    first, _, rest = text.strip().partition("\n")
+    more = f" ... ({rest.count(chr(10)) + 2} lines)" if rest.strip() else ""
+    cut = f"{first[:most]}..." if len(first) > most else first
+    return f"{cut}{more}"
+
+
 def is_terminal(stream: IO[str] | None) -> bool:
     """False for a stream that was closed before the program began, which is None."""
     return stream is not None and stream.isatty()
+
+
+def is_person() -> bool:
+    """True where somebody sits at both ends."""
+    return is_terminal(sys.stdin) and is_terminal(sys.__stdout__)
 
 
 def read_stdin() -> Iterator[str]:

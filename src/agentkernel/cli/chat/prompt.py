@@ -1,7 +1,8 @@
-"""The interactive prompt: completion, history, suggestions, and a paste as one input.
+"""The interactive prompt: history, suggestions, and a paste as one input.
 
-Built on prompt_toolkit. Lines for the arrow keys are kept in the session's folder; a long paste
-is shown by its size and restored when the line is read.
+Built on prompt_toolkit, and on nothing else that takes time to import: it stands before the
+conversation is loaded. Lines for the arrow keys are kept in the session's folder; a long paste is
+shown by its size and restored when the line is read.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import sys
 import termios
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 
 from prompt_toolkit import PromptSession
@@ -21,11 +23,9 @@ from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.completion import (
     CompleteEvent,
     Completer,
-    Completion,
-    PathCompleter,
+    DynamicCompleter,
     get_common_complete_suffix,
 )
-from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition
 from prompt_toolkit.history import FileHistory, InMemoryHistory
 from prompt_toolkit.input.typeahead import clear_typeahead
@@ -33,13 +33,12 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.patch_stdout import patch_stdout
 
-from agentkernel.cli.chat.arguments import PLACES, setting_choices
-from agentkernel.cli.chat.commands import COMMANDS, ArgumentKind, Command
-from agentkernel.cli.chat.sessions import IdleLock
-from agentkernel.cli.terminal import SessionClosing
+from agentkernel.cli.chat.loading import IdleLock
+from agentkernel.cli.terminal import SessionClosing, print_plain
 
-CANDIDATE = re.compile(r"(?:^|\s)(c\d*)$")
-PRECISIONS = ("strict", "tf32", "bf16")
+WELCOME = "Plain words or commands, see /help. Ctrl-C stops a step, Ctrl-D ends."
+NAME_SHOWN = 24
+"""Characters of the problem's name in the prompt."""
 
 
 @dataclass(frozen=True)
@@ -49,76 +48,6 @@ class Names:
     candidates: tuple[int, ...] = ()
     branches: tuple[int, ...] = ()
     targets: tuple[str, ...] = ()
-
-
-class SessionCompleter(Completer):
-    """Commands and their arguments behind `/`, candidates in any sentence. `names` is asked at
-    each Tab, so that a candidate of a moment ago is offered."""
-
-    def __init__(self, names: Callable[[], Names]) -> None:
-        self.names = names
-        self._paths = PathCompleter(expanduser=True)
-
-    def get_completions(self, document: Document, event: CompleteEvent) -> Iterator[Completion]:
-        text = document.text_before_cursor
-        if "\n" in text:
-            return
-        if not text.startswith("/"):
-            match = CANDIDATE.search(text)
-            if match:
-                yield from offers(match[1], self._candidates())
-            return
-        name, space, rest = text[1:].partition(" ")
-        if not space:
-            yield from offers(name, COMMANDS, {item.name: item.help for item in COMMANDS.values()})
-            return
-        command = COMMANDS.get(name.lower())
-        if command is not None:
-            yield from self._arguments(command, rest, event)
-
-    def _arguments(self, command: Command, rest: str, event: CompleteEvent) -> Iterator[Completion]:
-        words = re.split(r"[ =]+", rest) if command.name == "set" else rest.split(" ")
-        at = len(words) - 1
-        if command.kinds == ("path",):
-            fragment = rest.lstrip()
-            yield from self._paths.get_completions(Document(fragment), event)
-        elif at < len(command.kinds):
-            yield from offers(words[-1], self._choices(command.kinds[at], words[0]))
-
-    def _choices(self, kind: ArgumentKind, key: str) -> tuple[str, ...]:
-        match kind:
-            case "candidate":
-                return (*self._candidates(), *PLACES)
-            case "branch":
-                return (*map(str, self.names().branches), *self._candidates())
-            case "key":
-                return tuple(setting_choices())
-            case "value":
-                targets = (*self.names().targets, "local") if key == "target" else ()
-                return (*targets, *setting_choices().get(key, ()))
-            case "target":
-                return (*self.names().targets, "local")
-            case "precision":
-                return PRECISIONS
-            case "idea":
-                return ("next", "last")
-            case "command":
-                return tuple(COMMANDS)
-            case "path" | "text":
-                return ()
-
-    def _candidates(self) -> tuple[str, ...]:
-        return tuple(f"c{number}" for number in reversed(self.names().candidates))
-
-
-def offers(
-    word: str, known: Iterable[str], notes: dict[str, str] | None = None
-) -> Iterator[Completion]:
-    """Those of `known` that begin with `word`, without regard to capitals."""
-    for item in known:
-        if item.lower().startswith(word.lower()):
-            note = (notes or {}).get(item, "")
-            yield Completion(item, start_position=-len(word), display_meta=note)
 
 
 FILE = "prompt_history"
@@ -197,24 +126,21 @@ class Pastes:
 
 
 class PromptInput:
-    """Lines typed at a terminal. `prompt` is asked anew for each line, `say` writes a hint, `idle`
-    is free while the prompt stands."""
+    """Lines typed at a terminal. `prompt` is asked anew for each line, `names` at each Tab, `say`
+    writes a hint, `idle` is free while the prompt stands."""
 
     typed = True
 
-    def __init__(
-        self,
-        prompt: Callable[[], str],
-        names: Callable[[], Names],
-        say: Callable[[str], None],
-        idle: IdleLock,
-    ) -> None:
+    def __init__(self, prompt: Callable[[], str], idle: IdleLock) -> None:
         self._idle = idle
         self.history = SessionHistory()
-        self._prompt, self._say = prompt, say
+        self.prompt = prompt
+        self.names: Callable[[], Names] = Names
+        self.say: Callable[[str], None] = print_plain
+        self._unread: list[str] = []
         self._pastes = Pastes()
         self._failure: BaseException | None = None
-        self._completer = SessionCompleter(names)
+        self._completer = DynamicCompleter(self._of_session)
         self._session: PromptSession[str] = PromptSession(
             completer=self._completer,
             complete_while_typing=Condition(self._is_command),
@@ -224,13 +150,30 @@ class PromptInput:
             reserve_space_for_menu=6,
         )
 
+    def when_shown(self, begin: Callable[[], None]) -> None:
+        """Call `begin` once, as soon as the first prompt stands."""
+        shown = self._session.app.after_render
+
+        def once(app: object) -> None:
+            shown.remove_handler(once)
+            begin()
+
+        shown.add_handler(once)
+
+    def unread(self, line: str) -> None:
+        """Give `line` once more, before what is typed next."""
+        self._unread.append(line)
+
     def lines(self) -> Iterator[str]:
         """Until Ctrl-D. Raises what `fail` was given."""
         while True:
+            if self._unread:
+                yield self._unread.pop()
+                continue
             try:
                 # Inside: whoever swaps stdout meanwhile puts the patched one back.
                 with patch_stdout(raw=True), self._idle.typing():
-                    line = self._session.prompt(self._prompt(), pre_run=self._check)
+                    line = self._session.prompt(self.prompt(), pre_run=self._check)
             except EOFError:
                 return
             except SessionClosing:
@@ -263,6 +206,11 @@ class PromptInput:
         if self._failure is not None and app.is_running and not app.is_done:
             app.exit(exception=self._failure)
 
+    def _of_session(self) -> Completer:
+        module = import_module("agentkernel.cli.chat.completer")
+        completer: Completer = module.SessionCompleter(self.names)
+        return completer
+
     def _is_command(self) -> bool:
         return self._session.default_buffer.text.startswith("/")
 
@@ -280,7 +228,7 @@ class PromptInput:
             was_empty = not event.current_buffer.text
             event.current_buffer.reset()
             if was_empty:
-                run_in_terminal(lambda: self._say(CLEARED))
+                run_in_terminal(lambda: self.say(CLEARED))
 
         @bindings.add(Keys.ControlI)
         def tab(event: KeyPressEvent) -> None:

@@ -18,6 +18,7 @@ from rich.segment import Segment
 from rich.text import Text
 
 from agentkernel.chat.replies import Reply, SessionEnded, TextReply
+from agentkernel.cli.chat.input import shortened
 from agentkernel.cli.rendering.events import event_line, session_event
 from agentkernel.cli.rendering.live import RunProgress
 from agentkernel.cli.rendering.replies import render
@@ -38,14 +39,6 @@ EVERY_S = 1.0
 def words(seconds: float) -> str:
     """What the line says."""
     return f"Working, {seconds:.0f} s. Ctrl-C stops it."
-
-
-def shortened(text: str, most: int) -> str:
-    """The first line of `text`, at most `most` characters, with what was left out."""
-    first, _, rest = text.strip().partition("\n")
-    more = f" ... ({rest.count(chr(10)) + 2} lines)" if rest.strip() else ""
-    cut = f"{first[:most]}..." if len(first) > most else first
-    return f"{cut}{more}"
 
 
 LEAST_WIDTH = 20

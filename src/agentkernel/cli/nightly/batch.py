@@ -31,6 +31,7 @@ from agentkernel.cli.rendering.text import (
 from agentkernel.cli.terminal import print_json, print_plain
 from agentkernel.domain.errors import SettingError
 from agentkernel.nightly.zoo.reader import read_zoo
+from agentkernel.nightly.zoo.resolving import resolve_models
 from agentkernel.storage.configuration import load_settings
 from agentkernel.tools.targets import find_target
 from agentkernel.workflows.approval import check_approval
@@ -100,6 +101,7 @@ def run_nightly(
         load_settings(configured.config, own, {**values, "target": target})
     )
     check_approval(settings, None)
+    resolve_models(zoo)
     raise typer.Exit(run_zoo(zoo, settings, asked))
 
 

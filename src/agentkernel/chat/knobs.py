@@ -1,0 +1,248 @@
+"""One thing about a candidate's launches changed, as a new candidate for the judge.
+
+The text is changed and nothing else: warps, stages, a register limit and a block's width stand in
+the calls that launch kernels, and `input_precision` in those of `tl.dot`.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from agentkernel.chat import actions
+from agentkernel.chat.facts import NO_CANDIDATE, kernels_of
+from agentkernel.chat.queries import not_possible
+from agentkernel.chat.replies import Reply, TextReply
+from agentkernel.chat.requests import Knob, SetKnob
+from agentkernel.chat.session_state import SessionState
+from agentkernel.chat.steps import HandWritten
+from agentkernel.chat.tree import Node, label
+from agentkernel.storage.source_text import parse_source
+
+OPTIONS: dict[Knob, str] = {"warps": "num_warps", "stages": "num_stages", "registers": "maxnreg"}
+"""Options of a launch in Triton."""
+MOST: dict[Knob, int] = {"warps": 32, "stages": 8, "registers": 255, "block": 2**16}
+"""1,024 threads a block, 255 registers a thread (CUDA C++ Programming Guide, compute capabilities
+8.0 to 12.0); Triton pipelines no deeper in shared memory's size; a row in registers."""
+USUAL: dict[Knob, int] = {"warps": 4, "stages": 3}
+"""Of a launch that names none: Triton's defaults."""
+FEWEST_REGISTERS = 24
+FEWER = 0.75
+
+
+class Edit(NamedTuple):
+    """Text to put in place of bytes `start` to `end` of a source."""
+
+    start: int
+    end: int
+    text: str
+
+
+class NoChange(Exception):
+    """Carries the line that says why there is nothing to change."""
+
+
+def set_knob(work: SessionState, intent: SetKnob, text: str) -> Reply:
+    """Change the current candidate and have the new text judged."""
+    if not work.tree.nodes or work.place.candidate is None:
+        return not_possible(NO_CANDIDATE)
+    node = work.node("current")
+    try:
+        source = changed(work.source(node.number), node, intent)
+    except NoChange as why:
+        return TextReply(text=str(why))
+    return actions.offer(work, HandWritten(source, "edited"), node.number, text)
+
+
+def changed(source: str, node: Node, intent: SetKnob) -> str:
+    """`source` with the wish in it. Raises NoChange with one line."""
+    name = label(node.number)
+    tree = parse_source(source)
+    lines = _starts(source)
+    if intent.knob == "deterministic":
+        raise NoChange(_deterministic(node))
+    if intent.knob == "persistent":
+        raise NoChange(
+            f"{name} cannot be made persistent by its launch: that is another kernel, with a loop "
+            "over tiles. 'run' searches persistent forms wherever a product has them."
+        )
+    if intent.knob == "tensor_cores":
+        edits = list(_dots_in_ieee(tree, lines, node))
+    else:
+        launches = [call for call in ast.walk(tree) if _is_launch(call)]
+        if not launches:
+            raise NoChange(f"{name} launches no kernel of its own whose launch could be changed.")
+        edits = list(_launched(intent, node, launches, lines, source))
+    text = _applied(source, edits)
+    if text == source:
+        raise NoChange(f"{name} is so already: nothing to change.")
+    return text
+
+
+def _deterministic(node: Node) -> str:
+    name, verdict = label(node.number), node.verdict
+    if verdict is not None and verdict.repeatable:
+        return f"{name} is: the same inputs twice gave the same bits. Nothing to change."
+    return (
+        f"Whether {name} repeats its bits is a matter of how it adds up, not of its launch. "
+        "'try the next idea' drafts it in another way."
+    )
+
+
+def _value(intent: SetKnob, node: Node, launches: list[ast.AST]) -> int:
+    """What the option is set to."""
+    knob = intent.knob
+    value = intent.value
+    if knob == "registers" and value is None:
+        used = max((kernel.registers or 0 for kernel in kernels_of(node)), default=0)
+        value = int(used * FEWER) // 8 * 8
+        if value < FEWEST_REGISTERS:
+            raise NoChange(f"{label(node.number)} needs {used} registers a thread: few already.")
+    elif value is None:
+        now = [_option(call, OPTIONS[knob]) for call in launches]
+        first = next((item for item in now if item is not None), USUAL[knob])
+        step = 2 if knob == "warps" else 1
+        grown = first * step if knob == "warps" else first + step
+        shrunk = first // step if knob == "warps" else first - step
+        value = grown if intent.more else shrunk
+    return _checked(knob, value)
+
+
+def _checked(knob: Knob, value: int) -> int:
+    """The value, where it can be one. Raises NoChange."""
+    most, power = MOST[knob], knob in ("warps", "block")
+    if not 1 <= value <= most or (power and value & (value - 1) != 0):
+        kind = "a power of two " if power else ""
+        raise NoChange(f"{value} cannot be: expected {kind}from 1 to {most}.")
+    return value
+
+
+def _is_launch(node: ast.AST) -> bool:
+    """`kernel[grid](...)`, by a name."""
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Subscript)
+        and isinstance(node.func.value, ast.Name | ast.Attribute)
+    )
+
+
+def _option(call: ast.AST, name: str) -> int | None:
+    assert isinstance(call, ast.Call)
+    for item in call.keywords:
+        if item.arg == name and isinstance(item.value, ast.Constant):
+            return item.value.value if isinstance(item.value.value, int) else None
+    return None
+
+
+def _launched(
+    intent: SetKnob, node: Node, launches: list[ast.AST], lines: list[int], source: str
+) -> Iterator[Edit]:
+    if intent.knob == "block":
+        yield from _blocks(intent, launches, lines)
+        return
+    value = _value(intent, node, launches)
+    option = OPTIONS[intent.knob]
+    for call in launches:
+        assert isinstance(call, ast.Call)
+        given = [item for item in call.keywords if item.arg == option]
+        if given:
+            yield _over(given[0].value, lines, str(value))
+        else:
+            end = _end(call, lines) - 1
+            before = source.encode()[:end].rstrip()
+            comma = "" if before.endswith((b",", b"(")) else ","
+            yield Edit(len(before), end, f"{comma} {option}={value}")
+
+
+def _blocks(intent: SetKnob, launches: list[ast.AST], lines: list[int]) -> Iterator[Edit]:
+    """One block's width, in the launch's constants and where its grid counts with it."""
+    widths: dict[str, int] = {}
+    for call in launches:
+        assert isinstance(call, ast.Call)
+        named = [item.arg for item in call.keywords if (item.arg or "").startswith("BLOCK")]
+        given = {name: _option(call, name) for name in named if name is not None}
+        widths |= {name: width for name, width in given.items() if width is not None}
+    meant = [name for name in widths if not intent.axis or name.endswith(f"_{intent.axis}")]
+    if len(meant) != 1:
+        listed = ", ".join(f"{key} {width}" for key, width in widths.items())
+        said = f"It has {listed}" if widths else "Its blocks are no constants of a launch"
+        say = f"'{next(iter(widths))} = 64' names one" if widths else "'/edit' opens it"
+        raise NoChange(f"{said}: {say}, and what comes of it is judged.")
+    name, width = meant[0], widths[meant[0]]
+    wider = width * 2 if intent.more else width // 2
+    value = _checked(intent.knob, wider if intent.value is None else intent.value)
+    for call in launches:
+        assert isinstance(call, ast.Call)
+        if _option(call, name) is not None:
+            given_here = [item.value for item in call.keywords if item.arg == name]
+            for place in (*given_here, *_in_grid(call, name, widths)):
+                yield _over(place, lines, str(value))
+
+
+def _in_grid(call: ast.Call, name: str, widths: dict[str, int]) -> list[ast.expr]:
+    """Where the grid counts in the block `name`. Of blocks of one width the first in the grid is
+    M's, the second N's; K is in none. A wrong guess is for the judge to refuse."""
+    assert isinstance(call.func, ast.Subscript)
+    if name.endswith("_K"):
+        return []
+    counted = [
+        part
+        for part in ast.walk(call.func.slice)
+        if isinstance(part, ast.Constant) and part.value == widths[name]
+    ]
+    counted.sort(key=lambda part: (part.lineno, part.col_offset))
+    alike = [key for key in widths if widths[key] == widths[name] and not key.endswith("_K")]
+    if len(alike) == len(counted):
+        return [counted[alike.index(name)]]
+    return list(counted)
+
+
+def _dots_in_ieee(tree: ast.AST, lines: list[int], node: Node) -> Iterator[Edit]:
+    """Products in fp32 without tensor cores. Raises NoChange where none runs on them, or where
+    their operands have 16 bits, which Triton multiplies there alone."""
+    name = label(node.number)
+    cores = {kernel.tensor_core for kernel in kernels_of(node)} - {None}
+    if not cores:
+        raise NoChange(f"{name} uses no tensor cores. Nothing to change.")
+    if any(str(core).endswith(".f16") for core in cores):
+        raise NoChange(
+            f"{name} multiplies operands of 16 bits, which Triton does on tensor cores alone. "
+            "'strict precision' and 'run' draft products without reduced operands."
+        )
+    for call in ast.walk(tree):
+        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
+            continue
+        if call.func.attr != "dot":
+            continue
+        given = [item for item in call.keywords if item.arg == "input_precision"]
+        if given:
+            yield _over(given[0].value, lines, '"ieee"')
+        else:
+            end = _end(call, lines) - 1
+            yield Edit(end, end, ', input_precision="ieee"')
+
+
+def _starts(source: str) -> list[int]:
+    """Where each line begins, in bytes: what `ast` counts columns in."""
+    starts = [0]
+    for line in source.encode().splitlines(keepends=True):
+        starts.append(starts[-1] + len(line))
+    return starts
+
+
+def _over(node: ast.expr, lines: list[int], text: str) -> Edit:
+    return Edit(lines[node.lineno - 1] + node.col_offset, _end(node, lines), text)
+
+
+def _end(node: ast.expr, lines: list[int]) -> int:
+    assert node.end_lineno is not None
+    assert node.end_col_offset is not None
+    return lines[node.end_lineno - 1] + node.end_col_offset
+
+
+def _applied(source: str, edits: list[Edit]) -> str:
+    data = source.encode()
+    for edit in sorted(set(edits), reverse=True):
+        data = data[: edit.start] + edit.text.encode() + data[edit.end :]
+    return data.decode()

@@ -1,0 +1,256 @@
+"""Questions about a kernel's facts, and wishes about how it is launched, by a kernel's own words.
+
+A sentence is one of these where it names a thing that only a kernel has (warps, registers, PTX),
+and every other word of it is a common one: one word more, and it is left alone.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal, NamedTuple
+
+from agentkernel.chat.language.tagging import words_of
+from agentkernel.chat.requests import (
+    AskFact,
+    CandidateRef,
+    Fact,
+    Intent,
+    IntentContext,
+    IntentName,
+    Knob,
+    Plain,
+    SetKnob,
+)
+
+PHRASES = (
+    (r"num[_ -]?warps|warps?|wavefronts?", "WARPS"),
+    (r"num[_ -]?stages|stages?|pipeline (?:stages?|depth)", "STAGES"),
+    (r"register (?:pressure|usage|count)|max[_ -]?n?reg(?:s|isters)?|registers?|regs?",
+     "REGISTERS"),
+    (r"spills?|spilling|spilled", "SPILLS"),
+    (r"shared mem(?:ory)?|smem|occupancy", "SHARED"),
+    (r"(?:block|tile)[_ -]?(?:sizes?|shapes?|dims?)|(?:block|tile)[_ ][mnk]|blocks?|tiles?|ctas?"
+     r"|grid|launch (?:config(?:uration)?|parameters?|grid)|thread blocks?", "BLOCKS"),
+    (r"how many (?:kernels|launches)", "BLOCKS"),
+    (r"threads?(?: (?:per|a) block)?|programs?", "THREADS"),
+    (r"ptx|sass|assembly|assembler|machine code|disassembly|cubin", "ASSEMBLY"),
+    (r"tensor[- ]?cores?|mma|wgmma", "TENSOR"),
+    (r"persistent(?: kernels?)?", "PERSISTENT"),
+    (r"bitwise|bit[- ]for[- ]bit|bit[- ]identical|repeatab(?:le|ility)|reproducib(?:le|ility)"
+     r"|deterministic(?:ally)?|determinism|nondeterministic|same bits|same results?|atomics?",
+     "REPEATABLE"),
+    (r"(?:what|which) (?:sizes?|shapes?) (?:is|are|can be) free", "SIZES"),
+    (r"(?:free|other|different|another|dynamic|variable|which|what) "
+     r"(?:batch )?(?:sizes?|shapes?|batch sizes?|batch)", "SIZES"),
+    (r"eval(?:uation)?(?: mode)?|train(?:ing)?(?: mode)?|backward(?:s)?(?: pass)?|gradients?"
+     r"|grads?|autograd|inference(?: mode)?|forward only", "MODES"),
+    (r"(?:in|into|to|from|inside) (?:of )?(?:my|our|the|a) (?:own )?"
+     r"(?:model|code|network|project|module|script|program|repo|codebase|pipeline)", "MODEL"),
+    (r"accura(?:te|cy)|numerically (?:accurate|correct)|numerics|precise|exact", "ACCURACY"),
+    (r"errors?", "ERROR"),
+    (r"fp64|float64|double precision|the oracle", "FP64"),
+    (r"torch\.compile|torch compile|inductor|max-autotune", "COMPILED"),
+    (r"eager(?: pytorch)?", "EAGER"),
+)  # fmt: skip
+"""What a kernel has, by the word that stands for it below; longer phrases are tried first."""
+NOUNS = re.compile(
+    "|".join(f"(?P<N{at}>\\b(?:{text})(?![\\w.]))" for at, (text, _) in enumerate(PHRASES))
+)
+CANDIDATE = re.compile(r"\b(?:candidate )?c?(\d{1,6})\b")
+COMMON = words_of(
+    "a an the this that it its it's my our me i you we us of for in on per to with by from "
+    "does do did is are was will would can could be been have has had get got uses use used "
+    "using need needs take takes launch launches launched run runs work works support "
+    "supports hold holds what what's whats which how many much big large there any all each "
+    "every kernel kernels candidate drop-in one now at please show tell give list print see "
+    "look know want like about currently or and if when as against compared versus vs than "
+    "only same still also here so ok go value number count amount code result results answer "
+    "time twice run-to-run produce produces gives out actually really across during inside "
+    "version generated numerical verified judged tested proven valid hit hits close identical"
+)
+"""Words that a question about a fact may have besides."""
+ASKING = words_of(
+    "what what's whats which how show tell give list print see does do is are can could will "
+    "know did has have dump"
+)
+WISHING = words_of(
+    "use try set make take put run give with please and to the a an of it this that now just "
+    "only instead me kernel kernels number count "
+    "value one size at for in on my launch reduce lower fewer less decrease cut limit cap be "
+    "as should must keep down more increase raise higher bump double halve half smaller bigger "
+    "larger version variant one result results output outputs bitwise"
+)
+"""Words that a wish may have besides."""
+LESS = words_of("fewer less reduce lower decrease cut down limit cap smaller halve half")
+MORE = words_of("more increase raise higher bump double bigger larger")
+NEGATIONS = re.compile(
+    r"\b(?:no|not|don't|do not|without|avoid|disable|never|stop using"
+    r"|turn off|switch off|get rid of)\b"
+)
+AXIS = re.compile(r"\b(?:block|tile)[_ ]([mnk])\b")
+BASELINES = frozenset({"COMPILED", "EAGER"})
+FASTER = words_of(
+    "faster quicker slower beat beats better speedup fast ahead compare compares fare"
+)
+USING = words_of("put use apply import plug integrate insert drop install load")
+NEVER_MIND = re.compile(
+    r"^(?:ok(?:ay)?|no|oh|ah|actually|well|sorry|wait|hmm|,| )*"
+    r"(?:never ?mind|nvm|ignore (?:that|it))"
+    r"(?:,| |please|then|for now|thanks|that|about it|it)*[.!]*$"
+)
+
+DEFINITION = re.compile(
+    r"what(?:'s| is| are) (?!the\b|its?\b|this\b|different|other|free)|(?:what|how) about|what if"
+)
+"""How one asks what a word means, "what is a warp", or for something: "what about 8 warps"."""
+POLITE = re.compile(
+    r"(?:(?:can|could|would|will) (?:you|we)|let's|let us|i (?:want|would like) (?:you )?to"
+    r"|i'd like (?:you )?to|i (?:need|want)|what (?:about|if (?:you|we))|how about)\b"
+)
+"""How a wish may begin as a question."""
+HOW_TO_USE = re.compile(
+    r"^(?:so |and |ok(?:ay)? )*(?:how (?:do|can|would) (?:i|we) (?:use|apply|import|install) "
+    r"(?:it|the drop-in)|what do (?:i|we) import)(?: now| then)?\W*$"
+)
+
+EXAMPLES: dict[IntentName, str] = {
+    "fact": "how many warps does it use?",
+    "knob": "use 4 warps",
+}
+"""A sentence for each request, for the help."""
+
+
+class _Read(NamedTuple):
+    """A sentence: the things that it names, its numbers, and its other words."""
+
+    named: tuple[str, ...]
+    numbers: tuple[int, ...]
+    words: frozenset[str]
+    negated: bool
+    candidate: CandidateRef
+
+
+def waves_off(text: str) -> bool:
+    """True for "actually never mind": what was said last is not wanted, and nothing else is."""
+    return bool(NEVER_MIND.match(text.strip().lower()))
+
+
+def read_kernel_words(text: str, context: IntentContext) -> tuple[Intent, ...]:
+    """The fact that is asked for, or the wishes about the launch; none where it is neither."""
+    if waves_off(text):
+        return (Plain(name="decline"),)
+    read = _read(text, context)
+    if not read.named and not HOW_TO_USE.match(text.strip().lower()):
+        return ()
+    return _fact(text, read) or _wishes(text, read)
+
+
+def _read(text: str, context: IntentContext) -> _Read:
+    lower = " ".join(text.lower().replace("=", " ").split()).rstrip(" ?.!")
+    named = []
+    rest = lower
+    for match in NOUNS.finditer(lower):
+        named.append(PHRASES[int((match.lastgroup or "N0")[1:])][1])
+        rest = rest.replace(match[0], " ", 1)
+    negated = bool(NEGATIONS.search(rest))
+    rest = NEGATIONS.sub(" ", rest)
+    candidate: CandidateRef = "current"
+    numbers: list[int] = []
+    for match in CANDIDATE.finditer(rest):
+        number = int(match[1])
+        if match[0].startswith("c"):
+            candidate = max(number, 1)
+        else:
+            numbers.append(number)
+    words = frozenset(re.sub(r"[,;:()]", " ", CANDIDATE.sub(" ", rest)).split())
+    return _Read(tuple(named), tuple(numbers), words, negated, candidate)
+
+
+FACTS: dict[str, Fact] = {
+    "WARPS": "launch",
+    "STAGES": "launch",
+    "BLOCKS": "launch",
+    "THREADS": "launch",
+    "PERSISTENT": "launch",
+    "REGISTERS": "resources",
+    "SPILLS": "resources",
+    "SHARED": "resources",
+    "TENSOR": "resources",
+    "ASSEMBLY": "assembly",
+    "REPEATABLE": "repeatable",
+    "SIZES": "holds",
+    "MODES": "holds",
+    "FP64": "accuracy",
+    "ACCURACY": "accuracy",
+    "ERROR": "accuracy",
+}
+
+
+def _fact(text: str, read: _Read) -> tuple[Intent, ...]:
+    asked = text.strip().endswith("?") or not ASKING.isdisjoint(read.words)
+    named = set(read.named)
+    left = read.words - COMMON
+    if not asked or read.negated or read.numbers or DEFINITION.match(text.strip().lower()):
+        return ()
+    if "ERROR" in named and named.isdisjoint({"FP64", "ACCURACY", *BASELINES}):
+        return ()  # what stood in the way of a candidate is called so too
+    if (named == {"MODEL"} and left and left <= USING) or HOW_TO_USE.match(text.strip().lower()):
+        return (AskFact(about="use", candidate=read.candidate),)
+    if "COMPILED" in named and named <= BASELINES and left and left <= FASTER:
+        return (AskFact(about="speed", candidate=read.candidate),)
+    about = {FACTS[name] for name in named - BASELINES - {"MODEL"}}
+    if left or not about:
+        return ()
+    if len(about) == 1 or about == {"launch", "resources"}:
+        return tuple(AskFact(about=item, candidate=read.candidate) for item in sorted(about))
+    return ()
+
+
+VALUED: dict[str, Knob] = {
+    "WARPS": "warps",
+    "STAGES": "stages",
+    "BLOCKS": "block",
+    "REGISTERS": "registers",
+}
+
+
+def _wishes(text: str, read: _Read) -> tuple[Intent, ...]:
+    polite = POLITE.match(text.strip().lower())
+    words = read.words - frozenset(polite[0].split() if polite is not None else ())
+    if words - WISHING or (text.strip().endswith("?") and polite is None):
+        return ()
+    named = set(read.named)
+    if read.negated:
+        off = (SetKnob(knob="tensor_cores", value=0),) if named == {"TENSOR"} else ()
+        return (SetKnob(knob="deterministic", value=1),) if "atomic" in text.lower() else off
+    if not read.numbers:
+        return _unvalued(named, read.words)
+    valued = [VALUED[name] for name in read.named if name in VALUED]
+    if len(valued) != len(read.named) or len(valued) != len(read.numbers):
+        return ()
+    axes = iter(AXIS.findall(text.lower()))
+    pairs = zip(valued, read.numbers, strict=True)
+    return tuple(
+        SetKnob(knob=knob, value=value, axis=_axis(next(axes, "")) if knob == "block" else "")
+        for knob, value in pairs
+        if value > 0
+    )
+
+
+def _axis(letter: str) -> Literal["", "M", "N", "K"]:
+    """The letter of `block_n`; "" for any other."""
+    known: dict[str, Literal["M", "N", "K"]] = {"m": "M", "n": "N", "k": "K"}
+    return known.get(letter, "")
+
+
+def _unvalued(named: set[str], words: frozenset[str]) -> tuple[Intent, ...]:
+    if named == {"PERSISTENT"}:
+        return (SetKnob(knob="persistent", value=1),)
+    if named == {"REPEATABLE"} and words.isdisjoint(LESS):
+        return (SetKnob(knob="deterministic", value=1),)
+    if named == {"REGISTERS"} and not words.isdisjoint(LESS):
+        return (SetKnob(knob="registers"),)
+    if named in ({"WARPS"}, {"STAGES"}, {"BLOCKS"}) and not words.isdisjoint(LESS | MORE):
+        (name,) = named
+        return (SetKnob(knob=VALUED[name], more=words.isdisjoint(LESS)),)
+    return ()

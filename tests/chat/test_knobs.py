@@ -1,0 +1,149 @@
+"""Does a wish about a launch become a text that differs in that alone, for the judge to see?"""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from agentkernel.chat.knobs import NoChange, changed
+from agentkernel.chat.replies import StepRan, TextReply
+from agentkernel.chat.requests import SetKnob
+from agentkernel.chat.session import Session
+from agentkernel.chat.tree import Node
+from agentkernel.domain.candidate import Candidate
+from agentkernel.domain.profile import CompileReport, Estimate, KernelResources, Profile
+
+ROWS = '''"""é: columns are counted in bytes."""
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def rows(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    tl.store(out_ptr, tl.load(x_ptr))
+
+
+class ModelNew:
+    def forward(self, x):
+        é = 1; rows[(triton.cdiv(x.numel(), 1024),)](
+            x, out, 8192, BLOCK=1024, num_warps=16,
+        )
+        rows[(1,)](x, out, 8192, BLOCK=1024)
+        return [].append(x)
+'''
+LINEAR = Path(__file__).parents[1] / "golden" / "compiler" / "linear.py.txt"
+"""Blocks of three names, one product in tf32x3."""
+
+
+def node(core: str | None = None, registers: int = 120) -> Node:
+    kernel = KernelResources(
+        name="k", grid=(1, 1, 1), num_warps=4, num_stages=3, registers=registers, spill_bytes=0,
+        shared_bytes=0, occupancy=1.0, tensor_core=core, constants={}, compile_s=0.0,
+    )  # fmt: skip
+    profile = Profile(
+        candidate="0" * 64,
+        target="h100-sxm",
+        report=CompileReport(target="sm_90", kernels=(kernel,)),
+        estimate=Estimate(target="h100-sxm", time_us=1.0, bytes_moved=1, flops=1, bound="memory"),
+    )
+    candidate = Candidate.model_construct(source=ROWS, sha256="0" * 64, id="0" * 10)
+    return Node.model_construct(
+        number=1, parent=None, step=1, origin="drafted", candidate=candidate, verdict=None,
+        profile=profile, unprofiled=None, aside="",
+    )  # fmt: skip
+
+
+def test_an_option_is_replaced_or_put_in() -> None:
+    found = changed(ROWS, node(), SetKnob(knob="warps", value=8))
+    assert found == ROWS.replace("num_warps=16", "num_warps=8").replace(
+        "BLOCK=1024)\n", "BLOCK=1024, num_warps=8)\n"
+    )
+    found = changed(ROWS, node(), SetKnob(knob="stages", value=2))
+    assert "num_warps=16, num_stages=2)" in found
+    ast.parse(found)
+
+
+def test_a_block_changes_with_the_grid_that_counts_in_it() -> None:
+    found = changed(ROWS, node(), SetKnob(knob="block", value=512))
+    assert found == ROWS.replace("1024", "512")
+    assert changed(ROWS, node(), SetKnob(knob="block")) == found
+    assert changed(ROWS, node(), SetKnob(knob="block", more=True)) == ROWS.replace("1024", "2048")
+
+
+def test_one_of_several_blocks_is_named() -> None:
+    text = LINEAR.read_text()
+    wish = SetKnob(knob="block", value=64, axis="N")
+    grid = "triton.cdiv(m, 128) * triton.cdiv(n, 128)"
+    found = changed(text, node(), wish)
+    assert "BLOCK_M=128, BLOCK_N=64, BLOCK_K=64" in found
+    assert grid in text
+    assert "triton.cdiv(m, 128) * triton.cdiv(n, 64)" in found
+
+
+def test_fewer_registers_is_a_limit_below_what_is_used() -> None:
+    assert "maxnreg=88" in changed(ROWS, node(), SetKnob(knob="registers"))
+    with pytest.raises(NoChange, match="few already"):
+        changed(ROWS, node(registers=24), SetKnob(knob="registers"))
+
+
+@pytest.mark.parametrize(("more", "warps"), [(True, 32), (False, 8)])
+def test_more_and_fewer_are_by_a_step(more: bool, warps: int) -> None:
+    assert f"num_warps={warps}" in changed(ROWS, node(), SetKnob(knob="warps", more=more))
+
+
+def test_products_without_tensor_cores_are_in_ieee() -> None:
+    text = LINEAR.read_text()
+    found = changed(text, node(core="mma"), SetKnob(knob="tensor_cores", value=0))
+    assert found == text.replace('input_precision="tf32x3"', 'input_precision="ieee"')
+
+
+@pytest.mark.parametrize(
+    ("source", "made", "wish", "said"),
+    [
+        (ROWS, node(), SetKnob(knob="warps", value=16), ""),
+        (ROWS, node(), SetKnob(knob="warps", value=5), "a power of two from 1 to 32"),
+        (ROWS, node(), SetKnob(knob="warps", value=64), "from 1 to 32"),
+        (ROWS, node(), SetKnob(knob="registers", value=300), "from 1 to 255"),
+        (ROWS, node(), SetKnob(knob="tensor_cores", value=0), "uses no tensor cores"),
+        (ROWS, node("wgmma.f16"), SetKnob(knob="tensor_cores", value=0), "16 bits"),
+        (ROWS, node(), SetKnob(knob="persistent", value=1), "another kernel"),
+        (ROWS, node(), SetKnob(knob="deterministic", value=1), "how it adds up"),
+        ("class ModelNew: ...\n", node(), SetKnob(knob="warps", value=4), "launches no kernel"),
+        (LINEAR.read_text(), node(), SetKnob(knob="block", value=64), "BLOCK_M 128, BLOCK_N 128"),
+    ],
+)
+def test_what_cannot_be_changed_is_said_in_a_line(
+    source: str, made: Node, wish: SetKnob, said: str
+) -> None:
+    if not said:
+        assert "num_warps=16)" in changed(source, made, wish)
+        return
+    with pytest.raises(NoChange) as caught:
+        changed(source, made, wish)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_wish_becomes_a_candidate_that_is_judged(ran: Session) -> None:
+    given = "class ModelNew:\n    def forward(self, x):\n        return k[(1,)](x, num_warps=4)\n"
+    first = ran.offer(given, None, "pasted")
+    assert isinstance(first, StepRan)
+    ran.say(f"go back to c{first.made[0]}")
+    (reply,) = ran.say("use 8 warps")
+    assert isinstance(reply, StepRan), reply
+    made = ran.tree.node(reply.made[0])
+    assert made is not None
+    assert made.verdict is not None
+    assert made.parent == first.made[0]
+    assert made.candidate.source == given.replace("num_warps=4", "num_warps=8")
+    (again,) = ran.say("use 8 warps")
+    assert isinstance(again, TextReply)
+    assert "so already" in again.text
+
+
+def test_without_a_candidate_there_is_nothing_to_change(session: Session) -> None:
+    (reply,) = session.say("use 8 warps")
+    assert isinstance(reply, TextReply)
+    assert not reply.ok
