@@ -271,6 +271,7 @@ class FakeWorkshop:
     scripts: tuple[Script, ...]
     delay_s: float = 0.0
     on_judge: Callable[[Candidate], None] | None = None
+    on_profile: Callable[[Candidate], None] | None = None
     baselines: Baselines | ProfileFailed | None = None
     quick_us: float | None = None
     ready_after: int = 0
@@ -333,6 +334,8 @@ class FakeWorkshop:
 
     def _profile(self, candidate: Candidate) -> Profile | ProfileFailed:
         time.sleep(self.delay_s)
+        if self.on_profile is not None:
+            self.on_profile(candidate)
         script = self.coder.scripts[candidate.strategy]
         if script.unprofiled is not None:
             return script.unprofiled

@@ -23,7 +23,7 @@ from agentkernel.domain.profile import ProfileFailed
 from agentkernel.tools.certificate.record import read_certificate
 from agentkernel.tools.problem.loading import LoadedProblem
 from agentkernel.tools.run_store import list_runs, open_run
-from agentkernel.tools.sandbox.session import require_time
+from agentkernel.tools.sandbox.session import require_time, time_left
 from agentkernel.workflows.events import Event, RunStarted, VerdictReached
 from agentkernel.workflows.optimize import resume, run
 from agentkernel.workflows.outcome import Result
@@ -267,6 +267,18 @@ def test_the_time_budget_stops_the_loop(tmp_path: Path) -> None:
     result = run(request(tmp_path, "budget.time_s=2.0"), workshop=shop)
     assert len(shop.judged) == 1
     assert result.status == "improved"
+
+
+def test_what_is_accepted_as_the_time_ends_is_measured_all_the_same(tmp_path: Path) -> None:
+    left: list[float] = []
+    shop = FakeWorkshop(
+        (Script("a", speedup=1.4, compiled=1.3),),
+        on_judge=lambda candidate: time.sleep(max(0.0, time_left()) + 0.1),
+        on_profile=lambda candidate: left.append(time_left()),
+    )
+    result = run(request(tmp_path, "budget.time_s=4.0"), workshop=shop)
+    assert result.status == "improved"
+    assert 0.0 < left[0] < 0.15 * 4.0
 
 
 def until_time_is_up() -> None:

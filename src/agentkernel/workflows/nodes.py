@@ -90,7 +90,7 @@ def observed(name: events.NodeName, node: Node) -> Node:
         begin = context.session.spent()
         context.emit(events.NodeStarted(node=name, round=state.round, spent_s=begin))
         try:
-            with stage(name), limited_time(lambda: _left_s(context, name)):
+            with stage(name), limited_time(lambda: _left_s(context, name, state)):
                 update = node(state, runtime)
         except TimeIsUp:
             update = Update()
@@ -113,10 +113,19 @@ def observed(name: events.NodeName, node: Node) -> Node:
     return run_node
 
 
-def _left_s(context: Context, name: events.NodeName) -> float:
+MORE_TO_MEASURE = 0.15
+"""Of the time limit, what a run takes beyond it to measure an accepted candidate where none is
+measured yet: all that was spent on it would come to no answer."""
+
+
+def _left_s(context: Context, name: events.NodeName, state: LoopState) -> float:
     """Seconds that the time limit leaves to a node; what only concludes is never cut off."""
     limit_s = context.store.manifest.settings.budget.time_s
-    return left_s(None if name in ("decide", "finish") else limit_s, context.session.spent())
+    if limit_s is None or name in ("decide", "finish"):
+        return left_s(None, context.session.spent())
+    if name == "profile" and not any(item.profile for item in state.history):
+        limit_s *= 1 + MORE_TO_MEASURE
+    return left_s(limit_s, context.session.spent())
 
 
 def retrieve(state: LoopState, runtime: Runtime[Context]) -> Update:
