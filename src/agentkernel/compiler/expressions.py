@@ -239,10 +239,8 @@ def tiles_text(size: str, block: int) -> str:
     """
     if size.isdigit():
         return str(-(-int(size) // block))
-    if block == 1:
-        return size
-    negative = f"-{size}" if PLAIN_SIZE.fullmatch(size) else f"-({size})"
-    return f"-({negative} // {block})"
+    atom = size if PLAIN_SIZE.fullmatch(size) else f"({size})"
+    return atom if block == 1 else f"-(-{atom} // {block})"
 
 
 def power_of_two_text(size: str) -> str:

@@ -55,6 +55,7 @@ CHANGES = {
     "another bound": ("MOST_FORMS = 64", "MOST_FORMS = 65"),
     "no alignment": ("argument.data_ptr() % 16 == 0", "True"),
     "no names": ("*named.items()", "*named.values()"),
+    "another triton": ("class ModelNew", "triton = torch\n\n\nclass ModelNew"),
     "no launch": ("        compiled.run(", "        (lambda *_: None)("),
     "a second block": (
         "class DirectLaunch:",
@@ -158,6 +159,7 @@ def launched(monkeypatch):
     exec(BLOCK, names)
     monkeypatch.setattr(torch, "Tensor", OnDevice)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(OnDevice, "get_device", lambda _: 0)
     monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda _: 7, raising=False)
     kernel = Kernel()
     launcher = names["DirectLaunch"](kernel)
@@ -206,6 +208,56 @@ def test_nothing_is_kept_of_what_is_not_known(launched):
         launcher[lambda meta: (4,)](placed(64), 64, BLOCK=16)
     assert len(kernel.asked) == 6
     assert not kernel.direct
+
+
+def test_another_device_is_launched_by_triton(launched, monkeypatch):
+    kernel, launcher = launched
+    x = placed(64)
+    launcher[(4,)](x, 64, BLOCK=16)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+    launcher[(4,)](x, 64, BLOCK=16)
+    assert len(kernel.asked) == 2
+    assert not kernel.direct
+
+
+@pytest.mark.parametrize("constant", [0.5, 16, True])
+def test_a_constant_given_by_place_is_left_to_triton(launched, constant):
+    """Its value is part of what was compiled, which the form has of whole numbers alone."""
+    kernel, launcher = launched
+    for _ in range(2):
+        launcher[(4,)](placed(64), 64, constant)
+    assert len(kernel.asked) == 2
+    assert not kernel.direct
+
+
+WITHOUT = {
+    "a value that is looked at": ("        add_kernel[", "        done = add_kernel["),
+    "a kernel under a condition": (
+        "@triton.jit\ndef add_kernel",
+        "if True:\n  pass\n@triton.jit\n@triton.jit\ndef add_kernel",
+    ),
+    "another triton": ("class ModelNew", "triton = torch\n\n\nclass ModelNew"),
+    "no decorator": (
+        "@triton.jit\ndef add_kernel",
+        "def other(x):\n    return x\n\n\ndef add_kernel",
+    ),
+}
+
+
+@pytest.mark.parametrize("change", WITHOUT)
+def test_a_text_that_may_tell_the_forms_apart_has_no_such_form(change, sources):
+    old, new = WITHOUT[change]
+    assert sources.ADD.count(old) == 1
+    assert with_direct_launches(sources.ADD.replace(old, new)) is None
+
+
+def test_a_kernel_without_a_decorator_is_none_of_its_own(sources):
+    """triton.jit(helper) makes a kernel of a function that has no decorator."""
+    text = sources.ADD.replace(
+        "class ModelNew",
+        "def helper(x):\n    return x\n\n\nother = triton.jit(helper)\n\n\nclass ModelNew",
+    )
+    assert with_direct_launches(text) is not None
 
 
 def test_forms_do_not_pile_up(launched):

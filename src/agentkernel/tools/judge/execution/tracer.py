@@ -162,8 +162,14 @@ def _hook_compiled(launched: Callable[[object], bool], within: Callable[[int], i
         return start
 
     def run(self: object) -> Callable[..., object]:
-        found = run_of(self)
-        return _nothing if not within(0) and launched(_function(self)) else found
+        found: Callable[..., object] = run_of(self)
+        if within(0):
+            return found
+
+        def start(*args: object) -> object:
+            return None if launched(_function(self)) else found(*args)
+
+        return start
 
     CompiledKernel.__getitem__ = runner
     CompiledKernel.run = property(run)
@@ -171,10 +177,6 @@ def _hook_compiled(launched: Callable[[object], bool], within: Callable[[int], i
 
 def _function(compiled: object) -> object:
     return getattr(getattr(compiled, "src", None), "fn", None)
-
-
-def _nothing(*_: object) -> None:
-    """A launch that is left out."""
 
 
 def _hook_numbers(left_torch: Callable[[str, int | None], None]) -> None:

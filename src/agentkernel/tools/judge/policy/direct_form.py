@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import ast
 import functools
+from collections.abc import Sequence
 
 from agentkernel.storage.source_text import check_one_reading, parse_source
 from agentkernel.tools.judge.policy.fixed_block import (
@@ -29,13 +30,13 @@ DECORATOR = "DirectLaunch"
 BLOCK = '''\
 MOST_FORMS = 64
 TRITON = tuple(map(int, triton.__version__.split(".")[:2]))
-DIRECT = torch.cuda.is_available() and torch.version.hip is None and (3, 6) <= TRITON <= (3, 9)
+DIRECT = torch.version.cuda is not None and (3, 6) <= TRITON <= (3, 9)
 
 
 def kind_of(argument):
     """All that Triton asks of an argument that is no whole number; of others nothing is kept."""
     if type(argument) in (torch.Tensor, torch.nn.Parameter) and argument.is_cuda:
-        return argument.dtype, argument.data_ptr() % 16 == 0
+        return argument.dtype, argument.get_device(), argument.data_ptr() % 16 == 0
     if type(argument) is float:
         return float
     return (bool, argument) if argument is None or type(argument) is bool else object()
@@ -53,32 +54,33 @@ class DirectLaunch:
 
     def launch(self, grid, *arguments, **named):
         """kernel[grid](*arguments, **named), where `named` are its constants and options."""
-        if not self.direct or callable(grid) or torch.compiler.is_compiling():
+        if torch.compiler.is_compiling() or type(grid) is not tuple:
             self.kernel[grid](*arguments, **named)
             return
-        device = torch.cuda.current_device()
         kinds = [item if type(item) is int else kind_of(item) for item in arguments]
-        form = (device, *named.items(), *kinds)
-        kept = self.forms.get(form)
-        if kept is None:
-            self.launch_first(form, grid, arguments, named)
+        form = (*named.items(), *kinds)
+        device, compiled, constants = self.forms.get(form, (None, None, None))
+        if compiled is None or torch.cuda.current_device() != device:
+            self.launch_by_triton(form, grid, arguments, named)
             return
-        compiled, constants = kept
         x, y, z = grid if len(grid) == 3 else (*grid, 1, 1)[:3]
         stream = torch._C._cuda_getCurrentRawStream(device)
         function, metadata = compiled.function, compiled.packed_metadata
         compiled.run(x, y, z, stream, function, metadata, None, None, None, *arguments, *constants)
 
-    def launch_first(self, form, grid, arguments, named):
-        """Launch by Triton, and keep what it compiled."""
+    def launch_by_triton(self, form, grid, arguments, named):
+        """Launch, and keep what was compiled where `form` has all that it depends on."""
         compiled = self.kernel[grid](*arguments, **named)
-        rest = self.kernel.params[len(arguments) :]
+        if not self.direct or compiled is None:
+            return
+        constant = [item.is_constexpr for item in self.kernel.params]
         known = not any(type(kind) is object for kind in form)
-        if compiled is None or not known or not all(item.is_constexpr for item in rest):
+        if not known or any(constant[: len(arguments)]) or not all(constant[len(arguments) :]):
             return
         if len(self.forms) >= MOST_FORMS:
             self.forms.clear()
-        self.forms[form] = compiled, [named.get(item.name) for item in rest]
+        rest = [named.get(item.name) for item in self.kernel.params[len(arguments) :]]
+        self.forms[form] = torch.cuda.current_device(), compiled, rest
 '''
 DIRECT_BLOCK = FixedBlock(BLOCK, ("functools",))
 
@@ -90,40 +92,59 @@ def with_direct_launches(plain: str) -> str | None:
     is no Python.
     """
     tree = parse_source(plain)
-    launched = _launched(tree)
-    imports = [alias for x in tree.body if isinstance(x, ast.Import) for alias in x.names]
-    triton = any(alias.name == "triton" and alias.asname is None for alias in imports)
+    kernels = [kernel for _, kernel in kernel_functions(tree) if kernel in tree.body]
+    launched = _launched(tree, kernels)
     taken = identifiers(tree) & DIRECT_BLOCK.names
     reads = DIRECT_BLOCK.reads - {"triton"}
-    if not launched or not triton or taken or not leaves_alone(plain, tree, reads):
+    if not launched or not _imports_triton(tree) or taken or not leaves_alone(plain, tree, reads):
         return None
     lines = plain.split("\n")
     for kernel in reversed(launched):
         at = kernel.decorator_list[0].lineno - 1
         lines[at:at] = [f"@{DECORATOR}"]
-    kernels = [kernel for _, kernel in kernel_functions(tree)]
-    first = min(kernel.decorator_list[0].lineno for kernel in kernels) - 1
+    first = (
+        min(line for x in kernels for line in (x.lineno, *(y.lineno for y in x.decorator_list))) - 1
+    )
     lines[first:first] = DIRECT_BLOCK.definitions()
     DIRECT_BLOCK.imports_into(lines, tree)
     return "\n".join(lines)
 
 
-def _launched(tree: ast.Module) -> list[ast.FunctionDef]:
-    """Kernels at the top that are launched by their names and named nowhere else."""
+def _imports_triton(tree: ast.Module) -> bool:
+    """Whether `triton` is bound by `import triton` and by nothing else."""
+    bound = [
+        alias.name
+        for x in ast.walk(tree)
+        if isinstance(x, ast.Import | ast.ImportFrom)
+        for alias in x.names
+        if (alias.asname or alias.name.split(".")[0]) == "triton"
+    ]
+    others = {
+        x.id for x in ast.walk(tree) if isinstance(x, ast.Name) and type(x.ctx) is not ast.Load
+    }
+    others |= {x.name for x in ast.walk(tree) if isinstance(x, ast.ClassDef | ast.FunctionDef)}
+    others |= {x.arg for x in ast.walk(tree) if isinstance(x, ast.arg)}
+    plain = all(name.split(".")[0] == "triton" for name in bound)
+    return "triton" in bound and plain and "triton" not in others
+
+
+def _launched(tree: ast.Module, kernels: Sequence[ast.FunctionDef]) -> list[ast.FunctionDef]:
+    """Those of `kernels`, in their order, that statements of their own launch by their names, and
+    that nothing else names: what a launch returns may not be looked at, since Triton's gives what
+    it compiled."""
     uses = [x.id for x in ast.walk(tree) if isinstance(x, ast.Name)]
+    calls = [x.value for x in ast.walk(tree) if isinstance(x, ast.Expr)]
     launches = [
         x.func.value.id
-        for x in ast.walk(tree)
+        for x in calls
         if isinstance(x, ast.Call)
         and isinstance(x.func, ast.Subscript)
         and isinstance(x.func.value, ast.Name)
     ]
-    kernels = {name: kernel for name, kernel in kernel_functions(tree) if kernel in tree.body}
     return [
         kernel
-        for name, kernel in sorted(kernels.items(), key=lambda item: item[1].lineno)
-        if name == kernel.name
-        and 0 < launches.count(name) == uses.count(name)
+        for kernel in sorted(kernels, key=lambda item: item.lineno)
+        if 0 < launches.count(kernel.name) == uses.count(kernel.name)
         and len(kernel.decorator_list) == 1
     ]
 
