@@ -234,11 +234,9 @@ PLAIN_SIZE = re.compile(r"[\w.]+(\[-?\d+\])?")
 def tiles_text(size: str, block: int) -> str:
     """How many blocks cover `size`, both at least 1, as Python over the wrapper's sizes.
 
-    Arithmetic, and a number where it can be: triton.cdiv takes 5 us of processor time a call
-    (Triton 3.6, a constexpr function), as much as a launch.
+    Plain arithmetic, which Python folds where the size is a number: triton.cdiv takes 5 us of
+    processor time a call (Triton 3.6, a constexpr function), as much as a launch.
     """
-    if size.isdigit():
-        return str(-(-int(size) // block))
     atom = size if PLAIN_SIZE.fullmatch(size) else f"({size})"
     return atom if block == 1 else f"-(-{atom} // {block})"
 

@@ -182,8 +182,18 @@ def test_what_does_not_meet_element_by_element_is_no_pair(
     assert pairs_of(compiled_graph(module, [torch.randn(shape) for shape in shapes])) == []
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("kind", ["two", "parts", "columns", "given"])
+FORMS = [
+    *((kind, torch.bfloat16) for kind in ("two", "parts", "columns", "given")),
+    ("given", torch.float32),
+    # Half a minute each in the interpreter.
+    *(
+        pytest.param(kind, torch.float32, marks=pytest.mark.slow)
+        for kind in ("two", "parts", "columns")
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "dtype"), FORMS, ids=str)
 def test_the_judge_accepts_a_pair(kind: str, dtype: torch.dtype) -> None:
     x = torch.randn(2, 17, 24).to(dtype)
     inputs: tuple[torch.Tensor, ...] = (x,)

@@ -240,7 +240,7 @@ class ModelNew(nn.Module):
             self.proj.weight.stride(-2), 1, 0, 0,
             K_INSIDE=True, num_warps=8,
         )
-        gelu_kernel[(-(-x_dim0 // 128) * 32,)](
+        gelu_kernel[(-(-x_dim0 // 128) * -(-4096 // 128),)](
             x, self.proj.weight, output, self.proj.bias, x_dim0, x.stride(-2),
             self.proj.weight.stride(-2), gelu_kernel_a_planes, gelu_kernel_a_scale,
             gelu_kernel_b_planes, gelu_kernel_b_scale,

@@ -202,7 +202,9 @@ class ModelNew(nn.Module):
             (2, 8, 10, 10), device=x.device, dtype=torch.float32,
             memory_format=torch.channels_last,
         )
-        copy_kernel[(2,)](x, copied, XBLOCK=64, YBLOCK=16, num_warps=4, num_stages=1)
+        copy_kernel[(-(-100 // 64),)](
+            x, copied, XBLOCK=64, YBLOCK=16, num_warps=4, num_stages=1,
+        )
         copied_1 = torch.empty(
             (8, 8, 3, 3), device=x.device, dtype=torch.float32,
             memory_format=torch.channels_last,
@@ -218,7 +220,7 @@ class ModelNew(nn.Module):
             (2, 8, 10, 10), device=x.device, dtype=torch.float32,
             memory_format=torch.channels_last,
         )
-        batch_norm_relu_kernel[(7,)](
+        batch_norm_relu_kernel[(-(-1600 // 256),)](
             convolved, self.norm1.running_mean, self.norm1.running_var, self.norm1.weight,
             self.norm1.bias, relu, XBLOCK=256, num_warps=4, num_stages=1,
         )
@@ -235,7 +237,7 @@ class ModelNew(nn.Module):
         del relu
         del copied_2
         output = torch.empty((2, 8, 10, 10), device=x.device, dtype=torch.float32)
-        batch_norm_relu_kernel_1[(2,)](
+        batch_norm_relu_kernel_1[(-(-100 // 64),)](
             convolved_1, self.norm2.running_mean, self.norm2.running_var, self.norm2.weight,
             self.norm2.bias, x, output, XBLOCK=64, YBLOCK=16, num_warps=4, num_stages=1,
         )

@@ -232,7 +232,7 @@ class ModelNew(nn.Module):
             num_stages=1,
         )
         output = torch.empty((2, 12, 16), device=x.device, dtype=torch.float32)
-        split_with_sizes_exp_silu_kernel[(2,)](
+        split_with_sizes_exp_silu_kernel[(-(-384 // 256),)](
             cumsum, cumsum_1, self.project.bias, mm, x, output, XBLOCK=256, num_warps=4,
             num_stages=1,
         )

@@ -245,14 +245,14 @@ class ModelNew(nn.Module):
         mm_1 = torch.mm(layer_norm_1.view(32, 32), self.up.weight.t())
         del layer_norm_1
         gelu_value = torch.empty((2, 16, 128), device=x.device, dtype=torch.float32)
-        gelu_kernel[(16,)](
+        gelu_kernel[(-(-4096 // 256),)](
             self.up.bias, mm_1, gelu_value, XBLOCK=256, num_warps=4, num_stages=1,
         )
         del mm_1
         mm_2 = torch.mm(gelu_value.view(32, 128), self.down.weight.t())
         del gelu_value
         output = torch.empty((2, 16, 32), device=x.device, dtype=torch.float32)
-        addmm_add_kernel[(4,)](
+        addmm_add_kernel[(-(-1024 // 256),)](
             x, self.out.bias, mm, self.down.bias, mm_2, output, XBLOCK=256, num_warps=4,
             num_stages=1,
         )

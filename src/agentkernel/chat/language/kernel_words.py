@@ -42,7 +42,7 @@ PHRASES = (
     (r"(?:what|which) (?:sizes?|shapes?) (?:is|are|can be) free", "SIZES"),
     (r"(?:free|other|different|another|dynamic|variable|which|what) "
      r"(?:batch )?(?:sizes?|shapes?|batch sizes?|batch)", "SIZES"),
-    (r"eval(?:uation)?(?: mode)?|train(?:ing)?(?: mode)?|backward(?:s)?(?: pass)?|gradients?"
+    (r"(?:eval|evaluation)(?: mode)?|train(?:ing)?(?: mode)?|backward(?:s)?(?: pass)?|gradients?"
      r"|grads?|autograd|inference(?: mode)?|forward only", "MODES"),
     (r"(?:in|into|to|from|inside) (?:of )?(?:my|our|the|a) (?:own )?"
      r"(?:model|code|network|project|module|script|program|repo|codebase|pipeline)", "MODEL"),

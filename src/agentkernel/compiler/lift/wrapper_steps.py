@@ -8,6 +8,7 @@ import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from agentkernel.compiler.expressions import tiles_text
 from agentkernel.compiler.lift.inductor_code import InductorCode, InductorKernel, LaunchConfig
 
 
@@ -225,7 +226,7 @@ FUNCTIONS: Mapping[str, Callable[..., int]] = {"max": max, "min": min}
 
 
 def launch_grid(config: LaunchConfig, sizes: Mapping[str, int]) -> str:
-    """The grid as Python, in numbers.
+    """The grid as Python: `(-(-8192 // 1024),)` where it is a quotient, else numbers.
 
     `sizes` are the kernel's arguments that are numbers.
     """
@@ -235,10 +236,32 @@ def launch_grid(config: LaunchConfig, sizes: Mapping[str, int]) -> str:
         if not isinstance(statement, ast.Assign):
             raise Unliftable(f"the grid needs {line.strip()}")
         known[ast.unparse(statement.targets[0])] = _value(statement.value, known)
-    axes = [str(_value(ast.parse(text, mode="eval").body, known)) for text in config.grid]
+    axes = [_axis(text, known) for text in config.grid]
     while len(axes) > 1 and axes[-1] == "1":
         axes.pop()
     return f"({axes[0]},)" if len(axes) == 1 else f"({', '.join(axes)})"
+
+
+def _axis(text: str, known: Mapping[str, int]) -> str:
+    node = ast.parse(text, mode="eval").body
+    value = _value(node, known)
+    quotient = _rounded_up(node)
+    if quotient is None or value == 1:
+        return str(value)
+    size, block = (_value(part, known) for part in quotient)
+    return tiles_text(str(size), block)
+
+
+def _rounded_up(node: ast.expr) -> tuple[ast.expr, ast.expr] | None:
+    """(a, b) of `-(a // -b)`."""
+    if not isinstance(node, ast.UnaryOp) or not isinstance(node.op, ast.USub):
+        return None
+    inner = node.operand
+    if not isinstance(inner, ast.BinOp) or not isinstance(inner.op, ast.FloorDiv):
+        return None
+    if isinstance(inner.right, ast.UnaryOp) and isinstance(inner.right.op, ast.USub):
+        return inner.left, inner.right.operand
+    return None
 
 
 def _value(node: ast.expr, known: Mapping[str, int]) -> int:

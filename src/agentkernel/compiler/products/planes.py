@@ -26,7 +26,7 @@ PLANE_HELPERS = frozenset(("plane_place", "split_planes", "plane_product"))
 
 def blocks_of(size: str) -> str:
     """How many blocks a size takes, as Python."""
-    return tiles_text(size, BLOCK)
+    return str(-(-int(size) // BLOCK)) if size.isdigit() else tiles_text(size, BLOCK)
 
 
 def planes_of(spec: GemmSpec, operand: str) -> tuple[str, str]:
