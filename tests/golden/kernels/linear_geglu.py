@@ -150,7 +150,7 @@ class ModelNew(nn.Module):
         output = torch.empty((x_dim0, 3072), device=x.device, dtype=torch.float16)
         columns = self.linear.weight[0:3072]
         columns_1 = self.linear.weight[3072:6144]
-        mul_kernel[(min(132, -(-x_dim0 // 128) * 24),)](
+        mul_kernel[(min(132, -(-x_dim0 // 128) * -(-3072 // 128)),)](
             x, columns, columns_1, output, self.linear.bias, x_dim0, x.stride(-2),
             columns.stride(-2),
             N=3072, K=768, EVEN_K=True, BLOCK_M=128, BLOCK_N=128, BLOCK_K=64, GROUP_M=8,
