@@ -17,12 +17,13 @@ import ast
 import functools
 from collections.abc import Sequence
 
-from agentkernel.storage.source_text import check_one_reading, parse_source
+from agentkernel.storage.source_text import parse_source
 from agentkernel.tools.judge.policy.fixed_block import (
     FixedBlock,
     blanked,
     identifiers,
     leaves_alone,
+    taken_off,
 )
 from agentkernel.tools.judge.policy.kernel_source import kernel_functions
 
@@ -153,22 +154,17 @@ def _launched(tree: ast.Module, kernels: Sequence[ast.FunctionDef]) -> list[ast.
 def plain_form(source: str) -> str | None:
     """What `with_direct_launches` makes `source` of, line by line where it was; None for any other
     text."""
-    if f"@{DECORATOR}" not in source:
-        return None
-    try:
-        check_one_reading(source)
-        tree = parse_source(source)
-        marks = [
-            mark
-            for x in tree.body
-            if isinstance(x, ast.FunctionDef)
-            for mark in x.decorator_list[:1]
-            if isinstance(mark, ast.Name) and mark.id == DECORATOR
-        ]
-        plain = "\n".join(blanked(source, [*marks, *DIRECT_BLOCK.of(tree)]))
-        made = with_direct_launches(plain)
-        if made is None or ast.dump(parse_source(made)) != ast.dump(tree):
-            return None
-    except SyntaxError:
-        return None
-    return plain
+    marked = f"@{DECORATOR}" in source
+    return taken_off(source, _without_block, with_direct_launches) if marked else None
+
+
+def _without_block(source: str, tree: ast.Module) -> str:
+    """`source` with empty lines for what `with_direct_launches` adds, as far as it finds that."""
+    marks = [
+        mark
+        for x in tree.body
+        if isinstance(x, ast.FunctionDef)
+        for mark in x.decorator_list[:1]
+        if isinstance(mark, ast.Name) and mark.id == DECORATOR
+    ]
+    return "\n".join(blanked(source, [*marks, *DIRECT_BLOCK.of(tree)]))

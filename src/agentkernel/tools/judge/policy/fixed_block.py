@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 import functools
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from agentkernel.storage.source_text import parse_source, symbol_tables
+from agentkernel.storage.source_text import check_one_reading, parse_source, symbol_tables
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,25 @@ class FixedBlock:
         imports = "".join(f"import {name}\n" for name in self.imported)
         known = {ast.dump(node) for node in parse_source(imports + self.text).body}
         return [node for node in tree.body if ast.dump(node) in known]
+
+
+def taken_off(
+    source: str,
+    take_off: Callable[[str, ast.Module], str | None],
+    put_on: Callable[[str], str | None],
+) -> str | None:
+    """What `take_off` makes of `source`, where `put_on` makes the same syntax tree of that again;
+    None for any other text."""
+    try:
+        check_one_reading(source)
+        tree = parse_source(source)
+        plain = take_off(source, tree)
+        made = None if plain is None else put_on(plain)
+        if made is None or ast.dump(parse_source(made)) != ast.dump(tree):
+            return None
+    except SyntaxError:
+        return None
+    return plain
 
 
 def blanked(source: str, nodes: Sequence[ast.stmt | ast.expr]) -> list[str]:

@@ -12,12 +12,13 @@ import functools
 import textwrap
 from collections.abc import Sequence
 
-from agentkernel.storage.source_text import check_one_reading, parse_source
+from agentkernel.storage.source_text import parse_source
 from agentkernel.tools.judge.policy.fixed_block import (
     FixedBlock,
     blanked,
     identifiers,
     leaves_alone,
+    taken_off,
 )
 
 PLAIN_FORWARD = "plain_forward"
@@ -254,18 +255,7 @@ def _calling(forward: ast.FunctionDef, names: Sequence[str], lines: Sequence[str
 @functools.lru_cache(maxsize=16)
 def plain_form(source: str) -> str | None:
     """What `with_graph` makes `source` of, line by line where it was; None for any other text."""
-    if PLAIN_FORWARD not in source:
-        return None
-    try:
-        check_one_reading(source)
-        tree = parse_source(source)
-        plain = _without_block(source, tree)
-        made = None if plain is None else with_graph(plain)
-        if made is None or ast.dump(parse_source(made)) != ast.dump(tree):
-            return None
-    except SyntaxError:
-        return None
-    return plain
+    return taken_off(source, _without_block, with_graph) if PLAIN_FORWARD in source else None
 
 
 def _without_block(source: str, tree: ast.Module) -> str | None:
