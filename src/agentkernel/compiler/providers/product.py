@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from agentkernel.compiler.axes import Store, contiguous_strides
 from agentkernel.compiler.drop_in.forward import Forward
 from agentkernel.compiler.expressions import Symbols
 from agentkernel.compiler.fusion import Output
+from agentkernel.compiler.kernel import KernelCode
 from agentkernel.compiler.products.pairs import (
     PairStep,
     emit_pair_step,
@@ -48,12 +50,7 @@ class Product:
         self, step: ProductStep, schedule: AnySchedule, forward: Forward, outputs: Sequence[Output]
     ) -> None:
         """Allocate the result and launch the product."""
-        assert isinstance(schedule, dict)
-        store = Store(step.result, contiguous_strides(step.result.shape))
-        forward.write_kernel(
-            store, schedule, outputs,
-            lambda kernel, name: emit_product_step(step, schedule, kernel, name, _scope(forward)),
-        )  # fmt: skip
+        _write(step, schedule, forward, outputs, emit_product_step)
 
     def work_us(self, step: ProductStep, symbols: Symbols) -> float:
         """Its multiplications."""
@@ -78,12 +75,7 @@ class Pair:
         self, step: PairStep, schedule: AnySchedule, forward: Forward, outputs: Sequence[Output]
     ) -> None:
         """Allocate the result and launch the pair."""
-        assert isinstance(schedule, dict)
-        store = Store(step.result, contiguous_strides(step.result.shape))
-        forward.write_kernel(
-            store, schedule, outputs,
-            lambda kernel, name: emit_pair_step(step, schedule, kernel, name, _scope(forward)),
-        )  # fmt: skip
+        _write(step, schedule, forward, outputs, emit_pair_step)
 
     def work_us(self, step: PairStep, symbols: Symbols) -> float:
         """Its multiplications."""
@@ -92,6 +84,24 @@ class Pair:
     def pattern(self, step: PairStep) -> str:
         """Always the same."""
         return "gemm_pair"
+
+
+Multiplied = TypeVar("Multiplied", ProductStep, PairStep)
+
+
+def _write(
+    step: Multiplied,
+    schedule: AnySchedule,
+    forward: Forward,
+    outputs: Sequence[Output],
+    emit: Callable[[Multiplied, GemmSchedule, str, str, Scope], KernelCode],
+) -> None:
+    assert isinstance(schedule, dict)
+    store = Store(step.result, contiguous_strides(step.result.shape))
+    forward.write_kernel(
+        store, schedule, outputs,
+        lambda kernel, name: emit(step, schedule, kernel, name, _scope(forward)),
+    )  # fmt: skip
 
 
 def _scope(forward: Forward) -> Scope:
