@@ -20,7 +20,7 @@ from agentkernel.tools.judge.execution.operators import (
     with_uninitialized_memory,
     written_storages,
 )
-from agentkernel.tools.judge.execution.tracer import POOL, UninitializedMemory
+from agentkernel.tools.judge.execution.uninitialized_memory import POOL, UninitializedMemory
 from agentkernel.tools.judge.policy.families import Work
 
 FEW = 8
