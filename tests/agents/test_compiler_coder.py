@@ -23,7 +23,7 @@ from agentkernel.tools.judge.policy.graph_form import plain_form
 from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.problem.loading import LoadedProblem, problem_from_module
-from agentkernel.tools.search.space import Space
+from agentkernel.tools.search.space import Forms, Space
 from agentkernel.tools.targets import find_target
 from tests.workflows.fakes import ANALYSIS
 
@@ -47,6 +47,7 @@ class CountingSearcher:
     def rank(
         self, problem: LoadedProblem, sources: Sequence[str], labels: Sequence[str],
         schedules: Sequence[dict[str, dict[str, int]]], target: Target,
+        forms: Forms | None = None,
     ) -> tuple[TrialResult, ...]:  # fmt: skip
         self.seen += sources
         cycle = [self.times[index % len(self.times)] for index in range(len(sources))]
@@ -269,17 +270,30 @@ class FormSearcher:
     def rank(
         self, problem: LoadedProblem, sources: Sequence[str], labels: Sequence[str],
         schedules: Sequence[dict[str, dict[str, int]]], target: Target,
+        forms: Forms | None = None,
     ) -> tuple[TrialResult, ...]:  # fmt: skip
-        self.seen += sources
-        times = [self.graph_us if plain_form(text) else 10.0 for text in sources]
+        """The forms of the first source stand behind the sources."""
+        more = forms(0, 10.0) if forms and self.measures else ()
+        texts = [*sources, *(form.text for form in more)]
+        labels = [*labels, *(form.label for form in more)]
+        self.seen += texts
         return tuple(
-            TrialResult(
-                label=label, sha256=label, schedule=schedule,
-                time_us=time if self.measures else None, estimated_us=10.0,
-                pruned=None if time is not None else "fails",
+            self.timed(label, text, schedule)
+            for label, text, schedule in zip(
+                labels, texts, [*schedules, *([schedules[0]] * len(more))], strict=True
             )
-            for label, schedule, time in zip(labels, schedules, times, strict=True)
+        )
+
+    def timed(self, label: str, text: str, schedule: dict[str, dict[str, int]]) -> TrialResult:
+        time_us = self.graph_us if self.is_timed(text) else 10.0
+        return TrialResult(
+            label=label, sha256=label, schedule=schedule,
+            time_us=time_us if self.measures else None, estimated_us=10.0,
+            pruned=None if time_us is not None else "fails",
         )  # fmt: skip
+
+    def is_timed(self, text: str) -> bool:
+        return plain_form(text) is not None
 
     def tune(self, spaces: Sequence[Space], target: Target) -> tuple[tuple[TrialResult, ...], ...]:
         """No part takes less under one schedule than under another."""
@@ -315,16 +329,8 @@ def test_the_graph_form_is_a_rival_of_the_best_plain_one(
 class DirectSearcher(FormSearcher):
     """Times direct launches by `graph_us`."""
 
-    def rank(
-        self, problem: LoadedProblem, sources: Sequence[str], labels: Sequence[str],
-        schedules: Sequence[dict[str, dict[str, int]]], target: Target,
-    ) -> tuple[TrialResult, ...]:  # fmt: skip
-        made = super().rank(problem, sources, labels, schedules, target)
-        direct = [item.label.endswith(DIRECT) for item in made]
-        return tuple(
-            item.evolve(time_us=self.graph_us) if form else item
-            for item, form in zip(made, direct, strict=True)
-        )
+    def is_timed(self, text: str) -> bool:
+        return direct_form.plain_form(text) is not None
 
 
 @pytest.mark.parametrize(("direct_us", "taken"), [(9.0, True), (9.9, False), (None, False)])

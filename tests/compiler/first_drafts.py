@@ -18,7 +18,7 @@ class FirstFirst:
 
     most_sampled = 0
 
-    def rank(self, problem, sources, labels, schedules, target):  # type: ignore[no-untyped-def]
+    def rank(self, problem, sources, labels, schedules, target, forms=None):  # type: ignore[no-untyped-def]
         return tuple(
             TrialResult(label=label, sha256=str(index), schedule=schedule, time_us=1.0 + index)
             for index, (label, schedule) in enumerate(zip(labels, schedules, strict=True))

@@ -6,10 +6,10 @@ narrowed to that schedule's neighbours and the first default guesses.
 
 from __future__ import annotations
 
-import contextlib
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 import torch
@@ -33,9 +33,8 @@ from agentkernel.compiler.emit import Schedule
 from agentkernel.compiler.ir import UnsupportedOp
 from agentkernel.compiler.lift.drop_in import (
     LiftedDraft,
-    Rank,
+    configurations,
     lifted_drafts,
-    rank_and_tune,
     time_rank,
     with_runner_up,
 )
@@ -55,6 +54,7 @@ from agentkernel.domain.target import Target
 from agentkernel.tools.problem.capture import Captured, capture
 from agentkernel.tools.problem.loading import LoadedProblem
 from agentkernel.tools.sandbox.session import require_time
+from agentkernel.tools.search.space import Form, Forms
 from agentkernel.tools.search.store import ScheduleStore
 
 NEIGHBOURS = 2
@@ -107,6 +107,15 @@ class Variant:
     source: DropInSource
     forms: tuple[str, ...] = ()
     """How its kernels walk their rows."""
+    plain: int | None = None
+    """Of a launch form, the place of the variant with the same kernels."""
+
+
+class Raced(NamedTuple):
+    """A variant with what the search found."""
+
+    variant: Variant
+    result: TrialResult
 
 
 class InductorCodes(Protocol):
@@ -159,7 +168,7 @@ class CompilerCoder:
             if strategy in (LIFTED, LIFTED_ALGEBRA):
                 return self._lift(problem, graph, request)
             choices = partitions(problem, graph, goals.policy, goals.precision)
-            seen = frozenset(item.candidate.sha256 for item in request.history)
+            seen = _seen(request)
             won = winner_for(request.hypothesis, request.retrieved)
             trials: list[TrialResult] = []
             if won is None:
@@ -173,8 +182,7 @@ class CompilerCoder:
             return Draft(candidate=None, none=NoTemplate(reason=str(error), uncovered=(error.op,)))
         if not fresh:
             return Draft(candidate=None, none=NoTemplate(reason="every schedule has been tried"))
-        results = self._rank(problem, fresh, request)
-        made = self._fastest(problem, graph, fresh, results, request)
+        made = _draft(self._raced(problem, graph, fresh, request), request)
         made = made.evolve(tried=(*made.tried, *trials))
         fixed = graph.free_dims and not choices[0].captured.free_dims
         return _for_declared_sizes(made) if fixed else made
@@ -204,7 +212,7 @@ class CompilerCoder:
         drafts = lifted_drafts(problem, graph, self.writer.codes(graph), request.goals.policy)
         if isinstance(drafts, NotLifted):
             raise UnsupportedOp(request.hypothesis.strategy, drafts.reason)
-        seen = {item.candidate.sha256 for item in request.history}
+        seen = _seen(request)
         fresh = [item for item in drafts if source_sha256(item.source.text) not in seen]
         won = winner_for(request.hypothesis, request.retrieved)
         known_best = plain_label(won.label) if won is not None else ""
@@ -212,49 +220,74 @@ class CompilerCoder:
             fresh = with_runner_up(fresh, known_best)
         if not fresh:
             return Draft(candidate=None, none=NoTemplate(reason="every variant has been tried"))
-        rank: Rank = lambda some: self._rank(problem, some, request)  # noqa: E731
-        pairs = rank_and_tune(fresh, problem, graph, rank, seen, known_best)
-        raced = [Variant(draft.label, draft.source) for draft, _ in pairs]
-        made = self._fastest(problem, graph, raced, [result for _, result in pairs], request)
+        made = _draft(self._tuned_lift(problem, graph, fresh, request, known_best), request)
         return _for_declared_sizes(made) if graph.free_dims else made
 
-    def _fastest(
+    def _tuned_lift(
+        self,
+        problem: LoadedProblem,
+        graph: Captured,
+        drafts: Sequence[LiftedDraft],
+        request: DraftRequest,
+        known_best: str,
+    ) -> list[Raced]:
+        """Every variant, then the winner's launch configurations and forms beside it."""
+        results = self._rank(problem, drafts, request)
+        pairs = sorted(zip(drafts, results, strict=True), key=lambda pair: time_rank(pair[1]))
+        first = [Raced(_plain(draft), result) for draft, result in pairs]
+        if first[0].result.pruned is not None:
+            return first
+        winner = pairs[0][0]
+        known = {source_sha256(draft.source.text) for draft in drafts} | _seen(request)
+        again = [winner, *configurations(winner, problem, graph, known, known_best)]
+        try:
+            return [*self._raced(problem, graph, list(map(_plain, again)), request), *first[1:]]
+        except TimeIsUp:
+            return first
+
+    def _raced(
         self,
         problem: LoadedProblem,
         graph: Captured,
         variants: Sequence[Variant],
-        results: Sequence[TrialResult],
         request: DraftRequest,
-    ) -> Draft:
-        """The best of them, measured once more beside its launch forms where it has new ones."""
-        pairs = sorted(zip(variants, results, strict=True), key=lambda pair: time_rank(pair[1]))
-        best, result = pairs[0]
-        forms: dict[str, DropInSource | None] = {}
-        if result.time_us is not None:
-            forms = {
-                DIRECT: direct_form(best.source, result.time_us),
-                GRAPH: graph_form(best.source, graph),
-            }
-        seen = {item.candidate.sha256 for item in request.history}
-        rivals = [
-            Variant(form_label(best.label, form), source, best.forms)
-            for form, source in forms.items()
-            if source is not None and source_sha256(source.text) not in seen
-        ]
-        if rivals:
-            with contextlib.suppress(TimeIsUp):
-                plain, *timed = self._rank(problem, [best, *rivals], request)
-                found = sorted(zip(rivals, timed, strict=True), key=lambda x: time_rank(x[1]))
-                worth = WORTH * time_rank(plain)[1]
-                won = [x for x in found if x[1].time_us is not None and x[1].time_us < worth]
-                pairs = [*won[:1], (best, plain), *pairs[1:]]
-        return _draft([item for item, _ in pairs], [found for _, found in pairs], request)
+    ) -> list[Raced]:
+        """They and the launch forms of the fastest, the best first. A form stands behind the plain
+        one that it is hardly faster than."""
+        made = list(variants)
+        seen = _seen(request)
+
+        def forms(place: int, time_us: float) -> list[Form]:
+            best = variants[place]
+            new = [
+                Variant(form_label(best.label, form), source, best.forms, plain=place)
+                for form, source in (
+                    (DIRECT, direct_form(best.source, time_us)),
+                    (GRAPH, graph_form(best.source, graph)),
+                )
+                if source is not None and source_sha256(source.text) not in seen
+            ]
+            made.extend(new)
+            return [Form(item.label, item.source.text) for item in new]
+
+        results = self._rank(problem, variants, request, forms)
+        raced = [Raced(item, result) for item, result in zip(made, results, strict=True)]
+
+        def merit(item: Raced) -> tuple[bool, float, bool]:
+            pruned, time_us = time_rank(item.result)
+            plain = item.variant.plain
+            if plain is not None and time_us >= WORTH * time_rank(results[plain])[1]:
+                return pruned, math.inf, True
+            return pruned, time_us, plain is not None
+
+        return sorted(raced, key=merit)
 
     def _rank(
         self,
         problem: LoadedProblem,
         variants: Sequence[Variant] | Sequence[LiftedDraft],
         request: DraftRequest,
+        forms: Forms | None = None,
     ) -> tuple[TrialResult, ...]:
         return self.searcher.rank(
             problem,
@@ -262,7 +295,17 @@ class CompilerCoder:
             [item.label for item in variants],
             [item.source.schedule for item in variants],
             request.target,
+            forms,
         )
+
+
+def _plain(draft: LiftedDraft) -> Variant:
+    return Variant(draft.label, draft.source)
+
+
+def _seen(request: DraftRequest) -> set[str]:
+    """Hashes of the candidates there were."""
+    return {item.candidate.sha256 for item in request.history}
 
 
 def _for_declared_sizes(made: Draft) -> Draft:
@@ -444,11 +487,10 @@ def _label(source: DropInSource) -> str:
     )
 
 
-def _draft(
-    variants: Sequence[Variant], results: Sequence[TrialResult], request: DraftRequest
-) -> Draft:
-    pairs = sorted(zip(variants, results, strict=True), key=lambda pair: time_rank(pair[1]))
-    best, result = pairs[0]
+def _draft(raced: Sequence[Raced], request: DraftRequest) -> Draft:
+    """The first of them."""
+    results = [item.result for item in raced]
+    best, result = raced[0]
     if result.pruned is not None:
         reason = f"no schedule of it runs: {result.pruned}"
         return Draft(candidate=None, none=NoTemplate(reason=reason), tried=tuple(results))
@@ -465,7 +507,7 @@ def _draft(
         forms=best.forms,
         origin=request.hypothesis.because,
     )
-    return Draft(candidate=candidate, tried=tuple(item for _, item in pairs[1:]))
+    return Draft(candidate=candidate, tried=tuple(results[1:]))
 
 
 REASONS = {

@@ -19,7 +19,7 @@ from agentkernel.domain.verdict import Policy, Precision, Verdict
 from agentkernel.tools.problem.loading import LoadedProblem
 
 if TYPE_CHECKING:
-    from agentkernel.tools.search.space import Space
+    from agentkernel.tools.search.space import Forms, Space
 
 
 class Goals(Frozen):
@@ -129,8 +129,9 @@ class Retriever(Protocol):
 class Searcher(Protocol):
     """Ranks a family of sources of one problem: prunes by cross-compiling, measures where a GPU is.
 
-    Every source runs in the sandbox. The result has one entry a source, in the order given. `tune`
-    does the same for parts of a model, each on tensors of its own.
+    Every source runs in the sandbox. The result has one entry a source, in the order given, and
+    behind them one for each of the `forms` of the fastest that were timed beside it. `tune` does
+    the same for parts of a model, each on tensors of its own.
     """
 
     def rank(
@@ -140,6 +141,7 @@ class Searcher(Protocol):
         labels: Sequence[str],
         schedules: Sequence[dict[str, dict[str, int]]],
         target: Target,
+        forms: Forms | None = None,
     ) -> tuple[TrialResult, ...]: ...
 
     @property

@@ -63,7 +63,7 @@ from agentkernel.tools.profiler import ProfileSession, ProfileSettings
 from agentkernel.tools.roofline.model import analyse
 from agentkernel.tools.sandbox.session import close_idle_workers, prefork_worker
 from agentkernel.tools.search import MeasuringSearcher, StaticSearcher
-from agentkernel.tools.search.space import Space
+from agentkernel.tools.search.space import Forms, Space
 from agentkernel.tools.search.store import ScheduleStore, open_schedule_store
 from agentkernel.tools.targets import ResolvedTarget, find_target
 from agentkernel.workflows.deps import Agents, Deps, ExperienceStore, Tools
@@ -229,10 +229,11 @@ class StagedSearcher:
         labels: Sequence[str],
         schedules: Sequence[dict[str, dict[str, int]]],
         target: Target,
+        forms: Forms | None = None,
     ) -> tuple[TrialResult, ...]:
         """What the searcher says."""
         with stage("search"):
-            return self.searcher.rank(problem, sources, labels, schedules, target)
+            return self.searcher.rank(problem, sources, labels, schedules, target, forms)
 
     @property
     def most_sampled(self) -> int:

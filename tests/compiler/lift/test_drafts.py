@@ -12,7 +12,6 @@ from torch import nn
 from agentkernel.agents.compiler_coder import LIFTED, LIFTED_ALGEBRA, CompilerCoder
 from agentkernel.agents.protocols import Attempt, DraftRequest, Goals
 from agentkernel.agents.strategies import SEGMENTS, hypotheses, prefetch_inductor
-from agentkernel.compiler.lift.drop_in import LiftedDraft, lifted_drafts, rank_and_tune
 from agentkernel.compiler.lift.inductor_code import InductorCode, NotLifted, find_variant
 from agentkernel.domain.candidate import Draft, TrialResult
 from agentkernel.domain.errors import TimeIsUp
@@ -85,7 +84,7 @@ class Counting(Stored):
 class LongestFirst:
     """A searcher that measures the length of a source: the longest is the fastest."""
 
-    def rank(self, problem, sources, labels, schedules, target):  # type: ignore[no-untyped-def]
+    def rank(self, problem, sources, labels, schedules, target, forms=None):  # type: ignore[no-untyped-def]
         return tuple(
             TrialResult(label=label, sha256=label, schedule=schedule, time_us=1e6 / len(source))
             for source, label, schedule in zip(sources, labels, schedules, strict=True)
@@ -162,34 +161,38 @@ def test_where_nothing_is_lifted_the_commonest_reason_is_told() -> None:
     assert "common" in draft.none.reason
 
 
-def test_the_winner_s_launches_are_raced_too() -> None:
-    problem = problem_of(Pair(), *LONG_ROWS)
-    captured = capture(problem)
-    drafts = lifted_drafts(problem, captured, codes()["pair"], "mixed")
-    assert not isinstance(drafts, NotLifted)
-    rounds: list[list[str]] = []
+class LastFirst(LongestFirst):
+    """The last one of each race is the fastest; `cut` ends the second one."""
 
-    def rank(some: Sequence[LiftedDraft]) -> list[TrialResult]:
-        """The last one of each race is the fastest."""
-        rounds.append([item.label for item in some])
-        return [
-            TrialResult(label=item.label, sha256="", schedule={}, time_us=9.0 - place / 100)
-            for place, item in enumerate(some)
-        ]
+    def __init__(self, *, cut: bool = False) -> None:
+        self.races: list[list[str]] = []
+        self.cut = cut
 
-    pairs = rank_and_tune(drafts, problem, captured, rank)
-    assert len(rounds) == 2
-    assert rounds[1][0] == rounds[0][-1]
-    assert all("option" in label for label in rounds[1][1:])
-    assert pairs[0][0].label == rounds[1][-1]
-    assert len({draft.source.text for draft, _ in pairs}) == len(pairs)
-
-    def cut_off(some: Sequence[LiftedDraft]) -> list[TrialResult]:
-        if "option" in some[-1].label:
+    def rank(self, problem, sources, labels, schedules, target, forms=None):  # type: ignore[no-untyped-def]
+        self.races.append(list(labels))
+        if self.cut and len(self.races) > 1:
             raise TimeIsUp("no time for a second race")
-        return rank(some)
+        return tuple(
+            TrialResult(label=label, sha256="", schedule={}, time_us=9.0 - place / 100)
+            for place, label in enumerate(labels)
+        )
 
-    assert rank_and_tune(drafts, problem, captured, cut_off)[0][0].label == drafts[-1].label
+
+def test_the_winner_s_launches_are_raced_too() -> None:
+    problem, writer = problem_of(Pair(), *LONG_ROWS), Stored(codes()["pair"])
+    searcher = LastFirst()
+    draft = CompilerCoder(searcher, writer).draft(problem, request_for(LIFTED))
+    first, second = searcher.races
+    assert second[0] == first[-1]
+    assert all("option" in label for label in second[1:])
+    assert draft.candidate is not None
+    assert draft.candidate.note == second[-1]
+    labels = [item.label for item in draft.tried]
+    assert sorted([*labels, second[-1]]) == sorted({*first, *second})
+
+    cut = CompilerCoder(LastFirst(cut=True), writer).draft(problem, request_for(LIFTED))
+    assert cut.candidate is not None
+    assert cut.candidate.note == first[-1]
 
 
 def _no_reason() -> NotLifted:
@@ -205,16 +208,6 @@ def test_torchinductor_is_asked_about_one_graph_for_the_plan_and_every_draft() -
     coder.draft(problem, request_for(LIFTED))
     assert len(writer.asked) == 3
     assert all(item.graph is captured.graph for item in writer.asked)
-
-
-class LastFirst:
-    """A searcher to whom the last source of a race is the fastest: a winner's last option."""
-
-    def rank(self, problem, sources, labels, schedules, target):  # type: ignore[no-untyped-def]
-        return tuple(
-            TrialResult(label=label, sha256=label, schedule=schedule, time_us=9.0 - place / 100)
-            for place, (label, schedule) in enumerate(zip(labels, schedules, strict=True))
-        )
 
 
 def test_a_repair_never_gives_the_refused_launch_again() -> None:

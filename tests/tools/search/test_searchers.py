@@ -10,7 +10,7 @@ import pytest
 from agentkernel.domain.problem import ShapeSet, TensorSpec
 from agentkernel.tools.problem.loading import LoadedProblem, load_problem
 from agentkernel.tools.search import MeasuringSearcher, StaticSearcher, best_first
-from agentkernel.tools.search.space import Space
+from agentkernel.tools.search.space import Form, Space
 from agentkernel.tools.search.worker import Entry, ScheduleWorker
 from agentkernel.tools.targets import load_targets
 
@@ -91,6 +91,25 @@ def test_measuring_times_the_right_ones_and_names_what_is_wrong_with_the_others(
     assert all(by_label[name].estimated_us for name in ("good", "wide", "wider"))
     assert "away from that of most" in (by_label["wrong"].pruned or "")
     assert (by_label["raises"].pruned, by_label["wrong"].time_us) == ("run: ValueError: no", None)
+
+
+def test_the_forms_of_the_fastest_are_timed_beside_it(problem: LoadedProblem) -> None:
+    asked: list[tuple[int, float]] = []
+
+    def forms(place: int, time_us: float) -> list[Form]:
+        asked.append((place, time_us))
+        return [Form("again", GOOD + "\n"), Form("raises", FAMILY["raises"])]
+
+    found = MeasuringSearcher(seconds=60, device="cpu").rank(
+        problem, [GOOD], ["good"], [{"scale": {"BLOCK": 128}}], load_targets()["h100-sxm"], forms
+    )
+    assert [item.label for item in found] == ["good", "again", "raises"]
+    ((place, time_us),) = asked
+    assert place == 0
+    assert time_us > 0
+    assert found[1].time_us
+    assert found[1].schedule == found[0].schedule
+    assert "no" in (found[2].pruned or "")
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import ast
 import itertools
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -54,7 +54,7 @@ from agentkernel.compiler.lift.wrapper_steps import (
 )
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.candidate import NoTemplate, TrialResult
-from agentkernel.domain.errors import TimeIsUp, one_line
+from agentkernel.domain.errors import one_line
 from agentkernel.domain.verdict import Policy
 from agentkernel.tools.judge.execution.graph_operators import graph_operators
 from agentkernel.tools.judge.policy.check import check_policy, own_names
@@ -395,45 +395,23 @@ def with_runner_up(drafts: Sequence[LiftedDraft], label: str) -> list[LiftedDraf
     return [*same, *others[:RUNNERS_UP]] if same else list(drafts)
 
 
-Rank = Callable[[Sequence[LiftedDraft]], Sequence[TrialResult]]
-"""Times (or estimates) drafts: one result each, in their order."""
-
-
-def rank_and_tune(
-    drafts: Sequence[LiftedDraft],
+def configurations(
+    winner: LiftedDraft,
     problem: LoadedProblem,
     captured: Captured,
-    rank: Rank,
-    seen: Collection[str] = (),
+    known: Collection[str] = (),
     known_best: str = "",
-) -> list[tuple[LiftedDraft, TrialResult]]:
-    """Every variant, then the winner's launch configurations beside it; the best one first.
+) -> list[LiftedDraft]:
+    """The launch configurations of the best variant that are to be ranked beside it.
 
-    `seen`: hashes of sources that were candidates before, which no configuration gives again.
+    `known`: hashes of sources that were ranked or candidates before, which none gives again.
     `known_best`: what an experience names as the best of all; where its variant wins, its own
     configuration is the only one beside it.
     """
-    first = _ranked(drafts, rank(drafts))
-    winner, result = first[0]
-    others = list(launch_variants(winner, problem, captured)) if result.pruned is None else []
+    others = launch_variants(winner, problem, captured)
     if known_best and winner.label == variant_of(known_best):
-        others = [item for item in others if item.label == known_best]
-    known = {sha256_text(draft.source.text) for draft in drafts}.union(seen)
-    others = [item for item in others if sha256_text(item.source.text) not in known]
-    if not others:
-        return first
-    again = [winner, *others]
-    try:
-        return [*_ranked(again, rank(again)), *first[1:]]
-    except TimeIsUp:
-        return first
-
-
-def _ranked(
-    drafts: Sequence[LiftedDraft], results: Sequence[TrialResult]
-) -> list[tuple[LiftedDraft, TrialResult]]:
-    pairs = zip(drafts, results, strict=True)
-    return sorted(pairs, key=lambda pair: time_rank(pair[1]))
+        others = (item for item in others if item.label == known_best)
+    return [item for item in others if sha256_text(item.source.text) not in known]
 
 
 def time_rank(result: TrialResult) -> tuple[bool, float]:

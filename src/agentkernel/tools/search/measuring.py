@@ -19,7 +19,13 @@ from agentkernel.tools.problem.loading import LoadedProblem
 from agentkernel.tools.profiler.timing.stopwatch import Device, flush_bytes
 from agentkernel.tools.sandbox.session import prefork_worker, search_seconds, settle_idle_workers
 from agentkernel.tools.search.descent import Descent
-from agentkernel.tools.search.space import Estimator, Schedule, Space, compile_spaces
+from agentkernel.tools.search.space import (
+    Estimator,
+    Forms,
+    Schedule,
+    Space,
+    compile_spaces,
+)
 from agentkernel.tools.search.static import BUDGET_SPENT, estimate_all, estimate_alone, prune
 from agentkernel.tools.search.worker import Entry, ScheduleWorker, Sketch, disagreements
 
@@ -199,13 +205,15 @@ class MeasuringSearcher:
         labels: Sequence[str],
         schedules: Sequence[Schedule],
         target: Target,
+        forms: Forms | None = None,
     ) -> tuple[TrialResult, ...]:
-        """One result a source, in the order given; `time_us` is measured, in microseconds. A few
-        sources get `FEW_SHARE` of the seconds: what was tuned in parts is only compared."""
+        """One result a source, in the order given, then one for each of the `forms` of the fastest
+        after the first stage; `time_us` is measured, in microseconds. A few sources get `FEW_SHARE`
+        of the seconds: what was tuned in parts is only compared."""
         space = Space(problem, tuple(sources), tuple(labels), tuple(schedules))
         share = FEW_SHARE if len(sources) <= FEW else 1.0
         seconds = share * search_seconds(self._seconds)
-        return self._measured([space], target, estimate_all, seconds)[0]
+        return self._measured([space], target, estimate_all, seconds, forms)[0]
 
     @property
     def most_sampled(self) -> int:
@@ -219,7 +227,12 @@ class MeasuringSearcher:
         return self._measured(spaces, target, estimate_alone, seconds)
 
     def _measured(
-        self, spaces: Sequence[Space], target: Target, estimator: Estimator, seconds: float
+        self,
+        spaces: Sequence[Space],
+        target: Target,
+        estimator: Estimator,
+        seconds: float,
+        forms: Forms | None = None,
     ) -> tuple[tuple[TrialResult, ...], ...]:
         end_s = time.monotonic() + seconds
         compiled = compile_spaces(
@@ -234,6 +247,7 @@ class MeasuringSearcher:
                 prune([item.outcome for item in made]),
                 estimator(space, made, target),
                 [item.binaries for item in made],
+                forms,
             )
             for space, made in zip(spaces, compiled, strict=True)
         ]
@@ -284,11 +298,13 @@ class _Field:
         pruned: Sequence[str | None],
         estimates: Sequence[float | None],
         binaries: Sequence[tuple[Binary, ...]] = (),
+        forms: Forms | None = None,
     ) -> None:
         self.space = space
-        self.binaries = binaries
+        self.binaries = list(binaries)
+        self._forms = forms
         self.reasons: dict[int, str | None] = dict(enumerate(pruned))
-        self._estimates = estimates
+        self._estimates = list(estimates)
         fit = [index for index, reason in self.reasons.items() if reason is None]
         hints = space.hints
         fit.sort(key=lambda index: (index not in hints, estimates[index] or math.inf, index))
@@ -296,6 +312,22 @@ class _Field:
         """Begins with what was fast before, then the cheapest by estimate."""
         self.kept = self.descent.first()
         self.times: dict[int, ScheduleTime] = {}
+
+    def enter_forms(self, times_us: Mapping[int, float]) -> Sequence[int]:
+        """The places of the forms of the fastest, which take part from now on; asked for once."""
+        if not times_us or self._forms is None:
+            return ()
+        best = min(times_us, key=lambda index: (times_us[index], index))
+        found, self._forms = self._forms(best, times_us[best]), None
+        first = len(self.space.sources)
+        self.space = self.space.with_forms(best, found)
+        for place in range(first, first + len(found)):
+            self.reasons[place] = None
+            self._estimates.append(None)
+            self.descent.chosen.append(place)
+            if self.binaries:
+                self.binaries.append(self.binaries[best])
+        return range(first, first + len(found))
 
     def results(self) -> tuple[TrialResult, ...]:
         """What is known of each source."""
@@ -382,26 +414,38 @@ class _HalvingSearch:
         return disagreements(own)
 
     def _further(self, number: int, times_us: Mapping[int, float]) -> Sequence[int]:
-        """The next round of a field's descent, loaded; none once its share of the time is over."""
+        """The next round of a field's descent, loaded; once its share of the time is over the forms
+        of its fastest, then none."""
         field = self._fields[number]
         now = time.monotonic()
         share_s = DESCENT_SHARE * (self._end_s - now) / (len(self._fields) - number)
         if self._descending != number:
             self._descending, self._descend_until_s = number, now + share_s
         while time.monotonic() < self._descend_until_s:
-            group = [_Entrant(number, place) for place in field.descent.following(times_us)]
+            group = field.descent.following(times_us)
             if not group:
                 break
-            self._numbers |= {item: len(self._numbers) + at for at, item in enumerate(group)}
-            with gpu_lock.without_gpu():
-                self._sketches |= self._warm(group)
-            disagreeing = self._disagreements(number)
-            for item in group:
-                if item.place in disagreeing:
-                    self._out(item, disagreeing[item.place])
-            if fit := [item.place for item in group if field.reasons[item.place] is None]:
+            if fit := self._entered(number, group):
                 return fit
-        return ()
+        fit = self._entered(number, field.enter_forms(times_us))
+        if fit:
+            self._end_s = max(self._end_s, time.monotonic() + LEAST_RACE_S)
+        return fit
+
+    def _entered(self, number: int, places: Sequence[int]) -> list[int]:
+        """Those of the places of a field that can be timed, once all are loaded."""
+        group = [_Entrant(number, place) for place in places]
+        if not group:
+            return []
+        self._numbers |= {item: len(self._numbers) + at for at, item in enumerate(group)}
+        with gpu_lock.without_gpu():
+            self._sketches |= self._warm(group)
+        disagreeing = self._disagreements(number)
+        for item in group:
+            if item.place in disagreeing:
+                self._out(item, disagreeing[item.place])
+        reasons = self._fields[number].reasons
+        return [item.place for item in group if reasons[item.place] is None]
 
     @contextmanager
     def _alone(self, entrants: Sequence[_Entrant]) -> Iterator[None]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.candidate import TrialResult
@@ -13,6 +14,17 @@ from agentkernel.tools.problem.loading import LoadedProblem
 from agentkernel.tools.search.cost import MatrixWork
 
 Schedule = dict[str, dict[str, int]]
+
+
+class Form(NamedTuple):
+    """Another text of a source: the same kernels, launched in another way."""
+
+    label: str
+    text: str
+
+
+Forms = Callable[[int, float], Sequence[Form]]
+"""Forms worth timing of the source at a place that takes so many microseconds."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +43,15 @@ class Space:
     segment: str = ""
     hints: tuple[int, ...] = ()
     matrix: MatrixWork | None = None
+
+    def with_forms(self, place: int, forms: Sequence[Form]) -> Space:
+        """The same with `forms` of the source at `place` behind the others."""
+        return replace(
+            self,
+            sources=(*self.sources, *(form.text for form in forms)),
+            labels=(*self.labels, *(form.label for form in forms)),
+            schedules=(*self.schedules, *(self.schedules[place] for _ in forms)),
+        )
 
     def result(
         self, index: int, pruned: str | None, time_us: float | None, estimated_us: float | None

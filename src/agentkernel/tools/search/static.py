@@ -13,7 +13,13 @@ from agentkernel.tools.problem.loading import LoadedProblem
 from agentkernel.tools.roofline.model import analyse, estimate
 from agentkernel.tools.sandbox.session import search_seconds
 from agentkernel.tools.search.cost import cost_us
-from agentkernel.tools.search.space import Estimator, Schedule, Space, compile_spaces
+from agentkernel.tools.search.space import (
+    Estimator,
+    Forms,
+    Schedule,
+    Space,
+    compile_spaces,
+)
 
 BUDGET_SPENT = "the search's time was spent before its turn"
 LOG_CHARS = 200
@@ -88,8 +94,11 @@ class StaticSearcher:
         labels: Sequence[str],
         schedules: Sequence[Schedule],
         target: Target,
+        forms: Forms | None = None,
     ) -> tuple[TrialResult, ...]:
-        """One result a source, in the order given; `estimated_us` is in microseconds."""
+        """One result a source, in the order given; `estimated_us` is in microseconds. Nobody times
+        forms here: none is asked for."""
+        del forms
         space = Space(problem, tuple(sources), tuple(labels), tuple(schedules))
         return self._ranked([space], target, estimate_all)[0]
 
