@@ -21,6 +21,7 @@ def test_what_is_written_after_the_stream_was_done_shows(monkeypatch):
     monkeypatch.setattr(process_state, "PIECE_BYTES", 256)
     value, other = torch.randn(1000), torch.randn(64, 3).t()
     assert not asked([value, other, 3.0])
+    assert not asked([value[:3], value, other])
     assert asked([value, other], lambda: value[999:].add_(1)).startswith("output 0 was still")
     assert asked([value, other], lambda: other[2, 60:].mul_(-1)).startswith("output 1 was still")
 

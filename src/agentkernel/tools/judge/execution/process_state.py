@@ -73,12 +73,13 @@ class Checksum:
         return mixed.sum() + (tail * factors[: tail.numel()]).sum()
 
     def _for(self, device: torch.device, words: int) -> torch.Tensor:
-        """Random odd numbers on `device`, made once."""
-        known = self._factors.get(device)
-        if known is None or known.numel() < max(words, WORD):
-            least = max(words, WORD)
-            drawn = torch.randint(-(1 << 62), 1 << 62, (least,), generator=self._generator)
-            self._factors[device] = known = (drawn * 2 + 1).to(device)
+        """Random odd numbers on `device`, each made once: the same bytes have the same sum, whatever
+        was summed between."""
+        known = self._factors.get(device, torch.empty(0, dtype=torch.int64, device=device))
+        missing = max(words, WORD) - known.numel()
+        if missing > 0:
+            drawn = torch.randint(-(1 << 62), 1 << 62, (missing,), generator=self._generator)
+            self._factors[device] = known = torch.cat((known, (drawn * 2 + 1).to(device)))
         return known
 
 
