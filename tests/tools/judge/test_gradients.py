@@ -192,6 +192,14 @@ def test_rounding_has_no_side_and_a_factor_has() -> None:
     assert _mismatch("", 0, (1.014 * few).bfloat16(), few.bfloat16(), few) is None
 
 
+def test_gradients_may_round_where_convolutions_may() -> None:
+    right = torch.randn(4096, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+    off = (right * (1 + 2**-11 * torch.randn(4096, dtype=torch.float64))).float()
+    assert _mismatch("", 0, off, right.float(), right) is not None
+    assert _mismatch("", 0, off, right.float(), right, rounding=2**-11) is None
+    assert _mismatch("", 0, (1.01 * right).float(), right.float(), right, 2**-11) is not None
+
+
 def test_a_derivative_is_what_differences_are() -> None:
     torch.manual_seed(3)
     model = torch.nn.Linear(16, 24)

@@ -50,7 +50,8 @@ if TYPE_CHECKING:
 from agentkernel.tools.sandbox.tensors import TensorRef
 
 FACTOR = 4.0
-"""Of eager's own error."""
+"""Of eager's own error, and of the step to which PyTorch's flags let convolutions round: cuDNN
+chooses by sizes and layouts whether it does, in eager and in what calls it as eager does."""
 ROUNDINGS, NARROW_ROUNDINGS = 64.0, 4.0
 """Of the gradient's dtype, where eager is exact; the fewer of one of at most 16 bits, whose sums
 are carried in fp32."""
@@ -417,7 +418,8 @@ def _compared(
         if reply.get("refuses_changes") is True:
             asked.pop("changed", None)
         where = ", ".join(filter(None, (case.label, way.label)))
-        wrong = _wrong_gradient(where, runner.worker, asked, expected)
+        rounding = runner.oracle_inputs.rounding
+        wrong = _wrong_gradient(where, runner.worker, asked, expected, rounding)
         if wrong is not None:
             return GradientResult(wrong)
     finally:
@@ -433,8 +435,10 @@ def _wrong_gradient(
     worker: Worker,
     asked: Mapping[Round, Mapping[str, TensorRef]],
     expected: ExpectedGradients,
+    rounding: float,
 ) -> Mismatch | None:
-    """The first gradient of the candidate that is another than the reference's."""
+    """The first gradient of the candidate that is another than the reference's. `rounding`: the
+    step to which PyTorch's flags let the operands of products be rounded, 0 where to none."""
     for name, room in asked.items():
         where = ", ".join(filter(None, (label, GIVEN[name])))
         for index, (leaf, ref) in enumerate(room.items()):
@@ -442,9 +446,9 @@ def _wrong_gradient(
             eager, exact = expected.eager[name][leaf], expected.exact[name].get(leaf)
             if name == "infinite":
                 finite = expected.finite.get(leaf)
-                wrong = _swallowed(title, index, found, eager, exact, finite)
+                wrong = _swallowed(title, index, found, eager, exact, finite, rounding)
             else:
-                wrong = _mismatch(title, index, found, eager, exact)
+                wrong = _mismatch(title, index, found, eager, exact, rounding)
             if wrong is not None:
                 return wrong
     return None
@@ -456,6 +460,7 @@ def _mismatch(
     found: torch.Tensor,
     eager: torch.Tensor,
     exact: torch.Tensor | None,
+    rounding: float = 0.0,
 ) -> Mismatch | None:
     right = torch.zeros_like(found).double() if exact is None else exact
     # Where eager has no number either, nothing is asked.
@@ -465,7 +470,7 @@ def _mismatch(
     error = float(off.norm()) / size
     allowed = FACTOR * float((eager.double() - right)[known].norm()) / size
     roundings = NARROW_ROUNDINGS if found.element_size() <= 2 else ROUNDINGS
-    allowed = max(allowed, roundings * torch.finfo(found.dtype).eps)
+    allowed = max(allowed, roundings * torch.finfo(found.dtype).eps, FACTOR * rounding)
     if not error <= allowed:
         far = (found.double() - right).abs()
         far = torch.where(known, torch.where(far.isnan(), math.inf, far), 0.0)
@@ -507,6 +512,7 @@ def _swallowed(
     eager: torch.Tensor,
     exact: torch.Tensor | None,
     finite: torch.Tensor | None = None,
+    rounding: float = 0.0,
 ) -> Mismatch | None:
     """Where infinities and NaN were given: those of the original have to come out, too. Where it
     has one that the fp64 gradient `exact` does not depend on, a number has to be that of `exact`:
@@ -515,7 +521,7 @@ def _swallowed(
     if finite is not None:
         spared = ~eager.isfinite() & found.isfinite()
         numbers = torch.where(spared, right, math.nan)
-        wrong = _mismatch(label, index, found, finite, numbers)
+        wrong = _mismatch(label, index, found, finite, numbers, rounding)
         if wrong is not None:
             return wrong
     beyond = ~(right.isfinite() | eager.isfinite())

@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol
 from agentkernel.domain.candidate import TrialResult
 from agentkernel.domain.target import Target
 from agentkernel.runtime import gpu_lock
+from agentkernel.runtime.stages import stage
 from agentkernel.runtime.timed_cpus import compiling_cpus
 from agentkernel.tools.compile.candidate import Binary
 from agentkernel.tools.problem.loading import LoadedProblem
@@ -80,10 +81,10 @@ def halve_successively(
     """
     times_by_schedule: dict[int, ScheduleTime] = {}
     field = list(indices)
-    for number, stage in enumerate(STAGES):
-        found = _run_stage(field, stage, timer, time_left)
+    for number, part in enumerate(STAGES):
+        found = _run_stage(field, part, timer, time_left)
         while number == 0 and found.complete and (more := further(found.times)):
-            found = found.plus(_run_stage(more, stage, timer, time_left))
+            found = found.plus(_run_stage(more, part, timer, time_left))
         for index in found.failed:
             times_by_schedule.pop(index, None)
         if number == 0 or found.complete:
@@ -235,12 +236,13 @@ class MeasuringSearcher:
         forms: Forms | None = None,
     ) -> tuple[tuple[TrialResult, ...], ...]:
         end_s = time.monotonic() + seconds
-        compiled = compile_spaces(
-            spaces,
-            target,
-            seconds=seconds * COMPILE_SHARE,
-            allow_unsandboxed=self._allow_unsandboxed,
-        )
+        with stage("compile schedules"):
+            compiled = compile_spaces(
+                spaces,
+                target,
+                seconds=seconds * COMPILE_SHARE,
+                allow_unsandboxed=self._allow_unsandboxed,
+            )
         fields = [
             _Field(
                 space,
@@ -285,7 +287,7 @@ class MeasuringSearcher:
                 flush_bytes=flush_bytes(target.l2_mb.value) if self._device == "cuda" else 1 << 16,
                 allow_unsandboxed=self._allow_unsandboxed,
             )
-        with opened as bench:
+        with opened as bench, stage("race schedules"):
             _HalvingSearch(bench, fields, end_s).run()
 
 
@@ -472,7 +474,7 @@ class _HalvingSearch:
 
     def _warm(self, group: Sequence[_Entrant]) -> dict[_Entrant, Sketch]:
         self._bench.open()
-        with self._through(gpu_lock.shared()):
+        with self._through(gpu_lock.shared()), stage("load schedules"):
             found = self._bench.warm([self._entry(item) for item in group])
         if found is None and len(group) > 1:
             return {key: item for entrant in group for key, item in self._warm([entrant]).items()}

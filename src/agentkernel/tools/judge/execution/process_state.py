@@ -73,8 +73,8 @@ class Checksum:
         return mixed.sum() + (tail * factors[: tail.numel()]).sum()
 
     def _for(self, device: torch.device, words: int) -> torch.Tensor:
-        """Random odd numbers on `device`, each made once: the same bytes have the same sum, whatever
-        was summed between."""
+        """Random odd numbers on `device`, each made once: the same bytes have the same sum again,
+        whatever was summed meanwhile."""
         known = self._factors.get(device, torch.empty(0, dtype=torch.int64, device=device))
         missing = max(words, WORD) - known.numel()
         if missing > 0:
