@@ -70,3 +70,27 @@ def test_what_was_compiled_once_needs_no_worker_again(problem, monkeypatch):
 def test_no_source_begins_after_the_deadline(problem):
     sources = [f"{GOOD}\n# {number}" for number in range(2)]
     assert compile_many(problem, sources, load_targets()["h100-sxm"], seconds=-1.0) == (None, None)
+
+
+def test_kernels_that_sources_share_are_compiled_once(problem):
+    target = load_targets()["h100-sxm"]
+    sources = [f"{GOOD}\n# {number} shares its kernel" for number in range(2)]
+    (first,), (second,) = (item.kernels for item in compile_many(problem, sources, target))
+    quicker, slower = sorted((first.compile_s, second.compile_s))
+    assert quicker < slower / 4
+
+
+def test_another_core_begins_with_the_last_kernel(problem, monkeypatch):
+    monkeypatch.setattr("agentkernel.tools.compile.candidate.compiling_cpus", lambda: 2)
+    again = GOOD[GOOD.index("        rows[") : GOOD.index("        return")]
+    text, names = GOOD, [f"rows_{number}" for number in range(5)]
+    kernel = GOOD[GOOD.index("@triton.jit") : GOOD.index("class ModelNew")]
+    for name in names:
+        text = text.replace(
+            "class ModelNew", kernel.replace("def rows", f"def {name}") + "class ModelNew", 1
+        )
+        text = text.replace(again, again + again.replace("rows[", f"{name}["), 1)
+    report = compile_candidate(problem, text, load_targets()["h100-sxm"])
+    assert isinstance(report, CompileReport)
+    longest = max(item.compile_s for item in report.kernels)
+    assert any(item.compile_s < longest / 4 for item in report.kernels)

@@ -10,6 +10,8 @@ ran in the interpreter, which runs any Python; nothing is launched, and no GPU i
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import json
 import os
 import re
@@ -36,6 +38,7 @@ from agentkernel.domain.problem import DataStructure
 from agentkernel.domain.profile import CompileReport, KernelResources, OpCost
 from agentkernel.domain.target import Target
 from agentkernel.runtime.pool import lower_priority
+from agentkernel.storage.files import open_append
 from agentkernel.tools.compile.binaries import Binary, size_of, taken
 from agentkernel.tools.compile.instructions import Instructions, instructions_of
 from agentkernel.tools.compile.occupancy import (
@@ -62,6 +65,8 @@ if TYPE_CHECKING:
 
 
 MAX_THREADS_PER_BLOCK = 1024
+PATIENCE_S = 30.0
+"""So long a process waits for a kernel that another of its family compiles."""
 TENSOR_MEMORY_COLUMNS = 512
 """Columns of tensor memory an SM of capability 10.0 (PTX ISA, tcgen05)."""
 MAX_ERROR_CHARACTERS = 4000
@@ -83,12 +88,44 @@ class CompiledLaunch(NamedTuple):
 def compile_launches(
     launches: list[Launch], target: Target, gpu: GPUTarget, candidate: str, scratch: Path
 ) -> list[CompiledLaunch]:
-    """One entry a launch, in order; launches that share a binary are compiled once."""
+    """One entry a launch, in order; launches that share a binary are compiled once, also by all
+    processes of a family: what another is compiling comes last, out of Triton's cache."""
     done: dict[str, CompiledLaunch] = {}
-    for launch in launches:
-        if launch.key not in done:
-            done[launch.key] = compile_launch(launch, target, gpu, candidate, scratch)
+    distinct = {launch.key: launch for launch in launches}
+    for patience_s in (0.0, PATIENCE_S):
+        for key, launch in distinct.items():
+            if key in done:
+                continue
+            with _claimed(launch, gpu, patience_s) as claimed:
+                if claimed or patience_s:
+                    done[key] = compile_launch(launch, target, gpu, candidate, scratch)
     return [_of_launch(done[launch.key], launch) for launch in launches]
+
+
+@contextmanager
+def _claimed(launch: Launch, gpu: GPUTarget, patience_s: float) -> Iterator[bool]:
+    """True where no other process compiles that kernel, or none does any more after at most
+    `patience_s`. A lock in the cache's folder ends with the process that holds it."""
+    folder = os.environ.get("TRITON_CACHE_DIR")
+    if not folder:
+        yield True
+        return
+    words = f"{launch.source.hash()} {gpu} {sorted(launch.options.items(), key=str)}"
+    path = Path(folder) / "claims" / hashlib.sha256(words.encode()).hexdigest()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    end = time.monotonic() + patience_s
+    with open_append(path) as file:
+        while not (free := _locked(file.fileno())) and time.monotonic() < end:
+            time.sleep(0.02)
+        yield free
+
+
+def _locked(number: int) -> bool:
+    try:
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _of_launch(made: CompiledLaunch, launch: Launch) -> CompiledLaunch:
@@ -281,6 +318,8 @@ def _argument(words: Sequence[object], kernels: Mapping[int, JITFunction]) -> ob
 CLASS_NAME = "ModelNew"
 MAX_LOG_CHARACTERS = 6000
 MAX_REAL_BYTES = 1 << 30
+MANY_KERNELS = 4
+"""Of a source with so many kernels another core begins with the last, where it has nothing else."""
 MAX_BINARIES = 10 << 20
 """Characters of binaries in one reply, which may have 16 MiB."""
 NO_VALUES = re.compile(r"meta tensor|\bon meta\b|_local_scalar_dense|DataDependent", re.I)
@@ -313,8 +352,9 @@ def compile_forward(payload: Mapping[str, object], state: WorkerState) -> dict[s
             found = found if isinstance(again, dict) else again
         if isinstance(found, dict):
             return found
+        launches = found.launches[::-1] if payload.get("helps") else found.launches
         made = compile_launches(
-            found.launches, target, gpu_target(target), str(payload["source"]), state.scratch
+            launches, target, gpu_target(target), str(payload["source"]), state.scratch
         )
     report = CompileReport(
         target=target.name,
@@ -416,6 +456,7 @@ def compile_family(payload: Mapping[str, object], state: WorkerState) -> dict[st
     at_once = cast(int, payload["at_once"])
     waiting = list(range(len(sources)))[::-1]
     running: list[_Child] = []
+    helpers: list[_Child] = []
     answers: dict[int, JSON] = {}
     room = MAX_BINARIES
     while waiting or running:
@@ -425,11 +466,26 @@ def compile_family(payload: Mapping[str, object], state: WorkerState) -> dict[st
                 answers[index] = None
             else:
                 running.append(_fork(index, payload, state))
+        if not waiting and len(running) + len(helpers) < at_once:
+            helped = {child.index for child in helpers}
+            helpers += [
+                _fork(child.index, payload, state, helps=True)
+                for child in running
+                if child.index not in helped and _has_many(sources[child.index])
+            ][: at_once - len(running) - len(helpers)]
         for child in _finished(running):
             running.remove(child)
             answers[child.index] = answer = _collect(child)
             room = _within(answer, room)
+    for child in helpers:
+        os.close(child.reader)
+        _end(child.pid)
     return {"answers": [answers[index] for index in range(len(sources))]}
+
+
+def _has_many(source: tuple[int, str]) -> bool:
+    """Whether a second process pays that begins with the last kernel of the source."""
+    return source[1].count("@triton.jit") >= MANY_KERNELS
 
 
 def _within(answer: JSON, room: int) -> int:
@@ -445,12 +501,16 @@ def _within(answer: JSON, room: int) -> int:
     return room - size
 
 
-def _fork(index: int, payload: Mapping[str, object], state: WorkerState) -> _Child:
+def _fork(
+    index: int, payload: Mapping[str, object], state: WorkerState, *, helps: bool = False
+) -> _Child:
+    """A process for source `index`; one that `helps` another fills the cache that both share, from
+    the last kernel on."""
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
         os.close(reader)
-        _work(index, payload, state, writer)
+        _work(index, {**payload, "helps": helps}, state, writer)
     os.close(writer)
     return _Child(index, pid, reader, time.monotonic() + cast(float, payload["timeout_s"]))
 
@@ -460,12 +520,12 @@ def _work(index: int, payload: Mapping[str, object], state: WorkerState, writer:
     code = 1
     try:
         lower_priority(0)
-        scratch = state.scratch / f"source{index}"
+        scratch = state.scratch / f"source{index}{'helper' if payload['helps'] else ''}"
         scratch.mkdir(exist_ok=True)
         own = WorkerState(scratch, state.device, state.interpret)
         call, source = cast("Sequence[tuple[int, str]]", payload["sources"])[index]
         rest = cast("Sequence[Mapping[str, object]]", payload["calls"])[call]
-        common = {key: payload[key] for key in ("target", "binaries")}
+        common = {key: payload[key] for key in ("target", "binaries", "helps")}
         own_payload = {**rest, **common, "source": source}
         answer = compile_forward(own_payload, own)
         with os.fdopen(writer, "wb") as line:
