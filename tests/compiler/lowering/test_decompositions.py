@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import pytest
 import torch
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 from torch import fx, nn
 
@@ -65,6 +66,7 @@ def test_no_part_of_it_is_left_to_the_library(name: str) -> None:
     suppress_health_check=list(HealthCheck),
     phases=(Phase.explicit, Phase.reuse, Phase.generate),
 )
+@example(name="renormed", sizes=(17, 3, 17), dtype=torch.float16, form="looped")
 @given(
     name=st.sampled_from(sorted(CALLS)),
     sizes=SIZES,
@@ -83,6 +85,16 @@ def test_one_drop_in_interpolates_free_sizes(box: Sandboxed) -> None:
     text = written(module, (torch.randn(2, 3, 4, 5),), "looped")
     for shape in ((2, 3, 4, 5), (1, 2, 9, 3)):
         box.check(text, module, [torch.randn(shape)])
+
+
+def test_infinities_are_weighted_as_eager_weighs_them(box: Sandboxed) -> None:
+    """Of differences `inf - inf` would be NaN, and next to an infinity of weight 0 too much is."""
+    module = OfOne(lambda x: F.interpolate(x, (8, 10), mode="bilinear")).eval()
+    text = written(module, (torch.randn(1, 2, 4, 5),), "looped")
+    x = torch.randn(1, 2, 4, 5)
+    x[0, 0, 1, 1:3] = math.inf
+    x[0, 1, 3] = -math.inf
+    box.check(text, module, [x])
 
 
 def call_of(function: Call, inputs: Sequence[torch.Tensor]) -> tuple[fx.Node, dict[str, int]]:

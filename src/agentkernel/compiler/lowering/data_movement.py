@@ -475,6 +475,84 @@ def _upsample_nearest(
     return _whole(state, read_at(b, x, places, len(shape)))
 
 
+LINEAR = ("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d")
+
+
+@lowers(*(f"{name}.{kind}" for name in LINEAR for kind in ("default", "vec")))
+def _upsample_linear(
+    state: Lowering, x: Node, _size: object, align_corners: bool, *scales: object, **named: object
+) -> Lowered:
+    """Weighted means of neighbours, the last dimension first, in eager's order of operations: of
+    infinities differences would make NaN where eager's weights make none. Between equal sizes it
+    is a copy, as in PyTorch's kernels for GPUs (UpSampleBilinear2d.cu)."""
+    b, shape = state.b, state.shape
+    given = [item for each in (*scales, *named.values()) for item in _numbers(each)]
+    grown = [dim for dim in range(2, len(shape)) if not same(x.shape[dim], shape[dim])]
+    for dim, scale in zip(range(2, len(shape)), given, strict=False):
+        ratio = sympy.cancel(shape[dim] / x.shape[dim])
+        if not ratio.is_number or float(ratio) != scale:
+            raise UnsupportedOp("aten.upsample", "a scale that is not the ratio of the sizes")
+    if not grown:
+        return state.cast(x, state.dtype)
+    axes = {dim: _neighbours(state, dim, x.shape[dim], shape[dim], align_corners) for dim in grown}
+    places = all_indices(b, shape)
+
+    def blended(dims: list[int]) -> Node:
+        if not dims:
+            return state.cast(read_at(b, x, list(places), len(shape)), torch.float32)
+        dim, *inner = dims
+        low, high, weight = axes[dim]
+        own, places[dim] = places[dim], low
+        first = blended(inner)
+        places[dim] = high
+        second = blended(inner)
+        places[dim] = own
+        rest = b.pointwise("sub", 1.0, weight, dtype=torch.float32)
+        return b.pointwise(
+            "add", b.pointwise("mul", rest, first), b.pointwise("mul", weight, second)
+        )
+
+    found = blended(grown)
+    free = [dim for dim in grown if (x.shape[dim] - shape[dim]).free_symbols]
+    if len(free) == len(grown):
+        equal = [
+            b.pointwise("eq", int_or_expr(x.shape[dim]), int_or_expr(shape[dim])) for dim in free
+        ]
+        held = all_guards(b, equal)
+        assert held is not None
+        copied = read_at(b, x, places, len(shape), held)
+        found = b.pointwise("where", held, state.cast(copied, torch.float32), found)
+    return _whole(state, state.cast(found, state.dtype))
+
+
+def _neighbours(
+    state: Lowering, dim: int, old: sympy.Expr, new: sympy.Expr, align_corners: bool
+) -> tuple[Node, Node, Node]:
+    """Of each place along `dim` the two that it lies between, and the weight of the second, in fp32
+    as eager works them out (area_pixel_compute_source_index in UpSample.h)."""
+    b = state.b
+    place = state.cast(dim_index(b, state.shape, dim), torch.float32)
+
+    def quotient(left: sympy.Expr, right: sympy.Expr) -> Node | float:
+        if not (left.free_symbols or right.free_symbols):
+            return float(left) / float(right)
+        return b.pointwise("div", int_or_expr(left), int_or_expr(right), dtype=torch.float32)
+
+    if align_corners:
+        step = quotient(old - 1, sympy.Max(new - 1, 1))
+        source = b.pointwise("mul", place, step)
+    else:
+        centre = b.pointwise("mul", b.pointwise("add", place, 0.5), quotient(old, new))
+        source = b.pointwise("maximum", b.pointwise("sub", centre, 0.5), 0.0)
+    low = state.cast(source, torch.int64)
+    last = int_or_expr(old - 1)
+    low = b.pointwise("minimum", low, last, dtype=torch.int64)
+    high = b.pointwise("minimum", add_index(b, low, sympy.Integer(1)), last, dtype=torch.int64)
+    weight = b.pointwise("sub", source, state.cast(low, torch.float32))
+    weight = b.pointwise("minimum", b.pointwise("maximum", weight, 0.0), 1.0)
+    return low, high, weight
+
+
 def _numbers(value: object) -> Sequence[float]:
     listed = value if isinstance(value, list | tuple) else [value]
     return [float(item) for item in listed if isinstance(item, int | float)]

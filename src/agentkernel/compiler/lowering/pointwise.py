@@ -195,7 +195,7 @@ def _lerp(state: Lowering, x: Node, y: Node, weight: Operand) -> Lowered:
 
 
 @lowers("_to_copy.default", "to.dtype", "to.device", "to.dtype_layout", "float.default",
-        "type_as.default")  # fmt: skip
+        "type_as.default", "prims.convert_element_type.default")  # fmt: skip
 def _to(state: Lowering, x: Node, *_: object, **__: object) -> Lowered:
     return state.rounded(x, state.dtype)
 

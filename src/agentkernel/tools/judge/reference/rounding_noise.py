@@ -303,7 +303,7 @@ def sequential(rows: torch.Tensor) -> torch.Tensor:
     chains take a step at once: one after the other 82 million terms were as many launches."""
     while rows.shape[-1] > CHAIN:
         filled = torch.nn.functional.pad(rows, (0, -rows.shape[-1] % CHAIN))
-        rows = _term_after_term(filled.unflatten(-1, (-1, CHAIN)))
+        rows = _term_after_term(filled.reshape(*rows.shape[:-1], -1, CHAIN))
     return _term_after_term(rows)
 
 
