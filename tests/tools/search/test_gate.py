@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -128,6 +129,31 @@ def test_waiting_at_the_gate_is_not_the_races_time(place: Noted) -> None:
     end = own._end_s
     own.run()
     assert own._end_s - end >= 2 * 0.2, "one to load, one to time"
+
+
+def test_the_worker_comes_first_where_others_use_the_gate(
+    place: Noted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first: list[tuple[str, int]] = []
+
+    class Seen(Bench):
+        def pids(self) -> list[int]:
+            return [4711]
+
+        def time_block(self, *args: int, **named: object) -> tuple[float, ...] | None:
+            assert len(first) == 2, "before the first call is timed"
+            return super().time_block(*args, **named)  # type: ignore[arg-type]
+
+    @contextmanager
+    def noted(name: str, pids: Sequence[int]) -> Iterator[None]:
+        first.append((name, pids[-1]))
+        yield
+
+    monkeypatch.setattr(measuring, "raised_priority", partial(noted, "priority"))
+    monkeypatch.setattr(measuring, "on_timed_cpus", partial(noted, "cpus"))
+    monkeypatch.setattr(gpu_lock, "has_other_users", lambda: True)
+    race(Seen(place), 60.0)
+    assert first == [("priority", 4711), ("cpus", 4711)]
 
 
 def test_all_stages_are_one_turn(place: Noted) -> None:

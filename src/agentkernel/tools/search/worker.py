@@ -167,6 +167,10 @@ class ScheduleWorker:
                 allow_unsandboxed=self._allow_unsandboxed,
             )
 
+    def pids(self) -> list[int]:
+        """The processes of the worker there is, as this process sees them."""
+        return [] if self._worker is None else self._worker.outer_pids()
+
     def alive(self, index: int) -> bool:
         """True while the worker holds schedule `index`."""
         return index in self._held
