@@ -132,5 +132,5 @@ def test_short_kernels_have_a_direct_form():
     assert found is not None
     assert (found.kernels, found.schedule) == (source.kernels, source.schedule)
     assert found.text.count("@DirectLaunch") == 1
-    assert direct_form(source, 8 * 60.0 + 1) is None
+    assert direct_form(source, 8 * 100.0 + 1) is None
     assert plain_label(form_label("tiles of 64", DIRECT)) == "tiles of 64"
