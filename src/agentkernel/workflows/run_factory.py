@@ -46,6 +46,9 @@ from agentkernel.knowledge.base import KnowledgeBase, open_base
 from agentkernel.knowledge.documents import family_of
 from agentkernel.knowledge.graph_structure import structure_of_graph
 from agentkernel.knowledge.store import folder_of
+from agentkernel.remote.address import parse_address
+from agentkernel.remote.instruments import RemoteInstruments, resolve_target
+from agentkernel.remote.line import RemoteLine, Tell
 from agentkernel.runtime import gpu_lock
 from agentkernel.runtime.stages import stage
 from agentkernel.tools.judge.settings import (
@@ -150,7 +153,7 @@ class LocalRunFactory:
 
         warnings: list[str] = []
         with (
-            self.instruments(loaded, captured, settings, resolved, desk.note) as instruments,
+            self.instruments(loaded, captured, settings, resolved) as instruments,
             InductorWriter(resolved.target, left_s=desk.left_s) as writer,
         ):
             with stage("start"):
@@ -179,13 +182,45 @@ class LocalRunFactory:
         captured: Callable[[], Captured],
         settings: Settings,
         resolved: ResolvedTarget,
-        say: Callable[[str], None],
     ) -> Iterator[Instruments]:
-        """What judges, times and searches, put away with the block. `say` takes a line on what
-        happened meanwhile."""
+        """What judges, times and searches, put away with the block."""
         chosen = instrument_settings(settings, resolved)
         with local_instruments(loaded, captured, resolved, chosen) as found:
             yield found
+
+
+class RemoteRunFactory(LocalRunFactory):
+    """What another machine has: it judges, measures and searches, this one does the rest."""
+
+    def __init__(self, line: RemoteLine) -> None:
+        self._line = line
+
+    def resolve(self, settings: Settings) -> ResolvedTarget:
+        """The target in force, for that machine. Raises UnknownTarget, RemoteUnavailable."""
+        return resolve_target(self._line, settings.target)
+
+    @contextmanager
+    def instruments(
+        self,
+        loaded: LoadedProblem,
+        captured: Callable[[], Captured],
+        settings: Settings,
+        resolved: ResolvedTarget,
+    ) -> Iterator[Instruments]:
+        """Those of the other machine."""
+        chosen = instrument_settings(settings, resolved)
+        yield RemoteInstruments(self._line, loaded, resolved, chosen)
+
+
+@contextmanager
+def factory_of(settings: Settings, tell: Tell) -> Iterator[LocalRunFactory]:
+    """The factory for this machine, or the one that the settings name; `tell` takes what that one
+    does now. Raises SettingError, RemoteUnavailable."""
+    if settings.remote is None:
+        yield LocalRunFactory()
+        return
+    with RemoteLine(parse_address(settings.remote), tell) as line:
+        yield RemoteRunFactory(line)
 
 
 def open_knowledge(settings: Settings, say: Callable[[str], None]) -> KnowledgeBase | None:
