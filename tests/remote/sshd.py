@@ -27,6 +27,7 @@ StrictModes no
 UsePAM no
 PasswordAuthentication no
 KbdInteractiveAuthentication no
+AcceptEnv *
 PermitRootLogin prohibit-password
 SetEnv XDG_CACHE_HOME={folder}/cache OMP_NUM_THREADS=1 XDG_DATA_HOME={data}
 """
@@ -42,9 +43,7 @@ Host *
 
 
 def make_key(path: Path) -> None:
-    subprocess.run(
-        ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)], check=True
-    )
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)], check=True)
 
 
 @dataclass
@@ -128,11 +127,12 @@ def sshd(folder: Path) -> Iterator[Sshd]:
     data = os.environ.get("XDG_DATA_HOME", str(folder / "data"))
     (folder / "sshd_config").write_text(SETTINGS.format(folder=folder, port=port, data=data))
     (folder / "config").write_text(CLIENT.format(folder=folder))
-    process = subprocess.Popen(
-        [PROGRAM, "-D", "-e", "-f", str(folder / "sshd_config")],
-        stderr=(folder / "log").open("wb"),
-        start_new_session=True,
-    )
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [PROGRAM, "-D", "-e", "-f", str(folder / "sshd_config")],
+            stderr=log,
+            start_new_session=True,
+        )
     try:
         wait_until(lambda: _listens(port), 10.0)
         yield Sshd(folder, port, process)

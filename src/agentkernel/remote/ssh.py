@@ -11,6 +11,7 @@ import re
 import shlex
 import shutil
 import subprocess
+from urllib.parse import quote
 
 from agentkernel.domain.errors import MissingDependency, RemoteUnavailable, one_line
 from agentkernel.remote.address import Address
@@ -178,7 +179,7 @@ def url_of(address: Address) -> str:
     port = "" if address.port is None else f":{address.port}"
     given = Address(address.host)
     options = [
-        f"{name}={getattr(address, name)}"
+        f"{name}={quote(getattr(address, name), safe='/~')}"
         for name in ("python", "config")
         if getattr(address, name) != getattr(given, name)
     ]

@@ -265,7 +265,8 @@ class ToolRoom:
         tools = opened.tools
         match question:
             case wire.Begin():
-                return tools.begin()
+                tools.begin()
+                return None
             case wire.IsReady():
                 return tools.ready()
             case wire.Judge():

@@ -219,7 +219,9 @@ def factory_of(settings: Settings, tell: Tell) -> Iterator[LocalRunFactory]:
     if settings.remote is None:
         yield LocalRunFactory()
         return
-    with RemoteLine(parse_address(settings.remote), tell) as line:
+    with stage("connect"):
+        line = RemoteLine(parse_address(settings.remote), tell)
+    with line:
         yield RemoteRunFactory(line)
 
 
