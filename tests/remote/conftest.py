@@ -11,6 +11,10 @@ import pytest
 from tests.remote.sshd import PROGRAM, Sshd, sshd
 
 MODULE = """
+'''A module long enough to be sent by its hash, with a neighbour beside it that it imports.
+
+The neighbour's file goes along, since the other machine has no such folder.
+'''
 import torch
 from torch import nn
 from neighbour import SLOPE

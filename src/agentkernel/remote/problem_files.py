@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 
 from agentkernel.domain.errors import ProblemError
 from agentkernel.domain.problem import Problem
-from agentkernel.storage.files import write_atomic
 from agentkernel.tools.problem.loading import LoadedProblem, restore_problem
 from agentkernel.tools.problem.packages import imports_of, source_bytes
 
@@ -47,14 +45,10 @@ def files_of(problem: Problem) -> dict[str, str]:
     return {file.relative_to(root).as_posix(): text for file, text in sorted(found.items())}
 
 
-def restored(problem: Problem, files: Mapping[str, str], folder: Path) -> LoadedProblem:
-    """The problem on this machine, its files in `folder`. Raises ProblemError, OutputError."""
+def restored(problem: Problem, folder: Path) -> LoadedProblem:
+    """The problem on this machine, its files below `folder`. Raises ProblemError."""
     root = _root(problem)
     place = folder / Path(os.path.abspath(problem.path)).relative_to(root)
-    for name, text in files.items():
-        target = folder / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(target, text)
     package = problem.package
     if package is not None:
         package = package.evolve(root="" if package.version else str(folder))

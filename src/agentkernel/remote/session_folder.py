@@ -11,16 +11,17 @@ import re
 import shutil
 import signal
 import time
-from collections.abc import Collection, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
 from agentkernel.domain.base import sha256_text
-from agentkernel.domain.errors import RunBusy, SettingError
+from agentkernel.domain.errors import OutputError, RunBusy, SettingError
 from agentkernel.remote.wire import Answered
 from agentkernel.storage.files import (
+    FULL,
     explain_os_error,
     hold_file_lock,
     read_regular_text,
@@ -30,6 +31,8 @@ from agentkernel.storage.files import (
 NAME = re.compile(r"[0-9a-f]{32}")
 OLD_S = 2 * 24 * 3600.0
 TAKEN_OVER_S = 30.0
+OWNER = "pid"
+"""The file that names the worker which holds the session."""
 ANSWERED = TypeAdapter(Answered)
 
 
@@ -49,7 +52,7 @@ class SessionFolder:
         """Keep a text. Raises SettingError where it is another one, OutputError."""
         if sha256_text(text) != digest:
             raise SettingError(f"A text came without its hash {digest[:12]}. Next: ask again.")
-        with self._writing():
+        with writing(self.path):
             write_atomic(self.path / "texts" / digest, text)
 
     def lacks(self, digests: Collection[str]) -> tuple[str, ...]:
@@ -60,16 +63,20 @@ class SessionFolder:
         """The texts by their hash."""
         return {item: read_regular_text(self.path / "texts" / item) for item in digests}
 
-    def files(self, digest: str) -> Path:
-        """A folder for the files of one subject."""
-        with self._writing():
-            path = self.path / "files" / digest
-            path.mkdir(parents=True, exist_ok=True)
-        return path
+    def add_files(self, digest: str, files: Mapping[str, str]) -> Path:
+        """A folder of its own for the files of one subject, text by path. Raises OutputError."""
+        folder = self.path / "files" / digest
+        with writing(self.path):
+            folder.mkdir(parents=True, exist_ok=True)
+            for name, text in files.items():
+                target = folder / name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                write_atomic(target, text)
+        return folder
 
     def keep(self, answer: Answered) -> None:
         """Keep a finished answer. Raises OutputError."""
-        with self._writing():
+        with writing(self.path):
             write_atomic(self._answer(answer.id), answer.model_dump_json())
 
     def finished(self, question: str) -> Answered | None:
@@ -81,12 +88,23 @@ class SessionFolder:
     def _answer(self, question: str) -> Path:
         return self.path / "answers" / f"{sha256_text(question)}.json"
 
-    def _writing(self) -> AbstractContextManager[None]:
-        return explain_os_error(self.path, _line)
-
     def remove(self) -> None:
         """All of it goes."""
         shutil.rmtree(self.path, ignore_errors=True)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn a failed write below `path` into one line for somebody on another machine."""
+    try:
+        with explain_os_error(path, _line):
+            yield
+    except OutputError as error:
+        cause = error.__cause__
+        if not isinstance(cause, OSError):
+            raise
+        full = cause.errno in FULL
+        raise type(error)(_line(path, cause.strerror or str(cause), full)) from cause
 
 
 @contextmanager
@@ -97,7 +115,7 @@ def open_session(name: str) -> Iterator[SessionFolder]:
         raise SettingError(f"{name!r} names no session. Expected 32 hexadecimal digits.")
     base = sessions_folder()
     path = base / name
-    with explain_os_error(path, _line):
+    with writing(path):
         for part in ("texts", "files", "answers"):
             (path / part).mkdir(parents=True, exist_ok=True)
         _remove_old(base)
@@ -108,20 +126,25 @@ def open_session(name: str) -> Iterator[SessionFolder]:
 @contextmanager
 def _held(path: Path) -> Iterator[None]:
     busy = RunBusy("Another worker holds the session. Next: the same command again, in a minute.")
-    lock, owner = path / "lock", path / "pid"
+    lock = path / "lock"
     try:
         with hold_file_lock(lock, busy, 0.0):
-            write_atomic(owner, str(os.getpid()))
+            _note_owner(path)
             yield
             return
     except RunBusy as error:
         if error is not busy:
             raise
     with contextlib.suppress(OSError, ValueError):
-        os.kill(int(read_regular_text(owner)), signal.SIGTERM)
+        os.kill(int(read_regular_text(path / OWNER)), signal.SIGTERM)
     with hold_file_lock(lock, busy, TAKEN_OVER_S):
-        write_atomic(owner, str(os.getpid()))
+        _note_owner(path)
         yield
+
+
+def _note_owner(path: Path) -> None:
+    with writing(path):
+        write_atomic(path / OWNER, str(os.getpid()))
 
 
 def _remove_old(base: Path) -> None:

@@ -52,8 +52,7 @@ Value = TypeVar("Value")
 
 
 def serve(session: str) -> None:
-    """Answer questions until stdin closes. Raises AgentKernelError where the session has no
-    folder."""
+    """Answer questions until stdin closes."""
     with contextlib.suppress(OSError):  # it leads its group already
         os.setpgrp()
     with own_streams() as (questions, answers):
@@ -65,6 +64,8 @@ def serve(session: str) -> None:
                 _work(line, folder)
         except KeyboardInterrupt:
             pass
+        except AgentKernelError as error:  # the session has no folder
+            line.tell(refusal("", error))
         finally:
             if line.over and line.folder is not None:
                 line.folder.remove()
@@ -239,7 +240,7 @@ class OpenSubject:
             return self.loaded
         if not asked.path:
             return LoadedProblem(asked, Empty)
-        return restored(asked, {}, self.files)
+        return restored(asked, self.files)
 
 
 class ToolRoom:
@@ -289,8 +290,8 @@ class ToolRoom:
         if self._open is None or self._open.key != key:
             self.__exit__()
             given = wire.SUBJECT.validate_json(json.dumps(subject))
-            files = self._folder.files(key)
-            loaded = restored(given.problem, given.files, files)
+            files = self._folder.add_files(key, given.files)
+            loaded = restored(given.problem, files)
 
             @cache
             def captured() -> Captured:
