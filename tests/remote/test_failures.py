@@ -156,3 +156,25 @@ def test_sanitize_is_for_this_machine(
 ) -> None:
     assert run([*JUDGE, daemon.url(), "--sanitize"]) == 2
     assert "--sanitize" in json.loads(capsys.readouterr().out)["error"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["chat", "scaled.py", "--script", "lines.txt"],
+        ["bench", "suite", "--target", "h100"],
+        ["batch", "zoo.yaml"],
+    ],
+    ids=["chat", "bench", "batch"],
+)
+def test_what_works_on_this_machine_alone_says_so(
+    laptop: Path, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    (laptop / "lines.txt").write_text("/plan\n")
+    (laptop / "suite").mkdir()
+    (laptop / "suite" / "1_one.py").write_text((laptop / "scaled.py").read_text())
+    (laptop / "zoo.yaml").write_text(
+        "name: small\nmodels:\n- {name: one, model: 'torch.nn:ReLU', inputs: ['x=f32[32,128]']}\n"
+    )
+    assert run([*words, "-c", "remote=ssh://box"]) == 2
+    assert f"(remote), and '{words[0]}' works on this one" in capsys.readouterr().err
