@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from agentkernel.agents.instruments import InstrumentSettings
+from agentkernel.cli.app import run
 from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.errors import RemoteUnavailable
 from agentkernel.domain.verdict import Verdict
@@ -82,6 +83,7 @@ def quiet(daemon: Sshd) -> Iterator[None]:
 @pytest.mark.usefixtures("laptop", "quiet")
 def test_a_line_killed_in_mid_judgement_is_opened_again(daemon: Sshd) -> None:
     wish = Wish()
+    before = set(daemon.cache.iterdir()) if daemon.cache.exists() else set()
     with RemoteLine(parse_address(daemon.url()), wish) as line:
         tools = instruments(line)
         first = daemon.workers()
@@ -94,7 +96,7 @@ def test_a_line_killed_in_mid_judgement_is_opened_again(daemon: Sshd) -> None:
         assert wish.told.count(HALF) == 2
         assert tools.judge(candidate(), SETTINGS).accepted  # the line holds
     assert found.evolve(seconds=0.0) == here()
-    assert list(daemon.cache.iterdir()) == []
+    assert set(daemon.cache.iterdir()) == before
 
 
 @pytest.mark.usefixtures("laptop", "quiet")
@@ -152,7 +154,7 @@ def test_what_was_finished_is_not_done_again_and_texts_are_sent_once(daemon: Ssh
         line.send(wire.Bye())
     assert again[1:] == first[-1:]  # after the hello: with the same seconds
     assert any('"stage"' in text for text in other)
-    assert list(daemon.cache.iterdir()) == []
+    assert not (daemon.cache / SESSION).exists()
 
 
 OPTIMIZE = """
@@ -176,3 +178,27 @@ def test_nothing_stays_there_after_the_laptop_is_gone(daemon: Sshd, number: int)
         laptop.send_signal(number)
         laptop.wait(30)
         wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in there), 30.0)
+
+
+@pytest.mark.usefixtures("quiet")
+def test_a_run_whose_worker_died_goes_on_there(
+    daemon: Sshd, laptop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["optimize", "scaled.py", "--rounds", "1", "--runs", "runs", "-c", "judge.seeds=1"]
+    words += ["-c", "knowledge.limit=0", "--remote", daemon.url()]
+    with subprocess.Popen(
+        [sys.executable, "-m", "agentkernel", *words],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as started:  # fmt: skip
+        assert started.stdout is not None
+        assert started.stderr is not None
+        while HALF not in started.stdout.readline():
+            assert started.poll() is None
+        kill(daemon.workers())
+        assert started.wait(60) == 4
+        assert "was ended by signal 9" in started.stderr.read()
+    assert run(["resume", "--runs", "runs"]) == 0
+    folder = next((laptop / "runs").glob("scaled-*"))
+    certificate = json.loads((folder / "certificate.json").read_text())
+    assert certificate["host"].endswith("@127.0.0.1, no GPU")
+    assert certificate["verdict"]["accepted"]
