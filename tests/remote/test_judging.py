@@ -44,6 +44,7 @@ def test_a_judgement_there_is_the_judgement_here(
     wait_until(lambda: not daemon.workers() and not daemon.connections(), 10.0)
 
 
+@pytest.mark.slow
 def test_a_refused_kernel_is_refused_there(
     daemon: Sshd, laptop: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -66,6 +67,7 @@ def test_a_module_that_raises_there_is_the_users_mistake(
     assert "127.0.0.1: scaled.py raised AssertionError" in told["error"]
 
 
+@pytest.mark.slow
 def test_no_variable_of_the_environment_goes_along(
     daemon: Sshd,
     laptop: Path,

@@ -164,7 +164,9 @@ main(["judge", "scaled.py", "--candidate", "kernel.py", "--remote", sys.argv[1]]
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
+)
 @pytest.mark.usefixtures("laptop", "quiet")
 def test_nothing_stays_there_after_the_laptop_is_gone(daemon: Sshd, number: int) -> None:
     with subprocess.Popen(
@@ -180,6 +182,7 @@ def test_nothing_stays_there_after_the_laptop_is_gone(daemon: Sshd, number: int)
         wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in there), 30.0)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quiet")
 def test_a_run_whose_worker_died_goes_on_there(
     daemon: Sshd, laptop: Path, capsys: pytest.CaptureFixture[str]

@@ -40,11 +40,14 @@ def worker(
         stderr=subprocess.DEVNULL,
         env={**os.environ, "XDG_CACHE_HOME": str(cache)},
     ) as process:
-        yield process
-        assert process.stdin is not None
-        with contextlib.suppress(OSError):
-            process.stdin.close()
-        process.wait(30)
+        try:
+            yield process
+            assert process.stdin is not None
+            with contextlib.suppress(OSError):
+                process.stdin.close()
+            process.wait(30)
+        finally:
+            process.kill()
 
 
 def said(process: subprocess.Popen[bytes]) -> wire.FromWorker:
