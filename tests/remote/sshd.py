@@ -68,6 +68,15 @@ class Sshd:
         kind, text, *_ = (key or self.folder / "host.pub").read_text().split()
         (self.folder / "known_hosts").write_text(f"[127.0.0.1]:{self.port} {kind} {text}\n")
 
+    def stop(self) -> None:
+        """Let nobody in any more; who is in stays."""
+        self.process.terminate()
+        self.process.wait()
+
+    def start(self) -> None:
+        """Listen again, on the same port."""
+        self.process = _started(self.folder, self.port)
+
     def connections(self) -> list[int]:
         """The processes of the daemon, the top one left out."""
         return [pid for pid in descendants(self.process.pid) if command(pid).startswith("sshd")]
@@ -127,22 +136,26 @@ def sshd(folder: Path) -> Iterator[Sshd]:
     data = os.environ.get("XDG_DATA_HOME", str(folder / "data"))
     (folder / "sshd_config").write_text(SETTINGS.format(folder=folder, port=port, data=data))
     (folder / "config").write_text(CLIENT.format(folder=folder))
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(
-            [PROGRAM, "-D", "-e", "-f", str(folder / "sshd_config")],
-            stderr=log,
-            start_new_session=True,
-        )
+    found = Sshd(folder, port, _started(folder, port))
     try:
-        wait_until(lambda: _listens(port), 10.0)
-        yield Sshd(folder, port, process)
+        yield found
     finally:
-        below = descendants(process.pid)
-        process.terminate()
-        process.wait()
+        below = descendants(found.process.pid)
+        found.stop()
         for pid in below:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+
+
+def _started(folder: Path, port: int) -> subprocess.Popen[bytes]:
+    with (folder / "log").open("ab") as log:
+        process = subprocess.Popen(
+            [str(PROGRAM), "-D", "-e", "-f", str(folder / "sshd_config")],
+            stderr=log,
+            start_new_session=True,
+        )
+    wait_until(lambda: _listens(port), 10.0)
+    return process
 
 
 def _listens(port: int) -> bool:

@@ -16,14 +16,19 @@ from agentkernel.cli.app import run
 from tests.remote.sshd import PROGRAM, Sshd, make_key, sshd
 
 JUDGE = ["judge", "scaled.py", "--candidate", "kernel.py", "--json", "--remote"]
-OLD = """#!{python}
+OTHER = """#!{python}
 import sys
-import agentkernel.version
-agentkernel.version.__version__ = "0.0.9"
+{change}
 sys.argv[:3] = ["agentkernel"]
 from agentkernel.cli.app import main
 main()
 """
+OLD = "import agentkernel.version\nagentkernel.version.__version__ = '0.0.9'"
+CHANGED = "import agentkernel.tools.judge.settings as judge\njudge.judge_sha256 = lambda: '0' * 64"
+WORDS = """print('{"kind": "agentkernel worker", "versions": {"agentkernel": "9"}}', flush=True)
+sys.stdin.read()
+sys.exit()"""
+ANCIENT = "print('No such command', file=sys.stderr)\nsys.exit(2)"
 
 
 def refused(capsys: pytest.CaptureFixture[str], url: str, kind: str = "RemoteUnavailable") -> str:
@@ -80,19 +85,28 @@ def test_a_wrong_key_does_not_get_in(
 
 
 def test_a_closed_port_is_said(own: Sshd, laptop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    own.process.terminate()
-    own.process.wait()
+    own.stop()
     assert "cannot be reached" in refused(capsys, own.url())
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (OLD, "has agentkernel 0.0.9. Expected 0.1.0"),
+        (CHANGED, "has agentkernel 0.1.0 with another judge. Expected the same files"),
+        (WORDS, "has agentkernel 9. Expected 0.1.0"),
+        (ANCIENT, "is too old to be asked. Expected 0.1.0"),
+    ],
+    ids=["older", "changed", "newer", "without a worker"],
+)
 def test_another_version_is_refused_with_the_line_that_installs_this_one(
-    daemon: Sshd, laptop: Path, capsys: pytest.CaptureFixture[str]
+    daemon: Sshd, laptop: Path, capsys: pytest.CaptureFixture[str], change: str, said: str
 ) -> None:
     old = laptop / "old-python"
-    old.write_text(OLD.format(python=sys.executable))
+    old.write_text(OTHER.format(python=sys.executable, change=change))
     old.chmod(0o755)
     told = refused(capsys, daemon.url(str(old)))
-    assert "has agentkernel 0.0.9. Expected 0.1.0" in told
+    assert said in told
     assert f"scp -P {daemon.port} dist/agentkernel_triton-0.1.0-py3-none-any.whl" in told
 
 

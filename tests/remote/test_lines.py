@@ -9,6 +9,7 @@ import queue
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -97,6 +98,27 @@ def test_a_line_killed_in_mid_judgement_is_opened_again(daemon: Sshd) -> None:
         assert tools.judge(candidate(), SETTINGS).accepted  # the line holds
     assert found.evolve(seconds=0.0) == here()
     assert set(daemon.cache.iterdir()) == before
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("laptop")
+def test_a_machine_that_is_away_for_a_while_is_asked_again(daemon: Sshd) -> None:
+    def tell(host: str, text: str) -> None:
+        told.append(text)
+        if text == HALF and len(away) == 0:
+            pids = daemon.connections()
+            daemon.stop()
+            kill(pids)
+            away.append(threading.Timer(4.0, daemon.start))
+            away[0].start()
+
+    told: list[str] = []
+    away: list[threading.Timer] = []
+    with RemoteLine(parse_address(daemon.url()), tell) as line:
+        found = instruments(line).judge(candidate(), SETTINGS)
+    away[0].join()
+    assert found.accepted
+    assert told.count(HALF) == 2
 
 
 @pytest.mark.usefixtures("laptop", "quiet")

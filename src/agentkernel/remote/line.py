@@ -251,6 +251,9 @@ class RemoteLine:
         try:
             return wire.FROM_WORKER.validate_json(line)
         except ValidationError:
+            version = wire.foreign_version(line)
+            if version is not None:
+                raise self._other(version, __version__) from None
             return None  # what a login shell prints
 
     def _open(self) -> wire.Hello:
@@ -295,13 +298,15 @@ class RemoteLine:
             raise
 
     def _check(self, hello: wire.Hello) -> None:
-        label, there = self.address.label, hello.versions.agentkernel
-        if there == __version__ and hello.judge_sha256 == judge_sha256():
-            return
-        kinds = there, __version__
-        if there == __version__:
-            kinds = f"{there} with another judge", f"the same files as here ({__version__})"
-        raise RemoteUnavailable(
-            f"{label} has agentkernel {kinds[0]}. Expected {kinds[1]}. "
+        there = hello.versions.agentkernel
+        if there != __version__:
+            raise self._other(there, __version__)
+        if hello.judge_sha256 != judge_sha256():
+            expected = f"the same files as here ({__version__})"
+            raise self._other(f"{there} with another judge", expected)
+
+    def _other(self, there: str, expected: str) -> RemoteUnavailable:
+        return RemoteUnavailable(
+            f"{self.address.label} has agentkernel {one_line(there, 60)}. Expected {expected}. "
             f"Next, in the clone: {install_line(self.address)}."
         )

@@ -6,6 +6,7 @@ which of them it lacks, and only those are sent. Nothing is pickled.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
@@ -231,6 +232,17 @@ FromWorker = Annotated[
     Hello | Missing | StageBegun | Answered | Refused, Field(discriminator="kind")
 ]
 FROM_WORKER: TypeAdapter[FromWorker] = TypeAdapter(FromWorker)
+
+
+def foreign_version(line: bytes) -> str | None:
+    """The version of agentkernel that says hello in words of its own; None for any other line."""
+    try:
+        said = json.loads(line)
+        kind, version = said["kind"], said["versions"]["agentkernel"]
+    except (ValueError, TypeError, KeyError, IndexError):
+        return None
+    own = isinstance(version, str) and kind == Hello.model_fields["kind"].default
+    return version if own else None
 
 
 def packed(value: JsonValue, texts: dict[str, str]) -> JsonValue:
