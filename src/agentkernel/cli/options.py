@@ -23,7 +23,7 @@ from agentkernel.cli.completion import (
     complete_run,
     complete_target,
 )
-from agentkernel.cli.remote_options import RemoteUrl
+from agentkernel.cli.remote_options import CheckedUrl, RemoteUrl
 from agentkernel.domain.errors import SettingError
 
 if TYPE_CHECKING:
@@ -568,7 +568,7 @@ class DoctorFlags:
     coder: CoderName = None
     base_url: BaseUrl = None
     settings: SettingsFlags = SettingsFlags()
-    remote: RemoteUrl = None
+    remote: CheckedUrl = None
     as_json: AsJson = False
 
 

@@ -15,6 +15,14 @@ RemoteUrl = Annotated[
         help="Judge, time and search there: ssh://user@host[:port][?python=PATH].",
     ),
 ]
+CheckedUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--remote",
+        metavar="URL",
+        help="Check that machine: ssh://user@host[:port][?python=PATH].",
+    ),
+]
 
 
 @dataclass(frozen=True)
