@@ -66,7 +66,7 @@ def candidate() -> Candidate:
 def instruments(line: RemoteLine) -> RemoteInstruments:
     settings = InstrumentSettings(judging=SETTINGS, profiling=ProfileSettings())
     resolved = resolve_target(line, "h100")
-    return RemoteInstruments(line, load_problem("scaled.py"), resolved, settings)
+    return RemoteInstruments(line, load_problem("scaled.py"), "h100", resolved, settings)
 
 
 def here() -> Verdict:

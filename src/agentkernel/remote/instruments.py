@@ -45,10 +45,14 @@ def resolve_target(line: RemoteLine, name: str | None) -> ResolvedTarget:
 
 @dataclass(frozen=True)
 class RemoteInstruments:
-    """The instruments of another machine: they take and give the same values as this one's."""
+    """The instruments of another machine: they take and give the same values as this one's.
+
+    `target` is the name that `resolved` was found by, None for that machine's GPU.
+    """
 
     line: RemoteLine
     loaded: LoadedProblem
+    target: str | None
     resolved: ResolvedTarget
     settings: InstrumentSettings
 
@@ -57,7 +61,7 @@ class RemoteInstruments:
         subject = wire.Subject(
             problem=self.loaded.problem,
             files=files_of(self.loaded.problem),
-            target=self.resolved.target.name,
+            target=self.target,
             settings=self.settings,
         )
         found: JsonValue = json.loads(subject.model_dump_json())

@@ -35,11 +35,11 @@ SILENCE_S = 60.0
 
 class Subject(Frozen):
     """What is judged, timed and searched for: a problem with the files that it imports, by their
-    path below its root, and how the instruments are set."""
+    path below its root, the target's name, and how the instruments are set."""
 
     problem: Problem
     files: dict[str, str]
-    target: str
+    target: str | None
     settings: InstrumentSettings
 
 

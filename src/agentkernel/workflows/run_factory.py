@@ -209,7 +209,7 @@ class RemoteRunFactory(LocalRunFactory):
     ) -> Iterator[Instruments]:
         """Those of the other machine."""
         chosen = instrument_settings(settings, resolved)
-        yield RemoteInstruments(self._line, loaded, resolved, chosen)
+        yield RemoteInstruments(self._line, loaded, settings.target, resolved, chosen)
 
 
 @contextmanager
