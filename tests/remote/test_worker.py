@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import subprocess
@@ -88,6 +89,21 @@ def test_the_next_worker_of_a_session_ends_the_one_before(tmp_path: Path) -> Non
             ask(second, wire.Bye())
             assert second.wait(30) == 0
     assert not (tmp_path / "agentkernel" / "remote" / SESSION).exists()
+
+
+def test_what_nobody_ended_is_cleared_away_unless_it_is_held(tmp_path: Path) -> None:
+    base = tmp_path / "agentkernel" / "remote"
+    old, held, new = (base / (digit * 32) for digit in "abc")
+    for path in (old, held, new):
+        (path / "texts").mkdir(parents=True)
+        (path / "lock").touch()
+    for path in (old, held):
+        os.utime(path, (0, 0))
+    with (held / "lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with worker(tmp_path) as process:
+            said(process)
+    assert sorted(base.iterdir()) == sorted([held, new, base / SESSION])
 
 
 def test_no_session_leads_elsewhere(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ from agentkernel.storage.files import (
 NAME = re.compile(r"[0-9a-f]{32}")
 OLD_S = 2 * 24 * 3600.0
 TAKEN_OVER_S = 30.0
+LOCK = "lock"
 OWNER = "pid"
 """The file that names the worker which holds the session."""
 ANSWERED = TypeAdapter(Answered)
@@ -126,7 +127,7 @@ def open_session(name: str) -> Iterator[SessionFolder]:
 @contextmanager
 def _held(path: Path) -> Iterator[None]:
     busy = RunBusy("Another worker holds the session. Next: the same command again, in a minute.")
-    lock = path / "lock"
+    lock = path / LOCK
     try:
         with hold_file_lock(lock, busy, 0.0):
             _note_owner(path)
@@ -148,11 +149,12 @@ def _note_owner(path: Path) -> None:
 
 
 def _remove_old(base: Path) -> None:
-    """Sessions whose end nobody told."""
+    """Sessions whose end nobody told, and which no worker holds."""
     for path in base.iterdir():
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, OutputError, RunBusy):
             if NAME.fullmatch(path.name) and time.time() - path.stat().st_mtime > OLD_S:
-                shutil.rmtree(path, ignore_errors=True)
+                with hold_file_lock(path / LOCK, RunBusy("held"), 0.0):
+                    shutil.rmtree(path, ignore_errors=True)
 
 
 def _line(path: Path, problem: str, full: bool) -> str:

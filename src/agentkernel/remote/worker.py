@@ -113,7 +113,13 @@ class WorkerLine:
             self._told.flush()
 
     def _listen(self) -> None:
-        """Take lines in until the end of the line, a silence or a goodbye."""
+        """Take lines in until the end of the line, a silence or a goodbye; then end it all."""
+        try:
+            self._take_lines()
+        finally:
+            _end()
+
+    def _take_lines(self) -> None:
         rest = b""
         with selectors.DefaultSelector() as ready:
             ready.register(self._given, selectors.EVENT_READ)
@@ -124,7 +130,6 @@ class WorkerLine:
                 *lines, rest = (rest + found).split(b"\n") if b"\n" in found else [rest + found]
                 for text in lines:
                     self._take(text)
-        _end()
 
     def _take(self, text: bytes) -> None:
         try:
