@@ -38,6 +38,7 @@ OWN = {
     "cli/runs.py": "a source, which a file or a program gets as it is",
     "cli/train/model.py": "its own figures",
     "mcp_server/serving.py": "its own address and token",
+    "remote/probe.py": "JSON in ASCII, to the other machine",
     "runtime/machine.py": "JSON in ASCII, to the parent",
     "tools/judge/compute_sanitizer.py": "inside the sandbox",
     "tools/sandbox/lockdown.py": "JSON in ASCII, to the parent",

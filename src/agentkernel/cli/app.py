@@ -91,7 +91,7 @@ def group(
         pretty_exceptions_enable=False,
     )
     for row in commands:
-        found.command(row.name, cls=TyperCommand, help=row.summary)(_listed)
+        found.command(row.name, cls=TyperCommand, help=row.summary, hidden=row.hidden)(_listed)
     return found
 
 

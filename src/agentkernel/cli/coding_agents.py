@@ -6,7 +6,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
 
-from agentkernel.cli.options import McpFlags, SkillFlags
+from agentkernel.cli.coding_agent_options import McpFlags, SkillFlags
 from agentkernel.cli.terminal import collector_off, print_plain
 from agentkernel.domain.errors import SettingError
 from agentkernel.mcp_server.handshake import answered_pipes

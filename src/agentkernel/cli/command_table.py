@@ -13,6 +13,8 @@ class Command(NamedTuple):
     summary: str
     flags: str
     body: str
+    hidden: bool = False
+    """No list shows it: another command calls it."""
 
 
 class Group(NamedTuple):
@@ -129,14 +131,21 @@ COMMANDS = (
     Command(
         "mcp",
         "Serve coding agents over MCP.",
-        "options:McpFlags",
+        "coding_agent_options:McpFlags",
         "coding_agents:mcp",
     ),
     Command(
         "skill",
         "Write a skill folder that teaches a coding agent.",
-        "options:SkillFlags",
+        "coding_agent_options:SkillFlags",
         "coding_agents:skill",
+    ),
+    Command(
+        "remote-worker",
+        "Judge, time and search for another machine.",
+        "remote_options:RemoteWorkerFlags",
+        "remote:remote_worker",
+        hidden=True,
     ),
 )
 

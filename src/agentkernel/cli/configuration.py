@@ -30,6 +30,16 @@ def settings_from(flags: SettingsFlags, values: Mapping[str, object]) -> Setting
     return load_settings(flags.config, flags.overrides or (), values)
 
 
+def require_here(settings: Settings, command: str) -> None:
+    """Raise SettingError where the settings name another machine, of which `command` knows
+    nothing."""
+    if settings.remote is not None:
+        raise SettingError(
+            f"The settings name another machine (remote), and {command!r} works on this one. "
+            "Expected remote with optimize, judge, profile or doctor. Next: -c remote=null."
+        )
+
+
 def runs_path(runs: Path | None, flags: SettingsFlags) -> Path:
     """`--runs`, else what the settings say."""
     return Path(settings_from(flags, {"runs": None if runs is None else str(runs)}).runs)

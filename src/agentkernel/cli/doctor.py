@@ -30,8 +30,12 @@ from agentkernel.cli.options import DoctorFlags, settings_of
 from agentkernel.cli.terminal import print_json
 from agentkernel.domain.errors import AgentKernelError
 from agentkernel.knowledge.store import folder_of
+from agentkernel.remote.address import Address, parse_address
+from agentkernel.remote.inspection import inspect_machine
+from agentkernel.remote.ssh import install_line
 from agentkernel.runtime.machine import local_gpu
 from agentkernel.tools.sandbox.isolation import find_isolation
+from agentkernel.version import __version__
 
 if TYPE_CHECKING:
     from agentkernel.domain.settings import Settings
@@ -39,8 +43,11 @@ if TYPE_CHECKING:
 
 def doctor(flags: DoctorFlags) -> None:
     """`agentkernel doctor`."""
-    settings = settings_from(flags.settings, settings_of(flags))
-    checks = (*all_checks(settings), *model_checks(settings))
+    settings = settings_from(flags.settings, {**settings_of(flags), "remote": flags.remote})
+    if settings.remote is not None:
+        checks = remote_checks(parse_address(settings.remote))
+    else:
+        checks = (*all_checks(settings), *model_checks(settings))
     broken = any(check.required and not check.ok for check in checks)
     if flags.as_json:
         print_json({"ok": not broken, "checks": [check.as_dict() for check in checks]})
@@ -54,6 +61,7 @@ def doctor(flags: DoctorFlags) -> None:
 
 
 DISK_NEEDED_GB = 2.0
+NO_GPU = "none: verdicts are interpreted, times estimated"
 
 
 @dataclass(frozen=True)
@@ -123,7 +131,7 @@ def check_gpu() -> Check:
         return Check(
             "GPU",
             False,
-            "none: verdicts are interpreted, times estimated",
+            NO_GPU,
             "nvidia-smi must list a GPU",
         )
     return Check("GPU", True, f"{gpu.name}, driver {gpu.driver}")
@@ -172,6 +180,32 @@ def check_disk(runs: Path) -> Check:
     ok = free >= DISK_NEEDED_GB and writable
     found = f"{free:.0f} GB free in {place}" if writable else f"{place} cannot be written"
     return Check("disk", ok, found, "" if ok else "name another folder with --runs", True)
+
+
+def remote_checks(address: Address) -> tuple[Check, ...]:
+    """What the other machine has. Raises RemoteUnavailable where it cannot be reached."""
+    found = inspect_machine(address)
+    python = f"{found.python} ({found.executable}) on {address.label}"
+    install = "" if found.agentkernel == __version__ else install_line(address)
+    own = f"{found.agentkernel or 'not installed'}; here {__version__}"
+    return (
+        Check("python", _numbers(found.python) >= (3, 11), python, required=True),
+        Check("agentkernel", not install, own if install else __version__, install, required=True),
+        _there("torch", found.torch, "2.11"),
+        _there("triton", found.triton, "3.6"),
+        Check("GPU", bool(found.gpu), found.gpu or NO_GPU),
+        Check("sandbox", bool(found.sandbox), found.sandbox or "no bubblewrap: a weaker one"),
+        Check(
+            "disk", found.free_gb >= DISK_NEEDED_GB,
+            f"{found.free_gb:.0f} GB free in {found.disk}", required=True,
+        ),
+    )  # fmt: skip
+
+
+def _there(name: str, version: str, oldest: str) -> Check:
+    new_enough = bool(version) and _numbers(version) >= _numbers(oldest)
+    mend = "" if new_enough else f"{name} {oldest} or newer comes with agentkernel"
+    return Check(name, new_enough, version or "not installed", mend, required=True)
 
 
 def _triton_binary(name: str) -> Path | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from agentkernel.cli.candidate import LoadedCandidate, load_candidate
+from agentkernel.cli.candidate import LoadedCandidate, open_candidate
 from agentkernel.cli.console import console
 from agentkernel.cli.options import (
     JudgeFlags,
@@ -18,10 +18,9 @@ from agentkernel.cli.options import (
 )
 from agentkernel.cli.rendering.verdict import print_verdict, profile_parts
 from agentkernel.cli.terminal import print_json
+from agentkernel.domain.errors import SettingError
 from agentkernel.domain.profile import ProfileFailed
 from agentkernel.tools.judge.compute_sanitizer import with_sanitizer_findings
-from agentkernel.tools.judge.judge import judge as run_judge
-from agentkernel.workflows.run_factory import judge_settings
 
 if TYPE_CHECKING:
     from agentkernel.domain.verdict import Verdict
@@ -32,11 +31,12 @@ def judge(flags: JudgeFlags) -> None:
     values = {
         **settings_of(flags),
         "judge.seed": flags.seed,
+        "remote": flags.remote,
     }
-    bench = load_candidate(flags.subject, flags.candidate, flags.settings, values)
-    verdict = find_verdict(
-        bench, static=flags.static, sanitize=flags.sanitize, declared_sizes=flags.declared_sizes
-    )
+    with open_candidate(flags.subject, flags.candidate, flags.settings, values) as bench:
+        verdict = find_verdict(
+            bench, static=flags.static, sanitize=flags.sanitize, declared_sizes=flags.declared_sizes
+        )
     if flags.as_json:
         print_json(verdict)
     else:
@@ -50,9 +50,13 @@ def find_verdict(
     bench: LoadedCandidate, *, static: bool, sanitize: bool, declared_sizes: bool = False
 ) -> Verdict:
     """The judge's finding, with compute-sanitizer's where it is asked for."""
-    settings = judge_settings(bench.settings, bench.resolved)
-    settings = settings.evolve(static=static, declared_sizes=declared_sizes)
-    verdict = run_judge(bench.loaded, bench.captured, bench.source, settings)
+    if sanitize and bench.there is not None:
+        raise SettingError(
+            "--sanitize asks the compute-sanitizer of this machine, and --remote judges on another "
+            "one. Expected one of the two. Next: leave one out."
+        )
+    settings = bench.judging.evolve(static=static, declared_sizes=declared_sizes)
+    verdict = bench.judge(settings)
     if not sanitize:
         return verdict
 
@@ -61,12 +65,13 @@ def find_verdict(
 
 def profile(flags: ProfileFlags) -> None:
     """`agentkernel profile`."""
-    bench = load_candidate(flags.subject, flags.candidate, flags.settings, settings_of(flags))
-    verdict = bench.judge()
-    found = bench.profile() if verdict.accepted else None
+    values = {**settings_of(flags), "remote": flags.remote}
+    with open_candidate(flags.subject, flags.candidate, flags.settings, values) as bench:
+        verdict = bench.judge(bench.judging)
+        found = bench.profile() if verdict.accepted else None
     if flags.as_json:
-        values = None if found is None else found.model_dump(mode="json")
-        print_json({"verdict": verdict.model_dump(mode="json"), "profile": values})
+        shown = None if found is None else found.model_dump(mode="json")
+        print_json({"verdict": verdict.model_dump(mode="json"), "profile": shown})
     else:
         screen = console()
         screen.print(f"{bench.loaded.problem.name}: {bench.resolved.note}")

@@ -29,6 +29,7 @@ def optimize(flags: OptimizeFlags) -> None:
         **settings_of(flags),
         "goals.max_memory_bytes": parse_bytes(flags.goals.max_memory),
         "budget.time_s": parse_seconds(flags.time),
+        "remote": flags.remote,
     }
     with recording() as clock:
         clock.add("load", process_age_s() - clock.wall_s())

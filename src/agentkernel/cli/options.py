@@ -23,6 +23,7 @@ from agentkernel.cli.completion import (
     complete_run,
     complete_target,
 )
+from agentkernel.cli.remote_options import CheckedUrl, RemoteUrl
 from agentkernel.domain.errors import SettingError
 
 if TYPE_CHECKING:
@@ -542,6 +543,7 @@ class JudgeFlags:
         ),
     ] = None
     allow_unsandboxed: AllowUnsandboxed = False
+    remote: RemoteUrl = None
     as_json: AsJson = False
 
 
@@ -555,6 +557,7 @@ class ProfileFlags:
     allowed: Allowed = Allowed(policy="any")
     settings: SettingsFlags = SettingsFlags()
     allow_unsandboxed: AllowUnsandboxed = False
+    remote: RemoteUrl = None
     as_json: AsJson = False
 
 
@@ -565,6 +568,7 @@ class DoctorFlags:
     coder: CoderName = None
     base_url: BaseUrl = None
     settings: SettingsFlags = SettingsFlags()
+    remote: CheckedUrl = None
     as_json: AsJson = False
 
 
@@ -587,6 +591,7 @@ class OptimizeFlags:
         typer.Option("--timing", help="Print the stages of the run with their seconds at the end."),
     ] = False
     configured: Configured = Configured()
+    remote: RemoteUrl = None
     as_json: AsJson = False
 
 
@@ -638,30 +643,3 @@ class ChatFlags:
     models: ModelFlags = ModelFlags()
     settings: SettingsFlags = SettingsFlags()
     as_json: AsJson = False
-
-
-@dataclass(frozen=True)
-class McpFlags:
-    """Serve coding agents over MCP: on stdin and stdout, or on a loopback port."""
-
-    port: Annotated[
-        int | None,
-        typer.Argument(metavar="PORT", min=0, max=65535, help="With --http: 8790; 0: any free."),
-    ] = None
-    http: Annotated[
-        bool,
-        typer.Option(
-            "--http", help="Streamable HTTP on 127.0.0.1, with a token: AGENTKERNEL_MCP_TOKEN's."
-        ),
-    ] = False
-    workspace: Annotated[
-        Path, typer.Option("--workspace", metavar="DIR", help="The one folder that is worked in.")
-    ] = Path()
-
-
-@dataclass(frozen=True)
-class SkillFlags:
-    """Write a skill folder that teaches a coding agent without MCP this command line."""
-
-    install: Annotated[Path, typer.Option("--install", metavar="DIR", help="The folder of skills.")]
-    force: Annotated[bool, typer.Option("--force", help="Replace files that were changed.")] = False

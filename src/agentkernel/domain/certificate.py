@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import SerializerFunctionWrapHandler, model_serializer
+
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.plan import Plan
 from agentkernel.domain.problem import Problem
@@ -83,5 +85,16 @@ class Certificate(Frozen):
     """How many seeds the judge was asked for, so that a replay asks for as many."""
     live_sha256: str | None = None
     """Of the pickle of a live module, weights and all; None in records from before it was kept."""
+    host: str | None = None
+    """The machine that judged and measured over a remote line, as `user@host, GPU`; None: the one
+    that the run was on, and in records from before it was kept."""
     unsigned: str = ""
     signature: Signature | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_host(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
+        """One that names no host reads, and is signed, as ever."""
+        found: dict[str, object] = handler(self)
+        if self.host is None:
+            del found["host"]
+        return found

@@ -18,6 +18,7 @@ AgentKernelError
     ├── MissingDependency     a package, a driver, a GPU
     ├── SandboxUnavailable    nothing here can isolate a candidate
     ├── RankLost              one of the processes that train together is gone
+    ├── RemoteUnavailable     another machine that cannot be reached, or lacks something
     ├── OutputLost            a standard output that is closed, full or no longer read
     └── ModelUnavailable      a model that does not answer
         ├── PromptTooLong     a prompt that leaves no room for an answer
@@ -112,6 +113,11 @@ class SandboxUnavailable(EnvironmentFailure):
 class RankLost(EnvironmentFailure):
     """One of the processes that train a model together was killed, or failed: the same command goes
     on from the last checkpoint."""
+
+
+class RemoteUnavailable(EnvironmentFailure):
+    """Another machine that cannot be reached, does not let the user in, or lacks what a worker
+    needs."""
 
 
 class OutputLost(EnvironmentFailure):

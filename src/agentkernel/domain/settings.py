@@ -155,13 +155,15 @@ class TeamOptions(Frozen):
 
 
 class Settings(Frozen):
-    """All of it. `target` None: the local GPU, else h100. `runs` is the folder of run folders."""
+    """All of it. `target` None: the local GPU, else h100. `runs` is the folder of run folders.
+    `remote`: the machine that judges, measures and searches, as an ssh:// URL; None: this one."""
 
     target: str | None = None
     coder: str
     seed: int
     runs: str
     approve: Approval = "never"
+    remote: str | None = None
     goals: GoalSettings
     budget: BudgetSettings
     judge: JudgeOptions

@@ -91,13 +91,14 @@ _clock: ContextVar[StageClock | None] = ContextVar("stages", default=None)
 
 
 @contextmanager
-def recording() -> Iterator[StageClock]:
-    """The clock of the stages inside; the one that is recording already, where there is one."""
+def recording(new: StageClock | None = None) -> Iterator[StageClock]:
+    """The clock of the stages inside, `new` where one is given; the one that is recording already,
+    where there is one."""
     running = _clock.get()
     if running is not None:
         yield running
         return
-    clock = StageClock()
+    clock = new or StageClock()
     token = _clock.set(clock)
     try:
         yield clock

@@ -23,7 +23,6 @@ from agentkernel.domain.certificate import Versions
 from agentkernel.domain.errors import OutputError, RunBusy, RunNotFound
 from agentkernel.domain.problem import Problem
 from agentkernel.domain.settings import Settings
-from agentkernel.runtime.machine import installed_versions
 from agentkernel.storage.files import (
     explain_write_failure,
     fit_file_name,
@@ -38,7 +37,7 @@ from agentkernel.storage.files import (
 from agentkernel.storage.records import Records, open_records, read_records
 from agentkernel.tools.own_files import LIVE, read_live, write_live
 from agentkernel.tools.problem.loading import LoadedProblem, restore_problem
-from agentkernel.tools.targets import ResolvedTarget
+from agentkernel.tools.targets import ResolvedTarget, versions_of
 
 BUSY_S = 10.0
 """How long a run may still be held by a process that is about to end."""
@@ -71,6 +70,8 @@ class Manifest(Frozen):
     judge_key: str | None = None
     """What the seeds of the run's judgements are drawn with; None in runs of before. Whoever knows
     it can tell what a file of this run will be asked."""
+    host: str | None = None
+    """The machine that judges and measures; None: the run's own."""
 
 
 class RunSummary(Frozen):
@@ -225,7 +226,8 @@ def create_run(
         settings=settings,
         target=resolved.target.name,
         note=resolved.note,
-        versions=installed_versions(),
+        versions=versions_of(resolved),
+        host=resolved.host,
         judge_sha256=judge_sha256,
         flags=flags,
         out=out,

@@ -10,9 +10,16 @@ from importlib import resources
 
 import yaml
 
+from agentkernel.domain.certificate import Versions
 from agentkernel.domain.errors import UnknownTarget
 from agentkernel.domain.target import Sourced, Target
-from agentkernel.runtime.machine import DeviceProperties, LocalGpu, device_properties, local_gpu
+from agentkernel.runtime.machine import (
+    DeviceProperties,
+    LocalGpu,
+    device_properties,
+    installed_versions,
+    local_gpu,
+)
 
 DEFAULT_TARGET = "h100-sxm"
 DEVICE_NAMES = {
@@ -43,10 +50,12 @@ FP32_CORES_PER_SM = {"80": 64}
 
 @dataclass(frozen=True)
 class ResolvedTarget:
-    """A target with what this machine can do for it.
+    """A target with what the machine that measures can do for it.
 
-    `measurable`: the local GPU has the target's compute capability. `measured_target` is then that
-    GPU's own description (the target itself where they are the same model).
+    `local` is that machine's GPU. `measurable`: it has the target's compute capability.
+    `measured_target` is then that GPU's own description (the target itself where they are the same
+    model). `host` names the machine, and `versions` what is installed there, where that is not
+    this one.
     """
 
     target: Target
@@ -54,6 +63,13 @@ class ResolvedTarget:
     note: str
     measurable: bool
     measured_target: Target | None = None
+    host: str | None = None
+    versions: Versions | None = None
+
+
+def versions_of(resolved: ResolvedTarget) -> Versions:
+    """What is installed where it is judged and measured."""
+    return resolved.versions or installed_versions()
 
 
 @cache

@@ -208,6 +208,15 @@ class Noted(Frozen):
     text: str
 
 
+class RemoteProgress(Frozen):
+    """What another machine does now for the run, or what became of the line to it; for showing
+    alone, no record keeps it."""
+
+    kind: Literal["remote_progress"] = "remote_progress"
+    host: str
+    text: str
+
+
 class ApprovalAsked(Frozen):
     """The run waits for somebody's word on a plan or a candidate."""
 
@@ -269,6 +278,7 @@ Event: TypeAlias = Annotated[
     | ModelRetried
     | ModelPassedOver
     | Noted
+    | RemoteProgress
     | ApprovalAsked
     | ApprovalGiven
     | Decided

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
@@ -23,6 +24,7 @@ from agentkernel.workflows.events import (
     Finished,
     ModelWriting,
     OnEvent,
+    RemoteProgress,
     RunStarted,
     StagesTimed,
     ignore,
@@ -31,7 +33,7 @@ from agentkernel.workflows.models import open_model_provider
 from agentkernel.workflows.outcome import Result
 from agentkernel.workflows.results import require_free, saved_result
 from agentkernel.workflows.run import Graph, drive_graph, read_start, settings_of, start_files
-from agentkernel.workflows.run_factory import LocalRunFactory
+from agentkernel.workflows.run_factory import factory_of
 from agentkernel.workflows.state import LoopInput, LoopState, OptimizeRequest
 
 
@@ -77,22 +79,35 @@ def run(
     Raises AgentKernelError for what cannot be tried.
     """
     check_approval(request.settings, approve)
-    factory = workshop or LocalRunFactory()
     files = start_files(request)
-    resolved = factory.resolve(request.settings)
-    if request.out is not None:
-        make_folder(request.out.parent if request.out.suffix == ".py" else request.out)
-        require_free(request.problem.problem, request.out)
-    store = create_run(
-        request.problem,
-        request.settings,
-        resolved,
-        judge_sha256=factory.judge_sha256(),
-        flags=request.flags,
-        out=str(request.out) if request.out is not None else None,
-        more=files,
-    )
-    return _work(store, request.problem, factory, resolved, on_event, approve, resumed=False)
+    with _factory(workshop, request.settings, on_event) as factory:
+        resolved = factory.resolve(request.settings)
+        if request.out is not None:
+            make_folder(request.out.parent if request.out.suffix == ".py" else request.out)
+            require_free(request.problem.problem, request.out)
+        store = create_run(
+            request.problem,
+            request.settings,
+            resolved,
+            judge_sha256=factory.judge_sha256(),
+            flags=request.flags,
+            out=str(request.out) if request.out is not None else None,
+            more=files,
+        )
+        return _work(store, request.problem, factory, resolved, on_event, approve, resumed=False)
+
+
+def _factory(
+    workshop: RunFactory | None, settings: Settings, on_event: OnEvent
+) -> AbstractContextManager[RunFactory]:
+    """Who builds the tools of a run: as given, else as the settings say."""
+    if workshop is not None:
+        return nullcontext(workshop)
+
+    def tell(host: str, text: str) -> None:
+        on_event(RemoteProgress(host=host, text=text))
+
+    return factory_of(settings, tell)
 
 
 def resume_newest(runs: Path, take_up: Callable[[str], Result]) -> Result | None:
@@ -125,10 +140,10 @@ def resume(
     except SettingError:
         store.close()
         raise
-    factory = workshop or LocalRunFactory()
     settings = store.manifest.settings.evolve(target=store.manifest.target)
-    resolved = factory.resolve(settings)
-    return _work(store, store.problem(), factory, resolved, on_event, approve, resumed=True)
+    with _factory(workshop, settings, on_event) as factory:
+        resolved = factory.resolve(settings)
+        return _work(store, store.problem(), factory, resolved, on_event, approve, resumed=True)
 
 
 def _work(

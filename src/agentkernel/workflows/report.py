@@ -291,7 +291,12 @@ def ratio_text(ratio: Ratio | None) -> str:
 
 
 def machine(certificate: Certificate) -> str:
-    """The GPU that measured, or the target with "estimated"."""
+    """The GPU that measured, or the target with "estimated"; and the host, where it was another."""
+    host = certificate.host
+    return _machine(certificate) + (f"; judged and timed at {cell(host)}" if host else "")
+
+
+def _machine(certificate: Certificate) -> str:
     profile = certificate.profile
     if profile is not None and profile.measured:
         gpu = profile.measurements[0].gpu

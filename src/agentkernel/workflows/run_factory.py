@@ -9,8 +9,9 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from agentkernel.agents.coder_factory import FileCoder, FilePlanner, make_coder
-from agentkernel.agents.compiler_coder import CompilerCoder, rewritten_graph_of
+from agentkernel.agents.compiler_coder import CompilerCoder
 from agentkernel.agents.debugger import ModelDebugger, RulesDebugger, fixes_from, no_known_fixes
+from agentkernel.agents.instruments import Instruments, InstrumentSettings, local_instruments
 from agentkernel.agents.model_coder import ModelCoder
 from agentkernel.agents.models.provider import ModelProvider
 from agentkernel.agents.planner import (
@@ -37,7 +38,7 @@ from agentkernel.domain.certificate import ModuleGraph, Versions
 from agentkernel.domain.errors import KnowledgeError, OutputError, ProblemError, one_line
 from agentkernel.domain.knowledge import Structure
 from agentkernel.domain.plan import Analysis, Hypothesis
-from agentkernel.domain.profile import Profile, ProfileFailed
+from agentkernel.domain.profile import ProfileFailed
 from agentkernel.domain.settings import Settings
 from agentkernel.domain.target import Target
 from agentkernel.domain.verdict import Policy, Precision, Verdict
@@ -45,27 +46,26 @@ from agentkernel.knowledge.base import KnowledgeBase, open_base
 from agentkernel.knowledge.documents import family_of
 from agentkernel.knowledge.graph_structure import structure_of_graph
 from agentkernel.knowledge.store import folder_of
+from agentkernel.remote.address import parse_address
+from agentkernel.remote.instruments import RemoteInstruments, resolve_target
+from agentkernel.remote.line import RemoteLine, Tell
 from agentkernel.runtime import gpu_lock
-from agentkernel.runtime.machine import installed_versions
 from agentkernel.runtime.stages import stage
-from agentkernel.tools.judge.judge import judge
 from agentkernel.tools.judge.settings import (
     JudgeSettings,
     fresh_seed,
     judge_sha256,
     keyed_seed,
-    prefork_judge_workers,
 )
 from agentkernel.tools.problem.capture import Captured, capture
 from agentkernel.tools.problem.graph_identity import problem_graph
 from agentkernel.tools.problem.loading import LoadedProblem
-from agentkernel.tools.profiler import ProfileSession, ProfileSettings
+from agentkernel.tools.profiler import ProfileSettings
 from agentkernel.tools.roofline.model import analyse
-from agentkernel.tools.sandbox.session import close_idle_workers, prefork_worker
-from agentkernel.tools.search import MeasuringSearcher, StaticSearcher
+from agentkernel.tools.sandbox.session import close_idle_workers
 from agentkernel.tools.search.space import Forms, Space
 from agentkernel.tools.search.store import ScheduleStore, open_schedule_store
-from agentkernel.tools.targets import ResolvedTarget, find_target
+from agentkernel.tools.targets import ResolvedTarget, find_target, versions_of
 from agentkernel.workflows.deps import Agents, Deps, ExperienceStore, Tools
 from agentkernel.workflows.outcome import Baselines, side_effect_note
 
@@ -125,10 +125,6 @@ def draft_key(scope: str, request: DraftRequest) -> str:
     return sha256_text("\n".join(parts))
 
 
-STATIC_SEARCH_S = 60.0
-"""Long enough that the family is compiled whole: a cut one would depend on the machine's load."""
-
-
 class LocalRunFactory:
     """What this machine has: its GPU where there is one, else interpreter and cross-compiler."""
 
@@ -149,7 +145,6 @@ class LocalRunFactory:
         desk: ModelProvider,
     ) -> Iterator[Deps]:
         """Agents and tools for one problem; the module is captured once, on first use."""
-        judging = judge_settings(settings, resolved)
 
         @cache
         def captured() -> Captured:
@@ -158,13 +153,11 @@ class LocalRunFactory:
 
         warnings: list[str] = []
         with (
-            gpu_lock.private_lock() if resolved.measurable else nullcontext(),
-            ProfileSession(loaded, resolved, profile_settings(settings)) as session,
+            self.instruments(loaded, captured, settings, resolved) as instruments,
             InductorWriter(resolved.target, left_s=desk.left_s) as writer,
         ):
             with stage("start"):
-                start_workers(judging)
-                session.begin()
+                instruments.begin()
             with stage("knowledge"):  # meanwhile workers import and baselines compile
                 known = open_knowledge(settings, warnings.append)
             store = open_schedules(resolved, desk.note)
@@ -172,14 +165,64 @@ class LocalRunFactory:
                 nullcontext() if known is None else known,
                 nullcontext() if store is None else store,
             ):
-                searcher = StagedSearcher(make_searcher(settings, resolved, session.make_room))
+                searcher = StagedSearcher(instruments.searcher)
                 coder = make_coder(settings.coder, searcher, writer, desk, settings, store)
-                made = _tools(settings, coder, captured, session, known, desk.judge_key)
+                bench = Bench(loaded, resolved, captured, instruments)
+                made = _tools(settings, coder, bench, known, desk.judge_key)
                 tools = replace(made, warnings=tuple(warnings))
                 try:
                     yield Deps(make_agents(settings, resolved, coder, captured, desk, known), tools)
                 finally:
                     close_idle_workers()
+
+    @contextmanager
+    def instruments(
+        self,
+        loaded: LoadedProblem,
+        captured: Callable[[], Captured],
+        settings: Settings,
+        resolved: ResolvedTarget,
+    ) -> Iterator[Instruments]:
+        """What judges, times and searches, put away with the block."""
+        chosen = instrument_settings(settings, resolved)
+        with local_instruments(loaded, captured, resolved, chosen) as found:
+            yield found
+
+
+class RemoteRunFactory(LocalRunFactory):
+    """What another machine has: it judges, measures and searches, this one does the rest."""
+
+    def __init__(self, line: RemoteLine) -> None:
+        self._line = line
+
+    def resolve(self, settings: Settings) -> ResolvedTarget:
+        """The target in force, for that machine. Raises UnknownTarget, RemoteUnavailable."""
+        return resolve_target(self._line, settings.target)
+
+    @contextmanager
+    def instruments(
+        self,
+        loaded: LoadedProblem,
+        captured: Callable[[], Captured],
+        settings: Settings,
+        resolved: ResolvedTarget,
+    ) -> Iterator[Instruments]:
+        """Those of the other machine."""
+        chosen = instrument_settings(settings, resolved)
+        yield RemoteInstruments(self._line, loaded, settings.target, resolved, chosen)
+
+
+@contextmanager
+def factory_of(settings: Settings, tell: Tell) -> Iterator[LocalRunFactory]:
+    """The factory for this machine, or the one that the settings name; `tell` takes what that one
+    does now. Raises SettingError, RemoteUnavailable."""
+    if settings.remote is None:
+        yield LocalRunFactory()
+        return
+    with stage("connect"):
+        line = RemoteLine(parse_address(settings.remote), tell)
+    with line:
+        yield RemoteRunFactory(line)
 
 
 def open_knowledge(settings: Settings, say: Callable[[str], None]) -> KnowledgeBase | None:
@@ -203,17 +246,10 @@ def open_knowledge(settings: Settings, say: Callable[[str], None]) -> KnowledgeB
 
 
 def open_schedules(resolved: ResolvedTarget, say: Callable[[str], None]) -> ScheduleStore | None:
-    """The measured schedules of this machine's GPU; None where it cannot stand for the target."""
+    """The measured schedules of the GPU at hand; None where it cannot stand for the target."""
     if resolved.local is None or not resolved.measurable:
         return None
-    return open_schedule_store(resolved.local.name, installed_versions(), say)
-
-
-def start_workers(judging: JudgeSettings) -> None:
-    """Let the processes that a run begins with do their imports meanwhile: one that compiles, and
-    one that judges (or, on a GPU, races schedules)."""
-    prefork_worker(device="cpu", interpret=False, allow_unsandboxed=judging.allow_unsandboxed)
-    prefork_judge_workers(judging)
+    return open_schedule_store(resolved.local.name, versions_of(resolved), say)
 
 
 @dataclass(frozen=True)
@@ -244,19 +280,6 @@ class StagedSearcher:
         """What the searcher says of the parts."""
         with stage("search"):
             return self.searcher.tune(spaces, target)
-
-
-def make_searcher(
-    settings: Settings, resolved: ResolvedTarget, make_room: Callable[[], None] = lambda: None
-) -> Searcher:
-    """Measure schedules where the GPU can stand for the target, else compile and estimate.
-    `make_room` frees what else the run holds of the GPU's memory and can make again."""
-    unsandboxed = settings.judge.allow_unsandboxed
-    if resolved.measurable:
-        return MeasuringSearcher(
-            seed=settings.seed, allow_unsandboxed=unsandboxed, make_room=make_room
-        )
-    return StaticSearcher(STATIC_SEARCH_S, allow_unsandboxed=unsandboxed)
 
 
 def make_agents(
@@ -341,17 +364,27 @@ def _agent_or_rules(named: str, rules: Planner, desk: ModelProvider, *, free: bo
     return ModelPlanner(desk.model(named), rules, desk.sampling(named), free, desk.tell)
 
 
+@dataclass(frozen=True)
+class Bench:
+    """A problem with what it is worked on with. `captured` traces the module on first use."""
+
+    loaded: LoadedProblem
+    resolved: ResolvedTarget
+    captured: Callable[[], Captured]
+    instruments: Instruments
+
+
 def _tools(
     settings: Settings,
     coder: Coder,
-    captured: Callable[[], Captured],
-    session: ProfileSession,
+    bench: Bench,
     known: KnowledgeBase | None,
     judge_key: str | None,
 ) -> Tools:
-    loaded, resolved = session.loaded, session.resolved
+    loaded, resolved, captured = bench.loaded, bench.resolved, bench.captured
+    instruments = bench.instruments
     judging = judge_settings(settings, resolved)
-    versions = installed_versions()
+    versions = versions_of(resolved)
     judge_scope = _judge_scope(loaded, settings, judging, versions)
     profile_scope = ProfileScope(
         problem=loaded.problem.sha256,
@@ -380,19 +413,11 @@ def _tools(
         return facts.evolve(patterns=covered.patterns, uncovered=covered.uncovered)
 
     def run_judge(candidate: Candidate) -> Verdict:
-        session.make_room()
-        if judging.device == "cuda":
-            # The second one is the profile's, the third one KernelBench's rule's.
-            prefork_judge_workers(judging, count=3 if judging.kernelbench else 2)
-        verdict = judge(loaded, captured(), candidate.source, judging_of(candidate))
+        verdict = instruments.judge(candidate, judging_of(candidate))
         effect = captured().side_effect
         if effect is None:
             return verdict
         return verdict.evolve(notes=(*verdict.notes, side_effect_note(effect)))
-
-    def run_profile(candidate: Candidate) -> Profile | ProfileFailed:
-        written = rewritten_graph_of(loaded, captured(), candidate)
-        return session.profile(captured(), candidate.source, written)
 
     def run_graph() -> ModuleGraph | None:
         try:
@@ -403,10 +428,10 @@ def _tools(
     return Tools(
         analyse=run_analysis,
         judge=run_judge,
-        profile=run_profile,
-        baselines=lambda: _baselines(session),
-        quick_baseline_us=lambda: _quick_baseline_us(session),
-        baselines_ready=session.ready,
+        profile=instruments.profile,
+        baselines=lambda: _baselines(instruments),
+        quick_baseline_us=lambda: _quick_baseline_us(instruments),
+        baselines_ready=instruments.ready,
         apply_hints=apply_hints,
         judge_key=lambda candidate: work_key(scope_of(candidate), candidate),
         profile_key=lambda candidate: work_key(profile_scope, candidate),
@@ -430,6 +455,15 @@ def _memory(
     if settings.models.replay is not None:
         return None  # what it finds is the other run's
     return ExperienceStore(family, structure, known.remember)
+
+
+def instrument_settings(settings: Settings, resolved: ResolvedTarget) -> InstrumentSettings:
+    """How the instruments of a run are set."""
+    return InstrumentSettings(
+        judging=judge_settings(settings, resolved),
+        profiling=profile_settings(settings),
+        seed=settings.seed,
+    )
 
 
 def judge_settings(settings: Settings, resolved: ResolvedTarget) -> JudgeSettings:
@@ -477,21 +511,21 @@ def _judge_scope(
     )
 
 
-def _quick_baseline_us(session: ProfileSession) -> float | None:
-    found = session.quick_times()
+def _quick_baseline_us(instruments: Instruments) -> float | None:
+    found = instruments.quick_times()
     if found is None:
         return None
     return found.eager_us if found.compiled_us is None else min(found.eager_us, found.compiled_us)
 
 
-def _baselines(session: ProfileSession) -> Baselines | ProfileFailed | None:
+def _baselines(instruments: Instruments) -> Baselines | ProfileFailed | None:
     """The baselines on the primary shapes, None where nothing can be measured. What is handed back
     hangs on them, so that they get a second chance."""
-    if not session.measures:
+    if not instruments.measures:
         return None
-    found = session.baselines()
+    found = instruments.baselines()
     if isinstance(found, ProfileFailed):
-        found = session.baselines()
+        found = instruments.baselines()
     if isinstance(found, ProfileFailed):
         return found
     compiled, autotuned = found.compiled, found.autotuned

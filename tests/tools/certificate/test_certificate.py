@@ -19,7 +19,7 @@ from agentkernel.tools.certificate.record import (
     read_certificate_file,
     sign_certificate,
 )
-from agentkernel.tools.certificate.signing import sign, signed_text
+from agentkernel.tools.certificate.signing import certificate_signature, sign, signed_text
 from agentkernel.tools.run_store import Manifest
 from tests.tools.certificate.certificates import write_certificate
 from tests.workflows.fakes import (
@@ -182,3 +182,14 @@ def test_a_profile_of_another_candidate_does_not_fit(tmp_path: Path) -> None:
     other = made.profile.evolve(candidate="0" * 64)
     assert hash_errors(made.evolve(profile=other)) == ("profile.candidate",)
     assert hash_errors(made.evolve(basis="estimated")) == ("basis",)
+
+
+@pytest.mark.parametrize("host", [None, "ada@gpu-box, NVIDIA H200"])
+def test_a_certificate_names_a_host_where_there_was_one(tmp_path: Path, host: str | None) -> None:
+    path = tmp_path / "certificate.json"
+    write_certificate(path, certificate(tmp_path, measured=True).evolve(host=host))
+    # One of before has no such entry: it must be signed, and dumped, as it was then.
+    assert ("host" in json.loads(path.read_text())) is (host is not None)
+    read = read_certificate(path)
+    assert read.host == host
+    assert certificate_signature(read) == "valid"

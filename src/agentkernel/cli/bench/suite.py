@@ -44,7 +44,7 @@ from agentkernel.bench.suite import (
 )
 from agentkernel.bench.summary import BenchComparison, Move, Summary, compare
 from agentkernel.cli.bench.options import BenchFlags
-from agentkernel.cli.configuration import settings_from, with_checked_models
+from agentkernel.cli.configuration import require_here, settings_from, with_checked_models
 from agentkernel.cli.console import console
 from agentkernel.cli.options import (
     settings_of,
@@ -114,6 +114,7 @@ def _run(
     own = parse_shard(where.shard)
     devices = parse_devices(where.devices, visible_devices())
     lanes = where.lanes or default_workers(devices, len(os.sched_getaffinity(0)))
+    require_here(asked.settings, "bench")
     find_target(asked.settings.target)
     cache = str(cache_folder())
     out = where.out

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, Self, TypeAlias, cast
 from pydantic import ValidationError
 
 from agentkernel.chat.tree import Changes, SettingValue, Tree
-from agentkernel.cli.configuration import with_checked_models
+from agentkernel.cli.configuration import require_here, with_checked_models
 from agentkernel.cli.terminal import print_json, print_plain
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.errors import RunNotFound
@@ -153,6 +153,7 @@ class Flags(Frozen):
         nulls = tuple(f"{key}=null" for key, value in changes.items() if value is None)
         config = None if self.config is None else Path(self.config)
         settings = load_settings(config, (*self.overrides, *nulls), values)
+        require_here(settings, "chat")
         find_target(settings.target)
         return with_checked_models(settings)
 

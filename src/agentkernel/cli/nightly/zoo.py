@@ -23,6 +23,7 @@ from rich.live import Live
 from rich.table import Table
 
 from agentkernel.bench.sample import cache_folder
+from agentkernel.cli.configuration import require_here
 from agentkernel.cli.console import console
 from agentkernel.cli.rendering.text import show_ratio, show_share, show_span, show_us
 from agentkernel.cli.terminal import print_json, print_plain
@@ -343,6 +344,7 @@ def run_zoo(zoo: Zoo, settings: Settings, asked: ZooFlags) -> int:
         require_free(asked.out)
     if asked.ray is None:  # a cluster's own resources limit its jobs
         check_workers(asked.workers)
+    require_here(settings, "batch")
     resolved = find_target(settings.target)
     gpu = gpu_of(resolved)
     locks = cache_folder() / "locks"

@@ -22,6 +22,7 @@ from agentkernel.workflows.events import (
     Planned,
     ProfileMissed,
     ProfileTaken,
+    RemoteProgress,
     RunStarted,
     StagesTimed,
     VerdictReached,
@@ -108,6 +109,8 @@ def _words(event: Event) -> str:
             return f"{event.model} failed ({event.failure}), again in {event.wait_s:.0f} s"
         case ModelPassedOver() | Noted():
             return event.text
+        case RemoteProgress():
+            return f"{event.host}: {event.text}"
         case Decided():
             return f"round {event.round}: {event.stop or event.reason}, next: {event.next}"
         case Finished():

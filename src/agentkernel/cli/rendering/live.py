@@ -40,6 +40,7 @@ from agentkernel.workflows.events import (
     Noted,
     Planned,
     ProfileTaken,
+    RemoteProgress,
     RunStarted,
     VerdictReached,
 )
@@ -285,6 +286,8 @@ class RunProgress:
     heading: str = ""
     node: str = "preparing the run"
     note: str = ""
+    remote: str = ""
+    """What another machine does for the run now."""
     time_limit_s: float | None = None
     began: float = field(default_factory=time.monotonic)
     spent_before_s: float = 0.0
@@ -305,7 +308,7 @@ class RunProgress:
             case NodeStarted():
                 self.node = f"round {event.round}: {event.node}"
             case NodeFinished():
-                self.node = ""
+                self.node = self.remote = ""
             case Planned():
                 first = event.plan.hypotheses[0].strategy if event.plan.hypotheses else "nothing"
                 self.note = f"plan: {first}, bound by {event.plan.analysis.roofline}"
@@ -328,6 +331,8 @@ class RunProgress:
                 self.note = event.stop or event.reason
             case ModelPassedOver() | Noted():
                 self.note = event.text
+            case RemoteProgress():
+                self.remote = f"{event.host}: {event.text}"
             case ModelAsked() | ModelRetried() | ModelWriting() | ApprovalGiven():
                 pass
             case _:
@@ -387,7 +392,7 @@ class RunProgress:
                 *([row.vs_autotune] if tuned else []),
                 row.roofline,
             )
-        foot = "  ".join(part for part in (self.time_left(), self.node) if part)
+        foot = "  ".join(part for part in (self.time_left(), self.node, self.remote) if part)
         title = Text(self.heading, style="bold")
         below = (*self.models.lines(), Text(foot), Text(self.note), *self.writing.lines())
         return Group(title, table, *below)

@@ -80,6 +80,7 @@ def build_certificate(
         judge_sha256=manifest.judge_sha256,
         seeds=manifest.settings.judge.seeds,
         live_sha256=manifest.live_sha256,
+        host=manifest.host,
     )
 
 

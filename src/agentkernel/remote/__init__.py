@@ -1,0 +1,1 @@
+"""Judging, timing and searching on another machine, over one connection of ssh."""
