@@ -25,7 +25,7 @@ the plain one is simpler."""
 SLOW_LAUNCH_US = 100.0
 """More than the processor time of one launch by Triton with 12 to 25 arguments on a host under load
 (60 us, H200): what this leaves is measured."""
-LAUNCH_US = 8.0
+LAUNCH_US = 14.0
 """Processor time of one launch from Python. Python's part of Triton's launcher takes 9 to 10 us, a
 call of a library through torch 5 to 40; what is left out here is made up for by measuring."""
 REPLAY_US = 20.0
