@@ -138,6 +138,12 @@ COMMANDS = (
         "options:SkillFlags",
         "coding_agents:skill",
     ),
+    Command(
+        "serve",
+        "Serve the judge and the profiler over HTTP.",
+        "serve_options:ServeFlags",
+        "serve:serve",
+    ),
 )
 
 KNOWLEDGE_COMMANDS = (
