@@ -17,6 +17,8 @@ from typing import Any, NamedTuple
 
 TOKEN = "a token of the environment"
 WORKER = "agentkernel.serving.judge_worker"
+QUICK = ("-c", "judge.budget_s=0", "-c", "judge.seeds=1")
+"""The required cases alone."""
 HEADERS = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
 
 PROBLEM = """\
@@ -159,7 +161,7 @@ def serving(
         environment["AGENTKERNEL_SERVE_TOKEN"] = token
     command = [sys.executable, "-m", "agentkernel", "serve", "--port", "0", "--state", str(state)]
     with subprocess.Popen(
-        [*command, *words],
+        [*command, *QUICK, *words],
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.serving.servers import HEADERS, TOKEN, Server, serving, submission
+from tests.serving.servers import HEADERS, QUICK, TOKEN, Server, serving, submission
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def test_the_verdict_is_what_judge_prints(server: Server, tmp_path: Path) -> Non
     candidate.write_text(str(asked["candidate"]))
     words = ["judge", str(module), "--candidate", str(candidate), "--seed", "1", "--json"]
     done = subprocess.run(
-        [sys.executable, "-m", "agentkernel", *words, "--policy", "triton"],
+        [sys.executable, "-m", "agentkernel", *words, "--policy", "triton", *QUICK],
         capture_output=True,
         text=True,
         check=False,

@@ -34,7 +34,7 @@ from agentkernel.tools.judge.settings import judge_sha256
 TOKEN_VARIABLE = "AGENTKERNEL_SERVE_TOKEN"
 TOKEN_FILE = "token"
 LOCK_FILE = "server.lock"
-LOCK_WAIT_S = 5.0
+LOCK_WAIT_S = 2.0
 OWN_MODE, OPEN_TO_OTHERS = 0o600, 0o077
 Say = Callable[[str], None]
 
