@@ -6,6 +6,8 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+
 from tests.serving.servers import noting, serving, submission, until
 
 FIRST_HANGS = "if n == 1:\n    time.sleep(600)"
@@ -24,6 +26,7 @@ def test_a_killed_workers_submission_is_judged_again(tmp_path: Path) -> None:
     assert marks.read_text() == "xx"
 
 
+@pytest.mark.slow
 def test_what_ends_its_worker_each_time_has_an_error_for_an_answer(tmp_path: Path) -> None:
     marks = tmp_path / "marks"
     with serving(tmp_path / "state", "--workers", "1") as server:
