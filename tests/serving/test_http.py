@@ -191,3 +191,19 @@ def test_one_server_a_folder(tmp_path: Path) -> None:
         code, line = mistaken(tmp_path, [])
     assert code == 4
     assert "Another server uses" in line
+
+
+def test_the_client_of_the_page_works(server: Server, tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "serve.md").read_text(encoding="utf-8")
+    code = page.split("```python\n")[1].split("```")[0]
+    assert len([line for line in code.splitlines() if line]) <= 15
+    asked = submission(1)
+    (tmp_path / "token").write_text(f"{TOKEN}\n")
+    for name in ("problem", "candidate"):
+        (tmp_path / f"{name}.py").write_text(str(asked[name]))
+    code = code.replace(":8791", f":{server.port}")
+    code = code.replace("~/.local/share/agentkernel/serve/token", "token")
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "(True, 'accepted')\n", done.stderr

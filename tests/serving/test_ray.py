@@ -29,11 +29,3 @@ def test_a_cluster_judges_and_a_lost_task_is_begun_again(tmp_path: Path) -> None
         assert server.result(never)["error"].startswith("not judged in 3 tries: its worker")
         assert "4 finished, 0 waiting" in server.end()
     assert (marks.read_text(), fatal.read_text()) == ("xx", "xxx")
-
-
-def test_a_cluster_that_nobody_started_is_one_line(tmp_path: Path) -> None:
-    with (
-        pytest.raises(AssertionError, match="No Ray cluster answers at '127.0.0.1:9'"),
-        serving(tmp_path, "--ray", "127.0.0.1:9"),
-    ):
-        pass
