@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -64,10 +66,15 @@ def test_an_interrupted_server_says_what_it_keeps(tmp_path: Path) -> None:
     marks = tmp_path / "marks"
     with serving(tmp_path / "state", "--workers", "1") as server:
         server.result(server.submit(submission(0)))
-        server.submit(submission(1, prelude=noting(marks, FIRST_HANGS)))
+        running = server.submit(submission(1, prelude=noting(marks, FIRST_HANGS)))
         server.submit(submission(2))
         until(marks.exists)
-        text = server.end()
+        with ThreadPoolExecutor(1) as threads:
+            path = f"/submissions/{running}/result?wait_s=60"
+            waiting = threads.submit(server.ask, "GET", path)
+            time.sleep(1)
+            text = server.end()
+            assert waiting.result().status == 202
         assert "1 finished, 2 waiting; the same command goes on." in text
         assert text.count("\n") == 1
         assert server.process.returncode == 130

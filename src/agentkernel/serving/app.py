@@ -7,7 +7,7 @@ POST /submissions, GET /submissions/ID, GET /submissions/ID/result, GET /health.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import anyio
@@ -59,10 +59,10 @@ class Judging:
 
 
 class Endpoints:
-    """The endpoints over one queue."""
+    """The endpoints over one queue. Nothing is waited for once the server is `ending`."""
 
-    def __init__(self, queue: Queue, judging: Judging) -> None:
-        self._queue, self._judging = queue, judging
+    def __init__(self, queue: Queue, judging: Judging, ending: Callable[[], bool]) -> None:
+        self._queue, self._judging, self._ending = queue, judging, ending
 
     async def submit(self, request: Request) -> Response:
         """202 for what is queued, 200 for what was known already; 400 and 422 for what cannot be
@@ -91,7 +91,7 @@ class Endpoints:
         wait_s = _wait_s(request)
         ticket = self._ticket(request)
         with anyio.move_on_after(wait_s):
-            while ticket.state != "done":
+            while ticket.state != "done" and not self._ending():
                 await anyio.sleep(LOOK_AGAIN_S)
                 ticket = self._ticket(request)
         answer = self._queue.answer(ticket.id)
@@ -119,9 +119,8 @@ class Endpoints:
         return found
 
 
-def make_app(queue: Queue, judging: Judging) -> Starlette:
+def make_app(ends: Endpoints) -> Starlette:
     """The application, which whoever reaches it may use."""
-    ends = Endpoints(queue, judging)
     return Starlette(
         routes=[
             Route("/submissions", ends.submit, methods=["POST"]),

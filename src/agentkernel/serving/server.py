@@ -25,7 +25,7 @@ from agentkernel.runtime.loopback import (
     own_names,
     token_of,
 )
-from agentkernel.serving.app import Judging, make_app
+from agentkernel.serving.app import Endpoints, Judging, make_app
 from agentkernel.serving.pool import Pool
 from agentkernel.serving.submission_queue import Queue
 from agentkernel.storage.files import hold_file_lock, make_folder, read_regular_text, write_atomic
@@ -73,12 +73,13 @@ def serve(asked: ServeRequest, make_pool: Callable[[Queue], Pool], say: Say) -> 
         pool = make_pool(queue)
         judging = Judging(asked.settings, asked.place, judge_sha256(), pool.workers)
         port = listener.getsockname()[1]
-        guarded = OwnNames(make_app(queue, judging), own_names(asked.host, port))
+        ends = Endpoints(queue, judging, lambda: server.should_exit)
+        guarded = OwnNames(make_app(ends), own_names(asked.host, port))
         server = http_server(BearerToken(guarded, token))
-        for line in (queue.mended, *_start_lines(asked, port, pool, queue, source)):
-            if line:
-                say(line)
         try:
+            for line in (queue.mended, *_start_lines(asked, port, pool, queue, source)):
+                if line:
+                    say(line)
             with _Working(pool, server):
                 server.run(sockets=[listener])
         finally:
