@@ -12,6 +12,7 @@ import pytest
 
 from agentkernel.domain.errors import EnvironmentFailure
 from agentkernel.runtime.machine import CPU
+from agentkernel.serving import judge_worker
 from agentkernel.serving import pool as module
 from agentkernel.serving.app import Judging
 from agentkernel.serving.pool import LocalPool
@@ -21,6 +22,7 @@ from agentkernel.serving.submission_queue import Queue
 from agentkernel.storage.configuration import load_settings
 from tests.serving.servers import submission, until
 
+KINDS = ("lock", "lanes")
 QUICK = load_settings(None, ("judge.budget_s=0", "judge.seeds=1"))
 
 
@@ -76,9 +78,6 @@ def test_each_worker_has_a_gpu_that_is_held(tmp_path: Path) -> None:
     assert not any(is_held(path) for path in locks.iterdir())
 
 
-KINDS = ("lock", "lanes")
-
-
 def test_what_hangs_is_ended_and_has_that_for_an_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -89,6 +88,26 @@ def test_what_hangs_is_ended_and_has_that_for_an_answer(
         ticket = queue.ticket(name)
         assert ticket is not None
         assert ticket.attempts == 0
+
+
+def test_where_no_worker_answers_no_submission_is_blamed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "ENTRY", "agentkernel.no_such_module:judge")
+    with Queue(tmp_path, 9) as queue:
+        names = [submitted(queue, submission(n)) for n in range(2)]
+        with pytest.raises(EnvironmentFailure, match="No worker answers any more"):
+            LocalPool(queue, (CPU,), tmp_path).run()
+        assert [queue.answer(name) for name in names] == [None, None]
+        assert queue.counts() == (2, 0, 0)
+
+
+def test_a_lost_gpu_is_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "99")
+    with pytest.raises((RuntimeError, AssertionError)):
+        judge_worker.require_gpu()
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    judge_worker.require_gpu()
 
 
 class FailingPool:

@@ -5,6 +5,7 @@ The problem is code of whoever holds the token, and runs here; the candidate run
 
 from __future__ import annotations
 
+import os
 import tempfile
 import warnings
 from functools import cache, lru_cache
@@ -12,11 +13,13 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import NamedTuple
 
+import torch
+
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.errors import AgentKernelError, EnvironmentFailure, one_line
 from agentkernel.runtime.machine import join_devices
 from agentkernel.runtime.worker import serve
-from agentkernel.serving.submission import Answer, Work, WorkerAnswer
+from agentkernel.serving.submission import NOTHING, Answer, Work, WorkerAnswer
 from agentkernel.storage.files import write_atomic
 from agentkernel.tools.judge.judge import judge as run_judge
 from agentkernel.tools.problem.capture import Captured, capture
@@ -46,6 +49,9 @@ class WorkerJudge:
     def answer(self, work: Work) -> WorkerAnswer:
         """The verdict, or why there is none. What nobody foresaw is raised: the process may have
         lost its GPU, and another one tries again."""
+        if work.candidate == NOTHING:
+            require_gpu()
+            return WorkerAnswer()
         try:
             return WorkerAnswer(answer=self._judged(work))
         except EnvironmentFailure as error:
@@ -74,6 +80,12 @@ class WorkerJudge:
         write_atomic(path, text)
         loaded = load_problem(str(path))
         return CapturedProblem(loaded, capture(loaded))
+
+
+def require_gpu() -> None:
+    """Use the GPU that this process was given; raises what CUDA raises where that is lost."""
+    if os.environ.get("CUDA_VISIBLE_DEVICES"):
+        torch.ones(8, device="cuda").sum().item()
 
 
 def judge(line: Connection, device: str, locks: str) -> None:

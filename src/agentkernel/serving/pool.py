@@ -16,13 +16,15 @@ from agentkernel.runtime.machine import CPU, hold_devices
 from agentkernel.runtime.pool import assign_jobs
 from agentkernel.runtime.timed_cpus import LANES
 from agentkernel.runtime.worker import ONE_THREAD, Worker
-from agentkernel.serving.submission import Answer, Work, WorkerAnswer
+from agentkernel.serving.submission import NOTHING, Answer, Work, WorkerAnswer
 from agentkernel.serving.submission_queue import Claim, Queue
 
 ENTRY = "agentkernel.serving.judge_worker:judge"
 ANSWERS: TypeAdapter[WorkerAnswer] = TypeAdapter(WorkerAnswer)
 ANSWER_S = 900.0
 """What one submission may take in all; it would hang again."""
+MOST_BEGUN = 3
+"""Processes that are begun in the place of a lost one: somebody else may have killed one."""
 MOST_ON_CPU = 8
 """Workers without a GPU that nobody asked for: each has torch and a sandbox in memory."""
 JudgeProcess = Worker[Work, WorkerAnswer]
@@ -115,8 +117,25 @@ class LocalPool:
         elif time.monotonic() - began >= ANSWER_S:
             self._queue.finish(claim, Answer(error=answer.reason))
         else:
-            process.close()
             self._queue.lost(claim, answer.reason)
+            self._renew(process, claim.work)
+
+    def _renew(self, process: JudgeProcess, work: Work) -> None:
+        """Another process in the place of one that was lost. Raises EnvironmentFailure where none
+        answers: it is not the submission's fault then, and the others' would be the same."""
+        process.close()
+        why = ""
+        for _ in range(MOST_BEGUN):
+            answer = process.ask(work.evolve(candidate=NOTHING), ANSWER_S)
+            if isinstance(answer, WorkerAnswer) or self._queue.ended:
+                return
+            process.close()
+            why = answer.reason
+        raise EnvironmentFailure(
+            f"No worker answers any more: {why}. Expected a process that judges. "
+            "Next: see 'agentkernel doctor' and 'nvidia-smi', then give the same command: it goes "
+            "on."
+        )
 
 
 def keep(queue: Queue, claim: Claim, found: WorkerAnswer) -> None:

@@ -13,6 +13,8 @@ from agentkernel.domain.verdict import Policy, Precision, Verdict
 
 SOURCE_MOST = 200_000
 """Characters of one file."""
+NOTHING = ""
+"""The candidate of work that only asks who is there."""
 SEEDS = 2**31
 DECISIVE = {"target", "coder", "seed", "goals", "judge", "profile"}
 """What of the settings a verdict or a profile hangs on."""
