@@ -177,6 +177,7 @@ def serving(
         finally:
             process.kill()
             rest = process.stdout.read()
+            print(rest)  # shown where a test fails
             assert (token or "Bearer") not in rest + "".join(said)
 
 

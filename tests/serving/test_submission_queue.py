@@ -77,19 +77,23 @@ def test_only_the_first_answer_is_kept(queue: Queue) -> None:
     assert queue.claim(wait=False) is None
 
 
-def test_a_loss_is_tried_again_a_few_times(queue: Queue) -> None:
+def test_a_loss_waits_behind_the_others(queue: Queue) -> None:
     queue.submit(work("a"))
     queue.submit(work("b"))
-    for attempt in range(1, MOST_ATTEMPTS + 1):
+    claim = claimed(queue)
+    queue.lost(claim, "it died")
+    assert queue.ticket(claim.id) == (claim.id, "queued", 1, 1)
+    assert [claimed(queue).work.candidate for _ in range(2)] == ["b", "a"]
+
+
+def test_what_is_lost_each_time_has_that_for_an_answer(queue: Queue) -> None:
+    queue.submit(work())
+    for _ in range(MOST_ATTEMPTS):
         claim = claimed(queue)
-        assert claim.work.candidate == "a"
         queue.lost(claim, "it died")
-        ticket = queue.ticket(claim.id)
-        assert ticket is not None
-        assert ticket.attempts == attempt
     answer = Answer.model_validate_json(queue.answer(claim.id) or "")
     assert answer == Answer(error=f"not judged in {MOST_ATTEMPTS} tries: it died")
-    assert claimed(queue).work.candidate == "b"
+    assert queue.claim(wait=False) is None
 
 
 def test_what_ran_waits_again_once_the_file_is_opened(tmp_path: Path) -> None:

@@ -23,8 +23,8 @@ ENTRY = "agentkernel.serving.judge_worker:judge"
 ANSWERS: TypeAdapter[WorkerAnswer] = TypeAdapter(WorkerAnswer)
 ANSWER_S = 900.0
 """What one submission may take in all; it would hang again."""
-MOST_BEGUN = 3
-"""Processes that are begun in the place of a lost one: somebody else may have killed one."""
+MOST_IN_VAIN = 12
+"""Processes that are begun one after the other and all lost. Somebody may be killing them."""
 MOST_ON_CPU = 8
 """Workers without a GPU that nobody asked for: each has torch and a sandbox in memory."""
 JudgeProcess = Worker[Work, WorkerAnswer]
@@ -64,6 +64,7 @@ class LocalPool:
     def __init__(self, queue: Queue, devices: Sequence[str], locks: Path) -> None:
         self._queue, self._devices, self._locks = queue, devices, locks
         self._processes = [self._process(device) for device in devices]
+        self._in_vain = 0
 
     @property
     def workers(self) -> int:
@@ -111,6 +112,7 @@ class LocalPool:
         began = time.monotonic()
         answer = process.ask(claim.work, ANSWER_S)
         if isinstance(answer, WorkerAnswer):
+            self._in_vain = 0
             keep(self._queue, claim, answer)
         elif self._queue.ended:  # it was called off, and waits for the next server
             return
@@ -121,21 +123,21 @@ class LocalPool:
             self._renew(process, claim.work)
 
     def _renew(self, process: JudgeProcess, work: Work) -> None:
-        """Another process in the place of one that was lost. Raises EnvironmentFailure where none
-        answers: it is not the submission's fault then, and the others' would be the same."""
-        process.close()
-        why = ""
-        for _ in range(MOST_BEGUN):
-            answer = process.ask(work.evolve(candidate=NOTHING), ANSWER_S)
-            if isinstance(answer, WorkerAnswer) or self._queue.ended:
-                return
+        """Another process in the place of one that was lost, which takes no submission before it
+        answers. Raises EnvironmentFailure where none does, here or beside it: it is not the
+        submission's fault then, and the others' would be the same."""
+        while not self._queue.ended:
             process.close()
-            why = answer.reason
-        raise EnvironmentFailure(
-            f"No worker answers any more: {why}. Expected a process that judges. "
-            "Next: see 'agentkernel doctor' and 'nvidia-smi', then give the same command: it goes "
-            "on."
-        )
+            answer = process.ask(work.evolve(candidate=NOTHING), ANSWER_S)
+            if isinstance(answer, WorkerAnswer):
+                return
+            self._in_vain += 1
+            if self._in_vain >= MOST_IN_VAIN:
+                raise EnvironmentFailure(
+                    f"No worker answers any more: {answer.reason}. Expected a process that judges. "
+                    "Next: see 'agentkernel doctor' and 'nvidia-smi', then give the same command: "
+                    "it goes on."
+                )
 
 
 def keep(queue: Queue, claim: Claim, found: WorkerAnswer) -> None:

@@ -152,10 +152,11 @@ class Queue:
             self._finish(claim.id, answer)
 
     def lost(self, claim: Claim, why: str) -> None:
-        """Its worker is gone: it waits again, before the others, or the loss is its answer."""
+        """Its worker is gone: it waits again, behind the others, or the loss is its answer."""
         with self._writing() as db:
             db.execute(
-                "update submissions set state = 'queued', attempts = attempts + 1 "
+                "update submissions set state = 'queued', attempts = attempts + 1, "
+                "number = (select max(number) + 1 from submissions) "
                 "where id = ? and state = 'running'",
                 (claim.id,),
             )
