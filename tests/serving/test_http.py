@@ -207,3 +207,9 @@ def test_the_client_of_the_page_works(server: Server, tmp_path: Path) -> None:
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert done.stdout == "(True, 'accepted')\n", done.stderr
+
+
+def test_no_worker_inherits_the_token(server: Server) -> None:
+    prelude = "import os\nassert 'AGENTKERNEL_SERVE_TOKEN' not in os.environ"
+    result = server.result(server.submit(submission(5, prelude=prelude)))
+    assert (result["error"], result["verdict"]["accepted"]) == ("", True)

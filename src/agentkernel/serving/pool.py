@@ -130,6 +130,7 @@ class LocalPool:
             process.close()
             answer = process.ask(work.evolve(candidate=NOTHING), ANSWER_S)
             if isinstance(answer, WorkerAnswer):
+                self._in_vain = 0
                 return
             self._in_vain += 1
             if self._in_vain >= MOST_IN_VAIN:
