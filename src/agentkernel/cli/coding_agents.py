@@ -20,17 +20,22 @@ def mcp(flags: McpFlags) -> None:
     """`agentkernel mcp`."""
     if flags.port is not None and not flags.http:
         raise SettingError(f"PORT {flags.port} is for --http. Next: agentkernel mcp --http PORT.")
-    if find_spec("mcp") is None:
-        raise SettingError(
-            "agentkernel mcp needs the package 'mcp', which is not installed. "
-            "Next: pip install 'mcp>=2.3'."
-        )
+    require_sdk("mcp")
     workspace = Workspace(flags.workspace)
     if flags.http:
         _serving().serve_http(workspace, DEFAULT_PORT if flags.port is None else flags.port)
         return
     with answered_pipes():
         _serving().serve_stdio(workspace)
+
+
+def require_sdk(command: str) -> None:
+    """Raises SettingError where the package is missing that serves MCP and HTTP."""
+    if find_spec("mcp") is None:
+        raise SettingError(
+            f"agentkernel {command} needs the package 'mcp', which is not installed. "
+            "Next: pip install 'mcp>=2.3'."
+        )
 
 
 def _serving() -> ModuleType:

@@ -147,6 +147,12 @@ COMMANDS = (
         "remote:remote_worker",
         hidden=True,
     ),
+    Command(
+        "serve",
+        "Serve the judge and the profiler over HTTP.",
+        "serve_options:ServeFlags",
+        "serve:serve",
+    ),
 )
 
 KNOWLEDGE_COMMANDS = (

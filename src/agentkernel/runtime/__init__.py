@@ -1,1 +1,1 @@
-"""GPUs, locks and worker processes of this machine."""
+"""GPUs, locks, worker processes and HTTP servers of this machine."""

@@ -175,6 +175,13 @@ class RayCluster:
         except OSError as error:
             raise self._gone(last_words(self._log)) from error
 
+    def answered(self, wait_s: float) -> bool:
+        """Whether `ended` would answer at once, after `wait_s` at most."""
+        try:
+            return self._line.poll(wait_s)
+        except OSError:
+            return True
+
     def ended(self) -> TaskEnded:
         """The next task that has ended. Raises MissingDependency where the cluster is gone."""
         try:

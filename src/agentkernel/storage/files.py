@@ -147,9 +147,9 @@ def open_regular(path: Path, *, linked: bool = False) -> IO[bytes]:
     return os.fdopen(_open_regular(path, os.O_RDONLY, linked=linked), "rb")
 
 
-def open_new(path: Path) -> IO[bytes]:
+def open_new(path: Path, mode: int = 0o666) -> IO[bytes]:
     """A new file to write; nothing that is there already is opened. Raises OSError."""
-    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | CLOSED, 0o666), "wb")
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | CLOSED, mode), "wb")
 
 
 def open_append(path: Path) -> IO[bytes]:
@@ -241,15 +241,15 @@ def _below(variable: str, usual: str) -> Path:
     return (Path(base) if base else expanded(f"~/{usual}")) / "agentkernel"
 
 
-def write_atomic(path: Path, content: str | bytes, flag: str = FLAGS) -> None:
+def write_atomic(path: Path, content: str | bytes, flag: str = FLAGS, mode: int = 0o666) -> None:
     """Write to a neighbour, flush it to disk, then rename it over `path`, which the user chose by
-    `flag`. Raises OutputError."""
+    `flag`; `mode` less the process's mask says who may use it. Raises OutputError."""
     data = content.encode() if isinstance(content, str) else content
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     with explain_write_failure(path, flag):
         refuse_strange(path)
         try:
-            with open_new(temporary) as file:
+            with open_new(temporary, mode) as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())

@@ -1,0 +1,1 @@
+"""The judge and the profiler over HTTP, for reinforcement learning elsewhere."""
