@@ -64,11 +64,11 @@ class Tuner:
             for step in item.steps()
         }
         distinct = {item.key: item for item in segments.values() if item is not None}
-        share = self.searcher.most_sampled // max(1, len(distinct))
-        spaces = {
-            key: _Choice.of(item, replace(setting, sampled=share), self._hints(item))
-            for key, item in distinct.items()
-        }
+        work = sum(map(_work_us, distinct.values()))
+        spaces: dict[str, _Choice] = {}
+        for key, item in distinct.items():
+            share = int(self.searcher.most_sampled * _work_us(item) / work)
+            spaces[key] = _Choice.of(item, replace(setting, sampled=share), self._hints(item))
         self._time([item.space for item in spaces.values() if item.space], setting.target)
         for key, item in distinct.items():
             self._keep(item, spaces[key], setting.target)
@@ -273,7 +273,13 @@ def _space(
         segment.name,
         hints,
         segment.matrix_work,
+        _work_us(segment),
     )
+
+
+def _work_us(segment: IsolatedStep) -> float:
+    """About its time: what takes long is searched longer."""
+    return provider_of(segment.step).work_us(segment.step, segment.compiled.symbols)
 
 
 def _constants(schedule: Mapping[str, Mapping[str, int]]) -> str:

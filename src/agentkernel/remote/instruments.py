@@ -163,4 +163,5 @@ def _sent(space: Space) -> wire.SpaceSent:
         segment=space.segment,
         hints=space.hints,
         matrix=space.matrix,
+        work_us=space.work_us,
     )

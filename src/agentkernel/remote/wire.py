@@ -105,6 +105,7 @@ class SpaceSent(Frozen):
     segment: str = ""
     hints: tuple[int, ...] = ()
     matrix: MatrixWork | None = None
+    work_us: float = 1.0
 
 
 class Rank(Frozen):

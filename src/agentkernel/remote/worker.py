@@ -327,7 +327,7 @@ def _search(question: wire.MostSampled | wire.Rank | wire.Tune, opened: OpenSubj
         spaces = [
             Space(
                 opened.problem(item.problem), item.sources, item.labels, item.schedules,
-                item.segment, item.hints, item.matrix,
+                item.segment, item.hints, item.matrix, item.work_us,
             )
             for item in question.spaces
         ]  # fmt: skip

@@ -7,6 +7,7 @@ import pytest
 from agentkernel.domain.profile import CompileReport
 from agentkernel.domain.verdict import CompileFailed, LoadFailed, RunFailed
 from agentkernel.tools.compile import compile_candidate, compile_many
+from agentkernel.tools.compile.candidate import by_weight
 from agentkernel.tools.problem.loading import load_problem
 from agentkernel.tools.targets import load_targets
 
@@ -94,3 +95,10 @@ def test_another_core_begins_with_the_last_kernel(problem, monkeypatch):
     assert isinstance(report, CompileReport)
     longest = max(item.compile_s for item in report.kernels)
     assert any(item.compile_s < longest / 4 for item in report.kernels)
+
+
+def test_sources_begin_in_the_order_of_their_families_weights():
+    order = by_weight([(4, 1.0), (4, 2.0), (1, 9.0)])
+    assert order[:3] == [(0, 0), (1, 0), (2, 0)], "all first ones"
+    assert order[3:] == [(1, 1), (0, 1), (1, 2), (1, 3), (0, 2), (0, 3)]
+    assert by_weight([]) == []

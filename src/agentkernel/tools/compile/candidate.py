@@ -126,6 +126,8 @@ class Family(NamedTuple):
     loaded: LoadedProblem
     sources: tuple[str, ...]
     shape_set: int = 0
+    weight: float = 1.0
+    """Beside other families one of twice the weight has two sources begun for one of theirs."""
 
 
 def compile_families(
@@ -138,7 +140,8 @@ def compile_families(
     binaries: bool = False,
 ) -> tuple[tuple[Compilation, ...], ...]:
     """`compile_many` for several problems in one worker: the first source of each begins before
-    the second of any. With `binaries`, the kernels and their instruction counts come along."""
+    the second of any, then by their weights. With `binaries`, the kernels and their instruction
+    counts come along."""
     shared: dict[str, object] = {"target": target.model_dump_json(), "binaries": binaries}
     calls = [_call(family) for family in families]
     scopes = [_digest(pack_request({**call, **shared})) for call in calls]
@@ -147,21 +150,31 @@ def compile_families(
         for scope, family in zip(scopes, families, strict=True)
     ]
     missing: dict[str, _Source] = {}
-    for place in range(max((len(family.sources) for family in families), default=0)):
-        for number, family in enumerate(families):
-            if place < len(family.sources) and not _memo.get(keys[number][place]):
-                missing[keys[number][place]] = _Source(number, family.sources[place])
+    for number, place in by_weight([(len(item.sources), item.weight) for item in families]):
+        if not _memo.get(keys[number][place]):
+            missing[keys[number][place]] = _Source(number, families[number].sources[place])
     common = shared | {"calls": calls, "timeout_s": timeout_s, "seconds": seconds}
     replies = _compile(list(missing.values()), common, allow_unsandboxed)
     found: dict[str, Compilation] = {}
     for (key, source), reply in zip(missing.items(), replies, strict=True):
-        loaded, _, shape_set = families[source.call]
+        loaded, shape_set = families[source.call].loaded, families[source.call].shape_set
         found[key] = _compilation(reply, loaded.problem.shape_sets[shape_set].label)
         _memo.put(key, found[key])
     return tuple(
         tuple(found.get(key) or _memo.get(key) or Compilation(None) for key in some)
         for some in keys
     )
+
+
+def by_weight(families: Sequence[tuple[int, float]]) -> list[tuple[int, int]]:
+    """Family and place of every source, of families by their counts and weights: all first ones,
+    then so that after any of them each family has had as many as its weight is worth."""
+    turns = [
+        (place > 0, place / max(weight, 1e-9), number, place)
+        for number, (count, weight) in enumerate(families)
+        for place in range(count)
+    ]
+    return [(number, place) for _, _, number, place in sorted(turns)]
 
 
 def _compilation(reply: JSON | WorkerFailed, case: str) -> Compilation:

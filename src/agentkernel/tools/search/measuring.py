@@ -17,7 +17,7 @@ from agentkernel.runtime import gpu_lock
 from agentkernel.runtime.pool import raised_priority
 from agentkernel.runtime.stages import stage
 from agentkernel.runtime.timed_cpus import compiling_cpus, on_timed_cpus
-from agentkernel.tools.compile.candidate import Binary
+from agentkernel.tools.compile.candidate import Binary, by_weight
 from agentkernel.tools.problem.loading import LoadedProblem
 from agentkernel.tools.profiler.timing.stopwatch import Device, flush_bytes
 from agentkernel.tools.sandbox.session import prefork_worker, search_seconds, settle_idle_workers
@@ -385,12 +385,9 @@ class _HalvingSearch:
         self._end_s = end_s
         self._last_us: list[dict[int, float]] = [{} for _ in fields]
         self._sketches: dict[_Entrant, Sketch] = {}
-        order = sorted(
-            (place, _Entrant(number, index))
-            for number, field in enumerate(fields)
-            for place, index in enumerate(field.kept)
-        )
-        self._numbers = {entrant: number for number, (_, entrant) in enumerate(order)}
+        counts = [(len(field.kept), field.space.work_us) for field in fields]
+        order = [_Entrant(number, fields[number].kept[at]) for number, at in by_weight(counts)]
+        self._numbers = {entrant: number for number, entrant in enumerate(order)}
         self._descending: int | None = None
         self._descend_until_s = end_s
 

@@ -33,7 +33,8 @@ class Space:
 
     `segment` names the part of a model that the problem is ("" for a whole one): its pattern and
     its structure's hash. The sources at the places `hints` were fast before: they are measured
-    first. `matrix` is what its own kernels multiply.
+    first. `matrix` is what its own kernels multiply. `work_us`, about what it takes in the end, is
+    its weight beside other parts: time does not suffice for all sources of all.
     """
 
     problem: LoadedProblem
@@ -43,6 +44,7 @@ class Space:
     segment: str = ""
     hints: tuple[int, ...] = ()
     matrix: MatrixWork | None = None
+    work_us: float = 1.0
 
     def with_forms(self, place: int, forms: Sequence[Form]) -> Space:
         """The same with `forms` of the source at `place` behind the others."""
@@ -78,7 +80,7 @@ def compile_spaces(
     """One outcome a source of each space, with the binaries; None where `seconds` did not
     suffice."""
     return compile_families(
-        [Family(space.problem, space.sources) for space in spaces],
+        [Family(space.problem, space.sources, weight=space.work_us) for space in spaces],
         target,
         seconds=seconds,
         allow_unsandboxed=allow_unsandboxed,
