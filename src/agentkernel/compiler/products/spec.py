@@ -27,6 +27,8 @@ class GemmSpec:
     offsets into a contiguous [*batch, M, N]), `batch` (0 where there is none), `M`, `N`, and the
     `extras`: (parameter name, wrapper expression) pairs. With `store=False` they also store.
 
+    `out_is_float`: whether `out` holds floats, which alone a descriptor stores.
+
     `triangles`: what is 0 in operands, as they are stored, or cut off by the epilogue.
 
     `second` names a second weight that lies as `b` does, with its strides: the epilogue then finds
@@ -49,6 +51,7 @@ class GemmSpec:
     epilogue: tuple[str, ...] = ()
     extras: tuple[tuple[str, str], ...] = ()
     store: bool = True
+    out_is_float: bool = True
     triangles: tuple[Triangle, ...] = ()
     second: str = ""
 

@@ -24,6 +24,7 @@ from agentkernel.compiler.fusion import (
 )
 from agentkernel.compiler.ir import Expr, Node, UnsupportedOp, numel, roots_of, same
 from agentkernel.compiler.kernel import KernelCode
+from agentkernel.compiler.products.descriptors import NAMES as BOXES
 from agentkernel.compiler.products.gemm import emit_gemm
 from agentkernel.compiler.products.planes import Splits
 from agentkernel.compiler.products.schedules import FloatType, GemmFacts
@@ -241,6 +242,7 @@ def gemm_facts(anchor: ProductStep, symbols: Symbols, precision: Precision) -> G
     return GemmFacts(
         m, n, k, symbols.hint(batch), FLOATS[anchor.node.dtype], precision,
         "m" if a_transposed else "k", "k" if b_transposed else "n",
+        aligned=(m if a_transposed else k) % 8 == (k if b_transposed else n) % 8 == 0,
     )  # fmt: skip
 
 
@@ -282,6 +284,7 @@ def emit_product_step(
         b_layout="k" if anchor.transposed[1] else "n",
         batch_dims=anchor.batch_dims, precision=scope.precision, epilogue=text.lines,
         extras=text.extras, triangles=anchor.triangles,
+        out_is_float=anchor.result.dtype in FLOATS,
     )  # fmt: skip
     made = emit_gemm(spec, schedule, scope.splits)
     used = text.helpers | made.helpers
@@ -324,7 +327,7 @@ def epilogue_text(
     )  # fmt: skip
     emitter.names = Names(
         {*sums.values(), "rows", "cols", "tile", "batch", "M", "N", "K", "row_mask", "col_mask",
-         "tile_mask", "split", "plane"}
+         "tile_mask", "split", "plane", "tile_m", "tile_n", *BOXES}
     )  # fmt: skip
     pointers = ("a_ptr", "b_ptr", "out_ptr", "partial_ptr")
     emitter.own_pointers = frozenset((*pointers, *(f"{name}_ptr" for name in sums.values())))
