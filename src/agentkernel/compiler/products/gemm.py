@@ -329,6 +329,8 @@ class _Kernel:
                 f"plane = tl.cast(M, tl.int64) * N * ({batch})",
                 "tl.store(out_ptr + split * plane + tile, acc, mask=tile_mask)",
             ]
+        if self.spec.by_parts:
+            lines.append("part = tile_n * 2 + half" if self._halves else "part = tile_n")
         lines += epilogue_lines(self.spec)
         if self.described_out:
             lines[-1:] = descriptors.store_lines(lines[-1], self._halves)

@@ -184,7 +184,7 @@ def sampled_gemm_schedules(facts: GemmFacts, target: Target, most: int) -> list[
             tile[0] * tile[1] <= ACCUMULATORS * threads <= 8 * tile[0] * tile[1]
             and (not point["PLANES"] or _fits_planes(tile))
             and (not point["PERSIST"] or split == 1)
-            and (not point["DESCRIPTORS"] or point["PERSIST"])
+            and (not point["DESCRIPTORS"] or bool(point["PERSIST"]))
             and shared_bytes(tile, facts.dtype, target) + stored_bytes(point) <= limit
             and (split == 1 or (split * programs <= 4 * LEAST_PROGRAMS and programs < LEAST_PROGRAMS
                                 and facts.k >= 2 * split * tile[2]))

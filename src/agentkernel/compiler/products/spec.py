@@ -10,6 +10,9 @@ from agentkernel.compiler.products.schedules import FloatType
 from agentkernel.compiler.products.triangles import Triangle
 from agentkernel.domain.verdict import Precision
 
+PART = 128
+"""Columns of a product that leave one number of a row's reduction: a tile's, or half of one's."""
+
 
 @dataclass(frozen=True)
 class GemmSpec:
@@ -28,6 +31,9 @@ class GemmSpec:
     `extras`: (parameter name, wrapper expression) pairs. With `store=False` they also store.
 
     `out_is_float`: whether `out` holds floats, which alone a descriptor stores.
+
+    `by_parts`: the epilogue also finds in `part` which PART columns of the result a tile, or half
+    of one, holds; only schedules of tiles that are one or two parts wide are for it.
 
     `triangles`: what is 0 in operands, as they are stored, or cut off by the epilogue.
 
@@ -52,6 +58,7 @@ class GemmSpec:
     extras: tuple[tuple[str, str], ...] = ()
     store: bool = True
     out_is_float: bool = True
+    by_parts: bool = False
     triangles: tuple[Triangle, ...] = ()
     second: str = ""
 
