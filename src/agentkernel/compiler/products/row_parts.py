@@ -40,6 +40,8 @@ from agentkernel.compiler.products.step import (
 from agentkernel.compiler.row_algebra import replaced
 from agentkernel.domain.verdict import Precision
 
+GUARDED = "guarded"
+"""Mark of sums of exponentials from which no infinite maximum is taken out."""
 OP, LOWEST = "row_parts", 'float("-inf")'
 FIELDS = {"expsum": ("top", "total"), "sum": ("part",)}
 """What a part of a reduction's row consists of."""
@@ -144,7 +146,7 @@ def _along_rows(node: Node, product: Node) -> bool:
     last = (len(value.shape) - 1,)
     return (
         node.op in FIELDS
-        and node.attrs == (last,)
+        and node.attrs in ((last,), (last, GUARDED))
         and value.dtype.is_floating_point
         and value.dtype != torch.float64
         and same(value.shape[-1], product.shape[-1])
@@ -227,7 +229,13 @@ def _combined(b: GraphBuilder, reduction: Node, parts: Sequence[Node]) -> list[N
         return [b.reshape(b.reduce("sum", parts[0], (0,), reduction.name), shape)]
     tops, totals = parts
     top = b.reduce("max", tops, (0,), "row_max")
-    scaled = b.pointwise("mul", totals, b.pointwise("exp", b.pointwise("sub", tops, top)))
+    shifts = [tops, top]
+    if GUARDED in reduction.attrs:
+        shifts = [b.pointwise("where", b.pointwise("isinf", x), 0.0, x) for x in shifts]
+    scaled = b.pointwise("mul", totals, b.pointwise("exp", b.pointwise("sub", *shifts)))
+    if GUARDED in reduction.attrs:
+        # A part without a number left has a maximum of -inf, which counts as 0 here.
+        scaled = b.pointwise("where", b.pointwise("eq", totals, 0.0), 0.0, scaled)
     total = b.reduce("sum", scaled, (0,), "row_sum")
     return [b.reshape(item, shape) for item in (top, total)]
 
@@ -321,6 +329,8 @@ def _part(
     logits, top, shift, total = (
         unique(name) for name in ("values", "row_max", "shift", "row_sum")
     )  # fmt: skip
+    guarded = GUARDED in reduction.attrs
+    infinite = f'tl.abs({top}) == float("inf")' if guarded else f"{top} == {LOWEST}"
     # Logits of 16-bit operands are known to 2**-9: Triton's exp is exact enough for them.
     grown = pointwise_text(
         "exp", [Text(f"{logits} - {shift}[:, None]")], torch.float32, torch.float32,
@@ -329,7 +339,7 @@ def _part(
     lines += [
         f"{logits} = {_masked(text, LOWEST, value)}",
         f"{top} = tl.max({logits}, axis=1)",
-        f"{shift} = tl.where({top} == {LOWEST}, 0.0, {top})",
+        f"{shift} = tl.where({infinite}, 0.0, {top})",
         f"{total} = tl.sum({grown}, axis=1)",
     ]
     return [top, total]
