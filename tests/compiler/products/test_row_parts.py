@@ -212,26 +212,26 @@ def test_there_are_schedules_for_every_card(target: str, dtype: str) -> None:
         assert schedule["SPLIT_K"] == 1
 
 
-def test_planes_leave_parts_too(interpreter: Sandboxed) -> None:
+def test_planes_leave_parts_too(box: Sandboxed) -> None:
     loaded = problem_of("fp32")
     assert loaded.live is not None
     inputs = (torch.randn(37, 24), torch.randint(0, 300, (37,)))
-    interpreter.check(written(loaded, FORMS["planes"]), loaded.live, inputs)
+    box.check(written(loaded, FORMS["planes"]), loaded.live, inputs)
 
 
 @pytest.mark.parametrize("name", ["each row", "mean", "capped"])
-def test_runs_have_the_same_bits_in_any_order(name: str, interpreter: Sandboxed) -> None:
+def test_runs_have_the_same_bits_in_any_order(name: str, box: Sandboxed) -> None:
     loaded = problem_of(name)
     assert loaded.live is not None
     _, shape, dtype, _ = CASES[name]
     inputs = (torch.randn(shape).to(dtype), torch.randint(0, 300, shape[:-1]))
     source = written(loaded, FORMS["halves"])
-    first, again = (interpreter.call(source, loaded.live, inputs)[0] for _ in range(2))
+    first, again = (box.call(source, loaded.live, inputs)[0] for _ in range(2))
     assert torch.equal(first, again)
 
 
 @pytest.mark.parametrize("loss", [narrow, each])
-def test_parts_of_infinite_logits_add_up_as_rows_do(loss: Loss, interpreter: Sandboxed) -> None:
+def test_parts_of_infinite_logits_add_up_as_rows_do(loss: Loss, box: Sandboxed) -> None:
     """A part of nothing but -inf, a row of nothing else, +inf and NaN."""
     torch.manual_seed(0)
     module = Head(loss, 384, torch.float32, bias=True).eval()
@@ -245,7 +245,7 @@ def test_parts_of_infinite_logits_add_up_as_rows_do(loss: Loss, interpreter: San
     ):  # fmt: skip
         with torch.no_grad():
             module.head.bias[columns] = value
-        found = interpreter.call(source, module, (x, target))[0]
+        found = box.call(source, module, (x, target))[0]
         with torch.no_grad():
             wanted = module(x, target)
             module.head.bias.zero_()
