@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
 
+from agentkernel.agents.compiler_coder import family
 from agentkernel.compiler.partitions import partitions
 from agentkernel.compiler.pipeline import Compiled
 from agentkernel.compiler.products.row_parts import RowPartsStep, row_parts_schedules
@@ -20,11 +23,12 @@ from agentkernel.compiler.products.schedules import (
 )
 from agentkernel.compiler.providers import AnySchedule
 from agentkernel.tools.problem.capture import capture
-from agentkernel.tools.problem.loading import LoadedProblem, problem_from_module
+from agentkernel.tools.problem.loading import LoadedProblem, load_problem, problem_from_module
 from agentkernel.tools.targets import load_targets
 from tests.compiler.forms import TILE, assert_accepted, small
 from tests.compiler.sandboxed_drop_in import Sandboxed
 
+ROOT = Path(__file__).parents[3]
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 HALVES = TILE | {"BLOCK_N": 256, "PERSIST": 3}
 FORMS: dict[str, GemmSchedule] = {
@@ -250,3 +254,14 @@ def test_parts_of_infinite_logits_add_up_as_rows_do(loss: Loss, box: Sandboxed) 
             wanted = module(x, target)
             module.head.bias.zero_()
         assert torch.allclose(found, wanted, rtol=1e-6, equal_nan=True), (columns, value)
+
+
+def test_the_text_of_a_loss_without_logits() -> None:
+    path = ROOT / "benchmarks" / "suite" / "level2" / "linear_cross_entropy.py"
+    problem = load_problem(str(path))
+    choices = partitions(problem, capture(problem), "mixed")
+    text = family(choices, "default", lambda _: None, load_targets()["h200"])[0].source.text
+    golden = ROOT / "tests" / "golden" / "kernels" / "linear_cross_entropy.py"
+    if os.environ.get("AGENTKERNEL_RECORD"):
+        golden.write_text(text)
+    assert text == golden.read_text()

@@ -38,6 +38,7 @@ from agentkernel.compiler.products.spec import (
     epilogue_lines,
     function,
     masks,
+    read_lines,
     tile_offsets,
 )
 from agentkernel.compiler.products.triangles import step_lines
@@ -332,6 +333,7 @@ class _Kernel:
         if self.spec.by_parts:
             lines.append("part = tile_n * 2 + half" if self._halves else "part = tile_n")
         lines += epilogue_lines(self.spec)
+        lines = lines if self.spec.store else read_lines(lines)
         if self.described_out:
             lines[-1:] = descriptors.store_lines(lines[-1], self._halves)
         if not self._halves:

@@ -299,17 +299,19 @@ def _text(gathered: Gathered, pointers: Sequence[str], scope: Scope) -> Epilogue
     emitter = epilogue_emitter(region, dict.fromkeys(loaded, "acc"), groups, scope)
     emitter.own_pointers |= frozenset(pointers)
     lines: list[str] = []
-    place, inside = (emitter.names.unique(name) for name in ("place", "inside"))
+    place, stored = (emitter.names.unique(name) for name in ("place", "stored"))
     coarse = gathered.product.dtype != torch.float32
     numbers = [
         item
         for reduction in gathered.reductions
         for item in _part(reduction, emitter, lines, coarse=coarse)
     ]
-    lines += [f"{place} = tl.cast(part, tl.int64) * M + rows", f"{inside} = row_mask"]
-    lines[-1] += f" & (part * {PART} < N)"
     lines += [
-        f"tl.store({pointer} + {place}, {number}, mask={inside})"
+        f"{place} = tl.cast(part, tl.int64) * M + rows",
+        f"{stored} = row_mask & (part * {PART} < N)",
+    ]
+    lines += [
+        f"tl.store({pointer} + {place}, {number}, mask={stored})"
         for pointer, number in zip(pointers, numbers, strict=True)
     ]
     return finished(emitter, lines, scope)

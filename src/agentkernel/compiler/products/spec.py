@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -102,6 +103,16 @@ def epilogue_lines(spec: GemmSpec, offsets: bool = True) -> Iterator[str]:
     yield from spec.epilogue
     if spec.store:
         yield "tl.store(out_ptr + tile, acc.to(out_ptr.dtype.element_ty), mask=tile_mask)"
+
+
+def read_lines(lines: Sequence[str]) -> list[str]:
+    """Those of `lines` that bind a name which a later one reads, or bind none."""
+    kept: list[str] = []
+    for line in reversed(lines):
+        bound = re.match(r"(\w+) = ", line)
+        if bound is None or re.search(rf"\b{bound[1]}\b", "\n".join(kept)):
+            kept.insert(0, line)
+    return kept
 
 
 def tile_offsets(spec: GemmSpec) -> str:
