@@ -177,7 +177,12 @@ def shifted(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return F.cross_entropy(x[:-1], y[1:])
 
 
-@pytest.mark.parametrize("loss", [normalised, of_columns, shifted])
+def of_shares(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Sums over what whole rows have to be known for."""
+    return torch.log_softmax(x, -1).square().sum(-1)
+
+
+@pytest.mark.parametrize("loss", [normalised, of_columns, shifted, of_shares])
 def test_other_uses_store_the_product(loss: Loss) -> None:
     torch.manual_seed(0)
     module = Head(loss, dtype=torch.float32).eval()
@@ -243,16 +248,17 @@ def test_parts_of_infinite_logits_add_up_as_rows_do(loss: Loss, box: Sandboxed) 
     loaded = problem_from_module(module, (x, target))
     source = written(loaded, FORMS["plain"])
     inf = float("inf")
-    for columns, value in (
-        (slice(0, 128), -inf), (slice(0, 384), -inf), (slice(7, 8), inf),
-        (slice(7, 8), float("nan")), (slice(0, 256), -1e30), (slice(0, 384), 1e30),
+    for columns, value, others in (
+        (slice(0, 128), -inf, 0.0), (slice(0, 128), -inf, -1e4), (slice(0, 384), -inf, 0.0),
+        (slice(7, 8), inf, 0.0), (slice(7, 8), float("nan"), 0.0), (slice(0, 256), -1e30, 0.0),
+        (slice(0, 384), 1e30, 0.0),
     ):  # fmt: skip
         with torch.no_grad():
+            module.head.bias.fill_(others)
             module.head.bias[columns] = value
         found = box.call(source, module, (x, target))[0]
         with torch.no_grad():
             wanted = module(x, target)
-            module.head.bias.zero_()
         assert torch.allclose(found, wanted, rtol=1e-6, equal_nan=True), (columns, value)
 
 

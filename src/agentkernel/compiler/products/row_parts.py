@@ -125,7 +125,7 @@ def _gathered(
             tile.add(node)
         else:
             return None
-    if not reductions or tile & set(outputs) or any(item in outputs for item in reductions):
+    if not reductions or tile & set(outputs):
         return None
     members = _members(reductions)
     stores = [
