@@ -82,6 +82,11 @@ def of_sequences(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return torch.logsumexp(x.float().flatten(0, 1), -1)
 
 
+def of_batch(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Free sizes of both inputs, of which only the products are known to agree."""
+    return F.cross_entropy(x.float().view(-1, x.shape[-1]), y.view(-1), ignore_index=3)
+
+
 def ignored(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return F.cross_entropy(x.float(), y, ignore_index=1)
 
@@ -104,6 +109,7 @@ CASES: dict[str, tuple[Loss, tuple[int, ...], torch.dtype, bool]] = {
     "mean": (mean, (37, 24), torch.bfloat16, False),
     "sum": (total, (37, 24), torch.bfloat16, True),
     "ignored": (ignored, (37, 24), torch.float16, False),
+    "of a batch": (of_batch, (3, 17, 24), torch.bfloat16, False),
     "each row": (each, (3, 17, 24), torch.float16, False),
     "sequences": (of_sequences, (3, 17, 24), torch.bfloat16, True),
     "in half": (narrow, (37, 24), torch.float16, False),
