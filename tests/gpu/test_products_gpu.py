@@ -13,6 +13,8 @@ from agentkernel.agents.compiler_coder import Variant, family
 from agentkernel.compiler.partitions import partitions, structure
 from agentkernel.domain.candidate import TrialResult
 from agentkernel.tools.judge.judge import judge
+from agentkernel.tools.judge.policy.direct_form import with_direct_launches
+from agentkernel.tools.judge.policy.graph_form import with_graph
 from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.problem.loading import LoadedProblem, load_problem, problem_from_module
@@ -185,3 +187,43 @@ def test_half_a_product_takes_little_more_than_half_the_time() -> None:
     for found in (lower, upper):
         assert found is not None
         assert found < 0.7 * dense, (found, dense)
+
+
+@pytest.mark.parametrize("sizes", [(1000, 1024, 2048), (777, 1000, 776), (1024, 520, 1000)])
+def test_products_by_descriptors(sizes: tuple[int, int, int]) -> None:
+    """The first two of the search, in each launch form."""
+    rows, inner, outer = sizes
+    x = torch.randn(rows, inner, dtype=torch.bfloat16)
+    for module in (Projected(inner, outer, x.dtype), Gated(inner, outer, x.dtype)):
+        loaded = problem_from_module(module, (x,))
+        found = variants(loaded, "gemm")
+        described = [item for item in found if "make_tensor_descriptor" in item.source.text]
+        if torch.cuda.get_device_capability() >= (9, 0):
+            assert described
+        for item in described[:2]:
+            assert_accepted(loaded, item.source.text)
+            for form in (with_direct_launches(item.source.text), with_graph(item.source.text)):
+                assert form is not None
+                assert_accepted(loaded, form)
+
+
+class Head(nn.Module):
+    def __init__(self, inner: int, classes: int, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.head = nn.Linear(inner, classes, bias=False, dtype=dtype)
+
+    def forward(self, x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return F.cross_entropy(self.head(x).float(), target)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("classes", [4096, 5003])
+def test_a_loss_without_logits(dtype: torch.dtype, classes: int) -> None:
+    loaded = problem_from_module(
+        Head(512, classes, dtype),
+        (torch.randn(1000, 512, dtype=dtype), torch.randint(0, classes, (1000,))),
+    )
+    found = variants(loaded, "gemm")
+    assert all("row_parts_kernel" in item.source.text for item in found)
+    for item in found[:2]:
+        assert_accepted(loaded, item.source.text)

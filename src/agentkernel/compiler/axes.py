@@ -81,10 +81,16 @@ def leaves(dim: Iterable[Atom]) -> Dim:
 
 
 def unify(left: Dim, right: Dim) -> None:
-    """Make two dimensions of one size the same, splitting atoms by common factors."""
+    """Make two dimensions of one size the same, splitting atoms by common factors. Eager requires
+    that they agree, whether or not their sizes prove it."""
     one, two = list(leaves(left)), list(leaves(right))
     if len(one) == len(two) == 1 and one[0] is not two[0]:
         _unite(one[0], two[0])
+        return
+    single, several = (one, two) if len(one) == 1 else (two, one)
+    sizes = (numel([atom.size for atom in item]) for item in (one, two))
+    if len(single) == 1 and len(several) > 1 and not same(*sizes):
+        single[0].parts = tuple(several)
         return
     while one and two:
         a, b = one.pop(), two.pop()
@@ -252,8 +258,16 @@ class Layout:
             chain.append(node)
             node = node.args[0]
         views = chain
-        if chain and chain[-1].op == "reshape" and not regroups(root.shape, chain[-1].shape):
-            # What is stored lies under the new shape as it lies under its own.
+        if (
+            chain
+            and chain[-1].op == "reshape"
+            and (
+                not regroups(root.shape, chain[-1].shape)
+                or _merges_free(root.shape, chain[-1].shape)
+            )
+        ):
+            # What is stored lies under the new shape as it lies under its own. Merged dimensions of
+            # free sizes may meet others whose sizes alone do not show that they agree.
             dims = new_axes(chain[-1].shape)
             access.strides = _paired(dims, contiguous_strides(chain[-1].shape))
             views = chain[:-1]
@@ -288,6 +302,14 @@ class Layout:
         access.strides = [*kept.items(), *((atom, stride * step) for atom in new)]
         access.offset = access.offset + start * stride
         return tuple(new if at == axis else dim for at, dim in enumerate(dims))
+
+
+def _merges_free(old: Shape, new: Shape) -> bool:
+    """Whether a reshape, of dimensions that fall into those of the other, merges free ones."""
+    dims = regroup(new_axes(old), new)
+    return any(
+        len(dim) > 1 and sum(not atom.size.is_number for atom in dim) > 1 for dim in dims
+    )  # fmt: skip
 
 
 def _inside(root: Node, members: frozenset[Node]) -> bool:

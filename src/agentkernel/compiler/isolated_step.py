@@ -23,6 +23,7 @@ from agentkernel.compiler.ir import Expr, Node, numel
 from agentkernel.compiler.kernel_helpers import helper_sources, library_imports
 from agentkernel.compiler.pipeline import Compiled
 from agentkernel.compiler.products.pairs import PairStep
+from agentkernel.compiler.products.row_parts import RowPartsStep
 from agentkernel.compiler.products.step import ProductStep
 from agentkernel.compiler.providers import AnySchedule, provider_of
 from agentkernel.compiler.providers.linear import LinearStep
@@ -33,7 +34,9 @@ from agentkernel.tools.problem.loading import LoadedProblem
 from agentkernel.tools.search.cost import MatrixWork
 from agentkernel.tools.search.store import StepKey
 
-AnyStep = Region | ProductStep | PairStep | AttentionStep | LibraryStep | LinearStep
+AnyStep = (
+    Region | ProductStep | PairStep | RowPartsStep | AttentionStep | LibraryStep | LinearStep
+)  # fmt: skip
 
 
 class Empty(nn.Module):
@@ -87,6 +90,8 @@ class IsolatedStep:
             return self._multiplied(int(step.share(symbols) * flops), "matmul")
         if isinstance(step, PairStep):
             return self._multiplied(2 * symbols.hint(step.multiplied), "matmul")
+        if isinstance(step, RowPartsStep):
+            return self._multiplied(symbols.hint(step.multiplied), "matmul")
         if isinstance(step, AttentionStep):
             facts = attention_facts(step, symbols)
             scores = facts.heads * facts.queries * facts.keys // (2 if step.match.causal else 1)
@@ -94,7 +99,7 @@ class IsolatedStep:
         return None
 
     def _multiplied(self, flops: int, kind: Literal["matmul", "attention"]) -> MatrixWork:
-        assert isinstance(self.step, ProductStep | PairStep | AttentionStep)
+        assert isinstance(self.step, ProductStep | PairStep | RowPartsStep | AttentionStep)
         dtype = _dtype_name(self.step.node.args[0])
         cost = OpCost(op=kind, dtype=dtype, bytes_moved=0, flops=flops, kind=kind)
         return MatrixWork(cost, self.compiled.precision)
@@ -160,6 +165,8 @@ def _outputs(compiled: Compiled, step: AnyStep) -> tuple[Output, ...]:
     """What it stores, with eager's strides where forward returns it."""
     if isinstance(step, Region):
         return tuple(Output(item.node, item.node.name, item.strides) for item in step.stores)
+    if isinstance(step, RowPartsStep):
+        return tuple(Output(item, item.name, contiguous_strides(item.shape)) for item in step.parts)
     node = step.node if isinstance(step, LibraryStep) else step.result
     given = {output.node: output.strides for output in compiled.partition.outputs}
     own = step.strides if isinstance(step, AttentionStep) else contiguous_strides(node.shape)
@@ -205,6 +212,8 @@ def _hash(words: _Words, compiled: Compiled, step: AnyStep, outputs: Sequence[Ou
     described = [f"{words.number(item.node)} {words.sizes(item.strides)}" for item in outputs]
     # What is read may be stored with zeros: a graph that ends there does not show them.
     zeros = [str(item) for item in step.triangles] if isinstance(step, ProductStep) else []
+    if isinstance(step, RowPartsStep):
+        zeros = [str(words.number(item)) for item in step.gathered.reductions]
     text = "\n".join([type(step).__name__, compiled.precision, *words.lines, *described, *zeros])
     return sha256_text(text)
 

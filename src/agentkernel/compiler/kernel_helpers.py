@@ -113,6 +113,20 @@ def last_{name}(x, place, other, other_place):
     kept = kept | (equal & (place > other_place))
     return tl.where(kept, x, other), tl.where(kept, place, other_place)'''
 
+SCRATCH = '''\
+def scratch(size, alignment, _):
+    """Memory on the current device, for the descriptors that a kernel makes."""
+    return torch.empty(size, dtype=torch.int8, device="cuda")'''
+
+DESCRIBED = '''\
+def described(*matrices):
+    """Whether TMA can read them: rows of 16-bit numbers, apart, that begin at multiples of 16
+    bytes."""
+    steps = [(x.stride(-2), x.shape[-1], x.storage_offset()) for x in matrices]
+    return all(
+        step >= length and step % 8 == 0 and first % 8 == 0 for step, length, first in steps
+    )'''
+
 LOG_ADD = '''\
 @triton.jit
 def log_add(top, total, other, other_total):
@@ -133,6 +147,8 @@ HELPERS: Helpers = {
     "last_min": (WITH_LAST_PLACE.format(name="min", words="smaller", sign="<"), ()),
     "log_add": (LOG_ADD, ()),
     "selected": (SELECTED, ()),
+    "scratch": (SCRATCH, ()),
+    "described": (DESCRIBED, ()),
     "plane_place": (PLANE_PLACE, ()),
     "split_planes": (SPLIT_PLANES, ()),
     "plane_product": (PLANE_PRODUCT, ()),

@@ -22,6 +22,7 @@ from agentkernel.compiler.ir import UnsupportedOp
 from agentkernel.compiler.lowering.convolutions import MOVABLE
 from agentkernel.compiler.pipeline import Compiled, at_declared_sizes, compile_graph
 from agentkernel.compiler.products.pairs import PairStep
+from agentkernel.compiler.products.row_parts import RowPartsStep
 from agentkernel.compiler.products.step import ProductStep
 from agentkernel.compiler.providers import provider_of
 from agentkernel.compiler.providers.library import refusal
@@ -130,13 +131,15 @@ def _partitions(
 
 
 def _with_products(plain: Compiled, policy: Policy) -> list[Compiled]:
-    """Own GEMM first for fp32, where it is as accurate and faster; the library's first for half."""
+    """Own GEMM first for fp32, where it is as accurate and faster, and where it need not store a
+    product; else the library's first for half."""
     products = [step.node for step in plain.partition.steps if _is_product(step)]
     if not products:
         return [plain]
     own, library = plain.own_products(), plain.library_products()
-    single = all(node.dtype == torch.float32 for node in products)
-    return [own, library] if single or policy == "triton" else [library, own]
+    first = all(node.dtype == torch.float32 for node in products)
+    first |= any(isinstance(step, RowPartsStep) for step in own.partition.steps)
+    return [own, library] if first or policy == "triton" else [library, own]
 
 
 def _written_out(
@@ -185,7 +188,7 @@ def structure(compiled: Compiled) -> str:
     steps = compiled.partition.steps
     if find_steps(steps):
         return "attention"
-    if any(isinstance(step, ProductStep | PairStep) for step in steps):
+    if any(isinstance(step, ProductStep | PairStep | RowPartsStep) for step in steps):
         return "gemm"
     calls = any(_is_product(step) or isinstance(step, LinearStep) for step in steps)
     return "library" if calls else "fused"

@@ -21,6 +21,7 @@ from agentkernel.compiler.lowering import LoweredGraph, lower
 from agentkernel.compiler.lowering.registry import to_expr
 from agentkernel.compiler.products.pairs import with_pairs
 from agentkernel.compiler.products.parted import with_parted_bias
+from agentkernel.compiler.products.row_parts import with_row_parts, with_row_parts_steps
 from agentkernel.compiler.products.step import with_product_steps
 from agentkernel.compiler.providers import AnySchedule, provider_of
 from agentkernel.compiler.providers.linear import with_linear_steps
@@ -42,6 +43,8 @@ class Compiled:
     partition: Partition
     symbols: Symbols
     precision: Precision
+    halved: bool = False
+    """Whether no kernel spans both halves of the graph."""
 
     def write(self, schedules: Mapping[object, AnySchedule]) -> DropInSource:
         """The drop-in under `schedules`, one entry a step of the partition."""
@@ -52,8 +55,23 @@ class Compiled:
 
     def own_products(self) -> Compiled:
         """The same with every matrix product as our own GEMM and its epilogue fused, two of one
-        matrix that gate each other as one."""
-        return replace(self, partition=with_product_steps(with_pairs(self.partition)))
+        matrix that gate each other as one; of what is only summed along its rows no more is stored
+        than parts of those sums."""
+        found = self if self.halved else self._from_row_parts()
+        parts = with_row_parts_steps(with_pairs(found.partition))
+        return replace(found, partition=with_product_steps(parts))
+
+    def _from_row_parts(self) -> Compiled:
+        outputs = with_row_parts(self.graph.outputs, self.symbols.hint)
+        if all(one is two for one, two in zip(outputs, self.graph.outputs, strict=True)):
+            return self
+        graph = replace(self.graph, outputs=outputs)
+        stored = _outputs(self.captured, graph)
+        try:
+            parts = with_attention(partition(stored, self.symbols.hint))
+        except IncompatibleAxes:
+            return self
+        return replace(self, graph=graph, partition=parts)
 
     def replacing(self, others: Mapping[object, Sequence[Step]]) -> Compiled:
         """The same with other steps in the places of some; they make the same values."""
@@ -91,7 +109,7 @@ def compile_graph(
         parts = with_attention(partition(outputs, symbols.hint, halved=halved))
     except IncompatibleAxes as error:
         raise UnsupportedOp("layout", str(error)) from error
-    return Compiled(loaded, captured, constructor, graph, parts, symbols, precision)
+    return Compiled(loaded, captured, constructor, graph, parts, symbols, precision, halved)
 
 
 def at_declared_sizes(captured: Captured) -> Captured | None:

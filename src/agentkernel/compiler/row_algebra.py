@@ -25,8 +25,8 @@ FOLDED = ("sum", "prod", "max", "min", "any", "all")
 def with_row_algebra(outputs: Sequence[Node]) -> tuple[Node, ...]:
     """The same values by fewer sweeps and stores."""
     outputs = tuple(outputs)
-    outputs = _replaced(outputs, _rows_first(outputs))
-    return _replaced(outputs, _in_one_sweep(outputs))
+    outputs = replaced(outputs, _rows_first(outputs))
+    return replaced(outputs, _in_one_sweep(outputs))
 
 
 def _nodes(outputs: Iterable[Node]) -> list[Node]:
@@ -43,7 +43,7 @@ def _nodes(outputs: Iterable[Node]) -> list[Node]:
     return list(order)
 
 
-def _replaced(outputs: tuple[Node, ...], found: Mapping[Node, Node]) -> tuple[Node, ...]:
+def replaced(outputs: tuple[Node, ...], found: Mapping[Node, Node]) -> tuple[Node, ...]:
     """The outputs with other nodes in the places of some, wherever these are read."""
     new: dict[Node, Node] = {}
 

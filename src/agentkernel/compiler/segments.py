@@ -10,6 +10,7 @@ from agentkernel.compiler.fusion import Region
 from agentkernel.compiler.ir import Node
 from agentkernel.compiler.pipeline import Compiled
 from agentkernel.compiler.products.pairs import PairStep
+from agentkernel.compiler.products.row_parts import RowPartsStep
 from agentkernel.compiler.products.step import ProductStep
 from agentkernel.compiler.providers import provider_of
 
@@ -80,6 +81,9 @@ def _operators(step: object) -> tuple[str, ...]:
         nodes: tuple[Node, ...] = step.nodes
     elif isinstance(step, ProductStep):
         nodes = (step.node, *(step.epilogue.nodes if step.epilogue else ()))
+    elif isinstance(step, RowPartsStep):
+        gathered = step.gathered
+        nodes = (gathered.product, *gathered.region.nodes, *gathered.reductions)
     elif isinstance(step, PairStep):
         nodes = (*(item.node for item in step.products), *step.epilogue.nodes)
     else:

@@ -115,7 +115,7 @@ GATED = (
     dtype=st.sampled_from(["float32", "float16", "bfloat16"]),
     layouts=st.tuples(st.sampled_from(["k", "m"]), st.sampled_from(["k", "n"])),
     batch_shape=st.sampled_from([(), (3,), (2, 3)]),
-    form=st.sampled_from(["plain", "transpose", "planes", "persist"]),
+    form=st.sampled_from(["plain", "transpose", "planes", "persist", "descriptors"]),
     parted=st.booleans(),
 )
 def pairs_are_right(
@@ -150,7 +150,8 @@ def pairs_are_right(
     schedule = {"BLOCK_M": 32, "BLOCK_N": 16, "BLOCK_K": 32, "GROUP_M": 2, "num_warps": 4}
     schedule |= {"num_stages": 2, "SPLIT_K": 1}
     schedule |= {"TRANSPOSE_A": 1, "TRANSPOSE_B": 1} if form == "transpose" else {}
-    schedule |= {"PERSIST": 3} if form == "persist" else {}
+    schedule |= {"PERSIST": 3} if form in ("persist", "descriptors") else {}
+    schedule |= {"DESCRIPTORS": 2} if form == "descriptors" and dtype != "float32" else {}
     schedule |= {"PLANES": 1} if form == "planes" and dtype == "float32" else {}
     tensors = {"a": a, "b": b, "out": out, "second": second, "bias": bias}
     run_gemm(spec, schedule, tensors)
@@ -242,6 +243,88 @@ def tiles_in_halves_are_whole() -> None:
     check(out, product.relu() + 0.5 * residual.double(), "float16")
 
 
+def apart(rows: int, cols: int, gap: int, first: int, kind: torch.dtype) -> torch.Tensor:
+    """Rows `gap` elements apart, that begin `first` elements after their memory does."""
+    memory = torch.full((rows * (cols + gap) + first,), float("nan")).to(kind)
+    matrix = memory[first:].view(rows, cols + gap)[:, :cols]
+    return matrix.copy_(torch.randn(rows, cols))
+
+
+@settings(max_examples=40, deadline=None, database=None, phases=[Phase.generate])
+@given(
+    sizes=st.tuples(SIZES, st.integers(1, 40), st.integers(1, 12)),
+    eight=st.booleans(),
+    dtype=st.sampled_from(["float16", "bfloat16"]),
+    layouts=st.tuples(st.sampled_from(["k", "m"]), st.sampled_from(["k", "n"])),
+    gaps=st.tuples(st.sampled_from([0, 0, 8, 3]), st.sampled_from([0, 0, 8, 3])),
+    first=st.sampled_from([0, 0, 8, 1]),
+    wide=st.booleans(),
+    stored=st.sampled_from([1, 2]),
+)
+def descriptors_are_right(
+    sizes: tuple[int, int, int],
+    eight: bool,
+    dtype: str,
+    layouts: tuple[str, str],
+    gaps: tuple[int, int],
+    first: int,
+    wide: bool,
+    stored: int,
+) -> None:
+    """By TMA or, where a row begins elsewhere, through pointers in the same kernel, and as a kernel
+    without descriptors: right at all sizes, with the same bits in every run."""
+    m, n, k = (8 * size for size in sizes) if eight else sizes
+    kind = getattr(torch, dtype)
+    a = apart(*((m, k) if layouts[0] == "k" else (k, m)), gaps[0], first, kind)
+    b = apart(*((n, k) if layouts[1] == "k" else (k, n)), gaps[1], 0, kind)
+    schedule = {
+        "BLOCK_M": 32, "BLOCK_N": 256 if wide else 16, "BLOCK_K": 32, "GROUP_M": 2, "SPLIT_K": 1,
+        "num_warps": 4, "num_stages": 2, "PERSIST": 3,
+    }  # fmt: skip
+    spec = GemmSpec(
+        name="product", a="a", b="b", out="out", m="m", n="n", k="k", dtype=dtype,
+        a_layout=layouts[0], b_layout=layouts[1], epilogue=GELU,
+        extras=(("bias_ptr", "bias"), ("residual_ptr", "residual"), ("scale", "0.5")),
+    )  # fmt: skip
+    bias, residual = torch.randn(n).to(kind), torch.randn(m, n).to(kind)
+    found = []
+    for more in ({}, {"DESCRIPTORS": stored}, {"DESCRIPTORS": stored}):
+        out = torch.full((m, n), float("nan"), dtype=kind)
+        tensors = {"a": a, "b": b, "out": out, "bias": bias, "residual": residual}
+        run_gemm(spec, schedule | more, tensors)
+        found.append(out)
+    assert torch.equal(found[1], found[2])
+    rows = [a if layouts[0] == "k" else a.mT, b if layouts[1] == "k" else b.mT]
+    product = rows[0].double() @ rows[1].double().mT
+    wanted = (product + bias.double()).relu() + 0.5 * residual.double()
+    terms = product.abs() + bias.double().abs() + 0.5 * residual.double().abs()
+    for item in found:
+        check(item, wanted, dtype, terms)
+
+
+def rows_that_begin_elsewhere_are_read_through_pointers() -> None:
+    """Of a pitch or a start that is no multiple of 16 bytes, of a pitch of 0 and of rows that run
+    into each other; a descriptor of any of them would be refused, or read something else."""
+    aligned = torch.zeros(64, 64).half()
+    cases = {
+        "rows of 128 bytes": (aligned, True),
+        "every other row": (aligned[::2], True),
+        "columns from the 8th on": (aligned[:, 8:], True),
+        "columns from the 1st on": (aligned[:, 1:], False),
+        "rows of 126 bytes": (torch.zeros(64, 63).half(), False),
+        "one row for all": (aligned[:1].expand(64, 64), False),
+        "windows": (aligned.as_strided((32, 64), (8, 1)), False),
+    }
+    spec = GemmSpec(name="product", a="a", b="b", out="out", m="m", n="n", k="k", dtype="float16")
+    schedule = {"BLOCK_M": 32, "BLOCK_N": 32, "BLOCK_K": 32, "GROUP_M": 2, "num_warps": 4}
+    schedule |= {"num_stages": 2, "PERSIST": 3, "DESCRIPTORS": 2}
+    text = emit_gemm(spec, schedule)
+    module = imported("\n\n\n".join(helper_sources(text.helpers)))
+    for name, (matrix, wanted) in cases.items():
+        assert module.described(matrix) == wanted, name
+        assert not module.described(aligned, matrix) or wanted, name
+
+
 def extreme_values_stay_finite() -> None:
     """Large finite operands do not overflow where fp32 does not."""
     for magnitude in (1e-19, 1e-12, 1e4, 1e18):
@@ -266,14 +349,23 @@ def cut(x: torch.Tensor, triangle: Triangle | None) -> torch.Tensor:
 
 @settings(max_examples=40, deadline=None, database=None, phases=[Phase.generate])
 @given(
-    sizes=st.tuples(SIZES, SIZES, SIZES),
+    sizes=st.tuples(*[st.integers(1, 70)] * 3),
     of=st.sampled_from(["a", "b", "out", "ab", "about"]),
     lower=st.booleans(),
     diagonal=st.integers(-40, 40),
     layouts=st.tuples(st.sampled_from(["k", "m"]), st.sampled_from(["k", "n"])),
     batch_shape=st.sampled_from([(), (3,), (2, 3)]),
     form=st.sampled_from(
-        ["plain", "half", "persist", "split", "transpose", "planes", "planes in the loop"]
+        [
+            "plain",
+            "half",
+            "persist",
+            "descriptors",
+            "split",
+            "transpose",
+            "planes",
+            "planes in the loop",
+        ]
     ),
 )
 def triangles_are_right(
@@ -287,8 +379,9 @@ def triangles_are_right(
 ) -> None:
     """What is cut and what is not, in each other's way or not; of a triangle that has no element
     as well. What a step that is left out would read of the other operand may be NaN."""
-    m, n, k = sizes
-    dtype = "float16" if form in ("half", "persist") else "float32"
+    described = form == "descriptors"
+    dtype = "float16" if described or form in ("half", "persist") else "float32"
+    m, n, k = (8 * size for size in sizes) if described else sizes
     found = {
         name: Triangle(name, lower != (name == "b"), diagonal) if name in of else None  # type: ignore[arg-type]
         for name in ("a", "b", "out")
@@ -308,7 +401,8 @@ def triangles_are_right(
     )  # fmt: skip
     schedule = {"BLOCK_M": 16, "BLOCK_N": 32, "BLOCK_K": 32, "GROUP_M": 2, "num_warps": 4}
     schedule |= {"num_stages": 2, "SPLIT_K": 4 if form == "split" else 1}
-    schedule |= {"PERSIST": 3} if form == "persist" else {}
+    schedule |= {"PERSIST": 3} if described or form == "persist" else {}
+    schedule |= {"DESCRIPTORS": 2} if described else {}
     schedule |= {"TRANSPOSE_A": 1, "TRANSPOSE_B": 1} if form == "transpose" else {}
     schedule |= {"PLANES": 1 + ("loop" in form)} if form.startswith("planes") else {}
     a = a if layouts[0] == "k" else a.mT.contiguous()
@@ -357,6 +451,8 @@ def main() -> None:
     strided_rows_are_read_in_place()
     planes_hold_what_they_say()
     tiles_in_halves_are_whole()
+    descriptors_are_right()
+    rows_that_begin_elsewhere_are_read_through_pointers()
     extreme_values_stay_finite()
     triangles_are_right()
     steps_outside_of_a_triangle_are_left_out()

@@ -147,18 +147,98 @@ def test_programs_that_stay_spill_nothing(b_layout: str) -> None:
     hopper = load_targets()["h200"]
     facts = GemmFacts(8192, 6144, 4096, dtype="bfloat16", b_layout=b_layout)
     found = [item for item in gemm_schedules(facts, hopper) if "PERSIST" in item]
-    assert [item["PERSIST"] for item in found] == [132] * 3
+    assert [item["PERSIST"] for item in found] == [132] * 6
+    assert [item.get("DESCRIPTORS", 0) for item in found] == [2] * 3 + [0] * 3
     assert found[0] == gemm_schedules(facts, hopper)[0]
     for schedule in found:
         spec = spec_of("bfloat16", b_layout=b_layout)
         cost = cost_of(spec, schedule | {"PROGRAMS": 132})
         assert cost.stack_bytes == 0
         assert cost.shared_bytes <= 227 * 1024
-        assert "min(132, " in emit_gemm(spec, schedule).launch[0]
+        described = "DESCRIPTORS" in schedule
+        assert "min(132, " in emit_gemm(spec, schedule).launch[described]
+        assert ("cp.async.bulk.tensor" in cost.ptx) == described
+        assert ("cp.async.cg" in cost.ptx) != described
     drawn = sampled_gemm_schedules(facts, hopper, 64)
     assert any("PERSIST" in item for item in drawn)
     assert not any("PERSIST" in item for item in drawn if item["SPLIT_K"] > 1)
     assert not any("PERSIST" in item for item in gemm_schedules(facts, load_targets()["l40s"]))
+
+
+def test_descriptors_need_fewer_instructions_than_addresses() -> None:
+    """Loads by TMA and by pointers in one text: a launch of rows that begin elsewhere takes what
+    the kernel without descriptors is."""
+    spec = spec_of("bfloat16", epilogue=(), extras=())
+    schedule = dict(zip(("BLOCK_M", "BLOCK_N", "BLOCK_K"), (128, 256, 64), strict=True))
+    schedule |= {"GROUP_M": 8, "SPLIT_K": 1, "num_warps": 8, "num_stages": 3}
+    schedule |= {"PERSIST": 132, "PROGRAMS": 132}
+    plain = cost_of(spec, schedule)
+    loads, both = (cost_of(spec, schedule | {"DESCRIPTORS": kind}) for kind in (1, 2))
+    apart = cost_of(spec, schedule | {"DESCRIPTORS": 2, "DESCRIBED": False, "DESCRIBED_OUT": False})
+    assert apart.instructions == plain.instructions
+    assert loads.instructions < 0.8 * plain.instructions
+    assert both.registers < plain.registers
+    assert loads.ptx.count("cp.async.bulk.tensor") == 2 * 3
+    assert both.ptx.count("cp.async.bulk.tensor") > 2 * 3
+
+
+@pytest.mark.parametrize("layouts", [("k", "k"), ("k", "n"), ("m", "k")])
+@pytest.mark.parametrize(("target", "multiplies"), [
+    ("h200", "wgmma.mma_async"), ("b200", "tcgen05.mma"), ("rtx5090", "mma.sync"),
+])  # fmt: skip
+def test_descriptors_fit_every_card_that_has_them(
+    target: str, multiplies: str, layouts: tuple[str, str]
+) -> None:
+    gpu = load_targets()[target]
+    facts = GemmFacts(8192, 8192, 4096, 1, "bfloat16", "strict", *layouts)
+    found = [item for item in gemm_schedules(facts, gpu) if "DESCRIPTORS" in item]
+    assert len(found) == 3
+    for schedule in {str(item | {"GROUP_M": 8}): item for item in found}.values():
+        spec = spec_of("bfloat16", a_layout=layouts[0], b_layout=layouts[1])
+        cost = cost_of(spec, schedule | {"PROGRAMS": schedule["PERSIST"]}, int(gpu.arch))
+        assert multiplies in cost.ptx
+        assert cost.stack_bytes == 0
+        assert cost.shared_bytes <= gpu.shared_kb_per_block.value * 1024
+
+
+@pytest.mark.parametrize(
+    ("facts", "target"),
+    [
+        (GemmFacts(8192, 8192, 4096, dtype="bfloat16"), "a100-80"),
+        (GemmFacts(8192, 8192, 4096, dtype="bfloat16"), "l40s"),
+        (GemmFacts(8192, 8192, 4096, dtype="bfloat16"), "mi300x"),
+        (GemmFacts(8192, 8192, 4096), "h200"),
+        (GemmFacts(8192, 8192, 4095, dtype="bfloat16", aligned=False), "h200"),
+        (GemmFacts(512, 512, 512, batch=64, dtype="bfloat16"), "h200"),
+        (GemmFacts(8192, 64, 4096, dtype="bfloat16"), "h200"),
+    ],
+)
+def test_descriptors_are_for_what_tma_serves(facts: GemmFacts, target: str) -> None:
+    gpu = load_targets()[target]
+    drawn = sampled_gemm_schedules(facts, gpu, 64)
+    assert not any("DESCRIPTORS" in item for item in [*gemm_schedules(facts, gpu), *drawn])
+
+
+def test_drawn_descriptors_stay_and_fit() -> None:
+    hopper = load_targets()["h200"]
+    facts = GemmFacts(8192, 8192, 4096, dtype="bfloat16")
+    drawn = sampled_gemm_schedules(facts, hopper, 256)
+    assert {item.get("DESCRIPTORS", 0) for item in drawn} == {0, 1, 2}
+    assert all("PERSIST" in item for item in drawn if "DESCRIPTORS" in item)
+    for item in [item for item in drawn if item.get("DESCRIPTORS") == 2][:4]:
+        cost = cost_of(spec_of("bfloat16"), item | {"PROGRAMS": 132})
+        assert cost.shared_bytes <= hopper.shared_kb_per_block.value * 1024
+
+
+def test_what_no_descriptor_stores_goes_by_pointers() -> None:
+    schedule = gemm_schedules(GemmFacts(4096, 4096, 4096, dtype="float16"), load_targets()["h200"])
+    spec = spec_of("float16", out_is_float=False)
+    text = emit_gemm(spec, schedule[0])
+    assert "a_box" in text.source
+    assert "out_box" not in text.source
+    batched = emit_gemm(spec_of("float16", batch_dims=1), schedule[0])
+    assert "_box" not in batched.source
+    assert "scratch" not in batched.helpers
 
 
 @pytest.mark.parametrize(
@@ -193,9 +273,11 @@ def test_the_emitted_text() -> None:
     schedules = gemm_schedules(GemmFacts(4096, 4096, 4096), load_targets()["h200"])
     plain = next(item for item in schedules if "PLANES" not in item)
     inline = schedules[0] | {"PLANES": 2}
+    narrow = gemm_schedules(GemmFacts(8192, 8192, 4096, dtype="float16"), load_targets()["h200"])
     named = {"linear": plain, "linear_planes": schedules[0], "linear_planes_in_the_loop": inline}
+    named["linear_descriptors"] = narrow[0]
     for name, schedule in named.items():
-        text = emit_gemm(spec_of(), schedule)
+        text = emit_gemm(spec_of("float16" if "DESCRIPTORS" in schedule else "float32"), schedule)
         found = f"{text.source}\n\n\n" + "\n".join(text.launch) + "\n"
         golden = GOLDEN / f"{name}.py.txt"
         if os.environ.get("AGENTKERNEL_RECORD"):

@@ -28,15 +28,42 @@ def coarse_gelu(x):
     return x * tl.where(x < 0.0, tail, 1.0 - tail)
 
 
+def scratch(size, alignment, _):
+    """Memory on the current device, for the descriptors that a kernel makes."""
+    return torch.empty(size, dtype=torch.int8, device="cuda")
+
+
+def described(*matrices):
+    """Whether TMA can read them: rows of 16-bit numbers, apart, that begin at multiples of 16
+    bytes."""
+    steps = [(x.stride(-2), x.shape[-1], x.storage_offset()) for x in matrices]
+    return all(
+        step >= length and step % 8 == 0 and first % 8 == 0 for step, length, first in steps
+    )
+
+
 @triton.jit
 def mul_kernel(
     a_ptr, b_ptr, second_ptr, out_ptr, bias_ptr, M, stride_a, stride_b, N: tl.constexpr,
     K: tl.constexpr, EVEN_K: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, PROGRAMS: tl.constexpr,
+    DESCRIBED: tl.constexpr, DESCRIBED_OUT: tl.constexpr,
 ):
     """C[M, N] = A[M, K] @ (B[N, K]^T, second) and its epilogue, PROGRAMS tiles at once."""
     tiles_m = tl.cdiv(M, BLOCK_M)
     tiles_n = tl.cdiv(N, BLOCK_N)
+    if DESCRIBED:
+        a_box = tl.make_tensor_descriptor(
+            a_ptr, [M, K], [stride_a, 1], [BLOCK_M, BLOCK_K]
+        )
+        b_box = tl.make_tensor_descriptor(
+            b_ptr, [N, K], [stride_b, 1], [BLOCK_N, BLOCK_K]
+        )
+        second_box = tl.make_tensor_descriptor(
+            second_ptr, [N, K], [stride_b, 1], [BLOCK_N, BLOCK_K]
+        )
+    if DESCRIBED_OUT:
+        out_box = tl.make_tensor_descriptor(out_ptr, [M, N], [N, 1], [BLOCK_M, BLOCK_N])
     for turn in tl.range(tl.program_id(0), tiles_m * tiles_n, PROGRAMS, flatten=True):
         program = turn
         # Tiles are walked in groups of GROUP_M rows, so that what they share stays in L2.
@@ -52,14 +79,19 @@ def mul_kernel(
 
         acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
         second = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-        # Rows and columns past the edge wrap around; what they yield is never stored.
-        a_rows = (rows % M).to(tl.int64)
-        b_cols = (cols % N).to(tl.int64)
-        a_ptrs = a_ptr + a_rows[:, None] * stride_a + ks[None, :]
-        b_ptrs = b_ptr + b_cols[None, :] * stride_b + ks[:, None]
-        second_ptrs = second_ptr + b_cols[None, :] * stride_b + ks[:, None]
+        if not DESCRIBED:
+            # Rows and columns past the edge wrap around; what they yield is never stored.
+            a_rows = (rows % M).to(tl.int64)
+            b_cols = (cols % N).to(tl.int64)
+            a_ptrs = a_ptr + a_rows[:, None] * stride_a + ks[None, :]
+            b_ptrs = b_ptr + b_cols[None, :] * stride_b + ks[:, None]
+            second_ptrs = second_ptr + b_cols[None, :] * stride_b + ks[:, None]
         for k in range(0, K, BLOCK_K):
-            if EVEN_K:
+            if DESCRIBED:
+                a = a_box.load([tile_m * BLOCK_M, k])
+                b = b_box.load([tile_n * BLOCK_N, k]).T
+                s = second_box.load([tile_n * BLOCK_N, k]).T
+            elif EVEN_K:
                 a = tl.load(a_ptrs)
                 b = tl.load(b_ptrs)
                 s = tl.load(second_ptrs)
@@ -70,9 +102,10 @@ def mul_kernel(
                 s = tl.load(second_ptrs, mask=inside[:, None], other=0.0)
             acc = tl.dot(a, b, acc)
             second = tl.dot(a, s, second)
-            a_ptrs += BLOCK_K
-            b_ptrs += BLOCK_K
-            second_ptrs += BLOCK_K
+            if not DESCRIBED:
+                a_ptrs += BLOCK_K
+                b_ptrs += BLOCK_K
+                second_ptrs += BLOCK_K
 
         row_mask = rows < M
         col_mask = cols < N
@@ -82,7 +115,13 @@ def mul_kernel(
         bias_1 = tl.load(bias_ptr + N + cols[None, :], mask=col_mask[None, :], other=0.0).to(tl.float32)
         mul = coarse_gelu(acc + bias) * (second + bias_1)
         acc = mul
-        tl.store(out_ptr + tile, acc.to(out_ptr.dtype.element_ty), mask=tile_mask)
+        if DESCRIBED_OUT:
+            out_box.store(
+                [tile_m * BLOCK_M, tile_n * BLOCK_N],
+                acc.to(out_ptr.dtype.element_ty),
+            )
+        else:
+            tl.store(out_ptr + tile, acc.to(out_ptr.dtype.element_ty), mask=tile_mask)
 
 
 def formula(x, linear_weight, linear_bias):
@@ -150,10 +189,12 @@ class ModelNew(nn.Module):
         output = torch.empty((x_dim0, 3072), device=x.device, dtype=torch.float16)
         columns = self.linear.weight[0:3072]
         columns_1 = self.linear.weight[3072:6144]
+        triton.set_allocator(scratch)
         mul_kernel[(min(132, -(-x_dim0 // 128) * -(-3072 // 128)),)](
             x, columns, columns_1, output, self.linear.bias, x_dim0, x.stride(-2),
             columns.stride(-2),
             N=3072, K=768, EVEN_K=True, BLOCK_M=128, BLOCK_N=128, BLOCK_K=64, GROUP_M=8,
-            num_warps=8, num_stages=3, PROGRAMS=132,
+            num_warps=8, num_stages=3, PROGRAMS=132, DESCRIBED=described(x, columns, columns_1),
+            DESCRIBED_OUT=True,
         )
         return output

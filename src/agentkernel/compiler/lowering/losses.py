@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agentkernel.compiler.ir import Node, Scalar, UnsupportedOp, broadcast, numel
+from agentkernel.compiler.ir import ONE, Node, Scalar, UnsupportedOp, broadcast, numel
 from agentkernel.compiler.lowering.pointwise import promoted
 from agentkernel.compiler.lowering.reductions import log_softmax_of, log_softmax_over, mean_over
 from agentkernel.compiler.lowering.registry import Lowered, Lowering, lowers
@@ -127,12 +127,9 @@ def _kl_div(
 def _picked(state: Lowering, log_p: Node, target: Node, dim: int) -> Node:
     """log_p at index `target` along `dim` (kept as size 1): a sum over the one matching place."""
     b = state.b
-    shape = log_p.shape
-    wanted = b.reshape(target, tuple(s for at, s in enumerate(shape) if at != dim))
-    wanted = b.reshape(
-        wanted, tuple(shape[0] * 0 + 1 if at == dim else s for at, s in enumerate(shape))
-    )
-    match = b.pointwise("eq", b.iota(shape, dim), wanted)
+    # Under its own sizes: free ones of both need not show that they agree.
+    wanted = b.reshape(target, (*target.shape[:dim], ONE, *target.shape[dim:]))
+    match = b.pointwise("eq", b.iota(log_p.shape, dim), wanted)
     return b.reduce("sum", b.pointwise("where", match, log_p, 0.0), (dim,), "picked")
 
 
@@ -145,10 +142,11 @@ def _nll(
     """
     b = state.b
     valid = b.pointwise("ne", target, ignore, name="valid")
-    loss = b.pointwise("neg", b.reshape(picked, target.shape))
+    samples = tuple(size for at, size in enumerate(picked.shape) if at != _class_dim(picked))
+    loss = b.pointwise("neg", b.reshape(picked, samples))
     share = state.cast(valid, picked.dtype)
     if weight is not None:
-        of_class = b.reshape(weight, target.shape)
+        of_class = b.reshape(weight, samples)
         loss = b.pointwise("mul", loss, of_class)
         share = b.pointwise("where", valid, of_class, 0.0, name="class_weight")
     loss = b.pointwise("where", valid, loss, 0.0, name="row_loss")

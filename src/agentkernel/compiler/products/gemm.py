@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agentkernel.compiler.expressions import power_of_two_text, tiles_text
+from agentkernel.compiler.products import descriptors
 from agentkernel.compiler.products.passes import (
     reduce_kernel,
     reduce_launch,
@@ -37,6 +38,7 @@ from agentkernel.compiler.products.spec import (
     epilogue_lines,
     function,
     masks,
+    read_lines,
     tile_offsets,
 )
 from agentkernel.compiler.products.triangles import step_lines
@@ -83,6 +85,7 @@ def emit_gemm(spec: GemmSpec, schedule: GemmSchedule, splits: Splits | None = No
         kernels.append(f"{spec.name}_reduce")
         launch += reduce_launch(spec, kernel.split)
     helpers = PLANE_HELPERS if schedule.get("PLANES") else frozenset()
+    helpers |= descriptors.HELPERS if kernel.described else frozenset()
     names = tuple(dict.fromkeys(kernels))
     return KernelText("\n\n\n".join(pieces), names, tuple(launch), helpers)
 
@@ -119,6 +122,17 @@ class _Kernel:
         return self.split > 1 or bool(self.spec.triangles)
 
     @property
+    def described(self) -> bool:
+        """Whether TMA loads the operands where it may: of what stays, and of one matrix alone."""
+        return bool(self.schedule.get("DESCRIPTORS")) and self.persists and not self._counts_batches
+
+    @property
+    def described_out(self) -> bool:
+        """Whether TMA stores the result, too, where it may."""
+        wanted = self.described and self.schedule["DESCRIPTORS"] == 2
+        return wanted and self.spec.store and self.spec.out_is_float
+
+    @property
     def name(self) -> str:
         return f"{self.spec.name}_partial" if self.split > 1 else self.spec.name
 
@@ -128,6 +142,8 @@ class _Kernel:
         blocks += ["SPLIT_K"] if self.split > 1 else []
         blocks += ["DEEP"] if self.planes == 1 else []
         blocks += ["PROGRAMS"] if self.persists else []
+        blocks += ["DESCRIBED"] if self.described else []
+        blocks += ["DESCRIBED_OUT"] if self.described_out else []
         signature = [
             "a_ptr", *(f"{weight}_ptr" for weight in self.spec.weights), "out_ptr", *extras,
             *self._free, "stride_a", "stride_b",
@@ -139,7 +155,7 @@ class _Kernel:
             *self._program(),
             "",
             *(f"{acc} = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)" for acc in self.spec.sums),
-            *(self._by_planes() if self.planes else (*self._pointers(), *self._loop())),
+            *(self._by_planes() if self.planes else self._by_operands()),
             "",
             *self._end(),
         ]
@@ -147,6 +163,8 @@ class _Kernel:
             f'"""{self._title()}"""',
             "tiles_m = tl.cdiv(M, BLOCK_M)",
             "tiles_n = tl.cdiv(N, BLOCK_N)",
+            *(descriptors.operand_boxes(self.spec, self._k_inside) if self.described else ()),
+            *(descriptors.result_box(self._halves) if self.described_out else ()),
             *(self._tiles(tile) if self.persists else ("program = tl.program_id(0)", *tile)),
         ]
         return function(self.name, signature, lines)
@@ -230,6 +248,17 @@ class _Kernel:
         lines += [f"{name}a_ptrs = a_{base} + {a}"]
         return lines + [f"{name}{item}_ptrs = {item}_{base} + {b}" for item in self.spec.weights]
 
+    @property
+    def _k_inside(self) -> tuple[bool, bool]:
+        return self.a_rows, self.b_rows
+
+    def _by_operands(self) -> list[str]:
+        """The product of the operands as they are."""
+        pointers = self._pointers()
+        if self.described:
+            pointers = ["if not DESCRIBED:", *(f"    {line}" for line in pointers)]
+        return [*pointers, *self._loop()]
+
     def _by_planes(self) -> list[str]:
         """The product of planes where they hold all blocks, else of the operands as they are."""
         exact = self._loop(exact=True)
@@ -265,9 +294,20 @@ class _Kernel:
             for acc, tile in zip(self.spec.sums, weights, strict=True)
         ]
         further = f"{block}{'' if self.b_rows else ' * stride_b'}"
+        moves = [
+            f"{name}a_ptrs += {block}{'' if self.a_rows else ' * stride_a'}",
+            *(f"{name}{item}_ptrs += {further}" for item in weights.values()),
+        ]
+        boxes: list[str] = []
+        if self.described:
+            tiles = {weight: tile for tile, weight in weights.items()}
+            loads = descriptors.load_lines(self.spec, self._k_inside, tiles)
+            boxes = ["if DESCRIBED:", *(f"    {line}" for line in loads)]
+            moves = ["if not DESCRIBED:", *(f"    {line}" for line in moves)]
         return [
             f"for k in {loop}:",
-            "    if EVEN_K:",
+            *(f"    {line}" for line in boxes),
+            f"    {'el' if boxes else ''}if EVEN_K:",
             f"        a = tl.load({name}a_ptrs)",
             *(f"        {tile} = tl.load({name}{item}_ptrs)" for tile, item in weights.items()),
             "    else:",
@@ -277,9 +317,7 @@ class _Kernel:
                 f"        {tile} = tl.load({name}{item}_ptrs, mask=inside[:, None], other=0.0)"
                 for tile, item in weights.items()
             ),
-            *(f"    {line}" for line in step),
-            f"    {name}a_ptrs += {block}{'' if self.a_rows else ' * stride_a'}",
-            *(f"    {name}{item}_ptrs += {further}" for item in weights.values()),
+            *(f"    {line}" for line in (*step, *moves)),
         ]
 
     def _end(self) -> list[str]:
@@ -292,13 +330,18 @@ class _Kernel:
                 f"plane = tl.cast(M, tl.int64) * N * ({batch})",
                 "tl.store(out_ptr + split * plane + tile, acc, mask=tile_mask)",
             ]
+        if self.spec.by_parts:
+            lines.append("part = tile_n * 2 + half" if self._halves else "part = tile_n")
+        lines += epilogue_lines(self.spec)
+        lines = lines if self.spec.store else read_lines(lines)
+        if self.described_out:
+            lines[-1:] = descriptors.store_lines(lines[-1], self._halves)
         if not self._halves:
-            return [*lines, *epilogue_lines(self.spec)]
+            return lines
         half = [
             "acc = left if half == 0 else right",
             "cols = tile_n * BLOCK_N + half * (BLOCK_N // 2) + tl.arange(0, BLOCK_N // 2)",
             *lines,
-            *epilogue_lines(self.spec),
         ]
         return [
             "# In halves: the whole tile would not fit beside the operands on their way.",
@@ -348,6 +391,8 @@ class _Kernel:
             lines.append(
                 f"{out} = torch.empty(({sizes}), device={spec.out}.device, dtype=torch.float32)"
             )
+        if self.described:
+            lines.append("triton.set_allocator(scratch)")
         tiles = [tiles_text(spec.m, schedule["BLOCK_M"]), tiles_text(spec.n, schedule["BLOCK_N"])]
         tiles += [batch] if batch else []
         grid = " * ".join(tiles) + (f", {self.split}" if self.split > 1 else ",")
@@ -367,6 +412,10 @@ class _Kernel:
         options += [f"{name}={schedule[name]}" for name in names]
         if self.persists:
             options.append(f"PROGRAMS={schedule['PERSIST']}")
+        if self.described:
+            options.append(descriptors.described_option(operands))
+        if self.described_out:
+            options.append(descriptors.described_out_option(spec.n))
         if self.planes == 1:
             options.append(f"DEEP={power_of_two_text(blocks_of(spec.k))}")
         return [*lines, *call_lines(self.name, grid, arguments, options)]

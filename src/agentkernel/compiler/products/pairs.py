@@ -178,7 +178,7 @@ def emit_pair_step(
         a_layout="m" if step.transposed[0] else "k",
         b_layout="k" if step.transposed[1] else "n",
         batch_dims=step.batch_dims, precision=scope.precision, epilogue=text.lines,
-        extras=text.extras,
+        extras=text.extras, out_is_float=pair.result.dtype in FLOATS,
     )  # fmt: skip
     made = emit_gemm(spec, schedule, scope.splits)
     used = text.helpers | made.helpers

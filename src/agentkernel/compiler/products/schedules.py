@@ -14,7 +14,8 @@ from agentkernel.domain.verdict import Precision
 FloatType = Literal["float32", "float16", "bfloat16"]
 GemmSchedule = dict[str, int]
 """BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, SPLIT_K, num_warps, num_stages; of TRANSPOSE_A, TRANSPOSE_B,
-PLANES (1 or 2) and PERSIST (how many programs) those that are not 0."""
+PLANES (1 or 2), PERSIST (how many programs) and DESCRIPTORS (1: TMA loads, 2: it stores as well)
+those that are not 0."""
 Tile = tuple[int, int, int, int, int]
 """BLOCK_M, BLOCK_N, BLOCK_K, num_warps, num_stages."""
 
@@ -25,6 +26,8 @@ GROUP_M = 8
 MAX_SPLIT = 128
 TRANSPOSE_PAYS = 512
 """Rows from which turning an fp32 operand K-inside costs less than it brings (2% at 4096)."""
+BARRIERS = 256
+"""Bytes of shared memory that the stages of TMA wait on, at most."""
 LARGE = 1 << 30
 """Multiplications from which splitting fp32 operands into planes pays (25 us and 31 at 1024^3)."""
 BLOCK = 128
@@ -76,6 +79,11 @@ WGMMA_PERSISTENT: tuple[Tile, ...] = (
     (128, 256, 64, 8, 4),
     (128, 128, 64, 8, 4),
 )
+MMA_DESCRIBED: tuple[Tile, ...] = (
+    (128, 128, 64, 8, 2),
+    (128, 64, 64, 4, 3),
+)
+"""For cards with TMA and a tenth of a megabyte of shared memory: cross-compiled, unmeasured."""
 MMA_FP32: tuple[Tile, ...] = (
     (128, 128, 32, 8, 3),
     (128, 64, 32, 4, 3),
@@ -119,6 +127,8 @@ class GemmFacts:
     precision: Precision = "strict"
     a_layout: Literal["k", "m"] = "k"
     b_layout: Literal["k", "n"] = "k"
+    aligned: bool = True
+    """Whether the operands' rows may begin at multiples of 16 bytes."""
 
 
 def gemm_schedules(
@@ -148,7 +158,7 @@ def gemm_schedules(
     large = prefer(_planes(facts, target) or _persistent(facts, target), hints)
     plain = plain[: MAX_SCHEDULES - len(large)]
     wanted = bool(large) and all(large[0][name] == value for name, value in hints.items())
-    if wanted and facts.m * facts.n * facts.k * facts.batch >= LARGE:
+    if wanted and target.has_wgmma and facts.m * facts.n * facts.k * facts.batch >= LARGE:
         return large + plain
     return plain[:2] + large + plain[2:]
 
@@ -174,7 +184,8 @@ def sampled_gemm_schedules(facts: GemmFacts, target: Target, most: int) -> list[
             tile[0] * tile[1] <= ACCUMULATORS * threads <= 8 * tile[0] * tile[1]
             and (not point["PLANES"] or _fits_planes(tile))
             and (not point["PERSIST"] or split == 1)
-            and shared_bytes(tile, facts.dtype, target) <= limit
+            and (not point["DESCRIPTORS"] or bool(point["PERSIST"]))
+            and shared_bytes(tile, facts.dtype, target) + stored_bytes(point) <= limit
             and (split == 1 or (split * programs <= 4 * LEAST_PROGRAMS and programs < LEAST_PROGRAMS
                                 and facts.k >= 2 * split * tile[2]))
         )  # fmt: skip
@@ -190,6 +201,7 @@ def sampled_gemm_schedules(facts: GemmFacts, target: Target, most: int) -> list[
         "SPLIT_K": powers(1, 128),
         "PLANES": [0, 1, 2] if _planes(facts, target) else [0],
         "PERSIST": [0, programs] if _persistent(facts, target) else [0],
+        "DESCRIPTORS": [0, 1, 2] if _described(facts, target) else [0],
     }
     turned = _transposes(facts, target)
     found = [_without_zeros(point) for point in drawn(axes, fits, most)]
@@ -313,12 +325,46 @@ def _planes(facts: GemmFacts, target: Target) -> list[GemmSchedule]:
 
 
 def _persistent(facts: GemmFacts, target: Target) -> list[GemmSchedule]:
-    """Schedules of a product in 16 bits whose programs stay, a program on each SM."""
-    if facts.dtype == "float32" or not target.has_wgmma or facts.m < BLOCK or facts.n < BLOCK:
+    """Schedules of a product in 16 bits whose programs stay, a program on each SM: by descriptors
+    where the card has TMA, through pointers where it has wgmma."""
+    if facts.dtype == "float32" or facts.m < BLOCK or facts.n < BLOCK:
         return []
-    programs = int(target.sm_count.value)
-    tiles = [tile for tile in WGMMA_PERSISTENT if tile[1] <= facts.n]
-    return [_schedule(tile, 1) | {"PERSIST": programs} for tile in tiles]
+    stay = {"PERSIST": int(target.sm_count.value)}
+    tiles = [tile for tile in WGMMA_PERSISTENT if tile[1] <= facts.n] if target.has_wgmma else []
+    return [*_described(facts, target), *(_schedule(tile, 1) | stay for tile in tiles)]
+
+
+def _described(facts: GemmFacts, target: Target) -> list[GemmSchedule]:
+    """Those of them that TMA serves: the whole tile's way through descriptors first, then with
+    larger groups, then with one stage more."""
+    if facts.dtype == "float32" or not has_tma(target) or facts.batch > 1:
+        return []
+    if facts.m < BLOCK or facts.n < BLOCK or not facts.aligned:
+        return []
+    more = {"PERSIST": int(target.sm_count.value), "DESCRIPTORS": 2}
+    table = WGMMA_PERSISTENT if target.has_wgmma else MMA_DESCRIBED
+    tiles = [_schedule(tile, 1) | more for tile in table if tile[1] <= facts.n]
+    grouped = [tile | {"GROUP_M": 2 * GROUP_M} for tile in tiles[:1]]
+    limit = 1024 * target.shared_kb_per_block.value
+    return [
+        item
+        for item in (*tiles[:1], *grouped, *tiles[1:2])
+        if shared_bytes(_tile_of(item), facts.dtype, target) + stored_bytes(item) <= limit
+    ]
+
+
+def has_tma(target: Target) -> bool:
+    """Whether the card copies by descriptors: Hopper and later."""
+    return target.capability is not None and target.capability >= (9, 0)
+
+
+def stored_bytes(schedule: GemmSchedule) -> int:
+    """Bytes of shared memory beside the operands that a result takes on its way to TMA; a tile of
+    256 columns goes in halves."""
+    if schedule.get("DESCRIPTORS") != 2:
+        return 0
+    cols = schedule["BLOCK_N"] // 2 if schedule["BLOCK_N"] >= 256 else schedule["BLOCK_N"]
+    return 2 * schedule["BLOCK_M"] * cols + BARRIERS
 
 
 def _fits_planes(tile: Tile) -> bool:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from agentkernel.compiler.products.schedules import FloatType
 from agentkernel.compiler.products.triangles import Triangle
 from agentkernel.domain.verdict import Precision
+
+PART = 128
+"""Columns of a product that leave one number of a row's reduction: a tile's, or half of one's."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,11 @@ class GemmSpec:
     They may use `rows`, `cols` (indices), `row_mask`, `col_mask`, `tile_mask`, `tile` (int64
     offsets into a contiguous [*batch, M, N]), `batch` (0 where there is none), `M`, `N`, and the
     `extras`: (parameter name, wrapper expression) pairs. With `store=False` they also store.
+
+    `out_is_float`: whether `out` holds floats, which alone a descriptor stores.
+
+    `by_parts`: the epilogue also finds in `part` which PART columns of the result a tile, or half
+    of one, holds; only schedules of tiles that are one or two parts wide are for it.
 
     `triangles`: what is 0 in operands, as they are stored, or cut off by the epilogue.
 
@@ -49,6 +58,8 @@ class GemmSpec:
     epilogue: tuple[str, ...] = ()
     extras: tuple[tuple[str, str], ...] = ()
     store: bool = True
+    out_is_float: bool = True
+    by_parts: bool = False
     triangles: tuple[Triangle, ...] = ()
     second: str = ""
 
@@ -92,6 +103,16 @@ def epilogue_lines(spec: GemmSpec, offsets: bool = True) -> Iterator[str]:
     yield from spec.epilogue
     if spec.store:
         yield "tl.store(out_ptr + tile, acc.to(out_ptr.dtype.element_ty), mask=tile_mask)"
+
+
+def read_lines(lines: Sequence[str]) -> list[str]:
+    """Those of `lines` that bind a name which a later one reads, or bind none."""
+    kept: list[str] = []
+    for line in reversed(lines):
+        bound = re.match(r"(\w+) = ", line)
+        if bound is None or re.search(rf"\b{bound[1]}\b", "\n".join(kept)):
+            kept.insert(0, line)
+    return kept
 
 
 def tile_offsets(spec: GemmSpec) -> str:

@@ -24,6 +24,7 @@ from agentkernel.compiler.fusion import (
 )
 from agentkernel.compiler.ir import Expr, Node, UnsupportedOp, numel, roots_of, same
 from agentkernel.compiler.kernel import KernelCode
+from agentkernel.compiler.products.descriptors import NAMES as BOXES
 from agentkernel.compiler.products.gemm import emit_gemm
 from agentkernel.compiler.products.planes import Splits
 from agentkernel.compiler.products.schedules import FloatType, GemmFacts
@@ -141,8 +142,13 @@ def element_by_element(value: Node, lead: int, region: Region) -> bool:
     dimensions or a part of one, and all that is read goes along with its rows and columns."""
     store = region.stores[0]
     plain = all(map(same, store.strides, contiguous_strides(store.node.shape)))
-    if not plain or not all(map(same, store.node.shape, value.shape)):
-        return False
+    same_shape = all(map(same, store.node.shape, value.shape))
+    return plain and same_shape and place_by_place(value, lead, region)
+
+
+def place_by_place(value: Node, lead: int, region: Region) -> bool:
+    """True where all that a region reads and stores goes along with the rows and columns of
+    `value`."""
     if any(node.op == "within" for node in region.layout.dims):
         return False
     groups = groups_of(value, lead, region)
@@ -241,6 +247,7 @@ def gemm_facts(anchor: ProductStep, symbols: Symbols, precision: Precision) -> G
     return GemmFacts(
         m, n, k, symbols.hint(batch), FLOATS[anchor.node.dtype], precision,
         "m" if a_transposed else "k", "k" if b_transposed else "n",
+        aligned=(m if a_transposed else k) % 8 == (k if b_transposed else n) % 8 == 0,
     )  # fmt: skip
 
 
@@ -282,6 +289,7 @@ def emit_product_step(
         b_layout="k" if anchor.transposed[1] else "n",
         batch_dims=anchor.batch_dims, precision=scope.precision, epilogue=text.lines,
         extras=text.extras, triangles=anchor.triangles,
+        out_is_float=anchor.result.dtype in FLOATS,
     )  # fmt: skip
     made = emit_gemm(spec, schedule, scope.splits)
     used = text.helpers | made.helpers
@@ -318,19 +326,33 @@ def epilogue_text(
     region: Region, sums: Mapping[Node, str], groups: tuple[tuple[Atom, ...], ...], scope: Scope
 ) -> EpilogueText:
     """The region's text in a tile whose products go by the names in `sums`."""
+    emitter = epilogue_emitter(region, sums, groups, scope)
+    lines: list[str] = []
+    value = emitter.value(region.stores[0].node, BodyLines(lines, lines))
+    lines.append(f"acc = {value.code}")
+    return finished(emitter, lines, scope)
+
+
+def epilogue_emitter(
+    region: Region, sums: Mapping[Node, str], groups: tuple[tuple[Atom, ...], ...], scope: Scope
+) -> EpilogueEmitter:
+    """What writes the region's values in a tile whose products go by the names in `sums`."""
     emitter = EpilogueEmitter(
         region, Schedule("tile", 1, 2), scope.symbols, dict(scope.buffers), sums=sums,
         groups=groups,
     )  # fmt: skip
     emitter.names = Names(
         {*sums.values(), "rows", "cols", "tile", "batch", "M", "N", "K", "row_mask", "col_mask",
-         "tile_mask", "split", "plane"}
+         "tile_mask", "split", "plane", "tile_m", "tile_n", "half", "halves", "left", "right",
+         "part", *BOXES}
     )  # fmt: skip
     pointers = ("a_ptr", "b_ptr", "out_ptr", "partial_ptr")
     emitter.own_pointers = frozenset((*pointers, *(f"{name}_ptr" for name in sums.values())))
-    lines: list[str] = []
-    value = emitter.value(region.stores[0].node, BodyLines(lines, lines))
-    lines.append(f"acc = {value.code}")
+    return emitter
+
+
+def finished(emitter: EpilogueEmitter, lines: Sequence[str], scope: Scope) -> EpilogueText:
+    """The text of `lines` that the emitter wrote, with what they read."""
     extras = [*emitter.pointers.items()]
     extras += [(name, scope.symbols.wrapper(size)) for name, size in emitter.sizes.extra.items()]
     return EpilogueText(tuple(lines), tuple(extras), frozenset(emitter.helpers))

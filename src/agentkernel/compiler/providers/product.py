@@ -16,6 +16,12 @@ from agentkernel.compiler.products.pairs import (
     pair_facts,
     pair_schedules,
 )
+from agentkernel.compiler.products.row_parts import (
+    RowPartsStep,
+    emit_row_parts_step,
+    row_parts_facts,
+    row_parts_schedules,
+)
 from agentkernel.compiler.products.schedules import (
     GemmFacts,
     GemmSchedule,
@@ -84,6 +90,37 @@ class Pair:
     def pattern(self, step: PairStep) -> str:
         """Always the same."""
         return "gemm_pair"
+
+
+class RowParts:
+    """Provider of products of which only sums along their rows are wanted."""
+
+    own = True
+
+    def schedules(self, step: RowPartsStep, setting: Setting) -> Sequence[AnySchedule]:
+        """Tiles of one or two parts' columns."""
+        facts = row_parts_facts(step, setting.symbols, setting.precision)
+        return row_parts_schedules(_schedules(facts, setting))
+
+    def write(
+        self, step: RowPartsStep, schedule: AnySchedule, forward: Forward,
+        outputs: Sequence[Output],
+    ) -> None:  # fmt: skip
+        """Allocate the parts and launch the product."""
+        assert isinstance(schedule, dict)
+        stores = [Store(part, contiguous_strides(part.shape)) for part in step.parts]
+        names = [forward.allocate(store, f"{store.node.name}s") for store in stores]
+        kernel = forward.names.unique(f"{step.node.name}_kernel")
+        forward.place(emit_row_parts_step(step, schedule, kernel, names, _scope(forward)))
+        forward.schedule[kernel] = dict(schedule)
+
+    def work_us(self, step: RowPartsStep, symbols: Symbols) -> float:
+        """Its multiplications."""
+        return LAUNCH_US + symbols.hint(step.multiplied) / FLOP_PER_US
+
+    def pattern(self, step: RowPartsStep) -> str:
+        """Always the same."""
+        return "gemm_row_parts"
 
 
 Multiplied = TypeVar("Multiplied", ProductStep, PairStep)

@@ -1,0 +1,103 @@
+"""Tensor descriptors of a product: what TMA loads and stores, and where it may.
+
+The kernel makes them (`tl.make_tensor_descriptor`), so that a launch gives tensors and numbers like
+any other: every launch form keeps it, and the interpreter and the tracer see what they see of all
+kernels. Triton asks an allocator for the 128 bytes that a program's descriptor takes.
+
+TMA wants a base and rows that begin at multiples of 16 bytes. Whether they do is a constant of each
+launch; where they do not, the same kernel reads through pointers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from agentkernel.compiler.products.spec import GemmSpec
+
+HELPERS = frozenset(("scratch", "described"))
+"""Functions beside the kernels that a launch with descriptors calls."""
+NAMES = frozenset(("a_box", "b_box", "second_box", "out_box"))
+"""What an epilogue may not bind."""
+ALIGNED_OUT = 16
+"""Columns of a result, of any type of at least 8 bits, in the 16 bytes where its rows begin."""
+
+
+class _Side(NamedTuple):
+    """An operand, its side of the product, the tile's side and place there."""
+
+    name: str
+    size: str
+    block: str
+    tile: str
+    k_inside: bool
+
+    def pair(self, outer: str, k: str) -> str:
+        """Two things in the order in which the operand lies."""
+        return f"[{outer}, {k}]" if self.k_inside else f"[{k}, {outer}]"
+
+
+def _sides(spec: GemmSpec, k_inside: tuple[bool, bool]) -> list[_Side]:
+    weights = [_Side(name, "N", "BLOCK_N", "tile_n", k_inside[1]) for name in spec.weights]
+    return [_Side("a", "M", "BLOCK_M", "tile_m", k_inside[0]), *weights]
+
+
+def operand_boxes(spec: GemmSpec, k_inside: tuple[bool, bool]) -> list[str]:
+    """Lines of the descriptors of A and the weights; `k_inside`: of which of them K is inside."""
+    lines = ["if DESCRIBED:"]
+    for side in _sides(spec, k_inside):
+        shape, box = side.pair(side.size, "K"), side.pair(side.block, "BLOCK_K")
+        stride = "stride_a" if side.name == "a" else "stride_b"
+        lines += [
+            f"    {side.name}_box = tl.make_tensor_descriptor(",
+            f"        {side.name}_ptr, {shape}, [{stride}, 1], {box}",
+            "    )",
+        ]
+    return lines
+
+
+def load_lines(
+    spec: GemmSpec, k_inside: tuple[bool, bool], tiles: Mapping[str, str]
+) -> list[str]:  # fmt: skip
+    """Lines that load a step's tiles; `tiles`: a weight -> the kernel's name of its tile."""
+    lines: list[str] = []
+    for side in _sides(spec, k_inside):
+        places = side.pair(f"{side.tile} * {side.block}", "k")
+        turned = ".T" if side.k_inside != (side.name == "a") else ""
+        lines.append(f"{tiles.get(side.name, 'a')} = {side.name}_box.load({places}){turned}")
+    return lines
+
+
+def result_box(halves: bool) -> list[str]:
+    """Lines of the result's descriptor, of a tile or half of one."""
+    box = f"[BLOCK_M, {'BLOCK_N // 2' if halves else 'BLOCK_N'}]"
+    return [
+        "if DESCRIBED_OUT:",
+        f"    out_box = tl.make_tensor_descriptor(out_ptr, [M, N], [N, 1], {box})",
+    ]
+
+
+def store_lines(by_pointers: str, halves: bool) -> list[str]:
+    """Lines that store a tile, or half of one; `by_pointers`: the line that does without."""
+    cols = f"tile_n * BLOCK_N{' + half * (BLOCK_N // 2)' if halves else ''}"
+    return [
+        "if DESCRIBED_OUT:",
+        "    out_box.store(",
+        f"        [tile_m * BLOCK_M, {cols}],",
+        "        acc.to(out_ptr.dtype.element_ty),",
+        "    )",
+        "else:",
+        f"    {by_pointers}",
+    ]
+
+
+def described_option(operands: Sequence[str]) -> str:
+    """The constant that says whether TMA reads these operands, given by the wrapper's names."""
+    return f"DESCRIBED=described({', '.join(operands)})"
+
+
+def described_out_option(n: str) -> str:
+    """The constant that says whether TMA stores a result of `n` columns."""
+    if n.isdigit():
+        return f"DESCRIBED_OUT={int(n) % ALIGNED_OUT == 0}"
+    return f"DESCRIBED_OUT={n} % {ALIGNED_OUT} == 0"
