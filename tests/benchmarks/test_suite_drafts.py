@@ -42,16 +42,14 @@ JUDGED_FIRST = frozenset({"gelu_tanh", "lstm_cell_gates", "standardise_image", "
 """Of these the ones that `make test` judges; causal attention and a residual block are judged there
 as the compiler's and the lifted own."""
 JUDGED_SLOWLY = (
-    "argmax_vocabulary", "attention_biased", "bce_logits_weighted", "contrastive_loss",
+    "argmax_vocabulary", "attention_biased", "bce_logits_weighted", "causal_scores_written_out",
+    "contrastive_loss",
     "conv3d_norm_relu_mean", "decoder_cross_attention", "deep_inner", "gated_mlp",
     "huber_sum", "kl_divergence", "layer_norm_volume", "linear_cross_entropy", "linear_geglu",
     "linear_mean_scale", "linear_odd", "logsumexp", "mse_loss", "pairwise_difference", "prod_short",
     "sum_of_squares_gradient_clip", "variational_autoencoder",
 )  # fmt: skip
 """These take longer; the others have rows or windows that the interpreter does not get through."""
-REFUSED = {"causal_scores_written_out": "mismatch"}
-"""Gate of the judge that refuses the draft: its products are off by 1.4 times what is allowed in
-one row of few."""
 TEMPLATED = tuple(name for name in FILES if name not in {*LIFTED, *UNDRAFTED})
 JUDGING = JudgeSettings(seed=0, policy="mixed", seeds=1, budget_s=1.0)
 
@@ -147,14 +145,3 @@ def test_a_template_draft_passes_the_judge(name: str) -> None:
 @pytest.mark.parametrize("name", by_problem(JUDGED_SLOWLY))
 def test_a_larger_template_draft_passes_the_judge_too(name: str) -> None:
     accepted(name)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", by_problem(REFUSED))
-def test_what_the_judge_refuses_is_known(name: str) -> None:
-    found = template(name)
-    assert found is not None
-    assert isinstance(found.draft, DropInSource)
-    verdict = judge(*problem(name), found.draft.text, JUDGING)
-    assert verdict.failure is not None, "it is accepted now: take it off the list"
-    assert verdict.failure.kind == REFUSED[name]
