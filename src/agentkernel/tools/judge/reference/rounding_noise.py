@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 CHAIN = 4096
 """Terms that an honest evaluation adds one after the other before it begins a new sum."""
+AT_ONCE = 1 << 24
+"""Elements of which running sums are held at a time."""
 ROUNDED = {"add", "sub", "rsub", "mul", "addcmul", "lerp", "_to_copy", "copy"}
 """One rounding of the result."""
 EXACT_RESULTS = {
@@ -261,8 +263,10 @@ def _sum_error(
     count = rows.shape[-1]
     found = chain(rows.sum(-1), rows.square().sum(-1), count)
     partial = torch.zeros_like(found)
-    for block in torch.split(rows, CHAIN, dim=-1):
-        partial += block.cumsum(-1).square_().sum(-1)
+    # Many chains at once, but for the memory: a full sum is one row of all there is.
+    step = CHAIN * max(1, AT_ONCE // (CHAIN * max(1, found.numel())))
+    for block in torch.split(rows, step, dim=-1):
+        partial += _chains(block).cumsum(-1).square_().sum((-2, -1))
     found = torch.maximum(found, partial.div_(3).sqrt_())
     return found.reshape(value.shape) / (count if mean else 1)
 
@@ -302,9 +306,15 @@ def sequential(rows: torch.Tensor) -> torch.Tensor:
     """Sums over the last dimension, term after term in chains of `CHAIN`, then over their sums. All
     chains take a step at once: one after the other 82 million terms were as many launches."""
     while rows.shape[-1] > CHAIN:
-        filled = torch.nn.functional.pad(rows, (0, -rows.shape[-1] % CHAIN))
-        rows = _term_after_term(filled.reshape(*rows.shape[:-1], -1, CHAIN))
+        rows = _term_after_term(_chains(rows))
     return _term_after_term(rows)
+
+
+def _chains(rows: torch.Tensor) -> torch.Tensor:
+    """The last dimension as chains of at most `CHAIN` terms, of which zeros fill the last."""
+    links = max(1, min(CHAIN, rows.shape[-1]))
+    filled = torch.nn.functional.pad(rows, (0, -rows.shape[-1] % links))
+    return filled.reshape(*rows.shape[:-1], -1, links)
 
 
 def _term_after_term(rows: torch.Tensor) -> torch.Tensor:
