@@ -143,8 +143,10 @@ def isolated(compiled: Compiled, step: object) -> IsolatedStep | None:
     stored = all(item.kind not in ("constant", "size", "iota") for item in reads)
     if not reads or not stored or any(_dtype_name(item) not in get_args(DType) for item in reads):
         return None
-    if isinstance(step, Region) and not _reads_inside(step, compiled.symbols):
-        return None
+    if isinstance(step, Region):
+        # Made-up indices would have every element of a scatter added to the same few.
+        if step.scatters or not _reads_inside(step, compiled.symbols):
+            return None
     outputs = _outputs(compiled, step)
     key = _hash(_Words(compiled.symbols), compiled, step, outputs)
     apart = _WordsWithoutSizes(compiled.symbols)
