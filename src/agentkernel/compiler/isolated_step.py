@@ -143,10 +143,8 @@ def isolated(compiled: Compiled, step: object) -> IsolatedStep | None:
     stored = all(item.kind not in ("constant", "size", "iota") for item in reads)
     if not reads or not stored or any(_dtype_name(item) not in get_args(DType) for item in reads):
         return None
-    if isinstance(step, Region):
-        # Made-up indices would have every element of a scatter added to the same few.
-        if step.scatters or not _reads_inside(step, compiled.symbols):
-            return None
+    if isinstance(step, Region) and not _reads_inside(step, compiled.symbols):
+        return None
     outputs = _outputs(compiled, step)
     key = _hash(_Words(compiled.symbols), compiled, step, outputs)
     apart = _WordsWithoutSizes(compiled.symbols)
@@ -174,7 +172,9 @@ OF_AN_INDEX = ("where", "lt", "add", "cast", "copy")
 
 def _reads_inside(region: Region, symbols: Symbols) -> bool:
     """True where every gather finds its place with 0 or 1 in all integer buffers: each stored index
-    is bound to two elements or more."""
+    is bound to two elements or more. A scatter would add everything to these two."""
+    if region.scatters:
+        return False
     gathers = [node for node in region.layout.dims if node.op == "gather"]
     return all(_bound(arg, region, symbols) for node in gathers for arg in node.args[:1])
 
