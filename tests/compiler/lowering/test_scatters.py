@@ -52,6 +52,14 @@ CALLS: dict[str, Call] = {
     "read again": lambda x, i, s: torch.zeros_like(x).index_add(0, i, s)[i] + s,
     "a view": lambda x, i, s: torch.zeros_like(x).index_add(0, i, s).t(),
     "turned twice": lambda x, i, s: torch.zeros_like(x).index_add(0, i, s).t().contiguous().t(),
+    "messages too": lambda x, i, s: (torch.zeros_like(x).index_add(0, i, s.exp()), s.exp()),
+    "one place": lambda x, i, s: torch.zeros_like(x[:, 0]).index_add(
+        0, i[:1].expand(len(i)), s[:, 0]
+    ),
+    "one row": lambda x, i, s: x.scatter_add(0, i[:1, None].expand_as(s), s),
+    "places of their own": lambda x, i, s: torch.zeros_like(x).index_add(
+        0, torch.arange(len(i), device=i.device) % len(x) + 0 * i, s
+    ),
     "counted": lambda x, i, s: torch.zeros_like(x[:, 0], dtype=torch.int64).index_add(0, i, i + 1),
 }
 

@@ -10,9 +10,7 @@ class Model(nn.Module):
         self.rows = rows
 
     def forward(self, message, index):
-        out = torch.zeros(
-            self.rows, message.shape[1], dtype=message.dtype, device=message.device
-        )
+        out = torch.zeros(self.rows, message.shape[1], dtype=message.dtype, device=message.device)
         return out.index_add(0, index, message)
 
 
