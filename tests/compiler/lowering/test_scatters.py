@@ -39,6 +39,7 @@ CALLS: dict[str, Call] = {
     "columns": lambda x, i, s: torch.zeros_like(x.t()).contiguous().index_add(1, i, s.t().exp()),
     "into x": lambda x, i, s: x.index_add(0, i, s, alpha=2) * x,
     "into a sum": lambda x, i, s: (x.exp() * 2).index_add(0, i, s),
+    "into itself": lambda x, i, s: s.exp().index_add(0, i % len(s), s.exp()),
     "into ones": lambda x, i, s: torch.ones_like(x).index_add(0, i, s),
     "mean": _mean,
     "neighbours": lambda x, i, s: torch.zeros_like(x).index_add(0, i, x.index_select(0, i) * s),
