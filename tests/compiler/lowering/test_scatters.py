@@ -61,7 +61,9 @@ CALLS: dict[str, Call] = {
     "places of their own": lambda x, i, s: torch.zeros_like(x).index_add(
         0, torch.arange(len(i), device=i.device) % len(x) + 0 * i, s
     ),
-    "counted": lambda x, i, s: torch.zeros_like(x[:, 0], dtype=torch.int64).index_add(0, i, i + 1),
+    "counted": lambda x, i, s: torch.zeros_like(x[:, 0], dtype=torch.int64).index_add(
+        0, i.int(), i + (1 << 40) + 1, alpha=3
+    ),
 }
 
 

@@ -35,7 +35,9 @@ def _index_add(
     dim %= len(x.shape)
     place = spread(state, index, index.shape, len(x.shape) - dim - 1)
     if alpha != 1:
-        source = state.b.pointwise("mul", state.compute(source), float(alpha))
+        kind = compute_dtype(state.dtype)
+        factor = float(alpha) if kind.is_floating_point else int(alpha)
+        source = state.b.pointwise("mul", state.cast(source, kind), factor, dtype=kind)
     return _added(state, x, {dim: place}, source)
 
 
