@@ -90,7 +90,9 @@ def without_wrapping(
         return None
     shape, place = list(x.shape), dim % x.dim()
     shape[place] = len(index)
-    wide = index.view([-1 if at == place else 1 for at in range(x.dim())]).expand(shape)
+    rank = range(x.dim())
+    # These three take int64 alone.
+    wide = index.long().reshape([-1 if at == place else 1 for at in rank]).expand(shape)
     if not values:
         return x.gather(dim, wide)
     (source,) = values
