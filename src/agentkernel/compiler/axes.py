@@ -179,7 +179,7 @@ class Layout:
     reduced: list[tuple[Node, Dim]] = field(default_factory=list)
     """Reductions and scans, and the axes along which they run."""
     tables: list[Node] = field(default_factory=list)
-    """What gathers read, anywhere in it."""
+    """What gathers read, anywhere in it, and what scatters begin with."""
 
     def visit(self, node: Node) -> Dims:
         """Axes of `node`, found once."""
@@ -195,6 +195,8 @@ class Layout:
         if node.kind == "field" and node.args[0] in self.members:
             return self.visit(node.args[0])
         if node in self.members:
+            if node.kind == "scatter":
+                return self._scatter(node)
             return self._pointwise(node) if node.kind == "pointwise" else self._reduce(node)
         if node.kind == "view" and _inside(node.root, self.members):
             return self._view(node)
@@ -210,8 +212,18 @@ class Layout:
             self.tables.append(table)
         return self._together(node.operands, len(node.shape))
 
+    def _scatter(self, node: Node) -> Dims:
+        """Axes of what is added, not of the result: this has its places from an index."""
+        for base in node.args[2:]:
+            if _inside(base, self.members):
+                raise IncompatibleAxes("a sum that begins with what is not stored yet")
+            self.tables.append(base)
+        return self._together(node.operands, len(node.args[1].shape))
+
     def _together(self, args: Sequence[Node], rank: int) -> Dims:
         """Axes of the broadcast of `args`."""
+        if any(arg.root.kind == "scatter" and arg.root in self.members for arg in args):
+            raise IncompatibleAxes("a sum that other programs still add to")
         result: list[Dim] = [()] * rank
         for arg in args:
             dims = self.visit(arg)
@@ -326,7 +338,10 @@ def _paired(dims: Dims, strides: Sequence[Expr]) -> list[tuple[Atom, Expr]]:
 
 
 def store_access(node: Node, dims: Dims, strides: Shape) -> Access:
-    """How a stored value is addressed, given its axes and its buffer's strides."""
+    """How a stored value is addressed, given its axes and its buffer's strides. A scatter's places
+    are computed: what it adds is walked as if it lay in memory itself."""
+    if node.kind == "scatter":
+        strides = contiguous_strides(node.args[1].shape)
     pairs: list[tuple[Atom, Expr]] = []
     for dim, stride in zip(dims, strides, strict=True):
         step = stride

@@ -72,6 +72,11 @@ class Region:
         return tuple(node for node in self.nodes if node.kind == "scan")
 
     @property
+    def scatters(self) -> bool:
+        """True where it adds to places that an index gives."""
+        return any(store.node.kind == "scatter" for store in self.stores)
+
+    @property
     def backwards(self) -> bool:
         """True where its scans begin at the last column."""
         return any(node.attrs[1] is True for node in self.scans)
@@ -123,6 +128,8 @@ def analyse(members: Sequence[Node], stores: Sequence[Store], hint: Hint) -> Reg
     cols = _reduced_atoms(layout)
     rows = every - cols
     if layout.reduced:
+        if any(item.node.kind == "scatter" for item in stores):
+            raise IncompatibleAxes("a scatter of what a reduction makes")
         _complete_reductions(layout, rows)
     _complete_stores(accesses, rows, cols)
     order = _in_scan_order(_order(every, layout, accesses, hint), layout)
@@ -477,6 +484,9 @@ def _indices(order: Sequence[Node], outputs: Sequence[Output]) -> dict[Node, fro
     stored = {computing_node(output.node) for output in outputs}
     stored |= {computing_node(arg) for node in order if node.kind == "library" for arg in node.args}
     stored |= {computing_node(node.args[-1]) for node in order if node.op == "gather"}
+    stored |= {
+        computing_node(base) for node in order if node.kind == "scatter" for base in node.args[2:]
+    }
     stored |= {computing_node(node) for node in order if node.op == "slice"}
     free: set[Node] = set()
     found: dict[Node, frozenset[Node]] = {}

@@ -14,7 +14,17 @@ Expr: TypeAlias = sympy.Expr
 Shape = tuple[Expr, ...]
 Scalar = int | float | bool
 Kind = Literal[
-    "input", "constant", "size", "iota", "pointwise", "reduce", "scan", "field", "view", "library"
+    "input",
+    "constant",
+    "size",
+    "iota",
+    "pointwise",
+    "reduce",
+    "scan",
+    "scatter",
+    "field",
+    "view",
+    "library",
 ]
 Attr = object
 
@@ -60,13 +70,16 @@ class Node:
 
     @property
     def operands(self) -> tuple[Node, ...]:
-        """The arguments that it takes place by place: all but the table of a gather."""
+        """The arguments that it takes place by place: all but the table of a gather, and what a
+        scatter begins with."""
+        if self.kind == "scatter":
+            return self.args[:2]
         return self.args[:-1] if self.op == "gather" else self.args
 
     @property
     def computes(self) -> bool:
         """True for what a generated kernel evaluates and a partition must place."""
-        return self.kind in ("pointwise", "reduce", "scan")
+        return self.kind in ("pointwise", "reduce", "scan", "scatter")
 
 
 def roots_of(nodes: Iterable[Node]) -> tuple[Node, ...]:
@@ -316,6 +329,12 @@ class GraphBuilder:
             # An address has to have every dimension of its mask.
             index = self.pointwise("where", guard, index, 0, dtype=torch.int64)
         return self._make("pointwise", "gather", (index, guard, table), table.dtype, shape)
+
+    def scatter(self, index: Node, value: Node, shape: Shape, base: Node | None) -> Node:
+        """`base`, or zeros of `shape`, with each element of `value` added at its place of `index`
+        in memory, in any order."""
+        args = (index, value) if base is None else (index, value, base)
+        return self._make("scatter", "scatter", args, value.dtype, shape)
 
     def library(
         self, op: str, args: Sequence[Node], dtype: torch.dtype, shape: Shape, call: object,

@@ -179,7 +179,9 @@ OF_AN_INDEX = ("where", "lt", "add", "cast", "copy")
 
 def _reads_inside(region: Region, symbols: Symbols) -> bool:
     """True where every gather finds its place with 0 or 1 in all integer buffers: each stored index
-    is bound to two elements or more."""
+    is bound to two elements or more. A scatter would add everything to these two."""
+    if region.scatters:
+        return False
     gathers = [node for node in region.layout.dims if node.op == "gather"]
     return all(_bound(arg, region, symbols) for node in gathers for arg in node.args[:1])
 

@@ -43,6 +43,7 @@ from agentkernel.compiler.rows_sweeps import (
     merge_moments,
 )
 from agentkernel.compiler.scan import ScanText
+from agentkernel.compiler.scatter import scatter_line
 
 
 def pointwise_body(emitter: Emitter) -> list[str]:
@@ -83,7 +84,12 @@ def _places(emitter: Emitter) -> list[str]:
         for node in row_invariant(emitter):
             emitter.value(node, body)
     pairs = zip(emitter.region.stores, emitter.region.store_accesses, strict=True)
-    return lines + [emitter.store_lines(store, access, body) for store, access in pairs]
+    return lines + [
+        scatter_line(emitter, store.node, body)
+        if store.node.kind == "scatter"
+        else emitter.store_lines(store, access, body)
+        for store, access in pairs
+    ]
 
 
 MOST_WARPS = 16
@@ -202,7 +208,11 @@ def _flat_lines(emitter: Emitter) -> list[str]:
 def _index_text(emitter: Emitter) -> str:
     """The type of a flat index in the launch: by the largest buffer that it walks."""
     nodes = [item.buffer for item in emitter.region.layout.loads.values()]
-    nodes += [store.node for store in emitter.region.stores]
+    # What a scatter adds may have more elements than what it reads and makes.
+    nodes += [
+        store.node.args[1] if store.node.kind == "scatter" else store.node
+        for store in emitter.region.stores
+    ]
     sizes = list(dict.fromkeys(numel(node.shape) for node in nodes))
     free = [emitter.symbols.wrapper(size) for size in sizes if not size.is_number]
     if any(size.is_number and int(size) > INT32_LIMIT for size in sizes):

@@ -24,7 +24,7 @@ from tests.compiler.inductor_codes import shared_codes
 PROBLEMS = Path(__file__).parent / "problems"
 BLOCKS = ("resnet_block", "transformer_block", "selective_scan")
 QUICK = ("gelu", "softmax", "conv_norm_relu", "linear_chain", "concatenate", "embedding",
-         "max_pool", "rolled", "resnet_block")  # fmt: skip
+         "max_pool", "rolled", "messages", "resnet_block")  # fmt: skip
 """What `make test` lifts; TorchInductor's code for the others is asked for where it is used."""
 Function = Callable[..., object]
 
@@ -83,6 +83,8 @@ def _modules() -> dict[str, tuple[nn.Module, Sequence[torch.Tensor]]]:
         "concatenate": (w(lambda m, x, y: torch.cat([x, y * 2], 1)), [draw(4, 7), draw(4, 9)]),
         "embedding": (w(lambda m, i: m.table(i).relu(), table=nn.Embedding(10, 16)), [indices]),
         "gather": (w(lambda m, x, i: x.gather(1, i)), [draw(4, 9), indices]),
+        "messages": (w(lambda m, x, i, j: torch.zeros_like(x).index_add(0, j, x[:, :6]
+                       .index_select(0, i).tanh())), [draw(9, 6), *indices.view(2, 12)]),
         "max_pool": (w(lambda m, x: F.max_pool2d(x, 3, 2, 1)), [draw(2, 4, 9, 9)]),
         "nearest": (w(lambda m, x: F.interpolate(x, scale_factor=2.0)), [draw(2, 3, 5, 5)]),
         "running_product": (w(lambda m, x: x.cumprod(-1)), [draw(4, 20)]),

@@ -27,7 +27,7 @@ ALLOWED = {"torch", "torch.nn", "torch.nn.functional", "triton", "triton.languag
            "triton.language.extra"}  # fmt: skip
 JUDGED = ("max_pool", "rolled", "gelu", "swiglu_bf16", "softmax", "group_norm",
           "conv_norm_relu", "conv_transposed", "linear_chain", "bmm_tanh", "concatenate",
-          "embedding", "running_product",
+          "embedding", "messages", "running_product",
           "whole_numbers", "counting", "bucketize",
           *BLOCKS)  # fmt: skip
 LONG = ("transformer_block", "selective_scan", "resnet_block", "swiglu_bf16", "group_norm",

@@ -23,8 +23,8 @@ CASES: dict[str, tuple[Callable[..., object], str]] = {
     "two results": (lambda x: x.softmax(-1).topk(3, -1), "topk, topk_1 = torch.ops.aten.topk"),
     "one of two results": (lambda x: (x * 2).sort(-1)[1] + 1, "_, sort = torch.ops.aten.sort"),
     "what follows from places": (
-        lambda x: torch.index_add(x.exp(), 0, torch.arange(4, device=x.device) * 2 // 2, x[:4] * 3),
-        "torch.ops.aten.index_add.default",
+        lambda x: torch.index_copy(x.exp(), 0, torch.arange(4, device=x.device) * 2 // 2, x[:4]),
+        "torch.ops.aten.index_copy.default",
     ),
     "a view of a result": (lambda x: x.relu().sort(-1)[0].t().exp(), "torch.ops.aten.sort"),
 }

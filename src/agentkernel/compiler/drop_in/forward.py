@@ -55,10 +55,16 @@ class Forward:
         return f"torch.empty_strided({shape}, {self.shape_text(strides)}, {tail})"
 
     def allocate(self, store: Store, wanted: str) -> str:
-        """Write the line that makes the buffer of `store`, called `wanted` or like it."""
-        name = self.names.unique(wanted)
-        self.buffers[store.node] = name
-        self.lines.append(f"{name} = {self.empty_text(store.node, store.strides)}")
+        """Write the line that makes the buffer of `store`, called `wanted` or like it; a scatter's
+        holds what it begins with."""
+        name, node = self.names.unique(wanted), store.node
+        self.buffers[node] = name
+        made = self.empty_text(node, store.strides)
+        if node.kind == "scatter" and len(node.args) == 2:
+            made = made.replace("torch.empty(", "torch.zeros(", 1)
+        self.lines.append(f"{name} = {made}")
+        if node.kind == "scatter":
+            self.lines += [f"{name}.copy_({self.buffers[base]})" for base in node.args[2:]]
         return name
 
     def write_kernel(

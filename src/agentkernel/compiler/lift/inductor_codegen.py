@@ -76,6 +76,33 @@ def written_out_bilinear(
     return summed if bias is None else summed + bias
 
 
+def without_wrapping(
+    target: object, x: torch.Tensor, dim: int, index: torch.Tensor, *values: torch.Tensor,
+    alpha: float = 1,
+) -> torch.Tensor | None:  # fmt: skip
+    """`aten.index_select`, `index_add` or `index_copy` of a vector `index` as `gather`,
+    `scatter_add` or `scatter`; None for another `target`, and for numbers.
+
+    PyTorch's decompositions read an index below zero from the end, where these three and eager's
+    own raise: of the latter three TorchInductor asserts the index as it is.
+    """
+    if target not in UNWRAPPED or index.dim() != 1 or not x.dim():
+        return None
+    shape, place = list(x.shape), dim % x.dim()
+    shape[place] = len(index)
+    rank = range(x.dim())
+    # These three take int64 alone.
+    wide = index.long().reshape([-1 if at == place else 1 for at in rank]).expand(shape)
+    if not values:
+        return x.gather(dim, wide)
+    (source,) = values
+    if target is torch.ops.aten.index_copy.default:
+        return x.scatter(dim, wide, source)
+    return x.scatter_add(dim, wide, source if alpha == 1 else source * alpha)
+
+
+UNWRAPPED = (torch.ops.aten.index_select.default, torch.ops.aten.index_add.default,
+             torch.ops.aten.index_copy.default)  # fmt: skip
 PREFIX = "triton_heuristics"
 
 
@@ -379,4 +406,8 @@ class _WrittenOut(Interpreter):
             return written_out_bilinear(*args, **kwargs)  # type: ignore[arg-type]
         if target is torch.ops.aten.scaled_dot_product_attention.default:
             return whole_attention(*args, **kwargs)  # type: ignore[arg-type]
+        if target in UNWRAPPED:
+            found = without_wrapping(target, *args, **kwargs)  # type: ignore[arg-type]
+            if found is not None:
+                return found
         return super().call_function(target, args, kwargs)  # type: ignore[arg-type]

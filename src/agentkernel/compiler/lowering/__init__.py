@@ -14,6 +14,7 @@ from agentkernel.compiler.lowering import (
     products,
     reductions,
     scans,
+    scatters,
 )
 from agentkernel.compiler.lowering.registry import LOWERINGS, LoweredGraph, lower
 
@@ -34,4 +35,5 @@ __all__ = [
     "products",
     "reductions",
     "scans",
+    "scatters",
 ]

@@ -51,15 +51,15 @@ def _index(state: Lowering, x: Node, indices: Sequence[Node | None]) -> Lowered:
     given = {dim: index for dim, index in enumerate(indices) if index is not None}
     first, last = min(given, default=0), max(given, default=-1)
     together = list(given) == list(range(first, last + 1))
-    if not (given and together and _readable(*given.values())):
+    if not (given and together and readable(*given.values())):
         raise UnsupportedOp("aten.index", "indices apart from each other, or a mask")
     shape = broadcast([index.shape for index in given.values()])
     after = len(x.shape) - last - 1
     checked = not (state.depth and all(map(_worked_out, given.values())))
     places = {
-        dim: _spread(
+        dim: spread(
             state,
-            _nonnegative_index(state, index, x.shape[dim]) if checked else index,
+            nonnegative_index(state, index, x.shape[dim]) if checked else index,
             shape,
             after,
         )
@@ -78,25 +78,25 @@ def _index(state: Lowering, x: Node, indices: Sequence[Node | None]) -> Lowered:
 
 @lowers("embedding.default")
 def _embedding(state: Lowering, weight: Node, indices: Node, *_: object, **__: object) -> Lowered:
-    if not _readable(indices):
+    if not readable(indices):
         raise UnsupportedOp("aten.embedding", "indices of narrow integers")
-    places = {0: _spread(state, indices, indices.shape, 1)}
+    places = {0: spread(state, indices, indices.shape, 1)}
     after = len(indices.shape) - 1
     return gathered(state, weight, places, lambda dim: dim + after, state.shape)
 
 
 @lowers("index_select.default")
 def _index_select(state: Lowering, x: Node, dim: int, index: Node) -> Lowered:
-    if not _readable(index) or len(index.shape) != 1 or not x.shape:
+    if not readable(index) or len(index.shape) != 1 or not x.shape:
         raise UnsupportedOp("aten.index_select", "an index that is no vector, or a number")
     dim %= len(x.shape)
-    places = {dim: _spread(state, index, index.shape, len(x.shape) - dim - 1)}
+    places = {dim: spread(state, index, index.shape, len(x.shape) - dim - 1)}
     return gathered(state, x, places, lambda other: other, state.shape)
 
 
 @lowers("gather.default")
 def _gather(state: Lowering, x: Node, dim: int, index: Node, **_: object) -> Lowered:
-    if not _readable(index) or not x.shape or len(index.shape) != len(x.shape):
+    if not readable(index) or not x.shape or len(index.shape) != len(x.shape):
         raise UnsupportedOp("aten.gather", "indices of narrow integers, or a number")
     return gathered(state, x, {dim % len(x.shape): index}, lambda other: other, state.shape)
 
@@ -115,12 +115,12 @@ def _worked_out(index: Node) -> bool:
     return True
 
 
-def _readable(*indices: Node) -> bool:
+def readable(*indices: Node) -> bool:
     """Whether a kernel can read places that are given by these."""
     return all(index.dtype in WHOLE for index in indices)
 
 
-def _nonnegative_index(state: Lowering, index: Node, size: Expr) -> Node:
+def nonnegative_index(state: Lowering, index: Node, size: Expr) -> Node:
     """Indices below zero count from the end."""
     b = state.b
     index = state.cast(index, torch.int64)
@@ -128,7 +128,7 @@ def _nonnegative_index(state: Lowering, index: Node, size: Expr) -> Node:
     return b.pointwise("where", below, b.pointwise("add", index, size), index)
 
 
-def _spread(state: Lowering, index: Node, shape: Shape, after: int) -> Node:
+def spread(state: Lowering, index: Node, shape: Shape, after: int) -> Node:
     """`index` over the dimensions of `shape`, with `after` more behind it."""
     index = leading(state, index, shape)
     return state.b.reshape(index, index.shape + (ONE,) * after)

@@ -190,7 +190,7 @@ class _Reader:
             assert isinstance(dim, int)
             moved = add_index(self.b, mul_index(self.b, places[dim], step), start)
             return self.read(below, (*places[:dim], moved, *places[dim + 1 :]))
-        if below.kind in ("input", "library", "reduce", "scan", "field"):
+        if below.kind in ("input", "library", "reduce", "scan", "scatter", "field"):
             return self.b.gather(below, linear_index(self.b, places, view.shape), self.guard)
         return self.read(below, self.regrouped(view.shape, places, below.shape))
 

@@ -210,7 +210,8 @@ def lower(
     by_name = {node.name: value for node, value in state.values.items()}
     returned = [name for name in captured.computed if not _is_number(by_name[name])]
     names = (*returned, *captured.written)
-    outputs = tuple(_output(state, by_name[name], name) for name in names)
+    plain = {node.name: _lies_plain(node.meta.get("val")) for node in state.values}
+    outputs = tuple(_output(state, by_name[name], name, plain=plain[name]) for name in names)
     return LoweredGraph(outputs, names, inputs)
 
 
@@ -238,14 +239,20 @@ def _is_number(value: object) -> bool:
     return isinstance(value, sympy.Expr | int | float)
 
 
-def _output(state: Lowering, value: object, name: str) -> Node:
+def _lies_plain(value: object) -> bool:
+    return isinstance(value, torch.Tensor) and value.is_contiguous()
+
+
+def _output(state: Lowering, value: object, name: str, *, plain: bool) -> Node:
+    """What is stored for an output; `plain`, eager's lies contiguously in memory."""
     if not isinstance(value, Node):
         raise UnsupportedOp(name, "an output that is no tensor")
     given = value.root.kind in ("input", *OF_PLACES)
     given = given or (value.root.kind == "field" and value.root.args[0].kind in ("reduce", "scan"))
     if (
         given
-        or (value.kind == "view" and value.root.kind in ("library", "field"))
+        or (value.kind == "view" and value.root.kind in ("library", "field", "scatter"))
+        or (value.kind == "scatter" and not plain)
         or _sliced(value)
     ):
         return state.b.pointwise("copy", value, dtype=value.dtype, name=name)

@@ -62,8 +62,10 @@ class Rows:
         return LAUNCH_US + moved / BYTES_PER_US
 
     def pattern(self, step: Region) -> str:
-        """Norm, softmax, reduction or pointwise."""
+        """Scatter, norm, softmax, reduction or pointwise."""
         ops = {node.op for node in step.nodes if node.kind == "reduce"}
+        if step.scatters:
+            return "scatter"
         if "moments" in ops:
             return "norm"
         if ops & {"expsum", "expsums"}:
