@@ -1,0 +1,449 @@
+"""Questions and wishes of a kernel engineer's hour that go past a kernel's own words.
+
+Two tables. What changes nothing (facts, what is never done here, another GPU) is found by the words
+that only such a question has, before the grammar. What changes something is taken from a whole
+sentence alone, and only where the grammar has no reading of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+from agentkernel.chat.requests import (
+    AskFact,
+    AskGpu,
+    Cannot,
+    Fact,
+    Impossible,
+    Intent,
+    IntentContext,
+    OnCandidate,
+    OtherModule,
+    Plain,
+    Run,
+    SetBudget,
+    SetDtype,
+    SetShapes,
+    SetTarget,
+    Size,
+    Undo,
+    WriteTo,
+)
+from agentkernel.domain.problem import DType
+
+Reading = tuple[Intent, ...]
+EDGES = re.compile(
+    r"^(?:(?:and|so|ok|okay|then|please|pls|hey|hi|well|hmm+|actually|btw|alright|right|oh|but|um|uh"
+    r"|(?:can|could|would|will) (?:you|we)(?: please)?|let's|let us|just"
+    r"|i(?:'d| would) like (?:you )?to|i (?:want|need) (?:you )?to)[, ]+)+"
+    r"|(?:[, ]+(?:please|pls|plz|thanks|thx|honestly|lol|for me|now|though|tho|i guess"
+    r"|if you can|if possible|while you're at it))+$"
+)
+"""What people put before and behind a sentence."""
+
+IMPOSSIBLE: tuple[tuple[Impossible, str], ...] = (
+    (
+        "clocks",
+        r"\b(?:over|under)(?:clock|volt)|\b\d+ ?[mg]hz\b"
+        r"|\b(?:lock|set|raise|boost|pin|increase|lower|change)\b.{0,20}\b(?:gpu|sm|core|memory|its)"
+        r" clocks?\b|\b(?:raise|set|lower|change|lift)\b.{0,12}\bpower (?:limit|cap)",
+    ),
+    (
+        "repository",
+        r"(?:^|\band |, |\bthen )(?:open|create|make|raise|file|submit|send|draft|put up)\b.{0,12}"
+        r"\b(?:prs?|mrs?|pull requests?|merge requests?|jira|tickets?|github issues?)\b"
+        r"|\b(?:git )?(?:push|commit)\b.{0,24}\b(?:github|gitlab|repo(?:sitory)?|main|master"
+        r"|upstream|origin)\b",
+    ),
+    (
+        "message",
+        r"^(?:ping|e-?mail|slack|text|notify|message|dm|call|page|sms) (?:me|us|my \w+|the team)\b"
+        r"|\b(?:on|via|by|over|to) (?:slack|teams|discord|e-?mail|sms|whatsapp|telegram)\b"
+        r"|\bsend (?:me|us|my \w+) an? (?:e-?mail|text|message|sms|notification)\b",
+    ),
+    (
+        "proof",
+        r"\b(?:prove|proof|proves|proven)\b.*\b(?:every|all|any|each)\b"
+        r"|\bformal(?:ly)? (?:verif\w+|prov\w+|proof)\b|\bmathematical(?:ly)? (?:prov\w+|proof)\b",
+    ),
+    (
+        "guarantee",
+        r"\b(?:guarantee|promise)\b.*(?:\d ?x\b|\d times\b|faster\b|speed ?up\b|\bany\b|\bevery\b)",
+    ),
+    (
+        "training",
+        r"^(?:re-?train|fine-?tune|quanti[sz]e|prune|distil?l|sparsify) "
+        r"(?:the|my|our|this|a) (?:\w+ )?(?:model|network|net|llm|weights|checkpoint)\b",
+    ),
+    (
+        "language",
+        r"\b(?:re-?write|write|port|convert|translate|redo|do|make|generate|emit|give|use|want|need"
+        r"|switch)\b.*\b(?:cuda c(?:\+\+|pp)?|c\+\+|cutlass|cute ?dsl|raw cuda|hip kernel|opencl"
+        r"|vulkan|mojo|pallas|tilelang|thunderkittens|(?:in|to|into|as) (?:plain )?(?:cuda|hip|c|rust"
+        r"|jax))(?: |$)",
+    ),
+    (
+        "device",
+        r"\b(?:tpus?|npus?|ascend|trainium|inferentia|gaudi|cerebras|graphcore|apple silicon|mps"
+        r"|intel arc|fpgas?|m[1-5] (?:max|pro|ultra))\b",
+    ),
+    (
+        "tolerance",
+        r"\btoleran(?:ce|ces|t)\b.*\b\d|\b\d\S* toleran(?:ce|ces|t)\b|\b[ra]tol\b"
+        r"|\b1e-\d+ (?:is|would be|will) (?:fine|ok|okay|enough|do|good)",
+    ),
+    (
+        "other_run",
+        r"\b(?:compare|stack|versus|vs|better|faster|slower|against|differ\w*|than|with)\b.*"
+        r"\b(?:yesterday|last (?:night|week|month|session)|(?:previous|earlier|other|older) session"
+        r"|an? (?:earlier|older|other|previous) run)\b",
+    ),
+)  # fmt: skip
+"""What is never done here, by the words that ask for it."""
+
+QUESTIONS: tuple[tuple[Fact, str], ...] = (
+    (
+        "least_error",
+        r"\b(?:which|what) (?:candidate|one|version|kernel|of them)\b.*\b(?:lowest|least|smallest"
+        r"|best)\b.{0,16}\b(?:errors?|err|accuracy)\b"
+        r"|\b(?:which|what)\b.*\bmost (?:accurate|precise)\b",
+    ),
+    (
+        "fusion",
+        r"\b(?:which|what) (?:op|operation|operator|kernel|layer|step)s?\b.{0,24}\b(?:fused?|merged?"
+        r"|combined?)\b|\bwhat (?:got|is|was|did (?:you|it)) fused?\b"
+        r"|^why (?:are there |do we need |is it |use |only |just )?(?:one|two|three|four|several|many"
+        r"|so many|more than one|\d) (?:separate )?(?:kernels|kernel|launches)\b",
+    ),
+    (
+        "checked",
+        r"\bhow (?:did|does|do|was|is|were) (?:the judge|you|it|this|that|we|c\d+|they)\b"
+        r"(?: \w+)? ?\b(?:check|verif|test|judg|validat)(?:y|e|ed|ied)?\b"
+        r"|\bwhat (?:did|does) the judge (?:check|test|look at|do|try)\b"
+        r"|\b(?:non-?|not |isn't |aren't )contiguous\b|\btransposed (?:view|input)s?\b"
+        r"|\bstrided (?:inputs?|views?|tensors?)\b",
+    ),
+    (
+        "holds",
+        r"\b(?:break|breaks|work|works|fail|fails|crash|handles?|ok|fine|valid|hold|holds|happens?"
+        r"|what if|support|supports)\b.*\b(?:multiples? of|divisible by|powers? of (?:2|two)"
+        r"|odd (?:sizes?|lengths?|shapes?)|ragged|(?:un|mis|not )aligned)\b",
+    ),
+    (
+        "noise",
+        r"\b(?:is|isn't|just|only|within|be|pure|measurement|timing) (?:the )?noise\b|\berror bars?\b"
+        r"|\bconfidence (?:interval|band)s?\b|\bstatistically significant\b"
+        r"|\b(?:more|extra|additional) (?:reps?|repetitions?|repeats?|samples|timing runs)\b",
+    ),
+    (
+        "whole_model",
+        r"\b(?:gain|speed ?up|faster|improvement|win|impact|effect|difference|time|latency|save)\b.*"
+        r"\b(?:end[- ]to[- ]end|e2e|(?:whole|full|entire) (?:model|network))\b"
+        r"|\b(?:end[- ]to[- ]end|e2e|(?:whole|full|entire)[- ](?:model|network))\b.*"
+        r"\b(?:gain|speed ?up|faster|improvement|impact|effect)\b",
+    ),
+    (
+        "use",
+        r"^(?:how (?:do|can|would|should) (?:i|we) )?(?:swap|patch|plug|drop|put|insert|slot|stick|wire|hook|replace)\b (?:(?:it|this|that|them"
+        r"|the kernel|the result|c\d+) )(?:only )?(?:in|into|inside)\b(?! an? (?:\w+ )?file)"
+        r"|^(?:how (?:do|can|would|should) (?:i|we) )?replace (?:every|all|each)\b.*\bwith (?:it|this|that)\b",
+    ),
+    (
+        "accumulate",
+        r"^(?!.*\b(?:bf16|tf32)\b).*\baccumulat\w*\b.*\b(?:fp32|float32|f32|fp64|full precision)\b"
+        r"|^(?:what|which|how|does|is)\b.*\baccumulat\w*\b",
+    ),
+    (
+        "autotune",
+        r"^(?:do not|don't|dont|no|without|never|does|do|is|are|will|disable|turn off|skip|remove)\b"
+        r"(?!.*torch).*(?<!max-)(?<!max )\bauto-?tun(?:e|es|ed|ing|er)\b",
+    ),
+    (
+        "accuracy",
+        r"^(?:then )?(?:tell|show|give) me (?:the |its )?(?:max |new )?(?:errors?|err|accuracy)\b.*"
+        r"\b(?:after|afterwards|once|when|done)\b",
+    ),
+    (
+        "assembly",
+        r"^(?:dump|show|give|print|get|display|see|look at|let me see|i want|disassemble)\b.*"
+        r"\b(?:ptx|sass)\b|\bvectori[sz]ed\b.*\?|\b(?:ld|st)\.global\b|\bcoalesced?\b.*\?"
+        r"|\b(?:hmma|hgmma|imma|ldmatrix|cp\.async|tma)\b.*\?|\bbank conflicts?\b",
+    ),
+)  # fmt: skip
+"""Questions by words that only they have."""
+WALK = re.compile(
+    r"(?:walk|talk|step|take|guide|lead) me through (?:it|this|that|the (?:kernel|code|triton|source"
+    r"|candidate))\b|explain (?:it|this|the (?:kernel|code)) (?:like|as if|to me like)\b"
+)
+SUMMARY = re.compile(
+    r"tl;? ?dr\b|(?:in|as) (?:a nutshell|one (?:line|sentence))\b|(?:a |the |give me |show me )*"
+    r"(?:short |quick |brief )*summary of (?:the |this |my )?(?:last |latest )?run$"
+)
+KERNEL_ONLY = re.compile(
+    r"(?:show |give |print |see )?(?:me )?(?:just |only )?the (?:triton |actual )?kernels?"
+    r"(?: functions?| code| source| body| itself)?(?: only| alone)?"
+    r"(?:,? (?:not|without|no|skip|minus) (?:the )?(?:wrapper|class|module|rest|launcher|host code"
+    r"|boilerplate|imports)s?)?$"
+)
+ALONE = re.compile(r"\b(?:just|only|alone|not|without|no|skip|minus)\b")
+FILE = re.compile(r"(?<![\w/.])((?:~?/)?(?:[\w.-]+/)*[\w-]+\.py)(?::([A-Za-z_]\w*))?(?![\w/])")
+CLASS = re.compile(r"\bclass ([A-Z]\w*)|\b([A-Z]\w*) (?:class|module)\b")
+BEGIN = re.compile(
+    r"(?:optimi[sz]e|speed up|make|take|tune|accelerate|work on|open|load|do|try|same (?:thing )?for"
+    r"|now|next)\b"
+)
+WRITES = re.compile(
+    r"\b(?:save|write|export|store|put|keep|dump|copy|not|don't|dont|never|compare|line|diff)\b"
+)
+SAME_FOR = re.compile(r"(?:do |and |now )*the same (?:thing )?(?:for|with)\b|same (?:thing )?for\b")
+CAMEL = re.compile(r"\b([A-Z][a-z0-9]+(?:[A-Z][A-Za-z0-9]*)+|[A-Z]{2,}[A-Za-z0-9]*[a-z]\w*)\b")
+GPU_ASKED = re.compile(
+    r"(?:would|will|does|do|is|how|what|could|can|should)\b.*\b(?:win|wins|faster|slower|hold up|run"
+    r"|perform|do (?:it )?on|fit|fits|behave|work|beat|compare|fare|look|like|get|expect|scale|fast|time)\b"
+)
+GPU_AGAIN = re.compile(r"(?:and |what about |how about |or )+(?:on )?(?:an? |the )?([\w-]+)$")
+SHARED = re.compile(r"(\d+(?:\.\d+)?) ?k(?:i?b)?\b.*\b(?:smem|shared)|\b(?:smem|shared).*?(\d+) ?k")
+
+
+DOCS = re.compile(r"\b(?:docs?|documentation|manual|handbook|paper|colleague|boss|friend)\b")
+"""What is asked of somebody else, or told of them."""
+
+
+class Said(NamedTuple):
+    """A sentence as typed, and in lower case without what people put around it."""
+
+    shown: str
+    text: str
+    asked: bool
+
+
+def said(shown: str) -> Said:
+    """What the tables are searched in."""
+    text = " ".join(shown.lower().replace("’", "'").replace("w/o", "without").split())
+    bare = text.rstrip(" ?.!")
+    for _ in range(2):
+        bare = EDGES.sub("", bare)
+    return Said(shown, bare, text.endswith("?"))
+
+
+def read_questions(shown: str, context: IntentContext) -> Reading:
+    """What changes nothing: facts, another GPU, another module, what is never done here."""
+    what = said(shown)
+    if DOCS.search(what.text):
+        return ()
+    for read in (_module, _impossible, _gpu, _question):
+        found = read(what, context)
+        if found is not None:
+            return (found,)
+    return ()
+
+
+def _impossible(what: Said, _: IntentContext) -> Intent | None:
+    for about, pattern in IMPOSSIBLE:
+        if re.search(pattern, what.text):
+            return Cannot(about=about)
+    return None
+
+
+def _question(what: Said, _: IntentContext) -> Intent | None:
+    text = f"{what.text}?" if what.asked or "?" in what.text else what.text
+    for about, pattern in QUESTIONS:
+        if re.search(pattern, text):
+            return None if about == "use" and FILE.search(what.shown) else AskFact(about=about)
+    if WALK.match(what.text):
+        return OnCandidate(name="explain_kernel")
+    if KERNEL_ONLY.match(what.text) and ALONE.search(what.text):
+        return OnCandidate(name="show_kernel")
+    return Plain(name="status") if SUMMARY.match(what.text) else None
+
+
+def _target(text: str, context: IntentContext) -> str | None:
+    words = re.findall(r"[a-z0-9]+(?:-[a-z0-9]+)*", text)
+    return next((word for word in words if word in context.targets and word != "local"), None)
+
+
+def _gpu(what: Said, context: IntentContext) -> Intent | None:
+    """ "would it still win on an A100?", and after it "what about b200"."""
+    target = _target(what.text, context)
+    if target is None:
+        return None
+    last = context.last[-1] if context.last else None
+    if isinstance(last, AskGpu) and GPU_AGAIN.match(what.text):
+        return AskGpu(target=target, shared_kb=last.shared_kb)
+    shared = SHARED.search(what.text)
+    if what.asked and shared:
+        return AskGpu(target=target, shared_kb=float(shared[1] or shared[2]))
+    begins = said(what.shown).text
+    return AskGpu(target=target) if what.asked and GPU_ASKED.match(begins) else None
+
+
+def _module(what: Said, _: IntentContext) -> Intent | None:
+    """ "optimise layers/rmsnorm.py", "same thing for GroupNorm in that file"."""
+    if WRITES.search(what.text.replace("don't touch", "").replace("dont touch", "")):
+        return None
+    file = FILE.search(what.shown)
+    named = CLASS.search(what.shown)
+    name = (named[1] or named[2]) if named else None
+    faster = not what.text.startswith("make") or re.search(
+        r"\b(?:faster|quicker|fast$|quick$)", what.text
+    )
+    if file and faster and BEGIN.match(what.text):
+        return OtherModule(path=file[1], class_name=file[2] or name)
+    camel = CAMEL.search(what.shown)
+    if SAME_FOR.match(what.text) and (name or camel):
+        return OtherModule(class_name=name or (camel[1] if camel else None))
+    return None
+
+
+COUNTS = {"two": 2, "three": 3, "four": 4, "five": 5}
+SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+DTYPES: dict[str, DType] = {
+    "fp16": "float16",
+    "float16": "float16",
+    "half": "float16",
+    "bf16": "bfloat16",
+    "bfloat16": "bfloat16",
+    "fp32": "float32",
+    "float32": "float32",
+}
+DIMENSIONS = (
+    r"batch(?:[_ ]size)?|bs|b|m|n|k|t|q_?len|kv_?len|seq(?:uence)?(?:[_ ]?len(?:gth)?)?|hidden"
+    r"(?:[_ ]size|[_ ]dim)?|d_?model|head_dim|heads|tokens|rows|cols|columns|channels|height|width"
+    r"|vocab(?:_size)?|features|dim"
+)
+PAIR = re.compile(rf"\b({DIMENSIONS}) ?(?:=|:) ?(\d+)\b")
+PAIRS = re.compile(
+    rf"(?:(?:try|use|with|at|take|run|test|rerun|do|set|for|now) )*(?:it )?(?:(?:with|at|for) )?"
+    rf"(?:(?:{DIMENSIONS}) ?(?:=|:) ?\d+(?:,? and |, ?| )?)+(?:in )?"
+    rf"(?P<dtype>{'|'.join(DTYPES)})?(?P<run>(?:,? and|,)? (?:go|run(?: it)?))?$"
+)
+ALWAYS = re.compile(
+    rf"(?:.*\b(?:so|because|since|as|,) )?(?:the |my |our )?(?P<name>{DIMENSIONS}) is always "
+    r"(?P<value>\d+)$"
+)
+DEPLOYS = re.compile(
+    r"(?:i|we|they) (?:deploy|ship|serve|run|will run|actually run)\b.*?[, ]+(?:so )?(?:redo|re-?run|run"
+    r"|retune|optimi[sz]e|tune|do) (?:it |this |that )?(?:again )?for (?:that|it|that one|that card)$"
+)
+
+
+def _drop(found: re.Match[str], context: IntentContext) -> Reading:
+    numbers = [int(item) for item in re.findall(r"\d+", found[1])]
+    if any(item < 1 or (context.candidates and item not in context.candidates) for item in numbers):
+        return ()
+    return tuple(OnCandidate(name="reject", candidate=item) for item in numbers)
+
+
+def _undo(found: re.Match[str], _: IntentContext) -> Reading:
+    return (Undo(steps=COUNTS.get(found[1]) or int(found[1])),)
+
+
+def _time(found: re.Match[str], _: IntentContext) -> Reading:
+    return (SetBudget(seconds=int(found[1]) * SECONDS[found[2][0]]),) if int(found[1]) else ()
+
+
+def _always(found: re.Match[str], _: IntentContext) -> Reading:
+    value = int(found["value"])
+    return (SetShapes(sizes=(Size(name=_name(found["name"]), value=value),)),) if value else ()
+
+
+def _pairs(found: re.Match[str], _: IntentContext) -> Reading:
+    pairs = [(_name(name), int(value)) for name, value in PAIR.findall(found[0])]
+    if not all(0 < value <= 10**9 for _, value in pairs):
+        return ()
+    sizes = SetShapes(sizes=tuple(Size(name=name, value=value) for name, value in pairs))
+    dtype = (SetDtype(dtype=DTYPES[found["dtype"]]),) if found["dtype"] else ()
+    return (sizes, *dtype, *((Run(),) if found["run"] else ()))
+
+
+def _name(text: str) -> str:
+    return text.replace(" ", "_")
+
+
+def _deploys(found: re.Match[str], context: IntentContext) -> Reading:
+    target = _target(found[0], context)
+    return (SetTarget(target=target), Run()) if target is not None else ()
+
+
+WISHES: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], IntentContext], Reading]], ...] = (
+    (
+        re.compile(
+            r"(?:drop|discard|reject|throw (?:out|away)|ditch|scrap) (?:candidates? )?"
+            r"(c?\d{1,6}(?:(?:,? and |, ?| & )c?\d{1,6})+)$"
+        ),
+        _drop,
+    ),
+    (
+        re.compile(
+            r"(?:undo|take back|revert) (?:the )?last (two|three|four|five|[2-9])(?: (?:changes"
+            r"|steps|ones))?(?:,? not (?:just |only )?(?:one|the last(?: one)?))?$"
+        ),
+        _undo,
+    ),
+    (
+        re.compile(
+            r"(?:you(?:'ve| have) (?:got )?|you get |give (?:it|yourself) )(?:at most )?"
+            r"(\d{1,4}) ?(s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?)"
+            r"(?:,? (?:and |then )?(?:stop|no more|not more|that's it)(?: after that| then)?)?$"
+        ),
+        _time,
+    ),
+    (
+        re.compile(
+            r"(?:go |back |go back )(?:to )?the (?:one|candidate|version) before(?: th\w+)?$"
+        ),
+        lambda *_: (OnCandidate(name="return_to", candidate="previous"),),
+    ),
+    (
+        re.compile(
+            r"(?:start|begin) (?:over|again|afresh|anew) (?:from|with) (?:eager|scratch|zero"
+            r"|(?:the )?(?:original|beginning|start|plain)(?: module)?)$"
+        ),
+        lambda *_: (Plain(name="restart"),),
+    ),
+    (
+        re.compile(
+            r"(?:export|write|save)(?: it| this)?,? (?:without (?:the |any )?(?:test )?(?:harness"
+            r"|tests|session|transcript)|as (?:an? )?(?:importable|standalone) (?:module|file))"
+            r"(?:,? .*\b(?:import|use)\b.*)?$"
+        ),
+        lambda *_: (WriteTo(name="save"),),
+    ),
+    (PAIRS, _pairs),
+    (ALWAYS, _always),
+    (DEPLOYS, _deploys),
+)
+"""Whole sentences that change something."""
+
+
+def read_wishes(shown: str, context: IntentContext) -> Reading:
+    """The requests of a whole sentence that changes something; none where it is none of these."""
+    what = said(shown)
+    for pattern, made in WISHES:
+        found = pattern.match(what.text)
+        requests = made(found, context) if found and not what.asked else ()
+        if requests:
+            return requests
+    return ()
+
+
+PRAISE = re.compile(
+    r"(?:nice|great|cool|wow|thanks?(?: you)?|awesome|impressive|sweet|amazing|excellent|perfect"
+    r"|good job|well done|lovely|neat|haha|lol|brilliant|not bad)\b[,.! ]*(?P<rest>.*)$"
+)
+STATES = re.compile(
+    r"(?:(?:that|this|it|c?\d[\d.]*x?|i|we|you)(?:'s| is| was| are| got| did| does| works| looks| really"
+    r"| just| have| had| love| like)\b(?! to\b).*|work|job|one|stuff|thanks?(?: you)?|(?:that|this|it)"
+    r" (?:rocks|helps|works)|)$"
+)
+
+
+def is_praise(shown: str) -> bool:
+    """True for "nice, 1.8x is more than I hoped for": nothing is asked."""
+    what = said(shown)
+    found = PRAISE.match(what.text)
+    return bool(
+        found and not what.asked and STATES.match(re.sub(r"\blol\b", "", found["rest"]).strip())
+    )
