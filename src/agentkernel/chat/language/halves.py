@@ -25,8 +25,8 @@ BARE_FORMATS = frozenset({"bf16", "fp16", "tf32", "fp32", "float16", "bfloat16",
 def read_halves(
     shown: str, context: IntentContext, alone: Callable[[str, IntentContext], Understanding]
 ) -> tuple[Intent, ...]:
-    """ "8 warps and show me the SASS after": two halves, one of them about a kernel's own words, the
-    other read by `alone`; none where either is not."""
+    """ "8 warps and show me the SASS after": two halves, one of them about a kernel's own words,
+    the other read by `alone`; none where either is not."""
     for joint in list(JOINTS.finditer(shown))[:MOST_JOINTS]:
         halves = shown[: joint.start()], shown[joint.end() :]
         if any(half.strip().lower() in BARE_FORMATS for half in halves):

@@ -48,7 +48,8 @@ PHRASES = (
      r"|dynamic|fixed|static|baked(?: in)?|speciali[sz]ed|hard-?coded)", "SIZES"),
     (r"(?:free|other|different|another|dynamic|variable|which|what) "
      r"(?:batch )?(?:sizes?|shapes?|batch sizes?|batch)", "SIZES"),
-    (r"(?:eval|evaluation)(?: mode)?|train(?:ing|\(\))?(?: mode)?|backward(?:s)?(?: pass)?|gradients?"
+    (r"(?:eval|evaluation)(?: mode)?|train(?:ing|\(\))?(?: mode)?|backward(?:s)?(?: pass)?"
+     r"|gradients?"
      r"|grads?|autograd|inference(?: mode)?|forward only", "MODES"),
     (r"(?:in|into|to|from|inside) (?:of )?(?:my|our|the|a) (?:own )?"
      r"(?:model|code|network|project|module|script|program|repo|codebase|pipeline)", "MODEL"),
@@ -136,6 +137,10 @@ EXAMPLES: dict[IntentName, str] = {
     "fact": "how many warps does it use?",
     "knob": "use 4 warps",
     "sweep": "sweep 4, 8 and 16 warps",
+    "gpu": "would it be faster on an a100?",
+    "show_kernel": "show only the kernel",
+    "module": "optimise mlp.py:Mlp",
+    "thanks": "nice, thanks",
 }
 """A sentence for each request, for the help."""
 
@@ -156,7 +161,8 @@ def waves_off(text: str) -> bool:
 
 
 ASIDE = re.compile(
-    r"[, ]+(?:please|pls|plz|thanks|thx|while (?:you're|you are|we're) at it|i guess|tho|though|lol)"
+    r"[, ]+(?:please|pls|plz|thanks|thx|while (?:you're|you are|we're) at it|i guess|tho|though"
+    r"|lol)"
     r"(?=[ ?.!,]|$)"
 )
 FORMER = re.compile(r" (?:instead of|rather than|not|up from|down from) \d+$")
@@ -193,7 +199,7 @@ SWEPT = r"(?:num_)?(warps|stages|reg(?:ister)?s|block(?: sizes?|s)?)"
 AXES = re.compile(
     rf"(?:(?P<before>{LIST}) {SWEPT}|{SWEPT}:? (?:of |in |from |at |to )?(?P<after>{LIST}))"
 )
-KNOWN = tuple("warps stages registers deterministic persistent reproducible occupancy".split())
+KNOWN = ("warps", "stages", "registers", "deterministic", "persistent", "occupancy")
 NEAR = 0.88
 MOST_RANGE = 32
 
@@ -292,7 +298,7 @@ def _swept(text: str) -> tuple[Intent, ...]:
     )
     if not found or left.strip(" ,.;") or len(found) > 3:
         return ()
-    axes = []
+    axes: list[SweepAxis] = []
     for match in found:
         values = _values(match["before"] or match["after"])
         knob = _swept_knob(next(word for word in (match[2], match[3]) if word))
@@ -307,7 +313,7 @@ def _values(text: str) -> tuple[int, ...]:
     first, dash, last = text.replace(" ", "").partition("-")
     if dash:
         span = range(int(first), int(last) + 1)
-        return tuple(span) if 0 < int(first) and 0 < len(span) <= MOST_RANGE else ()
+        return tuple(span) if int(first) > 0 and 0 < len(span) <= MOST_RANGE else ()
     numbers = [int(item) for item in re.findall(r"\d+", text)]
     good = len(numbers) <= MOST_RANGE and all(0 < item <= 10**6 for item in numbers)
     return tuple(dict.fromkeys(numbers)) if good else ()

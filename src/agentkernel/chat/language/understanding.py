@@ -48,6 +48,7 @@ from agentkernel.chat.language.tagging import (
     tokenise,
     words_of,
 )
+from agentkernel.chat.language.wishes import is_praise, read_questions, read_wishes
 from agentkernel.chat.requests import (
     Ambiguous,
     AskDocs,
@@ -60,7 +61,6 @@ from agentkernel.chat.requests import (
     Understanding,
     Understood,
 )
-from agentkernel.chat.language.wishes import is_praise, read_questions, read_wishes
 from agentkernel.domain.verdict import Precision
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from agentkernel.chat.requests import (
     AskFact,
     AskGpu,
+    CandidateRef,
     Cannot,
     Fact,
     Impossible,
@@ -35,7 +36,8 @@ from agentkernel.domain.problem import DType
 
 Reading = tuple[Intent, ...]
 EDGES = re.compile(
-    r"^(?:(?:and|so|ok|okay|then|please|pls|hey|hi|well|hmm+|actually|btw|alright|right|oh|but|um|uh"
+    r"^(?:(?:and|so|ok|okay|then|please|pls|hey|hi|well|hmm+|actually|btw|alright|right|oh|but|um"
+    r"|uh"
     r"|(?:can|could|would|will) (?:you|we)(?: please)?|let's|let us|just"
     r"|i(?:'d| would) like (?:you )?to|i (?:want|need) (?:you )?to)[, ]+)+"
     r"|(?:[, ]+(?:please|pls|plz|thanks|thx|honestly|lol|for me|now|though|tho|i guess"
@@ -47,7 +49,8 @@ IMPOSSIBLE: tuple[tuple[Impossible, str], ...] = (
     (
         "clocks",
         r"\b(?:over|under)(?:clock|volt)|\b\d+ ?[mg]hz\b"
-        r"|\b(?:lock|set|raise|boost|pin|increase|lower|change)\b.{0,20}\b(?:gpu|sm|core|memory|its)"
+        r"|\b(?:lock|set|raise|boost|pin|increase|lower|change)\b.{0,20}\b(?:gpu|sm|core|memory"
+        r"|its)"
         r" clocks?\b|\b(?:raise|set|lower|change|lift)\b.{0,12}\bpower (?:limit|cap)",
     ),
     (
@@ -81,7 +84,8 @@ IMPOSSIBLE: tuple[tuple[Impossible, str], ...] = (
         "language",
         r"\b(?:re-?write|write|port|convert|translate|redo|do|make|generate|emit|give|use|want|need"
         r"|switch)\b.*\b(?:cuda c(?:\+\+|pp)?|c\+\+|cutlass|cute ?dsl|raw cuda|hip kernel|opencl"
-        r"|vulkan|mojo|pallas|tilelang|thunderkittens|(?:in|to|into|as) (?:plain )?(?:cuda|hip|c|rust"
+        r"|vulkan|mojo|pallas|tilelang|thunderkittens|(?:in|to|into|as) (?:plain )?(?:cuda|hip|c"
+        r"|rust"
         r"|jax))(?: |$)",
     ),
     (
@@ -112,9 +116,11 @@ QUESTIONS: tuple[tuple[Fact, str], ...] = (
     ),
     (
         "fusion",
-        r"\b(?:which|what) (?:op|operation|operator|kernel|layer|step)s?\b.{0,24}\b(?:fused?|merged?"
+        r"\b(?:which|what) (?:op|operation|operator|kernel|layer|step)s?\b.{0,24}\b(?:fused?"
+        r"|merged?"
         r"|combined?)\b|\bwhat (?:got|is|was|did (?:you|it)) fused?\b"
-        r"|^why (?:are there |do we need |is it |use |only |just )?(?:one|two|three|four|several|many"
+        r"|^why (?:are there |do we need |is it |use |only |just )?(?:one|two|three|four|several"
+        r"|many"
         r"|so many|more than one|\d) (?:separate )?(?:kernels|kernel|launches)\b",
     ),
     (
@@ -133,22 +139,26 @@ QUESTIONS: tuple[tuple[Fact, str], ...] = (
     ),
     (
         "noise",
-        r"\b(?:is|isn't|just|only|within|be|pure|measurement|timing) (?:the )?noise\b|\berror bars?\b"
+        r"\b(?:is|isn't|just|only|within|be|pure|measurement|timing) (?:the )?noise\b"
+        r"|\berror bars?\b"
         r"|\bconfidence (?:interval|band)s?\b|\bstatistically significant\b"
         r"|\b(?:more|extra|additional) (?:reps?|repetitions?|repeats?|samples|timing runs)\b",
     ),
     (
         "whole_model",
-        r"\b(?:gain|speed ?up|faster|improvement|win|impact|effect|difference|time|latency|save)\b.*"
+        r"\b(?:gain|speed ?up|faster|improvement|win|impact|effect|difference|time|latency"
+        r"|save)\b.*"
         r"\b(?:end[- ]to[- ]end|e2e|(?:whole|full|entire) (?:model|network))\b"
         r"|\b(?:end[- ]to[- ]end|e2e|(?:whole|full|entire)[- ](?:model|network))\b.*"
         r"\b(?:gain|speed ?up|faster|improvement|impact|effect)\b",
     ),
     (
         "use",
-        r"^(?:how (?:do|can|would|should) (?:i|we) )?(?:swap|patch|plug|drop|put|insert|slot|stick|wire|hook|replace)\b (?:(?:it|this|that|them"
+        r"^(?:how (?:do|can|would|should) (?:i|we) )?(?:swap|patch|plug|drop|put|insert|slot"
+        r"|stick|wire|hook|replace)\b (?:(?:it|this|that|them"
         r"|the kernel|the result|c\d+) )(?:only )?(?:in|into|inside)\b(?! an? (?:\w+ )?file)"
-        r"|^(?:how (?:do|can|would|should) (?:i|we) )?replace (?:every|all|each)\b.*\bwith (?:it|this|that)\b",
+        r"|^(?:how (?:do|can|would|should) (?:i|we) )?replace (?:every|all|each)\b.*\bwith (?:it"
+        r"|this|that)\b",
     ),
     (
         "accumulate",
@@ -157,7 +167,8 @@ QUESTIONS: tuple[tuple[Fact, str], ...] = (
     ),
     (
         "autotune",
-        r"^(?:do not|don't|dont|no|without|never|does|do|is|are|will|disable|turn off|skip|remove)\b"
+        r"^(?:do not|don't|dont|no|without|never|does|do|is|are|will|disable|turn off|skip"
+        r"|remove)\b"
         r"(?!.*torch).*(?<!max-)(?<!max )\bauto-?tun(?:e|es|ed|ing|er)\b",
     ),
     (
@@ -174,7 +185,8 @@ QUESTIONS: tuple[tuple[Fact, str], ...] = (
 )  # fmt: skip
 """Questions by words that only they have."""
 WALK = re.compile(
-    r"(?:walk|talk|step|take|guide|lead) me through (?:it|this|that|the (?:kernel|code|triton|source"
+    r"(?:walk|talk|step|take|guide|lead) me through (?:it|this|that|the (?:kernel|code|triton"
+    r"|source"
     r"|candidate))\b|explain (?:it|this|the (?:kernel|code)) (?:like|as if|to me like)\b"
 )
 SUMMARY = re.compile(
@@ -183,7 +195,7 @@ SUMMARY = re.compile(
 )
 KERNEL_ONLY = re.compile(
     r"(?:show |give |print |see )?(?:me )?(?:just |only )?the (?:triton |actual )?kernels?"
-    r"(?: functions?| code| source| body| itself)?(?: only| alone)?"
+    r"(?: functions?| code| source| body| itself)?(?: only| alone)?(?: of c\d+)?"
     r"(?:,? (?:not|without|no|skip|minus) (?:the )?(?:wrapper|class|module|rest|launcher|host code"
     r"|boilerplate|imports)s?)?$"
 )
@@ -191,7 +203,8 @@ ALONE = re.compile(r"\b(?:just|only|alone|not|without|no|skip|minus)\b")
 FILE = re.compile(r"(?<![\w/.])((?:~?/)?(?:[\w.-]+/)*[\w-]+\.py)(?::([A-Za-z_]\w*))?(?![\w/])")
 CLASS = re.compile(r"\bclass ([A-Z]\w*)|\b([A-Z]\w*) (?:class|module)\b")
 BEGIN = re.compile(
-    r"(?:optimi[sz]e|speed up|make|take|tune|accelerate|work on|open|load|do|try|same (?:thing )?for"
+    r"(?:optimi[sz]e|speed up|make|take|tune|accelerate|work on|open|load|do|try"
+    r"|same (?:thing )?for"
     r"|now|next)\b"
 )
 WRITES = re.compile(
@@ -200,8 +213,10 @@ WRITES = re.compile(
 SAME_FOR = re.compile(r"(?:do |and |now )*the same (?:thing )?(?:for|with)\b|same (?:thing )?for\b")
 CAMEL = re.compile(r"\b([A-Z][a-z0-9]+(?:[A-Z][A-Za-z0-9]*)+|[A-Z]{2,}[A-Za-z0-9]*[a-z]\w*)\b")
 GPU_ASKED = re.compile(
-    r"(?:would|will|does|do|is|how|what|could|can|should)\b.*\b(?:win|wins|faster|slower|hold up|run"
-    r"|perform|do (?:it )?on|fit|fits|behave|work|beat|compare|fare|look|like|get|expect|scale|fast|time)\b"
+    r"(?:would|will|does|do|is|how|what|could|can|should)\b.*\b(?:win|wins|faster|slower|hold up"
+    r"|run"
+    r"|perform|do (?:it )?on|fit|fits|behave|work|beat|compare|fare|look|like|get|expect|scale"
+    r"|fast|time)\b"
 )
 GPU_AGAIN = re.compile(r"(?:and |what about |how about |or )+(?:on )?(?:an? |the )?([\w-]+)$")
 SHARED = re.compile(r"(\d+(?:\.\d+)?) ?k(?:i?b)?\b.*\b(?:smem|shared)|\b(?:smem|shared).*?(\d+) ?k")
@@ -251,12 +266,18 @@ def _question(what: Said, _: IntentContext) -> Intent | None:
     text = f"{what.text}?" if what.asked or "?" in what.text else what.text
     for about, pattern in QUESTIONS:
         if re.search(pattern, text):
-            return None if about == "use" and FILE.search(what.shown) else AskFact(about=about)
+            file = about == "use" and FILE.search(what.shown)
+            return None if file else AskFact(about=about, candidate=_candidate(what.text))
     if WALK.match(what.text):
-        return OnCandidate(name="explain_kernel")
+        return OnCandidate(name="explain_kernel", candidate=_candidate(what.text))
     if KERNEL_ONLY.match(what.text) and ALONE.search(what.text):
-        return OnCandidate(name="show_kernel")
+        return OnCandidate(name="show_kernel", candidate=_candidate(what.text))
     return Plain(name="status") if SUMMARY.match(what.text) else None
+
+
+def _candidate(text: str) -> CandidateRef:
+    found = re.search(r"\b(?:c|candidate )([1-9]\d{0,5})\b", text)
+    return int(found[1]) if found else "current"
 
 
 def _target(text: str, context: IntentContext) -> str | None:
@@ -279,7 +300,7 @@ def _gpu(what: Said, context: IntentContext) -> Intent | None:
     return AskGpu(target=target) if what.asked and GPU_ASKED.match(begins) else None
 
 
-def _module(what: Said, _: IntentContext) -> Intent | None:
+def _module(what: Said, context: IntentContext) -> Intent | None:
     """ "optimise layers/rmsnorm.py", "same thing for GroupNorm in that file"."""
     if WRITES.search(what.text.replace("don't touch", "").replace("dont touch", "")):
         return None
@@ -293,7 +314,9 @@ def _module(what: Said, _: IntentContext) -> Intent | None:
         return OtherModule(path=file[1], class_name=file[2] or name)
     camel = CAMEL.search(what.shown)
     if SAME_FOR.match(what.text) and (name or camel):
-        return OtherModule(class_name=name or (camel[1] if camel else None))
+        last = context.last[-1] if context.last else None
+        path = last.path if isinstance(last, OtherModule) else None
+        return OtherModule(path=path, class_name=name or (camel[1] if camel else None))
     return None
 
 
@@ -324,8 +347,10 @@ ALWAYS = re.compile(
     r"(?P<value>\d+)$"
 )
 DEPLOYS = re.compile(
-    r"(?:i|we|they) (?:deploy|ship|serve|run|will run|actually run)\b.*?[, ]+(?:so )?(?:redo|re-?run|run"
-    r"|retune|optimi[sz]e|tune|do) (?:it |this |that )?(?:again )?for (?:that|it|that one|that card)$"
+    r"(?:i|we|they) (?:deploy|ship|serve|run|will run|actually run)\b.*?[, ]+(?:so )?(?:redo"
+    r"|re-?run|run"
+    r"|retune|optimi[sz]e|tune|do) (?:it |this |that )?(?:again )?for (?:that|it|that one"
+    r"|that card)$"
 )
 
 
@@ -434,8 +459,10 @@ PRAISE = re.compile(
     r"|good job|well done|lovely|neat|haha|lol|brilliant|not bad)\b[,.! ]*(?P<rest>.*)$"
 )
 STATES = re.compile(
-    r"(?:(?:that|this|it|c?\d[\d.]*x?|i|we|you)(?:'s| is| was| are| got| did| does| works| looks| really"
-    r"| just| have| had| love| like)\b(?! to\b).*|work|job|one|stuff|thanks?(?: you)?|(?:that|this|it)"
+    r"(?:(?:that|this|it|c?\d[\d.]*x?|i|we|you)(?:'s| is| was| are| got| did| does| works| looks"
+    r"| really"
+    r"| just| have| had| love| like)\b(?! to\b).*|work|job|one|stuff|thanks?(?: you)?|(?:that"
+    r"|this|it)"
     r" (?:rocks|helps|works)|)$"
 )
 
