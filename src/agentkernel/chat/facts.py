@@ -51,6 +51,8 @@ def fact(work: SessionState, intent: AskFact) -> Reply:
             return _autotune(work, node)
         case "noise":
             return _noise(work, node)
+        case "package":
+            return _package(work, node)
         case "whole_model":
             return _whole_model(node)
         case "accuracy" | "holds" | "repeatable" | "checked" | "accumulate":
@@ -271,6 +273,18 @@ def _noise(work: SessionState, node: Node) -> Reply:
         text=f"{found.text}\nIn brackets stands the 95% interval; one that holds 1 is no speedup.\n"
         "To time it once more: 'save it to fast.py', then in a shell\n"
         f"    agentkernel profile {module} --candidate fast.py"
+    )
+
+
+def _package(work: SessionState, node: Node) -> Reply:
+    """The command that makes a package of what a run handed over."""
+    step = work.tree.step(node.step)
+    if not is_accepted(node) or step is None or step.run is None:
+        return not_possible(f"{label(node.number)} cannot be handed over: {verdict_words(node)}.")
+    return TextReply(
+        text="What a run handed over becomes a wheel, a repository for the Hub or an op of "
+        "torch.library, in a shell:\n"
+        f"    agentkernel export {work.runs / step.run} --as wheel|hub|torch-library"
     )
 
 

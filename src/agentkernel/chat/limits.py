@@ -14,6 +14,11 @@ from agentkernel.domain.formatting import microseconds
 from agentkernel.tools.targets import find_target
 
 IMPOSSIBLE: dict[Impossible, str] = {
+    "by_hand": (
+        "A change of the text itself is not made by words. 'edit the kernel' opens it: what comes "
+        "of "
+        "it is judged. 'try the next idea' drafts in another way."
+    ),
     "clocks": (
         "Clocks, power limits and fans of a GPU are never changed. Candidates and baselines are "
         "timed in turns, so that a clock that moves meets all of them alike."
@@ -21,6 +26,19 @@ IMPOSSIBLE: dict[Impossible, str] = {
     "device": (
         "Kernels are made for NVIDIA GPUs; AMD GPUs are compiled for and estimated. There is no "
         "other kind. 'which gpus do you support?' lists them."
+    ),
+    "foresight": (
+        "Nobody knows before it is timed. 'use 8 warps' judges one, 'sweep 4, 8 and 16 warps' "
+        "several."
+    ),
+    "format": (
+        "A drop-in is Python with Triton kernels, and in no other format. 'save it to fast.py' "
+        "writes "
+        "it; 'how do I make a wheel of it?' says what else there is."
+    ),
+    "gpus": (
+        "A module is made faster on one GPU, and not spread over several. 'which gpus do you "
+        "support?' lists those that it can be made for."
     ),
     "guarantee": (
         "No speedup is promised: one is measured, at the sizes that were timed. 'stop at 2x' sets "
@@ -32,6 +50,12 @@ IMPOSSIBLE: dict[Impossible, str] = {
         "of the machine code."
     ),
     "message": "No messages are sent from here. A step says in this window when it is done.",
+    "machine": "What is installed here, and on which GPU: 'agentkernel doctor' in a shell says it.",
+    "other_baseline": (
+        "The baselines are eager PyTorch, torch.compile and max-autotune. Paste another kernel as "
+        "a "
+        "class ModelNew: it is judged and timed like any other, and 'compare c1 and c2' compares."
+    ),
     "other_run": (
         "Candidates of this session are compared with each other: 'compare c1 and c2'. Other runs: "
         "'agentkernel runs' lists them in a shell, 'agentkernel show RUN' shows one."
@@ -43,6 +67,11 @@ IMPOSSIBLE: dict[Impossible, str] = {
     "repository": (
         "No commit, push, pull request or ticket is made from here. 'save it to fast.py' writes "
         "the drop-in with its certificate, 'export the session' all of it, for you to commit."
+    ),
+    "rounding": (
+        "Nothing may round more than the precision in force lets it (now {precision}). 'allow "
+        "tf32' "
+        "and 'allow bf16' loosen it, 'use fp16 inputs' changes the module's own dtype."
     ),
     "tolerance": (
         "There is no tolerance to set: allowed is what honest evaluation in the precision in force "

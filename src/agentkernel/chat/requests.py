@@ -247,11 +247,13 @@ Fact = Literal[
     "autotune",
     "noise",
     "whole_model",
+    "package",
 ]
 """How it is launched; registers, shared memory, occupancy; PTX and SASS; errors; sizes and modes;
 the same bits twice; against the baselines; how it gets into a model; what its kernels put
 together; what the judge called it with; which candidate is the most accurate; what sums are kept
-in; tuning where it runs; how sure the time is; the gain of a model around it."""
+in; tuning where it runs; how sure the time is; the gain of a model around it; how it becomes a
+package."""
 Knob = Literal[
     "warps",
     "stages",
@@ -322,14 +324,21 @@ class OtherModule(Request):
 
 
 Impossible = Literal[
+    "by_hand",
     "clocks",
     "device",
+    "foresight",
+    "format",
+    "gpus",
     "guarantee",
     "language",
     "message",
+    "machine",
+    "other_baseline",
     "other_run",
     "proof",
     "repository",
+    "rounding",
     "tolerance",
     "training",
 ]

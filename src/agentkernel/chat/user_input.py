@@ -99,8 +99,16 @@ FACTS: dict[Fact, str] = {
     "autotune": "does it autotune",
     "noise": "is it noise",
     "whole_model": "what is the gain of the whole model",
+    "package": "how do I make a wheel",
 }
 IMPOSSIBLE: dict[Impossible, str] = {
+    "by_hand": "unroll the loop",
+    "foresight": "would more warps help?",
+    "format": "export it to onnx",
+    "gpus": "use several gpus",
+    "machine": "which driver version is this?",
+    "other_baseline": "compare it with cudnn",
+    "rounding": "use fast math",
     "clocks": "set the gpu clocks",
     "device": "run it on a TPU",
     "guarantee": "guarantee me 2x",

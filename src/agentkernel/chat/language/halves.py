@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from agentkernel.chat.language.clauses import ANSWERS
 from agentkernel.chat.language.kernel_words import read_kernel_words
-from agentkernel.chat.language.wishes import read_questions
+from agentkernel.chat.language.questions import read_questions
 from agentkernel.chat.requests import (
     AskFact,
     Intent,

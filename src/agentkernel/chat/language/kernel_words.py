@@ -32,7 +32,7 @@ PHRASES = (
      "REGISTERS"),
     (r"spills?|spilling|spilled", "SPILLS"),
     (r"shared mem(?:ory)?|smem|occupancy", "SHARED"),
-    (r"(?:per|a|each) (?:thread|block|cta|sm)\b", "EACH"),
+    (r"(?:per|each) (?:thread|block|cta|sm)\b", "EACH"),
     (r"(?:block|tile)[_ -]?(?:sizes?|shapes?|dims?)|(?:block|tile)[_ ][mnk]|blocks?|tiles?|ctas?"
      r"|grid|launch (?:config(?:uration)?|parameters?|grid)|thread blocks?", "BLOCKS"),
     (r"how many (?:kernels|launches)", "BLOCKS"),
@@ -76,7 +76,9 @@ COMMON = words_of(
     "version generated numerical verified judged tested proven valid hit hits close identical "
     "running anything there max maximum abs absolute rel relative + & too or closer far "
     "away baked dynamic static specialised specialized hardcoded am whats hows pls wrt against "
-    "current right sitting current per thread block sm both worst"
+    "right sitting per thread block sm both worst set end ended up bytes kb tuned chosen choose "
+    "pick "
+    "picked settle settled pressure size bit so average total exactly roughly currently"
 )
 """Words that a question about a fact may have besides."""
 ASKING = words_of(
@@ -98,11 +100,14 @@ WISHING = words_of(
     "value one size at for in on my launch reduce lower fewer less decrease cut limit cap be "
     "as should must keep down more increase raise higher bump double halve half smaller bigger "
     "larger version variant one result results output outputs bitwise dot dots gemm matmul matmuls "
-    "products product so it's needs with + &"
+    "products product so it's needs with + & go up crank push dial twice many switch change bring "
+    "force let's lets while back"
 )
 """Words that a wish may have besides."""
+SUPERLATIVES = words_of("most least lowest best smallest highest fastest")
+"""Of several candidates: not of one."""
 LESS = words_of("fewer less reduce lower decrease cut down limit cap smaller halve half")
-MORE = words_of("more increase raise higher bump double bigger larger")
+MORE = words_of("more increase raise higher bump double bigger larger twice")
 NEGATIONS = re.compile(
     r"\b(?:no|not|don't|do not|without|avoid|disable|never|stop using"
     r"|turn off|switch off|get rid of|dont|forbid)\b"
@@ -115,7 +120,7 @@ FASTER = words_of(
 USING = words_of("put use apply import plug integrate insert drop install load")
 NEVER_MIND = re.compile(
     r"^(?:ok(?:ay)?|no|oh|ah|actually|well|sorry|wait|hmm|,| )*"
-    r"(?:never ?mind|nvm|ignore (?:that|it))"
+    r"(?:never ?mind|nvm|(?:ignore|forget) (?:that|it|about it)|forget about it)"
     r"(?:,| |please|then|for now|thanks|that|about it|it)*[.!]*$"
 )
 
@@ -361,21 +366,32 @@ FACTS: dict[str, Fact] = {
 }
 
 
+ASKS_FOR = re.compile(r"(?:what|which|how many|how much|how large|how big)\b")
+"""How a question begins in which one word more is not known."""
+
+
 def _fact(text: str, read: _Read) -> tuple[Intent, ...]:
     named = set(read.named)
     bare = bool(named) and named <= NO_VERB and read.words <= BARE
-    asked = bare or text.strip().endswith("?") or not ASKING.isdisjoint(read.words)
+    asked = (
+        bare
+        or ASKS_FOR.match(text) is not None
+        or text.strip().endswith("?")
+        or not ASKING.isdisjoint(read.words)
+    )
     left = read.words - COMMON
     if not asked or read.negated or read.numbers or DEFINITION.match(text.strip().lower()):
+        return ()
+    if not SUPERLATIVES.isdisjoint(read.words):
         return ()
     if "ERROR" in named and named.isdisjoint({"FP64", "ACCURACY", *BASELINES}):
         return ()  # what stood in the way of a candidate is called so too
     if (named == {"MODEL"} and left and left <= USING) or HOW_TO_USE.match(text.strip().lower()):
         return (AskFact(about="use", candidate=read.candidate),)
-    if "COMPILED" in named and named <= BASELINES and left and left <= FASTER:
+    if named and named <= BASELINES and left and left <= FASTER:
         return (AskFact(about="speed", candidate=read.candidate),)
     about = {FACTS[name] for name in named - BASELINES - {"MODEL", "EACH"}}
-    if left or not about:
+    if not about or (left and not (len(left) == 1 and ASKS_FOR.match(text))):
         return ()
     if len(about) == 1 or about == {"launch", "resources"}:
         return tuple(AskFact(about=item, candidate=read.candidate) for item in sorted(about))

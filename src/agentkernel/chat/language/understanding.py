@@ -34,6 +34,7 @@ from agentkernel.chat.language.grammar import EXAMPLES, VALUES, read_only_reques
 from agentkernel.chat.language.halves import read_halves
 from agentkernel.chat.language.kernel_words import read_kernel_words
 from agentkernel.chat.language.phrases import with_polarity, with_values
+from agentkernel.chat.language.questions import read_questions
 from agentkernel.chat.language.slots import InvalidValues
 from agentkernel.chat.language.tagging import (
     HARD_BREAKS,
@@ -48,7 +49,7 @@ from agentkernel.chat.language.tagging import (
     tokenise,
     words_of,
 )
-from agentkernel.chat.language.wishes import is_praise, read_questions, read_wishes
+from agentkernel.chat.language.wishes import is_praise, read_wishes
 from agentkernel.chat.requests import (
     Ambiguous,
     AskDocs,
