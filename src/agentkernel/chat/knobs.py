@@ -127,8 +127,12 @@ def changed(source: str, node: Node, intent: SetKnob) -> str:
         raise _with_tensor_cores(node)
     if intent.knob == "persistent":
         raise NoChange(
-            f"{name} cannot be made persistent by its launch: that is another kernel, with a loop "
-            "over tiles. 'run' searches persistent forms wherever a product has them."
+            f"Whether {name} loops over tiles is how it is written, not its launch. 'edit the "
+            f"kernel' "
+            "opens it, 'try the next idea' drafts it in another way."
+            if intent.value == 0
+            else f"{name} cannot be made persistent by its launch: that is another kernel, with a "
+            "loop over tiles. 'run' searches persistent forms wherever a product has them."
         )
     if intent.knob == "tensor_cores":
         edits = list(_dots_in_ieee(tree, lines, node))

@@ -56,6 +56,11 @@ IMPOSSIBLE: dict[Impossible, str] = {
         "a "
         "class ModelNew: it is judged and timed like any other, and 'compare c1 and c2' compares."
     ),
+    "module": (
+        "The module is the reference and is not changed: a kernel computes what it computes. "
+        "Change "
+        "its file and begin a session on it, in a shell: 'agentkernel chat FILE'."
+    ),
     "other_run": (
         "Candidates of this session are compared with each other: 'compare c1 and c2'. Other runs: "
         "'agentkernel runs' lists them in a shell, 'agentkernel show RUN' shows one."
@@ -73,6 +78,13 @@ IMPOSSIBLE: dict[Impossible, str] = {
         "tf32' "
         "and 'allow bf16' loosen it, 'use fp16 inputs' changes the module's own dtype."
     ),
+    "shared": (
+        "Shared memory follows from blocks and stages: 'fewer stages' or 'use a smaller block "
+        "size' "
+        "takes less, 'how much shared memory?' says how much it is."
+    ),
+    "shell": "No command of a shell is run from here. 'agentkernel doctor' in one checks the "
+    "machine.",
     "tolerance": (
         "There is no tolerance to set: allowed is what honest evaluation in the precision in force "
         "gives (now {precision}). 'allow tf32' and 'allow bf16' loosen it, 'strict precision' "

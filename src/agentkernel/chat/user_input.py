@@ -109,6 +109,9 @@ IMPOSSIBLE: dict[Impossible, str] = {
     "machine": "which driver version is this?",
     "other_baseline": "compare it with cudnn",
     "rounding": "use fast math",
+    "module": "remove the bias",
+    "shared": "use less shared memory",
+    "shell": "run nvidia-smi",
     "clocks": "set the gpu clocks",
     "device": "run it on a TPU",
     "guarantee": "guarantee me 2x",
@@ -222,6 +225,8 @@ def _run(intent: Run) -> str:
 def _knob(intent: SetKnob) -> str:
     words = {"tensor_cores": "no tensor cores", "persistent": "make it persistent"}
     words["deterministic"] = "make it deterministic"
+    if intent.knob == "persistent" and intent.value == 0:
+        return "not persistent"
     words["split_k"] = "use split-k" if intent.value else "no split-k"
     if intent.knob == "tensor_cores" and intent.value:
         return "use tensor cores"

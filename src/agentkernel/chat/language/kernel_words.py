@@ -78,7 +78,7 @@ COMMON = words_of(
     "away baked dynamic static specialised specialized hardcoded am whats hows pls wrt against "
     "right sitting per thread block sm both worst set end ended up bytes kb tuned chosen choose "
     "pick "
-    "picked settle settled pressure size bit so average total exactly roughly currently"
+    "picked settle settled pressure size bit so flow average total exactly roughly currently"
 )
 """Words that a question about a fact may have besides."""
 ASKING = words_of(
@@ -101,7 +101,8 @@ WISHING = words_of(
     "as should must keep down more increase raise higher bump double halve half smaller bigger "
     "larger version variant one result results output outputs bitwise dot dots gemm matmul matmuls "
     "products product so it's needs with + & go up crank push dial twice many switch change bring "
-    "force let's lets while back"
+    "force let's lets while back "
+    "same but max most maximum"
 )
 """Words that a wish may have besides."""
 SUPERLATIVES = words_of("most least lowest best smallest highest fastest")
@@ -109,7 +110,7 @@ SUPERLATIVES = words_of("most least lowest best smallest highest fastest")
 LESS = words_of("fewer less reduce lower decrease cut down limit cap smaller halve half")
 MORE = words_of("more increase raise higher bump double bigger larger twice")
 NEGATIONS = re.compile(
-    r"\b(?:no|not|don't|do not|without|avoid|disable|never|stop using"
+    r"\b(?:no|not|don't|do not|without|avoid|disable|never|non|stop using"
     r"|turn off|switch off|get rid of|dont|forbid)\b"
 )
 AXIS = re.compile(r"\b(?:block|tile)[_ ]([mnk])\b")
@@ -199,7 +200,7 @@ SWEEP = re.compile(
     r"^(?:(?:sweep|scan|grid[- ]?search|loop|try|test|compare|run|search|do|measure|a sweep of|over"
     r"|with|all|through|the|use)[, ]*)+"
 )
-LIST = r"\d+(?: ?- ?\d+|(?:(?:,? (?:and|or) |, ?|/)\d+)+)"
+LIST = r"\d+(?: ?- ?\d+|(?:(?:,? (?:and|or) |, ?|/| )\d+)+)"
 SWEPT = r"(?:num_)?(warps|stages|reg(?:ister)?s|block(?: sizes?|s)?)"
 AXES = re.compile(
     rf"(?:(?P<before>{LIST}) {SWEPT}|{SWEPT}:? (?:of |in |from |at |to )?(?P<after>{LIST}))"
@@ -214,7 +215,7 @@ def read_kernel_words(text: str, context: IntentContext) -> tuple[Intent, ...]:
     if waves_off(text):
         return (Plain(name="decline"),)
     plain = _plain(text)
-    before = _swept(plain) or _before(plain, context)
+    before = _swept(plain) or _tuned(plain) or _before(plain, context)
     if before:
         return before
     for tried in dict.fromkeys((plain, _respelt(plain))):
@@ -311,6 +312,31 @@ def _swept(text: str) -> tuple[Intent, ...]:
             return ()
         axes.append(SweepAxis(knob=knob, values=values))
     return (Sweep(axes=tuple(axes)),) if any(len(axis.values) > 1 for axis in axes) else ()
+
+
+USUAL: dict[Knob, tuple[int, ...]] = {
+    "warps": (2, 4, 8, 16),
+    "stages": (1, 2, 3, 4),
+    "block": (64, 128, 256, 512),
+}
+"""What is tried of a thing that is to be tuned, and no values are named."""
+TUNED = re.compile(
+    r"^(?:tune|autotune|find|pick|choose|search|sweep|try|optimi[sz]e|scan|explore)(?: for| over)? "
+    r"(?:the |all |different |other |some |various )?(?:best |right |optimal |number of "
+    r"|values? of )*"
+    r"(?P<one>(?:num_)?(?:warps|stages)|block sizes?|tile sizes?)"
+    r"(?: (?:and|x) (?:the )?(?:best |number of )?(?P<two>(?:num_)?(?:warps|stages)"
+    r"|block sizes?))?$"
+)
+
+
+def _tuned(text: str) -> tuple[Intent, ...]:
+    """ "tune the number of warps": its usual values."""
+    found = TUNED.match(text)
+    named = [] if found is None else [item for item in found.groups() if item]
+    knobs = list(dict.fromkeys("block" if "size" in item else _swept_knob(item) for item in named))
+    axes = tuple(SweepAxis(knob=knob, values=USUAL[knob]) for knob in knobs)
+    return (Sweep(axes=axes),) if axes else ()
 
 
 def _values(text: str) -> tuple[int, ...]:
@@ -412,8 +438,8 @@ def _wishes(text: str, read: _Read) -> tuple[Intent, ...]:
     if words - WISHING or (text.strip().endswith("?") and polite is None):
         return ()
     named = set(read.named)
-    if read.negated and named == {"SPLITK"}:
-        return (SetKnob(knob="split_k", value=0),)
+    if read.negated and named in ({"SPLITK"}, {"PERSISTENT"}):
+        return (SetKnob(knob="split_k" if "SPLITK" in named else "persistent", value=0),)
     if read.negated:
         off = (SetKnob(knob="tensor_cores", value=0),) if named == {"TENSOR"} else ()
         return (SetKnob(knob="deterministic", value=1),) if "atomic" in text.lower() else off
@@ -440,7 +466,7 @@ def _axis(letter: str) -> Literal["", "M", "N", "K"]:
 def _unvalued(named: set[str], words: frozenset[str]) -> tuple[Intent, ...]:
     if named in ({"TENSOR"}, {"SPLITK"}) and words.isdisjoint(LESS):
         return (SetKnob(knob="tensor_cores" if "TENSOR" in named else "split_k", value=1),)
-    if named == {"PERSISTENT"}:
+    if named == {"PERSISTENT"} and words.isdisjoint(LESS):
         return (SetKnob(knob="persistent", value=1),)
     if named == {"REPEATABLE"} and words.isdisjoint(LESS):
         return (SetKnob(knob="deterministic", value=1),)

@@ -52,6 +52,7 @@ IMPOSSIBLE: tuple[tuple[Impossible, str], ...] = (
         "message",
         r"^(?:ping|e-?mail|slack|text|notify|message|dm|call|page|sms) (?:me|us|my \w+|the team)\b"
         r"|\b(?:on|via|by|over|to) (?:slack|teams|discord|e-?mail|sms|whatsapp|telegram)\b"
+        r"|^send (?:it|this|that|the \w+) to (?!the cpu\b|cpu\b|cuda\b)\w+$"
         r"|\bsend (?:me|us|my \w+) an? (?:e-?mail|text|message|sms|notification)\b",
     ),
     (
@@ -115,6 +116,37 @@ IMPOSSIBLE: tuple[tuple[Impossible, str], ...] = (
         r"|vector(?:ized)? loads?)",
     ),
     (
+        "by_hand",
+        r"^(?:fuse|split (?:it|this|the kernel) (?:in|into)\b|use (?:one|two|a single|1"
+        r"|2) kernels?\b"
+        r"|one program per|cache the|keep the \w+ in (?:registers|shared|smem)|recompute|reload"
+        r"|(?:do|use|make|write) a (?:one|two|single|multi)[- ]pass|online softmax)\b(?!.*\?)"
+        r"|^(?:write|add|generate|create)\b.*\b(?:unit tests?|tests|docstrings?|readme"
+        r"|documentation|docs|benchmark script)\b|^document (?:it|this|the)\b",
+    ),
+    (
+        "module",
+        r"^(?:change|remove|add|delete)\b.*\b(?:activation|bias|layers?|dropout|residual|softmax"
+        r"|architecture|the model|weights|heads?|loss|epsilon|eps)\b",
+    ),
+    (
+        "shared",
+        r"^(?:use |take |needs? )?(?:less|lower|reduce|cut|shrink|halve|fewer"
+        r"|minimi[sz]e)\b(?: the)?"
+        r"(?: \w+ of)? (?:shared|smem)\b",
+    ),
+    (
+        "shell",
+        r"^(?:rm -|sudo\b|apt(?:-get)?\b|pip\b|conda\b|reboot\b|git (?:status|log|diff"
+        r"|pull)\b)"
+        r"|^(?:run|open|start|launch|use) (?:nvidia-smi|ncu|nsys|nsight\b|bash|a shell|pytest|gdb"
+        r"|cuda-gdb"
+        r"|compute-sanitizer)"
+        r"|^(?:install|update|upgrade|downgrade|free|reset)\b.*\b(?:triton|torch|pytorch|cuda"
+        r"|drivers?"
+        r"|python|packages?|gpu)\b",
+    ),
+    (
         "machine",
         r"^(?:what|which|whats|what's)\b.*\b(?:triton|cuda|torch|pytorch|driver|python|ptxas)\b"
         r"(?: toolkit)? (?:versions?|is this|is installed|is it|do (?:i|we|you) have)"
@@ -142,6 +174,38 @@ IMPOSSIBLE: tuple[tuple[Impossible, str], ...] = (
 """What is never done here, by the words that ask for it."""
 
 QUESTIONS: tuple[tuple[Fact, str], ...] = (
+    (
+        "speed",
+        r"\bmeasured or (?:only |just )?estimated\b|\b(?:real|actual) (?:hardware|gpu|device)\b"
+        r"|\bactually (?:measured|timed)\b|^(?:what|which)\b.*\b(?:timed?|measured?|benchmark\w*)\b"
+        r".*\b(?:on|against)$|^how (?:long does|fast is|quick is) (?:it|one call|a call|this|c\d+"
+        r"|the kernel)\b(?: take| run| now)*$|^(?:the )?(?:run ?)?time in [um]s$",
+    ),
+    (
+        "repeatable",
+        r"\b(?:identical|same|equal) (?:results?|outputs?|answers?|bits|values)\b.*"
+        r"\b(?:each|every|time|runs?|call)\b|\bstable (?:from )?run[- ]to[- ]run\b",
+    ),
+    (
+        "checked",
+        r"^(?:what about|how about|what if|did you (?:test|try|check)|does it handle)\b.*"
+        r"\b(?:nans?|infs?|infinit\w+|denormals?|zeros|subnormals?|outliers)\b",
+    ),
+    (
+        "holds",
+        r"^(?:does|do|is|are)\b.*\b(?:mask\w*|guard\w*)\b.*\b(?:tail|edges?|remainder|bounds)\b"
+        r"|^what if (?:the |my |our )?(?:m|n|k|batch\w*|seq\w*|hidden|length)\b"
+        r"|^can (?:i|we|the|my)\b.*\b(?:sizes?|shapes?|batch|lengths?|seq\w*)\b.*"
+        r"\b(?:change|vary|differ|grow|shrink)\b|^can (?:i|we) (?:change|vary) (?:the"
+        r"|my) (?:batch|seq\w*"
+        r"|sizes?|shapes?|lengths?)\b"
+        r"|^(?:is|are)\b.*\b(?:hard-? ?coded|baked in|speciali[sz]ed)\b",
+    ),
+    (
+        "use",
+        r"^(?:apply|deploy|integrate|install) (?:it|this|that|c\d+)\b|^use (?:it|this|c\d+) in my\b"
+        r"|^what do (?:i|we) (?:need|have) to import\b",
+    ),
     (
         "accuracy",
         r"^(?:what|which) (?:[ra]tol|tolerance)\b|^how (?:big|large|small|high|low|bad|far off) "
@@ -198,7 +262,8 @@ QUESTIONS: tuple[tuple[Fact, str], ...] = (
         r"|rows)\b"
         r"|^(?:does|do|can|will) (?:it|this|c\d+|the kernel) (?:handle|support|accept|cope with"
         r"|work (?:with|for))\b.*\b(?:empty|zero|batch(?:es)?|dynamic|odd|any|large|long|short"
-        r"|other|variable|sizes?|shapes?|lengths?|inputs|dims?|fp16|bf16|fp32|half|training|grad\w*)\b",
+        r"|other|variable|sizes?|shapes?|lengths?|inputs|dims?|fp16|bf16|fp32|half|training"
+        r"|grad\w*)\b",
     ),
     (
         "noise",
@@ -254,6 +319,10 @@ WALK = re.compile(
     r"(?:walk|talk|step|take|guide|lead) me through (?:it|this|that|the (?:kernel|code|triton"
     r"|source"
     r"|candidate))\b|explain (?:it|this|the (?:kernel|code)) (?:like|as if|to me like)\b"
+)
+ROOM = re.compile(
+    r"\b(?:anything|something|much|more|any speed) left (?:to gain|on the table|to win)\b"
+    r"|\bhead ?room\b|\btheoretical (?:best|minimum|peak|limit|optimum)\b|\bspeed of light\b"
 )
 SUMMARY = re.compile(
     r"tl;? ?dr\b|(?:in|as) (?:a nutshell|one (?:line|sentence))\b|(?:a |the |give me |show me )*"
@@ -343,6 +412,10 @@ def _question(what: Said, _: IntentContext) -> Intent | None:
         r"how (?:many|much) (?:[gt]b/s|[gt]b per second|t?flops)|.*\bbandwidth\b.*\?", text
     ):
         return OnCandidate(name="roofline", candidate=_candidate(what.text))
+    if ROOM.search(what.text):
+        return OnCandidate(name="roofline", candidate=_candidate(what.text))
+    if re.match(r"rank (?:them|all|the candidates|candidates)\b", text):
+        return Plain(name="tree")
     if re.match(r"(?:is|are)\b.*\b(?:launch|latency|overhead)[- ]bound\b", text):
         return OnCandidate(name="why_slow", candidate=_candidate(what.text))
     if WALK.match(what.text):
