@@ -103,3 +103,12 @@ def test_praise_is_no_request(ran: Session) -> None:
     assert isinstance(reply, TextReply)
     assert "Nothing was changed" in reply.text
     assert ran.tree == before
+
+
+def test_several_sizes_of_one_dimension_are_several_problems(ran: Session) -> None:
+    before = ran.tree
+    (reply,) = ran.say("batch 32, 64 and 128 too")
+    assert isinstance(reply, TextReply)
+    assert "'use batch 32' and 'run'" in reply.text
+    assert ran.tree == before
+    assert isinstance(understand("use batch 32", ran.context), Understood)

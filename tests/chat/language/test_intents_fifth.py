@@ -1,7 +1,8 @@
 """How does a fifth set, of the everyday wishes of a kernel engineer, fare when it is asked?
 
-When it was first asked, 33 of 100 were understood, 1 was asked back and 5 were misread, one of
-which changed something (a question about another GPU set it as the target). The figures below are
+When it was first asked, 32 of 100 were understood, 1 was asked back and 6 were misread, two of
+which changed something (a question about another GPU set it as the target, and of three batch sizes
+the last alone was taken). The figures below are
 those after the kinds of wish in it were added, so that they are a floor, and no estimate. No
 sentence of it is among those that the weights were learned from.
 """
