@@ -575,3 +575,8 @@ def test_torch_is_not_imported() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
     assert done.stdout.strip() == "set()"
+
+
+def test_praise_before_a_request_is_no_value_of_it() -> None:
+    found = understand("perfect, use it in my model", CONTEXT)
+    assert not (isinstance(found, NotUnderstood) and "comment" in found.reason)

@@ -34,7 +34,7 @@ def read_halves(
         words = [read_kernel_words(half, context) for half in halves]
         asks = [() if any(words) else read_questions(half, context) for half in halves]
         about = [known or asked for known, asked in zip(words, asks, strict=True)]
-        if not any(words) and (not any(asks) or joint[0] == ", "):
+        if not any(words) and not any(asks):
             continue
         read = [
             Understood(intents=known) if known else alone(half, context)

@@ -171,19 +171,19 @@ ASIDE = re.compile(
     r"|lol)"
     r"(?=[ ?.!,]|$)"
 )
-FORMER = re.compile(r" (?:instead of|rather than|not|up from|down from) \d+$")
+FORMER = re.compile(r" from \d+(?= to \d)| (?:instead of|rather than|not|up from|down from) \d+$")
 LEFT_ALONE = re.compile(
     r",? (?:(?:and|but) )?(?:leave|keep) (?:the )?(?:block[_ ]?)?[mnk](?:(?: and |, ?)[mnk])? "
     r"(?:alone|as (?:it|they) (?:is|are)|as is|unchanged|the same|fixed)$"
 )
 TILES = re.compile(
     r"^(?:(?:use|try|set|make|with|to|a|the|of|tiles?|blocks?|block sizes?|tile sizes?|go|it"
-    r"|i|meant?|make that|no|nah|sorry|actually|rather)[, ]*)*"
+    r"|i|meant?|make that|no(?=,)|nah|sorry|actually|rather)[, ]*)*"
     r"(\d+) ?[x×*] ?(\d+)(?: ?[x×*] ?(\d+))?(?: (?:tiles?|blocks?|tiling|tile size|block size))*$"
 )
 AGAIN = re.compile(
-    r"^(?:(?:and|or|now|then|ok|no|nah|sorry|actually|what about|how about|try|with|at|to|use|make"
-    r" (?:it|that)|i (?:mean|meant))[, ]*)*(\d+)(?: (?:then|instead))?$"
+    r"^(?:(?:and|or|now|then|ok|no(?=,)|nah|sorry|actually|what about|how about|try|with|at|to|use"
+    r"|make (?:it|that)|i (?:mean|meant))[, ]*)*(\d+)(?: (?:then|instead))?$"
 )
 MEANT = re.compile(r"^(?:no|nah|sorry|actually|i mean|,| )*(.*?),? i (?:mean|meant)\b.*$")
 NO_LIMIT = re.compile(
@@ -432,7 +432,13 @@ VALUED: dict[str, Knob] = {
 }
 
 
+THE_ONE = re.compile(r"\b(?:one|candidate|version|kernel)s? (?:with|that|which|of)\b", re.I)
+"""A candidate by what it has: "keep the one with 8 warps"."""
+
+
 def _wishes(text: str, read: _Read) -> tuple[Intent, ...]:
+    if THE_ONE.search(text):
+        return ()
     polite = POLITE.match(text.strip().lower())
     words = read.words - frozenset(polite[0].split() if polite is not None else ())
     if words - WISHING or (text.strip().endswith("?") and polite is None):

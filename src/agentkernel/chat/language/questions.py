@@ -166,6 +166,7 @@ IMPOSSIBLE: tuple[tuple[Impossible, str], ...] = (
     ),
     (
         "other_run",
+        r"^(?:compare|how|is|are|was|did|does|what|which|vs|versus|put|show|and)\b.*"
         r"\b(?:compare|stack|versus|vs|better|faster|slower|against|differ\w*|than|with)\b.*"
         r"\b(?:yesterday|last (?:night|week|month|session)|(?:previous|earlier|other|older) session"
         r"|an? (?:earlier|older|other|previous) run)\b",
