@@ -231,3 +231,9 @@ def test_a_sweep_says_what_cannot_be(at_four: Session) -> None:
     (reply,) = at_four.say("try 5 or 8 warps")
     assert isinstance(reply, Compared)
     assert "5 warps: 5 cannot be" in reply.verdict
+
+
+def test_a_number_alone_goes_back_to_the_knob_before_it(at_four: Session) -> None:
+    at_four.say("use 8 warps")
+    at_four.say("and with 2?")
+    assert "num_warps=2" in at_four.tree.nodes[-1].candidate.source

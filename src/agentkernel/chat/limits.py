@@ -98,6 +98,17 @@ IMPOSSIBLE: dict[Impossible, str] = {
 """Why not, and what there is instead."""
 
 
+def past_the_session(work: SessionState, intent: AskGpu | OtherModule | Cannot, text: str) -> Reply:
+    """The answer to each of them."""
+    match intent:
+        case AskGpu():
+            return other_gpu(work, intent)
+        case OtherModule():
+            return other_module(work, intent, text)
+        case Cannot():
+            return cannot(work, intent)
+
+
 def cannot(work: SessionState, intent: Cannot) -> Reply:
     """What is never done here, in a line; nothing of the sentence is done."""
     said = IMPOSSIBLE[intent.about].format(precision=work.settings.goals.precision)

@@ -156,12 +156,8 @@ def answer(work: SessionState, intent: Intent, text: str, *, run_now: bool) -> R
             return knobs.set_knobs(work, (intent,), text)
         case Sweep():
             return sweep.sweep(work, intent)
-        case AskGpu():
-            return limits.other_gpu(work, intent)
-        case OtherModule():
-            return limits.other_module(work, intent, text)
-        case Cannot():
-            return limits.cannot(work, intent)
+        case AskGpu() | OtherModule() | Cannot():
+            return limits.past_the_session(work, intent, text)
         case _:
             assert_never(intent)
 

@@ -190,17 +190,8 @@ def sentence(intent: Intent) -> str:
             return f"{FACTS[intent.about]}{of}?"
         case SetKnob():
             return _knob(intent)
-        case Sweep():
-            axes = [f"{axis.knob} {','.join(map(str, axis.values))}" for axis in intent.axes]
-            return f"sweep {' and '.join(axes)}"
-        case AskGpu(shared_kb=None):
-            return f"would it be faster on {intent.target}?"
-        case AskGpu():
-            return f"does {intent.shared_kb:g}k of shared memory fit on {intent.target}?"
-        case OtherModule():
-            return _module(intent)
-        case Cannot():
-            return IMPOSSIBLE[intent.about]
+        case Sweep() | AskGpu() | OtherModule() | Cannot():
+            return _past_one_candidate(intent)
 
 
 def sentences(intents: tuple[Intent, ...]) -> str:
@@ -244,6 +235,21 @@ def _knob(intent: SetKnob) -> str:
     if intent.value is not None:
         return f"use {intent.value} {intent.knob}"
     return f"use {'more' if intent.more else 'fewer'} {intent.knob}"
+
+
+def _past_one_candidate(intent: Sweep | AskGpu | OtherModule | Cannot) -> str:
+    match intent:
+        case Sweep():
+            axes = [f"{axis.knob} {','.join(map(str, axis.values))}" for axis in intent.axes]
+            return f"sweep {' and '.join(axes)}"
+        case AskGpu(shared_kb=None):
+            return f"would it be faster on {intent.target}?"
+        case AskGpu():
+            return f"does {intent.shared_kb:g}k of shared memory fit on {intent.target}?"
+        case OtherModule():
+            return _module(intent)
+        case Cannot():
+            return IMPOSSIBLE[intent.about]
 
 
 def _module(intent: OtherModule) -> str:
