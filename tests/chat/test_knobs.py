@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agentkernel.chat.knobs import NoChange, changed
-from agentkernel.chat.replies import StepRan, TextReply
+from agentkernel.chat.replies import Compared, StepRan, TextReply
 from agentkernel.chat.requests import SetKnob
 from agentkernel.chat.session import Session
 from agentkernel.chat.tree import Node
@@ -147,3 +147,93 @@ def test_without_a_candidate_there_is_nothing_to_change(session: Session) -> Non
     (reply,) = session.say("use 8 warps")
     assert isinstance(reply, TextReply)
     assert not reply.ok
+
+
+FOUR = "class ModelNew:\n    def forward(self, x):\n        return k[(1,)](x, num_warps=4)\n"
+
+
+@pytest.fixture
+def at_four(ran: Session) -> Session:
+    """At a candidate of 4 warps."""
+    made = ran.offer(FOUR, None, "pasted")
+    assert isinstance(made, StepRan)
+    ran.say(f"go back to c{made.made[0]}")
+    return ran
+
+
+def source_of(session: Session) -> str:
+    number = session.tree.place.candidate
+    assert number is not None
+    node = session.tree.node(number)
+    assert node is not None
+    return node.candidate.source
+
+
+def test_wishes_of_one_sentence_are_one_candidate(at_four: Session) -> None:
+    before = len(at_four.tree.nodes)
+    at_four.say("use 8 warps and 2 stages")
+    assert len(at_four.tree.nodes) == before + 1
+    assert at_four.tree.nodes[-1].candidate.source == FOUR.replace(
+        "num_warps=4", "num_warps=8, num_stages=2"
+    )
+
+
+def test_what_is_no_matter_of_the_launch_is_said_beside_what_is(at_four: Session) -> None:
+    (reply,) = at_four.say("make it deterministic and use 8 warps")
+    assert isinstance(reply, StepRan)
+    assert "how it adds up" in reply.text
+    assert "num_warps=8" in at_four.tree.nodes[-1].candidate.source
+
+
+def test_a_text_that_was_judged_is_gone_back_to(at_four: Session) -> None:
+    first = at_four.tree.place.candidate
+    made = at_four.say("use 8 warps")[0]
+    assert isinstance(made, StepRan)
+    at_four.say(f"go back to c{made.made[0]}")
+    before = len(at_four.tree.nodes)
+    at_four.say("use 4 warps")
+    assert at_four.tree.place.candidate == first
+    assert len(at_four.tree.nodes) == before
+
+
+def test_what_a_candidate_had_before_is_put_back(at_four: Session) -> None:
+    made = at_four.say("use 8 warps and 2 stages")[0]
+    assert isinstance(made, StepRan)
+    at_four.say(f"go back to c{made.made[0]}")
+    at_four.say("keep the stages, but put the warps back to what they were")
+    assert "num_warps=4, num_stages=2" in at_four.tree.nodes[-1].candidate.source
+
+
+def test_a_register_limit_is_taken_off() -> None:
+    wish = SetKnob(knob="registers", value=0)
+    limited = changed(ROWS, node(), SetKnob(knob="registers", value=64))
+    assert "maxnreg=64" in limited
+    assert ast.dump(ast.parse(changed(limited, node(), wish))) == ast.dump(ast.parse(ROWS))
+    with pytest.raises(NoChange, match="so already"):
+        changed(ROWS, node(), wish)
+
+
+def test_a_sweep_is_judged_and_laid_side_by_side(at_four: Session) -> None:
+    before = len(at_four.tree.nodes)
+    (reply,) = at_four.say("sweep warps 4,8,16 and stages 2-3, give me a table")
+    assert isinstance(reply, Compared)
+    assert len(at_four.tree.nodes) == before + 6
+    what, launches = reply.rows[0]
+    assert what == "launch"
+    assert launches[0] == "as it was"
+    assert set(launches[1:]) == {f"{w} warps, {s} stages" for w in (4, 8, 16) for s in (2, 3)}
+    (again,) = at_four.say("sweep warps 1,2,4,8,16 and stages 1-4")
+    assert isinstance(again, TextReply)
+    assert "at most 16" in again.text
+
+
+def test_a_sweep_says_what_cannot_be(at_four: Session) -> None:
+    (reply,) = at_four.say("try 5 or 8 warps")
+    assert isinstance(reply, Compared)
+    assert "5 warps: 5 cannot be" in reply.verdict
+
+
+def test_a_number_alone_goes_back_to_the_knob_before_it(at_four: Session) -> None:
+    at_four.say("use 8 warps")
+    at_four.say("and with 2?")
+    assert "num_warps=2" in at_four.tree.nodes[-1].candidate.source

@@ -476,6 +476,14 @@ def shapes(work: SessionState, intent: SetShapes) -> Reply:
         return ClarificationNeeded(
             text=f"Which sizes? Now: {work.problem.problem.shape_sets[0].label}.", options=options
         )
+    sizes = {(item.name, item.value) for item in intent.sizes}
+    twice = sorted({name for name, _ in sizes if sum(name == other for other, _ in sizes) > 1})
+    if twice:
+        first = min(value for name, value in sizes if name == twice[0])
+        return not_possible(
+            f"Several sizes of {twice[0]} are several problems: one after the other, as in "
+            f"'use {twice[0]} {first}' and 'run'. Nothing was changed."
+        )
     key = _next_problem(work)
     before = work.problem.problem
     derived = reshaped(before, intent, work.folder, key)

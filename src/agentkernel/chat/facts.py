@@ -11,13 +11,14 @@ from agentkernel.chat.queries import not_possible
 from agentkernel.chat.replies import Reply, TextReply
 from agentkernel.chat.requests import AskFact
 from agentkernel.chat.session_state import SessionState
-from agentkernel.chat.tree import Node, is_accepted, label
-from agentkernel.domain.formatting import error_text, microseconds
+from agentkernel.chat.tree import Node, is_accepted, label, problem_of
+from agentkernel.domain.formatting import count, error_text, microseconds
 from agentkernel.domain.profile import KernelResources, Ratio
 from agentkernel.domain.verdict import Verdict
 from agentkernel.tools.targets import find_target
 
 NO_CANDIDATE = "There is no candidate yet: the module runs PyTorch's own kernels. 'run' drafts one."
+MOST_LISTED = 8
 ASSEMBLY = (
     "PTX and SASS are not kept; what was read of them stands above. To see them, run the drop-in "
     "with TRITON_KERNEL_DUMP=1 on a GPU: Triton writes both to ~/.triton/dump."
@@ -42,11 +43,24 @@ def fact(work: SessionState, intent: AskFact) -> Reply:
             return _speed(node)
         case "use":
             return _use(work, node)
-        case "accuracy" | "holds" | "repeatable":
+        case "fusion":
+            return _fusion(work, node)
+        case "least_error":
+            return _least_error(work)
+        case "autotune":
+            return _autotune(work, node)
+        case "noise":
+            return _noise(work, node)
+        case "package":
+            return _package(work, node)
+        case "whole_model":
+            return _whole_model(node)
+        case "accuracy" | "holds" | "repeatable" | "checked" | "accumulate":
             verdict = node.verdict
             if verdict is None or not verdict.accepted:
                 return not_possible(f"{name}: {verdict_words(node)}. Its figures do not count.")
             words = {"accuracy": _accuracy, "holds": _holds, "repeatable": _repeatable}
+            words |= {"checked": _checked, "accumulate": _accumulate}
             return TextReply(text=f"{name}: {words[intent.about](verdict)}")
         case _:
             assert_never(intent.about)
@@ -173,5 +187,120 @@ def _use(work: SessionState, node: Node) -> Reply:
         lines += [
             "To put what its run handed over into a model of your own, behind a guard:",
             f"    agentkernel.apply_all(model, {str(work.runs / step.run)!r})",
+            "A part of a model is a model too: apply_all(model.layers[:16], ...).",
         ]
+    return TextReply(text="\n".join(lines))
+
+
+def _fusion(work: SessionState, node: Node) -> Reply:
+    """Which operations of the module run in how many launches."""
+    if not is_accepted(node):
+        return not_possible(f"{label(node.number)}: {verdict_words(node)}.")
+    assert node.verdict is not None
+    launches = list(node.verdict.launches)
+    plan = work.plan_of(node)
+    ops = plan.analysis.op_counts if plan is not None else {}
+    named = ", ".join(f"{name} x{number}" for name, number in sorted(ops.items()))
+    what = (
+        f"the module's {count(sum(ops.values()), 'operation')} ({named})" if ops else "the module"
+    )
+    times = ", ".join(dict.fromkeys(launches)) or "none of its own"
+    return TextReply(
+        text=f"{label(node.number)} computes {what} in {count(len(launches), 'call')} of its own "
+        f"kernels: {times}.\nWhat each of them does: 'explain {label(node.number)}'."
+    )
+
+
+def _checked(verdict: Verdict) -> str:
+    """What the judge called it with."""
+    cases = verdict.cases
+    kinds = ", ".join(dict.fromkeys(case.distribution for case in cases))
+    labels = ", ".join(dict.fromkeys(case.label for case in cases))
+    seeds = len({case.seed for case in cases})
+    sizes = "; ".join(dict.fromkeys(case.shapes for case in cases))
+    return (
+        f"{count(len(cases), 'call')} compared with fp64, {count(seeds, 'seed')}, precision "
+        f"{verdict.precision}, on {verdict.device}.\nvalues: {kinds}\nsizes: {sizes}\n"
+        f"calls: {labels}\nThat is testing, and no proof; {verdict.margin_text or 'it passed'}."
+    )
+
+
+def _accumulate(verdict: Verdict) -> str:
+    return (
+        f"it passed under precision {verdict.precision}, in which sums kept in 16 bits are refused "
+        "as a loss of precision; 'tl.dot' of 16-bit operands sums in fp32 unless its text says "
+        f"otherwise. Error against fp64 {error_text(verdict.worst_error)}, eager's "
+        f"{error_text(verdict.worst_eager_error)}. Nothing to change."
+    )
+
+
+def _least_error(work: SessionState) -> Reply:
+    """The right candidates for the sizes in force by their error, least first."""
+    found = [
+        (node.verdict.worst_error, node.number)
+        for node in work.tree.nodes
+        if node.verdict is not None
+        and is_accepted(node)
+        and node.number not in work.tree.rejected
+        and problem_of(work.tree, node) == work.place.problem
+    ]
+    right = sorted((error, number) for error, number in found if error is not None)[:MOST_LISTED]
+    if not right:
+        return not_possible("No right candidate has an error yet. 'run' drafts one.")
+    lines = [f"{label(number)}: {error_text(error)}" for error, number in right]
+    return TextReply(text="\n".join(["Error against fp64, least first:", *lines]))
+
+
+def _autotune(work: SessionState, node: Node) -> Reply:
+    name = label(node.number)
+    if "autotune" in work.source(node.number):
+        return TextReply(
+            text=f"{name} tunes itself where it runs: '@triton.autotune' is in its text."
+        )
+    return TextReply(
+        text=f"{name} tunes nothing where it runs: warps, stages and blocks are constants in its "
+        "text, chosen before. Nothing to change."
+    )
+
+
+def _noise(work: SessionState, node: Node) -> Reply:
+    """The speed with its intervals, and how it is timed once more."""
+    found = _speed(node)
+    if not isinstance(found, TextReply) or not found.ok:
+        return found
+    module = work.module.path or "FILE"
+    return TextReply(
+        text=f"{found.text}\nIn brackets stands the 95% interval; one that holds 1 is no speedup.\n"
+        "To time it once more: 'save it to fast.py', then in a shell\n"
+        f"    agentkernel profile {module} --candidate fast.py"
+    )
+
+
+def _package(work: SessionState, node: Node) -> Reply:
+    """The command that makes a package of what a run handed over."""
+    step = work.tree.step(node.step)
+    if not is_accepted(node) or step is None or step.run is None:
+        return not_possible(f"{label(node.number)} cannot be handed over: {verdict_words(node)}.")
+    return TextReply(
+        text="What a run handed over becomes a wheel, a repository for the Hub or an op of "
+        "torch.library, in a shell:\n"
+        f"    agentkernel export {work.runs / step.run} --as wheel|hub|torch-library"
+    )
+
+
+def _whole_model(node: Node) -> Reply:
+    """Why it is not known, and how far it can go."""
+    profile = node.profile
+    ratio = profile.measurements[0].vs_compile if profile and profile.measurements else None
+    lines = ["A session times the module alone: the model around it is not known here."]
+    if ratio is not None:
+        whole = 1 / (0.7 + 0.3 / ratio.value)
+        lines.append(
+            f"Where the module takes 30% of a model's time, {ratio.value:.2f}x on it is "
+            f"{whole:.2f}x "
+            "on the model (Amdahl)."
+        )
+    lines.append(
+        "'how do I use it?' says how it gets into a model, which your own clock then times."
+    )
     return TextReply(text="\n".join(lines))

@@ -13,11 +13,11 @@ from typing import NamedTuple
 from agentkernel.chat import actions
 from agentkernel.chat.facts import NO_CANDIDATE, kernels_of
 from agentkernel.chat.queries import not_possible
-from agentkernel.chat.replies import Reply, TextReply
-from agentkernel.chat.requests import Knob, SetKnob
+from agentkernel.chat.replies import Reply, StepRan, TextReply
+from agentkernel.chat.requests import Knob, OnCandidate, SetKnob
 from agentkernel.chat.session_state import SessionState
 from agentkernel.chat.steps import HandWritten
-from agentkernel.chat.tree import Node, label
+from agentkernel.chat.tree import Node, label, problem_of
 from agentkernel.storage.source_text import parse_source
 
 OPTIONS: dict[Knob, str] = {"warps": "num_warps", "stages": "num_stages", "registers": "maxnreg"}
@@ -43,16 +43,75 @@ class NoChange(Exception):
     """Carries the line that says why there is nothing to change."""
 
 
-def set_knob(work: SessionState, intent: SetKnob, text: str) -> Reply:
-    """Change the current candidate and have the new text judged."""
+class AlreadySo(NoChange):
+    """What is wished is what there is, or no matter of the launch: other wishes beside it are."""
+
+
+class Changed(NamedTuple):
+    """A text with the wishes in it, and what is to be said of those that it had already."""
+
+    source: str
+    told: tuple[str, ...]
+
+
+def set_knobs(work: SessionState, wishes: tuple[SetKnob, ...], text: str) -> Reply:
+    """Change the current candidate by all the wishes and have the one new text judged; one that was
+    judged before is gone back to."""
     if not work.tree.nodes or work.place.candidate is None:
         return not_possible(NO_CANDIDATE)
     node = work.node("current")
     try:
-        source = changed(work.source(node.number), node, intent)
+        found = changed_by(work, node, wishes)
     except NoChange as why:
         return TextReply(text=str(why))
-    return actions.offer(work, HandWritten(source, "edited"), node.number, text)
+    known = judged_before(work, found.source)
+    if known is not None:
+        return actions.return_to(work, OnCandidate(name="return_to", candidate=known.number))
+    reply = actions.offer(work, HandWritten(found.source, "edited"), node.number, text)
+    if isinstance(reply, StepRan) and found.told:
+        return reply.evolve(text="\n".join([reply.text, *found.told]))
+    return reply
+
+
+def judged_before(work: SessionState, source: str) -> Node | None:
+    """The candidate of that very text, for the sizes in force."""
+    for node in work.tree.nodes:
+        same = node.verdict is not None and problem_of(work.tree, node) == work.place.problem
+        if same and node.candidate.source == source:
+            return node
+    return None
+
+
+def changed_by(work: SessionState, node: Node, wishes: tuple[SetKnob, ...]) -> Changed:
+    """A candidate's text with all the wishes in it. Raises NoChange where none changes it, or one
+    cannot be."""
+    source, told = work.source(node.number), []
+    for wish in wishes:
+        meant = _as_before(work, node, wish) if wish.former else wish
+        try:
+            source = changed(source, node, meant)
+        except AlreadySo as why:
+            told.append(str(why))
+    if len(told) == len(wishes):
+        raise AlreadySo("\n".join(dict.fromkeys(told)))
+    return Changed(source, tuple(told))
+
+
+def _as_before(work: SessionState, node: Node, wish: SetKnob) -> SetKnob:
+    """The wish for what the candidate had that this one was made from. Raises NoChange."""
+    parent = work.tree.node(node.parent) if node.parent is not None else None
+    option = OPTIONS.get(wish.knob)
+    if parent is None or option is None:
+        raise NoChange(f"What {label(node.number)} had before is not known. 'undo' goes back.")
+    calls = [
+        call for call in ast.walk(parse_source(work.source(parent.number))) if _is_launch(call)
+    ]
+    values = {_option(call, option) for call in calls}
+    if len(values) != 1:
+        raise NoChange(f"The launches of {label(parent.number)} differ in it: name a number.")
+    (value,) = values
+    usual = USUAL.get(wish.knob, 0)
+    return wish.evolve(value=usual if value is None else value, former=False)
 
 
 def changed(source: str, node: Node, intent: SetKnob) -> str:
@@ -61,11 +120,19 @@ def changed(source: str, node: Node, intent: SetKnob) -> str:
     tree = parse_source(source)
     lines = _starts(source)
     if intent.knob == "deterministic":
-        raise NoChange(_deterministic(node))
+        raise AlreadySo(_deterministic(node))
+    if intent.knob == "split_k":
+        raise (NoChange if intent.value else AlreadySo)(_split_k(name, source, intent))
+    if intent.knob == "tensor_cores" and intent.value:
+        raise _with_tensor_cores(node)
     if intent.knob == "persistent":
         raise NoChange(
-            f"{name} cannot be made persistent by its launch: that is another kernel, with a loop "
-            "over tiles. 'run' searches persistent forms wherever a product has them."
+            f"Whether {name} loops over tiles is how it is written, not its launch. 'edit the "
+            f"kernel' "
+            "opens it, 'try the next idea' drafts it in another way."
+            if intent.value == 0
+            else f"{name} cannot be made persistent by its launch: that is another kernel, with a "
+            "loop over tiles. 'run' searches persistent forms wherever a product has them."
         )
     if intent.knob == "tensor_cores":
         edits = list(_dots_in_ieee(tree, lines, node))
@@ -76,8 +143,30 @@ def changed(source: str, node: Node, intent: SetKnob) -> str:
         edits = list(_launched(intent, node, launches, lines, source))
     text = _applied(source, edits)
     if text == source:
-        raise NoChange(f"{name} is so already: nothing to change.")
+        raise AlreadySo(f"{name} is so already: nothing to change.")
     return text
+
+
+def _split_k(name: str, source: str, intent: SetKnob) -> str:
+    """What is to be said of a product's sum that several blocks share."""
+    splits = "split_k" in source.lower()
+    if splits or intent.value:
+        return (
+            f"{name} {'splits' if splits else 'does not split'} its sums over blocks: that is how "
+            "the kernel adds up, not its launch. 'try the next idea' drafts it in another way."
+        )
+    return f"{name} does not split its sums over blocks. Nothing to change."
+
+
+def _with_tensor_cores(node: Node) -> NoChange:
+    name = label(node.number)
+    core = next((item.tensor_core for item in kernels_of(node) if item.tensor_core), None)
+    if core is not None:
+        return AlreadySo(f"{name} uses tensor cores ({core}). Nothing to change.")
+    return NoChange(
+        f"{name} uses no tensor cores. They multiply in 16 bits or in tf32: 'allow tf32' or "
+        "'use fp16 inputs', then 'run', draft products on them where the module has products."
+    )
 
 
 def _deterministic(node: Node) -> str:
@@ -111,6 +200,8 @@ def _value(intent: SetKnob, node: Node, launches: list[ast.AST]) -> int:
 
 def _checked(knob: Knob, value: int) -> int:
     """The value, where it can be one. Raises NoChange."""
+    if knob == "registers" and value == 0:
+        return value
     most, power = MOST[knob], knob in ("warps", "block")
     if not 1 <= value <= most or (power and value & (value - 1) != 0):
         kind = "a power of two " if power else ""
@@ -143,6 +234,9 @@ def _launched(
         return
     value = _value(intent, node, launches)
     option = OPTIONS[intent.knob]
+    if intent.knob == "registers" and value == 0:
+        yield from _without(option, launches, lines, source)
+        return
     for call in launches:
         assert isinstance(call, ast.Call)
         given = [item for item in call.keywords if item.arg == option]
@@ -153,6 +247,19 @@ def _launched(
             before = source.encode()[:end].rstrip()
             comma = "" if before.endswith((b",", b"(")) else ","
             yield Edit(len(before), end, f"{comma} {option}={value}")
+
+
+def _without(option: str, launches: list[ast.AST], lines: list[int], source: str) -> Iterator[Edit]:
+    """The launches without the option, and without the comma before it."""
+    data = source.encode()
+    for call in launches:
+        assert isinstance(call, ast.Call)
+        for item in call.keywords:
+            if item.arg == option:
+                start = lines[item.lineno - 1] + item.col_offset
+                before = data[:start].rstrip()
+                comma = before.endswith(b",")
+                yield Edit(len(before) - comma, _end(item.value, lines), "")
 
 
 def _blocks(intent: SetKnob, launches: list[ast.AST], lines: list[int]) -> Iterator[Edit]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import difflib
 import math
 from contextlib import closing
@@ -56,6 +57,7 @@ from agentkernel.domain.plain_text import sentence
 from agentkernel.knowledge.base import open_base
 from agentkernel.knowledge.store import folder_of
 from agentkernel.storage.records import read_records
+from agentkernel.storage.source_text import parse_source
 from agentkernel.tools.targets import load_targets
 from agentkernel.workflows.events import Noted
 
@@ -203,6 +205,24 @@ def show_candidate(work: SessionState, intent: OnCandidate) -> Reply:
     found = work.meant(intent.candidate)
     work.shown = (found, 1)
     return Source(number=found, name=work.file_name(found), text=work.source(found))
+
+
+def show_kernel(work: SessionState, intent: OnCandidate) -> Reply:
+    """A candidate's Triton functions, whole, without the module around them."""
+    number = work.meant(intent.candidate)
+    text = work.source(number)
+    lines = text.splitlines()
+    found = [
+        (min(item.lineno, *(mark.lineno for mark in item.decorator_list)), item.end_lineno or 0)
+        for item in parse_source(text).body
+        if isinstance(item, ast.FunctionDef) and item.decorator_list
+    ]
+    if not found:
+        return not_possible(f"{work.file_name(number)} has no Triton kernel. 'show the source'.")
+    first = found[0][0] if len(found) == 1 else 1
+    shown = "\n\n\n".join("\n".join(lines[start - 1 : end]) for start, end in found)
+    work.shown = (number, found[0][0])
+    return Source(number=number, name=work.file_name(number), text=f"{shown}\n", first=first)
 
 
 def explain_kernel(work: SessionState, intent: OnCandidate) -> Reply:

@@ -40,6 +40,7 @@ PlainName = Literal[
     "quit",
     "status",
     "restart",
+    "thanks",
 ]
 CandidateName = Literal[
     "why_slow",
@@ -48,6 +49,7 @@ CandidateName = Literal[
     "explain_kernel",
     "why_rejected",
     "show_candidate",
+    "show_kernel",
     "return_to",
     "fork",
     "keep",
@@ -229,11 +231,38 @@ class Edit(Request):
     line: Count | None = None
 
 
-Fact = Literal["launch", "resources", "assembly", "accuracy", "holds", "repeatable", "speed", "use"]
+Fact = Literal[
+    "launch",
+    "resources",
+    "assembly",
+    "accuracy",
+    "holds",
+    "repeatable",
+    "speed",
+    "use",
+    "fusion",
+    "checked",
+    "least_error",
+    "accumulate",
+    "autotune",
+    "noise",
+    "whole_model",
+    "package",
+]
 """How it is launched; registers, shared memory, occupancy; PTX and SASS; errors; sizes and modes;
-the same bits twice; against the baselines; how it gets into a model."""
+the same bits twice; against the baselines; how it gets into a model; what its kernels put
+together; what the judge called it with; which candidate is the most accurate; what sums are kept
+in; tuning where it runs; how sure the time is; the gain of a model around it; how it becomes a
+package."""
 Knob = Literal[
-    "warps", "stages", "block", "registers", "tensor_cores", "persistent", "deterministic"
+    "warps",
+    "stages",
+    "block",
+    "registers",
+    "tensor_cores",
+    "persistent",
+    "deterministic",
+    "split_k",
 ]
 
 
@@ -248,16 +277,81 @@ class AskFact(Request):
 class SetKnob(Request):
     """The current candidate with one thing about its launch changed, to be judged as a new one.
 
-    `value`: so many warps, stages, registers at most, or the width of a block; 0 or 1 for what is
-    off or on. None: fewer of it, or more where `more` says so.
+    `value`: so many warps, stages, registers at most (0: no limit), or the width of a block; 0 or 1
+    for what is off or on. None: fewer of it, or more where `more` says so, or with `former` what
+    the candidate had that the current one was made from.
     """
 
     name: Literal["knob"] = "knob"
     knob: Knob
     value: int | None = Field(default=None, ge=0, le=10**6)
     more: bool = False
+    former: bool = False
     axis: Literal["", "M", "N", "K"] = ""
     """Of a block that has several: BLOCK_M, BLOCK_N, BLOCK_K."""
+
+
+class SweepAxis(Request):
+    """One thing about a launch, and what it is set to in turn."""
+
+    knob: Knob
+    values: tuple[Count, ...] = Field(min_length=1, max_length=32)
+
+
+class Sweep(Request):
+    """The current candidate at each combination of the values, each judged, side by side."""
+
+    name: Literal["sweep"] = "sweep"
+    axes: tuple[SweepAxis, ...] = Field(min_length=1, max_length=3)
+
+
+class AskGpu(Request):
+    """What is known of the module and its candidates on another GPU; with `shared_kb`, whether a
+    block may have so much shared memory there. Changes nothing."""
+
+    name: Literal["gpu"] = "gpu"
+    target: str
+    shared_kb: float | None = Field(default=None, gt=0, le=1e6)
+
+
+class OtherModule(Request):
+    """Work on a module by its file or its class: the session's own is run, any other is another
+    session."""
+
+    name: Literal["module"] = "module"
+    path: str | None = Field(default=None, min_length=1, max_length=1024)
+    class_name: str | None = Field(default=None, pattern=r"^[A-Za-z_]\w{0,127}$")
+
+
+Impossible = Literal[
+    "by_hand",
+    "clocks",
+    "device",
+    "foresight",
+    "format",
+    "gpus",
+    "guarantee",
+    "language",
+    "message",
+    "machine",
+    "module",
+    "other_baseline",
+    "other_run",
+    "proof",
+    "repository",
+    "rounding",
+    "shared",
+    "shell",
+    "tolerance",
+    "training",
+]
+
+
+class Cannot(Request):
+    """Something that is never done here; said in a line, with what there is instead."""
+
+    name: Literal["cannot"] = "cannot"
+    about: Impossible
 
 
 Intent: TypeAlias = Annotated[
@@ -283,7 +377,11 @@ Intent: TypeAlias = Annotated[
     | AskDocs
     | Edit
     | AskFact
-    | SetKnob,
+    | SetKnob
+    | Sweep
+    | AskGpu
+    | OtherModule
+    | Cannot,
     Field(discriminator="name"),
 ]
 IntentName = (
@@ -312,6 +410,10 @@ IntentName = (
         "edit",
         "fact",
         "knob",
+        "sweep",
+        "gpu",
+        "module",
+        "cannot",
     ]
 )
 
@@ -323,6 +425,7 @@ class IntentContext(Request):
     not known, so that any number is taken. `current`: where the session stands. `precision`: the
     one in force; None: not known, so that whatever is forbidden counts. `waiting`: what the next
     sentence may answer, a step that asks for leave or readings to choose from; None: not known.
+    `last`: what the sentence before asked for, to which "and with 8?" goes back.
     """
 
     targets: tuple[str, ...] = ()
@@ -330,6 +433,7 @@ class IntentContext(Request):
     current: int | None = None
     precision: Precision | None = None
     waiting: Literal["approval", "choice", "nothing"] | None = None
+    last: tuple[Intent, ...] = ()
 
 
 class Suggestion(Request):

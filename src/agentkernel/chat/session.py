@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self, assert_never
 
-from agentkernel.chat import actions, facts, files, knobs, queries
+from agentkernel.chat import actions, facts, files, knobs, limits, queries, sweep
 from agentkernel.chat.figures import EstimateCache
 from agentkernel.chat.language import EXAMPLES, understand
 from agentkernel.chat.language.clauses import UNKNOWN
@@ -31,6 +31,8 @@ from agentkernel.chat.requests import (
     Ambiguous,
     AskDocs,
     AskFact,
+    AskGpu,
+    Cannot,
     Compare,
     Diff,
     Edit,
@@ -41,6 +43,7 @@ from agentkernel.chat.requests import (
     MemoryLimit,
     NotUnderstood,
     OnCandidate,
+    OtherModule,
     Plain,
     Run,
     SetBudget,
@@ -51,6 +54,7 @@ from agentkernel.chat.requests import (
     SetShapes,
     SetTarget,
     StopAt,
+    Sweep,
     SwitchBranch,
     TryIdea,
     Understood,
@@ -149,7 +153,11 @@ def answer(work: SessionState, intent: Intent, text: str, *, run_now: bool) -> R
         case AskFact():
             return facts.fact(work, intent)
         case SetKnob():
-            return knobs.set_knob(work, intent, text)
+            return knobs.set_knobs(work, (intent,), text)
+        case Sweep():
+            return sweep.sweep(work, intent)
+        case AskGpu() | OtherModule() | Cannot():
+            return limits.past_the_session(work, intent, text)
         case _:
             assert_never(intent)
 
@@ -186,6 +194,8 @@ def _plain(work: SessionState, intent: Plain, text: str, *, run_now: bool) -> Re
             return TextReply(text="Nothing is running. Ctrl-C stops a step while it runs.")
         case "approve":
             return queries.not_possible("Nothing waits for an answer.")
+        case "thanks":
+            return TextReply(text="Good to hear. Nothing was changed.")
         case "decline":
             return TextReply(text="Nothing was waiting for an answer, and nothing was changed.")
         case _:
@@ -204,6 +214,8 @@ def _on_candidate(work: SessionState, intent: OnCandidate, text: str) -> Reply:
             return queries.why_rejected(work, intent)
         case "show_candidate":
             return queries.show_candidate(work, intent)
+        case "show_kernel":
+            return queries.show_kernel(work, intent)
         case "return_to":
             return actions.return_to(work, intent)
         case "fork":
@@ -473,10 +485,17 @@ class Session:
     def _all(self, intents: tuple[Intent, ...], text: str) -> tuple[Reply, ...]:
         """One reply an intent; what starts work does so once, at the last that asks for it."""
         replies: list[Reply] = []
+        self._work.last = intents
+        wishes = tuple(item for item in intents if isinstance(item, SetKnob))
         for place, intent in enumerate(intents):
+            if isinstance(intent, SetKnob) and intent != wishes[0]:
+                continue  # judged with the first: one text, one candidate
             later = any(item.name in STARTERS for item in intents[place + 1 :])
             try:
-                replies.append(answer(self._work, intent, text, run_now=not later))
+                if isinstance(intent, SetKnob):
+                    replies.append(knobs.set_knobs(self._work, wishes, text))
+                else:
+                    replies.append(answer(self._work, intent, text, run_now=not later))
             except AgentKernelError as error:
                 replies.append(TextReply(text=str(error), ok=False))
             if getattr(replies[-1], "ok", True) is False or isinstance(

@@ -197,6 +197,8 @@ class SessionState:
     loaded: dict[str, LoadedProblem] = field(default_factory=dict)
     options: tuple[tuple[Intent, ...], ...] = ()
     """The readings of the last sentence that had more than one."""
+    last: tuple[Intent, ...] = ()
+    """What the last sentence that was understood asked for, since the session was opened."""
     compared: tuple[int, int] | None = None
     """The candidates that were compared last, since the session was opened."""
     shown: tuple[int | None, int] | None = None
@@ -380,6 +382,7 @@ class SessionState:
             current=self.place.candidate,
             precision=self.settings.goals.precision,
             waiting="choice" if self.options else "nothing",
+            last=self.last,
         )
 
     def meant(self, ref: CandidateRef) -> int | None:

@@ -19,18 +19,22 @@ from agentkernel.chat.language import EXAMPLES
 from agentkernel.chat.requests import (
     AskDocs,
     AskFact,
+    AskGpu,
     CandidateRef,
+    Cannot,
     Compare,
     Diff,
     Edit,
     ExplainLine,
     Fact,
+    Impossible,
     Intent,
     IntentContext,
     IntentName,
     LessMemory,
     MemoryLimit,
     OnCandidate,
+    OtherModule,
     Plain,
     Run,
     SetBudget,
@@ -41,6 +45,7 @@ from agentkernel.chat.requests import (
     SetShapes,
     SetTarget,
     StopAt,
+    Sweep,
     SwitchBranch,
     TryIdea,
     Understanding,
@@ -61,6 +66,7 @@ ON_CANDIDATE = {
     "explain_kernel": ("explain this kernel", "explain {}"),
     "why_rejected": ("why was it rejected?", "why was {} rejected?"),
     "show_candidate": ("show the kernel", "show {}"),
+    "show_kernel": ("show only the kernel", "show only the kernel of {}"),
     "return_to": ("go back to the current one", "go back to {}"),
     "fork": ("split from here", "split from {}"),
     "keep": ("keep it", "keep {}"),
@@ -86,7 +92,38 @@ FACTS: dict[Fact, str] = {
     "repeatable": "is it deterministic, that",
     "speed": "is it faster than torch.compile",
     "use": "how do I put it in my model",
+    "fusion": "which operations were fused",
+    "checked": "how was it checked",
+    "least_error": "which candidate has the lowest error",
+    "accumulate": "does it accumulate in fp32",
+    "autotune": "does it autotune",
+    "noise": "is it noise",
+    "whole_model": "what is the gain of the whole model",
+    "package": "how do I make a wheel",
 }
+IMPOSSIBLE: dict[Impossible, str] = {
+    "by_hand": "unroll the loop",
+    "foresight": "would more warps help?",
+    "format": "export it to onnx",
+    "gpus": "use several gpus",
+    "machine": "which driver version is this?",
+    "other_baseline": "compare it with cudnn",
+    "rounding": "use fast math",
+    "module": "remove the bias",
+    "shared": "use less shared memory",
+    "shell": "run nvidia-smi",
+    "clocks": "set the gpu clocks",
+    "device": "run it on a TPU",
+    "guarantee": "guarantee me 2x",
+    "language": "write it in CUDA C++",
+    "message": "send me an email",
+    "other_run": "compare it with an earlier run",
+    "proof": "prove it for every input",
+    "repository": "open a pull request",
+    "tolerance": "set rtol",
+    "training": "quantise the weights",
+}
+"""A sentence for each thing that is never done."""
 
 
 def sentence(intent: Intent) -> str:
@@ -153,6 +190,8 @@ def sentence(intent: Intent) -> str:
             return f"{FACTS[intent.about]}{of}?"
         case SetKnob():
             return _knob(intent)
+        case Sweep() | AskGpu() | OtherModule() | Cannot():
+            return _past_one_candidate(intent)
 
 
 def sentences(intents: tuple[Intent, ...]) -> str:
@@ -177,6 +216,15 @@ def _run(intent: Run) -> str:
 def _knob(intent: SetKnob) -> str:
     words = {"tensor_cores": "no tensor cores", "persistent": "make it persistent"}
     words["deterministic"] = "make it deterministic"
+    if intent.knob == "persistent" and intent.value == 0:
+        return "not persistent"
+    words["split_k"] = "use split-k" if intent.value else "no split-k"
+    if intent.knob == "tensor_cores" and intent.value:
+        return "use tensor cores"
+    if intent.former:
+        return f"put the {intent.knob} back to what it was"
+    if intent.knob == "registers" and intent.value == 0:
+        return "remove the register limit"
     if intent.knob in words:
         return words[intent.knob]
     if intent.knob == "block" and intent.value is None:
@@ -187,6 +235,27 @@ def _knob(intent: SetKnob) -> str:
     if intent.value is not None:
         return f"use {intent.value} {intent.knob}"
     return f"use {'more' if intent.more else 'fewer'} {intent.knob}"
+
+
+def _past_one_candidate(intent: Sweep | AskGpu | OtherModule | Cannot) -> str:
+    match intent:
+        case Sweep():
+            axes = [f"{axis.knob} {','.join(map(str, axis.values))}" for axis in intent.axes]
+            return f"sweep {' and '.join(axes)}"
+        case AskGpu(shared_kb=None):
+            return f"would it be faster on {intent.target}?"
+        case AskGpu():
+            return f"does {intent.shared_kb:g}k of shared memory fit on {intent.target}?"
+        case OtherModule():
+            return _module(intent)
+        case Cannot():
+            return IMPOSSIBLE[intent.about]
+
+
+def _module(intent: OtherModule) -> str:
+    if intent.path is None:
+        return f"same for class {intent.class_name}"
+    return f"optimise {intent.path}" + (f":{intent.class_name}" if intent.class_name else "")
 
 
 def _size(size: int) -> str:

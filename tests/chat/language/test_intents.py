@@ -248,7 +248,7 @@ UNDERSTOOD = [
     ("which candidate is the fastest?", "status"),
     ("what's the best so far?", "status"),
     ("how fast is c3?", "status"),
-    ("how much faster is it than eager?", "status"),
+    ("how much faster is it than eager?", "fact about=speed"),
     ("how many tokens have you used?", "cost"),
     ("what's this costing me?", "cost"),
     ("don't spend more than 2 dollars", "budget usd=2.0"),
@@ -418,7 +418,6 @@ REFUSED = [
     "if it is slower, go back",
     "never run",
     "would tf32 help?",
-    "what would it look like on an L40S?",
     "should I use tf32?",
     "I never said to use bf16",
     "don't go back",
@@ -428,7 +427,6 @@ REFUSED = [
     "which one used less memory, c1 or c2?",
     "please don't throw c3 away",
     "not c3",
-    "why did you pick this tile size?",
     "why don't you use tensor cores?",
     "the weather is nice",
     "keep c3 and c4",
@@ -487,7 +485,7 @@ def test_each_example_asks_for_its_own_request(name: IntentName, example: str) -
 
 def test_every_request_has_an_example() -> None:
     names = {name for part in get_args(IntentName) for name in get_args(part) or (part,)}
-    assert names == set(EXAMPLES)
+    assert names == set(EXAMPLES) | {"cannot"}
     assert len(names) >= 35
 
 
@@ -577,3 +575,8 @@ def test_torch_is_not_imported() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
     assert done.stdout.strip() == "set()"
+
+
+def test_praise_before_a_request_is_no_value_of_it() -> None:
+    found = understand("perfect, use it in my model", CONTEXT)
+    assert not (isinstance(found, NotUnderstood) and "comment" in found.reason)

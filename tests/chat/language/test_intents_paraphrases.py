@@ -15,7 +15,7 @@ import yaml
 from pydantic import TypeAdapter
 
 from agentkernel.chat.language import understand
-from agentkernel.chat.requests import Intent, IntentContext, Understood
+from agentkernel.chat.requests import Intent, IntentContext, Understanding, Understood
 from agentkernel.domain.base import Frozen
 
 SENTENCES = Path(__file__).parents[3] / "benchmarks" / "chat" / "sentences"
@@ -47,6 +47,8 @@ NAMES: dict[str, frozenset[str]] = {
     "verify": frozenset({"verify", "certificate"}),
 }
 """The set's names for requests, where they differ from the grammar's."""
+CHANGES_NOTHING = frozenset({"cannot", "thanks"})
+"""Readings of a sentence that asks for nothing that is done here: they say so."""
 LEAST_UNDERSTOOD = 0.92
 SETS = ("blind_1", "blind_2")
 
@@ -73,6 +75,11 @@ def name_of(intent: Intent) -> str:
     return f"policy={intent.policy}" if intent.name == "policy" else intent.name
 
 
+def says_no(found: Understanding) -> bool:
+    """True where all that is done is to say that it is not done, or that nothing was asked."""
+    return isinstance(found, Understood) and CHANGES_NOTHING.issuperset(map(name_of, found.intents))
+
+
 def values_of(intents: tuple[Intent, ...]) -> str:
     return " ".join(intent.model_dump_json() for intent in intents).lower()
 
@@ -80,7 +87,7 @@ def values_of(intents: tuple[Intent, ...]) -> str:
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.text)
 def test_none_is_misunderstood(row: Row) -> None:
     found = understand(row.text, CONTEXT)
-    if isinstance(found, Understood):
+    if isinstance(found, Understood) and not (says_no(found) and not row.means):
         wanted = [NAMES.get(name, frozenset({name})) for name in row.means]
         names = [name_of(intent) for intent in found.intents]
         if row.text.startswith("redo ") and names[-1] == "run":

@@ -17,6 +17,7 @@ from agentkernel.chat.language import EXAMPLES, understand
 from agentkernel.chat.language.tagging import entries
 from agentkernel.chat.requests import (
     Ambiguous,
+    Cannot,
     IntentContext,
     IntentName,
     NotUnderstood,
@@ -59,7 +60,7 @@ OFF_TOPIC = (
     "push it to github", "delete candidate 5 for good", "restart the server", "run, buy milk",
     "what is a kernel?", "use bf16 for the weights only", "use tf32 only for the first layer",
     "it is 2x faster", "it uses cublas", "my colleague said: use tf32", "keep 3, tell my boss",
-    "export candidate 4", "use a tile of 64x64", "run again, the font should be bigger",
+    "export candidate 4", "run again, the font should be bigger",
     "keep 3 unless 4 is better", "save it when you are done", "run tomorrow",
 )  # fmt: skip
 """Sentences with words of requests that ask for none of them, or for more than there is."""
@@ -134,7 +135,9 @@ def test_a_negated_command_is_not_the_command(command: str, form: str) -> None:
 
 @pytest.mark.parametrize("text", OFF_TOPIC)
 def test_what_is_no_request_is_not_done(text: str) -> None:
-    assert not isinstance(understand(text, CONTEXT), Understood)
+    found = understand(text, CONTEXT)
+    done = found.intents if isinstance(found, Understood) else ()
+    assert all(isinstance(item, Cannot) for item in done)
 
 
 @settings(max_examples=300, deadline=None)
@@ -143,7 +146,7 @@ def test_no_number_is_dropped(parts: tuple[str, str, str, list[str]]) -> None:
     first, join, second, quantities = parts
     text = (first + join.replace("{}", second)).format(*quantities)
     found = understand(text, IntentContext(current=3))
-    if isinstance(found, Understood):
+    if isinstance(found, Understood) and not any(isinstance(i, Cannot) for i in found.intents):
         said = [float(each) for each in re.findall(r"\d+", text.replace("tf32", ""))]
         slots = " ".join(intent.model_dump_json() for intent in found.intents)
         taken = [float(each) for each in re.findall(r"\d+(?:\.\d+)?", slots)]

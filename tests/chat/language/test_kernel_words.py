@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+from typing import Literal, get_args
+
 import pytest
 
 from agentkernel.chat.language import understand
 from agentkernel.chat.requests import (
     AskFact,
+    AskGpu,
+    Cannot,
     Fact,
+    Impossible,
     Intent,
     IntentContext,
     Knob,
+    OnCandidate,
+    OtherModule,
     Plain,
     SetKnob,
+    Sweep,
+    SweepAxis,
     Understood,
 )
 from agentkernel.chat.user_input import sentence
 
+SIZES: tuple[tuple[int, Literal["M", "N", "K"]], ...] = ((128, "M"), (64, "N"), (32, "K"))
 CONTEXT = IntentContext(targets=("h100", "a100"), candidates=(1, 2, 3), current=3)
 FACTS: tuple[tuple[Fact, str], ...] = (
     ("launch", "how many warps does it use?"),
@@ -46,6 +56,23 @@ FACTS: tuple[tuple[Fact, str], ...] = (
     ("launch", "how many kernels does it launch?"),
     ("holds", "what shapes was it verified for?"),
     ("speed", "how does it compare with torch.compile?"),
+    ("speed", "is it faster than eager"),
+    ("launch", "what tile sizes did you end up with"),
+    ("resources", "registers per thread and spills"),
+    ("resources", "why is occupancy so low"),
+    ("accuracy", "how big is the error"),
+    ("holds", "which dimensions are fixed"),
+    ("holds", "does it work with odd sizes"),
+    ("checked", "how did you verify c2?"),
+    ("checked", "does it need contiguous inputs"),
+    ("fusion", "which operators were fused"),
+    ("least_error", "what is the most accurate candidate"),
+    ("accumulate", "what does it accumulate in"),
+    ("autotune", "is it autotuned"),
+    ("noise", "benchmark it again"),
+    ("whole_model", "how much speedup end-to-end"),
+    ("package", "make a torch custom op of it"),
+    ("assembly", "show me the sass of the epilogue"),
 )
 KNOBS: tuple[tuple[SetKnob, str], ...] = (
     (SetKnob(knob="warps", value=4), "use 4 warps"),
@@ -69,6 +96,16 @@ KNOBS: tuple[tuple[SetKnob, str], ...] = (
     (SetKnob(knob="tensor_cores", value=0), "don't use tensor cores"),
     (SetKnob(knob="persistent", value=1), "make it persistent"),
     (SetKnob(knob="deterministic", value=1), "deterministic please"),
+    (SetKnob(knob="warps", value=2), "go with 2 warps"),
+    (SetKnob(knob="warps", value=16), "crank the warps up to 16"),
+    (SetKnob(knob="warps", value=8), "increase the warps from 4 to 8"),
+    (SetKnob(knob="warps", value=16), "try 16 wraps"),
+    (SetKnob(knob="stages", value=4), "4 stages instead of 3"),
+    (SetKnob(knob="block", value=64, axis="M"), "set BLOCK_M to 64, leave N as is"),
+    (SetKnob(knob="registers", value=0), "drop the register limit"),
+    (SetKnob(knob="warps", former=True), "put the warps back to what they were"),
+    (SetKnob(knob="tensor_cores", value=1), "use the tensor cores"),
+    (SetKnob(knob="split_k", value=0), "avoid split-K"),
 )
 
 
@@ -93,6 +130,60 @@ def test_a_wish_about_the_launch_is_understood(wanted: SetKnob, text: str) -> No
 def test_several_wishes_in_one_sentence() -> None:
     wanted = (SetKnob(knob="warps", value=4), SetKnob(knob="stages", value=2))
     assert read("use 4 warps and 2 stages") == wanted
+
+
+def test_tiles_are_of_their_axes() -> None:
+    m, n, k = (SetKnob(knob="block", value=size, axis=axis) for size, axis in SIZES)
+    assert read("use tiles of 128x64x32") == (m, n, k)
+    assert read("a tile of 128x64") == (m, n)
+
+
+@pytest.mark.parametrize(
+    ("text", "axes"),
+    [
+        ("sweep warps 2,4 and stages 1-3, give me a table", {"warps": (2, 4), "stages": (1, 2, 3)}),
+        ("try 4, 8 and 16 warps", {"warps": (4, 8, 16)}),
+        ("scan block sizes 64, 128", {"block": (64, 128)}),
+    ],
+)
+def test_a_sweep_is_of_several_values(text: str, axes: dict[Knob, tuple[int, ...]]) -> None:
+    made = tuple(SweepAxis(knob=knob, values=values) for knob, values in axes.items())
+    assert read(text) == (Sweep(axes=made),)
+
+
+@pytest.mark.parametrize(
+    "text", ["sweep the floor", "try 4 and 8", "sweep stages 3-1", "try 4 warps, ok?"]
+)
+def test_no_other_sentence_is_a_sweep(text: str) -> None:
+    assert not any(isinstance(item, Sweep) for item in read(text))
+
+
+def after(last: str, text: str) -> tuple[Intent, ...]:
+    found = understand(text, CONTEXT.evolve(last=read(last)))
+    return found.intents if isinstance(found, Understood) else ()
+
+
+def test_a_sentence_may_go_back_to_the_one_before() -> None:
+    assert after("use 4 warps", "and with 8?") == (SetKnob(knob="warps", value=8),)
+    assert after("use 4 warps", "no, 16") == (SetKnob(knob="warps", value=16),)
+    assert after("a tile of 64x64", "sorry, 128x64")[0] == SetKnob(
+        knob="block", value=128, axis="M"
+    )
+    assert after("is it faster than torch.compile?", "max-autotune i mean") == (
+        AskFact(about="speed"),
+    )
+    assert after("would it win on an h100?", "and on a100?") == (AskGpu(target="a100"),)
+    assert not any(isinstance(item, SetKnob) for item in after("undo", "and with 8?"))
+
+
+def test_two_halves_are_both_done() -> None:
+    assert read("8 warps and show me the sass after") == (
+        SetKnob(knob="warps", value=8),
+        AskFact(about="assembly"),
+    )
+    assert read("keep c2 and tell me how the judge checked it")[0] == OnCandidate(
+        name="keep", candidate=2
+    )
 
 
 @pytest.mark.parametrize("text", ["never mind", "actually, never mind", "oh nevermind then", "nvm"])
@@ -121,15 +212,21 @@ def test_never_mind_asks_for_nothing(text: str) -> None:
         "use a smaller batch size",
         "what about other shapes",
         "make the results reproducible in the docs",
+        "targets",
+        "keep the one with 8 warps",
+        "go back to the one with 4 stages",
+        "no 128x64 tiles",
+        "don't use tiles of 128x64",
+        "we had tiles of 128x64",
+        "what do the docs say about bank conflicts",
+        "my colleague autotunes everything",
     ],
 )
 def test_nothing_else_is_taken_for_one(text: str) -> None:
     assert not any(isinstance(item, AskFact | SetKnob) for item in read(text))
 
 
-EVERY: tuple[Fact, ...] = (
-    "launch", "resources", "assembly", "accuracy", "holds", "repeatable", "speed", "use",
-)  # fmt: skip
+EVERY: tuple[Fact, ...] = get_args(Fact)
 WISHES: tuple[Knob, ...] = ("tensor_cores", "persistent", "deterministic")
 
 
@@ -137,10 +234,16 @@ WISHES: tuple[Knob, ...] = ("tensor_cores", "persistent", "deterministic")
     "intent",
     [
         *(AskFact(about=about) for about in EVERY),
-        *(AskFact(about=about, candidate=2) for about in EVERY),
+        *(AskFact(about=about, candidate=2) for about in EVERY if about != "least_error"),
         *(SetKnob(knob=knob, value=int(knob != "tensor_cores")) for knob in WISHES),
         *(item for item, _ in KNOBS),
+        *(Cannot(about=about) for about in get_args(Impossible)),
+        AskGpu(target="a100"),
+        AskGpu(target="a100", shared_kb=64),
+        OtherModule(path="layers/mlp.py"),
+        OtherModule(path="mlp.py", class_name="Mlp"),
+        Sweep(axes=(SweepAxis(knob="warps", values=(2, 4)),)),
     ],
 )
-def test_what_the_transcript_says_is_understood_again(intent: AskFact | SetKnob) -> None:
+def test_what_the_transcript_says_is_understood_again(intent: Intent) -> None:
     assert read(sentence(intent)) == (intent,)

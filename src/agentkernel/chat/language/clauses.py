@@ -410,7 +410,11 @@ class SentenceParts:
         found = self._matches(start, end)
         if not found or self._backwards(start, end) or found[0].row.name == "comment":
             return None
-        top = [match for match in found if match.score >= found[0].score]
+        top = [
+            match
+            for match in found
+            if match.score >= found[0].score and match.row.name != "comment"
+        ]
         options: list[Intent] = []
         for match in top:
             options += [

@@ -146,7 +146,11 @@ def read_only_requests() -> frozenset[str]:
     return frozenset(row.name for row in rows() if row.kind in ("info", "ask")) | {
         "ask_docs",
         "fact",
+        "gpu",
         "help",
+        "cannot",
+        "show_kernel",
+        "thanks",
     }
 
 

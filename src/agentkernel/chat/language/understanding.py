@@ -31,8 +31,10 @@ from agentkernel.chat.language.example_reader import (
     read,
 )
 from agentkernel.chat.language.grammar import EXAMPLES, VALUES, read_only_requests
+from agentkernel.chat.language.halves import read_halves
 from agentkernel.chat.language.kernel_words import read_kernel_words
 from agentkernel.chat.language.phrases import with_polarity, with_values
+from agentkernel.chat.language.questions import read_questions
 from agentkernel.chat.language.slots import InvalidValues
 from agentkernel.chat.language.tagging import (
     HARD_BREAKS,
@@ -47,6 +49,7 @@ from agentkernel.chat.language.tagging import (
     tokenise,
     words_of,
 )
+from agentkernel.chat.language.wishes import is_praise, read_wishes
 from agentkernel.chat.requests import (
     Ambiguous,
     AskDocs,
@@ -428,11 +431,34 @@ def understand(text: str, context: IntentContext) -> Understanding:
     tags = with_values(tag_tokens(tokens, context))
     if len(tokens) == 1 and tokens[0].kind == "quoted":
         return _not_understood(shown, "Words in quotes ask for nothing by themselves.", tags)
-    about = read_kernel_words(shown, context)
+    about = _by_words(shown, context)
     if about:
         return Understood(intents=about)
     found = _meant(tags, context, shown)
-    return _in_force(found, tags, context, shown) if isinstance(found, Understood) else found
+    if isinstance(found, Understood):
+        return _in_force(found, tags, context, shown)
+    praised = isinstance(found, NotUnderstood) and is_praise(shown)
+    return Understood(intents=(Plain(name="thanks"),)) if praised else found
+
+
+def _by_words(shown: str, context: IntentContext) -> tuple[Intent, ...]:
+    """What the words of a kernel or of the hour at it ask for, before the grammar."""
+    return (
+        read_kernel_words(shown, context)
+        or read_halves(shown, context, _alone)
+        or read_questions(shown, context)
+        or read_wishes(shown, context)
+    )
+
+
+def _alone(half: str, context: IntentContext) -> Understanding:
+    """The reading of one half of a sentence, which is not halved again."""
+    wished = read_questions(half, context) or read_wishes(half, context)
+    if wished:
+        return Understood(intents=wished)
+    tags = with_values(tag_tokens(tokenise(half), context))
+    found = _meant(tags, context, half) if tags else _not_understood(half, "No words in it.")
+    return _in_force(found, tags, context, half) if isinstance(found, Understood) else found
 
 
 def _in_force(

@@ -1,0 +1,177 @@
+"""Whole sentences of a kernel engineer's hour that change something, and praise, which does not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from agentkernel.chat.language.questions import Reading, find_target, said
+from agentkernel.chat.requests import (
+    IntentContext,
+    OnCandidate,
+    Plain,
+    Run,
+    SetBudget,
+    SetDtype,
+    SetShapes,
+    SetTarget,
+    Size,
+    Undo,
+    WriteTo,
+)
+from agentkernel.domain.problem import DType
+
+COUNTS = {"two": 2, "three": 3, "four": 4, "five": 5}
+SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+DTYPES: dict[str, DType] = {
+    "fp16": "float16",
+    "float16": "float16",
+    "half": "float16",
+    "bf16": "bfloat16",
+    "bfloat16": "bfloat16",
+    "fp32": "float32",
+    "float32": "float32",
+}
+DIMENSIONS = (
+    r"batch(?:[_ ]size)?|bs|b|m|n|k|t|q_?len|kv_?len|seq(?:uence)?(?:[_ ]?len(?:gth)?)?|hidden"
+    r"(?:[_ ]size|[_ ]dim)?|d_?model|head_dim|heads|tokens|rows|cols|columns|channels|height|width"
+    r"|vocab(?:_size)?|features|dim"
+)
+PAIR = re.compile(rf"\b({DIMENSIONS}) ?(?:=|:) ?(\d+)\b")
+PAIRS = re.compile(
+    rf"(?:(?:try|use|with|at|take|run|test|rerun|do|set|for|now) )*(?:it )?(?:(?:with|at|for) )?"
+    rf"(?:(?:{DIMENSIONS}) ?(?:=|:) ?\d+(?:,? and |, ?| )?)+(?:in )?"
+    rf"(?P<dtype>{'|'.join(DTYPES)})?(?P<run>(?:,? and|,)? (?:go|run(?: it)?))?$"
+)
+ALWAYS = re.compile(
+    rf"(?:.*\b(?:so|because|since|as|,) )?(?:the |my |our )?(?P<name>{DIMENSIONS}) is always "
+    r"(?P<value>\d+)$"
+)
+DEPLOYS = re.compile(
+    r"(?:i|we|they) (?:deploy|ship|serve|run|will run|actually run)\b.*?[, ]+(?:so )?(?:redo"
+    r"|re-?run|run"
+    r"|retune|optimi[sz]e|tune|do) (?:it |this |that )?(?:again )?for (?:that|it|that one"
+    r"|that card)$"
+)
+
+
+def _drop(found: re.Match[str], context: IntentContext) -> Reading:
+    numbers = [int(item) for item in re.findall(r"\d+", found[1])]
+    if any(item < 1 or (context.candidates and item not in context.candidates) for item in numbers):
+        return ()
+    return tuple(OnCandidate(name="reject", candidate=item) for item in numbers)
+
+
+def _undo(found: re.Match[str], _: IntentContext) -> Reading:
+    return (Undo(steps=COUNTS.get(found[1]) or int(found[1])),)
+
+
+def _time(found: re.Match[str], _: IntentContext) -> Reading:
+    return (SetBudget(seconds=int(found[1]) * SECONDS[found[2][0]]),) if int(found[1]) else ()
+
+
+def _always(found: re.Match[str], _: IntentContext) -> Reading:
+    value = int(found["value"])
+    return (SetShapes(sizes=(Size(name=_name(found["name"]), value=value),)),) if value else ()
+
+
+def _pairs(found: re.Match[str], _: IntentContext) -> Reading:
+    pairs = [(_name(name), int(value)) for name, value in PAIR.findall(found[0])]
+    if not all(0 < value <= 10**9 for _, value in pairs):
+        return ()
+    sizes = SetShapes(sizes=tuple(Size(name=name, value=value) for name, value in pairs))
+    dtype = (SetDtype(dtype=DTYPES[found["dtype"]]),) if found["dtype"] else ()
+    return (sizes, *dtype, *((Run(),) if found["run"] else ()))
+
+
+def _name(text: str) -> str:
+    return text.replace(" ", "_")
+
+
+def _deploys(found: re.Match[str], context: IntentContext) -> Reading:
+    target = find_target(found[0], context)
+    return (SetTarget(target=target), Run()) if target is not None else ()
+
+
+WISHES: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], IntentContext], Reading]], ...] = (
+    (
+        re.compile(
+            r"(?:drop|discard|reject|throw (?:out|away)|ditch|scrap) (?:candidates? )?"
+            r"(c?\d{1,6}(?:(?:,? and |, ?| & )c?\d{1,6})+)$"
+        ),
+        _drop,
+    ),
+    (
+        re.compile(
+            r"(?:undo|take back|revert) (?:the )?last (two|three|four|five|[2-9])(?: (?:changes"
+            r"|steps|ones))?(?:,? not (?:just |only )?(?:one|the last(?: one)?))?$"
+        ),
+        _undo,
+    ),
+    (
+        re.compile(
+            r"(?:you(?:'ve| have) (?:got )?|you get |give (?:it|yourself) )(?:at most )?"
+            r"(\d{1,4}) ?(s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?)"
+            r"(?:,? (?:and |then )?(?:stop|no more|not more|that's it)(?: after that| then)?)?$"
+        ),
+        _time,
+    ),
+    (
+        re.compile(
+            r"(?:go |back |go back )(?:to )?the (?:one|candidate|version) before(?: th\w+)?$"
+        ),
+        lambda *_: (OnCandidate(name="return_to", candidate="previous"),),
+    ),
+    (
+        re.compile(
+            r"(?:start|begin) (?:over|again|afresh|anew) (?:from|with) (?:eager|scratch|zero"
+            r"|(?:the )?(?:original|beginning|start|plain)(?: module)?)$"
+        ),
+        lambda *_: (Plain(name="restart"),),
+    ),
+    (
+        re.compile(
+            r"(?:export|write|save)(?: it| this)?,? (?:without (?:the |any )?(?:test )?(?:harness"
+            r"|tests|session|transcript)|as (?:an? )?(?:importable|standalone) (?:module|file))"
+            r"(?:,? .*\b(?:import|use)\b.*)?$"
+        ),
+        lambda *_: (WriteTo(name="save"),),
+    ),
+    (PAIRS, _pairs),
+    (ALWAYS, _always),
+    (DEPLOYS, _deploys),
+)
+"""Whole sentences that change something."""
+
+
+def read_wishes(shown: str, context: IntentContext) -> Reading:
+    """The requests of a whole sentence that changes something; none where it is none of these."""
+    what = said(shown)
+    for pattern, made in WISHES:
+        found = pattern.match(what.text)
+        requests = made(found, context) if found and not what.asked else ()
+        if requests:
+            return requests
+    return ()
+
+
+PRAISE = re.compile(
+    r"(?:nice|great|cool|wow|thanks?(?: you)?|awesome|impressive|sweet|amazing|excellent|perfect"
+    r"|good job|well done|lovely|neat|haha|lol|brilliant|not bad)\b[,.! ]*(?P<rest>.*)$"
+)
+STATES = re.compile(
+    r"(?:(?:that|this|it|c?\d[\d.]*x?|i|we|you)(?:'s| is| was| are| got| did| does| works| looks"
+    r"| really"
+    r"| just| have| had| love| like)\b(?! to\b).*|work|job|one|stuff|thanks?(?: you)?|(?:that"
+    r"|this|it)"
+    r" (?:rocks|helps|works)|)$"
+)
+
+
+def is_praise(shown: str) -> bool:
+    """True for "nice, 1.8x is more than I hoped for": nothing is asked."""
+    what = said(shown)
+    found = PRAISE.match(what.text)
+    return bool(
+        found and not what.asked and STATES.match(re.sub(r"\blol\b", "", found["rest"]).strip())
+    )

@@ -1,0 +1,169 @@
+"""Answers about what lies past a session: other GPUs, other modules, and what is never done."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from agentkernel.chat import actions
+from agentkernel.chat.queries import not_possible
+from agentkernel.chat.replies import Reply, TextReply
+from agentkernel.chat.requests import AskGpu, Cannot, Impossible, OtherModule, Run
+from agentkernel.chat.session_state import SessionState
+from agentkernel.chat.tree import fastest, label
+from agentkernel.domain.formatting import microseconds
+from agentkernel.tools.targets import find_target
+
+IMPOSSIBLE: dict[Impossible, str] = {
+    "by_hand": (
+        "A change of the text itself is not made by words. 'edit the kernel' opens it: what comes "
+        "of "
+        "it is judged. 'try the next idea' drafts in another way."
+    ),
+    "clocks": (
+        "Clocks, power limits and fans of a GPU are never changed. Candidates and baselines are "
+        "timed in turns, so that a clock that moves meets all of them alike."
+    ),
+    "device": (
+        "Kernels are made for NVIDIA GPUs; AMD GPUs are compiled for and estimated. There is no "
+        "other kind. 'which gpus do you support?' lists them."
+    ),
+    "foresight": (
+        "Nobody knows before it is timed. 'use 8 warps' judges one, 'sweep 4, 8 and 16 warps' "
+        "several."
+    ),
+    "format": (
+        "A drop-in is Python with Triton kernels, and in no other format. 'save it to fast.py' "
+        "writes "
+        "it; 'how do I make a wheel of it?' says what else there is."
+    ),
+    "gpus": (
+        "A module is made faster on one GPU, and not spread over several. 'which gpus do you "
+        "support?' lists those that it can be made for."
+    ),
+    "guarantee": (
+        "No speedup is promised: one is measured, at the sizes that were timed. 'stop at 2x' sets "
+        "a "
+        "goal; what is not faster than PyTorch is not handed over."
+    ),
+    "language": (
+        "Candidates are written in Triton, and in nothing else. 'show the ptx' says what is known "
+        "of the machine code."
+    ),
+    "message": "No messages are sent from here. A step says in this window when it is done.",
+    "machine": "What is installed here, and on which GPU: 'agentkernel doctor' in a shell says it.",
+    "other_baseline": (
+        "The baselines are eager PyTorch, torch.compile and max-autotune. Paste another kernel as "
+        "a "
+        "class ModelNew: it is judged and timed like any other, and 'compare c1 and c2' compares."
+    ),
+    "module": (
+        "The module is the reference and is not changed: a kernel computes what it computes. "
+        "Change "
+        "its file and begin a session on it, in a shell: 'agentkernel chat FILE'."
+    ),
+    "other_run": (
+        "Candidates of this session are compared with each other: 'compare c1 and c2'. Other runs: "
+        "'agentkernel runs' lists them in a shell, 'agentkernel show RUN' shows one."
+    ),
+    "proof": (
+        "Nothing is proved: a candidate is called on many inputs and compared with fp64. "
+        "'how was it checked?' says which; 'verify it' judges again."
+    ),
+    "repository": (
+        "No commit, push, pull request or ticket is made from here. 'save it to fast.py' writes "
+        "the drop-in with its certificate, 'export the session' all of it, for you to commit."
+    ),
+    "rounding": (
+        "Nothing may round more than the precision in force lets it (now {precision}). 'allow "
+        "tf32' "
+        "and 'allow bf16' loosen it, 'use fp16 inputs' changes the module's own dtype."
+    ),
+    "shared": (
+        "Shared memory follows from blocks and stages: 'fewer stages' or 'use a smaller block "
+        "size' "
+        "takes less, 'how much shared memory?' says how much it is."
+    ),
+    "shell": "No command of a shell is run from here. 'agentkernel doctor' in one checks the "
+    "machine.",
+    "tolerance": (
+        "There is no tolerance to set: allowed is what honest evaluation in the precision in force "
+        "gives (now {precision}). 'allow tf32' and 'allow bf16' loosen it, 'strict precision' "
+        "tightens it, 'how accurate is it?' has the figures."
+    ),
+    "training": (
+        "Weights are neither trained, quantised nor changed: a kernel computes what the module "
+        "computes. 'use fp16 inputs' makes the module's inputs and parameters smaller."
+    ),
+}
+"""Why not, and what there is instead."""
+
+
+def past_the_session(work: SessionState, intent: AskGpu | OtherModule | Cannot, text: str) -> Reply:
+    """The answer to each of them."""
+    match intent:
+        case AskGpu():
+            return other_gpu(work, intent)
+        case OtherModule():
+            return other_module(work, intent, text)
+        case Cannot():
+            return cannot(work, intent)
+
+
+def cannot(work: SessionState, intent: Cannot) -> Reply:
+    """What is never done here, in a line; nothing of the sentence is done."""
+    said = IMPOSSIBLE[intent.about].format(precision=work.settings.goals.precision)
+    return not_possible(f"{said} Nothing was changed.")
+
+
+def other_module(work: SessionState, intent: OtherModule, text: str) -> Reply:
+    """Run where the session's own module is named; else how a session on the other begins."""
+    module = work.module
+    if _is_own(module.path, module.class_name, intent):
+        return actions.run(work, Run(), text)
+    path = intent.path or (Path(module.path).name if module.path else "FILE")
+    named = f"{path}:{intent.class_name}" if intent.class_name else path
+    shaped = " --input 'x=f32[4096,8192]'" if intent.class_name else ""
+    return not_possible(
+        f"This session works on {module.name} ({module.class_name}). Another module is a session "
+        f"of "
+        f"its own, begun in a shell: agentkernel chat {named}{shaped}\n"
+        "Nothing was changed."
+    )
+
+
+def _is_own(path: str, class_name: str, intent: OtherModule) -> bool:
+    """True where nothing that was named speaks for another module."""
+    if intent.class_name is not None and intent.class_name != class_name:
+        return False
+    if intent.path is None:
+        return True
+    asked, own = Path(intent.path).expanduser(), Path(path)
+    return bool(path) and own.parts[-len(asked.parts) :] == asked.parts[-len(own.parts) :]
+
+
+def other_gpu(work: SessionState, intent: AskGpu) -> Reply:
+    """What is known for another GPU, measured or estimated; the target stays what it is."""
+    target = find_target(intent.target).target
+    if intent.shared_kb is not None:
+        most = target.shared_kb_per_block.value
+        fits = "fit" if intent.shared_kb <= most else "do not fit"
+        return TextReply(
+            text=f"{intent.shared_kb:g} KB {fits}: a block may have at most {most:g} KB of shared "
+            f"memory on {target.title}."
+        )
+    best = fastest(work.tree, target.name)
+    node = work.tree.node(best) if best is not None else None
+    lines = []
+    if node is not None and node.profile is not None:
+        held = "measured" if node.profile.measurements else "only estimated"
+        lines.append(f"{label(best)} was made for {target.title}; its time is {held}.")
+    else:
+        lines.append(f"No candidate has a time on {target.title}.")
+    analysis, eager = work.estimates.figures(work.problem, target, work.settings.goals.precision)
+    lines.append(
+        f"Estimated there: eager {microseconds(eager.time_us)} us, the roofline "
+        f"{microseconds(analysis.bound_us)} us (bound by {analysis.roofline}); an estimate cannot "
+        "tell which kernel is faster."
+    )
+    lines.append(f"'for the {target.name}' and 'run' draft and judge for it.")
+    return TextReply(text="\n".join(lines))
