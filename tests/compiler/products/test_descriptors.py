@@ -85,7 +85,14 @@ def problem_of(name: str) -> LoadedProblem:
     return problem_from_module(module.eval(), tuple(torch.randn(x).to(kind) for x in shapes))
 
 
-@pytest.mark.parametrize("name", CASES)
+JUDGED_FIRST = ("odd depth", "free", "truth values")
+"""Of the cases those that `make test` judges."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(x, marks=[] if x in JUDGED_FIRST else [pytest.mark.slow]) for x in CASES],
+)
 def test_the_judge_accepts_products_by_descriptors(name: str) -> None:
     loaded = problem_of(name)
     text = described(loaded)

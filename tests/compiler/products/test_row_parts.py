@@ -143,7 +143,14 @@ def written(loaded: LoadedProblem, schedule: GemmSchedule) -> str:
     return compiled.write(chosen | dict.fromkeys(steps, schedule)).text
 
 
-@pytest.mark.parametrize("name", CASES)
+JUDGED_FIRST = ("mean", "of a batch")
+"""Of the cases those that `make test` judges: the others take ten to thirty seconds each."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(x, marks=[] if x in JUDGED_FIRST else [pytest.mark.slow]) for x in CASES],
+)
 def test_the_judge_accepts_rows_from_their_parts(name: str) -> None:
     loaded = problem_of(name)
     text = written(loaded, FORMS["plain"])
@@ -151,8 +158,16 @@ def test_the_judge_accepts_rows_from_their_parts(name: str) -> None:
     assert_accepted(loaded, capture(loaded), text)
 
 
-@pytest.mark.parametrize("form", ["halves", "descriptors"])
-@pytest.mark.parametrize("classes", [300, 384])
+@pytest.mark.parametrize(
+    ("form", "classes"),
+    [
+        ("descriptors", 300),
+        *(
+            pytest.param(form, classes, marks=pytest.mark.slow)
+            for form, classes in (("halves", 300), ("halves", 384), ("descriptors", 384))
+        ),
+    ],
+)
 def test_each_form_leaves_whole_parts(form: str, classes: int) -> None:
     """384 classes: the second half of the last wide tile is no part at all."""
     loaded = problem_of("mean", classes)
@@ -202,6 +217,7 @@ def test_what_is_returned_or_narrow_is_stored() -> None:
         assert row_parts_of(problem_from_module(module.eval(), inputs))[1] == []
 
 
+@pytest.mark.slow
 def test_smoothed_targets_are_right_either_way() -> None:
     torch.manual_seed(0)
     module = Head(smoothed, dtype=torch.float32).eval()

@@ -33,6 +33,7 @@ from agentkernel.tools.judge.cases.plan import (
 )
 from agentkernel.tools.judge.cases.selection import end_cases, plan_cases
 from agentkernel.tools.judge.cases.shapes import (
+    MOST_RESULTS,
     CaseShape,
     at_sizes,
     drawn_sizes,
@@ -50,6 +51,8 @@ from agentkernel.tools.judge.reference.oracle_inputs import (
     rounding,
 )
 from agentkernel.tools.judge.settings import JudgeSettings
+from agentkernel.tools.problem.capture import capture
+from agentkernel.tools.problem.loading import problem_from_module
 from agentkernel.tools.problem.specialise import specialise
 from tests.tools.judge.sources import problem_of
 
@@ -772,3 +775,23 @@ def test_a_tensor_of_more_elements_than_a_number_of_the_file_is_asked(prepared, 
     found = end_cases(small, asked, captured, ast.parse("i = x & 0x3FFFF"), 150_000, 4)
     assert max(case.shape.elements for case in found) == few, "no tensor of four rows has as many"
     assert largest("i = x + 7") == few
+
+
+class Sums(torch.nn.Module):
+    """Few inputs, and a result of as many rows as a number says, each as long as an input's."""
+
+    def forward(self, x, index):
+        return x.new_zeros(60000, x.shape[1]).index_add(0, index, x)
+
+
+def test_no_odd_case_gives_far_more_than_it_takes():
+    loaded = problem_from_module(Sums(), (torch.randn(500, 8), torch.randint(0, 60000, (500,))))
+    captured = capture(loaded)
+    inputs = loaded.problem.shape_sets[0]
+    sizes = {item.symbol: 50 if item.dim == 1 else 3 for item in captured.free_dims}
+    assert captured.result_elements(sizes) == 3_000_000
+    found = at_sizes(inputs, captured, 1 << 20, [60000])
+    assert found, "as rows it is asked"
+    for shape in found:
+        x = shape.inputs.tensors[0].shape
+        assert 60000 * x[1] <= MOST_RESULTS

@@ -98,6 +98,22 @@ class Captured:
         assert isinstance(values, tuple | list)
         return tuple(str(item) for item in values[:count])
 
+    def result_elements(self, sizes: Mapping[str, int]) -> int:
+        """Elements of all outputs for these values of the free symbols (symbol -> size)."""
+        import torch
+
+        values = {node.name: node.meta.get("val") for node in self.graph.graph.nodes}
+        total = 0
+        for name in filter(None, self.outputs):
+            value = values.get(name)
+            size = value.numel() if isinstance(value, torch.Tensor) else 0
+            if isinstance(size, torch.SymInt):
+                free = size.node.expr.free_symbols
+                found = size.node.expr.subs({x: sizes[str(x)] for x in free if str(x) in sizes})
+                size = int(found) if found.is_Integer else 0
+            total += size
+        return total
+
     def admits(self, sizes: Mapping[str, int]) -> bool:
         """Whether the graph holds for these values of the free symbols (symbol -> size).
 

@@ -34,6 +34,7 @@ from agentkernel.tools.judge.cases.shapes import (
     scaled,
     with_empty_size,
     with_many_elements,
+    within,
 )
 from agentkernel.tools.judge.memory import free_memory_on
 from agentkernel.tools.judge.policy.kernel_source import large_numbers, largest_tile, telling_sizes
@@ -198,7 +199,7 @@ def _first(
     """Of a group the first sizes that the graph holds for."""
     for sizes in group:
         found = replace_sizes(inputs, captured.free_dims, sizes)
-        if count_elements(found) <= limit and captured.admits(sizes):
+        if within(found, captured, sizes, limit) and captured.admits(sizes):
             return found
     return None
 

@@ -25,6 +25,8 @@ ODD_SETS = ((33, 127, 65, 17), (257, 3, 129, 5), (1, 37, 3, 129), (7, 65, 33, 3)
 ODD_COUNT = 3
 SMALL = (3, 5, 2, 4, 1)
 MOST_AT_SIZES = 4
+MOST_RESULTS = 1 << 25
+"""Elements of all outputs of an odd case: 256 MB in fp64."""
 FACTORS = (1, 2, 4, 8)
 """An odd size that the graph refuses is tried doubled: even, and still off every tile."""
 
@@ -51,6 +53,14 @@ class CaseShape:
 def count_elements(inputs: ShapeSet) -> int:
     """Elements of all tensors of `inputs`."""
     return sum(math.prod(spec.shape) for spec in inputs.tensors)
+
+
+def within(inputs: ShapeSet, captured: Captured, sizes: Mapping[str, int], limit: int) -> bool:
+    """Whether `inputs`, in which free symbols are `sizes`, are at most `limit` elements, and what
+    they give is no more than that or `MOST_RESULTS`: few inputs may make a large result."""
+    if count_elements(inputs) > limit:
+        return False
+    return captured.result_elements(sizes) <= max(limit, MOST_RESULTS)
 
 
 @dataclass(frozen=True)
@@ -334,7 +344,7 @@ def _first_taken(
     for sizes in tries:
         spread = _spread(units, sizes)
         larger = replace_sizes(inputs, captured.free_dims, spread)
-        if count_elements(larger) <= limit and captured.admits(spread):
+        if within(larger, captured, spread, limit) and captured.admits(spread):
             return CaseShape(larger, "odd", 0)
     return None
 
@@ -356,7 +366,7 @@ def _admitted(
         for factor in FACTORS[1:]:
             raised = {**sizes, name: factor * size}
             single = replace_sizes(inputs, captured.free_dims, raised)
-            if count_elements(single) <= limit and captured.admits(raised):
+            if within(single, captured, raised, limit) and captured.admits(raised):
                 return single
     return first
 
