@@ -10,7 +10,8 @@ tables.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,6 +27,7 @@ from agentkernel.tools.charts.svg import Frame, svg_file
 from agentkernel.tools.sandbox.protocol import WorkerFailed
 from agentkernel.tools.sandbox.session import open_worker
 
+Multiply = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 DEPTHS = (64, 1000, 4096, 16384)
 WORST = 1 + 2.0**-11 - 3 * 2.0**-23
 """Of the largest residuals one whose low plane rounds towards 0: what the split loses and what is
@@ -69,19 +71,20 @@ class Row(NamedTuple):
     planes_norm: float
 
 
-def measure(kind: str, depth: int, found: torch.Tensor | None = None) -> Row:
-    """One row of the table; of `found` where the kernel made it."""
+def measure(kind: str, depth: int, multiply: Multiply = product) -> Row:
+    """One row of the table, of the emulation or of the kernel."""
     a, b = rows(kind, depth, 0), rows(kind, depth, 1)
     exact, terms = a.double() @ b.double().T, a.double().abs() @ b.double().abs().T
-    errors = [(item - exact).abs() for item in (a @ b.T, product(a, b) if found is None else found)]
+    errors = [(item - exact).abs() for item in (a @ b.T, multiply(a, b))]
     marked = torch.cat([planes_of(a).marked, planes_of(b).marked]).double().mean()
     of_element = [(item / terms).max() for item in (*errors, bound(a, b))]
     figures = (marked, *of_element, *(item.norm() / exact.norm() for item in errors))
     return Row(kind, depth, *(float(item) for item in figures))
 
 
-def kernel_products(pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> list[torch.Tensor]:
-    """a @ b.T of each pair by the emitted kernel, in the interpreter in the sandbox."""
+@contextmanager
+def kernel() -> Iterator[Multiply]:
+    """a @ b.T by the emitted kernel, in the interpreter in the sandbox."""
     spec = GemmSpec(name="product", a="a", b="b", out="out", m="m", n="n", k="k", dtype="float32")
     text = emit_gemm(spec, LAUNCH)
     head = "import torch\nimport triton\nimport triton.language as tl\nfrom torch import nn"
@@ -90,7 +93,6 @@ def kernel_products(pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> list[torc
     module = f"class ModelNew(nn.Module):\n    def forward(self, a, b):\n        {body}"
     source = "\n\n\n".join([head, *helper_sources(text.helpers), text.source, module])
     build = {"source": source, "init_args": (), "init_kwargs": {}, "seed": 0, "initial": {}}
-    found = []
     with open_worker(device="cpu", interpret=True) as worker:
 
         def ask(operation: str, **payload: object) -> None:
@@ -98,14 +100,16 @@ def kernel_products(pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> list[torc
             if isinstance(reply, WorkerFailed):
                 raise RuntimeError(reply.log)
 
-        ask("build", **build, unnamed_dot_allowed=False)
-        ask("adopt", state={})
-        for a, b in pairs:
+        def multiply(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
             shared = [worker.share(item) for item in (a, b, torch.empty(len(a), len(b)))]
             ask("run", inputs=shared[:2], outputs=shared[2:], order="shuffled")
-            found.append(worker.shared(shared[2]).clone())
+            found = worker.shared(shared[2]).clone()
             worker.release(shared)
-    return found
+            return found
+
+        ask("build", **build, unnamed_dot_allowed=False)
+        ask("adopt", state={})
+        yield multiply
 
 
 def table(measured: list[Row]) -> Iterator[str]:
@@ -149,8 +153,8 @@ def main() -> None:
     print(f"Emulated on the CPU, torch {torch.__version__}:", *table(measured), sep="\n")
     small = [case for case in cases if case[1] <= asked.kernel]
     if small:
-        found = kernel_products([(rows(*case, 0), rows(*case, 1)) for case in small])
-        run = [measure(*case, made) for case, made in zip(small, found, strict=True)]
+        with kernel() as multiply:
+            run = [measure(*case, multiply) for case in small]
         print("\nThe kernel in Triton's interpreter:", *table(run), sep="\n")
     if asked.svg:
         asked.svg.write_text(picture(measured))
