@@ -1,0 +1,86 @@
+"""An fp32 product as three products of fp16 planes, emulated in torch, and the bound of its error.
+
+Planes and scales are those of `compiler/products/planes.py`, sums are fp32 in the kernel's steps of
+K, a tile that meets a marked block takes TF32 products. A tensor core truncates as it adds; torch
+rounds to the nearest.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+from agentkernel.compiler.products.planes import LEAST
+from agentkernel.compiler.products.schedules import BLOCK
+from agentkernel.tools.judge.reference.rounding_noise import in_tf32
+
+STEP, EXACT_STEP = 64, 16
+"""Steps of K: of planes, and of a tile that meets a marked block."""
+U = 2.0**-24
+
+
+class Planes(NamedTuple):
+    """A matrix [rows <= 128, K] as the kernel holds it: x = scale * (high + low / 2048)."""
+
+    high: torch.Tensor
+    low: torch.Tensor
+    scale: torch.Tensor
+    """fp32 [K]: that of the block in which a column lies."""
+    marked: torch.Tensor
+    """bool [blocks of K]."""
+
+
+def planes_of(x: torch.Tensor) -> Planes:
+    """Split an fp32 matrix [rows <= 128, K] into planes, fp32 with the values of fp16."""
+    depth = x.shape[1]
+    blocks = torch.nn.functional.pad(x, (0, -depth % BLOCK)).unflatten(1, (-1, BLOCK))
+    most = blocks.abs().amax((0, 2))
+    place = torch.where(most == 0, 0, torch.frexp(most).exponent - 15)
+    scaled = torch.ldexp(blocks, -place[None, :, None])
+    least = torch.where(scaled == 0, 1.0, scaled.abs()).amin((0, 2))
+    marked = (place < -59) | (place > 31) | (least < LEAST)
+    y = scaled.flatten(1)[:, :depth]
+    high = y.half().float()
+    low = ((y - high) * 2048).half().float()
+    scale = torch.ldexp(torch.ones(place.shape), place).repeat_interleave(BLOCK)[:depth]
+    return Planes(high, low, scale, marked)
+
+
+def tf32_planes(x: torch.Tensor) -> Planes:
+    """The two numbers in TF32 that a marked tile multiplies, in the same form."""
+    high = in_tf32(x, nearest=True)
+    low = in_tf32((x - high) * 2048, nearest=True)
+    return Planes(high, low, torch.ones(x.shape[1]), torch.zeros(0, dtype=torch.bool))
+
+
+def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """a @ b.T of fp32 [rows <= 128, K], [cols <= 128, K]: one tile of the kernel, emulated."""
+    left, right, step = planes_of(a), planes_of(b), STEP
+    if bool((left.marked | right.marked).any()):
+        left, right, step = tf32_planes(a), tf32_planes(b), EXACT_STEP
+    total = torch.zeros(a.shape[0], b.shape[0])
+    for start in range(0, a.shape[1], step):
+        here = slice(start, start + step)
+        high, low, other = left.high[:, here], left.low[:, here], right.high[:, here].T
+        part = (low @ other + high @ right.low[:, here].T) / 2048
+        total += (part + high @ other) * (left.scale[start] * right.scale[start])
+    return total
+
+
+def bound(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """What an element of `product` is off by at most, fp64: docs/planes.md has the derivation."""
+    sides, step = [planes_of(a), planes_of(b)], STEP
+    if bool((sides[0].marked | sides[1].marked).any()):
+        step = EXACT_STEP
+    sizes, splits, residuals = [], [], []
+    for x, planes in zip((a, b), sides, strict=True):
+        size = x.double().abs()
+        scale = planes.scale.double() * (size > 0) if step == STEP else torch.zeros_like(size)
+        sizes.append(size)
+        splits.append(torch.maximum(2.0**-23 * size, 2.0**-36 * scale))
+        residuals.append(torch.maximum(2.0**-11 * size, 2.0**-25 * scale))
+    (x, y), (d, e), (r, q) = sizes, splits, residuals
+    represented = x @ e.T + d @ y.T + d @ e.T + r @ q.T
+    sums = (step + -(-a.shape[1] // step) + 1) * U * ((x + r) @ (y + q).T)
+    return represented + sums + a.shape[1] * 2.0**-149
