@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import torch
 
-from agentkernel.compiler.products.planes import LEAST
+from agentkernel.compiler.products.planes import LEAST, LEAST_ROW
 from agentkernel.compiler.products.schedules import BLOCK
 from agentkernel.tools.judge.reference.rounding_noise import in_tf32
 
@@ -39,7 +39,9 @@ def planes_of(x: torch.Tensor) -> Planes:
     place = torch.where(most == 0, 0, torch.frexp(most).exponent - 15)
     scaled = torch.ldexp(blocks, -place[None, :, None])
     least = torch.where(scaled == 0, 1.0, scaled.abs()).amin((0, 2))
-    marked = (place < -59) | (place > 31) | (least < LEAST)
+    rows = scaled.abs().amax(2)
+    small = (torch.where(rows == 0, 1.0, rows) < LEAST_ROW).any(0)
+    marked = (place < -59) | (place > 31) | (least < LEAST) | small
     y = scaled.flatten(1)[:, :depth]
     high = y.half().float()
     low = ((y - high) * 2048).half().float()

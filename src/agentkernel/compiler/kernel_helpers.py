@@ -53,6 +53,13 @@ def plane_place(x):
     place = tl.where(most == 0, 0, most - 141)
     return place, (place >= -59) & (place <= 31)'''
 
+LARGEST_ALONG = '''\
+@triton.jit
+def largest_along(x, place, axis: tl.constexpr):
+    """The largest magnitudes along an axis, over 2**place; 1 for zeros alone."""
+    found = tl.max(tl.abs(x), axis=axis) * ((127 - place) << 23).to(tl.float32, bitcast=True)
+    return tl.where(found == 0.0, 1.0, found)'''
+
 SPLIT_PLANES = '''\
 @triton.jit
 def split_planes(x, place):
@@ -150,6 +157,7 @@ HELPERS: Helpers = {
     "scratch": (SCRATCH, ()),
     "described": (DESCRIBED, ()),
     "plane_place": (PLANE_PLACE, ()),
+    "largest_along": (LARGEST_ALONG, ()),
     "split_planes": (SPLIT_PLANES, ()),
     "plane_product": (PLANE_PRODUCT, ()),
     "maximum": (MAXIMUM, ()),

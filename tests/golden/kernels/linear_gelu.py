@@ -41,6 +41,13 @@ def plane_place(x):
 
 
 @triton.jit
+def largest_along(x, place, axis: tl.constexpr):
+    """The largest magnitudes along an axis, over 2**place; 1 for zeros alone."""
+    found = tl.max(tl.abs(x), axis=axis) * ((127 - place) << 23).to(tl.float32, bitcast=True)
+    return tl.where(found == 0.0, 1.0, found)
+
+
+@triton.jit
 def split_planes(x, place):
     """x / 2**place in fp16, 2048 times what that leaves of it, and the magnitude, 1 for 0."""
     x = x * ((127 - place) << 23).to(tl.float32, bitcast=True)
@@ -83,7 +90,8 @@ def gelu_kernel_split(
     place, holds = plane_place(x)
     high, low, size = split_planes(x, place)
     scale = ((127 + place) << 23).to(tl.float32, bitcast=True)
-    tl.store(scale_ptr + program, tl.where(holds & (tl.min(size) >= 9.5367431640625e-07), scale, -1.0))
+    holds &= (tl.min(size) >= 9.5367431640625e-07) & (tl.min(largest_along(x, place, 1)) >= 0.0001220703125)
+    tl.store(scale_ptr + program, tl.where(holds, scale, -1.0))
     matrix = tl.cast(row_blocks * 128, tl.int64) * (deep_blocks * 128)
     planes_ptr += batch * matrix
     tl.store(planes_ptr + places, high)

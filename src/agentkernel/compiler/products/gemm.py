@@ -271,7 +271,7 @@ class _Kernel:
         again += [*self._addresses(exact=True), *exact]
         return [
             *self._pointers(), *INLINE_START, *self._loop(step=INLINE_STEP),
-            INLINE_END, *(f"    {line}" for line in again),
+            *INLINE_END, *(f"    {line}" for line in again),
         ]  # fmt: skip
 
     @property

@@ -2,14 +2,17 @@
 
 A block of an operand is kept as s (h + l / 2048): s is a power of two that brings the block's
 largest magnitude into [2**14, 2**15), h = fp16(x / s) and l = fp16(2048 (x / s - h)). Both round
-at 11 bits, h at 2**-24 and l at 2**-35 where fp16 is subnormal, so x is off by at most 2**-22 |x|
-or 2**-50 of the block's largest. A product is s s' (h h' + (h l' + l h') / 2048); what is left
-out, l l' / 2**22, is below 2**-22 |x x'|. So a result is off by at most 3 * 2**-22 sum |x x'| with
-2**-50 (max |x| sum |x'| + max |x'| sum |x|), and by the rounding of its sums in fp32.
+at 11 bits, h at 2**-24 and l at 2**-35 where fp16 is subnormal: x is off by d(x), at most 2**-23
+|x| or 2**-36 s, and s l / 2048 is r(x), at most 2**-11 |x| or 2**-25 s. A product is
+s s' (h h' + (h l' + l h') / 2048); left out is l l' / 2**22. So a term is off by at most
+|x| d(x') + d(x) |x'| + d(x) d(x') + r(x) r(x'), which is 2**-21 |x x'| but for numbers that are
+small beside their block's largest, and a result by the rounding of its sums in fp32 as well
+(docs/planes.md).
 
-Blocks that span too much are marked: those with a number below 2**-34 of their largest, with a
-largest outside of [2**-45, 2**45] (s s' would leave fp32's range), and with inf. A tile that meets
-one is multiplied in three TF32 products instead.
+Blocks that span too much are marked: those with a number below 2**-34 of their largest; of A with a
+row, of B with a column, whose largest is below 2**-13 s, since d and r are then large beside all of
+it; with a largest outside of [2**-45, 2**45] (s s' would leave fp32's range); and with inf. A tile
+that meets one is multiplied in three TF32 products instead.
 """
 
 from __future__ import annotations
@@ -20,7 +23,10 @@ from agentkernel.compiler.products.spec import GemmSpec, batch_count, call_lines
 
 LEAST = 2.0**-20
 """What a number but 0 has at least when its block is scaled: 2**-34 of the largest."""
-PLANE_HELPERS = frozenset(("plane_place", "split_planes", "plane_product"))
+LEAST_ROW = 2.0**-13
+"""What the largest of a row of A, or of a column of B, in a block has at least when it is scaled:
+2**-36 s is then 2**-23 of it, as of any number that fp16 does not hold as subnormal."""
+PLANE_HELPERS = frozenset(("plane_place", "largest_along", "split_planes", "plane_product"))
 """Functions of `kernel_helpers` that products of planes call."""
 
 
@@ -121,7 +127,8 @@ def split_kernel(name: str) -> str:
         "place, holds = plane_place(x)",
         "high, low, size = split_planes(x, place)",
         "scale = ((127 + place) << 23).to(tl.float32, bitcast=True)",
-        f"tl.store(scale_ptr + program, tl.where(holds & (tl.min(size) >= {LEAST}), scale, -1.0))",
+        f"holds &= (tl.min(size) >= {LEAST}) & (tl.min(largest_along(x, place, 1)) >= {LEAST_ROW})",
+        "tl.store(scale_ptr + program, tl.where(holds, scale, -1.0))",
         f"matrix = tl.cast(row_blocks * {BLOCK}, tl.int64) * (deep_blocks * {BLOCK})",
         "planes_ptr += batch * matrix",
         "tl.store(planes_ptr + places, high)",
@@ -227,6 +234,8 @@ INLINE_START = (
     "holds = 1",
     "a_least = tl.full((BLOCK_M, BLOCK_K), 1.0, dtype=tl.float32)",
     "b_least = tl.full((BLOCK_K, BLOCK_N), 1.0, dtype=tl.float32)",
+    "a_rows_least = tl.full((BLOCK_M,), 1.0, dtype=tl.float32)",
+    "b_cols_least = tl.full((BLOCK_N,), 1.0, dtype=tl.float32)",
 )
 INLINE_STEP = (
     "a_place, a_holds = plane_place(a)",
@@ -236,12 +245,18 @@ INLINE_STEP = (
     "b_high, b_low, b_size = split_planes(b, b_place)",
     "a_least = tl.minimum(a_least, a_size)",
     "b_least = tl.minimum(b_least, b_size)",
+    "a_rows_least = tl.minimum(a_rows_least, largest_along(a, a_place, 1))",
+    "b_cols_least = tl.minimum(b_cols_least, largest_along(b, b_place, 0))",
     "block_scale = ((127 + a_place + b_place) << 23).to(tl.float32, bitcast=True)",
     "acc += plane_product(a_high, a_low, b_high, b_low) * block_scale",
 )
 """A step of a product whose operands are split in its loop: a block is a tile of an operand. The
 smallest numbers stay apart until the loop ends: each step would wait for their minimum."""
-INLINE_END = f"if (holds == 0) | (tl.min(a_least) < {LEAST}) | (tl.min(b_least) < {LEAST}):"
+INLINE_END = (
+    f"small = (tl.min(a_least) < {LEAST}) | (tl.min(b_least) < {LEAST})",
+    f"small |= (tl.min(a_rows_least) < {LEAST_ROW}) | (tl.min(b_cols_least) < {LEAST_ROW})",
+    "if (holds == 0) | small:",
+)
 """After it the lines that multiply anew, of what planes do not hold."""
 
 
