@@ -24,6 +24,7 @@ help:
 
 run: $(VENV)/.stamp-package
 	$(BIN)/agentkernel optimize examples/layernorm.py --target $(TARGET)
+	@echo "Next: . $(BIN)/activate, and agentkernel is a command; see agentkernel --help"
 
 test: check
 	$(PYTEST) -n $(JOBS) --dist loadgroup -m "not gpu and not slow"
