@@ -10,18 +10,21 @@ from torch import nn
 from agentkernel.agents.compiler_coder import CompilerCoder, family
 from agentkernel.agents.protocols import DraftRequest, Goals, Searcher
 from agentkernel.agents.strategies import hypotheses
+from agentkernel.compiler import partitions as compiler_partitions
 from agentkernel.compiler.drop_in.launch import DIRECT
 from agentkernel.compiler.ir import UnsupportedOp
 from agentkernel.compiler.partitions import partitions
+from agentkernel.compiler.pipeline import Compiled
 from agentkernel.domain.candidate import Draft, TrialResult
 from agentkernel.domain.plan import Hypothesis, Plan
 from agentkernel.domain.target import Target
+from agentkernel.domain.verdict import Policy, Precision
 from agentkernel.storage.source_text import parse_source
 from agentkernel.tools.judge.judge import judge
 from agentkernel.tools.judge.policy import direct_form
 from agentkernel.tools.judge.policy.graph_form import plain_form
 from agentkernel.tools.judge.settings import JudgeSettings
-from agentkernel.tools.problem.capture import capture
+from agentkernel.tools.problem.capture import Captured, capture
 from agentkernel.tools.problem.loading import LoadedProblem, problem_from_module
 from agentkernel.tools.search.space import Forms, Space
 from agentkernel.tools.targets import find_target
@@ -232,17 +235,35 @@ def test_segments_go_to_whoever_is_fastest_alone(library_us: float, calls: bool)
 
 
 class Overlap(nn.Module):
-    """Only eager says that height times width is the same number for both."""
+    """Eager says that height times width is the same number for both, and so does the drop-in."""
 
     def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return (x.sigmoid().flatten(2) * y.flatten(2)).sum(-1)
 
 
-def test_a_graph_that_has_no_form_at_free_sizes_is_drafted_for_the_declared_ones() -> None:
+def test_a_graph_that_has_no_form_at_free_sizes_is_drafted_for_the_declared_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    original = compiler_partitions._partitions
+
+    def fixed_alone(
+        problem: LoadedProblem, captured: Captured, policy: Policy, precision: Precision
+    ) -> list[Compiled]:
+        if captured.free_dims:
+            raise UnsupportedOp("aten.flatten", "no form at free sizes")
+        return original(problem, captured, policy, precision)
+
     problem = problem_from_module(Overlap(), (torch.randn(4, 2, 8, 6), torch.randn(4, 2, 8, 6)))
     captured = capture(problem)
     assert captured.free_dims
-    draft = _draft(problem, CountingSearcher((1.0,)), "fused")
+    free = _draft(problem, CountingSearcher((1.0,)), "fused")
+    assert free.candidate is not None, free.none
+    assert not free.candidate.declared_sizes
+    assert "== (y_dim2*y_dim3)" in free.candidate.source
+
+    monkeypatch.setattr(compiler_partitions, "_partitions", fixed_alone)
+    again = problem_from_module(Overlap(), (torch.randn(4, 2, 8, 6), torch.randn(4, 2, 8, 6)))
+    draft = _draft(again, CountingSearcher((1.0,)), "fused")
     assert draft.candidate is not None, draft.none
     assert draft.candidate.declared_sizes
     asked = JudgeSettings(seed=0, policy="mixed", seeds=1, budget_s=2.0, declared_sizes=True)

@@ -87,6 +87,7 @@ def test_no_variable_of_the_environment_goes_along(
     assert "OPENAI_API_KEY" not in seen
 
 
+@pytest.mark.slow
 def test_a_run_names_the_machine_and_verifies_here(
     daemon: Sshd, laptop: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -121,6 +121,7 @@ def test_a_machine_that_is_away_for_a_while_is_asked_again(daemon: Sshd) -> None
     assert told.count(HALF) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("laptop", "quiet")
 def test_a_worker_that_is_killed_is_one_clear_line(daemon: Sshd) -> None:
     wish = Wish()
@@ -148,6 +149,7 @@ def answer_of(line: SshProcess, asked: wire.Asked, texts: dict[str, str]) -> lis
                 return said
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("laptop", "quiet")
 def test_what_was_finished_is_not_done_again_and_texts_are_sent_once(daemon: Sshd) -> None:
     address, loaded = parse_address(daemon.url()), load_problem("scaled.py")

@@ -80,6 +80,7 @@ def test_it_ends_after_a_silence(tmp_path: Path) -> None:
         assert process.wait(30) == 0
 
 
+@pytest.mark.slow
 def test_the_next_worker_of_a_session_ends_the_one_before(tmp_path: Path) -> None:
     with worker(tmp_path) as first:
         assert isinstance(said(first), wire.Hello)
@@ -91,6 +92,7 @@ def test_the_next_worker_of_a_session_ends_the_one_before(tmp_path: Path) -> Non
     assert not (tmp_path / "agentkernel" / "remote" / SESSION).exists()
 
 
+@pytest.mark.slow
 def test_what_nobody_ended_is_cleared_away_unless_it_is_held(tmp_path: Path) -> None:
     base = tmp_path / "agentkernel" / "remote"
     old, held, new = (base / (digit * 32) for digit in "abc")

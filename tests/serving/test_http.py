@@ -39,6 +39,7 @@ def test_the_verdict_is_what_judge_prints(server: Server, tmp_path: Path) -> Non
     assert (result["verdict"]["accepted"], result["profile"], result["error"]) == (True, None, "")
 
 
+@pytest.mark.slow
 def test_wrong_files_are_rejected_and_equal_ones_judged_once(server: Server) -> None:
     asked = submission(2, factor=2.5)
     first = server.ask("POST", "/submissions", asked)

@@ -15,6 +15,7 @@ from tests.serving.servers import noting, serving, submission, until
 FIRST_HANGS = "if n == 1:\n    time.sleep(600)"
 
 
+@pytest.mark.slow
 def test_a_killed_workers_submission_is_judged_again(tmp_path: Path) -> None:
     marks = tmp_path / "marks"
     with serving(tmp_path / "state", "--workers", "1") as server:
@@ -62,6 +63,7 @@ def test_a_killed_servers_queue_is_worked_off_by_the_next(tmp_path: Path) -> Non
     assert (finished.read_text(), hung.read_text()) == ("x", "xx")
 
 
+@pytest.mark.slow
 def test_an_interrupted_server_says_what_it_keeps(tmp_path: Path) -> None:
     marks = tmp_path / "marks"
     with serving(tmp_path / "state", "--workers", "1") as server:
