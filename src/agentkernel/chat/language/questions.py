@@ -13,6 +13,7 @@ from agentkernel.chat.requests import (
     AskGpu,
     CandidateRef,
     Cannot,
+    Diff,
     Fact,
     Impossible,
     Intent,
@@ -26,6 +27,8 @@ Reading = tuple[Intent, ...]
 EDGES = re.compile(
     r"^(?:(?:and|so|ok|okay|then|please|pls|hey|hi|well|hmm+|actually|btw|alright|right|oh|but|um"
     r"|uh"
+    r"|nah|no wait|(?:i'm )?not (?:happy|satisfied|impressed)[^,]*(?=,)"
+    r"|(?:can|could|may) i(?= (?:see|get|have)\b)"
     r"|(?:can|could|would|will) (?:you|we)(?: please)?|let's|let us|just"
     r"|i(?:'d| would) like (?:you )?to|i (?:want|need) (?:you )?to)[, ]+)+"
     r"|(?:[, ]+(?:please|pls|plz|thanks|thx|honestly|lol|for me|now|though|tho|i guess"
@@ -35,6 +38,24 @@ EDGES = re.compile(
 
 IMPOSSIBLE: tuple[tuple[Impossible, str], ...] = (
     (
+        "judge",
+        r"\b(?:hack|bypass|cheat|trick|fool|skip|disable|turn off|switch off|weaken|fake|rig|game"
+        r"|loosen)\b.{0,16}\b(?:judge|verification|verifier|verifying|correctness checks?)\b",
+    ),
+    (
+        "fleet",
+        r"\b(?:watts?|k?wh|dollars?|euros?|usd|co2|carbon|electricity|money|bill|\$)(?!\w).*"
+        r"\b(?:cluster|fleet|data ?cent(?:er|re)|(?:per|a|each|every) (?:day|month|year))\b"
+        r"|\b(?:cluster|fleet|data ?cent(?:er|re))\b.*"
+        r"\b(?:watts?|k?wh|dollars?|euros?|co2|carbon|electricity|money|bill)\b",
+    ),
+    (
+        "condition",
+        r"\b(?:and|but|,) if (?:it|that|this|the \w+)(?: |')(?!.*\?$).*\b(?:worse|slower|faster"
+        r"|better|fails?|wrong|higher|lower|help\w*)\b.*\b(?:back|undo|revert|keep|discard|drop"
+        r"|save|toss)\b",
+    ),
+    (
         "clocks",
         r"\b(?:over|under)(?:clock|volt)|\b\d+ ?[mg]hz\b"
         r"|\b(?:lock|set|raise|boost|pin|increase|lower|change)\b.{0,20}\b(?:gpu|sm|core|memory"
@@ -43,14 +64,16 @@ IMPOSSIBLE: tuple[tuple[Impossible, str], ...] = (
     ),
     (
         "repository",
-        r"(?:^|\band |, |\bthen )(?:open|create|make|raise|file|submit|send|draft|put up)\b.{0,12}"
+        r"(?:^|\band |, |\bthen )(?:open|create|make|raise|file|submit|send|draft"
+        r"|put up)\b.{0,12}"
         r"\b(?:prs?|mrs?|pull requests?|merge requests?|jira|tickets?|github issues?)\b"
         r"|\b(?:git )?(?:push|commit)\b.{0,24}\b(?:github|gitlab|repo(?:sitory)?|main|master"
         r"|upstream|origin)\b",
     ),
     (
         "message",
-        r"^(?:ping|e-?mail|slack|text|notify|message|dm|call|page|sms) (?:me|us|my \w+|the team)\b"
+        r"^(?:ping|e-?mail|slack|text|notify|message|dm|call|page|sms) (?:me|us|my \w+"
+        r"|the team)\b"
         r"|\b(?:on|via|by|over|to) (?:slack|teams|discord|e-?mail|sms|whatsapp|telegram)\b"
         r"|^send (?:it|this|that|the \w+) to (?!the cpu\b|cpu\b|cuda\b)\w+$"
         r"|\bsend (?:me|us|my \w+) an? (?:e-?mail|text|message|sms|notification)\b",
@@ -58,11 +81,13 @@ IMPOSSIBLE: tuple[tuple[Impossible, str], ...] = (
     (
         "proof",
         r"\b(?:prove|proof|proves|proven)\b.*\b(?:every|all|any|each)\b"
-        r"|\bformal(?:ly)? (?:verif\w+|prov\w+|proof)\b|\bmathematical(?:ly)? (?:prov\w+|proof)\b",
+        r"|\bformal(?:ly)? (?:verif\w+|prov\w+|proof)\b|\bmathematical(?:ly)? (?:prov\w+"
+        r"|proof)\b",
     ),
     (
         "guarantee",
-        r"\b(?:guarantee|promise)\b.*(?:\d ?x\b|\d times\b|faster\b|speed ?up\b|\bany\b|\bevery\b)",
+        r"\b(?:guarantee|promise)\b.*(?:\d ?x\b|\d times\b|faster\b|speed ?up\b|\bany\b"
+        r"|\bevery\b)",
     ),
     (
         "training",
@@ -71,7 +96,8 @@ IMPOSSIBLE: tuple[tuple[Impossible, str], ...] = (
     ),
     (
         "language",
-        r"\b(?:re-?write|write|port|convert|translate|redo|do|make|generate|emit|give|use|want|need"
+        r"\b(?:re-?write|write|port|convert|translate|redo|do|make|generate|emit|give|use"
+        r"|want|need"
         r"|switch)\b.*\b(?:cuda c(?:\+\+|pp)?|c\+\+|cutlass|cute ?dsl|raw cuda|hip kernel|opencl"
         r"|vulkan|mojo|pallas|tilelang|thunderkittens|(?:in|to|into|as) (?:plain )?(?:cuda|hip|c"
         r"|rust"
@@ -80,7 +106,7 @@ IMPOSSIBLE: tuple[tuple[Impossible, str], ...] = (
     (
         "device",
         r"\b(?:tpus?|npus?|ascend|trainium|inferentia|gaudi|cerebras|graphcore|apple silicon|mps"
-        r"|intel arc|fpgas?|m[1-5] (?:max|pro|ultra))\b",
+        r"|intel arc|fpgas?|mac ?books?|metal(?: backend)?|m[1-5] (?:max|pro|ultra))\b",
     ),
     (
         "gpus",
@@ -105,15 +131,23 @@ IMPOSSIBLE: tuple[tuple[Impossible, str], ...] = (
         "rounding",
         r"\bfast[- ]?math\b|\bapproximat\w+ (?:exp|tanh|gelu|math|div\w*|sqrt|rsqrt|reciprocal)\b"
         r"|\baccumulat\w* in (?:fp16|half|bf16|float16)\b|\b(?:use|try|in|to|with) (?:fp8|fp4"
-        r"|int4|mxfp\d)\b",
+        r"|int4|mxfp\d)\b|^fp[84] for\b|\baccumulat\w* in \w+,? (?:but|and) (?:store|write|output"
+        r"|return)\w* (?:it |the \w+ )?(?:in|as) (?:bf16|fp16|half)\b",
     ),
     (
         "by_hand",
-        r"^(?:unroll|vectori[sz]e|inline|reorder|swizzle|prefetch|hoist|pad|add comments?"
+        r"^(?:don't|dont|do not|leave|keep)\b.*\b(?:only|just) (?:fuse|merge|combine)\b"
+        r"|^(?:only|just) (?:fuse|merge|combine)\b|^(?:unroll|vectori[sz]e|inline|reorder"
+        r"|swizzle|prefetch|hoist|pad|add comments?"
         r"|(?:add|put) a comment|comment|software[- ]pipeline|double[- ]buffer\w*)\b(?!.*\?)"
-        r"|^(?:use|try|add|enable) (?:a |the )?(?:cuda graphs?|tma\b|cp\.async|swizzl\w+|ldmatrix"
+        r"|^(?:use|try|add|enable) (?:a |the )?(?:tma\b|cp\.async|swizzl\w+|ldmatrix"
         r"|warp speciali[sz]ation|double[- ]buffering|prefetch\w*|async copies"
         r"|vector(?:ized)? loads?)",
+    ),
+    (
+        "graphs",
+        r"^(?:use|try|add|enable|turn on|capture|record)\b.{0,20}\bcuda[- ]?graphs?\b"
+        r"|^(?:would|will|does|do|could|can|should|is|are)\b.*\bcuda[- ]?graphs?\b",
     ),
     (
         "by_hand",
@@ -154,7 +188,8 @@ IMPOSSIBLE: tuple[tuple[Impossible, str], ...] = (
     ),
     (
         "foresight",
-        r"^(?:would|will|could|should|do you think|does it help|is it worth)\b.*\b(?:warps?|stages?"
+        r"^(?:would|will|could|should|do you think|does it help|is it worth)\b.*\b(?:warps?"
+        r"|stages?"
         r"|blocks?|tiles?|registers?|tensor cores|persistent|split-?k|unrolling)\b.*\b(?:help"
         r"|helps|faster"
         r"|better|matter|matters|hurt|worth|improve|change anything|make a difference)\b",
@@ -166,9 +201,10 @@ IMPOSSIBLE: tuple[tuple[Impossible, str], ...] = (
     ),
     (
         "other_run",
-        r"^(?:compare|how|is|are|was|did|does|what|which|vs|versus|put|show|and)\b.*"
+        r"^(?:compare|how|is|are|was|did|does|what|which|vs|versus|put|show|and|today)\b.*"
         r"\b(?:compare|stack|versus|vs|better|faster|slower|against|differ\w*|than|with)\b.*"
-        r"\b(?:yesterday|last (?:night|week|month|session)|(?:previous|earlier|other|older) session"
+        r"\b(?:yesterday|last (?:night|week|month|session)|(?:previous|earlier|other"
+        r"|older) session"
         r"|an? (?:earlier|older|other|previous) run)\b",
     ),
 )  # fmt: skip
@@ -177,24 +213,38 @@ IMPOSSIBLE: tuple[tuple[Impossible, str], ...] = (
 QUESTIONS: tuple[tuple[Fact, str], ...] = (
     (
         "speed",
-        r"\bmeasured or (?:only |just )?estimated\b|\b(?:real|actual) (?:hardware|gpu|device)\b"
-        r"|\bactually (?:measured|timed)\b|^(?:what|which)\b.*\b(?:timed?|measured?|benchmark\w*)\b"
+        r"^(?:is|are) (?:it|that|this|we|c\d+)\b.*\b(?:faster|slower|quicker|beat\w*|ahead)\b.*"
+        r"\b(?:torch\.?compile|inductor|max-autotune) or\b"
+        r"|^(?:what|how) about (?:the )?(?:max-autotune|torch\.?compile|inductor)(?: mode)?\??$"
+        r"|\bmeasured or (?:only |just )?estimated\b|\b(?:real|actual) (?:hardware|gpu|device)\b"
+        r"|\bactually (?:measured|timed)\b|^(?:what|which)\b.*\b(?:timed?|measured?"
+        r"|benchmark\w*)\b"
         r".*\b(?:on|against)$|^how (?:long does|fast is|quick is) (?:it|one call|a call|this|c\d+"
         r"|the kernel)\b(?: take| run| now)*$|^(?:the )?(?:run ?)?time in [um]s$",
     ),
     (
         "repeatable",
-        r"\b(?:identical|same|equal) (?:results?|outputs?|answers?|bits|values)\b.*"
+        r"^(?:is|are) there (?:an? |any |some )?atomics?\b|\b(?:identical|same"
+        r"|equal) (?:results?|outputs?|answers?|bits|values)\b.*"
         r"\b(?:each|every|time|runs?|call)\b|\bstable (?:from )?run[- ]to[- ]run\b",
     ),
     (
         "checked",
-        r"^(?:what about|how about|what if|did you (?:test|try|check)|does it handle)\b.*"
+        r"^(?:is|does|did|do|will) the judge\b.*\b(?:check|test|look|cover|handle|verif|try)\w*\b"
+        r"|^(?:what about|how about|what if|did you (?:test|try|check)|does it handle)\b.*"
         r"\b(?:nans?|infs?|infinit\w+|denormals?|zeros|subnormals?|outliers)\b",
     ),
     (
         "holds",
-        r"^(?:does|do|is|are)\b.*\b(?:mask\w*|guard\w*)\b.*\b(?:tail|edges?|remainder|bounds)\b"
+        r"^(?:which|what) (?:sizes?|dims?|dimensions?|shapes?|axes)\b.*\b(?:change|vary|dynamic"
+        r"|free|baked|fixed|recompil\w*)\b"
+        r"|^(?:make|keep|leave|let)\b.*\b(?:batch\w*|seq\w*|hidden|sizes?|shapes?|dims?|lengths?)"
+        r"\b.*\b(?:dynamic|free|variable|vary)\b"
+        r"|^(?:does|do|is|are|will)\b.*\b(?:dropout|batch ?norm)\b.*\b(?:train\w*|eval)\b"
+        r"|^(?:eval|inference|forward)(?: mode)?(?: only| is)\b.*\b(?:fine|ok|okay|enough"
+        r"|all i)\b"
+        r"|\b(?:i|we) never train\b"
+        r"|^(?:does|do|is|are)\b.*\b(?:mask\w*|guard\w*)\b.*\b(?:tail|edges?|remainder|bounds)\b"
         r"|^what if (?:the |my |our )?(?:m|n|k|batch\w*|seq\w*|hidden|length)\b"
         r"|^can (?:i|we|the|my)\b.*\b(?:sizes?|shapes?|batch|lengths?|seq\w*)\b.*"
         r"\b(?:change|vary|differ|grow|shrink)\b|^can (?:i|we) (?:change|vary) (?:the"
@@ -204,12 +254,19 @@ QUESTIONS: tuple[tuple[Fact, str], ...] = (
     ),
     (
         "use",
-        r"^(?:apply|deploy|integrate|install) (?:it|this|that|c\d+)\b|^use (?:it|this|c\d+) in my\b"
+        r"\bstate_?dicts?\b|^(?:does|do|can|will)\b.*\bload\w*\b.*\b(?:checkpoints?|weights)\b"
+        r"|^(?:does|do|can|will)\b.*\b(?:checkpoints?|weights)\b.*\bload\w*\b"
+        r"|^(?:only|just) (?:the )?(?:(?:first|last) \d+ )?layers? ?\d*\b"
+        r"|^(?:apply|deploy|integrate|install) (?:it|this|that|c\d+)\b|^use (?:it|this"
+        r"|c\d+) in my\b"
         r"|^what do (?:i|we) (?:need|have) to import\b",
     ),
     (
         "accuracy",
-        r"^(?:what|which) (?:[ra]tol|tolerance)\b|^how (?:big|large|small|high|low|bad|far off) "
+        r"^is eager\b.*\b(?:closer|nearer|more accurate|better|worse|further)\b.*\bthan (?:we"
+        r"|it|us"
+        r"|this|ours|c\d+)\b|^(?:what|which) (?:[ra]tol|tolerance)\b|^how (?:big|large|small"
+        r"|high|low|bad|far off) "
         r"(?:is|are|was|were) (?:the|its) (?:\w+ )?(?:errors?|err)\b"
         r"|^(?:is|are|does)\b.*\bbit[- ]?(?:exact|identical|wise|for[- ]bit)\b.*\beager\b",
     ),
@@ -225,7 +282,8 @@ QUESTIONS: tuple[tuple[Fact, str], ...] = (
     ),
     (
         "resources",
-        r"^why (?:is|are|does|so)\b.*\b(?:occupancy|registers?|spill\w*|shared memory|smem)\b",
+        r"^(?:did|does) (?:it|that|this)(?: make it)?(?: now)? spill\b"
+        r"|^why (?:is|are|does|so)\b.*\b(?:occupancy|registers?|spill\w*|shared memory|smem)\b",
     ),
     (
         "least_error",
@@ -234,8 +292,16 @@ QUESTIONS: tuple[tuple[Fact, str], ...] = (
         r"|\b(?:which|what)\b.*\bmost (?:accurate|precise)\b",
     ),
     (
+        "timing",
+        r"^(?!.*\b(?:accura\w*|errors?|correct\w*|energy)\b)"
+        r"how (?:did|do|does|is|was|were|are) (?:you|it|this|that|they|we|the judge|c\d+)\b"
+        r"(?: \w+)? ?\b(?:timed?|measured?|benchmark(?:ed)?)\b(?! (?:on|against))"
+        r"|\b(?:warm|cold) (?:cache|l2)\b|^how many (?:reps|repetitions|iterations|warm-?ups?)\b",
+    ),
+    (
         "fusion",
-        r"\b(?:which|what) (?:op|operation|operator|kernel|layer|step)s?\b.{0,24}\b(?:fused?"
+        r"^how many (?:kernels|launches)\b.*\b(?:before|forward|eager|instead)\b|\b(?:which"
+        r"|what) (?:op|operation|operator|kernel|layer|step)s?\b.{0,24}\b(?:fused?"
         r"|merged?"
         r"|combined?)\b|\bwhat (?:got|is|was|did (?:you|it)) fused?\b"
         r"|^why (?:are there |do we need |is it |use |only |just )?(?:one|two|three|four|several"
@@ -247,7 +313,7 @@ QUESTIONS: tuple[tuple[Fact, str], ...] = (
         r"\bhow (?:did|does|do|was|is|were) (?:the judge|you|it|this|that|we|c\d+|they)\b"
         r"(?: \w+)? ?\b(?:check|verif|test|judg|validat)(?:y|e|ed|ied)?\b"
         r"|\bwhat (?:did|does) the judge (?:check|test|look at|do|try)\b"
-        r"|\b(?:non-?|not |isn't |aren't )contiguous\b|\btransposed (?:view|input)s?\b"
+        r"|\b(?:non[- ]?|not |isn't |aren't )contiguous\b|\btransposed (?:view|input)s?\b"
         r"|\bstrided (?:inputs?|views?|tensors?)\b|^(?:does|do|must|has|is)\b.*\bcontiguous\b"
         r"|^(?:what|which) (?:shapes|sizes|inputs|dtypes|values|cases)\b.*\b(?:test|check|judg"
         r"|verif)"
@@ -255,7 +321,8 @@ QUESTIONS: tuple[tuple[Fact, str], ...] = (
     ),
     (
         "holds",
-        r"\b(?:break|breaks|work|works|fail|fails|crash|handles?|ok|fine|valid|hold|holds|happens?"
+        r"\b(?:break|breaks|work|works|fail|fails|crash|handles?|ok|fine|valid|hold|holds"
+        r"|happens?"
         r"|what if|support|supports)\b.*\b(?:multiples? of|divisible by|powers? of (?:2|two)"
         r"|odd (?:sizes?|lengths?|shapes?)|ragged|(?:un|mis|not )aligned)\b"
         r"|^what happens (?:with|at|if|when|for)\b.*\b(?:batch|seq\w*|length|sizes?|shapes?|empty"
@@ -268,7 +335,10 @@ QUESTIONS: tuple[tuple[Fact, str], ...] = (
     ),
     (
         "noise",
-        r"\b(?:is|it|isn't|just|only|within|be|pure|measurement|timing) (?:the )?noise\b"
+        r"\b(?:numbers?|timings?|times|results?|figures) (?:look|seem|are|is)s? (?:\w+ )?(?:noisy"
+        r"|unstable|jittery)\b|^(?:what|how)\b.*\b(?:variance|spread|std|standard deviation"
+        r"|jitter)\b|\b(?:is|it|isn't|just|only|within|be|pure|measurement"
+        r"|timing) (?:the )?noise\b"
         r"|\berror bars?\b"
         r"|\bconfidence (?:interval|band)s?\b|\bstatistically significant\b"
         r"|\b(?:more|extra|additional) (?:reps?|repetitions?|repeats?|samples|timing runs)\b"
@@ -294,7 +364,8 @@ QUESTIONS: tuple[tuple[Fact, str], ...] = (
     ),
     (
         "accumulate",
-        r"^(?!.*\b(?:bf16|tf32)\b).*\baccumulat\w*\b.*\b(?:fp32|float32|f32|fp64|full precision)\b"
+        r"^(?!.*\b(?:bf16|tf32)\b).*\baccumulat\w*\b.*\b(?:fp32|float32|f32|fp64"
+        r"|full precision)\b"
         r"|^(?:what|which|how|does|is)\b.*\baccumulat\w*\b",
     ),
     (
@@ -305,7 +376,8 @@ QUESTIONS: tuple[tuple[Fact, str], ...] = (
     ),
     (
         "accuracy",
-        r"^(?:then )?(?:tell|show|give) me (?:the |its )?(?:max |new )?(?:errors?|err|accuracy)\b.*"
+        r"^(?:then )?(?:tell|show|give) me (?:the |its )?(?:max |new )?(?:errors?|err"
+        r"|accuracy)\b.*"
         r"\b(?:after|afterwards|once|when|done)\b",
     ),
     (
@@ -332,7 +404,8 @@ SUMMARY = re.compile(
 KERNEL_ONLY = re.compile(
     r"(?:show |give |print |see )?(?:me )?(?:just |only )?the (?:triton |actual )?kernels?"
     r"(?: functions?| code| source| body| itself)?(?: only| alone)?(?: of c\d+)?"
-    r"(?:,? (?:not|without|no|skip|minus) (?:the )?(?:wrapper|class|module|rest|launcher|host code"
+    r"(?:,? (?:not|without|no|skip|minus) (?:the )?(?:wrapper|class|module|rest|launcher"
+    r"|host code"
     r"|boilerplate|imports)s?)?$"
 )
 ALONE = re.compile(r"\b(?:just|only|alone|not|without|no|skip|minus)\b")
@@ -353,14 +426,24 @@ GPU_ASKED = re.compile(
     r"|slower"
     r"|hold up|run|perform|do (?:it )?on|fit|fits|behave|work|beat|compare|fare|look|like|get"
     r"|expect"
-    r"|scale|fast|time|speed ?up|worth|go|gain|numbers?|figures?|performance)\b"
+    r"|scale|fast|time|speed ?up|worth|go|gain|numbers?|figures?|performance|limits?)\b"
 )
+BUILDS = re.compile(
+    r"(?:build|make|compile|generate|give|create|target|optimi[sz]e|tune)\b.*\band\b"
+)
+"""How a wish for several targets begins."""
 GPU_AGAIN = re.compile(r"(?:and |what about |how about |or )*(?:on )?(?:an? |the )?([\w-]+)$")
 SHARED = re.compile(r"(\d+(?:\.\d+)?) ?k(?:i?b)?\b.*\b(?:smem|shared)|\b(?:smem|shared).*?(\d+) ?k")
 
 
 DOCS = re.compile(r"\b(?:docs?|documentation|manual|handbook|paper|colleague|boss|friend)\b")
 """What is asked of somebody else, or told of them."""
+
+
+WISHED_TOO = re.compile(
+    r"[.?!] (?:please |then |and )*(?:i (?:want|need)|use|try|set|make|run|stop|keep|save|undo)\b"
+)
+"""A wish in a sentence behind the first, which an answer to that alone would drop."""
 
 
 class Said(NamedTuple):
@@ -385,10 +468,32 @@ def read_questions(shown: str, context: IntentContext) -> Reading:
     what = said(shown)
     if DOCS.search(what.text):
         return ()
+    if WISHED_TOO.search(what.text):
+        return ()
+    several = _several(what)
+    if several:
+        return several
     for read in (_module, _impossible, _gpu, _question):
         found = read(what, context)
         if found is not None:
             return (found,)
+    return ()
+
+
+def _several(what: Said) -> Reading:
+    """A question that has its answer in two places, and a stop with another file behind it."""
+    text = what.text
+    if re.search(
+        r"\bsure\b.*\d ?x\b.*\breal\b|\btoo good to be true\b|\bcached the outputs?\b", text
+    ):
+        return (AskFact(about="noise"), AskFact(about="checked"))
+    if re.match(r"(?:is|are)\b.*\b(?:launch|overhead)[- ]bound\b.*\bcuda graphs?\b", text):
+        return (OnCandidate(name="why_slow"), Cannot(about="graphs"))
+    if re.match(r"how much (?:of (?:the|my) )?budget\b.*\b(?:left|remains?|remaining)\b", text):
+        return (Plain(name="cost"), Plain(name="settings"))
+    file = FILE.search(what.shown)
+    if file and re.search(r"\bstop\b.*\bwrong file\b.*\bi meant?\b", text):
+        return (Plain(name="stop"), OtherModule(path=file[1], class_name=file[2]))
     return ()
 
 
@@ -419,6 +524,16 @@ def _question(what: Said, _: IntentContext) -> Intent | None:
         return Plain(name="tree")
     if re.match(r"(?:is|are)\b.*\b(?:launch|latency|overhead)[- ]bound\b", text):
         return OnCandidate(name="why_slow", candidate=_candidate(what.text))
+    if re.match(r"(?:so )?what (?:did|have) (?:you|it)\b.*\bchanged?\b.*\b(?:my|original)\b", text):
+        return Diff(candidate=_candidate(what.text), against="original")
+    if re.match(r"why\b[^\d,]*\bslow\w*\b (?:at|on|for|with|in|when)\b(?!.*\band\b)\D*$", text):
+        return OnCandidate(name="why_slow", candidate=_candidate(what.text))
+    if re.match(r"what (?:can you|are you able to|could you) (?:change|tune|set)\b", text):
+        return Plain(name="help")
+    if re.match(r"what (?:else|more) (?:is|can|could)\b.*\b(?:left|try|tried|do)\b", text):
+        return Plain(name="ideas")
+    if re.match(r"what(?:'s| is| does)\b.*\bblock_[mnk]\b.*\b(?:doing|do|for)\b", text):
+        return OnCandidate(name="explain_kernel", candidate=_candidate(what.text))
     if WALK.match(what.text):
         return OnCandidate(name="explain_kernel", candidate=_candidate(what.text))
     if KERNEL_ONLY.match(what.text) and ALONE.search(what.text):
@@ -433,8 +548,14 @@ def _candidate(text: str) -> CandidateRef:
 
 def find_target(text: str, context: IntentContext) -> str | None:
     """The first GPU that is named."""
+    return next(iter(_targets(text, context)), None)
+
+
+def _targets(text: str, context: IntentContext) -> tuple[str, ...]:
+    """The GPUs that are named, each once."""
     words = re.findall(r"[a-z0-9]+(?:-[a-z0-9]+)*", text)
-    return next((word for word in words if word in context.targets and word != "local"), None)
+    named = [word for word in words if word in context.targets and word != "local"]
+    return tuple(dict.fromkeys(named))
 
 
 def _gpu(what: Said, context: IntentContext) -> Intent | None:
@@ -448,8 +569,10 @@ def _gpu(what: Said, context: IntentContext) -> Intent | None:
     shared = SHARED.search(what.text)
     if what.asked and shared:
         return AskGpu(target=target, shared_kb=float(shared[1] or shared[2]))
+    if len(_targets(what.text, context)) > 1 and BUILDS.match(what.text) and not what.asked:
+        return Cannot(about="targets")
     begins = said(what.shown).text
-    asked = what.asked or re.search(r"\bon (?:an? |the )?[\w-]+$", what.text)
+    asked = what.asked or re.search(r"\bon (?:an? |the )?[\w-]+(?: without\b.*)?$", what.text)
     return AskGpu(target=target) if asked and GPU_ASKED.match(begins) else None
 
 
