@@ -117,8 +117,8 @@ def read_questions(shown: str, context: IntentContext) -> Reading:
     wished = WISHED_TOO.search(what.text)
     if wished:
         first, behind = what.text[: wished.start() + 1], what.text[wished.start() + 2 :]
-        found = read_questions(first, context)
-        return found if found == read_questions(behind, context) else ()
+        asked = read_questions(first, context)
+        return asked if asked == read_questions(behind, context) else ()
     several = _several(what)
     if several:
         return several
