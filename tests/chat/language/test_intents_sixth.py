@@ -134,4 +134,8 @@ def test_asides_go_and_demands_stay(text: str, left: str) -> None:
 
 def test_a_wish_beside_a_question_is_not_dropped() -> None:
     found = understand("does it spill? I want 8 warps.", CONTEXT)
-    assert found == Understood(intents=(AskFact(about="resources"), SetKnob(knob="warps", value=8)))
+    assert found == Understood(
+        intents=(AskFact(about="resources"), SetKnob(knob="warps", value=8)),
+    )
+    other = understand("how did you time it? Please use 10 minutes", CONTEXT)
+    assert not isinstance(other, Understood)
