@@ -228,7 +228,7 @@ QUESTIONS: tuple[tuple[Fact, str], ...] = (
         "use",
         r"\bstate_?dicts?\b|^(?:does|do|can|will)\b.*\bload\w*\b.*\b(?:checkpoints?|weights)\b"
         r"|^(?:does|do|can|will)\b.*\b(?:checkpoints?|weights)\b.*\bload\w*\b"
-        r"|^(?:only|just) (?:the )?(?:(?:first|last) \d+ )?layers? ?\d*\b"
+        r"|^(?:only|just) (?:the )?(?:(?:first|last) \d+ layers?|layers? \d+)\b"
         r"|^(?:apply|deploy|integrate|install) (?:it|this|that|c\d+)\b|^use (?:it|this"
         r"|c\d+) in my\b"
         r"|^what do (?:i|we) (?:need|have) to import\b",
@@ -268,7 +268,7 @@ QUESTIONS: tuple[tuple[Fact, str], ...] = (
         r"^(?!.*\b(?:accura\w*|errors?|correct\w*|energy)\b)"
         r"how (?:did|do|does|is|was|were|are) (?:you|it|this|that|they|we|the judge|c\d+)\b"
         r"(?: \w+)? ?\b(?:timed?|measured?|benchmark(?:ed)?)\b(?! (?:on|against))"
-        r"|\b(?:warm|cold) (?:cache|l2)\b|^how many (?:reps|repetitions|iterations|warm-?ups?)\b",
+        r"|\b(?:warm|cold) (?:cache|l2)\b|^how many (?:reps|repetitions|warm-?ups?)\b",
     ),
     (
         "fusion",
