@@ -58,6 +58,17 @@ def test_speed_is_told_with_its_interval_against_each_baseline(ran: Session) -> 
     assert "measured on" in text
 
 
+def test_how_it_was_timed_says_how_many_rounds_it_rests_on(ran: Session) -> None:
+    text = said(ran, "how'd you time this? warm cache or cold?").text
+    node = ran.tree.node(1)
+    assert node is not None
+    assert node.profile is not None
+    (found, *_) = node.profile.measurements
+    assert text.startswith(f"c1: {found.rounds} rounds, measured on {node.profile.measured_on}.")
+    assert "cold L2" in text
+    assert "95% interval" in text
+
+
 def test_the_way_into_a_model_names_a_command_that_is_understood(ran: Session) -> None:
     text = said(ran, "how do I put it in my model?").text
     assert text.startswith("'save c1 to fast.py'")

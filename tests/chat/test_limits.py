@@ -56,6 +56,7 @@ def test_another_gpu_is_asked_about_and_not_set(ran: Session) -> None:
     assert isinstance(reply, TextReply)
     assert "No candidate has a time on NVIDIA B200" in reply.text
     assert "Estimated there: eager" in reply.text
+    assert "at most 227 KB of shared memory there" in reply.text
     (fits,) = ran.say("does 100k of smem fit on an L40S?")
     assert isinstance(fits, TextReply)
     assert fits.text.startswith("100 KB do not fit: a block may have at most 99 KB")

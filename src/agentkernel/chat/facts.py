@@ -51,6 +51,8 @@ def fact(work: SessionState, intent: AskFact) -> Reply:
             return _autotune(work, node)
         case "noise":
             return _noise(work, node)
+        case "timing":
+            return _timing(node)
         case "package":
             return _package(work, node)
         case "whole_model":
@@ -273,6 +275,23 @@ def _noise(work: SessionState, node: Node) -> Reply:
         text=f"{found.text}\nIn brackets stands the 95% interval; one that holds 1 is no speedup.\n"
         "To time it once more: 'save it to fast.py', then in a shell\n"
         f"    agentkernel profile {module} --candidate fast.py"
+    )
+
+
+def _timing(node: Node) -> Reply:
+    """How times are taken, and how many rounds the candidate's own rest on."""
+    profile = node.profile
+    found = profile.measurements[0] if profile is not None and profile.measurements else None
+    own = (
+        f"{label(node.number)}: {count(found.rounds, 'round')}, measured on {profile.measured_on}."
+        if found is not None and profile is not None
+        else f"{label(node.number)} was not measured: there was no GPU, its time is estimated."
+    )
+    return TextReply(
+        text=f"{own}\nOn a GPU each call is timed with a cold L2 (flushed before it) and fresh "
+        "inputs, after an untimed warm-up, candidate and baselines in shuffled turns, until the "
+        "ratios are known well enough. A time is the median; ratios are paired and have a 95% "
+        "interval. An output kept from another call is found and refused."
     )
 
 

@@ -23,9 +23,17 @@ IMPOSSIBLE: dict[Impossible, str] = {
         "Clocks, power limits and fans of a GPU are never changed. Candidates and baselines are "
         "timed in turns, so that a clock that moves meets all of them alike."
     ),
+    "condition": (
+        "Nothing is done on a condition: ask for the first half, look at the time, and then say "
+        "'undo' or 'keep it'."
+    ),
     "device": (
         "Kernels are made for NVIDIA GPUs; AMD GPUs are compiled for and estimated. There is no "
         "other kind. 'which gpus do you support?' lists them."
+    ),
+    "fleet": (
+        "Nothing is known of other machines, prices or bills. The energy of a call is measured "
+        "on a GPU that says its power; 'use less energy' makes that small."
     ),
     "foresight": (
         "Nobody knows before it is timed. 'use 8 warps' judges one, 'sweep 4, 8 and 16 warps' "
@@ -40,10 +48,19 @@ IMPOSSIBLE: dict[Impossible, str] = {
         "A module is made faster on one GPU, and not spread over several. 'which gpus do you "
         "support?' lists those that it can be made for."
     ),
+    "graphs": (
+        "CUDA graphs are not switched on by words: a run offers that form of a drop-in of many "
+        "small kernels by itself, and whether it helps is timed, not foretold. max-autotune, which "
+        "it is timed against, may use them too."
+    ),
     "guarantee": (
         "No speedup is promised: one is measured, at the sizes that were timed. 'stop at 2x' sets "
         "a "
         "goal; what is not faster than PyTorch is not handed over."
+    ),
+    "judge": (
+        "The judge is not switched off, loosened or passed by: what it refuses is not handed over. "
+        "'why was it refused?' says what is wrong, 'how was it checked?' what was called."
     ),
     "language": (
         "Candidates are written in Triton, and in nothing else. 'show the ptx' says what is known "
@@ -85,6 +102,10 @@ IMPOSSIBLE: dict[Impossible, str] = {
     ),
     "shell": "No command of a shell is run from here. 'agentkernel doctor' in one checks the "
     "machine.",
+    "targets": (
+        "A session has one target at a time, and its candidates stay when it changes: "
+        "'for the h100' and 'run', then the next one."
+    ),
     "tolerance": (
         "There is no tolerance to set: allowed is what honest evaluation in the precision in force "
         "gives (now {precision}). 'allow tf32' and 'allow bf16' loosen it, 'strict precision' "
@@ -165,5 +186,7 @@ def other_gpu(work: SessionState, intent: AskGpu) -> Reply:
         f"{microseconds(analysis.bound_us)} us (bound by {analysis.roofline}); an estimate cannot "
         "tell which kernel is faster."
     )
+    most = target.shared_kb_per_block.value
+    lines.append(f"A block may have at most {most:g} KB of shared memory there.")
     lines.append(f"'for the {target.name}' and 'run' draft and judge for it.")
     return TextReply(text="\n".join(lines))

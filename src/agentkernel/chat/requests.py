@@ -246,14 +246,15 @@ Fact = Literal[
     "accumulate",
     "autotune",
     "noise",
+    "timing",
     "whole_model",
     "package",
 ]
 """How it is launched; registers, shared memory, occupancy; PTX and SASS; errors; sizes and modes;
 the same bits twice; against the baselines; how it gets into a model; what its kernels put
 together; what the judge called it with; which candidate is the most accurate; what sums are kept
-in; tuning where it runs; how sure the time is; the gain of a model around it; how it becomes a
-package."""
+in; tuning where it runs; how sure the time is; how it is
+taken; the gain of a model around it; how it becomes a package."""
 Knob = Literal[
     "warps",
     "stages",
@@ -326,11 +327,15 @@ class OtherModule(Request):
 Impossible = Literal[
     "by_hand",
     "clocks",
+    "condition",
     "device",
+    "fleet",
     "foresight",
     "format",
     "gpus",
+    "graphs",
     "guarantee",
+    "judge",
     "language",
     "message",
     "machine",
@@ -342,6 +347,7 @@ Impossible = Literal[
     "rounding",
     "shared",
     "shell",
+    "targets",
     "tolerance",
     "training",
 ]

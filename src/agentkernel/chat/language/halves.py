@@ -16,7 +16,7 @@ from agentkernel.chat.requests import (
     Understood,
 )
 
-JOINTS = re.compile(r"(?:,? and then |,? and |,? then |; |\. |, )", re.I)
+JOINTS = re.compile(r"(?:,? and then |,? and |,? then |; |\. |(?<=\?) |, )", re.I)
 MOST_JOINTS = 4
 BARE_FORMATS = frozenset({"bf16", "fp16", "tf32", "fp32", "float16", "bfloat16", "float32"})
 """What may be the inputs' dtype or a format to compute in."""

@@ -200,7 +200,7 @@ SWEEP = re.compile(
     r"^(?:(?:sweep|scan|grid[- ]?search|loop|try|test|compare|run|search|do|measure|a sweep of|over"
     r"|with|all|through|the|use)[, ]*)+"
 )
-LIST = r"\d+(?: ?- ?\d+|(?:(?:,? (?:and|or) |, ?|/| )\d+)+)"
+LIST = r"\d+(?: ?(?:-|to) ?\d+|(?:(?:,? (?:and|or) |, ?|/| )\d+)+)"
 SWEPT = r"(?:num_)?(warps|stages|reg(?:ister)?s|block(?: sizes?|s)?)"
 AXES = re.compile(
     rf"(?:(?P<before>{LIST}) {SWEPT}|{SWEPT}:? (?:of |in |from |at |to )?(?P<after>{LIST}))"
@@ -341,7 +341,7 @@ def _tuned(text: str) -> tuple[Intent, ...]:
 
 def _values(text: str) -> tuple[int, ...]:
     """The numbers of "2,4,8" or "1-4"; none for a range that is too long or runs backwards."""
-    first, dash, last = text.replace(" ", "").partition("-")
+    first, dash, last = text.replace(" ", "").replace("to", "-").partition("-")
     if dash:
         span = range(int(first), int(last) + 1)
         return tuple(span) if int(first) > 0 and 0 < len(span) <= MOST_RANGE else ()

@@ -23,6 +23,7 @@ from agentkernel.chat.language.clauses import (
     Unsure,
     only_states,
 )
+from agentkernel.chat.language.docs_question import docs_question
 from agentkernel.chat.language.example_reader import (
     doubts,
     in_common,
@@ -49,10 +50,15 @@ from agentkernel.chat.language.tagging import (
     tokenise,
     words_of,
 )
-from agentkernel.chat.language.wishes import is_praise, read_wishes
+from agentkernel.chat.language.wishes import (
+    is_praise,
+    of_the_last,
+    read_wishes,
+    two_meanings,
+)
+from agentkernel.chat.language.wording import wordings
 from agentkernel.chat.requests import (
     Ambiguous,
-    AskDocs,
     Intent,
     IntentContext,
     NotUnderstood,
@@ -341,67 +347,6 @@ def _collapsed(found: list[Intent]) -> list[Intent]:
     return found
 
 
-REPORT = Pattern(
-    r"^(?:(?:but|and|well|so|since|because) )*(?:the |your |its |our )?(?:\w+ )?"
-    r"(?:docs?|documentation|manuals?|handbook|reference)(?: docs)? "
-    r"(?:says?|said|tells?|told|claims?|recommends?|suggests?|states?|mentions?)\b"
-)
-
-
-def docs_question(tags: list[Tag], shown: str) -> Intent | None:
-    """A question to the documentation; its own words are taken as typed."""
-    words = [tag for tag in tags if not tag.has("MARK")]
-    if any(tag.has("NEG") for tag in words):
-        return None
-    if _quotes_the_docs(words):
-        return None
-    about = {"for", "about", "on", "regarding"}
-    docs = [at for at, tag in enumerate(tags) if tag.has("DOCS") and not tag.has("CAND", "PLACE")]
-    asks = [at for at, tag in enumerate(tags) if tag.text in ("look up", "search for", "google")]
-    if docs:
-        behind = docs[-1] + 1
-        if behind < len(tags) and tags[behind].text == "say":
-            behind += 1
-        while behind < len(tags) and tags[behind].text in about | {"to", "how", "what", ":"}:
-            behind += 1
-        if any(not tag.has("MARK", "FILLER", "THIS") for tag in tags[behind:]):
-            return _query(tags[behind:], shown)
-        starts = [at for at in range(docs[-1]) if tags[at].has("SEARCH") or tags[at].text in about]
-        first = next((at for at in starts if tags[at].has("SEARCH")), None)
-        if first is not None:
-            return _query(_without_edges(tags[first + 1 : docs[-1]]), shown)
-        return None
-    if asks and asks[0] == next((at for at, tag in enumerate(tags) if not _edge(tag)), None):
-        return _query(tags[asks[0] + 1 :], shown)
-    return None
-
-
-def _quotes_the_docs(tags: list[Tag]) -> bool:
-    """True for "the manual says to use tf32": a report."""
-    text = text_of(tags)
-    return bool(REPORT.match(text)) and tags[-1].text != "?"
-
-
-def _edge(tag: Tag) -> bool:
-    return tag.has("FILLER", "PREP", "POLITE", "MARK", "THIS", "SEP", "MAY", "DOCS")
-
-
-def _without_edges(tags: list[Tag]) -> list[Tag]:
-    """Without "for" before and "in the" behind."""
-    while tags and (tags[-1].has("PREP", "MARK") or tags[-1].text in ("the", "triton", "our")):
-        tags = tags[:-1]
-    while tags and tags[0].text in ("for", "about", "on", "up"):
-        tags = tags[1:]
-    return tags
-
-
-def _query(tags: list[Tag], shown: str) -> Intent | None:
-    if not tags:
-        return None
-    query = shown[tags[0].start : tags[-1].end].strip(" .,;:!?\"'")
-    return AskDocs(query=query) if query else None
-
-
 MOST_NEAREST = 3
 MOST_OPTIONS = 4
 DELETES = words_of("delete erase remove deletes deleting erasing removing")
@@ -424,6 +369,17 @@ def understand(text: str, context: IntentContext) -> Understanding:
     shown = clean(text[: MOST_CHARACTERS + 1])
     if len(text) > MOST_CHARACTERS:
         return _not_understood(shown[:80], f"Longer than {MOST_CHARACTERS} characters.")
+    found = _understand(shown, context)
+    if isinstance(found, Understood):
+        return found
+    for other in wordings(shown, refused=isinstance(found, NotUnderstood)):
+        again = _understand(other, context)
+        if isinstance(again, Understood):
+            return again
+    return found
+
+
+def _understand(shown: str, context: IntentContext) -> Understanding:
     tokens = tokenise(shown)
     if not tokens or len(tokens) > MOST_TOKENS:
         reason = "No words in it." if not tokens else f"More than {MOST_TOKENS} words."
@@ -436,6 +392,10 @@ def understand(text: str, context: IntentContext) -> Understanding:
         return Understood(intents=about)
     found = _meant(tags, context, shown)
     if isinstance(found, Understood):
+        other = two_meanings(shown, found.intents)
+        if other is not None:
+            return Ambiguous(text=shown, options=(other, found.intents))
+        found = found.evolve(intents=of_the_last(shown, found.intents, context))
         return _in_force(found, tags, context, shown)
     praised = isinstance(found, NotUnderstood) and is_praise(shown)
     return Understood(intents=(Plain(name="thanks"),)) if praised else found

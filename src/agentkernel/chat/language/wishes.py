@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import Literal
 
 from agentkernel.chat.language.questions import Reading, find_target, said
 from agentkernel.chat.requests import (
+    AskFact,
     IntentContext,
     OnCandidate,
     Plain,
     Run,
     SetBudget,
     SetDtype,
+    SetKnob,
+    SetPrecision,
     SetShapes,
     SetTarget,
     Size,
+    StopAt,
     Undo,
     WriteTo,
 )
@@ -32,9 +37,11 @@ DTYPES: dict[str, DType] = {
     "fp32": "float32",
     "float32": "float32",
 }
+FLOATS: dict[str, DType] = {name: dtype for name, dtype in DTYPES.items() if dtype == "float16"}
 DIMENSIONS = (
     r"batch(?:[_ ]size)?|bs|b|m|n|k|t|q_?len|kv_?len|seq(?:uence)?(?:[_ ]?len(?:gth)?)?|hidden"
-    r"(?:[_ ]size|[_ ]dim)?|d_?model|head_dim|heads|tokens|rows|cols|columns|channels|height|width"
+    r"(?:[_ ]size|[_ ]dim)?|d_?model|head_dim|heads|tokens|rows|cols|columns|channels|height"
+    r"|width"
     r"|vocab(?:_size)?|features|dim"
 )
 PAIR = re.compile(rf"\b({DIMENSIONS}) ?(?:=|:) ?(\d+)\b")
@@ -93,6 +100,82 @@ def _deploys(found: re.Match[str], context: IntentContext) -> Reading:
     return (SetTarget(target=target), Run()) if target is not None else ()
 
 
+def _replaced(found: re.Match[str], _: IntentContext) -> Reading:
+    value = int(found["value"])
+    return (SetShapes(sizes=(Size(name=_name(found["name"]), value=value),)),) if value else ()
+
+
+def _goal(found: re.Match[str], _: IntentContext) -> Reading:
+    speedup = float(found[1])
+    return (StopAt(speedup=speedup),) if 1 <= speedup <= 10**6 else ()
+
+
+def _again(found: re.Match[str], context: IntentContext) -> Reading:
+    """ "half that" behind a wish about the launch."""
+    last = context.last[-1] if context.last else None
+    if not isinstance(last, SetKnob) or last.knob not in COUNTED:
+        return ()
+    more = found[1] in ("double", "twice")
+    value = None if not last.value else last.value * 2 if more else max(last.value // 2, 1)
+    return (last.evolve(value=value, more=more and value is None, former=False),)
+
+
+def _no_cap(_: re.Match[str], context: IntentContext) -> Reading:
+    last = context.last[-1] if context.last else None
+    capped = isinstance(last, SetKnob) and last.knob == "registers"
+    asked = isinstance(last, AskFact) and last.about == "resources"
+    return (SetKnob(knob="registers", value=0),) if capped or asked else ()
+
+
+def _scaled_block(found: re.Match[str], _: IntentContext) -> Reading:
+    axes: dict[str, Literal["M", "N", "K"]] = {"m": "M", "n": "N", "k": "K"}
+    return (SetKnob(knob="block", more=found[1] == "double", axis=axes[found[2]]),)
+
+
+def _standalone(found: re.Match[str], _: IntentContext) -> Reading:
+    return (WriteTo(name="save", path=found["path"]),)
+
+
+COUNTED = ("warps", "stages", "block", "registers")
+"""What of a launch may be halved or doubled."""
+RUN_IN_BF16 = re.compile(
+    r"\b(?:re-?)?run (?:it|this|that) (?:again )?(?:in|with|as) bf(?:loat)?16\b"
+)
+IT = re.compile(r"\b(?:it|that|this)\b")
+
+
+def two_meanings(shown: str, found: Reading) -> Reading | None:
+    """The other reading of "run it in bf16": its inputs, where what may be computed in was read.
+    Of "why is it slow at 128 rows": the question alone, where the sizes were to be set too."""
+    sized = any(isinstance(item, SetShapes) for item in found)
+    why = tuple(item for item in found if isinstance(item, OnCandidate) and item.name == "why_slow")
+    if sized and why and shown.lower().startswith("why"):
+        return why
+    loosened = any(isinstance(item, SetPrecision) and item.precision == "bf16" for item in found)
+    if not loosened or not RUN_IN_BF16.search(shown.lower()):
+        return None
+    return tuple(
+        SetDtype(dtype="bfloat16") if isinstance(item, SetPrecision) else item for item in found
+    )
+
+
+def of_the_last(shown: str, found: Reading, context: IntentContext) -> Reading:
+    """ "fix it" behind "why was c3 refused" is about c3."""
+    last = context.last[-1] if context.last else None
+    if not isinstance(last, OnCandidate) or last.name != "why_rejected":
+        return found
+    points = IT.search(shown.lower()) is not None
+    return tuple(
+        item.evolve(candidate=last.candidate)
+        if points
+        and isinstance(item, OnCandidate)
+        and item.name == "repair"
+        and item.candidate == "current"
+        else item
+        for item in found
+    )
+
+
 WISHES: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], IntentContext], Reading]], ...] = (
     (
         re.compile(
@@ -104,7 +187,9 @@ WISHES: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], IntentContext], Re
     (
         re.compile(
             r"(?:undo|take back|revert) (?:the )?last (two|three|four|five|[2-9])(?: (?:changes"
-            r"|steps|ones))?(?:,? not (?:just |only )?(?:one|the last(?: one)?))?$"
+            r"|steps|ones))?(?:,? not (?:just |only )?(?:one"
+            r"|the last(?: one)?))?(?:, i (?:only |just )?want\b.*"
+            r"\bgone\b.*)?$"
         ),
         _undo,
     ),
@@ -137,6 +222,57 @@ WISHES: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], IntentContext], Re
         ),
         lambda *_: (WriteTo(name="save"),),
     ),
+    (
+        re.compile(
+            rf"(?:with |at |use |try )?(?P<name>{DIMENSIONS})(?: of| ="
+            rf"|=)? ?(?P<value>\d{{1,9}}),? "
+            r"(?:instead of|rather than|not|in place of) (?:\w+ )??\d+$"
+        ),
+        _replaced,
+    ),
+    (
+        re.compile(
+            r"(?:no|wait|sorry|i mean|i meant|make (?:it|that)|[, ])*(fp16|float16),? not "
+            r"(?:bf16|bfloat16|fp32|float32)$"
+        ),
+        lambda found, _: (SetDtype(dtype=FLOATS[found[1]]),),
+    ),
+    (
+        re.compile(
+            r".*\btoo (?:modest|low|easy|little|lax)\b.*?\b(?:go for|make it|aim for|try for"
+            r"|take) "
+            r"(\d+(?:\.\d+)?) ?x$"
+        ),
+        _goal,
+    ),
+    (re.compile(r"(half|halve|double|twice) (?:of )?(?:that|it)(?: again)?$"), _again),
+    (
+        re.compile(
+            r"(?:drop|lift|remove|undo|take off|get rid of) (?:the |that )(?:cap"
+            r"|limit)(?: again)?$"
+        ),
+        _no_cap,
+    ),
+    (
+        re.compile(
+            r"(double|halve) the (?:block|tile)(?: size)? (?:along|in|of|for) (?:block_)?([mnk])$"
+        ),
+        _scaled_block,
+    ),
+    (
+        re.compile(
+            r"(?:export|save|write)\b.*\bstandalone\b.*\b(?:call|name) it "
+            r"(?P<path>[\w./~-]+\.py)$"
+        ),
+        _standalone,
+    ),
+    (
+        re.compile(
+            r"(?:i need |use |give me |keep )?(?:the )?(?:full|true|real|ieee) fp32"
+            r"(?: path| precision| math| accuracy)?(?: please)?$"
+        ),
+        lambda *_: (SetPrecision(precision="strict"),),
+    ),
     (PAIRS, _pairs),
     (ALWAYS, _always),
     (DEPLOYS, _deploys),
@@ -156,13 +292,15 @@ def read_wishes(shown: str, context: IntentContext) -> Reading:
 
 
 PRAISE = re.compile(
-    r"(?:nice|great|cool|wow|thanks?(?: you)?|awesome|impressive|sweet|amazing|excellent|perfect"
+    r"(?:nice|great|cool|wow|thanks?(?: you)?|awesome|impressive|sweet|amazing|excellent"
+    r"|perfect|thx|ty|cheers"
     r"|good job|well done|lovely|neat|haha|lol|brilliant|not bad)\b[,.! ]*(?P<rest>.*)$"
 )
 STATES = re.compile(
     r"(?:(?:that|this|it|c?\d[\d.]*x?|i|we|you)(?:'s| is| was| are| got| did| does| works| looks"
     r"| really"
-    r"| just| have| had| love| like)\b(?! to\b).*|work|job|one|stuff|thanks?(?: you)?|(?:that"
+    r"| just| have| had| love| like)\b(?! to\b).*|work|job|one|stuff|good ?(?:night|bye)\b.*"
+    r"|thanks?(?: you)?|(?:that"
     r"|this|it)"
     r" (?:rocks|helps|works)|)$"
 )

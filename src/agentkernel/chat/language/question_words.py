@@ -1,0 +1,362 @@
+"""Words by which a question is known, or what is never done here; lower case, edges cut off."""
+
+from __future__ import annotations
+
+from agentkernel.chat.requests import Fact, Impossible
+
+IMPOSSIBLE: tuple[tuple[Impossible, str], ...] = (
+    (
+        "judge",
+        r"\b(?:hack|bypass|cheat|trick|fool|skip|disable|turn off|switch off|weaken|fake|rig|game"
+        r"|loosen)\b.{0,16}\b(?:judge|verification|verifier|verifying|correctness checks?)\b",
+    ),
+    (
+        "fleet",
+        r"\b(?:watts?|k?wh|dollars?|euros?|usd|co2|carbon|electricity|money|bill|\$)(?!\w).*"
+        r"\b(?:cluster|fleet|data ?cent(?:er|re)|(?:per|a|each|every) (?:day|month|year))\b"
+        r"|\b(?:cluster|fleet|data ?cent(?:er|re))\b.*"
+        r"\b(?:watts?|k?wh|dollars?|euros?|co2|carbon|electricity|money|bill)\b",
+    ),
+    (
+        "condition",
+        r"\b(?:and|but|,) if (?:it|that|this|the \w+)(?: |')(?!.*\?$).*\b(?:worse|slower|faster"
+        r"|better|fails?|wrong|higher|lower|help\w*)\b.*\b(?:back|undo|revert|keep|discard|drop"
+        r"|save|toss)\b",
+    ),
+    (
+        "clocks",
+        r"\b(?:over|under)(?:clock|volt)|\b\d+ ?[mg]hz\b"
+        r"|\b(?:lock|set|raise|boost|pin|increase|lower|change)\b.{0,20}\b(?:gpu|sm|core|memory"
+        r"|its)"
+        r" clocks?\b|\b(?:raise|set|lower|change|lift)\b.{0,12}\bpower (?:limit|cap)",
+    ),
+    (
+        "repository",
+        r"(?:^|\band |, |\bthen )(?:open|create|make|raise|file|submit|send|draft"
+        r"|put up)\b.{0,12}"
+        r"\b(?:prs?|mrs?|pull requests?|merge requests?|jira|tickets?|github issues?)\b"
+        r"|\b(?:git )?(?:push|commit)\b.{0,24}\b(?:github|gitlab|repo(?:sitory)?|main|master"
+        r"|upstream|origin)\b",
+    ),
+    (
+        "message",
+        r"^(?:ping|e-?mail|slack|text|notify|message|dm|call|page|sms) (?:me|us|my \w+"
+        r"|the team)\b"
+        r"|\b(?:on|via|by|over|to) (?:slack|teams|discord|e-?mail|sms|whatsapp|telegram)\b"
+        r"|^send (?:it|this|that|the \w+) to (?!the cpu\b|cpu\b|cuda\b)\w+$"
+        r"|\bsend (?:me|us|my \w+) an? (?:e-?mail|text|message|sms|notification)\b",
+    ),
+    (
+        "proof",
+        r"\b(?:prove|proof|proves|proven)\b.*\b(?:every|all|any|each)\b"
+        r"|\bformal(?:ly)? (?:verif\w+|prov\w+|proof)\b|\bmathematical(?:ly)? (?:prov\w+"
+        r"|proof)\b",
+    ),
+    (
+        "guarantee",
+        r"\b(?:guarantee|promise)\b.*(?:\d ?x\b|\d times\b|faster\b|speed ?up\b|\bany\b"
+        r"|\bevery\b)",
+    ),
+    (
+        "training",
+        r"^(?:re-?train|fine-?tune|quanti[sz]e|prune|distil?l|sparsify) "
+        r"(?:the|my|our|this|a) (?:\w+ )?(?:model|network|net|llm|weights|checkpoint)\b",
+    ),
+    (
+        "language",
+        r"\b(?:re-?write|write|port|convert|translate|redo|do|make|generate|emit|give|use"
+        r"|want|need"
+        r"|switch)\b.*\b(?:cuda c(?:\+\+|pp)?|c\+\+|cutlass|cute ?dsl|raw cuda|hip kernel|opencl"
+        r"|vulkan|mojo|pallas|tilelang|thunderkittens|(?:in|to|into|as) (?:plain )?(?:cuda|hip|c"
+        r"|rust"
+        r"|jax))(?: |$)",
+    ),
+    (
+        "device",
+        r"\b(?:tpus?|npus?|ascend|trainium|inferentia|gaudi|cerebras|graphcore|apple silicon|mps"
+        r"|intel arc|fpgas?|mac ?books?|metal(?: backend)?|m[1-5] (?:max|pro|ultra))\b",
+    ),
+    (
+        "gpus",
+        r"\b(?:on|use|across|over|to|with) (?:two|three|four|eight|several|multiple|many|all|both"
+        r"|[2-9]"
+        r"|\d\d+) (?:of )?(?:my |our |the )?gpus\b|\bmulti-?gpu\b|\btensor[- ]parallel",
+    ),
+    (
+        "format",
+        r"\b(?:export|convert|compile|save|turn|write|build|package)\b.*"
+        r"\b(?:onnx|tensorrt|trt engine|torchscript|tflite|coreml|cubin|aot ?inductor"
+        r"|shared library)\b",
+    ),
+    (
+        "other_baseline",
+        r"\b(?:compare|compares|faster|slower|against|vs|versus|beat|beats|than|fare|stack)\b.*"
+        r"\b(?:flash[- ]?attention|flash[- ]?attn|fa[23]|cudnn|xformers|liger|apex|tensorrt"
+        r"|onnx ?runtime"
+        r"|deepspeed|cutlass|thunderkittens|quack|vllm|transformer engine)\b",
+    ),
+    (
+        "rounding",
+        r"\bfast[- ]?math\b|\bapproximat\w+ (?:exp|tanh|gelu|math|div\w*|sqrt|rsqrt|reciprocal)\b"
+        r"|\baccumulat\w* in (?:fp16|half|bf16|float16)\b|\b(?:use|try|in|to|with) (?:fp8|fp4"
+        r"|int4|mxfp\d)\b|^fp[84] for\b|\baccumulat\w* in \w+,? (?:but|and) (?:store|write|output"
+        r"|return)\w* (?:it |the \w+ )?(?:in|as) (?:bf16|fp16|half)\b",
+    ),
+    (
+        "by_hand",
+        r"^(?:don't|dont|do not|leave|keep)\b.*\b(?:only|just) (?:fuse|merge|combine)\b"
+        r"|^(?:only|just) (?:fuse|merge|combine)\b|^(?:unroll|vectori[sz]e|inline|reorder"
+        r"|swizzle|prefetch|hoist|pad|add comments?"
+        r"|(?:add|put) a comment|comment|software[- ]pipeline|double[- ]buffer\w*)\b(?!.*\?)"
+        r"|^(?:use|try|add|enable) (?:a |the )?(?:tma\b|cp\.async|swizzl\w+|ldmatrix"
+        r"|warp speciali[sz]ation|double[- ]buffering|prefetch\w*|async copies"
+        r"|vector(?:ized)? loads?)",
+    ),
+    (
+        "graphs",
+        r"^(?:use|try|add|enable|turn on|capture|record)\b.{0,20}\bcuda[- ]?graphs?\b"
+        r"|^(?:would|will|does|do|could|can|should|is|are)\b.*\bcuda[- ]?graphs?\b",
+    ),
+    (
+        "by_hand",
+        r"^(?:fuse|split (?:it|this|the kernel) (?:in|into)\b|use (?:one|two|a single|1"
+        r"|2) kernels?\b"
+        r"|one program per|cache the|keep the \w+ in (?:registers|shared|smem)|recompute|reload"
+        r"|(?:do|use|make|write) a (?:one|two|single|multi)[- ]pass|online softmax)\b(?!.*\?)"
+        r"|^(?:write|add|generate|create)\b.*\b(?:unit tests?|tests|docstrings?|readme"
+        r"|documentation|docs|benchmark script)\b|^document (?:it|this|the)\b",
+    ),
+    (
+        "module",
+        r"^(?:change|remove|add|delete)\b.*\b(?:activation|bias|layers?|dropout|residual|softmax"
+        r"|architecture|the model|weights|heads?|loss|epsilon|eps)\b",
+    ),
+    (
+        "shared",
+        r"^(?:use |take |needs? )?(?:less|lower|reduce|cut|shrink|halve|fewer"
+        r"|minimi[sz]e)\b(?: the)?"
+        r"(?: \w+ of)? (?:shared|smem)\b",
+    ),
+    (
+        "shell",
+        r"^(?:rm -|sudo\b|apt(?:-get)?\b|pip\b|conda\b|reboot\b|git (?:status|log|diff"
+        r"|pull)\b)"
+        r"|^(?:run|open|start|launch|use) (?:nvidia-smi|ncu|nsys|nsight\b|bash|a shell|pytest|gdb"
+        r"|cuda-gdb"
+        r"|compute-sanitizer)"
+        r"|^(?:install|update|upgrade|downgrade|free|reset)\b.*\b(?:triton|torch|pytorch|cuda"
+        r"|drivers?"
+        r"|python|packages?|gpu)\b",
+    ),
+    (
+        "machine",
+        r"^(?:what|which|whats|what's)\b.*\b(?:triton|cuda|torch|pytorch|driver|python|ptxas)\b"
+        r"(?: toolkit)? (?:versions?|is this|is installed|is it|do (?:i|we|you) have)"
+        r"|^(?:what|which) versions? of (?:triton|cuda|torch|pytorch|python)\b",
+    ),
+    (
+        "foresight",
+        r"^(?:would|will|could|should|do you think|does it help|is it worth)\b.*\b(?:warps?"
+        r"|stages?"
+        r"|blocks?|tiles?|registers?|tensor cores|persistent|split-?k|unrolling)\b.*\b(?:help"
+        r"|helps|faster"
+        r"|better|matter|matters|hurt|worth|improve|change anything|make a difference)\b",
+    ),
+    (
+        "tolerance",
+        r"\btoleran(?:ce|ces|t)\b.*\b\d|\b\d\S* toleran(?:ce|ces|t)\b|\b[ra]tol\b"
+        r"|\b1e-\d+ (?:is|would be|will) (?:fine|ok|okay|enough|do|good)",
+    ),
+    (
+        "other_run",
+        r"^(?:compare|how|is|are|was|did|does|what|which|vs|versus|put|show|and|today)\b.*"
+        r"\b(?:compare|stack|versus|vs|better|faster|slower|against|differ\w*|than|with)\b.*"
+        r"\b(?:yesterday|last (?:night|week|month|session)|(?:previous|earlier|other"
+        r"|older) session"
+        r"|an? (?:earlier|older|other|previous) run)\b",
+    ),
+)  # fmt: skip
+"""What is never done here, by the words that ask for it."""
+
+QUESTIONS: tuple[tuple[Fact, str], ...] = (
+    (
+        "speed",
+        r"^(?:is|are) (?:it|that|this|we|c\d+)\b.*\b(?:faster|slower|quicker|beat\w*|ahead)\b.*"
+        r"\b(?:torch\.?compile|inductor|max-autotune) or\b"
+        r"|^(?:what|how) about (?:the )?(?:max-autotune|torch\.?compile|inductor)(?: mode)?\??$"
+        r"|\bmeasured or (?:only |just )?estimated\b|\b(?:real|actual) (?:hardware|gpu|device)\b"
+        r"|\bactually (?:measured|timed)\b|^(?:what|which)\b.*\b(?:timed?|measured?"
+        r"|benchmark\w*)\b"
+        r".*\b(?:on|against)$|^how (?:long does|fast is|quick is) (?:it|one call|a call|this|c\d+"
+        r"|the kernel)\b(?: take| run| now)*$|^(?:the )?(?:run ?)?time in [um]s$",
+    ),
+    (
+        "repeatable",
+        r"^(?:is|are) there (?:an? |any |some )?atomics?\b|\b(?:identical|same"
+        r"|equal) (?:results?|outputs?|answers?|bits|values)\b.*"
+        r"\b(?:each|every|time|runs?|call)\b|\bstable (?:from )?run[- ]to[- ]run\b",
+    ),
+    (
+        "checked",
+        r"^how (?:did|do|does|is|was) .{2,12}\bmeasur\w+\b.*\b(?:accura\w*|errors?)\b",
+    ),
+    (
+        "checked",
+        r"^(?:is|does|did|do|will) the judge\b.*\b(?:check|test|look|cover|handle|verif|try)\w*\b"
+        r"|^(?:what about|how about|what if|did you (?:test|try|check)|does it handle)\b.*"
+        r"\b(?:nans?|infs?|infinit\w+|denormals?|zeros|subnormals?|outliers)\b",
+    ),
+    (
+        "holds",
+        r"^(?:which|what) (?:sizes?|dims?|dimensions?|shapes?|axes)\b.*\b(?:change|vary|dynamic"
+        r"|free|baked|fixed|recompil\w*)\b"
+        r"|^(?:make|keep|leave|let)\b.*\b(?:batch\w*|seq\w*|hidden|sizes?|shapes?|dims?|lengths?)"
+        r"\b.*\b(?:dynamic|free|variable|vary)\b"
+        r"|^(?:does|do|is|are|will)\b.*\b(?:dropout|batch ?norm)\b.*\b(?:train\w*|eval)\b"
+        r"|^(?:eval|inference|forward)(?: mode)?(?: only| is)\b.*\b(?:fine|ok|okay|enough"
+        r"|all i)\b"
+        r"|\b(?:i|we) never train\b"
+        r"|^(?:does|do|is|are)\b.*\b(?:mask\w*|guard\w*)\b.*\b(?:tail|edges?|remainder|bounds)\b"
+        r"|^what if (?:the |my |our )?(?:m|n|k|batch\w*|seq\w*|hidden|length)\b"
+        r"|^can (?:i|we|the|my)\b.*\b(?:sizes?|shapes?|batch|lengths?|seq\w*)\b.*"
+        r"\b(?:change|vary|differ|grow|shrink)\b|^can (?:i|we) (?:change|vary) (?:the"
+        r"|my) (?:batch|seq\w*"
+        r"|sizes?|shapes?|lengths?)\b"
+        r"|^(?:is|are)\b.*\b(?:hard-? ?coded|baked in|speciali[sz]ed)\b",
+    ),
+    (
+        "use",
+        r"\bstate_?dicts?\b|^(?:does|do|can|will)\b.*\bload\w*\b.*\b(?:checkpoints?|weights)\b"
+        r"|^(?:does|do|can|will)\b.*\b(?:checkpoints?|weights)\b.*\bload\w*\b"
+        r"|^(?:only|just) (?:the )?(?:(?:first|last) \d+ layers?|layers? \d+)\b"
+        r"|^(?:apply|deploy|integrate|install) (?:it|this|that|c\d+)\b|^use (?:it|this"
+        r"|c\d+) in my\b"
+        r"|^what do (?:i|we) (?:need|have) to import\b",
+    ),
+    (
+        "accuracy",
+        r"^is eager\b.*\b(?:closer|nearer|more accurate|better|worse|further)\b.*\bthan (?:we"
+        r"|it|us"
+        r"|this|ours|c\d+)\b|^(?:what|which) (?:[ra]tol|tolerance)\b|^how (?:big|large|small"
+        r"|high|low|bad|far off) "
+        r"(?:is|are|was|were) (?:the|its) (?:\w+ )?(?:errors?|err)\b"
+        r"|^(?:is|are|does)\b.*\bbit[- ]?(?:exact|identical|wise|for[- ]bit)\b.*\beager\b",
+    ),
+    (
+        "package",
+        r"\b(?:export|make|build|package|turn|publish|ship|wrap|convert|need|want)\b.*\b(?:wheel"
+        r"|whl"
+        r"|pip package|pypi|hugging ?face|(?:the )?hub|torch[. _-]?library|custom op)\b",
+    ),
+    (
+        "use",
+        r"\b(?:usage|use) example\b|\bexample of (?:how to use|using|its use)\b",
+    ),
+    (
+        "resources",
+        r"^(?:did|does) (?:it|that|this)(?: make it)?(?: now)? spill\b"
+        r"|^why (?:is|are|does|so)\b.*\b(?:occupancy|registers?|spill\w*|shared memory|smem)\b",
+    ),
+    (
+        "least_error",
+        r"\b(?:which|what) (?:candidate|one|version|kernel|of them)\b.*\b(?:lowest|least|smallest"
+        r"|best)\b.{0,16}\b(?:errors?|err|accuracy)\b"
+        r"|\b(?:which|what)\b.*\bmost (?:accurate|precise)\b",
+    ),
+    (
+        "timing",
+        r"^(?!.*\b(?:accura\w*|errors?|correct\w*|energy)\b)"
+        r"how (?:did|do|does|is|was|were|are) (?:you|it|this|that|they|we|the judge|c\d+)\b"
+        r"(?: \w+)? ?\b(?:timed?|measured?|benchmark(?:ed)?)\b(?! (?:on|against))"
+        r"|\b(?:warm|cold) (?:cache|l2)\b|^how many (?:reps|repetitions|warm-?ups?)\b",
+    ),
+    (
+        "fusion",
+        r"^how many (?:kernels|launches)\b.*\b(?:before|forward|eager|instead)\b|\b(?:which"
+        r"|what) (?:op|operation|operator|kernel|layer|step)s?\b.{0,24}\b(?:fused?"
+        r"|merged?"
+        r"|combined?)\b|\bwhat (?:got|is|was|did (?:you|it)) fused?\b"
+        r"|^why (?:are there |do we need |is it |use |only |just )?(?:one|two|three|four|several"
+        r"|many"
+        r"|so many|more than one|\d) (?:separate )?(?:kernels|kernel|launches)\b",
+    ),
+    (
+        "checked",
+        r"\bhow (?:did|does|do|was|is|were) (?:the judge|you|it|this|that|we|c\d+|they)\b"
+        r"(?: \w+)? ?\b(?:check|verif|test|judg|validat)(?:y|e|ed|ied)?\b"
+        r"|\bwhat (?:did|does) the judge (?:check|test|look at|do|try)\b"
+        r"|\b(?:non[- ]?|not |isn't |aren't )contiguous\b|\btransposed (?:view|input)s?\b"
+        r"|\bstrided (?:inputs?|views?|tensors?)\b|^(?:does|do|must|has|is)\b.*\bcontiguous\b"
+        r"|^(?:what|which) (?:shapes|sizes|inputs|dtypes|values|cases)\b.*\b(?:test|check|judg"
+        r"|verif)"
+        r"|\bsafe to (?:ship|use|deploy)\b|\bproduction[- ]ready\b",
+    ),
+    (
+        "holds",
+        r"\b(?:break|breaks|work|works|fail|fails|crash|handles?|ok|fine|valid|hold|holds"
+        r"|happens?"
+        r"|what if|support|supports)\b.*\b(?:multiples? of|divisible by|powers? of (?:2|two)"
+        r"|odd (?:sizes?|lengths?|shapes?)|ragged|(?:un|mis|not )aligned)\b"
+        r"|^what happens (?:with|at|if|when|for)\b.*\b(?:batch|seq\w*|length|sizes?|shapes?|empty"
+        r"|n|m"
+        r"|rows)\b"
+        r"|^(?:does|do|can|will) (?:it|this|c\d+|the kernel) (?:handle|support|accept|cope with"
+        r"|work (?:with|for))\b.*\b(?:empty|zero|batch(?:es)?|dynamic|odd|any|large|long|short"
+        r"|other|variable|sizes?|shapes?|lengths?|inputs|dims?|fp16|bf16|fp32|half|training"
+        r"|grad\w*)\b",
+    ),
+    (
+        "noise",
+        r"\b(?:numbers?|timings?|times|results?|figures) (?:look|seem|are|is)s? (?:\w+ )?(?:noisy"
+        r"|unstable|jittery)\b|^(?:what|how)\b.*\b(?:variance|spread|std|standard deviation"
+        r"|jitter)\b|\b(?:is|it|isn't|just|only|within|be|pure|measurement"
+        r"|timing) (?:the )?noise\b"
+        r"|\berror bars?\b"
+        r"|\bconfidence (?:interval|band)s?\b|\bstatistically significant\b"
+        r"|\b(?:more|extra|additional) (?:reps?|repetitions?|repeats?|samples|timing runs)\b"
+        r"|^(?:re-?(?:time|benchmark|measure)|(?:time|benchmark|measure) (?:it|this"
+        r"|that)? ?(?:again|once more"
+        r"|anew))\b|\b\d+ (?:reps|repetitions)\b|^(?:run|repeat) the benchmark\b",
+    ),
+    (
+        "whole_model",
+        r"\b(?:gain|speed ?up|faster|improvement|win|impact|effect|difference|time|latency"
+        r"|save)\b.*"
+        r"\b(?:end[- ]to[- ]end|e2e|(?:whole|full|entire) (?:model|network))\b"
+        r"|\b(?:end[- ]to[- ]end|e2e|(?:whole|full|entire)[- ](?:model|network))\b.*"
+        r"\b(?:gain|speed ?up|faster|improvement|impact|effect)\b",
+    ),
+    (
+        "use",
+        r"^(?:how (?:do|can|would|should) (?:i|we) )?(?:swap|patch|plug|drop|put|insert|slot"
+        r"|stick|wire|hook|replace)\b (?:(?:it|this|that|them"
+        r"|the kernel|the result|c\d+) )(?:only )?(?:in|into|inside)\b(?! an? (?:\w+ )?file)"
+        r"|^(?:how (?:do|can|would|should) (?:i|we) )?replace (?:every|all|each)\b.*\bwith (?:it"
+        r"|this|that)\b",
+    ),
+    (
+        "accumulate",
+        r"^(?!.*\b(?:bf16|tf32)\b).*\baccumulat\w*\b.*\b(?:fp32|float32|f32|fp64"
+        r"|full precision)\b"
+        r"|^(?:what|which|how|does|is)\b.*\baccumulat\w*\b",
+    ),
+    (
+        "autotune",
+        r"^(?:do not|don't|dont|no|without|never|does|do|is|are|will|disable|turn off|skip"
+        r"|remove)\b"
+        r"(?!.*torch).*(?<!max-)(?<!max )\bauto-?tun(?:e|es|ed|ing|er)\b",
+    ),
+    (
+        "accuracy",
+        r"^(?:then )?(?:tell|show|give) me (?:the |its )?(?:max |new )?(?:errors?|err"
+        r"|accuracy)\b.*"
+        r"\b(?:after|afterwards|once|when|done)\b",
+    ),
+    (
+        "assembly",
+        r"^(?:dump|show|give|print|get|display|see|look at|let me see|i want|disassemble)\b.*"
+        r"\b(?:ptx|sass)\b|\bvectori[sz]ed\b.*\?|\b(?:ld|st)\.global\b|\bcoalesced?\b.*\?"
+        r"|\b(?:hmma|hgmma|imma|ldmatrix|cp\.async|tma)\b.*\?|\bbank conflicts?\b",
+    ),
+)  # fmt: skip
+"""Questions by words that only they have."""

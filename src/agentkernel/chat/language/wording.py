@@ -1,0 +1,74 @@
+"""A sentence in plain wording: shorthand spelt out, and without what asks for nothing in it."""
+
+from __future__ import annotations
+
+import difflib
+import re
+
+SHORTHAND = (
+    (r"\bw/ ?o\b", "without"),
+    (r"\bw/ ?(?=\w)", "with "),
+    (r"\b(?:r|are) u\b", "are you"),
+    (r"\b(?:adn|nd)\b", "and"),
+    (r"\bmem\b", "memory"),
+    (r"\byesterdays\b", "yesterday's"),
+    (r"\b(how|where|why|what)'d\b", r"\1 did"),
+    (r"\bwhy's\b", "why is"),
+)
+SPELT = ("show", "triton", "code", "kernel", "candidate", "compile", "profile", "source")
+"""Words that are looked for where one is misspelt by a letter or two."""
+NEAR = 0.88
+BEFORE = re.compile(
+    r"^(?:(?:no wait|wait|hold on|hmm+|oh|ok(?:ay)?|sorry|actually)[, ]+|nah[, ]+(?=go |back"
+    r"|try ))+"
+    r"|^keep (?:the )?(?:current |same )?(?:warps|stages|blocks?(?: sizes?)?|registers)"
+    r"(?:,? but|,? and|,) ",
+    re.I,
+)
+BEHIND = re.compile(
+    r",? (?:even if (?:it|that|this) (?:costs?|takes?|is|means)\b[^,;.?]*"
+    r"|(?:i'm |just )?trying to (?:convince|persuade|show|prove to)\b[^,;.?]*"
+    r"|(?:one|a) program per sm|for this one|without (?:any )?changes|(?<=\w )after(?:wards)?"
+    r"|after(?:wards)?)(?=[,;.?!]|$)",
+    re.I,
+)
+SENTENCE_ENDS = re.compile(r"(?<=[.?!])\s+")
+STATES = re.compile(r"(?:i|we|my|mine|ours?|those|these|it|it's|they)\b", re.I)
+DEMANDS = re.compile(r"\b(?:want|need|must|should|would like|please|prefer)\b", re.I)
+
+
+def wordings(text: str, refused: bool) -> tuple[str, ...]:
+    """Other wordings of what was not understood: spelt out, and where it was `refused` and not
+    asked about, also without its asides. Only those that differ from `text`."""
+    spelt = spelt_out(text)
+    plain = without_asides(spelt) if refused else spelt
+    return tuple(item for item in dict.fromkeys((spelt, plain)) if item != text and item)
+
+
+def spelt_out(text: str) -> str:
+    """The same words without shorthand, and misspelt ones of a kernel as they are spelt."""
+    for pattern, plain in SHORTHAND:
+        text = re.sub(pattern, plain, text, flags=re.I)
+    return " ".join(_spelt(word) for word in text.split(" "))
+
+
+def _spelt(word: str) -> str:
+    lower = word.lower()
+    if not lower.isalpha() or len(lower) < 4 or lower in SPELT:
+        return word
+    turned = next((known for known in SPELT if sorted(known) == sorted(lower)), None)
+    return turned or next(iter(difflib.get_close_matches(lower, SPELT, 1, NEAR)), word)
+
+
+def without_asides(text: str) -> str:
+    """The same without a hesitation before, a reason behind, and statements beside a question."""
+    bare = BEHIND.sub("", BEFORE.sub("", text.strip()))
+    parts = SENTENCE_ENDS.split(bare)
+    if any(part.endswith("?") for part in parts):
+        kept = [part for part in parts if part.endswith("?") or not _only_states(part)]
+        bare = " ".join(kept)
+    return bare.strip()
+
+
+def _only_states(part: str) -> bool:
+    return bool(STATES.match(part)) and not DEMANDS.search(part)
