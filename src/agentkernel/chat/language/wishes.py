@@ -179,6 +179,13 @@ def of_the_last(shown: str, found: Reading, context: IntentContext) -> Reading:
 WISHES: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], IntentContext], Reading]], ...] = (
     (
         re.compile(
+            r"(?:make|get) (?:it|this|that|(?:my|the|this) (?:module|model|layer|kernel|code)) "
+            r"(?:run )?(?:faster|quicker|fast)$|speed (?:it|this|that) up$"
+        ),
+        lambda *_: (Run(),),
+    ),
+    (
+        re.compile(
             r"(?:drop|discard|reject|throw (?:out|away)|ditch|scrap) (?:candidates? )?"
             r"(c?\d{1,6}(?:(?:,? and |, ?| & )c?\d{1,6})+)$"
         ),
