@@ -181,3 +181,16 @@ def test_folders_that_cannot_be_read_do_not_drown_the_runs(
     shown = capsys.readouterr().out.splitlines()
     assert shown[-1] == "1980 more that cannot be read; --json names them."
     assert len(shown) == 22
+
+
+@pytest.mark.parametrize("word", ["zoo", "nightly"])
+def test_a_word_of_the_docs_names_its_command(word: str, cli: Cli) -> None:
+    assert f"No such command {word!r}. Did you mean 'batch'?" in cli([word, "zoo.yaml"], 2).err
+
+
+def test_an_interrupted_command_says_so(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(flags: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("agentkernel.cli.targets.targets", stop)
+    assert "Interrupted. What was finished is kept." in cli(["targets"], 130).err

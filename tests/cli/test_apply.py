@@ -86,3 +86,10 @@ def test_what_holds_ends_with_the_line_for_a_program() -> None:
     assert check_lines(found)[-1] == "in your program: agentkernel.apply_all(model, 'runs/a')"
     wrong = found.model_copy(update={"accepted": False})
     assert not any("in your program" in line for line in check_lines(wrong))
+
+
+def test_a_night_is_no_run(tmp_path: Path) -> None:
+    (tmp_path / "night.json").write_text("{}")
+    done = apply(tmp_path, "model.py", "--run", str(tmp_path))
+    assert done.returncode == 2
+    assert f"agentkernel.apply(model, {str(tmp_path)!r}, name=...)" in done.stderr

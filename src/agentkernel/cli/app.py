@@ -42,9 +42,12 @@ def body(path: str) -> Callable[[object], None]:
     """The function that does what a command asks, imported once it is called."""
 
     def call(flags: object) -> None:
-        with loading(silent=bool(getattr(flags, "as_json", False))), collector_off():
-            found = of_cli(path)
-        found(flags)
+        try:
+            with loading(silent=bool(getattr(flags, "as_json", False))), collector_off():
+                found = of_cli(path)
+            found(flags)
+        except KeyboardInterrupt as stop:  # typer would leave with 130 and without a word
+            raise typer.Abort from stop
 
     return call
 
@@ -57,6 +60,10 @@ def build(row: Command) -> Any:
     return typer.main.get_command(alone)
 
 
+DOCS_WORDS = {"night": "batch", "nightly": "batch", "zoo": "batch"}
+"""Words of the docs that are no commands, and the command that does what they name."""
+
+
 class LazyGroup(TyperGroup):
     """A group whose list holds names and lines alone: the flags of a command are imported, and it
     is built, when it is asked for. So `--help` stays quick."""
@@ -65,6 +72,9 @@ class LazyGroup(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that `args` begin with."""
+        meant = DOCS_WORDS.get(args[0], "") if args else ""
+        if meant in self.rows and args[0] not in self.rows:
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {meant!r}?")
         name, listed, rest = super().resolve_command(ctx, args)
         row = self.rows.get(name or "")
         return name, listed if row is None else build(row), rest
@@ -189,7 +199,7 @@ def explain(error: Exception, words: Sequence[str] = ()) -> tuple[str, int]:
     if isinstance(error, AgentKernelError):
         return str(error), error.exit_code
     if isinstance(error, typer.Abort):
-        return INTERRUPTED, EXIT_INTERRUPTED
+        return str(error) or INTERRUPTED, EXIT_INTERRUPTED
     if isinstance(error, BrokenPipeError):
         return "The reader of what is said went away.", EXIT_ENVIRONMENT
     if isinstance(error, OSError) and (is_machine_fault(error) or error.errno in PATHS):

@@ -17,7 +17,9 @@ from agentkernel.cli.configuration import runs_path
 from agentkernel.cli.options import ApplyFlags
 from agentkernel.cli.terminal import print_json, print_plain
 from agentkernel.domain.base import Frozen
+from agentkernel.domain.errors import RunNotFound
 from agentkernel.domain.plain_text import plain_line
+from agentkernel.nightly.page.files import JSON_NAME
 from agentkernel.runtime.machine import local_gpu
 from agentkernel.tools.run_store import find_run
 
@@ -69,6 +71,7 @@ class AppliedCheck(Frozen):
 
 def apply(flags: ApplyFlags) -> None:
     """`agentkernel apply`."""
+    refuse_night(flags.run)
     folder = find_run(runs_path(flags.runs, flags.settings), flags.run)
     device = "cuda" if local_gpu() is not None else "cpu"
     if device == "cpu":
@@ -85,6 +88,16 @@ def apply(flags: ApplyFlags) -> None:
         for line in check_lines(found):
             print_plain(plain_line(line))
     raise typer.Exit(0 if found.accepted else 3)
+
+
+def refuse_night(run: str) -> None:
+    """Raise RunNotFound where `run` is a night's folder, which holds the kernels of many runs."""
+    folder = Path(run)
+    if (folder / JSON_NAME).is_file() or folder.name == JSON_NAME:
+        raise RunNotFound(
+            f"{run!r} is a night. Expected a run. Next: in Python, agentkernel.apply(model, "
+            f"{run!r}, name=...) with the model's name in the zoo."
+        )
 
 
 def check(folder: Path, model: ProblemModel, device: str) -> AppliedCheck:

@@ -401,3 +401,27 @@ def wait_until(true: Callable[[], bool], seconds: float = 60.0) -> None:
     while not true():
         assert time.monotonic() < end
         time.sleep(0.02)
+
+
+SEMAPHORES = """
+from multiprocessing import synchronize
+from agentkernel.nightly.scheduler import engine
+
+engine._answer = lambda job: 1 / 0
+made, plain = [], synchronize.SemLock.__init__
+synchronize.SemLock.__init__ = lambda self, *more, **named: (
+    made.append(1), plain(self, *more, **named)
+)[1]
+engine.run_job(None)
+from tqdm import tqdm
+
+list(tqdm(range(2), disable=True))
+print(len(made))
+"""
+
+
+def test_a_job_leaves_no_semaphore_that_python_would_warn_of() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SEMAPHORES], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "0", done.stderr

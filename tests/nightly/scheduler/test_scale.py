@@ -106,7 +106,7 @@ def test_the_screen_says_each_thing_once(
         night = go(tmp_path, library, 3)
     said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     kinds = Counter(item["kind"] for item in said)
-    assert kinds == {"cut": 3, "region": len(night.regions), "model": 3}
+    assert kinds == {"night": 1, "cut": 3, "region": len(night.regions), "model": 3}
     assert len({(item["kind"], item["what"]) for item in said}) == len(said)
 
 

@@ -8,9 +8,7 @@ timed in four forms.
 from __future__ import annotations
 
 import json
-import math
 import os
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,8 +17,11 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+import typer
+from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 from agentkernel.bench.sample import cache_folder
 from agentkernel.cli.configuration import require_here
@@ -59,6 +60,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 SHOWN_REGIONS = 12
 REFRESH_S = 0.5
+SAID = {("region", "kept"): "eager kept", ("model", "regions"): "runs with its regions' kernels"}
+"""Statuses in more words for people, by kind of event."""
+
+
+def counted_as(number: int, noun: str) -> str:
+    """`1 region`, `2 regions`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 @dataclass
@@ -69,7 +77,7 @@ class NightlyScreen:
     said: Counter[str] = field(default_factory=Counter)
     """How many of each kind."""
     _live: Live | None = None
-    _shown: float = -math.inf
+    _scheduler: Scheduler | None = None
 
     @contextmanager
     def live(self) -> Iterator[NightlyScreen]:
@@ -79,31 +87,55 @@ class NightlyScreen:
         if self.as_json or not screen.is_terminal:
             yield self
             return
-        with Live(console=screen, refresh_per_second=1 / REFRESH_S, transient=True) as shown:
+        # Drawn by its own timer: a job may take minutes without an event, and the clock goes on.
+        with Live(
+            console=screen,
+            refresh_per_second=1 / REFRESH_S,
+            transient=True,
+            get_renderable=self._drawn,
+        ) as shown:
             self._live = shown
             yield self
 
+    def _drawn(self) -> RenderableType:
+        return progress(self._scheduler) if self._scheduler is not None else ""
+
     def watch(self, scheduler: Scheduler) -> None:
-        """Show what has changed; a table is made as often as it is shown."""
-        if self._live is not None:
-            if time.monotonic() - self._shown > REFRESH_S:
-                self._live.update(progress(scheduler))
-                self._shown = time.monotonic()
-            return
-        for values in _new_events(scheduler, self.said):
-            self._say(values)
+        """Show what has changed; a table is made when it is drawn."""
+        self._scheduler = scheduler
+        if self._live is None:
+            for values in _new_events(scheduler, self.said):
+                self._say(values)
+
+    def interrupted(self) -> str:
+        """One sentence: what is kept of the night, and how it goes on; "" before it began."""
+        if self._scheduler is None:
+            return ""
+        kernels = sum(item.sha256 is not None for item in self._scheduler.decided.values())
+        cuts, models = len(self._scheduler.cuts), len(self._scheduler.question.parts)
+        return (
+            f"Interrupted. Kept of night {self._scheduler.question.night}: "
+            f"{counted_as(kernels, 'kernel')}, {cuts} of {counted_as(models, 'model')} cut. "
+            "Next: the same command goes on with it."
+        )
 
     def _say(self, values: Mapping[str, str]) -> None:
         if self.as_json:
             print_json(dict(values))
         else:
-            print_plain(": ".join(item for item in list(values.values())[1:] if item))
+            status = SAID.get((values["kind"], values["status"]), values["status"])
+            parts = (values["what"], status, values.get("reason"))
+            print_plain(": ".join(item for item in parts if item))
 
 
 def _new_events(scheduler: Scheduler, said: Counter[str]) -> Iterator[dict[str, str]]:
     """What came since `said`, which is brought up to date. All of these only ever grow."""
+    if not said["night"]:
+        said["night"] = 1
+        status = f"{counted_as(len(scheduler.question.parts), 'model')} to cut"
+        yield {"kind": "night", "what": f"night {scheduler.question.night}", "status": status}
     for name, cut in _since(scheduler.cuts, "cut", said):
-        yield {"kind": "cut", "what": name, "status": f"{len(cut.regions)} regions"}
+        yield {"kind": "cut", "what": name, "status": counted_as(len(cut.regions), "region")}
     for signature, decided in _since(scheduler.decided, "region", said):
         yield {
             "kind": "region",
@@ -127,32 +159,38 @@ def _since(found: dict[str, T], kind: str, said: Counter[str]) -> list[tuple[str
     return new[::-1]
 
 
-def progress(scheduler: Scheduler) -> Table:
-    """One line a model, then the regions that are worked on and the latest decided."""
+def progress(scheduler: Scheduler) -> RenderableType:
+    """The clock, one line a model, then the regions that are worked on and the latest decided.
 
+    It is called from the screen's thread: what the night adds to meanwhile is copied, not walked.
+    """
     budget = scheduler.question.budget_s
     limit = f" of {show_span(budget)}" if budget is not None else ""
-    table = Table(
-        title=f"night {scheduler.question.night}: {show_span(scheduler.wall_s)}{limit}",
-        box=None,
-        pad_edge=False,
-    )
+    title = Text(f"night {scheduler.question.night}: {show_span(scheduler.wall_s)}{limit}")
+    running = list(scheduler.running.values())
+    table = Table(box=None, pad_edge=False)
     for heading in ("model", "region", "share", "status"):
         table.add_column(heading, justify="right" if heading == "share" else "left")
+    doing = {job.part.model.name: job.kind for job in running if job.kind != "kernel"}
     for part in scheduler.question.parts:
         name = part.model.name
         row, error = scheduler.rows.get(name), scheduler.errors.get(name)
-        status = error or (row.form if row else "cut" if name in scheduler.cuts else "waits")
-        table.add_row(name, "", "", status)
-    shown = [job.region for job in scheduler.running.values() if job.kind == "kernel"]
-    latest = islice(reversed(scheduler.decided), SHOWN_REGIONS)
+        waiting = "cut" if name in scheduler.cuts else "waits"
+        at = DOING[doing[name]] if name in doing else waiting
+        table.add_row(name, "", "", error or (row.form if row else at))
+    shown = [job.region for job in running if job.kind == "kernel"]
+    latest = list(scheduler.decided)[: -SHOWN_REGIONS - 1 : -1]
     shown += [scheduler.regions[signature] for signature in latest]
     for region in shown[:SHOWN_REGIONS]:
         decided = scheduler.decided.get(region.signature)
         models = ", ".join(dict.fromkeys(use.model for use in region.uses))
         status = decided.status if decided else "under way"
         table.add_row(models, region.name, show_share(region.share), status)
-    return table
+    return Group(title, table)
+
+
+DOING = {"cut": "being cut", "whole": "being compared as a whole"}
+"""What is done with a model, by the kind of its job."""
 
 
 def models_table(night: NightlyRun) -> Table:
@@ -225,6 +263,18 @@ def print_summary(
     screen.print(f"{headline(comparison)}{against}", markup=False)
     for name in ("night.html", "night.md", "junit.xml"):
         screen.print(f"report       {folder / name}", markup=False)
+    use = use_line(night, folder)
+    if use:
+        screen.print(use, markup=False, soft_wrap=True)
+
+
+def use_line(night: NightlyRun, folder: Path) -> str:
+    """How the kernels get into a model in Python; "" where no model runs with any."""
+    names = [row.name for row in night.models if row.form.startswith("regions")]
+    if not names:
+        return ""
+    others = f"  # or {', '.join(map(repr, names[1:]))}" if len(names) > 1 else ""
+    return f"use it       agentkernel.apply(model, {str(folder)!r}, name={names[0]!r}){others}"
 
 
 LAST = ("last", "last-green")
@@ -378,16 +428,12 @@ def run_zoo(zoo: Zoo, settings: Settings, asked: ZooFlags) -> int:
             return comparison.exit_code
 
         engine = engine_for(asked, resolved, locks)
-        with screen.live():
-            night = run_night(
-                wanted,
-                library,
-                engine,
-                run_job,
-                default_ranking(len(zoo.models)),
-                screen.watch,
-                report,
-            )
+        ranking = default_ranking(len(zoo.models))
+        try:
+            with screen.live():
+                night = run_night(wanted, library, engine, run_job, ranking, screen.watch, report)
+        except KeyboardInterrupt as stop:
+            raise typer.Abort(screen.interrupted()) from stop
     (comparison,) = made
     print_summary(night, comparison, asked.out or nightly_folder(night), as_json=asked.as_json)
     return comparison.exit_code

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
+import threading
 import time
 import warnings
 from collections import Counter, deque
@@ -227,6 +229,7 @@ def run_job(job: Job) -> Answer:
     """
     began = time.monotonic()
     warnings.simplefilter("ignore")
+    _keep_progress_bars_local()
     try:
         with printing_to_stderr():
             answer = _answer(job)
@@ -255,6 +258,14 @@ def printing_to_stderr() -> Iterator[None]:
             os.dup2(STDERR, STDOUT)
             restored.callback(os.dup2, own, STDOUT)
         yield
+
+
+def _keep_progress_bars_local() -> None:
+    """Give tqdm, which torch.fx uses, a lock of threads alone. Its own is a named semaphore, of
+    which Python warns on the terminal after a Ctrl-C that ended this process."""
+    with suppress(ImportError):
+        tqdm = importlib.import_module("tqdm").tqdm
+        tqdm.set_lock(threading.RLock())
 
 
 def _answer(job: Job) -> Answer:
