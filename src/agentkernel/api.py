@@ -22,7 +22,7 @@ from agentkernel.nightly.page.files import kernels_of_night
 from agentkernel.storage.configuration import load_settings
 from agentkernel.storage.source_text import describe_syntax_error
 from agentkernel.swap.kernel import execute_module, kernel_of_run
-from agentkernel.swap.swap import Applied, apply_equal, counts, restore
+from agentkernel.swap.swap import Applied, apply_equal, apply_whole, counts, restore
 from agentkernel.swap.swap import apply as apply_kernels
 from agentkernel.swap.swap import apply_all as apply_everywhere
 from agentkernel.tools.matmul_precision import RoundingModule
@@ -169,7 +169,9 @@ def apply(
     """
     if isinstance(what, Result) or _is_run(what):
         kernel = _kernel_of(what)
-        return apply_equal(model, {} if kernel is None else {"": kernel})
+        if kernel is None:
+            return apply_equal(model, {})
+        return apply_whole(model, kernel, kernel.certificate.problem.class_name)
     if isinstance(what, str | Path):
         chosen = kernels_of_night(Path(what), name)
         return apply_equal(model, chosen.kernels, chosen.parameters)

@@ -11,6 +11,7 @@ from torch import nn
 
 import agentkernel
 from agentkernel.domain.base import sha256_text
+from agentkernel.domain.certificate import Certificate
 from agentkernel.domain.errors import KernelRefused, RunNotFound
 from agentkernel.domain.nightly import Form, ModelRow, NightlyRun, RegionRow, RegionStatus
 from agentkernel.domain.region import Kernel, RegionUse
@@ -65,6 +66,31 @@ def test_a_kept_baseline_changes_nothing(tmp_path: Path) -> None:
     assert type(model.norm) is nn.LayerNorm
     with pytest.raises(KernelRefused, match="kept a baseline"):
         kernel_of_run(tmp_path / "certificate.json")
+
+
+def test_a_failed_run_kept_nothing(tmp_path: Path) -> None:
+    write_run(tmp_path, norm_kernel(), kept=True)
+    path = tmp_path / "certificate.json"
+    failed = Certificate.model_validate_json(path.read_text()).evolve(
+        status="failed", reason="forward raised. Next: check shapes"
+    )
+    path.write_text(canonical_json(sign_certificate(failed)))
+    with pytest.raises(KernelRefused, match="failed, it has no kernel: forward raised") as caught:
+        kernel_of_run(path)
+    assert str(caught.value).count("Next:") == 1
+
+
+def test_a_model_with_equal_modules_is_told_of_apply_all(tmp_path: Path) -> None:
+    result, model = write_run(tmp_path, norm_kernel()), block()
+    with pytest.raises(
+        KernelRefused, match=r"Equal modules inside: norm, last\..*apply_all"
+    ) as caught:
+        agentkernel.apply(model, result)
+    assert str(caught.value).count("Next:") == 1
+    assert agentkernel.counts(model) == {}
+    with pytest.raises(KernelRefused, match="no graph on the verified inputs") as caught:
+        agentkernel.apply(nn.Bilinear(8, 8, 8), result)
+    assert str(caught.value).count("Next:") == 1
 
 
 def test_an_edited_certificate_is_refused(tmp_path: Path) -> None:

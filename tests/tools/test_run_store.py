@@ -28,6 +28,8 @@ from agentkernel.tools.run_store import (
     USES_FILE,
     RunStore,
     create_run,
+    find_kernel_run,
+    find_run,
     list_runs,
     lock_run,
     open_run,
@@ -129,6 +131,19 @@ def test_a_run_is_found_by_the_beginning_of_its_name_or_as_the_last(tmp_path: Pa
         open_run(runs, "minus")
     with pytest.raises(RunNotFound, match="none yet"):
         open_run(tmp_path / "nowhere", "last")
+
+
+def test_the_last_kernel_is_that_of_the_newest_run_with_one(tmp_path: Path) -> None:
+    stores = [new_run(tmp_path) for _ in range(3)]
+    for store in stores:
+        store.close()
+    runs = tmp_path / "runs"
+    assert find_kernel_run(runs, "last") == find_run(runs, "last")
+    write_atomic(stores[0].result_path, '{"status": "verified", "candidate": "a.py"}')
+    write_atomic(stores[1].result_path, '{"status": "improved", "candidate": "b.py"}')
+    write_atomic(stores[2].result_path, '{"status": "failed", "candidate": null}')
+    assert find_kernel_run(runs, "last").name == stores[1].id
+    assert find_kernel_run(runs, stores[2].id).name == stores[2].id
 
 
 def test_of_the_runs_of_one_second_the_one_begun_last_is_the_last(tmp_path: Path) -> None:

@@ -9,7 +9,11 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any, NoReturn
 
 import pytest
 
@@ -17,13 +21,15 @@ from agentkernel.agents.protocols import DraftRequest
 from agentkernel.cli.app import run as cli
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.candidate import Candidate, Draft, NoTemplate
-from agentkernel.domain.errors import ModelUnavailable
+from agentkernel.domain.errors import ModelUnavailable, ProblemError
 from agentkernel.domain.plan import Retrieved
 from agentkernel.domain.profile import ProfileFailed
 from agentkernel.tools.certificate.record import read_certificate
 from agentkernel.tools.problem.loading import LoadedProblem
 from agentkernel.tools.run_store import list_runs, open_run
 from agentkernel.tools.sandbox.session import require_time, time_left
+from agentkernel.workflows.answer import answer_sentence
+from agentkernel.workflows.deps import Deps
 from agentkernel.workflows.events import Event, RunStarted, VerdictReached
 from agentkernel.workflows.optimize import resume, run
 from agentkernel.workflows.outcome import Result
@@ -176,6 +182,26 @@ def test_a_crash_before_any_candidate_is_a_failure_that_resume_mends(tmp_path: P
     assert list_runs(tmp_path / "runs")[0].status == "failed"
     end = resume("last", runs=tmp_path / "runs", workshop=FakeWorkshop((Script("a"),)))
     assert end.status == "verified"
+
+
+def test_inputs_that_do_not_fit_leave_a_failed_run(tmp_path: Path) -> None:
+    class Misfit(FakeWorkshop):
+        @contextmanager
+        def equip(self, *given: Any) -> Iterator[Deps]:
+            with super().equip(*given) as deps:
+                yield deps._replace(tools=replace(deps.tools, analyse=refuse))
+
+    def refuse() -> NoReturn:
+        raise ProblemError("The forward raised. Next: check shapes.")
+
+    with pytest.raises(ProblemError):
+        run(request(tmp_path), workshop=Misfit((Script("a"),)))
+    folder = next((tmp_path / "runs").iterdir())
+    result = Result.model_validate_json((folder / "result.json").read_text())
+    assert (result.status, result.interrupted, result.exit_code) == ("failed", False, 1)
+    assert result.reason == "The forward raised. Next: check shapes."
+    assert "interrupted" not in (folder / "report.md").read_text()
+    assert "resume" not in answer_sentence(result, None)
 
 
 def test_a_retrieved_document_changes_a_recorded_decision(tmp_path: Path) -> None:

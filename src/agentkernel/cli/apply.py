@@ -18,10 +18,11 @@ from agentkernel.cli.options import ApplyFlags
 from agentkernel.cli.terminal import print_json, print_plain
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.errors import RunNotFound
+from agentkernel.domain.formatting import error_text
 from agentkernel.domain.plain_text import plain_line
 from agentkernel.nightly.page.files import JSON_NAME
 from agentkernel.runtime.machine import local_gpu
-from agentkernel.tools.run_store import find_run
+from agentkernel.tools.run_store import find_kernel_run
 
 if TYPE_CHECKING:
     from torch import nn
@@ -72,7 +73,7 @@ class AppliedCheck(Frozen):
 def apply(flags: ApplyFlags) -> None:
     """`agentkernel apply`."""
     refuse_night(flags.run)
-    folder = find_run(runs_path(flags.runs, flags.settings), flags.run)
+    folder = find_kernel_run(runs_path(flags.runs, flags.settings), flags.run)
     device = "cuda" if local_gpu() is not None else "cpu"
     if device == "cpu":
         os.environ["TRITON_INTERPRET"] = "1"
@@ -138,7 +139,8 @@ def check_lines(found: AppliedCheck) -> list[str]:
     lines += [
         f"in place at: {places}",
         f"{'accepted' if found.accepted else 'rejected'}: {found.reason}",
-        f"error against fp64: {found.error} with the kernel, {found.eager_error} without",
+        f"error against fp64: {error_text(found.error)} with the kernel, "
+        f"{error_text(found.eager_error)} without",
         f"calls: {found.kernel_calls} of the kernel, {found.fallbacks} of the original",
     ]
     use = f"in your program: agentkernel.apply_all(model, {found.folder!r})"

@@ -6,12 +6,12 @@ from agentkernel.cli.configuration import runs_path
 from agentkernel.cli.export_options import ExportFlags
 from agentkernel.cli.terminal import print_json, print_plain
 from agentkernel.swap.export import export_run
-from agentkernel.tools.run_store import find_run
+from agentkernel.tools.run_store import find_kernel_run
 
 
 def export(flags: ExportFlags) -> None:
     """`agentkernel export`."""
-    folder = find_run(runs_path(flags.runs, flags.settings), flags.run)
+    folder = find_kernel_run(runs_path(flags.runs, flags.settings), flags.run)
     done = export_run(folder, flags.form.value, flags.out)
     if flags.as_json:
         print_json({"path": str(done.path), "use": done.use})

@@ -30,7 +30,7 @@ class ExportFlags:
         typer.Argument(
             metavar="RUN",
             autocompletion=complete_run,
-            help="A run's name or folder; 'last' is the newest.",
+            help="A run's name or folder; 'last' is the newest with a kernel.",
         ),
     ]
     form: Annotated[

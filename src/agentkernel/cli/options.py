@@ -425,7 +425,7 @@ class ApplyFlags:
             "--run",
             metavar="RUN",
             autocompletion=complete_run,
-            help="A run's name or folder; 'last' is the newest.",
+            help="A run's name or folder; 'last' is the newest with a kernel.",
         ),
     ] = "last"
     runs: Runs = None

@@ -19,7 +19,7 @@ from agentkernel.cli.options import (
 from agentkernel.cli.rendering.run import result_panel
 from agentkernel.cli.rendering.text import show_error, show_us
 from agentkernel.cli.terminal import print_json, print_plain
-from agentkernel.domain.errors import RunNotFound, one_line
+from agentkernel.domain.errors import RunNotFound, cause_of, one_line
 from agentkernel.domain.plain_text import plain, sentence
 from agentkernel.storage.files import read_regular_text
 from agentkernel.tools.run_store import RunStore, WorkAt, list_runs, read_run, work_at
@@ -84,9 +84,9 @@ def read_result(store: RunStore) -> Result | None:
 def print_source(store: RunStore, result: Result | None) -> None:
     """The drop-in of a finished run."""
     if result is None or result.candidate is None:
-        why = "is unfinished" if result is None else f"kept a baseline: {result.reason}"
         raise RunNotFound(
-            sentence(f"Run {store.id!r} has no drop-in, it {why}") + " Next: agentkernel runs"
+            sentence(f"Run {store.id!r} has no drop-in, it {_why_none(result)}")
+            + " Next: agentkernel runs"
         )
     try:
         source = read_regular_text(Path(result.candidate), typed=True)
@@ -97,6 +97,14 @@ def print_source(store: RunStore, result: Result | None) -> None:
         ) from error
     # A file or a program gets it as it is.
     print(plain(source) if sys.stdout.isatty() else source, end="")
+
+
+def _why_none(result: Result | None) -> str:
+    if result is None:
+        return "is unfinished"
+    if result.status == "failed":
+        return f"failed: {cause_of(result.reason)}"
+    return f"kept a baseline: {result.reason}"
 
 
 def print_everything(store: RunStore, result: Result | None) -> None:

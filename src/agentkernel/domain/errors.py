@@ -146,6 +146,11 @@ def one_line(error: object, most: int = 300) -> str:
     return plain_line(" ".join(str(error)[: 20 * most].split()))[:most]
 
 
+def cause_of(line: str) -> str:
+    """An error's line without its next step: another line that holds it has one of its own."""
+    return line.partition(" Next: ")[0]
+
+
 def raised_at(error: BaseException) -> str:
     """The place that raised `error`, as `file.py:12 in name`; "" where nobody did. A bug in a
     library has the last place of this package that called it as well."""

@@ -18,7 +18,14 @@ from typing import TYPE_CHECKING, cast
 import torch
 
 from agentkernel.domain.base import sha256_text
-from agentkernel.domain.errors import AgentKernelError, KernelRefused, ProblemError, one_line
+from agentkernel.domain.errors import (
+    AgentKernelError,
+    KernelRefused,
+    ProblemError,
+    cause_of,
+    one_line,
+)
+from agentkernel.domain.plain_text import sentence
 from agentkernel.domain.problem import ScalarSpec
 from agentkernel.domain.region import Kernel, KernelKey
 from agentkernel.storage.source_text import check_one_reading, compile_source, read_literal
@@ -236,8 +243,10 @@ def matching_parameters(module: nn.Module, kernel: Kernel) -> tuple[str, ...]:
     try:
         flat, region = signed_modules(module, _bound(kernel))
     except (ProblemError, RuntimeError, TypeError, ValueError) as error:
+        # Its next step is for who optimizes the module.
+        why = cause_of(str(error))
         raise KernelRefused(
-            f"{name}: it has no graph on the verified inputs: {one_line(error, 200)} "
+            f"{name}: it has no graph on the verified inputs: {one_line(why, 200)} "
             f"{NEXT_OPTIMIZE_MODULE}"
         ) from error
     finally:
@@ -322,6 +331,11 @@ def kernel_of_run(certificate: Path) -> Kernel:
     drop-in, or no record of what its module computes.
     """
     found = read_certificate(certificate)
+    if found.status == "failed":
+        raise KernelRefused(
+            sentence(f"Run {found.run!r} failed, it has no kernel: {cause_of(found.reason)}")
+            + " Next: agentkernel runs"
+        )
     if found.candidate_source is None or found.candidate_sha256 is None:
         raise KernelRefused(
             f"Run {found.run!r} kept a baseline: there is no kernel to put in. "

@@ -17,7 +17,7 @@ import types
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import cast
+from typing import NamedTuple, cast
 
 import torch
 from torch import nn
@@ -54,6 +54,8 @@ ORIGINAL = "_agentkernel_original"
 """The attribute of a made class that names the one it was made of."""
 KERNEL = "_agentkernel_kernel"
 """The attribute of a made class that names its kernel."""
+MOST_NAMED = 6
+"""Modules that a refusal names."""
 MOST_RAISED = 3
 NEW_OBJECT: object = vars(copyreg)["__newobj__"]
 NO_DEVICE = torch.device("meta")
@@ -402,24 +404,54 @@ def apply_all(model: nn.Module, kernel: Kernel, class_name: str) -> Applied:
     Raises KernelRefused where nothing proves the kernel's text.
     """
     check_kernel(kernel)
+    found = _equal_modules(model, kernel, class_name)
+    kernels = dict.fromkeys(found.parameters, kernel)
+    return replace(apply(model, kernels, found.parameters), refused=found.refused)
+
+
+def apply_whole(model: nn.Module, kernel: Kernel, class_name: str) -> Applied:
+    """As `apply_equal` with `kernel` for `model` itself; where that computes something else, the
+    refusal names the equal modules inside, which `apply_all` takes."""
+    check_kernel(kernel)
+    try:
+        return apply_equal(model, {"": kernel})
+    except KernelRefused as error:
+        inside = tuple(_equal_modules(model, kernel, class_name).parameters)
+        if not inside:
+            raise
+        more = f" and {len(inside) - MOST_NAMED} more" if len(inside) > MOST_NAMED else ""
+        raise KernelRefused(
+            f"Kernel {kernel.sha256[:10]!r} cannot stand for this whole {type(model).__name__}. "
+            f"Equal modules inside: {', '.join(inside[:MOST_NAMED])}{more}. "
+            "Next: agentkernel.apply_all(model, ...) puts it in there."
+        ) from error
+
+
+class _EqualModules(NamedTuple):
+    """Tensor names by path of those that compute what was verified, and why others do not."""
+
+    parameters: dict[str, tuple[str, ...]]
+    refused: dict[str, str]
+
+
+def _equal_modules(model: nn.Module, kernel: Kernel, class_name: str) -> _EqualModules:
     forms = tensor_forms(kernel)
-    kernels: dict[str, Kernel] = {}
     parameters: dict[str, tuple[str, ...]] = {}
     refused: dict[str, str] = {}
     for path, module in model.named_modules():
-        inside = any(path.startswith(f"{above}." if above else "") for above in kernels)
+        inside = any(path.startswith(f"{above}." if above else "") for above in parameters)
         named = original_class(module).__name__ == class_name
         if inside or not (named or tensor_forms_of(module) == forms):
             continue
         try:
-            parameters[path] = matching_parameters(module, kernel)
-            make_swap(module, kernel, parameters[path])
+            names = matching_parameters(module, kernel)
+            make_swap(module, kernel, names)
         except KernelRefused as error:
             if named:
                 refused[path] = one_line(error)
             continue
-        kernels[path] = kernel
-    return replace(apply(model, kernels, parameters), refused=refused)
+        parameters[path] = names
+    return _EqualModules(parameters, refused)
 
 
 def restore(model: nn.Module) -> int:

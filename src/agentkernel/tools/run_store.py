@@ -331,6 +331,16 @@ def find_run(runs: Path, run: str) -> Path:
     )
 
 
+def find_kernel_run(runs: Path, run: str) -> Path:
+    """As `find_run`; "last" is the newest run that handed a kernel over, where there is one."""
+    if run == "last" and not (Path(run) / "run.json").is_file():
+        for folder in reversed(run_folders(runs)):
+            found = _status_line(folder / "result.json")
+            if found is not None and found.candidate is not None:
+                return folder
+    return find_run(runs, run)
+
+
 def open_run(runs: Path, run: str) -> RunStore:
     """Open a run to work on it; what was lost of a damaged `run.sqlite` is in `repaired`. Raises
     RunNotFound with one clear line, RunBusy where it is damaged and another process works on it."""
@@ -422,11 +432,18 @@ class _StatusLine(Frozen):
     model_config = Frozen.model_config | {"extra": "ignore"}
     status: str
     interrupted: bool = False
+    candidate: str | None = None
+
+
+def _status_line(path: Path) -> _StatusLine | None:
+    with contextlib.suppress(OSError, UnicodeDecodeError, ValidationError):
+        return _StatusLine.model_validate_json(read_regular_text(path))
+    return None
 
 
 def _status(path: Path) -> str:
-    with contextlib.suppress(OSError, UnicodeDecodeError, ValidationError):
-        found = _StatusLine.model_validate_json(read_regular_text(path))
-        early = found.interrupted and found.status != "failed"
-        return f"{found.status} (interrupted)" if early else found.status
-    return "unfinished"
+    found = _status_line(path)
+    if found is None:
+        return "unfinished"
+    early = found.interrupted and found.status != "failed"
+    return f"{found.status} (interrupted)" if early else found.status

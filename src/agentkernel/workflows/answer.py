@@ -146,7 +146,7 @@ def use_lines(result: Result, certificate: Certificate | None) -> list[tuple[str
     rows = [("use it", f"from {Path(result.candidate).stem} import ModelNew")]
     if result.certificate is not None and Path(result.certificate).name == CERTIFICATE:
         folder = relative_path(str(Path(result.certificate).parent))
-        rows.append(("or", f"agentkernel.apply(model, {folder!r})"))
+        rows.append(("or", f"agentkernel.apply_all(model, {folder!r})"))
     held = holds_for(result, certificate.verdict if certificate is not None else None)
     return [*rows, ("holds for", held)] if held else rows
 

@@ -61,7 +61,7 @@ def conclude(
 ) -> Result:
     """Decide the outcome of `state` and write all files; the same state gives the same files."""
     measured = any(item.profile is not None and item.profile.measured for item in state.history)
-    timed = None if measured or interrupted else context.tools.baselines()
+    timed = None if measured or interrupted or crash else context.tools.baselines()
     baselines = timed if isinstance(timed, Baselines) else None
     outcome = decide_outcome(
         state.history, state.goals, nothing=why_nothing(state), baselines=baselines, crash=crash

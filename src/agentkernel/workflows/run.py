@@ -26,7 +26,7 @@ from agentkernel.agents.protocols import Attempt, Goals
 from agentkernel.domain import candidate, plan, profile, settings, verdict
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.candidate import Candidate
-from agentkernel.domain.errors import OutputError, RunNotFound, one_line
+from agentkernel.domain.errors import OutputError, ProblemError, RunNotFound, one_line
 from agentkernel.domain.profile import Profile
 from agentkernel.domain.settings import FILE_PREFIX, MODEL_PREFIXES, Settings
 from agentkernel.domain.verdict import Verdict
@@ -215,6 +215,12 @@ def _run_graph(context: Context, build: GraphBuilder) -> Result:
         except KeyboardInterrupt:
             return conclude(context, _state(graph, config, start), interrupted=True)
         except OutputError:
+            raise
+        except ProblemError as error:
+            # The inputs belong to the run: to go on with it would raise the same again.
+            state = _state(graph, config, start)
+            early = state.plan is None and not state.history
+            conclude(context, state, interrupted=not early, crash=one_line(error, 400))
             raise
         except Exception as error:
             line = f"the run ended early: {type(error).__name__}: {one_line(error)}"

@@ -1,5 +1,6 @@
 """Nested and named arguments as one flat list of inputs, and what capture makes of them."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -111,8 +112,26 @@ def test_a_keyword_with_a_place_is_a_plain_argument() -> None:
 
 
 def test_a_required_argument_that_is_missing_is_named() -> None:
-    with pytest.raises(ProblemError, match=r"missing a required .*'alpha'.*get_kwargs"):
+    with pytest.raises(
+        ProblemError, match=r"missing a required .*'alpha'.*in example_inputs or example_kw"
+    ):
         problem_from_module(Cell(), (torch.randn(4, 5), (torch.randn(4, 5),)))
+
+
+def test_a_missing_input_names_the_flag(tmp_path: Path) -> None:
+    path = tmp_path / "add.py"
+    path.write_text(
+        "from torch import nn\n\n\nclass Add(nn.Module):\n"
+        "    def forward(self, x, residual):\n        return x + residual\n"
+    )
+    with pytest.raises(ProblemError, match=r"'residual'.* Next: add it with --input \"name="):
+        load_problem(f"{path}:Add", ["x=f32[4,8]"])
+    misfit = load_problem(f"{path}:Add", ["x=f32[4,512]", "residual=f32[3,8]"])
+    with pytest.raises(ProblemError) as caught:
+        capture(misfit)
+    words = str(caught.value)
+    assert "512" in words
+    assert not re.search(r"\bs\d+\b", words), "a symbol of the exporter's"
 
 
 def test_keywords_come_from_the_file_and_from_the_flag(tmp_path: Path) -> None:

@@ -19,6 +19,12 @@ if TYPE_CHECKING:
     from torch import nn
 
 _numbers = itertools.count()
+GIVE_IT = {
+    "--input": 'add it with --input "name=dtype[shape]", or --kwargs for what is no tensor',
+    "get_inputs()": "give it in get_inputs() or get_kwargs()",
+    "example_inputs": "give it in example_inputs or example_kwargs",
+}
+"""What to do about a missing argument, by what gave the others."""
 
 
 @dataclass(frozen=True)
@@ -156,9 +162,7 @@ def _unbound(
     given = [f"{len(args)} by position"] if args or not kwargs else []
     given += [f"{', '.join(kwargs)} by name"] if kwargs else []
     next_step = (
-        "give it in get_kwargs(), --kwargs or example_kwargs"
-        if "missing" in why
-        else "compare the inputs with forward's parameters"
+        GIVE_IT[where] if "missing" in why else "compare the inputs with forward's parameters"
     )
     return (
         f"What {where} gives does not fit forward{text}: {why}. "

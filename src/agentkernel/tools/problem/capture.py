@@ -414,10 +414,20 @@ def _export_static(
                 "Next: make it with device=x.device, or in the constructor as a buffer."
             ) from error
         shapes = loaded.problem.shape_sets[shape_set].label
+        own = _raised_by_call(example) or error
         raise ProblemError(
-            f"The forward of {name} raised {_reason(error)} on inputs {shapes}. "
+            f"The forward of {name} raised {_reason(own)} on inputs {shapes}. "
             "Expected: it runs on them. Next: check shapes and dtypes against the constructor."
         ) from error
+
+
+def _raised_by_call(example: Example) -> BaseException | None:
+    """What forward raises where it is called: exporters name sizes by symbols of their own."""
+    try:
+        example.module(*example.inputs)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the user's forward raises
+        return error
+    return None
 
 
 def _left_on_cpu(example: Example, text: str) -> bool:
