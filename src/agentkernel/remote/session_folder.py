@@ -13,7 +13,7 @@ import signal
 import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -67,6 +67,15 @@ class SessionFolder:
     def add_files(self, digest: str, files: Mapping[str, str]) -> Path:
         """A folder of its own for the files of one subject, text by path. Raises OutputError."""
         folder = self.path / "files" / digest
+        strange = [
+            name
+            for name in files
+            if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts
+        ]
+        if strange:
+            raise SettingError(
+                f"A file's path leads elsewhere: {strange[0][:80]!r}. Next: ask again."
+            )
         with writing(self.path):
             folder.mkdir(parents=True, exist_ok=True)
             for name, text in files.items():

@@ -158,6 +158,27 @@ def test_an_index_that_selects_nothing_is_refused_or_adds_nothing(box: Sandboxed
     assert "verified" in box.refusal(text, module, empty)
 
 
+class Added(torch.nn.Module):
+    def forward(self, x: torch.Tensor, i: torch.Tensor, s: torch.Tensor) -> torch.Tensor:
+        return torch.zeros_like(x).index_add(0, i, s) * 2
+
+
+class Put(torch.nn.Module):
+    def forward(self, x: torch.Tensor, i: torch.Tensor, s: torch.Tensor) -> torch.Tensor:
+        return x.index_put((i,), s, accumulate=True) * 2
+
+
+@pytest.mark.parametrize("module", [Added(), Put()])
+def test_sizes_that_eager_compares_in_each_call_are_left_to_it(module: torch.nn.Module) -> None:
+    """Of two free sizes that are no one size in the graph a kernel would not know that they are
+    equal: rows longer than those that they are added to would be written past the end."""
+    inputs = (torch.randn(5, 6), torch.randint(0, 5, (17,)), torch.randn(17, 6))
+    loaded = problem_from_module(module.eval(), inputs)
+    found = partitions(loaded, capture(loaded), "mixed")[0]
+    assert found.captured.free_dims
+    assert "tl.atomic_add" not in found.write(small(found, "looped")).text
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["neighbours", "scattered", "put", "mean"])
 def test_places_outside_are_refused_as_eager_refuses_them(name: str) -> None:

@@ -22,7 +22,7 @@ from agentkernel.tools.search.measuring import (
     _Field,
     _HalvingSearch,
 )
-from agentkernel.tools.search.space import Space
+from agentkernel.tools.search.space import Form, Space
 from agentkernel.tools.search.worker import Entry, Sketch, WarmUpResult
 
 
@@ -210,3 +210,25 @@ def test_what_disagrees_in_a_descent_is_out(place: Noted) -> None:
     times = race(Wrong(place), 60.0, [found])
     assert len(times) == MOST_MEASURED - 1
     assert "away from that of most" in (found.reasons[18] or "")
+
+
+def test_a_form_is_no_part_of_the_descent(place: Noted) -> None:
+    """It has no schedule of its own from which a step would lead, and takes no place of another."""
+    names = tuple(str(index) for index in range(40))
+    schedules = tuple({"kernel": {"BLOCK": 1 << index % 10, "W": index}} for index in range(40))
+    space = Space(None, names, names, schedules)  # type: ignore[arg-type]
+    asked: list[int] = []
+
+    def forms(best: int, time_us: float) -> list[Form]:
+        asked.append(best)
+        return [Form("graph", "g"), Form("direct", "d")]
+
+    class Forms(Bench):
+        def time_block(self, index: int, calls: int, **named: object) -> tuple[float, ...] | None:  # type: ignore[override]
+            return (1.0 if index >= MOST_MEASURED else 10.0 + index,) * calls
+
+    (found,) = [_Field(space, (None,) * 40, tuple(map(float, range(1, 41))), (), forms)]
+    times = race(Forms(place), 60.0, [found])
+    assert asked == [0]
+    assert len(times) == MOST_MEASURED + 2
+    assert len(found.results()) == 42

@@ -485,7 +485,9 @@ def _upsample_linear(
     """Weighted means of neighbours, the last dimension first, in eager's order of operations: of
     infinities differences would make NaN where eager's weights make none. Between equal sizes it
     is a copy, as in PyTorch's kernels for GPUs (UpSampleBilinear2d.cu)."""
-    b, shape = state.b, state.shape
+    b, shape, kind = state.b, state.shape, compute_dtype(state.dtype)
+    if not kind.is_floating_point:
+        raise UnsupportedOp("aten.upsample", "integers, which it rounds")
     given = [item for each in (*scales, *named.values()) for item in _numbers(each)]
     grown = [dim for dim in range(2, len(shape)) if not same(x.shape[dim], shape[dim])]
     for dim, scale in zip(range(2, len(shape)), given, strict=False):
@@ -494,12 +496,12 @@ def _upsample_linear(
             raise UnsupportedOp("aten.upsample", "a scale that is not the ratio of the sizes")
     if not grown:
         return state.cast(x, state.dtype)
-    axes = {dim: _neighbours(state, dim, x.shape[dim], shape[dim], align_corners) for dim in grown}
+    axes = {dim: _neighbours(state, dim, x.shape[dim], align_corners, kind) for dim in grown}
     places = all_indices(b, shape)
 
     def blended(dims: list[int]) -> Node:
         if not dims:
-            return state.cast(read_at(b, x, list(places), len(shape)), torch.float32)
+            return state.cast(read_at(b, x, list(places), len(shape)), kind)
         dim, *inner = dims
         low, high, weight = axes[dim]
         own, places[dim] = places[dim], low
@@ -507,7 +509,7 @@ def _upsample_linear(
         places[dim] = high
         second = blended(inner)
         places[dim] = own
-        rest = b.pointwise("sub", 1.0, weight, dtype=torch.float32)
+        rest = b.pointwise("sub", 1.0, weight, dtype=kind)
         return b.pointwise(
             "add", b.pointwise("mul", rest, first), b.pointwise("mul", weight, second)
         )
@@ -521,22 +523,22 @@ def _upsample_linear(
         held = all_guards(b, equal)
         assert held is not None
         copied = read_at(b, x, places, len(shape), held)
-        found = b.pointwise("where", held, state.cast(copied, torch.float32), found)
+        found = b.pointwise("where", held, state.cast(copied, kind), found)
     return _whole(state, state.cast(found, state.dtype))
 
 
 def _neighbours(
-    state: Lowering, dim: int, old: sympy.Expr, new: sympy.Expr, align_corners: bool
+    state: Lowering, dim: int, old: sympy.Expr, align_corners: bool, kind: torch.dtype
 ) -> tuple[Node, Node, Node]:
-    """Of each place along `dim` the two that it lies between, and the weight of the second, in fp32
-    as eager works them out (area_pixel_compute_source_index in UpSample.h)."""
-    b = state.b
-    place = state.cast(dim_index(b, state.shape, dim), torch.float32)
+    """Of each place along `dim` the two that it lies between, and the weight of the second,
+    worked out as in eager (area_pixel_compute_source_index in UpSample.h)."""
+    b, new = state.b, state.shape[dim]
+    place = state.cast(dim_index(b, state.shape, dim), kind)
 
     def quotient(left: sympy.Expr, right: sympy.Expr) -> Node | float:
         if not (left.free_symbols or right.free_symbols):
             return float(left) / float(right)
-        return b.pointwise("div", int_or_expr(left), int_or_expr(right), dtype=torch.float32)
+        return b.pointwise("div", int_or_expr(left), int_or_expr(right), dtype=kind)
 
     if align_corners:
         step = quotient(old - 1, sympy.Max(new - 1, 1))
@@ -548,7 +550,7 @@ def _neighbours(
     last = int_or_expr(old - 1)
     low = b.pointwise("minimum", low, last, dtype=torch.int64)
     high = b.pointwise("minimum", add_index(b, low, sympy.Integer(1)), last, dtype=torch.int64)
-    weight = b.pointwise("sub", source, state.cast(low, torch.float32))
+    weight = b.pointwise("sub", source, state.cast(low, kind))
     weight = b.pointwise("minimum", b.pointwise("maximum", weight, 0.0), 1.0)
     return low, high, weight
 

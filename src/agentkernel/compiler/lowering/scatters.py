@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import sympy
 import torch
 
 from agentkernel.compiler.ir import Node, Shape, UnsupportedOp, broadcast, compute_dtype, same
@@ -30,9 +31,10 @@ ADDED = (torch.float32, torch.int32, torch.int64)
 def _index_add(
     state: Lowering, x: Node, dim: int, index: Node, source: Node, *, alpha: float = 1
 ) -> Lowered:
-    if len(index.shape) != 1 or not x.shape:
+    if len(index.shape) != 1 or not x.shape or len(source.shape) != len(x.shape):
         raise UnsupportedOp("aten.index_add", "an index that is no vector, or a number")
     dim %= len(x.shape)
+    _require_equal(source.shape, (*x.shape[:dim], *index.shape, *x.shape[dim + 1 :]))
     place = spread(state, index, index.shape, len(x.shape) - dim - 1)
     if alpha != 1:
         kind = compute_dtype(state.dtype)
@@ -78,8 +80,20 @@ def _index_put(
         for dim, index in given.items()
     }
     whole = (*x.shape[:first], *shape, *x.shape[last + 1 :])
-    values = state.b.expand(leading(state, values, whole), whole)
+    values = leading(state, values, whole)
+    _require_equal(
+        [size for size in values.shape if size != 1],
+        [size for size, own in zip(whole, values.shape, strict=True) if own != 1],
+    )
+    values = state.b.expand(values, whole)
     return _added(state, x, places, values, len(shape) - len(given))
+
+
+def _require_equal(sizes: Sequence[sympy.Expr], wanted: Sequence[sympy.Expr]) -> None:
+    """Raise UnsupportedOp for sizes that eager compares in each call: of free ones that are two
+    symbols the drop-in would not."""
+    if len(sizes) != len(wanted) or not all(map(same, sizes, wanted)):
+        raise UnsupportedOp("aten.index_add", "sizes that only a call says to be equal")
 
 
 def _added(state: Lowering, x: Node, places: dict[int, Node], source: Node, shift: int = 0) -> Node:

@@ -257,13 +257,15 @@ def row_parts_facts(step: RowPartsStep, symbols: Symbols, precision: Precision) 
 
 
 def row_parts_schedules(schedules: Iterable[GemmSchedule]) -> list[GemmSchedule]:
-    """Those whose epilogue holds PART whole columns: a tile so wide, or one of two halves."""
-    return [
+    """Those whose epilogue holds PART whole columns: a tile so wide, or one of two halves; where
+    all of such tiles split K, these without that."""
+    wide = [
         schedule
         for schedule in schedules
-        if schedule["SPLIT_K"] == 1
-        and schedule["BLOCK_N"] in ((PART, 2 * PART) if "PERSIST" in schedule else (PART,))
+        if schedule["BLOCK_N"] in ((PART, 2 * PART) if "PERSIST" in schedule else (PART,))
     ]
+    whole = [schedule for schedule in wide if schedule["SPLIT_K"] == 1]
+    return whole or [schedule | {"SPLIT_K": 1} for schedule in wide]
 
 
 def emit_row_parts_step(

@@ -50,8 +50,11 @@ if TYPE_CHECKING:
 from agentkernel.tools.sandbox.tensors import TensorRef
 
 FACTOR = 4.0
-"""Of eager's own error, and of the step to which PyTorch's flags let convolutions round: cuDNN
-chooses by sizes and layouts whether it does, in eager and in what calls it as eager does."""
+"""Of eager's own error."""
+PERMITTED = 2.0
+"""Of the step to which PyTorch's flags let convolutions round: cuDNN chooses by sizes and layouts
+whether it does, in eager and in what calls it as eager does. Seen: 1.5 (H200); what was rounded to
+bf16 is off by 2.3."""
 ROUNDINGS, NARROW_ROUNDINGS = 64.0, 4.0
 """Of the gradient's dtype, where eager is exact; the fewer of one of at most 16 bits, whose sums
 are carried in fp32."""
@@ -470,7 +473,7 @@ def _mismatch(
     error = float(off.norm()) / size
     allowed = FACTOR * float((eager.double() - right)[known].norm()) / size
     roundings = NARROW_ROUNDINGS if found.element_size() <= 2 else ROUNDINGS
-    allowed = max(allowed, roundings * torch.finfo(found.dtype).eps, FACTOR * rounding)
+    allowed = max(allowed, roundings * torch.finfo(found.dtype).eps, PERMITTED * rounding)
     if not error <= allowed:
         far = (found.double() - right).abs()
         far = torch.where(known, torch.where(far.isnan(), math.inf, far), 0.0)

@@ -309,6 +309,7 @@ class _Field:
         self.space = space
         self.binaries = list(binaries)
         self._forms = forms
+        self._entered_forms: set[int] = set()
         self.reasons: dict[int, str | None] = dict(enumerate(pruned))
         self._estimates = list(estimates)
         fit = [index for index, reason in self.reasons.items() if reason is None]
@@ -318,6 +319,12 @@ class _Field:
         """Begins with what was fast before, then the cheapest by estimate."""
         self.kept = self.descent.first()
         self.times: dict[int, ScheduleTime] = {}
+
+    def following(self, times_us: Mapping[int, float]) -> Sequence[int]:
+        """The next round of the descent: forms, which have no schedules of their own, are no part
+        of it."""
+        plain = {at: time for at, time in times_us.items() if at not in self._entered_forms}
+        return self.descent.following(plain)
 
     def enter_forms(self, times_us: Mapping[int, float]) -> Sequence[int]:
         """The places of the forms of the fastest, which take part from now on; asked for once."""
@@ -330,7 +337,7 @@ class _Field:
         for place in range(first, first + len(found)):
             self.reasons[place] = None
             self._estimates.append(None)
-            self.descent.chosen.append(place)
+            self._entered_forms.add(place)
             if self.binaries:
                 self.binaries.append(self.binaries[best])
         return range(first, first + len(found))
@@ -341,7 +348,8 @@ class _Field:
 
     def _result(self, index: int) -> TrialResult:
         found = self.times.get(index)
-        why = BUDGET_SPENT if index in self.descent.chosen else TOO_DEAR
+        asked = index in self._entered_forms or index in self.descent.chosen
+        why = BUDGET_SPENT if asked else TOO_DEAR
         pruned = None if found else self.reasons[index] or why
         time_us = found.time_us if found else None
         return self.space.result(index, pruned, time_us, self._estimates[index])
@@ -425,7 +433,7 @@ class _HalvingSearch:
         if self._descending != number:
             self._descending, self._descend_until_s = number, now + share_s
         while time.monotonic() < self._descend_until_s:
-            group = field.descent.following(times_us)
+            group = field.following(times_us)
             if not group:
                 break
             if fit := self._entered(number, group):

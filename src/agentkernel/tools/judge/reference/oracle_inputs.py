@@ -375,7 +375,7 @@ def permitted(captured: Captured) -> frozenset[str]:
     """The kinds of fp32 products in the graph, "conv" and "mm", that PyTorch's flags let round to
     TF32 on a GPU."""
     flags = {"conv": convolutions_round(), "mm": products_round()}
-    words = {"conv": ("conv",), "mm": ("mm", "linear", "matmul")}
+    words = {"conv": ("aten.conv", "convolution"), "mm": ("mm", "linear", "matmul")}
     calls = (node for node in captured.graph.graph.nodes if node.op == "call_function")
     wide = {
         str(node.target)

@@ -265,8 +265,11 @@ def _sum_error(
     partial = torch.zeros_like(found)
     # Many chains at once, but for the memory: a full sum is one row of all there is.
     step = CHAIN * max(1, AT_ONCE // (CHAIN * max(1, found.numel())))
-    for block in torch.split(rows, step, dim=-1):
+    whole = count - count % CHAIN
+    for block in torch.split(rows[..., :whole], step, dim=-1) if whole else ():
         partial += _chains(block).cumsum(-1).square_().sum((-2, -1))
+    # Of a chain that is not full the zeros that fill it would count as terms.
+    partial += rows[..., whole:].cumsum(-1).square_().sum(-1)
     found = torch.maximum(found, partial.div_(3).sqrt_())
     return found.reshape(value.shape) / (count if mean else 1)
 
