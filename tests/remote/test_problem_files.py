@@ -10,8 +10,9 @@ import pytest
 import torch
 from torch import nn
 
-from agentkernel.domain.errors import ProblemError
+from agentkernel.domain.errors import ProblemError, SettingError
 from agentkernel.remote.problem_files import files_of, restored
+from agentkernel.remote.session_folder import SessionFolder
 from agentkernel.tools.problem.loading import LoadedProblem, load_problem, problem_from_module
 
 MODEL = """
@@ -117,3 +118,10 @@ def test_a_neighbour_that_is_no_python_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "near.py").write_text("def (:\n")
     with pytest.raises(ProblemError, match=r"near\.py line 1"):
         files_of(loaded.problem)
+
+
+@pytest.mark.parametrize("name", ["../other.py", "/etc/other.py", "a/../../other.py"])
+def test_no_file_of_a_subject_lands_elsewhere(tmp_path: Path, name: str) -> None:
+    with pytest.raises(SettingError, match="leads elsewhere"):
+        SessionFolder(tmp_path).add_files("0" * 64, {name: "x = 1\n"})
+    assert not list(tmp_path.rglob("other.py"))
