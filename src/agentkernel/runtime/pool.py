@@ -30,7 +30,7 @@ from typing import Generic, Protocol, TypeVar
 
 from agentkernel.runtime import gpu_lock
 from agentkernel.runtime.machine import CPU, hold_devices, join_devices
-from agentkernel.runtime.timed_cpus import LANES, cores_to_reserve, keep_off
+from agentkernel.runtime.timed_cpus import LANES, cores_to_reserve, keep_off, on_timed_cpus
 from agentkernel.runtime.worker import end_after_parent
 
 COMPILER_NICE = 10
@@ -57,6 +57,18 @@ def raised_priority(pids: Iterable[int]) -> Iterator[None]:
     finally:
         for pid, nice in changed.items():
             _renice(pid, nice)
+
+
+@contextlib.contextmanager
+def first_at_processors(timed: Callable[[], Sequence[int]]) -> Iterator[None]:
+    """This thread and the processes `timed` come before others at the processors, where others use
+    the GPU: what launches much is otherwise as slow as the compilers beside it."""
+    with ExitStack() as front:
+        if gpu_lock.has_other_users():
+            pids = timed()
+            front.enter_context(raised_priority([threading.get_native_id(), *pids]))
+            front.enter_context(on_timed_cpus(pids))
+        yield
 
 
 def _renice(pid: int, nice: int) -> int | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.runtime import gpu_lock
+from agentkernel.runtime import gpu_lock, pool
 from agentkernel.runtime.gpu_lock import GpuLock
 from agentkernel.tools.search import measuring
 from agentkernel.tools.search.descent import FIRST, ROUND
@@ -57,6 +57,9 @@ class Bench:
 
     def alive(self, index: int) -> bool:
         return index in self.loaded
+
+    def pids(self) -> list[int]:
+        return []
 
     def warm(self, entries: Sequence[Entry]) -> WarmUpResult:
         self.seen.append(("warm", self.place.held))
@@ -149,8 +152,8 @@ def test_the_worker_comes_first_where_others_use_the_gate(
         first.append((name, pids[-1]))
         yield
 
-    monkeypatch.setattr(measuring, "raised_priority", partial(noted, "priority"))
-    monkeypatch.setattr(measuring, "on_timed_cpus", partial(noted, "cpus"))
+    monkeypatch.setattr(pool, "raised_priority", partial(noted, "priority"))
+    monkeypatch.setattr(pool, "on_timed_cpus", partial(noted, "cpus"))
     monkeypatch.setattr(gpu_lock, "has_other_users", lambda: True)
     race(Seen(place), 60.0)
     assert first == [("priority", 4711), ("cpus", 4711)]

@@ -16,9 +16,8 @@ from typing import NamedTuple, Self
 
 from agentkernel.domain.profile import LEFT_OUT, ClockCheck, GpuState, MatmulPrecision
 from agentkernel.runtime import gpu_lock
-from agentkernel.runtime.pool import raised_priority
+from agentkernel.runtime.pool import first_at_processors
 from agentkernel.runtime.stages import stage
-from agentkernel.runtime.timed_cpus import on_timed_cpus
 from agentkernel.tools.problem.loading import LoadedProblem
 from agentkernel.tools.profiler.baselines import (
     BaselineProcess,
@@ -418,11 +417,11 @@ class Comparison:
             *(baseline_process.process for baseline_process in self._baseline_processes()),
             process,
         )
-        with gpu_lock.exclusive(), ExitStack() as front:
-            if gpu_lock.has_other_users():
-                timed = [pid for side in sides if side for pid in side.pids]
-                front.enter_context(raised_priority([threading.get_native_id(), *timed]))
-                front.enter_context(on_timed_cpus(timed))
+
+        def timed() -> list[int]:
+            return [pid for side in sides if side for pid in side.pids]
+
+        with gpu_lock.exclusive(), first_at_processors(timed):
             yield
 
     def _remote(self, name: str, line: RequestChannel, event_us: float) -> RemoteSide:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from statistics import median
 from typing import NamedTuple, Protocol
@@ -14,9 +13,9 @@ from typing import NamedTuple, Protocol
 from agentkernel.domain.candidate import TrialResult
 from agentkernel.domain.target import Target
 from agentkernel.runtime import gpu_lock
-from agentkernel.runtime.pool import raised_priority
+from agentkernel.runtime.pool import first_at_processors
 from agentkernel.runtime.stages import stage
-from agentkernel.runtime.timed_cpus import compiling_cpus, on_timed_cpus
+from agentkernel.runtime.timed_cpus import compiling_cpus
 from agentkernel.tools.compile.candidate import Binary, by_weight
 from agentkernel.tools.problem.loading import LoadedProblem
 from agentkernel.tools.profiler.timing.stopwatch import Device, flush_bytes
@@ -462,14 +461,9 @@ class _HalvingSearch:
     def _alone(self, entrants: Sequence[_Entrant]) -> Iterator[None]:
         """The device is the race's own: the way in, for which everybody else has to come out, takes
         longer than the calls. What a death unloaded is loaded before: nobody may have to wait while
-        schedules compile. The worker comes before others at the processors, as what the profiler
-        times does: otherwise a drop-in of many launches is as slow as the compilers beside it."""
+        schedules compile."""
         self._load(entrants)
-        with self._through(gpu_lock.exclusive()), ExitStack() as front:
-            if gpu_lock.has_other_users():
-                timed = self._bench.pids()
-                front.enter_context(raised_priority([threading.get_native_id(), *timed]))
-                front.enter_context(on_timed_cpus(timed))
+        with self._through(gpu_lock.exclusive()), first_at_processors(self._bench.pids):
             yield
 
     @contextmanager
