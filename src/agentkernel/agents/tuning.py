@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from agentkernel.agents.history import schedules_apart
 from agentkernel.agents.protocols import Searcher
 from agentkernel.compiler.attention import AttentionStep
+from agentkernel.compiler.convolutions.step import ConvolutionStep
 from agentkernel.compiler.emit import Schedule
 from agentkernel.compiler.expressions import LIBRARY
 from agentkernel.compiler.fusion import LibraryStep, Output, Partition, Step
@@ -137,6 +138,9 @@ def with_stand_ins(compiled: Compiled, *, libraries: bool) -> Rivalry:
             found[step] = [(LibraryStep(step.node, (), read),)]
         elif isinstance(step, ProductStep) and step.node not in returned:
             found[step] = [*_products_apart(step, outputs, libraries=libraries)]
+        elif isinstance(step, ConvolutionStep) and libraries and step.node not in returned:
+            call = LibraryStep(step.node, (), frozenset((step.node,)))
+            found[step] = [(call,) if step.epilogue is None else (call, step.epilogue)]
         elif isinstance(step, PairStep):
             found[step] = [*_pair_apart(step, outputs, libraries=libraries)]
     return Rivalry(compiled, found)

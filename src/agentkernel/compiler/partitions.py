@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeGuard
 import torch
 
 from agentkernel.compiler.attention import find_steps
+from agentkernel.compiler.convolutions.step import ConvolutionStep
 from agentkernel.compiler.drop_in.constructor import ConstructorText, emit_constructor
 from agentkernel.compiler.drop_in.envelope import refused_set
 from agentkernel.compiler.drop_in.interface import (
@@ -112,7 +113,7 @@ def _partitions(
     if constructor.foreign_imports:
         raise UnsupportedOp("constructor", f"it imports {', '.join(constructor.foreign_imports)}")
     plain = compile_graph(problem, captured, constructor, precision)
-    choices = _with_products(plain, policy)
+    choices = _with_convolutions(plain, policy) + _with_products(plain, policy)
     if any(op.removeprefix("aten.") in MOVABLE for op in _library(plain)):
         last = compile_graph(problem, captured, constructor, precision, channels_last=True)
         choices += _with_products(last, policy)[:1]
@@ -128,6 +129,14 @@ def _partitions(
         )
         raise UnsupportedOp(library[0], reason)
     return kept
+
+
+def _with_convolutions(plain: Compiled, policy: Policy) -> list[Compiled]:
+    """Convolutions as kernels of our own, where ours do one."""
+    own = plain.own_convolutions()
+    if not any(isinstance(step, ConvolutionStep) for step in own.partition.steps):
+        return []
+    return _with_products(own, policy)[:1]
 
 
 def _with_products(plain: Compiled, policy: Policy) -> list[Compiled]:
@@ -188,6 +197,8 @@ def structure(compiled: Compiled) -> str:
     steps = compiled.partition.steps
     if find_steps(steps):
         return "attention"
+    if any(isinstance(step, ConvolutionStep) for step in steps):
+        return "convolution"
     if any(isinstance(step, ProductStep | PairStep | RowPartsStep) for step in steps):
         return "gemm"
     calls = any(_is_product(step) or isinstance(step, LinearStep) for step in steps)

@@ -12,6 +12,7 @@ import torch
 
 from agentkernel.compiler.attention import with_attention
 from agentkernel.compiler.axes import IncompatibleAxes, contiguous_strides
+from agentkernel.compiler.convolutions.step import with_convolution_steps
 from agentkernel.compiler.drop_in.constructor import ConstructorText
 from agentkernel.compiler.drop_in.wrapper import DropInSource, write
 from agentkernel.compiler.expressions import Symbols, symbols_of
@@ -79,6 +80,10 @@ class Compiled:
         for step in self.partition.steps:
             steps += others.get(step, (step,))
         return replace(self, partition=replace(self.partition, steps=tuple(steps)))
+
+    def own_convolutions(self) -> Compiled:
+        """The same with the convolutions that our kernels do as such, their epilogues fused."""
+        return replace(self, partition=with_convolution_steps(self.partition))
 
     def library_products(self) -> Compiled:
         """The same with every matrix product as a library call, bias and activation fused into it

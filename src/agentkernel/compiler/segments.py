@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import NamedTuple
 
+from agentkernel.compiler.convolutions.step import ConvolutionStep
 from agentkernel.compiler.fusion import Region
 from agentkernel.compiler.ir import Node
 from agentkernel.compiler.pipeline import Compiled
@@ -79,7 +80,7 @@ def _operators(step: object) -> tuple[str, ...]:
     """The operators of the graph that it computes, each once."""
     if isinstance(step, Region):
         nodes: tuple[Node, ...] = step.nodes
-    elif isinstance(step, ProductStep):
+    elif isinstance(step, ProductStep | ConvolutionStep):
         nodes = (step.node, *(step.epilogue.nodes if step.epilogue else ()))
     elif isinstance(step, RowPartsStep):
         gathered = step.gathered

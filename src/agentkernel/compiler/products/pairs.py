@@ -140,7 +140,7 @@ def _meet(left: Part, right: Part, region: Region) -> bool:
     """True where the region takes both at the same places."""
     lead = ProductStep(left.product, None).batch_dims
     groups = [groups_of(part.value, lead, region) for part in (left, right)]
-    return groups[0] == groups[1] and element_by_element(left.value, lead, region)
+    return groups[0] == groups[1] and element_by_element(left.value, groups[0], region)
 
 
 def pair_facts(pair: PairStep, symbols: Symbols, precision: Precision) -> GemmFacts:

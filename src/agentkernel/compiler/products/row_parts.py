@@ -193,7 +193,7 @@ def _row_by_row(gathered: Gathered) -> bool:
     whole = all(item.offset == 0 and item.resolved() == place for item in reads)
     stored = all(item.resolved() == place for item in region.store_accesses)
     alike = all(item == groups[0] for item in groups)
-    return whole and stored and alike and place_by_place(loaded[0], 0, region)
+    return whole and stored and alike and place_by_place(groups[0], region)
 
 
 def _from_parts(gathered: Gathered, order: Sequence[Node]) -> dict[Node, Node]:

@@ -33,6 +33,7 @@ from agentkernel.compiler.products.step import (
     Scope,
     emit_product_step,
     gemm_facts,
+    scope_of,
 )
 from agentkernel.compiler.providers.protocol import (
     FLOP_PER_US,
@@ -111,7 +112,7 @@ class RowParts:
         stores = [Store(part, contiguous_strides(part.shape)) for part in step.parts]
         names = [forward.allocate(store, f"{store.node.name}s") for store in stores]
         kernel = forward.names.unique(f"{step.node.name}_kernel")
-        forward.place(emit_row_parts_step(step, schedule, kernel, names, _scope(forward)))
+        forward.place(emit_row_parts_step(step, schedule, kernel, names, scope_of(forward)))
         forward.schedule[kernel] = dict(schedule)
 
     def work_us(self, step: RowPartsStep, symbols: Symbols) -> float:
@@ -137,12 +138,8 @@ def _write(
     store = Store(step.result, contiguous_strides(step.result.shape))
     forward.write_kernel(
         store, schedule, outputs,
-        lambda kernel, name: emit(step, schedule, kernel, name, _scope(forward)),
+        lambda kernel, name: emit(step, schedule, kernel, name, scope_of(forward)),
     )  # fmt: skip
-
-
-def _scope(forward: Forward) -> Scope:
-    return Scope(forward.buffers, forward.symbols, forward.names, forward.precision, forward.splits)
 
 
 def _schedules(facts: GemmFacts, setting: Setting) -> list[GemmSchedule]:
