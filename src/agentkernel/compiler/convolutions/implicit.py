@@ -32,6 +32,11 @@ INT32_LIMIT = 2**31 - 2**16
 MASK_BITS = 31
 """Taps whose reads inside of the picture one integer can tell."""
 
+WEAVES = (2, 4, 8)
+"""Strides whose phases can be joined in registers."""
+LEAST_ROWS = 16
+"""Rows of the least tile that is multiplied."""
+
 
 def emit_implicit(spec: ConvolutionSpec, schedule: Mapping[str, int]) -> KernelText:
     """The kernels under `schedule`, with the wrapper's lines: BLOCK_N places x BLOCK_M channels a
@@ -58,8 +63,12 @@ class _Implicit:
         self.packing = Packing(spec.geometry, schedule["READ"], schedule["BLOCK_K"], spec.dtype)
 
     @property
-    def phased(self) -> bool:
-        return self.shape.phases > 1
+    def woven(self) -> int:
+        """Phases of the last dimension that a program takes, so that neighbours are stored
+        together: all of them where a tile can hold them side by side."""
+        step = self.shape.stride[-1]
+        fits = step in WEAVES and self.schedule["BLOCK_N"] >= LEAST_ROWS * step
+        return step if self.shape.transposed and fits else 1
 
     @property
     def rounds(self) -> bool:
@@ -76,16 +85,13 @@ class _Implicit:
             *(name for name, _ in spec.extras), "batches",
             *(f"{name}: tl.constexpr" for name in fixed),
         ]  # fmt: skip
-        loop = {AS_IT_LIES: self._tap_loop, AT_ONCE: self._flat_loop, PACKED: self._packed_loop}
         lines = [
             f'"""{self._title()}"""',
             *self._sizes(),
             *self._places(),
             *(self._masks() if not packed else ()),
             "",
-            "acc = tl.zeros((BLOCK_N, BLOCK_M), dtype=tl.float32)",
-            *loop[self.packing.read](),
-            "acc = tl.trans(acc)",
+            *(self._phases() if self.shape.transposed else self._loop()),
             "",
             *self._end(),
         ]
@@ -108,7 +114,7 @@ class _Implicit:
             lines += [f"WIDE_{dim}: tl.constexpr = {size}" for dim, size in self._wide()]
         plane = " * ".join(f"{self._side}_{dim}" for dim in self.dims)
         lines.append(f"PLANE: tl.constexpr = {plane}")
-        if self.phased:
+        if shape.transposed:
             lines += [
                 f"STEPS_{dim}: tl.constexpr = (OUT_{dim} + {shape.stride[dim] - 1})"
                 f" // {shape.stride[dim]}"
@@ -126,11 +132,12 @@ class _Implicit:
 
     def _places(self) -> list[str]:
         """Lines of the tile's channels and places, and where each place's window begins."""
-        shape, packed = self.shape, self.packing.read == PACKED
+        shape = self.shape
         tiles = -(-shape.outside // self.schedule["BLOCK_M"])
+        apart = shape.phases // self.woven
         lines = ["program = tl.program_id(0)"]
-        if self.phased:
-            lines += [f"phase = program % {shape.phases}", f"program //= {shape.phases}"]
+        if apart > 1:
+            lines += [f"phase = program % {apart}", f"program //= {apart}"]
         lines += [
             f"tile_m = program % {tiles}",
             f"tile_n = program // {tiles}",
@@ -142,23 +149,32 @@ class _Implicit:
             lines += ["group = tl.program_id(1)", f"rows = group * {shape.outside} + channel"]
         else:
             lines += ["rows = channel"]
-        count = " * ".join(f"STEPS_{dim}" for dim in self.dims) if self.phased else "N"
-        lines += [
-            "place = tile_n.to(INDEX) * BLOCK_N + tl.arange(0, BLOCK_N)",
-            f"col_mask = place < batches * ({count})",
-            f"batch = place // ({count})",
-            f"cols = (place % ({count})).to(tl.int32)",
-            *self._split("cols", "STEPS" if self.phased else "OUT"),
-        ]
-        lines += self._phase_lines() if self.phased else []
-        lines += self._window_starts()
-        if not packed:
-            return [*lines, f"start = {self._start()}"]
-        # Every window that is read lies in the copy, that of a place past the end, too. The last
-        # factor tells how wide loads may be.
+        if shape.transposed:
+            return [*lines, *self._shifts(), *self._woven_places(), *self._steps()]
         return [
             *lines,
-            f"start = tl.where(col_mask, {self._start()}, {self._safe_start()})",
+            "place = tile_n.to(INDEX) * BLOCK_N + tl.arange(0, BLOCK_N)",
+            "col_mask = place < batches * N",
+            "batch = place // N",
+            "cols = (place % N).to(tl.int32)",
+            *self._split("cols", "out", [f"OUT_{dim}" for dim in self.dims]),
+            *self._window_starts(),
+            *self._start_lines("batch", "col_mask"),
+        ]
+
+    def _start_lines(self, image: str, mask: str) -> list[str]:
+        shape = self.shape
+        if self.packing.read != PACKED:
+            begin = f"{image} * ({shape.inside * shape.groups} * PLANE)"
+            if shape.groups > 1:
+                begin += f" + group.to(INDEX) * ({shape.inside} * PLANE)"
+            return [f"start = {begin} + {self._offset('at')}"]
+        # Every window that is read lies in the copy, that of a place past the end, too. The last
+        # factor tells how wide loads may be.
+        image = f"({image} * {shape.groups} + group)" if shape.groups > 1 else image
+        start = f"{image} * PLANE + {self._offset('at')}"
+        return [
+            f"start = tl.where({mask}, {start}, {self._safe_start()})",
             f"start *= {self.packing.channels}",
         ]
 
@@ -171,48 +187,112 @@ class _Implicit:
             text = f"({text}) * WIDE_{dim} + {self.packing.low(dim)}"
         return text
 
-    def _start(self) -> str:
-        shape = self.shape
-        if self.packing.read == PACKED:
-            image = f"batch * {shape.groups} + group" if shape.groups > 1 else "batch"
-            return f"({image}) * PLANE + {self._offset('at')}"
-        begin = f"batch * ({shape.inside * shape.groups} * PLANE)"
-        if shape.groups > 1:
-            begin += f" + group.to(INDEX) * ({shape.inside} * PLANE)"
-        return f"{begin} + {self._offset('at')}"
-
-    def _split(self, index: str, size: str) -> list[str]:
-        """Lines that take a flat index apart."""
+    def _split(self, index: str, name: str, sizes: list[str]) -> list[str]:
+        """Lines that take a flat index apart: `name_0`, `name_1`, ..."""
         rank = self.shape.rank
         if rank == 1:
-            return [f"out_0 = {index}"]
-        lines = [f"out_{rank - 1} = {index} % {size}_{rank - 1}"]
+            return [f"{name}_0 = {index}"]
+        lines = [f"{name}_{rank - 1} = {index} % ({sizes[-1]})"]
         if rank == 2:
-            return [*lines, f"out_0 = {index} // {size}_1"]
-        lines.append(f"out_1 = {index} // {size}_2 % {size}_1")
-        return [*lines, f"out_0 = {index} // ({size}_1 * {size}_2)"]
+            return [*lines, f"{name}_0 = {index} // ({sizes[1]})"]
+        lines.append(f"{name}_1 = {index} // ({sizes[2]}) % ({sizes[1]})")
+        return [*lines, f"{name}_0 = {index} // (({sizes[1]}) * ({sizes[2]}))"]
 
-    def _phase_lines(self) -> list[str]:
-        """Lines of the output's places of this phase, `step * stride + shift`: tap `first` reaches
-        them, and each `stride`-th from there on."""
+    @property
+    def _apart(self) -> list[int]:
+        """Dimensions whose phases programs have apart."""
+        return [dim for dim in self.dims if self.woven == 1 or dim != self.shape.rank - 1]
+
+    def _shifts(self) -> list[str]:
+        """Lines of the phase of a program: it has the places `step * stride + shift`, which tap
+        `first` reaches, and each `stride`-th from there on."""
         shape, rest = self.shape, "phase"
         lines: list[str] = []
-        for dim in reversed(self.dims):
+        for dim in reversed(self._apart):
+            if shape.stride[dim] == 1:
+                lines.append(f"shift_{dim} = 0")
+                continue
             lines.append(f"shift_{dim} = {rest} % {shape.stride[dim]}")
             rest = f"{rest} // {shape.stride[dim]}"
-        for dim in self.dims:
+        for dim in self._apart:
             s, p, k = shape.stride[dim], shape.padding[dim], shape.kernel[dim]
             lines += [
                 f"first_{dim} = (shift_{dim} + {p}) % {s}",
                 f"taps_{dim} = ({k + s - 1} - first_{dim}) // {s}",
-                f"at_{dim} = out_{dim} + (shift_{dim} + {p}) // {s}{self._low(dim)}",
-                f"out_{dim} = out_{dim} * {s} + shift_{dim}",
-                f"col_mask &= out_{dim} < OUT_{dim}",
             ]
+        return lines
+
+    def _woven_places(self) -> list[str]:
+        """Lines of the places that are stored, those of the last dimension's phases in turn."""
+        shape = self.shape
+        sizes = [f"STEPS_{dim}" for dim in self.dims]
+        sizes[-1] += f" * {self.woven}" if self.woven > 1 else ""
+        lines = [
+            f"COUNT: tl.constexpr = {' * '.join(sizes)}",
+            "place = tile_n.to(INDEX) * BLOCK_N + tl.arange(0, BLOCK_N)",
+            "batch = place // COUNT",
+            "cols = (place % COUNT).to(tl.int32)",
+            *self._split("cols", "out", sizes),
+            *(f"out_{dim} = out_{dim} * {shape.stride[dim]} + shift_{dim}" for dim in self._apart),
+            "col_mask = place < batches * COUNT",
+            *(f"col_mask &= out_{dim} < OUT_{dim}" for dim in self.dims),
+        ]
         flat = "out_0"
         for dim in self.dims[1:]:
             flat = f"({flat}) * OUT_{dim} + out_{dim}"
         return [*lines, f"cols = {flat}"]
+
+    def _steps(self) -> list[str]:
+        """Lines of what is read: a step of each phase."""
+        count = " * ".join(f"STEPS_{dim}" for dim in self.dims)
+        block = f"BLOCK_N // {self.woven}" if self.woven > 1 else "BLOCK_N"
+        return [
+            f"step = tile_n.to(INDEX) * ({block}) + tl.arange(0, {block})",
+            f"step_mask = step < batches * ({count})",
+            f"picture = step // ({count})",
+            f"step = (step % ({count})).to(tl.int32)",
+            *self._split("step", "step", [f"STEPS_{dim}" for dim in self.dims]),
+            *(
+                f"at_{dim} = step_{dim} + (shift_{dim} + {self.shape.padding[dim]})"
+                f" // {self.shape.stride[dim]}{self._low(dim)}"
+                for dim in self._apart
+            ),
+        ]
+
+    def _phases(self) -> list[str]:
+        """Lines of the sum of each phase that the program has, and of all together."""
+        if self.woven == 1:
+            return [*self._start_lines("picture", "step_mask"), *self._loop()]
+        last, lines = self.shape.rank - 1, []
+        s, p, k = (item[-1] for item in (self.shape.stride, self.shape.padding, self.shape.kernel))
+        for shift in range(s):
+            first = (shift + p) % s
+            lines += [
+                f"at_{last} = step_{last} + {(shift + p) // s}{self._low(last)}",
+                f"first_{last} = {first}",
+                f"taps_{last}: tl.constexpr = {(k + s - 1 - first) // s}",
+                *self._start_lines("picture", "step_mask"),
+                *self._loop(),
+                f"acc_{shift} = acc",
+            ]
+            lines = [line.replace(f"taps_{last}", f"taps_{last}_{shift}") for line in lines]
+        joined = _joined([f"acc_{shift}" for shift in range(s)])
+        pairs = s.bit_length() - 1
+        order = ", ".join(map(str, (1, 0, *range(2, 2 + pairs))))
+        return [
+            *lines,
+            f"acc = tl.reshape(tl.permute({joined}, ({order})), (BLOCK_M, BLOCK_N))",
+        ]
+
+    def _loop(self) -> list[str]:
+        """Lines of a sum over K: `acc`, of channels by places where no phases are woven."""
+        loop = {AS_IT_LIES: self._tap_loop, AT_ONCE: self._flat_loop, PACKED: self._packed_loop}
+        rows = "BLOCK_N" if self.woven == 1 else f"BLOCK_N // {self.woven}"
+        return [
+            f"acc = tl.zeros(({rows}, BLOCK_M), dtype=tl.float32)",
+            *loop[self.packing.read](),
+            *(["acc = tl.trans(acc)"] if self.woven == 1 else []),
+        ]
 
     def _low(self, dim: int) -> str:
         """How much later a place is in the copy."""
@@ -221,12 +301,6 @@ class _Implicit:
 
     def _window_starts(self) -> list[str]:
         shape = self.shape
-        if self.phased:
-            return []
-        if shape.transposed:
-            return [
-                f"at_{dim} = out_{dim} + {shape.padding[dim]}{self._low(dim)}" for dim in self.dims
-            ]
         return [
             f"at_{dim} = out_{dim} * {shape.stride[dim]} - {shape.padding[dim]}{self._low(dim)}"
             for dim in self.dims
@@ -243,7 +317,7 @@ class _Implicit:
         """Lines from a tap's number to how far from the window's start it reads, by dimension."""
         shape, lines, rest = self.shape, [], tap
         for dim in reversed(self.dims):
-            count = f"taps_{dim}" if self.phased else f"{shape.kernel[dim]}"
+            count = f"taps_{dim}" if self.shape.transposed else f"{shape.kernel[dim]}"
             if dim == 0:
                 lines.append(f"tap_0 = {rest}")
             elif count == "1":
@@ -271,7 +345,7 @@ class _Implicit:
     @property
     def _by_bits(self) -> bool:
         """Whether the reads that lie in the picture are one integer a place."""
-        return bool(self._edges) and not self.phased and self.shape.taps <= MASK_BITS
+        return bool(self._edges) and not self.shape.transposed and self.shape.taps <= MASK_BITS
 
     def _masks(self) -> list[str]:
         """Lines of `near`: a bit for each tap whose read lies in the picture."""
@@ -280,9 +354,8 @@ class _Implicit:
         shape, lines, names = self.shape, [], {}
         for dim in self._edges:
             names[dim] = f"near_{dim}"
-            sign = -1 if shape.transposed else shape.dilation[dim]
             for tap in range(shape.kernel[dim]):
-                at = f"at_{dim}" if tap == 0 else f"at_{dim} + {tap * sign}"
+                at = f"at_{dim}" if tap == 0 else f"at_{dim} + {tap * shape.dilation[dim]}"
                 bit = f"({self._within(at, f'IN_{dim}')}).to(tl.int32) << {tap}"
                 lines.append(f"{names[dim]} {'=' if tap == 0 else '|='} {bit}")
         near = ""
@@ -307,7 +380,8 @@ class _Implicit:
         and `channels` what is one a step of K into a tile."""
         if self._by_bits:
             return [f"(((near{lift} >> {tap}{channels}) & 1) != 0)"]
-        return [f"col_mask{lift}"] + [
+        mask = "step_mask" if self.shape.transposed else "col_mask"
+        return [f"{mask}{lift}"] + [
             f"({self._within(f'at_{dim}{lift} + move_{dim}{channels}', f'IN_{dim}')})"
             for dim in self._edges
         ]
@@ -328,7 +402,7 @@ class _Implicit:
 
     def _turns(self, steps: int) -> str:
         blocks = str(self.packing.blocks)
-        if self.phased:
+        if self.shape.transposed:
             blocks = " * ".join(f"taps_{dim}" for dim in self.dims)
         return blocks if steps == 1 else f"{blocks} * {steps}"
 
@@ -344,7 +418,7 @@ class _Implicit:
 
     def _tap_number(self) -> list[str]:
         """The line of a phase's tap's number in the whole window."""
-        if not self.phased:
+        if not self.shape.transposed:
             return []
         shape = self.shape
         number = f"first_0 + tap_0 * {shape.stride[0]}"
@@ -431,10 +505,11 @@ class _Implicit:
         spec, shape, schedule = self.spec, self.shape, self.schedule
         x = f"{spec.name}_picture" if self.packing.read == PACKED else spec.x
         places = " * ".join(
-            f"triton.cdiv({size}, {stride})" if self.phased else size
+            f"triton.cdiv({size}, {stride})" if self.shape.transposed else size
             for size, stride in zip(spec.out_sizes, shape.stride, strict=True)
         )
-        tiles = -(-shape.outside // schedule["BLOCK_M"]) * shape.phases
+        places += f" * {self.woven}" if self.woven > 1 else ""
+        tiles = -(-shape.outside // schedule["BLOCK_M"]) * shape.phases // self.woven
         grid = f"triton.cdiv({spec.batch} * {places}, {schedule['BLOCK_N']}) * {tiles},"
         if shape.groups > 1:
             grid += f" {shape.groups}"
@@ -451,3 +526,10 @@ class _Implicit:
         names = ["BLOCK_M", "BLOCK_N", "BLOCK_K", "num_warps", "num_stages"]
         options += [f"{name}={schedule[name]}" for name in names]
         return call_lines(spec.name, grid, arguments, options)
+
+
+def _joined(sums: list[str]) -> str:
+    """Sums as one tensor whose last dimensions count them."""
+    if len(sums) == 1:
+        return sums[0]
+    return f"tl.join({_joined(sums[::2])}, {_joined(sums[1::2])})"

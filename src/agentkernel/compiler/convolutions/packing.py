@@ -79,7 +79,7 @@ class Packing:
         if not shape.transposed:
             return f"IN_{dim} + {shape.padding[dim] + shape.after[dim]}"
         s, p = shape.stride[dim], shape.padding[dim]
-        last = f"(OUT_{dim} + {s - 1}) // {s} + {(s - 1 + p) // s if s > 1 else p}"
+        last = f"(OUT_{dim} + {s - 1}) // {s} + {(s - 1 + p) // s}"
         return f"{self.low(dim)} + max(IN_{dim}, {last})"
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from agentkernel.compiler.convolutions.implicit import WEAVES
 from agentkernel.compiler.convolutions.packing import AS_IT_LIES, AT_ONCE, PACKED
 from agentkernel.compiler.convolutions.spec import Geometry
 from agentkernel.compiler.products.schedules import ITEM_BYTES, FloatType
@@ -90,9 +91,10 @@ def _implicit(facts: ConvolutionFacts, target: Target) -> list[dict[str, int]]:
     wide = _above(shape.outside, 16, 128)
     found: list[dict[str, int]] = []
     for read in _reads(facts):
-        tiles = [(wide, 128, deep, 3), (wide, 128, deep, 4), (wide, 64, deep, 4)]
-        tiles += [(wide, 256, deep, 3), (max(wide // 2, 16), 128, deep, 4)]
-        tiles += [(256, 128, deep, 3)] if shape.outside > 128 else []
+        tiles = _woven(shape, wide, deep) or [(wide, 128, deep, 3), (wide, 128, deep, 4)]
+        if not shape.transposed:
+            tiles += [(wide, 64, deep, 4), (wide, 256, deep, 3), (max(wide // 2, 16), 128, deep, 4)]
+            tiles += [(256, 128, deep, 3)] if shape.outside > 128 else []
         tiles += [(wide, 128, deep // 2, 4)] if shape.inside <= 16 or read == AT_ONCE else []
         for m, n, k, stages in tiles:
             warps = 8 if m * n >= 128 * 128 else 4
@@ -101,6 +103,19 @@ def _implicit(facts: ConvolutionFacts, target: Target) -> list[dict[str, int]]:
     first = fitting[0]["READ"] if fitting else PACKED
     most = [item for item in fitting if item["READ"] == first][: MAX_SCHEDULES - 4]
     return most + [item for item in fitting if item["READ"] != first][:4]
+
+
+def _woven(shape: Geometry, wide: int, deep: int) -> list[tuple[int, int, int, int]]:
+    """Tiles of 64 and 128 places of each phase of the last dimension, where a program has all."""
+    phases = shape.stride[-1]
+    if not shape.transposed or phases not in WEAVES:
+        return []
+    found = []
+    for places in (64 * phases, 128 * phases):
+        for channels in (wide, wide // 2):
+            most = min(channels, 2 * 128 * 128 // places)
+            found += [(max(most, 16), places, deep, stages) for stages in (3, 4)]
+    return list(dict.fromkeys(found))
 
 
 def _tile(read: int, m: int, n: int, k: int, warps: int, stages: int) -> dict[str, int]:
@@ -151,6 +166,9 @@ def _drawn(facts: ConvolutionFacts, target: Target, most: int) -> Sequence[dict[
         "num_warps": [4, 8],
         "num_stages": [2, 3, 4],
     }
+    if shape.transposed:
+        axes["BLOCK_N"] = [size * shape.stride[-1] for size in (32, 64, 128)]
+        axes["BLOCK_N"] = [size for size in axes["BLOCK_N"] if size & (size - 1) == 0] or [128]
     depth = shape.inside * math.prod(shape.kernel)
 
     def fits(point: Point) -> bool:
