@@ -69,23 +69,19 @@ weighed = pytest.mark.skipif(
 
 
 @weighed
-def test_a_session_gives_way_as_a_whole_and_ours_does_not() -> None:
+def test_the_session_of_what_is_timed_is_in_front_with_it() -> None:
     """The niceness of a thread counts within its own session alone."""
     own = session_nice(os.getpid())
     waits = [sys.executable, "-c", "input()"]
     with subprocess.Popen(waits, stdin=subprocess.PIPE, start_new_session=True) as leader:
-        lower_priority(leader.pid)
-        assert session_nice(leader.pid) == pool.COMPILER_NICE
-        pool.lower_session(leader.pid, 5)
-        assert session_nice(leader.pid) == pool.COMPILER_NICE, "it was lower already"
         with pool.raised_priority([leader.pid]):
             raised = session_nice(leader.pid)
-        assert raised == (pool.TIMED_NICE if pool.may_raise_priority() else pool.COMPILER_NICE)
-        assert session_nice(leader.pid) == pool.COMPILER_NICE
+        assert raised == (pool.TIMED_NICE if pool.may_raise_priority() else 0)
+        assert session_nice(leader.pid) == 0
         leader.communicate(b"\n")
     with subprocess.Popen(waits, stdin=subprocess.PIPE) as member:
-        lower_priority(member.pid)
-        assert session_nice(member.pid) == own
+        with pool.raised_priority([member.pid]):
+            assert session_nice(member.pid) == own
         member.communicate(b"\n")
 
 

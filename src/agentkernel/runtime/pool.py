@@ -51,22 +51,12 @@ def lower_priority(pid: int, nice: int = COMPILER_NICE) -> None:
         # One that is lower already (under `nice`, or a Ray worker) may not be raised.
         if os.getpriority(os.PRIO_PROCESS, pid) < nice:
             os.setpriority(os.PRIO_PROCESS, pid, nice)
-            lower_session(pid, nice)
-
-
-def lower_session(pid: int, nice: int = COMPILER_NICE) -> None:
-    """The same for the session that `pid` leads, if it leads one, as a whole: where the system
-    weighs sessions against each other, the niceness of a thread counts within its own alone
-    (sched(7), "The autogroup feature")."""
-    before = _renice_session(pid, nice)
-    if before is not None and before > nice:
-        _renice_session(pid, before)
 
 
 @contextlib.contextmanager
 def at_priority(nice: int) -> Iterator[None]:
-    """Meanwhile this thread, and for good what it starts, has the priority `nice`. Where the system
-    would not let it come back, nothing changes."""
+    """Meanwhile this thread, and the session where it leads one, has the priority `nice`; what it
+    starts keeps it. Where the system would not let it come back, nothing changes."""
     own = threading.get_native_id()
     before = _renice(own, nice) if may_raise_priority() else None
     try:
@@ -127,7 +117,8 @@ class _Niceness(NamedTuple):
 
 def _renice(pid: int, thread: int, session: int | None = None) -> _Niceness | None:
     """What it was before; None where it could not be changed. A session gets the niceness of its
-    leading thread unless another is named."""
+    leading thread unless another is named: where the system weighs sessions against each other,
+    that of a thread counts within its own alone (sched(7), "The autogroup feature")."""
     try:
         before = os.getpriority(os.PRIO_PROCESS, pid)
         os.setpriority(os.PRIO_PROCESS, pid, thread)
@@ -139,9 +130,9 @@ def _renice(pid: int, thread: int, session: int | None = None) -> _Niceness | No
 def _renice_session(pid: int, nice: int) -> int | None:
     """What it was before; None where `pid` leads no session, or the system does not weigh them or
     let us."""
-    path = Path(f"/proc/{pid or threading.get_native_id()}/autogroup")
+    path = Path(f"/proc/{pid}/autogroup")
     with contextlib.suppress(OSError, ValueError, IndexError):
-        if os.getsid(pid) != (pid or threading.get_native_id()):
+        if os.getsid(pid) != pid:
             return None
         before = int(path.read_text(encoding="ascii").split()[-1])
         for _ in range(AGAIN_TIMES):

@@ -304,8 +304,8 @@ def nice_of(pid: int) -> int:
 
 
 def watch(seen: dict[str, set[int]], stop: threading.Event) -> None:
-    """The priorities of a baseline process and its session, of its compile workers and compilers."""
-    while not stop.wait(0.01):
+    """Priorities of a baseline process, its session, its compile workers and compilers."""
+    while not stop.wait(0.05):
         for pid in descendants(os.getpid()):
             with suppress(OSError):
                 words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")

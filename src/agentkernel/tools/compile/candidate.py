@@ -14,7 +14,6 @@ from agentkernel.domain.problem import ScalarSpec
 from agentkernel.domain.profile import CompileReport
 from agentkernel.domain.target import Target
 from agentkernel.domain.verdict import CompileFailed, LoadFailed, RunFailed
-from agentkernel.runtime.pool import lower_session
 from agentkernel.runtime.timed_cpus import compiling_cpus
 from agentkernel.tools.compile.instructions import Instructions, instructions_from
 from agentkernel.tools.compile.occupancy import OVER_LIMIT
@@ -215,8 +214,6 @@ def _compile(
     if not sources:
         return []
     with open_worker(device="cpu", interpret=False, allow_unsandboxed=allow_unsandboxed) as worker:
-        for pid in worker.outer_pids():
-            lower_session(pid)
         reply = _ask(worker, sources, common)
     if not isinstance(reply, WorkerFailed):
         return reply
