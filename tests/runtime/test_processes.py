@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -40,6 +41,82 @@ def test_who_gives_way_already_is_left_alone(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(os, "setpriority", refused)
     lower_priority(0)
+
+
+def nice_of_a_child() -> int:
+    """What a process has that is started now."""
+    asks = "import os; print(os.getpriority(os.PRIO_PROCESS, 0))"
+    return int(subprocess.check_output([sys.executable, "-c", asks], text=True))
+
+
+def test_what_is_started_behind_others_stays_there_and_we_come_back() -> None:
+    own, me = os.getpriority(os.PRIO_PROCESS, 0), threading.get_native_id()
+    with pool.at_priority(pool.BASELINE_NICE):
+        inside, child = os.getpriority(os.PRIO_PROCESS, me), nice_of_a_child()
+    expected = pool.BASELINE_NICE if pool.may_raise_priority() else own
+    assert (inside, child) == (expected, expected)
+    assert (os.getpriority(os.PRIO_PROCESS, me), nice_of_a_child()) == (own, own)
+
+
+def session_nice(pid: int) -> int:
+    """What proc(5)'s `autogroup` says: `/autogroup-4 nice 0`."""
+    return int(Path(f"/proc/{pid}/autogroup").read_text().split()[-1])
+
+
+weighed = pytest.mark.skipif(
+    not Path("/proc/self/autogroup").exists(), reason="this system weighs no sessions"
+)
+
+
+@weighed
+def test_the_session_of_what_is_timed_is_in_front_with_it() -> None:
+    """The niceness of a thread counts within its own session alone."""
+    own = session_nice(os.getpid())
+    waits = [sys.executable, "-c", "input()"]
+    with subprocess.Popen(waits, stdin=subprocess.PIPE, start_new_session=True) as leader:
+        with pool.raised_priority([leader.pid]):
+            raised = session_nice(leader.pid)
+        assert raised == (pool.TIMED_NICE if pool.may_raise_priority() else 0)
+        assert session_nice(leader.pid) == 0
+        leader.communicate(b"\n")
+    with subprocess.Popen(waits, stdin=subprocess.PIPE) as member:
+        with pool.raised_priority([member.pid]):
+            assert session_nice(member.pid) == own
+        member.communicate(b"\n")
+
+
+LEADER = """
+import os
+from pathlib import Path
+from agentkernel.runtime import pool
+with pool.at_priority(pool.BASELINE_NICE):
+    print(Path("/proc/self/autogroup").read_text().split()[-1])
+print(Path("/proc/self/autogroup").read_text().split()[-1])
+"""
+
+
+@weighed
+@pytest.mark.skipif(not pool.may_raise_priority(), reason="it takes CAP_SYS_NICE")
+def test_a_process_that_leads_its_session_takes_it_along_and_back() -> None:
+    said = subprocess.check_output(
+        [sys.executable, "-c", LEADER], text=True, start_new_session=True
+    )
+    assert said.split() == [str(pool.BASELINE_NICE), "0"]
+
+
+NOBODY = """
+import os
+from agentkernel.runtime import pool
+os.setuid(65534)
+with pool.at_priority(pool.BASELINE_NICE):
+    print(pool.may_raise_priority(), os.getpriority(os.PRIO_PROCESS, 0))
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may become another user")
+def test_who_could_not_come_back_stays_where_it_is() -> None:
+    said = subprocess.check_output([sys.executable, "-c", NOBODY], text=True)
+    assert said.split() == ["False", str(os.getpriority(os.PRIO_PROCESS, 0))]
 
 
 def test_who_is_timed_is_in_front_for_so_long(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ Also the priority of helper processes beside timed ones.
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import multiprocessing
 import os
@@ -26,7 +27,7 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from agentkernel.runtime import gpu_lock
 from agentkernel.runtime.machine import CPU, hold_devices, join_devices
@@ -34,29 +35,65 @@ from agentkernel.runtime.timed_cpus import LANES, cores_to_reserve, keep_off, on
 from agentkernel.runtime.worker import end_after_parent
 
 COMPILER_NICE = 10
+BASELINE_NICE = 15
+"""Compilers of baselines come behind those of candidates, which a run waits for."""
 TIMED_NICE = -10
 
 
-def lower_priority(pid: int) -> None:
+AGAIN_S, AGAIN_TIMES = 0.1, 10
+"""A user's writes to /proc/PID/autogroup are refused above ten a second on the whole machine."""
+
+
+def lower_priority(pid: int, nice: int = COMPILER_NICE) -> None:
     """Lower the priority of the thread that leads process `pid` (0: of this thread) and of all that
     it starts from now on. For good: never where something is timed."""
     with contextlib.suppress(ProcessLookupError):
         # One that is lower already (under `nice`, or a Ray worker) may not be raised.
-        if os.getpriority(os.PRIO_PROCESS, pid) < COMPILER_NICE:
-            os.setpriority(os.PRIO_PROCESS, pid, COMPILER_NICE)
+        if os.getpriority(os.PRIO_PROCESS, pid) < nice:
+            os.setpriority(os.PRIO_PROCESS, pid, nice)
+
+
+@contextlib.contextmanager
+def at_priority(nice: int) -> Iterator[None]:
+    """Meanwhile this thread, and the session where it leads one, has the priority `nice`; what it
+    starts keeps it. Where the system would not let it come back, nothing changes."""
+    own = threading.get_native_id()
+    before = _renice(own, nice) if may_raise_priority() else None
+    try:
+        yield
+    finally:
+        if before is not None:
+            _renice(own, *before)
+
+
+@functools.cache
+def may_raise_priority() -> bool:
+    """Whether a thread that has lowered its priority may raise it again (CAP_SYS_NICE, or a limit
+    RLIMIT_NICE that allows it); found out with a thread that ends."""
+    found: list[bool] = []
+
+    def attempt() -> None:
+        own = threading.get_native_id()
+        before = os.getpriority(os.PRIO_PROCESS, own)
+        found.append(_renice(own, before + 1) is not None and _renice(own, before) is not None)
+
+    thread = threading.Thread(target=attempt, name="priority")
+    thread.start()
+    thread.join()
+    return found == [True]
 
 
 @contextlib.contextmanager
 def raised_priority(pids: Iterable[int]) -> Iterator[None]:
-    """Meanwhile the leading threads of `pids` get a processor before all who have not asked: a
-    module of many short kernels is as slow as its launches. Where the system does not let us (it
-    takes CAP_SYS_NICE), nothing changes."""
-    changed = {pid: nice for pid in pids if (nice := _renice(pid, TIMED_NICE)) is not None}
+    """Meanwhile the leading threads of `pids`, and the sessions that they lead, get a processor
+    before all who have not asked: a module of many short kernels is as slow as its launches. Where
+    the system does not let us (it takes CAP_SYS_NICE), nothing changes."""
+    changed = {pid: before for pid in pids if (before := _renice(pid, TIMED_NICE)) is not None}
     try:
         yield
     finally:
-        for pid, nice in changed.items():
-            _renice(pid, nice)
+        for pid, before in changed.items():
+            _renice(pid, *before)
 
 
 @contextlib.contextmanager
@@ -71,14 +108,41 @@ def first_at_processors(timed: Callable[[], Sequence[int]]) -> Iterator[None]:
         yield
 
 
-def _renice(pid: int, nice: int) -> int | None:
-    """What it was before; None where it could not be changed."""
+class _Niceness(NamedTuple):
+    """Of a thread, and of the session that it leads, if it leads one."""
+
+    thread: int
+    session: int | None
+
+
+def _renice(pid: int, thread: int, session: int | None = None) -> _Niceness | None:
+    """What it was before; None where it could not be changed. A session gets the niceness of its
+    leading thread unless another is named: where the system weighs sessions against each other,
+    that of a thread counts within its own alone (sched(7), "The autogroup feature")."""
     try:
         before = os.getpriority(os.PRIO_PROCESS, pid)
-        os.setpriority(os.PRIO_PROCESS, pid, nice)
+        os.setpriority(os.PRIO_PROCESS, pid, thread)
     except OSError:  # no right to, or gone
         return None
-    return before
+    return _Niceness(before, _renice_session(pid, thread if session is None else session))
+
+
+def _renice_session(pid: int, nice: int) -> int | None:
+    """What it was before; None where `pid` leads no session, or the system does not weigh them or
+    let us."""
+    path = Path(f"/proc/{pid}/autogroup")
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        if os.getsid(pid) != pid:
+            return None
+        before = int(path.read_text(encoding="ascii").split()[-1])
+        for _ in range(AGAIN_TIMES):
+            try:
+                path.write_text(str(nice), encoding="ascii")
+            except BlockingIOError:
+                time.sleep(AGAIN_S)
+            else:
+                return before
+    return None
 
 
 L = TypeVar("L", bound="JobRunner")

@@ -66,8 +66,18 @@ def keep_off(core: Sequence[int]) -> None:
 def compiling_cpus() -> int:
     """CPUs that this process may fill with compilers: all that it may use or, in a bench, twice its
     lane's part of them, since lanes also wait, judge and time."""
-    cpus, lanes = len(os.sched_getaffinity(0)), os.environ.get(LANES, "")
-    return max(1, min(cpus, 2 * cpus // int(lanes))) if lanes.isdigit() and int(lanes) else cpus
+    cpus = len(os.sched_getaffinity(0))
+    return max(1, min(cpus, 2 * cpus // _lanes()))
+
+
+def lane_cpus() -> int:
+    """A lane's part of the CPUs that this process may use; all of them outside of a bench."""
+    return max(1, len(os.sched_getaffinity(0)) // _lanes())
+
+
+def _lanes() -> int:
+    lanes = os.environ.get(LANES, "")
+    return max(1, int(lanes)) if lanes.isdigit() else 1
 
 
 def timed_cpus() -> tuple[int, ...]:

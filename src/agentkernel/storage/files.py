@@ -200,8 +200,14 @@ def _kind(mode: int) -> str:
     return next((words for asked, words in kinds if asked(mode)), "it is no regular file")
 
 
-def lock_open_file(file: IO[str] | IO[bytes], busy: AgentKernelError, wait_s: float) -> None:
-    """Be the only process that holds `file`, until it is closed or the process ends.
+def lock_open_file(
+    file: IO[str] | IO[bytes],
+    busy: AgentKernelError,
+    wait_s: float,
+    again_s: float = LOOK_AGAIN_S,
+) -> None:
+    """Be the only process that holds `file`, until it is closed or the process ends; asked for
+    every `again_s`.
 
     Raises `busy` after `wait_s`: one that was killed holds on until the system has ended it.
     """
@@ -210,9 +216,9 @@ def lock_open_file(file: IO[str] | IO[bytes], busy: AgentKernelError, wait_s: fl
         try:
             return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            if time.monotonic() > end:
+            if time.monotonic() >= end:
                 raise busy from None
-            time.sleep(LOOK_AGAIN_S)
+            time.sleep(again_s)
 
 
 def config_folder() -> Path:

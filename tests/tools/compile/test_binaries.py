@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
+import subprocess
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -12,11 +15,22 @@ import torch
 import triton
 import triton.language as tl
 from triton.backends.compiler import GPUTarget
+from triton.backends.nvidia import driver
 from triton.compiler import ASTSource, CompiledKernel
 
-from agentkernel.tools.compile.binaries import enter, size_of, taken
+from agentkernel.tools.compile.binaries import (
+    DriverBuild,
+    enter,
+    launcher_of,
+    module_key,
+    size_of,
+    taken,
+)
+from agentkernel.tools.compile.candidate import _with_launchers
 from agentkernel.tools.compile.instructions import Count, instructions_from, instructions_of
 from agentkernel.tools.compile.recording import gpu_target, pretend_gpu, record_launches
+from agentkernel.tools.compile.worker import _set_apart
+from agentkernel.tools.sandbox import worker as sandbox_worker
 from agentkernel.tools.targets import find_target
 
 HOPPER = GPUTarget("cuda", 90, 32)
@@ -130,3 +144,86 @@ def test_a_recorded_launch_has_the_hash_of_a_real_one(monkeypatch: pytest.Monkey
         recorded.source, target=gpu_target(target), options=dict(recorded.options)
     )
     assert real.value.args == (ours.hash,)
+
+
+def test_the_modules_of_the_driver_are_compiled_beside_and_found_in_another_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver that is linked against and never loaded is enough: it is not asked for anything."""
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    stub = tmp_path / "libcuda.so.1"
+    (tmp_path / "stub.c").write_text("int nothing;\n")
+    words = [compiler, "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o", str(stub)]
+    subprocess.run([*words, str(tmp_path / "stub.c")], check=True)
+    monkeypatch.setenv("TRITON_LIBCUDA_PATH", str(tmp_path))
+    (found,) = json.loads(json.dumps(DriverBuild().result()))
+    (name,) = found.keys() - {"hash"}
+    assert name.startswith("cuda_utils")
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(sandbox_worker, "_driver", [found])
+    sandbox_worker.enter_driver()
+    kept = triton.runtime.cache.get_cache_manager(found["hash"]).get_file(name)
+    assert Path(kept).read_bytes()[:4] == b"\x7fELF"
+
+
+def test_without_a_driver_nothing_is_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRITON_LIBCUDA_PATH", str(tmp_path / "none"))
+    assert DriverBuild().result() == []
+
+
+class Launchers:
+    """Triton's driver up to 3.6, which compiles a module in C for each signature."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.compiled = 0
+        patch.setattr(driver, "make_launcher", None, raising=False)
+        patch.setattr(driver, "compile_module_from_src", self.compile, raising=False)
+        patch.setattr(driver, "CudaLauncher", self.launcher)
+
+    def compile(self, src: str, name: str) -> None:
+        self.compiled += 1
+        cache = triton.runtime.cache.get_cache_manager(module_key(src))
+        cache.put(f"compiled {src}".encode(), f"{name}.so")
+        raise ImportError("libcuda.so.1: cannot open shared object file")
+
+    def launcher(self, source: ASTSource, metadata: object) -> None:
+        driver.compile_module_from_src(src=str(source.signature), name="launcher")
+
+
+def test_a_launcher_is_compiled_once_for_a_signature_and_found_in_another_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claimed: list[str] = []
+    first, second, other = compiled(_double), compiled(_double, block=256), compiled(_walk, warps=8)
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "one"))
+    triton_36 = Launchers(monkeypatch)
+    claim = lambda key: nullcontext(claimed.append(key))  # noqa: E731
+    found = [launcher_of(kernel, claim) for kernel in (first, second, other)]
+    assert found[0] == found[1] == found[2] != None  # noqa: E711
+    assert triton_36.compiled == 1
+    assert set(claimed) == {found[0]["hash"]}
+    assert driver.compile_module_from_src == triton_36.compile
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "two"))
+    enter(found)
+    kept = triton.runtime.cache.get_cache_manager(found[0]["hash"]).get_file("launcher.so")
+    assert Path(kept).read_text().startswith("compiled {'x'")
+
+
+def test_newer_versions_need_none() -> None:
+    if hasattr(driver, "make_launcher"):
+        pytest.skip("this one needs them")
+    assert launcher_of(compiled(_double), lambda key: nullcontext()) is None
+
+
+def test_what_launches_kernels_travels_once_for_all_sources() -> None:
+    one, two = {"hash": "1", "a.so": "AAAA"}, {"hash": "2", "a.so": "BB"}
+    launchers: dict[str, dict[str, str]] = {}
+    answers: list[object] = [{"launchers": [one, two]}, {"launchers": [two]}, {"failed": "load"}]
+    assert [_set_apart(item, launchers) for item in answers] == [8, 0, 0]
+    reply = {"answers": answers, "launchers": list(launchers.values())}
+    given = [_with_launchers(item, reply) for item in answers]
+    assert given == [{"launchers": [one, two]}, {"launchers": [two]}, {"failed": "load"}]

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from agentkernel.runtime import gpu_lock
 from agentkernel.tools.problem.loading import LoadedProblem, load_problem
+from agentkernel.tools.profiler.baselines import SLACK_S, autotuned_role
 from agentkernel.tools.profiler.comparison import Comparison, ComparisonResult
 from agentkernel.tools.profiler.rounds import TUNED_MODES, Pace, ProfileSettings, Rounds, SideFailed
 from tests.tools.profiler.simulated_gpu import SimulatedGauge
@@ -158,7 +160,7 @@ def test_left_out_it_starts_no_process(tmp_path: Path) -> None:
         rounds = held.measure_baselines(0)
         assert held.autotune_error(0) == "left out on request"
         children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
-        twins = [pid for pid in children if b"profile.twin" in cmdline(pid)]
+        twins = [pid for pid in children if b"baseline_process:serve" in cmdline(pid)]
     assert isinstance(rounds, Rounds)
     assert rounds.sides() == ("eager",)
     assert len(twins) == 1
@@ -166,3 +168,13 @@ def test_left_out_it_starts_no_process(tmp_path: Path) -> None:
 
 def cmdline(pid: str) -> bytes:
     return Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+def test_behind_the_searches_of_other_lanes_it_has_twice_its_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(gpu_lock.FOLDER, raising=False)
+    assert autotuned_role(SETTINGS).own_limit_s == 60.0
+    monkeypatch.setenv(gpu_lock.FOLDER, str(tmp_path))
+    beside = autotuned_role(SETTINGS)
+    assert (beside.own_limit_s, beside.compile_limit_s) == (120.0, 120.0 + SLACK_S)

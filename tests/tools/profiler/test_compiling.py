@@ -7,13 +7,16 @@ import subprocess
 import sys
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from agentkernel.runtime import gpu_lock
+from agentkernel.runtime.pool import BASELINE_NICE, may_raise_priority
+from agentkernel.runtime.timed_cpus import LANES
 from agentkernel.tools.problem.loading import load_problem
 from agentkernel.tools.profiler.comparison import Comparison, ComparisonResult
 from agentkernel.tools.profiler.compile_workers import (
@@ -23,7 +26,7 @@ from agentkernel.tools.profiler.compile_workers import (
     wrap,
 )
 from agentkernel.tools.profiler.rounds import Pace, ProfileSettings, Rounds, Side, SideFailed
-from agentkernel.tools.sandbox.watchdog import readable
+from agentkernel.tools.sandbox.watchdog import descendants, readable
 from tests.tools.profiler.simulated_gpu import SimulatedGauge
 
 OTHER = """
@@ -276,12 +279,87 @@ def test_compile_workers_give_way_and_the_process_that_times_does_not() -> None:
     done = subprocess.run(
         [sys.executable, "-c", POOL], capture_output=True, text=True, env=several, check=True
     )
-    assert done.stdout.split() == ["10", str(own)]
+    assert done.stdout.split() == [str(BASELINE_NICE), str(own)]
 
 
-@pytest.mark.parametrize(("cores", "workers"), [(1, 1), (15, 1), (16, 2), (32, 4), (192, 4)])
-def test_a_twin_has_few_compile_workers(
-    monkeypatch: pytest.MonkeyPatch, cores: int, workers: int
+@pytest.mark.parametrize(
+    ("cores", "lanes", "workers"),
+    [(1, "", 1), (2, "1", 1), (4, "1", 2), (16, "1", 4), (16, "4", 2), (14, "8", 1), (192, "8", 4)],
+)
+def test_a_baseline_has_its_part_of_the_lane_for_compile_workers(
+    monkeypatch: pytest.MonkeyPatch, cores: int, lanes: str, workers: int
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cores)))
+    monkeypatch.setenv(LANES, lanes)
     assert compile_threads() == workers
+
+
+COMPILERS = ("cc1plus", "compile_worker")
+"""In the command lines of what TorchInductor starts on a CPU."""
+
+
+def nice_of(pid: int) -> int:
+    """Field 19 of proc(5)'s `stat`."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[16])
+
+
+def watch(seen: dict[str, set[int]], stop: threading.Event) -> None:
+    """Priorities of a baseline process, its session, its compile workers and compilers."""
+    while not stop.wait(0.05):
+        for pid in descendants(os.getpid()):
+            with suppress(OSError):
+                words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+                names = [*COMPILERS, "baseline_process:serve"]
+                for name in names:
+                    if any(name in word for word in words):
+                        seen[name].add(nice_of(pid))
+                if any(names[-1] in word for word in words):
+                    weight = Path(f"/proc/{pid}/autogroup").read_text().split()[-1]
+                    seen["session"].add(int(weight))
+
+
+@pytest.mark.slow
+def test_all_that_compiles_a_baseline_comes_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process itself for as long as it compiles, where the system lets it come back."""
+    monkeypatch.setenv("TORCHINDUCTOR_COMPILE_THREADS", "2")
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
+    path = tmp_path / "toy.py"
+    path.write_text(PROBLEM + "def get_inputs():\n    return [torch.randn(4, 64)]\n")
+    settings = ProfileSettings(pace=Pace(seconds=2.0, block_ms=1.0, min_rounds=3, max_rounds=3))
+    seen: dict[str, set[int]] = defaultdict(set)
+    stop = threading.Event()
+    watching = threading.Thread(target=watch, args=(seen, stop))
+    watching.start()
+    try:
+        with Comparison(
+            load_problem(str(path)), settings, SimulatedGauge(), flush_bytes=4096, device="cpu"
+        ) as held:
+            assert isinstance(held.measure_baselines(0), Rounds)
+            process = held._main_baseline.process
+            assert process is not None
+            after = [nice_of(pid) for pid in process.pids]
+    finally:
+        stop.set()
+        watching.join()
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    assert [seen[name] for name in COMPILERS] == [{BASELINE_NICE}] * 2
+    assert after == [own]
+    assert seen["session"] <= {own, BASELINE_NICE}
+    assert seen["baseline_process:serve"] == (
+        {own, BASELINE_NICE} if may_raise_priority() else {own}
+    )
+
+
+def test_a_benchmark_of_the_compiler_has_its_usual_priority(folder: Path) -> None:
+    """Others wait until it is through."""
+    locks = CompilerLocks(Deadline())
+    own, me = os.getpriority(os.PRIO_PROCESS, 0), threading.get_native_id()
+    with locks.opened(), locks.compiling():
+        low = os.getpriority(os.PRIO_PROCESS, me)
+        with locks.working():
+            assert os.getpriority(os.PRIO_PROCESS, me) == own
+        assert os.getpriority(os.PRIO_PROCESS, me) == low
+    assert low == (BASELINE_NICE if may_raise_priority() else own)
+    assert os.getpriority(os.PRIO_PROCESS, me) == own

@@ -1,18 +1,27 @@
 """Compiled kernels on their way from one process's Triton cache to another's.
 
 Triton keeps a kernel under a hash of its source, signature, constants, options, target and own
-version: an entry that does not fit is never found, and its kernel is compiled again.
+version: an entry that does not fit is never found, and its kernel is compiled again. So it is with
+the modules in C that it compiles to talk to the driver, and up to 3.6 to launch kernels of one
+signature: 0.15 s of a compiler each, which no process that times has to spend.
 """
 
 from __future__ import annotations
 
 import base64
+import contextlib
+import importlib
+import os
+import tempfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from triton.runtime.cache import get_cache_manager
+
+from agentkernel.domain.base import sha256_text
 
 if TYPE_CHECKING:
     from triton.compiler import CompiledKernel
@@ -21,6 +30,8 @@ KEPT = (".json", ".cubin")
 """What Triton reads of an entry to load its kernel; the texts on the way there are left out."""
 Binary = dict[str, str]
 """`hash`, and by file name the content, compressed, in base64."""
+Claim = Callable[[str], AbstractContextManager[object]]
+"""Inside, no other process makes what the text names."""
 
 
 def taken(kernel: CompiledKernel) -> Binary:
@@ -34,15 +45,89 @@ def taken(kernel: CompiledKernel) -> Binary:
     ]
     if {path.suffix for path in files} != set(KEPT):
         return {"hash": kernel.hash}
-    packed = {path.name: base64.b64encode(zlib.compress(path.read_bytes())) for path in files}
-    return {"hash": kernel.hash, **{name: data.decode("ascii") for name, data in packed.items()}}
+    return {"hash": kernel.hash, **{path.name: _packed(path) for path in files}}
+
+
+class _Compiled(Exception):
+    """Nothing is launched here: the module's text is all that was asked for."""
+
+
+def launcher_of(kernel: CompiledKernel, claimed: Claim) -> Binary | None:
+    """The module that launches kernels of this signature, compiled here unless another process of
+    the family has done so; None where this Triton launches all by one, or it cannot be compiled."""
+    driver = importlib.import_module("triton.backends.nvidia.driver")
+    compile_module = getattr(driver, "compile_module_from_src", None)
+    if not hasattr(driver, "make_launcher") or compile_module is None:
+        return None
+    keys: list[str] = []
+
+    def compiled(src: str, name: str, **rest: object) -> object:
+        keys.append(module_key(src))
+        with claimed(keys[-1]):
+            if not _modules_of(keys[-1]):
+                compile_module(src=src, name=name, **rest)
+        raise _Compiled
+
+    setattr(driver, "compile_module_from_src", compiled)  # noqa: B010 - not every version has it
+    try:
+        # Without a driver it is compiled, cached, and then not loaded.
+        with contextlib.suppress(Exception):
+            driver.CudaLauncher(kernel.src, kernel.metadata)
+    finally:
+        setattr(driver, "compile_module_from_src", compile_module)  # noqa: B010
+    found = [path for key in keys for path in _modules_of(key)]
+    return {"hash": keys[0], **{path.name: _packed(path) for path in found}} if found else None
+
+
+def _modules_of(key: str) -> list[Path]:
+    return sorted(Path(get_cache_manager(key).cache_dir).glob("*.so"))
+
+
+def module_key(source: str) -> str:
+    """Under what Triton keeps the module that it compiles of this text in C (up to 3.6)."""
+    build = importlib.import_module("triton.runtime.build")
+    return sha256_text(source + build.platform_key())
+
+
+class DriverBuild:
+    """The modules that Triton's driver for NVIDIA compiles before its first launch, compiled by a
+    process of their own while this one does something else."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+        self._pid = os.fork()
+        if self._pid == 0:
+            try:
+                os.environ["TRITON_CACHE_DIR"] = self._folder.name
+                importlib.import_module("triton.backends.nvidia.driver").CudaUtils()
+            finally:
+                os._exit(0)
+
+    def result(self) -> list[Binary]:
+        """What was compiled: nothing where there is no driver or no compiler."""
+        os.waitpid(self._pid, 0)
+        with self._folder as folder:
+            found = sorted(Path(folder).glob("*/*.so"))
+            return [{"hash": _key_of(path.parent), path.name: _packed(path)} for path in found]
+
+
+def _key_of(folder: Path) -> str:
+    """Under what Triton keeps the content of a folder of its cache."""
+    name = folder.name
+    return base64.b32decode(name + "=" * (-len(name) % 8)).hex()
+
+
+def _packed(path: Path) -> str:
+    return base64.b64encode(zlib.compress(path.read_bytes())).decode("ascii")
 
 
 def enter(binaries: Sequence[Binary]) -> None:
-    """Enter kernels into this process's cache."""
+    """Enter kernels into this process's cache, and modules that launch them."""
     for binary in binaries:
         cache = get_cache_manager(binary["hash"])
         files = {name: data for name, data in binary.items() if name != "hash"}
+        if all(name.endswith(".so") and cache.get_file(name) is not None for name in files):
+            continue
         group = {
             name: cache.put(zlib.decompress(base64.b64decode(data)), name)
             for name, data in files.items()

@@ -182,7 +182,10 @@ def _compilation(reply: JSON | WorkerFailed, case: str) -> Compilation:
     if not isinstance(reply, dict) or "binaries" not in reply:
         return Compilation(outcome)
     counts = cast("Sequence[Mapping[str, object] | None]", reply["instructions"])
-    binaries = cast("Sequence[Binary]", reply["binaries"])
+    binaries = [
+        *cast("Sequence[Binary]", reply["binaries"]),
+        *cast("Sequence[Binary]", reply.get("launchers", ())),
+    ]
     made = (None if item is None else instructions_from(item) for item in counts)
     return Compilation(outcome, tuple(made), tuple(binaries))
 
@@ -235,8 +238,18 @@ def _ask(
         return reply
     answers = reply.get("answers")
     if isinstance(answers, list) and len(answers) == len(sources):
-        return list(answers)
+        return [_with_launchers(answer, reply) for answer in answers]
     return WorkerFailed("raised", f"not one answer a source: {str(reply)[:300]}")
+
+
+def _with_launchers(answer: JSON, reply: Mapping[str, JSON]) -> JSON:
+    """An answer with what launches its kernels, which the reply holds once for all."""
+    named = answer.get("launchers") if isinstance(answer, dict) else None
+    if not isinstance(answer, dict) or not isinstance(named, list):
+        return answer
+    made = cast("Sequence[Binary]", reply.get("launchers", ()))
+    own = [dict(item) for item in made if item.get("hash") in named]
+    return {**answer, "launchers": cast("JSON", own)}
 
 
 def meta_inputs(loaded: LoadedProblem, shape_set: int) -> tuple[object, ...]:

@@ -10,8 +10,6 @@ ran in the interpreter, which runs any Python; nothing is launched, and no GPU i
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
 import json
 import os
 import re
@@ -34,12 +32,14 @@ from triton.compiler import make_backend
 from triton.compiler.errors import CompilationError
 from triton.runtime.jit import JITFunction
 
+from agentkernel.domain.base import sha256_text
+from agentkernel.domain.errors import AgentKernelError
 from agentkernel.domain.problem import DataStructure
 from agentkernel.domain.profile import CompileReport, KernelResources, OpCost
 from agentkernel.domain.target import Target
 from agentkernel.runtime.pool import lower_priority
-from agentkernel.storage.files import open_append
-from agentkernel.tools.compile.binaries import Binary, size_of, taken
+from agentkernel.storage.files import lock_open_file, open_append
+from agentkernel.tools.compile.binaries import Binary, launcher_of, size_of, taken
 from agentkernel.tools.compile.instructions import Instructions, instructions_of
 from agentkernel.tools.compile.occupancy import (
     OVER_LIMIT,
@@ -67,6 +67,9 @@ if TYPE_CHECKING:
 MAX_THREADS_PER_BLOCK = 1024
 PATIENCE_S = 30.0
 """So long a process waits for a kernel that another of its family compiles."""
+LOOK_AGAIN_S = 0.02
+"""A kernel takes from a tenth of a second on: the lock's usual interval would double that."""
+BUSY = AgentKernelError("another process of the family compiles it")
 TENSOR_MEMORY_COLUMNS = 512
 """Columns of tensor memory an SM of capability 10.0 (PTX ISA, tcgen05)."""
 MAX_ERROR_CHARACTERS = 4000
@@ -96,36 +99,29 @@ def compile_launches(
         for key, launch in distinct.items():
             if key in done:
                 continue
-            with _claimed(launch, gpu, patience_s) as claimed:
+            with _claimed(key, patience_s) as claimed:
                 if claimed or patience_s:
                     done[key] = compile_launch(launch, target, gpu, candidate, scratch)
     return [_of_launch(done[launch.key], launch) for launch in launches]
 
 
 @contextmanager
-def _claimed(launch: Launch, gpu: GPUTarget, patience_s: float) -> Iterator[bool]:
-    """True where no other process compiles that kernel, or none does any more after at most
-    `patience_s`. A lock in the cache's folder ends with the process that holds it."""
+def _claimed(key: str, patience_s: float = PATIENCE_S) -> Iterator[bool]:
+    """True where no other process of the family makes what `key` names, or none does any more after
+    at most `patience_s`. A lock in the cache's folder ends with the process that holds it."""
     folder = os.environ.get("TRITON_CACHE_DIR")
     if not folder:
         yield True
         return
-    words = f"{launch.source.hash()} {gpu} {sorted(launch.options.items(), key=str)}"
-    path = Path(folder) / "claims" / hashlib.sha256(words.encode()).hexdigest()
+    path = Path(folder) / "claims" / sha256_text(key)
     path.parent.mkdir(parents=True, exist_ok=True)
-    end = time.monotonic() + patience_s
     with open_append(path) as file:
-        while not (free := _locked(file.fileno())) and time.monotonic() < end:
-            time.sleep(0.02)
+        free = True
+        try:
+            lock_open_file(file, BUSY, patience_s, LOOK_AGAIN_S)
+        except AgentKernelError:
+            free = False
         yield free
-
-
-def _locked(number: int) -> bool:
-    try:
-        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _of_launch(made: CompiledLaunch, launch: Launch) -> CompiledLaunch:
@@ -367,6 +363,8 @@ def compile_forward(payload: Mapping[str, object], state: WorkerState) -> dict[s
         reply["instructions"] = [_described(item.instructions) for item in made]
         kernels = {item.kernel.hash: item.kernel for item in made if item.kernel is not None}
         reply["binaries"] = [dict(taken(kernel)) for kernel in kernels.values()]
+        launchers = [launcher_of(kernel, _claimed) for kernel in kernels.values()]
+        reply["launchers"] = [dict(item) for item in launchers if item is not None]
     return reply
 
 
@@ -449,8 +447,10 @@ def compile_family(payload: Mapping[str, object], state: WorkerState) -> dict[st
 
     A source is a pair: which of `payload["calls"]` holds the rest of what compile_forward takes
     (but for `target` and `binaries`, which all share), and the text. `at_once` are compiled side by
-    side. `timeout_s` is for each source; after `seconds` none begins (its answer is None).
+    side. `timeout_s` is for each source; after `seconds` none begins (its answer is None). What the
+    sources need to launch their kernels is told once, as "launchers".
     """
+    warm_compiler(Target.model_validate_json(str(payload["target"])))
     sources = cast("Sequence[tuple[int, str]]", payload["sources"])
     last_start_s = time.monotonic() + cast(float, payload["seconds"])
     at_once = cast(int, payload["at_once"])
@@ -458,6 +458,7 @@ def compile_family(payload: Mapping[str, object], state: WorkerState) -> dict[st
     running: list[_Child] = []
     helpers: list[_Child] = []
     answers: dict[int, JSON] = {}
+    launchers: dict[str, Binary] = {}
     room = MAX_BINARIES
     while waiting or running:
         while waiting and len(running) < at_once:
@@ -476,11 +477,32 @@ def compile_family(payload: Mapping[str, object], state: WorkerState) -> dict[st
         for child in _finished(running):
             running.remove(child)
             answers[child.index] = answer = _collect(child)
-            room = _within(answer, room)
+            room = _within(answer, room - _set_apart(answer, launchers))
     for child in helpers:
         os.close(child.reader)
         _end(child.pid)
-    return {"answers": [answers[index] for index in range(len(sources))]}
+    return {
+        "answers": [answers[index] for index in range(len(sources))],
+        "launchers": [dict(item) for item in launchers.values()],
+    }
+
+
+def warm_compiler(target: Target) -> None:
+    """Ask the assembler for its version, which each process would ask for that compiles."""
+    make_backend(gpu_target(target)).hash()
+
+
+def _set_apart(answer: JSON, launchers: dict[str, Binary]) -> int:
+    """Leave an answer the hashes alone of what launches its kernels; the characters of those that
+    `launchers` did not have yet."""
+    own = answer.get("launchers") if isinstance(answer, dict) else None
+    if not isinstance(answer, dict) or not isinstance(own, list):
+        return 0
+    by_hash = {item["hash"]: item for item in cast("Sequence[Binary]", own)}
+    answer["launchers"] = list(by_hash)
+    new = {name: item for name, item in by_hash.items() if name not in launchers}
+    launchers.update(new)
+    return size_of(list(new.values()))
 
 
 def _has_many(source: tuple[int, str]) -> bool:

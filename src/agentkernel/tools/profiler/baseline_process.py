@@ -174,14 +174,15 @@ class BaselineServer:
         mode, shape_set = cast(Mode, request["mode"]), cast(int, request["shape_set"])
         limit_s = cast("float | None", request["limit_s"])
         if limit_s is None:
-            return self._compile_in(mode, shape_set)
+            with self._locks.compiling():
+                return self._compile_in(mode, shape_set)
 
         def expired() -> None:
             self._out_of_time(f"{mode} took longer than {limit_s:g} s to compile")
 
         left_s = self._left_s.get(shape_set, limit_s)
         try:
-            with self._deadline.within(left_s, expired):
+            with self._deadline.within(left_s, expired), self._locks.compiling():
                 return self._compile_in(mode, shape_set)
         finally:
             self._left_s[shape_set] = self._deadline.remained_s

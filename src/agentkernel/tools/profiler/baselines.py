@@ -130,6 +130,9 @@ OWN_WAIT_S = 120.0
 """The same where the run has the gate to itself: what its other baseline may tune for."""
 SLACK_S = 30.0
 """A process that ends a compilation itself is given this much to say so."""
+BESIDE = 2.0
+"""So many times its limit max-autotune may take where lanes share a GPU: at the processors it comes
+behind the compilers of their searches, and a limit is meant for what it needs itself."""
 
 
 class ProblemRequests(Protocol):
@@ -171,13 +174,14 @@ def main_role(settings: ProfileSettings) -> BaselineRole:
 
 def autotuned_role(settings: ProfileSettings) -> BaselineRole:
     """torch.compile's max-autotune, with CUDA graphs and without."""
+    limit_s = settings.autotune_limit_s * (BESIDE if gpu_lock.has_other_users() else 1.0)
     return BaselineRole(
         eager=False,
         modes=TUNED_MODES,
         start_limit_s=settings.start_limit_s,
-        compile_limit_s=settings.autotune_limit_s + SLACK_S,
+        compile_limit_s=limit_s + SLACK_S,
         call_limit_s=settings.call_limit_s,
-        own_limit_s=settings.autotune_limit_s,
+        own_limit_s=limit_s,
     )
 
 

@@ -412,14 +412,12 @@ class Comparison:
 
     @contextmanager
     def _timing(self, process: CandidateProcess | None = None) -> Iterator[None]:
-        """The GPU alone, and all sides alike before others at the processors."""
-        sides = (
-            *(baseline_process.process for baseline_process in self._baseline_processes()),
-            process,
-        )
+        """The GPU alone, and all sides alike before others at the processors; one that is still
+        compiling is none."""
 
         def timed() -> list[int]:
-            return [pid for side in sides if side for pid in side.pids]
+            baselines = [item.process for item in self._baseline_processes() if item.ready()]
+            return [pid for side in (*baselines, process) if side for pid in side.pids]
 
         with gpu_lock.exclusive(), first_at_processors(timed):
             yield

@@ -1,7 +1,8 @@
 """torch.compile in a baseline process: its use of the GPU lock, its workers and its deadline.
 
-The compiler itself runs while others time; where it benchmarks kernels it holds the lock shared,
-since its benchmarker takes the shortest of many calls. Both apply only to requests that the
+The compiler itself runs while others time, behind all other compilers at the processors; where it
+benchmarks kernels it holds the lock shared, since its benchmarker takes the shortest of many calls,
+and has its usual priority: others wait until it is through. Both apply only to requests that the
 parent awaits without the lock: in all others the parent holds it.
 """
 
@@ -17,13 +18,14 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import cast
 
 from agentkernel.runtime import gpu_lock
-from agentkernel.runtime.pool import lower_priority
-from agentkernel.runtime.timed_cpus import timed_cpus
+from agentkernel.runtime.pool import BASELINE_NICE, at_priority, lower_priority
+from agentkernel.runtime.timed_cpus import lane_cpus
 
 Context = Callable[[], AbstractContextManager[None]]
 TICK_S = 0.1
 MOST_WORKERS = 4
-CORES_EACH = 8
+PROCESSES = 2
+"""Baseline processes that compile side by side in a run: torch.compile's and max-autotune's."""
 
 
 class Deadline:
@@ -94,6 +96,7 @@ class CompilerLocks:
     def __init__(self, deadline: Deadline) -> None:
         self._deadline = deadline
         self._open = False
+        self._usual_nice = os.getpriority(os.PRIO_PROCESS, 0)
 
     @contextmanager
     def opened(self) -> Iterator[None]:
@@ -106,9 +109,15 @@ class CompilerLocks:
             self._open = False
 
     @contextmanager
+    def compiling(self) -> Iterator[None]:
+        """Work of the compiler, which gives way to whatever else the machine does."""
+        with at_priority(BASELINE_NICE):
+            yield
+
+    @contextmanager
     def working(self) -> Iterator[None]:
         """Calls that use the GPU."""
-        with self._through(gpu_lock.shared):
+        with at_priority(self._usual_nice), self._through(gpu_lock.shared):
             yield
 
     @contextmanager
@@ -154,7 +163,7 @@ def start_compile_workers() -> None:
         return
 
     def start() -> None:
-        lower_priority(0)
+        lower_priority(0, BASELINE_NICE)
         warm()
 
     thread = threading.Thread(target=start, name="compile-workers")
@@ -163,9 +172,8 @@ def start_compile_workers() -> None:
 
 
 def compile_threads() -> int:
-    """How many of them a process gets: several compile side by side."""
-    cpus = len(os.sched_getaffinity(0)) + len(timed_cpus())
-    return max(1, min(MOST_WORKERS, cpus // CORES_EACH))
+    """How many of them a process gets: its share of the lane's CPUs."""
+    return max(1, min(MOST_WORKERS, lane_cpus() // PROCESSES))
 
 
 def wrap(owner: object, name: str, context: Context) -> None:

@@ -7,6 +7,7 @@ that is returned here.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import inspect
 import io
@@ -15,6 +16,7 @@ import os
 import secrets
 import socket
 import sys
+import threading
 import traceback
 import types
 from collections.abc import Callable, Mapping, Sequence
@@ -32,6 +34,8 @@ from agentkernel.tools.sandbox.tensors import OpenTensors, TensorRef
 if TYPE_CHECKING:
     import torch
     from torch import nn
+
+    from agentkernel.tools.compile.binaries import Binary, DriverBuild
 
 
 _lines: dict[str, list[str]] = {}
@@ -147,6 +151,7 @@ def serve(line: int, config: Mapping[str, object], listener_socket: socket.socke
     locks = lock_calls(config, abi, listener_socket)
     if device == "cuda":
         try_device()
+        enter_driver()
     send_reply(sock, READY, {"locks": cast("JSON", asdict(locks)), "pid": os.getpid()})
     while True:
         request = receive_request(sock)
@@ -170,7 +175,9 @@ def warm_up(device: str, interpret: bool, frontend: bool) -> None:
 
 def imports(device: str, interpret: bool, frontend: bool = False) -> None:
     """Import what a worker of this kind is asked for most; with `frontend`, only what Triton's
-    front end takes. Starts no thread and no device."""
+    front end takes. Starts no thread and no device. What is forked from here has the modules of
+    Triton's driver, which it would compile before its first launch."""
+    building = _begin_driver() if device == "cuda" else None
     import torch  # noqa: F401 - part of the start, not of the first op's time
     import triton  # noqa: F401
 
@@ -179,6 +186,32 @@ def imports(device: str, interpret: bool, frontend: bool = False) -> None:
     if not interpret and not frontend:
         hash_compiler()
     install_source_lines()
+    if building is not None:
+        _driver.extend(building.result())
+
+
+_driver: list[Binary] = []
+_begun = threading.Event()
+"""That it is not begun again in what is forked."""
+
+
+def _begin_driver() -> DriverBuild | None:
+    if _begun.is_set():
+        return None
+    _begun.set()
+    from agentkernel.tools.compile.binaries import DriverBuild
+
+    with contextlib.suppress(OSError):  # no folder to build in
+        return DriverBuild()
+    return None
+
+
+def enter_driver() -> None:
+    """Put the modules of Triton's driver into this worker's own cache."""
+    if _driver:
+        from agentkernel.tools.compile.binaries import enter
+
+        enter(_driver)
 
 
 def hash_compiler() -> None:

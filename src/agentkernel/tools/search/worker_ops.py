@@ -150,5 +150,5 @@ def _sketch(output: object) -> dict[str, JSON]:
         count = min(SAMPLES, flat.numel())
         places = torch.arange(count, device=flat.device) * flat.numel() // count
         picked = flat[places].double().nan_to_num(0.0, 0.0, 0.0)
-        samples.extend(float(value) for value in picked.cpu())
+        samples.extend(picked.tolist())
     return {"nan": nans, "samples": cast("list[JSON]", samples)}
