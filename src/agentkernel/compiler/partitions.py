@@ -12,11 +12,8 @@ import torch
 from agentkernel.compiler.attention import find_steps
 from agentkernel.compiler.drop_in.constructor import ConstructorText, emit_constructor
 from agentkernel.compiler.drop_in.envelope import refused_set
-from agentkernel.compiler.drop_in.interface import (
-    returned_classes,
-    returned_text,
-    with_output_views,
-)
+from agentkernel.compiler.drop_in.interface import returned_classes, returned_text
+from agentkernel.compiler.drop_in.views import with_output_views
 from agentkernel.compiler.fusion import LibraryStep
 from agentkernel.compiler.ir import UnsupportedOp
 from agentkernel.compiler.lowering.convolutions import MOVABLE
