@@ -143,7 +143,9 @@ def test_an_attention_of_which_another_value_is_returned_keeps_its_layout() -> N
 
 
 @pytest.mark.quick(3)
-@pytest.mark.parametrize("returned", ["packed", "shaped", "alone", "changed", "own", "cut", "copied"])
+@pytest.mark.parametrize(
+    "returned", ["packed", "shaped", "alone", "changed", "own", "cut", "copied"]
+)
 def test_an_output_that_is_a_copy_for_some_inputs_stays_one_of_its_own(returned: str) -> None:
     captured = shared(returned)
     assert captured.views == {}

@@ -67,7 +67,7 @@ def with_output_views(loaded: LoadedProblem, captured: Captured) -> Captured:
     direct = {name for place, name in enumerate(captured.outputs) if place not in views}
     bases = dict.fromkeys(base for base, _ in views.values())
     hidden = [base for base in bases if nodes[base].op != "placeholder" and base not in direct]
-    if not views or direct <= {None} and not hidden:
+    if not views or (direct <= {None} and not hidden):
         return captured
     return replace(captured, views=views, view_bases=tuple(hidden))
 
@@ -110,7 +110,7 @@ def _hidden(base: Node, views: Sequence[_View], captured: Captured) -> bool:
     name = words[1] if len(words) > 1 else ""
     if base.op != "call_function" or not isinstance(value, torch.Tensor):
         return False
-    if base.name in captured.written or name in PLACED or not words[0] == "aten":
+    if base.name in captured.written or name in PLACED or words[0] != "aten":
         return False
     return len(views) > 1 or views[0].whole or name in STORED or ".expand(" in views[0].text
 

@@ -6,13 +6,14 @@ from typing import cast
 
 from agentkernel.compiler.attention import AttentionStep
 from agentkernel.compiler.fusion import LibraryStep, Region
+from agentkernel.compiler.products.joined import JoinedStep
 from agentkernel.compiler.products.pairs import PairStep
 from agentkernel.compiler.products.row_parts import RowPartsStep
 from agentkernel.compiler.products.step import ProductStep
 from agentkernel.compiler.providers.attention import Attention
 from agentkernel.compiler.providers.library import Library
 from agentkernel.compiler.providers.linear import Linear, LinearStep
-from agentkernel.compiler.providers.product import Pair, Product, RowParts
+from agentkernel.compiler.providers.product import Joined, Pair, Product, RowParts
 from agentkernel.compiler.providers.protocol import Provider
 from agentkernel.compiler.providers.rows import Rows
 from agentkernel.compiler.providers.scan import Scan
@@ -21,6 +22,7 @@ PROVIDERS: dict[type, object] = {
     Region: Rows(),
     ProductStep: Product(),
     PairStep: Pair(),
+    JoinedStep: Joined(),
     RowPartsStep: RowParts(),
     AttentionStep: Attention(),
     LibraryStep: Library(),
