@@ -17,6 +17,7 @@ from agentkernel.compiler.ir import Node, UnsupportedOp
 from agentkernel.compiler.isolated_step import IsolatedStep, isolated
 from agentkernel.compiler.kernel_math import MATH
 from agentkernel.compiler.pipeline import Compiled, single_changes
+from agentkernel.compiler.products.joined import JoinedStep
 from agentkernel.compiler.products.pairs import PairStep
 from agentkernel.compiler.products.step import ProductStep, with_product_steps
 from agentkernel.compiler.providers import AnySchedule, Setting, provider_of
@@ -127,7 +128,8 @@ class Rivalry:
 
 def with_stand_ins(compiled: Compiled, *, libraries: bool) -> Rivalry:
     """What may stand in for a step: a library call, with its epilogue as a kernel of its own or in
-    the call, where `libraries` may be called; our own product with a heavy epilogue apart."""
+    the call, where `libraries` may be called; our own product with a heavy epilogue apart; products
+    of one launch by one launch each."""
     outputs = compiled.partition.outputs
     # What forward returns has eager's strides, which are the kernel's to write.
     returned = {output.node for output in outputs}
@@ -143,6 +145,8 @@ def with_stand_ins(compiled: Compiled, *, libraries: bool) -> Rivalry:
             found[step] = [(call,) if step.epilogue is None else (call, step.epilogue)]
         elif isinstance(step, PairStep):
             found[step] = [*_pair_apart(step, outputs, libraries=libraries)]
+        elif isinstance(step, JoinedStep):
+            found[step] = [step.products]  # type: ignore[list-item]
     return Rivalry(compiled, found)
 
 

@@ -23,6 +23,7 @@ from agentkernel.compiler.fusion import LibraryStep, Output, Region
 from agentkernel.compiler.ir import Expr, Node, numel
 from agentkernel.compiler.kernel_helpers import helper_sources, library_imports
 from agentkernel.compiler.pipeline import Compiled
+from agentkernel.compiler.products.joined import JoinedStep
 from agentkernel.compiler.products.pairs import PairStep
 from agentkernel.compiler.products.row_parts import RowPartsStep
 from agentkernel.compiler.products.step import ProductStep
@@ -37,8 +38,8 @@ from agentkernel.tools.search.cost import MatrixWork
 from agentkernel.tools.search.store import StepKey
 
 AnyStep = (
-    Region | ProductStep | PairStep | RowPartsStep | ConvolutionStep | AttentionStep
-    | LibraryStep | LinearStep
+    Region | ProductStep | PairStep | JoinedStep | RowPartsStep | ConvolutionStep
+    | AttentionStep | LibraryStep | LinearStep
 )  # fmt: skip
 
 
@@ -93,6 +94,9 @@ class IsolatedStep:
             return self._multiplied(int(step.share(symbols) * flops), "matmul")
         if isinstance(step, PairStep):
             return self._multiplied(2 * symbols.hint(step.multiplied), "matmul")
+        if isinstance(step, JoinedStep):
+            sizes = (numel(item.node.shape) * item.sizes[2] for item in step.products)
+            return self._multiplied(2 * sum(map(symbols.hint, sizes)), "matmul")
         if isinstance(step, RowPartsStep):
             return self._multiplied(symbols.hint(step.multiplied), "matmul")
         if isinstance(step, ConvolutionStep):
@@ -177,8 +181,9 @@ def _outputs(compiled: Compiled, step: AnyStep) -> tuple[Output, ...]:
     """What it stores, with eager's strides where forward returns it."""
     if isinstance(step, Region):
         return tuple(Output(item.node, item.node.name, item.strides) for item in step.stores)
-    if isinstance(step, RowPartsStep):
-        return tuple(Output(item, item.name, contiguous_strides(item.shape)) for item in step.parts)
+    if isinstance(step, RowPartsStep | JoinedStep):
+        stored = step.parts if isinstance(step, RowPartsStep) else step.results
+        return tuple(Output(item, item.name, contiguous_strides(item.shape)) for item in stored)
     node = step.node if isinstance(step, LibraryStep) else step.result
     given = {output.node: output.strides for output in compiled.partition.outputs}
     own = step.strides if isinstance(step, AttentionStep) else contiguous_strides(node.shape)

@@ -20,6 +20,7 @@ from agentkernel.compiler.fusion import Output, Partition, Step, partition
 from agentkernel.compiler.ir import Node, Shape, UnsupportedOp
 from agentkernel.compiler.lowering import LoweredGraph, lower
 from agentkernel.compiler.lowering.registry import to_expr
+from agentkernel.compiler.products.joined import with_joined_steps
 from agentkernel.compiler.products.pairs import with_pairs
 from agentkernel.compiler.products.parted import with_parted_bias
 from agentkernel.compiler.products.row_parts import with_row_parts, with_row_parts_steps
@@ -61,6 +62,12 @@ class Compiled:
         found = self if self.halved else self._from_row_parts()
         parts = with_row_parts_steps(with_pairs(found.partition))
         return replace(found, partition=with_product_steps(parts))
+
+    def joined_products(self) -> Iterator[Compiled]:
+        """The same with own products of one matrix in one launch, where there are such."""
+        joined = with_joined_steps(self.partition)
+        if len(joined.steps) < len(self.partition.steps):
+            yield replace(self, partition=joined)
 
     def _from_row_parts(self) -> Compiled:
         outputs = with_row_parts(self.graph.outputs, self.symbols.hint)

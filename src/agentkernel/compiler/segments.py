@@ -10,6 +10,7 @@ from agentkernel.compiler.convolutions.step import ConvolutionStep
 from agentkernel.compiler.fusion import Region
 from agentkernel.compiler.ir import Node
 from agentkernel.compiler.pipeline import Compiled
+from agentkernel.compiler.products.joined import JoinedStep
 from agentkernel.compiler.products.pairs import PairStep
 from agentkernel.compiler.products.row_parts import RowPartsStep
 from agentkernel.compiler.products.step import ProductStep
@@ -51,6 +52,8 @@ def segments_of(compiled: Compiled) -> tuple[Segment, ...]:
 def _stored(step: object) -> tuple[Node, ...]:
     if isinstance(step, Region):
         return tuple(store.node for store in step.stores)
+    if isinstance(step, JoinedStep):
+        return step.results
     result = getattr(step, "result", None)
     if isinstance(result, Node):
         return (result,)
@@ -85,6 +88,9 @@ def _operators(step: object) -> tuple[str, ...]:
     elif isinstance(step, RowPartsStep):
         gathered = step.gathered
         nodes = (gathered.product, *gathered.region.nodes, *gathered.reductions)
+    elif isinstance(step, JoinedStep):
+        nodes = tuple(item.node for item in step.products)
+        nodes += tuple(x for item in step.products if item.epilogue for x in item.epilogue.nodes)
     elif isinstance(step, PairStep):
         nodes = (*(item.node for item in step.products), *step.epilogue.nodes)
     else:

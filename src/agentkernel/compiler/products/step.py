@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
@@ -286,23 +286,42 @@ def emit_product_step(
 ) -> KernelCode:
     """The product's kernels and launch lines."""
     lines: list[str] = []
-    operands = [
-        operand_text(operand, wanted, scope, lines) for operand, wanted in stored_operands(anchor)
-    ]
-    m, n, k = (scope.symbols.wrapper(size) for size in anchor.sizes)
-    text = EpilogueText()
-    if anchor.epilogue:
-        groups = groups_of(anchor.node, anchor.batch_dims, anchor.epilogue)
-        text = epilogue_text(anchor.epilogue, {anchor.node: "acc"}, groups, scope)
-    spec = GemmSpec(
-        name=name, a=operands[0], b=operands[1], out=out, m=m, n=n, k=k,
-        dtype=FLOATS[anchor.node.dtype],
-        a_layout="m" if anchor.transposed[0] else "k",
-        b_layout="k" if anchor.transposed[1] else "n",
-        batch_dims=anchor.batch_dims, precision=scope.precision, epilogue=text.lines,
-        extras=text.extras, triangles=anchor.triangles,
-        out_is_float=anchor.result.dtype in FLOATS,
+    text = product_epilogue(anchor, scope)
+    spec = product_spec(anchor, (name, out), text, scope, lines)
+    spec = replace(
+        spec, triangles=anchor.triangles, out_is_float=anchor.result.dtype in FLOATS
     )  # fmt: skip
+    return product_code(spec, schedule, text, scope, lines)
+
+
+def product_epilogue(anchor: ProductStep, scope: Scope) -> EpilogueText:
+    """The lines that follow a product in its tile."""
+    if anchor.epilogue is None:
+        return EpilogueText()
+    groups = groups_of(anchor.node, anchor.batch_dims, anchor.epilogue)
+    return epilogue_text(anchor.epilogue, {anchor.node: "acc"}, groups, scope)
+
+
+def product_spec(
+    anchor: ProductStep, names: tuple[str, str], text: EpilogueText, scope: Scope, lines: list[str]
+) -> GemmSpec:
+    """What a product is asked to be; `names`: of the kernel and of its result. Operands that have
+    to be copied are copied in `lines`."""
+    a, b = (operand_text(item, wanted, scope, lines) for item, wanted in stored_operands(anchor))
+    m, n, k = (scope.symbols.wrapper(size) for size in anchor.sizes)
+    a_turned, b_turned = anchor.transposed
+    return GemmSpec(
+        name=names[0], a=a, b=b, out=names[1], m=m, n=n, k=k, dtype=FLOATS[anchor.node.dtype],
+        a_layout="m" if a_turned else "k", b_layout="k" if b_turned else "n",
+        batch_dims=anchor.batch_dims, precision=scope.precision, epilogue=text.lines,
+        extras=text.extras,
+    )  # fmt: skip
+
+
+def product_code(
+    spec: GemmSpec, schedule: dict[str, int], text: EpilogueText, scope: Scope, lines: list[str]
+) -> KernelCode:
+    """The kernels and launch lines of `spec`, behind `lines`."""
     made = emit_gemm(spec, schedule, scope.splits)
     used = text.helpers | made.helpers
     return KernelCode(made.source, made.kernels, made.launch, used, tuple(lines))

@@ -1,4 +1,5 @@
-"""Matrix products and gated pairs by the own GEMM: schedules, and their place in forward."""
+"""Matrix products, gated pairs and joined products by the own GEMM: schedules, and their place in
+forward."""
 
 from __future__ import annotations
 
@@ -10,6 +11,12 @@ from agentkernel.compiler.drop_in.forward import Forward
 from agentkernel.compiler.expressions import Symbols
 from agentkernel.compiler.fusion import Output
 from agentkernel.compiler.kernel import KernelCode
+from agentkernel.compiler.products.joined import (
+    JoinedStep,
+    emit_joined_step,
+    joined_facts,
+    joined_schedules,
+)
 from agentkernel.compiler.products.pairs import (
     PairStep,
     emit_pair_step,
@@ -122,6 +129,36 @@ class RowParts:
     def pattern(self, step: RowPartsStep) -> str:
         """Always the same."""
         return "gemm_row_parts"
+
+
+class Joined:
+    """Provider of products of one matrix in one launch."""
+
+    own = True
+
+    def schedules(self, step: JoinedStep, setting: Setting) -> Sequence[AnySchedule]:
+        """Tiles through pointers."""
+        facts = joined_facts(step, setting.symbols, setting.precision)
+        return joined_schedules(_schedules(facts, setting))
+
+    def write(
+        self, step: JoinedStep, schedule: AnySchedule, forward: Forward, outputs: Sequence[Output]
+    ) -> None:
+        """Allocate the results and launch all products."""
+        assert isinstance(schedule, dict)
+        stores = [Store(node, contiguous_strides(node.shape)) for node in step.results]
+        names = [forward.allocate(store, store.node.name) for store in stores]
+        kernel = forward.names.unique(f"{step.node.name}_kernel")
+        forward.place(emit_joined_step(step, schedule, kernel, names, _scope(forward)))
+        forward.schedule[kernel] = dict(schedule)
+
+    def work_us(self, step: JoinedStep, symbols: Symbols) -> float:
+        """Its multiplications."""
+        return LAUNCH_US + sum(product_us(item.node, symbols) for item in step.products)
+
+    def pattern(self, step: JoinedStep) -> str:
+        """Always the same."""
+        return "gemm_joined"
 
 
 Multiplied = TypeVar("Multiplied", ProductStep, PairStep)
