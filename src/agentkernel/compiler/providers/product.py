@@ -149,7 +149,7 @@ class Joined:
         stores = [Store(node, contiguous_strides(node.shape)) for node in step.results]
         names = [forward.allocate(store, store.node.name) for store in stores]
         kernel = forward.names.unique(f"{step.node.name}_kernel")
-        forward.place(emit_joined_step(step, schedule, kernel, names, _scope(forward)))
+        forward.place(emit_joined_step(step, schedule, kernel, names, scope_of(forward)))
         forward.schedule[kernel] = dict(schedule)
 
     def work_us(self, step: JoinedStep, symbols: Symbols) -> float:
