@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from agentkernel.compiler.convolutions.implicit import INT32_LIMIT
-from agentkernel.compiler.convolutions.spec import ConvolutionSpec
+from agentkernel.compiler.convolutions.spec import ConvolutionSpec, factor
 from agentkernel.compiler.products.spec import KernelText, call_lines, function
 
 
@@ -118,7 +118,7 @@ class _Depthwise:
         channels = self.shape.groups * self.shape.outside
         outs = spec.out_sizes if self.shape.rank == 2 else ("1", *spec.out_sizes)
         ins = spec.in_sizes if self.shape.rank == 2 else ("1", *spec.in_sizes)
-        planes = f"{spec.batch} * {channels}"
+        planes = f"{factor(spec.batch)} * {channels}"
         grid = (
             f"triton.cdiv({planes}, {schedule['BLOCK_C']}) * triton.cdiv({outs[0]}, {self.rows}), "
             f"triton.cdiv({outs[1]}, {schedule['BLOCK_X']})"

@@ -24,7 +24,7 @@ from agentkernel.compiler.convolutions.packing import (
     pack_picture,
     pack_weights,
 )
-from agentkernel.compiler.convolutions.spec import ConvolutionSpec
+from agentkernel.compiler.convolutions.spec import ConvolutionSpec, factor
 from agentkernel.compiler.products.spec import KernelText, call_lines, function
 
 INT32_LIMIT = 2**31 - 2**16
@@ -263,19 +263,17 @@ class _Implicit:
         """Lines of the sum of each phase that the program has, and of all together."""
         if self.woven == 1:
             return [*self._start_lines("picture", "step_mask"), *self._loop()]
-        last, lines = self.shape.rank - 1, []
-        s, p, k = (item[-1] for item in (self.shape.stride, self.shape.padding, self.shape.kernel))
-        for shift in range(s):
-            first = (shift + p) % s
+        last = self.shape.rank - 1
+        s, rows = self.shape.stride[-1], f"BLOCK_N // {self.woven}"
+        lines = [
+            f"acc_{shift} = tl.zeros(({rows}, BLOCK_M), dtype=tl.float32)" for shift in range(s)
+        ]
+        for offset, taps in sorted(self._neighbours().items()):
             lines += [
-                f"at_{last} = step_{last} + {(shift + p) // s}{self._low(last)}",
-                f"first_{last} = {first}",
-                f"taps_{last}: tl.constexpr = {(k + s - 1 - first) // s}",
+                f"at_{last} = step_{last} + {offset + self._lead(last)}",
                 *self._start_lines("picture", "step_mask"),
-                *self._loop(),
-                f"acc_{shift} = acc",
+                *self._woven_loop(taps),
             ]
-            lines = [line.replace(f"taps_{last}", f"taps_{last}_{shift}") for line in lines]
         joined = _joined([f"acc_{shift}" for shift in range(s)])
         pairs = s.bit_length() - 1
         order = ", ".join(map(str, (1, 0, *range(2, 2 + pairs))))
@@ -284,19 +282,31 @@ class _Implicit:
             f"acc = tl.reshape(tl.permute({joined}, ({order})), (BLOCK_M, BLOCK_N))",
         ]
 
+    def _neighbours(self) -> dict[int, list[tuple[int, int]]]:
+        """How far from a step along the last dimension X is read -> the (phase, tap) that do."""
+        s, p, k = (item[-1] for item in (self.shape.stride, self.shape.padding, self.shape.kernel))
+        found: dict[int, list[tuple[int, int]]] = {}
+        for shift in range(s):
+            first, lead = (shift + p) % s, (shift + p) // s
+            for place, tap in enumerate(range(first, k, s)):
+                found.setdefault(lead - place, []).append((shift, tap))
+        return found
+
     def _loop(self) -> list[str]:
-        """Lines of a sum over K: `acc`, of channels by places where no phases are woven."""
+        """Lines of a sum over K: `acc`, of channels by places."""
         loop = {AS_IT_LIES: self._tap_loop, AT_ONCE: self._flat_loop, PACKED: self._packed_loop}
-        rows = "BLOCK_N" if self.woven == 1 else f"BLOCK_N // {self.woven}"
         return [
-            f"acc = tl.zeros(({rows}, BLOCK_M), dtype=tl.float32)",
+            "acc = tl.zeros((BLOCK_N, BLOCK_M), dtype=tl.float32)",
             *loop[self.packing.read](),
-            *(["acc = tl.trans(acc)"] if self.woven == 1 else []),
+            "acc = tl.trans(acc)",
         ]
 
-    def _low(self, dim: int) -> str:
+    def _lead(self, dim: int) -> int:
         """How much later a place is in the copy."""
-        low = self.packing.low(dim) if self.packing.read == PACKED else 0
+        return self.packing.low(dim) if self.packing.read == PACKED else 0
+
+    def _low(self, dim: int) -> str:
+        low = self._lead(dim)
         return f" + {low}" if low else ""
 
     def _window_starts(self) -> list[str]:
@@ -387,18 +397,45 @@ class _Implicit:
         ]
 
     def _tap_loop(self) -> list[str]:
-        shape, steps = self.shape, self.packing.steps
-        body = [*self._block(steps), *self._moves("tap"), *self._tap_number()]
-        ragged = shape.inside % self.schedule["BLOCK_K"] != 0
-        body += [
+        steps = self.packing.steps
+        body = [*self._block(steps), *self._moves("window"), *self._tap_number()]
+        body += [*self._read_as_it_lies(), *self._weights()]
+        return [f"for turn in range({self._turns(steps)}):", *(f"    {line}" for line in body)]
+
+    def _read_as_it_lies(self) -> list[str]:
+        """Lines of a step's elements of the picture itself."""
+        ragged = self.shape.inside % self.schedule["BLOCK_K"] != 0
+        mask = f" & (ks < {self.shape.inside})[None, :]" if ragged else ""
+        return [
             f"inside = {' & '.join(self._inside('window', '', ''))}",
             f"x_ptrs = x_ptr + (start + ({self._offset('move')}))",
-            "x = tl.load(x_ptrs[:, None] + ks[None, :] * PLANE, mask=inside[:, None]"
-            + (f" & (ks < {shape.inside})[None, :]" if ragged else "")
-            + ", other=0.0)",
-            *self._weights(),
+            "x = tl.load("
+            f"x_ptrs[:, None] + ks[None, :] * PLANE, mask=inside[:, None]{mask}, other=0.0)",
         ]
-        return [f"for turn in range({self._turns(steps)}):", *(f"    {line}" for line in body)]
+
+    def _woven_loop(self, taps: list[tuple[int, int]]) -> list[str]:
+        """Lines that add to the sums of all phases what is read at one place of the last dimension:
+        `taps` are the phases and their taps there."""
+        shape, steps, last = self.shape, self.packing.steps, self.shape.rank - 1
+        turns = " * ".join([*(f"taps_{dim}" for dim in self._apart), str(steps)])
+        body, rest, number = [*self._block(steps)], "window", "0"
+        for dim in reversed(self._apart):
+            body.append(f"tap_{dim} = {rest}" + (f" % taps_{dim}" if dim else ""))
+            rest = f"{rest} // taps_{dim}"
+            body.append(f"move_{dim} = -tap_{dim}")
+        for dim in self._apart:
+            own = f"first_{dim} + tap_{dim} * {shape.stride[dim]}"
+            number = f"({number}) * {shape.kernel[dim]} + {own}" if dim else own
+        body += [f"move_{last} = 0", f"number = ({number}) * {shape.kernel[-1]}"]
+        body += self._packed_read() if self.packing.read == PACKED else self._read_as_it_lies()
+        body += ["if TF32:", "    x = to_tf32(x)"] if self.rounds else []
+        for shift, tap in taps:
+            body += [
+                f"w_ptrs = weight_ptr + ((number + {tap}) * M + rows) * {self.packing.depth}",
+                "w = tl.load(w_ptrs[None, :] + ks[:, None])",
+                *self._dot(f"acc_{shift}"),
+            ]
+        return [f"for turn in range({turns}):", *(f"    {line}" for line in body)]
 
     def _turns(self, steps: int) -> str:
         blocks = str(self.packing.blocks)
@@ -443,17 +480,20 @@ class _Implicit:
         return [f"for turn in range({self.packing.steps}):", *(f"    {line}" for line in body)]
 
     def _packed_loop(self) -> list[str]:
-        packing, steps = self.packing, self.packing.steps
+        steps = self.packing.steps
         body = [*self._block(steps), *self._packed_moves(), *self._tap_number()]
-        mask = ""
+        body += [*self._packed_read(), *self._weights()]
+        return [f"for turn in range({self._turns(steps)}):", *(f"    {line}" for line in body)]
+
+    def _packed_read(self) -> list[str]:
+        """Lines of a step's elements of the copy."""
+        packing, mask = self.packing, ""
         if packing.run % self.schedule["BLOCK_K"]:
             mask = f", mask=(ks < {packing.run})[None, :], other=0.0"
-        body += [
+        return [
             f"x_ptrs = x_ptr + (start + ({self._offset('move')}) * {packing.channels})",
             f"x = tl.load(x_ptrs[:, None] + ks[None, :]{mask})",
-            *self._weights(),
         ]
-        return [f"for turn in range({self._turns(steps)}):", *(f"    {line}" for line in body)]
 
     def _packed_moves(self) -> list[str]:
         """Lines of how far a block of K reads from a window's start: a block has the taps of the
@@ -473,19 +513,21 @@ class _Implicit:
 
     def _weights(self, block: bool = True) -> list[str]:
         row = "tap * M + rows" if block and self.packing.blocks > 1 else "rows"
-        lines = [
+        return [
             f"w_ptrs = weight_ptr + ({row}) * {self.packing.depth}",
             "w = tl.load(w_ptrs[None, :] + ks[:, None])",
+            *(["if TF32:", "    x = to_tf32(x)"] if self.rounds else []),
+            *self._dot("acc"),
         ]
+
+    def _dot(self, acc: str) -> list[str]:
         if self.spec.dtype != "float32":
-            return [*lines, "acc = tl.dot(x, w, acc)"]
+            return [f"{acc} = tl.dot(x, w, {acc})"]
         return [
-            *lines,
             "if TF32:",
-            *(["    x = to_tf32(x)"] if self.rounds else []),
-            '    acc = tl.dot(x, w, acc, input_precision="tf32")',
+            f'    {acc} = tl.dot(x, w, {acc}, input_precision="tf32")',
             "else:",
-            '    acc = tl.dot(x, w, acc, input_precision="tf32x3")',
+            f'    {acc} = tl.dot(x, w, {acc}, input_precision="tf32x3")',
         ]
 
     def _end(self) -> list[str]:
@@ -505,12 +547,12 @@ class _Implicit:
         spec, shape, schedule = self.spec, self.shape, self.schedule
         x = f"{spec.name}_picture" if self.packing.read == PACKED else spec.x
         places = " * ".join(
-            f"triton.cdiv({size}, {stride})" if self.shape.transposed else size
+            f"triton.cdiv({size}, {stride})" if self.shape.transposed else factor(size)
             for size, stride in zip(spec.out_sizes, shape.stride, strict=True)
         )
         places += f" * {self.woven}" if self.woven > 1 else ""
         tiles = -(-shape.outside // schedule["BLOCK_M"]) * shape.phases // self.woven
-        grid = f"triton.cdiv({spec.batch} * {places}, {schedule['BLOCK_N']}) * {tiles},"
+        grid = f"triton.cdiv({factor(spec.batch)} * {places}, {schedule['BLOCK_N']}) * {tiles},"
         if shape.groups > 1:
             grid += f" {shape.groups}"
         arguments = [

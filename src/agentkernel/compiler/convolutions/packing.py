@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from agentkernel.compiler.convolutions.spec import ConvolutionSpec, Geometry
+from agentkernel.compiler.convolutions.spec import ConvolutionSpec, Geometry, factor
 from agentkernel.compiler.products.schedules import FloatType
 from agentkernel.compiler.products.spec import KernelText, call_lines, function
 
@@ -189,12 +189,13 @@ def pack_picture(spec: ConvolutionSpec, packing: Packing) -> KernelText:
     wides = []
     for dim in dims:
         text = packing.width(dim)
-        text = text.replace(f"IN_{dim}", spec.in_sizes[dim]).replace(
-            f"OUT_{dim}", spec.out_sizes[dim]
+        text = text.replace(f"IN_{dim}", factor(spec.in_sizes[dim])).replace(
+            f"OUT_{dim}", factor(spec.out_sizes[dim])
         )
         wides.append(f"({text})")
     plane = " * ".join(wides)
-    images = spec.batch if shape.groups == 1 else f"{spec.batch} * {shape.groups}"
+    images = factor(spec.batch)
+    images += f" * {shape.groups}" if shape.groups > 1 else ""
     options = spec.sizes
     options += [f"TF32={spec.rounding}"] if rounds else []
     options += [f"PLACES={places}", f"CHANNELS={block}"]

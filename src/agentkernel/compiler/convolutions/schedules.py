@@ -87,15 +87,17 @@ def _reads(facts: ConvolutionFacts) -> list[int]:
 def _implicit(facts: ConvolutionFacts, target: Target) -> list[dict[str, int]]:
     """Tiles that measured best on an H200: 128 places; channels and K as many as there are."""
     shape, half = facts.geometry, facts.dtype != "float32"
-    deep = 64 if half else 32
     wide = _above(shape.outside, 16, 128)
     found: list[dict[str, int]] = []
     for read in _reads(facts):
+        # An address for each element, as AT_ONCE has them, spills where K is deep.
+        deep = 64 if half and read != AT_ONCE else 32
         tiles = _woven(shape, wide, deep) or [(wide, 128, deep, 3), (wide, 128, deep, 4)]
         if not shape.transposed:
             tiles += [(wide, 64, deep, 4), (wide, 256, deep, 3), (max(wide // 2, 16), 128, deep, 4)]
             tiles += [(256, 128, deep, 3)] if shape.outside > 128 else []
         tiles += [(wide, 128, deep // 2, 4)] if shape.inside <= 16 or read == AT_ONCE else []
+        tiles.append((min(wide, 64), 64 * max(1, _phases(shape)), 32, 2))
         for m, n, k, stages in tiles:
             warps = 8 if m * n >= 128 * 128 else 4
             found.append(_tile(read, m, n, k, warps, stages))
@@ -105,13 +107,17 @@ def _implicit(facts: ConvolutionFacts, target: Target) -> list[dict[str, int]]:
     return most + [item for item in fitting if item["READ"] != first][:4]
 
 
+def _phases(shape: Geometry) -> int:
+    """Phases of the last dimension that a program has; 0 where none are woven."""
+    last = shape.stride[-1]
+    return last if shape.transposed and last in WEAVES else 0
+
+
 def _woven(shape: Geometry, wide: int, deep: int) -> list[tuple[int, int, int, int]]:
     """Tiles of 64 and 128 places of each phase of the last dimension, where a program has all."""
-    phases = shape.stride[-1]
-    if not shape.transposed or phases not in WEAVES:
-        return []
+    phases = _phases(shape)
     found = []
-    for places in (64 * phases, 128 * phases):
+    for places in (64 * phases, 128 * phases) if phases else ():
         for channels in (wide, wide // 2):
             most = min(channels, 2 * 128 * 128 // places)
             found += [(max(most, 16), places, deep, stages) for stages in (3, 4)]
@@ -128,7 +134,10 @@ def _fits(point: Point, facts: ConvolutionFacts, target: Target) -> bool:
     memory fit."""
     item = ITEM_BYTES[facts.dtype]
     m, n, k = point["BLOCK_M"], point["BLOCK_N"], point["BLOCK_K"]
-    operands = (m + n) * k * item * (point["num_stages"] + 1)
+    if phases := _phases(facts.geometry):
+        operands = (n // phases + m * phases) * k * item * point["num_stages"]
+    else:
+        operands = (m + n) * k * item * (point["num_stages"] + 1)
     bytes_used = max(operands, 4 * m * n)
     threads = 32 * point["num_warps"]
     return (

@@ -8,6 +8,11 @@ from dataclasses import dataclass
 from agentkernel.compiler.products.schedules import FloatType
 
 
+def factor(size: str) -> str:
+    """A size as it may stand in a product."""
+    return size if size.isalnum() or size.replace("_", "").isalnum() else f"({size})"
+
+
 @dataclass(frozen=True)
 class Geometry:
     """A convolution's constants, one entry a spatial dimension; PyTorch's definition of each.
