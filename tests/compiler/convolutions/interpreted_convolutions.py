@@ -102,6 +102,8 @@ def check_convolutions(
     wanted = torch.relu(wanted * scale.double().view(line)) + residual
     schedule = {"READ": read, "BLOCK_M": 16, "BLOCK_N": places, "BLOCK_K": 16, "num_warps": 4,
                 "num_stages": 2}  # fmt: skip
+    if rows == 1 and not shape.transposed:
+        schedule["APART"] = 1
     if by_sums(shape):
         schedule = {"ROWS": rows, "BLOCK_C": 2, "BLOCK_X": places, "num_warps": 4}
     elif shape.transposed and read == 1:

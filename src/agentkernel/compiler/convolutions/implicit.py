@@ -153,13 +153,29 @@ class _Implicit:
             return [*lines, *self._shifts(), *self._woven_places(), *self._steps()]
         return [
             *lines,
+            *(self._places_of_one() if self.schedule.get("APART") else self._places_in_turn()),
+            *self._split("cols", "out", [f"OUT_{dim}" for dim in self.dims]),
+            *self._window_starts(),
+            *self._start_lines("batch", "col_mask"),
+        ]
+
+    def _places_in_turn(self) -> list[str]:
+        """Lines of the places of a tile, which goes on in the next picture."""
+        return [
             "place = tile_n.to(INDEX) * BLOCK_N + tl.arange(0, BLOCK_N)",
             "col_mask = place < batches * N",
             "batch = place // N",
             "cols = (place % N).to(tl.int32)",
-            *self._split("cols", "out", [f"OUT_{dim}" for dim in self.dims]),
-            *self._window_starts(),
-            *self._start_lines("batch", "col_mask"),
+        ]
+
+    def _places_of_one(self) -> list[str]:
+        """The same of a tile within one picture, so that it is known which places are neighbours:
+        elsewhere an odd number of places hides that, and Triton stores across channels."""
+        return [
+            "tiles_n: tl.constexpr = (N + BLOCK_N - 1) // BLOCK_N",
+            "batch = (tile_n // tiles_n).to(INDEX) + tl.zeros((BLOCK_N,), INDEX)",
+            "cols = tile_n % tiles_n * BLOCK_N + tl.arange(0, BLOCK_N)",
+            "col_mask = cols < N",
         ]
 
     def _start_lines(self, image: str, mask: str) -> list[str]:
@@ -552,7 +568,10 @@ class _Implicit:
         )
         places += f" * {self.woven}" if self.woven > 1 else ""
         tiles = -(-shape.outside // schedule["BLOCK_M"]) * shape.phases // self.woven
-        grid = f"triton.cdiv({factor(spec.batch)} * {places}, {schedule['BLOCK_N']}) * {tiles},"
+        if schedule.get("APART"):
+            grid = f"{factor(spec.batch)} * triton.cdiv({places}, {schedule['BLOCK_N']}) * {tiles},"
+        else:
+            grid = f"triton.cdiv({factor(spec.batch)} * {places}, {schedule['BLOCK_N']}) * {tiles},"
         if shape.groups > 1:
             grid += f" {shape.groups}"
         arguments = [

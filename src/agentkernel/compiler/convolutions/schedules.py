@@ -20,6 +20,8 @@ UNROLLED = 400
 """Multiplications of a depthwise kernel's text: 392 compile in 6 to 9 s, 686 in 15."""
 FEW = 256
 """Elements of a window up to which its taps and channels may be one index of K."""
+MANY = 400
+"""Places of a picture that has tiles of its own: the last of them may be almost empty."""
 NARROW = 64
 """Planes and places of a depthwise tile: fewer leave lanes idle."""
 
@@ -39,7 +41,7 @@ def convolution_schedules(
 ) -> list[dict[str, int]]:
     """The most promising first, then at most `sampled` drawn from all that fit. Of depthwise ones
     ROWS, BLOCK_C, BLOCK_X and num_warps; of others READ, BLOCK_M channels, BLOCK_N places,
-    BLOCK_K, num_warps and num_stages."""
+    BLOCK_K, num_warps, num_stages, and APART where tiles end with a picture."""
     guesses = [*_depthwise(facts)] if by_sums(facts.geometry) else [*_implicit(facts, target)]
     return guesses + [item for item in _drawn(facts, target, sampled) if item not in guesses]
 
@@ -100,11 +102,18 @@ def _implicit(facts: ConvolutionFacts, target: Target) -> list[dict[str, int]]:
         tiles.append((min(wide, 64), 64 * max(1, _phases(shape)), 32, 2))
         for m, n, k, stages in tiles:
             warps = 8 if m * n >= 128 * 128 else 4
-            found.append(_tile(read, m, n, k, warps, stages))
+            apart = {"APART": 1} if _odd(facts) else {}
+            found.append(_tile(read, m, n, k, warps, stages) | apart)
     fitting = [item for item in found if _fits(item, facts, target)]
     first = fitting[0]["READ"] if fitting else PACKED
     most = [item for item in fitting if item["READ"] == first][: MAX_SCHEDULES - 4]
     return most + [item for item in fitting if item["READ"] != first][:4]
+
+
+def _odd(facts: ConvolutionFacts) -> bool:
+    """Whether tiles should end with a picture: it has an odd number of places, and many."""
+    places = math.prod(facts.out_sizes)
+    return not facts.geometry.transposed and places % 2 == 1 and places >= MANY
 
 
 def _phases(shape: Geometry) -> int:
@@ -176,6 +185,8 @@ def _drawn(facts: ConvolutionFacts, target: Target, most: int) -> Sequence[dict[
         "num_warps": [4, 8],
         "num_stages": [2, 3, 4],
     }
+    if _odd(facts):
+        axes["APART"] = [1]
     if shape.transposed:
         axes["BLOCK_N"] = [size * shape.stride[-1] for size in (32, 64, 128)]
         axes["BLOCK_N"] = [size for size in axes["BLOCK_N"] if size & (size - 1) == 0] or [128]
