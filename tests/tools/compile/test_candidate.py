@@ -6,8 +6,8 @@ import pytest
 
 from agentkernel.domain.profile import CompileReport
 from agentkernel.domain.verdict import CompileFailed, LoadFailed, RunFailed
-from agentkernel.tools.compile import compile_candidate, compile_many
-from agentkernel.tools.compile.candidate import by_weight
+from agentkernel.tools.compile import candidate, compile_candidate, compile_many
+from agentkernel.tools.compile.candidate import Family, by_weight, compile_families
 from agentkernel.tools.problem.loading import load_problem
 from agentkernel.tools.targets import load_targets
 
@@ -66,6 +66,18 @@ def test_what_was_compiled_once_needs_no_worker_again(problem, monkeypatch):
     started = time.monotonic()
     assert compile_candidate(problem, GOOD, target) == first
     assert time.monotonic() - started < 0.5
+
+
+def test_what_a_search_compiled_needs_no_worker_for_its_report(problem, monkeypatch):
+    target, text = load_targets()["h100-sxm"], f"{GOOD}\n# searched"
+    family = [Family(problem, (text,))]
+    bare = compile_candidate(problem, text, target)
+    ((with_binaries,),) = compile_families(family, target, binaries=True)
+    assert with_binaries.binaries, "a report without them is not enough for a search"
+    monkeypatch.setattr(candidate, "open_worker", None)
+    assert compile_candidate(problem, text, target) == with_binaries.outcome
+    assert ((with_binaries,),) == compile_families(family, target, binaries=True)
+    assert bare.kernels[0].registers == with_binaries.outcome.kernels[0].registers
 
 
 def test_no_source_begins_after_the_deadline(problem):
