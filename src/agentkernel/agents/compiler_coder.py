@@ -523,6 +523,7 @@ def _draft(raced: Sequence[Raced], request: DraftRequest) -> Draft:
 
 REASONS = {
     "attention": "scores and weights stay in registers: online softmax between the two products",
+    "convolution": "windows read in place of a stored copy of them, the epilogue in registers",
     "fused": "one pass over memory for each fused chain: rows in registers, looped or split",
     "gemm": "the product's epilogue in registers: its result is written once",
     "library": "the library's product, with everything around it in one kernel",

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from agentkernel.agents.history import schedules_apart
 from agentkernel.agents.protocols import Searcher
 from agentkernel.compiler.attention import AttentionStep
+from agentkernel.compiler.convolutions.step import ConvolutionStep
 from agentkernel.compiler.emit import Schedule
 from agentkernel.compiler.expressions import LIBRARY
 from agentkernel.compiler.fusion import LibraryStep, Output, Partition, Step
@@ -16,6 +17,7 @@ from agentkernel.compiler.ir import Node, UnsupportedOp
 from agentkernel.compiler.isolated_step import IsolatedStep, isolated
 from agentkernel.compiler.kernel_math import MATH
 from agentkernel.compiler.pipeline import Compiled, single_changes
+from agentkernel.compiler.products.joined import JoinedStep
 from agentkernel.compiler.products.pairs import PairStep
 from agentkernel.compiler.products.step import ProductStep, with_product_steps
 from agentkernel.compiler.providers import AnySchedule, Setting, provider_of
@@ -126,7 +128,8 @@ class Rivalry:
 
 def with_stand_ins(compiled: Compiled, *, libraries: bool) -> Rivalry:
     """What may stand in for a step: a library call, with its epilogue as a kernel of its own or in
-    the call, where `libraries` may be called; our own product with a heavy epilogue apart."""
+    the call, where `libraries` may be called; our own product with a heavy epilogue apart; products
+    of one launch by one launch each."""
     outputs = compiled.partition.outputs
     # What forward returns has eager's strides, which are the kernel's to write.
     returned = {output.node for output in outputs}
@@ -137,8 +140,13 @@ def with_stand_ins(compiled: Compiled, *, libraries: bool) -> Rivalry:
             found[step] = [(LibraryStep(step.node, (), read),)]
         elif isinstance(step, ProductStep) and step.node not in returned:
             found[step] = [*_products_apart(step, outputs, libraries=libraries)]
+        elif isinstance(step, ConvolutionStep) and libraries and step.node not in returned:
+            call = LibraryStep(step.node, (), frozenset((step.node,)))
+            found[step] = [(call,) if step.epilogue is None else (call, step.epilogue)]
         elif isinstance(step, PairStep):
             found[step] = [*_pair_apart(step, outputs, libraries=libraries)]
+        elif isinstance(step, JoinedStep):
+            found[step] = [step.products]  # type: ignore[list-item]
     return Rivalry(compiled, found)
 
 

@@ -13,6 +13,7 @@ from torch import fx, nn
 from agentkernel.compiler.attention import AttentionStep, attention_facts
 from agentkernel.compiler.attention_match import AttentionMatch
 from agentkernel.compiler.axes import contiguous_strides
+from agentkernel.compiler.convolutions.step import ConvolutionStep, geometry_of
 from agentkernel.compiler.drop_in.envelope import import_block
 from agentkernel.compiler.drop_in.forward import Forward
 from agentkernel.compiler.drop_in.wrapper import DropInSource
@@ -22,6 +23,7 @@ from agentkernel.compiler.fusion import LibraryStep, Output, Region
 from agentkernel.compiler.ir import Expr, Node, numel
 from agentkernel.compiler.kernel_helpers import helper_sources, library_imports
 from agentkernel.compiler.pipeline import Compiled
+from agentkernel.compiler.products.joined import JoinedStep
 from agentkernel.compiler.products.pairs import PairStep
 from agentkernel.compiler.products.row_parts import RowPartsStep
 from agentkernel.compiler.products.step import ProductStep
@@ -30,12 +32,14 @@ from agentkernel.compiler.providers.linear import LinearStep
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.problem import DType, Problem, ShapeSet, TensorSpec
 from agentkernel.domain.profile import OpCost
+from agentkernel.domain.verdict import Precision
 from agentkernel.tools.problem.loading import LoadedProblem
 from agentkernel.tools.search.cost import MatrixWork
 from agentkernel.tools.search.store import StepKey
 
 AnyStep = (
-    Region | ProductStep | PairStep | RowPartsStep | AttentionStep | LibraryStep | LinearStep
+    Region | ProductStep | PairStep | JoinedStep | RowPartsStep | ConvolutionStep
+    | AttentionStep | LibraryStep | LinearStep
 )  # fmt: skip
 
 
@@ -90,19 +94,26 @@ class IsolatedStep:
             return self._multiplied(int(step.share(symbols) * flops), "matmul")
         if isinstance(step, PairStep):
             return self._multiplied(2 * symbols.hint(step.multiplied), "matmul")
+        if isinstance(step, JoinedStep):
+            sizes = (numel(item.node.shape) * item.sizes[2] for item in step.products)
+            return self._multiplied(2 * sum(map(symbols.hint, sizes)), "matmul")
         if isinstance(step, RowPartsStep):
             return self._multiplied(symbols.hint(step.multiplied), "matmul")
+        if isinstance(step, ConvolutionStep):
+            return self._multiplied(step.multiplied(symbols), "matmul", "tf32")
         if isinstance(step, AttentionStep):
             facts = attention_facts(step, symbols)
             scores = facts.heads * facts.queries * facts.keys // (2 if step.match.causal else 1)
             return self._multiplied(2 * scores * (facts.head_dim + facts.value_dim), "attention")
         return None
 
-    def _multiplied(self, flops: int, kind: Literal["matmul", "attention"]) -> MatrixWork:
-        assert isinstance(self.step, ProductStep | PairStep | RowPartsStep | AttentionStep)
+    def _multiplied(
+        self, flops: int, kind: Literal["matmul", "attention"], precision: Precision | None = None
+    ) -> MatrixWork:
+        assert not isinstance(self.step, Region | LinearStep)
         dtype = _dtype_name(self.step.node.args[0])
         cost = OpCost(op=kind, dtype=dtype, bytes_moved=0, flops=flops, kind=kind)
-        return MatrixWork(cost, self.compiled.precision)
+        return MatrixWork(cost, precision or self.compiled.precision)
 
     def write(self, schedule: AnySchedule) -> DropInSource:
         """A file whose `ModelNew` takes `reads`, contiguous, and returns what the step stores.
@@ -141,7 +152,7 @@ def _text(forward: Forward) -> str:
 def isolated(compiled: Compiled, step: object) -> IsolatedStep | None:
     """The step alone; None where it cannot be timed so: it reads nothing stored, or at places that
     made-up values do not give, or it is a library call without a rival."""
-    if isinstance(step, LibraryStep) and step.node.op not in ("product", "attention"):
+    if isinstance(step, LibraryStep) and not _rivalled(step.node):
         return None
     assert isinstance(step, AnyStep)
     reads = step.reads
@@ -157,6 +168,11 @@ def isolated(compiled: Compiled, step: object) -> IsolatedStep | None:
     return IsolatedStep(compiled, step, reads, outputs, key, StepKey(structure, tuple(apart.found)))
 
 
+def _rivalled(node: Node) -> bool:
+    """Whether kernels of ours do what a library call does."""
+    return node.op in ("product", "attention") or geometry_of(node) is not None
+
+
 def _dtype_name(node: Node) -> str:
     return str(node.dtype).removeprefix("torch.")
 
@@ -165,8 +181,9 @@ def _outputs(compiled: Compiled, step: AnyStep) -> tuple[Output, ...]:
     """What it stores, with eager's strides where forward returns it."""
     if isinstance(step, Region):
         return tuple(Output(item.node, item.node.name, item.strides) for item in step.stores)
-    if isinstance(step, RowPartsStep):
-        return tuple(Output(item, item.name, contiguous_strides(item.shape)) for item in step.parts)
+    if isinstance(step, RowPartsStep | JoinedStep):
+        stored = step.parts if isinstance(step, RowPartsStep) else step.results
+        return tuple(Output(item, item.name, contiguous_strides(item.shape)) for item in stored)
     node = step.node if isinstance(step, LibraryStep) else step.result
     given = {output.node: output.strides for output in compiled.partition.outputs}
     own = step.strides if isinstance(step, AttentionStep) else contiguous_strides(node.shape)
@@ -212,10 +229,13 @@ def _hash(words: _Words, compiled: Compiled, step: AnyStep, outputs: Sequence[Ou
     for node in step.reads:
         words.add_input(node)
     described = [f"{words.number(item.node)} {words.sizes(item.strides)}" for item in outputs]
-    # The graph does not show that what is read is stored with zeros, nor what parts of rows gather.
+    # The graph does not show that what is read is stored with zeros, how windows lie, nor what parts
+    # of rows gather.
     unseen: list[str] = []
     if isinstance(step, ProductStep):
         unseen = [str(item) for item in step.triangles]
+    elif isinstance(step, ConvolutionStep):
+        unseen = [str(step.geometry)]
     elif isinstance(step, RowPartsStep):
         unseen = [str(words.number(item)) for item in step.gathered.reductions]
     text = "\n".join([type(step).__name__, compiled.precision, *words.lines, *described, *unseen])

@@ -146,6 +146,13 @@ def log_add(top, total, other, other_total):
     grown = tl.where(below, total * scale + other_total, total + other_total * scale)
     return tl.where(below, other, top), grown'''
 
+TO_TF32 = '''\
+@triton.jit
+def to_tf32(x):
+    """x with half a step of TF32 added to its digits: tensor cores cut off what lies below one."""
+    bits = x.to(tl.int32, bitcast=True)
+    return tl.where(x == x, bits + 4096, bits).to(tl.float32, bitcast=True)'''
+
 HELPERS: Helpers = {
     **MATH,
     "larger_place": (WITH_PLACE.format(name="larger_place", words="larger", sign=">"), ()),
@@ -157,6 +164,7 @@ HELPERS: Helpers = {
     "scratch": (SCRATCH, ()),
     "described": (DESCRIBED, ()),
     "plane_place": (PLANE_PLACE, ()),
+    "to_tf32": (TO_TF32, ()),
     "largest_along": (LARGEST_ALONG, ()),
     "split_planes": (SPLIT_PLANES, ()),
     "plane_product": (PLANE_PRODUCT, ()),

@@ -10,17 +10,16 @@ from typing import NamedTuple, TypeGuard
 import torch
 
 from agentkernel.compiler.attention import find_steps
+from agentkernel.compiler.convolutions.step import ConvolutionStep
 from agentkernel.compiler.drop_in.constructor import ConstructorText, emit_constructor
 from agentkernel.compiler.drop_in.envelope import refused_set
-from agentkernel.compiler.drop_in.interface import (
-    returned_classes,
-    returned_text,
-    with_output_views,
-)
+from agentkernel.compiler.drop_in.interface import returned_classes, returned_text
+from agentkernel.compiler.drop_in.views import with_output_views
 from agentkernel.compiler.fusion import LibraryStep
 from agentkernel.compiler.ir import UnsupportedOp
 from agentkernel.compiler.lowering.convolutions import MOVABLE
 from agentkernel.compiler.pipeline import Compiled, at_declared_sizes, compile_graph
+from agentkernel.compiler.products.joined import JoinedStep
 from agentkernel.compiler.products.pairs import PairStep
 from agentkernel.compiler.products.row_parts import RowPartsStep
 from agentkernel.compiler.products.step import ProductStep
@@ -112,7 +111,7 @@ def _partitions(
     if constructor.foreign_imports:
         raise UnsupportedOp("constructor", f"it imports {', '.join(constructor.foreign_imports)}")
     plain = compile_graph(problem, captured, constructor, precision)
-    choices = _with_products(plain, policy)
+    choices = _with_convolutions(plain, policy) + _with_products(plain, policy)
     if any(op.removeprefix("aten.") in MOVABLE for op in _library(plain)):
         last = compile_graph(problem, captured, constructor, precision, channels_last=True)
         choices += _with_products(last, policy)[:1]
@@ -130,16 +129,26 @@ def _partitions(
     return kept
 
 
+def _with_convolutions(plain: Compiled, policy: Policy) -> list[Compiled]:
+    """Convolutions as kernels of our own, where ours do one."""
+    own = plain.own_convolutions()
+    if not any(isinstance(step, ConvolutionStep) for step in own.partition.steps):
+        return []
+    return _with_products(own, policy)[:1]
+
+
 def _with_products(plain: Compiled, policy: Policy) -> list[Compiled]:
     """Own GEMM first for fp32, where it is as accurate and faster, and where it need not store a
-    product; else the library's first for half."""
+    product; else the library's first for half. Last our own where products of one matrix share a
+    launch."""
     products = [step.node for step in plain.partition.steps if _is_product(step)]
     if not products:
         return [plain]
     own, library = plain.own_products(), plain.library_products()
     first = all(node.dtype == torch.float32 for node in products)
     first |= any(isinstance(step, RowPartsStep) for step in own.partition.steps)
-    return [own, library] if first or policy == "triton" else [library, own]
+    choices = [own, library] if first or policy == "triton" else [library, own]
+    return [*choices, *own.joined_products()]
 
 
 def _written_out(
@@ -188,7 +197,9 @@ def structure(compiled: Compiled) -> str:
     steps = compiled.partition.steps
     if find_steps(steps):
         return "attention"
-    if any(isinstance(step, ProductStep | PairStep | RowPartsStep) for step in steps):
+    if any(isinstance(step, ConvolutionStep) for step in steps):
+        return "convolution"
+    if any(isinstance(step, ProductStep | PairStep | JoinedStep | RowPartsStep) for step in steps):
         return "gemm"
     calls = any(_is_product(step) or isinstance(step, LinearStep) for step in steps)
     return "library" if calls else "fused"

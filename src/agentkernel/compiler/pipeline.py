@@ -12,6 +12,7 @@ import torch
 
 from agentkernel.compiler.attention import with_attention
 from agentkernel.compiler.axes import IncompatibleAxes, contiguous_strides
+from agentkernel.compiler.convolutions.step import with_convolution_steps
 from agentkernel.compiler.drop_in.constructor import ConstructorText
 from agentkernel.compiler.drop_in.wrapper import DropInSource, write
 from agentkernel.compiler.expressions import Symbols, symbols_of
@@ -19,6 +20,7 @@ from agentkernel.compiler.fusion import Output, Partition, Step, partition
 from agentkernel.compiler.ir import Node, Shape, UnsupportedOp
 from agentkernel.compiler.lowering import LoweredGraph, lower
 from agentkernel.compiler.lowering.registry import to_expr
+from agentkernel.compiler.products.joined import with_joined_steps
 from agentkernel.compiler.products.pairs import with_pairs
 from agentkernel.compiler.products.parted import with_parted_bias
 from agentkernel.compiler.products.row_parts import with_row_parts, with_row_parts_steps
@@ -61,6 +63,12 @@ class Compiled:
         parts = with_row_parts_steps(with_pairs(found.partition))
         return replace(found, partition=with_product_steps(parts))
 
+    def joined_products(self) -> Iterator[Compiled]:
+        """The same with own products of one matrix in one launch, where there are such."""
+        joined = with_joined_steps(self.partition)
+        if len(joined.steps) < len(self.partition.steps):
+            yield replace(self, partition=joined)
+
     def _from_row_parts(self) -> Compiled:
         outputs = with_row_parts(self.graph.outputs, self.symbols.hint)
         if all(one is two for one, two in zip(outputs, self.graph.outputs, strict=True)):
@@ -79,6 +87,10 @@ class Compiled:
         for step in self.partition.steps:
             steps += others.get(step, (step,))
         return replace(self, partition=replace(self.partition, steps=tuple(steps)))
+
+    def own_convolutions(self) -> Compiled:
+        """The same with the convolutions that our kernels do as such, their epilogues fused."""
+        return replace(self, partition=with_convolution_steps(self.partition))
 
     def library_products(self) -> Compiled:
         """The same with every matrix product as a library call, bias and activation fused into it

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from html import escape
 from typing import NamedTuple
 
+from agentkernel.compiler.convolutions.step import ConvolutionStep
 from agentkernel.compiler.fusion import Region
 from agentkernel.compiler.ir import Node
 from agentkernel.compiler.pipeline import Compiled
+from agentkernel.compiler.products.joined import JoinedStep
 from agentkernel.compiler.products.pairs import PairStep
 from agentkernel.compiler.products.row_parts import RowPartsStep
 from agentkernel.compiler.products.step import ProductStep
@@ -50,6 +52,8 @@ def segments_of(compiled: Compiled) -> tuple[Segment, ...]:
 def _stored(step: object) -> tuple[Node, ...]:
     if isinstance(step, Region):
         return tuple(store.node for store in step.stores)
+    if isinstance(step, JoinedStep):
+        return step.results
     result = getattr(step, "result", None)
     if isinstance(result, Node):
         return (result,)
@@ -79,11 +83,14 @@ def _operators(step: object) -> tuple[str, ...]:
     """The operators of the graph that it computes, each once."""
     if isinstance(step, Region):
         nodes: tuple[Node, ...] = step.nodes
-    elif isinstance(step, ProductStep):
+    elif isinstance(step, ProductStep | ConvolutionStep):
         nodes = (step.node, *(step.epilogue.nodes if step.epilogue else ()))
     elif isinstance(step, RowPartsStep):
         gathered = step.gathered
         nodes = (gathered.product, *gathered.region.nodes, *gathered.reductions)
+    elif isinstance(step, JoinedStep):
+        nodes = tuple(item.node for item in step.products)
+        nodes += tuple(x for item in step.products if item.epilogue for x in item.epilogue.nodes)
     elif isinstance(step, PairStep):
         nodes = (*(item.node for item in step.products), *step.epilogue.nodes)
     else:

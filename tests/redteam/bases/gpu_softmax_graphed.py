@@ -35,6 +35,12 @@ def own_copy(item):
     return made.copy_(item)
 
 
+def whole_of(item):
+    """All of the memory in which a tensor lies, as one row."""
+    size = item.untyped_storage().nbytes() // item.element_size()
+    return item.as_strided((size,), (1,), 0)
+
+
 class CallGraph:
     """One form of call as a CUDA graph: inputs are copied in, outputs are copied out."""
 
@@ -55,14 +61,27 @@ class CallGraph:
                 self.graph.capture_end()
                 torch._C._cuda_clearCublasWorkspaces()
         self.inputs = [item for item in own if isinstance(item, torch.Tensor)]
-        self.outputs, self.structure = torch.utils._pytree.tree_flatten(result)
+        outputs, self.structure = torch.utils._pytree.tree_flatten(result)
         self.single = isinstance(result, torch.Tensor)
         self.stream, self.done = None, torch.cuda.Event()
-        memory = [item.untyped_storage().data_ptr() for item in (*self.inputs, *self.outputs)]
-        if len(set(memory)) < len(memory) or not kept.isdisjoint(memory):
+        kept = kept.union(item.untyped_storage().data_ptr() for item in self.inputs)
+        memory = [item.untyped_storage().data_ptr() for item in outputs]
+        if not kept.isdisjoint(memory):
             raise RuntimeError("an output is a view: a copy would be none")
-        if any(torch.empty_like(item).stride() != item.stride() for item in self.outputs):
-            raise RuntimeError("a copy of an output would lie otherwise")
+        self.outputs, self.views, places = [], [], {}
+        for item, place in zip(outputs, memory, strict=True):
+            alone = memory.count(place) == 1
+            if alone and torch.empty_like(item).stride() == item.stride():
+                self.views.append((len(self.outputs), None))
+                self.outputs.append(item)
+                continue
+            if place not in places:  # what outputs share is copied once, with what lies between
+                places[place] = len(self.outputs)
+                self.outputs.append(whole_of(item))
+            at = places[place]
+            if self.outputs[at].dtype != item.dtype:
+                raise RuntimeError("an output is a view of another type: a copy would be none")
+            self.views.append((at, (item.shape, item.stride(), item.storage_offset())))
 
     def __call__(self, arguments):
         stream = torch._C._cuda_getCurrentRawStream(self.inputs[0].get_device())
@@ -73,10 +92,13 @@ class CallGraph:
             for own, item in zip(self.inputs, given, strict=True):
                 own.copy_(item)
             self.graph.replay()
-            outputs = [item.clone() for item in self.outputs]
+            copies = [item.clone() for item in self.outputs]
         finally:
             if stream:
                 self.done.record()
+        outputs = [
+            copies[at] if view is None else copies[at].as_strided(*view) for at, view in self.views
+        ]
         if self.single:
             return outputs[0]
         return torch.utils._pytree.tree_unflatten(outputs, self.structure)

@@ -175,21 +175,21 @@ def test_refused_recording_leaves_the_launches(block, module, device):
     assert len(RUNS) == 3  # to compile, and twice in earnest
 
 
-@pytest.mark.parametrize("how", ["input", "part", "parameter", "twice"])
+@pytest.mark.parametrize("how", ["input", "part", "parameter", "bits"])
 def test_outputs_that_are_views_leave_the_launches(block, device, how):
     class Views(Counted):
         def plain_forward(self, x, factor=1.0):
-            if how == "twice":
+            if how == "bits":
                 output = super().plain_forward(x, factor)
-                return output, output[1:]
+                return output, output.view(torch.int32)
             return {"input": x, "part": x[1:], "parameter": self.weight}[how]
 
     module = Views(device).eval()
     x = rows(1)
     for _ in range(2):
         result = graphed(block, module, x)
-        if how == "twice":
-            assert result[0].data_ptr() + 16 == result[1].data_ptr()
+        if how == "bits":
+            assert result[0].data_ptr() == result[1].data_ptr()
         else:
             owner = module.weight if how == "parameter" else x
             assert result.untyped_storage().data_ptr() == owner.untyped_storage().data_ptr()
@@ -211,13 +211,40 @@ def test_outputs_keep_their_structure_and_strides(block, device):
     assert device.replays == 1
 
 
-def test_an_output_with_gaps_leaves_the_launches(block, device):
+def test_an_output_with_gaps_is_a_view_of_a_copy(block, device):
     class Gaps(Counted):
         def plain_forward(self, x, factor=1.0):
-            return super().plain_forward(x, factor)[:, ::2]
+            return super().plain_forward(x, factor)[:, 1::2]
 
-    assert graphed(block, Gaps(device).eval(), rows(1)).stride() == (4, 2)
-    assert device.replays == 0
+    module = Gaps(device).eval()
+    first, second = graphed(block, module, rows(1)), graphed(block, module, rows(2))
+    assert first.stride() == second.stride() == (4, 2)
+    assert torch.equal(first, rows(3)[:, 1::2])
+    assert torch.equal(second, rows(5)[:, 1::2])
+    assert device.replays == 2
+
+
+def test_outputs_that_share_memory_share_that_of_one_copy(block, device):
+    class Parts(Counted):
+        def plain_forward(self, x, factor=1.0):
+            output = super().plain_forward(x, factor)
+            other = super().plain_forward(x, factor)
+            return output[:, :1], other, output[1:].t(), output
+
+    module = Parts(device).eval()
+    results = [graphed(block, module, rows(value)) for value in (1, 2)]
+    places = set()
+    for (cut, other, turned, whole), value in zip(results, (3, 5), strict=True):
+        assert torch.equal(cut, rows(value)[:, :1])
+        assert torch.equal(other, rows(value))
+        assert torch.equal(turned, rows(value)[1:].t())
+        assert (cut.stride(), turned.stride()) == ((4, 1), (1, 4))
+        memory = [x.untyped_storage().data_ptr() for x in (cut, other, turned, whole)]
+        assert memory[0] == memory[2] == memory[3] != memory[1]
+        places |= set(memory)
+        assert turned.data_ptr() == whole.data_ptr() + 16
+    assert len(places) == 4
+    assert device.replays == 2
 
 
 @pytest.mark.parametrize(

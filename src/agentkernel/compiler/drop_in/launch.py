@@ -53,10 +53,12 @@ def graph_form(source: DropInSource, captured: Captured) -> DropInSource | None:
     """The graph form of `source`, a plain drop-in for the graph `captured`.
 
     None where replaying it is not worth the copies, and where it would not be the same: forward
-    writes to buffers or inputs, returns views, or makes a tensor of Python's numbers, which cannot
-    be recorded.
+    writes to buffers or inputs, returns views of inputs, or makes a tensor of Python's numbers,
+    which cannot be recorded.
     """
-    if captured.mutated_buffers or captured.mutated_inputs or captured.views or captured.literals:
+    if captured.mutated_buffers or captured.mutated_inputs or captured.literals:
+        return None
+    if any(base in captured.user_inputs for base, _ in captured.views.values()):
         return None
     if any(item is not None for item in captured.returned_inputs):
         return None

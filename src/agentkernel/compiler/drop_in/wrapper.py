@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -83,7 +84,7 @@ def write(
     forward.lines[start:start] = layouts.first
     forward.lines += layouts.last
     forward.lines += written_back(captured, constructor, forward.given, results[count:])
-    forward.lines.append(return_text(captured, returned, forward.given))
+    forward.lines.append(return_text(captured, returned, forward.given, _sizes(forward)))
     return _assemble(forward, checked, expected, gradients)
 
 
@@ -157,12 +158,29 @@ def _empty(forward: Forward, condition: str, outputs: Sequence[Output]) -> None:
         line = len(forward.lines)
         made = [forward.empty_text(item.node, item.strides) for item in outputs]
         made = _with_numbers(forward, made)
+        named: list[str] = []
+        for at in range(len(made) - len(forward.captured.view_bases), len(made)):
+            name = forward.names.unique("whole")
+            named.append(f"{name} = {made[at]}")
+            made[at] = name
         given = forward.given if forward.captured.views else None
-        forward.lines.append(return_text(forward.captured, made, given))
-        text = "\n".join(_short_return(forward.lines.pop(), made))
+        forward.lines.append(return_text(forward.captured, made, given, _sizes(forward)))
+        text = "\n".join([*named, *_short_return(forward.lines.pop(), made)])
         forward.lines[line:] = [
             f"if {condition}:", *textwrap.indent(text, "    ").splitlines()
         ]  # fmt: skip
+
+
+def _sizes(forward: Forward) -> dict[str, str]:
+    """The names of sizes in the text of views -> what the wrapper calls them."""
+    texts = " ".join(text for _, text in forward.captured.views.values())
+    values = {node.name: node.meta.get("val") for node in forward.captured.graph.graph.nodes}
+    found = ((name, values[name]) for name in re.findall(r"\{(\w+)\}", texts))
+    return {
+        name: forward.symbols.wrapper(value.node.expr)
+        for name, value in found
+        if isinstance(value, torch.SymInt)
+    }
 
 
 def _with_numbers(forward: Forward, tensors: Sequence[str]) -> list[str]:
@@ -209,10 +227,12 @@ def written_back(
 
 
 def return_text(
-    captured: Captured, outputs: Sequence[str], given: Mapping[str, str] | None = None
-) -> str:
+    captured: Captured, outputs: Sequence[str], given: Mapping[str, str] | None = None,
+    sizes: Mapping[str, str] | None = None,
+) -> str:  # fmt: skip
     """Return the outputs in the structure that the original has; an input that it changes and
-    returns is that input, by its variable in `given`."""
+    returns is that input, by its variable in `given`. `sizes`: what the sizes in the text of views
+    are called."""
     same = captured.returned_inputs or (None,) * len(captured.outputs)
     own = [item if item in captured.mutated_inputs else None for item in same]
     made_as = dict(zip(captured.computed, outputs, strict=False)) | dict(given or {})
@@ -221,7 +241,7 @@ def return_text(
     for place, (name, item) in enumerate(zip(captured.outputs, own, strict=True)):
         if given is not None and place in captured.views:
             base, text = captured.views[place]
-            leaves.append(f"{made_as[base]}{text}")
+            leaves.append(f"{made_as[base]}{text.format_map(sizes or {})}")
             continue
         plain = captured.plain_outputs.get(place)
         made = repr(plain) if name is None else next(names)

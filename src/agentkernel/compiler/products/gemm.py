@@ -38,7 +38,11 @@ from agentkernel.compiler.products.spec import (
     epilogue_lines,
     function,
     masks,
+    outs,
     read_lines,
+    share_ends,
+    share_lines,
+    strides,
     tile_offsets,
 )
 from agentkernel.compiler.products.triangles import step_lines
@@ -64,9 +68,9 @@ def emit_gemm(spec: GemmSpec, schedule: GemmSchedule, splits: Splits | None = No
         planes, launch = shared_splits(spec, {} if splits is None else splits)
         pieces += [split_kernel(f"{spec.name}_split")] if launch else []
         kernels += [f"{spec.name}_split"] if launch else []
-    layouts = {"a": spec.a_layout, "b": spec.b_layout, "second": spec.b_layout}
-    tensors = {"a": spec.a, "b": spec.b, "second": spec.second}
-    for operand in ("a", *spec.weights):
+    layouts = {"a": spec.a_layout, **dict.fromkeys((*spec.given, "b"), spec.b_layout)}
+    tensors = spec.tensors
+    for operand in list(tensors):
         turned = "TRANSPOSE_A" if operand == "a" else "TRANSPOSE_B"
         if layouts[operand] != "k" and schedule.get(turned):
             if not kernels:
@@ -76,8 +80,7 @@ def emit_gemm(spec: GemmSpec, schedule: GemmSchedule, splits: Splits | None = No
             launch += transpose_launch(spec, operand, tensors[operand], copied)
             tensors[operand], layouts[operand] = copied, "k"
     kernel = _Kernel(spec, schedule, layouts["a"] == "k", layouts["b"] == "k")
-    operands = [tensors[item] for item in ("a", *spec.weights)]
-    launch += kernel.launch(operands, planes)
+    launch += kernel.launch(list(tensors.values()), planes)
     pieces.append(kernel.source())
     kernels.append(kernel.name)
     if kernel.split > 1:
@@ -145,8 +148,8 @@ class _Kernel:
         blocks += ["DESCRIBED"] if self.described else []
         blocks += ["DESCRIBED_OUT"] if self.described_out else []
         signature = [
-            "a_ptr", *(f"{weight}_ptr" for weight in self.spec.weights), "out_ptr", *extras,
-            *self._free, "stride_a", "stride_b",
+            "a_ptr", *(f"{weight}_ptr" for weight in self.spec.given), *outs(self.spec), *extras,
+            *self._free, "stride_a", *strides(self.spec),
             *batch_parameters(self.spec), *(["batches"] if self._counts_batches else ()),
             *(plane_pointers(self.spec) if self.planes == 1 else ()),
             *(f"{block}: tl.constexpr" for block in blocks),
@@ -162,7 +165,8 @@ class _Kernel:
         lines = [
             f'"""{self._title()}"""',
             "tiles_m = tl.cdiv(M, BLOCK_M)",
-            "tiles_n = tl.cdiv(N, BLOCK_N)",
+            f"tiles_n = {' + '.join(f'tl.cdiv({n}, BLOCK_N)' for n in self.spec.columns)}",
+            *((f"tiles_n *= {len(self.spec.given)}",) if self._alike else ()),
             *(descriptors.operand_boxes(self.spec, self._k_inside) if self.described else ()),
             *(descriptors.result_box(self._halves) if self.described_out else ()),
             *(self._tiles(tile) if self.persists else ("program = tl.program_id(0)", *tile)),
@@ -196,6 +200,7 @@ class _Kernel:
         if self.split > 1:
             return f"partial[split, M, N] = {a} @ {b} over one of SPLIT_K slices of K."
         b = f"({b}, second)" if self.spec.second else b
+        b = f"each of {len(self.spec.given)} {b}" if self.spec.shares else b
         tile = "PROGRAMS tiles at once" if self.persists else "one tile a program"
         return f"C[M, N] = {a} @ {b} and its epilogue, {tile}."
 
@@ -208,6 +213,7 @@ class _Kernel:
             "group_rows = tl.minimum(tiles_m - first_m, GROUP_M)",
             "tile_m = first_m + program % group_tiles % group_rows",
             "tile_n = program % group_tiles // group_rows",
+            *(share_lines(self.spec, planes=self.planes == 1) if self.spec.shares else ()),
             *(step_lines(self.spec.triangles) if self.split == 1 and self.sliced else ()),
             "",
             "rows = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)",
@@ -332,7 +338,7 @@ class _Kernel:
             ]
         if self.spec.by_parts:
             lines.append("part = tile_n * 2 + half" if self._halves else "part = tile_n")
-        lines += epilogue_lines(self.spec)
+        lines += share_ends(self.spec) if self.spec.shares else epilogue_lines(self.spec)
         lines = lines if self.spec.store else read_lines(lines)
         if self.described_out:
             lines[-1:] = descriptors.store_lines(lines[-1], self._halves)
@@ -359,13 +365,18 @@ class _Kernel:
     @property
     def _fixed(self) -> dict[str, str]:
         """Sizes that the weight fixes: constants in the kernel, so that what they decide folds."""
-        sizes = {"N": self.spec.n, "K": self.spec.k}
+        sizes = {**self.spec.columns, "K": self.spec.k}
         return {name: size for name, size in sizes.items() if size.isdigit()}
 
     @property
     def _free(self) -> dict[str, str]:
-        sizes = {"M": self.spec.m, "N": self.spec.n, "K": self.spec.k}
+        sizes = {"M": self.spec.m, **self.spec.columns, "K": self.spec.k}
         return {name: size for name, size in sizes.items() if name not in self._fixed}
+
+    @property
+    def _alike(self) -> bool:
+        """Whether several shares have as many columns each."""
+        return bool(self.spec.shares) and len(self.spec.columns) == 1
 
     @property
     def _casts(self) -> bool:
@@ -393,14 +404,17 @@ class _Kernel:
             )
         if self.described:
             lines.append("triton.set_allocator(scratch)")
-        tiles = [tiles_text(spec.m, schedule["BLOCK_M"]), tiles_text(spec.n, schedule["BLOCK_N"])]
-        tiles += [batch] if batch else []
+        columns = [spec.n, *(share.n for share in spec.shares)]
+        across = " + ".join(tiles_text(n, schedule["BLOCK_N"]) for n in columns)
+        across = f"({across})" if spec.shares else across
+        tiles = [tiles_text(spec.m, schedule["BLOCK_M"]), across, *([batch] if batch else [])]
         grid = " * ".join(tiles) + (f", {self.split}" if self.split > 1 else ",")
         grid = f"min({schedule['PERSIST']}, {grid[:-1]})," if self.persists else grid
         extras = [] if self.split > 1 else [value for _, value in spec.extras]
+        further = [f"{share.b}.stride(-2)" for share in spec.shares]
         arguments = [
-            *operands, out, *extras, *self._free.values(), f"{a}.stride(-2)",
-            f"{b}.stride(-2)", *batch_arguments(spec, a, b),
+            *operands, out, *(share.out for share in spec.shares), *extras, *self._free.values(),
+            f"{a}.stride(-2)", f"{b}.stride(-2)", *further, *batch_arguments(spec, a, b),
             *([batch] if self._counts_batches else ()),
             *planes,
         ]  # fmt: skip

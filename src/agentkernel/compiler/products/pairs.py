@@ -13,9 +13,7 @@ from agentkernel.compiler.expressions import Symbols
 from agentkernel.compiler.fusion import LibraryStep, Partition, Region, Step
 from agentkernel.compiler.ir import Expr, Node, numel, roots_of, same
 from agentkernel.compiler.kernel import KernelCode
-from agentkernel.compiler.products.gemm import emit_gemm
 from agentkernel.compiler.products.schedules import GemmFacts, GemmSchedule
-from agentkernel.compiler.products.spec import GemmSpec
 from agentkernel.compiler.products.step import (
     FLOATS,
     ProductStep,
@@ -25,6 +23,8 @@ from agentkernel.compiler.products.step import (
     gemm_facts,
     groups_of,
     operand_text,
+    product_code,
+    product_spec,
     stored_operands,
 )
 from agentkernel.domain.verdict import Precision
@@ -140,7 +140,7 @@ def _meet(left: Part, right: Part, region: Region) -> bool:
     """True where the region takes both at the same places."""
     lead = ProductStep(left.product, None).batch_dims
     groups = [groups_of(part.value, lead, region) for part in (left, right)]
-    return groups[0] == groups[1] and element_by_element(left.value, lead, region)
+    return groups[0] == groups[1] and element_by_element(left.value, groups[0], region)
 
 
 def pair_facts(pair: PairStep, symbols: Symbols, precision: Precision) -> GemmFacts:
@@ -165,40 +165,31 @@ def emit_pair_step(
 ) -> KernelCode:
     """The pair's kernels and launch lines."""
     lines: list[str] = []
-    step = pair.products[0]
-    a_text, *weights = _operands(pair, scope, lines)
-    m, _, k = (scope.symbols.wrapper(size) for size in step.sizes)
-    groups = groups_of(pair.parts[0].value, step.batch_dims, pair.epilogue)
-    sums = {pair.parts[0].value: "acc", pair.parts[1].value: "second"}
-    text = epilogue_text(pair.epilogue, sums, groups, scope)
-    spec = GemmSpec(
-        name=name, a=a_text, b=weights[0], second=weights[1], out=out, m=m,
-        n=scope.symbols.wrapper(pair.parts[0].value.shape[-1]), k=k,
-        dtype=FLOATS[step.node.dtype],
-        a_layout="m" if step.transposed[0] else "k",
-        b_layout="k" if step.transposed[1] else "n",
-        batch_dims=step.batch_dims, precision=scope.precision, epilogue=text.lines,
-        extras=text.extras, out_is_float=pair.result.dtype in FLOATS,
+    step, (left, right) = pair.products[0], (part.value for part in pair.parts)
+    groups = groups_of(left, step.batch_dims, pair.epilogue)
+    text = epilogue_text(pair.epilogue, {left: "acc", right: "second"}, groups, scope)
+    spec = product_spec(step, (name, out), text, scope, lines)
+    first, second = _weights(pair, spec.b, scope, lines)
+    spec = replace(
+        spec, b=first, second=second, n=scope.symbols.wrapper(left.shape[-1]),
+        out_is_float=pair.result.dtype in FLOATS,
     )  # fmt: skip
-    made = emit_gemm(spec, schedule, scope.splits)
-    used = text.helpers | made.helpers
-    return KernelCode(made.source, made.kernels, made.launch, used, tuple(lines))
+    return product_code(spec, schedule, text, scope, lines)
 
 
-def _operands(pair: PairStep, scope: Scope, lines: list[str]) -> list[str]:
-    """The wrapper's expressions of A and both weights; columns of a weight get a name of their own
-    in `lines`."""
+def _weights(pair: PairStep, first: str, scope: Scope, lines: list[str]) -> list[str]:
+    """The wrapper's expressions of both weights, of which the first product's is `first`; columns
+    of a weight get a name of their own in `lines`."""
     found: list[str] = []
     for part in pair.parts:
         step = ProductStep(part.product, None)
-        (a, _), (weight, _) = stored_operands(step)
-        if not found:
-            found.append(operand_text(a, "left", scope, lines))
-        text = operand_text(weight, "right", scope, lines)
+        weight, wanted = stored_operands(step)[1]
+        same_weight = part.product is pair.parts[0].product
+        text = first if same_weight else operand_text(weight, wanted, scope, lines)
         if part.first is not None:
             name = scope.names.unique("columns")
-            first, last = part.first, part.first + part.value.shape[-1]
-            bounds = f"{scope.symbols.wrapper(first)}:{scope.symbols.wrapper(last)}"
+            start, end = part.first, part.first + part.value.shape[-1]
+            bounds = f"{scope.symbols.wrapper(start)}:{scope.symbols.wrapper(end)}"
             axis = len(weight.shape) - (2 if step.transposed[1] else 1)
             lines.append(f"{name} = {text}[{':, ' * axis}{bounds}]")
             text = name

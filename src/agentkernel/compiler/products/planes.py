@@ -42,7 +42,7 @@ def planes_of(spec: GemmSpec, operand: str) -> tuple[str, str]:
 
 def plane_pointers(spec: GemmSpec) -> list[str]:
     """What a product of planes takes beside its operands."""
-    sides = ("a", *spec.weights)
+    sides = ("a", *spec.given)
     return [f"{side}_{part}_ptr" for side in sides for part in ("planes", "scale")]
 
 
@@ -55,10 +55,11 @@ def shared_splits(spec: GemmSpec, splits: Splits) -> tuple[list[str], list[str]]
     which are not in `splits` yet."""
     names: list[str] = []
     lines: list[str] = []
-    for operand in ("a", *spec.weights):
-        rows, layout = (spec.m, spec.a_layout) if operand == "a" else (spec.n, spec.b_layout)
+    for operand, tensor in spec.tensors.items():
+        layout = spec.a_layout if operand == "a" else spec.b_layout
+        rows = _rows(spec, operand)
         inside = "k" if layout == "k" else "rows"
-        key = (_tensor(spec, operand), rows, spec.k, inside, str(spec.batch_dims))
+        key = (tensor, rows, spec.k, inside, str(spec.batch_dims))
         if key not in splits:
             splits[key] = planes_of(spec, operand)
             lines += split_launch(spec, operand)
@@ -66,18 +67,20 @@ def shared_splits(spec: GemmSpec, splits: Splits) -> tuple[list[str], list[str]]
     return names, lines
 
 
-def _tensor(spec: GemmSpec, operand: str) -> str:
-    return {"a": spec.a, "b": spec.b, "second": spec.second}[operand]
+def _rows(spec: GemmSpec, operand: str) -> str:
+    """Rows of A, or columns of a weight."""
+    if operand == "a":
+        return spec.m
+    return spec.columns.get(operand.replace("b", "N"), spec.n)
 
 
 def split_launch(spec: GemmSpec, operand: str) -> list[str]:
-    """Wrapper lines that make the planes and scales of an operand ("a", "b" or "second").
+    """Wrapper lines that make the planes and scales of an operand, by its name in the kernel.
 
     Planes are fp16 [2, batches, rows, K] or, where K does not lie inside, [2, batches, K, rows],
     both padded; scales are fp32 [batches, row blocks, blocks of K], -1 where a block is marked.
     """
-    tensor = _tensor(spec, operand)
-    rows = spec.m if operand == "a" else spec.n
+    tensor, rows = spec.tensors[operand], _rows(spec, operand)
     inside = (spec.a_layout if operand == "a" else spec.b_layout) == "k"
     planes, scale = planes_of(spec, operand)
     batch = batch_count(spec) or "1"

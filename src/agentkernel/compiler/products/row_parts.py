@@ -9,7 +9,7 @@ loss of a language model's head needs 8 bytes a row and 128 logits in place of t
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import sympy
 import torch
@@ -20,9 +20,8 @@ from agentkernel.compiler.expressions import SUM, Symbols, Text, pointwise_text
 from agentkernel.compiler.fusion import LibraryStep, Partition, Region, analyse, topological
 from agentkernel.compiler.ir import ONE, Expr, GraphBuilder, Node, numel, roots_of, same
 from agentkernel.compiler.kernel import KernelCode
-from agentkernel.compiler.products.gemm import emit_gemm
 from agentkernel.compiler.products.schedules import GemmFacts, GemmSchedule
-from agentkernel.compiler.products.spec import PART, GemmSpec
+from agentkernel.compiler.products.spec import PART
 from agentkernel.compiler.products.step import (
     FLOATS,
     EpilogueEmitter,
@@ -33,9 +32,9 @@ from agentkernel.compiler.products.step import (
     finished,
     gemm_facts,
     groups_of,
-    operand_text,
     place_by_place,
-    stored_operands,
+    product_code,
+    product_spec,
 )
 from agentkernel.compiler.row_algebra import replaced
 from agentkernel.domain.verdict import Precision
@@ -193,7 +192,7 @@ def _row_by_row(gathered: Gathered) -> bool:
     whole = all(item.offset == 0 and item.resolved() == place for item in reads)
     stored = all(item.resolved() == place for item in region.store_accesses)
     alike = all(item == groups[0] for item in groups)
-    return whole and stored and alike and place_by_place(loaded[0], 0, region)
+    return whole and stored and alike and place_by_place(groups[0], region)
 
 
 def _from_parts(gathered: Gathered, order: Sequence[Node]) -> dict[Node, Node]:
@@ -272,26 +271,13 @@ def emit_row_parts_step(
     step: RowPartsStep, schedule: dict[str, int], name: str, outs: Sequence[str], scope: Scope
 ) -> KernelCode:
     """The kernels and launch lines; `outs`: the wrapper's names of the parts."""
-    anchor = step.anchor
     lines: list[str] = []
-    operands = [
-        operand_text(operand, wanted, scope, lines) for operand, wanted in stored_operands(anchor)
-    ]
-    m, n, k = (scope.symbols.wrapper(size) for size in anchor.sizes)
     pointers = ("out_ptr", *(f"part_{index}_ptr" for index in range(1, len(outs))))
     text = _text(step.gathered, pointers, scope)
-    spec = GemmSpec(
-        name=name, a=operands[0], b=operands[1], out=outs[0], m=m, n=n, k=k,
-        dtype=FLOATS[anchor.node.dtype],
-        a_layout="m" if anchor.transposed[0] else "k",
-        b_layout="k" if anchor.transposed[1] else "n",
-        precision=scope.precision, epilogue=text.lines,
-        extras=(*text.extras, *zip(pointers[1:], outs[1:], strict=True)),
-        store=False, by_parts=True,
-    )  # fmt: skip
-    made = emit_gemm(spec, schedule, scope.splits)
-    used = text.helpers | made.helpers
-    return KernelCode(made.source, made.kernels, made.launch, used, tuple(lines))
+    spec = product_spec(step.anchor, (name, outs[0]), text, scope, lines)
+    extras = (*text.extras, *zip(pointers[1:], outs[1:], strict=True))
+    spec = replace(spec, extras=extras, store=False, by_parts=True)
+    return product_code(spec, schedule, text, scope, lines)
 
 
 def _text(gathered: Gathered, pointers: Sequence[str], scope: Scope) -> EpilogueText:

@@ -16,6 +16,17 @@ PART = 128
 
 
 @dataclass(frozen=True)
+class Share:
+    """A further weight that A is multiplied with, lying as the first one does, with columns, a
+    result and an epilogue of its own."""
+
+    b: str
+    out: str
+    n: str
+    epilogue: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class GemmSpec:
     """C[M, N] = A[M, K] @ B[K, N], then an epilogue; with leading batch dimensions if `batch_dims`.
 
@@ -40,6 +51,10 @@ class GemmSpec:
 
     `second` names a second weight that lies as `b` does, with its strides: the epilogue then finds
     A @ second in `second`, fp32 like `acc`, at the same places. A's tiles are loaded once for both.
+
+    `shares` are further products of A in the same launch: the tiles of their columns follow those
+    of the first one's. Such a product has no batch, no triangles, and its schedule no descriptors,
+    no slices of K and no turned B.
     """
 
     name: str
@@ -62,11 +77,34 @@ class GemmSpec:
     by_parts: bool = False
     triangles: tuple[Triangle, ...] = ()
     second: str = ""
+    shares: tuple[Share, ...] = ()
 
     @property
     def weights(self) -> tuple[str, ...]:
         """What A is multiplied with, by its name in the kernel: a pair has a second one."""
         return ("b", "second") if self.second else ("b",)
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """The weights as the kernel is given them: of several shares a tile picks its own."""
+        if not self.shares:
+            return self.weights
+        return tuple(f"b_{index}" for index in range(len(self.shares) + 1))
+
+    @property
+    def tensors(self) -> dict[str, str]:
+        """A and the weights by the names in the kernel -> what the wrapper calls them."""
+        weights = [self.b, *(share.b for share in self.shares)]
+        weights += [self.second] if self.second else []
+        return {"a": self.a, **dict(zip(self.given, weights, strict=True))}
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """Columns of each weight: of shares that all have as many, and of a pair, the first's."""
+        sizes = [self.n, *(share.n for share in self.shares)]
+        if len(set(sizes)) == 1:
+            return {"N": self.n}
+        return {f"N_{index}": size for index, size in enumerate(sizes)}
 
     @property
     def tiles(self) -> tuple[str, ...]:
@@ -113,6 +151,62 @@ def read_lines(lines: Sequence[str]) -> list[str]:
         if bound is None or re.search(rf"\b{bound[1]}\b", "\n".join(kept)):
             kept.insert(0, line)
     return kept
+
+
+def outs(spec: GemmSpec) -> list[str]:
+    """A kernel's parameters of the results."""
+    return ["out_ptr", *(f"out_{index}_ptr" for index in range(1, len(spec.shares) + 1))]
+
+
+def strides(spec: GemmSpec) -> list[str]:
+    """A kernel's parameters of the weights' outer strides: those of a pair lie alike."""
+    if not spec.shares:
+        return ["stride_b"]
+    return [f"stride_{weight}" for weight in spec.given]
+
+
+def share_lines(spec: GemmSpec, *, planes: bool) -> list[str]:
+    """Lines that take a tile of all columns as one of its share's, and pick what this is read from;
+    `planes`: those that were made before as well."""
+    count = len(spec.given)
+    lines = ["# The columns of the weights follow each other: a tile is one weight's."]
+    if len(spec.columns) == 1:
+        lines += [f"share = tile_n // (tiles_n // {count})", f"tile_n %= tiles_n // {count}"]
+    else:
+        lines.append("first_1 = tl.cdiv(N_0, BLOCK_N)")
+        lines += [
+            f"first_{index} = first_{index - 1} + tl.cdiv(N_{index - 1}, BLOCK_N)"
+            for index in range(2, count)
+        ]
+        past = (f"(tile_n >= first_{index}).to(tl.int32)" for index in range(1, count))
+        lines.append(f"share = {' + '.join(past)}")
+        lines.append(f"tile_n -= {_picked(['0', *(f'first_{i}' for i in range(1, count))])}")
+        lines.append(f"N = {_picked(list(spec.columns))}")
+    texts = ["b{}_ptr", "stride_b{}", *(("b{}_planes_ptr", "b{}_scale_ptr") if planes else ())]
+    for text in texts:
+        every = [text.format(f"_{index}") for index in range(count)]
+        lines.append(f"{text.format('')} = {_picked(every)}")
+    return lines
+
+
+def _picked(every: Sequence[str]) -> str:
+    """What belongs to a tile's share."""
+    text = every[-1]
+    for index in reversed(range(len(every) - 1)):
+        text = f"tl.where(share == {index}, {every[index]}, {text})"
+    return text
+
+
+def share_ends(spec: GemmSpec) -> Iterator[str]:
+    """Lines of each share's epilogue, which alone stores."""
+    yield tile_offsets(spec)
+    epilogues = [spec.epilogue, *(share.epilogue for share in spec.shares)]
+    for index, (out, lines) in enumerate(zip(outs(spec), epilogues, strict=True)):
+        before, value = lines[:-1], lines[-1].removeprefix("acc = ") if lines else "acc"
+        yield f"if share == {index}:"
+        yield from (f"    {line}" for line in before)
+        code = value if value.isidentifier() else f"({value})"
+        yield f"    tl.store({out} + tile, {code}.to({out}.dtype.element_ty), mask=tile_mask)"
 
 
 def tile_offsets(spec: GemmSpec) -> str:

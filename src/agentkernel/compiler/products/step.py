@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
 import torch
 
 from agentkernel.compiler.axes import Access, Atom, contiguous_strides, leaves
+from agentkernel.compiler.drop_in.forward import Forward
 from agentkernel.compiler.emit import BodyLines, Emitter, Names, Schedule
 from agentkernel.compiler.expressions import Symbols, Text, tensor_text
 from agentkernel.compiler.fusion import (
@@ -129,29 +130,33 @@ def with_product_steps(partition: Partition) -> Partition:
 
 def _epilogue(product: Node, region: Region) -> bool:
     """True where the region maps each element of the product to one element of one result."""
-    if region.reduces or len(region.stores) != 1 or product not in region.layout.loads:
-        return False
-    walks = sum(access.buffer is product for access in region.layout.loads.values())
-    if walks != 1 or product in region.layout.tables:
-        return False
-    return element_by_element(product, len(product.args[1].shape) - 2, region)
+    lead = len(product.args[1].shape) - 2
+    return reads_once(product, region) and element_by_element(
+        product, groups_of(product, lead, region), region
+    )
 
 
-def element_by_element(value: Node, lead: int, region: Region) -> bool:
-    """True where the only result has an element for each of `value`, a product of `lead` batch
-    dimensions or a part of one, and all that is read goes along with its rows and columns."""
+def reads_once(value: Node, region: Region) -> bool:
+    """True where a region reads `value` at one place for each of its own, and stores one result."""
+    if region.reduces or len(region.stores) != 1 or value not in region.layout.loads:
+        return False
+    walks = sum(access.buffer is value for access in region.layout.loads.values())
+    return walks == 1 and value not in region.layout.tables
+
+
+def element_by_element(value: Node, groups: Sequence[Sequence[Atom]], region: Region) -> bool:
+    """True where the only result has an element for each of `value`, and all that is read goes
+    along with its batch, rows and columns, whose atoms are `groups`."""
     store = region.stores[0]
     plain = all(map(same, store.strides, contiguous_strides(store.node.shape)))
     same_shape = all(map(same, store.node.shape, value.shape))
-    return plain and same_shape and place_by_place(value, lead, region)
+    return plain and same_shape and place_by_place(groups, region)
 
 
-def place_by_place(value: Node, lead: int, region: Region) -> bool:
-    """True where all that a region reads and stores goes along with the rows and columns of
-    `value`."""
+def place_by_place(groups: Sequence[Sequence[Atom]], region: Region) -> bool:
+    """True where all that a region reads and stores goes along with batch, rows and columns."""
     if any(node.op == "within" for node in region.layout.dims):
         return False
-    groups = groups_of(value, lead, region)
     accesses = [*region.layout.loads.values(), *region.store_accesses]
     walked = [*(access.resolved() for access in accesses), *_index_atoms(region.layout)]
     return all(_walks(strides, groups) for strides in walked)
@@ -180,6 +185,8 @@ class EpilogueEmitter(Emitter):
     sums: Mapping[Node, str] = field(default_factory=dict)
     """What the main loop leaves: a product, or a part of one -> the kernel's name of it."""
     groups: tuple[tuple[Atom, ...], ...] = field(default_factory=tuple)
+    batch: str = "batch"
+    """The batch's index, where it is one a column as that."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -209,7 +216,7 @@ class EpilogueEmitter(Emitter):
         """Batch, rows and columns by their strides."""
         terms: list[str] = []
         for group, name in zip(
-            self.groups, ("batch", "rows[:, None]", "cols[None, :]"), strict=True
+            self.groups, (self.batch, "rows[:, None]", "cols[None, :]"), strict=True
         ):
             step = Axis(tuple(group)).stride(strides) if group else 0
             if step == 1:
@@ -269,28 +276,52 @@ class Scope(NamedTuple):
     splits: Splits
 
 
+def scope_of(forward: Forward) -> Scope:
+    """That of a forward in the making."""
+    return Scope(forward.buffers, forward.symbols, forward.names, forward.precision, forward.splits)
+
+
 def emit_product_step(
     anchor: ProductStep, schedule: dict[str, int], name: str, out: str, scope: Scope
 ) -> KernelCode:
     """The product's kernels and launch lines."""
     lines: list[str] = []
-    operands = [
-        operand_text(operand, wanted, scope, lines) for operand, wanted in stored_operands(anchor)
-    ]
-    m, n, k = (scope.symbols.wrapper(size) for size in anchor.sizes)
-    text = EpilogueText()
-    if anchor.epilogue:
-        groups = groups_of(anchor.node, anchor.batch_dims, anchor.epilogue)
-        text = epilogue_text(anchor.epilogue, {anchor.node: "acc"}, groups, scope)
-    spec = GemmSpec(
-        name=name, a=operands[0], b=operands[1], out=out, m=m, n=n, k=k,
-        dtype=FLOATS[anchor.node.dtype],
-        a_layout="m" if anchor.transposed[0] else "k",
-        b_layout="k" if anchor.transposed[1] else "n",
-        batch_dims=anchor.batch_dims, precision=scope.precision, epilogue=text.lines,
-        extras=text.extras, triangles=anchor.triangles,
-        out_is_float=anchor.result.dtype in FLOATS,
+    text = product_epilogue(anchor, scope)
+    spec = product_spec(anchor, (name, out), text, scope, lines)
+    spec = replace(
+        spec, triangles=anchor.triangles, out_is_float=anchor.result.dtype in FLOATS
     )  # fmt: skip
+    return product_code(spec, schedule, text, scope, lines)
+
+
+def product_epilogue(anchor: ProductStep, scope: Scope) -> EpilogueText:
+    """The lines that follow a product in its tile."""
+    if anchor.epilogue is None:
+        return EpilogueText()
+    groups = groups_of(anchor.node, anchor.batch_dims, anchor.epilogue)
+    return epilogue_text(anchor.epilogue, {anchor.node: "acc"}, groups, scope)
+
+
+def product_spec(
+    anchor: ProductStep, names: tuple[str, str], text: EpilogueText, scope: Scope, lines: list[str]
+) -> GemmSpec:
+    """What a product is asked to be; `names`: of the kernel and of its result. Operands that have
+    to be copied are copied in `lines`."""
+    a, b = (operand_text(item, wanted, scope, lines) for item, wanted in stored_operands(anchor))
+    m, n, k = (scope.symbols.wrapper(size) for size in anchor.sizes)
+    a_turned, b_turned = anchor.transposed
+    return GemmSpec(
+        name=names[0], a=a, b=b, out=names[1], m=m, n=n, k=k, dtype=FLOATS[anchor.node.dtype],
+        a_layout="m" if a_turned else "k", b_layout="k" if b_turned else "n",
+        batch_dims=anchor.batch_dims, precision=scope.precision, epilogue=text.lines,
+        extras=text.extras,
+    )  # fmt: skip
+
+
+def product_code(
+    spec: GemmSpec, schedule: dict[str, int], text: EpilogueText, scope: Scope, lines: list[str]
+) -> KernelCode:
+    """The kernels and launch lines of `spec`, behind `lines`."""
     made = emit_gemm(spec, schedule, scope.splits)
     used = text.helpers | made.helpers
     return KernelCode(made.source, made.kernels, made.launch, used, tuple(lines))
@@ -323,10 +354,15 @@ class EpilogueText:
 
 
 def epilogue_text(
-    region: Region, sums: Mapping[Node, str], groups: tuple[tuple[Atom, ...], ...], scope: Scope
-) -> EpilogueText:
-    """The region's text in a tile whose products go by the names in `sums`."""
+    region: Region, sums: Mapping[Node, str], groups: tuple[tuple[Atom, ...], ...], scope: Scope,
+    *, batch: str = "batch", reserved: frozenset[str] = frozenset(),
+) -> EpilogueText:  # fmt: skip
+    """The region's text in a tile whose products go by the names in `sums`; `batch` is its batch,
+    and names in `reserved` are taken."""
     emitter = epilogue_emitter(region, sums, groups, scope)
+    emitter.batch = batch
+    emitter.names.taken |= reserved
+    emitter.own_pointers |= {name for name in reserved if name.endswith("_ptr")}
     lines: list[str] = []
     value = emitter.value(region.stores[0].node, BodyLines(lines, lines))
     lines.append(f"acc = {value.code}")

@@ -1,4 +1,5 @@
-"""Matrix products and gated pairs by the own GEMM: schedules, and their place in forward."""
+"""Matrix products, gated pairs and joined products by the own GEMM: schedules, and their place in
+forward."""
 
 from __future__ import annotations
 
@@ -10,6 +11,12 @@ from agentkernel.compiler.drop_in.forward import Forward
 from agentkernel.compiler.expressions import Symbols
 from agentkernel.compiler.fusion import Output
 from agentkernel.compiler.kernel import KernelCode
+from agentkernel.compiler.products.joined import (
+    JoinedStep,
+    emit_joined_step,
+    joined_facts,
+    joined_schedules,
+)
 from agentkernel.compiler.products.pairs import (
     PairStep,
     emit_pair_step,
@@ -33,6 +40,7 @@ from agentkernel.compiler.products.step import (
     Scope,
     emit_product_step,
     gemm_facts,
+    scope_of,
 )
 from agentkernel.compiler.providers.protocol import (
     FLOP_PER_US,
@@ -111,7 +119,7 @@ class RowParts:
         stores = [Store(part, contiguous_strides(part.shape)) for part in step.parts]
         names = [forward.allocate(store, f"{store.node.name}s") for store in stores]
         kernel = forward.names.unique(f"{step.node.name}_kernel")
-        forward.place(emit_row_parts_step(step, schedule, kernel, names, _scope(forward)))
+        forward.place(emit_row_parts_step(step, schedule, kernel, names, scope_of(forward)))
         forward.schedule[kernel] = dict(schedule)
 
     def work_us(self, step: RowPartsStep, symbols: Symbols) -> float:
@@ -121,6 +129,36 @@ class RowParts:
     def pattern(self, step: RowPartsStep) -> str:
         """Always the same."""
         return "gemm_row_parts"
+
+
+class Joined:
+    """Provider of products of one matrix in one launch."""
+
+    own = True
+
+    def schedules(self, step: JoinedStep, setting: Setting) -> Sequence[AnySchedule]:
+        """Tiles through pointers."""
+        facts = joined_facts(step, setting.symbols, setting.precision)
+        return joined_schedules(_schedules(facts, setting))
+
+    def write(
+        self, step: JoinedStep, schedule: AnySchedule, forward: Forward, outputs: Sequence[Output]
+    ) -> None:
+        """Allocate the results and launch all products."""
+        assert isinstance(schedule, dict)
+        stores = [Store(node, contiguous_strides(node.shape)) for node in step.results]
+        names = [forward.allocate(store, store.node.name) for store in stores]
+        kernel = forward.names.unique(f"{step.node.name}_kernel")
+        forward.place(emit_joined_step(step, schedule, kernel, names, scope_of(forward)))
+        forward.schedule[kernel] = dict(schedule)
+
+    def work_us(self, step: JoinedStep, symbols: Symbols) -> float:
+        """Its multiplications."""
+        return LAUNCH_US + sum(product_us(item.node, symbols) for item in step.products)
+
+    def pattern(self, step: JoinedStep) -> str:
+        """Always the same."""
+        return "gemm_joined"
 
 
 Multiplied = TypeVar("Multiplied", ProductStep, PairStep)
@@ -137,12 +175,8 @@ def _write(
     store = Store(step.result, contiguous_strides(step.result.shape))
     forward.write_kernel(
         store, schedule, outputs,
-        lambda kernel, name: emit(step, schedule, kernel, name, _scope(forward)),
+        lambda kernel, name: emit(step, schedule, kernel, name, scope_of(forward)),
     )  # fmt: skip
-
-
-def _scope(forward: Forward) -> Scope:
-    return Scope(forward.buffers, forward.symbols, forward.names, forward.precision, forward.splits)
 
 
 def _schedules(facts: GemmFacts, setting: Setting) -> list[GemmSchedule]:

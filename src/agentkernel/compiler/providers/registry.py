@@ -5,22 +5,27 @@ from __future__ import annotations
 from typing import cast
 
 from agentkernel.compiler.attention import AttentionStep
+from agentkernel.compiler.convolutions.step import ConvolutionStep
 from agentkernel.compiler.fusion import LibraryStep, Region
+from agentkernel.compiler.products.joined import JoinedStep
 from agentkernel.compiler.products.pairs import PairStep
 from agentkernel.compiler.products.row_parts import RowPartsStep
 from agentkernel.compiler.products.step import ProductStep
 from agentkernel.compiler.providers.attention import Attention
+from agentkernel.compiler.providers.convolution import Convolution
 from agentkernel.compiler.providers.library import Library
 from agentkernel.compiler.providers.linear import Linear, LinearStep
-from agentkernel.compiler.providers.product import Pair, Product, RowParts
+from agentkernel.compiler.providers.product import Joined, Pair, Product, RowParts
 from agentkernel.compiler.providers.protocol import Provider
 from agentkernel.compiler.providers.rows import Rows
 from agentkernel.compiler.providers.scan import Scan
 
 PROVIDERS: dict[type, object] = {
     Region: Rows(),
+    ConvolutionStep: Convolution(),
     ProductStep: Product(),
     PairStep: Pair(),
+    JoinedStep: Joined(),
     RowPartsStep: RowParts(),
     AttentionStep: Attention(),
     LibraryStep: Library(),

@@ -79,16 +79,19 @@ class Captured:
     plain_outputs: dict[int, object] = field(default_factory=dict)
     """Place of an output -> the number or string that it is in every call."""
     views: dict[int, tuple[str, str]] = field(default_factory=dict)
-    """Place of an output that a drop-in makes as a view -> the input or the node of an output in
-    whose memory it lies, and the text that follows that: `.t()`."""
+    """Place of an output that a drop-in makes as a view -> the input or the node of an output or of
+    `view_bases` in whose memory it lies, and the text that follows that: `.t()`, with a size that
+    the graph computes as that node's name in braces."""
+    view_bases: tuple[str, ...] = ()
+    """The nodes that a drop-in computes and does not return, but views of them."""
     asks_mode: bool = True
     """False where forward never asked for its mode: in the other one it computes the same."""
 
     @property
     def computed(self) -> tuple[str, ...]:
-        """The nodes of the outputs that are tensors of their own."""
+        """The nodes of the outputs that are tensors of their own, then `view_bases`."""
         own = (name for at, name in enumerate(self.outputs) if at not in self.views)
-        return tuple(name for name in own if name is not None)
+        return (*(name for name in own if name is not None), *self.view_bases)
 
     @property
     def written(self) -> tuple[str, ...]:

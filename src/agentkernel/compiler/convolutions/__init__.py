@@ -1,0 +1,1 @@
+"""Convolutions as kernels of our own."""

@@ -1,0 +1,94 @@
+"""What a convolution is asked to be: its geometry, its operands and its epilogue."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from agentkernel.compiler.products.schedules import FloatType
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """A convolution's constants, one entry a spatial dimension; PyTorch's definition of each.
+
+    `padding` and `after` are the zeros at either end, of a `transposed` one what is cut off; such
+    have a dilation of 1. `inside` and `outside` are the channels in and out of one group.
+
+    `turned`: the weight lies as that of a transposed convolution, taps from last to first, which
+    is what a transposed convolution of stride 1 comes to.
+    """
+
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    after: tuple[int, ...]
+    dilation: tuple[int, ...]
+    groups: int
+    inside: int
+    outside: int
+    transposed: bool = False
+    turned: bool = False
+
+    @property
+    def rank(self) -> int:
+        """Spatial dimensions."""
+        return len(self.kernel)
+
+    @property
+    def taps(self) -> int:
+        """Places of the window."""
+        return math.prod(self.kernel)
+
+    def taps_after(self, dim: int) -> int:
+        """Taps that the dimensions behind `dim` make."""
+        return math.prod(self.kernel[dim + 1 :])
+
+    @property
+    def phases(self) -> int:
+        """Residues of output places modulo the stride, which have taps of their own each: of a
+        transposed convolution alone."""
+        return math.prod(self.stride) if self.transposed else 1
+
+    @property
+    def is_depthwise(self) -> bool:
+        """Whether every output channel reads one input channel."""
+        return self.inside == 1 and not self.transposed and not self.turned
+
+
+@dataclass(frozen=True)
+class ConvolutionSpec:
+    """One convolution of contiguous [batch, channels, *in_sizes] to [batch, channels, *out_sizes].
+
+    `x`, `weight`, `bias` and `out` are names in the wrapper (`bias` empty for none); `batch` and
+    the sizes are expressions there. `epilogue` holds Triton lines that turn `acc`, fp32
+    [BLOCK_M, BLOCK_N], into what is stored: rows are output channels, columns output places of one
+    or more images. They may use `rows`, `cols` (the place within its image), `batch` (int64, one a
+    column), `row_mask`, `col_mask`, `tile_mask`, `tile` (offsets into the result), `M` (channels),
+    `N` (places of an image), and the `extras`: (parameter name, wrapper expression) pairs.
+    """
+
+    name: str
+    geometry: Geometry
+    dtype: FloatType
+    x: str
+    weight: str
+    bias: str
+    out: str
+    batch: str
+    in_sizes: tuple[str, ...]
+    out_sizes: tuple[str, ...]
+    epilogue: tuple[str, ...] = ()
+    extras: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def rounding(self) -> str:
+        """Whether fp32 operands round to TF32, as Python: where PyTorch's flag for convolutions
+        says so."""
+        return 'torch.backends.cudnn.conv.fp32_precision == "tf32"'
+
+    @property
+    def sizes(self) -> list[str]:
+        """The spatial sizes as a kernel's options."""
+        pairs = (("IN", self.in_sizes), ("OUT", self.out_sizes))
+        return [f"{side}_{dim}={size}" for side, every in pairs for dim, size in enumerate(every)]

@@ -1,0 +1,189 @@
+"""Convolutions served by kernels of our own: which of them, with which epilogue, and their text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from torch import fx
+
+from agentkernel.compiler.axes import Atom, contiguous_strides, leaves
+from agentkernel.compiler.convolutions.depthwise import emit_depthwise
+from agentkernel.compiler.convolutions.implicit import emit_implicit
+from agentkernel.compiler.convolutions.schedules import ConvolutionFacts, by_sums
+from agentkernel.compiler.convolutions.spec import ConvolutionSpec, Geometry
+from agentkernel.compiler.expressions import Symbols
+from agentkernel.compiler.fusion import LibraryStep, Partition, Region, Step
+from agentkernel.compiler.ir import Node, numel, roots_of, same
+from agentkernel.compiler.kernel import KernelCode
+from agentkernel.compiler.products.step import (
+    FLOATS,
+    EpilogueText,
+    Scope,
+    element_by_element,
+    epilogue_text,
+    operand_text,
+    reads_once,
+)
+from agentkernel.compiler.rewrite.patterns import convolution_of
+
+
+@dataclass(frozen=True, eq=False)
+class ConvolutionStep:
+    """A convolution of stored operands with the pointwise region that follows it, if any."""
+
+    node: Node
+    geometry: Geometry
+    epilogue: Region | None
+
+    @property
+    def reads(self) -> tuple[Node, ...]:
+        """What it reads, below all views."""
+        inside = self.epilogue.reads if self.epilogue else ()
+        return tuple(item for item in roots_of((*self.node.args, *inside)) if item is not self.node)
+
+    @property
+    def result(self) -> Node:
+        """What it stores."""
+        return self.epilogue.stores[0].node if self.epilogue else self.node
+
+    def multiplied(self, symbols: Symbols) -> int:
+        """Floating-point operations: two for each tap of a channel that a place reads."""
+        shape = self.geometry
+        places = self.node.args[0].shape if shape.transposed else self.node.shape
+        channels = shape.outside if shape.transposed else shape.inside
+        return 2 * symbols.hint(numel(places)) * channels * shape.taps
+
+
+def geometry_of(node: Node) -> Geometry | None:
+    """The constants of a library call that is a convolution; None where none of our kernels does
+    what it does."""
+    call = node.attrs[0] if node.kind == "library" and node.attrs else None
+    if not isinstance(call, fx.Node) or len(node.attrs) > 1 or node.dtype not in FLOATS:
+        return None
+    found = convolution_of(call)
+    if found is None or any(not size.is_number for size in node.args[1].shape):
+        return None
+    if len(node.args) != (2 if found.bias is None else 3):
+        return None  # one tensor is two operands
+    if any(arg.dtype != node.dtype for arg in node.args):
+        return None
+    first, second, *_ = (int(size) for size in node.args[1].shape)
+    groups = found.groups
+    outside, inside = (second, first // groups) if found.transposed else (first // groups, second)
+    plain = Geometry(
+        found.kernel, found.stride, found.before, found.after, found.dilation, groups, inside,
+        outside, found.transposed,
+    )  # fmt: skip
+    if not found.transposed:
+        return plain
+    if all(step == 1 for step in found.stride):
+        return _turned(plain)
+    return plain if all(item == 1 for item in found.dilation) else None
+
+
+def _turned(shape: Geometry) -> Geometry | None:
+    """A transposed convolution of stride 1 as a plain one."""
+    triples = zip(shape.dilation, shape.kernel, shape.padding, strict=True)
+    padding = tuple(dilation * (size - 1) - cut for dilation, size, cut in triples)
+    if min(padding) < 0:
+        return None
+    return replace(shape, padding=padding, after=padding, transposed=False, turned=True)
+
+
+def with_convolution_steps(partition: Partition) -> Partition:
+    """Every convolution that our kernels do as one of them, with the pointwise region behind it as
+    its epilogue."""
+    fused: dict[Region, ConvolutionStep] = {}
+    single: dict[LibraryStep, ConvolutionStep] = {}
+    returned = {output.node: output.strides for output in partition.outputs}
+    for step in partition.steps:
+        if not isinstance(step, LibraryStep) or step.parts:
+            continue
+        node, geometry = step.node, geometry_of(step.node)
+        plain = contiguous_strides(node.shape)
+        given = returned.get(node, plain)
+        if geometry is None or not all(map(same, given, plain)):
+            continue
+        region = partition.only_region(node)
+        if region and region not in fused and _epilogue(node, region):
+            fused[region] = ConvolutionStep(node, geometry, region)
+        else:
+            single[step] = ConvolutionStep(node, geometry, None)
+    taken = {anchor.node for anchor in fused.values()}
+    steps: list[Step] = []
+    for step in partition.steps:
+        if isinstance(step, Region):
+            steps.append(fused.get(step, step))  # type: ignore[arg-type]
+        elif not isinstance(step, LibraryStep) or step.node not in taken:
+            steps.append(single.get(step, step))  # type: ignore[arg-type]
+    return Partition(tuple(steps), partition.outputs)
+
+
+def _epilogue(node: Node, region: Region) -> bool:
+    """True where the region maps each element of the result to one element of one result."""
+    return reads_once(node, region) and element_by_element(node, _groups(node, region), region)
+
+
+def _groups(node: Node, region: Region) -> tuple[tuple[Atom, ...], ...]:
+    """Atoms of the batch, of the channels and of the places."""
+    batch, channels, *places = region.layout.dims[node]
+    return leaves(batch), leaves(channels), tuple(atom for dim in places for atom in leaves(dim))
+
+
+def convolution_facts(step: ConvolutionStep, symbols: Symbols) -> ConvolutionFacts:
+    """What the choice of schedules rests on."""
+    batch, _, *places = (symbols.hint(size) for size in step.node.shape)
+    return ConvolutionFacts(step.geometry, batch, tuple(places), FLOATS[step.node.dtype])
+
+
+RESERVED = frozenset((
+    "x_ptr", "weight_ptr", "bias_ptr", "out_ptr", "batches", "planes", "channel", "group",
+    "place", "start", "near", "every", "phase", "program", "plane", "read", "first", "bias", "x",
+    "y", "w", "x_ptrs", "w_ptrs", "ks", "inside", "offset", "window", "tap", "turn", "INDEX",
+    "TF32", "PLANE", "BLOCK_M", "BLOCK_N", "BLOCK_K", "BLOCK_C", "BLOCK_X", "row_tiles",
+    "plane_mask",
+))  # fmt: skip
+
+
+def emit_convolution_step(
+    step: ConvolutionStep, schedule: dict[str, int], name: str, out: str, scope: Scope
+) -> KernelCode:
+    """The convolution's kernels and launch lines."""
+    lines: list[str] = []
+    wanted = ("picture", "weight", "bias")
+    operands = [
+        operand_text(arg, word, scope, lines)
+        for arg, word in zip(step.node.args, wanted, strict=False)
+    ]
+    text = EpilogueText()
+    if step.epilogue:
+        groups = _groups(step.node, step.epilogue)
+        text = epilogue_text(
+            step.epilogue, {step.node: "acc"}, groups, scope, batch="batch[None, :]",
+            reserved=_reserved(step.geometry, schedule),
+        )  # fmt: skip
+    sizes = [
+        tuple(scope.symbols.wrapper(size) for size in node.shape[2:])
+        for node in (step.node.args[0], step.node)
+    ]
+    spec = ConvolutionSpec(
+        name=name, geometry=step.geometry, dtype=FLOATS[step.node.dtype], x=operands[0],
+        weight=operands[1], bias=operands[2] if len(operands) > 2 else "", out=out,
+        batch=scope.symbols.wrapper(step.node.shape[0]), in_sizes=sizes[0], out_sizes=sizes[1],
+        epilogue=text.lines, extras=text.extras,
+    )  # fmt: skip
+    made = (emit_depthwise if by_sums(step.geometry) else emit_implicit)(spec, schedule)
+    used = text.helpers | made.helpers
+    return KernelCode(made.source, made.kernels, made.launch, used, tuple(lines))
+
+
+def _reserved(shape: Geometry, schedule: dict[str, int]) -> frozenset[str]:
+    """Names that the kernel's own lines have."""
+    dims = range(max(shape.rank, 2))
+    numbered = ("out", "at", "move", "tap", "taps", "first", "shift", "near", "IN", "OUT", "WIDE",
+                "STEPS")  # fmt: skip
+    names = {f"{stem}_{dim}" for stem in numbered for dim in dims}
+    names |= {f"w_{tap}" for tap in range(shape.taps)} if "ROWS" in schedule else set()
+    names |= {f"sum_{row}" for row in range(schedule.get("ROWS", 0))}
+    names |= {f"inside_{place}" for place in range(shape.kernel[-1])}
+    return RESERVED | names

@@ -1,0 +1,157 @@
+"""Products of one matrix by several weights in one launch, each with a result of its own.
+
+Queries, keys and values, or the gate and the rest of a gated layer, multiply the same rows. Their
+column tiles follow each other in one grid, and a tile picks its weight, its epilogue and its result
+by its place: nothing is concatenated, so weights may change in place. One grid fills a card that
+each product alone leaves idle in part, and costs the processor one launch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from agentkernel.compiler.expressions import Symbols
+from agentkernel.compiler.fusion import Partition
+from agentkernel.compiler.ir import Node, same
+from agentkernel.compiler.kernel import KernelCode
+from agentkernel.compiler.products.schedules import GemmFacts, GemmSchedule
+from agentkernel.compiler.products.spec import Share
+from agentkernel.compiler.products.step import (
+    EpilogueText,
+    ProductStep,
+    Scope,
+    gemm_facts,
+    operand_text,
+    product_code,
+    product_epilogue,
+    product_spec,
+    stored_operands,
+)
+from agentkernel.domain.verdict import Precision
+
+MOST = 4
+"""Products of one launch: each tile carries every epilogue's text."""
+
+
+@dataclass(frozen=True, eq=False)
+class JoinedStep:
+    """Products of one A, each with its epilogue."""
+
+    products: tuple[ProductStep, ...]
+
+    @property
+    def node(self) -> Node:
+        """The first of the products."""
+        return self.products[0].node
+
+    @property
+    def reads(self) -> tuple[Node, ...]:
+        """What it reads, below all views."""
+        return tuple(dict.fromkeys(item for step in self.products for item in step.reads))
+
+    @property
+    def results(self) -> tuple[Node, ...]:
+        """What it stores."""
+        return tuple(step.result for step in self.products)
+
+
+def with_joined_steps(partition: Partition) -> Partition:
+    """Products of one matrix, which own kernels multiply, as one launch each."""
+    steps: list[object] = list(partition.steps)
+    for group in _groups(partition.steps):
+        if (place := _place(group, steps)) is not None:
+            steps[place:place] = [JoinedStep(tuple(group))]
+            steps = [step for step in steps if step not in group]
+    return Partition(tuple(steps), partition.outputs)  # type: ignore[arg-type]
+
+
+def _groups(steps: Sequence[object]) -> Iterator[list[ProductStep]]:
+    """Products that differ in nothing but the weight, their columns and what follows them."""
+    left = [step for step in steps if isinstance(step, ProductStep) and _plain(step)]
+    while left:
+        group = [step for step in left if _alike(left[0], step)][:MOST]
+        left = [step for step in left if step not in group]
+        if len(group) > 1:
+            yield group
+
+
+def _plain(step: ProductStep) -> bool:
+    a, b = step.node.args
+    weight = stored_operands(step)[1][0]
+    return len(b.shape) == 2 and weight.root is weight and not step.triangles and len(a.shape) > 1
+
+
+def _alike(one: ProductStep, two: ProductStep) -> bool:
+    (left, weight), (right, other) = one.node.args, two.node.args
+    return (
+        left is right
+        and weight.dtype == other.dtype
+        and one.node.dtype == two.node.dtype
+        and one.transposed == two.transposed
+        and same(weight.shape[0], other.shape[0])
+        and one.result.dtype == two.result.dtype
+    )
+
+
+def _place(group: Sequence[ProductStep], steps: Sequence[object]) -> int | None:
+    """Where they may stand as one step: after all that they read, before all that reads them. None
+    where one of them waits for another, or what reads one stands before another."""
+    results = {step.result for step in group}
+    last = max(steps.index(step) for step in group)
+    early = (step for step in steps[: last + 1] if results & set(step.reads))  # type: ignore[attr-defined]
+    return None if any(early) else last
+
+
+def joined_facts(joined: JoinedStep, symbols: Symbols, precision: Precision) -> GemmFacts:
+    """Those of one product with all columns."""
+    facts = gemm_facts(joined.products[0], symbols, precision)
+    return replace(facts, n=sum(symbols.hint(step.sizes[1]) for step in joined.products))
+
+
+def joined_schedules(schedules: Iterable[GemmSchedule]) -> list[GemmSchedule]:
+    """The schedules of that product for several: through pointers, which a tile picks, without
+    slices of K or a turned weight."""
+    found: list[GemmSchedule] = []
+    for schedule in schedules:
+        item = {key: value for key, value in schedule.items() if key != "DESCRIPTORS"}
+        item["SPLIT_K"] = 1
+        if not item.get("TRANSPOSE_B") and item not in found:
+            found.append(item)
+    return found
+
+
+def emit_joined_step(
+    joined: JoinedStep, schedule: dict[str, int], name: str, results: Sequence[str], scope: Scope
+) -> KernelCode:
+    """The kernels and launch lines; `results`: the wrapper's names of what is stored."""
+    lines: list[str] = []
+    first, *others = joined.products
+    text = product_epilogue(first, scope)
+    spec = product_spec(first, (name, results[0]), text, scope, lines)
+    shares: list[Share] = []
+    extras, helpers = dict(text.extras), text.helpers
+    for step, result in zip(others, results[1:], strict=True):
+        weight, wanted = stored_operands(step)[1]
+        more = _apart(product_epilogue(step, scope), extras)
+        extras |= dict(more.extras)
+        helpers |= more.helpers
+        n = scope.symbols.wrapper(step.sizes[1])
+        shares.append(Share(operand_text(weight, wanted, scope, lines), result, n, more.lines))
+    text = replace(text, extras=tuple(extras.items()), helpers=helpers)
+    spec = replace(spec, extras=text.extras, shares=tuple(shares))
+    return product_code(spec, schedule, text, scope, lines)
+
+
+def _apart(text: EpilogueText, taken: dict[str, str]) -> EpilogueText:
+    """`text` with other names for what `taken` has under the same names."""
+    lines, extras = list(text.lines), []
+    for name, value in text.extras:
+        count, new = 0, name
+        while taken.get(new, value) != value:
+            count += 1
+            new = f"{name.removesuffix('_ptr')}_{count}{'_ptr' if name.endswith('_ptr') else ''}"
+        lines = [re.sub(rf"\b{re.escape(name)}\b", new, line) for line in lines]
+        extras.append((new, value))
+    return replace(text, lines=tuple(lines), extras=tuple(extras))
