@@ -229,8 +229,8 @@ def _hash(words: _Words, compiled: Compiled, step: AnyStep, outputs: Sequence[Ou
     for node in step.reads:
         words.add_input(node)
     described = [f"{words.number(item.node)} {words.sizes(item.strides)}" for item in outputs]
-    # The graph does not show that what is read is stored with zeros, how windows lie, nor what parts
-    # of rows gather.
+    # The graph does not show that what is read is stored with zeros, how windows lie, nor what
+    # parts of rows gather.
     unseen: list[str] = []
     if isinstance(step, ProductStep):
         unseen = [str(item) for item in step.triangles]
