@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 OP = "agentkernel.tools.compile.worker:compile_family"
 TIMEOUT_S = 180.0
 REMEMBERED = 512
+MOST_AT_ONCE = 26
+"""Sources that one worker compiles side by side, each with an assembler: a worker that has more
+than 64 processes (`Limits`) is ended, and some of them compile C as well (`worker.MOST_IN_C`)."""
 
 CompileOutcome = CompileReport | CompileFailed | LoadFailed | RunFailed
 Binary = dict[str, str]
@@ -236,9 +239,10 @@ def _compile(
 def _ask(
     worker: Worker, sources: Sequence[_Source], common: dict[str, object]
 ) -> list[JSON | WorkerFailed] | WorkerFailed:
-    rows = -(-len(sources) // compiling_cpus())
+    at_once = min(compiling_cpus(), MOST_AT_ONCE)
+    rows = -(-len(sources) // at_once)
     timeout_s = (rows + 1) * float(str(common["timeout_s"]))
-    asked = {"sources": [tuple(item) for item in sources], "at_once": compiling_cpus()}
+    asked = {"sources": [tuple(item) for item in sources], "at_once": at_once}
     reply = worker.call(OP, {**common, **asked}, timeout_s)
     if isinstance(reply, WorkerFailed):
         return reply
