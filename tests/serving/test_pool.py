@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import threading
 from collections.abc import Iterator
@@ -10,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.domain.errors import EnvironmentFailure
+from agentkernel.domain.errors import DiskFailure, EnvironmentFailure
 from agentkernel.runtime.machine import CPU
 from agentkernel.serving import judge_worker
 from agentkernel.serving import pool as module
 from agentkernel.serving.app import Judging
-from agentkernel.serving.pool import LocalPool
+from agentkernel.serving.pool import LocalPool, keep
 from agentkernel.serving.server import ServeRequest, serve
 from agentkernel.serving.submission import Answer, Submission
 from agentkernel.serving.submission_queue import Queue
@@ -108,6 +109,53 @@ def test_a_lost_gpu_is_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
         judge_worker.require_gpu()
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     judge_worker.require_gpu()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        DiskFailure("No room left on the disk of '/tmp/x'. Next: make room."),
+        OSError(errno.ENOSPC, "No space left on device"),
+    ],
+)
+def test_a_full_disk_is_no_answer_and_the_submission_waits_for_the_next_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: OSError | DiskFailure
+) -> None:
+    worker = judge_worker.WorkerJudge(tmp_path)
+
+    def full(path: Path, text: str) -> None:
+        raise error
+
+    with Queue(tmp_path, 9) as queue:
+        name = submitted(queue, submission())
+        claim = queue.claim()
+        assert claim is not None
+        with monkeypatch.context() as patch:
+            patch.setattr(judge_worker, "write_atomic", full)
+            found = worker.answer(claim.work)
+        with pytest.raises(EnvironmentFailure, match=r"No (room|space) left"):
+            keep(queue, claim, found)
+        assert queue.answer(name) is None
+    with Queue(tmp_path, 9) as queue:
+        again = queue.claim(wait=False)
+        assert again is not None
+        keep(queue, again, worker.answer(again.work))
+        assert answer_of(queue, name).verdict is not None
+        ticket = queue.ticket(name)
+        assert ticket is not None
+        assert ticket.attempts == 0
+
+
+def test_another_error_of_the_system_costs_an_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def short(path: Path, text: str) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(judge_worker, "write_atomic", short)
+    work = Judging(QUICK, "here", "0" * 64, workers=1).work(Submission.model_validate(submission()))
+    with pytest.raises(OSError, match="Too many open files"):
+        judge_worker.WorkerJudge(tmp_path).answer(work)
 
 
 class FailingPool:

@@ -63,6 +63,7 @@ OWN = {
     "tools/sandbox/": "inside the sandbox",
     "tools/certificate/signing.py": "the user's own keys",
     "workflows/run.py": "refuse_strange stands before it",
+    "runtime/pool.py": "a file of the kernel, below /proc",
     "runtime/ray.py": "a folder that was made a moment ago",
     "chat/store.py": "refuse_strange stands before it",
     "training/folder.py": "a folder that was made a moment ago",

@@ -7,7 +7,7 @@ narrowed to that schedule's neighbours and the first default guesses.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeVar
 from weakref import WeakKeyDictionary
@@ -240,6 +240,11 @@ class CompilerCoder:
         winner = pairs[0][0]
         known = {source_sha256(draft.source.text) for draft in drafts} | _seen(request)
         again = [winner, *configurations(winner, problem, graph, known, known_best)]
+        time_us = first[0].result.time_us
+        if len(again) == 1 and (
+            time_us is None or not _forms_of(first[0].variant, graph, time_us, _seen(request))
+        ):
+            return first  # nobody to race against
         try:
             return [*self._raced(problem, graph, list(map(_plain, again)), request), *first[1:]]
         except TimeIsUp:
@@ -258,15 +263,7 @@ class CompilerCoder:
         seen = _seen(request)
 
         def forms(place: int, time_us: float) -> list[Form]:
-            best = variants[place]
-            new = [
-                Variant(form_label(best.label, form), source, best.forms, plain=place)
-                for form, source in (
-                    (DIRECT, direct_form(best.source, time_us)),
-                    (GRAPH, graph_form(best.source, graph)),
-                )
-                if source is not None and source_sha256(source.text) not in seen
-            ]
+            new = _forms_of(variants[place], graph, time_us, seen, place)
             made.extend(new)
             return [Form(item.label, item.source.text) for item in new]
 
@@ -301,6 +298,20 @@ class CompilerCoder:
 
 def _plain(draft: LiftedDraft) -> Variant:
     return Variant(draft.label, draft.source)
+
+
+def _forms_of(
+    best: Variant, graph: Captured, time_us: float, seen: Collection[str], place: int = 0
+) -> list[Variant]:
+    """The launch forms of the variant at `place`, which takes `time_us`."""
+    return [
+        Variant(form_label(best.label, form), source, best.forms, plain=place)
+        for form, source in (
+            (DIRECT, direct_form(best.source, time_us)),
+            (GRAPH, graph_form(best.source, graph)),
+        )
+        if source is not None and source_sha256(source.text) not in seen
+    ]
 
 
 def _seen(request: DraftRequest) -> set[str]:

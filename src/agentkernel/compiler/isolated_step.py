@@ -229,13 +229,16 @@ def _hash(words: _Words, compiled: Compiled, step: AnyStep, outputs: Sequence[Ou
     for node in step.reads:
         words.add_input(node)
     described = [f"{words.number(item.node)} {words.sizes(item.strides)}" for item in outputs]
-    # What is read may be stored with zeros: a graph that ends there does not show them.
-    zeros = [str(item) for item in step.triangles] if isinstance(step, ProductStep) else []
-    if isinstance(step, ConvolutionStep):
-        zeros = [str(step.geometry)]
-    if isinstance(step, RowPartsStep):
-        zeros = [str(words.number(item)) for item in step.gathered.reductions]
-    text = "\n".join([type(step).__name__, compiled.precision, *words.lines, *described, *zeros])
+    # The graph does not show that what is read is stored with zeros, how windows lie, nor what
+    # parts of rows gather.
+    unseen: list[str] = []
+    if isinstance(step, ProductStep):
+        unseen = [str(item) for item in step.triangles]
+    elif isinstance(step, ConvolutionStep):
+        unseen = [str(step.geometry)]
+    elif isinstance(step, RowPartsStep):
+        unseen = [str(words.number(item)) for item in step.gathered.reductions]
+    text = "\n".join([type(step).__name__, compiled.precision, *words.lines, *described, *unseen])
     return sha256_text(text)
 
 

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import faulthandler
 import importlib.util
+import math
 import multiprocessing
 import os
 import pickle
 import platform
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
@@ -51,6 +53,12 @@ POLL_S = 0.1
 """So often is the pipe looked at while jobs are under way."""
 SILENT_S = 10.0
 """So long has a worker to say that its task hangs."""
+STUCK_S = 30.0
+"""So long after that a task whose worker says nothing, and whose node lives, is given up."""
+BEGUN_S = 2.0
+"""So often are tasks asked for that have begun: Ray does not say when one has, and it may wait for
+a worker for long."""
+STUCK = "its worker is stuck"
 LOST = "its worker or its node was lost"
 OTHER_VERSIONS = "version mismatch"
 """In what Ray says where Python or Ray differs."""
@@ -289,17 +297,54 @@ def serve(line: Connection, cluster: Cluster, log: Path) -> None:
 def _relay(ray: Any, line: Connection, cluster: Cluster) -> None:
     """Tasks in, what became of them out. A lost one is not begun again: the parent does that."""
     remote = ray.remote(max_retries=0)(do_task)
-    running: dict[Any, str] = {}
+    running: dict[Any, RayTask] = {}
+    clock = TaskClock(_has_begun)
     while True:
         while line.poll(0 if running else None):
             task: RayTask = line.recv()
             reference = remote.options(name=task.name, **task.options).remote(
                 task, cluster.versions
             )
-            running[reference] = task.key
+            running[reference] = task
         done, _ = ray.wait(list(running), num_returns=1, timeout=POLL_S)
         for reference in done:
-            _send(line, _ended(ray, running.pop(reference), reference, cluster.needs))
+            key = running.pop(reference).key
+            clock.forget(key)
+            _send(line, _ended(ray, key, reference, cluster.needs))
+        stuck = clock.stuck(list(running.values()))
+        for reference in [item for item, task in running.items() if task.key in stuck]:
+            key = running.pop(reference).key
+            clock.forget(key)
+            ray.cancel(reference, force=True)
+            _send(line, TaskEnded(key, lost=STUCK, hung=True))
+
+
+class TaskClock:
+    """How long tasks have been at work: those for which `begun` says that their worker has."""
+
+    def __init__(
+        self, begun: Callable[[str], bool], now: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._begun, self._now = begun, now
+        self._since: dict[str, float] = {}
+        self._asked_s = -math.inf
+
+    def stuck(self, tasks: Sequence[RayTask]) -> set[str]:
+        """The keys of those whose workers should long have ended them."""
+        now = self._now()
+        if now - self._asked_s >= BEGUN_S:
+            self._asked_s = now
+            waiting = [task.key for task in tasks if task.key not in self._since]
+            self._since |= {key: now for key in waiting if self._begun(key)}
+        return {
+            task.key
+            for task in tasks
+            if now - self._since.get(task.key, math.inf) > task.limit_s + SILENT_S + STUCK_S
+        }
+
+    def forget(self, key: str) -> None:
+        """It has ended."""
+        self._since.pop(key, None)
 
 
 def _ended(ray: Any, key: str, reference: Any, needs: str) -> TaskEnded:
@@ -359,6 +404,7 @@ def do_task(task: RayTask, versions: Versions) -> str:
     Raises MissingDependency where this node has other `versions`.
     """
     _check(versions)
+    _say_begun(task.key)
     timer = threading.Timer(task.limit_s, _end_hanging, (task.key,))
     timer.daemon = True
     timer.start()
@@ -388,6 +434,25 @@ def _has_hung(key: str) -> bool:
     from ray.experimental import internal_kv
 
     return bool(internal_kv._internal_kv_del(_hung_name(key)))
+
+
+def _say_begun(key: str) -> None:
+    """Tell the head, where there is one, that this worker is at the task."""
+    from ray.experimental import internal_kv
+
+    if internal_kv._internal_kv_initialized():
+        internal_kv._internal_kv_put(_begun_name(key), b"1")
+
+
+def _has_begun(key: str) -> bool:
+    """True once its worker has said so; asked for once."""
+    from ray.experimental import internal_kv
+
+    return bool(internal_kv._internal_kv_del(_begun_name(key)))
+
+
+def _begun_name(key: str) -> bytes:
+    return f"agentkernel:begun:{key}".encode()
 
 
 def _hung_name(key: str) -> bytes:

@@ -16,11 +16,11 @@ from typing import NamedTuple
 import torch
 
 from agentkernel.domain.base import sha256_text
-from agentkernel.domain.errors import AgentKernelError, EnvironmentFailure, one_line
+from agentkernel.domain.errors import AgentKernelError, DiskFailure, EnvironmentFailure, one_line
 from agentkernel.runtime.machine import join_devices
 from agentkernel.runtime.worker import serve
 from agentkernel.serving.submission import NOTHING, Answer, Work, WorkerAnswer
-from agentkernel.storage.files import write_atomic
+from agentkernel.storage.files import FULL, write_atomic
 from agentkernel.tools.judge.judge import judge as run_judge
 from agentkernel.tools.problem.capture import Captured, capture
 from agentkernel.tools.problem.loading import LoadedProblem, load_problem
@@ -28,6 +28,10 @@ from agentkernel.tools.profiler import profile
 from agentkernel.tools.targets import find_target
 from agentkernel.workflows.run_factory import judge_settings, profile_settings
 
+NO_ROOM = (
+    "No room left on the disk of a worker: {}. Expected room for what it judges. Next: make room, "
+    "then give the same command: it goes on."
+)
 MOST_PROBLEMS = 8
 """Problems that stay loaded: the candidates of a group come one after the other."""
 
@@ -54,10 +58,14 @@ class WorkerJudge:
             return WorkerAnswer()
         try:
             return WorkerAnswer(answer=self._judged(work))
-        except EnvironmentFailure as error:
+        except (EnvironmentFailure, DiskFailure) as error:
             return WorkerAnswer(unable=one_line(error))
         except AgentKernelError as error:
             return WorkerAnswer(answer=Answer(error=one_line(error)))
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            return WorkerAnswer(unable=NO_ROOM.format(one_line(error)))
 
     def _judged(self, work: Work) -> Answer:
         resolved = find_target(work.settings.target)

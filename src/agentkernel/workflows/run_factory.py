@@ -62,7 +62,6 @@ from agentkernel.tools.problem.graph_identity import problem_graph
 from agentkernel.tools.problem.loading import LoadedProblem
 from agentkernel.tools.profiler import ProfileSettings
 from agentkernel.tools.roofline.model import analyse
-from agentkernel.tools.sandbox.session import close_idle_workers
 from agentkernel.tools.search.space import Forms, Space
 from agentkernel.tools.search.store import ScheduleStore, open_schedule_store
 from agentkernel.tools.targets import ResolvedTarget, find_target, versions_of
@@ -170,10 +169,7 @@ class LocalRunFactory:
                 bench = Bench(loaded, resolved, captured, instruments)
                 made = _tools(settings, coder, bench, known, desk.judge_key)
                 tools = replace(made, warnings=tuple(warnings))
-                try:
-                    yield Deps(make_agents(settings, resolved, coder, captured, desk, known), tools)
-                finally:
-                    close_idle_workers()
+                yield Deps(make_agents(settings, resolved, coder, captured, desk, known), tools)
 
     @contextmanager
     def instruments(

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from agentkernel.agents import compiler_coder
 from agentkernel.agents.compiler_coder import LIFTED, LIFTED_ALGEBRA, CompilerCoder
 from agentkernel.agents.protocols import Attempt, DraftRequest, Goals
 from agentkernel.agents.strategies import SEGMENTS, hypotheses, prefetch_inductor
@@ -164,16 +165,19 @@ def test_where_nothing_is_lifted_the_commonest_reason_is_told() -> None:
 class LastFirst(LongestFirst):
     """The last one of each race is the fastest; `cut` ends the second one."""
 
-    def __init__(self, *, cut: bool = False) -> None:
+    def __init__(self, *, cut: bool = False, slow: float = 1.0) -> None:
         self.races: list[list[str]] = []
         self.cut = cut
+        self.slow = slow
 
     def rank(self, problem, sources, labels, schedules, target, forms=None):  # type: ignore[no-untyped-def]
         self.races.append(list(labels))
         if self.cut and len(self.races) > 1:
             raise TimeIsUp("no time for a second race")
         return tuple(
-            TrialResult(label=label, sha256="", schedule={}, time_us=9.0 - place / 100)
+            TrialResult(
+                label=label, sha256="", schedule={}, time_us=self.slow * (9.0 - place / 100)
+            )
             for place, label in enumerate(labels)
         )
 
@@ -193,6 +197,21 @@ def test_the_winner_s_launches_are_raced_too() -> None:
     cut = CompilerCoder(LastFirst(cut=True), writer).draft(problem, request_for(LIFTED))
     assert cut.candidate is not None
     assert cut.candidate.note == first[-1]
+
+
+def test_a_winner_that_has_nobody_to_race_against_is_not_timed_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No configuration is left to try; one that takes long has no launch form either."""
+    monkeypatch.setattr(compiler_coder, "configurations", lambda *_: [])
+    problem, writer = problem_of(Pair(), *LONG_ROWS), Stored(codes()["pair"])
+    slow, fast = LastFirst(slow=1e4), LastFirst()
+    for searcher in (slow, fast):
+        draft = CompilerCoder(searcher, writer).draft(problem, request_for(LIFTED))
+        assert draft.candidate is not None
+        assert draft.candidate.note == searcher.races[0][-1]
+    assert len(slow.races) == 1
+    assert fast.races[1:] == [[fast.races[0][-1]]], "its forms are asked for in a second race"
 
 
 def _no_reason() -> NotLifted:

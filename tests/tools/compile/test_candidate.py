@@ -6,9 +6,11 @@ import pytest
 
 from agentkernel.domain.profile import CompileReport
 from agentkernel.domain.verdict import CompileFailed, LoadFailed, RunFailed
-from agentkernel.tools.compile import compile_candidate, compile_many
-from agentkernel.tools.compile.candidate import by_weight
+from agentkernel.tools.compile import candidate, compile_candidate, compile_many
+from agentkernel.tools.compile.candidate import Family, by_weight, compile_families
+from agentkernel.tools.compile.worker import MOST_IN_C
 from agentkernel.tools.problem.loading import load_problem
+from agentkernel.tools.sandbox.isolation import Limits
 from agentkernel.tools.targets import load_targets
 
 SOURCES = runpy.run_path(str(Path(__file__).parent / "sources.py"))
@@ -66,6 +68,35 @@ def test_what_was_compiled_once_needs_no_worker_again(problem, monkeypatch):
     started = time.monotonic()
     assert compile_candidate(problem, GOOD, target) == first
     assert time.monotonic() - started < 0.5
+
+
+def test_what_a_search_compiled_needs_no_worker_for_its_report(problem, monkeypatch):
+    target, text = load_targets()["h100-sxm"], f"{GOOD}\n# searched"
+    family = [Family(problem, (text,))]
+    bare = compile_candidate(problem, text, target)
+    ((with_binaries,),) = compile_families(family, target, binaries=True)
+    assert with_binaries.binaries, "a report without them is not enough for a search"
+    monkeypatch.setattr(candidate, "open_worker", None)
+    assert compile_candidate(problem, text, target) == with_binaries.outcome
+    assert ((with_binaries,),) == compile_families(family, target, binaries=True)
+    assert bare.kernels[0].registers == with_binaries.outcome.kernels[0].registers
+
+
+def test_no_more_are_compiled_at_once_than_a_worker_may_have_processes(problem, monkeypatch):
+    """Each has an assembler beside it, and some compile a module in C."""
+    most = Limits().processes
+    assert most > 2 + 2 * candidate.MOST_AT_ONCE + 2 * MOST_IN_C
+    monkeypatch.setattr(candidate, "compiling_cpus", lambda: 4 * most)
+    asked = []
+
+    class Asked:
+        def call(self, op, payload, timeout_s):
+            asked.append(payload["at_once"])
+            return {"answers": [None] * len(payload["sources"])}
+
+    sources = [candidate._Source(0, GOOD)] * most
+    assert candidate._ask(Asked(), sources, {"timeout_s": 1.0}) == [None] * most
+    assert asked == [candidate.MOST_AT_ONCE]
 
 
 def test_no_source_begins_after_the_deadline(problem):

@@ -3,7 +3,13 @@
 from types import SimpleNamespace
 
 import pytest
+import triton
+import triton.language as tl
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
 
+from agentkernel.runtime.stages import recording
+from agentkernel.tools.search import worker, worker_ops
 from agentkernel.tools.search.worker_ops import time_block
 
 
@@ -29,3 +35,24 @@ def test_a_call_takes_at_least_its_launches(launching_us, wanted):
     assert time_block(asked, state) == {"us": wanted}
     assert time_block(asked | {"whole": False}, state) == {"us": [5.0, 7.0, 9.0]}
     assert time_block(asked | {"limit_us": 1.0}, state) == {"us": [5.0]}
+
+
+def filled(out, BLOCK: tl.constexpr):
+    tl.store(out + tl.arange(0, BLOCK), 1.0)
+
+
+def test_what_is_compiled_to_load_is_told_and_what_came_along_is_not(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "1")
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(triton.knobs.compilation, "listener", None)
+    compiled_s = worker_ops._note_compilations()
+    source = ASTSource(triton.jit(filled), {"out": "*fp32", "BLOCK": "constexpr"}, {(1,): 64}, {})
+    for _ in range(2):
+        triton.compile(source, target=GPUTarget("cuda", 90, 32))
+    (seconds,) = compiled_s
+    assert worker.COMPILED == worker_ops.COMPILED
+    with recording() as clock:
+        for said in (seconds, 0, float("nan"), "long"):
+            worker._tell_compiled(said)
+    told = [item for item in clock.times() if item.overlapped]
+    assert [(item.stage, item.seconds) for item in told] == [("compile again to load", seconds)]

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 OP = "agentkernel.tools.compile.worker:compile_family"
 TIMEOUT_S = 180.0
 REMEMBERED = 512
+MOST_AT_ONCE = 26
+"""Sources that one worker compiles side by side, each with an assembler: a worker that has more
+than 64 processes (`Limits`) is ended, and some of them compile C as well (`worker.MOST_IN_C`)."""
 
 CompileOutcome = CompileReport | CompileFailed | LoadFailed | RunFailed
 Binary = dict[str, str]
@@ -35,22 +38,25 @@ Binary = dict[str, str]
 
 
 class _Memo:
-    """Reports of this process by everything that they depend on; the latest `REMEMBERED` ones."""
+    """Reports of this process by everything that they depend on, with binaries and without; the
+    latest `REMEMBERED` ones."""
 
     def __init__(self) -> None:
-        self._reports: OrderedDict[str, Compilation] = OrderedDict()
+        self._reports: OrderedDict[tuple[str, bool], Compilation] = OrderedDict()
         self._lock = threading.Lock()
 
-    def get(self, key: str) -> Compilation | None:
-        """The report of an equal compilation, if there was one."""
+    def get(self, key: str, *, binaries: bool) -> Compilation | None:
+        """The report of an equal compilation, if there was one; one with binaries where these are
+        asked for."""
         with self._lock:
-            return self._reports.get(key)
+            found = self._reports.get((key, True))
+            return found if found or binaries else self._reports.get((key, False))
 
-    def put(self, key: str, made: Compilation) -> None:
+    def put(self, key: str, made: Compilation, *, binaries: bool) -> None:
         """Keep a report; a failure may be this machine's (time, memory) and is not kept."""
         if isinstance(made.outcome, CompileReport):
             with self._lock:
-                self._reports[key] = made
+                self._reports[key, binaries] = made
                 while len(self._reports) > REMEMBERED:
                     self._reports.popitem(last=False)
 
@@ -142,7 +148,7 @@ def compile_families(
     """`compile_many` for several problems in one worker: the first source of each begins before
     the second of any, then by their weights. With `binaries`, the kernels and their instruction
     counts come along."""
-    shared: dict[str, object] = {"target": target.model_dump_json(), "binaries": binaries}
+    shared: dict[str, object] = {"target": target.model_dump_json()}
     calls = [_call(family) for family in families]
     scopes = [_digest(pack_request({**call, **shared})) for call in calls]
     keys = [
@@ -151,17 +157,20 @@ def compile_families(
     ]
     missing: dict[str, _Source] = {}
     for number, place in by_weight([(len(item.sources), item.weight) for item in families]):
-        if not _memo.get(keys[number][place]):
+        if not _memo.get(keys[number][place], binaries=binaries):
             missing[keys[number][place]] = _Source(number, families[number].sources[place])
-    common = shared | {"calls": calls, "timeout_s": timeout_s, "seconds": seconds}
+    common = shared | {"binaries": binaries, "calls": calls, "timeout_s": timeout_s}
+    common["seconds"] = seconds
     replies = _compile(list(missing.values()), common, allow_unsandboxed)
     found: dict[str, Compilation] = {}
     for (key, source), reply in zip(missing.items(), replies, strict=True):
         loaded, shape_set = families[source.call].loaded, families[source.call].shape_set
         found[key] = _compilation(reply, loaded.problem.shape_sets[shape_set].label)
-        _memo.put(key, found[key])
+        _memo.put(key, found[key], binaries=binaries)
     return tuple(
-        tuple(found.get(key) or _memo.get(key) or Compilation(None) for key in some)
+        tuple(
+            found.get(key) or _memo.get(key, binaries=binaries) or Compilation(None) for key in some
+        )
         for some in keys
     )
 
@@ -230,9 +239,10 @@ def _compile(
 def _ask(
     worker: Worker, sources: Sequence[_Source], common: dict[str, object]
 ) -> list[JSON | WorkerFailed] | WorkerFailed:
-    rows = -(-len(sources) // compiling_cpus())
+    at_once = min(compiling_cpus(), MOST_AT_ONCE)
+    rows = -(-len(sources) // at_once)
     timeout_s = (rows + 1) * float(str(common["timeout_s"]))
-    asked = {"sources": [tuple(item) for item in sources], "at_once": compiling_cpus()}
+    asked = {"sources": [tuple(item) for item in sources], "at_once": at_once}
     reply = worker.call(OP, {**common, **asked}, timeout_s)
     if isinstance(reply, WorkerFailed):
         return reply

@@ -69,6 +69,7 @@ PATIENCE_S = 30.0
 """So long a process waits for a kernel that another of its family compiles."""
 LOOK_AGAIN_S = 0.02
 """A kernel takes from a tenth of a second on: the lock's usual interval would double that."""
+MOST_IN_C = 4
 BUSY = AgentKernelError("another process of the family compiles it")
 TENSOR_MEMORY_COLUMNS = 512
 """Columns of tensor memory an SM of capability 10.0 (PTX ISA, tcgen05)."""
@@ -122,6 +123,14 @@ def _claimed(key: str, patience_s: float = PATIENCE_S) -> Iterator[bool]:
         except AgentKernelError:
             free = False
         yield free
+
+
+@contextmanager
+def _claimed_in_c(key: str) -> Iterator[None]:
+    """The same for a module in C, of which `MOST_IN_C` are compiled at once: three processes each,
+    and a worker may have only so many."""
+    with _claimed(f"{int(key, 16) % MOST_IN_C} of those in C"):
+        yield
 
 
 def _of_launch(made: CompiledLaunch, launch: Launch) -> CompiledLaunch:
@@ -363,7 +372,7 @@ def compile_forward(payload: Mapping[str, object], state: WorkerState) -> dict[s
         reply["instructions"] = [_described(item.instructions) for item in made]
         kernels = {item.kernel.hash: item.kernel for item in made if item.kernel is not None}
         reply["binaries"] = [dict(taken(kernel)) for kernel in kernels.values()]
-        launchers = [launcher_of(kernel, _claimed) for kernel in kernels.values()]
+        launchers = [launcher_of(kernel, _claimed_in_c) for kernel in kernels.values()]
         reply["launchers"] = [dict(item) for item in launchers if item is not None]
     return reply
 

@@ -111,8 +111,7 @@ class Captured:
             value = values.get(name)
             size = value.numel() if isinstance(value, torch.Tensor) else 0
             if isinstance(size, torch.SymInt):
-                free = size.node.expr.free_symbols
-                found = size.node.expr.subs({x: sizes[str(x)] for x in free if str(x) in sizes})
+                found = _at_sizes(size.node.expr, sizes)
                 size = int(found) if found.is_Integer else 0
             total += size
         return total
@@ -125,15 +124,18 @@ class Captured:
         or takes the rest of a negative number, which torch asserts away.
         """
         for guard in self.guards:
-            known = {
-                symbol: sizes[str(symbol)] for symbol in guard.free_symbols if str(symbol) in sizes
-            }
             try:
-                if guard.subs(known) == False:  # noqa: E712 - sympy's own False
+                if _at_sizes(guard, sizes) == False:  # noqa: E712 - sympy's own False
                     return False
             except (ZeroDivisionError, AssertionError):
                 return False
         return True
+
+
+def _at_sizes(expression: sympy.Basic, sizes: Mapping[str, int]) -> sympy.Basic:
+    """An expression with values for those of its symbols that `sizes` names."""
+    free = expression.free_symbols
+    return expression.subs({item: sizes[str(item)] for item in free if str(item) in sizes})
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
 
+from agentkernel.runtime.stages import overlapped, stage
 from agentkernel.tools.compile.candidate import Binary
 from agentkernel.tools.problem.loading import LoadedProblem
 from agentkernel.tools.profiler.timing.inputs import call_sizes
@@ -71,6 +72,8 @@ def _most_common(values: list[int]) -> int:
 
 
 OPS = "agentkernel.tools.search.worker_ops"
+COMPILED = "compiled_s"
+"""As the worker names it."""
 WARM_LIMIT_S = 90.0
 BLOCK_LIMIT_S = 30.0
 STICKY = (
@@ -180,6 +183,7 @@ class ScheduleWorker:
         reply = self._call("warm", {"variants": [tuple(item) for item in entries]}, WARM_LIMIT_S)
         if reply is None:
             return None
+        _tell_compiled(reply.get(COMPILED))
         found = WarmUpResult()
         for index, *_ in entries:
             item = reply.get(str(index))
@@ -229,7 +233,8 @@ class ScheduleWorker:
         assert worker is not None
         if not self._started:
             self._started = True
-            worker.call(f"{OPS}:start", self._shared(worker), WARM_LIMIT_S)
+            with stage("start the search's worker"):
+                worker.call(f"{OPS}:start", self._shared(worker), WARM_LIMIT_S)
         return worker
 
     def _shared(self, worker: Worker) -> dict[str, object]:
@@ -280,6 +285,12 @@ def _shown(item: Loaded, worker: Worker) -> dict[str, object]:
             for value in item.inputs
         ],
     }
+
+
+def _tell_compiled(seconds: JSON) -> None:
+    """Kernels whose binaries did not come along, or do not fit, are compiled where all wait."""
+    if isinstance(seconds, float) and 0 < seconds < math.inf:
+        overlapped("compile again to load", seconds)
 
 
 def _sketch(item: JSON) -> Sketch | None:

@@ -17,6 +17,7 @@ from agentkernel.tools.sandbox.protocol import JSON
 if TYPE_CHECKING:
     import torch
     from torch import nn
+    from triton.knobs import CompileTimes
 
     from agentkernel.domain.problem import DataStructure
     from agentkernel.tools.sandbox.tensors import TensorRef
@@ -27,6 +28,8 @@ SAMPLES = 512
 PIECE = 1 << 24
 """Elements that are looked at once: a sum over truth values is made of as many int64."""
 LOG_CHARS = 400
+COMPILED = "compiled_s"
+"""Beside the replies by number: seconds of kernels that had to be compiled here."""
 
 
 def start(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
@@ -36,6 +39,7 @@ def start(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
     state.memory["problems"] = payload["problems"]
     state.memory["bench"] = CallTimer(state.device, cast(int, payload["flush_bytes"]))
     state.memory["calls"] = {}
+    state.memory["compiled_s"] = _note_compilations()
     if state.device == "cuda":
         from triton.runtime import driver
 
@@ -43,10 +47,25 @@ def start(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
     return {}
 
 
+def _note_compilations() -> list[float]:
+    """The seconds of every kernel that this process compiles from now on: one whose binary came
+    along is found in the cache, and is none."""
+    import triton
+
+    compiled_s: list[float] = []
+
+    def listener(*, times: CompileTimes, cache_hit: bool, **_: object) -> None:
+        if not cache_hit:
+            compiled_s.append(times.total / 1e6)
+
+    triton.knobs.compilation.listener = listener
+    return compiled_s
+
+
 def warm(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
     """Load and call `variants` (number, source, which of the problems, compiled kernels), several
     at once, since Triton compiles outside Python's lock what is not compiled. The reply has, by
-    number, a sketch of the output or an error."""
+    number, a sketch of the output or an error, and the seconds that were compiled."""
     variants = cast("Sequence[Variant]", payload["variants"])
     threads = cast(int, state.memory["threads"])
     with ThreadPoolExecutor(max_workers=threads) as pool:
@@ -54,7 +73,13 @@ def warm(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
     bench = cast(CallTimer, state.memory["bench"])
     bench.wait()
     bench.give_back()
-    return {str(item[0]): reply for item, reply in zip(variants, found, strict=True)}
+    compiled_s = cast("list[float]", state.memory["compiled_s"])
+    replies: dict[str, JSON] = {
+        str(item[0]): reply for item, reply in zip(variants, found, strict=True)
+    }
+    replies[COMPILED] = sum(compiled_s)
+    compiled_s.clear()
+    return replies
 
 
 def time_block(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:

@@ -199,7 +199,7 @@ def _first(
     """Of a group the first sizes that the graph holds for."""
     for sizes in group:
         found = replace_sizes(inputs, captured.free_dims, sizes)
-        if within(found, captured, sizes, limit) and captured.admits(sizes):
+        if within(found, captured, sizes, limit):
             return found
     return None
 

@@ -56,11 +56,13 @@ def count_elements(inputs: ShapeSet) -> int:
 
 
 def within(inputs: ShapeSet, captured: Captured, sizes: Mapping[str, int], limit: int) -> bool:
-    """Whether `inputs`, in which free symbols are `sizes`, are at most `limit` elements, and what
-    they give is no more than that or `MOST_RESULTS`: few inputs may make a large result."""
+    """Whether the graph holds for `inputs`, in which free symbols are `sizes`, and they are at most
+    `limit` elements; what they give is no more than that or `MOST_RESULTS`: few inputs may make a
+    large result."""
     if count_elements(inputs) > limit:
         return False
-    return captured.result_elements(sizes) <= max(limit, MOST_RESULTS)
+    most = max(limit, MOST_RESULTS)
+    return captured.result_elements(sizes) <= most and captured.admits(sizes)
 
 
 @dataclass(frozen=True)
@@ -344,7 +346,7 @@ def _first_taken(
     for sizes in tries:
         spread = _spread(units, sizes)
         larger = replace_sizes(inputs, captured.free_dims, spread)
-        if within(larger, captured, spread, limit) and captured.admits(spread):
+        if within(larger, captured, spread, limit):
             return CaseShape(larger, "odd", 0)
     return None
 
@@ -366,7 +368,7 @@ def _admitted(
         for factor in FACTORS[1:]:
             raised = {**sizes, name: factor * size}
             single = replace_sizes(inputs, captured.free_dims, raised)
-            if within(single, captured, raised, limit) and captured.admits(raised):
+            if within(single, captured, raised, limit):
                 return single
     return first
 

@@ -309,15 +309,14 @@ def sequential(rows: torch.Tensor) -> torch.Tensor:
     """Sums over the last dimension, term after term in chains of `CHAIN`, then over their sums. All
     chains take a step at once: one after the other 82 million terms were as many launches."""
     while rows.shape[-1] > CHAIN:
-        rows = _term_after_term(_chains(rows))
+        filled = torch.nn.functional.pad(rows, (0, -rows.shape[-1] % CHAIN))
+        rows = _term_after_term(_chains(filled))
     return _term_after_term(rows)
 
 
 def _chains(rows: torch.Tensor) -> torch.Tensor:
-    """The last dimension as chains of at most `CHAIN` terms, of which zeros fill the last."""
-    links = max(1, min(CHAIN, rows.shape[-1]))
-    filled = torch.nn.functional.pad(rows, (0, -rows.shape[-1] % links))
-    return filled.reshape(*rows.shape[:-1], -1, links)
+    """The last dimension, a multiple of `CHAIN`, as chains."""
+    return rows.reshape(*rows.shape[:-1], rows.shape[-1] // CHAIN, CHAIN)
 
 
 def _term_after_term(rows: torch.Tensor) -> torch.Tensor:
