@@ -319,8 +319,8 @@ def _ends_in_sums(captured: Captured, name: str) -> bool:
 def _free(node: torch.fx.Node) -> set[str]:
     """The symbols in the sizes of a tensor, or of several; those of a size."""
     values = tree_flatten(node.meta.get("val"))[0]
-    sizes = [size for x in values if isinstance(x, torch.Tensor) for size in x.shape]
-    sizes += [x for x in values if isinstance(x, torch.SymInt)]
+    sizes: list[object] = [x for x in values if isinstance(x, torch.SymInt)]
+    sizes += [size for x in values if isinstance(x, torch.Tensor) for size in x.shape]
     return {str(symbol) for size in sizes for symbol in to_expr(size).free_symbols}
 
 
