@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 import torch
@@ -32,6 +34,7 @@ from agentkernel.tools.targets import load_targets
 from tests.compiler.forms import TILE, assert_accepted
 from tests.compiler.products.test_gemm import cost_of
 
+GOLDEN = Path(__file__).parents[2] / "golden" / "kernels"
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -111,6 +114,17 @@ def test_the_judge_accepts_queries_keys_and_values(more: dict[str, int]) -> None
     assert "torch.cat" not in text
     assert text.count("linear_kernel[") == 1
     assert_accepted(loaded, captured, text)
+
+
+def test_the_text_of_queries_keys_and_values_in_one_launch() -> None:
+    _, _, found = choices(Projections((64, 24, 24), "bpb"), torch.randn(17, 24))
+    (step,) = found[-1].partition.steps
+    schedule = {"BLOCK_M": 128, "BLOCK_N": 64, "BLOCK_K": 32, "GROUP_M": 8, "SPLIT_K": 1}
+    text = found[-1].write({step: schedule | {"num_warps": 4, "num_stages": 3}}).text
+    path = GOLDEN / "joined_projections.py"
+    if os.environ.get("AGENTKERNEL_RECORD"):
+        path.write_text(text)
+    assert text == path.read_text()
 
 
 @pytest.mark.slow

@@ -86,13 +86,21 @@ def _plain(step: ProductStep) -> bool:
 def _alike(one: ProductStep, two: ProductStep) -> bool:
     (left, weight), (right, other) = one.node.args, two.node.args
     return (
-        left is right
+        _same(left, right)
         and weight.dtype == other.dtype
         and one.node.dtype == two.node.dtype
         and one.transposed == two.transposed
         and same(weight.shape[0], other.shape[0])
         and one.result.dtype == two.result.dtype
     )
+
+
+def _same(one: Node, two: Node) -> bool:
+    """One value, or the same view of it."""
+    if one is two or one.kind != "view" or two.kind != "view":
+        return one is two
+    alike = (one.op, one.attrs) == (two.op, two.attrs) and len(one.shape) == len(two.shape)
+    return alike and all(map(same, one.shape, two.shape)) and _same(one.args[0], two.args[0])
 
 
 def _place(group: Sequence[ProductStep], steps: Sequence[object]) -> int | None:
