@@ -14,11 +14,10 @@ from torch import nn
 from torch.nn import functional as F
 
 from agentkernel.agents.tuning import with_stand_ins
-from agentkernel.compiler.fusion import Partition
 from agentkernel.compiler.isolated_step import isolated
 from agentkernel.compiler.partitions import partitions, structure
 from agentkernel.compiler.pipeline import Compiled
-from agentkernel.compiler.products.joined import JoinedStep, joined_schedules, with_joined_steps
+from agentkernel.compiler.products.joined import JoinedStep, joined_schedules
 from agentkernel.compiler.products.schedules import (
     GemmFacts,
     GemmSchedule,
@@ -26,7 +25,6 @@ from agentkernel.compiler.products.schedules import (
     sampled_gemm_schedules,
 )
 from agentkernel.compiler.products.spec import GemmSpec, Share
-from agentkernel.compiler.products.step import ProductStep
 from agentkernel.compiler.segments import segments_of
 from agentkernel.tools.problem.capture import Captured, capture
 from agentkernel.tools.problem.loading import LoadedProblem, problem_from_module
@@ -195,18 +193,43 @@ def test_what_differs_in_more_than_the_weight_stays_apart(module: nn.Module) -> 
     assert all(joined_of(item) == [] for item in found)
 
 
-def test_what_reads_one_of_them_stands_behind_all() -> None:
-    _, _, found = choices(Projections((24, 24), "br"), torch.randn(17, 24), policy="triton")
-    first, second = found[0].partition.steps
-    assert isinstance(first, ProductStep)
-    assert isinstance(second, ProductStep)
-    assert len(with_joined_steps(Partition((first, second), ())).steps) == 1
+class Turns(nn.Module):
+    """What two of three projections make is read before the third is made."""
 
-    class Reader:
-        reads = (first.result,)
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(24, 24, bias=at > 1) for at in range(3))
 
-    between = Partition((first, Reader(), second), ())  # type: ignore[arg-type]
-    assert with_joined_steps(between).steps == between.steps
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        q, k = self.q(x), self.k(x)
+        return q.flip(-1) + q, k.softmax(-1), self.v(x)
+
+
+def test_it_stands_behind_what_it_reads_and_before_what_reads_it() -> None:
+    loaded, captured, found = choices(Turns(), torch.randn(17, 24), policy="triton")
+    (step,) = joined_of(found[-1])
+    assert len(step.products) == 3
+    assert found[-1].partition.steps[0] is step
+    assert_accepted(loaded, captured, found[-1].write({step: TILE}).text)
+
+
+class Waits(Gate):
+    """The third waits for the first, with which the second may be joined."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.three = nn.Linear(24, 24, bias=False)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        one = self.one(x)
+        return one, self.two(x), self.three(x) + one
+
+
+def test_what_waits_for_one_of_them_stays_apart() -> None:
+    _, _, found = choices(Waits(), torch.randn(17, 24), policy="triton")
+    (joined,) = joined_of(found[-1])
+    assert len(joined.products) == 2
+    assert len(found[-1].partition.steps) == 2
 
 
 @settings(max_examples=30, deadline=None)
