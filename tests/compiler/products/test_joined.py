@@ -29,7 +29,7 @@ from agentkernel.compiler.segments import segments_of
 from agentkernel.tools.problem.capture import Captured, capture
 from agentkernel.tools.problem.loading import LoadedProblem, problem_from_module
 from agentkernel.tools.targets import load_targets
-from tests.compiler.forms import TILE, assert_accepted
+from tests.compiler.forms import TILE, assert_accepted, small
 from tests.compiler.products.test_gemm import cost_of
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "kernels"
@@ -210,7 +210,7 @@ def test_it_stands_behind_what_it_reads_and_before_what_reads_it() -> None:
     (step,) = joined_of(found[-1])
     assert len(step.products) == 3
     assert found[-1].partition.steps[0] is step
-    assert_accepted(loaded, captured, found[-1].write({step: TILE}).text)
+    assert_accepted(loaded, captured, found[-1].write(small(found[-1], "looped")).text)
 
 
 class Waits(Gate):
