@@ -9,6 +9,7 @@ from agentkernel.compiler.emit import Schedule
 from agentkernel.compiler.fusion import Region
 from agentkernel.compiler.partitions import partitions
 from agentkernel.compiler.pipeline import Compiled
+from agentkernel.compiler.products.joined import JoinedStep
 from agentkernel.compiler.products.pairs import PairStep
 from agentkernel.compiler.products.step import ProductStep
 from agentkernel.compiler.providers.rows import power_of_two, splittable
@@ -63,7 +64,7 @@ def small(compiled: Compiled, form: str) -> dict[object, AnySchedule]:
     """Tiles so small that every loop runs more than once."""
     chosen: dict[object, AnySchedule] = {}
     for step in compiled.partition.steps:
-        if isinstance(step, ProductStep | PairStep):
+        if isinstance(step, ProductStep | PairStep | JoinedStep):
             chosen[step] = TILE
         elif isinstance(step, Region):
             chosen[step] = _region(step, compiled, form)

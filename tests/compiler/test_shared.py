@@ -1,9 +1,11 @@
 """Outputs that lie in the memory of an input or of another output."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from torch import nn
 
 from agentkernel.compiler.drop_in.views import with_output_views
@@ -128,6 +130,100 @@ def test_views_of_one_product_cost_one_launch(returned: str) -> None:
     text = compiled.write(small(compiled, "looped")).text
     assert f"return {TEXTS[returned]}" in text
     assert_accepted(loaded, captured, text)
+
+
+@pytest.mark.parametrize("returned", PROJECTED)
+def test_the_only_view_of_a_value_may_be_changed_in_place(returned: str) -> None:
+    """As eager's may: it leaves the function with gradients as no view. Parts of one stay such, as
+    eager's do."""
+    loaded = problem_from_module(Projected(returned).eval(), (torch.randn(3, 6, 16),))
+    compiled = partitions(loaded, capture(loaded), "triton")[0]
+    text = compiled.write(small(compiled, "looped")).text
+    parts = returned in ("chunks", "heads", "stages")
+    assert ("return module.forward(x).data\n" in text) == (not parts)
+    assert ("outputs = module.forward(x)\n" in text) == parts
+
+
+View = Callable[[torch.Tensor, int], torch.Tensor]
+VIEWS: dict[str, View] = {
+    "transpose": lambda y, at: y.transpose(at % y.ndim, -1),
+    "permute": lambda y, at: y.permute(*range(at % y.ndim, y.ndim), *range(at % y.ndim)),
+    "select": lambda y, at: y.select(at % y.ndim, 0) if y.ndim > 1 else y,
+    "slice": lambda y, at: y.narrow(at % y.ndim, 0, max(1, y.shape[at % y.ndim] - 1)),
+    "step": lambda y, at: y[..., ::2],
+    "split": lambda y, at: y.split(2, at % y.ndim)[0],
+    "unbind": lambda y, at: y.unbind(at % y.ndim)[-1] if y.ndim > 1 else y,
+    "chunk": lambda y, at: y.chunk(2, at % y.ndim)[-1],
+    "unsqueeze": lambda y, at: y.unsqueeze(at % y.ndim),
+    "squeeze": lambda y, at: y[:1].squeeze(0),
+    "expand": lambda y, at: y.unsqueeze(0).expand(2, *y.shape),
+    "unflatten": lambda y, at: y.unflatten(at % y.ndim, (1, -1)),
+    "flatten": lambda y, at: y.flatten(),
+    "diagonal": lambda y, at: y.diagonal() if y.ndim > 1 else y,
+    "copy": lambda y, at: y.clone(),
+}
+
+
+class Chains(nn.Module):
+    """Returns views of views of tanh(x)."""
+
+    def __init__(self, chains: Sequence[Sequence[tuple[str, int]]]) -> None:
+        super().__init__()
+        self.chains = chains
+
+    def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
+        return self.views(torch.tanh(x))
+
+    def views(self, y: torch.Tensor) -> list[torch.Tensor]:
+        found = []
+        for chain in self.chains:
+            value = y
+            for name, at in chain:
+                value = VIEWS[name](value, at)
+            found.append(value)
+        return found
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    chains=st.lists(
+        st.lists(st.tuples(st.sampled_from(sorted(VIEWS)), st.integers(0, 3)), max_size=4),
+        min_size=1, max_size=3,
+    )
+)  # fmt: skip
+def test_any_views_of_views_are_eagers(chains: list[list[tuple[str, int]]]) -> None:
+    """The same values, strides and shared memory, whatever is a view and whatever a copy."""
+    module, x = Chains(chains), torch.randn(4, 6, 5)
+    loaded = problem_from_module(module, (x,))
+    captured = with_output_views(loaded, capture(loaded))
+    nodes = {node.name: node for node in captured.graph.graph.nodes}
+    sizes = {
+        name: str(node.meta["val"].node.hint)
+        for name, node in nodes.items()
+        if isinstance(node.meta.get("val"), torch.SymInt)
+    }
+    run = torch.fx.Interpreter(captured.graph)
+    known: dict[str, torch.Tensor] = {}
+    given = iter([x] if captured.user_inputs else [])
+    for node in captured.graph.graph.nodes:
+        if node.op == "output":
+            continue
+        run.env[node] = next(given) if node.op == "placeholder" else run.run_node(node)
+        known[node.name] = run.env[node]
+    outputs = [f"known[{name!r}].clone()" for name in captured.computed]
+    lines = [f"made_{at} = {text}" for at, text in enumerate(outputs)]
+    names = [f"made_{at}" for at in range(len(outputs))]
+    space: dict[str, object] = {"known": known}
+    exec("\n".join(lines), space)
+    found = eval(return_text(captured, names, {"x": "x"}, sizes).removeprefix("return "), space)
+    wanted = module.views(torch.tanh(x))
+    torch.testing.assert_close(found, wanted)
+    ours, theirs = together_in(found), together_in(wanted)
+    assert all(ours[at] == at or theirs[at] == theirs[ours[at]] for at in range(len(ours)))
+    if not any(name == "flatten" for chain in chains for name, _ in chain):
+        assert ours == theirs  # what flattens may copy where the inputs lie otherwise
+    for place in captured.views:
+        assert found[place].stride() == wanted[place].stride()
 
 
 def test_an_attention_of_which_another_value_is_returned_keeps_its_layout() -> None:

@@ -37,6 +37,9 @@ def _mask_text(emitter: Emitter, width: str) -> str:
     within = f"{emitter.columns} < {name}"
     if count.is_number or not emitter.region.reduces:
         return within
+    if emitter.schedule.form == "persistent":
+        # Not the rest of a division: a row without elements, of which sums are 0, has none either.
+        return f"({within}) | ({name} == {width})"
     unit = f"(CHUNKS * {width})" if emitter.schedule.form == "split" else width
     return f"({within}) | ({name} % {unit} == 0)"
 

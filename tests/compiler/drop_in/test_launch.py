@@ -16,6 +16,7 @@ from agentkernel.compiler.drop_in.launch import (
     plain_label,
     worthwhile,
 )
+from agentkernel.compiler.drop_in.views import with_output_views
 from agentkernel.compiler.drop_in.wrapper import DropInSource
 from agentkernel.tools.judge.policy.graph_form import plain_form
 from agentkernel.tools.problem.capture import capture
@@ -59,6 +60,11 @@ class Returns(Scale):
         return x, x * 2
 
 
+class Parts(Scale):
+    def forward(self, x):
+        return (x * 2).chunk(2)
+
+
 class Makes(Scale):
     def forward(self, x):
         return x * torch.tensor([1.0, 2.0, 3.0, 4.0], device=x.device)
@@ -93,6 +99,17 @@ def test_many_bytes_have_none():
 @pytest.mark.parametrize("kind", [Counts, InPlace, Returns, Makes])
 def test_what_changes_or_hands_on_its_tensors_has_none(kind):
     assert graph_form(drop_in(), graph_of(kind(), 8, 4)) is None
+
+
+def test_parts_of_a_computed_value_leave_the_graph_form():
+    loaded = problem_from_module(Parts(), (torch.randn(8, 4),))
+    captured = with_output_views(loaded, capture(loaded))
+    assert captured.view_bases
+    assert graph_form(drop_in(), captured) is not None
+    loaded = problem_from_module(Returns(), (torch.randn(8, 4),))
+    captured = with_output_views(loaded, capture(loaded))
+    assert captured.views
+    assert graph_form(drop_in(), captured) is None
 
 
 def test_arguments_by_keyword_alone_have_none(scale):

@@ -9,6 +9,7 @@ import torch
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 from torch import nn
+from torch.utils._pytree import tree_flatten
 
 from agentkernel.compiler.partitions import partitions
 from agentkernel.compiler.pipeline import Compiled
@@ -114,3 +115,59 @@ def test_a_place_outside_of_the_table_is_refused_as_eager_refuses_it() -> None:
     )
     settings_ = JudgeSettings(seed=0, policy="mixed", seeds=1, budget_s=2.0)
     assert not judge(loaded, captured, silent, settings_).accepted
+
+
+class Pools(nn.Module):
+    """What `call` makes of rows, of a table of its own and of indices."""
+
+    def __init__(self, call: str) -> None:
+        super().__init__()
+        self.table = nn.Embedding(10, 8)
+        self.call = call
+
+    def forward(self, x: torch.Tensor, index: torch.Tensor) -> object:
+        return POOLS[self.call](self, x, index)
+
+
+POOLS: dict[str, Callable[[Pools, torch.Tensor, torch.Tensor], object]] = {
+    "beside": lambda _, x, index: (x.index_select(0, index), x * 2),
+    "gathered": lambda _, x, index: x.gather(0, index[:, None].expand(-1, 8)).sum(0),
+    "summed": lambda m, _, index: torch.relu(m.table(index).sum(0)) + 1,
+    "mean": lambda m, x, index: m.table(index).mean(0) + x,
+    "joined": lambda _, x, index: torch.cat([x[index], x]) * 2,
+    "counted": lambda _, x, index: x.index_add(0, index, index[:, None].expand(-1, 8) * 2.0),
+}
+
+
+@pytest.mark.parametrize("form", ["looped", "single", "persistent", "split"])
+@pytest.mark.parametrize("call", POOLS)
+def test_no_indices_at_all_are_taken(box: Sandboxed, call: str, form: str) -> None:
+    """What stays of the outputs is what eager has: a sum of nothing is 0, a mean of it NaN."""
+    module = Pools(call).eval()
+    x = torch.randn(5, 8)
+    loaded = problem_from_module(module, (x, torch.tensor([1, 0, 2, 3])))
+    captured = capture(loaded)
+    first = partitions(loaded, captured, "mixed")[0]
+    text = first.write(small(first, form)).text
+    for index in (torch.tensor([], dtype=torch.int64), torch.tensor([4, 4, 1])):
+        wanted, _ = tree_flatten(module(x, index))
+        torch.testing.assert_close(box.call(text, module, (x, index)), wanted, equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda table, index: table[index].amax(0),
+        lambda table, index: table.sum(0)[index].T @ table.sum(0)[index],
+        lambda table, index: table[index].var(0),
+    ],
+    ids=["maximum", "product", "variance"],
+)
+def test_what_no_elements_do_not_end_in_a_sum_refuses_none(
+    box: Sandboxed, call: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+) -> None:
+    module = Picks(torch.randn(5, 4, 3), call)
+    _, _, first = compiled(module, torch.tensor([1, 0, 2, 3]))
+    text = first.write(small(first, "looped")).text
+    told = box.refusal(text, module, (torch.tensor([], dtype=torch.int64),))
+    assert "index_dim0 >= 1" in told

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,11 +14,10 @@ from torch import nn
 from torch.nn import functional as F
 
 from agentkernel.agents.tuning import with_stand_ins
-from agentkernel.compiler.fusion import Partition
 from agentkernel.compiler.isolated_step import isolated
 from agentkernel.compiler.partitions import partitions, structure
 from agentkernel.compiler.pipeline import Compiled
-from agentkernel.compiler.products.joined import JoinedStep, joined_schedules, with_joined_steps
+from agentkernel.compiler.products.joined import JoinedStep, joined_schedules
 from agentkernel.compiler.products.schedules import (
     GemmFacts,
     GemmSchedule,
@@ -24,14 +25,14 @@ from agentkernel.compiler.products.schedules import (
     sampled_gemm_schedules,
 )
 from agentkernel.compiler.products.spec import GemmSpec, Share
-from agentkernel.compiler.products.step import ProductStep
 from agentkernel.compiler.segments import segments_of
 from agentkernel.tools.problem.capture import Captured, capture
 from agentkernel.tools.problem.loading import LoadedProblem, problem_from_module
 from agentkernel.tools.targets import load_targets
-from tests.compiler.forms import TILE, assert_accepted
+from tests.compiler.forms import TILE, assert_accepted, small
 from tests.compiler.products.test_gemm import cost_of
 
+GOLDEN = Path(__file__).parents[2] / "golden" / "kernels"
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -113,6 +114,17 @@ def test_the_judge_accepts_queries_keys_and_values(more: dict[str, int]) -> None
     assert_accepted(loaded, captured, text)
 
 
+def test_the_text_of_queries_keys_and_values_in_one_launch() -> None:
+    _, _, found = choices(Projections((64, 24, 24), "bpb"), torch.randn(17, 24))
+    (step,) = found[-1].partition.steps
+    schedule = {"BLOCK_M": 128, "BLOCK_N": 64, "BLOCK_K": 32, "GROUP_M": 8, "SPLIT_K": 1}
+    text = found[-1].write({step: schedule | {"num_warps": 4, "num_stages": 3}}).text
+    path = GOLDEN / "joined_projections.py"
+    if os.environ.get("AGENTKERNEL_RECORD"):
+        path.write_text(text)
+    assert text == path.read_text()
+
+
 @pytest.mark.slow
 def test_the_judge_accepts_planes_that_are_split_before() -> None:
     loaded, captured, found = choices(Projections((136, 24), "br"), torch.randn(150, 24))
@@ -181,18 +193,43 @@ def test_what_differs_in_more_than_the_weight_stays_apart(module: nn.Module) -> 
     assert all(joined_of(item) == [] for item in found)
 
 
-def test_what_reads_one_of_them_stands_behind_all() -> None:
-    _, _, found = choices(Projections((24, 24), "br"), torch.randn(17, 24), policy="triton")
-    first, second = found[0].partition.steps
-    assert isinstance(first, ProductStep)
-    assert isinstance(second, ProductStep)
-    assert len(with_joined_steps(Partition((first, second), ())).steps) == 1
+class Turns(nn.Module):
+    """What two of three projections make is read before the third is made."""
 
-    class Reader:
-        reads = (first.result,)
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(24, 24, bias=at > 1) for at in range(3))
 
-    between = Partition((first, Reader(), second), ())  # type: ignore[arg-type]
-    assert with_joined_steps(between).steps == between.steps
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        q, k = self.q(x), self.k(x)
+        return q.flip(-1) + q, k.softmax(-1), self.v(x)
+
+
+def test_it_stands_behind_what_it_reads_and_before_what_reads_it() -> None:
+    loaded, captured, found = choices(Turns(), torch.randn(17, 24), policy="triton")
+    (step,) = joined_of(found[-1])
+    assert len(step.products) == 3
+    assert found[-1].partition.steps[0] is step
+    assert_accepted(loaded, captured, found[-1].write(small(found[-1], "looped")).text)
+
+
+class Waits(Gate):
+    """The third waits for the first, with which the second may be joined."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.three = nn.Linear(24, 24, bias=False)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        one = self.one(x)
+        return one, self.two(x), self.three(x) + one
+
+
+def test_what_waits_for_one_of_them_stays_apart() -> None:
+    _, _, found = choices(Waits(), torch.randn(17, 24), policy="triton")
+    (joined,) = joined_of(found[-1])
+    assert len(joined.products) == 2
+    assert len(found[-1].partition.steps) == 2
 
 
 @settings(max_examples=30, deadline=None)

@@ -24,7 +24,7 @@ def sub_kernel(x_ptr, mask_value_ptr, output_ptr, n_cols: tl.constexpr, BLOCK_N:
     """
     row = tl.program_id(0).to(tl.int64)
     col = tl.arange(0, BLOCK_N)
-    col_mask = (col < n_cols) | (n_cols % BLOCK_N == 0)
+    col_mask = (col < n_cols) | (n_cols == BLOCK_N)
     x = tl.load(x_ptr + row * n_cols + col, mask=col_mask, other=0.0)
     mask_value = tl.load(mask_value_ptr + row * n_cols + col, mask=col_mask, other=0)
     mul = x * (mask_value).to(tl.float32)

@@ -2,7 +2,7 @@
 
 Gradients: the kernels run forward, the backward pass differentiates `formula`.
 Inputs: x float32[free, 128], source int64[free], destination int64[source_dim0]; a free size may
-    change from call to call; source_dim0 >= 1.
+    change from call to call.
 """
 
 import torch
@@ -12,7 +12,7 @@ from torch import nn
 
 VERIFIED = (
     "this drop-in was verified for x float32[free, 128], source int64[free], destination "
-    "int64[source_dim0]; source_dim0 >= 1; use the original module for others"
+    "int64[source_dim0]; use the original module for others"
 )
 
 
@@ -248,8 +248,6 @@ class ModelNew(nn.Module):
         destination = destination.contiguous()
         x_dim0 = x.shape[0]
         source_dim0 = source.shape[0]
-        if source_dim0 < 1:
-            raise ValueError(f"sizes are {x_dim0=}, {source_dim0=}; {VERIFIED}")
         if x_dim0 == 0:
             return torch.empty((x_dim0, 256), device=x.device, dtype=torch.float32)
         index_add = torch.zeros((x_dim0, 128), device=x.device, dtype=torch.float32)

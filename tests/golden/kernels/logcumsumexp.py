@@ -37,7 +37,7 @@ def logcumsumexp_kernel(x_ptr, output_ptr, n_cols: tl.constexpr, BLOCK_N: tl.con
     """Running log-sum-exp along the last dimension. A program holds one row in registers."""
     row = tl.program_id(0).to(tl.int64)
     col = tl.arange(0, BLOCK_N)
-    col_mask = (col < n_cols) | (n_cols % BLOCK_N == 0)
+    col_mask = (col < n_cols) | (n_cols == BLOCK_N)
     x = tl.load(x_ptr + row * n_cols + col, mask=col_mask, other=0.0)
     ones = tl.full([BLOCK_N], 1.0, tl.float32)
     running_top, running_total = tl.associative_scan((x, ones), 0, log_add)

@@ -58,11 +58,13 @@ class SizeRange:
 @dataclass(frozen=True)
 class Limits:
     """`spans`: symbol -> its values; `conditions`: what else must hold among sizes; `eval_only`:
-    the module computes something else in training mode."""
+    the module computes something else in training mode; `zeros`: symbols that may be 0 as well,
+    whatever is returned then."""
 
     spans: dict[str, SizeRange]
     conditions: tuple[sympy.Basic, ...]
     eval_only: bool
+    zeros: frozenset[str] = frozenset()
 
 
 _KNOWN: WeakKeyDictionary[torch.fx.GraphModule, Limits] = WeakKeyDictionary()
@@ -80,7 +82,8 @@ def adopt_limits(loaded: LoadedProblem, captured: Captured, rewritten: Captured)
         else span
         for name, span in spans.items()
     }
-    _KNOWN[rewritten.graph] = Limits(merged, conditions, base.eval_only)
+    zeros = frozenset(name for name in base.zeros if _ends_in_sums(rewritten, name))
+    _KNOWN[rewritten.graph] = Limits(merged, conditions, base.eval_only, zeros)
 
 
 def limits_of(loaded: LoadedProblem, captured: Captured) -> Limits:
@@ -96,7 +99,8 @@ def limits_of(loaded: LoadedProblem, captured: Captured) -> Limits:
                 else replace(span, least=max(span.least, 2))
                 for name, span in spans.items()
             }
-        _KNOWN[captured.graph] = Limits(spans, conditions, eval_only(loaded, captured))
+        zeros = frozenset(_zeros(loaded, captured, spans, conditions))
+        _KNOWN[captured.graph] = Limits(spans, conditions, eval_only(loaded, captured), zeros)
     return _KNOWN[captured.graph]
 
 
@@ -134,7 +138,7 @@ def _unmet_by(
         size = values[name].shape[dim]
         if size_at(size, sizes) != actual:
             yield f"{name}.shape[{dim}] == {symbols.wrapper(to_expr(size))}"
-    empty = _empty(captured, limits, symbols)
+    empty = [*_empty(captured, limits, symbols), *limits.zeros]
     for symbol, span in limits.spans.items():
         if sizes[symbol] not in span and (sizes[symbol] or symbol not in empty):
             yield _span_text(symbol, span, symbols, empty)
@@ -274,6 +278,58 @@ def _holds_for_one(
             return False
         other = capture(_resized(loaded, captured, sizes))
     except (ProblemError, ZeroDivisionError):  # of an assumption that has no value at these sizes
+        return False
+    return _same_graph(captured, other, sizes)
+
+
+INDICES = (torch.int32, torch.int64)
+SUMMED = frozenset(
+    ("sum.default", "sum.dim_IntList", "mean.dim", "index_add.default", "index_put.default",
+     "scatter_add.default", "sym_size.int")
+)  # fmt: skip
+"""What is right of no elements at all: a sum of none is 0."""
+
+
+def _zeros(
+    loaded: LoadedProblem, captured: Captured, spans: Mapping[str, SizeRange],
+    conditions: Sequence[sympy.Basic],
+) -> Iterator[str]:  # fmt: skip
+    """Free sizes of index tensors, and of nothing else that goes in, that may be 0: the graph is
+    the same, and what has no elements then ends in sums."""
+    values = {node.name: node.meta.get("val") for node in captured.graph.graph.nodes}
+    kinds: dict[str, set[torch.dtype]] = {name: set() for name in spans}
+    for item in captured.free_dims:
+        kinds[item.symbol].add(values[captured.user_inputs[item.input_index]].dtype)
+    tied = {str(symbol) for condition in conditions for symbol in condition.free_symbols}
+    for name, span in spans.items():
+        indices = kinds[name] <= set(INDICES) and span == SizeRange() and name not in tied
+        if indices and _ends_in_sums(captured, name) and _holds_for_none(loaded, captured, name):
+            yield name
+
+
+def _ends_in_sums(captured: Captured, name: str) -> bool:
+    """Whether all that is computed of values with this size has it too, but for sums over them."""
+    return all(
+        name in _free(node) or str(node.target).removeprefix("aten.") in SUMMED
+        for node in captured.graph.graph.nodes
+        if node.op == "call_function" and any(name in _free(x) for x in node.all_input_nodes)
+    )
+
+
+def _free(node: torch.fx.Node) -> set[str]:
+    """The symbols in the sizes of a tensor, or of several; those of a size."""
+    values = tree_flatten(node.meta.get("val"))[0]
+    sizes: list[object] = [x for x in values if isinstance(x, torch.SymInt)]
+    sizes += [size for x in values if isinstance(x, torch.Tensor) for size in x.shape]
+    return {str(symbol) for size in sizes for symbol in to_expr(size).free_symbols}
+
+
+def _holds_for_none(loaded: LoadedProblem, captured: Captured, name: str) -> bool:
+    """Whether the graph is the same where this size is 0."""
+    sizes = {item.symbol: item.size for item in captured.free_dims} | {name: 0}
+    try:
+        other = capture(_resized(loaded, captured, sizes))
+    except (ProblemError, ZeroDivisionError):
         return False
     return _same_graph(captured, other, sizes)
 
@@ -424,8 +480,9 @@ def envelope(
         stop = "training mode computes something else than this drop-in: call eval() first"
         lines[:0] = ["if self.training:", "    raise ValueError(", f'        "{stop}"', "    )"]
     empty = _empty(captured, limits, symbols)
-    notes = tuple(_notes(limits, symbols, empty))
-    unmet = [*late, *_unmet(limits, symbols, empty)]
+    taken = [*empty, *limits.zeros]
+    notes = tuple(_notes(limits, symbols, taken))
+    unmet = [*late, *_unmet(limits, symbols, taken)]
     told = ", ".join(f"{{{name}=}}" for name in _size_names(symbols))
     return Envelope(
         text=", ".join(texts) or "no inputs",

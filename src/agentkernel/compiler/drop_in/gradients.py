@@ -488,11 +488,12 @@ def _class(
         for item, name in own.items()
     ]
     call = f"module.forward({', '.join(_arguments(loaded.problem.arguments, given))})"
-    run = wrap_line(f"return {call}", INDENT)
+    alone = _alone(captured)
+    run = wrap_line(f"return {call}{alone[0]}", INDENT)
     if paths != [""]:
         run = wrap_line(f"outputs = {call}", INDENT)
-        results = tuple_text([f"outputs{path}" for path in paths])
-        run += wrap_line(f"return {results}", INDENT)
+        results = [f"outputs{path}{end}" for path, end in zip(paths, alone, strict=True)]
+        run += wrap_line(f"return {tuple_text(results)}", INDENT)
     return CLASS.format(
         name=called[1],
         formula=called[0],
@@ -500,6 +501,18 @@ def _class(
         save="\n".join(wrap_line(f"ctx.save_for_backward({', '.join(saved)})", INDENT)),
         run="\n".join(run),
     )
+
+
+def _alone(captured: Captured) -> list[str]:
+    """For each output `.data` where it is the only view of a value: autograd lets nobody change in
+    place what is a view where it leaves such a function, and eager does."""
+    bases = [base for base, _ in captured.views.values()]
+    ends: list[str] = []
+    for place, name in enumerate(captured.outputs):
+        base = captured.views.get(place, ("", ""))[0]
+        only = base in captured.view_bases and bases.count(base) == 1
+        ends += [] if name is None else [".data" if only else ""]
+    return ends
 
 
 def _arguments(structure: DataStructure | None, given: Sequence[str]) -> list[str]:

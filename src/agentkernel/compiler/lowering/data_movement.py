@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import sympy
 import torch
@@ -48,13 +49,43 @@ WHOLE = (torch.int64, torch.int32)
 
 @lowers("index.Tensor")
 def _index(state: Lowering, x: Node, indices: Sequence[Node | None]) -> Lowered:
+    found = decoded(state, x, indices, "aten.index")
+    return gathered(state, x, found.places, found.where, state.shape, checked=found.checked)
+
+
+class Indexed(NamedTuple):
+    """What an expression like x[:, i, j] names: the place in each dimension that has an index, of
+    dimensions next to each other, spread over the `shape` that stands for these in the result."""
+
+    places: dict[int, Node]
+    shape: Shape
+    checked: bool
+    """Whether a place may lie outside."""
+
+    @property
+    def first(self) -> int:
+        """The first dimension with an index."""
+        return min(self.places)
+
+    @property
+    def shift(self) -> int:
+        """How much later a dimension behind them stands in the result."""
+        return len(self.shape) - len(self.places)
+
+    def where(self, dim: int) -> int:
+        """Where another dimension stands in the result."""
+        return dim if dim < self.first else dim + self.shift
+
+
+def decoded(state: Lowering, x: Node, indices: Sequence[Node | None], op: str) -> Indexed:
+    """The places that `indices` give in x; those below zero count from the end. Raises
+    UnsupportedOp, of the operator `op`, for dimensions apart from each other and for masks."""
     given = {dim: index for dim, index in enumerate(indices) if index is not None}
-    first, last = min(given, default=0), max(given, default=-1)
-    together = list(given) == list(range(first, last + 1))
+    together = list(given) == list(range(min(given, default=0), max(given, default=-1) + 1))
     if not (given and together and readable(*given.values())):
-        raise UnsupportedOp("aten.index", "indices apart from each other, or a mask")
+        raise UnsupportedOp(op, "indices apart from each other, or a mask")
     shape = broadcast([index.shape for index in given.values()])
-    after = len(x.shape) - last - 1
+    after = len(x.shape) - max(given) - 1
     checked = not (state.depth and all(map(_worked_out, given.values())))
     places = {
         dim: spread(
@@ -65,15 +96,7 @@ def _index(state: Lowering, x: Node, indices: Sequence[Node | None]) -> Lowered:
         )
         for dim, index in given.items()
     }
-    shift = len(shape) - len(given)
-    return gathered(
-        state,
-        x,
-        places,
-        lambda dim: dim if dim < first else dim + shift,
-        state.shape,
-        checked=checked,
-    )
+    return Indexed(places, shape, checked)
 
 
 @lowers("embedding.default")

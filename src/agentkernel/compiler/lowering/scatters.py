@@ -13,8 +13,8 @@ from dataclasses import replace
 import sympy
 import torch
 
-from agentkernel.compiler.ir import Node, Shape, UnsupportedOp, broadcast, compute_dtype, same
-from agentkernel.compiler.lowering.data_movement import nonnegative_index, readable, spread
+from agentkernel.compiler.ir import Node, Shape, UnsupportedOp, compute_dtype, same
+from agentkernel.compiler.lowering.data_movement import decoded, readable, spread
 from agentkernel.compiler.lowering.index_maps import (
     dim_index,
     int_or_expr,
@@ -68,25 +68,18 @@ def _index_put(
     accumulate: bool = False,
 ) -> Lowered:  # fmt: skip
     """Of adjacent dimensions; indices below zero count from the end."""
-    given = {dim: index for dim, index in enumerate(indices) if index is not None}
-    first, last = min(given, default=0), max(given, default=-1)
-    together = list(given) == list(range(first, last + 1))
-    if not (accumulate and given and together and readable(*given.values())):
-        raise UnsupportedOp("aten.index_put", "no sum, or indices apart from each other")
-    shape = broadcast([index.shape for index in given.values()])
-    after = len(x.shape) - last - 1
-    places = {
-        dim: spread(state, nonnegative_index(state, index, x.shape[dim]), shape, after)
-        for dim, index in given.items()
-    }
-    whole = (*x.shape[:first], *shape, *x.shape[last + 1 :])
+    if not accumulate:
+        raise UnsupportedOp("aten.index_put", "no sum")
+    found = decoded(state, x, indices, "aten.index_put")
+    behind = x.shape[found.first + len(found.places) :]
+    whole = (*x.shape[: found.first], *found.shape, *behind)
     values = leading(state, values, whole)
     _require_equal(
         [size for size in values.shape if size != 1],
         [size for size, own in zip(whole, values.shape, strict=True) if own != 1],
     )
     values = state.b.expand(values, whole)
-    return _added(state, x, places, values, len(shape) - len(given))
+    return _added(state, x, found.places, values, found.shift)
 
 
 def _require_equal(sizes: Sequence[sympy.Expr], wanted: Sequence[sympy.Expr]) -> None:

@@ -11,9 +11,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 from agentkernel.compiler.expressions import Symbols
-from agentkernel.compiler.fusion import Partition
+from agentkernel.compiler.fusion import Partition, Region
 from agentkernel.compiler.ir import Node, same
 from agentkernel.compiler.kernel import KernelCode
 from agentkernel.compiler.products.schedules import GemmFacts, GemmSchedule
@@ -61,10 +62,22 @@ def with_joined_steps(partition: Partition) -> Partition:
     """Products of one matrix, which own kernels multiply, as one launch each."""
     steps: list[object] = list(partition.steps)
     for group in _groups(partition.steps):
-        if (place := _place(group, steps)) is not None:
-            steps[place:place] = [JoinedStep(tuple(group))]
-            steps = [step for step in steps if step not in group]
+        found = next(_placed(group, steps), None)
+        if found is not None:
+            place, joined = found
+            steps[place:place] = [joined]
+            steps = [step for step in steps if step not in joined.products]
     return Partition(tuple(steps), partition.outputs)  # type: ignore[arg-type]
+
+
+def _placed(
+    group: Sequence[ProductStep], steps: Sequence[object]
+) -> Iterator[tuple[int, JoinedStep]]:
+    """As many of a group as may be one step, and its place: the largest first."""
+    for count in range(len(group), 1, -1):
+        for some in combinations(group, count):
+            if (place := _place(some, steps)) is not None:
+                yield place, JoinedStep(some)
 
 
 def _groups(steps: Sequence[object]) -> Iterator[list[ProductStep]]:
@@ -86,7 +99,7 @@ def _plain(step: ProductStep) -> bool:
 def _alike(one: ProductStep, two: ProductStep) -> bool:
     (left, weight), (right, other) = one.node.args, two.node.args
     return (
-        left is right
+        _same(left, right)
         and weight.dtype == other.dtype
         and one.node.dtype == two.node.dtype
         and one.transposed == two.transposed
@@ -95,13 +108,33 @@ def _alike(one: ProductStep, two: ProductStep) -> bool:
     )
 
 
+def _same(one: Node, two: Node) -> bool:
+    """One value, or the same view of it."""
+    if one is two or one.kind != "view" or two.kind != "view":
+        return one is two
+    alike = (one.op, one.attrs) == (two.op, two.attrs) and len(one.shape) == len(two.shape)
+    return alike and all(map(same, one.shape, two.shape)) and _same(one.args[0], two.args[0])
+
+
 def _place(group: Sequence[ProductStep], steps: Sequence[object]) -> int | None:
-    """Where they may stand as one step: after all that they read, before all that reads them. None
-    where one of them waits for another, or what reads one stands before another."""
+    """Where they may stand as one step: behind all that makes what they read, before all that reads
+    what they make. None where there is no such place."""
+    reads = {node for step in group for node in step.reads}
     results = {step.result for step in group}
-    last = max(steps.index(step) for step in group)
-    early = (step for step in steps[: last + 1] if results & set(step.reads))  # type: ignore[attr-defined]
-    return None if any(early) else last
+    others = [at for at, step in enumerate(steps) if step not in group]
+    behind = max((at + 1 for at in others if reads & _stored(steps[at])), default=0)
+    before = min((at for at in others if results & set(steps[at].reads)), default=len(steps))  # type: ignore[attr-defined]
+    return before if behind <= before and not results & reads else None
+
+
+def _stored(step: object) -> set[object]:
+    """The values that a step stores."""
+    if isinstance(step, Region):
+        return {store.node for store in step.stores}
+    if isinstance(step, JoinedStep):
+        return set(step.results)
+    one = getattr(step, "result", None) or step.node  # type: ignore[attr-defined]
+    return {one, *getattr(step, "parts", ())}
 
 
 def joined_facts(joined: JoinedStep, symbols: Symbols, precision: Precision) -> GemmFacts:

@@ -1,5 +1,4 @@
-"""Matrix products, gated pairs and joined products by the own GEMM: schedules, and their place in
-forward."""
+"""Products, gated pairs and joined products by the own GEMM: schedules, and place in forward."""
 
 from __future__ import annotations
 
