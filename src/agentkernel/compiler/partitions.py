@@ -10,14 +10,14 @@ from typing import NamedTuple, TypeGuard
 import torch
 
 from agentkernel.compiler.attention import find_steps
-from agentkernel.compiler.convolutions.step import ConvolutionStep
+from agentkernel.compiler.convolutions.step import ConvolutionStep, geometry_of
 from agentkernel.compiler.drop_in.constructor import ConstructorText, emit_constructor
 from agentkernel.compiler.drop_in.envelope import refused_set
 from agentkernel.compiler.drop_in.interface import returned_classes, returned_text
 from agentkernel.compiler.drop_in.views import with_output_views
 from agentkernel.compiler.fusion import LibraryStep
 from agentkernel.compiler.ir import UnsupportedOp
-from agentkernel.compiler.lowering.convolutions import MOVABLE
+from agentkernel.compiler.lowering.convolutions import MOST_TAPS, MOVABLE
 from agentkernel.compiler.pipeline import Compiled, at_declared_sizes, compile_graph
 from agentkernel.compiler.products.joined import JoinedStep
 from agentkernel.compiler.products.pairs import PairStep
@@ -113,8 +113,13 @@ def _partitions(
     plain = compile_graph(problem, captured, constructor, precision)
     choices = _with_convolutions(plain, policy) + _with_products(plain, policy)
     if any(op.removeprefix("aten.") in MOVABLE for op in _library(plain)):
-        last = compile_graph(problem, captured, constructor, precision, channels_last=True)
+        last = compile_graph(
+            problem, captured, constructor, precision, convolutions="channels_last"
+        )
         choices += _with_products(last, policy)[:1]
+    if any(map(written_out, plain.partition.steps)):
+        sums = compile_graph(problem, captured, constructor, precision, convolutions="written_out")
+        choices = (_with_convolutions(sums, policy) or _with_products(sums, policy)[:1]) + choices
     if find_steps(plain.partition.steps):
         choices += _written_out(problem, captured, constructor, precision, policy)
     kept = [item for item in choices if allowed(item, policy)]
@@ -135,6 +140,14 @@ def _with_convolutions(plain: Compiled, policy: Policy) -> list[Compiled]:
     if not any(isinstance(step, ConvolutionStep) for step in own.partition.steps):
         return []
     return _with_products(own, policy)[:1]
+
+
+def written_out(step: object) -> bool:
+    """Whether a step is a convolution that has a form as a sum of shifted reads."""
+    if not isinstance(step, LibraryStep):
+        return False
+    shape = geometry_of(step.node)
+    return shape is not None and shape.is_depthwise and shape.taps <= MOST_TAPS
 
 
 def _with_products(plain: Compiled, policy: Policy) -> list[Compiled]:

@@ -19,7 +19,7 @@ from agentkernel.compiler.expressions import Symbols, symbols_of
 from agentkernel.compiler.fusion import Output, Partition, Step, partition
 from agentkernel.compiler.ir import Node, Shape, UnsupportedOp
 from agentkernel.compiler.lowering import LoweredGraph, lower
-from agentkernel.compiler.lowering.registry import to_expr
+from agentkernel.compiler.lowering.registry import ConvolutionForm, to_expr
 from agentkernel.compiler.products.joined import with_joined_steps
 from agentkernel.compiler.products.pairs import with_pairs
 from agentkernel.compiler.products.parted import with_parted_bias
@@ -106,14 +106,14 @@ def compile_graph(
     *,
     attention: bool = True,
     halved: bool = False,
-    channels_last: bool = False,
+    convolutions: ConvolutionForm = "whole",
 ) -> Compiled:
-    """Lower and partition, `attention` as one kernel or as it is written out, convolutions on
-    `channels_last` memory or as they are; `halved`, no kernel spans both halves of the graph.
+    """Lower and partition, `attention` as one kernel or as it is written out, `convolutions` in one
+    of their forms; `halved`, no kernel spans both halves of the graph.
 
     Raises UnsupportedOp for what has neither template nor library form.
     """
-    graph = lower(captured, attention, channels_last=channels_last)
+    graph = lower(captured, attention, convolutions=convolutions)
     graph = replace(graph, outputs=with_parted_bias(with_row_algebra(graph.outputs)))
     symbols = symbols_of(captured)
     outputs = _outputs(captured, graph)

@@ -182,7 +182,9 @@ def _shared_out(state: Lowering, x: Node, pairs: Sequence[tuple[Expr, Expr]]) ->
         places.append(add_index(b, first, dim_index(b, whole, dim + rank - lead)))
         guards.append(b.pointwise("lt", places[-1], beyond, name="inside"))
         count = mul_index(b, b.pointwise("sub", end, ours, dtype=torch.int64, name="count"), count)
-    value = _read(state, "sum", x, places, all_guards(state.b, guards), MAX_RECOMPUTED_OPERATIONS)
+    value = window_element(
+        state, "sum", x, places, all_guards(state.b, guards), MAX_RECOMPUTED_OPERATIONS
+    )
     value = b.expand(leading(state, value, whole), whole)
     total = b.reduce("sum", value, tuple(range(rank, len(whole))), "total")
     divisor = state.cast(count, compute_dtype(x.dtype))
@@ -263,15 +265,17 @@ def _elements(state: Lowering, op: str, x: Node, windows: Windows) -> Iterator[N
     apart = []
     for dim, item in enumerate(windows, lead):
         first = mul_index(state.b, dim_index(state.b, shape, dim), item.stride)
-        found = (_place(state, item, first, element) for element in range(item.window))
+        found = (window_place(state, item, first, element) for element in range(item.window))
         apart.append([place for place in found if place is not None])
     for chosen in itertools.product(*apart):
         places = [*outer, *(place for place, _ in chosen)]
         guard = all_guards(state.b, [item for _, item in chosen if item is not None])
-        yield _read(state, op, x, places, guard, math.prod(item.window for item in windows))
+        yield window_element(
+            state, op, x, places, guard, math.prod(item.window for item in windows)
+        )
 
 
-def _place(
+def window_place(
     state: Lowering, item: WindowAxis, first: Node, element: int
 ) -> tuple[Node, Node | None] | None:
     """Where the element of the windows from `first` on lies, and what holds where it is one of the
@@ -289,7 +293,7 @@ def _place(
     return place, all_guards(state.b, guards)
 
 
-def _read(
+def window_element(
     state: Lowering, op: str, x: Node, places: Sequence[Node], guard: Node | None, times_read: int
 ) -> Node:
     """The element at `places`; what padding counts where the guard does not hold."""
@@ -327,7 +331,7 @@ def _reduced(state: Lowering, op: str, x: Node, windows: Windows, name: str) -> 
         if any(map(item.above, range(item.window))):
             guards.append(b.pointwise("lt", place, int_or_expr(item.input), name="inside"))
     guard = all_guards(state.b, guards)
-    value = _read(state, op, x, places, guard, math.prod(item.window for item in windows))
+    value = window_element(state, op, x, places, guard, math.prod(item.window for item in windows))
     value = b.expand(leading(state, value, whole), whole)
     return b.reshape(b.reduce(op, value, tuple(range(rank, len(whole))), name), shape)
 

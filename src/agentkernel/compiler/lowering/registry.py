@@ -6,6 +6,7 @@ import functools
 import operator
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import sympy
 import torch
@@ -54,6 +55,11 @@ def lowers(*names: str) -> Callable[[Callable[..., Lowered]], Callable[..., Lowe
     return register
 
 
+ConvolutionForm = Literal["whole", "channels_last", "written_out"]
+"""How convolutions are lowered: as calls, as calls on channels-last memory, or, depthwise ones of
+few taps, as sums of shifted reads, the others as calls."""
+
+
 @dataclass
 class Lowering:
     """The state of one walk. `b` builds nodes; `call` is the fx node in work."""
@@ -62,8 +68,7 @@ class Lowering:
     b: GraphBuilder = field(default_factory=GraphBuilder)
     values: dict[fx.Node, object] = field(default_factory=dict)
     call: fx.Node | None = None
-    channels_last: bool = False
-    """Whether convolutions read and write channels-last memory."""
+    convolutions: ConvolutionForm = "whole"
     depth: int = 0
     """Calls around the one in work, of which it is a part."""
 
@@ -174,13 +179,13 @@ class LoweredGraph:
 
 
 def lower(
-    captured: Captured, attention: bool = True, *, channels_last: bool = False
+    captured: Captured, attention: bool = True, *, convolutions: ConvolutionForm = "whole"
 ) -> LoweredGraph:
     """Turn the captured graph into IR. Raises UnsupportedOp for what has no form here.
 
     With `attention`, attention is one node; without, it stays as it is written out.
     """
-    state = Lowering(captured, channels_last=channels_last)
+    state = Lowering(captured, convolutions=convolutions)
     calls = served_attention(captured.graph.graph) if attention else AttentionCalls({}, frozenset())
     inputs: dict[str, Node] = {}
     free = {item.symbol for item in captured.free_dims}

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+import sympy
+
+from agentkernel.compiler.axes import Atom, Layout
 from agentkernel.compiler.drop_in.forward import Forward
 from agentkernel.compiler.emit import PERSISTENT_LIMIT, Form, Schedule
 from agentkernel.compiler.expressions import Symbols
-from agentkernel.compiler.fusion import Output, Region
-from agentkernel.compiler.ir import numel
+from agentkernel.compiler.fusion import Output, Region, index_strides
+from agentkernel.compiler.ir import Expr, Node, numel
 from agentkernel.compiler.kernel import KernelRequest, emit_kernel
 from agentkernel.compiler.providers.protocol import (
     BYTES_PER_US,
@@ -128,12 +131,41 @@ def _pointwise(region: Region, symbols: Symbols, decision: Decision) -> Iterator
 
 def _strided(region: Region) -> bool:
     """True where some load or store walks rows, not columns, with stride 1."""
-    for access in (*region.layout.loads.values(), *region.store_accesses):
-        strides = access.resolved()
+    layout = region.layout
+    walked = [access.resolved() for access in (*layout.loads.values(), *region.store_accesses)]
+    gathers = [node for node in layout.dims if node.op == "gather"]
+    walked += [steps for node in gathers if (steps := index_steps(node.args[0], layout))]
+    for strides in walked:
         across = any(axis.stride(strides) not in (0, 1) for axis in region.cols)
         if across and any(axis.stride(strides) == 1 for axis in region.rows):
             return True
     return False
+
+
+def index_steps(index: Node, layout: Layout) -> dict[Atom, Expr] | None:
+    """By how much a computed index grows along each atom; None where it is no sum of multiples."""
+    if index.kind == "iota":
+        return index_strides(index, layout)
+    if index.kind in ("constant", "size"):
+        return {}
+    if index.kind != "pointwise" or index.op not in ("add", "sub", "mul", "cast"):
+        return None
+    found = [index_steps(arg, layout) for arg in index.args]
+    if any(item is None for item in found):
+        return None
+    steps = [item for item in found if item is not None]
+    if index.op == "mul":
+        fixed = [arg.attrs[0] for arg in index.args if arg.kind in ("constant", "size")]
+        if not fixed:
+            return None
+        factor = sympy.sympify(fixed[0])
+        return {atom: step * factor for item in steps for atom, step in item.items()}
+    total: dict[Atom, Expr] = {}
+    for place, item in enumerate(steps):
+        sign = -1 if index.op == "sub" and place else 1
+        for atom, step in item.items():
+            total[atom] = total.get(atom, sympy.Integer(0)) + sign * step
+    return total
 
 
 def _reductions(region: Region, symbols: Symbols, decision: Decision) -> Iterator[Schedule]:
