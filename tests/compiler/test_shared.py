@@ -121,6 +121,7 @@ TEXTS = {
 }
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("returned", PROJECTED)
 def test_views_of_one_product_cost_one_launch(returned: str) -> None:
     loaded = problem_from_module(Projected(returned).eval(), (torch.randn(3, 6, 16),))
@@ -132,6 +133,7 @@ def test_views_of_one_product_cost_one_launch(returned: str) -> None:
     assert_accepted(loaded, captured, text)
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("returned", PROJECTED)
 def test_the_only_view_of_a_value_may_be_changed_in_place(returned: str) -> None:
     """As eager's may: it leaves the function with gradients as no view. Parts of one stay such, as
