@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 from torch import nn
 
+from agentkernel.compiler.convolutions.schedules import by_sums
+from agentkernel.compiler.convolutions.step import ConvolutionStep
 from agentkernel.compiler.drop_in.wrapper import AnySchedule
 from agentkernel.compiler.emit import Schedule
 from agentkernel.compiler.fusion import Region
@@ -28,6 +30,10 @@ FLAT, ROWS = 256, 8
 the interpreter milliseconds, and many more than a few show nothing more."""
 TILE = {"BLOCK_M": 16, "BLOCK_N": 16, "BLOCK_K": 16, "GROUP_M": 4, "SPLIT_K": 1,
         "num_warps": 4, "num_stages": 2}  # fmt: skip
+
+WINDOWS = {"READ": 2, "BLOCK_M": 16, "BLOCK_N": 32, "BLOCK_K": 16, "num_warps": 4,
+           "num_stages": 2}  # fmt: skip
+SUMS = {"ROWS": 2, "BLOCK_C": 2, "BLOCK_X": 32, "num_warps": 2}
 
 
 def compiled_graph(module: nn.Module, inputs: Sequence[object]) -> Compiled:
@@ -66,6 +72,8 @@ def small(compiled: Compiled, form: str) -> dict[object, AnySchedule]:
     for step in compiled.partition.steps:
         if isinstance(step, ProductStep | PairStep | JoinedStep):
             chosen[step] = TILE
+        elif isinstance(step, ConvolutionStep):
+            chosen[step] = SUMS if by_sums(step.geometry) else WINDOWS
         elif isinstance(step, Region):
             chosen[step] = _region(step, compiled, form)
     return chosen

@@ -1,4 +1,4 @@
-"""Convolutions on channels-last memory: the kernels around them read and write that layout."""
+"""Convolutions on channels-last memory, and depthwise ones as sums of shifted reads."""
 
 from __future__ import annotations
 
@@ -7,13 +7,17 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import nn
+from torch.nn import functional as F
 
+from agentkernel.compiler.convolutions.step import ConvolutionStep
 from agentkernel.compiler.fusion import Region
 from agentkernel.compiler.partitions import partitions
 from agentkernel.compiler.pipeline import Compiled
+from agentkernel.compiler.providers import Setting, provider_of
 from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.problem.loading import problem_from_module
-from tests.compiler.forms import small
+from agentkernel.tools.targets import find_target
+from tests.compiler.forms import compiled_graph, small
 from tests.compiler.sandboxed_drop_in import Sandboxed
 
 
@@ -80,3 +84,60 @@ def test_a_volume_ends_in_a_reduction_over_it(box: Sandboxed) -> None:
     module, x = Volume().eval(), torch.randn(2, 3, 4, 5, 6)
     compiled = channels_last(module, x)
     box.check(compiled.write(small(compiled, "looped")).text, module, (x,))
+
+
+class Causal(nn.Module):
+    """A causal depthwise convolution over tokens, as in state-space models."""
+
+    def __init__(self, kernel: int) -> None:
+        super().__init__()
+        self.kernel = kernel
+        self.conv = nn.Conv1d(6, 6, kernel, groups=6)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        padded = F.pad(x.transpose(1, 2), (self.kernel - 1, 0))
+        return F.silu(self.conv(padded)).transpose(1, 2)
+
+
+@st.composite
+def depthwise(draw: st.DrawFn) -> tuple[nn.Module, torch.Tensor]:
+    """A depthwise convolution of at most nine taps between two operators, and an input."""
+    rank = draw(st.integers(1, 3))
+    kernel = draw(st.sampled_from({1: [(4,), (9,)], 2: [(3, 3), (1, 5)], 3: [(2, 2, 2)]}[rank]))
+    options = {
+        "stride": draw(st.sampled_from([1, 2])), "dilation": draw(st.sampled_from([1, 2])),
+        "bias": draw(st.booleans()), "padding": draw(st.sampled_from([0, 1])),
+    }  # fmt: skip
+    if options["stride"] == 1 and draw(st.booleans()):
+        options["padding"] = "same"
+    torch.manual_seed(draw(st.integers(0, 99)))
+    conv = getattr(nn, f"Conv{rank}d")(5, 5, kernel, groups=5, **options)
+    sizes = (20,) if rank == 1 else (11, 13) if rank == 2 else (5, 6, 7)
+    return nn.Sequential(nn.Tanh(), conv, nn.ReLU()), torch.randn(2, 5, *sizes)
+
+
+@given(drawn=depthwise())
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+def test_few_taps_are_one_kernel_with_what_stands_around_them(
+    box: Sandboxed, drawn: tuple[nn.Module, torch.Tensor]
+) -> None:
+    module, x = drawn
+    compiled = compiled_graph(module, (x,))
+    assert len(compiled.partition.steps) == 1 or len(x.shape) == 4
+    assert all(isinstance(step, Region) for step in compiled.partition.steps)
+    box.check(compiled.write(small(compiled, "looped")).text, module, (x,))
+
+
+@pytest.mark.parametrize("kernel", [3, 4])
+def test_a_causal_one_reads_tokens_as_they_lie(box: Sandboxed, kernel: int) -> None:
+    module, x = Causal(kernel).eval(), torch.randn(2, 80, 6)
+    compiled = compiled_graph(module, (x,))
+    (step,) = compiled.partition.steps
+    setting = Setting(compiled.symbols, find_target("h200").target, "strict", lambda _: None)
+    assert provider_of(step).schedules(step, setting)[0].form == "tile"
+    box.check(compiled.write(small(compiled, "looped")).text, module, (x,))
+
+
+def test_many_taps_have_a_kernel_of_their_own() -> None:
+    found = compiled_graph(nn.Conv2d(5, 5, 5, groups=5), (torch.randn(2, 5, 9, 9),))
+    assert isinstance(found.partition.steps[0], ConvolutionStep)
