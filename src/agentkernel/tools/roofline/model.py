@@ -33,6 +33,12 @@ LAUNCH_US = 2.0
 """Device time that a launch costs beyond its work: start, tail and drain of the grid (assumed)."""
 LIBRARY_SHARE = 51 / 67
 """What cuBLAS reaches of the fp32 peak on an H200 (375 of 494 in TF32, 790 of 989 in bf16)."""
+CONVOLUTION_SHARE = 187 / 494
+"""The most that cuDNN's kernels reached of TF32's peak on channels-first pictures on an H200: 401 us
+for 75 GFLOP, 3 x 3 taps, 64 to 128 channels, 32 pictures of 128 x 128."""
+CONVOLUTION_PASSES = 3
+"""How often cuDNN moves a channels-first picture: it is turned channels-last and back by kernels of
+their own (84 and 203 us beside those 401 us)."""
 KERNEL_SHARE = 174 / 330
 """What a product of ours reaches of the peak of three fp16 products on an H200 (4096 cubed; 91 of
 165 as three TF32 products)."""
@@ -154,9 +160,9 @@ def estimate_eager(captured: Captured, target: Target, precision: Precision = "s
     moved = 0
     for cost in costs:
         extra = EAGER_EXTRA_PASSES.get(cost.op, 0)
-        size = cost.bytes_moved * (2 + extra) // 2
-        moved += size
-        parts.append((size / (bandwidth(target) * 1e3), _library_us(cost, target, allowed)))
+        moved += cost.bytes_moved * (2 + extra) // 2
+        memory_us = _memory_us(cost, target) * (2 + extra) / 2
+        parts.append((memory_us, _library_us(cost, target, allowed)))
         parts += [(0.0, 0.0)] * extra
     return _estimate(parts, target, moved, sum(cost.flops for cost in costs))
 
@@ -168,7 +174,7 @@ def slowest_eager_us(captured: Captured, target: Target, precision: Precision = 
     total = 0.0
     for cost in graph_costs(captured):
         passes = 1 + EAGER_EXTRA_PASSES.get(cost.op, 0) / 2
-        memory_us = passes * cost.bytes_moved / (bandwidth(target) * 1e3)
+        memory_us = passes * _memory_us(cost, target)
         own_us = max(memory_us, _library_us(cost, target, allowed)) + LAUNCH_US
         total += own_us * _above_estimate(cost)
     return max(total, estimate_eager(captured, target, precision).time_us)
@@ -359,7 +365,8 @@ def _estimate(
             f"{LAUNCH_US:g} us a launch on the device, {len(parts)} launches",
             "each operand of a launch moves once; nothing stays in L2 between launches",
             f"matrix products reach {KERNEL_SHARE:.0%} of the peak in a kernel and "
-            f"{LIBRARY_SHARE:.0%} in a library, as measured on an H200",
+            f"{LIBRARY_SHARE:.0%} in a library, convolutions {CONVOLUTION_SHARE:.0%} there, as "
+            "measured on an H200",
         ),
     )
 
@@ -367,11 +374,13 @@ def _estimate(
 def _library_us(cost: OpCost, target: Target, precision: str = "eager") -> float:
     """Time of a library op's operations: its share of the peak where it is a product."""
     share = LIBRARY_SHARE if is_matmul(cost) else 1.0
+    share = CONVOLUTION_SHARE if cost.kind == "convolution" else share
     return flop_time_us(cost, target, precision) / share
 
 
 def _memory_us(cost: OpCost, target: Target) -> float:
-    return cost.bytes_moved / (bandwidth(target) * 1e3)
+    passes = CONVOLUTION_PASSES if cost.kind == "convolution" else 1
+    return passes * cost.bytes_moved / (bandwidth(target) * 1e3)
 
 
 def _peak_notes(costs: Sequence[OpCost], target: Target, precision: Precision) -> tuple[str, ...]:
