@@ -201,3 +201,12 @@ def test_small_grids_fill_part_of_the_gpu():
     # 8 resident blocks on each of 132 SMs: 1056 a wave, so 1320 are 1.25 waves in the time of 2.
     assert wave_share(kernel(grid=(1320, 1, 1)), H200) == pytest.approx(1.25 / 2)
     assert busy_share(kernel(grid=(1320, 1, 1)), H200) == 1.0
+
+
+def test_a_librarys_convolution_moves_its_picture_three_times() -> None:
+    conv = nn.Conv2d(4, 4, 3, padding=1, groups=4)
+    graph = captured(conv, torch.empty(64, 4, 512, 512))
+    (cost,) = graph_costs(graph)
+    moved_us = cost.bytes_moved / (bandwidth(H200) * 1e3)
+    assert estimate_eager(graph, H200).time_us == pytest.approx(3 * moved_us + LAUNCH_US)
+    assert estimate_eager(graph, H200).bytes_moved == cost.bytes_moved
