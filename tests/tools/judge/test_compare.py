@@ -168,6 +168,22 @@ def test_sizes_that_are_tied_keep_their_ratio(prepared):
     assert any(item.inputs.tensors[1].shape[1] % 2 for item in odd)
 
 
+POSITIONS = problem_of(
+    "x.reshape(x.shape[0], 3, 196, 256).mean(-1) + torch.arange(196.0, device=x.device)",
+    "torch.randn(128, 3, 224, 224)",
+    takes="x",
+)
+
+
+def test_a_table_of_positions_keeps_the_picture_and_shrinks_the_batch(prepared):
+    """Of a picture halved until it is small no patch count fits the table, and no case ran."""
+    loaded, captured = prepared(POSITIONS)
+    inputs = loaded.problem.shape_sets[0]
+    small = scaled(inputs, captured, 100_000)
+    assert small.inputs.tensors[0].shape == (2, 3, 224, 224)
+    assert captured.admits({dim.symbol: (2, 3, 224, 224)[dim.dim] for dim in captured.free_dims})
+
+
 def test_an_element_far_above_the_rest_is_measured_against_itself():
     oracle = torch.ones(500, dtype=torch.float64)
     oracle[7] = 1000.0 + 1e-5

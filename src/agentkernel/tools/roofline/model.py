@@ -34,8 +34,8 @@ LAUNCH_US = 2.0
 LIBRARY_SHARE = 51 / 67
 """What cuBLAS reaches of the fp32 peak on an H200 (375 of 494 in TF32, 790 of 989 in bf16)."""
 CONVOLUTION_SHARE = 187 / 494
-"""The most that cuDNN's kernels reached of TF32's peak on channels-first pictures on an H200: 401 us
-for 75 GFLOP, 3 x 3 taps, 64 to 128 channels, 32 pictures of 128 x 128."""
+"""The most that cuDNN's kernels reached of TF32's peak on channels-first pictures on an H200: 401
+us for 75 GFLOP, 3 x 3 taps, 64 to 128 channels, 32 pictures of 128 x 128."""
 CONVOLUTION_PASSES = 3
 """How often cuDNN moves a channels-first picture: it is turned channels-last and back by kernels of
 their own (84 and 203 us beside those 401 us)."""

@@ -27,6 +27,8 @@ SMALL = (3, 5, 2, 4, 1)
 MOST_AT_SIZES = 4
 MOST_RESULTS = 1 << 25
 """Elements of all outputs of an odd case: 256 MB in fp64."""
+PATIENCE = 8
+"""How many times the limit a set may have where the graph holds for no smaller one."""
 FACTORS = (1, 2, 4, 8)
 """An odd size that the graph refuses is tried doubled: even, and still off every tile."""
 
@@ -81,13 +83,15 @@ def scaled(inputs: ShapeSet, captured: Captured, limit: int, index: int = 0) -> 
     """`inputs` with its largest free sizes halved until at most `limit` elements are left.
 
     Of the sizes on the way that the captured graph holds for, the smallest ones; where all these
-    are too large, sizes that it ties keep their ratio; where it holds for none, the reference
-    decides.
+    are too large, sizes that it ties keep their ratio, and then their declared values, also where
+    that is a few times `limit`; where it holds for none, the reference decides.
     """
     small, last = _halved(inputs, captured, _alone(inputs, captured), limit)
     if count_elements(small) > limit:
         small, _ = _halved(inputs, captured, _tied(inputs, captured), limit)
     if count_elements(small) > limit:
+        small, _ = _halved(inputs, captured, _untied(inputs, captured), limit)
+    if count_elements(small) > PATIENCE * limit:
         small = last
     return CaseShape(small, "declared" if small == inputs else "scaled", index)
 
@@ -101,6 +105,7 @@ class Halved(NamedTuple):
 
 def _halved(inputs: ShapeSet, captured: Captured, units: Sequence[SizeGroup], limit: int) -> Halved:
     sizes = [unit.size for unit in units]
+    declared = {item.symbol: _size(inputs, item) for item in captured.free_dims}
     small = last = inputs
     while count_elements(last) > limit and units:
         values = [max(unit.of(size).values()) for unit, size in zip(units, sizes, strict=True)]
@@ -108,7 +113,7 @@ def _halved(inputs: ShapeSet, captured: Captured, units: Sequence[SizeGroup], li
         if sizes[largest] <= 2:
             break
         sizes[largest] = max(2, sizes[largest] // 2)
-        spread = _spread(units, sizes)
+        spread = declared | _spread(units, sizes)
         last = replace_sizes(inputs, captured.free_dims, spread)
         if captured.admits(spread):
             small = last
@@ -149,6 +154,16 @@ def _tied(inputs: ShapeSet, captured: Captured) -> list[SizeGroup]:
         common = math.gcd(*(declared[name] for name in names)) or 1
         units.append(SizeGroup({name: declared[name] // common for name in names}, common))
     return units
+
+
+def _untied(inputs: ShapeSet, captured: Captured) -> list[SizeGroup]:
+    """The free sizes that no equation names, such as the batch of pictures whose patches have a
+    table of positions."""
+    import sympy
+
+    equations = [guard for guard in captured.guards if isinstance(guard, sympy.Eq)]
+    named = {str(symbol) for guard in equations for symbol in guard.free_symbols}
+    return [unit for unit in _alone(inputs, captured) if not named & set(unit.ratios)]
 
 
 def count_rows(inputs: ShapeSet) -> int:
