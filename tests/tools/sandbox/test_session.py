@@ -117,3 +117,21 @@ def test_cuda_tensors_are_shared_both_ways(run):
         assert float(worker.shared(ref).sum()) == 132.0
         assert float(value.sum()) == 66.0
         assert ref.span.alone
+
+
+FLAG = "import torch\nreturn torch.backends.cudnn.conv.fp32_precision"
+
+
+def test_a_worker_rounds_convolutions_as_its_parent_would(worker, run):
+    """What is measured there has to do what the user's own process does; the interpreter rounds
+    nothing."""
+    assert run(worker, FLAG) == "ieee"
+    conv = torch.backends.cudnn.conv
+    before = conv.fp32_precision
+    try:
+        for flag in ("tf32", "ieee"):
+            conv.fp32_precision = flag
+            with open_worker(device="cpu", interpret=False) as own:
+                assert run(own, FLAG) == flag
+    finally:
+        conv.fp32_precision = before

@@ -100,6 +100,8 @@ class BaselineServer:
         if request["matmul_precision"] != torch.get_float32_matmul_precision():
             torch.set_float32_matmul_precision(str(request["matmul_precision"]))
         torch.backends.cudnn.benchmark = bool(request["cudnn_benchmark"])
+        if not request["convolutions_round"]:
+            torch.backends.cudnn.conv.fp32_precision = "ieee"  # type: ignore[attr-defined]
         problem = cast("Problem", request["problem"])
         loaded = restore_problem(problem, request["live"])
         module = loaded.build(seed=cast(int, request["seed"]), device="cpu")

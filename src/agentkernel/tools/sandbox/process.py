@@ -16,6 +16,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -263,6 +264,13 @@ LAST_WORD_S = 1.0
 END_S = 1.0
 
 
+def convolutions_round() -> bool:
+    """Whether this process lets cuDNN round fp32 convolutions to TF32: nobody has forbidden it
+    where nobody has imported torch."""
+    torch = sys.modules.get("torch")
+    return torch is None or torch.backends.cudnn.conv.fp32_precision == "tf32"
+
+
 class SandboxProcess:
     """The launcher, the worker behind it, and the folder that both leave behind."""
 
@@ -289,6 +297,8 @@ class SandboxProcess:
         ends = {"socket_fd": theirs.fileno(), "life_fd": life, "status_fd": status}
         config = base_config(isolation, self._folder, device == "cuda", limits)
         config |= {"device": device, "interpret": interpret, "frontend": frontend}
+        # The interpreter computes in fp32: what a flag lets a GPU round is not rounded there.
+        config["convolutions_round"] = convolutions_round() and not interpret
         environment = worker_environment(self.scratch, device, interpret, limits.threads)
         self._process: subprocess.Popen[bytes] | Forked
         try:

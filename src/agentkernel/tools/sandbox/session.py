@@ -23,7 +23,7 @@ from agentkernel.tools.sandbox.isolation import (
     find_isolation,
     weaken_isolation,
 )
-from agentkernel.tools.sandbox.process import SandboxProcess
+from agentkernel.tools.sandbox.process import SandboxProcess, convolutions_round
 from agentkernel.tools.sandbox.protocol import (
     JSON,
     WorkerFailed,
@@ -411,6 +411,7 @@ class _WorkerRequest:
     tier: Tier | None
     frontend: bool = False
     gpus: str = field(default_factory=lambda: os.environ.get("CUDA_VISIBLE_DEVICES", ""))
+    convolutions_round: bool = field(default_factory=convolutions_round)
 
     def isolation(self) -> Isolation:
         """Raises SandboxUnavailable where there are none."""

@@ -146,6 +146,10 @@ def serve(line: int, config: Mapping[str, object], listener_socket: socket.socke
     late = bool(config.get("late"))
     abi = 0 if late else lock_files(config)
     warm_up(device, state.interpret, bool(config.get("frontend")))
+    if not config.get("convolutions_round", True):
+        import torch
+
+        torch.backends.cudnn.conv.fp32_precision = "ieee"  # type: ignore[attr-defined]
     if late:
         abi = lock_files(config)
     locks = lock_calls(config, abi, listener_socket)

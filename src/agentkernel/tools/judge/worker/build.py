@@ -36,8 +36,6 @@ def build(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
         hardened.unnamed_dot_allowed = bool(payload["unnamed_dot_allowed"])
         hardened.casts_as_here = bool(payload.get("casts_as_here"))
         seed_masked_lanes(cast("int | None", payload.get("leftovers")))
-        # The interpreter computes in fp32: what a flag lets a GPU round is not rounded here.
-        torch.backends.cudnn.conv.fp32_precision = "ieee"  # type: ignore[attr-defined]
     else:
         hook_launches(state)
         state.memory.setdefault("allocated", torch.cuda.memory_allocated)

@@ -386,6 +386,8 @@ class ProblemTensors:
         """What a process needs to build the module with these weights."""
         import torch
 
+        from agentkernel.tools.matmul_precision import convolutions_round
+
         live = self.loaded.live
         return {
             "do": "start",
@@ -396,6 +398,7 @@ class ProblemTensors:
             "flush_bytes": self.flush_bytes,
             "matmul_precision": self.matmul_precision,
             "cudnn_benchmark": torch.backends.cudnn.benchmark,
+            "convolutions_round": convolutions_round(),
             "state": {name: self._sendable(value) for name, value in self.parameters().items()},
         }
 
