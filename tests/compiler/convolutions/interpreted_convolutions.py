@@ -10,10 +10,9 @@ import torch
 from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
 
-from agentkernel.compiler.convolutions.depthwise import emit_depthwise
-from agentkernel.compiler.convolutions.implicit import emit_implicit
 from agentkernel.compiler.convolutions.schedules import by_sums
 from agentkernel.compiler.convolutions.spec import ConvolutionSpec, Geometry
+from agentkernel.compiler.convolutions.step import emit_convolution
 from agentkernel.compiler.kernel_helpers import helper_sources
 from agentkernel.tools.judge.interpreter.hooks import install_hooks
 from tests.compiler.cross_compile import imported
@@ -34,7 +33,7 @@ def run(shape: Geometry, schedule: dict[str, int], x: torch.Tensor, *rest: torch
         tuple(f"x.shape[{2 + dim}] - 0" for dim in dims),
         tuple(f"out.shape[{2 + dim}] - 0" for dim in dims), EPILOGUE, EXTRAS,
     )  # fmt: skip
-    text = (emit_depthwise if "ROWS" in schedule else emit_implicit)(spec, schedule)
+    text = emit_convolution(spec, schedule)
     body = "\n".join(f"    {line}" for line in text.launch)
     sources = "\n\n\n".join([*helper_sources(text.helpers), text.source])
     names = "x, weight, bias, residual, scale, out"

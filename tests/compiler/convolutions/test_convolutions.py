@@ -13,15 +13,12 @@ import torch
 import triton.language as tl
 from torch import nn
 
-from agentkernel.compiler.convolutions.depthwise import emit_depthwise
-from agentkernel.compiler.convolutions.implicit import emit_implicit
 from agentkernel.compiler.convolutions.schedules import (
     ConvolutionFacts,
-    by_sums,
     convolution_schedules,
 )
 from agentkernel.compiler.convolutions.spec import ConvolutionSpec, Geometry
-from agentkernel.compiler.convolutions.step import ConvolutionStep
+from agentkernel.compiler.convolutions.step import ConvolutionStep, emit_convolution
 from agentkernel.compiler.fusion import LibraryStep
 from agentkernel.compiler.kernel_helpers import helper_sources
 from agentkernel.compiler.partitions import partitions
@@ -61,7 +58,7 @@ def cost_of(
     sizes = {f"{side}_{dim}": 112 for side in ("IN", "OUT") for dim in range(shape.rank)}
     texts = tuple(f"x.shape[{2 + dim}]" for dim in range(shape.rank))
     spec = ConvolutionSpec("conv", shape, dtype, "x", "w", "", "out", "x.shape[0]", texts, texts)
-    text = (emit_depthwise if by_sums(shape) else emit_implicit)(spec, schedule)
+    text = emit_convolution(spec, schedule)
     kernel = imported("\n\n\n".join([*helper_sources(text.helpers), text.source])).conv
     constants: dict[str, object] = {"TF32": True, "INDEX": tl.int32}
     constants |= {**sizes, **schedule}
@@ -198,7 +195,7 @@ def _compare(shape: Geometry, most: float) -> None:
         "conv", shape, "float32", "x", "weight", "bias", "out", "x.shape[0]", texts, outs
     )
     for schedule in convolution_schedules(facts_of(shape), load_targets()["h200"], 0):
-        text = (emit_depthwise if by_sums(shape) else emit_implicit)(spec, schedule)
+        text = emit_convolution(spec, schedule)
         sources = "\n\n\n".join([*helper_sources(text.helpers), text.source])
         body = "\n".join(f"    {line}" for line in text.launch)
         module = imported(f"{sources}\n\n\ndef run(x, weight, bias, out):\n{body}\n")

@@ -21,54 +21,27 @@ from agentkernel.compiler.convolutions.packing import (
     AT_ONCE,
     PACKED,
     Packing,
-    pack_picture,
-    pack_weights,
 )
 from agentkernel.compiler.convolutions.spec import ConvolutionSpec, factor
-from agentkernel.compiler.products.spec import KernelText, call_lines, function
+from agentkernel.compiler.products.spec import call_lines, function
 
 INT32_LIMIT = 2**31 - 2**16
 """From here on elements are counted in 64 bits: a tile runs past the last one."""
 MASK_BITS = 31
 """Taps whose reads inside of the picture one integer can tell."""
 
-WEAVES = (2, 4, 8)
-"""Strides whose phases can be joined in registers."""
-LEAST_ROWS = 16
-"""Rows of the least tile that is multiplied."""
 
+class Implicit:
+    """The text of one convolution under one schedule; of a plain one, which others change."""
 
-def emit_implicit(spec: ConvolutionSpec, schedule: Mapping[str, int]) -> KernelText:
-    """The kernels under `schedule`, with the wrapper's lines: BLOCK_N places x BLOCK_M channels a
-    tile."""
-    text = _Implicit(spec, schedule)
-    weights = pack_weights(spec, text.packing)
-    kernels, sources, lines = [*weights.kernels], [weights.source], [*weights.launch]
-    if text.packing.read == PACKED:
-        picture = pack_picture(spec, text.packing)
-        kernels += picture.kernels
-        sources += [picture.source]
-        lines += picture.launch
-    sources.append(text.source())
-    helpers = frozenset(("to_tf32",)) if spec.dtype == "float32" else frozenset[str]()
-    return KernelText(
-        "\n\n\n".join(sources), (*kernels, spec.name), (*lines, *text.launch()), helpers
-    )
+    kind = "Convolution"
+    read_mask = "col_mask"
+    """What of the tile is read: the kernel's name of it."""
 
-
-class _Implicit:
     def __init__(self, spec: ConvolutionSpec, schedule: Mapping[str, int]) -> None:
         self.spec, self.schedule, self.shape = spec, schedule, spec.geometry
         self.dims = range(self.shape.rank)
         self.packing = Packing(spec.geometry, schedule["READ"], schedule["BLOCK_K"], spec.dtype)
-
-    @property
-    def woven(self) -> int:
-        """Phases of the last dimension that a program takes, so that neighbours are stored
-        together: all of them where a tile can hold them side by side."""
-        step = self.shape.stride[-1]
-        fits = step in WEAVES and self.schedule["BLOCK_N"] >= LEAST_ROWS * step
-        return step if self.shape.transposed and fits else 1
 
     @property
     def rounds(self) -> bool:
@@ -91,20 +64,19 @@ class _Implicit:
             *self._places(),
             *(self._masks() if not packed else ()),
             "",
-            *(self._phases() if self.shape.transposed else self._loop()),
+            *self._total(),
             "",
             *self._end(),
         ]
         return function(spec.name, signature, lines)
 
     def _title(self) -> str:
-        kind = "Transposed convolution" if self.shape.transposed else "Convolution"
         how = {
             AS_IT_LIES: "tap by tap",
             AT_ONCE: "taps and channels at once",
             PACKED: "of a copy with channels last",
         }
-        return f"{kind}, {how[self.packing.read]}, with its epilogue."
+        return f"{self.kind}, {how[self.packing.read]}, with its epilogue."
 
     def _sizes(self) -> list[str]:
         shape = self.shape
@@ -114,12 +86,6 @@ class _Implicit:
             lines += [f"WIDE_{dim}: tl.constexpr = {size}" for dim, size in self._wide()]
         plane = " * ".join(f"{self._side}_{dim}" for dim in self.dims)
         lines.append(f"PLANE: tl.constexpr = {plane}")
-        if shape.transposed:
-            lines += [
-                f"STEPS_{dim}: tl.constexpr = (OUT_{dim} + {shape.stride[dim] - 1})"
-                f" // {shape.stride[dim]}"
-                for dim in self.dims
-            ]
         return lines
 
     def _wide(self) -> list[tuple[int, str]]:
@@ -132,13 +98,24 @@ class _Implicit:
 
     def _places(self) -> list[str]:
         """Lines of the tile's channels and places, and where each place's window begins."""
+        return [
+            "program = tl.program_id(0)",
+            *self._channels(),
+            *(self._places_of_one() if self.schedule.get("APART") else self._places_in_turn()),
+            *self._split("cols", "out", [f"OUT_{dim}" for dim in self.dims]),
+            *(
+                f"at_{dim} = out_{dim} * {self.shape.stride[dim]} - {self.shape.padding[dim]}"
+                f"{self._low(dim)}"
+                for dim in self.dims
+            ),
+            *self._start_lines("batch"),
+        ]
+
+    def _channels(self) -> list[str]:
+        """Lines of the tile's number among those of places, and of its channels."""
         shape = self.shape
         tiles = -(-shape.outside // self.schedule["BLOCK_M"])
-        apart = shape.phases // self.woven
-        lines = ["program = tl.program_id(0)"]
-        if apart > 1:
-            lines += [f"phase = program % {apart}", f"program //= {apart}"]
-        lines += [
+        lines = [
             f"tile_m = program % {tiles}",
             f"tile_n = program // {tiles}",
             "channel = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)",
@@ -146,18 +123,8 @@ class _Implicit:
             f"channel = tl.minimum(channel, {shape.outside - 1})",
         ]
         if shape.groups > 1:
-            lines += ["group = tl.program_id(1)", f"rows = group * {shape.outside} + channel"]
-        else:
-            lines += ["rows = channel"]
-        if shape.transposed:
-            return [*lines, *self._shifts(), *self._woven_places(), *self._steps()]
-        return [
-            *lines,
-            *(self._places_of_one() if self.schedule.get("APART") else self._places_in_turn()),
-            *self._split("cols", "out", [f"OUT_{dim}" for dim in self.dims]),
-            *self._window_starts(),
-            *self._start_lines("batch", "col_mask"),
-        ]
+            return [*lines, "group = tl.program_id(1)", f"rows = group * {shape.outside} + channel"]
+        return [*lines, "rows = channel"]
 
     def _places_in_turn(self) -> list[str]:
         """Lines of the places of a tile, which goes on in the next picture."""
@@ -178,7 +145,7 @@ class _Implicit:
             "col_mask = cols < N",
         ]
 
-    def _start_lines(self, image: str, mask: str) -> list[str]:
+    def _start_lines(self, image: str) -> list[str]:
         shape = self.shape
         if self.packing.read != PACKED:
             begin = f"{image} * ({shape.inside * shape.groups} * PLANE)"
@@ -190,18 +157,13 @@ class _Implicit:
         image = f"({image} * {shape.groups} + group)" if shape.groups > 1 else image
         start = f"{image} * PLANE + {self._offset('at')}"
         return [
-            f"start = tl.where({mask}, {start}, {self._safe_start()})",
+            f"start = tl.where({self.read_mask}, {start}, {self._safe_start()})",
             f"start *= {self.packing.channels}",
         ]
 
     def _safe_start(self) -> str:
         """Where a window lies in the copy of the first picture."""
-        if not self.shape.transposed:
-            return "0"
-        text = str(self.packing.low(0))
-        for dim in self.dims[1:]:
-            text = f"({text}) * WIDE_{dim} + {self.packing.low(dim)}"
-        return text
+        return "0"
 
     def _split(self, index: str, name: str, sizes: list[str]) -> list[str]:
         """Lines that take a flat index apart: `name_0`, `name_1`, ..."""
@@ -214,101 +176,7 @@ class _Implicit:
         lines.append(f"{name}_1 = {index} // ({sizes[2]}) % ({sizes[1]})")
         return [*lines, f"{name}_0 = {index} // (({sizes[1]}) * ({sizes[2]}))"]
 
-    @property
-    def _apart(self) -> list[int]:
-        """Dimensions whose phases programs have apart."""
-        return [dim for dim in self.dims if self.woven == 1 or dim != self.shape.rank - 1]
-
-    def _shifts(self) -> list[str]:
-        """Lines of the phase of a program: it has the places `step * stride + shift`, which tap
-        `first` reaches, and each `stride`-th from there on."""
-        shape, rest = self.shape, "phase"
-        lines: list[str] = []
-        for dim in reversed(self._apart):
-            if shape.stride[dim] == 1:
-                lines.append(f"shift_{dim} = 0")
-                continue
-            lines.append(f"shift_{dim} = {rest} % {shape.stride[dim]}")
-            rest = f"{rest} // {shape.stride[dim]}"
-        for dim in self._apart:
-            s, p, k = shape.stride[dim], shape.padding[dim], shape.kernel[dim]
-            lines += [
-                f"first_{dim} = (shift_{dim} + {p}) % {s}",
-                f"taps_{dim} = ({k + s - 1} - first_{dim}) // {s}",
-            ]
-        return lines
-
-    def _woven_places(self) -> list[str]:
-        """Lines of the places that are stored, those of the last dimension's phases in turn."""
-        shape = self.shape
-        sizes = [f"STEPS_{dim}" for dim in self.dims]
-        sizes[-1] += f" * {self.woven}" if self.woven > 1 else ""
-        lines = [
-            f"COUNT: tl.constexpr = {' * '.join(sizes)}",
-            "place = tile_n.to(INDEX) * BLOCK_N + tl.arange(0, BLOCK_N)",
-            "batch = place // COUNT",
-            "cols = (place % COUNT).to(tl.int32)",
-            *self._split("cols", "out", sizes),
-            *(f"out_{dim} = out_{dim} * {shape.stride[dim]} + shift_{dim}" for dim in self._apart),
-            "col_mask = place < batches * COUNT",
-            *(f"col_mask &= out_{dim} < OUT_{dim}" for dim in self.dims),
-        ]
-        flat = "out_0"
-        for dim in self.dims[1:]:
-            flat = f"({flat}) * OUT_{dim} + out_{dim}"
-        return [*lines, f"cols = {flat}"]
-
-    def _steps(self) -> list[str]:
-        """Lines of what is read: a step of each phase."""
-        count = " * ".join(f"STEPS_{dim}" for dim in self.dims)
-        block = f"BLOCK_N // {self.woven}" if self.woven > 1 else "BLOCK_N"
-        return [
-            f"step = tile_n.to(INDEX) * ({block}) + tl.arange(0, {block})",
-            f"step_mask = step < batches * ({count})",
-            f"picture = step // ({count})",
-            f"step = (step % ({count})).to(tl.int32)",
-            *self._split("step", "step", [f"STEPS_{dim}" for dim in self.dims]),
-            *(
-                f"at_{dim} = step_{dim} + (shift_{dim} + {self.shape.padding[dim]})"
-                f" // {self.shape.stride[dim]}{self._low(dim)}"
-                for dim in self._apart
-            ),
-        ]
-
-    def _phases(self) -> list[str]:
-        """Lines of the sum of each phase that the program has, and of all together."""
-        if self.woven == 1:
-            return [*self._start_lines("picture", "step_mask"), *self._loop()]
-        last = self.shape.rank - 1
-        s, rows = self.shape.stride[-1], f"BLOCK_N // {self.woven}"
-        lines = [
-            f"acc_{shift} = tl.zeros(({rows}, BLOCK_M), dtype=tl.float32)" for shift in range(s)
-        ]
-        for offset, taps in sorted(self._neighbours().items()):
-            lines += [
-                f"at_{last} = step_{last} + {offset + self._lead(last)}",
-                *self._start_lines("picture", "step_mask"),
-                *self._woven_loop(taps),
-            ]
-        joined = _joined([f"acc_{shift}" for shift in range(s)])
-        pairs = s.bit_length() - 1
-        order = ", ".join(map(str, (1, 0, *range(2, 2 + pairs))))
-        return [
-            *lines,
-            f"acc = tl.reshape(tl.permute({joined}, ({order})), (BLOCK_M, BLOCK_N))",
-        ]
-
-    def _neighbours(self) -> dict[int, list[tuple[int, int]]]:
-        """How far from a step along the last dimension X is read -> the (phase, tap) that do."""
-        s, p, k = (item[-1] for item in (self.shape.stride, self.shape.padding, self.shape.kernel))
-        found: dict[int, list[tuple[int, int]]] = {}
-        for shift in range(s):
-            first, lead = (shift + p) % s, (shift + p) // s
-            for place, tap in enumerate(range(first, k, s)):
-                found.setdefault(lead - place, []).append((shift, tap))
-        return found
-
-    def _loop(self) -> list[str]:
+    def _total(self) -> list[str]:
         """Lines of a sum over K: `acc`, of channels by places."""
         loop = {AS_IT_LIES: self._tap_loop, AT_ONCE: self._flat_loop, PACKED: self._packed_loop}
         return [
@@ -325,13 +193,6 @@ class _Implicit:
         low = self._lead(dim)
         return f" + {low}" if low else ""
 
-    def _window_starts(self) -> list[str]:
-        shape = self.shape
-        return [
-            f"at_{dim} = out_{dim} * {shape.stride[dim]} - {shape.padding[dim]}{self._low(dim)}"
-            for dim in self.dims
-        ]
-
     def _offset(self, name: str) -> str:
         """The offset in a plane of a place `name_0`, `name_1`, ..."""
         text = f"{name}_0"
@@ -341,9 +202,9 @@ class _Implicit:
 
     def _moves(self, tap: str) -> list[str]:
         """Lines from a tap's number to how far from the window's start it reads, by dimension."""
-        shape, lines, rest = self.shape, [], tap
+        lines, rest = [], tap
         for dim in reversed(self.dims):
-            count = f"taps_{dim}" if self.shape.transposed else f"{shape.kernel[dim]}"
+            count = self._taps(dim)
             if dim == 0:
                 lines.append(f"tap_0 = {rest}")
             elif count == "1":
@@ -351,27 +212,26 @@ class _Implicit:
             else:
                 lines.append(f"tap_{dim} = {rest} % {count}")
                 rest = f"{rest} // {count}"
-        for dim in self.dims:
-            if shape.transposed:
-                lines.append(f"move_{dim} = -tap_{dim}")
-            elif shape.dilation[dim] == 1:
-                lines.append(f"move_{dim} = tap_{dim}")
-            else:
-                lines.append(f"move_{dim} = tap_{dim} * {shape.dilation[dim]}")
-        return lines
+        return [*lines, *(f"move_{dim} = {self._move(dim)}" for dim in self.dims)]
+
+    def _taps(self, dim: int) -> str:
+        """Taps along a dimension."""
+        return f"{self.shape.kernel[dim]}"
+
+    def _move(self, dim: int) -> str:
+        """How far from the window's start a tap reads."""
+        gap = self.shape.dilation[dim]
+        return f"tap_{dim}" if gap == 1 else f"tap_{dim} * {gap}"
 
     @property
     def _edges(self) -> list[int]:
         """Dimensions along which a window may reach past the picture."""
-        shape = self.shape
-        return [
-            dim for dim in self.dims if shape.transposed or shape.padding[dim] or shape.after[dim]
-        ]
+        return [dim for dim in self.dims if self.shape.padding[dim] or self.shape.after[dim]]
 
     @property
     def _by_bits(self) -> bool:
         """Whether the reads that lie in the picture are one integer a place."""
-        return bool(self._edges) and not self.shape.transposed and self.shape.taps <= MASK_BITS
+        return bool(self._edges) and self.shape.taps <= MASK_BITS
 
     def _masks(self) -> list[str]:
         """Lines of `near`: a bit for each tap whose read lies in the picture."""
@@ -406,15 +266,14 @@ class _Implicit:
         and `channels` what is one a step of K into a tile."""
         if self._by_bits:
             return [f"(((near{lift} >> {tap}{channels}) & 1) != 0)"]
-        mask = "step_mask" if self.shape.transposed else "col_mask"
-        return [f"{mask}{lift}"] + [
+        return [f"{self.read_mask}{lift}"] + [
             f"({self._within(f'at_{dim}{lift} + move_{dim}{channels}', f'IN_{dim}')})"
             for dim in self._edges
         ]
 
     def _tap_loop(self) -> list[str]:
         steps = self.packing.steps
-        body = [*self._block(steps), *self._moves("window"), *self._tap_number()]
+        body = [*self._block(steps), *self._moves("window"), *self._number()]
         body += [*self._read_as_it_lies(), *self._weights()]
         return [f"for turn in range({self._turns(steps)}):", *(f"    {line}" for line in body)]
 
@@ -429,34 +288,8 @@ class _Implicit:
             f"x_ptrs[:, None] + ks[None, :] * PLANE, mask=inside[:, None]{mask}, other=0.0)",
         ]
 
-    def _woven_loop(self, taps: list[tuple[int, int]]) -> list[str]:
-        """Lines that add to the sums of all phases what is read at one place of the last dimension:
-        `taps` are the phases and their taps there."""
-        shape, steps, last = self.shape, self.packing.steps, self.shape.rank - 1
-        turns = " * ".join([*(f"taps_{dim}" for dim in self._apart), str(steps)])
-        body, rest, number = [*self._block(steps)], "window", "0"
-        for dim in reversed(self._apart):
-            body.append(f"tap_{dim} = {rest}" + (f" % taps_{dim}" if dim else ""))
-            rest = f"{rest} // taps_{dim}"
-            body.append(f"move_{dim} = -tap_{dim}")
-        for dim in self._apart:
-            own = f"first_{dim} + tap_{dim} * {shape.stride[dim]}"
-            number = f"({number}) * {shape.kernel[dim]} + {own}" if dim else own
-        body += [f"move_{last} = 0", f"number = ({number}) * {shape.kernel[-1]}"]
-        body += self._packed_read() if self.packing.read == PACKED else self._read_as_it_lies()
-        body += ["if TF32:", "    x = to_tf32(x)"] if self.rounds else []
-        for shift, tap in taps:
-            body += [
-                f"w_ptrs = weight_ptr + ((number + {tap}) * M + rows) * {self.packing.depth}",
-                "w = tl.load(w_ptrs[None, :] + ks[:, None])",
-                *self._dot(f"acc_{shift}"),
-            ]
-        return [f"for turn in range({turns}):", *(f"    {line}" for line in body)]
-
     def _turns(self, steps: int) -> str:
         blocks = str(self.packing.blocks)
-        if self.shape.transposed:
-            blocks = " * ".join(f"taps_{dim}" for dim in self.dims)
         return blocks if steps == 1 else f"{blocks} * {steps}"
 
     def _block(self, steps: int) -> list[str]:
@@ -469,16 +302,9 @@ class _Implicit:
             f"ks = turn % {steps} * BLOCK_K + tl.arange(0, BLOCK_K)",
         ]
 
-    def _tap_number(self) -> list[str]:
-        """The line of a phase's tap's number in the whole window."""
-        if not self.shape.transposed:
-            return []
-        shape = self.shape
-        number = f"first_0 + tap_0 * {shape.stride[0]}"
-        for dim in self.dims[1:]:
-            own = f"first_{dim} + tap_{dim} * {shape.stride[dim]}"
-            number = f"({number}) * {shape.kernel[dim]} + {own}"
-        return [f"tap = {number}"]
+    def _number(self) -> list[str]:
+        """Lines of a tap's number among the blocks of the weights, where that is not its own."""
+        return []
 
     def _flat_loop(self) -> list[str]:
         shape = self.shape
@@ -497,7 +323,7 @@ class _Implicit:
 
     def _packed_loop(self) -> list[str]:
         steps = self.packing.steps
-        body = [*self._block(steps), *self._packed_moves(), *self._tap_number()]
+        body = [*self._block(steps), *self._packed_moves(), *self._number()]
         body += [*self._packed_read(), *self._weights()]
         return [f"for turn in range({self._turns(steps)}):", *(f"    {line}" for line in body)]
 
@@ -559,15 +385,19 @@ class _Implicit:
             "tl.store(out_ptr + tile, acc.to(out_ptr.dtype.element_ty), mask=tile_mask)",
         ]
 
+    def _stored(self) -> str:
+        """Places of a picture that programs count, as Python."""
+        return " * ".join(map(factor, self.spec.out_sizes))
+
+    def _programs(self) -> int:
+        """Programs of each tile."""
+        return 1
+
     def launch(self) -> list[str]:
         spec, shape, schedule = self.spec, self.shape, self.schedule
         x = f"{spec.name}_picture" if self.packing.read == PACKED else spec.x
-        places = " * ".join(
-            f"triton.cdiv({size}, {stride})" if self.shape.transposed else factor(size)
-            for size, stride in zip(spec.out_sizes, shape.stride, strict=True)
-        )
-        places += f" * {self.woven}" if self.woven > 1 else ""
-        tiles = -(-shape.outside // schedule["BLOCK_M"]) * shape.phases // self.woven
+        places = self._stored()
+        tiles = -(-shape.outside // schedule["BLOCK_M"]) * self._programs()
         if schedule.get("APART"):
             grid = f"{factor(spec.batch)} * triton.cdiv({places}, {schedule['BLOCK_N']}) * {tiles},"
         else:
@@ -587,10 +417,3 @@ class _Implicit:
         names = ["BLOCK_M", "BLOCK_N", "BLOCK_K", "num_warps", "num_stages"]
         options += [f"{name}={schedule[name]}" for name in names]
         return call_lines(spec.name, grid, arguments, options)
-
-
-def _joined(sums: list[str]) -> str:
-    """Sums as one tensor whose last dimensions count them."""
-    if len(sums) == 1:
-        return sums[0]
-    return f"tl.join({_joined(sums[::2])}, {_joined(sums[1::2])})"

@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agentkernel.compiler.convolutions.implicit import WEAVES
 from agentkernel.compiler.convolutions.packing import AS_IT_LIES, AT_ONCE, PACKED
 from agentkernel.compiler.convolutions.spec import Geometry
+from agentkernel.compiler.convolutions.transposed import WEAVES
 from agentkernel.compiler.products.schedules import ITEM_BYTES, FloatType
 from agentkernel.compiler.sampling import Point, drawn, powers
 from agentkernel.domain.target import Target

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from torch import fx
 
 from agentkernel.compiler.axes import Atom, contiguous_strides, leaves
 from agentkernel.compiler.convolutions.depthwise import emit_depthwise
-from agentkernel.compiler.convolutions.implicit import emit_implicit
+from agentkernel.compiler.convolutions.implicit import Implicit
+from agentkernel.compiler.convolutions.packing import PACKED, pack_picture, pack_weights
 from agentkernel.compiler.convolutions.schedules import ConvolutionFacts, by_sums
 from agentkernel.compiler.convolutions.spec import ConvolutionSpec, Geometry
+from agentkernel.compiler.convolutions.transposed import Transposed
 from agentkernel.compiler.expressions import Symbols
 from agentkernel.compiler.fusion import LibraryStep, Partition, Region, Step
 from agentkernel.compiler.ir import Node, numel, roots_of, same
 from agentkernel.compiler.kernel import KernelCode
+from agentkernel.compiler.products.spec import KernelText
 from agentkernel.compiler.products.step import (
     FLOATS,
     EpilogueText,
@@ -136,6 +140,25 @@ def convolution_facts(step: ConvolutionStep, symbols: Symbols) -> ConvolutionFac
     return ConvolutionFacts(step.geometry, batch, tuple(places), FLOATS[step.node.dtype])
 
 
+def emit_convolution(spec: ConvolutionSpec, schedule: Mapping[str, int]) -> KernelText:
+    """The kernels under `schedule`, with the wrapper's lines."""
+    if by_sums(spec.geometry):
+        return emit_depthwise(spec, schedule)
+    text = (Transposed if spec.geometry.transposed else Implicit)(spec, schedule)
+    weights = pack_weights(spec, text.packing)
+    kernels, sources, lines = [*weights.kernels], [weights.source], [*weights.launch]
+    if text.packing.read == PACKED:
+        picture = pack_picture(spec, text.packing)
+        kernels += picture.kernels
+        sources += [picture.source]
+        lines += picture.launch
+    sources.append(text.source())
+    helpers = frozenset(("to_tf32",)) if spec.dtype == "float32" else frozenset[str]()
+    return KernelText(
+        "\n\n\n".join(sources), (*kernels, spec.name), (*lines, *text.launch()), helpers
+    )
+
+
 RESERVED = frozenset((
     "x_ptr", "weight_ptr", "bias_ptr", "out_ptr", "batches", "planes", "channel", "group",
     "place", "start", "near", "every", "phase", "program", "plane", "read", "first", "bias", "x",
@@ -172,7 +195,7 @@ def emit_convolution_step(
         batch=scope.symbols.wrapper(step.node.shape[0]), in_sizes=sizes[0], out_sizes=sizes[1],
         epilogue=text.lines, extras=text.extras,
     )  # fmt: skip
-    made = (emit_depthwise if by_sums(step.geometry) else emit_implicit)(spec, schedule)
+    made = emit_convolution(spec, schedule)
     used = text.helpers | made.helpers
     return KernelCode(made.source, made.kernels, made.launch, used, tuple(lines))
 
