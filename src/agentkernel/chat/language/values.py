@@ -1,0 +1,293 @@
+"""Values of a clause, read apart from its frame, and the requests that a label makes of them.
+
+A label of the ranking says what a clause asks for; here its numbers, names and directions are
+found wherever they stand in it. A value that is missing, or one too many, makes no request.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, get_args
+
+from pydantic import ValidationError
+
+from agentkernel.chat.language.grammar import read_only_requests
+from agentkernel.chat.language.kernel_words import USUAL, read_axes
+from agentkernel.chat.language.phrases import with_polarity, with_values
+from agentkernel.chat.language.questions import CLASS, FILE, SHARED, find_target, said
+from agentkernel.chat.language.slots import SLOTS, SlotRule, intent_of, is_value
+from agentkernel.chat.language.tagging import (
+    Tag,
+    clean,
+    sentences,
+    spelled_number,
+    tag_tokens,
+    tokenise,
+    words_of,
+)
+from agentkernel.chat.requests import (
+    AskFact,
+    AskGpu,
+    CandidateRef,
+    Cannot,
+    Fact,
+    Impossible,
+    Intent,
+    IntentContext,
+    Knob,
+    OnCandidate,
+    OtherModule,
+    Plain,
+    SetKnob,
+    Sweep,
+    SweepAxis,
+)
+
+Axis = Literal["", "M", "N", "K"]
+CONTRAST = re.compile(
+    r",? (?:instead of|rather than|in place of|as opposed to|up from|down from|and not|not) "
+    r"(?:the |an? |my )?(?:\w+[ =])??(?:[\w.]*\d[\w.]*|half|single|double)(?: (?:warps|stages"
+    r"|inputs|ones?))?(?=$|[,.;!?])",
+    re.I,
+)
+"""What something is not to be: "batch 1 instead of 32", "fp16, not bf16"."""
+FROM_TO = re.compile(r"\bfrom \d+ (?=to \d)", re.I)
+NUMBER = re.compile(r"(?<![\w.])(\d{1,6})(?![\w.%]|\.\d)")
+NAMED_NUMBER = re.compile(r"\b(?:num_?)?(?:warps|stages|max_?n?regs?|block(?:_size)?)[=: ]*(\d+)\b")
+TILE = re.compile(r"\b(\d+) ?(?:x|×|\*|by) ?(\d+)(?: ?(?:x|×|\*|by) ?(\d+))?\b")
+AXIS = re.compile(
+    r"\b(?:block|tile|b)_?(?:size_?)?([mnk])\b|\b(?:along|in|over) (?:the )?([mnk])\b", re.I
+)
+BLOCK_VALUE = re.compile(r"\b(?:block|tile|b)_?(?:size_?)?([mnk])[ =:]*(?:to |of |is )?(\d+)\b", re.I)
+LESS = words_of(
+    "fewer less reduce lower decrease cut smaller halve half shrink narrower drop down lessen "
+    "squeeze diet minimise minimize shallower"
+)
+MORE = words_of(
+    "more increase raise higher bump double bigger larger twice grow wider deeper taller enlarge "
+    "fatter up doubled"
+)
+FORMER = re.compile(
+    r"\b(?:put|set|bring|change|turn|move|go|goes)\b.*\bback\b(?!.*\d)|\bback to (?:what|the old)"
+    r"|\b(?:previous|former|old) value",
+    re.I,
+)
+NO_LIMIT = re.compile(
+    r"\b(?:lift|remove|drop|undo|off|away|rid|release|unlimit\w*|no limit|no cap|uncap\w*)\b", re.I
+)
+KNOB_NOUNS: dict[Knob, re.Pattern[str]] = {
+    "warps": re.compile(r"warp|wrap", re.I),
+    "stages": re.compile(r"stage|stgae|pipelin", re.I),
+    "registers": re.compile(r"reg", re.I),
+    "block": re.compile(r"block|tile|\bb[mnk]\b", re.I),
+}
+SWEPT: tuple[tuple[Knob, str], ...] = (("warps", "warps"), ("stages", "stages"), ("block", "size"))
+
+
+@dataclass(frozen=True)
+class Clause:
+    """A part of a line as typed, and what the readers see in it."""
+
+    shown: str
+    context: IntentContext
+
+    @cached_property
+    def tags(self) -> tuple[Tag, ...]:
+        """With values joined and polarity marked."""
+        tags = with_values(tag_tokens(tokenise(clean(self.shown)), self.context))
+        return tuple(tag for sentence in sentences(tags) for tag in with_polarity(sentence))
+
+    @cached_property
+    def plain(self) -> str:
+        """In lower case, and without what is ruled out beside the value that is wanted."""
+        return FROM_TO.sub("", CONTRAST.sub("", self.shown.strip())).strip().lower()
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        """Of the lower-case text."""
+        return frozenset(re.findall(r"[a-z0-9_'.-]+", self.plain))
+
+    @cached_property
+    def candidate(self) -> CandidateRef:
+        """The one that is named, else the current one."""
+        for tag in self.tags:
+            if tag.has("CAND") and isinstance(tag.value, int | float) and tag.value >= 1:
+                return int(tag.value)
+        return "current"
+
+
+def changes_nothing(label: str) -> bool:
+    """True for a label that only looks, asks or says."""
+    return label.partition("=")[0] in read_only_requests()
+
+
+def requests_of(label: str, clause: Clause) -> tuple[Intent, ...]:
+    """The requests of `label` with the values of `clause`; none where these do not fit it."""
+    name, _, rest = label.partition("=")
+    maker = MAKERS.get(name)
+    try:
+        return maker(rest, clause) if maker is not None else _of_the_grammar(label, clause)
+    except ValidationError:
+        return ()
+
+
+def _of_the_grammar(label: str, clause: Clause) -> tuple[Intent, ...]:
+    """A request of the grammar: where it only looks, other values only describe."""
+    shown = CONTRAST.sub("", clause.shown)
+    read = Clause(shown, clause.context)
+    tags = read.tags
+    if changes_nothing(label):
+        kinds = SLOTS.get(label, SlotRule()).kinds
+        tags = tuple(
+            tag
+            for tag in tags
+            if (tag.has(*kinds) if is_value(tag) else not any(map(str.isdigit, tag.text)))
+        )
+    found = intent_of(label, tags, clause.context, shown)
+    if found is None or not _exists(found, clause.context):
+        return ()
+    return (found,)
+
+
+def _exists(intent: Intent, context: IntentContext) -> bool:
+    refs = [value for value in intent.model_dump().values() if type(value) is int]
+    if intent.name not in get_args(OnCandidate.model_fields["name"].annotation):
+        return True
+    return not context.candidates or all(ref in context.candidates for ref in refs)
+
+
+def _fact(rest: str, clause: Clause) -> tuple[Intent, ...]:
+    about: Fact = next(item for item in get_args(Fact) if item == rest)
+    return (AskFact(about=about, candidate=clause.candidate),)
+
+
+def _cannot(rest: str, clause: Clause) -> tuple[Intent, ...]:
+    about: Impossible = next(item for item in get_args(Impossible) if item == rest)
+    return (Cannot(about=about),)
+
+
+def _thanks(rest: str, clause: Clause) -> tuple[Intent, ...]:
+    return (Plain(name="thanks"),)
+
+
+def _show_kernel(rest: str, clause: Clause) -> tuple[Intent, ...]:
+    return (OnCandidate(name="show_kernel", candidate=clause.candidate),)
+
+
+def _gpu(rest: str, clause: Clause) -> tuple[Intent, ...]:
+    target = find_target(clause.plain, clause.context)
+    if target is None:
+        return ()
+    shared = SHARED.search(clause.plain)
+    kb = float(shared[1] or shared[2]) if shared else None
+    return (AskGpu(target=target, shared_kb=kb),)
+
+
+def _module(rest: str, clause: Clause) -> tuple[Intent, ...]:
+    file, named = FILE.search(clause.shown), CLASS.search(clause.shown)
+    name = (named[1] or named[2]) if named else None
+    if file is not None:
+        behind = clause.shown[file.end() :]
+        name = file[2] or name or _camel(clause.shown[: file.start()]) or _camel(behind)
+        return (OtherModule(path=file[1], class_name=name),)
+    name = name or _camel(clause.shown)
+    return (OtherModule(class_name=name),) if name else ()
+
+
+CAMEL = re.compile(r"\b((?!I\b|GPU|CUDA|PTX|SASS)[A-Z][a-z0-9]*(?:[A-Z]+[a-z0-9]*)+)\b")
+
+
+def _camel(text: str) -> str | None:
+    found = CAMEL.search(text)
+    return found[1] if found else None
+
+
+def _knob(rest: str, clause: Clause) -> tuple[Intent, ...]:
+    name, _, value = rest.partition("=")
+    knob: Knob = next(item for item in get_args(Knob) if item == name)
+    if value:
+        return (SetKnob(knob=knob, value=int(value)),)
+    if knob == "deterministic":
+        return (SetKnob(knob=knob, value=1),)
+    if not KNOB_NOUNS[knob].search(clause.plain):
+        return ()
+    return _block(clause) if knob == "block" else _counted(knob, clause)
+
+
+def _block(clause: Clause) -> tuple[Intent, ...]:
+    pairs = BLOCK_VALUE.findall(clause.plain)
+    if pairs:
+        return tuple(SetKnob(knob="block", value=int(size), axis=_axis(a)) for a, size in pairs)
+    tile = TILE.search(clause.plain)
+    if tile is not None:
+        sizes = [int(item) for item in tile.groups() if item is not None]
+        axes: tuple[Axis, ...] = ("M", "N", "K")
+        return tuple(
+            SetKnob(knob="block", value=size, axis=axis)
+            for axis, size in zip(axes, sizes, strict=False)
+        )
+    found = AXIS.search(clause.plain)
+    axis = _axis(found[1] or found[2]) if found else ""
+    return _counted("block", clause, axis)
+
+
+def _axis(letter: str) -> Axis:
+    known: dict[str, Axis] = {"m": "M", "n": "N", "k": "K"}
+    return known.get(letter.lower(), "")
+
+
+def _counted(knob: Knob, clause: Clause, axis: Axis = "") -> tuple[Intent, ...]:
+    """So many; else fewer, more, or as many as before."""
+    numbers = numbers_of(clause)
+    others = [item for item, noun in KNOB_NOUNS.items() if item != knob and noun.search(clause.plain)]
+    if len(numbers) == 1 and not others:
+        return (SetKnob(knob=knob, value=numbers[0], axis=axis),) if numbers[0] > 0 else ()
+    if numbers:
+        return ()
+    if knob == "registers" and NO_LIMIT.search(clause.plain):
+        return (SetKnob(knob=knob, value=0),)
+    if FORMER.search(clause.plain):
+        return (SetKnob(knob=knob, former=True, axis=axis),)
+    less, more = not clause.words.isdisjoint(LESS), not clause.words.isdisjoint(MORE)
+    return (SetKnob(knob=knob, more=more, axis=axis),) if less != more else ()
+
+
+def numbers_of(clause: Clause) -> list[int]:
+    """The bare counts: no sizes of targets, candidates, speedups or units."""
+    text = re.sub(r"\b(?:candidate |c)\d+\b", " ", clause.plain)
+    found = [int(item) for item in (*NAMED_NUMBER.findall(text), *NUMBER.findall(text))]
+    words = [] if found else [word for word in text.split() if word.isalpha() and word != "one"]
+    numerals = [spelled_number([word]) for word in words]
+    spelt = [int(item.value) for item in numerals if item is not None]
+    return list(dict.fromkeys(found or spelt))
+
+
+def _sweep(rest: str, clause: Clause) -> tuple[Intent, ...]:
+    axes = read_axes(clause.plain)
+    if axes:
+        return (Sweep(axes=axes),) if any(len(axis.values) > 1 for axis in axes) else ()
+    named = [knob for knob, noun in SWEPT if KNOB_NOUNS[knob].search(clause.plain)]
+    if not named or numbers_of(clause):
+        return ()
+    return (Sweep(axes=tuple(SweepAxis(knob=knob, values=USUAL[knob]) for knob in named)),)
+
+
+Maker = Callable[[str, Clause], tuple[Intent, ...]]
+MAKERS: dict[str, Maker] = {
+    "fact": _fact,
+    "cannot": _cannot,
+    "thanks": _thanks,
+    "show_kernel": _show_kernel,
+    "gpu": _gpu,
+    "module": _module,
+    "knob": _knob,
+    "sweep": _sweep,
+}
+
+
+def asks(tags: Sequence[Tag], shown: str) -> bool:
+    """True where the line ends as a question."""
+    return said(shown).asked or (bool(tags) and tags[-1].text == "?")
