@@ -9,8 +9,8 @@ what changes something must be clearer than what only looks.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,15 @@ from agentkernel.chat.language.example_reader import NEGATIVE, is_undecided
 from agentkernel.chat.language.phrases import is_past, is_question
 from agentkernel.chat.language.values import Clause, changes_nothing, requests_of
 from agentkernel.chat.language.wording import spelt_out
-from agentkernel.chat.requests import Intent, IntentContext
+from agentkernel.chat.requests import (
+    AskFact,
+    Cannot,
+    Intent,
+    IntentContext,
+    SetKnob,
+    SetPolicy,
+    SetPrecision,
+)
 
 if TYPE_CHECKING:
     from agentkernel.chat.language.classifier import Classifier
@@ -34,6 +42,14 @@ WORTH_ASKING = 0.15
 MARGIN = 0.15
 """How much likelier than the next label the first must be."""
 MOST_PARTS = 6
+MOST_RANKED = 4
+SPOKEN = frozenset({"approve", "decline", "quit"})
+LEAST_OF_WHAT_WAS_READ = 0.05
+LEAST_WORDS = 3
+"""Of a part that asks for something beside a line that is clear by itself."""
+TELLS_ALL = ("cannot=condition", "sweep", "module")
+"""Labels whose parts look like requests of their own."""
+ASIDES = ("thanks", "decline", "none")
 MOST_OFFERED = 2
 CUT = re.compile(
     r"(?<=[.?!;])\s+|\s*[,;]\s+(?:and then|and|then|but|so|also|plus)?\s*"
@@ -80,12 +96,16 @@ class Ranked:
 
 @dataclass(frozen=True, slots=True)
 class RankedReading:
-    """`requests` to do; else `options` to choose from. Neither: nothing near enough."""
+    """`requests` to do; else `options` to choose from. Neither: nothing near enough.
+
+    `labels`: of the requests. `shares`: the probability of each label for the whole line.
+    """
 
     requests: tuple[Intent, ...] = ()
     options: tuple[tuple[Intent, ...], ...] = ()
     labels: tuple[str, ...] = ()
     probability: float = 0.0
+    shares: Mapping[str, float] = field(default_factory=dict)
 
 
 class Part:
@@ -101,23 +121,21 @@ class Part:
         """The likeliest labels, best first; a request whose values do not fit has none."""
         if not self.clause.tags:
             return (Ranked("none", 1.0, ()),)
-        found = self.classifier.probabilities(self.clause.tags)
-        order = (-found).argsort(kind="stable")[:4]
+        order = sorted(self.shares, key=lambda label: -self.shares[label])[:MOST_RANKED]
         return tuple(
-            Ranked(label, float(found[at]), requests_of(label, self.clause))
-            for at in order
-            for label in (self.classifier.labels[int(at)],)
+            Ranked(label, self.shares[label], requests_of(label, self.clause)) for label in order
         )
+
+    @cached_property
+    def shares(self) -> dict[str, float]:
+        """The probability of each label."""
+        found = self.classifier.probabilities(self.clause.tags)
+        return {label: float(each) for label, each in zip(self.classifier.labels, found, strict=True)}
 
     @property
     def best(self) -> Ranked:
         """The likeliest."""
         return self.ranked[0]
-
-    def probability(self, label: str) -> float:
-        """Of one label."""
-        found = self.classifier.probabilities(self.clause.tags)
-        return float(found[self.classifier.labels.index(label)])
 
     @cached_property
     def asks_for_something(self) -> bool:
@@ -142,23 +160,60 @@ def read_ranked(shown: str, context: IntentContext, classifier: Classifier) -> R
     if not whole.clause.tags or not any(map(str.isalpha, text)):
         return RankedReading()
     parts = [Part(piece, context, classifier) for piece in pieces(text)]
-    several = len(parts) > 1 and len(parts) <= MOST_PARTS
-    strong = [part for part in parts if part.asks_for_something] if several else []
-    labels = {part.best.label for part in strong}
-    if labels - {whole.best.label, "thanks", "decline"} and whole.best.probability < SURE_OF_ALL:
-        return _of_parts(whole, parts, strong)
-    if len(labels) > 1 and not _tells_all(whole):
-        return _of_parts(whole, parts, strong)
-    return _one(whole, strong)
+    strong = [part for part in parts if part.asks_for_something]
+    if not 1 < len(parts) <= MOST_PARTS or not _others(whole, strong):
+        found = _one(whole, strong if len(parts) > 1 else ())
+    else:
+        found = _of_parts(whole, parts, strong)
+    return replace(found, shares=whole.shares)
+
+
+def speaks_against(ranked: RankedReading, read: Sequence[Intent]) -> bool:
+    """True where the ranking is clear, and gives what was `read` next to nothing."""
+    if not ranked.requests or ranked.probability < SURE_OF_ALL or len(ranked.labels) != 1:
+        return False
+    if len(read) != 1 or read[0].name in SPOKEN:
+        return False
+    return ranked.shares.get(label_of(read[0]), 0.0) < LEAST_OF_WHAT_WAS_READ
+
+
+def label_of(intent: Intent) -> str:
+    """The ranking's label of a request."""
+    match intent:
+        case SetPrecision():
+            return f"precision={intent.precision}"
+        case SetPolicy():
+            return f"policy={intent.policy}"
+        case AskFact() | Cannot():
+            return f"{intent.name}={intent.about}"
+        case SetKnob(knob="tensor_cores" | "persistent" | "split_k"):
+            return f"knob={intent.knob}={intent.value}"
+        case SetKnob():
+            return f"knob={intent.knob}"
+        case _:
+            return intent.name
+
+
+def _others(whole: Part, strong: Sequence[Part]) -> bool:
+    """True where a part asks for something that the whole line is not."""
+    best = whole.best
+    if best.label in TELLS_ALL and best.probability >= SURE_OF_A_PART and best.is_request:
+        return False
+    others = [part for part in strong if part.best.label not in (best.label, *ASIDES)]
+    if best.probability >= SURE_OF_ALL and best.is_request:
+        if best.label.startswith("cannot="):
+            return False
+        others = [
+            part
+            for part in others
+            if len(part.clause.words) >= LEAST_WORDS and part.best.probability >= SURE_OF_A_CHANGE
+        ]
+    return bool(others)
 
 
 def pieces(text: str) -> list[str]:
     """The line cut at marks and at words such as "and"."""
     return [piece for piece in (each.strip() for each in CUT.split(text)) if piece]
-
-
-def _tells_all(whole: Part) -> bool:
-    return whole.best.label in ("cannot=condition", "sweep", "compare", "module", "shapes")
 
 
 def _of_parts(whole: Part, parts: Sequence[Part], strong: Sequence[Part]) -> RankedReading:

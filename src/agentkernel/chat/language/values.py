@@ -35,15 +35,22 @@ from agentkernel.chat.requests import (
     Cannot,
     Fact,
     Impossible,
+    Diff,
     Intent,
     IntentContext,
     Knob,
     OnCandidate,
     OtherModule,
     Plain,
+    Run,
+    SetBudget,
     SetKnob,
+    SetShapes,
+    StopAt,
     Sweep,
     SweepAxis,
+    Undo,
+    Which,
 )
 
 Axis = Literal["", "M", "N", "K"]
@@ -134,29 +141,103 @@ def requests_of(label: str, clause: Clause) -> tuple[Intent, ...]:
         return ()
 
 
+PLACES: tuple[tuple[Which, re.Pattern[str]], ...] = (
+    ("original", re.compile(r"\b(?:original|eager|my (?:own )?(?:module|code|version|layer|model))\b")),
+    ("previous", re.compile(r"\b(?:one|candidate|version) before\b|\bprevious\b|\bback one\b")),
+    ("fastest", re.compile(r"\b(?:fastest|best|quickest|winner)\b")),
+    ("parent", re.compile(r"\bparent\b")),
+)
+"""Candidates by their place, where no number names one."""
+RUNS_A_SETTING = re.compile(
+    r"^(?:please |and |now |ok |then )*(?:(?:re-?run|run|redo|repeat) (?:it|this|that|everything|again)"
+    r"|rerun|re-run)\b|\b(?:re-?run|redo|run|repeat) (?:it|this|that)(?: again)? (?:for|with) "
+    r"(?:that|it|those|this)\b|\band (?:go|run|re-?run)\b(?: it)?$"
+)
+"""A setting that is to be run with at once: "rerun at batch 1"."""
+SETTINGS_OF_INPUTS = frozenset({"shapes", "dtype", "target"})
+STEPS = re.compile(r"\b(?:last|past|back|undo|revert) (?:the last )?(\d+|two|three|four|five)\b|\b(\d+|two"
+                   r"|three|four|five) (?:steps|changes|times)\b|\b(twice)\b")
+COUNTS = {"two": 2, "twice": 2, "three": 3, "four": 4, "five": 5}
+ROUNDS = re.compile(r"\b(\d+) (?:rounds?|candidates?|tries|attempts|iterations|kernels|versions)\b")
+GOAL = re.compile(r"\b(\d+(?:\.\d+)?) ?(?:x|times)\b")
+NUMBERED = frozenset({"compare", "diff", "explain_line", "edit", "try_idea"})
+"""Requests in which a bare number may name what they are about."""
+
+
 def _of_the_grammar(label: str, clause: Clause) -> tuple[Intent, ...]:
     """A request of the grammar: where it only looks, other values only describe."""
-    shown = CONTRAST.sub("", clause.shown)
-    read = Clause(shown, clause.context)
-    tags = read.tags
+    shown = FROM_TO.sub("", CONTRAST.sub("", clause.shown))
+    tags = Clause(shown, clause.context).tags
+    name = label.partition("=")[0]
     if changes_nothing(label):
-        kinds = SLOTS.get(label, SlotRule()).kinds
+        kinds = SLOTS.get(label, SlotRule()).kinds - (frozenset() if name in NUMBERED else {"NUM"})
         tags = tuple(
             tag
             for tag in tags
             if (tag.has(*kinds) if is_value(tag) else not any(map(str.isdigit, tag.text)))
         )
-    found = intent_of(label, tags, clause.context, shown)
+    if name in SETTINGS_OF_INPUTS:
+        return _inputs(name, tags, clause, shown)
+    found = intent_of(label, tags, clause.context, shown) or _by_its_words(name, clause)
     if found is None or not _exists(found, clause.context):
         return ()
-    return (found,)
+    return (_with_its_place(found, clause),)
+
+
+def _inputs(name: str, tags: tuple[Tag, ...], clause: Clause, shown: str) -> tuple[Intent, ...]:
+    """Settings of what is timed that stand beside each other: "hidden=5120 fp16", "rerun at"."""
+    dtypes = tuple(tag for tag in tags if tag.has("DTYPE", "BF16", "FP32") and not tag.has("FILLER"))
+    kinds = [tag for tag in tags if is_value(tag)]
+    several = name == "shapes" and 0 < len(dtypes) < len(kinds) and len(dtypes) == 1
+    parts = [(name, tuple(tag for tag in tags if not several or tag not in dtypes))]
+    if several:
+        parts.append(("dtype", dtypes))
+    found = [intent_of(each, some, clause.context, shown) for each, some in parts]
+    kept = tuple(item for item in found if item is not None)
+    if len(kept) < len(parts) or (name == "shapes" and _sizeless(kept[0])):
+        return ()
+    runs = RUNS_A_SETTING.search(clause.plain.rstrip(" .!"))
+    return (*kept, Run()) if runs else kept
+
+
+def _sizeless(intent: Intent) -> bool:
+    return isinstance(intent, SetShapes) and not intent.shapes and not intent.sizes
+
+
+def _by_its_words(name: str, clause: Clause) -> Intent | None:
+    """What names its value by words that are no tag's: "the one before", "the last two"."""
+    text = clause.plain
+    if name == "return_to":
+        place = place_in(text)
+        return OnCandidate(name="return_to", candidate=place) if place else None
+    if name == "undo":
+        steps = STEPS.search(text)
+        said_steps = next((item for item in steps.groups() if item), "") if steps else ""
+        return Undo(steps=COUNTS.get(said_steps) or int(said_steps)) if said_steps else None
+    if name == "budget" and (rounds := ROUNDS.search(text)):
+        return SetBudget(rounds=int(rounds[1]))
+    if name == "stop_at" and (goals := GOAL.findall(text)):
+        return StopAt(speedup=float(goals[-1])) if len(set(goals)) == 1 else None
+    return Plain(name="decline") if name == "decline" else None
+
+
+def place_in(text: str) -> Which | None:
+    """The candidate that is named by its place."""
+    return next((place for place, words in PLACES if words.search(text)), None)
+
+
+def _with_its_place(intent: Intent, clause: Clause) -> Intent:
+    """The same, about the candidate that is named by its place where no number names one."""
+    place = place_in(clause.plain)
+    if isinstance(intent, Diff) and intent == Diff() and place == "original":
+        return Diff(against="original")
+    return intent
 
 
 def _exists(intent: Intent, context: IntentContext) -> bool:
-    refs = [value for value in intent.model_dump().values() if type(value) is int]
-    if intent.name not in get_args(OnCandidate.model_fields["name"].annotation):
+    if not isinstance(intent, OnCandidate) or not isinstance(intent.candidate, int):
         return True
-    return not context.candidates or all(ref in context.candidates for ref in refs)
+    return not context.candidates or intent.candidate in context.candidates
 
 
 def _fact(rest: str, clause: Clause) -> tuple[Intent, ...]:
