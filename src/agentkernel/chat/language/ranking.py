@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 
 from agentkernel.chat.language.clauses import leads_in, only_states_something, refers_back
 from agentkernel.chat.language.example_reader import NEGATIVE, is_undecided
-from agentkernel.chat.language.phrases import is_past, is_question
+from agentkernel.chat.language.phrases import is_past, is_past_fact, is_question, is_reported
+from agentkernel.chat.language.tagging import Tag
 from agentkernel.chat.language.values import Clause, changes_nothing, requests_of
 from agentkernel.chat.language.wording import spelt_out
 from agentkernel.chat.requests import (
@@ -38,13 +39,14 @@ SURE_OF_A_PART = 0.6
 """From here on a part of a line is a request of its own."""
 SURE_OF_ALL = 0.85
 """From here on the whole line is one request, whatever its parts look like."""
-WORTH_ASKING = 0.15
+WORTH_ASKING = 0.25
 MARGIN = 0.15
 """How much likelier than the next label the first must be."""
 MOST_PARTS = 6
 MOST_RANKED = 4
 SPOKEN = frozenset({"approve", "decline", "quit"})
-LEAST_OF_WHAT_WAS_READ = 0.05
+LEAST_OF_WHAT_WAS_READ = 0.1
+LEAST_IN_A_PART = 0.08
 LEAST_WORDS = 3
 """Of a part that asks for something beside a line that is clear by itself."""
 TELLS_ALL = ("cannot=condition", "sweep", "module")
@@ -73,6 +75,28 @@ ADDRESS = re.compile(
     re.I,
 )
 """A part that only leads up to what is asked."""
+ASKED = re.compile(
+    r"(?:and |so |but |ok |well |hey )*(?:why|how|what|which|who|when|where|whether|is|are|was|were"
+    r"|does|do (?:i|we|you|they)|did|has|have (?:i|we|you)|should|would (?!you)|i wonder|i'?m wondering"
+    r"|any idea|wonder\w*|what if|suppose|imagine|could (?:it|this|that|we|i)|can (?:it|this|that|i)"
+    r"|may i|might)\b(?! about\b)",
+    re.I,
+)
+"""How a question begins, with or without its mark; "could you" begins a polite command."""
+WAVED_OFF = re.compile(
+    r"^(?:please |no,? |ok |so )*(?:don't|do not|dont|no need|not asking|never|skip|without|i (?:don't"
+    r"|do not) (?:need|want)|not interested|stop (?:showing|explaining))\b|\bnever ?mind\b",
+    re.I,
+)
+TOLD = re.compile(
+    r"(?:so |and |but |well |ok )*(?:(?:we|it|they|this|that|c\d+|candidate \d+|you|i) (?:only |already "
+    r"|just |still |now )*(?:uses?|used|is|was|are|were|has|had|runs?|ran|reached|got|took|hit|wanted)"
+    r"|(?:the|my|our) (?:\w+ ){1,2}(?:is|was|were|has|had|uses?)|only \S+(?: \w+)? (?:is|was|were|are)"
+    r"|(?:with|at) [^,]+ it (?:is|was)|\w+\d* (?:was|were) )\b(?!.*(?:, so |\bso |[,;] ?(?:use|tune|make"
+    r"|optimi[sz]e|set|try|target|switch|go)\b))",
+    re.I,
+)
+"""What is or was so, and nothing that follows from it."""
 LEADS = re.compile(
     r"(?:because|since|as (?:i|we|it)|so that|in order to|for (?:my|our|the) |before |after |just "
     r"(?:asking|curious|checking)|to be (?:honest|sure)|even if|otherwise|if possible|as usual)\b",
@@ -144,13 +168,26 @@ class Part:
 
     @cached_property
     def is_aside(self) -> bool:
-        """True where it leads up to a request or says why."""
+        """True where it leads up to a request or says why, and asks for nothing."""
         tags = self.clause.tags
         if not tags or ADDRESS.fullmatch(self.shown.strip()) or LEADS.match(self.shown.strip()):
             return True
-        if only_states_something(tags) or leads_in(tags) or refers_back(tags):
-            return True
-        return self.best.label in ("none", "thanks", "decline", "approve")
+        return only_states_something(tags) or leads_in(tags) or refers_back(tags)
+
+    @property
+    def only_looks(self) -> bool:
+        """True where it may say more of a question beside it."""
+        return not self.best.is_request or changes_nothing(self.best.label)
+
+    @cached_property
+    def is_asked(self) -> bool:
+        """True for a question, unless it is a polite command without a question mark."""
+        shown = self.clause.plain
+        return shown.rstrip().endswith("?") or bool(ASKED.match(shown))
+
+    def may_be(self, label: str) -> bool:
+        """True where `label` is among the likeliest of a part of a line that has it."""
+        return self.shares.get(label, 0.0) >= LEAST_IN_A_PART
 
 
 def read_ranked(shown: str, context: IntentContext, classifier: Classifier) -> RankedReading:
@@ -162,19 +199,24 @@ def read_ranked(shown: str, context: IntentContext, classifier: Classifier) -> R
     parts = [Part(piece, context, classifier) for piece in pieces(text)]
     strong = [part for part in parts if part.asks_for_something]
     if not 1 < len(parts) <= MOST_PARTS or not _others(whole, strong):
-        found = _one(whole, strong if len(parts) > 1 else ())
+        several = len(parts) > 1
+        found = _one(whole, parts if several else (), strong if several else ())
     else:
         found = _of_parts(whole, parts, strong)
     return replace(found, shares=whole.shares)
 
 
 def speaks_against(ranked: RankedReading, read: Sequence[Intent]) -> bool:
-    """True where the ranking is clear, and gives what was `read` next to nothing."""
-    if not ranked.requests or ranked.probability < SURE_OF_ALL or len(ranked.labels) != 1:
+    """True where the ranking gives what was `read` next to nothing and something else more."""
+    label = label_of(read[0])
+    if any(item.name in SPOKEN for item in read) or not ranked.shares:
         return False
-    if len(read) != 1 or read[0].name in SPOKEN:
-        return False
-    return ranked.shares.get(label_of(read[0]), 0.0) < LEAST_OF_WHAT_WAS_READ
+    likeliest = max(ranked.shares, key=lambda each: ranked.shares[each])
+    if len({item.name for item in read} - {"run"}) == 1:
+        few = ranked.shares.get(label, 0.0) < LEAST_OF_WHAT_WAS_READ
+        return few and likeliest not in ("none", label) and bool(ranked.requests or ranked.options)
+    one = len(ranked.labels) == 1 and ranked.probability >= SURE_OF_ALL
+    return one and ranked.shares[likeliest] >= SURE_OF_ALL and bool(ranked.requests)
 
 
 def label_of(intent: Intent) -> str:
@@ -218,62 +260,55 @@ def pieces(text: str) -> list[str]:
 
 def _of_parts(whole: Part, parts: Sequence[Part], strong: Sequence[Part]) -> RankedReading:
     """Each part's own request, in order; asked back where a part is neither request nor aside."""
-    found: list[Intent] = []
-    labels: list[str] = []
-    least = 1.0
-    for part in parts:
-        if part in strong:
-            if not _may_be_done(part, part.best):
-                return _offered(whole, strong)
-            found += [item for item in part.best.requests if item not in found]
-            labels.append(part.best.label)
-            least = min(least, part.best.probability)
-        elif not part.is_aside and not _goes_with(part, strong):
-            return _offered(whole, strong)
-    if len({label for label in labels if label != "thanks"}) == 1 and whole.best.is_request:
-        if whole.best.label not in labels and whole.best.probability >= least - MARGIN:
-            return _offered(whole, strong)
-    kept = [item for item in found if item.name != "thanks"] or found
-    undecided = any(not changes_nothing(each) for each in labels) and is_undecided(
-        whole.clause.tags, kept
-    )
-    if undecided:
-        return RankedReading(options=(tuple(kept),))
-    return RankedReading(tuple(kept), labels=tuple(labels), probability=least)
+    looks = all(changes_nothing(part.best.label) for part in strong)
+    if not all(part in strong or part.is_aside or (looks and part.only_looks) for part in parts):
+        return _offered(whole, strong)
+    if not all(_may_be_done(part, part.best) for part in strong):
+        return _offered(whole, strong)
+    asked = [part.best for part in strong if part.best.label not in ASIDES] or [strong[0].best]
+    found = tuple(dict.fromkeys(item for each in asked for item in each.requests))
+    labels = tuple(dict.fromkeys(each.label for each in asked))
+    least = min(each.probability for each in asked)
+    against = whole.best.is_request and whole.best.label not in labels
+    if len(labels) == 1 and against and whole.best.probability >= least - MARGIN:
+        return _offered(whole, strong)
+    if not looks and is_undecided(whole.clause.tags, found):
+        return RankedReading(options=(found,))
+    return RankedReading(found, labels=labels, probability=least)
 
 
-def _goes_with(part: Part, strong: Sequence[Part]) -> bool:
-    """True where it may say more of a question beside it, and holds no value of its own."""
-    looks = all(changes_nothing(each.best.label) for each in strong)
-    return looks and (not part.best.is_request or changes_nothing(part.best.label))
-
-
-def _one(whole: Part, strong: Sequence[Part]) -> RankedReading:
+def _one(whole: Part, parts: Sequence[Part], strong: Sequence[Part]) -> RankedReading:
     """One request, by the whole line; surer where a part of it says the same."""
     best = whole.best
-    sure = max(
-        [best.probability, *(part.best.probability for part in strong if part.best.label == best.label)]
-    )
-    second = next((each for each in whole.ranked[1:]), None)
-    clear = second is None or sure - second.probability >= MARGIN
-    least = SURE_OF_A_LOOK if changes_nothing(best.label) else SURE_OF_A_CHANGE
-    if best.is_request and sure >= least and clear and _may_be_done(whole, best):
-        if not changes_nothing(best.label) and is_undecided(whole.clause.tags, best.requests):
-            return RankedReading(options=(best.requests,))
-        return RankedReading(best.requests, labels=(best.label,), probability=sure)
-    return _offered(whole, strong)
+    same = [part.best.probability for part in strong if part.best.label == best.label]
+    sure = max([best.probability, *same])
+    clear = sure - whole.ranked[1].probability >= MARGIN if len(whole.ranked) > 1 else True
+    looks = changes_nothing(best.label)
+    fits = looks or all(part.is_aside or part.may_be(best.label) for part in parts)
+    least = SURE_OF_A_LOOK if looks else SURE_OF_A_CHANGE
+    if not (best.is_request and sure >= least and clear and fits and _may_be_done(whole, best)):
+        return _offered(whole, strong)
+    if not looks and is_undecided(whole.clause.tags, best.requests):
+        return RankedReading(options=(best.requests,))
+    return RankedReading(best.requests, labels=(best.label,), probability=sure)
 
 
 def _may_be_done(part: Part, ranked: Ranked) -> bool:
-    """False for a change that is asked about, negated, conditional, or told of."""
-    if changes_nothing(ranked.label):
-        return True
+    """False for a change that is asked about, negated, conditional, or told of, and for a look
+    that is waved off."""
     tags, shown = part.clause.tags, part.clause.plain
-    if CONDITION.search(shown) or is_past(tags):
+    if changes_nothing(ranked.label):
+        return not WAVED_OFF.search(shown)
+    if CONDITION.search(shown) or tells(tags) or TOLD.match(shown):
         return False
     if NEGATION.search(shown) and ranked.label not in MAY_BE_NEGATED:
         return False
-    return not (is_question(list(tags)) and shown.rstrip().endswith("?"))
+    return not part.is_asked
+
+
+def tells(tags: Sequence[Tag]) -> bool:
+    """True for what was or is so: "we reached 2x", "it uses cublas"."""
+    return is_past(tags) or is_reported(tags) or is_past_fact(tags)
 
 
 def _offered(whole: Part, strong: Sequence[Part]) -> RankedReading:
@@ -286,6 +321,9 @@ def _offered(whole: Part, strong: Sequence[Part]) -> RankedReading:
 def _near(whole: Part, strong: Sequence[Part]) -> Iterator[tuple[Intent, ...]]:
     if whole.best.label == "none" and whole.best.probability > SURE_OF_A_LOOK:
         return
+    refused = bool(NEGATION.search(whole.clause.plain))
     for ranked in (*whole.ranked, *(part.best for part in strong)):
-        if ranked.is_request and ranked.probability >= WORTH_ASKING:
+        if ranked.label in ASIDES or not ranked.is_request or ranked.probability < WORTH_ASKING:
+            continue
+        if changes_nothing(ranked.label) or ranked.label in MAY_BE_NEGATED or not refused:
             yield ranked.requests

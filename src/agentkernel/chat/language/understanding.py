@@ -379,14 +379,15 @@ def understand(text: str, context: IntentContext) -> Understanding:
     if len(text) > MOST_CHARACTERS:
         return _not_understood(shown[:80], f"Longer than {MOST_CHARACTERS} characters.")
     found = _first_readers(shown, context)
-    if isinstance(found, Understood) and len(shown.split()) < FEW_WORDS:
+    if len(shown.split()) < FEW_WORDS and (isinstance(found, Understood) or len(shown) < LETTERS):
         return found
     ranked = read_ranked(shown, context, _ranking())
     return _with_the_ranking(found, ranked, context, shown)
 
 
 FEW_WORDS = 2
-"""Of which the first readers know each by itself."""
+LETTERS = 3
+"""Shorter lines are read by the first readers alone; so are single words that they know."""
 REFUSED = (UNKNOWN, "Nothing in it to do.")
 """Reasons of a refusal that say nothing of the words themselves."""
 
@@ -415,9 +416,12 @@ def _with_the_ranking(
     if isinstance(found, Understood):
         if not speaks_against(ranked, found.intents):
             return found
-        return Ambiguous(text=shown, options=(found.intents, ranked.requests))
+        other = ranked.options if not ranked.requests else (ranked.requests,)
+        options = tuple(dict.fromkeys((found.intents, *other)))[:MOST_NEAREST]
+        return Ambiguous(text=shown, options=options) if len(options) > 1 else found
     if isinstance(found, Ambiguous):
-        answered = looks and ranked.probability >= SURE_OF_A_CHANGE
+        one = len(found.options) == 1
+        answered = one and looks and ranked.probability >= SURE_OF_A_CHANGE
         return Understood(intents=ranked.requests) if answered else found
     if found.reason not in REFUSED:
         return found

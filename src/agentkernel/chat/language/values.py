@@ -170,6 +170,8 @@ def _of_the_grammar(label: str, clause: Clause) -> tuple[Intent, ...]:
     tags = Clause(shown, clause.context).tags
     name = label.partition("=")[0]
     if changes_nothing(label):
+        if _leaves_a_value(tags, name):
+            return ()
         kinds = SLOTS.get(label, SlotRule()).kinds - (frozenset() if name in NUMBERED else {"NUM"})
         tags = tuple(
             tag
@@ -182,6 +184,31 @@ def _of_the_grammar(label: str, clause: Clause) -> tuple[Intent, ...]:
     if found is None or not _exists(found, clause.context):
         return ()
     return (_with_its_place(found, clause),)
+
+
+def _leaves_a_value(tags: tuple[Tag, ...], name: str) -> bool:
+    """True for "what's the bottleneck 13x": a value at the end that belongs to nothing, and for a
+    candidate where none can be meant."""
+    words = [tag for tag in tags if not tag.has("MARK")]
+    slots = SLOTS.get(name, SlotRule())
+    if any(tag.has("CAND") and not isinstance(tag.value, str) for tag in tags):
+        return not slots.kinds & {"CAND"}
+    if len(words) < MOST_BARE or words[-1].has(*slots.kinds):
+        return False
+    odd = any(map(str.isdigit, words[-1].text)) and not words[-1].concepts
+    before = words[-2]
+    joined = before.has("PREP", "FILLER", "AUX", "AGAINST", "GOAL", "ATLEAST") or not before.concepts
+    ends = tags[-1 - (tags[-1].has("MARK"))] if len(tags) > 1 else tags[-1]
+    alone = len(tags) > 1 and ends is words[-1] and _behind_a_mark(tags, words[-1])
+    return (is_value(words[-1]) or odd) and (alone or not joined)
+
+
+def _behind_a_mark(tags: tuple[Tag, ...], last: Tag) -> bool:
+    at = tags.index(last)
+    return at > 0 and tags[at - 1].has("MARK")
+
+
+MOST_BARE = 2
 
 
 def _inputs(name: str, tags: tuple[Tag, ...], clause: Clause, shown: str) -> tuple[Intent, ...]:
