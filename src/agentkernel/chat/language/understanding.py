@@ -39,6 +39,7 @@ from agentkernel.chat.language.kernel_words import read_kernel_words
 from agentkernel.chat.language.phrases import with_polarity, with_values
 from agentkernel.chat.language.questions import read_questions
 from agentkernel.chat.language.ranking import (
+    SPOKEN,
     SURE_OF_A_CHANGE,
     RankedReading,
     read_ranked,
@@ -58,7 +59,7 @@ from agentkernel.chat.language.tagging import (
     tokenise,
     words_of,
 )
-from agentkernel.chat.language.values import changes_nothing
+from agentkernel.chat.language.values import Clause, changes_nothing, offered_knob
 from agentkernel.chat.language.wishes import (
     is_praise,
     of_the_last,
@@ -68,6 +69,7 @@ from agentkernel.chat.language.wishes import (
 from agentkernel.chat.language.wording import wordings
 from agentkernel.chat.requests import (
     Ambiguous,
+    Cannot,
     Intent,
     IntentContext,
     NotUnderstood,
@@ -382,7 +384,26 @@ def understand(text: str, context: IntentContext) -> Understanding:
     if len(shown.split()) < FEW_WORDS and (isinstance(found, Understood) or len(shown) < LETTERS):
         return found
     ranked = read_ranked(shown, context, _ranking())
-    return _with_the_ranking(found, ranked, context, shown)
+    return _of_a_question(_with_the_ranking(found, ranked, context, shown), context, shown)
+
+
+OUTRIGHT = Pattern(
+    r"^(?:(?:and|so|but|ok|okay|hey|well|also|hmm|btw|wait)[, ]+)*(?:can|could|would|will|should"
+    r"|shall|may|might|is|are|does|do|did|what if|what about|how about|why|how|what)\b"
+    r"(?!.*\b(?:please|pls|plz)\b).*\?$"
+)
+"""A question: polite words that are meant as a command have "please" in them, or no mark."""
+
+
+def _of_a_question(found: Understanding, context: IntentContext, shown: str) -> Understanding:
+    """A question changes nothing: what it asks about is offered."""
+    if not isinstance(found, Understood) or not OUTRIGHT.match(shown.strip().lower()):
+        return found
+    if any(item.name not in SPOKEN and not changes_nothing(item.name) for item in found.intents):
+        return Ambiguous(text=shown, options=(found.intents,), asked=True)
+    if found.intents == (Cannot(about="foresight"),):
+        return found.evolve(offers=offered_knob(Clause(shown, context)))
+    return found
 
 
 FEW_WORDS = 2

@@ -325,6 +325,12 @@ def _knob(rest: str, clause: Clause) -> tuple[Intent, ...]:
     return _block(clause) if knob == "block" else _counted(knob, clause)
 
 
+def offered_knob(clause: Clause) -> tuple[Intent, ...]:
+    """The wish about the launch that a question is about; none where it names none."""
+    found = (requests_of(f"knob={knob}", clause) for knob in KNOB_NOUNS)
+    return next((each for each in found if each), ())
+
+
 def _block(clause: Clause) -> tuple[Intent, ...]:
     pairs = BLOCK_VALUE.findall(clause.plain)
     if pairs:
