@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 
 from agentkernel.chat.language.clauses import leads_in, only_states_something, refers_back
 from agentkernel.chat.language.example_reader import NEGATIVE, is_undecided
+from agentkernel.chat.language.kernel_words import THE_ONE
 from agentkernel.chat.language.phrases import is_past, is_past_fact, is_question, is_reported
-from agentkernel.chat.language.tagging import Tag
+from agentkernel.chat.language.tagging import Tag, words_of
 from agentkernel.chat.language.values import Clause, changes_nothing, requests_of
 from agentkernel.chat.language.wording import spelt_out
 from agentkernel.chat.requests import (
@@ -33,13 +34,13 @@ from agentkernel.chat.requests import (
 if TYPE_CHECKING:
     from agentkernel.chat.language.classifier import Classifier
 
-SURE_OF_A_LOOK = 0.5
-SURE_OF_A_CHANGE = 0.75
-SURE_OF_A_PART = 0.6
+SURE_OF_A_LOOK = 0.6
+SURE_OF_A_CHANGE = 0.85
+SURE_OF_A_PART = 0.7
 """From here on a part of a line is a request of its own."""
-SURE_OF_ALL = 0.85
+SURE_OF_ALL = 0.9
 """From here on the whole line is one request, whatever its parts look like."""
-WORTH_ASKING = 0.25
+WORTH_ASKING = 0.3
 MARGIN = 0.15
 """How much likelier than the next label the first must be."""
 MOST_PARTS = 6
@@ -49,7 +50,7 @@ LEAST_OF_WHAT_WAS_READ = 0.1
 LEAST_IN_A_PART = 0.08
 LEAST_WORDS = 3
 """Of a part that asks for something beside a line that is clear by itself."""
-TELLS_ALL = ("cannot=condition", "sweep", "module")
+TELLS_ALL = ("cannot=condition", "sweep", "module", "save", "compare")
 """Labels whose parts look like requests of their own."""
 ASIDES = ("thanks", "decline", "none")
 MOST_OFFERED = 2
@@ -58,6 +59,7 @@ CUT = re.compile(
     r"|\s+(?:and then|then|and also|and|but|also|plus)\s+|\s+[-–—]+\s+|\s*\n\s*",
     re.I,
 )
+WAITS = re.compile(r"\b(?:when|once|as soon as) (?:it|that|this|you|c\d|everything)\b", re.I)
 CONDITION = re.compile(r"\b(?:if|unless|in case|otherwise|provided|as long as|whenever)\b", re.I)
 NEGATION = re.compile(
     r"\b(?:not|no|never|without|cannot|nothing|avoid|\w+n't|dont|doesnt|wont|cant)\b", re.I
@@ -88,6 +90,25 @@ WAVED_OFF = re.compile(
     r"|do not) (?:need|want)|not interested|stop (?:showing|explaining))\b|\bnever ?mind\b",
     re.I,
 )
+STATES = re.compile(
+    r"(?:mine|ours|trying|because|my|our|i am|i'm|we're|they|those|these|it's|that's)\b(?!.*\?)", re.I
+)
+"""How a part begins that says why something is asked."""
+STATED = re.compile(
+    r"(?:(?:we|they|i) have \d|c\d+ (?:is|was|looks?) |the \w+ (?:is|was|looks?|are) |that \w+ (?:is|was)"
+    r" |we (?:had|reached|got) )(?!.*(?:\bwhy\b|\bhow\b|\bwhat\b|slow))",
+    re.I,
+)
+"""A statement that asks for no look: "c3 is better than c2"."""
+OTHERS = re.compile(r"(?:my (?:colleague|friend|boss|team)|somebody|someone|people|everyone) \w+s\b", re.I)
+BARE = re.compile(r"\W*(?:ok |then |now )?(?:bf16|bfloat16|fp32|float32)\W*", re.I)
+"""A format by itself: of the inputs, or to compute in."""
+TOLD_BY = words_of(
+    "said says say told suggests suggested thinks claims wrote heard tomorrow tonight later monday "
+    "weekend night before"
+)
+"""A change that somebody else speaks of, or one for another time."""
+OUT_OF_IT = re.compile(r"\b(?:out of the question|only at|no way|not an option)\b", re.I)
 TOLD = re.compile(
     r"(?:so |and |but |well |ok )*(?:(?:we|it|they|this|that|c\d+|candidate \d+|you|i) (?:only |already "
     r"|just |still |now )*(?:uses?|used|is|was|are|were|has|had|runs?|ran|reached|got|took|hit|wanted)"
@@ -122,7 +143,8 @@ class Ranked:
 class RankedReading:
     """`requests` to do; else `options` to choose from. Neither: nothing near enough.
 
-    `labels`: of the requests. `shares`: the probability of each label for the whole line.
+    `labels`: of the requests. `shares`: the probability of each label, for the whole line or for
+    the part of it that has most. `likeliest`: the label of the whole line.
     """
 
     requests: tuple[Intent, ...] = ()
@@ -130,6 +152,7 @@ class RankedReading:
     labels: tuple[str, ...] = ()
     probability: float = 0.0
     shares: Mapping[str, float] = field(default_factory=dict)
+    likeliest: str = "none"
 
 
 class Part:
@@ -164,7 +187,8 @@ class Part:
     @cached_property
     def asks_for_something(self) -> bool:
         """True where it clearly is a request of its own."""
-        return self.best.is_request and self.best.probability >= SURE_OF_A_PART
+        clear = self.best.is_request and self.best.probability >= SURE_OF_A_PART
+        return clear and not (changes_nothing(self.best.label) and STATES.match(self.shown))
 
     @cached_property
     def is_aside(self) -> bool:
@@ -179,11 +203,23 @@ class Part:
         """True where it may say more of a question beside it."""
         return not self.best.is_request or changes_nothing(self.best.label)
 
+    @property
+    def only_asks(self) -> bool:
+        """True for a question, and for an "if" that only says when something is so."""
+        return self.shown.rstrip().endswith("?") or len(self.clause.words) < LEAST_WORDS + 2
+
     @cached_property
     def is_asked(self) -> bool:
         """True for a question, unless it is a polite command without a question mark."""
         shown = self.clause.plain
         return shown.rstrip().endswith("?") or bool(ASKED.match(shown))
+
+    def is_lost(self, label: str) -> bool:
+        """True where it clearly asks for something else than `label`, which cannot be done."""
+        best = self.best
+        other = best.label not in (label, *ASIDES) and not changes_nothing(best.label)
+        unfilled = best.label not in (label, *ASIDES) and not best.is_request
+        return best.probability >= WORTH_ASKING and (other or unfilled) and not self.is_aside
 
     def may_be(self, label: str) -> bool:
         """True where `label` is among the likeliest of a part of a line that has it."""
@@ -203,20 +239,23 @@ def read_ranked(shown: str, context: IntentContext, classifier: Classifier) -> R
         found = _one(whole, parts if several else (), strong if several else ())
     else:
         found = _of_parts(whole, parts, strong)
-    return replace(found, shares=whole.shares)
+    most = {
+        label: max([share, *(part.shares[label] for part in parts if part.clause.tags)])
+        for label, share in whole.shares.items()
+    }
+    return replace(found, shares=most, likeliest=whole.best.label)
 
 
 def speaks_against(ranked: RankedReading, read: Sequence[Intent]) -> bool:
-    """True where the ranking gives what was `read` next to nothing and something else more."""
-    label = label_of(read[0])
-    if any(item.name in SPOKEN for item in read) or not ranked.shares:
+    """True where the ranking gives a request that was `read` next to nothing, whole or in parts,
+    and something else more."""
+    labels = {label_of(item) for item in read} - {"run"}
+    if not labels or not ranked.shares or any(item.name in SPOKEN for item in read):
         return False
-    likeliest = max(ranked.shares, key=lambda each: ranked.shares[each])
-    if len({item.name for item in read} - {"run"}) == 1:
-        few = ranked.shares.get(label, 0.0) < LEAST_OF_WHAT_WAS_READ
-        return few and likeliest not in ("none", label) and bool(ranked.requests or ranked.options)
-    one = len(ranked.labels) == 1 and ranked.probability >= SURE_OF_ALL
-    return one and ranked.shares[likeliest] >= SURE_OF_ALL and bool(ranked.requests)
+    if ranked.likeliest in (*ASIDES, *labels) and len(labels) == 1:
+        return False
+    few = any(ranked.shares.get(label, 0.0) < LEAST_OF_WHAT_WAS_READ for label in labels)
+    return few and bool(ranked.requests or (ranked.options and changes_nothing(ranked.likeliest)))
 
 
 def label_of(intent: Intent) -> str:
@@ -263,7 +302,7 @@ def _of_parts(whole: Part, parts: Sequence[Part], strong: Sequence[Part]) -> Ran
     looks = all(changes_nothing(part.best.label) for part in strong)
     if not all(part in strong or part.is_aside or (looks and part.only_looks) for part in parts):
         return _offered(whole, strong)
-    if not all(_may_be_done(part, part.best) for part in strong):
+    if not all(_may_be_done(part, part.best) for part in strong) or _is_held_up(whole, strong):
         return _offered(whole, strong)
     asked = [part.best for part in strong if part.best.label not in ASIDES] or [strong[0].best]
     found = tuple(dict.fromkeys(item for each in asked for item in each.requests))
@@ -277,6 +316,13 @@ def _of_parts(whole: Part, parts: Sequence[Part], strong: Sequence[Part]) -> Ran
     return RankedReading(found, labels=labels, probability=least)
 
 
+def _is_held_up(whole: Part, strong: Sequence[Part]) -> bool:
+    """True where a condition or a "don't" of the line reaches over its parts."""
+    shown = whole.clause.plain
+    changes = any(not changes_nothing(part.best.label) for part in strong)
+    return bool(WAVED_OFF.search(shown)) or (changes and bool(CONDITION.search(shown)))
+
+
 def _one(whole: Part, parts: Sequence[Part], strong: Sequence[Part]) -> RankedReading:
     """One request, by the whole line; surer where a part of it says the same."""
     best = whole.best
@@ -284,7 +330,9 @@ def _one(whole: Part, parts: Sequence[Part], strong: Sequence[Part]) -> RankedRe
     sure = max([best.probability, *same])
     clear = sure - whole.ranked[1].probability >= MARGIN if len(whole.ranked) > 1 else True
     looks = changes_nothing(best.label)
-    fits = looks or all(part.is_aside or part.may_be(best.label) for part in parts)
+    fits = all(part.is_aside or part.may_be(best.label) for part in parts)
+    fits = fits or (looks and not any(part.is_lost(best.label) for part in parts))
+    fits = fits and (best.label in UNDER_A_CONDITION or not looks or not _holds_a_condition(parts))
     least = SURE_OF_A_LOOK if looks else SURE_OF_A_CHANGE
     if not (best.is_request and sure >= least and clear and fits and _may_be_done(whole, best)):
         return _offered(whole, strong)
@@ -293,13 +341,29 @@ def _one(whole: Part, parts: Sequence[Part], strong: Sequence[Part]) -> RankedRe
     return RankedReading(best.requests, labels=(best.label,), probability=sure)
 
 
+UNDER_A_CONDITION = ("cannot=condition", "cannot=message", "cannot=judge", "cannot=tolerance")
+
+
+def _holds_a_condition(parts: Sequence[Part]) -> bool:
+    return any(CONDITION.match(part.shown) and not part.only_asks for part in parts)
+
+
 def _may_be_done(part: Part, ranked: Ranked) -> bool:
     """False for a change that is asked about, negated, conditional, or told of, and for a look
     that is waved off."""
     tags, shown = part.clause.tags, part.clause.plain
     if changes_nothing(ranked.label):
-        return not WAVED_OFF.search(shown)
-    if CONDITION.search(shown) or tells(tags) or TOLD.match(shown):
+        told = "=" not in ranked.label and not shown.rstrip().endswith("?") and STATED.match(shown)
+        return not (WAVED_OFF.search(shown) or told or OTHERS.match(shown))
+    if CONDITION.search(shown) or OUT_OF_IT.search(shown) or BARE.fullmatch(shown):
+        return False
+    if tells(tags) or TOLD.match(shown) or not TOLD_BY.isdisjoint(part.clause.words - {"before"}):
+        return False
+    if ranked.label.startswith("knob") and THE_ONE.search(shown):
+        return False
+    if ranked.label not in ("stop_at", "budget") and WAITS.search(shown):
+        return False
+    if "before" in part.clause.words and ranked.label != "return_to":
         return False
     if NEGATION.search(shown) and ranked.label not in MAY_BE_NEGATED:
         return False

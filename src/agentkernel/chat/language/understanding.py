@@ -435,8 +435,11 @@ def _with_the_ranking(
     it clearly reads something else than they do."""
     looks = bool(ranked.requests) and all(changes_nothing(each) for each in ranked.labels)
     if isinstance(found, Understood):
-        if not speaks_against(ranked, found.intents):
+        tags = with_values(tag_tokens(tokenise(shown), context))
+        if not speaks_against(ranked, found.intents) or split_explanations(tags).cut:
             return found
+        if context.last and _first_readers(shown, context.evolve(last=())) != found:
+            return found  # what was said before makes it what it is
         other = ranked.options if not ranked.requests else (ranked.requests,)
         options = tuple(dict.fromkeys((found.intents, *other)))[:MOST_NEAREST]
         return Ambiguous(text=shown, options=options) if len(options) > 1 else found
@@ -449,7 +452,8 @@ def _with_the_ranking(
     if ranked.requests:
         tags = with_values(tag_tokens(tokenise(shown), context))
         return _in_force(Understood(intents=ranked.requests), tags, context, shown)
-    return Ambiguous(text=shown, options=ranked.options) if ranked.options else found
+    known = in_common(with_values(tag_tokens(tokenise(shown), context)))
+    return Ambiguous(text=shown, options=ranked.options) if ranked.options and known else found
 
 
 def _understand(shown: str, context: IntentContext) -> Understanding:

@@ -200,7 +200,8 @@ def _leaves_a_value(tags: tuple[Tag, ...], name: str) -> bool:
     joined = before.has("PREP", "FILLER", "AUX", "AGAINST", "GOAL", "ATLEAST") or not before.concepts
     ends = tags[-1 - (tags[-1].has("MARK"))] if len(tags) > 1 else tags[-1]
     alone = len(tags) > 1 and ends is words[-1] and _behind_a_mark(tags, words[-1])
-    return (is_value(words[-1]) or odd) and (alone or not joined)
+    value = is_value(words[-1]) or words[-1].has("QUANTITY") or odd
+    return value and (alone or not joined)
 
 
 def _behind_a_mark(tags: tuple[Tag, ...], last: Tag) -> bool:
