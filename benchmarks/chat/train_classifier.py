@@ -158,7 +158,9 @@ def every_example() -> list[Example]:
     known = [*families(), *transcripts(), *(row for row in older if row.label != NONE)]
     none = [row for row in older if row.label == NONE]
     rank = ranking(known, asides=False)
-    return known + [row for row in none if not _has_a_label(rank.margins(ranking_tags(row.text)), rank)]
+    return known + [
+        row for row in none if not _has_a_label(rank.margins(ranking_tags(row.text)), rank)
+    ]
 
 
 AROUND = (
@@ -202,7 +204,6 @@ HELD = 0.5
 """Weight of a sentence on the wrong side of a margin; the families held out chose it."""
 
 
-
 def _has_a_label(margins: Floats, rank: Classifier) -> bool:
     best, second = np.sort(margins)[::-1][:2]
     label = rank.labels[int(margins.argmax())]
@@ -230,7 +231,9 @@ def ranking(rows: Sequence[Example], *, asides: bool = True) -> Classifier:
         (np.concatenate([values for _, values in parts]), columns, ends),
         shape=(len(texts), BUCKETS),
     )
-    found = LinearSVC(random_state=0, tol=LOOSE, C=HELD).fit(matrix, [row.label for row in rows] * (1 + asides))
+    found = LinearSVC(random_state=0, tol=LOOSE, C=HELD).fit(
+        matrix, [row.label for row in rows] * (1 + asides)
+    )
     weights = (found.coef_.T * SHARPNESS).astype(np.float32)
     scale = np.maximum(np.abs(weights).max(axis=0), 1e-6) / 127
     return Classifier(
@@ -356,7 +359,10 @@ def check_families(most: int, *, show: bool = False, folds: int = 5) -> None:
             flush=True,
         )
         if show:
-            print(*(f"    {text} | {label} | {found}" for text, label, found in score.misread), sep="\n")
+            print(
+                *(f"    {text} | {label} | {found}" for text, label, found in score.misread),
+                sep="\n",
+            )
 
 
 def read_with(rank: Classifier, rows: Sequence[Example]) -> Score:
@@ -370,7 +376,9 @@ def read_with(rank: Classifier, rows: Sequence[Example]) -> Score:
         labels = {label_of(item) for item in items}
         if row.label != NONE and (labels == {row.label} or labels == {row.label, "run"}):
             right += 1
-        elif not items or (row.label == NONE and labels <= {"thanks", "approve", "decline", "quit"}):
+        elif not items or (
+            row.label == NONE and labels <= {"thanks", "approve", "decline", "quit"}
+        ):
             right, asked = right + (row.label == NONE), asked + (row.label != NONE)
         else:
             misread.append((row.text, row.label, " ".join(sorted(labels))))

@@ -602,9 +602,7 @@ def test_praise_before_a_request_is_no_value_of_it() -> None:
         ("how about tf32?", SetPrecision(precision="tf32")),
     ],
 )
-def test_a_question_changes_nothing_and_offers_what_it_asks_about(
-    text: str, asked: Intent
-) -> None:
+def test_a_question_changes_nothing_and_offers_what_it_asks_about(text: str, asked: Intent) -> None:
     found = understand(text, CONTEXT)
     assert isinstance(found, Ambiguous)
     assert found.asked

@@ -22,11 +22,23 @@ from agentkernel.chat.requests import (
 )
 
 OPENER = re.compile(
-    r"^(?:(?:and|or|also|now|then|same(?: thing)?|again|no|nah|sorry|wait|actually|ok|make (?:it|that)"
+    r"^(?:(?:and|or|also|now|then|same(?: thing)?|again|no|nah|sorry|wait|actually|ok|make (?:it"
+    r"|that)"
     r"|rather|i meant?|i mean|what about|how about|try|maybe|once more|but)\b[, ]*)+",
     re.I,
 )
-LIGHT = ("FILLER", "PREP", "MARK", "THIS", "SEP", "POLITE", "OTHER", "KERNEL", "CANDWORD", "SIZENAME")
+LIGHT = (
+    "FILLER",
+    "PREP",
+    "MARK",
+    "THIS",
+    "SEP",
+    "POLITE",
+    "OTHER",
+    "KERNEL",
+    "CANDWORD",
+    "SIZENAME",
+)
 MOST_WORDS = 7
 ABOUT_ONE = (OnCandidate, AskFact)
 COUNTED = frozenset({"warps", "stages", "registers", "block"})
@@ -37,7 +49,9 @@ def read_follow_up(shown: str, context: IntentContext) -> tuple[Intent, ...]:
     if not context.last or len(shown.split()) > MOST_WORDS:
         return ()
     opener = OPENER.match(shown.strip())
-    bare = CONTRAST.sub("", shown.strip()[opener.end() :] if opener else shown.strip()).rstrip(" ?.!")
+    bare = CONTRAST.sub("", shown.strip()[opener.end() :] if opener else shown.strip()).rstrip(
+        " ?.!"
+    )
     clause = Clause(bare, context)
     values = [tag for tag in clause.tags if is_value(tag) and not tag.negated]
     plain = all(tag.has(*LIGHT) or tag in values for tag in clause.tags)

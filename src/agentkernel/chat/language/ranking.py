@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from agentkernel.chat.language.clauses import leads_in, only_states_something, refers_back
 from agentkernel.chat.language.example_reader import NEGATIVE, is_undecided
 from agentkernel.chat.language.kernel_words import THE_ONE
-from agentkernel.chat.language.phrases import is_past, is_past_fact, is_question, is_reported
+from agentkernel.chat.language.phrases import is_past, is_past_fact, is_reported
 from agentkernel.chat.language.tagging import Tag, words_of
 from agentkernel.chat.language.values import Clause, changes_nothing, requests_of
 from agentkernel.chat.language.wording import spelt_out
@@ -72,35 +72,45 @@ MAY_BE_NEGATED = NEGATIVE | frozenset(
 )  # fmt: skip
 """Changes that people also ask for with a "not"."""
 ADDRESS = re.compile(
-    r"(?:hi|hey|hello|ok|okay|well|so|hmm+|oh|right|please|pls|thanks|thx|lol|btw|actually|sorry|now"
+    r"(?:hi|hey|hello|ok|okay|well|so|hmm+|oh|right|please|pls|thanks|thx|lol|btw|actually|sorry"
+    r"|now"
     r"|wait|hold on|anyway|honestly|great|nice|cool|good|fine|yes|yeah|no|nah)(?: [a-z]+)?[.!]*",
     re.I,
 )
 """A part that only leads up to what is asked."""
 ASKED = re.compile(
     r"(?:and |so |but |ok |well |hey )*(?:why|how|what|which|who|when|where|whether|is|are|was|were"
-    r"|does|do (?:i|we|you|they)|did|has|have (?:i|we|you)|should|would (?!you)|i wonder|i'?m wondering"
-    r"|any idea|wonder\w*|what if|suppose|imagine|could (?:it|this|that|we|i)|can (?:it|this|that|i)"
+    r"|does|do (?:i|we|you|they)|did|has|have (?:i|we|you)|should|would (?!you)|i wonder"
+    r"|i'?m wondering"
+    r"|any idea|wonder\w*|what if|suppose|imagine|could (?:it|this|that|we|i)|can (?:it|this"
+    r"|that|i)"
     r"|may i|might)\b(?! about\b)",
     re.I,
 )
 """How a question begins, with or without its mark; "could you" begins a polite command."""
 WAVED_OFF = re.compile(
-    r"^(?:please |no,? |ok |so )*(?:don't|do not|dont|no need|not asking|never|skip|without|i (?:don't"
+    r"^(?:please |no,? |ok |so )*(?:don't|do not|dont|no need|not asking|never|skip|without"
+    r"|i (?:don't"
     r"|do not) (?:need|want)|not interested|stop (?:showing|explaining))\b|\bnever ?mind\b",
     re.I,
 )
 STATES = re.compile(
-    r"(?:mine|ours|trying|because|my|our|i am|i'm|we're|they|those|these|it's|that's)\b(?!.*\?)", re.I
+    r"(?:mine|ours|trying|because|my|our|i am|i'm|we're|they|those|these|it's|that's)\b(?!.*\?)",
+    re.I,
 )
 """How a part begins that says why something is asked."""
 STATED = re.compile(
-    r"(?:(?:we|they|i) have \d|c\d+ (?:is|was|looks?) |the \w+ (?:is|was|looks?|are) |that \w+ (?:is|was)"
+    r"(?:(?:we|they|i) have \d|c\d+ (?:is|was|looks?) |the \w+ (?:is|was|looks?|are) "
+    r"|that \w+ (?:is|was)"
     r" |we (?:had|reached|got) )(?!.*(?:\bwhy\b|\bhow\b|\bwhat\b|slow))",
     re.I,
 )
 """A statement that asks for no look: "c3 is better than c2"."""
-OTHERS = re.compile(r"(?:my (?:colleague|friend|boss|team)|somebody|someone|people|everyone) \w+s\b", re.I)
+OTHERS = re.compile(
+    r"(?:i used to|we used to|whoever|(?:my (?:colleague|friend|boss|team)|somebody"
+    r"|someone|people|everyone) \w+s)\b",
+    re.I,
+)
 BARE = re.compile(r"\W*(?:ok |then |now )?(?:bf16|bfloat16|fp32|float32)\W*", re.I)
 """A format by itself: of the inputs, or to compute in."""
 TOLD_BY = words_of(
@@ -110,10 +120,14 @@ TOLD_BY = words_of(
 """A change that somebody else speaks of, or one for another time."""
 OUT_OF_IT = re.compile(r"\b(?:out of the question|only at|no way|not an option)\b", re.I)
 TOLD = re.compile(
-    r"(?:so |and |but |well |ok )*(?:(?:we|it|they|this|that|c\d+|candidate \d+|you|i) (?:only |already "
-    r"|just |still |now )*(?:uses?|used|is|was|are|were|has|had|runs?|ran|reached|got|took|hit|wanted)"
-    r"|(?:the|my|our) (?:\w+ ){1,2}(?:is|was|were|has|had|uses?)|only \S+(?: \w+)? (?:is|was|were|are)"
-    r"|(?:with|at) [^,]+ it (?:is|was)|\w+\d* (?:was|were) )\b(?!.*(?:, so |\bso |[,;] ?(?:use|tune|make"
+    r"(?:so |and |but |well |ok )*(?:(?:we|it|they|this|that|c\d+|candidate \d+|you|i) (?:only "
+    r"|already "
+    r"|just |still |now )*(?:uses?|used|is|was|are|were|has|had|runs?|ran|reached|got|took|hit"
+    r"|wanted)"
+    r"|(?:the|my|our) (?:\w+ ){1,2}(?:is|was|were|has|had|uses?)|only \S+(?: \w+)? (?:is|was"
+    r"|were|are)"
+    r"|(?:with|at) [^,]+ it (?:is|was)|\w+\d* (?:was|were) )\b(?!.*(?:, so |\bso |[,;] ?(?:use"
+    r"|tune|make"
     r"|optimi[sz]e|set|try|target|switch|go)\b))",
     re.I,
 )
@@ -177,7 +191,9 @@ class Part:
     def shares(self) -> dict[str, float]:
         """The probability of each label."""
         found = self.classifier.probabilities(self.clause.tags)
-        return {label: float(each) for label, each in zip(self.classifier.labels, found, strict=True)}
+        return {
+            label: float(each) for label, each in zip(self.classifier.labels, found, strict=True)
+        }
 
     @property
     def best(self) -> Ranked:
@@ -320,7 +336,8 @@ def _is_held_up(whole: Part, strong: Sequence[Part]) -> bool:
     """True where a condition or a "don't" of the line reaches over its parts."""
     shown = whole.clause.plain
     changes = any(not changes_nothing(part.best.label) for part in strong)
-    return bool(WAVED_OFF.search(shown)) or (changes and bool(CONDITION.search(shown)))
+    held = CONDITION.search(shown) or WAITS.search(shown)
+    return bool(WAVED_OFF.search(shown)) or (changes and bool(held))
 
 
 def _one(whole: Part, parts: Sequence[Part], strong: Sequence[Part]) -> RankedReading:
@@ -357,7 +374,12 @@ def _may_be_done(part: Part, ranked: Ranked) -> bool:
         return not (WAVED_OFF.search(shown) or told or OTHERS.match(shown))
     if CONDITION.search(shown) or OUT_OF_IT.search(shown) or BARE.fullmatch(shown):
         return False
-    if tells(tags) or TOLD.match(shown) or not TOLD_BY.isdisjoint(part.clause.words - {"before"}):
+    if (
+        tells(tags)
+        or TOLD.match(shown)
+        or OTHERS.match(shown)
+        or not TOLD_BY.isdisjoint(part.clause.words - {"before"})
+    ):
         return False
     if ranked.label.startswith("knob") and THE_ONE.search(shown):
         return False

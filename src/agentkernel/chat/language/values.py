@@ -33,9 +33,9 @@ from agentkernel.chat.requests import (
     AskGpu,
     CandidateRef,
     Cannot,
+    Diff,
     Fact,
     Impossible,
-    Diff,
     Intent,
     IntentContext,
     Knob,
@@ -68,7 +68,9 @@ TILE = re.compile(r"\b(\d+) ?(?:x|×|\*|by) ?(\d+)(?: ?(?:x|×|\*|by) ?(\d+))?\b
 AXIS = re.compile(
     r"\b(?:block|tile|b)_?(?:size_?)?([mnk])\b|\b(?:along|in|over) (?:the )?([mnk])\b", re.I
 )
-BLOCK_VALUE = re.compile(r"\b(?:block|tile|b)_?(?:size_?)?([mnk])[ =:]*(?:to |of |is )?(\d+)\b", re.I)
+BLOCK_VALUE = re.compile(
+    r"\b(?:block|tile|b)_?(?:size_?)?([mnk])[ =:]*(?:to |of |is )?(\d+)\b", re.I
+)
 LESS = words_of(
     "fewer less reduce lower decrease cut smaller halve half shrink narrower drop down lessen "
     "squeeze diet minimise minimize shallower"
@@ -142,24 +144,31 @@ def requests_of(label: str, clause: Clause) -> tuple[Intent, ...]:
 
 
 PLACES: tuple[tuple[Which, re.Pattern[str]], ...] = (
-    ("original", re.compile(r"\b(?:original|eager|my (?:own )?(?:module|code|version|layer|model))\b")),
+    (
+        "original",
+        re.compile(r"\b(?:original|eager|my (?:own )?(?:module|code|version|layer|model))\b"),
+    ),
     ("previous", re.compile(r"\b(?:one|candidate|version) before\b|\bprevious\b|\bback one\b")),
     ("fastest", re.compile(r"\b(?:fastest|best|quickest|winner)\b")),
     ("parent", re.compile(r"\bparent\b")),
 )
 """Candidates by their place, where no number names one."""
 RUNS_A_SETTING = re.compile(
-    r"^(?:please |and |now |ok |then )*(?:(?:re-?run|run|redo|repeat) (?:it|this|that|everything|again)"
+    r"^(?:please |and |now |ok |then )*(?:(?:re-?run|run|redo|repeat) (?:it|this|that|everything"
+    r"|again)"
     r"|rerun|re-run)\b|\b(?:re-?run|redo|run|repeat) (?:it|this|that)(?: again)? (?:for|with) "
     r"(?:that|it|those|this)\b|\band (?:go|run|re-?run)\b(?: it)?$"
 )
 """A setting that is to be run with at once: "rerun at batch 1"."""
 SETTINGS_OF_INPUTS = frozenset({"shapes", "dtype", "target"})
-STEPS = re.compile(r"\b(?:last|past|back|undo|revert) (?:the last )?(\d+|two|three|four|five)\b|\b(\d+|two"
-                   r"|three|four|five) (?:steps|changes|times)\b|\b(twice)\b")
+STEPS = re.compile(
+    r"\b(?:last|past|back|undo|revert) (?:the last )?(\d+|two|three|four|five)\b|\b(\d+|two"
+    r"|three|four|five) (?:steps|changes|times)\b|\b(twice)\b"
+)
 COUNTS = {"two": 2, "twice": 2, "three": 3, "four": 4, "five": 5}
 ROUNDS = re.compile(r"\b(\d+) (?:rounds?|candidates?|tries|attempts|iterations|kernels|versions)\b")
 GOAL = re.compile(r"\b(\d+(?:\.\d+)?) ?(?:x|times)\b")
+LINE = re.compile(r"\bl(?:ines?|n|\.)? ?\d")
 NUMBERED = frozenset({"compare", "diff", "explain_line", "edit", "try_idea"})
 """Requests in which a bare number may name what they are about."""
 
@@ -169,6 +178,8 @@ def _of_the_grammar(label: str, clause: Clause) -> tuple[Intent, ...]:
     shown = FROM_TO.sub("", CONTRAST.sub("", clause.shown))
     tags = Clause(shown, clause.context).tags
     name = label.partition("=")[0]
+    if name == "explain_kernel" and LINE.search(clause.plain):
+        return ()
     if changes_nothing(label):
         if _leaves_a_value(tags, name):
             return ()
@@ -195,9 +206,15 @@ def _leaves_a_value(tags: tuple[Tag, ...], name: str) -> bool:
         return not slots.kinds & {"CAND"}
     if len(words) < MOST_BARE or words[-1].has(*slots.kinds):
         return False
+    if any(tag.has("DURATION", "BYTES", "MONEY") for tag in words):
+        return True
+    if len(words) > MOST_BARE and words[-2].has("QUANTITY"):
+        return True
     odd = any(map(str.isdigit, words[-1].text)) and not words[-1].concepts
     before = words[-2]
-    joined = before.has("PREP", "FILLER", "AUX", "AGAINST", "GOAL", "ATLEAST") or not before.concepts
+    joined = (
+        before.has("PREP", "FILLER", "AUX", "AGAINST", "GOAL", "ATLEAST") or not before.concepts
+    )
     ends = tags[-1 - (tags[-1].has("MARK"))] if len(tags) > 1 else tags[-1]
     alone = len(tags) > 1 and ends is words[-1] and _behind_a_mark(tags, words[-1])
     value = is_value(words[-1]) or words[-1].has("QUANTITY") or odd
@@ -214,7 +231,9 @@ MOST_BARE = 2
 
 def _inputs(name: str, tags: tuple[Tag, ...], clause: Clause, shown: str) -> tuple[Intent, ...]:
     """Settings of what is timed that stand beside each other: "hidden=5120 fp16", "rerun at"."""
-    dtypes = tuple(tag for tag in tags if tag.has("DTYPE", "BF16", "FP32") and not tag.has("FILLER"))
+    dtypes = tuple(
+        tag for tag in tags if tag.has("DTYPE", "BF16", "FP32") and not tag.has("FILLER")
+    )
     kinds = [tag for tag in tags if is_value(tag)]
     several = name == "shapes" and 0 < len(dtypes) < len(kinds) and len(dtypes) == 1
     parts = [(name, tuple(tag for tag in tags if not several or tag not in dtypes))]
@@ -321,7 +340,7 @@ def _knob(rest: str, clause: Clause) -> tuple[Intent, ...]:
         return (SetKnob(knob=knob, value=int(value)),)
     if knob == "deterministic":
         return (SetKnob(knob=knob, value=1),)
-    if not KNOB_NOUNS[knob].search(clause.plain):
+    if not KNOB_NOUNS[knob].search(clause.plain) or "code" in clause.words:
         return ()
     return _block(clause) if knob == "block" else _counted(knob, clause)
 
@@ -357,7 +376,9 @@ def _axis(letter: str) -> Axis:
 def _counted(knob: Knob, clause: Clause, axis: Axis = "") -> tuple[Intent, ...]:
     """So many; else fewer, more, or as many as before."""
     numbers = numbers_of(clause)
-    others = [item for item, noun in KNOB_NOUNS.items() if item != knob and noun.search(clause.plain)]
+    others = [
+        item for item, noun in KNOB_NOUNS.items() if item != knob and noun.search(clause.plain)
+    ]
     if len(numbers) == 1 and not others:
         return (SetKnob(knob=knob, value=numbers[0], axis=axis),) if numbers[0] > 0 else ()
     if numbers:
