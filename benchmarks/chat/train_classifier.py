@@ -17,7 +17,7 @@ import hashlib
 import itertools
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -133,11 +133,9 @@ def families() -> list[Example]:
 
 def transcripts() -> list[Example]:
     """How a session writes a request down: what it reads again."""
-    asked = [(FACTS, "fact"), (IMPOSSIBLE, "cannot")]
-    return [
-        Example(text, f"{name}={about}", "transcript")
-        for texts, name in asked
-        for about, text in texts.items()
+    facts = [Example(text, f"fact={about}", "transcript") for about, text in FACTS.items()]
+    return facts + [
+        Example(text, f"cannot={about}", "transcript") for about, text in IMPOSSIBLE.items()
     ]
 
 
@@ -204,6 +202,11 @@ HELD = 0.5
 """Weight of a sentence on the wrong side of a margin; the families held out chose it."""
 
 
+def sources_digest() -> str:
+    """A name of all that the ranking is learned from."""
+    return digest([*families(), *transcripts(), *examples()])
+
+
 def _has_a_label(margins: Floats, rank: Classifier) -> bool:
     best, second = np.sort(margins)[::-1][:2]
     label = rank.labels[int(margins.argmax())]
@@ -218,8 +221,8 @@ def ranking_tags(text: str) -> list[Tag]:
 def ranking(rows: Sequence[Example], *, asides: bool = True) -> Classifier:
     """One linear margin a label against all others, by support vectors; with `asides`, each
     sentence is learned from once more with something around it."""
-    from scipy.sparse import csr_matrix
-    from sklearn.svm import LinearSVC
+    from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
+    from sklearn.svm import LinearSVC  # type: ignore[import-untyped]
 
     texts = [*(row.text for row in rows), *(_with_asides(rows) if asides else ())]
     tags = [ranking_tags(text) for text in texts]
@@ -398,12 +401,10 @@ def main() -> None:
     if chosen.families:
         check_families(chosen.groups, show=chosen.show)
         return
-    if chosen.ranking:
-        save(ranking(every_example()), RANKING_FILE)
-        return
     if not chosen.check:
-        save(trained(examples()), WEIGHTS_FILE)
-        save(ranking(every_example()), RANKING_FILE)
+        save(replace(ranking(every_example()), digest=sources_digest()), RANKING_FILE)
+        if not chosen.ranking:
+            save(trained(examples()), WEIGHTS_FILE)
         return
     rows = examples()
     for source in ("blind_1", "blind_2"):
