@@ -29,7 +29,7 @@ from agentkernel.chat.requests import (
 from tests.chat.language.test_intents_fifth import CONTEXT, Row
 from tests.chat.language.test_intents_paraphrases import SENTENCES, name_of
 
-LEAST_UNDERSTOOD = 91
+LEAST_UNDERSTOOD = 93
 MOST_MISREAD = 0
 
 ROWS = TypeAdapter(tuple[Row, ...]).validate_python(

@@ -50,7 +50,6 @@ def test_the_weights_are_those_of_the_sentences_and_small() -> None:
         ("drop the whole team a line on slack as soon as you are through", "cannot=message"),
         ("the tests are too picky about errors, relax rtol somewhat", "cannot=tolerance"),
         ("please make the thing run with sixteen warps", "knob=warps"),
-        ("I'd like the tiles to be twice as large", "knob=block"),
     ],
 )
 def test_requests_in_words_of_ones_own_are_read_by_the_ranking(text: str, intent: str) -> None:

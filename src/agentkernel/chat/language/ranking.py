@@ -324,6 +324,8 @@ def _of_parts(whole: Part, parts: Sequence[Part], strong: Sequence[Part]) -> Ran
     found = tuple(dict.fromkeys(item for each in asked for item in each.requests))
     labels = tuple(dict.fromkeys(each.label for each in asked))
     least = min(each.probability for each in asked)
+    if {"save", "export"} <= set(labels):
+        return _offered(whole, strong)
     against = whole.best.is_request and whole.best.label not in labels
     if len(labels) == 1 and against and whole.best.probability >= least - MARGIN:
         return _offered(whole, strong)

@@ -415,12 +415,12 @@ REFUSED = (UNKNOWN, "Nothing in it to do.")
 
 def _first_readers(shown: str, context: IntentContext) -> Understanding:
     """What the readers by rules and by the grammar's examples make of it, in any wording of it."""
-    found = _understand(shown, context)
-    if isinstance(found, Understood):
-        return found
     again = read_follow_up(shown, context)
     if again:
         return Understood(intents=again)
+    found = _understand(shown, context)
+    if isinstance(found, Understood):
+        return found
     for other in wordings(shown, refused=isinstance(found, NotUnderstood)):
         reread = _understand(other, context)
         if isinstance(reread, Understood):

@@ -204,10 +204,10 @@ def _leaves_a_value(tags: tuple[Tag, ...], name: str) -> bool:
     slots = SLOTS.get(name, SlotRule())
     if any(tag.has("CAND") and not isinstance(tag.value, str) for tag in tags):
         return not slots.kinds & {"CAND"}
-    if len(words) < MOST_BARE or words[-1].has(*slots.kinds):
-        return False
     if any(tag.has("DURATION", "BYTES", "MONEY") for tag in words):
         return True
+    if len(words) < MOST_BARE or words[-1].has(*slots.kinds):
+        return False
     if len(words) > MOST_BARE and words[-2].has("QUANTITY"):
         return True
     odd = any(map(str.isdigit, words[-1].text)) and not words[-1].concepts
