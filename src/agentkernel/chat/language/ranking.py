@@ -217,7 +217,7 @@ class Part:
     @property
     def only_looks(self) -> bool:
         """True where it may say more of a question beside it."""
-        return not self.best.is_request or changes_nothing(self.best.label)
+        return self.best.label == "none" or changes_nothing(self.best.label)
 
     @property
     def only_asks(self) -> bool:

@@ -229,6 +229,13 @@ def _behind_a_mark(tags: tuple[Tag, ...], last: Tag) -> bool:
 MOST_BARE = 2
 
 
+def _ends_in_a_value(tags: tuple[Tag, ...]) -> bool:
+    """True for "batch size 13x": a noun and a figure that says nothing of it."""
+    words = [tag for tag in tags if not tag.has("MARK")]
+    bare = len(words) == MOST_BARE and words[0].has("SIZENAME")
+    return bare and words[1].has("TIMES", "DURATION", "BYTES", "MONEY", "PERCENT")
+
+
 def _inputs(name: str, tags: tuple[Tag, ...], clause: Clause, shown: str) -> tuple[Intent, ...]:
     """Settings of what is timed that stand beside each other: "hidden=5120 fp16", "rerun at"."""
     dtypes = tuple(
@@ -288,6 +295,8 @@ def _exists(intent: Intent, context: IntentContext) -> bool:
 
 
 def _fact(rest: str, clause: Clause) -> tuple[Intent, ...]:
+    if _ends_in_a_value(clause.tags):
+        return ()
     about: Fact = next(item for item in get_args(Fact) if item == rest)
     return (AskFact(about=about, candidate=clause.candidate),)
 
