@@ -165,6 +165,7 @@ STEPS = re.compile(
     r"\b(?:last|past|back|undo|revert) (?:the last )?(\d+|two|three|four|five)\b|\b(\d+|two"
     r"|three|four|five) (?:steps|changes|times)\b|\b(twice)\b"
 )
+FIGURE = re.compile(r"\d+(?:\.\d+)?")
 COUNTS = {"two": 2, "twice": 2, "three": 3, "four": 4, "five": 5}
 ROUNDS = re.compile(r"\b(\d+) (?:rounds?|candidates?|tries|attempts|iterations|kernels|versions)\b")
 GOAL = re.compile(r"\b(\d+(?:\.\d+)?) ?(?:x|times)\b")
@@ -229,6 +230,10 @@ def _behind_a_mark(tags: tuple[Tag, ...], last: Tag) -> bool:
 MOST_BARE = 2
 
 
+MEASURED = ("TIMES", "RUNTIME", "DURATION", "BYTES", "MONEY", "PERCENT")
+"""Figures of which a question has one at most, to say what it is about."""
+
+
 def _ends_in_a_value(tags: tuple[Tag, ...]) -> bool:
     """True for "batch size 13x": a noun and a figure that says nothing of it."""
     words = [tag for tag in tags if not tag.has("MARK")]
@@ -261,6 +266,10 @@ def _sizeless(intent: Intent) -> bool:
 def _by_its_words(name: str, clause: Clause) -> Intent | None:
     """What names its value by words that are no tag's: "the one before", "the last two"."""
     text = clause.plain
+    if len(FIGURE.findall(text)) > 1:
+        return None
+    if name in ("return_to", "decline") and FIGURE.search(text):
+        return None
     if name == "return_to":
         place = place_in(text)
         return OnCandidate(name="return_to", candidate=place) if place else None
@@ -295,7 +304,7 @@ def _exists(intent: Intent, context: IntentContext) -> bool:
 
 
 def _fact(rest: str, clause: Clause) -> tuple[Intent, ...]:
-    if _ends_in_a_value(clause.tags):
+    if _ends_in_a_value(clause.tags) or sum(tag.has(*MEASURED) for tag in clause.tags) > 1:
         return ()
     about: Fact = next(item for item in get_args(Fact) if item == rest)
     return (AskFact(about=about, candidate=clause.candidate),)
