@@ -238,7 +238,7 @@ def _ends_in_a_value(tags: tuple[Tag, ...]) -> bool:
     """True for "batch size 13x": a noun and a figure that says nothing of it."""
     words = [tag for tag in tags if not tag.has("MARK")]
     bare = len(words) == MOST_BARE and words[0].has("SIZENAME")
-    return bare and words[1].has("TIMES", "DURATION", "BYTES", "MONEY", "PERCENT")
+    return bare and words[1].has(*MEASURED)
 
 
 def _inputs(name: str, tags: tuple[Tag, ...], clause: Clause, shown: str) -> tuple[Intent, ...]:
