@@ -255,11 +255,24 @@ def read_ranked(shown: str, context: IntentContext, classifier: Classifier) -> R
         found = _one(whole, parts if several else (), strong if several else ())
     else:
         found = _of_parts(whole, parts, strong)
+    if _drops_a_figure(whole, found):
+        found = RankedReading(options=(found.requests,))
     most = {
         label: max([share, *(part.shares[label] for part in parts if part.clause.tags)])
         for label, share in whole.shares.items()
     }
     return replace(found, shares=most, likeliest=whole.best.label)
+
+
+FIGURE = re.compile(r"(?<![A-Za-z\d.])\d+(?:\.\d+)?")
+
+
+def _drops_a_figure(whole: Part, found: RankedReading) -> bool:
+    """True where something would be changed and the line has more figures than the requests."""
+    if all(changes_nothing(label) for label in found.labels):
+        return False
+    held = " ".join(item.model_dump_json(exclude_defaults=True) for item in found.requests)
+    return len(FIGURE.findall(whole.clause.plain)) > len(re.findall(r"\d+(?:\.\d+)?", held))
 
 
 def speaks_against(ranked: RankedReading, read: Sequence[Intent]) -> bool:

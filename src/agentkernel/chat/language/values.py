@@ -205,7 +205,7 @@ def _leaves_a_value(tags: tuple[Tag, ...], name: str) -> bool:
     slots = SLOTS.get(name, SlotRule())
     if any(tag.has("CAND") and not isinstance(tag.value, str) for tag in tags):
         return not slots.kinds & {"CAND"}
-    if any(tag.has("DURATION", "BYTES", "MONEY") for tag in words):
+    if any(tag.has("DURATION", "BYTES", "MONEY", "STEPS", "ROUNDS") for tag in words):
         return True
     if len(words) < MOST_BARE or words[-1].has(*slots.kinds):
         return False
