@@ -264,6 +264,7 @@ def read_ranked(shown: str, context: IntentContext, classifier: Classifier) -> R
     return replace(found, shares=most, likeliest=whole.best.label)
 
 
+BETWEEN = re.compile(r"(?<=\d)x(?=\d)")
 FIGURE = re.compile(r"(?<![A-Za-z\d.])\d+(?:\.\d+)?")
 
 
@@ -272,7 +273,8 @@ def _drops_a_figure(whole: Part, found: RankedReading) -> bool:
     if all(changes_nothing(label) for label in found.labels):
         return False
     held = " ".join(item.model_dump_json(exclude_defaults=True) for item in found.requests)
-    return len(FIGURE.findall(whole.clause.plain)) > len(re.findall(r"\d+(?:\.\d+)?", held))
+    shown = BETWEEN.sub(" ", whole.clause.plain)
+    return len(FIGURE.findall(shown)) > len(re.findall(r"\d+(?:\.\d+)?", held))
 
 
 def speaks_against(ranked: RankedReading, read: Sequence[Intent]) -> bool:
