@@ -548,3 +548,18 @@ def test_verify_replays_the_judgement(ran: Session) -> None:
     assert isinstance(reply, TextReply)
     assert "does not hold" in reply.text  # the real judge does not take the scripted text
     assert "signature valid" in reply.text
+
+
+def test_a_question_offers_the_words_and_a_yes_does_it(session: Session) -> None:
+    (offered,) = session.say("can you use bf16?")
+    assert isinstance(offered, ClarificationNeeded)
+    assert offered.text.startswith("A question changes nothing. Say 'allow bf16'")
+    assert session.settings.goals.precision == "strict"
+    session.say("yes")
+    assert session.settings.goals.precision == "bf16"
+
+
+def test_a_question_about_a_knob_is_answered_with_what_tries_it(ran: Session) -> None:
+    answer, offer = ran.say("what if I used 4 warps?")
+    assert "Nobody knows before it is timed" in text_of(answer)
+    assert text_of(offer) == "Say 'use 4 warps', or 'yes', to try it."

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import secrets
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from agentkernel.domain.errors import RunBusy, RunNotFound
 from agentkernel.mcp_server import jobs as module
-from agentkernel.mcp_server.answers import MOST, failure, page_of, status_of
+from agentkernel.mcp_server.answers import MOST, failure, page_of, short_figures, status_of
 from agentkernel.mcp_server.jobs import Job, Jobs
 from agentkernel.mcp_server.workspace import Workspace
 
@@ -127,3 +128,26 @@ def test_a_long_text_comes_in_pages(jobs: Jobs) -> None:
     assert text.split() == [str(n) for n in range(3000)]
     assert "result(run_id, page=2)" in page_of(job, 1)
     assert page_of(job, 99) == page_of(job, 5)
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("speedup_vs_eager: 1.8374629103847561", "speedup_vs_eager: 1.837"),
+        ("speedup_ci95: [1.7999999523162842, 1.9]", "speedup_ci95: [1.8, 1.9]"),
+        ("error: 1.1920928955078125e-07, max 12.3456789", "error: 1.192e-07, max 12.35"),
+        ("123456.7890123 us", "123457 us"),
+        ("torch 2.13.0+cpu, triton 3.9.0", "torch 2.13.0+cpu, triton 3.9.0"),
+        ("run mlp-20261129-1.23456789a", "run mlp-20261129-1.23456789a"),
+        ("rtol 1.5", "rtol 1.5"),
+    ],
+)
+def test_figures_have_four_significant_digits(written: str, read: str) -> None:
+    assert short_figures(written) == read
+
+
+def test_a_finished_job_is_told_in_short_figures_and_source_keeps_its_digits(jobs: Jobs) -> None:
+    job = ended(python(jobs, "print('1.8374629103847561 x faster')"))
+    assert "1.837 x faster" in page_of(job, 1)
+    source = replace(job, tool="show")
+    assert "1.8374629103847561" in page_of(source, 1)

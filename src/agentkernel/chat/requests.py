@@ -450,16 +450,21 @@ class Suggestion(Request):
 
 
 class Understood(Request):
-    """What to do, in this order."""
+    """What to do, in this order. `offers`: what the question is about, which is not done for it."""
 
     intents: tuple[Intent, ...] = Field(min_length=1)
+    offers: tuple[Intent, ...] = ()
 
 
 class Ambiguous(Request):
-    """The sentence has more than one reading, or one that is not sure: each of `options` is one."""
+    """The sentence has more than one reading, or one that is not sure: each of `options` is one.
+
+    `asked`: a question, which changes nothing; the option is what it asks about.
+    """
 
     text: str
     options: tuple[tuple[Intent, ...], ...] = Field(min_length=1)
+    asked: bool = False
 
 
 class NotUnderstood(Request):

@@ -470,16 +470,27 @@ class Session:
             case Understood(intents=(Plain(name="decline"),)) if options:
                 return (TextReply(text="Nothing is done."),)
             case Understood():
-                return self._all(found.intents, text)
+                return (*self._all(found.intents, text), *self._offered(found.offers))
             case Ambiguous():
-                return self._which(found.options)
+                return self._which(found.options, asked=found.asked)
             case NotUnderstood():
                 return self._asked_of_model(text, found)
 
-    def _which(self, options: tuple[tuple[Intent, ...], ...]) -> tuple[Reply, ...]:
+    def _offered(self, offers: tuple[Intent, ...]) -> tuple[Reply, ...]:
+        """What a question is about, with the words that do it."""
+        if not offers:
+            return ()
+        self._work.options = (offers,)
+        return (TextReply(text=f"Say {sentences(offers)!r}, or 'yes', to try it."),)
+
+    def _which(
+        self, options: tuple[tuple[Intent, ...], ...], *, asked: bool = False
+    ) -> tuple[Reply, ...]:
         """Ask which of the readings is meant; the next sentence may answer."""
         self._work.options = options
         ask = "Do you mean this? 'yes' does it." if len(options) == 1 else "That may mean:"
+        if asked:
+            ask = f"A question changes nothing. Say {sentences(options[0])!r}, or 'yes', to do it."
         return (ClarificationNeeded(text=ask, options=tuple(sentences(item) for item in options)),)
 
     def _all(self, intents: tuple[Intent, ...], text: str) -> tuple[Reply, ...]:

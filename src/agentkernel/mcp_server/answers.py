@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import cast
 
 from agentkernel.domain.plain_text import plain, plain_line
@@ -43,6 +44,22 @@ RESULT_FIGURES = (
 FACTS = ("round", "node", "candidate", "gate", "accepted", "reason", "text")
 
 
+LONG_FIGURE = re.compile(r"(?<![\w.])\d+\.\d{3,}(?:[eE][-+]?\d+)?(?![\w.]*\w)")
+WHOLE_FROM = 1e4
+"""From here on a figure is written without decimals: it has four digits and more before them."""
+AS_WRITTEN = frozenset({"show", "search_knowledge"})
+"""Tools whose text may be source, in which a constant keeps its digits."""
+
+
+def short_figures(text: str) -> str:
+    """`text` with its long decimals at four significant digits."""
+    return LONG_FIGURE.sub(lambda found: _short(float(found[0])), text)
+
+
+def _short(value: float) -> str:
+    return f"{value:.0f}" if value >= WHOLE_FROM else f"{value:.4g}"
+
+
 def clipped(text: str, most: int, how: str) -> str:
     """`text`, or its beginning and `how` to get the rest."""
     if len(text) <= most:
@@ -52,8 +69,10 @@ def clipped(text: str, most: int, how: str) -> str:
 
 def job_text(job: Job) -> str:
     """What a finished job says: of a search its result, of other commands their lines."""
+    if job.tool in AS_WRITTEN:
+        return _lines(job.text())
     if job.tool != "optimize":
-        return "\n".join(line.rstrip() for line in plain(job.text()).splitlines())
+        return short_figures(_lines(job.text()))
     result = next((item for item in reversed(job.events()) if "status" in item), {})
     figures = {name: result[name] for name in RESULT_FIGURES if result.get(name) is not None}
     lines = [
@@ -62,7 +81,11 @@ def job_text(job: Job) -> str:
         f"measured: {result.get('measured')}; target: {result.get('target')}",
         *(f"{name}: {value}" for name, value in figures.items()),
     ]
-    return plain("\n".join(lines))
+    return short_figures(plain("\n".join(lines)))
+
+
+def _lines(text: str) -> str:
+    return "\n".join(line.rstrip() for line in plain(text).splitlines())
 
 
 def page_of(job: Job, page: int) -> str:
@@ -82,7 +105,8 @@ def progress_text(job: Job) -> str:
         return f"at work for {job.seconds():.0f} s"
     last = told[-1]
     words = ", ".join(f"{name} {last[name]}" for name in FACTS if last.get(name) is not None)
-    return plain_line(f"at work for {job.seconds():.0f} s: {last.get('kind')}, {words}"[:400])
+    told_last = short_figures(f"{last.get('kind')}, {words}")
+    return plain_line(f"at work for {job.seconds():.0f} s: {told_last}"[:400])
 
 
 def status_of(job: Job) -> str:

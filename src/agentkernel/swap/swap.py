@@ -13,10 +13,12 @@ import copy
 import copyreg
 import difflib
 import inspect
+import logging
 import types
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import NamedTuple, cast
 
 import torch
@@ -57,6 +59,10 @@ KERNEL = "_agentkernel_kernel"
 MOST_NAMED = 6
 """Modules that a refusal names."""
 MOST_RAISED = 3
+NO_GPU = (
+    "No GPU in this process: the original modules run, not the kernels. Expected CUDA or ROCm. "
+    "Next: run it where there is one; agentkernel.counts(model) says what ran."
+)
 NEW_OBJECT: object = vars(copyreg)["__newobj__"]
 NO_DEVICE = torch.device("meta")
 
@@ -326,10 +332,12 @@ class Applied:
     """What `apply` did: the paths that now run a kernel, and the kernels' SHA-256 by path.
 
     `refused`: by path, why a module of the verified class did not get the kernel of `apply_all`.
+    `note`: one line where the kernels cannot run in this process, so that the originals do.
     """
 
     kernels: Mapping[str, str]
     refused: Mapping[str, str] = field(default_factory=dict)
+    note: str = ""
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -375,7 +383,21 @@ def apply(
         planned.append((module, make_swap(module, kernel, own.get(path, kernel.parameters))))
     for module, swap in planned:
         swap_in(module, swap)
-    return Applied({path: kernel.sha256 for path, kernel in kernels.items()})
+    note = "" if all(swap.on_cpu for _, swap in planned) else _note_without_gpu()
+    return Applied({path: kernel.sha256 for path, kernel in kernels.items()}, note=note)
+
+
+def _note_without_gpu() -> str:
+    """What is said where nothing in this process can run a Triton kernel; logged once."""
+    if torch.cuda.is_available():
+        return ""
+    _warn_once(NO_GPU)
+    return NO_GPU
+
+
+@cache
+def _warn_once(text: str) -> None:
+    logging.getLogger("agentkernel").warning(text)
 
 
 def apply_equal(

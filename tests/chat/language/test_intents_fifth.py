@@ -76,7 +76,7 @@ def test_what_is_never_done_is_said(row: Row) -> None:
 def test_none_of_it_was_learned() -> None:
     learned = {
         line.strip().lower()
-        for path in SENTENCES.glob("*.txt")
+        for path in SENTENCES.rglob("*.txt")
         for line in path.read_text(encoding="utf-8").splitlines()
     }
     common = {"undo", "stop", "keep this", "profile it", "show me the code", "target h100"}

@@ -20,6 +20,7 @@ from agentkernel.chat.requests import (
     Ambiguous,
     AskFact,
     OnCandidate,
+    SetBudget,
     SetDtype,
     SetKnob,
     SetPrecision,
@@ -28,7 +29,7 @@ from agentkernel.chat.requests import (
 from tests.chat.language.test_intents_fifth import CONTEXT, Row
 from tests.chat.language.test_intents_paraphrases import SENTENCES, name_of
 
-LEAST_UNDERSTOOD = 91
+LEAST_UNDERSTOOD = 93
 MOST_MISREAD = 0
 
 ROWS = TypeAdapter(tuple[Row, ...]).validate_python(
@@ -72,7 +73,7 @@ def test_what_is_never_done_is_said(row: Row) -> None:
 def test_none_of_it_was_learned() -> None:
     learned = {
         line.strip().lower()
-        for path in SENTENCES.glob("*.txt")
+        for path in SENTENCES.rglob("*.txt")
         for line in path.read_text(encoding="utf-8").splitlines()
     }
     common = {"undo", "save it", "profile it", "compare candidates 2 and 5"}
@@ -138,4 +139,4 @@ def test_a_wish_beside_a_question_is_not_dropped() -> None:
         intents=(AskFact(about="resources"), SetKnob(knob="warps", value=8)),
     )
     other = understand("how did you time it? Please use 10 minutes", CONTEXT)
-    assert not isinstance(other, Understood)
+    assert not isinstance(other, Understood) or SetBudget(seconds=600) in other.intents

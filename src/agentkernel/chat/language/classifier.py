@@ -19,6 +19,9 @@ from agentkernel.chat.language.slots import features, words_of_tags
 from agentkernel.chat.language.tagging import Tag
 
 WEIGHTS_FILE = Path(__file__).with_name("weights.npz")
+"""Of the requests that the grammar has, for its second reader."""
+RANKING_FILE = Path(__file__).with_name("ranking.npz")
+"""Of every request."""
 NONE = "none"
 """The label of sentences that ask for none of the requests."""
 VOCABULARY_BITS = 2**16
@@ -40,10 +43,15 @@ class Classifier:
 
     def probabilities(self, tags: Sequence[Tag]) -> Floats:
         """Of each label, in their order; they add up to 1."""
-        buckets, values = vector(tags, self.idf)
-        logits = values @ (self.weights[buckets] * self.scale) + self.bias
+        logits = self.margins(tags)
         raised = np.exp(logits - logits.max())
         return np.asarray(raised / raised.sum(), np.float32)
+
+    def margins(self, tags: Sequence[Tag]) -> Floats:
+        """Of each label, before they are made to add up to 1."""
+        buckets, values = vector(tags, self.idf)
+        found = values @ (self.weights[buckets] * self.scale) + self.bias
+        return np.asarray(found, np.float32)
 
     def unknown(self, tags: Sequence[Tag]) -> int:
         """How many words stand in no sentence that was learned from."""

@@ -203,11 +203,12 @@ SWEEP = re.compile(
 LIST = r"\d+(?: ?(?:-|to) ?\d+|(?:(?:,? (?:and|or) |, ?|/| )\d+)+)"
 SWEPT = r"(?:num_)?(warps|stages|reg(?:ister)?s|block(?: sizes?|s)?)"
 AXES = re.compile(
-    rf"(?:(?P<before>{LIST}) {SWEPT}|{SWEPT}:? (?:of |in |from |at |to )?(?P<after>{LIST}))"
+    rf"(?:(?P<before>{LIST}) {SWEPT}|{SWEPT}:? (?:of |in |from |at |to |over )?(?P<after>{LIST}))"
 )
 KNOWN = ("warps", "stages", "registers", "deterministic", "persistent", "occupancy")
 NEAR = 0.88
 MOST_RANGE = 32
+MOST_AXES = 3
 
 
 def read_kernel_words(text: str, context: IntentContext) -> tuple[Intent, ...]:
@@ -302,16 +303,22 @@ def _swept(text: str) -> tuple[Intent, ...]:
         " ",
         left,
     )
-    if not found or left.strip(" ,.;") or len(found) > 3:
+    if not found or left.strip(" ,.;"):
         return ()
+    axes = read_axes(rest)
+    return (Sweep(axes=axes),) if any(len(axis.values) > 1 for axis in axes) else ()
+
+
+def read_axes(text: str) -> tuple[SweepAxis, ...]:
+    """The things that are swept, with their values, wherever they stand; none where two are one."""
     axes: list[SweepAxis] = []
-    for match in found:
+    for match in AXES.finditer(text):
         values = _values(match["before"] or match["after"])
         knob = _swept_knob(next(word for word in (match[2], match[3]) if word))
         if not values or knob in [axis.knob for axis in axes]:
             return ()
         axes.append(SweepAxis(knob=knob, values=values))
-    return (Sweep(axes=tuple(axes)),) if any(len(axis.values) > 1 for axis in axes) else ()
+    return tuple(axes) if len(axes) <= MOST_AXES else ()
 
 
 USUAL: dict[Knob, tuple[int, ...]] = {

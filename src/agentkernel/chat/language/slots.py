@@ -223,7 +223,7 @@ def _verify(match: Match, context: IntentContext, original: str) -> list[SlotVal
 def _try_idea(match: Match, context: IntentContext, original: str) -> list[SlotValues]:
     if match.row.value:
         return [{"idea": match.row.value}]
-    tag = match.values("IDEA", "ORD")[0]
+    tag = match.values("IDEA", "ORD", "NUM")[0]
     return [{"idea": tag.value if isinstance(tag.value, str) else _count(tag)}]
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Literal
 from agentkernel.chat.language.clauses import (
     ANSWERS,
     SETTINGS,
+    UNKNOWN,
     NoReading,
     SentenceParts,
     Unsure,
@@ -31,11 +32,19 @@ from agentkernel.chat.language.example_reader import (
     nearest_requests,
     read,
 )
+from agentkernel.chat.language.follow_ups import read_follow_up
 from agentkernel.chat.language.grammar import EXAMPLES, VALUES, read_only_requests
 from agentkernel.chat.language.halves import read_halves
 from agentkernel.chat.language.kernel_words import read_kernel_words
 from agentkernel.chat.language.phrases import with_polarity, with_values
 from agentkernel.chat.language.questions import read_questions
+from agentkernel.chat.language.ranking import (
+    SPOKEN,
+    SURE_OF_A_CHANGE,
+    RankedReading,
+    read_ranked,
+    speaks_against,
+)
 from agentkernel.chat.language.slots import InvalidValues
 from agentkernel.chat.language.tagging import (
     HARD_BREAKS,
@@ -50,6 +59,7 @@ from agentkernel.chat.language.tagging import (
     tokenise,
     words_of,
 )
+from agentkernel.chat.language.values import Clause, changes_nothing, offered_knob
 from agentkernel.chat.language.wishes import (
     is_praise,
     of_the_last,
@@ -59,6 +69,7 @@ from agentkernel.chat.language.wishes import (
 from agentkernel.chat.language.wording import wordings
 from agentkernel.chat.requests import (
     Ambiguous,
+    Cannot,
     Intent,
     IntentContext,
     NotUnderstood,
@@ -369,14 +380,80 @@ def understand(text: str, context: IntentContext) -> Understanding:
     shown = clean(text[: MOST_CHARACTERS + 1])
     if len(text) > MOST_CHARACTERS:
         return _not_understood(shown[:80], f"Longer than {MOST_CHARACTERS} characters.")
+    found = _first_readers(shown, context)
+    if len(shown.split()) < FEW_WORDS and (isinstance(found, Understood) or len(shown) < LETTERS):
+        return found
+    ranked = read_ranked(shown, context, _ranking())
+    return _of_a_question(_with_the_ranking(found, ranked, context, shown), context, shown)
+
+
+OUTRIGHT = Pattern(
+    r"^(?:(?:and|so|but|ok|okay|hey|well|also|hmm|btw|wait)[, ]+)*(?:can|could|would|will|should"
+    r"|shall|may|might|is|are|does|do|did|what if|what about|how about|why|how|what)\b"
+    r"(?!.*\b(?:please|pls|plz)\b).*\?$"
+)
+"""A question: polite words that are meant as a command have "please" in them, or no mark."""
+
+
+def _of_a_question(found: Understanding, context: IntentContext, shown: str) -> Understanding:
+    """A question changes nothing: what it asks about is offered."""
+    if not isinstance(found, Understood) or not OUTRIGHT.match(shown.strip().lower()):
+        return found
+    if any(item.name not in SPOKEN and not changes_nothing(item.name) for item in found.intents):
+        return Ambiguous(text=shown, options=(found.intents,), asked=True)
+    if found.intents == (Cannot(about="foresight"),):
+        return found.evolve(offers=offered_knob(Clause(shown, context)))
+    return found
+
+
+FEW_WORDS = 2
+LETTERS = 3
+"""Shorter lines are read by the first readers alone; so are single words that they know."""
+REFUSED = (UNKNOWN, "Nothing in it to do.")
+"""Reasons of a refusal that say nothing of the words themselves."""
+
+
+def _first_readers(shown: str, context: IntentContext) -> Understanding:
+    """What the readers by rules and by the grammar's examples make of it, in any wording of it."""
+    again = read_follow_up(shown, context)
+    if again:
+        return Understood(intents=again)
     found = _understand(shown, context)
     if isinstance(found, Understood):
         return found
     for other in wordings(shown, refused=isinstance(found, NotUnderstood)):
-        again = _understand(other, context)
-        if isinstance(again, Understood):
-            return again
+        reread = _understand(other, context)
+        if isinstance(reread, Understood):
+            return reread
     return found
+
+
+def _with_the_ranking(
+    found: Understanding, ranked: RankedReading, context: IntentContext, shown: str
+) -> Understanding:
+    """The ranking reads what the rules refuse, answers what they only ask back, and is heard where
+    it clearly reads something else than they do."""
+    looks = bool(ranked.requests) and all(changes_nothing(each) for each in ranked.labels)
+    if isinstance(found, Understood):
+        tags = with_values(tag_tokens(tokenise(shown), context))
+        if not speaks_against(ranked, found.intents) or split_explanations(tags).cut:
+            return found
+        if context.last and _first_readers(shown, context.evolve(last=())) != found:
+            return found  # what was said before makes it what it is
+        other = ranked.options if not ranked.requests else (ranked.requests,)
+        options = tuple(dict.fromkeys((found.intents, *other)))[:MOST_NEAREST]
+        return Ambiguous(text=shown, options=options) if len(options) > 1 else found
+    if isinstance(found, Ambiguous):
+        one = len(found.options) == 1
+        answered = one and looks and ranked.probability >= SURE_OF_A_CHANGE
+        return Understood(intents=ranked.requests) if answered else found
+    if found.reason not in REFUSED:
+        return found
+    if ranked.requests:
+        tags = with_values(tag_tokens(tokenise(shown), context))
+        return _in_force(Understood(intents=ranked.requests), tags, context, shown)
+    known = in_common(with_values(tag_tokens(tokenise(shown), context)))
+    return Ambiguous(text=shown, options=ranked.options) if ranked.options and known else found
 
 
 def _understand(shown: str, context: IntentContext) -> Understanding:
@@ -496,6 +573,13 @@ def _classifier() -> Classifier:
     from agentkernel.chat.language.classifier import load
 
     return load()
+
+
+def _ranking() -> Classifier:
+    """The ranking of every request, read with the first line that needs it."""
+    from agentkernel.chat.language.classifier import RANKING_FILE, load
+
+    return load(RANKING_FILE)
 
 
 def _refuse_to_delete(tags: list[Tag]) -> None:
