@@ -178,6 +178,8 @@ def emit_convolution_step(
         operand_text(arg, word, scope, lines)
         for arg, word in zip(step.node.args, wanted, strict=False)
     ]
+    # A weight may become channels-last after the drop-in was made, with the rest of its model.
+    operands[1] += ".contiguous()"
     text = EpilogueText()
     if step.epilogue:
         groups = _groups(step.node, step.epilogue)
