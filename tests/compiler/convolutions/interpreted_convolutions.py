@@ -55,10 +55,12 @@ def geometries(draw: st.DrawFn) -> tuple[Geometry, tuple[int, ...], tuple[int, .
     inside, outside = draw(st.sampled_from([1, 3, 8, 20])), draw(st.sampled_from([1, 5, 16, 18]))
     sizes = every([4, 7, 12] if rank < 3 else [3, 5])
     assume(all(n + 2 * p > r for n, p, r in zip(sizes, padding, reach, strict=True)))
-    extra = tuple(draw(st.integers(0, step - 1)) for step in stride) if transposed else ()
+    most = [max(pair) for pair in zip(stride, dilation, strict=True)]
+    extra = tuple(draw(st.integers(0, size - 1)) for size in most) if transposed else ()
     zeros = tuple(r - p for r, p in zip(reach, padding, strict=True)) if plain else padding
+    after = tuple(z + e for z, e in zip(zeros, extra, strict=True)) if plain else zeros
     shape = Geometry(
-        kernel, stride, zeros, zeros, dilation, groups, inside, outside,
+        kernel, stride, zeros, after, dilation, groups, inside, outside,
         transposed and not plain, plain,
     )  # fmt: skip
     return shape, sizes, extra
@@ -91,7 +93,7 @@ def check_convolutions(
         padding = tuple(d * (k - 1) - p for d, k, p in reach)
     options = {"stride": shape.stride, "padding": padding, "dilation": shape.dilation,
                "groups": shape.groups}  # fmt: skip
-    if shape.transposed:
+    if turned:
         options["output_padding"] = extra
     call = getattr(torch.nn.functional, name)
     wanted = call(x.double(), weight.double(), bias.double(), **options)

@@ -15,7 +15,9 @@ from torch import nn
 
 from agentkernel.compiler.convolutions.schedules import (
     ConvolutionFacts,
+    by_sums,
     convolution_schedules,
+    copied,
 )
 from agentkernel.compiler.convolutions.spec import ConvolutionSpec, Geometry
 from agentkernel.compiler.convolutions.step import ConvolutionStep, emit_convolution
@@ -27,6 +29,8 @@ from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.problem.loading import load_problem
 from agentkernel.tools.targets import load_targets
 from tests.compiler.cross_compile import POINTERS, Cost, compiled_cost, imported
+from tests.compiler.forms import compiled_graph, small
+from tests.compiler.sandboxed_drop_in import Sandboxed
 
 ROOT = Path(__file__).parents[3]
 
@@ -49,7 +53,7 @@ POINT = Geometry((1, 1), (1, 1), (0, 0), (0, 0), (1, 1), 1, 256, 128)
 
 
 def facts_of(shape: Geometry, dtype: str = "float32") -> ConvolutionFacts:
-    return ConvolutionFacts(shape, 32, (112,) * shape.rank, dtype)
+    return ConvolutionFacts(shape, 32, (112,) * shape.rank, (112,) * shape.rank, dtype)
 
 
 def cost_of(
@@ -105,6 +109,50 @@ def test_every_drawn_schedule_is_another_and_fits() -> None:
         found = convolution_schedules(facts_of(shape), target, 40)
         assert 6 <= len(found) == len({str(sorted(item.items())) for item in found})
         assert all(item["num_warps"] in (1, 2, 4, 8) for item in found)
+
+
+FAR = Geometry((8, 8), (8, 8), (0, 0), (0, 0), (1, 1), 1, 64, 64, transposed=True)
+
+
+@pytest.mark.parametrize("shape", [DENSE, STEM, DEPTHWISE, UPWARDS, POINT, FAR])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_every_card_has_a_schedule(shape: Geometry, dtype: str) -> None:
+    for target in load_targets().values():
+        found = convolution_schedules(facts_of(shape, dtype), target, 0)
+        assert found, target.name
+        exact = target.vendor == "amd" and not by_sums(shape)
+        assert all(bool(item.get("IEEE")) is exact for item in found)
+
+
+def test_a_copy_many_times_as_large_is_not_made() -> None:
+    wide = Geometry((3, 3), (1, 1), (36, 36), (36, 36), (36, 36), 1, 64, 64)
+    facts = ConvolutionFacts(wide, 2, (33, 33), (33, 33), "float32")
+    assert copied(facts) > 10
+    found = convolution_schedules(facts, load_targets()["h200"], 40)
+    assert {item["READ"] for item in found} == {0}
+    single = Geometry((4, 4), (2, 2), (1, 1), (1, 1), (1, 1), 8, 1, 1, transposed=True)
+    found = convolution_schedules(facts_of(single, "bfloat16"), load_targets()["h200"], 40)
+    assert {item["READ"] for item in found} == {0}
+
+
+@pytest.mark.parametrize("read", [0, 1, 2])
+def test_places_and_channels_are_counted_in_64_bits_where_they_have_to_be(read: int) -> None:
+    """A picture of 2**24 places and 256 channels is past 2**32 elements."""
+    texts = ("4096", "4096")
+    spec = ConvolutionSpec("conv", POINT, "float32", "x", "weight", "", "out", "n", texts, texts)
+    schedule = {"READ": read, "BLOCK_M": 16, "BLOCK_N": 32, "BLOCK_K": 16, "num_warps": 4,
+                "num_stages": 2}  # fmt: skip
+    text = emit_convolution(spec, schedule).source
+    assert "place < tl.cast(batches, INDEX) * N" in text
+    assert read == 2 or ".to(INDEX) * PLANE" in text
+
+
+def test_the_grid_of_a_long_depthwise_one_has_one_axis() -> None:
+    """CUDA's second axis ends at 65535 blocks."""
+    long = Geometry((31,), (1,), (15,), (15,), (1,), 4, 1, 1)
+    spec = ConvolutionSpec("conv", long, "float32", "x", "weight", "", "out", "n", ("s",), ("s",))
+    text = emit_convolution(spec, {"ROWS": 1, "BLOCK_C": 2, "BLOCK_X": 64, "num_warps": 4})
+    assert text.launch[0].endswith(" * triton.cdiv(s, 64),)](")
 
 
 HEAD = "import torch\nfrom torch import nn\n\n\n"
@@ -164,6 +212,35 @@ def test_what_no_kernel_does_stays_with_the_library(tmp_path: Path, made: str, x
     found = steps_of(own(tmp_path, "torch.sin(self.conv(x))", made, x))
     assert any(isinstance(step, LibraryStep) for step in found)
     assert not any(isinstance(step, ConvolutionStep) for step in found)
+
+
+class Namesakes(nn.Module):
+    """Inputs with the names of a kernel's copies."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(4, 4, 3, padding=1)
+
+    def forward(
+        self, x: torch.Tensor, conv2d_kernel_weight: torch.Tensor,
+        conv2d_kernel_picture: torch.Tensor,
+    ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+        return self.conv(x), self.conv(conv2d_kernel_picture).sum(1) + conv2d_kernel_weight
+
+
+def test_copies_take_no_name_of_the_modules_own(box: Sandboxed) -> None:
+    module = Namesakes().eval()
+    inputs = tuple(torch.randn(2, 4, 7, 6) for _ in range(3))
+    compiled = compiled_graph(module, (inputs[0], inputs[1][:, 0], inputs[2]))
+    text = compiled.write(small(compiled, "looped")).text
+    box.check(text, module, (inputs[0], inputs[1][:, 0], inputs[2]))
+
+
+def test_a_longer_result_of_a_transposed_one_of_stride_1(box: Sandboxed) -> None:
+    module = nn.ConvTranspose2d(3, 5, 3, dilation=2, output_padding=1).eval()
+    compiled = compiled_graph(module, (torch.randn(2, 3, 6, 7),))
+    text = compiled.write(small(compiled, "looped")).text
+    box.check(text, module, (torch.randn(2, 3, 6, 7),))
 
 
 @pytest.mark.gpu

@@ -196,8 +196,8 @@ def kernels(module: nn.Module, x: torch.Tensor) -> str:
 
 
 def test_a_stem_pools_in_the_kernel_of_its_norm(box: Sandboxed) -> None:
-    """Behind the convolution's kernel; each parameter of the norm is read once for all nine elements
-    of a window."""
+    """Behind the convolution's kernel; each parameter of the norm is read once for all nine
+    elements of a window."""
     stem = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(3, 2, 1))
     x = torch.randn(2, 3, 13, 14)
     text = kernels(stem, x)

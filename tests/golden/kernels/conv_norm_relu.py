@@ -17,24 +17,118 @@ VERIFIED = (
 
 
 @triton.jit
-def relu_kernel(
-    conv2d_ptr, running_mean_ptr, running_var_ptr, weight_ptr, bias_ptr, output_ptr,
-    n_elements, x_dim3: tl.constexpr, x_dim2: tl.constexpr, INDEX: tl.constexpr,
-    BLOCK_N: tl.constexpr,
+def to_tf32(x):
+    """x with half a step of TF32 added to its digits: tensor cores cut off what lies below one."""
+    bits = x.to(tl.int32, bitcast=True)
+    return tl.where(x == x, bits + 4096, bits).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def relu_kernel_pack(
+    weight_ptr, packed_ptr, TF32: tl.constexpr, BLOCK: tl.constexpr,
 ):
-    """Native batch norm legit no training and ReLU."""
-    offset = tl.program_id(0).to(INDEX) * BLOCK_N + tl.arange(0, BLOCK_N)
-    col_mask = offset < n_elements
-    offset_1 = offset // (x_dim2*x_dim3) % 128
-    conv2d = tl.load(conv2d_ptr + offset, mask=col_mask, other=0.0)
-    running_mean = tl.load(running_mean_ptr + offset_1, mask=col_mask, other=0.0)
-    running_var = tl.load(running_var_ptr + offset_1, mask=col_mask, other=0.0)
-    native_batch_norm_legit_no_training = (conv2d - running_mean) * tl.rsqrt(running_var + 1e-05)
-    weight = tl.load(weight_ptr + offset_1, mask=col_mask, other=0.0)
-    bias = tl.load(bias_ptr + offset_1, mask=col_mask, other=0.0)
-    native_batch_norm_legit_no_training_1 = native_batch_norm_legit_no_training * weight + bias
-    relu = tl.where(native_batch_norm_legit_no_training_1 < 0.0, 0.0, native_batch_norm_legit_no_training_1)
-    tl.store(output_ptr + offset, relu, mask=col_mask)
+    """Weights as [3 blocks, 128 channels, 384], 0 past the end of a block."""
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    k = at % 384
+    row = at // 384 % 128
+    block = at // 49152
+    channel = k % 128
+    tap = block * 3 + k // 128
+    inside = (at < 147456) & (k < 384) & (channel < 128)
+    w = tl.load(weight_ptr + ((row * 128 + channel) * 9 + tap), mask=inside, other=0.0)
+    if TF32:
+        w = to_tf32(w)
+    tl.store(packed_ptr + at, w, mask=at < 147456)
+
+
+@triton.jit
+def relu_kernel_last(
+    x_ptr, last_ptr, IN_0: tl.constexpr, IN_1: tl.constexpr, OUT_0: tl.constexpr,
+    OUT_1: tl.constexpr, TF32: tl.constexpr, PLACES: tl.constexpr, CHANNELS: tl.constexpr,
+):
+    """The picture as [batch, groups, places with padding, channels], 0 in the padding."""
+    WIDE_0: tl.constexpr = IN_0 + 2
+    WIDE_1: tl.constexpr = IN_1 + 2
+    PLANE: tl.constexpr = WIDE_0 * WIDE_1
+    program = tl.program_id(0)
+    tiles = tl.cdiv(PLANE, PLACES)
+    tile = program % tiles
+    channel = program // tiles % 4 * CHANNELS + tl.arange(0, CHANNELS)
+    image = (program // (tiles * 4)).to(tl.int64)
+    place = tile * PLACES + tl.arange(0, PLACES)
+    at_0 = place // WIDE_1
+    at_1 = place % WIDE_1
+    at_0 -= 1
+    at_1 -= 1
+    inside = (place < PLANE) & (at_0.to(tl.uint32) < IN_0) & (at_1.to(tl.uint32) < IN_1)
+    x_ptrs = x_ptr + (image * 128 + channel)[:, None] * (IN_0 * IN_1)
+    x = tl.load(x_ptrs + ((at_0) * IN_1 + at_1)[None, :], mask=(channel < 128)[:, None] & inside[None, :], other=0.0)
+    if TF32:
+        x = to_tf32(x)
+    last_ptrs = last_ptr + (image * PLANE + place)[:, None] * 128
+    tl.store(last_ptrs + channel[None, :], tl.trans(x), mask=(place < PLANE)[:, None] & (channel < 128)[None, :])
+
+
+@triton.jit
+def relu_kernel(
+    x_ptr, weight_ptr, out_ptr, running_mean_ptr, running_var_ptr, weight_1_ptr, bias_1_ptr,
+    batches, IN_0: tl.constexpr, IN_1: tl.constexpr, OUT_0: tl.constexpr,
+    OUT_1: tl.constexpr, INDEX: tl.constexpr, TF32: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+):
+    """Convolution, of a copy with channels last, with its epilogue."""
+    M: tl.constexpr = 128
+    N: tl.constexpr = OUT_0 * OUT_1
+    WIDE_0: tl.constexpr = IN_0 + 2
+    WIDE_1: tl.constexpr = IN_1 + 2
+    PLANE: tl.constexpr = WIDE_0 * WIDE_1
+    program = tl.program_id(0)
+    tile_m = 0
+    tile_n = program
+    channel = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
+    row_mask = channel < 128
+    channel = tl.minimum(channel, 127)
+    rows = channel
+    place = tile_n.to(INDEX) * BLOCK_N + tl.arange(0, BLOCK_N)
+    col_mask = place < tl.cast(batches, INDEX) * N
+    batch = place // N
+    cols = (place % N).to(tl.int32)
+    out_1 = cols % OUT_1
+    out_0 = cols // OUT_1
+    at_0 = out_0
+    at_1 = out_1
+    start = tl.where(col_mask, batch * PLANE + at_0 * WIDE_1 + at_1, 0)
+    start *= 128
+
+    acc = tl.zeros((BLOCK_N, BLOCK_M), dtype=tl.float32)
+    for turn in range(3 * 12):
+        tap = turn // 12
+        window = tap
+        ks = turn % 12 * BLOCK_K + tl.arange(0, BLOCK_K)
+        move_0 = window
+        move_1 = 0
+        x_ptrs = x_ptr + (start + (move_0 * WIDE_1 + move_1) * 128)
+        x = tl.load(x_ptrs[:, None] + ks[None, :])
+        w_ptrs = weight_ptr + (tap * M + rows) * 384
+        w = tl.load(w_ptrs[None, :] + ks[:, None])
+        if TF32:
+            acc = tl.dot(x, w, acc, input_precision="tf32")
+        else:
+            acc = tl.dot(x, w, acc, input_precision="tf32x3")
+    acc = tl.trans(acc)
+
+    tile_mask = row_mask[:, None] & col_mask[None, :]
+    batch = batch.to(tl.int64)
+    tile = (batch[None, :] * M + rows[:, None]) * N + cols[None, :]
+    running_mean = tl.load(running_mean_ptr + rows[:, None], mask=row_mask[:, None], other=0.0)
+    running_var = tl.load(running_var_ptr + rows[:, None], mask=row_mask[:, None], other=0.0)
+    rstd = tl.rsqrt(running_var + 1e-05)
+    weight = tl.load(weight_1_ptr + rows[:, None], mask=row_mask[:, None], other=0.0)
+    bias_1 = tl.load(bias_1_ptr + rows[:, None], mask=row_mask[:, None], other=0.0)
+    native_batch_norm_legit_no_training = (acc - running_mean) * rstd * weight + bias_1
+    relu = tl.where(native_batch_norm_legit_no_training < 0.0, 0.0, native_batch_norm_legit_no_training)
+    acc = relu
+    tl.store(out_ptr + tile, acc.to(out_ptr.dtype.element_ty), mask=tile_mask)
 
 
 def formula(x, conv_weight, norm_weight, norm_bias, norm_running_mean, norm_running_var):
@@ -114,12 +208,24 @@ class ModelNew(nn.Module):
         x_dim3 = x.shape[3]
         if x_dim0 == 0 or x_dim2 == 0 or x_dim3 == 0:
             return torch.empty((x_dim0, 128, x_dim2, x_dim3), device=x.device, dtype=torch.float32)
-        conv2d = torch.nn.functional.conv2d(x, self.conv.weight, None, [1, 1], [1, 1]).contiguous()
         output = torch.empty((x_dim0, 128, x_dim2, x_dim3), device=x.device, dtype=torch.float32)
-        relu_kernel[(-(-(128*x_dim0*x_dim2*x_dim3) // 1024),)](
-            conv2d, self.norm.running_mean, self.norm.running_var, self.norm.weight,
-            self.norm.bias, output, 128*x_dim0*x_dim2*x_dim3, x_dim3=x_dim3, x_dim2=x_dim2,
-            INDEX=tl.int64 if 128*x_dim0*x_dim2*x_dim3 > 2147418112 else tl.int32,
-            BLOCK_N=1024, num_warps=4,
+        relu_kernel_weight = torch.empty(147456, device=x.device, dtype=x.dtype)
+        relu_kernel_pack[(144,)](
+            self.conv.weight.contiguous(), relu_kernel_weight,
+            TF32=torch.backends.cudnn.conv.fp32_precision == "tf32", BLOCK=1024,
+        )
+        relu_kernel_picture = torch.empty(x_dim0 * (x_dim2 + 2) * (x_dim3 + 2) * 128, device=x.device, dtype=x.dtype)
+        relu_kernel_last[(triton.cdiv((x_dim2 + 2) * (x_dim3 + 2), 128) * 4 * x_dim0,)](
+            x, relu_kernel_picture,
+            IN_0=x_dim2, IN_1=x_dim3, OUT_0=x_dim2, OUT_1=x_dim3,
+            TF32=torch.backends.cudnn.conv.fp32_precision == "tf32", PLACES=128, CHANNELS=32,
+        )
+        relu_kernel[(triton.cdiv(x_dim0 * x_dim2 * x_dim3, 128) * 1,)](
+            relu_kernel_picture, relu_kernel_weight, output, self.norm.running_mean,
+            self.norm.running_var, self.norm.weight, self.norm.bias, x_dim0,
+            IN_0=x_dim2, IN_1=x_dim3, OUT_0=x_dim2, OUT_1=x_dim3,
+            INDEX=tl.int64 if max(relu_kernel_picture.numel(), output.numel()) > 2147418112 else tl.int32,
+            TF32=torch.backends.cudnn.conv.fp32_precision == "tf32", BLOCK_M=128, BLOCK_N=128,
+            BLOCK_K=32, num_warps=8, num_stages=3,
         )
         return output

@@ -119,19 +119,22 @@ def test_cuda_tensors_are_shared_both_ways(run):
         assert ref.span.alone
 
 
-FLAG = "import torch\nreturn torch.backends.cudnn.conv.fp32_precision"
+FLAG = (
+    "import torch\ncudnn = torch.backends.cudnn\n"
+    "return [cudnn.conv.fp32_precision == 'tf32', cudnn.allow_tf32]"
+)
 
 
 def test_a_worker_rounds_convolutions_as_its_parent_would(worker, run):
     """What is measured there has to do what the user's own process does; the interpreter rounds
     nothing."""
-    assert run(worker, FLAG) == "ieee"
+    assert run(worker, FLAG) == [False, False]
     conv = torch.backends.cudnn.conv
     before = conv.fp32_precision
     try:
         for flag in ("tf32", "ieee"):
             conv.fp32_precision = flag
             with open_worker(device="cpu", interpret=False) as own:
-                assert run(own, FLAG) == flag
+                assert run(own, FLAG) == [flag == "tf32"] * 2
     finally:
         conv.fp32_precision = before

@@ -43,13 +43,15 @@ class _Depthwise:
             f"M: tl.constexpr = {self.shape.groups * self.shape.outside}",
             "N: tl.constexpr = OUT_0 * OUT_1",
             f"row_tiles: tl.constexpr = (OUT_0 + {self.rows - 1}) // {self.rows}",
-            "program = tl.program_id(0)",
+            "tiles: tl.constexpr = (OUT_1 + BLOCK_X - 1) // BLOCK_X",
+            "tile_x = tl.program_id(0) % tiles",
+            "program = tl.program_id(0) // tiles",
             f"first = program % row_tiles * {self.rows}",
             "plane = (program // row_tiles).to(INDEX) * BLOCK_C + tl.arange(0, BLOCK_C)",
             "plane_mask = plane < planes",
             "batch = (plane // M)[:, None].to(tl.int64)",
             "rows = (plane % M).to(tl.int32)",
-            "out_1 = tl.program_id(1) * BLOCK_X + tl.arange(0, BLOCK_X)",
+            "out_1 = tile_x * BLOCK_X + tl.arange(0, BLOCK_X)",
             f"at_0 = first * {self.stride[0]} - {self.padding[0]}",
             f"at_1 = out_1 * {self.stride[1]} - {self.padding[1]}",
             f"read = {self._plane()} * (IN_0 * IN_1)",
@@ -120,8 +122,8 @@ class _Depthwise:
         ins = spec.in_sizes if self.shape.rank == 2 else ("1", *spec.in_sizes)
         planes = f"{factor(spec.batch)} * {channels}"
         grid = (
-            f"triton.cdiv({planes}, {schedule['BLOCK_C']}) * triton.cdiv({outs[0]}, {self.rows}), "
-            f"triton.cdiv({outs[1]}, {schedule['BLOCK_X']})"
+            f"triton.cdiv({planes}, {schedule['BLOCK_C']}) * triton.cdiv({outs[0]}, {self.rows})"
+            f" * triton.cdiv({outs[1]}, {schedule['BLOCK_X']}),"
         )
         arguments = [
             spec.x, spec.weight, *([spec.bias] if spec.bias else []), spec.out,

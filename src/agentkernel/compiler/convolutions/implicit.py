@@ -103,21 +103,23 @@ class Implicit:
             *self._channels(),
             *(self._places_of_one() if self.schedule.get("APART") else self._places_in_turn()),
             *self._split("cols", "out", [f"OUT_{dim}" for dim in self.dims]),
-            *(
-                f"at_{dim} = out_{dim} * {self.shape.stride[dim]} - {self.shape.padding[dim]}"
-                f"{self._low(dim)}"
-                for dim in self.dims
-            ),
+            *(f"at_{dim} = {self._window_start(dim)}" for dim in self.dims),
             *self._start_lines("batch"),
         ]
+
+    def _window_start(self, dim: int) -> str:
+        """Where the window of a place begins."""
+        step, shift = self.shape.stride[dim], self._lead(dim) - self.shape.padding[dim]
+        place = f"out_{dim}" if step == 1 else f"out_{dim} * {step}"
+        return place if shift == 0 else f"{place} {'+' if shift > 0 else '-'} {abs(shift)}"
 
     def _channels(self) -> list[str]:
         """Lines of the tile's number among those of places, and of its channels."""
         shape = self.shape
         tiles = -(-shape.outside // self.schedule["BLOCK_M"])
         lines = [
-            f"tile_m = program % {tiles}",
-            f"tile_n = program // {tiles}",
+            "tile_m = 0" if tiles == 1 else f"tile_m = program % {tiles}",
+            "tile_n = program" if tiles == 1 else f"tile_n = program // {tiles}",
             "channel = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)",
             f"row_mask = channel < {shape.outside}",
             f"channel = tl.minimum(channel, {shape.outside - 1})",
@@ -130,7 +132,7 @@ class Implicit:
         """Lines of the places of a tile, which goes on in the next picture."""
         return [
             "place = tile_n.to(INDEX) * BLOCK_N + tl.arange(0, BLOCK_N)",
-            "col_mask = place < batches * N",
+            "col_mask = place < tl.cast(batches, INDEX) * N",
             "batch = place // N",
             "cols = (place % N).to(tl.int32)",
         ]
@@ -170,11 +172,12 @@ class Implicit:
         rank = self.shape.rank
         if rank == 1:
             return [f"{name}_0 = {index}"]
-        lines = [f"{name}_{rank - 1} = {index} % ({sizes[-1]})"]
+        *_, before, last = map(factor, sizes)
+        lines = [f"{name}_{rank - 1} = {index} % {last}"]
         if rank == 2:
-            return [*lines, f"{name}_0 = {index} // ({sizes[1]})"]
-        lines.append(f"{name}_1 = {index} // ({sizes[2]}) % ({sizes[1]})")
-        return [*lines, f"{name}_0 = {index} // (({sizes[1]}) * ({sizes[2]}))"]
+            return [*lines, f"{name}_0 = {index} // {last}"]
+        lines.append(f"{name}_1 = {index} // {last} % {before}")
+        return [*lines, f"{name}_0 = {index} // ({before} * {last})"]
 
     def _total(self) -> list[str]:
         """Lines of a sum over K: `acc`, of channels by places."""
@@ -197,7 +200,7 @@ class Implicit:
         """The offset in a plane of a place `name_0`, `name_1`, ..."""
         text = f"{name}_0"
         for dim in self.dims[1:]:
-            text = f"({text}) * {self._side}_{dim} + {name}_{dim}"
+            text = f"{factor(text)} * {self._side}_{dim} + {name}_{dim}"
         return text
 
     def _moves(self, tap: str) -> list[str]:
@@ -284,8 +287,8 @@ class Implicit:
         return [
             f"inside = {' & '.join(self._inside('window', '', ''))}",
             f"x_ptrs = x_ptr + (start + ({self._offset('move')}))",
-            "x = tl.load("
-            f"x_ptrs[:, None] + ks[None, :] * PLANE, mask=inside[:, None]{mask}, other=0.0)",
+            "x_ptrs = x_ptrs[:, None] + ks[None, :].to(INDEX) * PLANE",
+            f"x = tl.load(x_ptrs, mask=inside[:, None]{mask}, other=0.0)",
         ]
 
     def _turns(self, steps: int) -> str:
@@ -315,7 +318,7 @@ class Implicit:
             f"window = ks % {shape.taps}",
             *self._moves("window"),
             f"inside = {' & '.join(conditions + self._inside('window', '[:, None]', '[None, :]'))}",
-            f"offset = ks // {shape.taps} * PLANE + {self._offset('move')}",
+            f"offset = (ks // {shape.taps}).to(INDEX) * PLANE + {self._offset('move')}",
             "x = tl.load(x_ptr + (start[:, None] + offset[None, :]), mask=inside, other=0.0)",
             *self._weights(block=False),
         ]
@@ -365,11 +368,12 @@ class Implicit:
     def _dot(self, acc: str) -> list[str]:
         if self.spec.dtype != "float32":
             return [f"{acc} = tl.dot(x, w, {acc})"]
+        exact = "ieee" if self.schedule.get("IEEE") else "tf32x3"
         return [
             "if TF32:",
             f'    {acc} = tl.dot(x, w, {acc}, input_precision="tf32")',
             "else:",
-            f'    {acc} = tl.dot(x, w, {acc}, input_precision="tf32x3")',
+            f'    {acc} = tl.dot(x, w, {acc}, input_precision="{exact}")',
         ]
 
     def _end(self) -> list[str]:
@@ -393,9 +397,13 @@ class Implicit:
         """Programs of each tile."""
         return 1
 
+    def _more_places(self) -> str:
+        """A further number that an index may reach, behind a comma."""
+        return ""
+
     def launch(self) -> list[str]:
         spec, shape, schedule = self.spec, self.shape, self.schedule
-        x = f"{spec.name}_picture" if self.packing.read == PACKED else spec.x
+        x = spec.called("picture") if self.packing.read == PACKED else spec.x
         places = self._stored()
         tiles = -(-shape.outside // schedule["BLOCK_M"]) * self._programs()
         if schedule.get("APART"):
@@ -405,13 +413,12 @@ class Implicit:
         if shape.groups > 1:
             grid += f" {shape.groups}"
         arguments = [
-            x, f"{spec.name}_weight", *([spec.bias] if spec.bias else []), spec.out,
+            x, spec.called("weight"), *([spec.bias] if spec.bias else []), spec.out,
             *(value for _, value in spec.extras), spec.batch,
         ]  # fmt: skip
         options = spec.sizes
-        options.append(
-            f"INDEX=tl.int64 if max({x}.numel(), {spec.out}.numel()) > {INT32_LIMIT} else tl.int32"
-        )
+        most = f"max({x}.numel(), {spec.out}.numel(){self._more_places()})"
+        options.append(f"INDEX=tl.int64 if {most} > {INT32_LIMIT} else tl.int32")
         if spec.dtype == "float32":
             options.append(f"TF32={spec.rounding}")
         names = ["BLOCK_M", "BLOCK_N", "BLOCK_K", "num_warps", "num_stages"]

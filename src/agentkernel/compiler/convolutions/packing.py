@@ -85,7 +85,7 @@ class Packing:
 
 def pack_weights(spec: ConvolutionSpec, packing: Packing) -> KernelText:
     """The kernel that copies the weights, and its launch."""
-    shape, name = spec.geometry, f"{spec.name}_pack"
+    shape, name = spec.geometry, spec.called("pack")
     total = packing.blocks * shape.groups * shape.outside * packing.depth
     taps, kernel = shape.taps, shape.kernel[-1]
     if packing.read == AT_ONCE:
@@ -122,7 +122,7 @@ def pack_weights(spec: ConvolutionSpec, packing: Packing) -> KernelText:
         "weight_ptr", "packed_ptr", *(["TF32: tl.constexpr"] if rounds else []),
         "BLOCK: tl.constexpr",
     ]  # fmt: skip
-    out = f"{spec.name}_weight"
+    out = spec.called("weight")
     options = [f"TF32={spec.rounding}"] if rounds else []
     launch = [
         f"{out} = torch.empty({total}, device={spec.x}.device, dtype={spec.x}.dtype)",
@@ -141,7 +141,7 @@ PICTURE_CHANNELS = 32
 
 def pack_picture(spec: ConvolutionSpec, packing: Packing) -> KernelText:
     """The kernel that copies the picture, and its launch."""
-    shape, name = spec.geometry, f"{spec.name}_last"
+    shape, name = spec.geometry, spec.called("last")
     dims = range(shape.rank)
     block = min(PICTURE_CHANNELS, 1 << (packing.channels - 1).bit_length())
     places = PICTURE_PLACES * PICTURE_CHANNELS // block
@@ -185,7 +185,7 @@ def pack_picture(spec: ConvolutionSpec, packing: Packing) -> KernelText:
     fixed = [f"{side}_{dim}" for side in ("IN", "OUT") for dim in dims]
     fixed += [*(["TF32"] if rounds else []), "PLACES", "CHANNELS"]
     signature = ["x_ptr", "last_ptr", *(f"{item}: tl.constexpr" for item in fixed)]
-    out = f"{spec.name}_picture"
+    out = spec.called("picture")
     wides = []
     for dim in dims:
         text = packing.width(dim)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agentkernel.compiler.convolutions.packing import AS_IT_LIES, AT_ONCE, PACKED
+from agentkernel.compiler.convolutions.packing import AS_IT_LIES, AT_ONCE, PACKED, Packing
 from agentkernel.compiler.convolutions.spec import Geometry
 from agentkernel.compiler.convolutions.transposed import WEAVES
 from agentkernel.compiler.products.schedules import ITEM_BYTES, FloatType
@@ -21,6 +21,8 @@ ACCUMULATORS = 128
 """fp32 accumulators of a thread, of 255 registers."""
 UNROLLED = 400
 """Multiplications of a depthwise kernel's text: 392 compile in 6 to 9 s, 686 in 15."""
+MOST_COPIED = 3.0
+"""Times the picture that a copy of it may be: 1.33 of three channels in fp32."""
 FEW = 256
 """Elements of a window up to which its taps and channels may be one index of K."""
 MANY = 400
@@ -31,10 +33,11 @@ NARROW = 64
 
 @dataclass(frozen=True)
 class ConvolutionFacts:
-    """What the choice rests on: `batch` pictures of `out_sizes` places."""
+    """What the choice rests on: `batch` pictures of `in_sizes`, and `out_sizes` of the result."""
 
     geometry: Geometry
     batch: int
+    in_sizes: tuple[int, ...]
     out_sizes: tuple[int, ...]
     dtype: FloatType
 
@@ -46,9 +49,10 @@ def convolution_schedules(
     ROWS, BLOCK_C, BLOCK_X and num_warps; of others READ, BLOCK_M channels, BLOCK_N places,
     BLOCK_K, num_warps, num_stages, and APART where tiles end with a picture."""
     guesses = [*_depthwise(facts)] if by_sums(facts.geometry) else [*_implicit(facts, target)]
-    return guesses + [
-        item for item in _drawn(facts, target, min(sampled, MOST_DRAWN)) if item not in guesses
-    ]
+    more = _drawn(facts, target, min(sampled, MOST_DRAWN))
+    # AMD's matrix cores multiply fp32 as it is.
+    exact = {"IEEE": 1} if target.vendor == "amd" and not by_sums(facts.geometry) else {}
+    return [item | exact for item in (*guesses, *(one for one in more if one not in guesses))]
 
 
 def by_sums(shape: Geometry) -> bool:
@@ -81,14 +85,31 @@ def _depthwise(facts: ConvolutionFacts) -> list[dict[str, int]]:
 
 
 def _reads(facts: ConvolutionFacts) -> list[int]:
-    """The ways of reading the picture, the likeliest first."""
-    shape = facts.geometry
+    """The ways of reading the picture, the likeliest first; no copy that is many times as large."""
+    found = _plain_reads(facts.geometry)
+    if copied(facts) <= MOST_COPIED:
+        return found
+    return [read for read in found if read != PACKED] or [AS_IT_LIES]
+
+
+def _plain_reads(shape: Geometry) -> list[int]:
     if shape.taps == 1:
         return [AS_IT_LIES, PACKED]
     small = shape.inside * shape.taps <= FEW and not shape.transposed
     if small and shape.inside < 16:
         return [AT_ONCE, PACKED]
     return [PACKED, AS_IT_LIES] if shape.inside >= 16 else [PACKED]
+
+
+def copied(facts: ConvolutionFacts) -> float:
+    """How many times the picture its copy is: channels are padded, and zeros are written around."""
+    shape = facts.geometry
+    packing = Packing(shape, PACKED, 32, facts.dtype)
+    ratio = packing.channels / shape.inside
+    for dim, size in enumerate(facts.in_sizes):
+        zeros = packing.low(dim) if shape.transposed else shape.padding[dim] + shape.after[dim]
+        ratio *= (size + zeros) / max(1, size)
+    return ratio
 
 
 def _implicit(facts: ConvolutionFacts, target: Target) -> list[dict[str, int]]:
@@ -105,14 +126,15 @@ def _implicit(facts: ConvolutionFacts, target: Target) -> list[dict[str, int]]:
             tiles += [(256, 128, deep, 3)] if shape.outside > 128 else []
         tiles += [(wide, 128, deep // 2, 4)] if shape.inside <= 16 or read == AT_ONCE else []
         tiles.append((min(wide, 64), 64 * max(1, _phases(shape)), 32, 2))
+        tiles.append((16, 32 * max(1, _phases(shape)), 16, 2))
         for m, n, k, stages in tiles:
             warps = 8 if m * n >= 128 * 128 else 4
             apart = {"APART": 1} if _odd(facts) else {}
             found.append(_tile(read, m, n, k, warps, stages) | apart)
     fitting = [item for item in found if _fits(item, facts, target)]
     first = fitting[0]["READ"] if fitting else PACKED
-    most = [item for item in fitting if item["READ"] == first][: MAX_SCHEDULES - 4]
-    return most + [item for item in fitting if item["READ"] != first][:4]
+    ours = [item for item in fitting if item["READ"] == first]
+    return ours[: MAX_SCHEDULES - 4] + [item for item in fitting if item["READ"] != first][:4]
 
 
 def _odd(facts: ConvolutionFacts) -> bool:

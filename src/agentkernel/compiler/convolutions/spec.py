@@ -13,6 +13,10 @@ def factor(size: str) -> str:
     return size if size.isalnum() or size.replace("_", "").isalnum() else f"({size})"
 
 
+COPIES = ("weight", "pack", "picture", "last")
+"""Ends of the names of the copied weights, of their kernel, of the copied picture and of its."""
+
+
 @dataclass(frozen=True)
 class Geometry:
     """A convolution's constants, one entry a spatial dimension; PyTorch's definition of each.
@@ -85,6 +89,12 @@ class ConvolutionSpec:
     out_sizes: tuple[str, ...]
     epilogue: tuple[str, ...] = ()
     extras: tuple[tuple[str, str], ...] = ()
+    stem: str = ""
+    """What the names of the copies and of their kernels begin with; `name` where it is empty."""
+
+    def called(self, end: str) -> str:
+        """The name of one of `COPIES`."""
+        return f"{self.stem or self.name}_{end}"
 
     @property
     def rounding(self) -> str:

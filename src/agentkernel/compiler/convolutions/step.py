@@ -12,7 +12,7 @@ from agentkernel.compiler.convolutions.depthwise import emit_depthwise
 from agentkernel.compiler.convolutions.implicit import Implicit
 from agentkernel.compiler.convolutions.packing import PACKED, pack_picture, pack_weights
 from agentkernel.compiler.convolutions.schedules import ConvolutionFacts, by_sums
-from agentkernel.compiler.convolutions.spec import ConvolutionSpec, Geometry
+from agentkernel.compiler.convolutions.spec import COPIES, ConvolutionSpec, Geometry
 from agentkernel.compiler.convolutions.transposed import Transposed
 from agentkernel.compiler.expressions import Symbols
 from agentkernel.compiler.fusion import LibraryStep, Partition, Region, Step
@@ -81,17 +81,18 @@ def geometry_of(node: Node) -> Geometry | None:
     if not found.transposed:
         return plain
     if all(step == 1 for step in found.stride):
-        return _turned(plain)
+        return _turned(plain, found.extra)
     return plain if all(item == 1 for item in found.dilation) else None
 
 
-def _turned(shape: Geometry) -> Geometry | None:
-    """A transposed convolution of stride 1 as a plain one."""
+def _turned(shape: Geometry, extra: tuple[int, ...]) -> Geometry | None:
+    """A transposed convolution of stride 1, its result longer by `extra` places, as a plain one."""
     triples = zip(shape.dilation, shape.kernel, shape.padding, strict=True)
     padding = tuple(dilation * (size - 1) - cut for dilation, size, cut in triples)
     if min(padding) < 0:
         return None
-    return replace(shape, padding=padding, after=padding, transposed=False, turned=True)
+    after = tuple(before + more for before, more in zip(padding, extra, strict=True))
+    return replace(shape, padding=padding, after=after, transposed=False, turned=True)
 
 
 def with_convolution_steps(partition: Partition) -> Partition:
@@ -137,7 +138,8 @@ def _groups(node: Node, region: Region) -> tuple[tuple[Atom, ...], ...]:
 def convolution_facts(step: ConvolutionStep, symbols: Symbols) -> ConvolutionFacts:
     """What the choice of schedules rests on."""
     batch, _, *places = (symbols.hint(size) for size in step.node.shape)
-    return ConvolutionFacts(step.geometry, batch, tuple(places), FLOATS[step.node.dtype])
+    inside = tuple(symbols.hint(size) for size in step.node.args[0].shape[2:])
+    return ConvolutionFacts(step.geometry, batch, inside, tuple(places), FLOATS[step.node.dtype])
 
 
 def emit_convolution(spec: ConvolutionSpec, schedule: Mapping[str, int]) -> KernelText:
@@ -195,11 +197,19 @@ def emit_convolution_step(
         name=name, geometry=step.geometry, dtype=FLOATS[step.node.dtype], x=operands[0],
         weight=operands[1], bias=operands[2] if len(operands) > 2 else "", out=out,
         batch=scope.symbols.wrapper(step.node.shape[0]), in_sizes=sizes[0], out_sizes=sizes[1],
-        epilogue=text.lines, extras=text.extras,
+        epilogue=text.lines, extras=text.extras, stem=_stem(name, scope),
     )  # fmt: skip
     made = emit_convolution(spec, schedule)
     used = text.helpers | made.helpers
     return KernelCode(made.source, made.kernels, made.launch, used, tuple(lines))
+
+
+def _stem(name: str, scope: Scope) -> str:
+    """What the names of the copies begin with: nothing else in the wrapper has one of them."""
+    while any(f"{name}_{end}" in scope.names.taken for end in COPIES):
+        name += "_"
+    scope.names.taken |= {f"{name}_{end}" for end in COPIES}
+    return name
 
 
 def _reserved(shape: Geometry, schedule: dict[str, int]) -> frozenset[str]:

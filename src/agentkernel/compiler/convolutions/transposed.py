@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from agentkernel.compiler.convolutions.implicit import Implicit
 from agentkernel.compiler.convolutions.packing import PACKED
+from agentkernel.compiler.convolutions.spec import factor
 
 WEAVES = (2, 4, 8)
 """Strides whose phases can be joined in registers."""
@@ -66,6 +67,9 @@ class Transposed(Implicit):
         places = " * ".join(f"triton.cdiv({size}, {step})" for size, step in pairs)
         return places + (f" * {self.woven}" if self.woven > 1 else "")
 
+    def _more_places(self) -> str:
+        return f", {factor(self.spec.batch)} * {self._stored()}"
+
     def _safe_start(self) -> str:
         text = str(self.packing.low(0))
         for dim in self.dims[1:]:
@@ -103,7 +107,7 @@ class Transposed(Implicit):
             "cols = (place % COUNT).to(tl.int32)",
             *self._split("cols", "out", sizes),
             *(f"out_{dim} = out_{dim} * {shape.stride[dim]} + shift_{dim}" for dim in self._apart),
-            "col_mask = place < batches * COUNT",
+            "col_mask = place < tl.cast(batches, INDEX) * COUNT",
             *(f"col_mask &= out_{dim} < OUT_{dim}" for dim in self.dims),
         ]
         flat = "out_0"
@@ -117,7 +121,7 @@ class Transposed(Implicit):
         block = f"BLOCK_N // {self.woven}" if self.woven > 1 else "BLOCK_N"
         return [
             f"step = tile_n.to(INDEX) * ({block}) + tl.arange(0, {block})",
-            f"step_mask = step < batches * ({count})",
+            f"step_mask = step < tl.cast(batches, INDEX) * ({count})",
             f"picture = step // ({count})",
             f"step = (step % ({count})).to(tl.int32)",
             *self._split("step", "step", [f"STEPS_{dim}" for dim in self.dims]),

@@ -101,7 +101,8 @@ class BaselineServer:
             torch.set_float32_matmul_precision(str(request["matmul_precision"]))
         torch.backends.cudnn.benchmark = bool(request["cudnn_benchmark"])
         if not request["convolutions_round"]:
-            torch.backends.cudnn.conv.fp32_precision = "ieee"  # type: ignore[attr-defined]
+            # By the older name, which sets recurrent layers too: else it could no longer be read.
+            torch.backends.cudnn.allow_tf32 = False
         problem = cast("Problem", request["problem"])
         loaded = restore_problem(problem, request["live"])
         module = loaded.build(seed=cast(int, request["seed"]), device="cpu")

@@ -149,7 +149,8 @@ def serve(line: int, config: Mapping[str, object], listener_socket: socket.socke
     if not config.get("convolutions_round", True):
         import torch
 
-        torch.backends.cudnn.conv.fp32_precision = "ieee"  # type: ignore[attr-defined]
+        # By the older name, which sets recurrent layers too: else it could no longer be read.
+        torch.backends.cudnn.allow_tf32 = False
     if late:
         abi = lock_files(config)
     locks = lock_calls(config, abi, listener_socket)
