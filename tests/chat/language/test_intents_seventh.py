@@ -1,10 +1,10 @@
 """How does a seventh set of everyday wishes fare, written by somebody who saw no reader?
 
-As it stood, 79 of 100 were understood, 11 asked back, 3 not understood, and 7 misread: a question
-of knowledge taken for one about a kernel (2), a limit of memory left out of a question about a card, a
-request beside another left out or added (2), and two taken for what is never done or for a fact.
-The reader before it understood 63 and misread 9. Nothing was changed for these sentences, and none
-is among those that the weights were learned from.
+As it stood, 79 of 100 were understood, 11 asked back, 3 not understood, and 7 misread: a
+question of knowledge taken for one about a kernel (2), a limit of memory left out of a question
+about a card, a request beside another left out or added (2), and two taken for what is never
+done or for a fact. The reader before it understood 63 and misread 9. Nothing was changed for
+these sentences, and none is among those that the weights were learned from.
 """
 
 from __future__ import annotations
