@@ -8,8 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from agentkernel.compiler.convolutions.implicit import INT32_LIMIT
-from agentkernel.compiler.convolutions.spec import ConvolutionSpec, factor
+from agentkernel.compiler.convolutions.spec import (
+    ConvolutionSpec,
+    factor,
+    index_option,
+    size_options,
+)
 from agentkernel.compiler.products.spec import KernelText, call_lines, function
 
 
@@ -129,13 +133,7 @@ class _Depthwise:
             spec.x, spec.weight, *([spec.bias] if spec.bias else []), spec.out,
             *(value for _, value in spec.extras), planes,
         ]  # fmt: skip
-        sizes = zip(("IN", "OUT"), (ins, outs), strict=True)
-        options = [
-            f"{side}_{dim}={size}" for side, every in sizes for dim, size in enumerate(every)
-        ]
-        options.append(
-            f"INDEX=tl.int64 if max({spec.x}.numel(), {spec.out}.numel()) > {INT32_LIMIT}"
-            " else tl.int32"
-        )
+        options = size_options(ins, outs)
+        options.append(index_option(f"{spec.x}.numel()", f"{spec.out}.numel()"))
         options += [f"{name}={schedule[name]}" for name in ("BLOCK_C", "BLOCK_X", "num_warps")]
         return call_lines(spec.name, grid, arguments, options)

@@ -14,7 +14,7 @@ In each W is copied to [block, channels out, K of the block], rounded to what a 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from agentkernel.compiler.convolutions.packing import (
     AS_IT_LIES,
@@ -22,11 +22,9 @@ from agentkernel.compiler.convolutions.packing import (
     PACKED,
     Packing,
 )
-from agentkernel.compiler.convolutions.spec import ConvolutionSpec, factor
+from agentkernel.compiler.convolutions.spec import ConvolutionSpec, factor, index_option
 from agentkernel.compiler.products.spec import call_lines, function
 
-INT32_LIMIT = 2**31 - 2**16
-"""From here on elements are counted in 64 bits: a tile runs past the last one."""
 MASK_BITS = 31
 """Taps whose reads inside of the picture one integer can tell."""
 
@@ -397,9 +395,9 @@ class Implicit:
         """Programs of each tile."""
         return 1
 
-    def _more_places(self) -> str:
-        """A further number that an index may reach, behind a comma."""
-        return ""
+    def _more_places(self) -> Sequence[str]:
+        """Further numbers that an index may reach."""
+        return ()
 
     def launch(self) -> list[str]:
         spec, shape, schedule = self.spec, self.shape, self.schedule
@@ -417,8 +415,8 @@ class Implicit:
             *(value for _, value in spec.extras), spec.batch,
         ]  # fmt: skip
         options = spec.sizes
-        most = f"max({x}.numel(), {spec.out}.numel(){self._more_places()})"
-        options.append(f"INDEX=tl.int64 if {most} > {INT32_LIMIT} else tl.int32")
+        counts = (f"{x}.numel()", f"{spec.out}.numel()", *self._more_places())
+        options.append(index_option(*counts))
         if spec.dtype == "float32":
             options.append(f"TF32={spec.rounding}")
         names = ["BLOCK_M", "BLOCK_N", "BLOCK_K", "num_warps", "num_stages"]

@@ -217,7 +217,7 @@ def _drawn(facts: ConvolutionFacts, target: Target, most: int) -> Sequence[dict[
     if shape.transposed:
         axes["BLOCK_N"] = [size * shape.stride[-1] for size in (32, 64, 128)]
         axes["BLOCK_N"] = [size for size in axes["BLOCK_N"] if size & (size - 1) == 0] or [128]
-    depth = shape.inside * math.prod(shape.kernel)
+    depth = shape.inside * shape.taps
 
     def fits(point: Point) -> bool:
         shallow = point["BLOCK_K"] <= max(16, 2 * depth)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agentkernel.compiler.products.schedules import FloatType
@@ -10,7 +11,22 @@ from agentkernel.compiler.products.schedules import FloatType
 
 def factor(size: str) -> str:
     """A size as it may stand in a product."""
-    return size if size.isalnum() or size.replace("_", "").isalnum() else f"({size})"
+    return size if size.replace("_", "").isalnum() else f"({size})"
+
+
+INT32_LIMIT = 2**31 - 2**16
+"""From here on elements are counted in 64 bits: a tile runs past the last one."""
+
+
+def index_option(*counts: str) -> str:
+    """A kernel's option of what elements are counted in, given what they may count to."""
+    return f"INDEX=tl.int64 if max({', '.join(counts)}) > {INT32_LIMIT} else tl.int32"
+
+
+def size_options(ins: Sequence[str], outs: Sequence[str]) -> list[str]:
+    """The spatial sizes as a kernel's options."""
+    pairs = (("IN", ins), ("OUT", outs))
+    return [f"{side}_{dim}={size}" for side, every in pairs for dim, size in enumerate(every)]
 
 
 COPIES = ("weight", "pack", "picture", "last")
@@ -105,5 +121,4 @@ class ConvolutionSpec:
     @property
     def sizes(self) -> list[str]:
         """The spatial sizes as a kernel's options."""
-        pairs = (("IN", self.in_sizes), ("OUT", self.out_sizes))
-        return [f"{side}_{dim}={size}" for side, every in pairs for dim, size in enumerate(every)]
+        return size_options(self.in_sizes, self.out_sizes)

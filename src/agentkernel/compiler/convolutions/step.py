@@ -15,40 +15,29 @@ from agentkernel.compiler.convolutions.schedules import ConvolutionFacts, by_sum
 from agentkernel.compiler.convolutions.spec import COPIES, ConvolutionSpec, Geometry
 from agentkernel.compiler.convolutions.transposed import Transposed
 from agentkernel.compiler.expressions import Symbols
-from agentkernel.compiler.fusion import LibraryStep, Partition, Region, Step
-from agentkernel.compiler.ir import Node, numel, roots_of, same
+from agentkernel.compiler.fusion import LibraryStep, Partition, Region
+from agentkernel.compiler.ir import Node, numel, same
 from agentkernel.compiler.kernel import KernelCode
 from agentkernel.compiler.products.spec import KernelText
 from agentkernel.compiler.products.step import (
     FLOATS,
+    AnchorStep,
     EpilogueText,
     Scope,
     element_by_element,
     epilogue_text,
     operand_text,
     reads_once,
+    with_anchors,
 )
 from agentkernel.compiler.rewrite.patterns import convolution_of
 
 
 @dataclass(frozen=True, eq=False)
-class ConvolutionStep:
-    """A convolution of stored operands with the pointwise region that follows it, if any."""
+class ConvolutionStep(AnchorStep):
+    """A convolution of stored operands with its epilogue."""
 
-    node: Node
     geometry: Geometry
-    epilogue: Region | None
-
-    @property
-    def reads(self) -> tuple[Node, ...]:
-        """What it reads, below all views."""
-        inside = self.epilogue.reads if self.epilogue else ()
-        return tuple(item for item in roots_of((*self.node.args, *inside)) if item is not self.node)
-
-    @property
-    def result(self) -> Node:
-        """What it stores."""
-        return self.epilogue.stores[0].node if self.epilogue else self.node
 
     def multiplied(self, symbols: Symbols) -> int:
         """Floating-point operations: two for each tap of a channel that a place reads."""
@@ -98,30 +87,17 @@ def _turned(shape: Geometry, extra: tuple[int, ...]) -> Geometry | None:
 def with_convolution_steps(partition: Partition) -> Partition:
     """Every convolution that our kernels do as one of them, with the pointwise region behind it as
     its epilogue."""
-    fused: dict[Region, ConvolutionStep] = {}
-    single: dict[LibraryStep, ConvolutionStep] = {}
     returned = {output.node: output.strides for output in partition.outputs}
-    for step in partition.steps:
-        if not isinstance(step, LibraryStep) or step.parts:
-            continue
-        node, geometry = step.node, geometry_of(step.node)
+
+    def served(step: LibraryStep, region: Region | None) -> ConvolutionStep | None:
+        node, geometry = step.node, None if step.parts else geometry_of(step.node)
         plain = contiguous_strides(node.shape)
-        given = returned.get(node, plain)
-        if geometry is None or not all(map(same, given, plain)):
-            continue
-        region = partition.only_region(node)
-        if region and region not in fused and _epilogue(node, region):
-            fused[region] = ConvolutionStep(node, geometry, region)
-        else:
-            single[step] = ConvolutionStep(node, geometry, None)
-    taken = {anchor.node for anchor in fused.values()}
-    steps: list[Step] = []
-    for step in partition.steps:
-        if isinstance(step, Region):
-            steps.append(fused.get(step, step))  # type: ignore[arg-type]
-        elif not isinstance(step, LibraryStep) or step.node not in taken:
-            steps.append(single.get(step, step))  # type: ignore[arg-type]
-    return Partition(tuple(steps), partition.outputs)
+        if geometry is None or not all(map(same, returned.get(node, plain), plain)):
+            return None
+        fits = region is not None and _epilogue(node, region)
+        return ConvolutionStep(node, region if fits else None, geometry)
+
+    return with_anchors(partition, served)
 
 
 def _epilogue(node: Node, region: Region) -> bool:

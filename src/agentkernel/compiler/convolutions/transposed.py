@@ -8,6 +8,8 @@ there.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from agentkernel.compiler.convolutions.implicit import Implicit
 from agentkernel.compiler.convolutions.packing import PACKED
 from agentkernel.compiler.convolutions.spec import factor
@@ -67,8 +69,8 @@ class Transposed(Implicit):
         places = " * ".join(f"triton.cdiv({size}, {step})" for size, step in pairs)
         return places + (f" * {self.woven}" if self.woven > 1 else "")
 
-    def _more_places(self) -> str:
-        return f", {factor(self.spec.batch)} * {self._stored()}"
+    def _more_places(self) -> Sequence[str]:
+        return (f"{factor(self.spec.batch)} * {self._stored()}",)
 
     def _safe_start(self) -> str:
         text = str(self.packing.low(0))

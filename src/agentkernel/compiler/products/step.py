@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Literal, NamedTuple
@@ -46,8 +46,8 @@ FLOATS: dict[torch.dtype, FloatType] = {
 
 
 @dataclass(frozen=True, eq=False)
-class ProductStep:
-    """A product of two stored matrices with the pointwise region that follows it, if any."""
+class AnchorStep:
+    """An operation on stored operands with the pointwise region that follows it, if any."""
 
     node: Node
     epilogue: Region | None
@@ -62,6 +62,11 @@ class ProductStep:
     def result(self) -> Node:
         """What it stores."""
         return self.epilogue.stores[0].node if self.epilogue else self.node
+
+
+@dataclass(frozen=True, eq=False)
+class ProductStep(AnchorStep):
+    """A product of two stored matrices with its epilogue."""
 
     @property
     def batch_dims(self) -> Literal[0, 1, 2]:
@@ -107,15 +112,32 @@ class ProductStep:
 
 def with_product_steps(partition: Partition) -> Partition:
     """Every product as our own GEMM, with the pointwise region behind it as its epilogue."""
-    fused: dict[Region, ProductStep] = {}
-    single: dict[LibraryStep, ProductStep] = {}
+
+    def served(step: LibraryStep, region: Region | None) -> ProductStep | None:
+        if step.node.op != "product":
+            return None
+        fits = region is not None and _epilogue(step.node, region)
+        return ProductStep(step.node, region if fits else None)
+
+    return with_anchors(partition, served)
+
+
+def with_anchors(
+    partition: Partition, served: Callable[[LibraryStep, Region | None], AnchorStep | None]
+) -> Partition:
+    """The partition with steps of our own for library calls. `served` makes one of a call and the
+    region that alone reads its result, if any, which is its epilogue where it fits; None leaves the
+    call to the library."""
+    fused: dict[Region, AnchorStep] = {}
+    single: dict[LibraryStep, AnchorStep] = {}
     for step in partition.steps:
-        if isinstance(step, LibraryStep) and step.node.op == "product":
+        if isinstance(step, LibraryStep):
             region = partition.only_region(step.node)
-            if region and region not in fused and _epilogue(step.node, region):
-                fused[region] = ProductStep(step.node, region)
-            else:
-                single[step] = ProductStep(step.node, None)
+            anchor = served(step, None if region in fused else region)
+            if anchor is not None and anchor.epilogue is not None:
+                fused[anchor.epilogue] = anchor
+            elif anchor is not None:
+                single[step] = anchor
     taken = {anchor.node for anchor in fused.values()}
     steps: list[Step] = []
     for step in partition.steps:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from agentkernel.compiler.axes import Store, contiguous_strides
 from agentkernel.compiler.drop_in.forward import Forward
 from agentkernel.compiler.expressions import Symbols
 from agentkernel.compiler.fusion import Output
+from agentkernel.compiler.ir import Node
 from agentkernel.compiler.kernel import KernelCode
 from agentkernel.compiler.products.joined import (
     JoinedStep,
@@ -115,11 +116,10 @@ class RowParts:
     ) -> None:  # fmt: skip
         """Allocate the parts and launch the product."""
         assert isinstance(schedule, dict)
-        stores = [Store(part, contiguous_strides(part.shape)) for part in step.parts]
-        names = [forward.allocate(store, f"{store.node.name}s") for store in stores]
-        kernel = forward.names.unique(f"{step.node.name}_kernel")
-        forward.place(emit_row_parts_step(step, schedule, kernel, names, scope_of(forward)))
-        forward.schedule[kernel] = dict(schedule)
+        _write_several(
+            step, {part: f"{part.name}s" for part in step.parts}, schedule, forward,
+            emit_row_parts_step,
+        )  # fmt: skip
 
     def work_us(self, step: RowPartsStep, symbols: Symbols) -> float:
         """Its multiplications."""
@@ -145,11 +145,9 @@ class Joined:
     ) -> None:
         """Allocate the results and launch all products."""
         assert isinstance(schedule, dict)
-        stores = [Store(node, contiguous_strides(node.shape)) for node in step.results]
-        names = [forward.allocate(store, store.node.name) for store in stores]
-        kernel = forward.names.unique(f"{step.node.name}_kernel")
-        forward.place(emit_joined_step(step, schedule, kernel, names, scope_of(forward)))
-        forward.schedule[kernel] = dict(schedule)
+        _write_several(
+            step, {node: node.name for node in step.results}, schedule, forward, emit_joined_step
+        )
 
     def work_us(self, step: JoinedStep, symbols: Symbols) -> float:
         """Its multiplications."""
@@ -158,6 +156,21 @@ class Joined:
     def pattern(self, step: JoinedStep) -> str:
         """Always the same."""
         return "gemm_joined"
+
+
+Several = TypeVar("Several", RowPartsStep, JoinedStep)
+
+
+def _write_several(
+    step: Several, wanted: Mapping[Node, str], schedule: GemmSchedule, forward: Forward,
+    emit: Callable[[Several, GemmSchedule, str, Sequence[str], Scope], KernelCode],
+) -> None:  # fmt: skip
+    """Allocate the results, called as `wanted` or like it, and launch the kernel that makes all."""
+    stores = [Store(node, contiguous_strides(node.shape)) for node in wanted]
+    names = [forward.allocate(store, wanted[store.node]) for store in stores]
+    kernel = forward.names.unique(f"{step.node.name}_kernel")
+    forward.place(emit(step, schedule, kernel, names, scope_of(forward)))
+    forward.schedule[kernel] = dict(schedule)
 
 
 Multiplied = TypeVar("Multiplied", ProductStep, PairStep)
