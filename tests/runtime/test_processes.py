@@ -58,14 +58,22 @@ def test_what_is_started_behind_others_stays_there_and_we_come_back() -> None:
     assert (os.getpriority(os.PRIO_PROCESS, me), nice_of_a_child()) == (own, own)
 
 
-def session_nice(pid: int) -> int:
-    """What proc(5)'s `autogroup` says: `/autogroup-4 nice 0`."""
-    return int(Path(f"/proc/{pid}/autogroup").read_text().split()[-1])
+def session_nice(pid: int) -> int | None:
+    """What proc(5)'s `autogroup` says: `/autogroup-4 nice 0`. None where it says nothing, as of a
+    session that began before anybody asked for sessions to be weighed."""
+    fields = Path(f"/proc/{pid}/autogroup").read_text().split()
+    return int(fields[-1]) if fields else None
 
 
-weighed = pytest.mark.skipif(
-    not Path("/proc/self/autogroup").exists(), reason="this system weighs no sessions"
-)
+def weighs_sessions() -> bool:
+    """Whether a new session has a niceness that its leader may set: it takes a kernel with
+    autogroups, `kernel.sched_autogroup_enabled`, and a /proc that can be written."""
+    asks = "echo 0 > /proc/$$/autogroup && grep -q nice /proc/$$/autogroup"
+    said = subprocess.run(["sh", "-c", asks], start_new_session=True, stderr=subprocess.DEVNULL)
+    return said.returncode == 0
+
+
+weighed = pytest.mark.skipif(not weighs_sessions(), reason="this system weighs no sessions")
 
 
 @weighed

@@ -314,8 +314,8 @@ def watch(seen: dict[str, set[int]], stop: threading.Event) -> None:
                     if any(name in word for word in words):
                         seen[name].add(nice_of(pid))
                 if any(names[-1] in word for word in words):
-                    weight = Path(f"/proc/{pid}/autogroup").read_text().split()[-1]
-                    seen["session"].add(int(weight))
+                    weight = Path(f"/proc/{pid}/autogroup").read_text().split()
+                    seen["session"].update(int(word) for word in weight[-1:])
 
 
 @pytest.mark.slow
