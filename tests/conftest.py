@@ -14,8 +14,12 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.compiler.inductor_codes import FOLDER
+
+settings.register_profile("any load", deadline=None)
+settings.load_profile("any load")
 
 MISSING_PART = re.compile(
     r"not installed|is not here|no Chromium here|needs tmux|could not import|made with bubblewrap"

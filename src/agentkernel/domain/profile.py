@@ -57,6 +57,8 @@ class OpCost(Frozen):
     bytes_moved: int
     flops: int
     kind: Literal["matmul", "convolution", "attention", "pointwise", "reduction", "copy"]
+    channels: int | None = None
+    """Of a convolution: those that come into a group."""
 
 
 class CompileReport(Frozen):

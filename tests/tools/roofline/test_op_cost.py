@@ -38,17 +38,18 @@ def test_batched_product():
 
 
 @pytest.mark.parametrize(
-    ("weight", "stride", "transposed", "groups", "flops"),
+    ("weight", "stride", "transposed", "groups", "flops", "channels"),
     [
-        ((12, 4, 3, 3), [1, 1], False, 2, 2 * (2 * 12 * 16 * 16) * (4 * 3 * 3)),
-        ((8, 6, 4, 4), [2, 2], True, 1, 2 * (2 * 8 * 16 * 16) * (6 * 4 * 4)),
+        ((12, 4, 3, 3), [1, 1], False, 2, 2 * (2 * 12 * 16 * 16) * (4 * 3 * 3), 4),
+        ((8, 6, 4, 4), [2, 2], True, 1, 2 * (2 * 8 * 16 * 16) * (6 * 4 * 4), 8),
+        ((8, 6, 4, 4), [2, 2], True, 4, 2 * (2 * 8 * 16 * 16) * (6 * 4 * 4), 2),
     ],
-    ids=["the taps of its group", "transposed: from its input"],
+    ids=["the taps of its group", "transposed: from its input", "transposed, of a group"],
 )
-def test_convolution_counts(weight, stride, transposed, groups, flops):
+def test_convolution_counts(weight, stride, transposed, groups, flops, channels):
     given = (None, stride, [1, 1], [1, 1], transposed, [0, 0], groups)
     found = cost(aten.convolution.default, empty(2, 8, 16, 16), empty(*weight), *given)
-    assert (found.flops, found.kind) == (flops, "convolution")
+    assert (found.flops, found.kind, found.channels) == (flops, "convolution", channels)
 
 
 def test_attention_counts_both_products():

@@ -17,6 +17,7 @@ from agentkernel.tools.roofline.model import (
     estimate,
     estimate_eager,
     graph_costs,
+    library_call_us,
     matmul_peak,
     minimum_bytes,
     wave_share,
@@ -204,9 +205,27 @@ def test_small_grids_fill_part_of_the_gpu():
 
 
 def test_a_librarys_convolution_moves_its_picture_three_times() -> None:
-    conv = nn.Conv2d(4, 4, 3, padding=1, groups=4)
-    graph = captured(conv, torch.empty(64, 4, 512, 512))
+    graph = captured(nn.Conv2d(32, 32, 1), torch.empty(64, 32, 128, 128))
     (cost,) = graph_costs(graph)
     moved_us = cost.bytes_moved / (bandwidth(H200) * 1e3)
     assert estimate_eager(graph, H200).time_us == pytest.approx(3 * moved_us + LAUNCH_US)
     assert estimate_eager(graph, H200).bytes_moved == cost.bytes_moved
+
+
+@pytest.mark.parametrize(
+    ("conv", "sizes", "measured_us"),
+    [
+        (nn.Conv2d(3, 768, 16, stride=16), (128, 3, 224, 224), 1304),
+        (nn.Conv2d(3, 64, 7, stride=2, padding=3), (64, 3, 224, 224), 613),
+        (nn.Conv2d(192, 192, 7, padding=3, groups=192), (32, 192, 56, 56), 635),
+        (nn.Conv2d(64, 64, 3, padding=1, groups=64), (16, 64, 512, 512), 2532),
+        (nn.Conv2d(64, 128, 3, padding=1), (32, 64, 128, 128), 695),
+    ],
+    ids=["patches", "stem", "depthwise 7 x 7", "depthwise 3 x 3", "dense"],
+)
+def test_a_librarys_convolution_takes_about_what_was_measured(
+    conv: nn.Conv2d, sizes: tuple[int, ...], measured_us: float
+) -> None:
+    """Eager fp32 calls on an H200: without tensor cores where few channels come into a group."""
+    (cost,) = graph_costs(captured(conv, torch.empty(sizes, device="meta")))
+    assert library_call_us(cost, H200) == pytest.approx(measured_us, rel=0.4)

@@ -36,9 +36,11 @@ LIBRARY_SHARE = 51 / 67
 CONVOLUTION_SHARE = 187 / 494
 """The most that cuDNN's kernels reached of TF32's peak on channels-first pictures on an H200: 401
 us for 75 GFLOP, 3 x 3 taps, 64 to 128 channels, 32 pictures of 128 x 128."""
-CONVOLUTION_PASSES = 3
-"""How often cuDNN moves a channels-first picture: it is turned channels-last and back by kernels of
-their own (84 and 203 us beside those 401 us)."""
+FEW_CHANNELS = 16
+"""Fewer in a group and cuDNN's convolutions have no tensor core, and turn no picture."""
+FEW_CHANNELS_SHARE, DEPTHWISE_SHARE = 24 / 67, 2.5 / 67
+"""Of the fp32 units' peak, on an H200: of 3 channels 24.6 TFLOP/s with 7 x 7 taps and 22.7 with
+16 x 16; depthwise 3.0 with 7 x 7 taps and 1.9 with 3 x 3."""
 KERNEL_SHARE = 174 / 330
 """What a product of ours reaches of the peak of three fp16 products on an H200 (4096 cubed; 91 of
 165 as three TF32 products)."""
@@ -371,16 +373,34 @@ def _estimate(
     )
 
 
+def library_call_us(cost: OpCost, target: Target) -> float:
+    """Estimated time in microseconds of a library call under PyTorch's default precision."""
+    return LAUNCH_US + max(_memory_us(cost, target), _library_us(cost, target))
+
+
 def _library_us(cost: OpCost, target: Target, precision: str = "eager") -> float:
     """Time of a library op's operations: its share of the peak where it is a product."""
+    if _has_few_channels(cost):
+        share = DEPTHWISE_SHARE if cost.channels == 1 else FEW_CHANNELS_SHARE
+        return cost.flops / (vector_peak(target).tflops * 1e6) / share
     share = LIBRARY_SHARE if is_matmul(cost) else 1.0
     share = CONVOLUTION_SHARE if cost.kind == "convolution" else share
-    return flop_time_us(cost, target, precision) / share
+    return flop_time_us(cost, target, precision) / share + _turning_us(cost, target)
+
+
+def _has_few_channels(cost: OpCost) -> bool:
+    return cost.channels is not None and cost.channels < FEW_CHANNELS
 
 
 def _memory_us(cost: OpCost, target: Target) -> float:
-    passes = CONVOLUTION_PASSES if cost.kind == "convolution" else 1
-    return passes * cost.bytes_moved / (bandwidth(target) * 1e3)
+    return cost.bytes_moved / (bandwidth(target) * 1e3) + _turning_us(cost, target)
+
+
+def _turning_us(cost: OpCost, target: Target) -> float:
+    """Time in which cuDNN turns a channels-first picture channels-last, and the result back, by
+    kernels of their own (84 and 203 us beside the 401 us of CONVOLUTION_SHARE)."""
+    turned = cost.kind == "convolution" and not _has_few_channels(cost)
+    return 2 * cost.bytes_moved / (bandwidth(target) * 1e3) if turned else 0.0
 
 
 def _peak_notes(costs: Sequence[OpCost], target: Target, precision: Precision) -> tuple[str, ...]:

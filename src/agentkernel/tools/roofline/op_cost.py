@@ -129,7 +129,10 @@ def op_cost(op: object, args: Sequence[object], out: object, size_of: SizeOf) ->
     elif name not in FILLS:
         moved += sum(stored_bytes(item, size_of) for item in inputs)
     flops = _flops(name, kind, args, inputs, outputs, size_of)
-    return OpCost(op=name, dtype=dtype, bytes_moved=moved, flops=flops, kind=kind)
+    channels = _group_channels(name, args, inputs, size_of) if kind == "convolution" else None
+    return OpCost(
+        op=name, dtype=dtype, bytes_moved=moved, flops=flops, kind=kind, channels=channels
+    )
 
 
 def numel(tensor: torch.Tensor, size_of: SizeOf) -> int:
@@ -213,10 +216,25 @@ def _convolution_flops(
 ) -> int:
     """2 x (outputs) x (taps an output); a transposed one scatters each input over the taps."""
     taps = numel(inputs[1], size_of) // size_of(inputs[1].shape[0])
-    generic = name in ("aten.convolution", "aten._convolution")
-    transposed = "transpose" in name or (generic and len(args) > 6 and bool(args[6]))
-    positions = numel(inputs[0], size_of) if transposed else written
+    positions = numel(inputs[0], size_of) if _is_transposed(name, args) else written
     return 2 * positions * taps + (written if len(inputs) > 2 else 0)
+
+
+def _is_transposed(name: str, args: Sequence[object]) -> bool:
+    generic = name in ("aten.convolution", "aten._convolution")
+    return "transpose" in name or (generic and len(args) > 6 and bool(args[6]))
+
+
+def _group_channels(
+    name: str, args: Sequence[object], inputs: list[torch.Tensor], size_of: SizeOf
+) -> int:
+    """Channels that come into a group: the weight has [out, in of a group, *taps], a transposed
+    one's [in, out of a group, *taps]."""
+    if not _is_transposed(name, args):
+        return size_of(inputs[1].shape[1])
+    place = 8 if name in ("aten.convolution", "aten._convolution") else 6
+    groups = args[place] if len(args) > place else 1
+    return size_of(inputs[1].shape[0]) // (groups if isinstance(groups, int) else 1)
 
 
 def _attention_flops(inputs: list[torch.Tensor], args: Sequence[object], size_of: SizeOf) -> int:

@@ -17,6 +17,7 @@ from agentkernel.tools.roofline.model import (
     bandwidth,
     busy_share,
     flop_time_us,
+    library_call_us,
     wave_share,
 )
 
@@ -54,7 +55,7 @@ def cost_us(
         kernel_us(kernel, counts, target, matrix_us * _rate(work, kernel, target))
         for kernel, counts in launches
     )
-    return own + sum(_library_us(cost, target) for cost in report.library_costs)
+    return own + sum(library_call_us(cost, target) for cost in report.library_costs)
 
 
 def _matrix_us(work: MatrixWork, target: Target) -> float:
@@ -127,8 +128,3 @@ def _in_flight(counts: Instructions, kernel: KernelResources, programs: int) -> 
 
 def _needed(target: Target) -> float:
     return bandwidth(target) * LATENCY_NS
-
-
-def _library_us(cost: OpCost, target: Target) -> float:
-    memory_us = cost.bytes_moved / (bandwidth(target) * 1e3)
-    return LAUNCH_US + max(memory_us, flop_time_us(cost, target, "eager"))
