@@ -23,6 +23,7 @@ from agentkernel.tools.search.measuring import (
     _HalvingSearch,
 )
 from agentkernel.tools.search.space import Form, Space
+from agentkernel.tools.search.static import BUDGET_SPENT
 from agentkernel.tools.search.worker import Entry, Sketch, WarmUpResult
 
 
@@ -170,6 +171,23 @@ def test_all_stages_are_one_turn(place: Noted) -> None:
     place.hold = counted  # type: ignore[method-assign, assignment]
     race(Bench(place), 60.0)
     assert turns == ["working", "timing"]
+
+
+@pytest.mark.parametrize(
+    ("estimates", "kept"),
+    [((None, 2.0, None, 1.0), (3, 1)), ((None,) * 4, (0,))],
+    ids=["compiled", "the favourite of none"],
+)
+def test_what_was_not_compiled_in_time_is_not_compiled_at_the_race(
+    estimates: tuple[float | None, ...], kept: tuple[int, ...]
+) -> None:
+    names = tuple("abcd")
+    space = Space(None, names, names, ({},) * 4)  # type: ignore[arg-type]
+    found = _Field(space, (None,) * 4, estimates)
+    assert tuple(found.kept) == kept
+    assert found.following(dict.fromkeys(kept, 1.0)) == ()
+    out = [place for place, item in enumerate(found.results()) if item.pruned == BUDGET_SPENT]
+    assert set(out) >= set(range(4)) - set(kept)
 
 
 def test_a_descent_loads_as_the_race_did_and_measures_as_many_in_all(place: Noted) -> None:

@@ -148,7 +148,7 @@ def _consistent(times_by_schedule: dict[int, ScheduleTime]) -> dict[int, Schedul
     return result
 
 
-COMPILE_SHARE = 0.4
+COMPILE_SHARE = 0.5
 """Share of the budget in which cross-compilation may begin."""
 GROUP = 8
 """Schedules that are loaded at once; where one kills the worker, each is loaded by itself."""
@@ -314,6 +314,10 @@ class _Field:
         fit = [index for index, reason in self.reasons.items() if reason is None]
         hints = space.hints
         fit.sort(key=lambda index: (index not in hints, estimates[index] or math.inf, index))
+        # What no core compiled in time would be compiled where all wait for it.
+        compiled = [index for index in fit if estimates[index] is not None] or fit[:1]
+        self.reasons |= dict.fromkeys(set(fit) - set(compiled), BUDGET_SPENT)
+        fit = compiled
         self.descent = Descent(space.schedules, fit, MOST_MEASURED)
         """Begins with what was fast before, then the cheapest by estimate."""
         self.kept = self.descent.first()
