@@ -73,10 +73,17 @@ def small(compiled: Compiled, form: str) -> dict[object, AnySchedule]:
         if isinstance(step, ProductStep | PairStep | JoinedStep):
             chosen[step] = TILE
         elif isinstance(step, ConvolutionStep):
-            chosen[step] = SUMS if by_sums(step.geometry) else WINDOWS
+            chosen[step] = SUMS if by_sums(step.geometry) else _windows(step)
         elif isinstance(step, Region):
             chosen[step] = _region(step, compiled, form)
     return chosen
+
+
+def _windows(step: ConvolutionStep) -> dict[str, int]:
+    """A tile has all channels that are reduced in it."""
+    whole = step.epilogue is not None and step.epilogue.reduces
+    least = power_of_two(step.geometry.outside) if whole else 0
+    return WINDOWS | {"BLOCK_M": max(WINDOWS["BLOCK_M"], least)}
 
 
 def _region(step: Region, compiled: Compiled, form: str) -> Schedule:

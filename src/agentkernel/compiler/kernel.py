@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from agentkernel.compiler.emit import (
     INT32_LIMIT,
@@ -167,9 +168,12 @@ def _with_long_rows(request: KernelRequest, short: KernelCode) -> KernelCode:
     return KernelCode(sources, short.kernels, ("\n".join(lines),), short.helpers | long.helpers)
 
 
-def new_emitter(request: KernelRequest) -> Emitter:
+AnyEmitter = TypeVar("AnyEmitter", bound=Emitter)
+
+
+def new_emitter(request: KernelRequest, kind: type[AnyEmitter] = Emitter) -> AnyEmitter:  # type: ignore[assignment]
     """An emitter whose names do not collide with parameters."""
-    emitter = Emitter(request.region, request.schedule, request.symbols, request.buffers)
+    emitter = kind(request.region, request.schedule, request.symbols, request.buffers)
     emitter.names = Names(
         {"row", "col", "offset", "start", "past", "col_mask", "row_mask", "row_tiles", "near",
          "near_mask", "part", "chunk", "chunk_size", "CHUNKS", "INDEX", "BLOCK_M", "BLOCK_N",

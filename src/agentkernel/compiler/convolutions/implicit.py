@@ -378,6 +378,8 @@ class Implicit:
         lines = []
         if self.spec.bias:
             lines.append("acc += tl.load(bias_ptr + rows)[:, None].to(tl.float32)")
+        if not self.spec.store:
+            return [*lines, "batch = batch.to(tl.int64)", *self.spec.epilogue]
         return [
             *lines,
             "tile_mask = row_mask[:, None] & col_mask[None, :]",
@@ -396,8 +398,8 @@ class Implicit:
         return 1
 
     def _more_places(self) -> Sequence[str]:
-        """Further numbers that an index may reach."""
-        return ()
+        """Further numbers that an index may reach: of what is not stored, the places."""
+        return () if self.spec.store else (f"{factor(self.spec.batch)} * {self._stored()}",)
 
     def launch(self) -> list[str]:
         spec, shape, schedule = self.spec, self.shape, self.schedule

@@ -40,6 +40,8 @@ class ConvolutionFacts:
     in_sizes: tuple[int, ...]
     out_sizes: tuple[int, ...]
     dtype: FloatType
+    whole: bool = False
+    """Whether a tile has to hold all channels of a place."""
 
 
 def convolution_schedules(
@@ -52,7 +54,9 @@ def convolution_schedules(
     more = _drawn(facts, target, min(sampled, MOST_DRAWN))
     # AMD's matrix cores multiply fp32 as it is.
     exact = {"IEEE": 1} if target.vendor == "amd" and not by_sums(facts.geometry) else {}
-    return [item | exact for item in (*guesses, *(one for one in more if one not in guesses))]
+    every = (*guesses, *(one for one in more if one not in guesses))
+    least = facts.geometry.outside if facts.whole else 0
+    return [item | exact for item in every if item.get("BLOCK_M", 0) >= least]
 
 
 def by_sums(shape: Geometry) -> bool:
@@ -115,7 +119,7 @@ def copied(facts: ConvolutionFacts) -> float:
 def _implicit(facts: ConvolutionFacts, target: Target) -> list[dict[str, int]]:
     """Tiles that measured best on an H200: 128 places; channels and K as many as there are."""
     shape, half = facts.geometry, facts.dtype != "float32"
-    wide = _above(shape.outside, 16, 128)
+    wide = _above(shape.outside, 16, 256 if facts.whole else 128)
     found: list[dict[str, int]] = []
     for read in _reads(facts):
         # An address for each element, as AT_ONCE has them, spills where K is deep.
@@ -126,7 +130,8 @@ def _implicit(facts: ConvolutionFacts, target: Target) -> list[dict[str, int]]:
             tiles += [(256, 128, deep, 3)] if shape.outside > 128 else []
         tiles += [(wide, 128, deep // 2, 4)] if shape.inside <= 16 or read == AT_ONCE else []
         tiles.append((min(wide, 64), 64 * max(1, _phases(shape)), 32, 2))
-        tiles.append((16, 32 * max(1, _phases(shape)), 16, 2))
+        tiles.append((wide if facts.whole else 16, 32 * max(1, _phases(shape)), 16, 2))
+        tiles += [(wide, 32 * max(1, _phases(shape)), 16, 1)] if facts.whole else []
         for m, n, k, stages in tiles:
             warps = 8 if m * n >= 128 * 128 else 4
             apart = {"APART": 1} if _odd(facts) else {}

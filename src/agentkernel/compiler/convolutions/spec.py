@@ -105,6 +105,8 @@ class ConvolutionSpec:
     out_sizes: tuple[str, ...]
     epilogue: tuple[str, ...] = ()
     extras: tuple[tuple[str, str], ...] = ()
+    store: bool = True
+    """Whether `acc` is stored behind the epilogue; else the epilogue stores what it makes of it."""
     stem: str = ""
     """What the names of the copies and of their kernels begin with; `name` where it is empty."""
 

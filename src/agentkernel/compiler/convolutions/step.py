@@ -11,6 +11,7 @@ from agentkernel.compiler.axes import Atom, contiguous_strides, leaves
 from agentkernel.compiler.convolutions.depthwise import emit_depthwise
 from agentkernel.compiler.convolutions.implicit import Implicit
 from agentkernel.compiler.convolutions.packing import PACKED, pack_picture, pack_weights
+from agentkernel.compiler.convolutions.reducing import reduces_channels, reducing_end
 from agentkernel.compiler.convolutions.schedules import ConvolutionFacts, by_sums
 from agentkernel.compiler.convolutions.spec import COPIES, ConvolutionSpec, Geometry
 from agentkernel.compiler.convolutions.transposed import Transposed
@@ -94,7 +95,9 @@ def with_convolution_steps(partition: Partition) -> Partition:
         plain = contiguous_strides(node.shape)
         if geometry is None or not all(map(same, returned.get(node, plain), plain)):
             return None
-        fits = region is not None and _epilogue(node, region)
+        fits = region is not None and (
+            _epilogue(node, region) or _reduces_channels(node, geometry, region)
+        )
         return ConvolutionStep(node, region if fits else None, geometry)
 
     return with_anchors(partition, served)
@@ -103,6 +106,12 @@ def with_convolution_steps(partition: Partition) -> Partition:
 def _epilogue(node: Node, region: Region) -> bool:
     """True where the region maps each element of the result to one element of one result."""
     return reads_once(node, region) and element_by_element(node, _groups(node, region), region)
+
+
+def _reduces_channels(node: Node, geometry: Geometry, region: Region) -> bool:
+    """True where a tile that holds all channels of its places can do all that the region does."""
+    read = node in region.layout.loads
+    return read and reduces_channels(node, geometry, _groups(node, region), region)
 
 
 def _groups(node: Node, region: Region) -> tuple[tuple[Atom, ...], ...]:
@@ -115,7 +124,10 @@ def convolution_facts(step: ConvolutionStep, symbols: Symbols) -> ConvolutionFac
     """What the choice of schedules rests on."""
     batch, _, *places = (symbols.hint(size) for size in step.node.shape)
     inside = tuple(symbols.hint(size) for size in step.node.args[0].shape[2:])
-    return ConvolutionFacts(step.geometry, batch, inside, tuple(places), FLOATS[step.node.dtype])
+    whole = step.epilogue is not None and step.epilogue.reduces
+    return ConvolutionFacts(
+        step.geometry, batch, inside, tuple(places), FLOATS[step.node.dtype], whole
+    )
 
 
 def emit_convolution(spec: ConvolutionSpec, schedule: Mapping[str, int]) -> KernelText:
@@ -158,8 +170,12 @@ def emit_convolution_step(
     ]
     # A weight may become channels-last after the drop-in was made, with the rest of its model.
     operands[1] += ".contiguous()"
-    text = EpilogueText()
-    if step.epilogue:
+    text, end = EpilogueText(), ""
+    reduces = step.epilogue is not None and step.epilogue.reduces
+    if step.epilogue and reduces:
+        groups = _groups(step.node, step.epilogue)
+        text, end = reducing_end(step.node, step.epilogue, groups, schedule, (name, out), scope)
+    elif step.epilogue:
         groups = _groups(step.node, step.epilogue)
         text = epilogue_text(
             step.epilogue, {step.node: "acc"}, groups, scope, batch="batch[None, :]",
@@ -173,11 +189,12 @@ def emit_convolution_step(
         name=name, geometry=step.geometry, dtype=FLOATS[step.node.dtype], x=operands[0],
         weight=operands[1], bias=operands[2] if len(operands) > 2 else "", out=out,
         batch=scope.symbols.wrapper(step.node.shape[0]), in_sizes=sizes[0], out_sizes=sizes[1],
-        epilogue=text.lines, extras=text.extras, stem=_stem(name, scope),
+        epilogue=text.lines, extras=text.extras, store=not reduces, stem=_stem(name, scope),
     )  # fmt: skip
     made = emit_convolution(spec, schedule)
     used = text.helpers | made.helpers
-    return KernelCode(made.source, made.kernels, made.launch, used, tuple(lines))
+    source = f"{end}\n\n\n{made.source}" if end else made.source
+    return KernelCode(source, made.kernels, made.launch, used, tuple(lines))
 
 
 def _stem(name: str, scope: Scope) -> str:
