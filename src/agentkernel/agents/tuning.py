@@ -140,9 +140,11 @@ def with_stand_ins(compiled: Compiled, *, libraries: bool) -> Rivalry:
             found[step] = [(LibraryStep(step.node, (), read),)]
         elif isinstance(step, ProductStep) and step.node not in returned:
             found[step] = [*_products_apart(step, outputs, libraries=libraries)]
-        elif isinstance(step, ConvolutionStep) and libraries and step.node not in returned:
-            call = LibraryStep(step.node, (), frozenset((step.node,)))
-            found[step] = [(call,) if step.epilogue is None else (call, step.epilogue)]
+        elif isinstance(step, ConvolutionStep):
+            found[step] = [step.apart] if step.apart else []  # type: ignore[list-item]
+            if libraries and step.node not in returned:
+                call = LibraryStep(step.node, (), frozenset((step.node,)))
+                found[step].append((call, *step.followers))
         elif isinstance(step, PairStep):
             found[step] = [*_pair_apart(step, outputs, libraries=libraries)]
         elif isinstance(step, JoinedStep):

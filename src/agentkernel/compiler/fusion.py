@@ -134,7 +134,7 @@ def analyse(members: Sequence[Node], stores: Sequence[Store], hint: Hint) -> Reg
     _complete_stores(accesses, rows, cols)
     order = _in_scan_order(_order(every, layout, accesses, hint), layout)
     walked = [access.resolved() for access in (*layout.loads.values(), *accesses)]
-    indices = _index_atoms(layout)
+    indices = index_atoms(layout)
     row_axes = _collapse([atom for atom in order if atom in rows], walked, indices)
     col_axes = _collapse([atom for atom in order if atom in cols], walked, indices)
     if not layout.reduced:
@@ -237,7 +237,7 @@ def _stable(layout: Layout) -> list[Atom]:
     return list(seen)
 
 
-def _index_atoms(layout: Layout) -> list[dict[Atom, Expr]]:
+def index_atoms(layout: Layout) -> list[dict[Atom, Expr]]:
     """Index values (iota) as if they were accesses, so that their axis stays separate."""
     return [index_strides(node, layout) for node in layout.dims if node.kind == "iota"]
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 from agentkernel.compiler.emit import (
     INT32_LIMIT,
@@ -168,22 +167,25 @@ def _with_long_rows(request: KernelRequest, short: KernelCode) -> KernelCode:
     return KernelCode(sources, short.kernels, ("\n".join(lines),), short.helpers | long.helpers)
 
 
-AnyEmitter = TypeVar("AnyEmitter", bound=Emitter)
-
-
-def new_emitter(request: KernelRequest, kind: type[AnyEmitter] = Emitter) -> AnyEmitter:  # type: ignore[assignment]
+def new_emitter(request: KernelRequest) -> Emitter:
     """An emitter whose names do not collide with parameters."""
-    emitter = kind(request.region, request.schedule, request.symbols, request.buffers)
-    emitter.names = Names(
+    emitter = Emitter(request.region, request.schedule, request.symbols, request.buffers)
+    emitter.names = kernel_names(request.region)
+    return emitter
+
+
+def kernel_names(region: Region) -> Names:
+    """The names that a kernel's own lines have."""
+    names = Names(
         {"row", "col", "offset", "start", "past", "col_mask", "row_mask", "row_tiles", "near",
          "near_mask", "part", "chunk", "chunk_size", "CHUNKS", "INDEX", "BLOCK_M", "BLOCK_N",
          "n_elements", "n_rows", "n_cols", *HELPERS}
     )  # fmt: skip
-    axes = max(len(request.region.rows), len(request.region.cols))
-    emitter.names.taken |= {
+    axes = max(len(region.rows), len(region.cols))
+    names.taken |= {
         f"{name}_{place}" for name in ("row", "col", "offset", "near") for place in range(axes)
     }
-    return emitter
+    return names
 
 
 def program_lines(emitter: Emitter) -> list[str]:

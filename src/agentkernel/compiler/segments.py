@@ -83,7 +83,9 @@ def _operators(step: object) -> tuple[str, ...]:
     """The operators of the graph that it computes, each once."""
     if isinstance(step, Region):
         nodes: tuple[Node, ...] = step.nodes
-    elif isinstance(step, ProductStep | ConvolutionStep):
+    elif isinstance(step, ConvolutionStep):
+        nodes = (step.node, *(node for region in step.followers for node in region.nodes))
+    elif isinstance(step, ProductStep):
         nodes = (step.node, *(step.epilogue.nodes if step.epilogue else ()))
     elif isinstance(step, RowPartsStep):
         gathered = step.gathered

@@ -14,6 +14,7 @@ In each W is copied to [block, channels out, K of the block], rounded to what a 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from agentkernel.compiler.convolutions.packing import (
@@ -22,7 +23,7 @@ from agentkernel.compiler.convolutions.packing import (
     PACKED,
     Packing,
 )
-from agentkernel.compiler.convolutions.spec import ConvolutionSpec, factor, index_option
+from agentkernel.compiler.convolutions.spec import ConvolutionSpec, Pooling, factor, index_option
 from agentkernel.compiler.products.spec import call_lines, function
 
 MASK_BITS = 31
@@ -49,6 +50,7 @@ class Implicit:
     def source(self) -> str:
         spec, packed = self.spec, self.packing.read == PACKED
         fixed = [f"{side}_{dim}" for side in ("IN", "OUT") for dim in self.dims]
+        fixed += [f"POOL_{dim}" for dim, _ in enumerate(self._pooled)]
         fixed += ["INDEX", *(["TF32"] if spec.dtype == "float32" else []), "BLOCK_M", "BLOCK_N",
                   "BLOCK_K"]  # fmt: skip
         signature = [
@@ -67,6 +69,10 @@ class Implicit:
             *self._end(),
         ]
         return function(spec.name, signature, lines)
+
+    @property
+    def _pooled(self) -> Sequence[str]:
+        return self.spec.pooling.counts if self.spec.pooling else ()
 
     def _title(self) -> str:
         how = {
@@ -99,11 +105,44 @@ class Implicit:
         return [
             "program = tl.program_id(0)",
             *self._channels(),
-            *(self._places_of_one() if self.schedule.get("APART") else self._places_in_turn()),
-            *self._split("cols", "out", [f"OUT_{dim}" for dim in self.dims]),
+            *self._tile_places(),
             *(f"at_{dim} = {self._window_start(dim)}" for dim in self.dims),
             *self._start_lines("batch"),
         ]
+
+    def _tile_places(self) -> list[str]:
+        """Lines of the places of a tile, flat and along each dimension."""
+        if self.spec.pooling:
+            return self._places_of_windows(self.spec.pooling)
+        apart = self.schedule.get("APART")
+        return [
+            *(self._places_of_one() if apart else self._places_in_turn()),
+            *self._split("cols", "out", [f"OUT_{dim}" for dim in self.dims]),
+        ]
+
+    def _places_of_windows(self, pooling: Pooling) -> list[str]:
+        """Lines of the places of a tile: windows in turn, the places of each one behind the
+        other."""
+        area = " * ".join(f"POOL_{dim}" for dim in self.dims)
+        taps = math.prod(pooling.taps)
+        lines = [
+            "place = tile_n.to(INDEX) * BLOCK_N + tl.arange(0, BLOCK_N)",
+            f"spot = place // {taps}",
+            f"col_mask = spot < tl.cast(batches, INDEX) * ({area})",
+            f"batch = spot // ({area})",
+            f"spot = (spot % ({area})).to(tl.int32)",
+            f"in_window = (place % {taps}).to(tl.int32)",
+            *self._split("spot", "spot", [f"POOL_{dim}" for dim in self.dims]),
+            *self._split("in_window", "in_window", list(map(str, pooling.taps))),
+            *(
+                f"out_{dim} = spot_{dim} * {pooling.taps[dim]} + in_window_{dim}"
+                for dim in self.dims
+            ),
+        ]
+        flat = "out_0"
+        for dim in self.dims[1:]:
+            flat = f"{factor(flat)} * OUT_{dim} + out_{dim}"
+        return [*lines, f"cols = {flat}"]
 
     def _window_start(self, dim: int) -> str:
         """Where the window of a place begins."""
@@ -378,20 +417,24 @@ class Implicit:
         lines = []
         if self.spec.bias:
             lines.append("acc += tl.load(bias_ptr + rows)[:, None].to(tl.float32)")
-        if not self.spec.store:
-            return [*lines, "batch = batch.to(tl.int64)", *self.spec.epilogue]
-        return [
-            *lines,
-            "tile_mask = row_mask[:, None] & col_mask[None, :]",
-            "batch = batch.to(tl.int64)",
-            "tile = (batch[None, :] * M + rows[:, None]) * N + cols[None, :]",
-            *self.spec.epilogue,
-            "tl.store(out_ptr + tile, acc.to(out_ptr.dtype.element_ty), mask=tile_mask)",
-        ]
+        lines.append("batch = batch.to(tl.int64)")
+        if self.spec.store or self.spec.pooling:
+            lines += [
+                "tile_mask = row_mask[:, None] & col_mask[None, :]",
+                "tile = (batch[None, :] * M + rows[:, None]) * N + cols[None, :]",
+            ]
+        lines += self.spec.epilogue
+        if self.spec.store:
+            stored = "acc.to(out_ptr.dtype.element_ty)"
+            lines.append(f"tl.store(out_ptr + tile, {stored}, mask=tile_mask)")
+        return lines
 
     def _stored(self) -> str:
         """Places of a picture that programs count, as Python."""
-        return " * ".join(map(factor, self.spec.out_sizes))
+        pooling = self.spec.pooling
+        if pooling is None:
+            return " * ".join(map(factor, self.spec.out_sizes))
+        return f"{' * '.join(map(factor, pooling.counts))} * {math.prod(pooling.taps)}"
 
     def _programs(self) -> int:
         """Programs of each tile."""
@@ -417,6 +460,7 @@ class Implicit:
             *(value for _, value in spec.extras), spec.batch,
         ]  # fmt: skip
         options = spec.sizes
+        options += [f"POOL_{dim}={size}" for dim, size in enumerate(self._pooled)]
         counts = (f"{x}.numel()", f"{spec.out}.numel()", *self._more_places())
         options.append(index_option(*counts))
         if spec.dtype == "float32":

@@ -18,9 +18,8 @@ from agentkernel.compiler.expressions import Text
 from agentkernel.compiler.fusion import Region
 from agentkernel.compiler.ir import Node, same
 from agentkernel.compiler.kernel import (
-    KernelRequest,
     function_text,
-    new_emitter,
+    kernel_names,
     size_parameters,
     wrapped_call,
 )
@@ -74,9 +73,10 @@ def reducing_end(
     convolution's kernel and of the result."""
     form = Schedule("persistent", schedule["BLOCK_M"], schedule["BLOCK_N"])
     name = scope.names.unique(f"{names[0].removesuffix('_kernel')}_of_channels")
-    request = KernelRequest(region, form, name, dict(scope.buffers), scope.symbols, names[1])
-    emitter = new_emitter(request, TileEmitter)
-    emitter.held = {node: "acc"}
+    emitter = TileEmitter(
+        region, form, scope.symbols, dict(scope.buffers), names=kernel_names(region),
+        held={node: "acc"},
+    )  # fmt: skip
     emitter.names.taken.add("acc")
     emitter.own_pointers = frozenset(("x_ptr", "weight_ptr", "bias_ptr", "out_ptr"))
     given, lines = _rows(emitter, groups)

@@ -42,6 +42,8 @@ class ConvolutionFacts:
     dtype: FloatType
     whole: bool = False
     """Whether a tile has to hold all channels of a place."""
+    taps: int = 1
+    """Places of a window that a tile has to hold whole."""
 
 
 def convolution_schedules(
@@ -145,7 +147,8 @@ def _implicit(facts: ConvolutionFacts, target: Target) -> list[dict[str, int]]:
 def _odd(facts: ConvolutionFacts) -> bool:
     """Whether tiles should end with a picture: it has an odd number of places, and many."""
     places = math.prod(facts.out_sizes)
-    return not facts.geometry.transposed and places % 2 == 1 and places >= MANY
+    plain = not facts.geometry.transposed and facts.taps == 1
+    return plain and places % 2 == 1 and places >= MANY
 
 
 def _phases(shape: Geometry) -> int:

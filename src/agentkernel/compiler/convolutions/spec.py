@@ -82,6 +82,15 @@ class Geometry:
 
 
 @dataclass(frozen=True)
+class Pooling:
+    """Windows of the result that a tile has whole: places of one along each dimension, and
+    expressions in the wrapper of how many there are."""
+
+    taps: tuple[int, ...]
+    counts: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class ConvolutionSpec:
     """One convolution of contiguous [batch, channels, *in_sizes] to [batch, channels, *out_sizes].
 
@@ -107,6 +116,7 @@ class ConvolutionSpec:
     extras: tuple[tuple[str, str], ...] = ()
     store: bool = True
     """Whether `acc` is stored behind the epilogue; else the epilogue stores what it makes of it."""
+    pooling: Pooling | None = None
     stem: str = ""
     """What the names of the copies and of their kernels begin with; `name` where it is empty."""
 

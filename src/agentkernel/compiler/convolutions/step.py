@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -15,6 +16,7 @@ from agentkernel.compiler.convolutions.reducing import reduces_channels, reducin
 from agentkernel.compiler.convolutions.schedules import ConvolutionFacts, by_sums
 from agentkernel.compiler.convolutions.spec import COPIES, ConvolutionSpec, Geometry
 from agentkernel.compiler.convolutions.transposed import Transposed
+from agentkernel.compiler.convolutions.windows import Window, pooling_end, pooling_of, window_of
 from agentkernel.compiler.expressions import Symbols
 from agentkernel.compiler.fusion import LibraryStep, Partition, Region
 from agentkernel.compiler.ir import Node, numel, same
@@ -39,6 +41,40 @@ class ConvolutionStep(AnchorStep):
     """A convolution of stored operands with its epilogue."""
 
     geometry: Geometry
+    window: Window | None = None
+    """What reduces windows of its result, in the tile."""
+
+    @property
+    def reads(self) -> tuple[Node, ...]:
+        """What it reads, below all views."""
+        within = super().result
+        more = (
+            (item for item in self.window.region.reads if item is not within) if self.window else ()
+        )
+        return tuple(dict.fromkeys((*super().reads, *more)))
+
+    @property
+    def result(self) -> Node:
+        """What it stores."""
+        return self.window.region.stores[0].node if self.window else super().result
+
+    @property
+    def reduces(self) -> bool:
+        """Whether a tile's channels are reduced in it."""
+        return self.epilogue is not None and self.epilogue.reduces
+
+    @property
+    def followers(self) -> tuple[Region, ...]:
+        """What follows the convolution itself."""
+        regions = (self.epilogue, self.window.region if self.window else None)
+        return tuple(item for item in regions if item is not None)
+
+    @property
+    def apart(self) -> tuple[ConvolutionStep | Region, ...]:
+        """The same with every reduction as a kernel of its own; empty where there is none."""
+        if self.window:
+            return replace(self, window=None), self.window.region
+        return (replace(self, epilogue=None), *self.followers) if self.reduces else ()
 
     def multiplied(self, symbols: Symbols) -> int:
         """Floating-point operations: two for each tap of a channel that a place reads."""
@@ -100,7 +136,26 @@ def with_convolution_steps(partition: Partition) -> Partition:
         )
         return ConvolutionStep(node, region if fits else None, geometry)
 
-    return with_anchors(partition, served)
+    return _with_windows(with_anchors(partition, served))
+
+
+def _with_windows(partition: Partition) -> Partition:
+    """Windows of what a convolution makes are reduced in its tile."""
+    fused: dict[object, ConvolutionStep] = {}
+    before: tuple[object, ...] = partition.steps
+    for step in before:
+        if isinstance(step, ConvolutionStep) and not step.reduces:
+            region = partition.only_region(step.result)
+            window = region and window_of(step.result, step.geometry, region)
+            if region and window:
+                fused[region] = replace(step, window=window)
+    taken = {step.node for step in fused.values()}
+    steps = [
+        fused.get(step, step)
+        for step in before
+        if not (isinstance(step, ConvolutionStep) and step.node in taken)
+    ]
+    return Partition(tuple(steps), partition.outputs)  # type: ignore[arg-type]
 
 
 def _epilogue(node: Node, region: Region) -> bool:
@@ -124,9 +179,9 @@ def convolution_facts(step: ConvolutionStep, symbols: Symbols) -> ConvolutionFac
     """What the choice of schedules rests on."""
     batch, _, *places = (symbols.hint(size) for size in step.node.shape)
     inside = tuple(symbols.hint(size) for size in step.node.args[0].shape[2:])
-    whole = step.epilogue is not None and step.epilogue.reduces
+    taps = math.prod(step.window.taps) if step.window else 1
     return ConvolutionFacts(
-        step.geometry, batch, inside, tuple(places), FLOATS[step.node.dtype], whole
+        step.geometry, batch, inside, tuple(places), FLOATS[step.node.dtype], step.reduces, taps
     )
 
 
@@ -154,7 +209,7 @@ RESERVED = frozenset((
     "place", "start", "near", "every", "phase", "program", "plane", "read", "first", "bias", "x",
     "y", "w", "x_ptrs", "w_ptrs", "ks", "inside", "offset", "window", "tap", "turn", "INDEX",
     "TF32", "PLANE", "BLOCK_M", "BLOCK_N", "BLOCK_K", "BLOCK_C", "BLOCK_X", "row_tiles",
-    "plane_mask",
+    "plane_mask", "spot", "in_window",
 ))  # fmt: skip
 
 
@@ -170,17 +225,7 @@ def emit_convolution_step(
     ]
     # A weight may become channels-last after the drop-in was made, with the rest of its model.
     operands[1] += ".contiguous()"
-    text, end = EpilogueText(), ""
-    reduces = step.epilogue is not None and step.epilogue.reduces
-    if step.epilogue and reduces:
-        groups = _groups(step.node, step.epilogue)
-        text, end = reducing_end(step.node, step.epilogue, groups, schedule, (name, out), scope)
-    elif step.epilogue:
-        groups = _groups(step.node, step.epilogue)
-        text = epilogue_text(
-            step.epilogue, {step.node: "acc"}, groups, scope, batch="batch[None, :]",
-            reserved=_reserved(step.geometry, schedule),
-        )  # fmt: skip
+    text, end = _epilogue_of(step, schedule, (name, out), scope)
     sizes = [
         tuple(scope.symbols.wrapper(size) for size in node.shape[2:])
         for node in (step.node.args[0], step.node)
@@ -189,12 +234,35 @@ def emit_convolution_step(
         name=name, geometry=step.geometry, dtype=FLOATS[step.node.dtype], x=operands[0],
         weight=operands[1], bias=operands[2] if len(operands) > 2 else "", out=out,
         batch=scope.symbols.wrapper(step.node.shape[0]), in_sizes=sizes[0], out_sizes=sizes[1],
-        epilogue=text.lines, extras=text.extras, store=not reduces, stem=_stem(name, scope),
+        epilogue=text.lines, extras=text.extras, store=not step.reduces and step.window is None,
+        pooling=pooling_of(step.window, scope) if step.window else None, stem=_stem(name, scope),
     )  # fmt: skip
     made = emit_convolution(spec, schedule)
     used = text.helpers | made.helpers
     source = f"{end}\n\n\n{made.source}" if end else made.source
     return KernelCode(source, made.kernels, made.launch, used, tuple(lines))
+
+
+def _epilogue_of(
+    step: ConvolutionStep, schedule: dict[str, int], names: tuple[str, str], scope: Scope
+) -> tuple[EpilogueText, str]:
+    """Lines that follow the sums in their tile, and the function that they call, if any; `names`:
+    of the kernel and of the result."""
+    text = EpilogueText()
+    if step.epilogue and step.reduces:
+        groups = _groups(step.node, step.epilogue)
+        return reducing_end(step.node, step.epilogue, groups, schedule, names, scope)
+    if step.epilogue:
+        text = epilogue_text(
+            step.epilogue, {step.node: "acc"}, _groups(step.node, step.epilogue), scope,
+            batch="batch[None, :]", reserved=_reserved(step.geometry, schedule),
+        )  # fmt: skip
+    if step.window is None:
+        return text, ""
+    more, function = pooling_end(step.window, names, scope, dict(text.extras))
+    return EpilogueText(
+        (*text.lines, *more.lines), (*text.extras, *more.extras), text.helpers | more.helpers
+    ), function
 
 
 def _stem(name: str, scope: Scope) -> str:
@@ -208,8 +276,8 @@ def _stem(name: str, scope: Scope) -> str:
 def _reserved(shape: Geometry, schedule: dict[str, int]) -> frozenset[str]:
     """Names that the kernel's own lines have."""
     dims = range(max(shape.rank, 2))
-    numbered = ("out", "at", "move", "tap", "taps", "first", "shift", "near", "IN", "OUT", "WIDE",
-                "STEPS")  # fmt: skip
+    numbered = ("spot", "in_window", "POOL", "out", "at", "move", "tap", "taps", "first", "shift",
+                "near", "IN", "OUT", "WIDE", "STEPS")  # fmt: skip
     names = {f"{stem}_{dim}" for stem in numbered for dim in dims}
     names |= {f"w_{tap}" for tap in range(shape.taps)} if "ROWS" in schedule else set()
     names |= {f"sum_{row}" for row in range(schedule.get("ROWS", 0))}

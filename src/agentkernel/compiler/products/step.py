@@ -19,8 +19,8 @@ from agentkernel.compiler.fusion import (
     Partition,
     Region,
     Step,
-    _index_atoms,
     _together,
+    index_atoms,
     index_strides,
 )
 from agentkernel.compiler.ir import Expr, Node, UnsupportedOp, numel, roots_of, same
@@ -180,8 +180,8 @@ def place_by_place(groups: Sequence[Sequence[Atom]], region: Region) -> bool:
     if any(node.op == "within" for node in region.layout.dims):
         return False
     accesses = [*region.layout.loads.values(), *region.store_accesses]
-    walked = [*(access.resolved() for access in accesses), *_index_atoms(region.layout)]
-    return all(_walks(strides, groups) for strides in walked)
+    walked = [*(access.resolved() for access in accesses), *index_atoms(region.layout)]
+    return all(walks(strides, groups) for strides in walked)
 
 
 def groups_of(value: Node, lead: int, region: Region) -> tuple[tuple[Atom, ...], ...]:
@@ -192,7 +192,8 @@ def groups_of(value: Node, lead: int, region: Region) -> tuple[tuple[Atom, ...],
     return batch, rows, leaves(dims[-1])
 
 
-def _walks(strides: dict[Atom, Expr], groups: Sequence[Sequence[Atom]]) -> bool:
+def walks(strides: dict[Atom, Expr], groups: Sequence[Sequence[Atom]]) -> bool:
+    """True where the atoms of each group are walked together, and no others."""
     if set(strides) - {atom for group in groups for atom in group}:
         return False
     return all(

@@ -177,7 +177,7 @@ def result_triangle(
             cut = _cut(node.args[0]) if node.op == "where" else None
             walked = cut and {cut.row: rows, cut.col: cols}
             args: Sequence[Node] = node.args
-            if cut and walked and all(_walks(region, *item) for item in walked.items()):
+            if cut and walked and all(walks(region, *item) for item in walked.items()):
                 found.add(Triangle("out", cut.lower, cut.diagonal))
                 args = (node.args[2],)
             seen[node] = any(depends(item) for item in args)
@@ -186,7 +186,7 @@ def result_triangle(
     return found.pop() if not depends(region.stores[0].node) and len(found) == 1 else None
 
 
-def _walks(region: Region, index: Node, atoms: Sequence[Atom]) -> bool:
+def walks(region: Region, index: Node, atoms: Sequence[Atom]) -> bool:
     """Whether an index counts along just these atoms."""
     axis = index.attrs[0]
     assert isinstance(axis, int)

@@ -60,4 +60,4 @@ class Convolution:
 
     def pattern(self, step: ConvolutionStep) -> str:
         """With or without an epilogue."""
-        return "convolution_epilogue" if step.epilogue else "convolution"
+        return "convolution_epilogue" if step.followers else "convolution"

@@ -1,0 +1,178 @@
+"""Pooling windows behind a convolution, reduced in its tile: what they read is never stored.
+
+The places of a tile are those of whole windows, a window's one behind the other; the sum, maximum
+or minimum of each is taken in registers, and what follows is computed of that.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from agentkernel.compiler.axes import Atom, contiguous_strides, leaves
+from agentkernel.compiler.convolutions.schedules import by_sums
+from agentkernel.compiler.convolutions.spec import Geometry, Pooling
+from agentkernel.compiler.emit import BodyLines
+from agentkernel.compiler.expressions import Text
+from agentkernel.compiler.fusion import Region, index_atoms
+from agentkernel.compiler.ir import Expr, Node, same
+from agentkernel.compiler.kernel import function_text, wrapped_call
+from agentkernel.compiler.products.step import EpilogueText, Scope, epilogue_emitter, walks
+
+POOLED = {"sum": "tl.sum({}, axis=2)", "max": "max_along({}, 2, False)",
+          "min": "min_along({}, 2, False)"}  # fmt: skip
+"""Reduction of a window -> its text, of a tile whose last axis counts the window's places."""
+MOST_TAPS = 16
+
+
+@dataclass(frozen=True, eq=False)
+class Window:
+    """A region that reduces windows of a stored value which touch and do not overlap."""
+
+    region: Region
+    read: Node
+    """The value as [batch, channels, windows, places of one, ...], one such pair a dimension."""
+    reduction: Node
+
+    @property
+    def taps(self) -> tuple[int, ...]:
+        """Places of a window along each dimension."""
+        return tuple(int(size) for size in self.read.shape[3::2])
+
+    @property
+    def counts(self) -> tuple[Expr, ...]:
+        """Windows along each dimension."""
+        return self.read.shape[2::2]
+
+    @property
+    def groups(self) -> tuple[tuple[Atom, ...], ...]:
+        """Atoms of the batch, of the channels and of the windows."""
+        dims = self.region.layout.dims[self.read]
+        return leaves(dims[0]), leaves(dims[1]), tuple(x for dim in dims[2::2] for x in leaves(dim))
+
+
+def window_of(value: Node, geometry: Geometry, region: Region) -> Window | None:
+    """How `region` reduces windows of a convolution's result `value`, where a tile can do that."""
+    if not region.reduces or region.scans or len(region.stores) != 1:
+        return None
+    if geometry.transposed or by_sums(geometry) or value in region.layout.tables:
+        return None
+    read = [node for node, item in region.layout.loads.items() if item.buffer is value]
+    reductions = [node for node in region.nodes if node.kind == "reduce"]
+    if len(read) != 1 or len(reductions) != 1 or reductions[0].op not in POOLED:
+        return None
+    if not _in_windows(value, read[0], region):
+        return None
+    found = Window(region, read[0], reductions[0])
+    taps = math.prod(found.taps)
+    fits = 2 <= taps <= MOST_TAPS and taps & (taps - 1) == 0
+    return found if fits and _place_by_place(found) else None
+
+
+def _in_windows(value: Node, read: Node, region: Region) -> bool:
+    """True where `read` has the windows of `value` apart, from its first place on."""
+    rank = len(value.shape) - 2
+    access, dims = region.layout.loads[read], region.layout.dims[read]
+    if len(dims) != 2 + 2 * rank or access.offset != 0 or any(len(leaves(d)) > 1 for d in dims[2:]):
+        return False
+    if any(not size.is_number for size in read.shape[3::2]):
+        return False
+    strides, steps = access.resolved(), contiguous_strides(value.shape)
+    wanted: list[Expr] = [steps[0], steps[1]]
+    for dim in range(rank):
+        wanted += [steps[2 + dim] * read.shape[3 + 2 * dim], steps[2 + dim]]
+    inner = [leaves(dim)[-1:] for dim in dims]
+    return all(
+        same(size, 1) or (atom and same(strides.get(atom[0], 0), step))
+        for size, atom, step in zip(read.shape, inner, wanted, strict=True)
+    )
+
+
+def _place_by_place(window: Window) -> bool:
+    """True where the result has a place for each window, and all that is read beside the windows
+    goes along with channels before they are reduced, and with windows after that."""
+    region, groups = window.region, window.groups
+    store = region.stores[0]
+    if any(node.op in ("within", "gather") for node in region.layout.dims):
+        return False
+    rows = [atom for axis in region.rows for atom in axis.atoms]
+    whole = rows == [atom for group in groups for atom in group]
+    plain = all(map(same, store.strides, contiguous_strides(store.node.shape)))
+    early = _below(window.reduction)
+    loads = {node: item for node, item in region.layout.loads.items() if node is not window.read}
+    channels = all(
+        set(item.resolved()) <= set(groups[1]) for node, item in loads.items() if node in early
+    )
+    walked = [item.resolved() for item in (*loads.values(), *region.store_accesses)]
+    walked += index_atoms(region.layout)
+    together = all(walks(strides, groups) for strides in walked)
+    return whole and plain and channels and together and not any(n.kind == "iota" for n in early)
+
+
+def _below(node: Node) -> set[Node]:
+    found, waiting = set[Node](), [*node.args]
+    while waiting:
+        item = waiting.pop()
+        if item not in found:
+            found.add(item)
+            waiting += item.args
+    return found
+
+
+def pooling_of(window: Window, scope: Scope) -> Pooling:
+    """The window in the words of a kernel."""
+    return Pooling(window.taps, tuple(scope.symbols.wrapper(size) for size in window.counts))
+
+
+def pooling_end(
+    window: Window, names: tuple[str, str], scope: Scope, used: Mapping[str, str]
+) -> tuple[EpilogueText, str]:  # fmt: skip
+    """The line that calls the function of the windows, with what that reads, and its text; `names`:
+    of the convolution's kernel and of the result; `used`: parameters that the kernel has."""
+    region, taps = window.region, math.prod(window.taps)
+    name = scope.names.unique(f"{names[0].removesuffix('_kernel')}_of_windows")
+    emitter = epilogue_emitter(region, {window.read: "acc"}, window.groups, scope)
+    emitter.batch = "batch[None, :]"
+    emitter.names.taken |= {"place", "batches", "pooled"}
+    emitter.own_pointers |= frozenset(("x_ptr", "weight_ptr", "bias_ptr", *used))
+    lines: list[str] = []
+    body = BodyLines(lines, lines)
+    before = emitter.value(window.reduction.args[0], body).code
+    if window.reduction.op != "sum":
+        emitter.helpers.add(f"{window.reduction.op}_along")
+    tile = f"tl.reshape({before}, (BLOCK_M, BLOCK_N, {taps}))"
+    lines += [
+        f"pooled = {POOLED[window.reduction.op].format(tile)}",
+        "col_mask = place < batches * N",
+        "batch = (place // N).to(tl.int64)",
+        "cols = (place % N).to(tl.int32)",
+        "tile_mask = row_mask[:, None] & col_mask[None, :]",
+        "tile = (batch[None, :] * M + rows[:, None]) * N + cols[None, :]",
+    ]
+    emitter.row_values[window.reduction] = Text("pooled")
+    value = emitter.value(region.stores[0].node, body)
+    kind = "out_ptr.dtype.element_ty"
+    lines.append(f"tl.store(out_ptr + tile, ({value.code}).to({kind}), mask=tile_mask)")
+    extras = [*emitter.pointers.items()]
+    extras += [(key, scope.symbols.wrapper(size)) for key, size in emitter.sizes.extra.items()]
+    passed = [key for key, _ in extras]
+    parameters = ["acc", "place", "rows", "row_mask", "batches", "out_ptr", *passed,
+                  "N: tl.constexpr", "M: tl.constexpr", "BLOCK_M: tl.constexpr",
+                  "BLOCK_N: tl.constexpr"]  # fmt: skip
+    windows = f"BLOCK_N // {taps}"
+    area = " * ".join(f"POOL_{dim}" for dim in range(len(window.taps)))
+    arguments = [
+        "acc", f"tile_n.to(INDEX) * ({windows}) + tl.arange(0, {windows})", "rows", "row_mask",
+        "tl.cast(batches, INDEX)", "out_ptr", *passed, area, "M", "BLOCK_M", windows,
+    ]  # fmt: skip
+    doc = [f'"""{_title(window)}"""']
+    text = function_text(name, parameters, doc, lines)
+    call = wrapped_call(name, arguments).splitlines()
+    return EpilogueText(tuple(call), tuple(extras), frozenset(emitter.helpers)), text
+
+
+def _title(window: Window) -> str:
+    """The function's docstring."""
+    kind = {"sum": "Sums", "max": "Maxima", "min": "Minima"}[window.reduction.op]
+    return f"{kind} of windows of {' x '.join(map(str, window.taps))} places, and what follows."
