@@ -80,9 +80,10 @@ def small(compiled: Compiled, form: str) -> dict[object, AnySchedule]:
 
 
 def _windows(step: ConvolutionStep) -> dict[str, int]:
-    """A tile has all channels that are reduced in it."""
-    whole = step.epilogue is not None and step.epilogue.reduces
-    least = power_of_two(step.geometry.outside) if whole else 0
+    """A tile has all channels that are reduced in it, and ends with a picture whose places are."""
+    if step.reduced == "places":
+        return WINDOWS | {"APART": 1}
+    least = power_of_two(step.geometry.outside) if step.reduced == "channels" else 0
     return WINDOWS | {"BLOCK_M": max(WINDOWS["BLOCK_M"], least)}
 
 

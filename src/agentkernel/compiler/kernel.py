@@ -26,13 +26,13 @@ from agentkernel.compiler.ir import Expr, Node, numel
 from agentkernel.compiler.kernel_helpers import HELPERS
 from agentkernel.compiler.monoid import MONOIDS, MonoidText, Part, row_sum
 from agentkernel.compiler.rows_reductions import (
-    _stores,
     column_lines,
     has_tile_stores,
     indent,
     kernel_docstring,
     persistent_body,
     row_invariant,
+    store_lines,
     walk,
 )
 from agentkernel.compiler.rows_sweeps import (
@@ -553,10 +553,10 @@ def _finish_body(emitter: Emitter, nodes: list[Node], fields: dict[str, str]) ->
         for node in emitter.region.scans:
             text = ScanText(emitter, node)
             text.write(inner, text.resume(_parts_before(text, names, lines), lines))
-        stores = _stores(emitter, inner, rows=False, tiles=True)
+        stores = store_lines(emitter, inner, rows=False, tiles=True)
         lines += _walk(emitter, [*inner.here, *stores], backwards=back)
         emitter.tile_values.clear()
-    ends = _stores(emitter, BodyLines(lines, lines), rows=True, tiles=False)
+    ends = store_lines(emitter, BodyLines(lines, lines), rows=True, tiles=False)
     if tiles and ends:
         lines.append("if chunk == 0:")
         return lines + indent(ends)

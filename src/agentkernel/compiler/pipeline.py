@@ -90,7 +90,7 @@ class Compiled:
 
     def own_convolutions(self) -> Compiled:
         """The same with the convolutions that our kernels do as such, their epilogues fused."""
-        return replace(self, partition=with_convolution_steps(self.partition))
+        return replace(self, partition=with_convolution_steps(self.partition, self.symbols.hint))
 
     def library_products(self) -> Compiled:
         """The same with every matrix product as a library call, bias and activation fused into it

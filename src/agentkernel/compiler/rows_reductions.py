@@ -240,7 +240,7 @@ def persistent_body(emitter: Emitter) -> list[str]:
             reductions.emit(node, body)
         elif node.kind == "scan":
             ScanText(emitter, node).write(body, None)
-    lines += _stores(emitter, body, rows=True, tiles=True)
+    lines += store_lines(emitter, body, rows=True, tiles=True)
     return lines
 
 
@@ -252,7 +252,7 @@ def row_invariant(emitter: Emitter) -> Iterable[Node]:
             yield node
 
 
-def _stores(emitter: Emitter, body: BodyLines, *, rows: bool, tiles: bool) -> list[str]:
+def store_lines(emitter: Emitter, body: BodyLines, *, rows: bool, tiles: bool) -> list[str]:
     """Store lines of row values, tile values, or both."""
     lines: list[str] = []
     pairs = zip(emitter.region.stores, emitter.region.store_accesses, strict=True)

@@ -16,12 +16,12 @@ from agentkernel.compiler.expressions import TRITON_TYPES, Text
 from agentkernel.compiler.ir import Node
 from agentkernel.compiler.monoid import Accumulator, MonoidText, fields_of, masked, row_sum
 from agentkernel.compiler.rows_reductions import (
-    _stores,
     bind_result,
     column_lines,
     has_tile_stores,
     indent,
     passes,
+    store_lines,
     terms,
     tile_stores,
     walk,
@@ -273,13 +273,13 @@ def looped_body(emitter: Emitter) -> list[str]:
     emitter.eviction = "evict_first"
     emitter.tile_values.clear()
     begin = carried_scans(emitter, tile_stores(emitter), body)
-    stores = _stores(emitter, body, rows=False, tiles=True)
+    stores = store_lines(emitter, body, rows=False, tiles=True)
     if stores:
         back = outgrows_cache(emitter) and not emitter.region.scans
         lines += [*begin, *walk(emitter, count, "", [*body.here, *stores], backwards=back)]
     emitter.tile_values.clear()
     body = BodyLines(lines, lines)
-    lines += _stores(emitter, body, rows=True, tiles=False)
+    lines += store_lines(emitter, body, rows=True, tiles=False)
     return lines
 
 

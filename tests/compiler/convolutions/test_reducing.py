@@ -118,12 +118,21 @@ class TwoResults(nn.Module):
     [
         TwoResults(),
         Chain(nn.Conv2d(3, 8, 3), lambda x: x.mean(dim=(1, 2))),
+        Chain(nn.Conv2d(3, 8, 3), lambda x: x.amax(dim=3)),
         Chain(nn.Conv2d(3, 8, 3), lambda x: x.amax(dim=(2, 3))),
         Chain(nn.Conv2d(3, 2 * MOST_CHANNELS, 3), lambda x: x.amax(dim=1)),
         Chain(nn.Conv2d(3, 9, 3, groups=3), lambda x: x.amax(dim=1)),
         Chain(nn.Conv2d(3, 8, 3), lambda x: x.cumsum(dim=1)),
     ],
-    ids=["returned too", "channels and rows", "places", "too many", "groups", "a scan"],
+    ids=[
+        "returned too",
+        "channels and rows",
+        "one axis",
+        "few places",
+        "too many",
+        "groups",
+        "a scan",
+    ],
 )
 def test_what_no_tile_holds_has_a_kernel_of_its_own(module: nn.Module) -> None:
     _, steps = steps_of(module.eval(), torch.randn(2, 3, 8, 8))

@@ -418,7 +418,7 @@ class Implicit:
         if self.spec.bias:
             lines.append("acc += tl.load(bias_ptr + rows)[:, None].to(tl.float32)")
         lines.append("batch = batch.to(tl.int64)")
-        if self.spec.store or self.spec.pooling:
+        if self.spec.store or any("tile" in line for line in self.spec.epilogue):
             lines += [
                 "tile_mask = row_mask[:, None] & col_mask[None, :]",
                 "tile = (batch[None, :] * M + rows[:, None]) * N + cols[None, :]",

@@ -7,7 +7,7 @@ each, whose columns are the channels: a function that the convolution calls with
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from agentkernel.compiler.axes import Access, Atom, contiguous_strides
@@ -28,7 +28,7 @@ from agentkernel.compiler.rows_reductions import column_lines, kernel_docstring,
 
 MOST_CHANNELS = 256
 """Channels of a place that a tile holds."""
-Groups = Sequence[tuple[Atom, ...]]
+Groups = tuple[tuple[Atom, ...], ...]
 """Atoms of the batch, of the channels and of the places."""
 
 

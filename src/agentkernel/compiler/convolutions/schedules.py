@@ -42,6 +42,8 @@ class ConvolutionFacts:
     dtype: FloatType
     whole: bool = False
     """Whether a tile has to hold all channels of a place."""
+    apart: bool = False
+    """Whether tiles have to end with a picture."""
     taps: int = 1
     """Places of a window that a tile has to hold whole."""
 
@@ -136,7 +138,7 @@ def _implicit(facts: ConvolutionFacts, target: Target) -> list[dict[str, int]]:
         tiles += [(wide, 32 * max(1, _phases(shape)), 16, 1)] if facts.whole else []
         for m, n, k, stages in tiles:
             warps = 8 if m * n >= 128 * 128 else 4
-            apart = {"APART": 1} if _odd(facts) else {}
+            apart = {"APART": 1} if _apart(facts) else {}
             found.append(_tile(read, m, n, k, warps, stages) | apart)
     fitting = [item for item in found if _fits(item, facts, target)]
     first = fitting[0]["READ"] if fitting else PACKED
@@ -144,8 +146,11 @@ def _implicit(facts: ConvolutionFacts, target: Target) -> list[dict[str, int]]:
     return ours[: MAX_SCHEDULES - 4] + [item for item in fitting if item["READ"] != first][:4]
 
 
-def _odd(facts: ConvolutionFacts) -> bool:
-    """Whether tiles should end with a picture: it has an odd number of places, and many."""
+def _apart(facts: ConvolutionFacts) -> bool:
+    """Whether tiles should end with a picture: they have to, or it has an odd number of places, and
+    many."""
+    if facts.apart:
+        return True
     places = math.prod(facts.out_sizes)
     plain = not facts.geometry.transposed and facts.taps == 1
     return plain and places % 2 == 1 and places >= MANY
@@ -220,7 +225,7 @@ def _drawn(facts: ConvolutionFacts, target: Target, most: int) -> Sequence[dict[
         "num_warps": [4, 8],
         "num_stages": [2, 3, 4],
     }
-    if _odd(facts):
+    if _apart(facts):
         axes["APART"] = [1]
     if shape.transposed:
         axes["BLOCK_N"] = [size * shape.stride[-1] for size in (32, 64, 128)]

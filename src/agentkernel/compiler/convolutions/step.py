@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
 
 from torch import fx
 
-from agentkernel.compiler.axes import Atom, contiguous_strides, leaves
+from agentkernel.compiler.axes import Atom, Hint, contiguous_strides, leaves
 from agentkernel.compiler.convolutions.depthwise import emit_depthwise
 from agentkernel.compiler.convolutions.implicit import Implicit
 from agentkernel.compiler.convolutions.packing import PACKED, pack_picture, pack_weights
+from agentkernel.compiler.convolutions.places import places_end, reduces_places
 from agentkernel.compiler.convolutions.reducing import reduces_channels, reducing_end
 from agentkernel.compiler.convolutions.schedules import ConvolutionFacts, by_sums
 from agentkernel.compiler.convolutions.spec import COPIES, ConvolutionSpec, Geometry
@@ -59,9 +61,13 @@ class ConvolutionStep(AnchorStep):
         return self.window.region.stores[0].node if self.window else super().result
 
     @property
-    def reduces(self) -> bool:
-        """Whether a tile's channels are reduced in it."""
-        return self.epilogue is not None and self.epilogue.reduces
+    def reduced(self) -> Literal["nothing", "channels", "places"]:
+        """What the epilogue reduces."""
+        if self.epilogue is None or not self.epilogue.reduces:
+            return "nothing"
+        atoms = [atom for axis in self.epilogue.cols for atom in axis.atoms]
+        of_channels = atoms == [*_groups(self.node, self.epilogue)[1]]
+        return "channels" if of_channels else "places"
 
     @property
     def followers(self) -> tuple[Region, ...]:
@@ -74,7 +80,9 @@ class ConvolutionStep(AnchorStep):
         """The same with every reduction as a kernel of its own; empty where there is none."""
         if self.window:
             return replace(self, window=None), self.window.region
-        return (replace(self, epilogue=None), *self.followers) if self.reduces else ()
+        if self.reduced == "nothing":
+            return ()
+        return replace(self, epilogue=None), *self.followers
 
     def multiplied(self, symbols: Symbols) -> int:
         """Floating-point operations: two for each tap of a channel that a place reads."""
@@ -121,9 +129,9 @@ def _turned(shape: Geometry, extra: tuple[int, ...]) -> Geometry | None:
     return replace(shape, padding=padding, after=after, transposed=False, turned=True)
 
 
-def with_convolution_steps(partition: Partition) -> Partition:
-    """Every convolution that our kernels do as one of them, with the pointwise region behind it as
-    its epilogue."""
+def with_convolution_steps(partition: Partition, hint: Hint) -> Partition:
+    """Every convolution that our kernels do as one of them, with the region behind it as its
+    epilogue where it is pointwise or reduces channels, all places or windows."""
     returned = {output.node: output.strides for output in partition.outputs}
 
     def served(step: LibraryStep, region: Region | None) -> ConvolutionStep | None:
@@ -131,9 +139,7 @@ def with_convolution_steps(partition: Partition) -> Partition:
         plain = contiguous_strides(node.shape)
         if geometry is None or not all(map(same, returned.get(node, plain), plain)):
             return None
-        fits = region is not None and (
-            _epilogue(node, region) or _reduces_channels(node, geometry, region)
-        )
+        fits = region is not None and _fits(node, geometry, region, hint)
         return ConvolutionStep(node, region if fits else None, geometry)
 
     return _with_windows(with_anchors(partition, served))
@@ -144,7 +150,7 @@ def _with_windows(partition: Partition) -> Partition:
     fused: dict[object, ConvolutionStep] = {}
     before: tuple[object, ...] = partition.steps
     for step in before:
-        if isinstance(step, ConvolutionStep) and not step.reduces:
+        if isinstance(step, ConvolutionStep) and step.reduced == "nothing":
             region = partition.only_region(step.result)
             window = region and window_of(step.result, step.geometry, region)
             if region and window:
@@ -163,10 +169,16 @@ def _epilogue(node: Node, region: Region) -> bool:
     return reads_once(node, region) and element_by_element(node, _groups(node, region), region)
 
 
-def _reduces_channels(node: Node, geometry: Geometry, region: Region) -> bool:
-    """True where a tile that holds all channels of its places can do all that the region does."""
-    read = node in region.layout.loads
-    return read and reduces_channels(node, geometry, _groups(node, region), region)
+def _fits(node: Node, geometry: Geometry, region: Region, hint: Hint) -> bool:
+    """True where a tile can do what the region does."""
+    if _epilogue(node, region):
+        return True
+    if node not in region.layout.loads:
+        return False
+    groups, places = _groups(node, region), hint(numel(node.shape[2:]))
+    return reduces_channels(node, geometry, groups, region) or reduces_places(
+        node, geometry, groups, region, places
+    )
 
 
 def _groups(node: Node, region: Region) -> tuple[tuple[Atom, ...], ...]:
@@ -181,8 +193,9 @@ def convolution_facts(step: ConvolutionStep, symbols: Symbols) -> ConvolutionFac
     inside = tuple(symbols.hint(size) for size in step.node.args[0].shape[2:])
     taps = math.prod(step.window.taps) if step.window else 1
     return ConvolutionFacts(
-        step.geometry, batch, inside, tuple(places), FLOATS[step.node.dtype], step.reduces, taps
-    )
+        step.geometry, batch, inside, tuple(places), FLOATS[step.node.dtype],
+        whole=step.reduced == "channels", apart=step.reduced == "places", taps=taps,
+    )  # fmt: skip
 
 
 def emit_convolution(spec: ConvolutionSpec, schedule: Mapping[str, int]) -> KernelText:
@@ -209,7 +222,7 @@ RESERVED = frozenset((
     "place", "start", "near", "every", "phase", "program", "plane", "read", "first", "bias", "x",
     "y", "w", "x_ptrs", "w_ptrs", "ks", "inside", "offset", "window", "tap", "turn", "INDEX",
     "TF32", "PLANE", "BLOCK_M", "BLOCK_N", "BLOCK_K", "BLOCK_C", "BLOCK_X", "row_tiles",
-    "plane_mask", "spot", "in_window",
+    "plane_mask", "spot", "in_window", "picture", "tiles_n", "parts_ptr",
 ))  # fmt: skip
 
 
@@ -225,7 +238,7 @@ def emit_convolution_step(
     ]
     # A weight may become channels-last after the drop-in was made, with the rest of its model.
     operands[1] += ".contiguous()"
-    text, end = _epilogue_of(step, schedule, (name, out), scope)
+    text, function, second = _end_of(step, schedule, (name, out), scope)
     sizes = [
         tuple(scope.symbols.wrapper(size) for size in node.shape[2:])
         for node in (step.node.args[0], step.node)
@@ -234,35 +247,51 @@ def emit_convolution_step(
         name=name, geometry=step.geometry, dtype=FLOATS[step.node.dtype], x=operands[0],
         weight=operands[1], bias=operands[2] if len(operands) > 2 else "", out=out,
         batch=scope.symbols.wrapper(step.node.shape[0]), in_sizes=sizes[0], out_sizes=sizes[1],
-        epilogue=text.lines, extras=text.extras, store=not step.reduces and step.window is None,
+        epilogue=text.lines, extras=text.extras,
+        store=step.reduced == "nothing" and step.window is None,
         pooling=pooling_of(step.window, scope) if step.window else None, stem=_stem(name, scope),
     )  # fmt: skip
     made = emit_convolution(spec, schedule)
-    used = text.helpers | made.helpers
-    source = f"{end}\n\n\n{made.source}" if end else made.source
-    return KernelCode(source, made.kernels, made.launch, used, tuple(lines))
+    kernels = [item for item in (second,) if item is not None]
+    return KernelCode(
+        "\n\n\n".join(filter(None, (function, made.source, *(item.source for item in kernels)))),
+        (*made.kernels, *(name for item in kernels for name in item.kernels)),
+        (*made.launch, *(line for item in kernels for line in item.launch)),
+        text.helpers.union(made.helpers, *(item.helpers for item in kernels)),
+        (*lines, *(line for item in kernels for line in item.allocations)),
+    )
 
 
-def _epilogue_of(
+class _End(NamedTuple):
+    """What follows the sums in their tile: lines, the function that they call, a second kernel."""
+
+    text: EpilogueText = EpilogueText()
+    function: str = ""
+    second: KernelCode | None = None
+
+
+def _end_of(
     step: ConvolutionStep, schedule: dict[str, int], names: tuple[str, str], scope: Scope
-) -> tuple[EpilogueText, str]:
-    """Lines that follow the sums in their tile, and the function that they call, if any; `names`:
-    of the kernel and of the result."""
-    text = EpilogueText()
-    if step.epilogue and step.reduces:
-        groups = _groups(step.node, step.epilogue)
-        return reducing_end(step.node, step.epilogue, groups, schedule, names, scope)
-    if step.epilogue:
+) -> _End:
+    """The end under `schedule`; `names`: of the kernel and of the result."""
+    node, region, text = step.node, step.epilogue, EpilogueText()
+    reserved = _reserved(step.geometry, schedule)
+    if region and step.reduced == "channels":
+        return _End(*reducing_end(node, region, _groups(node, region), schedule, names, scope))
+    if region and step.reduced == "places":
+        groups = _groups(node, region)
+        found = places_end(node, region, groups, schedule, names, scope, reserved)
+        return _End(found.text, second=found.finish)
+    if region:
         text = epilogue_text(
-            step.epilogue, {step.node: "acc"}, _groups(step.node, step.epilogue), scope,
-            batch="batch[None, :]", reserved=_reserved(step.geometry, schedule),
+            region, {node: "acc"}, _groups(node, region), scope, batch="batch[None, :]",
+            reserved=reserved,
         )  # fmt: skip
     if step.window is None:
-        return text, ""
+        return _End(text)
     more, function = pooling_end(step.window, names, scope, dict(text.extras))
-    return EpilogueText(
-        (*text.lines, *more.lines), (*text.extras, *more.extras), text.helpers | more.helpers
-    ), function
+    lines, extras = (*text.lines, *more.lines), (*text.extras, *more.extras)
+    return _End(EpilogueText(lines, extras, text.helpers | more.helpers), function)
 
 
 def _stem(name: str, scope: Scope) -> str:

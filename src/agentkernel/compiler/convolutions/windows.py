@@ -14,7 +14,7 @@ from agentkernel.compiler.axes import Atom, contiguous_strides, leaves
 from agentkernel.compiler.convolutions.schedules import by_sums
 from agentkernel.compiler.convolutions.spec import Geometry, Pooling
 from agentkernel.compiler.emit import BodyLines
-from agentkernel.compiler.expressions import Text
+from agentkernel.compiler.expressions import ATOM, Text
 from agentkernel.compiler.fusion import Region, index_atoms
 from agentkernel.compiler.ir import Expr, Node, same
 from agentkernel.compiler.kernel import function_text, wrapped_call
@@ -153,7 +153,7 @@ def pooling_end(
     emitter.row_values[window.reduction] = Text("pooled")
     value = emitter.value(region.stores[0].node, body)
     kind = "out_ptr.dtype.element_ty"
-    lines.append(f"tl.store(out_ptr + tile, ({value.code}).to({kind}), mask=tile_mask)")
+    lines.append(f"tl.store(out_ptr + tile, {value.within(ATOM - 1)}.to({kind}), mask=tile_mask)")
     extras = [*emitter.pointers.items()]
     extras += [(key, scope.symbols.wrapper(size)) for key, size in emitter.sizes.extra.items()]
     passed = [key for key, _ in extras]
