@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import sympy
 import torch
+from torch import fx
 
 from agentkernel.compiler.axes import quotient, regroups
 from agentkernel.compiler.ir import (
@@ -23,6 +24,7 @@ from agentkernel.compiler.ir import (
     same,
 )
 from agentkernel.compiler.lowering.registry import Lowered, Lowering, lowers, to_expr
+from agentkernel.compiler.rewrite.patterns import convolution_of
 
 Indices = tuple[Node, ...]
 MAX_OPERATIONS = 32
@@ -219,11 +221,14 @@ class _Reader:
 
 def _operations(value: Node) -> int:
     """Operations down to what is stored; more than any limit where an index is asserted, which
-    holds at the places of the value itself."""
+    holds at the places of the value itself, and where they are the epilogue of a product or a
+    convolution, whose result is not stored for others to compute them again."""
     seen: set[Node] = set()
     waiting = [value]
     while waiting:
         node = waiting.pop()
+        if _has_epilogue(node):
+            return MAX_OPERATIONS + 1
         if node in seen or node.kind not in ("pointwise", "view"):
             continue
         if node.op == "within":
@@ -231,6 +236,11 @@ def _operations(value: Node) -> int:
         seen.add(node)
         waiting += node.operands
     return sum(node.kind == "pointwise" for node in seen)
+
+
+def _has_epilogue(node: Node) -> bool:
+    call = node.attrs[0] if node.kind == "library" and node.attrs else None
+    return node.op == "product" or (isinstance(call, fx.Node) and convolution_of(call) is not None)
 
 
 def _last_group(ours: Sequence[Expr], theirs: Sequence[Expr]) -> tuple[int, int]:
