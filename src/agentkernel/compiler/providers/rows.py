@@ -143,12 +143,13 @@ def _strided(region: Region) -> bool:
 
 
 def index_steps(index: Node, layout: Layout) -> dict[Atom, Expr] | None:
-    """By how much a computed index grows along each atom; None where it is no sum of multiples."""
+    """By how much a computed index grows along each atom; None where it is no sum of multiples, or
+    another kernel has stored it."""
     if index.kind == "iota":
         return index_strides(index, layout)
     if index.kind in ("constant", "size"):
         return {}
-    if index.kind != "pointwise" or index.op not in ("add", "sub", "mul", "cast"):
+    if index not in layout.members or index.op not in ("add", "sub", "mul", "cast"):
         return None
     found = [index_steps(arg, layout) for arg in index.args]
     if any(item is None for item in found):
