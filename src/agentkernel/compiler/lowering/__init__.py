@@ -15,6 +15,7 @@ from agentkernel.compiler.lowering import (
     reductions,
     scans,
     scatters,
+    selection,
 )
 from agentkernel.compiler.lowering.registry import LOWERINGS, LoweredGraph, lower
 
@@ -36,4 +37,5 @@ __all__ = [
     "reductions",
     "scans",
     "scatters",
+    "selection",
 ]
