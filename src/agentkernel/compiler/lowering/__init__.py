@@ -1,6 +1,7 @@
 """ATen to IR: importing this package fills the table of lowerings."""
 
 from agentkernel.compiler.lowering import (
+    adaptive_pooling,
     arithmetic,
     convolutions,
     data_movement,
@@ -22,6 +23,7 @@ from agentkernel.compiler.lowering.registry import LOWERINGS, LoweredGraph, lowe
 __all__ = [
     "LOWERINGS",
     "LoweredGraph",
+    "adaptive_pooling",
     "arithmetic",
     "convolutions",
     "data_movement",
