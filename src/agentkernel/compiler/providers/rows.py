@@ -142,15 +142,22 @@ def _strided(region: Region) -> bool:
     return False
 
 
+ANYWHERE = sympy.Symbol("anywhere")
+"""How an index grows that is read from memory: not by one from place to place."""
+
+
 def index_steps(index: Node, layout: Layout) -> dict[Atom, Expr] | None:
-    """By how much a computed index grows along each atom; None where it is no sum of multiples, or
-    another kernel has stored it."""
+    """By how much a computed index grows along each atom; None where it is no sum of multiples."""
     if index.kind == "iota":
         return index_strides(index, layout)
     if index.kind in ("constant", "size"):
         return {}
-    if index not in layout.members or index.op not in ("add", "sub", "mul", "cast"):
+    if index in layout.loads:
+        return dict.fromkeys(layout.loads[index].resolved(), ANYWHERE)
+    if index not in layout.members or index.op not in ("add", "sub", "mul", "cast", "within"):
         return None
+    if index.op == "within":
+        return index_steps(index.args[0], layout)
     found = [index_steps(arg, layout) for arg in index.args]
     if any(item is None for item in found):
         return None
