@@ -11,12 +11,13 @@ from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 from torch import fx, nn
 
+from agentkernel.compiler.fusion import Region
 from agentkernel.compiler.lowering import LOWERINGS
 from agentkernel.compiler.lowering.decompositions import decomposition
 from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.problem.loading import problem_from_module
 from tests.compiler.families import OfOne, functional
-from tests.compiler.forms import written
+from tests.compiler.forms import compiled_graph, written
 from tests.compiler.lowering.cases import FLOATS, FORMS, SIZES, Call, check_case, no_library_call
 from tests.compiler.sandboxed_drop_in import Sandboxed
 
@@ -133,3 +134,19 @@ def test_a_choice_by_a_free_size_is_no_decomposition() -> None:
     sizes = {item.symbol: item.size for item in captured.free_dims}
     assert decomposition(call, (), sizes) is None
     assert decomposition(call, (), sizes) is None
+
+
+class Folded(nn.Module):
+    """Columns of windows added up where they overlap."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.fold(x, (6, 7), 3, padding=1)
+
+
+def test_known_sizes_stay_known_in_a_decomposition(box: Sandboxed) -> None:
+    """Of free sizes the call is the library's, so that it is written for those that are given."""
+    x = torch.randn(2, 27, 42)
+    found = compiled_graph(Folded(), [x])
+    assert not found.captured.free_dims
+    assert all(isinstance(step, Region) for step in found.partition.steps)
+    box.check(written(Folded(), [x], "single"), Folded(), (x,))
