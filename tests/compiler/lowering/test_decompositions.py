@@ -18,7 +18,15 @@ from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.problem.loading import problem_from_module
 from tests.compiler.families import OfOne, functional
 from tests.compiler.forms import compiled_graph, written
-from tests.compiler.lowering.cases import FLOATS, FORMS, SIZES, Call, check_case, no_library_call
+from tests.compiler.lowering.cases import (
+    FLOATS,
+    FORMS,
+    SIZES,
+    Call,
+    check_case,
+    no_library_call,
+    operands,
+)
 from tests.compiler.sandboxed_drop_in import Sandboxed
 
 F = nn.functional
@@ -144,9 +152,33 @@ class Folded(nn.Module):
 
 
 def test_known_sizes_stay_known_in_a_decomposition(box: Sandboxed) -> None:
-    """Of free sizes the call is the library's, so that it is written for those that are given."""
+    """Of free sizes the call is the library's, and so it is written for those that are given."""
     x = torch.randn(2, 27, 42)
     found = compiled_graph(Folded(), [x])
     assert not found.captured.free_dims
     assert all(isinstance(step, Region) for step in found.partition.steps)
     box.check(written(Folded(), [x], "single"), Folded(), (x,))
+
+
+SCALED: dict[str, tuple[Call, str, bool]] = {
+    "by a whole number": (lambda x: F.interpolate(x, scale_factor=2.0, mode="bicubic"), "1 2 a b",
+                          True),
+    "by a half": (lambda x: F.interpolate(x, scale_factor=1.5, mode="bilinear"), "1 2 a b", True),
+    "by a quarter": (lambda x: F.interpolate(x, scale_factor=0.25, mode="nearest") * 2.0,
+                     "1 2 4*a 5*b", True),
+    "by what rounds": (lambda x: F.interpolate(x, scale_factor=1.3, mode="linear"), "2 a b", False),
+}  # fmt: skip
+
+
+@pytest.mark.quick(2)
+@pytest.mark.parametrize("name", SCALED)
+def test_sizes_that_a_float_scales_are_whole_in_kernels(box: Sandboxed, name: str) -> None:
+    """Kernels have no `math` to round them with."""
+    call, shapes, free = SCALED[name]
+    x, other = operands(shapes, (5, 7, 3)) + operands(shapes, (7, 9, 3))
+    found = compiled_graph(OfOne(call), [x])
+    text = written(OfOne(call), [x], "single")
+    assert bool(found.captured.free_dims) == free
+    assert "sym_float" not in text
+    for each in (x, other) if free else (x,):
+        box.check(text, OfOne(call), (each,))
