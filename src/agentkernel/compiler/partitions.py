@@ -116,15 +116,17 @@ def _plain_calls(compiled: Compiled) -> list[LibraryStep]:
     return [step for step in calls if step.node.op not in usual]
 
 
+WORTH_FIXING_US = 4.0
+"""Time in such calls for which sizes are not fixed: they are launches, whatever they do."""
+
+
 def _much_in_calls(compiled: Compiled) -> bool:
-    """Whether such calls take at least a quarter of the time."""
-    calls = _plain_calls(compiled)
-    if not calls:
-        return False
+    """Whether such calls take at least a quarter of the time, and more than launches."""
     time_us = {
         step: provider_of(step).work_us(step, compiled.symbols) for step in compiled.partition.steps
     }
-    return 4 * sum(time_us[step] for step in calls) >= sum(time_us.values())
+    calls_us = sum(time_us[step] for step in _plain_calls(compiled))
+    return calls_us > WORTH_FIXING_US and 4 * calls_us >= sum(time_us.values())
 
 
 def _partitions(

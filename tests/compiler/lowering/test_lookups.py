@@ -65,10 +65,14 @@ class Searched(nn.Module):
         return torch.searchsorted(x, y) * 2.0, z.softmax(1)
 
 
-@pytest.mark.parametrize("rows", [3, 4096])
-def test_calls_that_take_much_of_the_time_are_spared_by_known_sizes(rows: int) -> None:
+@pytest.mark.parametrize(
+    ("many", "rows", "free"), [(1024, 3, False), (1024, 32768, True), (5, 3, True)]
+)
+def test_calls_that_take_much_of_the_time_are_spared_by_known_sizes(
+    many: int, rows: int, free: bool
+) -> None:
     """How many steps a search takes follows from the number of bounds, which is free."""
-    inputs = [torch.randn(19).sort().values, torch.randn(5, 33), torch.empty(rows, 4096)]
-    found = compiled_graph(Searched(), inputs)
-    assert bool(found.captured.free_dims) == (rows == 4096)
-    assert all(isinstance(step, Region) for step in found.partition.steps) == (rows == 3)
+    bounds, values = torch.randn(19).sort().values, torch.empty(many, 4096)
+    found = compiled_graph(Searched(), [bounds, values, torch.empty(rows, 4096)])
+    assert bool(found.captured.free_dims) == free
+    assert all(isinstance(step, Region) for step in found.partition.steps) != free
