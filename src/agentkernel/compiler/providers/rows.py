@@ -280,6 +280,10 @@ def _split(region: Region, rows: int, length: int, decision: Decision) -> Iterat
         for block, warps in ((2048, 4), (4096, 8)):
             if length // chunks >= block // 2:
                 yield Schedule("split", block, 1, warps, chunks=chunks)
+            else:
+                # Shorter rows have a tile a program: one program for all would take them in turn.
+                most = power_of_two(length // block + 1) // 2
+                yield Schedule("split", block, 1, warps, chunks=max(2, most))
 
 
 def sampled_schedules(region: Region, symbols: Symbols, most: int) -> list[Schedule]:
