@@ -10,6 +10,7 @@ from agentkernel.compiler.emit import Schedule
 from agentkernel.compiler.fusion import Region
 from agentkernel.compiler.providers.rows import region_schedules
 from tests.compiler.cross_compile import compiled_cost, imported
+from tests.compiler.families import OfOne
 from tests.compiler.forms import compiled_graph
 from tests.compiler.sandboxed_drop_in import Sandboxed
 
@@ -117,3 +118,13 @@ def test_a_warp_reads_neighbours_where_the_rows_are_odd_in_number() -> None:
     cost = compiled_cost(kernel, signature, sizes, {"num_warps": 4})
     assert cost.ptx.count("shfl") == 0
     assert cost.instructions < 25 * 32
+
+
+@pytest.mark.parametrize(("columns", "programs"), [(4096, 200), (1 << 20, 4096)])
+def test_few_columns_fill_the_card_by_narrow_tiles(columns: int, programs: int) -> None:
+    found = compiled_graph(OfOne(lambda x: torch.logsumexp(x, 0)), (torch.empty(4096, columns),))
+    (step,) = found.partition.steps
+    assert isinstance(step, Region)
+    first = region_schedules(step, found.symbols, lambda _: None)[0]
+    assert columns // first.block_rows >= programs
+    assert first.block_rows * 4 >= 64, "a line of memory is not read in smaller parts"
