@@ -85,7 +85,7 @@ class _Shares(NamedTuple):
     value: Node
     places: Sequence[Node]
     inside: Node | None
-    count: Node
+    size: Node
 
 
 def _shares(state: Lowering, op: str, x: Node, pairs: Sequence[tuple[Expr, Expr]]) -> _Shares:

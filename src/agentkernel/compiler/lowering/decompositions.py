@@ -6,7 +6,7 @@ import contextlib
 import functools
 import operator
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import cast
+from typing import Literal, cast
 
 import sympy
 import torch
@@ -93,7 +93,7 @@ def _traced(
 
     values = [node.meta["val"] for node in inputs_of(call)]
     # Of known sizes symbolic tracing would make symbols that no input has.
-    mode = "symbolic" if any(map(_is_free, values)) else "fake"
+    mode: Literal["symbolic", "fake"] = "symbolic" if any(map(_is_free, values)) else "fake"
     try:
         with torch.no_grad(), _no_size_settled(values):
             graph = make_fx(function, table, tracing_mode=mode)(*values).graph

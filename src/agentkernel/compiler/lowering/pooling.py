@@ -169,7 +169,8 @@ def _largest_with_place(state: Lowering, x: Node, windows: Windows) -> tuple[Nod
         outside |= guard is not None
         value = b.pointwise("where", better, element, value, name="largest")
         place = b.pointwise("where", better, own, place, dtype=torch.int64, name="place")
-    return tuple(b.expand(leading(state, item, shape), shape) for item in (value, place))
+    value, place = (b.expand(leading(state, item, shape), shape) for item in (value, place))
+    return value, place
 
 
 def _windows(

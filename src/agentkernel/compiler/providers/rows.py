@@ -255,9 +255,9 @@ def _invariant_first(region: Region, decision: Decision) -> tuple[bool, ...]:
 def _looped(region: Region, rows: int, length: int, decision: Decision) -> Iterator[Schedule]:
     cap = power_of_two(length)
     if _strided(region):
-        tiles = ((32, 64, 4), (16, 128, 4), (64, 64, 8), (128, 32, 8))
+        tiles = [(32, 64, 4), (16, 128, 4), (64, 64, 8), (128, 32, 8)]
         if rows <= NARROW_BELOW_ROWS:
-            tiles = ((256, 16, 8), (128, 16, 4), (128, 32, 8), (64, 16, 2), *tiles[:3])
+            tiles = [(256, 16, 8), (128, 16, 4), (128, 32, 8), (64, 16, 2), *tiles[:3]]
         for block, width, count in tiles:
             yield Schedule("looped", min(block, cap), width, count)
         return
