@@ -8,7 +8,9 @@ from torch import nn
 
 from agentkernel.compiler.emit import Schedule
 from agentkernel.compiler.fusion import Region
+from agentkernel.compiler.providers.rows import region_schedules
 from tests.compiler.cross_compile import compiled_cost, imported
+from tests.compiler.families import OfOne
 from tests.compiler.forms import compiled_graph
 from tests.compiler.sandboxed_drop_in import Sandboxed
 
@@ -42,3 +44,18 @@ def test_a_backward_sweep_loads_and_stores_16_bytes_a_thread() -> None:
     moves = re.findall(r"(?:ld|st)\.global[\w.:]*", ptx)
     assert {move[:2] for move in moves} == {"ld", "st"}
     assert all(".v4" in move for move in moves), moves
+
+
+@pytest.mark.parametrize("length", [16384, 16385, 65537, 524288, 1 << 20, 3 << 22])
+@pytest.mark.parametrize("rows", [1, 7])
+def test_few_rows_are_shared_among_programs_whatever_their_length(rows: int, length: int) -> None:
+    """A loss of half a million elements is no work for one program: none has more than two tiles
+    while others have none."""
+    found = compiled_graph(OfOne(lambda x: x.square().sum(1)), (torch.empty(rows, length),))
+    (step,) = found.partition.steps
+    assert isinstance(step, Region)
+    first = region_schedules(step, found.symbols, lambda _: None)[0]
+    assert first.form == "split"
+    tiles = -(-length // first.block_cols)
+    assert first.chunks <= 2 * tiles
+    assert rows * first.chunks >= 512 or tiles < 2 * first.chunks

@@ -202,7 +202,26 @@ class Emitter:
             return False
         accesses = (*self.region.layout.loads.values(), *self.region.store_accesses)
         along = any(rows[-1].stride(access.resolved()) == 1 for access in accesses)
-        return along and self.symbols.hint(rows[-1].size) >= 2 * self.schedule.block_rows
+        size, block = self.symbols.hint(rows[-1].size), self.schedule.block_rows
+        return along and (size >= 2 * block or (size > 0 and size % block == 0))
+
+    def walks_tile(self, access: Access) -> tuple[bool, bool]:
+        """Whether an access varies over the rows of a tile, and over its columns."""
+        strides = access.resolved()
+        rows = any(axis.stride(strides) != 0 for axis in self._rows_of_tile)
+        return rows, self.touches(access)[1]
+
+    def in_tile(self, node: Node) -> tuple[bool, bool]:
+        """Whether a value varies over the rows of a tile, and over its columns."""
+        atoms = self.region.atoms_of(node)
+        rows = any(atom in atoms for axis in self._rows_of_tile for atom in axis.atoms)
+        return rows, self.region.spans(node)[1]
+
+    @property
+    def _rows_of_tile(self) -> tuple[Axis, ...]:
+        """The axes along which a program has several rows: places on the others are its own, and
+        what varies over these alone is loaded once for all of its rows."""
+        return self.region.rows[-1:] if self.tiles_rows else self.region.rows
 
     @property
     def divides_index(self) -> bool:
@@ -434,7 +453,7 @@ class Emitter:
                 and self.place(buffer, known) == arguments[0]
             ):
                 return values[other]
-        mask = self.mask(rows, cols)
+        mask = self.mask(*self.walks_tile(access))
         if mask is not None:
             arguments += [f"mask={mask}", "other=0.0" if _floats(buffer) else "other=0"]
         if self.eviction and rows and cols:
@@ -448,7 +467,7 @@ class Emitter:
         """An index, asserted to lie in its dimension wherever there is an element."""
         index = self._named(node.args[0], self._argument(node, node.args[0], body), body)
         size = self.value(node.args[1], body)
-        rows, cols = self.region.spans(node)
+        rows, cols = self.in_tile(node)
         mask = self.mask(rows, cols)
         held = f"(({index.code} >= 0) & ({index.code} < {size.code}))"
         held += "" if mask is None else f" | ~({mask})"
@@ -459,7 +478,7 @@ class Emitter:
 
     def _gather(self, node: Node, body: BodyLines) -> Text:
         table, index = node.args[-1], self._argument(node.args[0], node.args[0], body)
-        rows, cols = self.region.spans(node)
+        rows, cols = self.in_tile(node)
         guards = [self.value(guard, body).within(COMPARE) for guard in node.operands[1:]]
         guards += [mask for mask in [self.mask(rows, cols)] if mask is not None]
         mask = " & ".join(guards) or None
@@ -558,7 +577,7 @@ class Emitter:
 
     def full_tile(self, node: Node, text: Text) -> Text:
         """The value with every dimension of the tile, for a reduction."""
-        rows, cols = self.region.spans(node)
+        rows, cols = self.in_tile(node) if node in self.region.layout.dims else (False, False)
         if cols and (rows or not self.many_rows or not self.region.rows):
             return text
         shape = "[BLOCK_M, BLOCK_N]" if self.many_rows else "[BLOCK_N]"

@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeGuard
 import torch
 
 from agentkernel.compiler.attention import find_steps
+from agentkernel.compiler.attention_match import ATTENTION_OP
 from agentkernel.compiler.convolutions.step import ConvolutionStep, geometry_of
 from agentkernel.compiler.drop_in.constructor import ConstructorText, emit_constructor
 from agentkernel.compiler.drop_in.envelope import refused_set
@@ -24,7 +25,7 @@ from agentkernel.compiler.products.pairs import PairStep
 from agentkernel.compiler.products.row_parts import RowPartsStep
 from agentkernel.compiler.products.step import ProductStep
 from agentkernel.compiler.providers import provider_of
-from agentkernel.compiler.providers.library import refusal
+from agentkernel.compiler.providers.library import FUNCTIONS, refusal
 from agentkernel.compiler.providers.linear import LinearStep
 from agentkernel.compiler.segments import Segment, segments_of
 from agentkernel.domain.candidate import NoTemplate
@@ -86,18 +87,46 @@ class _Answer(NamedTuple):
 def _any_sizes(
     problem: LoadedProblem, captured: Captured, policy: Policy, precision: Precision
 ) -> list[Compiled]:
-    """Those of free sizes, else those of the declared ones."""
+    """Those of free sizes; those of the declared ones where there are none, or where calls that
+    known sizes would spare take much of the time."""
     if refused := refused_set(problem, captured):
         raise UnsupportedOp(refused, "give that set to a run of its own")
+    settled = bool(captured.free_dims) and len(problem.problem.shape_sets) == 1
     try:
-        return _partitions(problem, captured, policy, precision)
+        found = _partitions(problem, captured, policy, precision)
     except UnsupportedOp:
-        if not captured.free_dims or len(problem.problem.shape_sets) > 1:
-            raise
-        fixed = at_declared_sizes(captured)
+        fixed = at_declared_sizes(captured) if settled else None
         if fixed is None:
             raise
         return _partitions(problem, fixed, policy, precision)
+    fixed = at_declared_sizes(captured) if settled and _much_in_calls(found[0]) else None
+    if fixed is None:
+        return found
+    try:
+        known = _partitions(problem, fixed, policy, precision)
+    except UnsupportedOp:
+        return found
+    return known if len(_plain_calls(known[0])) < len(_plain_calls(found[0])) else found
+
+
+def _plain_calls(compiled: Compiled) -> list[LibraryStep]:
+    """The library calls that are neither products, convolutions nor attention."""
+    calls = [step for step in compiled.partition.steps if isinstance(step, LibraryStep)]
+    usual = ("product", ATTENTION_OP, *FUNCTIONS)
+    return [step for step in calls if step.node.op not in usual]
+
+
+WORTH_FIXING_US = 4.0
+"""Time in such calls for which sizes are not fixed: they are launches, whatever they do."""
+
+
+def _much_in_calls(compiled: Compiled) -> bool:
+    """Whether such calls take at least a quarter of the time, and more than launches."""
+    time_us = {
+        step: provider_of(step).work_us(step, compiled.symbols) for step in compiled.partition.steps
+    }
+    calls_us = sum(time_us[step] for step in _plain_calls(compiled))
+    return calls_us > WORTH_FIXING_US and 4 * calls_us >= sum(time_us.values())
 
 
 def _partitions(

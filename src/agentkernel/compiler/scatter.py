@@ -26,12 +26,12 @@ def scatter_line(emitter: Emitter, node: Node, body: BodyLines) -> str:
 
 
 def _varies(emitter: Emitter, index: Node) -> tuple[bool, bool]:
-    """Whether the text of an index is another in each row, and in each column: not where it is
-    read with no stride along them."""
+    """Whether the text of an index is another in each row of a tile, and in each column: not where
+    it is read with no stride along them."""
     layout = emitter.region.layout
     if index in layout.loads:
-        return emitter.touches(layout.loads[index])
+        return emitter.walks_tile(layout.loads[index])
     if index.kind == "iota":
-        return emitter.region.spans(index)
+        return emitter.in_tile(index)
     found = [_varies(emitter, arg) for arg in index.operands]
     return any(rows for rows, _ in found), any(cols for _, cols in found)

@@ -10,6 +10,7 @@ from torch import nn
 
 from agentkernel.tools.problem.loading import problem_from_module
 from tests.compiler.first_drafts import drafted
+from tests.compiler.forms import written
 from tests.compiler.lowering.cases import FLOATS, FORMS, SIZES, Call, check_case, no_library_call
 from tests.compiler.sandboxed_drop_in import Sandboxed
 
@@ -48,6 +49,22 @@ def test_it_computes_what_eager_does(
     box: Sandboxed, name: str, sizes: tuple[int, int, int], dtype: torch.dtype, form: str
 ) -> None:
     check_case(box, CALLS[name], sizes, dtype, form)
+
+
+@pytest.mark.quick(2)
+@pytest.mark.parametrize("exponent", [0.25, 0.75, 1.25, 1.5, 2.5, 0.3])
+def test_powers_by_roots_are_as_exact_as_others(box: Sandboxed, exponent: float) -> None:
+    """Over all of fp32's range, and as eager has them at its ends."""
+    spread = torch.rand(3, 683, generator=torch.Generator().manual_seed(3)) * 240 - 120
+    x = torch.exp2(spread / max(exponent, 1.0))
+    module = Function(lambda x: x.pow(exponent)).eval()
+    text = written(module, (x,), "single")
+    assert ("float64" in text) == (exponent == 0.3)
+    for each in (x, x.log2()):
+        box.check(text, module, (each,))
+    ends = torch.tensor([[0.0, torch.inf, -torch.inf, torch.nan, -2.0, 1e-42, 1.0]])
+    (ours,) = box.call(text, module, (ends,))
+    torch.testing.assert_close(ours, module(ends), equal_nan=True, rtol=1e-6, atol=0.0)
 
 
 class Function(nn.Module):

@@ -11,13 +11,22 @@ from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 from torch import fx, nn
 
+from agentkernel.compiler.fusion import Region
 from agentkernel.compiler.lowering import LOWERINGS
 from agentkernel.compiler.lowering.decompositions import decomposition
 from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.problem.loading import problem_from_module
 from tests.compiler.families import OfOne, functional
-from tests.compiler.forms import written
-from tests.compiler.lowering.cases import FLOATS, FORMS, SIZES, Call, check_case, no_library_call
+from tests.compiler.forms import compiled_graph, written
+from tests.compiler.lowering.cases import (
+    FLOATS,
+    FORMS,
+    SIZES,
+    Call,
+    check_case,
+    no_library_call,
+    operands,
+)
 from tests.compiler.sandboxed_drop_in import Sandboxed
 
 F = nn.functional
@@ -133,3 +142,43 @@ def test_a_choice_by_a_free_size_is_no_decomposition() -> None:
     sizes = {item.symbol: item.size for item in captured.free_dims}
     assert decomposition(call, (), sizes) is None
     assert decomposition(call, (), sizes) is None
+
+
+class Folded(nn.Module):
+    """Columns of windows added up where they overlap."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.fold(x, (6, 7), 3, padding=1)
+
+
+def test_known_sizes_stay_known_in_a_decomposition(box: Sandboxed) -> None:
+    """Of free sizes the call is the library's, and so it is written for those that are given."""
+    x = torch.randn(2, 27, 42)
+    found = compiled_graph(Folded(), [x])
+    assert not found.captured.free_dims
+    assert all(isinstance(step, Region) for step in found.partition.steps)
+    box.check(written(Folded(), [x], "single"), Folded(), (x,))
+
+
+SCALED: dict[str, tuple[Call, str, bool]] = {
+    "by a whole number": (lambda x: F.interpolate(x, scale_factor=2.0, mode="bicubic"), "1 2 a b",
+                          True),
+    "by a half": (lambda x: F.interpolate(x, scale_factor=1.5, mode="bilinear"), "1 2 a b", True),
+    "by a quarter": (lambda x: F.interpolate(x, scale_factor=0.25, mode="nearest") * 2.0,
+                     "1 2 4*a 5*b", True),
+    "by what rounds": (lambda x: F.interpolate(x, scale_factor=1.3, mode="linear"), "2 a b", False),
+}  # fmt: skip
+
+
+@pytest.mark.quick(2)
+@pytest.mark.parametrize("name", SCALED)
+def test_sizes_that_a_float_scales_are_whole_in_kernels(box: Sandboxed, name: str) -> None:
+    """Kernels have no `math` to round them with."""
+    call, shapes, free = SCALED[name]
+    x, other = operands(shapes, (5, 7, 3)) + operands(shapes, (7, 9, 3))
+    found = compiled_graph(OfOne(call), [x])
+    text = written(OfOne(call), [x], "single")
+    assert bool(found.captured.free_dims) == free
+    assert "sym_float" not in text
+    for each in (x, other) if free else (x,):
+        box.check(text, OfOne(call), (each,))

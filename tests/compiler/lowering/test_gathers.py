@@ -13,11 +13,15 @@ from torch.utils._pytree import tree_flatten
 
 from agentkernel.compiler.partitions import partitions
 from agentkernel.compiler.pipeline import Compiled
+from agentkernel.compiler.providers import provider_of
+from agentkernel.compiler.providers.protocol import Setting
 from agentkernel.tools.judge.judge import judge
 from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.problem.capture import Captured, capture
 from agentkernel.tools.problem.loading import LoadedProblem, problem_from_module
-from tests.compiler.forms import assert_accepted, small
+from tests.compiler.families import functional
+from tests.compiler.first_drafts import TARGET
+from tests.compiler.forms import assert_accepted, compiled_graph, small
 from tests.compiler.sandboxed_drop_in import Sandboxed
 
 FORMS = ("looped", "single", "persistent")
@@ -92,6 +96,23 @@ def test_tables_that_are_computed_are_read_as_eager_reads_them(box: Sandboxed, n
     _, _, found = compiled(module, index)
     text = found.write(small(found, "single")).text
     box.check(text, module, (index,))
+
+
+def test_places_that_another_kernel_has_stored_are_read_from_memory(box: Sandboxed) -> None:
+    """A threshold by rank: the place is counted in one kernel, and what stands there read in the
+    next, for which schedules ask how places grow."""
+
+    def call(x: torch.Tensor) -> torch.Tensor:
+        above = torch.cumsum(x, -1)
+        count = (x > above - 1.0).sum(-1, keepdim=True)
+        return x - above.gather(-1, count - 1)
+
+    module, x = functional(call), torch.rand(8, 100)
+    found = compiled_graph(module, [x])
+    setting = Setting(found.symbols, TARGET, "strict", lambda _: None)
+    first = {step: provider_of(step).schedules(step, setting)[0] for step in found.partition.steps}
+    assert len(first) == 2
+    box.check(found.write(first).text, module, (x,))
 
 
 @pytest.mark.slow

@@ -8,6 +8,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from agentkernel.compiler.fusion import Region
+from tests.compiler.forms import compiled_graph
 from tests.compiler.lowering.cases import FLOATS, FORMS, SIZES, Call, check_case, no_library_call
 from tests.compiler.sandboxed_drop_in import Sandboxed
 
@@ -52,3 +54,25 @@ def test_it_computes_what_eager_does(
     box: Sandboxed, name: str, sizes: tuple[int, int, int], dtype: torch.dtype, form: str
 ) -> None:
     check_case(box, CALLS[name], sizes, dtype, form)
+
+
+class Searched(nn.Module):
+    """The places of some values among sorted bounds, and a softmax beside them."""
+
+    def forward(
+        self, x: torch.Tensor, y: torch.Tensor, z: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
+        return torch.searchsorted(x, y) * 2.0, z.softmax(1)
+
+
+@pytest.mark.parametrize(
+    ("many", "rows", "free"), [(1024, 3, False), (1024, 32768, True), (5, 3, True)]
+)
+def test_calls_that_take_much_of_the_time_are_spared_by_known_sizes(
+    many: int, rows: int, free: bool
+) -> None:
+    """How many steps a search takes follows from the number of bounds, which is free."""
+    bounds, values = torch.randn(19).sort().values, torch.empty(many, 4096)
+    found = compiled_graph(Searched(), [bounds, values, torch.empty(rows, 4096)])
+    assert bool(found.captured.free_dims) == free
+    assert all(isinstance(step, Region) for step in found.partition.steps) != free

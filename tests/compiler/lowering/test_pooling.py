@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
 
-from agentkernel.compiler.lowering.pooling import equal_part_size
+from agentkernel.compiler.lowering.adaptive_pooling import equal_part_size
 from tests.compiler.families import OfOne
 from tests.compiler.forms import written
 from tests.compiler.sandboxed_drop_in import Sandboxed
@@ -184,6 +184,48 @@ def test_nan_is_the_largest_of_its_windows(box: Sandboxed) -> None:
     (ours,) = box.call(written(module, (x,), "single"), module, (x,))
     assert torch.equal(ours.isnan(), module(x).isnan())
     assert ours.isnan().sum() == 5
+
+
+PLACED: dict[str, tuple[Call, tuple[int, ...]]] = {
+    "overlapping": (lambda x: F.max_pool2d(x, 3, 2, 1, return_indices=True), (2, 3, 9, 8)),
+    "with gaps": (lambda x: F.max_pool2d(x, 2, 3, 1, 2, True, True), (2, 3, 11, 7)),
+    "side by side": (lambda x: F.max_pool1d(x, 4, return_indices=True), (2, 3, 17)),
+    "of a volume": (lambda x: F.max_pool3d(x, 2, 1, return_indices=True), (1, 2, 3, 5, 4)),
+    "shared out": (lambda x: F.adaptive_max_pool2d(x, (3, 5), True), (2, 3, 7, 9)),
+    "in equal parts": (lambda x: F.adaptive_max_pool2d(x, (2, 3), True), (2, 3, 8, 9)),
+    "along a line": (lambda x: F.adaptive_max_pool1d(x, 5, True), (2, 3, 17)),
+    "in a volume": (lambda x: F.adaptive_max_pool3d(x, (2, 1, 3), True), (1, 2, 3, 5, 7)),
+}
+
+
+@pytest.mark.quick(2)
+@pytest.mark.parametrize("kind", ["normal", "few values", "all below"])
+@pytest.mark.parametrize("name", PLACED)
+def test_places_of_the_largest_are_eagers(box: Sandboxed, name: str, kind: str) -> None:
+    """The first of equal ones, and of a window that is -inf everywhere one of the input."""
+    call, shape = PLACED[name]
+    x = torch.randn(shape)
+    x = x.round() if kind == "few values" else x
+    x = torch.full(shape, -torch.inf) if kind == "all below" else x
+    module = OfOne(call).eval()
+    text = written(module, (x,), "single")
+    assert "functional" not in text[text.index("class ModelNew") :]
+    box.check(text, module, (x,))
+
+
+@pytest.mark.quick(4)
+@pytest.mark.parametrize("form", ["looped", "persistent"])
+@pytest.mark.parametrize(
+    ("shape", "output"),
+    [((2, 3, 8), 5), ((2, 6), 3), ((2, 3, 7, 7), (3, 5)), ((2, 3, 33, 17), 1),
+     ((2, 3, 4, 6, 9), (2, 3, 2))],
+)  # fmt: skip
+def test_adaptive_windows_give_their_largest(
+    box: Sandboxed, shape: tuple[int, ...], output: int | tuple[int, ...], form: str
+) -> None:
+    spatial = len(shape) - 2 if len(shape) > 2 else 1
+    pool = {1: F.adaptive_max_pool1d, 2: F.adaptive_max_pool2d, 3: F.adaptive_max_pool3d}[spatial]
+    check(box, lambda x: pool(x.relu(), output) * 2.0, [torch.randn(shape)], form)
 
 
 @pytest.mark.parametrize(("size", "count", "each"), [(8, 4, 2), (8, 1, 8), (8, 8, 1), (8, 3, None)])

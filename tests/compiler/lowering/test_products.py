@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
+from torch.nn import functional as F
 
 from tests.compiler.lowering.cases import FLOATS, FORMS, SIZES, Call, check_case, no_library_call
 from tests.compiler.sandboxed_drop_in import Sandboxed
@@ -23,6 +24,9 @@ CALLS: dict[str, tuple[Call, str]] = {
     "outer": (lambda x, y: torch.einsum("bi,bj->bij", x, y), "2 a,2 b"),
     "rows": (lambda x, y: torch.einsum("bid,bd->bi", x, y), "2 a c,2 c"),
     "distances": (lambda x, y: torch.cdist(x.float(), y.float(), p=1.0), "2 a c,2 b c"),
+    "bilinear, few results": (lambda x, y, w, z: F.bilinear(x, y, w, z), "a b,a c,2 b c,2"),
+    "bilinear, many": (lambda x, y, w, z: F.bilinear(x, y, w, z), "2 a b,2 a c,40 b c,40"),
+    "bilinear, no bias": (lambda x, y, w: F.bilinear(x, y, w) * 2.0, "a b,a c,c b c"),
     "euclidean": (lambda x, y: torch.cdist(x.float(), y.float()), "2 a c,2 b c"),
 }  # fmt: skip
 
@@ -39,6 +43,8 @@ def test_it_is_a_kernel_of_our_own(name: str) -> None:
     suppress_health_check=list(HealthCheck),
     phases=(Phase.explicit, Phase.reuse, Phase.generate),
 )
+@example("bilinear, few results", (9, 33, 17), torch.float16, "single")
+@example("bilinear, many", (5, 3, 7), torch.float32, "single")
 @given(name=st.sampled_from(sorted(CALLS)), sizes=SIZES, dtype=FLOATS, form=FORMS)
 def test_it_computes_what_eager_does(
     box: Sandboxed, name: str, sizes: tuple[int, int, int], dtype: torch.dtype, form: str

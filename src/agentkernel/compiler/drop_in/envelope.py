@@ -22,7 +22,7 @@ from torch.utils._pytree import tree_flatten
 
 from agentkernel.compiler.expressions import PRINTER, Symbols, symbols_of
 from agentkernel.compiler.ir import Expr
-from agentkernel.compiler.lowering.registry import to_expr
+from agentkernel.compiler.lowering.registry import to_expr, whole_sizes
 from agentkernel.domain.errors import ProblemError
 from agentkernel.domain.problem import ScalarSpec, ShapeSet, TensorSpec
 from agentkernel.storage.source_text import read_literal
@@ -192,7 +192,7 @@ def _sizes(captured: Captured) -> tuple[dict[str, SizeRange], tuple[sympy.Basic,
     hints = {item.symbol: item.size for item in captured.free_dims}
     guards = [
         guard
-        for guard in dict.fromkeys(captured.guards)
+        for guard in dict.fromkeys(map(whole_sizes, captured.guards))
         if {str(item) for item in guard.free_symbols} <= set(hints)
     ]
     tests = {guard: _test(guard, tuple(hints)) for guard in guards}

@@ -1,6 +1,7 @@
 """ATen to IR: importing this package fills the table of lowerings."""
 
 from agentkernel.compiler.lowering import (
+    adaptive_pooling,
     arithmetic,
     convolutions,
     data_movement,
@@ -15,12 +16,14 @@ from agentkernel.compiler.lowering import (
     reductions,
     scans,
     scatters,
+    selection,
 )
 from agentkernel.compiler.lowering.registry import LOWERINGS, LoweredGraph, lower
 
 __all__ = [
     "LOWERINGS",
     "LoweredGraph",
+    "adaptive_pooling",
     "arithmetic",
     "convolutions",
     "data_movement",
@@ -36,4 +39,5 @@ __all__ = [
     "reductions",
     "scans",
     "scatters",
+    "selection",
 ]

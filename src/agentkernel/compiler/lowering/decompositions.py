@@ -6,7 +6,7 @@ import contextlib
 import functools
 import operator
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import cast
+from typing import Literal, cast
 
 import sympy
 import torch
@@ -92,12 +92,20 @@ def _traced(
         return target(*args, **kwargs)
 
     values = [node.meta["val"] for node in inputs_of(call)]
+    # Of known sizes symbolic tracing would make symbols that no input has.
+    mode: Literal["symbolic", "fake"] = "symbolic" if any(map(_is_free, values)) else "fake"
     try:
         with torch.no_grad(), _no_size_settled(values):
-            graph = make_fx(function, table, tracing_mode="symbolic")(*values).graph
+            graph = make_fx(function, table, tracing_mode=mode)(*values).graph
     except (RuntimeError, TypeError, ValueError, AssertionError, KeyError, IndexError):
         return None
     return graph if _write_nothing(graph) else None
+
+
+def _is_free(value: object) -> bool:
+    """Whether a value has a size without a number, or is one."""
+    sizes = value.shape if isinstance(value, torch.Tensor) else (value,)
+    return any(isinstance(size, torch.SymInt) for size in sizes)
 
 
 def _write_nothing(graph: fx.Graph) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 
@@ -412,10 +413,8 @@ def _pow(state: Lowering, x: Node, exponent: Scalar) -> Lowered:
         return b.pointwise("sqrt", state.compute(x))
     if exponent == -0.5:
         return b.pointwise("rsqrt", state.compute(x))
-    if exponent == 1.5:
-        wide = state.compute(x)
-        product = b.pointwise("mul", wide, b.pointwise("sqrt", wide))
-        return _of_infinity(state, x, product, exponent)
+    if exponent in BY_ROOTS:
+        return _of_infinity(state, x, _by_roots(state, state.compute(x), exponent), exponent)
     if exponent != int(exponent):
         return _of_infinity(state, x, _power(state, x, float(exponent)), exponent)
     if exponent == 0:
@@ -430,6 +429,20 @@ def _pow(state: Lowering, x: Node, exponent: Scalar) -> Lowered:
     for _ in range(int(abs(exponent)) - 1):
         product = b.pointwise("mul", product, base)
     return product if exponent > 0 else b.pointwise("reciprocal", product)
+
+
+BY_ROOTS = (0.25, 0.75, 1.25, 1.5, 2.5)
+"""Exponents whose powers are products of x, its root and the root of that, each rounded once: the
+function of CUDA's library branches, and logarithms in fp64 take half of an H200's rate."""
+
+
+def _by_roots(state: Lowering, x: Node, exponent: Scalar) -> Node:
+    b = state.b
+    root = b.pointwise("sqrt", x, name="root")
+    parts = [x] * int(exponent)
+    parts += [root] if exponent % 1 >= 0.5 else []
+    parts += [b.pointwise("sqrt", root, name="root")] if exponent % 0.5 else []
+    return functools.reduce(lambda left, right: b.pointwise("mul", left, right), parts)
 
 
 def _of_infinity(state: Lowering, x: Node, power: Node, exponent: Scalar) -> Node:

@@ -11,13 +11,11 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
-from torch.utils._sympy.functions import FloorDiv
 
-from agentkernel.compiler.axes import quotient
 from agentkernel.compiler.ir import (
-    ONE,
     Expr,
     Node,
     Scalar,
@@ -25,7 +23,6 @@ from agentkernel.compiler.ir import (
     UnsupportedOp,
     compute_dtype,
     numel,
-    same,
 )
 from agentkernel.compiler.lowering.index_maps import (
     MAX_OPERATIONS,
@@ -33,9 +30,9 @@ from agentkernel.compiler.lowering.index_maps import (
     all_guards,
     all_indices,
     dim_index,
-    div_index,
     int_or_expr,
     leading,
+    linear_index,
     mul_index,
     read_at,
     static_int,
@@ -128,67 +125,52 @@ def _max_pool(
     return state.b.reshape(_over_windows(state, "max", x, windows), state.shape)
 
 
-@lowers("max_pool2d_with_indices.default", "max_pool3d_with_indices.default")
-def _max_pool_with_indices(state: Lowering, x: Node, *options: object) -> Lowered:
-    assert state.call is not None
-    if any(user.args[1] == 1 for user in state.call.users):
-        raise UnsupportedOp("aten.max_pool", "the places of the largest")
-    largest = _max_pool(state, x, *options)
-    assert isinstance(largest, Node)
-    return state.cast(largest, state.dtype), None
-
-
-@lowers("adaptive_avg_pool1d.default", "_adaptive_avg_pool2d.default",
-        "_adaptive_avg_pool3d.default", "adaptive_avg_pool2d.default",
-        "adaptive_avg_pool3d.default")  # fmt: skip
-def _adaptive_avg_pool(state: Lowering, x: Node, _output: object) -> Lowered:
-    """The mean of windows that share out each dimension: side by side where the output's size
-    divides the input's."""
-    spatial = int(str(getattr(state.call, "target", "")).split("pool")[1][0])
-    lead = len(x.shape) - spatial
-    pairs = list(zip(x.shape[lead:], state.shape[lead:], strict=True))
-    whole = [equal_part_size(*pair) for pair in pairs]
-    sizes = [size for size in whole if size is not None]
-    if len(sizes) == spatial:
-        total = _folded(state, "sum", x, sizes, "total")
-        count = state.b.size(numel(sizes), compute_dtype(x.dtype))
-        mean = state.b.pointwise("div", total, count, name="mean")
-        return state.b.reshape(mean, state.shape)
-    if not all(output.is_number for _, output in pairs):
-        raise UnsupportedOp("aten.adaptive_avg_pool", "a free number of windows")
-    return _shared_out(state, x, pairs)
-
-
-def equal_part_size(size: Expr, count: Expr) -> Expr | None:
-    """The size of each of `count` parts; None where they are not known to be equal."""
-    return size if count == 1 else ONE if same(size, count) else quotient(size, count)
-
-
-def _shared_out(state: Lowering, x: Node, pairs: Sequence[tuple[Expr, Expr]]) -> Node:
-    """The mean from floor(o * I / O) up to ceil((o + 1) * I / O) along each dimension of I that
-    becomes one of O."""
-    b, shape, rank = state.b, state.shape, len(x.shape)
-    lead = rank - len(pairs)
-    whole = (*shape, *(FloorDiv(size - 1, output) + 2 for size, output in pairs))
-    places, guards, count = all_indices(b, whole)[:lead], [], b.constant(1, torch.int64)
-    for dim, (size, output) in enumerate(pairs, lead):
-        ends = []
-        for space in (whole, shape):
-            from_here = mul_index(b, dim_index(b, space, dim), size)
-            first = div_index(b, "floordiv", from_here, output)
-            beyond = div_index(b, "floordiv", add_index(b, from_here, size + output - 1), output)
-            ends.append((first, beyond))
-        (first, beyond), (ours, end) = ends
-        places.append(add_index(b, first, dim_index(b, whole, dim + rank - lead)))
-        guards.append(b.pointwise("lt", places[-1], beyond, name="inside"))
-        count = mul_index(b, b.pointwise("sub", end, ours, dtype=torch.int64, name="count"), count)
-    value = window_element(
-        state, "sum", x, places, all_guards(state.b, guards), MAX_RECOMPUTED_OPERATIONS
+@lowers("max_pool1d_with_indices.default", "max_pool2d_with_indices.default",
+        "max_pool3d_with_indices.default")  # fmt: skip
+def _max_pool_with_indices(
+    state: Lowering, x: Node, kernel: Sequence[int], stride: Sequence[int] = (),
+    padding: Sequence[int] = (0,), dilation: Sequence[int] = (1,), ceil_mode: bool = False,
+) -> Lowered:  # fmt: skip
+    if not wants_places(state):
+        largest = _max_pool(state, x, kernel, stride, padding, dilation, ceil_mode)
+        assert isinstance(largest, Node)
+        return state.cast(largest, state.dtype), None
+    windows = _windows(state, x, kernel, stride, padding, dilation, ceil_mode)
+    large = math.prod(item.window for item in windows) > MAX_UNROLLED
+    if large or not x.dtype.is_floating_point:
+        raise UnsupportedOp("aten.max_pool", "places in large windows, or of whole numbers")
+    x = _flat_outside(state, x, windows)
+    value, place = _largest_with_place(state, x, windows)
+    return state.cast(state.b.reshape(value, state.shape), state.dtype), (
+        state.b.reshape(place, state.shape)
     )
-    value = b.expand(leading(state, value, whole), whole)
-    total = b.reduce("sum", value, tuple(range(rank, len(whole))), "total")
-    divisor = state.cast(count, compute_dtype(x.dtype))
-    return b.pointwise("div", b.reshape(total, shape), divisor, name="mean")
+
+
+def wants_places(state: Lowering) -> bool:
+    """Whether anything reads where the largest elements stood."""
+    assert state.call is not None
+    return any(user.args[1] == 1 for user in state.call.users)
+
+
+def _largest_with_place(state: Lowering, x: Node, windows: Windows) -> tuple[Node, Node]:
+    """The largest of each window and its flat place in the dimensions of the windows, one element
+    after the other: the first of equal ones, the last that is no number."""
+    b, shape, sizes = state.b, _shape(x, windows), x.shape[len(x.shape) - len(windows) :]
+    value, place = b.constant(-math.inf, compute_dtype(x.dtype)), b.constant(-1, torch.int64)
+    outside = False
+    for element, places, guard in _elements(state, "max", x, windows):
+        own = linear_index(b, places[len(places) - len(sizes) :], sizes)
+        nan = b.pointwise("isnan", element)
+        better = b.pointwise("logical_or", b.pointwise("gt", element, value), nan, name="better")
+        if outside or guard is not None or place.kind == "constant":
+            # Where all is -inf the first element of the input counts, none of the padding.
+            better = b.pointwise("logical_or", better, b.pointwise("lt", place, 0))
+            better = better if guard is None else b.pointwise("logical_and", better, guard)
+        outside |= guard is not None
+        value = b.pointwise("where", better, element, value, name="largest")
+        place = b.pointwise("where", better, own, place, dtype=torch.int64, name="place")
+    value, place = (b.expand(leading(state, item, shape), shape) for item in (value, place))
+    return value, place
 
 
 def _windows(
@@ -226,9 +208,9 @@ def _over_windows(state: Lowering, op: str, x: Node, windows: Windows) -> Node:
     else."""
     name = "total" if op == "sum" else "largest"
     if all(item.side_by_side for item in windows):
-        return _folded(state, op, x, [to_expr(item.window) for item in windows], name)
+        return folded(state, op, x, [to_expr(item.window) for item in windows], name)
     small = math.prod(item.window for item in windows) <= MAX_UNROLLED
-    elements = list(_elements(state, op, x, windows)) if small else []
+    elements = [item.value for item in _elements(state, op, x, windows)] if small else []
     if not elements:  # or none of any window lies in the input
         return _reduced(state, op, x, windows, name)
     join = "add" if op == "sum" else "maximum"
@@ -244,7 +226,7 @@ def _shape(x: Node, windows: Windows) -> Shape:
     return (*x.shape[: len(x.shape) - len(windows)], *(item.output for item in windows))
 
 
-def _folded(state: Lowering, op: str, x: Node, windows: Sequence[Expr], name: str) -> Node:
+def folded(state: Lowering, op: str, x: Node, windows: Sequence[Expr], name: str) -> Node:
     """[..., H, W] as [..., H', k, W', k], reduced over the k; what the last whole window leaves
     over is cut off."""
     lead = len(x.shape) - len(windows)
@@ -258,10 +240,18 @@ def _folded(state: Lowering, op: str, x: Node, windows: Sequence[Expr], name: st
     return state.b.reduce(op, tiled, tuple(range(lead + 1, len(tiles), 2)), name)
 
 
-def _elements(state: Lowering, op: str, x: Node, windows: Windows) -> Iterator[Node]:
+class _Element(NamedTuple):
+    """An element of every window, where it stands, and what holds where that is in the input."""
+
+    value: Node
+    places: Sequence[Node]
+    guard: Node | None
+
+
+def _elements(state: Lowering, op: str, x: Node, windows: Windows) -> Iterator[_Element]:
     """The element k of every window, for each k, in the order in which they lie in memory."""
     lead, shape = len(x.shape) - len(windows), _shape(x, windows)
-    outer = all_indices(state.b, shape)[:lead]
+    outer, count = all_indices(state.b, shape)[:lead], math.prod(item.window for item in windows)
     apart = []
     for dim, item in enumerate(windows, lead):
         first = mul_index(state.b, dim_index(state.b, shape, dim), item.stride)
@@ -270,9 +260,7 @@ def _elements(state: Lowering, op: str, x: Node, windows: Windows) -> Iterator[N
     for chosen in itertools.product(*apart):
         places = [*outer, *(place for place, _ in chosen)]
         guard = all_guards(state.b, [item for _, item in chosen if item is not None])
-        yield window_element(
-            state, op, x, places, guard, math.prod(item.window for item in windows)
-        )
+        yield _Element(window_element(state, op, x, places, guard, count), places, guard)
 
 
 def window_place(

@@ -11,7 +11,16 @@ from __future__ import annotations
 import sympy
 import torch
 
-from agentkernel.compiler.ir import ONE, GraphBuilder, Node, Scalar, Shape, UnsupportedOp, same
+from agentkernel.compiler.ir import (
+    ONE,
+    GraphBuilder,
+    Node,
+    Scalar,
+    Shape,
+    UnsupportedOp,
+    numel,
+    same,
+)
 from agentkernel.compiler.lowering.pointwise import scaled_node
 from agentkernel.compiler.lowering.registry import Lowered, Lowering, lowers
 
@@ -175,6 +184,31 @@ def _linear(state: Lowering, x: Node, weight: Node, bias: Node | None = None) ->
     if bias is None:
         return result
     return state.b.pointwise("add", state.compute(result), state.compute(bias))
+
+
+@lowers("bilinear.default")
+def _bilinear(state: Lowering, x: Node, y: Node, weight: Node, bias: Node | None = None) -> Lowered:
+    """The sum of x_i W_oij y_j over i and j: by a product with x and a sum of its columns times y,
+    or, where that is the smaller value in memory, by a product of all x_i y_j."""
+    b, lead, (out, ours, theirs) = state.b, x.shape[:-1], weight.shape
+    if not (multiplied(x, y) and multiplied(x, weight)) or len(lead) == 0:
+        raise _refuse("aten.bilinear")
+    rows = (numel(lead),)
+    x, y = b.reshape(x, (*rows, ours)), b.reshape(y, (*rows, theirs))
+    if (out - ours).is_nonpositive:
+        columns = b.reshape(b.permute(weight, (1, 0, 2)), (ours, out * theirs))
+        found = state.compute(product(state, x, columns))
+        parts = b.reshape(found, (*rows, out, theirs))
+        each = b.pointwise("mul", parts, b.reshape(state.compute(y), (*rows, ONE, theirs)))
+        found = b.reshape(b.reduce("sum", each, (2,)), (*rows, out))
+    else:
+        left, right = b.reshape(x, (*rows, ours, ONE)), b.reshape(y, (*rows, ONE, theirs))
+        pairs = b.pointwise("mul", left, right, dtype=x.dtype, name="pairs")
+        pairs = b.reshape(pairs, (*rows, ours * theirs))
+        turned = b.permute(b.reshape(weight, (out, ours * theirs)), (1, 0))
+        found = state.compute(product(state, pairs, turned, rounded=bias is None))
+    found = found if bias is None else b.pointwise("add", found, state.compute(bias))
+    return b.reshape(found, state.shape)
 
 
 @lowers("mm.default", "bmm.default", "matmul.default", "mv.default", "dot.default",

@@ -6,6 +6,7 @@ import functools
 import operator
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Literal
 
 import sympy
@@ -14,10 +15,12 @@ from torch import fx
 from torch.utils._sympy.functions import (
     FloatTrueDiv,
     FloorDiv,
+    FloorToInt,
     IntTrueDiv,
     Mod,
     PythonMod,
     ToFloat,
+    TruncToInt,
 )
 
 from agentkernel.compiler.attention_match import AttentionCalls, attention_node, served_attention
@@ -448,7 +451,11 @@ def to_expr(size: object) -> Expr:
 @functools.cache
 def rounded_up(size: Expr) -> Expr:
     """A size that is padded to a multiple of n, n * ((s + n - 1) // n) in place of
-    s + (n - s % n) % n: so it is known to be divisible by n."""
+    s + (n - s % n) % n: so it is known to be divisible by n. One that a float scales, as
+    `scale_factor=1.5` does, is one of whole numbers, since kernels have no other."""
+    size = whole_sizes(size)
+    if size.has(ToFloat):
+        raise UnsupportedOp("sym_float", "a size that a float scales and rounds")
     found: dict[Expr, Expr] = {}
     for outer in size.atoms(Mod, PythonMod):
         inside, step = outer.args
@@ -457,6 +464,25 @@ def rounded_up(size: Expr) -> Expr:
             if other == step and sympy.expand(inside - step + inner) == 0:
                 found[outer] = step * FloorDiv(padded + step - 1, step) - padded
     return sympy.expand(size.xreplace(found)) if found else size
+
+
+MOST_PARTS = 1 << 10
+"""Largest denominator of a scale; a float such as 0.3 has a larger one, and rounds."""
+
+
+def whole_sizes(expression: sympy.Basic) -> sympy.Basic:
+    """An expression of sizes, or a relation, where products of sizes and floats that are rounded
+    down are quotients of whole numbers: `3 * s // 2`; as it is where the float has no such form."""
+
+    def whole(outer: Expr) -> Expr:
+        factor, inner = outer.args[0].as_coeff_Mul()
+        ratio = Fraction(float(factor))
+        if not isinstance(inner, ToFloat) or ratio < 0 or ratio.denominator > MOST_PARTS:
+            return outer
+        up, down = sympy.Integer(ratio.numerator), sympy.Integer(ratio.denominator)
+        return up * inner.args[0] if down == 1 else FloorDiv(up * inner.args[0], down)
+
+    return expression.replace(lambda item: isinstance(item, TruncToInt | FloorToInt), whole)
 
 
 def shape_of(value: torch.Tensor) -> Shape:

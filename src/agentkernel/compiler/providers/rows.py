@@ -89,6 +89,9 @@ HELD_ALONE = 64
 """Longest row that one thread holds, where the rows of a warp are neighbours in memory."""
 SPLIT_BELOW_ROWS = 264
 """Fewer rows than this (two for each SM of an H200) leave the GPU half empty: split long rows."""
+NARROW_BELOW_ROWS = 64 * 264
+"""Rows side by side in memory of which tiles of 64 leave the GPU half empty: tiles of 16 take 64
+bytes of each line at a time."""
 LOOP_FROM = 4096
 """From this length on, rows of 4-byte elements are faster walked in tiles than held."""
 SPLIT_FROM = 16384
@@ -142,14 +145,22 @@ def _strided(region: Region) -> bool:
     return False
 
 
+ANYWHERE = sympy.Symbol("anywhere")
+"""How an index grows that is read from memory: not by one from place to place."""
+
+
 def index_steps(index: Node, layout: Layout) -> dict[Atom, Expr] | None:
     """By how much a computed index grows along each atom; None where it is no sum of multiples."""
     if index.kind == "iota":
         return index_strides(index, layout)
     if index.kind in ("constant", "size"):
         return {}
-    if index.kind != "pointwise" or index.op not in ("add", "sub", "mul", "cast"):
+    if index in layout.loads:
+        return dict.fromkeys(layout.loads[index].resolved(), ANYWHERE)
+    if index not in layout.members or index.op not in ("add", "sub", "mul", "cast", "within"):
         return None
+    if index.op == "within":
+        return index_steps(index.args[0], layout)
     found = [index_steps(arg, layout) for arg in index.args]
     if any(item is None for item in found):
         return None
@@ -173,7 +184,7 @@ def _reductions(region: Region, symbols: Symbols, decision: Decision) -> Iterato
     length, rows = symbols.hint(region.col_count), symbols.hint(region.row_count)
     forms = {
         "persistent": list(_persistent(region, length, decision)),
-        "looped": list(_looped(region, length, decision)),
+        "looped": list(_looped(region, rows, length, decision)),
         "split": list(_split(region, rows, length, decision)),
     }
     waiting = [forms[form] for form in _order(region, rows, length, decision)]
@@ -241,10 +252,13 @@ def _invariant_first(region: Region, decision: Decision) -> tuple[bool, ...]:
     return (first, not first)
 
 
-def _looped(region: Region, length: int, decision: Decision) -> Iterator[Schedule]:
+def _looped(region: Region, rows: int, length: int, decision: Decision) -> Iterator[Schedule]:
     cap = power_of_two(length)
     if _strided(region):
-        for block, width, count in ((32, 64, 4), (16, 128, 4), (64, 64, 8), (128, 32, 8)):
+        tiles = [(32, 64, 4), (16, 128, 4), (64, 64, 8), (128, 32, 8)]
+        if rows <= NARROW_BELOW_ROWS:
+            tiles = [(256, 16, 8), (128, 16, 4), (128, 32, 8), (64, 16, 2), *tiles[:3]]
+        for block, width, count in tiles:
             yield Schedule("looped", min(block, cap), width, count)
         return
     if length <= 1024:
@@ -272,6 +286,10 @@ def _split(region: Region, rows: int, length: int, decision: Decision) -> Iterat
         for block, warps in ((2048, 4), (4096, 8)):
             if length // chunks >= block // 2:
                 yield Schedule("split", block, 1, warps, chunks=chunks)
+            else:
+                # Shorter rows have a tile a program: one program for all would take them in turn.
+                most = power_of_two(length // block + 1) // 2
+                yield Schedule("split", block, 1, warps, chunks=max(2, most))
 
 
 def sampled_schedules(region: Region, symbols: Symbols, most: int) -> list[Schedule]:
@@ -325,7 +343,7 @@ def _reduction_spaces(region: Region, rows: int, length: int) -> Iterator[Space]
         high = powers(1, min(256, power_of_two(rows)))
         yield "persistent", {"block_cols": [width], "block_rows": high, **common}, PERSISTENT_LIMIT
     if _strided(region):
-        axes = {"block_cols": powers(16, min(128, width)), "block_rows": powers(16, 128)}
+        axes = {"block_cols": powers(16, min(256, width)), "block_rows": powers(16, 128)}
         yield "looped", {**axes, "num_warps": WARPS}, 8192
     elif length > 1024:
         yield "looped", {"block_cols": powers(512, min(16384, width // 2)), **common}, 16384
