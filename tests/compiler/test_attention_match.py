@@ -177,6 +177,14 @@ def test_einsum_with_heads_inside_is_attention(
     assert match.heads_inside == inside
 
 
+def test_a_transpose_of_keys_that_comes_as_it_is_stands_for_them() -> None:
+    (match,) = matches(lambda q, k, v, _: torch.softmax(q @ k.flip(0).mT.clone(), dim=-1) @ v)
+    assert match.key_turned
+    assert match.key.target is torch.ops.aten.clone.default
+    (plain,) = matches(lambda q, k, v, _: torch.softmax(q @ k.mT, dim=-1) @ v)
+    assert not plain.key_turned
+
+
 @pytest.mark.quick(2)
 @pytest.mark.parametrize(
     "function",

@@ -42,7 +42,7 @@ OWN = {
     "compiler/lift/tidy.py": "TorchInductor's text",
     "compiler/lift/wrapper_steps.py": "TorchInductor's text",
     "compiler/lift/kernel_text.py": "TorchInductor's text",
-    "compiler/lift/forward.py": "TorchInductor's text",
+    "compiler/lift/kernel_names.py": "TorchInductor's text",
     "knowledge/documents.py": "a node of what parse_source has read",
     "swap/traced.py": "text that this package wrote",
     "compiler/lift/inductor_codegen.py": "TorchInductor's text",

@@ -65,6 +65,8 @@ class AttentionMatch:
     """What is added to the scores before the mask takes some out; `mask` where none does."""
     heads_inside: tuple[bool, bool, bool, bool] = (False, False, False, False)
     """Whether q, k, v and the result lie as [B, T, H, D] in the graph, not as [B, H, T, D]."""
+    key_turned: bool = False
+    """Whether `key` is the transpose of K: the graph multiplies by it as it comes."""
 
     @property
     def rising(self) -> bool:
@@ -178,6 +180,7 @@ def _composed(node: fx.Node) -> AttentionMatch | None:
         fill=fill,
         bias=bias,
         heads_inside=(*scored.heads_inside[:2], *weighted.heads_inside[1:]),
+        key_turned=scored.right_turned,
     )
 
 
@@ -249,11 +252,12 @@ class _Product(NamedTuple):
     left: fx.Node
     right: fx.Node
     heads_inside: tuple[bool, bool, bool] = (False, False, False)
+    right_turned: bool = False
 
 
 def _product(node: fx.Node, labels: tuple[str, str, str]) -> _Product | None:
     """A product with the last `labels`, batch dimensions first, or around the rows."""
-    inside = (False, False, False)
+    inside, turned = (False, False, False), False
     if node.target is EINSUM:
         equation, given = node.args[:2]
         pair = list(given) if isinstance(given, list | tuple) else []
@@ -263,12 +267,14 @@ def _product(node: fx.Node, labels: tuple[str, str, str]) -> _Product | None:
         (left, right), inside = pair, found
     elif node.target in PRODUCTS:
         left, right = node.args[:2]
-        right = _untransposed(right) if labels is TURNED else right
+        if labels is TURNED:
+            below = _untransposed(right)
+            turned, right = below is None, right if below is None else below
     else:
         return None
     if not isinstance(left, fx.Node) or not isinstance(right, fx.Node):
         return None
-    return _Product(left, right, inside)
+    return _Product(left, right, inside, turned)
 
 
 def _inside(equation: str, labels: tuple[str, str, str]) -> tuple[bool, bool, bool] | None:
@@ -390,6 +396,7 @@ def _served(match: AttentionMatch) -> bool:
         item.meta["val"].transpose(1, 2) if inside else item.meta["val"]
         for item, inside in zip(operands, match.heads_inside, strict=False)
     )
+    k = k.mT if match.key_turned else k
     if q.dtype not in FLOATS or not q.dtype == k.dtype == v.dtype:
         return False
     if (
@@ -420,6 +427,9 @@ def attention_node(
     args = [item for item in (values[item] for item in operands) if isinstance(item, Node)]
     for place, inside in enumerate(match.heads_inside[:3]):
         args[place] = b.permute(args[place], HEADS_INSIDE) if inside else args[place]
+    if match.key_turned:
+        rank = len(args[1].shape)
+        args[1] = b.permute(args[1], (*range(rank - 2), rank - 1, rank - 2))
     q, v = args[0], args[2]
     found = b._make(
         "library",

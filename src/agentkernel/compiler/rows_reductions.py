@@ -10,9 +10,11 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import torch
+
 from agentkernel.compiler.emit import BodyLines, Emitter, Schedule
 from agentkernel.compiler.exp_sums import ExpSumsText
-from agentkernel.compiler.expressions import Text
+from agentkernel.compiler.expressions import TRITON_TYPES, Text
 from agentkernel.compiler.fusion import Region
 from agentkernel.compiler.ir import Node
 from agentkernel.compiler.monoid import MonoidText, fields_of, masked, row_sum
@@ -45,6 +47,7 @@ def _mask_text(emitter: Emitter, width: str) -> str:
 
 
 WIDTH = 95
+NARROW = (torch.int8, torch.uint8, torch.int16)
 OPERATION_NAMES = {
     "layer_norm": "LayerNorm", "native_layer_norm": "LayerNorm", "rms_norm": "RMSNorm",
     "group_norm": "GroupNorm", "instance_norm": "InstanceNorm", "batch_norm": "BatchNorm",
@@ -224,6 +227,9 @@ def bind_result(text: MonoidText, folded: list[str], body: BodyLines) -> None:
     """Name the value of a reduction by its finished lanes."""
     emitter, node = text.emitter, text.node
     (code,) = text.results(folded)
+    if node.dtype in NARROW:
+        # Triton's extrema of few bits have 32, in which no sum would wrap around.
+        code = f"({code}).to({TRITON_TYPES[node.dtype]})"
     emitter.row_values[node] = emitter.assign(node.name, code, body, tile=False)
 
 

@@ -9,10 +9,16 @@ from hypothesis import strategies as st
 from agentkernel.compiler.lift.forward import (
     ForwardTensor,
     allocation,
-    channels_last,
-    contiguous_strides,
     view_of,
     with_strides,
+)
+from agentkernel.compiler.lift.inductor_codegen import laid_out
+from agentkernel.compiler.lift.layouts import (
+    channels_last,
+    contiguous_strides,
+    same_layout,
+    stride_order,
+    strides_in_order,
 )
 
 shapes = st.lists(st.integers(1, 5), min_size=1, max_size=4).map(tuple)
@@ -70,3 +76,30 @@ def test_a_result_is_brought_into_the_layout_that_kernels_rely_on() -> None:
         {"x": x, "torch": torch},
     )
     assert found.stride() == last
+
+
+@given(shape=shapes, data=st.data())
+def test_an_output_lies_as_it_was_captured_whatever_made_it(
+    shape: tuple[int, ...], data: st.DataObject
+) -> None:
+    orders = st.permutations(range(len(shape)))
+    captured = strides_in_order(shape, data.draw(orders))
+    values = torch.randn(shape)
+    here = torch.empty_strided(shape, strides_in_order(shape, data.draw(orders))).copy_(values)
+    found = laid_out(here, captured)
+    assert isinstance(found, torch.Tensor)
+    assert torch.equal(found, values)
+    assert same_layout(shape, found.stride(), captured)
+    assert (found is here) == same_layout(shape, here.stride(), captured)
+
+
+@given(shape=st.lists(st.integers(2, 5), min_size=1, max_size=4), data=st.data())
+def test_strides_tell_the_order_that_they_were_made_of(
+    shape: list[int], data: st.DataObject
+) -> None:
+    order = tuple(data.draw(st.permutations(range(len(shape)))))
+    strides = strides_in_order(shape, order)
+    assert stride_order(strides) == order
+    plain = torch.empty([shape[dim] for dim in order])
+    back = [order.index(dim) for dim in range(len(order))]
+    assert strides == plain.permute(back).stride()

@@ -125,6 +125,20 @@ def test_integers_are_eagers(box: Sandboxed, case: tuple[tuple[str, ...], Tensor
         _as_eager(box, *case)
 
 
+@pytest.mark.parametrize("kind", [torch.int8, torch.uint8, torch.int16], ids=str)
+@pytest.mark.parametrize("form", ["single", "persistent"])
+def test_what_is_added_to_an_extremum_of_few_bits_wraps_around(
+    box: Sandboxed, kind: torch.dtype, form: str
+) -> None:
+    """Triton's own extrema have 32 bits."""
+    x, y = values(kind, 1), values(kind, 2)
+    module = Steps("largest", "between", "largest", "between")
+    compiled = compiled_graph(module, (x, y))
+    text = compiled.write(small(compiled, form)).text
+    for ours, theirs in zip(box.call(text, module, (x, y)), module(x, y), strict=True):
+        assert torch.equal(ours, theirs), text
+
+
 @pytest.mark.slow
 @settings(COMMON, max_examples=300)
 @given(case=chains(5))

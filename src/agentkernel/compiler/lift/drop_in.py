@@ -12,7 +12,6 @@ from functools import partial
 
 import torch
 
-from agentkernel.compiler.attention_match import find_attention
 from agentkernel.compiler.drop_in.constructor import ConstructorText, emit_constructor
 from agentkernel.compiler.drop_in.envelope import (
     Envelope,
@@ -42,8 +41,9 @@ from agentkernel.compiler.emit import Names
 from agentkernel.compiler.expressions import forward_lines, symbols_of
 from agentkernel.compiler.ir import UnsupportedOp
 from agentkernel.compiler.kernel_helpers import library_imports, lifted_helper_sources
-from agentkernel.compiler.lift.forward import Forward, ForwardTensor, same_layout, with_strides
+from agentkernel.compiler.lift.forward import Forward, ForwardTensor, with_strides
 from agentkernel.compiler.lift.inductor_code import InductorCode, NotLifted
+from agentkernel.compiler.lift.layouts import same_layout
 from agentkernel.compiler.lift.wrapper_steps import (
     Return,
     Unliftable,
@@ -61,6 +61,12 @@ from agentkernel.tools.judge.policy.check import check_policy, own_names
 from agentkernel.tools.problem.capture import Captured
 from agentkernel.tools.problem.loading import LoadedProblem
 from agentkernel.tools.problem.specialise import UnknownSize, specialise
+
+ALL_LIBRARY = "nothing is left to Triton: the library does it all"
+
+
+class LibraryAlone(Unliftable):
+    """Kernels compute nothing beside the library's calls, and attention is one of those."""
 
 
 def lift(
@@ -93,7 +99,11 @@ def lift(
         if differs_in_training is None:
             differs_in_training = eval_only_once(loaded, captured)
         limits = Limits({}, (), differs_in_training)
-        return _write(code, loaded, captured, constructor, choices or {}, limits)
+        given = (code, loaded, captured, constructor, choices or {}, limits)
+        try:
+            return _write(*given)
+        except LibraryAlone:
+            return _write(*given, own_attention=True)
     except (Unliftable, UnknownSize) as error:
         return NotLifted(reason=str(error))
 
@@ -105,6 +115,7 @@ def _write(
     constructor: ConstructorText,
     choices: Mapping[str, int],
     limits: Limits,
+    own_attention: bool = False,
 ) -> DropInSource:
     fixed = specialise(captured)
     wrapper = read_wrapper(code.source)
@@ -115,7 +126,7 @@ def _write(
     arguments = dict(zip(fixed.user_inputs, signature.inputs, strict=True))
     symbols = symbols_of(fixed, arguments)
     checked = envelope(loaded, fixed, limits, symbols, arguments, expected)
-    forward = Forward(wrapper, options, names, "")
+    forward = Forward(wrapper, options, names, "", own_attention=own_attention)
     gradients = gradient_text(
         loaded,
         captured,
@@ -277,8 +288,10 @@ def _assemble(
     forward: Forward,
     file: _File,
 ) -> DropInSource:
+    if forward.calls_attention and not forward.computes:
+        raise LibraryAlone(ALL_LIBRARY)
     if not forward.pieces:
-        raise Unliftable("nothing is left to Triton: the library does it all")
+        raise Unliftable(ALL_LIBRARY)
     parameters = ", ".join(["self", *signature.parameters])
     body = textwrap.indent("\n".join(file.lines), "    ")
     method = textwrap.indent(f"def forward({parameters}):\n{body}", "    ")
@@ -302,7 +315,6 @@ def _assemble(
 MAX_TUNED = 16
 """Launch configurations tried of the variant that won."""
 OPTION = ", option "
-ATTENTION_CALL = "torch.nn.functional.scaled_dot_product_attention("
 RUNNERS_UP = 1
 """Variants tried beside the one that an experience names."""
 
@@ -322,19 +334,15 @@ def lifted_drafts(
     codes: Sequence[InductorCode | NotLifted],
     policy: Policy,
 ) -> list[LiftedDraft] | NotLifted:
-    """A file a variant, as far as the policy allows it and none writes attention out, of equal ones
-    that with the most launch configurations to try; the commonest reason where there is none."""
+    """A file a variant, as far as the policy allows it, of equal ones that with the most launch
+    configurations to try; the commonest reason where there is none."""
     found: dict[str, LiftedDraft] = {}
     reasons: Counter[str] = Counter()
     operators = graph_operators(captured)
-    attention = len(find_attention(captured.graph.graph))
     for code in codes:
         source = code if isinstance(code, NotLifted) else _lifted(code, problem, captured)
         if isinstance(source, NotLifted) or isinstance(code, NotLifted):
             reasons[source.reason if isinstance(source, NotLifted) else ""] += 1
-            continue
-        if source.text.count(ATTENTION_CALL) < attention:
-            reasons["attention would be written out, its scores in memory"] += 1
             continue
         refused = check_policy(source.text, policy, own_names(problem), operators)
         if refused is not None:

@@ -9,14 +9,35 @@ from __future__ import annotations
 import ast
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from agentkernel.compiler.drop_in.interface import in_order_text
 from agentkernel.compiler.emit import Names, identifier
 from agentkernel.compiler.expressions import forward_lines
-from agentkernel.compiler.lift.inductor_code import InductorKernel
+from agentkernel.compiler.kernel import KernelCode
+from agentkernel.compiler.lift.attention_calls import (
+    OPERANDS,
+    OPERATOR,
+    SMALL_TILES,
+    AttentionForm,
+    own_attention,
+    sdpa_call,
+)
+from agentkernel.compiler.lift.kernel_names import (
+    buffer_title,
+    is_copy,
+    kernel_comment,
+    kernel_title,
+)
 from agentkernel.compiler.lift.kernel_text import KernelForm, kernel_form, kernel_text
+from agentkernel.compiler.lift.layouts import (
+    channels_last,
+    is_contiguous,
+    same_layout,
+    stride_order,
+    strides_in_order,
+)
 from agentkernel.compiler.lift.library_calls import library_call
 from agentkernel.compiler.lift.wrapper_steps import (
     Allocate,
@@ -30,6 +51,7 @@ from agentkernel.compiler.lift.wrapper_steps import (
     Unliftable,
     Wrapper,
     launch_grid,
+    literal,
     number,
     numbers,
 )
@@ -48,41 +70,6 @@ class ForwardTensor:
     def contiguous(self) -> bool:
         """Whether its elements follow each other in order."""
         return is_contiguous(self.shape, self.strides)
-
-
-def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """Strides of a tensor whose elements follow each other in order."""
-    strides: list[int] = []
-    step = 1
-    for size in reversed(shape):
-        strides.insert(0, step)
-        step *= max(size, 1)
-    return tuple(strides)
-
-
-def is_contiguous(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """As torch has it: a dimension of size 1 may have any stride."""
-    wanted = contiguous_strides(shape)
-    return all(
-        size == 1 or have == want for size, have, want in zip(shape, strides, wanted, strict=True)
-    )
-
-
-def same_layout(shape: Sequence[int], one: Sequence[int], other: Sequence[int]) -> bool:
-    """Whether two strides place every element alike."""
-    return all(size == 1 or a == b for size, a, b in zip(shape, one, other, strict=True))
-
-
-def channels_last(shape: Sequence[int], strides: Sequence[int]) -> str:
-    """torch's name for a layout with channels innermost, or ""."""
-    names = {4: "torch.channels_last", 5: "torch.channels_last_3d"}
-    if len(shape) not in names:
-        return ""
-    order = [0, *range(2, len(shape)), 1]
-    inner = [shape[i] for i in order]
-    wanted = dict(zip(order, contiguous_strides(inner), strict=True))
-    same = all(shape[i] == 1 or strides[i] == wanted[i] for i in order)
-    return names[len(shape)] if same else ""
 
 
 def allocation(shape: Sequence[int], strides: Sequence[int], dtype: str, device: str) -> str:
@@ -129,91 +116,16 @@ def with_strides(stored: ForwardTensor, wanted: tuple[int, ...]) -> str:
     memory = channels_last(stored.shape, wanted)
     if memory:
         return f"{stored.text}.contiguous(memory_format={memory})"
-    order = tuple(sorted(range(len(wanted)), key=lambda dim: (-wanted[dim], dim)))
-    if is_contiguous([stored.shape[dim] for dim in order], [wanted[dim] for dim in order]):
+    order = stride_order(wanted)
+    if same_layout(stored.shape, wanted, strides_in_order(stored.shape, order)):
         return in_order_text(stored.text, order)
     raise Unliftable(f"a library result of layout {wanted} is asked for")
 
 
-SHORT = {
-    "native_layer_norm": "layer_norm",
-    "_native_batch_norm_legit_no_training": "batch_norm",
-    "_native_batch_norm_legit_functional": "batch_norm",
-    "native_group_norm": "group_norm",
-    "prepare_softmax_online": "softmax",
-    "_softmax": "softmax",
-    "_log_softmax": "log_softmax",
-    "_safe_softmax": "softmax",
-    "convolution": "conv_bias",
-    "constant_pad_nd": "pad",
-    "max_pool2d_with_indices": "max_pool",
-    "_low_memory_max_pool_with_offsets": "max_pool",
-    "avg_pool2d": "avg_pool",
-    "nll_loss_forward": "nll_loss",
-}
-UNNAMED_OPERATORS = {
-    "_to_copy", "_unsafe_view", "alias", "clone", "convert_element_type", "expand", "full",
-    "lift_fresh_copy", "permute", "scalar_tensor", "slice", "squeeze", "t", "transpose",
-    "unsqueeze", "view", "_unsafe_index", "iota", "arange", "select", "split", "t_copy",
-}  # fmt: skip
-"""Operators that move or make values: they name nothing that is computed."""
-COMMON_OPERATORS = {
-    "add", "addmm", "bitwise_not", "bmm", "div", "eq", "ge", "gt", "le", "logical_and",
-    "logical_not", "lt", "masked_fill", "mean", "mm", "mul", "ne", "neg", "pow", "sub", "sum",
-    "where",
-}  # fmt: skip
-"""Operators that most kernels have: named where there is nothing more telling."""
-MAX_TITLE_WORDS = 3
-TEMPLATE = "template"
-"""TorchInductor's word for a matrix product or a convolution of its own."""
-
-
-def distinctive_operators(origins: Iterable[str]) -> list[str]:
-    """Names of operators, the ones that say something: up to three, in order."""
-    words = [SHORT.get(item, item.strip("_")) for item in origins if item not in UNNAMED_OPERATORS]
-    words = list(dict.fromkeys(words))
-    special = [word for word in words if word not in COMMON_OPERATORS]
-    return (special or words)[:MAX_TITLE_WORDS]
-
-
-def kernel_title(code: InductorKernel) -> str:
-    """`layer_norm_gelu`; `copy` for a kernel that only moves values."""
-    if code.heuristic == TEMPLATE:
-        return "_".join(
-            [
-                "matmul",
-                *(
-                    word
-                    for word in distinctive_operators(code.origins)
-                    if word not in COMMON_OPERATORS
-                ),
-            ]
-        )
-    return "copy" if is_copy(code) else "_".join(distinctive_operators(code.origins)) or "fused"
-
-
-def buffer_title(code: InductorKernel) -> str:
-    """What a result of the kernel is called: after its last operator."""
-    moves = is_copy(code) and code.heuristic != TEMPLATE
-    return "copied" if moves else (distinctive_operators(code.origins) or ["fused"])[-1]
-
-
-def is_copy(code: InductorKernel) -> bool:
-    """Whether every value that the kernel has is one that it loaded."""
-    for node in ast.walk(ast.parse(code.source)):
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]).startswith("tmp"):
-            value = node.value
-            if not isinstance(value, ast.Call) or ast.unparse(value.func) != "tl.load":
-                return False
-    return True
-
-
-def kernel_comment(code: InductorKernel) -> str:
-    """One sentence: what is fused in the kernel."""
-    operators = [item for item in code.operators if item not in UNNAMED_OPERATORS]
-    if code.heuristic != TEMPLATE and (is_copy(code) or not operators):
-        return "Values moved to another layout."
-    return f"Fused: {', '.join(dict.fromkeys(item.strip('_') for item in operators))}."
+def inner_dense(stored: ForwardTensor) -> str:
+    """The expression of a tensor whose last dimension has stride 1."""
+    known = stored.shape and (stored.strides[-1] == 1 or stored.shape[-1] == 1)
+    return stored.text if known else f"{stored.text}.contiguous()"
 
 
 @dataclass
@@ -234,10 +146,13 @@ class Forward:
     helpers: set[str] = field(default_factory=set)
     asserting: set[str] = field(default_factory=set)
     """Kernels that raise for an index out of bounds."""
+    own_attention: bool = False
+    """Whether attention is a kernel of our own where the library could be called too."""
+    calls_attention: bool = False
+    computes: bool = False
+    """Whether a kernel does more than to move values."""
     results: set[str] = field(default_factory=set)
     """Names of what library calls gave."""
-    parts: dict[str, bool] = field(default_factory=dict)
-    """Names of what library calls gave -> whether that is the first part of what they stand for."""
     written: dict[str, str] = field(default_factory=dict)
 
     def run(self) -> None:
@@ -299,7 +214,7 @@ class Forward:
         elif isinstance(step, Rename) and isinstance(step.value, ast.Subscript):
             self._part(step.name, step.value)
         elif isinstance(step, Rename):
-            self.values[step.name] = self.stored(step.value)
+            self._rename(step)
         elif isinstance(step, Free):
             self._free(step, rest)
 
@@ -320,40 +235,103 @@ class Forward:
             args = ", ".join(self.text(item) for item in step.args)
             self.lines.append(f"{self.values[owner].text}.{method}({args})")
             return
+        if step.function == OPERATOR and step.target is not None:
+            self._attend(step, step.target)
+            return
         call = library_call(step, self.text)
         result = call.out or step.target
         if result is None:
             raise Unliftable(f"nothing takes the result of {step.function}")
-        name = self.names.unique(self.wanted.get(result) or call.title)
-        self.lines += forward_lines(f"{name} = {call.text}")
+        self._called(result, call.title, call.text)
+        stored = self.values[result]
+        if call.out is not None and not stored.contiguous:
+            self._require(result, stored.strides)
+
+    def _called(self, result: str, title: str, text: str) -> None:
+        """The line that calls the library for `result`."""
+        name = self.names.unique(self._wanted(result) or title)
+        self.lines += forward_lines(f"{name} = {text}")
         form = self._form_of(result)
         self.values[result] = ForwardTensor(name, form.shape, form.strides, own=False)
         self.results.add(result)
-        if call.out is not None and not self.values[result].contiguous:
-            self._require(result, form.strides)
-        self.parts[result] = call.first
+
+    def _attend(self, step: LibraryCallStep, result: str) -> None:
+        """Attention: the library's call, or a kernel of our own where there is no such call or it
+        is not wanted."""
+        told = AttentionForm.model_validate_json(str(literal(step.args[len(OPERANDS)])))
+        given = {
+            name: self.stored(item)
+            for name, item in zip(OPERANDS, step.args, strict=False)
+            if ast.unparse(item) != "None"
+        }
+        call = sdpa_call(told, {name: item.text for name, item in given.items()})
+        if call is not None and not self.own_attention:
+            self.calls_attention = True
+            self._called(result, "attended", call)
+            return
+        form = self._form_of(result)
+        batches = {given[name].shape[:1] for name in OPERANDS[:3]}
+        fits = told.dtype in SMALL_TILES and batches == {form.shape[:1]}
+        if not fits or form.strides[-1:] != (1,):
+            raise Unliftable("attention of a form that only the library has")
+        name = self.names.unique(self._wanted(result) or "attended")
+        self.values[result] = ForwardTensor(name, form.shape, form.strides, own=True)
+        made = allocation(form.shape, form.strides, f"torch.{told.dtype}", self.device)
+        self.lines += forward_lines(f"{name} = {made}")
+        texts = {key: inner_dense(item) for key, item in given.items()}
+        kernel = self.names.unique("attention_kernel")
+        code = own_attention(told, texts, name, kernel, self.names)
+        self._place(code, told)
+
+    def _place(self, code: KernelCode, told: AttentionForm) -> None:
+        """A kernel of our own, and its launch."""
+        (name,) = code.kernels
+        self.pieces.append(code.source)
+        self.kernels[name] = name
+        self.schedule[name] = dict(SMALL_TILES[told.dtype])
+        self.helpers |= code.helpers
+        self.lines += code.allocations
+        self.lines += [line for text in code.launch for line in text.splitlines()]
+        self.computes = True
+
+    def _wanted(self, result: str) -> str | None:
+        """What a result is to be called, under whichever of its names."""
+        found = (self.wanted.get(name) for name in self._names_of(result))
+        return next(filter(None, found), None)
+
+    def _names_of(self, result: str) -> list[str]:
+        """A name of the wrapper's, and those that it is given later."""
+        names = [result]
+        for step in self.wrapper.steps:
+            if isinstance(step, Rename) and ast.unparse(step.value) == names[-1]:
+                names.append(step.name)
+        return names
 
     def _part(self, name: str, value: ast.Subscript) -> None:
         """One of several results of a library call."""
         owner, place = ast.unparse(value.value), number(value.slice)
-        if owner not in self.parts:
+        if owner not in self.results:
             raise Unliftable(f"the wrapper makes {ast.unparse(value)[:80]}")
-        text = self.values[owner].text
-        if self.parts[owner] and place:
-            raise Unliftable("more than the first result of a library operator is used")
-        if not self.parts[owner]:
-            whole, text = text, self.names.unique(self.wanted.get(name) or f"{text}_{place}")
-            self.lines.append(f"{text} = {whole}[{place}]")
+        whole = self.values[owner].text
+        text = self.names.unique(self.wanted.get(name) or f"{whole}_{place}")
+        self.lines.append(f"{text} = {whole}[{place}]")
         form = self._form_of(name)
         self.values[name] = ForwardTensor(text, form.shape, form.strides, own=False)
         self.results.add(name)
 
+    def _rename(self, step: Rename) -> None:
+        """What a library call gave may get another name before its layout is told."""
+        self.values[step.name] = self.stored(step.value)
+        if ast.unparse(step.value) in self.results:
+            self.results.add(step.name)
+
     def _form_of(self, name: str) -> RequireLayout:
         """How the wrapper says that a result is laid out, where it allocates it or afterwards."""
+        names = self._names_of(name)
         for step in self.wrapper.steps:
-            if isinstance(step, Allocate) and step.name == name:
+            if isinstance(step, Allocate) and step.name in names:
                 return RequireLayout(name, step.shape, step.strides)
-            if isinstance(step, RequireLayout) and step.name == name:
+            if isinstance(step, RequireLayout) and step.name in names:
                 return step
         return RequireLayout(name, (), ())
 
@@ -419,6 +397,7 @@ class Forward:
             comment = [kernel_comment(option.kernel)]
             made = kernel_text(option.kernel, name, pointers, set(pointers.values()), comment)
             self.kernels[variable] = name
+            self.computes = self.computes or not is_copy(option.kernel)
             self.pieces.append(made.source)
             self.helpers |= made.helpers
             self.asserting |= {name} if made.asserts else set()

@@ -7,13 +7,20 @@ from __future__ import annotations
 
 import operator
 import pickle
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
 from torch.fx import Graph, GraphModule, Node
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
+from agentkernel.compiler.attention_match import (
+    HEADS_INSIDE,
+    AttentionMatch,
+    find_attention,
+    served_attention,
+)
+from agentkernel.compiler.lift.attention_calls import OPERANDS, AttentionForm
 from agentkernel.domain.base import Frozen
 from agentkernel.tools.problem.capture import Captured
 
@@ -68,6 +75,8 @@ class NotLifted(Frozen):
     stage: str = "lift"
 
 
+CALL = "agentkernel::attention.default"
+PERMUTE = "aten::permute.default"
 OPERATORS = {"getitem": operator.getitem}
 """Python's own functions that a functional graph calls on several results."""
 
@@ -114,11 +123,13 @@ class Device:
 
 @dataclass(frozen=True)
 class GraphRecord:
-    """A functional graph of fixed sizes: inputs in order, calls in order, tensors that come out."""
+    """A functional graph of fixed sizes: inputs in order, calls in order, tensors that come out and
+    their strides."""
 
     inputs: tuple[tuple[str, TensorForm | None], ...]
     calls: tuple[NodeRecord, ...]
     outputs: tuple[Ref, ...]
+    output_strides: tuple[tuple[int, ...] | None, ...]
 
     def dumps(self) -> bytes:
         """For the other process."""
@@ -136,21 +147,84 @@ def record_graph(captured: Captured) -> GraphRecord:
     """
     inputs: list[tuple[str, TensorForm | None]] = []
     calls: list[NodeRecord] = []
-    outputs: tuple[Ref, ...] = ()
+    returned: list[Node] = []
+    whole, inner = _written_out(captured.graph.graph)
     for node in captured.graph.graph.nodes:
-        if node.op == "placeholder":
+        if node in inner:
+            continue
+        if node in whole:
+            calls += _one_call(whole[node])
+        elif node.op == "placeholder":
             inputs.append((node.name, _form(node)))
         elif node.op == "call_function":
             args, kwargs = tree_map(_plain, (node.args, dict(node.kwargs)))
             calls.append(NodeRecord(node.name, _target(node), tuple(args), dict(kwargs)))
         elif node.op == "output":
-            returned = tree_map(_plain, node.args[0])
-            outputs = tuple(item for item in returned if isinstance(item, Ref))
+            returned = [item for item in tree_leaves(node.args[0]) if isinstance(item, Node)]
         elif isinstance(getattr(captured.graph, str(node.target), None), GraphModule):
             raise Unrecordable("which branch depends on data (torch.cond, or a loop like it)")
         else:
             raise Unrecordable(f"the graph holds {node.op} {node.target}")
-    return GraphRecord(tuple(inputs), tuple(calls), outputs)
+    forms = [_form(node) for node in returned]
+    strides = tuple(None if form is None else form.strides for form in forms)
+    return GraphRecord(
+        tuple(inputs), tuple(calls), tuple(Ref(node.name) for node in returned), strides
+    )
+
+
+def _written_out(graph: Graph) -> tuple[dict[Node, AttentionMatch], set[Node]]:
+    """Attention that the module writes out, by result, and the nodes that one call makes needless.
+    Raises Unrecordable for what would stay written out."""
+    found = {item.result: item for item in find_attention(graph) if item.inner}
+    if found.keys() - served_attention(graph).by_result.keys():
+        raise Unrecordable("attention would be written out, its scores in memory")
+    return found, {node for item in found.values() for node in item.inner}
+
+
+def _one_call(match: AttentionMatch) -> Iterator[NodeRecord]:
+    """The operator of `attention.py` in place of attention that is written out."""
+    name, flat = match.result.name, match.result.meta["val"].dim() == 3
+    read: list[Ref | None] = []
+    given = (match.query, match.key, match.value, match.mask, match.bias)
+    for label, node, order in zip(OPERANDS, given, _orders(match), strict=True):
+        ref = None if node is None else Ref(node.name)
+        if ref is not None and order is not None:
+            yield NodeRecord(f"{name}_{label}_turned", PERMUTE, (ref, order), {})
+            ref = Ref(f"{name}_{label}_turned")
+        if ref is not None and flat and label in OPERANDS[:3]:
+            yield NodeRecord(f"{name}_{label}", "aten::unsqueeze.default", (ref, 0), {})
+            ref = Ref(f"{name}_{label}")
+        read.append(ref)
+    inside = match.heads_inside[3]
+    called = f"{name}_heads" if inside or flat else name
+    yield NodeRecord(called, CALL, (*read, _form_of(match).model_dump_json()), {})
+    if inside:
+        yield NodeRecord(name, PERMUTE, (Ref(called), HEADS_INSIDE), {})
+    elif flat:
+        yield NodeRecord(name, "aten::squeeze.dim", (Ref(called), 0), {})
+
+
+def _orders(match: AttentionMatch) -> tuple[tuple[int, ...] | None, ...]:
+    """How the dimensions of q, k, v, mask and bias are to be turned."""
+    inside = [HEADS_INSIDE if item else None for item in match.heads_inside[:3]]
+    rank = match.key.meta["val"].dim()
+    turned = (*range(rank - 2), rank - 1, rank - 2)
+    return (inside[0], turned if match.key_turned else inside[1], inside[2], None, None)
+
+
+def _form_of(match: AttentionMatch) -> AttentionForm:
+    query, value = match.query.meta["val"], match.value.meta["val"]
+    return AttentionForm(
+        dtype=str(query.dtype).removeprefix("torch."),
+        head_dim=query.shape[-1],
+        value_dim=value.shape[-1],
+        scale=None if match.scale is None else float(match.scale),
+        causal=match.causal,
+        grouped=match.grouped,
+        mask_kind=match.mask_kind,
+        empty_rows=match.empty_rows,
+        fill=match.fill,
+    )
 
 
 def _plain(item: object) -> object:

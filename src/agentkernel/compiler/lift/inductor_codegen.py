@@ -17,6 +17,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import GraphModule, Interpreter, Node
 
+from agentkernel.compiler.lift.attention import whole_attention
 from agentkernel.compiler.lift.inductor_code import (
     GraphRecord,
     InductorKernel,
@@ -24,41 +25,7 @@ from agentkernel.compiler.lift.inductor_code import (
     Variant,
     rebuild_graph,
 )
-
-
-def whole_attention(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attn_mask: torch.Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    *,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> torch.Tensor:
-    """`aten.scaled_dot_product_attention` of [heads, length, width] or [batch, heads, length,
-    width] as one call of a fused form.
-
-    PyTorch's dispatch makes two products and a softmax of it where no GPU is at hand, and the
-    scores would lie in memory. Which fused form it is says nothing: the file calls the operator
-    itself. Raises NotImplementedError with dropout.
-    """
-    if dropout_p:
-        raise NotImplementedError("attention with dropout draws random numbers")
-    if enable_gqa:
-        groups = query.shape[-3] // key.shape[-3]
-        key, value = (item.repeat_interleave(groups, -3) for item in (key, value))
-    fused = torch.ops.aten._scaled_dot_product_efficient_attention.default
-    if query.dim() == 4:
-        found: torch.Tensor = fused(
-            query, key, value, attn_mask, False, 0.0, is_causal, scale=scale
-        )[0]
-        return found
-    mask = attn_mask.unsqueeze(0) if attn_mask is not None and attn_mask.dim() == 3 else attn_mask
-    query, key, value = (item.unsqueeze(0) for item in (query, key, value))
-    whole = whole_attention(query, key, value, mask, is_causal=is_causal, scale=scale)
-    return whole.squeeze(0)
+from agentkernel.compiler.lift.layouts import same_layout, stride_order, strides_in_order
 
 
 def written_out_bilinear(
@@ -101,6 +68,24 @@ def without_wrapping(
     return x.scatter_add(dim, wide, source if alpha == 1 else source * alpha)
 
 
+def laid_out(value: object, strides: Sequence[int] | None) -> object:
+    """An output as it was captured: a copy in the order of `strides` where it lies otherwise here,
+    as a library's result may."""
+    if not isinstance(value, torch.Tensor) or strides is None:
+        return value
+    shape, order = value.shape, stride_order(strides)
+    dense = same_layout(shape, strides, strides_in_order(shape, order))
+    if same_layout(shape, value.stride(), strides) or not dense:
+        return value
+    copied = torch.ops.aten.clone.default(
+        value.permute(order), memory_format=torch.contiguous_format
+    )
+    return copied.permute([order.index(dim) for dim in range(len(order))])
+
+
+VIEWS = (torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default)
+"""A library's result may lie here as it did not where the graph was captured: what was a view of it
+there is a copy where it can be none."""
 UNWRAPPED = (torch.ops.aten.index_select.default, torch.ops.aten.index_add.default,
              torch.ops.aten.index_copy.default)  # fmt: skip
 PREFIX = "triton_heuristics"
@@ -382,8 +367,9 @@ def _traced(given: GraphRecord, variant: Variant, device: torch.device) -> _Trac
         ]
 
         def run(*values: torch.Tensor) -> Sequence[object]:
-            result: Sequence[object] = _WrittenOut(module).run(*values)
-            return result
+            results = _WrittenOut(module).run(*values)
+            pairs = zip(results, given.output_strides, strict=True)
+            return [laid_out(value, strides) for value, strides in pairs]
 
         table = select_decomp_table()
         # Node metadata carries which ATen operator each piece came from: kernels are named by it.
@@ -406,6 +392,8 @@ class _WrittenOut(Interpreter):
             return written_out_bilinear(*args, **kwargs)  # type: ignore[arg-type]
         if target is torch.ops.aten.scaled_dot_product_attention.default:
             return whole_attention(*args, **kwargs)  # type: ignore[arg-type]
+        if target in VIEWS:
+            return torch.ops.aten.reshape.default(*args, **kwargs)
         if target in UNWRAPPED:
             found = without_wrapping(target, *args, **kwargs)  # type: ignore[arg-type]
             if found is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from agentkernel.compiler.lift.wrapper_steps import (
@@ -19,8 +19,6 @@ PRODUCTS = {"mm": "mm", "bmm": "bmm", "addmm": "addmm", "bias_addmm": "addmm",
             "baddbmm": "baddbmm"}  # fmt: skip
 """`extern_kernels.NAME` -> `torch.NAME`."""
 OPERATOR = re.compile(r"torch\.ops\.aten\.(?P<name>\w+)\.(?P<overload>\w+)")
-ATTENTION = ("_scaled_dot_product_flash_attention", "_scaled_dot_product_efficient_attention",
-             "_scaled_dot_product_cudnn_attention")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -30,13 +28,11 @@ class LibraryCall:
     title: str
     text: str
     out: str | None
-    first: bool = False
-    """Where TorchInductor takes the result apart, its first part is what `text` gives."""
 
 
 def library_call(call: LibraryCallStep, text: Text) -> LibraryCall:
-    """The call in torch's words: a product, a convolution or attention as people write it, another
-    operator by its full name, which the policy allows where the module itself calls it. Raises
+    """The call in torch's words: a product or a convolution as people write it, another operator by
+    its full name, which the policy allows where the module itself calls it. Raises
     Unliftable for what is no operator of PyTorch's, and for one that writes to what it is given."""
     space, _, name = call.function.rpartition(".")
     keywords = dict(call.keywords)
@@ -44,9 +40,6 @@ def library_call(call: LibraryCallStep, text: Text) -> LibraryCall:
         return _product(PRODUCTS[name], call, keywords, text)
     if name == "convolution" or call.function.endswith("aten.convolution.default"):
         return _convolution(call, keywords, text)
-    packet = call.function.removesuffix(".default").rpartition(".")[2]
-    if packet in ATTENTION:
-        return _attention(packet, call, keywords, text)
     operator = OPERATOR.fullmatch(call.function)
     if operator is None or "out" in keywords or call.target is None:
         raise Unliftable(f"{call.function} stays with PyTorch, and no file can say how")
@@ -100,25 +93,3 @@ def _convolution(
         text=f"torch.nn.functional.{name}({', '.join([*tensors, *options])})",
         out=None,
     )
-
-
-def _attention(
-    name: str, call: LibraryCallStep, keywords: Mapping[str, ast.expr], text: Text
-) -> LibraryCall:
-    """The three fused forms take their arguments in different orders."""
-    orders: Mapping[str, Sequence[str]] = {
-        "_scaled_dot_product_flash_attention": ("q", "k", "v", "dropout_p", "is_causal"),
-        "_scaled_dot_product_efficient_attention":
-            ("q", "k", "v", "attn_mask", "lse", "dropout_p", "is_causal"),
-        "_scaled_dot_product_cudnn_attention":
-            ("q", "k", "v", "attn_mask", "lse", "dropout_p", "is_causal"),
-    }  # fmt: skip
-    given = dict(zip(orders[name], call.args, strict=False)) | dict(keywords)
-    args = [text(given[key]) for key in ("q", "k", "v")]
-    args += [
-        f"{key}={text(given[key])}"
-        for key in ("attn_mask", "is_causal", "scale")
-        if key in given and text(given[key]) not in ("None", "False")
-    ]
-    function = "torch.nn.functional.scaled_dot_product_attention"
-    return LibraryCall("attended", f"{function}({', '.join(args)})", None, first=True)
