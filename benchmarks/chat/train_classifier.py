@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import itertools
+import random
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -103,9 +103,9 @@ def examples() -> list[Example]:
 
 
 EVERY = SENTENCES / "every_request"
-MOST_OF_A_FAMILY = 4
+MOST_OF_A_FAMILY = 6
 """Sentences that one line with choices is written out to."""
-CHOICE = re.compile(r"(\([^()]*\|[^()]*\))")
+CHOICE = re.compile(r"\(([^()]*\|[^()]*)\)")
 GRAMMAR_LESS = ("fact=", "cannot=", "knob=", "gpu", "module", "thanks", "show_kernel", "sweep")
 """What the older sentences know no label for: there it stands under `none`."""
 CLEARLY = 0.25
@@ -140,13 +140,12 @@ def transcripts() -> list[Example]:
 
 
 def _written_out(line: str) -> list[str]:
-    parts = [
-        part[1:-1].split("|") if CHOICE.fullmatch(part) else [part] for part in CHOICE.split(line)
-    ]
-    texts = [" ".join("".join(chosen).split()) for chosen in itertools.product(*parts)]
-    if len(texts) <= MOST_OF_A_FAMILY:
-        return texts
-    return [texts[at * len(texts) // MOST_OF_A_FAMILY] for at in range(MOST_OF_A_FAMILY)]
+    """The line, or some of the sentences that its choices make; the inner ones are made first."""
+    rng = random.Random(line)  # noqa: S311, as the same line is to give the same sentences
+    texts = [line] * (MOST_OF_A_FAMILY if CHOICE.search(line) else 1)
+    while CHOICE.search(texts[0]):
+        texts = [CHOICE.sub(lambda found: rng.choice(found[1].split("|")), text) for text in texts]
+    return list(dict.fromkeys(" ".join(text.split()) for text in texts))
 
 
 def every_example() -> list[Example]:

@@ -59,6 +59,8 @@ CUT = re.compile(
     r"|\s+(?:and then|then|and also|and|but|also|plus)\s+|\s+[-–—]+\s+|\s*\n\s*",
     re.I,
 )
+ENDS_IN_A_VALUE = re.compile(r"(?:^|[\s({\[#=])c?\d+$", re.I)
+A_VALUE = re.compile(r"c?\d+\b(?! ?(?:more\b|rounds?\b|iter|x\b|min|h\b|us\b))", re.I)
 WAITS = re.compile(r"\b(?:when|once|as soon as) (?:it|that|this|you|c\d|everything)\b", re.I)
 CONDITION = re.compile(r"\b(?:if|unless|in case|otherwise|provided|as long as|whenever)\b", re.I)
 NEGATION = re.compile(
@@ -324,8 +326,15 @@ def _others(whole: Part, strong: Sequence[Part]) -> bool:
 
 
 def pieces(text: str) -> list[str]:
-    """The line cut at marks and at words such as "and"."""
-    return [piece for piece in (each.strip() for each in CUT.split(text)) if piece]
+    """The line cut at marks and at words such as "and", but not between values: "c1 and c2"."""
+    cuts = [
+        cut
+        for cut in CUT.finditer(text)
+        if not (ENDS_IN_A_VALUE.search(text[: cut.start()]) and A_VALUE.match(text[cut.end() :]))
+    ]
+    starts, ends = [0, *(cut.end() for cut in cuts)], [*(cut.start() for cut in cuts), len(text)]
+    found = (text[start:end].strip() for start, end in zip(starts, ends, strict=True))
+    return [piece for piece in found if piece]
 
 
 def _of_parts(whole: Part, parts: Sequence[Part], strong: Sequence[Part]) -> RankedReading:

@@ -40,10 +40,9 @@ from agentkernel.chat.language.phrases import with_polarity, with_values
 from agentkernel.chat.language.questions import read_questions
 from agentkernel.chat.language.ranking import (
     SPOKEN,
-    SURE_OF_A_CHANGE,
     RankedReading,
+    label_of,
     read_ranked,
-    speaks_against,
 )
 from agentkernel.chat.language.slots import InvalidValues
 from agentkernel.chat.language.tagging import (
@@ -380,11 +379,14 @@ def understand(text: str, context: IntentContext) -> Understanding:
     shown = clean(text[: MOST_CHARACTERS + 1])
     if len(text) > MOST_CHARACTERS:
         return _not_understood(shown[:80], f"Longer than {MOST_CHARACTERS} characters.")
-    found = _first_readers(shown, context)
-    if len(shown.split()) < FEW_WORDS and (isinstance(found, Understood) or len(shown) < LETTERS):
-        return found
+    again = read_follow_up(shown, context)
+    if again:
+        return Understood(intents=again)
+    rules = _first_readers(shown, context)
+    if len(shown.split()) < FEW_WORDS and (isinstance(rules, Understood) or len(shown) < LETTERS):
+        return rules
     ranked = read_ranked(shown, context, _ranking())
-    return _of_a_question(_with_the_ranking(found, ranked, context, shown), context, shown)
+    return _of_a_question(_decided(rules, ranked, context, shown), context, shown)
 
 
 OUTRIGHT = Pattern(
@@ -415,9 +417,6 @@ REFUSED = (UNKNOWN, "Nothing in it to do.")
 
 def _first_readers(shown: str, context: IntentContext) -> Understanding:
     """What the readers by rules and by the grammar's examples make of it, in any wording of it."""
-    again = read_follow_up(shown, context)
-    if again:
-        return Understood(intents=again)
     found = _understand(shown, context)
     if isinstance(found, Understood):
         return found
@@ -428,32 +427,32 @@ def _first_readers(shown: str, context: IntentContext) -> Understanding:
     return found
 
 
-def _with_the_ranking(
-    found: Understanding, ranked: RankedReading, context: IntentContext, shown: str
+def _decided(
+    rules: Understanding, ranked: RankedReading, context: IntentContext, shown: str
 ) -> Understanding:
-    """The ranking reads what the rules refuse, answers what they only ask back, and is heard where
-    it clearly reads something else than they do."""
-    looks = bool(ranked.requests) and all(changes_nothing(each) for each in ranked.labels)
-    if isinstance(found, Understood):
-        tags = with_values(tag_tokens(tokenise(shown), context))
-        if not speaks_against(ranked, found.intents) or split_explanations(tags).cut:
-            return found
-        if context.last and _first_readers(shown, context.evolve(last=())) != found:
-            return found  # what was said before makes it what it is
-        other = ranked.options if not ranked.requests else (ranked.requests,)
-        options = tuple(dict.fromkeys((found.intents, *other)))[:MOST_NEAREST]
-        return Ambiguous(text=shown, options=options) if len(options) > 1 else found
-    if isinstance(found, Ambiguous):
-        one = len(found.options) == 1
-        answered = one and looks and ranked.probability >= SURE_OF_A_CHANGE
-        return Understood(intents=ranked.requests) if answered else found
-    if found.reason not in REFUSED:
-        return found
+    """The ranking's reading where it is sure; else that of the rules, asked back where the ranking
+    gives it next to nothing."""
     if ranked.requests:
         tags = with_values(tag_tokens(tokenise(shown), context))
-        return _in_force(Understood(intents=ranked.requests), tags, context, shown)
+        other = two_meanings(shown, ranked.requests)
+        if other is not None:
+            return Ambiguous(text=shown, options=(other, ranked.requests))
+        intents = of_the_last(shown, ranked.requests, context)
+        return _in_force(Understood(intents=intents), tags, context, shown)
+    if isinstance(rules, Understood):
+        share = min((ranked.shares.get(label_of(item), 0.0) for item in rules.intents), default=0.0)
+        spoken = any(item.name in SPOKEN for item in rules.intents)
+        if share >= LEAST_OF_THE_RULES or spoken:
+            return rules
+        options = dict.fromkeys((rules.intents, *ranked.options))
+        return Ambiguous(text=shown, options=tuple(options)[:MOST_NEAREST])
+    if isinstance(rules, Ambiguous) or not ranked.options or rules.reason not in REFUSED:
+        return rules
     known = in_common(with_values(tag_tokens(tokenise(shown), context)))
-    return Ambiguous(text=shown, options=ranked.options) if ranked.options and known else found
+    return Ambiguous(text=shown, options=ranked.options) if known else rules
+
+
+LEAST_OF_THE_RULES = 0.2
 
 
 def _understand(shown: str, context: IntentContext) -> Understanding:
