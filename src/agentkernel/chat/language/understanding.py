@@ -10,6 +10,7 @@ for nothing yet, the user is asked back.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -40,6 +41,7 @@ from agentkernel.chat.language.phrases import with_polarity, with_values
 from agentkernel.chat.language.questions import read_questions
 from agentkernel.chat.language.ranking import (
     SPOKEN,
+    SURE_OF_A_CHANGE,
     RankedReading,
     label_of,
     read_ranked,
@@ -385,8 +387,19 @@ def understand(text: str, context: IntentContext) -> Understanding:
     rules = _first_readers(shown, context)
     if len(shown.split()) < FEW_WORDS and (isinstance(rules, Understood) or len(shown) < LETTERS):
         return rules
-    ranked = read_ranked(shown, context, _ranking())
-    return _of_a_question(_decided(rules, ranked, context, shown), context, shown)
+    asked = _without_explanations(shown, context)
+    ranked = read_ranked(asked, context, _ranking())
+    return _of_a_question(_decided(rules, ranked, context, asked), context, shown)
+
+
+def _without_explanations(shown: str, context: IntentContext) -> str:
+    """The line without the clauses that say why, where none of them may be a request too."""
+    tags = with_values(tag_tokens(tokenise(shown), context))
+    parts = split_explanations(tags)
+    if not parts.cut or parts.weighs or not parts.request:
+        return shown
+    kept = " ".join(shown[tag.start : tag.end] for tag in parts.request)
+    return re.sub(r" (?=[,.;:!?])", "", kept).strip(" ,")
 
 
 OUTRIGHT = Pattern(
@@ -432,27 +445,69 @@ def _decided(
 ) -> Understanding:
     """The ranking's reading where it is sure; else that of the rules, asked back where the ranking
     gives it next to nothing."""
-    if ranked.requests:
-        tags = with_values(tag_tokens(tokenise(shown), context))
-        other = two_meanings(shown, ranked.requests)
-        if other is not None:
-            return Ambiguous(text=shown, options=(other, ranked.requests))
-        intents = of_the_last(shown, ranked.requests, context)
-        return _in_force(Understood(intents=intents), tags, context, shown)
+    if isinstance(rules, NotUnderstood) and rules.reason not in REFUSED:
+        return rules
+    if ranked.requests and not _overruled(rules, ranked):
+        return _as_ranked(rules, ranked, context, shown)
     if isinstance(rules, Understood):
-        share = min((ranked.shares.get(label_of(item), 0.0) for item in rules.intents), default=0.0)
-        spoken = any(item.name in SPOKEN for item in rules.intents)
-        if share >= LEAST_OF_THE_RULES or spoken:
+        if ranked.requests or _is_likely(rules.intents, ranked):
             return rules
         options = dict.fromkeys((rules.intents, *ranked.options))
         return Ambiguous(text=shown, options=tuple(options)[:MOST_NEAREST])
-    if isinstance(rules, Ambiguous) or not ranked.options or rules.reason not in REFUSED:
+    if isinstance(rules, Ambiguous) or not ranked.options:
         return rules
     known = in_common(with_values(tag_tokens(tokenise(shown), context)))
     return Ambiguous(text=shown, options=ranked.options) if known else rules
 
 
+def _overruled(rules: Understanding, ranked: RankedReading) -> bool:
+    """True where the rules read all that the ranking does and more, or its labels with values of
+    their own, and where they have two questions to choose from."""
+    if isinstance(rules, Ambiguous):
+        asks = all(changes_nothing(item.name) for option in rules.options for item in option)
+        return asks and len(rules.options) > 1
+    if not isinstance(rules, Understood):
+        return False
+    read = {label_of(item) for item in rules.intents}
+    found = {label_of(item) for item in ranked.requests}
+    if read == found:
+        return _held_by(rules.intents) >= _held_by(ranked.requests)
+    if read > found:
+        more = read - found - {"run"}
+        return all(ranked.shares.get(label, 0.0) >= LEAST_OF_ONE_MORE for label in more)
+    return read < found and ranked.probability < SURE_OF_A_CHANGE
+
+
+def _held_by(requests: Sequence[Intent]) -> int:
+    """How many values are named in them."""
+    return sum(len(item.model_dump(exclude_defaults=True)) for item in requests)
+
+
+def _as_ranked(
+    rules: Understanding, ranked: RankedReading, context: IntentContext, shown: str
+) -> Understanding:
+    """The ranking's requests; asked back where it is not sure and the rules read something else,
+    and where the words have two meanings."""
+    other = two_meanings(shown, ranked.requests)
+    if other is not None:
+        return Ambiguous(text=shown, options=(other, ranked.requests))
+    if isinstance(rules, Understood) and ranked.probability < SURE_OF_A_CHANGE:
+        return Ambiguous(text=shown, options=(ranked.requests, rules.intents))
+    tags = with_values(tag_tokens(tokenise(shown), context))
+    intents = of_the_last(shown, ranked.requests, context)
+    found = resolve_requests(list(intents), shown)
+    return _in_force(found, tags, context, shown) if isinstance(found, Understood) else found
+
+
+def _is_likely(read: Sequence[Intent], ranked: RankedReading) -> bool:
+    """True where the ranking has heard of one of the requests that the rules `read`."""
+    shares = [ranked.shares.get(label_of(item), 0.0) for item in read]
+    return max(shares) >= LEAST_OF_THE_RULES or any(item.name in SPOKEN for item in read)
+
+
 LEAST_OF_THE_RULES = 0.2
+LEAST_OF_ONE_MORE = 0.1
+"""How likely what the rules alone have read must be."""
 
 
 def _understand(shown: str, context: IntentContext) -> Understanding:
