@@ -14,7 +14,12 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from agentkernel.chat.language.clauses import leads_in, only_states_something, refers_back
+from agentkernel.chat.language.clauses import (
+    ends_at_goal,
+    leads_in,
+    only_states_something,
+    refers_back,
+)
 from agentkernel.chat.language.example_reader import NEGATIVE, is_undecided
 from agentkernel.chat.language.kernel_words import THE_ONE
 from agentkernel.chat.language.phrases import is_past, is_past_fact, is_reported
@@ -160,7 +165,11 @@ POINTS_BACK = re.compile(
     re.I,
 )
 """A part that is about what the part before it names."""
-SPEAKER = re.compile(r"(?:we|i|i'm|our|my|we're|it's|that's|they)\b(?!.*\b(?:until|unless)\b)", re.I)
+SPEAKER = re.compile(
+    r"(?:we|i|i'm|our|my|we're|it's|that's|they)\b"
+    r"(?!.*\b(?:until|unless|want|wish|would like|prefer|should|must)\b)",
+    re.I,
+)
 FRAGMENT = re.compile(r"(?:in|of|per|by|including) (?!case\b|order\b|general\b)", re.I)
 """A part that says more of what stands before it: "in dollars"."""
 LEADS = re.compile(
@@ -246,7 +255,8 @@ class Part:
             return True
         if POINTS_BACK.fullmatch(self.shown.strip()) and self.best.probability < SURE_OF_A_PART:
             return True
-        return only_states_something(tags) or leads_in(tags) or refers_back(tags) or self.explains
+        points = refers_back(tags) or ends_at_goal(tags)
+        return points or only_states_something(tags) or leads_in(tags) or self.explains
 
     @property
     def explains(self) -> bool:

@@ -40,11 +40,13 @@ from agentkernel.chat.language.kernel_words import read_kernel_words
 from agentkernel.chat.language.phrases import with_polarity, with_values
 from agentkernel.chat.language.questions import read_questions
 from agentkernel.chat.language.ranking import (
+    ASIDES,
     SPOKEN,
     SURE_OF_A_CHANGE,
     RankedReading,
     label_of,
     read_ranked,
+    speaks_against,
 )
 from agentkernel.chat.language.slots import InvalidValues
 from agentkernel.chat.language.tagging import (
@@ -462,12 +464,17 @@ def _decided(
 
 def _overruled(rules: Understanding, ranked: RankedReading) -> bool:
     """True where the rules read all that the ranking does and more, or its labels with values of
-    their own, and where they have two questions to choose from."""
+    their own, where the ranking contradicts itself, and where they have two questions to choose
+    from or one reading that is more than the other."""
     if isinstance(rules, Ambiguous):
         asks = all(changes_nothing(item.name) for option in rules.options for item in option)
-        return asks and len(rules.options) > 1
+        sizes = [set(map(label_of, option)) for option in rules.options]
+        nested = any(one < other for one in sizes for other in sizes)
+        return len(sizes) > 1 and (asks or nested)
     if not isinstance(rules, Understood):
         return False
+    if isinstance(resolve_requests(list(ranked.requests), ""), Ambiguous):
+        return True
     read = {label_of(item) for item in rules.intents}
     found = {label_of(item) for item in ranked.requests}
     if read == found:
@@ -500,9 +507,13 @@ def _as_ranked(
 
 
 def _is_likely(read: Sequence[Intent], ranked: RankedReading) -> bool:
-    """True where the ranking has heard of one of the requests that the rules `read`."""
-    shares = [ranked.shares.get(label_of(item), 0.0) for item in read]
-    return max(shares) >= LEAST_OF_THE_RULES or any(item.name in SPOKEN for item in read)
+    """True where the ranking has heard of one of the requests that the rules `read`, or has
+    nothing to say of the words; a look must only not be spoken against."""
+    if ranked.likeliest in (*ASIDES, "approve") or any(item.name in SPOKEN for item in read):
+        return True
+    if all(changes_nothing(item.name) for item in read):
+        return not speaks_against(ranked, read)
+    return max(ranked.shares.get(label_of(item), 0.0) for item in read) >= LEAST_OF_THE_RULES
 
 
 LEAST_OF_THE_RULES = 0.2

@@ -171,7 +171,7 @@ STEPS = re.compile(
 )
 FIGURE = re.compile(r"\d+(?:\.\d+)?")
 COUNTS = {"two": 2, "twice": 2, "three": 3, "four": 4, "five": 5}
-ROUNDS = re.compile(r"\b(\d+) (?:rounds?|candidates?|tries|attempts|iterations|kernels|versions)\b")
+ROUNDS = re.compile(r"(?<!have )(?<!had )(?<!are )\b(\d+) (?:rounds?|candidates?|tries|attempts|iterations|kernels|versions)\b")
 MORE_ROUNDS = re.compile(
     r"\b(\d+|two|three|four|five) (?:more|further|additional)\b(?! \w*(?:min|hour|sec|stage|warp))"
     r"|\banother (\d+|two|three|four|five)\b(?! \w*(?:min|hour|sec))"
