@@ -111,7 +111,7 @@ GRAMMAR_LESS = ("fact=", "cannot=", "knob=", "gpu", "module", "thanks", "show_ke
 """What the older sentences know no label for: there it stands under `none`."""
 CLEARLY = 0.25
 """The margin from which an older sentence under `none` is about one of these."""
-SHARPNESS = 6.0
+SHARPNESS = 4.8
 """Scale of the margins, by which the likeliest label's share of a softmax is about how often it is
 right: by families held out."""
 
@@ -142,7 +142,7 @@ def transcripts() -> list[Example]:
 
 def _written_out(line: str) -> list[str]:
     """The line, or some of the sentences that its choices make; the inner ones are made first."""
-    rng = random.Random(line)  # noqa: S311, as the same line is to give the same sentences
+    rng = random.Random(line)
     texts = [line] * (MOST_OF_A_FAMILY if CHOICE.search(line) else 1)
     while CHOICE.search(texts[0]):
         texts = [CHOICE.sub(lambda found: rng.choice(found[1].split("|")), text) for text in texts]
@@ -198,7 +198,7 @@ def _mistyped(text: str, seed: int) -> str:
 SHORT_WORD = 4
 LOOSE = 0.1
 """Tolerance of the fit, as the margins are compared and not read."""
-HELD = 1.0
+HELD = 2.0
 """Weight of a sentence on the wrong side of a margin; the families held out chose it."""
 
 

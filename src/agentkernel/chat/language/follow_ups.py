@@ -36,7 +36,8 @@ IDEA = re.compile(
     r"(?:(?:ok|okay|yes|then|so|let's|lets|please|and)[, ]+)*"
     r"(?:(?:do|try|take|use|go (?:with|for)|draft|start with|i like|i'd take)(?: with)? )?"
     r"(?:the )?(?:idea |number |no\.? |suggestion |option |#)?"
-    r"(?P<idea>first|second|third|fourth|fifth|next|last|[1-9]\d?)(?: one| idea| suggestion| option)?"
+    r"(?P<idea>first|second|third|fourth|fifth|next|last|[1-9]\d?)"
+    r"(?: one| idea| suggestion| option)?"
     r"(?:[, ]+(?:sounds|looks|seems) \w+| then| please| pls| first)*[.!]*",
     re.I,
 )
@@ -47,7 +48,9 @@ BROUGHT_BACK = re.compile(
     r"|.*\bundo (?:the|that) undo\b.*",
     re.I,
 )
-SCALED = re.compile(r"(?:make it |no |and |then )*(?P<by>half|halve|double|twice) (?:of )?(?:that|it)")
+SCALED = re.compile(
+    r"(?:make it |no |and |then )*(?P<by>half|halve|double|twice) (?:of )?(?:that|it)"
+)
 MINUTE, HOUR = 60, 3600
 LIGHT = (
     "FILLER",

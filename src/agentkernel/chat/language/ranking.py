@@ -74,8 +74,9 @@ ENDS_IN_A_VALUE = re.compile(r"(?:^|[\s({\[#=])c?\d+$", re.I)
 A_VALUE = re.compile(r"c?\d+\b(?! ?(?:more\b|rounds?\b|iter|x\b|min|h\b|us\b))", re.I)
 WAITS = re.compile(r"\b(?:when|once|as soon as) (?:it|that|this|you|c\d|everything)\b", re.I)
 HARMLESS_IF = re.compile(
-    r"\b(?:even if|(?:not |n't |dont |never )(?:mind|care|matter|worry) (?:about it )?if|(?:ok|okay|fine)"
-    r" (?:with me )?if)\b[^,;.]*|\bif (?:possible|you (?:can|like|want|please)|needed|necessary|need be)\b",
+    r"\b(?:even if|(?:not |n't |dont |never )(?:mind|care|matter|worry) (?:about it )?if"
+    r"|(?:ok|okay|fine) (?:with me )?if)\b[^,;.]*"
+    r"|\bif (?:possible|you (?:can|like|want|please)|needed|necessary|need be)\b",
     re.I,
 )
 """An "if" that nothing waits for."""
@@ -159,9 +160,10 @@ TOLD_OF_INPUTS = ("dtype", "shapes")
 """What is so of the inputs is what they are to be."""
 FORMERLY = re.compile(r"\b(?:was|were|had|ran|reached|got|took|used|hit|already)\b")
 POINTS_BACK = re.compile(
-    r"(?:please |just |so |then |can you |could you |pls )*(?:lower|raise|reduce|increase|decrease|cut|change"
-    r"|double|halve|force|enforce|do|make|use|take|try|fix|set|tune|apply|optimi[sz]e) "
-    r"(?:for )?(?:it|them|that|those|this|so)(?: (?:up|down|so|please|pls|then|now|happen|again))*[.!?]*",
+    r"(?:please |just |so |then |can you |could you |pls )*(?:lower|raise|reduce|increase|decrease"
+    r"|cut|change|double|halve|force|enforce|do|make|use|take|try|fix|set|tune|apply|optimi[sz]e) "
+    r"(?:for )?(?:it|them|that|those|this|so)"
+    r"(?: (?:up|down|so|please|pls|then|now|happen|again))*[.!?]*",
     re.I,
 )
 """A part that is about what the part before it names."""

@@ -171,11 +171,15 @@ STEPS = re.compile(
 )
 FIGURE = re.compile(r"\d+(?:\.\d+)?")
 COUNTS = {"two": 2, "twice": 2, "three": 3, "four": 4, "five": 5}
-ROUNDS = re.compile(r"(?<!have )(?<!had )(?<!are )\b(\d+) (?:rounds?|candidates?|tries|attempts|iterations|kernels|versions)\b")
+ROUNDS = re.compile(
+    r"(?<!have )(?<!had )(?<!are )\b(\d+) "
+    r"(?:rounds?|candidates?|tries|attempts|iterations|kernels|versions)\b"
+)
 MORE_ROUNDS = re.compile(
     r"\b(\d+|two|three|four|five) (?:more|further|additional)\b(?! \w*(?:min|hour|sec|stage|warp))"
     r"|\banother (\d+|two|three|four|five)\b(?! \w*(?:min|hour|sec))"
-    r"|\b(\d+|two|three|four|five) (?:(?:more|further) )?(?:rounds?|iterations?|tries|attempts|goes)\b"
+    r"|\b(\d+|two|three|four|five) (?:(?:more|further) )?"
+    r"(?:rounds?|iterations?|tries|attempts|goes)\b"
 )
 GOAL = re.compile(r"\b(\d+(?:\.\d+)?) ?(?:x|times)\b")
 LINE = re.compile(r"\bl(?:ines?|n|\.)? ?\d")
@@ -378,7 +382,8 @@ def _export(rest: str, clause: Clause) -> tuple[Intent, ...]:
 LOOKED_UP = (
     re.compile(
         r"\b(?:docs?|documentation|notes?|knowledge(?: base)?|manual|handbook)\b"
-        r"(?: (?:say|have))?(?: (?:for|about|on|regarding|to say (?:about|on))|:| -)+ (?P<query>.+)$",
+        r"(?: (?:say|have))?(?: (?:for|about|on|regarding|to say (?:about|on))|:| -)+ "
+        r"(?P<query>.+)$",
         re.I,
     ),
     re.compile(
@@ -401,10 +406,16 @@ def _ask_docs(rest: str, clause: Clause) -> tuple[Intent, ...]:
     return (AskDocs(query=(found["query"] if found else text).strip(" .,;:!?\"'") or text),)
 
 
+SPEEDS = words_of("slow slower fast faster quick quicker")
+"""Words by which it is not asked whether something works."""
+
+
 def _fact(rest: str, clause: Clause) -> tuple[Intent, ...]:
     if _ends_in_a_value(clause.tags) or sum(tag.has(*MEASURED) for tag in clause.tags) > 1:
         return ()
     about: Fact = next(item for item in get_args(Fact) if item == rest)
+    if about == "holds" and not SPEEDS.isdisjoint(clause.words):
+        return ()
     return (AskFact(about=about, candidate=clause.candidate),)
 
 
