@@ -27,8 +27,9 @@ from agentkernel.chat.requests import (
 
 OPENER = re.compile(
     r"^(?:(?:and|or|also|now|then|the same|same(?: thing| question| again)?|again|no|nah|sorry|wait"
-    r"|actually|ok|okay|oh|hm+|well|make (?:it|that)|rather|i meant?|i mean|what about|how about|try"
-    r"|maybe|once more|but|let's (?:say|try)|lets (?:say|try)|better)\b[, ]*)+(?:for |with |of )?",
+    r"|actually|ok|okay|oh|hm+|well|make (?:it|that)|rather|i meant?|i mean|what about|how about"
+    r"|try|maybe|once more|but|let's (?:say|try)"
+    r"|lets (?:say|try)|better)\b[, ]*)+(?:for |with |of )?",
     re.I,
 )
 CLOSER = re.compile(r"[, ]+(?:instead|then|please|pls|too|as well|now|again)$", re.I)

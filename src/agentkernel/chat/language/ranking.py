@@ -45,7 +45,7 @@ SURE_OF_A_PART = 0.7
 """From here on a part of a line is a request of its own."""
 SURE_OF_ALL = 0.9
 """From here on the whole line is one request, whatever its parts look like."""
-WORTH_ASKING = 0.3
+WORTH_ASKING = 0.25
 MARGIN = 0.15
 """How much likelier than the next label the first must be."""
 MOST_PARTS = 6

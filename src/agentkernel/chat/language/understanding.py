@@ -78,6 +78,7 @@ from agentkernel.chat.requests import (
     NotUnderstood,
     Plain,
     Run,
+    SetPrecision,
     Suggestion,
     Understanding,
     Understood,
@@ -509,7 +510,9 @@ def _as_ranked(
 def _is_likely(read: Sequence[Intent], ranked: RankedReading) -> bool:
     """True where the ranking has heard of one of the requests that the rules `read`, or has
     nothing to say of the words; a look must only not be spoken against."""
-    if ranked.likeliest in (*ASIDES, "approve") or any(item.name in SPOKEN for item in read):
+    strict = all(item == SetPrecision(precision="strict") for item in read)
+    spoken = any(item.name in SPOKEN for item in read)
+    if strict or spoken or ranked.likeliest in (*ASIDES, "approve"):
         return True
     if all(changes_nothing(item.name) for item in read):
         return not speaks_against(ranked, read)
