@@ -2,10 +2,10 @@
 
 Clauses that only explain are set aside: a reason ("because it is faster"), a purpose ("so that I
 can import it"), a plan ("I want to try something else"), a time ("before I start over") and what
-is ruled out ("rather than undoing that"). The grammar reads the rest first: precise, and easy to
-say why. What it refuses is read a second time by examples of how people ask, which answer only
-where they are sure. Where those speak clearly against the grammar's reading, or the words ask
-for nothing yet, the user is asked back.
+is ruled out ("rather than undoing that"). The ranking of every request reads the rest first. What
+it is not sure of is left to the grammar and to the readers by words, which also overrule it where
+they read the same and more. Where the two differ and the ranking is not sure, or the words ask for
+nothing yet, the user is asked back.
 """
 
 from __future__ import annotations
