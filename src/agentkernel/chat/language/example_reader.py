@@ -365,6 +365,7 @@ DELIBERATION = Pattern(
 MISTAKE = Pattern(
     r"\b(?:was|is|would be|were) (?:probably |clearly |just |perhaps )?"
     r"(?:a |an |my )?(?:\w+ )?(?:mistake|error|blunder|bad idea|bad move)\b|\bregret\b"
+    r"|\b(?:was|is) wrong\b"
 )
 RULED_OUT = Pattern(LEAD + r"(?:instead of|rather than|in place of|as opposed to) \w+ing\b")
 """What is not wanted stands first, and no comma says where it ends."""

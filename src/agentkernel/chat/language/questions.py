@@ -79,7 +79,9 @@ BUILDS = re.compile(
 )
 """How a wish for several targets begins."""
 GPU_AGAIN = re.compile(r"(?:and |what about |how about |or )*(?:on )?(?:an? |the )?([\w-]+)$")
-SHARED = re.compile(r"(\d+(?:\.\d+)?) ?k(?:i?b)?\b.*\b(?:smem|shared)|\b(?:smem|shared).*?(\d+) ?k")
+SHARED = re.compile(
+    r"(\d+(?:\.\d+)?) ?k(?:i?b)?\b.*\b(?:smem|shared)|\b(?:smem|shared).*?(\d+) ?k", re.I
+)
 
 
 DOCS = re.compile(r"\b(?:docs?|documentation|manual|handbook|paper|colleague|boss|friend)\b")

@@ -14,7 +14,12 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from agentkernel.chat.language.clauses import leads_in, only_states_something, refers_back
+from agentkernel.chat.language.clauses import (
+    ends_at_goal,
+    leads_in,
+    only_states_something,
+    refers_back,
+)
 from agentkernel.chat.language.example_reader import NEGATIVE, is_undecided
 from agentkernel.chat.language.kernel_words import THE_ONE
 from agentkernel.chat.language.phrases import is_past, is_past_fact, is_reported
@@ -34,13 +39,13 @@ from agentkernel.chat.requests import (
 if TYPE_CHECKING:
     from agentkernel.chat.language.classifier import Classifier
 
-SURE_OF_A_LOOK = 0.6
+SURE_OF_A_LOOK = 0.7
 SURE_OF_A_CHANGE = 0.85
 SURE_OF_A_PART = 0.7
 """From here on a part of a line is a request of its own."""
 SURE_OF_ALL = 0.9
 """From here on the whole line is one request, whatever its parts look like."""
-WORTH_ASKING = 0.3
+WORTH_ASKING = 0.25
 MARGIN = 0.15
 """How much likelier than the next label the first must be."""
 MOST_PARTS = 6
@@ -50,8 +55,10 @@ LEAST_OF_WHAT_WAS_READ = 0.1
 LEAST_IN_A_PART = 0.08
 LEAST_WORDS = 3
 """Of a part that asks for something beside a line that is clear by itself."""
-TELLS_ALL = ("cannot=condition", "sweep", "module", "save", "compare")
+TELLS_ALL = ("cannot=condition", "sweep", "module", "save", "compare", "ask_docs")
 """Labels whose parts look like requests of their own."""
+CONTRARY = ({"save", "export"}, {"undo", "redo"})
+"""Pairs of which one line asks for one."""
 ASIDES = ("thanks", "decline", "none")
 MOST_OFFERED = 2
 CUT = re.compile(
@@ -59,7 +66,20 @@ CUT = re.compile(
     r"|\s+(?:and then|then|and also|and|but|also|plus)\s+|\s+[-–—]+\s+|\s*\n\s*",
     re.I,
 )
+OWNED = re.compile(
+    r"\b(?:block|tile|warp|stage|reg|batch|seq|hidden|num_)\w*(?: sizes?| of)?[ =:]+\d+$", re.I
+)
+NOUN_BEHIND = re.compile(r"\d+ [a-z]", re.I)
+ENDS_IN_A_VALUE = re.compile(r"(?:^|[\s({\[#=])c?\d+$", re.I)
+A_VALUE = re.compile(r"c?\d+\b(?! ?(?:more\b|rounds?\b|iter|x\b|min|h\b|us\b))", re.I)
 WAITS = re.compile(r"\b(?:when|once|as soon as) (?:it|that|this|you|c\d|everything)\b", re.I)
+HARMLESS_IF = re.compile(
+    r"\b(?:even if|(?:not |n't |dont |never )(?:mind|care|matter|worry) (?:about it )?if"
+    r"|(?:ok|okay|fine) (?:with me )?if)\b[^,;.]*"
+    r"|\bif (?:possible|you (?:can|like|want|please)|needed|necessary|need be)\b",
+    re.I,
+)
+"""An "if" that nothing waits for."""
 CONDITION = re.compile(r"\b(?:if|unless|in case|otherwise|provided|as long as|whenever)\b", re.I)
 NEGATION = re.compile(
     r"\b(?:not|no|never|without|cannot|nothing|avoid|\w+n't|dont|doesnt|wont|cant)\b", re.I
@@ -111,7 +131,11 @@ OTHERS = re.compile(
     r"|someone|people|everyone) \w+s)\b",
     re.I,
 )
-BARE = re.compile(r"\W*(?:ok |then |now )?(?:bf16|bfloat16|fp32|float32)\W*", re.I)
+BARE = re.compile(
+    r"\W*(?:(?:ok|then|now|use|try|go|in|with|please)\W+)*(?:bf16|bfloat16|fp16|half|fp32|float32)"
+    r"(?: please)?\W*",
+    re.I,
+)
 """A format by itself: of the inputs, or to compute in."""
 TOLD_BY = words_of(
     "said says say told suggests suggested thinks claims wrote heard tomorrow tonight later monday "
@@ -132,6 +156,24 @@ TOLD = re.compile(
     re.I,
 )
 """What is or was so, and nothing that follows from it."""
+TOLD_OF_INPUTS = ("dtype", "shapes")
+"""What is so of the inputs is what they are to be."""
+FORMERLY = re.compile(r"\b(?:was|were|had|ran|reached|got|took|used|hit|already)\b")
+POINTS_BACK = re.compile(
+    r"(?:please |just |so |then |can you |could you |pls )*(?:lower|raise|reduce|increase|decrease"
+    r"|cut|change|double|halve|force|enforce|do|make|use|take|try|fix|set|tune|apply|optimi[sz]e) "
+    r"(?:for )?(?:it|them|that|those|this|so)"
+    r"(?: (?:up|down|so|please|pls|then|now|happen|again))*[.!?]*",
+    re.I,
+)
+"""A part that is about what the part before it names."""
+SPEAKER = re.compile(
+    r"(?:we|i|i'm|our|my|we're|it's|that's|they)\b"
+    r"(?!.*\b(?:until|unless|want|wish|would like|prefer|should|must)\b)",
+    re.I,
+)
+FRAGMENT = re.compile(r"(?:in|of|per|by|including) (?!case\b|order\b|general\b)", re.I)
+"""A part that says more of what stands before it: "in dollars"."""
 LEADS = re.compile(
     r"(?:because|since|as (?:i|we|it)|so that|in order to|for (?:my|our|the) |before |after |just "
     r"(?:asking|curious|checking)|to be (?:honest|sure)|even if|otherwise|if possible|as usual)\b",
@@ -204,6 +246,7 @@ class Part:
     def asks_for_something(self) -> bool:
         """True where it clearly is a request of its own."""
         clear = self.best.is_request and self.best.probability >= SURE_OF_A_PART
+        clear = clear and not FRAGMENT.match(self.shown)
         return clear and not (changes_nothing(self.best.label) and STATES.match(self.shown))
 
     @cached_property
@@ -212,7 +255,23 @@ class Part:
         tags = self.clause.tags
         if not tags or ADDRESS.fullmatch(self.shown.strip()) or LEADS.match(self.shown.strip()):
             return True
-        return only_states_something(tags) or leads_in(tags) or refers_back(tags)
+        if POINTS_BACK.fullmatch(self.shown.strip()) and self.best.probability < SURE_OF_A_PART:
+            return True
+        points = refers_back(tags) or ends_at_goal(tags)
+        return points or only_states_something(tags) or leads_in(tags) or self.explains
+
+    @property
+    def explains(self) -> bool:
+        """True where it says how something is with the speaker, and no request is likely in it."""
+        says = SPEAKER.match(self.shown.strip()) and not self.shown.rstrip().endswith("?")
+        return bool(says) and self.best.label == "none" and self.best.probability >= WORTH_ASKING
+
+    @cached_property
+    def denies_in_an_explanation(self) -> bool:
+        """True where each "not" stands in a piece of it that only explains: "we need no more"."""
+        parts = [Part(piece, self.clause.context, self.classifier) for piece in pieces(self.shown)]
+        denying = [part for part in parts if NEGATION.search(part.clause.plain)]
+        return len(parts) > 1 and all(part.explains for part in denying)
 
     @property
     def only_looks(self) -> bool:
@@ -314,7 +373,7 @@ def _others(whole: Part, strong: Sequence[Part]) -> bool:
     others = [part for part in strong if part.best.label not in (best.label, *ASIDES)]
     if best.probability >= SURE_OF_ALL and best.is_request:
         if best.label.startswith("cannot="):
-            return False
+            return any(part.shown.endswith("?") and part is not strong[-1] for part in others)
         others = [
             part
             for part in others
@@ -323,9 +382,22 @@ def _others(whole: Part, strong: Sequence[Part]) -> bool:
     return bool(others)
 
 
+def _joins_values(left: str, right: str) -> bool:
+    """True between the values of one list; "block 128 and 4 warps" has two things of one each."""
+    two = OWNED.search(left) and NOUN_BEHIND.match(right)
+    return bool(ENDS_IN_A_VALUE.search(left) and A_VALUE.match(right)) and not two
+
+
 def pieces(text: str) -> list[str]:
-    """The line cut at marks and at words such as "and"."""
-    return [piece for piece in (each.strip() for each in CUT.split(text)) if piece]
+    """The line cut at marks and at words such as "and", but not between values: "c1 and c2"."""
+    cuts = [
+        cut
+        for cut in CUT.finditer(text)
+        if not _joins_values(text[: cut.start()], text[cut.end() :])
+    ]
+    starts, ends = [0, *(cut.end() for cut in cuts)], [*(cut.start() for cut in cuts), len(text)]
+    found = (text[start:end].strip() for start, end in zip(starts, ends, strict=True))
+    return [piece for piece in found if piece]
 
 
 def _of_parts(whole: Part, parts: Sequence[Part], strong: Sequence[Part]) -> RankedReading:
@@ -335,11 +407,15 @@ def _of_parts(whole: Part, parts: Sequence[Part], strong: Sequence[Part]) -> Ran
         return _offered(whole, strong)
     if not all(_may_be_done(part, part.best) for part in strong) or _is_held_up(whole, strong):
         return _offered(whole, strong)
-    asked = [part.best for part in strong if part.best.label not in ASIDES] or [strong[0].best]
+    named = [part for part in strong if part.best.label not in ASIDES]
+    led_up_to = [part for part in named if part.is_aside]
+    if len(led_up_to) < len(named) and whole.best.probability >= SURE_OF_ALL:
+        named = [part for part in named if part not in led_up_to]
+    asked = [part.best for part in named] or [strong[0].best]
     found = tuple(dict.fromkeys(item for each in asked for item in each.requests))
     labels = tuple(dict.fromkeys(each.label for each in asked))
     least = min(each.probability for each in asked)
-    if {"save", "export"} <= set(labels):
+    if any(pair <= set(labels) for pair in CONTRARY):
         return _offered(whole, strong)
     against = whole.best.is_request and whole.best.label not in labels
     if len(labels) == 1 and against and whole.best.probability >= least - MARGIN:
@@ -365,7 +441,9 @@ def _one(whole: Part, parts: Sequence[Part], strong: Sequence[Part]) -> RankedRe
     clear = sure - whole.ranked[1].probability >= MARGIN if len(whole.ranked) > 1 else True
     looks = changes_nothing(best.label)
     fits = all(part.is_aside or part.may_be(best.label) for part in parts)
-    fits = fits or (looks and not any(part.is_lost(best.label) for part in parts))
+    told_all = best.label in TELLS_ALL and best.probability >= SURE_OF_ALL
+    lost = any(part.is_lost(best.label) for part in parts)
+    fits = fits or best.label == "ask_docs" or ((looks or told_all) and not lost)
     fits = fits and (best.label in UNDER_A_CONDITION or not looks or not _holds_a_condition(parts))
     least = SURE_OF_A_LOOK if looks else SURE_OF_A_CHANGE
     if not (best.is_request and sure >= least and clear and fits and _may_be_done(whole, best)):
@@ -389,11 +467,13 @@ def _may_be_done(part: Part, ranked: Ranked) -> bool:
     if changes_nothing(ranked.label):
         told = "=" not in ranked.label and not shown.rstrip().endswith("?") and STATED.match(shown)
         return not (WAVED_OFF.search(shown) or told or OTHERS.match(shown))
+    shown = HARMLESS_IF.sub("", shown)
     if CONDITION.search(shown) or OUT_OF_IT.search(shown) or BARE.fullmatch(shown):
         return False
+    told = TOLD.match(shown) and (ranked.label not in TOLD_OF_INPUTS or FORMERLY.search(shown))
     if (
         tells(tags)
-        or TOLD.match(shown)
+        or told
         or OTHERS.match(shown)
         or not TOLD_BY.isdisjoint(part.clause.words - {"before"})
     ):
@@ -404,7 +484,8 @@ def _may_be_done(part: Part, ranked: Ranked) -> bool:
         return False
     if "before" in part.clause.words and ranked.label != "return_to":
         return False
-    if NEGATION.search(shown) and ranked.label not in MAY_BE_NEGATED:
+    negated = NEGATION.search(shown) and ranked.label not in MAY_BE_NEGATED
+    if negated and not part.denies_in_an_explanation:
         return False
     return not part.is_asked
 

@@ -2,14 +2,15 @@
 
 Clauses that only explain are set aside: a reason ("because it is faster"), a purpose ("so that I
 can import it"), a plan ("I want to try something else"), a time ("before I start over") and what
-is ruled out ("rather than undoing that"). The grammar reads the rest first: precise, and easy to
-say why. What it refuses is read a second time by examples of how people ask, which answer only
-where they are sure. Where those speak clearly against the grammar's reading, or the words ask
-for nothing yet, the user is asked back.
+is ruled out ("rather than undoing that"). The ranking of every request reads the rest first. What
+it is not sure of is left to the grammar and to the readers by words, which also overrule it where
+they read the same and more. Where the two differ and the ranking is not sure, or the words ask for
+nothing yet, the user is asked back.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -39,9 +40,11 @@ from agentkernel.chat.language.kernel_words import read_kernel_words
 from agentkernel.chat.language.phrases import with_polarity, with_values
 from agentkernel.chat.language.questions import read_questions
 from agentkernel.chat.language.ranking import (
+    ASIDES,
     SPOKEN,
     SURE_OF_A_CHANGE,
     RankedReading,
+    label_of,
     read_ranked,
     speaks_against,
 )
@@ -75,6 +78,7 @@ from agentkernel.chat.requests import (
     NotUnderstood,
     Plain,
     Run,
+    SetPrecision,
     Suggestion,
     Understanding,
     Understood,
@@ -380,11 +384,25 @@ def understand(text: str, context: IntentContext) -> Understanding:
     shown = clean(text[: MOST_CHARACTERS + 1])
     if len(text) > MOST_CHARACTERS:
         return _not_understood(shown[:80], f"Longer than {MOST_CHARACTERS} characters.")
-    found = _first_readers(shown, context)
-    if len(shown.split()) < FEW_WORDS and (isinstance(found, Understood) or len(shown) < LETTERS):
-        return found
-    ranked = read_ranked(shown, context, _ranking())
-    return _of_a_question(_with_the_ranking(found, ranked, context, shown), context, shown)
+    again = read_follow_up(shown, context)
+    if again:
+        return Understood(intents=again)
+    rules = _first_readers(shown, context)
+    if len(shown.split()) < FEW_WORDS and (isinstance(rules, Understood) or len(shown) < LETTERS):
+        return rules
+    asked = _without_explanations(shown, context)
+    ranked = read_ranked(asked, context, _ranking())
+    return _of_a_question(_decided(rules, ranked, context, asked), context, shown)
+
+
+def _without_explanations(shown: str, context: IntentContext) -> str:
+    """The line without the clauses that say why, where none of them may be a request too."""
+    tags = with_values(tag_tokens(tokenise(shown), context))
+    parts = split_explanations(tags)
+    if not parts.cut or parts.weighs or not parts.request:
+        return shown
+    kept = " ".join(shown[tag.start : tag.end] for tag in parts.request)
+    return re.sub(r" (?=[,.;:!?])", "", kept).strip(" ,")
 
 
 OUTRIGHT = Pattern(
@@ -415,9 +433,6 @@ REFUSED = (UNKNOWN, "Nothing in it to do.")
 
 def _first_readers(shown: str, context: IntentContext) -> Understanding:
     """What the readers by rules and by the grammar's examples make of it, in any wording of it."""
-    again = read_follow_up(shown, context)
-    if again:
-        return Understood(intents=again)
     found = _understand(shown, context)
     if isinstance(found, Understood):
         return found
@@ -428,32 +443,85 @@ def _first_readers(shown: str, context: IntentContext) -> Understanding:
     return found
 
 
-def _with_the_ranking(
-    found: Understanding, ranked: RankedReading, context: IntentContext, shown: str
+def _decided(
+    rules: Understanding, ranked: RankedReading, context: IntentContext, shown: str
 ) -> Understanding:
-    """The ranking reads what the rules refuse, answers what they only ask back, and is heard where
-    it clearly reads something else than they do."""
-    looks = bool(ranked.requests) and all(changes_nothing(each) for each in ranked.labels)
-    if isinstance(found, Understood):
-        tags = with_values(tag_tokens(tokenise(shown), context))
-        if not speaks_against(ranked, found.intents) or split_explanations(tags).cut:
-            return found
-        if context.last and _first_readers(shown, context.evolve(last=())) != found:
-            return found  # what was said before makes it what it is
-        other = ranked.options if not ranked.requests else (ranked.requests,)
-        options = tuple(dict.fromkeys((found.intents, *other)))[:MOST_NEAREST]
-        return Ambiguous(text=shown, options=options) if len(options) > 1 else found
-    if isinstance(found, Ambiguous):
-        one = len(found.options) == 1
-        answered = one and looks and ranked.probability >= SURE_OF_A_CHANGE
-        return Understood(intents=ranked.requests) if answered else found
-    if found.reason not in REFUSED:
-        return found
-    if ranked.requests:
-        tags = with_values(tag_tokens(tokenise(shown), context))
-        return _in_force(Understood(intents=ranked.requests), tags, context, shown)
+    """The ranking's reading where it is sure; else that of the rules, asked back where the ranking
+    gives it next to nothing."""
+    if isinstance(rules, NotUnderstood) and rules.reason not in REFUSED:
+        return rules
+    if ranked.requests and not _overruled(rules, ranked):
+        return _as_ranked(rules, ranked, context, shown)
+    if isinstance(rules, Understood):
+        if ranked.requests or _is_likely(rules.intents, ranked):
+            return rules
+        options = dict.fromkeys((rules.intents, *ranked.options))
+        return Ambiguous(text=shown, options=tuple(options)[:MOST_NEAREST])
+    if isinstance(rules, Ambiguous) or not ranked.options:
+        return rules
     known = in_common(with_values(tag_tokens(tokenise(shown), context)))
-    return Ambiguous(text=shown, options=ranked.options) if ranked.options and known else found
+    return Ambiguous(text=shown, options=ranked.options) if known else rules
+
+
+def _overruled(rules: Understanding, ranked: RankedReading) -> bool:
+    """True where the rules read all that the ranking does and more, or its labels with values of
+    their own, where the ranking contradicts itself, and where they have two questions to choose
+    from or one reading that is more than the other."""
+    if isinstance(rules, Ambiguous):
+        asks = all(changes_nothing(item.name) for option in rules.options for item in option)
+        sizes = [set(map(label_of, option)) for option in rules.options]
+        nested = any(one < other for one in sizes for other in sizes)
+        return len(sizes) > 1 and (asks or nested)
+    if not isinstance(rules, Understood):
+        return False
+    if isinstance(resolve_requests(list(ranked.requests), ""), Ambiguous):
+        return True
+    read = {label_of(item) for item in rules.intents}
+    found = {label_of(item) for item in ranked.requests}
+    if read == found:
+        return _held_by(rules.intents) >= _held_by(ranked.requests)
+    if read > found:
+        more = read - found - {"run"}
+        return all(ranked.shares.get(label, 0.0) >= LEAST_OF_ONE_MORE for label in more)
+    return read < found and ranked.probability < SURE_OF_A_CHANGE
+
+
+def _held_by(requests: Sequence[Intent]) -> int:
+    """How many values are named in them."""
+    return sum(len(item.model_dump(exclude_defaults=True)) for item in requests)
+
+
+def _as_ranked(
+    rules: Understanding, ranked: RankedReading, context: IntentContext, shown: str
+) -> Understanding:
+    """The ranking's requests; asked back where it is not sure and the rules read something else,
+    and where the words have two meanings."""
+    other = two_meanings(shown, ranked.requests)
+    if other is not None:
+        return Ambiguous(text=shown, options=(other, ranked.requests))
+    if isinstance(rules, Understood) and ranked.probability < SURE_OF_A_CHANGE:
+        return Ambiguous(text=shown, options=(ranked.requests, rules.intents))
+    tags = with_values(tag_tokens(tokenise(shown), context))
+    intents = of_the_last(shown, ranked.requests, context)
+    found = resolve_requests(list(intents), shown)
+    return _in_force(found, tags, context, shown) if isinstance(found, Understood) else found
+
+
+def _is_likely(read: Sequence[Intent], ranked: RankedReading) -> bool:
+    """True where the ranking has heard of one of the requests that the rules `read`, or has
+    nothing to say of the words; a look must only not be spoken against."""
+    strict = all(item == SetPrecision(precision="strict") for item in read)
+    spoken = any(item.name in SPOKEN for item in read)
+    if strict or spoken or ranked.likeliest in (*ASIDES, "approve"):
+        return True
+    if all(changes_nothing(item.name) for item in read):
+        return not speaks_against(ranked, read)
+    return max(ranked.shares.get(label_of(item), 0.0) for item in read) >= LEAST_OF_THE_RULES
+
+
+LEAST_OF_THE_RULES = 0.2
+LEAST_OF_ONE_MORE = 0.1
+"""How likely what the rules alone have read must be."""
 
 
 def _understand(shown: str, context: IntentContext) -> Understanding:

@@ -29,6 +29,7 @@ from agentkernel.chat.language.tagging import (
     words_of,
 )
 from agentkernel.chat.requests import (
+    AskDocs,
     AskFact,
     AskGpu,
     CandidateRef,
@@ -39,6 +40,7 @@ from agentkernel.chat.requests import (
     Intent,
     IntentContext,
     Knob,
+    LessMemory,
     OnCandidate,
     OtherModule,
     Plain,
@@ -46,11 +48,13 @@ from agentkernel.chat.requests import (
     SetBudget,
     SetKnob,
     SetShapes,
+    Size,
     StopAt,
     Sweep,
     SweepAxis,
     Undo,
     Which,
+    WriteTo,
 )
 
 Axis = Literal["", "M", "N", "K"]
@@ -167,7 +171,16 @@ STEPS = re.compile(
 )
 FIGURE = re.compile(r"\d+(?:\.\d+)?")
 COUNTS = {"two": 2, "twice": 2, "three": 3, "four": 4, "five": 5}
-ROUNDS = re.compile(r"\b(\d+) (?:rounds?|candidates?|tries|attempts|iterations|kernels|versions)\b")
+ROUNDS = re.compile(
+    r"(?<!have )(?<!had )(?<!are )\b(\d+) "
+    r"(?:rounds?|candidates?|tries|attempts|iterations|kernels|versions)\b"
+)
+MORE_ROUNDS = re.compile(
+    r"\b(\d+|two|three|four|five) (?:more|further|additional)\b(?! \w*(?:min|hour|sec|stage|warp))"
+    r"|\banother (\d+|two|three|four|five)\b(?! \w*(?:min|hour|sec))"
+    r"|\b(\d+|two|three|four|five) (?:(?:more|further) )?"
+    r"(?:rounds?|iterations?|tries|attempts|goes)\b"
+)
 GOAL = re.compile(r"\b(\d+(?:\.\d+)?) ?(?:x|times)\b")
 LINE = re.compile(r"\bl(?:ines?|n|\.)? ?\d")
 NUMBERED = frozenset({"compare", "diff", "explain_line", "edit", "try_idea"})
@@ -273,6 +286,9 @@ def _by_its_words(name: str, clause: Clause) -> Intent | None:
     if name == "return_to":
         place = place_in(text)
         return OnCandidate(name="return_to", candidate=place) if place else None
+    if name == "run" and (more := MORE_ROUNDS.search(text)):
+        count = next(item for item in more.groups() if item)
+        return Run(rounds=COUNTS.get(count) or int(count))
     if name == "undo":
         steps = STEPS.search(text)
         said_steps = next((item for item in steps.groups() if item), "") if steps else ""
@@ -303,10 +319,103 @@ def _exists(intent: Intent, context: IntentContext) -> bool:
     return not context.candidates or intent.candidate in context.candidates
 
 
+DIMENSIONS = (
+    r"batch(?:[_ ]?size)?|bs|m|n|k|q_?len|kv_?len|seq(?:uence)?(?:[_ ]?len(?:gth)?)?|hidden"
+    r"(?:[_ ]size|[_ ]dim)?|d_?model|head_dim|heads|tokens|rows|cols|columns|channels|height|width"
+    r"|vocab(?:_size)?|features|dim"
+)
+SIZED = re.compile(
+    rf"\b({DIMENSIONS})(?: ?[=:] ?| (?:is |are |of |to |at |should be |always |now )*)(\d+)\b"
+)
+SHAPE = re.compile(r"\b\d+(?: ?(?:x|×|\*|by) ?\d+)+\b")
+
+
+def _shapes(rest: str, clause: Clause) -> tuple[Intent, ...]:
+    """By the grammar's values; else by dimensions that it has no word for, and "4096 x 5120"."""
+    found = _of_the_grammar("shapes", clause)
+    text = clause.plain
+    if found or FIGURE.findall(SHAPE.sub(" ", SIZED.sub(" ", text))):
+        return found
+    shapes = tuple(tuple(map(int, FIGURE.findall(each))) for each in SHAPE.findall(text))
+    sizes = tuple(
+        Size(name=_dimension(name), value=int(value))
+        for name, value in SIZED.findall(SHAPE.sub(" ", text))
+    )
+    return (SetShapes(shapes=shapes, sizes=sizes),) if shapes or sizes else ()
+
+
+def _dimension(name: str) -> str:
+    joined = name.replace(" ", "_")
+    return "batch" if joined in ("batch_size", "batchsize", "bs") else joined
+
+
+def _less_memory(rest: str, clause: Clause) -> tuple[Intent, ...]:
+    halved = not clause.words.isdisjoint(("half", "halve", "halved", "halving"))
+    return tuple(
+        LessMemory(fraction=0.5) if halved and item == LessMemory() else item
+        for item in _of_the_grammar("less_memory", clause)
+    )
+
+
+FOLDER = re.compile(
+    r"\b(?:to|into|under) (?:the (?:folder|directory) )?(?P<path>[\w~.][\w./~-]*)"
+    r"(?:,? (?:please|pls|now|thanks|thx))*[.! ]*$"
+)
+NO_FOLDER = words_of(
+    "a an the it me us my our disk file files folder here there markdown json text html pdf git "
+    "one this that full end date triton"
+)
+
+
+def _export(rest: str, clause: Clause) -> tuple[Intent, ...]:
+    folder = FOLDER.search(clause.shown)
+    path = folder["path"].rstrip(".") if folder else ""
+    if not folder or not path or path.lower() in NO_FOLDER:
+        return _of_the_grammar("export", clause)
+    found = _of_the_grammar("export", Clause(clause.shown[: folder.start()], clause.context))
+    return tuple(
+        item.evolve(path=path) if isinstance(item, WriteTo) and item.path is None else item
+        for item in found
+    )
+
+
+LOOKED_UP = (
+    re.compile(
+        r"\b(?:docs?|documentation|notes?|knowledge(?: base)?|manual|handbook)\b"
+        r"(?: (?:say|have))?(?: (?:for|about|on|regarding|to say (?:about|on))|:| -)+ "
+        r"(?P<query>.+)$",
+        re.I,
+    ),
+    re.compile(
+        r"\b(?:look(?:ing)? up|search(?: for)?|google|find|rtfm)"
+        r"(?: (?:something|anything|me)?(?: ?(?:on|about|for))?)? "
+        r"(?P<query>.+?)(?: (?:in|from) (?:the |your )?(?:docs|documentation|notes|manual"
+        r"|knowledge base))?$",
+        re.I,
+    ),
+)
+REFUSED = re.compile(r"\b(?:don't|dont|do not|never|no need|stop)\b", re.I)
+
+
+def _ask_docs(rest: str, clause: Clause) -> tuple[Intent, ...]:
+    """What is to be looked up; of a question without a place to look, all of it."""
+    text = clause.shown.strip(" .,;:!?\"'")
+    if REFUSED.search(text) or not text:
+        return ()
+    found = next((match for each in LOOKED_UP if (match := each.search(text))), None)
+    return (AskDocs(query=(found["query"] if found else text).strip(" .,;:!?\"'") or text),)
+
+
+SPEEDS = words_of("slow slower fast faster quick quicker")
+"""Words by which it is not asked whether something works."""
+
+
 def _fact(rest: str, clause: Clause) -> tuple[Intent, ...]:
     if _ends_in_a_value(clause.tags) or sum(tag.has(*MEASURED) for tag in clause.tags) > 1:
         return ()
     about: Fact = next(item for item in get_args(Fact) if item == rest)
+    if about == "holds" and not SPEEDS.isdisjoint(clause.words):
+        return ()
     return (AskFact(about=about, candidate=clause.candidate),)
 
 
@@ -419,8 +528,11 @@ def numbers_of(clause: Clause) -> list[int]:
     return list(dict.fromkeys(found or spelt))
 
 
+BRACKETS = re.compile(r"[{}()\[\]:]")
+
+
 def _sweep(rest: str, clause: Clause) -> tuple[Intent, ...]:
-    axes = read_axes(clause.plain)
+    axes = read_axes(" ".join(BRACKETS.sub(" ", clause.plain).split()))
     if axes:
         return (Sweep(axes=axes),) if any(len(axis.values) > 1 for axis in axes) else ()
     named = [knob for knob, noun in SWEPT if KNOB_NOUNS[knob].search(clause.plain)]
@@ -439,6 +551,10 @@ MAKERS: dict[str, Maker] = {
     "module": _module,
     "knob": _knob,
     "sweep": _sweep,
+    "shapes": _shapes,
+    "less_memory": _less_memory,
+    "export": _export,
+    "ask_docs": _ask_docs,
 }
 
 
