@@ -35,7 +35,7 @@ def segments_of(compiled: Compiled) -> tuple[Segment, ...]:
     found = []
     for step in compiled.partition.steps:
         provider = provider_of(step)
-        stored = _stored(step)
+        stored = stored_by(step)
         found.append(
             Segment(
                 provider.own,
@@ -49,7 +49,8 @@ def segments_of(compiled: Compiled) -> tuple[Segment, ...]:
     return tuple(found)
 
 
-def _stored(step: object) -> tuple[Node, ...]:
+def stored_by(step: object) -> tuple[Node, ...]:
+    """The values that a step stores."""
     if isinstance(step, Region):
         return tuple(store.node for store in step.stores)
     if isinstance(step, JoinedStep):
@@ -62,7 +63,7 @@ def _stored(step: object) -> tuple[Node, ...]:
 
 def _names(compiled: Compiled) -> dict[Node, str]:
     """A name of its own for everything that is stored or comes in."""
-    nodes = [node for step in compiled.partition.steps for node in _stored(step)]
+    nodes = [node for step in compiled.partition.steps for node in stored_by(step)]
     taken: dict[str, int] = {}
     found: dict[Node, str] = {}
     for name, node in compiled.graph.inputs.items():
@@ -94,7 +95,7 @@ def _operators(step: object) -> tuple[str, ...]:
     elif isinstance(step, PairStep):
         nodes = (*(item.node for item in step.products), *step.epilogue.nodes)
     else:
-        nodes = _stored(step)
+        nodes = stored_by(step)
     labels = (node.origin.rstrip("0123456789").rstrip("_") for node in nodes)
     return tuple(dict.fromkeys(label for label in labels if label))
 

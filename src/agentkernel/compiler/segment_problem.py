@@ -1,0 +1,209 @@
+"""Segments of a partition as problems of their own: what they read comes in, what they store goes
+out, and the operators of the captured graph stand between."""
+
+from __future__ import annotations
+
+import operator
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast, get_args
+
+import torch
+from torch import fx
+
+from agentkernel.compiler.attention import AttentionStep
+from agentkernel.compiler.axes import contiguous_strides
+from agentkernel.compiler.emit import Names
+from agentkernel.compiler.expressions import Symbols
+from agentkernel.compiler.fusion import Step
+from agentkernel.compiler.ir import Node, Shape, UnsupportedOp, same
+from agentkernel.compiler.lowering.registry import shape_of
+from agentkernel.compiler.pipeline import Compiled
+from agentkernel.compiler.providers.library import ArgumentTexts
+from agentkernel.compiler.segments import stored_by
+from agentkernel.domain.problem import DType, Problem, ShapeSet, TensorSpec
+
+HEAD = '''\
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    """One part of a larger module. It has no weights and no state: all that it reads is given."""
+
+    def forward(self, {arguments}):
+        """Results lie contiguously.
+
+{layouts}
+        """
+{body}
+'''
+
+
+@dataclass(frozen=True, eq=False)
+class CutSegment:
+    """Steps that run one after the other, with the values that go in and out as the captured graph
+    has them."""
+
+    steps: tuple[Step, ...]
+    reads: Mapping[Node, Shape]
+    stores: Mapping[Node, Shape]
+    """Stored values -> their shapes in the graph, which may be written otherwise than they lie."""
+    problem: Problem
+    """At the usual sizes; equal segments have equal problems."""
+
+    @property
+    def key(self) -> str:
+        """Equal for segments that compute the same at the same sizes."""
+        return self.problem.sha256
+
+
+def cut_segments(compiled: Compiled) -> tuple[CutSegment, ...]:
+    """The segments that can stand alone. A step whose result the graph does not have, as a product
+    without its bias, is one with those behind it. Left out is what has no such problem: random
+    numbers, indices, sizes that no input has, results in other layouts."""
+    steps, calls = compiled.partition.steps, compiled.graph.calls
+    last = {node: at for at, step in enumerate(steps) for node in step.reads}
+    last |= {output.node: len(steps) for output in compiled.partition.outputs}
+    found: list[CutSegment] = []
+    group: list[Step] = []
+    for at, step in enumerate(steps):
+        group.append(step)
+        stored = [node for item in group for node in stored_by(item)]
+        stores = tuple(node for node in stored if last.get(node, -1) > at)
+        if not all(node in calls and _lies_plain(compiled, node, group) for node in stores):
+            continue
+        cut = _cut(compiled, tuple(group), stores)
+        found += [] if cut is None or len(group) == len(steps) else [cut]
+        group = []
+    return tuple(found)
+
+
+def _lies_plain(compiled: Compiled, node: Node, steps: Sequence[Step]) -> bool:
+    """Whether what is stored lies contiguously."""
+    inside = any(isinstance(item, AttentionStep) and item.heads_inside and item.node is node
+                 for item in steps)  # fmt: skip
+    given = [item.strides for item in compiled.partition.outputs if item.node is node]
+    plain = contiguous_strides(node.shape)
+    return not inside and all(all(map(same, item, plain)) for item in given)
+
+
+def _cut(compiled: Compiled, steps: tuple[Step, ...], stores: tuple[Node, ...]) -> CutSegment | None:
+    own = {node for step in steps for node in stored_by(step)}
+    reads = tuple(dict.fromkeys(node for step in steps for node in step.reads if node not in own))
+    calls = compiled.graph.calls
+    if not reads or not stores or any(node not in calls for node in reads):
+        return None
+    floats = (item.dtype.is_floating_point or item.dtype == torch.bool for item in reads)
+    if not all(floats) or any(_dtype(item) not in get_args(DType) for item in (*reads, *stores)):
+        return None
+    try:
+        problem = _problem(compiled, [calls[x] for x in reads], [calls[x] for x in stores])
+    except (UnsupportedOp, KeyError):  # a size that no input has is no key
+        return None
+    shapes = {node: shape_of(calls[node].meta["val"]) for node in (*reads, *stores)}
+    given, made = ({node: shapes[node] for node in nodes} for nodes in (reads, stores))
+    return CutSegment(steps, given, made, problem)
+
+
+def _dtype(node: Node) -> str:
+    return str(node.dtype).removeprefix("torch.")
+
+
+def _problem(compiled: Compiled, reads: Sequence[fx.Node], stores: Sequence[fx.Node]) -> Problem:
+    """Raises UnsupportedOp for what lies between them and has no text."""
+    between = _between(reads, stores)
+    names, tensors = Names({"self", "torch", "nn"}), dict[fx.Node, str]()
+    for node in (*reads, *between):
+        tensors[node] = names.unique(_wanted(compiled, node))
+    hint = compiled.symbols.hint
+    shapes = {node: shape_of(node.meta["val"]) for node in (*reads, *stores)}
+    specs = tuple(
+        TensorSpec(
+            name=tensors[node],
+            dtype=cast("DType", str(node.meta["val"].dtype).removeprefix("torch.")),
+            shape=tuple(map(hint, shapes[node])),
+        )
+        for node in (*reads, *stores)
+    )
+    symbols = _symbols(shapes, [(node, tensors[node]) for node in reads], compiled.symbols)
+    texts = ArgumentTexts(tensors, symbols, f"{tensors[reads[0]]}.device")
+    body = [f"{tensors[node]} = {_call(node, texts)}" for node in between]
+    body.append(f"return {', '.join(f'{tensors[node]}.contiguous()' for node in stores)}")
+    text = "\n".join(body)
+    used = [(symbols.name(x), symbols.readings[str(x)]) for x in _free(shapes, symbols)]
+    sizes = [f"{name} = {reading}" for name, reading in used if name in text]
+    source = HEAD.format(
+        arguments=", ".join(tensors[node] for node in reads),
+        layouts=textwrap.indent("\n".join(_layouts(specs, len(reads))), " " * 8),
+        body=textwrap.indent("\n".join([*sizes, text]), " " * 8),
+    )
+    return Problem(
+        name="segment", origin="class", path="", source=source, class_name="Model",
+        shape_sets=(ShapeSet(inputs=specs[: len(reads)]),),
+    )  # fmt: skip
+
+
+def _between(reads: Sequence[fx.Node], stores: Sequence[fx.Node]) -> list[fx.Node]:
+    """The calls that lead from the one to the other, in order. Raises UnsupportedOp."""
+    waiting, needed = list(stores), set[fx.Node]()
+    while waiting:
+        node = waiting.pop()
+        if node in needed or node in reads or _is_size(node):
+            continue
+        target = str(node.target)
+        known = node.target is operator.getitem or target.startswith("aten.")
+        seeded = torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+        if node.op != "call_function" or not known or seeded:
+            raise UnsupportedOp(target, "it cannot stand alone")
+        needed.add(node)
+        waiting += node.all_input_nodes
+    return [node for node in stores[0].graph.nodes if node in needed]
+
+
+def _is_size(node: fx.Node) -> bool:
+    value = node.meta.get("val")
+    return isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool | int | float)
+
+
+def _wanted(compiled: Compiled, node: fx.Node) -> str:
+    """The last word of a weight's path, the operator of a value: equal layers have equal names."""
+    path = compiled.captured.parameters.get(node.name) or compiled.captured.constants.get(node.name)
+    if path is not None:
+        return path.rpartition(".")[2]
+    if node.op == "placeholder":
+        return node.name
+    return "part" if node.target is operator.getitem else str(node.target).split(".")[1]
+
+
+def _call(node: fx.Node, texts: ArgumentTexts) -> str:
+    if node.target is operator.getitem:
+        return f"{texts.text(node.args[0])}[{node.args[1]}]"
+    given = [texts.text(item) for item in node.args]
+    given += [f"{key}={texts.text(item)}" for key, item in node.kwargs.items()]
+    return f"torch.ops.{node.target}({', '.join(given)})"
+
+
+def _symbols(
+    shapes: Mapping[fx.Node, Shape], reads: Sequence[tuple[fx.Node, str]], known: Symbols
+) -> Symbols:
+    """Free sizes as they are read from what comes in."""
+    readings: dict[str, str] = {}
+    for node, name in reads:
+        for dim, size in enumerate(shapes[node]):
+            if size.is_Symbol:
+                readings.setdefault(str(size), f"{name}.shape[{dim}]")
+    return Symbols(readings, known.values)
+
+
+def _free(shapes: Mapping[fx.Node, Shape], symbols: Symbols) -> list[object]:
+    every = {x for shape in shapes.values() for size in shape for x in size.free_symbols}
+    return sorted((x for x in every if str(x) in symbols.readings), key=str)
+
+
+def _layouts(specs: Sequence[TensorSpec], reads: int) -> Iterator[str]:
+    for at, spec in enumerate(specs):
+        strides = list(torch.empty(spec.shape, device="meta").stride())
+        mark = "" if at < reads else "-> "
+        yield f"{mark}{spec.label}, strides {strides}"
