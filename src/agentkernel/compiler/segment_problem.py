@@ -89,7 +89,9 @@ def _lies_plain(compiled: Compiled, node: Node, steps: Sequence[Step]) -> bool:
     return not inside and all(all(map(same, item, plain)) for item in given)
 
 
-def _cut(compiled: Compiled, steps: tuple[Step, ...], stores: tuple[Node, ...]) -> CutSegment | None:
+def _cut(
+    compiled: Compiled, steps: tuple[Step, ...], stores: tuple[Node, ...]
+) -> CutSegment | None:
     own = {node for step in steps for node in stored_by(step)}
     reads = tuple(dict.fromkeys(node for step in steps for node in step.reads if node not in own))
     calls = compiled.graph.calls

@@ -40,7 +40,7 @@ def segments_of(compiled: Compiled) -> tuple[Segment, ...]:
             Segment(
                 provider.own,
                 provider.pattern(step),
-                _operators(step),
+                operators_of(step),
                 tuple(names[node] for node in step.reads if node in names),
                 tuple(_described(names[node], node, compiled) for node in stored),
                 provider.work_us(step, compiled.symbols),
@@ -80,7 +80,7 @@ def _described(name: str, node: Node, compiled: Compiled) -> str:
     return f"{name} {str(node.dtype).removeprefix('torch.')}[{sizes}]"
 
 
-def _operators(step: object) -> tuple[str, ...]:
+def operators_of(step: object) -> tuple[str, ...]:
     """The operators of the graph that it computes, each once."""
     if isinstance(step, Region):
         nodes: tuple[Node, ...] = step.nodes

@@ -145,9 +145,10 @@ class _Renaming(ast.NodeTransformer):
     def _inside(self, node: ast.FunctionDef | ast.Lambda) -> ast.AST:
         """Defaults and annotations mean what stands around, the body what is bound in it first."""
         node.args = self.visit(node.args)
-        outer, self._renames = self._renames, {
-            name: new for name, new in self._renames.items() if name not in _locals(node)
-        }
+        outer, self._renames = (
+            self._renames,
+            {name: new for name, new in self._renames.items() if name not in _locals(node)},
+        )
         self._depth += 1
         if isinstance(node, ast.Lambda):
             node.body = self.visit(node.body)
@@ -164,7 +165,5 @@ def _locals(function: ast.FunctionDef | ast.Lambda) -> set[str]:
     found = {node.arg for node in inside if isinstance(node, ast.arg)}
     found |= {node.name for node in inside if isinstance(node, ast.FunctionDef)}
     return found | {
-        node.id
-        for node in inside
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+        node.id for node in inside if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
     }
