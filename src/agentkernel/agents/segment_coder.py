@@ -22,7 +22,7 @@ from agentkernel.compiler.providers import provider_of
 from agentkernel.compiler.providers.written import WrittenStep
 from agentkernel.compiler.segment_problem import CutSegment, cut_segments
 from agentkernel.compiler.segments import operators_of
-from agentkernel.domain.candidate import Candidate, Draft, NoTemplate, TrialResult, WrittenSegment
+from agentkernel.domain.candidate import Candidate, Draft, NoTemplate, WrittenSegment
 from agentkernel.domain.errors import ProblemError, one_line
 from agentkernel.domain.formatting import us
 from agentkernel.domain.plan import Hypothesis, Plan
@@ -112,14 +112,17 @@ class SegmentCoder:
         found = [trials[0] for trials in self.compiler.searcher.tune(spaces, request.target)]
         if found[0].pruned is not None:
             raise Lost(f"right, but it does not run on {request.target.name}: {found[0].pruned}")
-        time_us, before_us, measured = _compared(found)
-        if time_us is not None and before_us is not None and time_us >= before_us:
-            basis = "measured" if measured else "estimated"
-            raise Lost(f"right, but no faster: {us(time_us)}, before {us(before_us)}, {basis}")
-        return WrittenSegment(
-            key=cut.key, name=question.name, model=member.name, source=answer,
-            time_us=time_us, before_us=before_us, measured=measured,
-        )  # fmt: skip
+        made = WrittenSegment(key=cut.key, name=question.name, model=member.name, source=answer)
+        measured = all(trial.time_us is not None for trial in found)
+        times = [trial.time_us if measured else trial.estimated_us for trial in found]
+        known = [item for item in times if item is not None]
+        if len(known) < len(times) or not question.spaces:
+            return made  # the whole decides
+        time_us, *before = known
+        made = made.evolve(time_us=time_us, before_us=sum(before), measured=measured)
+        if time_us >= sum(before):
+            raise Lost(f"right, but no faster: {made.label}")
+        return made
 
     def _right_file(self, question: _Question, member: ModelCoder, request: DraftRequest) -> str:
         """The first answer that the judge accepts and that can be moved. Raises Lost."""
@@ -240,23 +243,6 @@ def _matrix_work(captured: Captured, whole: Assembly) -> MatrixWork | None:
     first, flops = costs[0], sum(cost.flops for cost in costs)
     cost = OpCost(op=first.op, dtype=first.dtype, bytes_moved=0, flops=flops, kind=first.kind)
     return MatrixWork(cost, "tf32" if first.kind == "convolution" else whole.compiled.precision)
-
-
-class _Compared(NamedTuple):
-    time_us: float | None
-    before_us: float | None
-    measured: bool
-
-
-def _compared(found: Sequence[TrialResult]) -> _Compared:
-    """The time of the first and of all others together, measured or else estimated; None where one
-    is not known."""
-    for measured in (True, False):
-        times = [item.time_us if measured else item.estimated_us for item in found]
-        known = [item for item in times if item is not None]
-        if len(known) == len(times) > 1:
-            return _Compared(known[0], sum(known[1:]), measured)
-    return _Compared(None, None, measured=False)
 
 
 def _with(whole: Assembly, segments: Sequence[WrittenSegment]) -> Assembly:

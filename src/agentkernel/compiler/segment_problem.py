@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import operator
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast, get_args
 
+import sympy
 import torch
 from torch import fx
 
@@ -33,10 +34,7 @@ class Model(nn.Module):
     """One part of a larger module. It has no weights and no state: all that it reads is given."""
 
     def forward(self, {arguments}):
-        """Results lie contiguously.
-
-{layouts}
-        """
+        # All that comes in and goes out lies contiguously. Results: {results}
 {body}
 '''
 
@@ -114,37 +112,35 @@ def _dtype(node: Node) -> str:
 
 
 def _problem(compiled: Compiled, reads: Sequence[fx.Node], stores: Sequence[fx.Node]) -> Problem:
-    """Raises UnsupportedOp for what lies between them and has no text."""
-    between = _between(reads, stores)
-    names, tensors = Names({"self", "torch", "nn"}), dict[fx.Node, str]()
-    for node in (*reads, *between):
-        tensors[node] = names.unique(_wanted(compiled, node))
-    hint = compiled.symbols.hint
-    shapes = {node: shape_of(node.meta["val"]) for node in (*reads, *stores)}
-    specs = tuple(
-        TensorSpec(
-            name=tensors[node],
-            dtype=cast("DType", str(node.meta["val"].dtype).removeprefix("torch.")),
-            shape=tuple(map(hint, shapes[node])),
-        )
-        for node in (*reads, *stores)
-    )
-    symbols = _symbols(shapes, [(node, tensors[node]) for node in reads], compiled.symbols)
+    """Raises UnsupportedOp for what lies between them and has no text, KeyError for a size that no
+    input has."""
+    between, names = _between(reads, stores), Names({"self", "torch", "nn"})
+    tensors = {node: names.unique(_wanted(compiled, node)) for node in (*reads, *between)}
+    symbols = _symbols(compiled, {tensors[node]: node for node in reads})
     texts = ArgumentTexts(tensors, symbols, f"{tensors[reads[0]]}.device")
     body = [f"{tensors[node]} = {_call(node, texts)}" for node in between]
     body.append(f"return {', '.join(f'{tensors[node]}.contiguous()' for node in stores)}")
-    text = "\n".join(body)
-    used = [(symbols.name(x), symbols.readings[str(x)]) for x in _free(shapes, symbols)]
-    sizes = [f"{name} = {reading}" for name, reading in used if name in text]
+    for symbol, reading in symbols.readings.items():
+        name = symbols.name(sympy.Symbol(symbol))
+        body[:0] = [f"{name} = {reading}"] if any(name in line for line in body) else []
+    specs = [_spec(compiled, tensors[node], node) for node in (*reads, *stores)]
     source = HEAD.format(
         arguments=", ".join(tensors[node] for node in reads),
-        layouts=textwrap.indent("\n".join(_layouts(specs, len(reads))), " " * 8),
-        body=textwrap.indent("\n".join([*sizes, text]), " " * 8),
+        results=", ".join(item.label for item in specs[len(reads) :]),
+        body=textwrap.indent("\n".join(body), " " * 8),
     )
     return Problem(
         name="segment", origin="class", path="", source=source, class_name="Model",
-        shape_sets=(ShapeSet(inputs=specs[: len(reads)]),),
+        shape_sets=(ShapeSet(inputs=tuple(specs[: len(reads)])),),
     )  # fmt: skip
+
+
+def _spec(compiled: Compiled, name: str, node: fx.Node) -> TensorSpec:
+    value = node.meta["val"]
+    dtype = cast("DType", str(value.dtype).removeprefix("torch."))
+    return TensorSpec(
+        name=name, dtype=dtype, shape=tuple(map(compiled.symbols.hint, shape_of(value)))
+    )
 
 
 def _between(reads: Sequence[fx.Node], stores: Sequence[fx.Node]) -> list[fx.Node]:
@@ -187,25 +183,11 @@ def _call(node: fx.Node, texts: ArgumentTexts) -> str:
     return f"torch.ops.{node.target}({', '.join(given)})"
 
 
-def _symbols(
-    shapes: Mapping[fx.Node, Shape], reads: Sequence[tuple[fx.Node, str]], known: Symbols
-) -> Symbols:
+def _symbols(compiled: Compiled, reads: Mapping[str, fx.Node]) -> Symbols:
     """Free sizes as they are read from what comes in."""
     readings: dict[str, str] = {}
-    for node, name in reads:
-        for dim, size in enumerate(shapes[node]):
+    for name, node in reads.items():
+        for dim, size in enumerate(shape_of(node.meta["val"])):
             if size.is_Symbol:
                 readings.setdefault(str(size), f"{name}.shape[{dim}]")
-    return Symbols(readings, known.values)
-
-
-def _free(shapes: Mapping[fx.Node, Shape], symbols: Symbols) -> list[object]:
-    every = {x for shape in shapes.values() for size in shape for x in size.free_symbols}
-    return sorted((x for x in every if str(x) in symbols.readings), key=str)
-
-
-def _layouts(specs: Sequence[TensorSpec], reads: int) -> Iterator[str]:
-    for at, spec in enumerate(specs):
-        strides = list(torch.empty(spec.shape, device="meta").stride())
-        mark = "" if at < reads else "-> "
-        yield f"{mark}{spec.label}, strides {strides}"
+    return Symbols(readings, compiled.symbols.values)

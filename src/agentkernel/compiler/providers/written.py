@@ -55,7 +55,7 @@ class Written:
             made = function_of(step.source, forward.names)
             forward.pieces.append(f"# Written by the model {plain_line(step.model)}.\n{made.text}")
             forward.kernels += made.kernels
-            forward.imports |= set(made.imports)
+            forward.imports |= made.imports
             forward.written[step.source] = made.name
             forward.schedule[made.name] = {}
         given = []
