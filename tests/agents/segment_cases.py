@@ -105,4 +105,27 @@ WRONG = ROWS.replace("tl.sum(top, 0)", "(tl.sum(top, 0) + 1e-3)")
 BROKEN = ROWS.replace("tl.arange(0, BLOCK)", "tl.arange(0, BLOCK + 1)")
 HANGS = ROWS.replace("        if out.numel():\n", "        while True:\n            pass\n")
 CHEATS = ROWS.replace("        return out\n", "        return torch.softmax(x * scale, -1)\n")
-READS_OUTSIDE = ROWS.replace("factor = tl.load(scale + at, mask=inside, other=0.0)", "factor = tl.load(scale + at)")
+READS_OUTSIDE = ROWS.replace("(scale + at, mask=inside, other=0.0)", "(scale + at)")
+CLASHES = (
+    ROWS.replace("row_kernel", "topk")
+    .replace(
+        "    def forward(self, x, scale):",
+        "    def forward(self, segment, scale):\n        x = segment",
+    )
+    .replace("@triton.jit", "VERIFIED = triton.next_power_of_2\n\n\n@triton.jit")
+    .replace("triton.next_power_of_2(cols)", "VERIFIED(cols)")
+)
+"""Right, under names that the drop-in has too."""
+TWICE = (
+    ROWS.replace("scale, out, cols", "scale, out, more, cols")
+    .replace(
+        "tl.store(",
+        "tl.store(more + row * cols + at, given * top / tl.sum(top, 0), mask=inside)\n"
+        "    tl.store(",
+    )
+    .replace("    value = tl.load", "    given = tl.load", 1)
+    .replace("to(tl.float32) * factor", "to(tl.float32)\n    value = given * factor")
+    .replace("dtype=x.dtype)\n", "dtype=x.dtype)\n        more = torch.empty_like(out)\n")
+    .replace("return out", "return out, more")
+)
+"""Right for the two results of `TwoResults`, which share a kernel."""

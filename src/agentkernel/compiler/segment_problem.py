@@ -61,7 +61,7 @@ def cut_segments(compiled: Compiled) -> tuple[CutSegment, ...]:
     """The segments that can stand alone. A step whose result the graph does not have, as a product
     without its bias, is one with those behind it. Left out is what has no such problem: random
     numbers, indices, sizes that no input has, results in other layouts."""
-    steps, calls = compiled.partition.steps, compiled.graph.calls
+    steps, calls = compiled.partition.steps, calls_of(compiled)
     last = {node: at for at, step in enumerate(steps) for node in step.reads}
     last |= {output.node: len(steps) for output in compiled.partition.outputs}
     found: list[CutSegment] = []
@@ -72,10 +72,18 @@ def cut_segments(compiled: Compiled) -> tuple[CutSegment, ...]:
         stores = tuple(node for node in stored if last.get(node, -1) > at)
         if not all(node in calls and _lies_plain(compiled, node, group) for node in stores):
             continue
-        cut = _cut(compiled, tuple(group), stores)
+        cut = _cut(compiled, tuple(group), stores, calls)
         found += [] if cut is None or len(group) == len(steps) else [cut]
         group = []
     return tuple(found)
+
+
+def calls_of(compiled: Compiled) -> dict[Node, fx.Node]:
+    """Stored values -> the nodes of the captured graph with the same elements, as far as there are
+    such."""
+    named = {node.name: node for node in compiled.captured.graph.graph.nodes}
+    returned = {item.node: named[item.name] for item in compiled.partition.outputs}
+    return {**returned, **compiled.graph.calls}
 
 
 def _lies_plain(compiled: Compiled, node: Node, steps: Sequence[Step]) -> bool:
@@ -88,11 +96,11 @@ def _lies_plain(compiled: Compiled, node: Node, steps: Sequence[Step]) -> bool:
 
 
 def _cut(
-    compiled: Compiled, steps: tuple[Step, ...], stores: tuple[Node, ...]
-) -> CutSegment | None:
+    compiled: Compiled, steps: tuple[Step, ...], stores: tuple[Node, ...],
+    calls: Mapping[Node, fx.Node],
+) -> CutSegment | None:  # fmt: skip
     own = {node for step in steps for node in stored_by(step)}
     reads = tuple(dict.fromkeys(node for step in steps for node in step.reads if node not in own))
-    calls = compiled.graph.calls
     if not reads or not stores or any(node not in calls for node in reads):
         return None
     floats = (item.dtype.is_floating_point or item.dtype == torch.bool for item in reads)
@@ -115,7 +123,10 @@ def _problem(compiled: Compiled, reads: Sequence[fx.Node], stores: Sequence[fx.N
     """Raises UnsupportedOp for what lies between them and has no text, KeyError for a size that no
     input has."""
     between, names = _between(reads, stores), Names({"self", "torch", "nn"})
-    tensors = {node: names.unique(_wanted(compiled, node)) for node in (*reads, *between)}
+    tensors = {
+        node: names.unique(_wanted(compiled, node, given=node in reads))
+        for node in (*reads, *between)
+    }
     symbols = _symbols(compiled, {tensors[node]: node for node in reads})
     texts = ArgumentTexts(tensors, symbols, f"{tensors[reads[0]]}.device")
     body = [f"{tensors[node]} = {_call(node, texts)}" for node in between]
@@ -165,13 +176,13 @@ def _is_size(node: fx.Node) -> bool:
     return isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool | int | float)
 
 
-def _wanted(compiled: Compiled, node: fx.Node) -> str:
+def _wanted(compiled: Compiled, node: fx.Node, *, given: bool) -> str:
     """The last word of a weight's path, the operator of a value: equal layers have equal names."""
     path = compiled.captured.parameters.get(node.name) or compiled.captured.constants.get(node.name)
     if path is not None:
         return path.rpartition(".")[2]
-    if node.op == "placeholder":
-        return node.name
+    if given:
+        return "x"
     return "part" if node.target is operator.getitem else str(node.target).split(".")[1]
 
 

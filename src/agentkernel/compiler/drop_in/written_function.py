@@ -54,12 +54,15 @@ def function_of(source: str, names: Names) -> WrittenFunction:
         elif isinstance(item, ast.ClassDef) and item.name == "ModelNew":
             body.append(_forward_of(item))
         elif isinstance(item, ast.FunctionDef | ast.Assign | ast.AnnAssign):
-            own = [item.name] if isinstance(item, ast.FunctionDef) else list(_assigned(item))
+            own = [item.name] if isinstance(item, ast.FunctionDef) else [*_bound(item)]
             renames |= {x: names.unique(f"{name}_{x}") for x in own if x not in renames}
             body.append(item)
         elif not (isinstance(item, ast.Expr) and isinstance(item.value, ast.Constant)):
             raise _refused(f"line {item.lineno} is no import, constant or function")
     used = {word for item in body for word in _rename(item, renames)}
+    for item in body:
+        if isinstance(item, ast.FunctionDef):
+            item.name = renames[item.name]
     text = "\n\n\n".join(map(ast.unparse, body))
     imports = frozenset(line for word, line in IMPORTS.items() if word in used)
     return WrittenFunction(name, text, tuple(renames[item] for item in kernels), imports)
@@ -104,24 +107,28 @@ def _makes_none(item: ast.stmt) -> bool:
     return own and all(ast.unparse(line) in EMPTY for line in item.body)  # type: ignore[attr-defined]
 
 
-def _assigned(item: ast.AST) -> Iterator[str]:
-    """The names that are bound in it: assigned, or those of arguments and functions inside."""
-    for node in ast.walk(item):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            yield node.id
+def _bound(scope: ast.AST) -> Iterator[str]:
+    """The names that are bound in it: arguments, what is assigned, functions."""
+    for node in ast.iter_child_nodes(scope):
+        if isinstance(node, ast.FunctionDef):
+            yield node.name
         elif isinstance(node, ast.arg):
             yield node.arg
-        elif isinstance(node, ast.FunctionDef) and node is not item:
-            yield node.name
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif not isinstance(node, ast.Lambda):
+            yield from _bound(node)
 
 
-def _rename(item: ast.stmt, renames: Mapping[str, str]) -> Iterator[str]:
-    """Rename what `item` reads of the file, and itself; what a function binds is its own. Yields
-    what is read then."""
-    local = set(_assigned(item)) if isinstance(item, ast.FunctionDef) else set[str]()
-    if isinstance(item, ast.FunctionDef):
-        item.name = renames[item.name]
-    for node in ast.walk(item):
-        if isinstance(node, ast.Name) and node.id in renames and node.id not in local:
-            node.id = renames[node.id]  # a dotted one is printed as it stands
-            yield node.id.partition(".")[0]
+def _rename(node: ast.AST, renames: Mapping[str, str]) -> Iterator[str]:
+    """Rename what is read of the file; what a function binds is its own. Yields what is read."""
+    if isinstance(node, ast.Name) and node.id in renames:
+        node.id = renames[node.id]  # a dotted one is printed as it stands
+        yield node.id.partition(".")[0]
+    body: list[ast.AST] = []
+    if isinstance(node, ast.FunctionDef | ast.Lambda):
+        body = [*node.body] if isinstance(node, ast.FunctionDef) else [node.body]
+    own = set(_bound(node)) if body else set()
+    inside = {name: new for name, new in renames.items() if name not in own}
+    for child in ast.iter_child_nodes(node):
+        yield from _rename(child, inside if child in body else renames)
