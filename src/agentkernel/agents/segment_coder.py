@@ -36,7 +36,7 @@ from agentkernel.tools.search.space import Space
 
 JudgeSegment = Callable[[LoadedProblem, Captured, Candidate], Verdict]
 """The judge of a segment's file, under the policy "triton"."""
-IDEA = "one segment"
+IDEA = "one kernel for all of it"
 """The strategy of a question about a segment."""
 
 
@@ -225,7 +225,8 @@ def _space(
 def _asked(question: _Question, request: DraftRequest) -> DraftRequest:
     """The segment as a problem of its own, with what is known that bears on the module."""
     target, goals = request.target, request.goals.evolve(policy="triton")
-    reason = f"the compiler's kernels and calls for it take about {us(question.work_us)}: less"
+    took = f"where it takes about {us(question.work_us)}"
+    reason = f"It is a segment of a larger module, {took}: a file that takes less is taken."
     idea = Hypothesis(strategy=IDEA, reason=reason)
     analysis = analyse(question.captured, target, goals.precision)
     return request.evolve(
