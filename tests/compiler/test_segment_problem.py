@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+import pytest
 import torch
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -15,10 +16,14 @@ from agentkernel.compiler.emit import Names
 from agentkernel.compiler.ir import UnsupportedOp
 from agentkernel.compiler.partitions import partitions
 from agentkernel.compiler.pipeline import Compiled
+from agentkernel.compiler.providers import Setting, provider_of
+from agentkernel.compiler.providers.written import WrittenStep
 from agentkernel.compiler.segment_problem import CutSegment, calls_of, cut_segments
 from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.problem.loading import problem_from_module, restore_problem
+from agentkernel.tools.targets import find_target
 from tests.compiler.random_graphs import RandomGraph, random_graphs
+from tests.compiler.sandboxed_drop_in import Sandboxed
 
 COMMON = settings(
     deadline=None, database=None, phases=[Phase.generate], derandomize=True,
@@ -62,7 +67,8 @@ def check(module: nn.Module, *inputs: torch.Tensor) -> int:
         made = made if isinstance(made, tuple) else (made,)
         for value, node in zip(made, item.stores, strict=True):
             assert value.is_contiguous()
-            torch.testing.assert_close(value, whole.values[calls[node]], rtol=0, atol=0)
+            turned = value.transpose(1, 2) if node in item.turned else value
+            torch.testing.assert_close(turned, whole.values[calls[node]], rtol=0, atol=0)
     return len(found)
 
 
@@ -120,22 +126,48 @@ def test_what_reads_indices_is_no_problem_of_its_own() -> None:
     assert all("gather" not in item.problem.source for _, item in cut(Rows(), torch.randn(4, 8)))
 
 
-def test_attention_that_lies_otherwise_is_one_with_its_reader() -> None:
-    class Attention(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.into, self.out = nn.Linear(32, 96), nn.Linear(32, 32)
+class Attention(nn.Module):
+    """Attention whose result everybody reads, and our kernel stores, as [B, T, H, D]."""
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            q, k, v = self.into(x).view(2, 16, 3, 2, 16).permute(2, 0, 3, 1, 4).unbind(0)
-            made = nn.functional.scaled_dot_product_attention(q, k, v)
-            return torch.sort(self.out(made.transpose(1, 2).reshape(2, 16, 32)))[0]
+    def __init__(self) -> None:
+        super().__init__()
+        self.into, self.out = nn.Linear(32, 96), nn.Linear(32, 32)
 
-    module = Attention()
-    found = cut(module, torch.randn(2, 16, 32))
-    assert check(module, torch.randn(2, 16, 32)) == len(found)
-    inside = [item for _, item in found for step in item.steps if isinstance(step, AttentionStep)]
-    assert all(len(item.steps) > 1 for item in inside)
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = self.into(x).view(2, 16, 3, 2, 16).permute(2, 0, 3, 1, 4).unbind(0)
+        made = nn.functional.scaled_dot_product_attention(q, k, v)
+        return self.out(made.transpose(1, 2).reshape(2, 16, 32))
+
+
+def test_attention_lies_as_its_readers_want_it() -> None:
+    inputs, module = torch.randn(2, 16, 32), Attention()
+    assert check(module, inputs)
+    item = next(item for _, item in cut(module, inputs) if item.turned)
+    assert [type(step) for step in item.steps] == [AttentionStep]
+    assert ".transpose(1, 2).contiguous()" in item.problem.source
+
+
+@pytest.mark.parametrize(
+    ("module", "inputs"),
+    [(Block(), torch.randn(2, 5, 16)), (Attention(), torch.randn(2, 16, 32))],
+    ids=["block", "attention"],
+)
+def test_the_drop_in_with_other_words_for_its_segments_is_right(
+    box: Sandboxed, module: nn.Module, inputs: torch.Tensor
+) -> None:
+    found = cut(module, inputs)
+    for compiled in dict.fromkeys(compiled for compiled, _ in found):
+        others: dict[object, tuple[object, ...]] = {}
+        for item in (item for of, item in found if of is compiled):
+            own = item.problem.source.replace("class Model", "class ModelNew")
+            step = WrittenStep(own, "itself", item.reads, item.stores, item.turned)
+            others |= {**dict.fromkeys(item.steps, ()), item.steps[0]: (step,)}
+        whole = compiled.replacing(others)  # type: ignore[arg-type]
+        setting = Setting(whole.symbols, find_target("h100").target, "strict", lambda _: None)
+        chosen = {x: provider_of(x).schedules(x, setting)[0] for x in whole.partition.steps}
+        text = whole.write(chosen).text
+        assert "torch.ops.aten." in text
+        box.check(text, module, (inputs,))
 
 
 @given(names=st.lists(st.sampled_from(["a", "b", "x", "segment", "tl"]), min_size=6, max_size=6))

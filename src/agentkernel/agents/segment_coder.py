@@ -166,10 +166,9 @@ def _nothing(reason: str) -> Draft:
 
 def _taken(history: Sequence[Attempt], root: Attempt) -> tuple[WrittenSegment, ...]:
     """The segments of the fastest right candidate that came of `root`; none where that is it."""
-    ours = [item for item in history if item.candidate.parent == root.candidate.sha256]
-    return fastest([root, *(item for item in ours if item.candidate.segments)], 1)[
-        0
-    ].candidate.segments
+    ours = (item for item in history if item.candidate.parent == root.candidate.sha256)
+    best = fastest([root, *(item for item in ours if item.candidate.segments)], 1)
+    return next(iter(best), root).candidate.segments
 
 
 def _by_time(whole: Assembly) -> list[CutSegment]:
@@ -249,15 +248,16 @@ def _matrix_work(captured: Captured, whole: Assembly) -> MatrixWork | None:
 def _with(whole: Assembly, segments: Sequence[WrittenSegment]) -> Assembly:
     """The same with functions of models in the places of all steps of their segments."""
     by_key = {item.key: item for item in segments}
-    others: dict[object, tuple[Step, ...]] = {}
-    chosen: dict[object, object] = dict(whole.schedules)
+    others: dict[object, Sequence[Step]] = {}
     for cut in cut_segments(whole.compiled):
-        if cut.key not in by_key:
-            continue
-        found = by_key[cut.key]
-        work_us = sum(_time_us(whole, step) for step in cut.steps)
-        step = WrittenStep(found.source, found.model, cut.reads, cut.stores, work_us)
-        others |= dict.fromkeys(cut.steps, ())
-        others[cut.steps[0]] = (step,)  # type: ignore[assignment]
-        chosen[step] = {}
-    return replace(whole, compiled=whole.compiled.replacing(others), schedules=chosen)  # type: ignore[arg-type]
+        found = by_key.get(cut.key)
+        if found is not None:
+            work_us = sum(_time_us(whole, step) for step in cut.steps)
+            step = WrittenStep(
+                found.source, found.model, cut.reads, cut.stores, cut.turned, work_us
+            )
+            others |= dict.fromkeys(cut.steps, ())
+            others[cut.steps[0]] = (step,)  # type: ignore[assignment]
+    compiled = whole.compiled.replacing(others)
+    chosen = {step: whole.schedules.get(step, {}) for step in compiled.partition.steps}
+    return replace(whole, compiled=compiled, schedules=chosen)

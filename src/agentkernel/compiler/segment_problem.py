@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import operator
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import cast, get_args
 
@@ -48,6 +48,8 @@ class CutSegment:
     reads: Mapping[Node, Shape]
     stores: Mapping[Node, Shape]
     """Stored values -> their shapes in the graph, which may be written otherwise than they lie."""
+    turned: frozenset[Node]
+    """Of `stores`, those that lie, and are returned, with their dimensions 1 and 2 exchanged."""
     problem: Problem
     """At the usual sizes; equal segments have equal problems."""
 
@@ -70,7 +72,7 @@ def cut_segments(compiled: Compiled) -> tuple[CutSegment, ...]:
         group.append(step)
         stored = [node for item in group for node in stored_by(item)]
         stores = tuple(node for node in stored if last.get(node, -1) > at)
-        if not all(node in calls and _lies_plain(compiled, node, group) for node in stores):
+        if not all(node in calls and _lies_plain(compiled, node) for node in stores):
             continue
         cut = _cut(compiled, tuple(group), stores, calls)
         found += [] if cut is None or len(group) == len(steps) else [cut]
@@ -86,13 +88,10 @@ def calls_of(compiled: Compiled) -> dict[Node, fx.Node]:
     return {**returned, **compiled.graph.calls}
 
 
-def _lies_plain(compiled: Compiled, node: Node, steps: Sequence[Step]) -> bool:
-    """Whether what is stored lies contiguously."""
-    inside = any(isinstance(item, AttentionStep) and item.heads_inside and item.node is node
-                 for item in steps)  # fmt: skip
+def _lies_plain(compiled: Compiled, node: Node) -> bool:
+    """Whether what forward returns of it lies contiguously."""
     given = [item.strides for item in compiled.partition.outputs if item.node is node]
-    plain = contiguous_strides(node.shape)
-    return not inside and all(all(map(same, item, plain)) for item in given)
+    return all(all(map(same, item, contiguous_strides(node.shape))) for item in given)
 
 
 def _cut(
@@ -106,20 +105,25 @@ def _cut(
     floats = (item.dtype.is_floating_point or item.dtype == torch.bool for item in reads)
     if not all(floats) or any(_dtype(item) not in get_args(DType) for item in (*reads, *stores)):
         return None
+    inside = [item for item in steps if isinstance(item, AttentionStep) and item.heads_inside]
+    turned = frozenset(item.node for item in inside if item.node in stores)
+    ends = [calls[x] for x in reads], [calls[x] for x in stores], {calls[x] for x in turned}
     try:
-        problem = _problem(compiled, [calls[x] for x in reads], [calls[x] for x in stores])
+        problem = _problem(compiled, *ends)
     except (UnsupportedOp, KeyError):  # a size that no input has is no key
         return None
     shapes = {node: shape_of(calls[node].meta["val"]) for node in (*reads, *stores)}
     given, made = ({node: shapes[node] for node in nodes} for nodes in (reads, stores))
-    return CutSegment(steps, given, made, problem)
+    return CutSegment(steps, given, made, turned, problem)
 
 
 def _dtype(node: Node) -> str:
     return str(node.dtype).removeprefix("torch.")
 
 
-def _problem(compiled: Compiled, reads: Sequence[fx.Node], stores: Sequence[fx.Node]) -> Problem:
+def _problem(
+    compiled: Compiled, reads: Sequence[fx.Node], stores: Sequence[fx.Node], turned: Set[fx.Node]
+) -> Problem:
     """Raises UnsupportedOp for what lies between them and has no text, KeyError for a size that no
     input has."""
     between, names = _between(reads, stores), Names({"self", "torch", "nn"})
@@ -130,28 +134,29 @@ def _problem(compiled: Compiled, reads: Sequence[fx.Node], stores: Sequence[fx.N
     symbols = _symbols(compiled, {tensors[node]: node for node in reads})
     texts = ArgumentTexts(tensors, symbols, f"{tensors[reads[0]]}.device")
     body = [f"{tensors[node]} = {_call(node, texts)}" for node in between]
-    body.append(f"return {', '.join(f'{tensors[node]}.contiguous()' for node in stores)}")
+    lying = {node: ".transpose(1, 2)" if node in turned else "" for node in stores}
+    made = [f"{tensors[node]}{view}.contiguous()" for node, view in lying.items()]
+    body.append(f"return {', '.join(made)}")
     for symbol, reading in symbols.readings.items():
         name = symbols.name(sympy.Symbol(symbol))
         body[:0] = [f"{name} = {reading}"] if any(name in line for line in body) else []
-    specs = [_spec(compiled, tensors[node], node) for node in (*reads, *stores)]
+    results = (_spec(compiled, tensors[x], x, turned=x in turned).label for x in stores)
     source = HEAD.format(
-        arguments=", ".join(tensors[node] for node in reads),
-        results=", ".join(item.label for item in specs[len(reads) :]),
+        arguments=", ".join(tensors[node] for node in reads), results=", ".join(results),
         body=textwrap.indent("\n".join(body), " " * 8),
-    )
+    )  # fmt: skip
+    inputs = tuple(_spec(compiled, tensors[node], node) for node in reads)
     return Problem(
         name="segment", origin="class", path="", source=source, class_name="Model",
-        shape_sets=(ShapeSet(inputs=tuple(specs[: len(reads)])),),
+        shape_sets=(ShapeSet(inputs=inputs),),
     )  # fmt: skip
 
 
-def _spec(compiled: Compiled, name: str, node: fx.Node) -> TensorSpec:
-    value = node.meta["val"]
+def _spec(compiled: Compiled, name: str, node: fx.Node, *, turned: bool = False) -> TensorSpec:
+    value = node.meta["val"].transpose(1, 2) if turned else node.meta["val"]
     dtype = cast("DType", str(value.dtype).removeprefix("torch."))
-    return TensorSpec(
-        name=name, dtype=dtype, shape=tuple(map(compiled.symbols.hint, shape_of(value)))
-    )
+    shape = tuple(map(compiled.symbols.hint, shape_of(value)))
+    return TensorSpec(name=name, dtype=dtype, shape=shape)
 
 
 def _between(reads: Sequence[fx.Node], stores: Sequence[fx.Node]) -> list[fx.Node]:
@@ -163,12 +168,20 @@ def _between(reads: Sequence[fx.Node], stores: Sequence[fx.Node]) -> list[fx.Nod
             continue
         target = str(node.target)
         known = node.target is operator.getitem or target.startswith("aten.")
-        seeded = torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
-        if node.op != "call_function" or not known or seeded:
+        if node.op != "call_function" or not known or _is_random(node):
             raise UnsupportedOp(target, "it cannot stand alone")
         needed.add(node)
         waiting += node.all_input_nodes
     return [node for node in stores[0].graph.nodes if node in needed]
+
+
+def _is_random(node: fx.Node) -> bool:
+    """True for what draws numbers; attention without dropout does not."""
+    if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
+        return False
+    names = [item.name for item in node.target._schema.arguments]  # type: ignore[union-attr]
+    given = dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
+    return "dropout_p" not in names or given.get("dropout_p", 0.0) != 0.0
 
 
 def _is_size(node: fx.Node) -> bool:

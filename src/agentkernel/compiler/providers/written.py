@@ -23,6 +23,8 @@ class WrittenStep:
     model: str
     given: Mapping[Node, Shape]
     made: Mapping[Node, Shape]
+    turned: frozenset[Node] = frozenset()
+    """Of `made`, those that are returned, and lie, with their dimensions 1 and 2 exchanged."""
     work_us: float = 0.0
     """About what the steps take in whose place it stands."""
 
@@ -70,7 +72,9 @@ class Written:
         forward.lines.append(f"{names} = {forward.written[step.source]}({', '.join(given)})")
         for node, shape in step.made.items():
             name = forward.buffers[node]
-            if (viewed := _viewed(name, shape, node.shape, forward)) != name:
+            viewed = _viewed(name, shape, node.shape, forward)
+            viewed += ".transpose(1, 2)" if node in step.turned else ""
+            if viewed != name:
                 forward.lines.append(f"{name} = {viewed}")
 
     def work_us(self, step: WrittenStep, symbols: Symbols) -> float:
