@@ -18,7 +18,7 @@ from agentkernel.compiler.emit import Names
 from agentkernel.compiler.fusion import Step
 from agentkernel.compiler.ir import UnsupportedOp
 from agentkernel.compiler.isolated_step import isolated
-from agentkernel.compiler.providers import provider_of
+from agentkernel.compiler.providers import AnySchedule, provider_of
 from agentkernel.compiler.providers.written import WrittenStep
 from agentkernel.compiler.segment_problem import CutSegment, cut_segments
 from agentkernel.compiler.segments import operators_of
@@ -259,5 +259,7 @@ def _with(whole: Assembly, segments: Sequence[WrittenSegment]) -> Assembly:
             others |= dict.fromkeys(cut.steps, ())
             others[cut.steps[0]] = (step,)  # type: ignore[assignment]
     compiled = whole.compiled.replacing(others)
-    chosen = {step: whole.schedules.get(step, {}) for step in compiled.partition.steps}
+    chosen: dict[object, AnySchedule] = {
+        step: whole.schedules.get(step, {}) for step in compiled.partition.steps
+    }
     return replace(whole, compiled=compiled, schedules=chosen)
