@@ -127,6 +127,8 @@ def test_a_right_faster_segment_is_taken_and_the_whole_is_right() -> None:
     assert made.parent == turn.root.candidate.sha256
     (segment,) = made.segments
     assert (segment.model, segment.source, segment.measured) == (ANN, ROWS, False)
+    assert Candidate.model_validate_json(made.model_dump_json()) == made
+    assert "segments" not in turn.root.candidate.model_dump()
     assert segment.label == f"mul, softmax by {ANN}, 5.00 µs alone, 10.0 µs before, estimated"
     assert "def segment_row_kernel(" in made.source
     assert f"# Written by the model {ANN}." in made.source

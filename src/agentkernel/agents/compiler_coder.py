@@ -400,7 +400,9 @@ def rewritten_graph_of(
     problem: LoadedProblem, captured: Captured, candidate: Candidate
 ) -> Captured | None:
     """The rewritten graph, for a candidate that was written from it."""
-    if candidate.coder != CompilerCoder.name or candidate.strategy not in REWRITING:
+    own = candidate.strategy if candidate.coder == CompilerCoder.name else ""
+    strategy = candidate.segments[0].within if candidate.segments else own
+    if strategy not in REWRITING:
         return None
     return simplified(problem, captured).captured
 

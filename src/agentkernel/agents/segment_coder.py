@@ -89,6 +89,7 @@ class SegmentCoder:
             written = self._written(whole, cuts[number - 1], member, request)
         except (Lost, ProblemError) as error:
             return _nothing(f"segment {number}, {name}: {one_line(error)}")
+        written = written.evolve(within=root.candidate.strategy)
         every = (*_taken(request.history, root), written)
         made = self.compiler.assembled(problem, request, _with(whole, every))
         if made.candidate is None:

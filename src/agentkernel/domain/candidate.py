@@ -18,6 +18,8 @@ class WrittenSegment(Frozen):
     """Its operators."""
     model: str
     source: str
+    within: str = ""
+    """The strategy of the compiler's candidate that it is a part of."""
     time_us: float | None = None
     before_us: float | None = None
     measured: bool = False
