@@ -8,7 +8,7 @@ from agentkernel.agents.compiler_coder import ALGEBRA, rewritten_graph_of, simpl
 from agentkernel.agents.strategies import hypotheses
 from agentkernel.compiler.drop_in.envelope import limits_of
 from agentkernel.compiler.ir import UnsupportedOp
-from agentkernel.domain.candidate import Candidate
+from agentkernel.domain.candidate import Candidate, WrittenSegment
 from agentkernel.tools.judge.judge import judge
 from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.problem.capture import capture
@@ -86,6 +86,11 @@ def test_its_time_is_estimated_by_its_own_operations() -> None:
     assert own.eager == other.eager
     plain = candidate.evolve(strategy="gemm")
     assert rewritten_graph_of(problem, captured, plain) is None
+    part = WrittenSegment(key="k", name="n", model="m", source="s", within=ALGEBRA)
+    whole = candidate.evolve(coder="m", strategy="a turn", segments=(part,))
+    assert rewritten_graph_of(problem, captured, whole) is written
+    other = part.evolve(within="fused")
+    assert rewritten_graph_of(problem, captured, whole.evolve(segments=(other,))) is None
 
 
 def test_a_size_is_an_operand() -> None:

@@ -138,6 +138,7 @@ def report(
     first: Candidate = FIRST,
     accepted: Verdict | None = None,
     reason: str | None = None,
+    segments: tuple[str, ...] = (),
 ) -> str:
     problem = Problem(
         name="plus", origin="file", path="plus.py", source="", class_name="Model",
@@ -156,7 +157,7 @@ def report(
         basis="measured" if measured else "estimated", problem=problem,
         problem_sha256=problem.sha256, candidate_source=SECOND.source,
         candidate_sha256=SECOND.sha256, target="h100-sxm", plan=plan, verdict=accepted,
-        profile=found, versions=VERSIONS, judge_sha256="0" * 64,
+        profile=found, versions=VERSIONS, judge_sha256="0" * 64, segments=segments,
     )  # fmt: skip
     entries = (
         ReportEntry(candidate=first, verdict=verdict(first, mismatch()), profile=None),
@@ -188,6 +189,14 @@ def test_golden_of_the_models() -> None:
     if os.environ.get("REGOLD"):
         path.write_text(text)
     assert text == path.read_text()
+
+
+def test_segments_of_models_are_named() -> None:
+    line = "mul, softmax by chat:openai:m, 5.00 µs alone, 10.0 µs before, measured"
+    text = report(measured=True, segments=(line, "x\n# Met by local:./w"))
+    said = text.partition("each judged alone before the whole was:\n\n")[2]
+    assert said.startswith(f"- {line}\n- x # Met by local:./w\n")
+    assert "judged alone" not in report(measured=True)
 
 
 def test_where_no_model_was_asked_there_is_no_such_section() -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from agentkernel.agents.compiler_coder import InductorCodes
     from agentkernel.agents.model_coder import ModelCoder
     from agentkernel.agents.protocols import Coder, Searcher
+    from agentkernel.agents.segment_coder import JudgeSegment, SegmentCoder
     from agentkernel.agents.team import TeamCoder
     from agentkernel.domain.settings import Settings
     from agentkernel.tools.search.store import ScheduleStore
@@ -46,11 +47,13 @@ def make_coder(
     provider: ModelProvider | None = None,
     settings: Settings | None = None,
     store: ScheduleStore | None = None,
+    judge_segment: JudgeSegment | None = None,
 ) -> Coder:
     """The coder of `spec`; `searcher` ranks the schedules of a coder that drafts families, `store`
     keeps their times beyond the run, `writer` asks TorchInductor for one that lifts its code,
     `provider` gives a coder that is a model its model (None: one whose answers nobody keeps),
-    `settings` say who is in a team and who reviews.
+    `settings` say who is in a team and who reviews, `judge_segment` judges what a team's models
+    write of a module (None: they are asked for no segments).
 
     Raises SettingError for a name that is not known, or a file that cannot be read.
     """
@@ -65,7 +68,10 @@ def make_coder(
         return replace(coder, seed_step=coder.sampling.samples, _unused_samples=[])
     if spec == TEAM or spec.startswith(f"{TEAM}:"):
         compiler = make_coder(COMPILER, searcher, writer, store=store)
-        return _team(spec, compiler, provider, settings)
+        team = _team(spec, compiler, provider, settings)
+        if settings is not None and judge_segment is not None:
+            team.segments = _segments(compiler, judge_segment, settings)
+        return team
     raise SettingError(
         f"Unknown coder {spec!r}. Known: {KNOWN}. Next: leave --coder out for the compiler coder."
     )
@@ -159,6 +165,18 @@ def _team(
         for kind, named in options.by_class.named().items()
     }
     return TeamCoder(compiler, pool[: len(specs)], by_class, pool[len(specs) :], reviews)
+
+
+def _segments(
+    compiler: Coder, judge_segment: JudgeSegment, settings: Settings
+) -> SegmentCoder | None:
+    from agentkernel.agents.compiler_coder import CompilerCoder
+    from agentkernel.agents.segment_coder import SegmentCoder
+
+    most, repairs = settings.team.segments, settings.budget.repairs
+    if most == 0 or not isinstance(compiler, CompilerCoder):
+        return None
+    return SegmentCoder(compiler, judge_segment, most, repairs)
 
 
 def _told_apart(

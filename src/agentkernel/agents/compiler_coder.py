@@ -7,7 +7,7 @@ narrowed to that schedule's neighbours and the first default guesses.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeVar
 from weakref import WeakKeyDictionary
@@ -49,7 +49,7 @@ from agentkernel.compiler.rewrite import DEAD, Rewritten, rewrite
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.candidate import Candidate, Draft, NoTemplate, TrialResult
 from agentkernel.domain.errors import TimeIsUp
-from agentkernel.domain.plan import Won
+from agentkernel.domain.plan import Hypothesis, Won
 from agentkernel.domain.target import Target
 from agentkernel.tools.problem.capture import Captured, capture
 from agentkernel.tools.problem.loading import LoadedProblem
@@ -109,6 +109,8 @@ class Variant:
     """How its kernels walk their rows."""
     plain: int | None = None
     """Of a launch form, the place of the variant with the same kernels."""
+    assembly: Assembly | None = None
+    """How it was put together, where it is of templates."""
 
 
 class Raced(NamedTuple):
@@ -143,6 +145,8 @@ class CompilerCoder:
         self.writer = writer
         self._tuner = Tuner(searcher, store)
         self._traced: tuple[LoadedProblem, Captured] | None = None
+        self.assemblies: dict[str, Assembly] = {}
+        """Strategy -> how its last draft was put together."""
 
     def adopt(self, problem: LoadedProblem, captured: Captured) -> None:
         """Draft from this graph of `problem`: a writer knows by the graph itself what it was asked
@@ -182,10 +186,42 @@ class CompilerCoder:
             return Draft(candidate=None, none=NoTemplate(reason=str(error), uncovered=(error.op,)))
         if not fresh:
             return Draft(candidate=None, none=NoTemplate(reason="every schedule has been tried"))
-        made = _draft(self._raced(problem, graph, fresh, request), request)
-        made = made.evolve(tried=(*made.tried, *trials))
-        fixed = graph.free_dims and not choices[0].captured.free_dims
+        made = self._drafted(problem, graph, fresh, request)
+        return made.evolve(tried=(*made.tried, *trials))
+
+    def _drafted(
+        self,
+        problem: LoadedProblem,
+        graph: Captured,
+        variants: Sequence[Variant],
+        request: DraftRequest,
+    ) -> Draft:
+        """The fastest of templates' drop-ins; how it was put together is remembered."""
+        raced = self._raced(problem, graph, variants, request)
+        made, best = _draft(raced, request), raced[0].variant.assembly
+        if best is None:
+            return made
+        self.assemblies[request.hypothesis.strategy] = best
+        fixed = graph.free_dims and not best.compiled.captured.free_dims
         return _for_declared_sizes(made) if fixed else made
+
+    def assembly_of(
+        self, problem: LoadedProblem, request: DraftRequest, strategy: str
+    ) -> Assembly | None:
+        """How the last draft of `strategy` was put together, drafted anew in a run that goes on;
+        None where it is not of templates."""
+        if strategy not in self.assemblies:
+            hypothesis = Hypothesis(strategy=strategy, reason="")
+            self.draft(problem, request.evolve(hypothesis=hypothesis, history=()))
+        return self.assemblies.get(strategy)
+
+    def assembled(self, problem: LoadedProblem, request: DraftRequest, whole: Assembly) -> Draft:
+        """The drop-in of `whole`, in its fastest launch form."""
+        try:
+            variants = _written([whole])
+        except UnsupportedOp as error:
+            return Draft(candidate=None, none=NoTemplate(reason=str(error)))
+        return self._drafted(problem, whole.compiled.captured, variants, request)
 
     def _tuned(
         self, choices: Sequence[Compiled], request: DraftRequest
@@ -305,7 +341,7 @@ def _forms_of(
 ) -> list[Variant]:
     """The launch forms of the variant at `place`, which takes `time_us`."""
     return [
-        Variant(form_label(best.label, form), source, best.forms, plain=place)
+        Variant(form_label(best.label, form), source, best.forms, place, best.assembly)
         for form, source in (
             (DIRECT, direct_form(best.source, time_us)),
             (GRAPH, graph_form(best.source, graph)),
@@ -364,7 +400,9 @@ def rewritten_graph_of(
     problem: LoadedProblem, captured: Captured, candidate: Candidate
 ) -> Captured | None:
     """The rewritten graph, for a candidate that was written from it."""
-    if candidate.coder != CompilerCoder.name or candidate.strategy not in REWRITING:
+    own = candidate.strategy if candidate.coder == CompilerCoder.name else ""
+    strategy = candidate.segments[0].within if candidate.segments else own
+    if strategy not in REWRITING:
         return None
     return simplified(problem, captured).captured
 
@@ -440,7 +478,7 @@ def _written(assemblies: Iterable[Assembly]) -> list[Variant]:
     for item in assemblies:
         require_time()
         try:
-            variant = _variant(item.compiled, item.schedules)
+            variant = _variant(item)
         except UnsupportedOp as error:
             without.append(error)
         else:
@@ -461,12 +499,12 @@ def variants(
     for changes in single_changes(counts, compiled.symbols, most):
         chosen = first | {step: options[step][index] for step, index in changes.items()}
         require_time()
-        yield _variant(compiled, chosen)
+        yield _variant(Assembly(compiled, chosen))
 
 
-def _variant(compiled: Compiled, schedules: Mapping[object, AnySchedule]) -> Variant:
-    source = compiled.write(schedules)
-    return Variant(_label(source), source, _forms(schedules.values()))
+def _variant(whole: Assembly) -> Variant:
+    source = whole.compiled.write(whole.schedules)
+    return Variant(_label(source), source, _forms(whole.schedules.values()), assembly=whole)
 
 
 def _options(

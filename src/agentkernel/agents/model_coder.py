@@ -20,7 +20,14 @@ from agentkernel.agents.protocols import Attempt, DraftRequest
 from agentkernel.agents.reviewer import Review, Reviews
 from agentkernel.domain.candidate import Candidate, Draft, NoTemplate
 from agentkernel.domain.errors import PromptTooLong, one_line
-from agentkernel.domain.exchange import Exchange, Message, ModelRequest, Reply, Sampling
+from agentkernel.domain.exchange import (
+    AgentName,
+    Exchange,
+    Message,
+    ModelRequest,
+    Reply,
+    Sampling,
+)
 from agentkernel.domain.settings import TurnOptions
 from agentkernel.tools.problem.loading import LoadedProblem
 
@@ -70,11 +77,13 @@ class ModelCoder:
     seed_step: int = 0
     """By how much the seed moves from a question to the next: the prompt of a tuned model may stay
     the same, and is to have another answer then."""
+    agent: AgentName = "coder"
+    """What its questions are booked under; samples of another agent's are no drafts of its own."""
     _unused_samples: list[UnusedSample] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         for item in self.answered:
-            if item.model == self.model.name and item.question.agent == "coder":
+            if item.model == self.model.name and item.question.agent == self.agent:
                 self._keep(item.question.round, item.reply)
 
     @property
@@ -139,7 +148,7 @@ class ModelCoder:
         self, messages: tuple[Message, ...], request: DraftRequest, sampling: Sampling
     ) -> Reply:
         question = ModelRequest(
-            agent="coder", round=request.round, messages=messages, sampling=sampling
+            agent=self.agent, round=request.round, messages=messages, sampling=sampling
         )
         reply = self.model.ask(question, self.on_text)
         self._keep(request.round, reply)

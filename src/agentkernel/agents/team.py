@@ -17,29 +17,34 @@ from agentkernel.agents.planner import MODEL_IDEAS, MOST, RulesPlanner, predict
 from agentkernel.agents.prompts import inline
 from agentkernel.agents.protocols import Attempt, Coder, DraftRequest, Planner, PlanRequest
 from agentkernel.agents.reviewer import NoReview, Review, Reviews
+from agentkernel.agents.segment_coder import SegmentCoder, root_of
 from agentkernel.domain.candidate import Draft, NoTemplate
 from agentkernel.domain.errors import EnvironmentFailure, NotRecorded, one_line
 from agentkernel.domain.plan import Analysis, Hypothesis, Plan, RooflineClass
 from agentkernel.tools.problem.loading import LoadedProblem
 
 STRATEGY = re.compile(
-    r"(?:improve (?P<parent>[0-9a-f]{10})|(?P<idea>.+?)) with (?P<member>.+), turn (?P<number>\d+)"
+    r"(?:(?:improve|segment (?P<segment>\d+) of) (?P<parent>[0-9a-f]{10})|(?P<idea>.+?))"
+    r" with (?P<member>.+), turn (?P<number>\d+)"
 )
 
 
 class Turn(NamedTuple):
-    """A member's turn: to improve the candidate `parent` (its id), else to follow `idea` from the
-    module alone."""
+    """A member's turn: to improve the candidate `parent` (its id), or to write one segment of it,
+    else to follow `idea` from the module alone."""
 
     number: int
     member: str
     parent: str | None = None
     idea: str = ""
+    segment: int = 0
+    """Counted from 1, the most expensive first; 0: none."""
 
     @property
     def strategy(self) -> str:
         """The name of its hypothesis; no two turns of a run have the same."""
-        task = f"improve {self.parent}" if self.parent else self.idea
+        task = f"segment {self.segment} of" if self.segment else "improve"
+        task = f"{task} {self.parent}" if self.parent else self.idea
         return f"{task} with {self.member}, turn {self.number}"
 
 
@@ -48,7 +53,10 @@ def read_turn(strategy: str) -> Turn | None:
     found = STRATEGY.fullmatch(strategy)
     if found is None:
         return None
-    return Turn(int(found["number"]), found["member"], found["parent"], found["idea"] or "")
+    segment = int(found["segment"] or 0)
+    return Turn(
+        int(found["number"]), found["member"], found["parent"], found["idea"] or "", segment
+    )
 
 
 def read_turns(strategies: Iterable[str]) -> tuple[Turn, ...]:
@@ -69,6 +77,8 @@ class TeamCoder:
     """Those that only `by_class` names."""
     reviews: Reviews | None = None
     """What the members are shown of the candidate that they improve."""
+    segments: SegmentCoder | None = None
+    """Who asks the members for single segments; None: nobody does."""
     name: str = "team"
     _away: set[str] = field(default_factory=set)
     """Members that could not be reached the last time."""
@@ -95,16 +105,23 @@ class TeamCoder:
         if member is None:
             reason = f"{turn.member} is not in the team"
             return Draft(candidate=None, none=NoTemplate(reason=reason))
-        made = self._drafted(member, problem, _asked(turn, request))
+        made = self._drafted(member, problem, request, turn)
         if made.candidate is None:
             return made
         # A spare sample bears the name of the turn in which it came: this one is over too.
         named = made.candidate.evolve(strategy=turn.strategy)
         return made.evolve(candidate=named)
 
-    def _drafted(self, member: ModelCoder, problem: LoadedProblem, request: DraftRequest) -> Draft:
+    def _drafted(
+        self, member: ModelCoder, problem: LoadedProblem, request: DraftRequest, turn: Turn
+    ) -> Draft:
+        asked = _asked(turn, request)
         try:
-            made = member.draft(problem, request)
+            made = None
+            if turn.segment and self.segments is not None and asked.parent is not None:
+                made = self.segments.draft(problem, request, member, asked.parent, turn.segment)
+            if made is None:
+                made = member.draft(problem, asked)
         except NotRecorded:
             raise
         except EnvironmentFailure as error:
@@ -180,6 +197,12 @@ class TeamPlanner:
         number = 1 + max((turn.number for turn in read_turns(request.begun)), default=0)
         member = members[(number - 1) % len(members)]
         cycle = (number - 1) // len(members)
+        root = root_of(request.history)
+        if root is not None and self.team.segments is not None:
+            own = [turn for turn in read_turns(request.begun) if turn.parent == root.candidate.id]
+            asked = sum(turn.segment > 0 for turn in own)
+            if asked < self.team.segments.count(root):
+                return Turn(number, member.name, root.candidate.id, segment=asked + 1)
         best = fastest(request.history, self.beam)
         if best and member.improves and not self.from_scratch:
             parent = best[cycle % len(best)].candidate.id
@@ -192,7 +215,7 @@ class TeamPlanner:
         analysis = request.analysis
         parent = next((item for item in request.history if item.candidate.id == turn.parent), None)
         made = Hypothesis(strategy=turn.strategy, reason=_reason(turn, parent))
-        if parent is not None and self.reviews is not None:
+        if parent is not None and self.reviews is not None and not turn.segment:
             found = self.reviews.of(parent, analysis, request.target)
             made = _reviewed(made, parent, found, analysis)
         if idea is not None:

@@ -46,6 +46,8 @@ class Assembly:
 
     compiled: Compiled
     schedules: Mapping[object, AnySchedule]
+    times: Mapping[object, float] = field(default_factory=dict)
+    """Microseconds of the steps that were timed alone, measured or estimated."""
 
 
 @dataclass
@@ -343,7 +345,9 @@ def assemblies(rivalry: Rivalry, tuning: Tuning) -> list[Assembly]:
     for changes in single_changes(counts, compiled.symbols, MOST_WHOLE):
         changed = {step: ranked[step][index] for step, index in changes.items()}
         found.append(Assembly(compiled, best | changed))
-    return found
+    known = {step: tuning.time_us(step) for step in rivalry.steps()}
+    times = {step: time_us for step, time_us in known.items() if time_us is not None}
+    return [replace(item, times=times) for item in found]
 
 
 def _with_stand_ins(rivalry: Rivalry, tuning: Tuning) -> Iterator[Assembly]:

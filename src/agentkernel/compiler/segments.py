@@ -35,12 +35,12 @@ def segments_of(compiled: Compiled) -> tuple[Segment, ...]:
     found = []
     for step in compiled.partition.steps:
         provider = provider_of(step)
-        stored = _stored(step)
+        stored = stored_by(step)
         found.append(
             Segment(
                 provider.own,
                 provider.pattern(step),
-                _operators(step),
+                operators_of(step),
                 tuple(names[node] for node in step.reads if node in names),
                 tuple(_described(names[node], node, compiled) for node in stored),
                 provider.work_us(step, compiled.symbols),
@@ -49,7 +49,8 @@ def segments_of(compiled: Compiled) -> tuple[Segment, ...]:
     return tuple(found)
 
 
-def _stored(step: object) -> tuple[Node, ...]:
+def stored_by(step: object) -> tuple[Node, ...]:
+    """The values that a step stores."""
     if isinstance(step, Region):
         return tuple(store.node for store in step.stores)
     if isinstance(step, JoinedStep):
@@ -62,7 +63,7 @@ def _stored(step: object) -> tuple[Node, ...]:
 
 def _names(compiled: Compiled) -> dict[Node, str]:
     """A name of its own for everything that is stored or comes in."""
-    nodes = [node for step in compiled.partition.steps for node in _stored(step)]
+    nodes = [node for step in compiled.partition.steps for node in stored_by(step)]
     taken: dict[str, int] = {}
     found: dict[Node, str] = {}
     for name, node in compiled.graph.inputs.items():
@@ -79,7 +80,7 @@ def _described(name: str, node: Node, compiled: Compiled) -> str:
     return f"{name} {str(node.dtype).removeprefix('torch.')}[{sizes}]"
 
 
-def _operators(step: object) -> tuple[str, ...]:
+def operators_of(step: object) -> tuple[str, ...]:
     """The operators of the graph that it computes, each once."""
     if isinstance(step, Region):
         nodes: tuple[Node, ...] = step.nodes
@@ -96,7 +97,7 @@ def _operators(step: object) -> tuple[str, ...]:
     elif isinstance(step, PairStep):
         nodes = (*(item.node for item in step.products), *step.epilogue.nodes)
     else:
-        nodes = _stored(step)
+        nodes = stored_by(step)
     labels = (node.origin.rstrip("0123456789").rstrip("_") for node in nodes)
     return tuple(dict.fromkeys(label for label in labels if label))
 

@@ -88,13 +88,17 @@ class Certificate(Frozen):
     host: str | None = None
     """The machine that judged and measured over a remote line, as `user@host, GPU`; None: the one
     that the run was on, and in records from before it was kept."""
+    segments: tuple[str, ...] = ()
+    """What models wrote of a compiler's candidate, a line a segment."""
     unsigned: str = ""
     signature: Signature | None = None
 
     @model_serializer(mode="wrap")
-    def _without_host(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
-        """One that names no host reads, and is signed, as ever."""
+    def _without_none(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
+        """One that names no host and no segment reads, and is signed, as ever."""
         found: dict[str, object] = handler(self)
         if self.host is None:
             del found["host"]
+        if not self.segments:
+            del found["segments"]
         return found

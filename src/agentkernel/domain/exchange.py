@@ -10,8 +10,9 @@ from pydantic import Field
 from agentkernel.domain.base import Frozen, sha256_text
 
 Role = Literal["system", "user", "assistant"]
-AgentName = Literal["planner", "coder", "debugger", "reviewer", "reader"]
-"""Who asks a model; the reader, what a sentence of a session asks for."""
+AgentName = Literal["planner", "coder", "segment", "debugger", "reviewer", "reader"]
+"""Who asks a model; "segment", a coder that is given a part of the module; the reader, what a
+sentence of a session asks for."""
 Finish = Literal["stop", "length", "cut"]
 """Why a text ends: the model was done, it had said as much as it may, or the line was cut."""
 FailureKind = Literal["refused_key", "rate_limit", "server", "timeout", "connection", "budget"]

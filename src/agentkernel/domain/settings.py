@@ -143,6 +143,9 @@ class TeamOptions(Frozen):
 
     members: Coders = ()
     """Models in the order of their turns; one may be named twice."""
+    segments: int = Field(default=0, ge=0)
+    """So many segments of the compiler's candidate, the most expensive ones, are asked for one a
+    turn before the whole module is."""
     from_scratch: bool = False
     """They start from the module alone, not from the best candidate."""
     beam: int = Field(default=1, ge=1)

@@ -147,7 +147,9 @@ def _certificate(context: Context, state: LoopState, outcome: Outcome) -> Certif
         profile=best.profile if best else None,
     )
     graph = context.tools.graph() if best and outcome.handed_over else None
-    return sign_certificate(certificate.evolve(graph=graph))
+    written = best.candidate.segments if best and outcome.handed_over else ()
+    segments = tuple(item.label for item in written)
+    return sign_certificate(certificate.evolve(graph=graph, segments=segments))
 
 
 def _evidence(state: LoopState, best: Attempt | None) -> Verdict | None:

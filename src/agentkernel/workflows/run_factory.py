@@ -27,6 +27,7 @@ from agentkernel.agents.retriever import (
     RecordedRetriever,
     apply_hints,
 )
+from agentkernel.agents.segment_coder import JudgeSegment
 from agentkernel.agents.strategies import hypotheses as compiler_hypotheses
 from agentkernel.agents.strategies import prefetch_inductor
 from agentkernel.agents.team import TeamCoder, TeamPlanner
@@ -51,6 +52,7 @@ from agentkernel.remote.instruments import RemoteInstruments, resolve_target
 from agentkernel.remote.line import RemoteLine, Tell
 from agentkernel.runtime import gpu_lock
 from agentkernel.runtime.stages import stage
+from agentkernel.tools.judge.judge import judge
 from agentkernel.tools.judge.settings import (
     JudgeSettings,
     fresh_seed,
@@ -165,7 +167,10 @@ class LocalRunFactory:
                 nullcontext() if store is None else store,
             ):
                 searcher = StagedSearcher(instruments.searcher)
-                coder = make_coder(settings.coder, searcher, writer, desk, settings, store)
+                judge_segment = segment_judge(settings, resolved, desk.judge_key)
+                coder = make_coder(
+                    settings.coder, searcher, writer, desk, settings, store, judge_segment
+                )
                 bench = Bench(loaded, resolved, captured, instruments)
                 made = _tools(settings, coder, bench, known, desk.judge_key)
                 tools = replace(made, warnings=tuple(warnings))
@@ -392,13 +397,6 @@ def _tools(
     )
     draft_scope = sha256_text(f"{judge_scope.model_dump_json()}{coder.name}{settings.seed}")
 
-    def judging_of(candidate: Candidate) -> JudgeSettings:
-        asked = judge_settings(settings, resolved)
-        asked = asked.evolve(declared_sizes=candidate.declared_sizes)
-        if settings.judge.seed is None and judge_key is not None:
-            return asked.evolve(seed=keyed_seed(judge_key, candidate.sha256))
-        return asked
-
     def scope_of(candidate: Candidate) -> JudgeScope:
         return judge_scope.evolve(declared_sizes=candidate.declared_sizes)
 
@@ -409,7 +407,7 @@ def _tools(
         return facts.evolve(patterns=covered.patterns, uncovered=covered.uncovered)
 
     def run_judge(candidate: Candidate) -> Verdict:
-        verdict = instruments.judge(candidate, judging_of(candidate))
+        verdict = instruments.judge(candidate, _judging(settings, resolved, judge_key, candidate))
         effect = captured().side_effect
         if effect is None:
             return verdict
@@ -476,6 +474,32 @@ def judge_settings(settings: Settings, resolved: ResolvedTarget) -> JudgeSetting
         allow_unsandboxed=settings.judge.allow_unsandboxed,
         kernelbench=settings.judge.kernelbench,
     )
+
+
+def _judging(
+    settings: Settings, resolved: ResolvedTarget, judge_key: str | None, candidate: Candidate
+) -> JudgeSettings:
+    """How the judge is set for `candidate`."""
+    asked = judge_settings(settings, resolved)
+    asked = asked.evolve(declared_sizes=candidate.declared_sizes)
+    if settings.judge.seed is None and judge_key is not None:
+        return asked.evolve(seed=keyed_seed(judge_key, candidate.sha256))
+    return asked
+
+
+def segment_judge(
+    settings: Settings, resolved: ResolvedTarget, judge_key: str | None
+) -> JudgeSegment:
+    """The judge of what a model writes of a module: here, interpreted where the whole is judged on
+    another machine."""
+
+    def judge_one(loaded: LoadedProblem, captured: Captured, candidate: Candidate) -> Verdict:
+        asked = _judging(settings, resolved, judge_key, candidate).evolve(policy="triton")
+        here = asked if settings.remote is None else asked.evolve(device="cpu")
+        with stage("judge"):
+            return judge(loaded, captured, candidate.source, here)
+
+    return judge_one
 
 
 def profile_settings(settings: Settings) -> ProfileSettings:

@@ -35,6 +35,10 @@ class Forward:
     kernels: list[str] = field(default_factory=list)
     helpers: set[str] = field(default_factory=set)
     schedule: dict[str, dict[str, int]] = field(default_factory=dict)
+    imports: set[str] = field(default_factory=set)
+    """Lines that the pieces need beside those of every drop-in."""
+    written: dict[str, str] = field(default_factory=dict)
+    """Source of a part that a model wrote -> the function that it became."""
     splits: dict[tuple[str, ...], tuple[str, str]] = field(default_factory=dict)
     """Operands that a product has split into planes already -> the variables of those."""
     symbols: Symbols = field(default_factory=lambda: Symbols({}, {}))

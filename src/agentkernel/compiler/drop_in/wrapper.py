@@ -259,7 +259,9 @@ def _assemble(
     model = "\n".join([constructor.header, *([constructor.body, ""] if constructor.body else []),
                        method])  # fmt: skip
     kernels = [*helper_sources(forward.helpers), *forward.pieces]
-    imports = import_block([*constructor.imports, *library_imports(kernels)])
+    imports = import_block(
+        [*constructor.imports, *sorted(forward.imports), *library_imports(kernels)]
+    )
     sections = [
         "\n\n".join([module_docstring(forward.loaded, checked, gradients.note, constructor.copies),
                      imports, verified_text(expected, checked)]),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Literal
@@ -179,6 +179,9 @@ class LoweredGraph:
     outputs: tuple[Node, ...]
     output_names: tuple[str, ...]
     inputs: dict[str, Node]
+    calls: Mapping[Node, fx.Node] = field(default_factory=dict)
+    """A value -> the node of the captured graph with the same elements in the same order, for
+    values that have one."""
 
 
 def lower(
@@ -220,7 +223,20 @@ def lower(
     names = (*returned, *captured.written)
     plain = {node.name: _lies_plain(node.meta.get("val")) for node in state.values}
     outputs = tuple(_output(state, by_name[name], name, plain=plain[name]) for name in names)
-    return LoweredGraph(outputs, names, inputs)
+    return LoweredGraph(outputs, names, inputs, _calls(state))
+
+
+def _calls(state: Lowering) -> dict[Node, fx.Node]:
+    found: dict[Node, fx.Node] = {}
+    for node, value in state.values.items():
+        tensor = node.meta.get("val")
+        if node.graph is not state.captured.graph.graph or not isinstance(value, Node):
+            continue
+        while value.kind == "view" and value.op == "reshape":
+            value = value.args[0]
+        if isinstance(tensor, torch.Tensor) and tensor.dtype == value.dtype:
+            found.setdefault(value, node)
+    return found
 
 
 def _check_values(node: fx.Node, free: Container[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import fx
@@ -123,7 +124,7 @@ def library_call(node: Node, forward: Forward) -> str:
     if last:
         places = ", ".join(map(str, channels_to_second(len(node.shape))))
         tensors[tensor_operands(call)[0]] += f".permute({places})"
-    writer = _Arguments(tensors, forward)
+    writer = ArgumentTexts(tensors, symbols, forward.device)
     args = [writer.text(item) for item in call.args]
     args += [f"{key}={writer.text(item)}" for key, item in call.kwargs.items()]
     function = FUNCTIONS.get(node.op, f"torch.ops.{node.op}")
@@ -180,27 +181,28 @@ def _attention_call(node: Node, buffers: Mapping[Node, str], symbols: Symbols) -
     return f"{SDPA}({', '.join(arguments)})"
 
 
-class _Arguments:
-    """The arguments of one call as Python."""
+@dataclass(frozen=True)
+class ArgumentTexts:
+    """The arguments of a call as Python: `tensors` by their names, what is made on `device`."""
 
-    def __init__(self, tensors: Mapping[fx.Node, str], forward: Forward) -> None:
-        self._tensors = tensors
-        self._forward = forward
+    tensors: Mapping[fx.Node, str]
+    symbols: Symbols
+    device: str
 
     def text(self, value: object) -> str:
         """An argument: a tensor, a list of arguments, a number, or a setting such as a dtype."""
         if isinstance(value, fx.Node):
-            if value in self._tensors:
-                return self._tensors[value]
+            if value in self.tensors:
+                return self.tensors[value]
             return self.text(value.meta.get("val"))
         if isinstance(value, list | tuple):
             return f"[{', '.join(self.text(item) for item in value)}]"
         if isinstance(value, torch.SymInt):
-            return self._forward.symbols.wrapper(value.node.expr)
+            return self.symbols.wrapper(value.node.expr)
         if isinstance(value, torch.SymFloat | torch.SymBool):
             raise UnsupportedOp("sym_float", "a float computed from sizes")
         if isinstance(value, torch.device):
-            return self._forward.device
+            return self.device
         if isinstance(value, float) and not math.isfinite(value):
             return f'float("{value}")'
         return repr(value)

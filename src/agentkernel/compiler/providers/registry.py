@@ -19,6 +19,7 @@ from agentkernel.compiler.providers.product import Joined, Pair, Product, RowPar
 from agentkernel.compiler.providers.protocol import Provider
 from agentkernel.compiler.providers.rows import Rows
 from agentkernel.compiler.providers.scan import Scan
+from agentkernel.compiler.providers.written import Written, WrittenStep
 
 PROVIDERS: dict[type, object] = {
     Region: Rows(),
@@ -30,6 +31,7 @@ PROVIDERS: dict[type, object] = {
     AttentionStep: Attention(),
     LibraryStep: Library(),
     LinearStep: Linear(),
+    WrittenStep: Written(),
 }
 
 
