@@ -100,9 +100,9 @@ def _chosen(last: Intent, line: str) -> Intent | None:
     idea = IDEA.fullmatch(line)
     if idea is None or last.name not in ("ideas", "plan", "try_idea"):
         return None
-    word = idea["idea"].lower()
-    if word == "next" or word == "last":
-        return TryIdea(idea=word)
+    word: str = idea["idea"].lower()
+    if word in ("next", "last"):
+        return TryIdea(idea="next" if word == "next" else "last")
     return TryIdea(idea=ORDINALS.get(word) or int(word))
 
 

@@ -470,10 +470,10 @@ def _may_be_done(part: Part, ranked: Ranked) -> bool:
     shown = HARMLESS_IF.sub("", shown)
     if CONDITION.search(shown) or OUT_OF_IT.search(shown) or BARE.fullmatch(shown):
         return False
-    told = TOLD.match(shown) and (ranked.label not in TOLD_OF_INPUTS or FORMERLY.search(shown))
+    past = ranked.label not in TOLD_OF_INPUTS or FORMERLY.search(shown)
     if (
         tells(tags)
-        or told
+        or (past and TOLD.match(shown))
         or OTHERS.match(shown)
         or not TOLD_BY.isdisjoint(part.clause.words - {"before"})
     ):
