@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from agentkernel.compiler.fusion import LibraryStep
 from agentkernel.compiler.ir import UnsupportedOp
@@ -26,6 +27,10 @@ CASES: dict[str, tuple[Callable[..., object], str]] = {
         lambda x: torch.index_copy(x.exp(), 0, torch.arange(4, device=x.device) * 2 // 2, x[:4]),
         "torch.ops.aten.index_copy.default",
     ),
+    "attention of five dimensions": (
+        lambda x: F.scaled_dot_product_attention(*(x.exp() * n for n in (1, 2, 3))).relu(),
+        "scaled_dot_product_attention(",
+    ),
     "a view of a result": (lambda x: x.relu().sort(-1)[0].t().exp(), "torch.ops.aten.sort"),
 }
 
@@ -33,7 +38,8 @@ CASES: dict[str, tuple[Callable[..., object], str]] = {
 @pytest.mark.parametrize("name", [*CASES])
 def test_what_no_template_covers_is_one_call(name: str, box: Sandboxed) -> None:
     function, call = CASES[name]
-    module, x = functional(function), torch.randn(5, 7)
+    sizes = (2, 1, 2, 5, 7) if "five" in name else (5, 7)
+    module, x = functional(function), torch.randn(sizes)
     compiled = compiled_graph(module, (x,))
     text = compiled.write(small(compiled, "looped")).text
     assert call in text

@@ -151,12 +151,14 @@ def refusal(node: Node) -> str | None:
 
 
 def _without_dropout(call: fx.Node) -> bool:
-    """True for a recurrent layer in eval mode or without dropout."""
+    """True for attention without dropout, and for a recurrent layer in eval mode or without it."""
     schema = call.target._schema  # type: ignore[union-attr]
     names = [item.name for item in schema.arguments]
+    given = dict(zip(names, call.args, strict=False)) | dict(call.kwargs)
+    if "dropout_p" in names:
+        return given.get("dropout_p", 0.0) == 0.0
     if "dropout" not in names or "train" not in names:
         return False
-    given = dict(zip(names, call.args, strict=False)) | dict(call.kwargs)
     return given.get("dropout") == 0 or given.get("train") is False
 
 
