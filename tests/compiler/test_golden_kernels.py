@@ -20,6 +20,7 @@ SCANS = ("level1/cumprod_columns", "level1/cumsum_rows", "level1/logcumsumexp",
          "level2/exclusive_cumsum_masked", "level2/scan_decay")  # fmt: skip
 SCATTERS = ("level1/scatter_sum", "level3/graph_convolution")
 VIEWS = ("level2/rms_norm_qkv",)
+REDUCING = ("h_conv2d_softmax", "h_conv2d_pool", "h_conv2d_mean")
 
 
 @pytest.mark.quick(4)
@@ -31,6 +32,11 @@ def test_the_first_schedule_of_an_example_reads_the_same(name: str) -> None:
 @pytest.mark.parametrize("name", SCANS + SCATTERS + VIEWS)
 def test_the_first_schedule_of_a_suite_problem_reads_the_same(name: str) -> None:
     _reads_the_same(ROOT / "benchmarks" / "suite" / f"{name}.py", name.partition("/")[2])
+
+
+@pytest.mark.parametrize("name", REDUCING)
+def test_the_first_schedule_of_what_is_reduced_in_a_tile_reads_the_same(name: str) -> None:
+    _reads_the_same(ROOT / "tests" / "redteam" / "problems" / f"{name}.py", name)
 
 
 def _reads_the_same(problem: Path, name: str) -> None:

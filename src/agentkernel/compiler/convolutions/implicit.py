@@ -15,6 +15,7 @@ In each W is copied to [block, channels out, K of the block], rounded to what a 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 
 from agentkernel.compiler.convolutions.packing import (
@@ -85,7 +86,9 @@ class Implicit:
     def _sizes(self) -> list[str]:
         shape = self.shape
         area = " * ".join(f"OUT_{dim}" for dim in self.dims)
-        lines = [f"M: tl.constexpr = {shape.outside * shape.groups}", f"N: tl.constexpr = {area}"]
+        lines = [f"M: tl.constexpr = {shape.outside * shape.groups}"]
+        if not self.spec.pooling or self._end_reads("tile") or self._end_reads("N"):
+            lines.append(f"N: tl.constexpr = {area}")
         if self.packing.read == PACKED:
             lines += [f"WIDE_{dim}: tl.constexpr = {size}" for dim, size in self._wide()]
         plane = " * ".join(f"{self._side}_{dim}" for dim in self.dims)
@@ -139,6 +142,8 @@ class Implicit:
                 for dim in self.dims
             ),
         ]
+        if not self._end_reads("tile") and not self._end_reads("cols"):
+            return lines
         flat = "out_0"
         for dim in self.dims[1:]:
             flat = f"{factor(flat)} * OUT_{dim} + out_{dim}"
@@ -154,11 +159,12 @@ class Implicit:
         """Lines of the tile's number among those of places, and of its channels."""
         shape = self.shape
         tiles = -(-shape.outside // self.schedule["BLOCK_M"])
+        masked = self._end_reads("row_mask") or self._end_reads("tile_mask")
         lines = [
             "tile_m = 0" if tiles == 1 else f"tile_m = program % {tiles}",
             "tile_n = program" if tiles == 1 else f"tile_n = program // {tiles}",
             "channel = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)",
-            f"row_mask = channel < {shape.outside}",
+            *([f"row_mask = channel < {shape.outside}"] if masked else []),
             f"channel = tl.minimum(channel, {shape.outside - 1})",
         ]
         if shape.groups > 1:
@@ -418,16 +424,19 @@ class Implicit:
         if self.spec.bias:
             lines.append("acc += tl.load(bias_ptr + rows)[:, None].to(tl.float32)")
         lines.append("batch = batch.to(tl.int64)")
-        if self.spec.store or any("tile" in line for line in self.spec.epilogue):
-            lines += [
-                "tile_mask = row_mask[:, None] & col_mask[None, :]",
-                "tile = (batch[None, :] * M + rows[:, None]) * N + cols[None, :]",
-            ]
+        if self._end_reads("tile_mask"):
+            lines.append("tile_mask = row_mask[:, None] & col_mask[None, :]")
+        if self._end_reads("tile"):
+            lines.append("tile = (batch[None, :] * M + rows[:, None]) * N + cols[None, :]")
         lines += self.spec.epilogue
         if self.spec.store:
             stored = "acc.to(out_ptr.dtype.element_ty)"
             lines.append(f"tl.store(out_ptr + tile, {stored}, mask=tile_mask)")
         return lines
+
+    def _end_reads(self, name: str) -> bool:
+        """Whether what follows the sums mentions a name."""
+        return self.spec.store or bool(re.search(rf"\b{name}\b", "\n".join(self.spec.epilogue)))
 
     def _stored(self) -> str:
         """Places of a picture that programs count, as Python."""
