@@ -156,7 +156,7 @@ def _without_dropout(call: fx.Node) -> bool:
     names = [item.name for item in schema.arguments]
     given = dict(zip(names, call.args, strict=False)) | dict(call.kwargs)
     if "dropout_p" in names:
-        return given.get("dropout_p", 0.0) == 0.0
+        return bool(given.get("dropout_p", 0.0) == 0.0)
     if "dropout" not in names or "train" not in names:
         return False
     return given.get("dropout") == 0 or given.get("train") is False
