@@ -1,4 +1,4 @@
-"""Rotary embeddings in a product's epilogue: which forms are, how heads are stored, what it costs."""
+"""Rotary embeddings in a product's epilogue: which forms are, and how heads are stored."""
 
 from __future__ import annotations
 
