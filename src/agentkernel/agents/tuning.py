@@ -148,7 +148,7 @@ def with_stand_ins(compiled: Compiled, *, libraries: bool) -> Rivalry:
                 call = LibraryStep(step.node, (), frozenset((step.node,)))
                 found[step].append((call, *step.followers))
         elif isinstance(step, PairStep):
-            found[step] = [*_pair_apart(step, outputs, libraries=libraries)]
+            found[step] = [*_pair_apart(step, compiled, libraries=libraries)]
         elif isinstance(step, JoinedStep):
             found[step] = [step.products]  # type: ignore[list-item]
     return Rivalry(compiled, found)
@@ -170,12 +170,12 @@ def _products_apart(
 
 
 def _pair_apart(
-    step: PairStep, outputs: tuple[Output, ...], *, libraries: bool
+    step: PairStep, compiled: Compiled, *, libraries: bool
 ) -> Iterator[tuple[Step, ...]]:
     """Both products one after the other, by our own GEMM or by the library."""
     calls = [LibraryStep(item.node, (), frozenset((item.node,))) for item in step.products]
-    apart = Partition((*calls, step.epilogue), outputs)
-    yield with_product_steps(apart).steps
+    apart = Partition((*calls, step.epilogue), compiled.partition.outputs)
+    yield with_product_steps(apart, compiled.symbols.hint).steps
     if libraries:
         yield apart.steps
 

@@ -181,12 +181,14 @@ def _outputs(compiled: Compiled, step: AnyStep) -> tuple[Output, ...]:
     """What it stores, with eager's strides where forward returns it."""
     if isinstance(step, Region):
         return tuple(Output(item.node, item.node.name, item.strides) for item in step.stores)
-    if isinstance(step, RowPartsStep | JoinedStep):
-        stored = step.parts if isinstance(step, RowPartsStep) else step.results
-        return tuple(Output(item, item.name, contiguous_strides(item.shape)) for item in stored)
+    if isinstance(step, JoinedStep):
+        return tuple(Output(item.node, item.node.name, item.strides) for item in step.stores)
+    if isinstance(step, RowPartsStep):
+        return tuple(Output(x, x.name, contiguous_strides(x.shape)) for x in step.parts)
     node = step.node if isinstance(step, LibraryStep) else step.result
     given = {output.node: output.strides for output in compiled.partition.outputs}
     own = step.strides if isinstance(step, AttentionStep) else contiguous_strides(node.shape)
+    own = step.store.strides if isinstance(step, ProductStep) else own
     return (Output(node, node.name, given.get(node, own)),)
 
 

@@ -61,7 +61,7 @@ class Compiled:
         than parts of those sums."""
         found = self if self.halved else self._from_row_parts()
         parts = with_row_parts_steps(with_pairs(found.partition))
-        return replace(found, partition=with_product_steps(parts))
+        return replace(found, partition=with_product_steps(parts, self.symbols.hint))
 
     def joined_products(self) -> Iterator[Compiled]:
         """The same with own products of one matrix in one launch, where there are such."""

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import torch
 
-from agentkernel.compiler.ir import ExpSums, GraphBuilder, Node, Shape, WeightedSum, numel
+from agentkernel.compiler.ir import ONE, ExpSums, GraphBuilder, Node, Shape, WeightedSum, numel
 
 FOLDED = ("sum", "prod", "max", "min", "any", "all")
 """Reductions whose parts may be folded in any grouping."""
@@ -367,7 +367,9 @@ class _Sweep:
         if not term.free:
             count = self.b.size(numel([self.shape[axis] for axis in self.axes]))
             return self._multiple(term.number, [count, *term.rows])
-        value = self.b.expand(self._multiple(1.0, term.free), self.shape)
+        value = self._multiple(1.0, term.free)
+        missing = len(self.shape) - len(value.shape)
+        value = self.b.expand(self.b.reshape(value, (ONE,) * missing + value.shape), self.shape)
         total = self.b.reduce("sum", value, self.axes, "row_total")
         return self._multiple(term.number, [total, *term.rows])
 

@@ -104,7 +104,9 @@ def test_it_is_timed_alone() -> None:
 
 
 @pytest.mark.quick(1)
-@pytest.mark.parametrize("more", [{}, {"PERSIST": 3}, {"PLANES": 2}], ids=str)
+@pytest.mark.parametrize(
+    "more", [{}, {"PERSIST": 3}, {"PERSIST": 5, "DESCRIPTORS": 2}, {"PLANES": 2}], ids=str
+)
 def test_the_judge_accepts_queries_keys_and_values(more: dict[str, int]) -> None:
     loaded, captured, found = choices(
         Projections((32, 16, 16), "hpb"), torch.randn(2, 9, 24), policy="triton"
@@ -246,14 +248,15 @@ def test_what_waits_for_one_of_them_stays_apart() -> None:
     m=st.integers(1, 5000), n=st.integers(1, 5000), k=st.integers(1, 5000),
     dtype=st.sampled_from(["float32", "bfloat16"]), target=st.sampled_from(sorted(load_targets())),
 )  # fmt: skip
-def test_its_schedules_slice_no_k_and_describe_nothing(
+def test_its_schedules_slice_no_k_and_describe_what_stays(
     m: int, n: int, k: int, dtype: str, target: str
 ) -> None:
     gpu = load_targets()[target]
     facts = GemmFacts(m, n, k, dtype=dtype)  # type: ignore[arg-type]
     found = joined_schedules([*gemm_schedules(facts, gpu), *sampled_gemm_schedules(facts, gpu, 8)])
     assert found
-    assert all(item["SPLIT_K"] == 1 and "DESCRIPTORS" not in item for item in found)
+    assert all(item["SPLIT_K"] == 1 for item in found)
+    assert all("PERSIST" in item for item in found if "DESCRIPTORS" in item)
     assert all(one != two for at, one in enumerate(found) for two in found[:at])
 
 

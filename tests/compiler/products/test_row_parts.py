@@ -95,6 +95,21 @@ def narrow(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return F.cross_entropy(x, y)
 
 
+def of_tokens(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """A loss each, in the shape of the batch."""
+    losses = F.cross_entropy(x.float().flatten(0, 1), y.flatten(), reduction="none")
+    return losses.view(y.shape) * (y != 2)
+
+
+def likelihoods(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return F.nll_loss(torch.log_softmax(x.float(), -1), y, reduction="none", ignore_index=3)
+
+
+def weighted(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    weight = torch.arange(x.shape[-1], device=x.device) / 64 + 0.5
+    return F.cross_entropy(x, y, weight, reduction="none")
+
+
 def capped(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """A cap of the logits, and a penalty of their size."""
     x = 30.0 * torch.tanh(x.float() / 30.0)
@@ -114,6 +129,9 @@ CASES: dict[str, tuple[Loss, tuple[int, ...], torch.dtype, bool]] = {
     "sequences": (of_sequences, (3, 17, 24), torch.bfloat16, True),
     "in half": (narrow, (37, 24), torch.float16, False),
     "fp32": (narrow, (37, 24), torch.float32, True),
+    "of tokens": (of_tokens, (3, 17, 24), torch.bfloat16, False),
+    "likelihoods": (likelihoods, (37, 24), torch.float16, True),
+    "weighted": (weighted, (37, 24), torch.float32, False),
     "capped": (capped, (37, 24), torch.float32, False),
     "summed": (summed, (37, 24), torch.float32, False),
 }

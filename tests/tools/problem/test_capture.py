@@ -11,6 +11,7 @@ import pytest
 import sympy
 import torch
 from torch import nn
+from torch._decomp import decomposition_table
 from torch._export import utils
 from torch._ops import OperatorBase
 from torch._subclasses.fake_impls import op_implementations_dict
@@ -354,3 +355,22 @@ def test_a_tensor_given_to_the_constructor_stays_real(tmp_path: Path, learned: b
     )
     captured = capture(load_problem(str(path)))
     assert list(captured.parameters.values()) == ["weight"]
+
+
+class Losses(nn.Module):
+    """A loss of each sample, under the shape of the batch."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        losses = nn.functional.cross_entropy(x.flatten(0, 1), y.flatten(), reduction="none")
+        return losses.view(y.shape)
+
+
+def test_losses_of_samples_have_a_shape_with_free_sizes() -> None:
+    table = dict(decomposition_table)
+    inputs = (torch.randn(4, 7, 9), torch.randint(0, 9, (4, 7)))
+    captured = capture(problem_from_module(Losses(), inputs))
+    losses, viewed = list(captured.graph.graph.nodes)[-3:-1]
+    assert losses.meta["val"].ndim == 1
+    assert viewed.meta["val"].ndim == 2
+    assert captured.free_dims
+    assert dict(decomposition_table) == table

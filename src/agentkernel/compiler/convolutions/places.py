@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from agentkernel.compiler.axes import contiguous_strides
-from agentkernel.compiler.convolutions.reducing import Groups
 from agentkernel.compiler.convolutions.schedules import by_sums
 from agentkernel.compiler.convolutions.spec import Geometry, factor
 from agentkernel.compiler.emit import BodyLines, Emitter, Schedule
@@ -25,12 +24,12 @@ from agentkernel.compiler.kernel import (
     size_parameters,
     wrapped_call,
 )
+from agentkernel.compiler.products.places import Groups, place_by_place
 from agentkernel.compiler.products.step import (
     EpilogueText,
     Scope,
     epilogue_emitter,
     finished,
-    place_by_place,
 )
 from agentkernel.compiler.rows_reductions import kernel_docstring, store_lines
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from agentkernel.compiler.axes import Access, Atom, contiguous_strides
+from agentkernel.compiler.axes import Access, contiguous_strides
 from agentkernel.compiler.convolutions.schedules import by_sums
 from agentkernel.compiler.convolutions.spec import Geometry
 from agentkernel.compiler.emit import BodyLines, Emitter, Schedule
@@ -23,13 +23,12 @@ from agentkernel.compiler.kernel import (
     size_parameters,
     wrapped_call,
 )
+from agentkernel.compiler.products.places import Groups
 from agentkernel.compiler.products.step import EpilogueText, Scope
 from agentkernel.compiler.rows_reductions import column_lines, kernel_docstring, persistent_body
 
 MOST_CHANNELS = 256
 """Channels of a place that a tile holds."""
-Groups = tuple[tuple[Atom, ...], ...]
-"""Atoms of the batch, of the channels and of the places."""
 
 
 def reduces_channels(node: Node, geometry: Geometry, groups: Groups, region: Region) -> bool:

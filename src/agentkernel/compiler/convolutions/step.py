@@ -23,16 +23,15 @@ from agentkernel.compiler.expressions import Symbols
 from agentkernel.compiler.fusion import LibraryStep, Partition, Region
 from agentkernel.compiler.ir import Node, numel, same
 from agentkernel.compiler.kernel import KernelCode
+from agentkernel.compiler.products.places import element_by_element, reads_once
 from agentkernel.compiler.products.spec import KernelText
 from agentkernel.compiler.products.step import (
     FLOATS,
     AnchorStep,
     EpilogueText,
     Scope,
-    element_by_element,
     epilogue_text,
     operand_text,
-    reads_once,
     with_anchors,
 )
 from agentkernel.compiler.rewrite.patterns import convolution_of

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from agentkernel.compiler.axes import Atom, contiguous_strides, leaves
+from agentkernel.compiler.axes import contiguous_strides, leaves
 from agentkernel.compiler.convolutions.schedules import by_sums
 from agentkernel.compiler.convolutions.spec import Geometry, Pooling
 from agentkernel.compiler.emit import BodyLines
@@ -18,7 +18,8 @@ from agentkernel.compiler.expressions import ATOM, Text
 from agentkernel.compiler.fusion import Region, index_atoms
 from agentkernel.compiler.ir import Expr, Node, same
 from agentkernel.compiler.kernel import function_text, wrapped_call
-from agentkernel.compiler.products.step import EpilogueText, Scope, epilogue_emitter, walks
+from agentkernel.compiler.products.places import Groups, walks
+from agentkernel.compiler.products.step import EpilogueText, Scope, epilogue_emitter
 
 POOLED = {"sum": "tl.sum({}, axis=2)", "max": "max_along({}, 2, False)",
           "min": "min_along({}, 2, False)"}  # fmt: skip
@@ -46,7 +47,7 @@ class Window:
         return self.read.shape[2::2]
 
     @property
-    def groups(self) -> tuple[tuple[Atom, ...], ...]:
+    def groups(self) -> Groups:
         """Atoms of the batch, of the channels and of the windows."""
         dims = self.region.layout.dims[self.read]
         return leaves(dims[0]), leaves(dims[1]), tuple(x for dim in dims[2::2] for x in leaves(dim))

@@ -133,6 +133,24 @@ def _picked(state: Lowering, log_p: Node, target: Node, dim: int) -> Node:
     return b.reduce("sum", b.pointwise("where", match, log_p, 0.0), (dim,), "picked")
 
 
+def _picked_log(state: Lowering, log_p: Node, target: Node, dim: int) -> Node:
+    """The same of a log-softmax, or of anything else: what all classes share, its maximum and the
+    logarithm of its sum, is taken from the one that is picked."""
+    shared: list[Node] = []
+    value = log_p
+    while value.op in ("sub", "cast") and value.dtype.is_floating_point:
+        if value.op == "sub":
+            shared.append(value.args[1])
+        value = value.args[0]
+    shape = tuple(ONE if at == dim else size for at, size in enumerate(log_p.shape))
+    if not shared or any(item.shape != shape for item in shared):
+        return _picked(state, log_p, target, dim)
+    picked = _picked(state, state.compute(value), target, dim)
+    for item in reversed(shared):
+        picked = state.b.pointwise("sub", picked, item)
+    return picked
+
+
 def _nll(
     state: Lowering, picked: Node, target: Node, weight: Node | None, reduction: int, ignore: int
 ) -> Node:
@@ -187,7 +205,7 @@ def _nll_loss(
     wide, dim = state.compute(x), _class_dim(x)
     if weight is not None:
         weight = _picked(state, _over_classes(state, weight, x), target, dim)
-    picked = _picked(state, wide, target, dim)
+    picked = _picked_log(state, wide, target, dim)
     return _nll(state, picked, target, weight, reduction, ignore_index)
 
 

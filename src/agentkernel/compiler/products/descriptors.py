@@ -42,10 +42,12 @@ def _sides(spec: GemmSpec, k_inside: tuple[bool, bool]) -> list[_Side]:
     return [_Side("a", "M", "BLOCK_M", "tile_m", k_inside[0]), *weights]
 
 
-def operand_boxes(spec: GemmSpec, k_inside: tuple[bool, bool]) -> list[str]:
+def operand_boxes(
+    spec: GemmSpec, k_inside: tuple[bool, bool], *, weights_only: bool = False
+) -> list[str]:
     """Lines of the descriptors of A and the weights; `k_inside`: of which of them K is inside."""
     lines = ["if DESCRIBED:"]
-    for side in _sides(spec, k_inside):
+    for side in _sides(spec, k_inside)[int(weights_only) :]:
         shape, box = side.pair(side.size, "K"), side.pair(side.block, "BLOCK_K")
         stride = "stride_a" if side.name == "a" else "stride_b"
         lines += [
@@ -96,8 +98,10 @@ def described_option(operands: Sequence[str]) -> str:
     return f"DESCRIBED=described({', '.join(operands)})"
 
 
-def described_out_option(n: str) -> str:
-    """The constant that says whether TMA stores a result of `n` columns."""
-    if n.isdigit():
-        return f"DESCRIBED_OUT={int(n) % ALIGNED_OUT == 0}"
-    return f"DESCRIBED_OUT={n} % {ALIGNED_OUT} == 0"
+def described_out_option(columns: Sequence[str]) -> str:
+    """The constant that says whether TMA stores results of so many columns."""
+    free = [n for n in dict.fromkeys(columns) if not n.isdigit()]
+    if not all(int(n) % ALIGNED_OUT == 0 for n in columns if n.isdigit()):
+        return "DESCRIBED_OUT=False"
+    told = " and ".join(f"{n} % {ALIGNED_OUT} == 0" for n in free)
+    return f"DESCRIBED_OUT={told or True}"

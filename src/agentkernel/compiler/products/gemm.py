@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agentkernel.compiler.expressions import power_of_two_text, tiles_text
 from agentkernel.compiler.products import descriptors
@@ -25,8 +25,9 @@ from agentkernel.compiler.products.planes import (
     shared_splits,
     split_kernel,
 )
-from agentkernel.compiler.products.schedules import GemmSchedule
+from agentkernel.compiler.products.schedules import GemmSchedule, epilogue_columns
 from agentkernel.compiler.products.spec import (
+    TILE,
     GemmSpec,
     KernelText,
     batch_arguments,
@@ -39,6 +40,8 @@ from agentkernel.compiler.products.spec import (
     function,
     masks,
     outs,
+    pair_lines,
+    parts,
     read_lines,
     share_ends,
     share_lines,
@@ -131,8 +134,10 @@ class _Kernel:
 
     @property
     def described_out(self) -> bool:
-        """Whether TMA stores the result, too, where it may."""
-        wanted = self.described and self.schedule["DESCRIPTORS"] == 2
+        """Whether TMA stores the result, too, where it may: of several, any."""
+        if self.spec.shares:
+            return any(replace(self, spec=spec).described_out for spec in parts(self.spec))
+        wanted = self.described and self.schedule["DESCRIPTORS"] == 2 and self.spec.place == TILE
         return wanted and self.spec.store and self.spec.out_is_float
 
     @property
@@ -154,7 +159,30 @@ class _Kernel:
             *(plane_pointers(self.spec) if self.planes == 1 else ()),
             *(f"{block}: tl.constexpr" for block in blocks),
         ]  # fmt: skip
-        tile = [
+        lines = [
+            f'"""{self._title()}"""',
+            "tiles_m = tl.cdiv(M, BLOCK_M)",
+            *(self._in_turn() if self._turns else self._body()),
+        ]
+        return function(self.name, signature, lines)
+
+    def _body(self, *, goes_on: bool = False) -> list[str]:
+        """Lines behind the number of rows of tiles; `goes_on`: A's descriptor is there already."""
+        columns = self.spec.columns
+        return [
+            f"tiles_n = {' + '.join(f'tl.cdiv({n}, BLOCK_N)' for n in columns)}",
+            *((f"tiles_n *= {len(self.spec.given)}",) if self._alike else ()),
+            *(self._operand_boxes(goes_on) if self.described else ()),
+            *(descriptors.result_box(self._halves) if self.described_out else ()),
+            *(self._tiles() if self.persists else ("program = tl.program_id(0)", *self._tile())),
+        ]
+
+    def _operand_boxes(self, goes_on: bool) -> list[str]:
+        return descriptors.operand_boxes(self.spec, self._k_inside, weights_only=goes_on)
+
+    def _tile(self) -> list[str]:
+        """Lines of one tile, from its place to its store."""
+        return [
             *self._program(),
             "",
             *(f"{acc} = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)" for acc in self.spec.sums),
@@ -162,16 +190,28 @@ class _Kernel:
             "",
             *self._end(),
         ]
-        lines = [
-            f'"""{self._title()}"""',
-            "tiles_m = tl.cdiv(M, BLOCK_M)",
-            f"tiles_n = {' + '.join(f'tl.cdiv({n}, BLOCK_N)' for n in self.spec.columns)}",
-            *((f"tiles_n *= {len(self.spec.given)}",) if self._alike else ()),
-            *(descriptors.operand_boxes(self.spec, self._k_inside) if self.described else ()),
-            *(descriptors.result_box(self._halves) if self.described_out else ()),
-            *(self._tiles(tile) if self.persists else ("program = tl.program_id(0)", *tile)),
-        ]
-        return function(self.name, signature, lines)
+
+    @property
+    def _turns(self) -> bool:
+        """Whether the tiles of several weights come one weight after the other."""
+        return self.persists and bool(self.spec.shares)
+
+    def _in_turn(self) -> list[str]:
+        """Each weight's tiles as a loop of its own, with its own descriptors and epilogue alone in
+        registers; a program goes on where tiles would follow each other in one loop."""
+        lines = ["begin = tl.program_id(0)"]
+        for index, spec in enumerate(parts(self.spec)):
+            one = replace(self, spec=spec)
+            lines += [
+                "",
+                f"b_ptr = b_{index}_ptr",
+                f"stride_b = stride_b_{index}",
+                *((f"out_ptr = out_{index}_ptr",) if index else ()),
+                *((f"N = N_{index}",) if not self._alike else ()),
+                *one._body(goes_on=index > 0),
+                "begin = (begin + PROGRAMS - tiles_m * tiles_n % PROGRAMS) % PROGRAMS",
+            ]
+        return lines
 
     @property
     def persists(self) -> bool:
@@ -182,16 +222,17 @@ class _Kernel:
     def _counts_batches(self) -> bool:
         return self.persists and bool(self.spec.batch_dims)
 
-    def _tiles(self, tile: list[str]) -> list[str]:
+    def _tiles(self) -> list[str]:
         """Tiles one after the other, as one loop with that over K: the loads of the next tile are
         on their way while this one ends. Not where a tile may have no step of K: one loop for both
         has to have one."""
         flatten = "" if self.spec.triangles else ", flatten=True"
         tiles = "tiles_m * tiles_n * batches" if self._counts_batches else "tiles_m * tiles_n"
+        begin = "begin" if self.spec.is_part else "tl.program_id(0)"
         return [
-            f"for turn in tl.range(tl.program_id(0), {tiles}, PROGRAMS{flatten}):",
+            f"for turn in tl.range({begin}, {tiles}, PROGRAMS{flatten}):",
             "    program = turn",
-            *(f"    {line}" if line else "" for line in tile),
+            *(f"    {line}" if line else "" for line in self._tile()),
         ]
 
     def _title(self) -> str:
@@ -336,6 +377,8 @@ class _Kernel:
                 f"plane = tl.cast(M, tl.int64) * N * ({batch})",
                 "tl.store(out_ptr + split * plane + tile, acc, mask=tile_mask)",
             ]
+        if self.spec.in_pairs:
+            lines += pair_lines(halves=self._halves)
         if self.spec.by_parts:
             lines.append("part = tile_n * 2 + half" if self._halves else "part = tile_n")
         lines += share_ends(self.spec) if self.spec.shares else epilogue_lines(self.spec)
@@ -360,7 +403,7 @@ class _Kernel:
     @property
     def _halves(self) -> bool:
         """Whether the epilogue takes the tile in halves."""
-        return self.persists and self.schedule["BLOCK_N"] >= 256
+        return epilogue_columns(self.schedule) < self.schedule["BLOCK_N"]
 
     @property
     def _fixed(self) -> dict[str, str]:
@@ -429,7 +472,7 @@ class _Kernel:
         if self.described:
             options.append(descriptors.described_option(operands))
         if self.described_out:
-            options.append(descriptors.described_out_option(spec.n))
+            options.append(descriptors.described_out_option(columns))
         if self.planes == 1:
             options.append(f"DEEP={power_of_two_text(blocks_of(spec.k))}")
         return [*lines, *call_lines(self.name, grid, arguments, options)]

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
+from agentkernel.compiler.axes import Store
 from agentkernel.compiler.expressions import Symbols
 from agentkernel.compiler.fusion import Partition, Region
 from agentkernel.compiler.ir import Node, same
@@ -20,6 +21,7 @@ from agentkernel.compiler.kernel import KernelCode
 from agentkernel.compiler.products.schedules import GemmFacts, GemmSchedule
 from agentkernel.compiler.products.spec import Share
 from agentkernel.compiler.products.step import (
+    FLOATS,
     EpilogueText,
     ProductStep,
     Scope,
@@ -51,6 +53,11 @@ class JoinedStep:
     def reads(self) -> tuple[Node, ...]:
         """What it reads, below all views."""
         return tuple(dict.fromkeys(item for step in self.products for item in step.reads))
+
+    @property
+    def stores(self) -> tuple[Store, ...]:
+        """How it stores them."""
+        return tuple(step.store for step in self.products)
 
     @property
     def results(self) -> tuple[Node, ...]:
@@ -144,12 +151,10 @@ def joined_facts(joined: JoinedStep, symbols: Symbols, precision: Precision) -> 
 
 
 def joined_schedules(schedules: Iterable[GemmSchedule]) -> list[GemmSchedule]:
-    """The schedules of that product for several: through pointers, which a tile picks, without
-    slices of K or a turned weight."""
+    """The schedules of that product for several, without slices of K or a turned weight."""
     found: list[GemmSchedule] = []
     for schedule in schedules:
-        item = {key: value for key, value in schedule.items() if key != "DESCRIPTORS"}
-        item["SPLIT_K"] = 1
+        item = schedule | {"SPLIT_K": 1}
         if not item.get("TRANSPOSE_B") and item not in found:
             found.append(item)
     return found
@@ -164,22 +169,27 @@ def emit_joined_step(
     text = product_epilogue(first, scope)
     spec = product_spec(first, (name, results[0]), text, scope, lines)
     shares: list[Share] = []
-    extras, helpers = dict(text.extras), text.helpers
+    extras, helpers, in_pairs = dict(text.extras), text.helpers, text.in_pairs
     for step, result in zip(others, results[1:], strict=True):
         weight, wanted = stored_operands(step)[1]
         more = _apart(product_epilogue(step, scope), extras)
         extras |= dict(more.extras)
         helpers |= more.helpers
         n = scope.symbols.wrapper(step.sizes[1])
-        shares.append(Share(operand_text(weight, wanted, scope, lines), result, n, more.lines))
+        b = operand_text(weight, wanted, scope, lines)
+        shares.append(Share(b, result, n, more.lines, more.place))
+        in_pairs |= more.in_pairs
     text = replace(text, extras=tuple(extras.items()), helpers=helpers)
-    spec = replace(spec, extras=text.extras, shares=tuple(shares))
+    spec = replace(
+        spec, extras=text.extras, shares=tuple(shares), in_pairs=in_pairs,
+        out_is_float=first.result.dtype in FLOATS,
+    )  # fmt: skip
     return product_code(spec, schedule, text, scope, lines)
 
 
 def _apart(text: EpilogueText, taken: dict[str, str]) -> EpilogueText:
     """`text` with other names for what `taken` has under the same names."""
-    lines, extras = list(text.lines), []
+    lines, extras = [*text.lines, text.place], []
     for name, value in text.extras:
         count, new = 0, name
         while taken.get(new, value) != value:
@@ -187,4 +197,5 @@ def _apart(text: EpilogueText, taken: dict[str, str]) -> EpilogueText:
             new = f"{name.removesuffix('_ptr')}_{count}{'_ptr' if name.endswith('_ptr') else ''}"
         lines = [re.sub(rf"\b{re.escape(name)}\b", new, line) for line in lines]
         extras.append((new, value))
-    return replace(text, lines=tuple(lines), extras=tuple(extras))
+    *lines, place = lines
+    return replace(text, lines=tuple(lines), extras=tuple(extras), place=place)

@@ -13,15 +13,14 @@ from agentkernel.compiler.expressions import Symbols
 from agentkernel.compiler.fusion import LibraryStep, Partition, Region, Step
 from agentkernel.compiler.ir import Expr, Node, numel, roots_of, same
 from agentkernel.compiler.kernel import KernelCode
+from agentkernel.compiler.products.places import element_by_element, groups_of
 from agentkernel.compiler.products.schedules import GemmFacts, GemmSchedule
 from agentkernel.compiler.products.step import (
     FLOATS,
     ProductStep,
     Scope,
-    element_by_element,
     epilogue_text,
     gemm_facts,
-    groups_of,
     operand_text,
     product_code,
     product_spec,

@@ -20,6 +20,7 @@ from agentkernel.compiler.expressions import SUM, Symbols, Text, pointwise_text
 from agentkernel.compiler.fusion import LibraryStep, Partition, Region, analyse, topological
 from agentkernel.compiler.ir import ONE, Expr, GraphBuilder, Node, numel, roots_of, same
 from agentkernel.compiler.kernel import KernelCode
+from agentkernel.compiler.products.places import groups_of, place_by_place
 from agentkernel.compiler.products.schedules import GemmFacts, GemmSchedule
 from agentkernel.compiler.products.spec import PART
 from agentkernel.compiler.products.step import (
@@ -31,8 +32,6 @@ from agentkernel.compiler.products.step import (
     epilogue_emitter,
     finished,
     gemm_facts,
-    groups_of,
-    place_by_place,
     product_code,
     product_spec,
 )

@@ -177,7 +177,7 @@ def sampled_gemm_schedules(facts: GemmFacts, target: Target, most: int) -> list[
     programs = int(target.sm_count.value)
 
     def fits(point: Point) -> bool:
-        tile = _tile_of(point)
+        tile = tile_of(point)
         threads, split = 32 * point["num_warps"], point["SPLIT_K"]
         programs = _tile_count(tile[0], tile[1], facts)
         return (
@@ -212,7 +212,8 @@ def _without_zeros(point: Point) -> Point:
     return {name: value for name, value in point.items() if value}
 
 
-def _tile_of(point: Point) -> Tile:
+def tile_of(point: Point) -> Tile:
+    """A schedule's tile."""
     return (
         point["BLOCK_M"], point["BLOCK_N"], point["BLOCK_K"], point["num_warps"],
         point["num_stages"],
@@ -349,7 +350,7 @@ def _described(facts: GemmFacts, target: Target) -> list[GemmSchedule]:
     return [
         item
         for item in (*tiles[:1], *grouped, *tiles[1:2])
-        if shared_bytes(_tile_of(item), facts.dtype, target) + stored_bytes(item) <= limit
+        if shared_bytes(tile_of(item), facts.dtype, target) + stored_bytes(item) <= limit
     ]
 
 
@@ -359,12 +360,16 @@ def has_tma(target: Target) -> bool:
 
 
 def stored_bytes(schedule: GemmSchedule) -> int:
-    """Bytes of shared memory beside the operands that a result takes on its way to TMA; a tile of
-    256 columns goes in halves."""
+    """Bytes of shared memory beside the operands that a result takes on its way to TMA."""
     if schedule.get("DESCRIPTORS") != 2:
         return 0
-    cols = schedule["BLOCK_N"] // 2 if schedule["BLOCK_N"] >= 256 else schedule["BLOCK_N"]
-    return 2 * schedule["BLOCK_M"] * cols + BARRIERS
+    return 2 * schedule["BLOCK_M"] * epilogue_columns(schedule) + BARRIERS
+
+
+def epilogue_columns(schedule: GemmSchedule) -> int:
+    """Columns that an epilogue holds at once: programs that stay take wide tiles in halves."""
+    halved = "PERSIST" in schedule and schedule["BLOCK_N"] >= 256
+    return schedule["BLOCK_N"] // 2 if halved else schedule["BLOCK_N"]
 
 
 def _fits_planes(tile: Tile) -> bool:
@@ -414,4 +419,5 @@ __all__ = [
     "gemm_schedules",
     "sampled_gemm_schedules",
     "shared_bytes",
+    "tile_of",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from agentkernel.compiler.products.schedules import FloatType
@@ -13,6 +13,8 @@ from agentkernel.domain.verdict import Precision
 
 PART = 128
 """Columns of a product that leave one number of a row's reduction: a tile's, or half of one's."""
+TILE = "tile"
+"""The offsets of a tile in a result that lies as the product does."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,7 @@ class Share:
     out: str
     n: str
     epilogue: tuple[str, ...]
+    place: str = TILE
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,11 @@ class GemmSpec:
 
     `out_is_float`: whether `out` holds floats, which alone a descriptor stores.
 
+    `place`: where a tile's elements lie in the result, where that is not `tile`.
+
+    `in_pairs`: an epilogue takes the columns in pairs, and finds in `pair_cols` the indices of
+    those of its tile, in `pair_mask` and `pairs_mask` which of them lie inside.
+
     `by_parts`: the epilogue also finds in `part` which PART columns of the result a tile, or half
     of one, holds; only schedules of tiles that are one or two parts wide are for it.
 
@@ -53,8 +61,8 @@ class GemmSpec:
     A @ second in `second`, fp32 like `acc`, at the same places. A's tiles are loaded once for both.
 
     `shares` are further products of A in the same launch: the tiles of their columns follow those
-    of the first one's. Such a product has no batch, no triangles, and its schedule no descriptors,
-    no slices of K and no turned B.
+    of the first one's. Such a product has no batch, no triangles, and its schedule no slices of K
+    and no turned B. `is_part`: one of them, in a kernel that takes each one's tiles by themselves.
     """
 
     name: str
@@ -74,10 +82,13 @@ class GemmSpec:
     extras: tuple[tuple[str, str], ...] = ()
     store: bool = True
     out_is_float: bool = True
+    place: str = TILE
+    in_pairs: bool = False
     by_parts: bool = False
     triangles: tuple[Triangle, ...] = ()
     second: str = ""
     shares: tuple[Share, ...] = ()
+    is_part: bool = False
 
     @property
     def weights(self) -> tuple[str, ...]:
@@ -134,13 +145,39 @@ def masks() -> Iterator[str]:
     yield "tile_mask = row_mask[:, None] & col_mask[None, :]"
 
 
+def parts(spec: GemmSpec) -> list[GemmSpec]:
+    """The products of `spec`, each by itself."""
+    first = replace(spec, shares=(), is_part=True)
+    return [
+        first,
+        *(
+            replace(first, b=share.b, out=share.out, n=share.n, epilogue=share.epilogue,
+                    place=share.place)
+            for share in spec.shares
+        ),
+    ]  # fmt: skip
+
+
+def pair_lines(*, halves: bool) -> list[str]:
+    """Lines of the pairs of columns in a tile, or in half of one."""
+    first, count = "tile_n * (BLOCK_N // 2)", "BLOCK_N // 2"
+    if halves:
+        first, count = f"{first} + half * (BLOCK_N // 4)", "BLOCK_N // 4"
+    return [
+        f"pair_cols = {first} + tl.arange(0, {count})",
+        "pair_mask = pair_cols < N // 2",
+        "pairs_mask = row_mask[:, None] & pair_mask[None, :]",
+    ]
+
+
 def epilogue_lines(spec: GemmSpec, offsets: bool = True) -> Iterator[str]:
     """Lines from acc to what is stored, with those of `tile` if it is not there yet."""
     if offsets:
         yield tile_offsets(spec)
     yield from spec.epilogue
     if spec.store:
-        yield "tl.store(out_ptr + tile, acc.to(out_ptr.dtype.element_ty), mask=tile_mask)"
+        place = f"out_ptr + {spec.place}"
+        yield f"tl.store({place}, acc.to(out_ptr.dtype.element_ty), mask=tile_mask)"
 
 
 def read_lines(lines: Sequence[str]) -> list[str]:
@@ -200,13 +237,14 @@ def _picked(every: Sequence[str]) -> str:
 def share_ends(spec: GemmSpec) -> Iterator[str]:
     """Lines of each share's epilogue, which alone stores."""
     yield tile_offsets(spec)
-    epilogues = [spec.epilogue, *(share.epilogue for share in spec.shares)]
-    for index, (out, lines) in enumerate(zip(outs(spec), epilogues, strict=True)):
+    epilogues = [(spec.epilogue, spec.place)]
+    epilogues += [(share.epilogue, share.place) for share in spec.shares]
+    for index, (out, (lines, place)) in enumerate(zip(outs(spec), epilogues, strict=True)):
         before, value = lines[:-1], lines[-1].removeprefix("acc = ") if lines else "acc"
         yield f"if share == {index}:"
         yield from (f"    {line}" for line in before)
         code = value if value.isidentifier() else f"({value})"
-        yield f"    tl.store({out} + tile, {code}.to({out}.dtype.element_ty), mask=tile_mask)"
+        yield f"    tl.store({out} + {place}, {code}.to({out}.dtype.element_ty), mask=tile_mask)"
 
 
 def tile_offsets(spec: GemmSpec) -> str:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from typing import Literal, NamedTuple
 
 import torch
 
-from agentkernel.compiler.axes import Access, Atom, contiguous_strides, leaves
+from agentkernel.compiler.axes import Access, Atom, Hint, Store, contiguous_strides
 from agentkernel.compiler.drop_in.forward import Forward
 from agentkernel.compiler.emit import BodyLines, Emitter, Names, Schedule
 from agentkernel.compiler.expressions import Symbols, Text, tensor_text
@@ -19,17 +18,17 @@ from agentkernel.compiler.fusion import (
     Partition,
     Region,
     Step,
-    _together,
-    index_atoms,
     index_strides,
 )
-from agentkernel.compiler.ir import Expr, Node, UnsupportedOp, numel, roots_of, same
+from agentkernel.compiler.ir import Expr, Node, UnsupportedOp, numel, roots_of
 from agentkernel.compiler.kernel import KernelCode
 from agentkernel.compiler.products.descriptors import NAMES as BOXES
 from agentkernel.compiler.products.gemm import emit_gemm
+from agentkernel.compiler.products.places import Groups, epilogue_groups, is_plain, read_of, terms
 from agentkernel.compiler.products.planes import Splits
+from agentkernel.compiler.products.rotation import Rotation, rotation_of
 from agentkernel.compiler.products.schedules import FloatType, GemmFacts
-from agentkernel.compiler.products.spec import GemmSpec
+from agentkernel.compiler.products.spec import TILE, GemmSpec
 from agentkernel.compiler.products.triangles import (
     Triangle,
     operand_triangle,
@@ -61,12 +60,22 @@ class AnchorStep:
     @property
     def result(self) -> Node:
         """What it stores."""
-        return self.epilogue.stores[0].node if self.epilogue else self.node
+        return self.store.node
+
+    @property
+    def store(self) -> Store:
+        """How it stores that."""
+        if self.epilogue:
+            return self.epilogue.stores[0]
+        return Store(self.node, contiguous_strides(self.node.shape))
 
 
 @dataclass(frozen=True, eq=False)
 class ProductStep(AnchorStep):
     """A product of two stored matrices with its epilogue."""
+
+    rotation: Rotation | None = None
+    """What its epilogue makes of the elements in pairs, where it does."""
 
     @property
     def batch_dims(self) -> Literal[0, 1, 2]:
@@ -96,12 +105,20 @@ class ProductStep(AnchorStep):
         return all(size == 1 for size in self.node.args[0].shape[self.batch_dims : -2])
 
     @property
+    def groups(self) -> Groups:
+        """Atoms of the batch, of M and of N in the epilogue."""
+        assert self.epilogue is not None
+        found = epilogue_groups(self.node, self.epilogue)
+        assert found is not None
+        return found
+
+    @property
     def triangles(self) -> tuple[Triangle, ...]:
         """What operands and result are cut to."""
         a, b = self.node.args
         found = [operand_triangle("a", a) if self._single else None, operand_triangle("b", b)]
-        if self.epilogue is not None:
-            _, rows, cols = groups_of(self.node, self.batch_dims, self.epilogue)
+        if self.epilogue is not None and self.rotation is None:
+            _, rows, cols = self.groups
             found.append(result_triangle(self.node, self.epilogue, rows, cols))
         return tuple(item for item in found if item is not None)
 
@@ -110,14 +127,16 @@ class ProductStep(AnchorStep):
         return work_share(self.triangles, *(symbols.hint(size) for size in self.sizes))
 
 
-def with_product_steps(partition: Partition) -> Partition:
+def with_product_steps(partition: Partition, hint: Hint) -> Partition:
     """Every product as our own GEMM, with the pointwise region behind it as its epilogue."""
 
     def served(step: LibraryStep, region: Region | None) -> ProductStep | None:
         if step.node.op != "product":
             return None
-        fits = region is not None and _epilogue(step.node, region)
-        return ProductStep(step.node, region if fits else None)
+        if region is None or epilogue_groups(step.node, region) is not None:
+            return ProductStep(step.node, region)
+        rotation = rotation_of(step.node, region, hint)
+        return ProductStep(step.node, region if rotation else None, rotation)
 
     return with_anchors(partition, served)
 
@@ -150,72 +169,31 @@ def with_anchors(
     return Partition(tuple(steps), partition.outputs)
 
 
-def _epilogue(product: Node, region: Region) -> bool:
-    """True where the region maps each element of the product to one element of one result."""
-    lead = len(product.args[1].shape) - 2
-    return reads_once(product, region) and element_by_element(
-        product, groups_of(product, lead, region), region
-    )
-
-
-def reads_once(value: Node, region: Region) -> bool:
-    """True where a region reads `value` at one place for each of its own, and stores one result."""
-    if region.reduces or len(region.stores) != 1 or value not in region.layout.loads:
-        return False
-    walks = sum(access.buffer is value for access in region.layout.loads.values())
-    return walks == 1 and value not in region.layout.tables
-
-
-def element_by_element(value: Node, groups: Sequence[Sequence[Atom]], region: Region) -> bool:
-    """True where the only result has an element for each of `value`, and all that is read goes
-    along with its batch, rows and columns, whose atoms are `groups`."""
-    store = region.stores[0]
-    plain = all(map(same, store.strides, contiguous_strides(store.node.shape)))
-    same_shape = all(map(same, store.node.shape, value.shape))
-    return plain and same_shape and place_by_place(groups, region)
-
-
-def place_by_place(groups: Sequence[Sequence[Atom]], region: Region) -> bool:
-    """True where all that a region reads and stores goes along with batch, rows and columns."""
-    if any(node.op == "within" for node in region.layout.dims):
-        return False
-    accesses = [*region.layout.loads.values(), *region.store_accesses]
-    walked = [*(access.resolved() for access in accesses), *index_atoms(region.layout)]
-    return all(walks(strides, groups) for strides in walked)
-
-
-def groups_of(value: Node, lead: int, region: Region) -> tuple[tuple[Atom, ...], ...]:
-    """Atoms of the batch, of M and of N."""
-    dims = region.layout.dims[value]
-    batch = tuple(atom for dim in dims[:lead] for atom in leaves(dim))
-    rows = tuple(atom for dim in dims[lead:-1] for atom in leaves(dim))
-    return batch, rows, leaves(dims[-1])
-
-
-def walks(strides: dict[Atom, Expr], groups: Sequence[Sequence[Atom]]) -> bool:
-    """True where the atoms of each group are walked together, and no others."""
-    if set(strides) - {atom for group in groups for atom in group}:
-        return False
-    return all(
-        _together(outer, inner, strides) for group in groups for outer, inner in pairwise(group)
-    )
-
-
 @dataclass
 class EpilogueEmitter(Emitter):
     """Writes an epilogue over `acc`, `rows` and `cols` of a GEMM's tile."""
 
     sums: Mapping[Node, str] = field(default_factory=dict)
     """What the main loop leaves: a product, or a part of one -> the kernel's name of it."""
-    groups: tuple[tuple[Atom, ...], ...] = field(default_factory=tuple)
+    groups: Groups = field(default_factory=tuple)
     batch: str = "batch"
     """The batch's index, where it is one a column as that."""
+    cols: str = "cols"
+    """The indices of columns, or of pairs of them."""
 
     def __post_init__(self) -> None:
+        batch, rows, cols = self.groups
+        axes = (Axis((*batch, *rows)),), (Axis(cols),)
+        self.region = replace(self.region, rows=axes[0], cols=axes[1])
         super().__post_init__()
         self.sizes.cols_name, self.sizes.rows_name = "N", "M"
-        self.sizes.rows = numel([atom.size for atom in self.groups[1]])
-        self.sizes.cols = numel([atom.size for atom in self.groups[2]])
+        self.sizes.rows = numel([atom.size for atom in rows])
+        self.sizes.cols = numel([atom.size for atom in cols]) * (1 if self.takes_all else 2)
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether it works on all columns, not on pairs of them."""
+        return self.cols == "cols"
 
     @property
     def many_rows(self) -> bool:
@@ -223,41 +201,33 @@ class EpilogueEmitter(Emitter):
         return True
 
     def address(self, access: Access) -> str:
-        """`tile` for what lies like the result, else strides over batch, rows and columns.
+        """`tile` for what lies like the product, else strides over batch, rows and columns.
 
-        A result of one row has no stride over rows, as a bias has none: `tile` is for what is
+        A product of one row has no stride over rows, as a bias has none: `tile` is for what is
         masked as the result is.
         """
         strides = access.resolved()
-        store = self.region.store_accesses[0].resolved()
-        if access.offset == 0 and strides == store and all(self.touches(access)):
+        plain = self.takes_all and access.offset == 0 and is_plain(self.groups, strides)
+        if plain and all(self.touches(access)):
             return "tile"
-        terms = [] if access.offset == 0 else [self.sizes.text(access.offset)]
-        return " + ".join([*terms, *self._terms(strides)])
+        offset = [] if access.offset == 0 else [self.sizes.text(access.offset)]
+        return " + ".join([*offset, *self.terms(strides)])
 
-    def _terms(self, strides: dict[Atom, Expr]) -> list[str]:
+    def terms(self, strides: Mapping[Atom, Expr], groups: Groups | None = None) -> Iterator[str]:
         """Batch, rows and columns by their strides."""
-        terms: list[str] = []
-        for group, name in zip(
-            self.groups, (self.batch, "rows[:, None]", "cols[None, :]"), strict=True
-        ):
-            step = Axis(tuple(group)).stride(strides) if group else 0
-            if step == 1:
-                terms.append(name)
-            elif step != 0:
-                terms.append(f"{name} * {self.sizes.text(step)}")
-        return terms
+        names = (self.batch, "rows[:, None]", f"{self.cols}[None, :]")
+        return terms(groups or self.groups, names, strides, self.sizes.text)
 
     def _iota(self, node: Node) -> Text:
-        return Text(" + ".join(self._terms(index_strides(node, self.region.layout))) or "0", 3)
+        return Text(" + ".join(self.terms(index_strides(node, self.region.layout))) or "0", 3)
 
     def mask(self, rows: bool, cols: bool) -> str | None:
         """Masks as the GEMM names them."""
         if rows and cols:
-            return "tile_mask"
+            return "tile_mask" if self.takes_all else "pairs_mask"
         if rows:
             return "row_mask[:, None]"
-        return "col_mask[None, :]" if cols else None
+        return f"{'col' if self.takes_all else 'pair'}_mask[None, :]" if cols else None
 
     def touches(self, access: Access) -> tuple[bool, bool]:
         """Whether an access varies over M, and over N."""
@@ -321,8 +291,22 @@ def product_epilogue(anchor: ProductStep, scope: Scope) -> EpilogueText:
     """The lines that follow a product in its tile."""
     if anchor.epilogue is None:
         return EpilogueText()
-    groups = groups_of(anchor.node, anchor.batch_dims, anchor.epilogue)
-    return epilogue_text(anchor.epilogue, {anchor.node: "acc"}, groups, scope)
+    if anchor.rotation is not None:
+        return _rotated(anchor.rotation, scope)
+    read = read_of(anchor.node, anchor.epilogue)
+    assert read is not None
+    return epilogue_text(anchor.epilogue, {read: "acc"}, anchor.groups, scope)
+
+
+def _rotated(rotation: Rotation, scope: Scope) -> EpilogueText:
+    """The lines of an epilogue that takes the elements in pairs."""
+    sums = {node: ("low", "high")[which] for node, which in rotation.reads.items()}
+    emitter = epilogue_emitter(rotation.region, sums, rotation.groups, scope, cols="pair_cols")
+    emitter.names.taken |= {"heads"}
+    lines = rotation.lines_apart()
+    low, high = (emitter.value(node, BodyLines(lines, lines)).code for node in rotation.results)
+    lines += rotation.lines_together(low, high)
+    return finished(emitter, lines, scope, (rotation.whole, rotation.strides))
 
 
 def product_spec(
@@ -337,7 +321,7 @@ def product_spec(
         name=names[0], a=a, b=b, out=names[1], m=m, n=n, k=k, dtype=FLOATS[anchor.node.dtype],
         a_layout="m" if a_turned else "k", b_layout="k" if b_turned else "n",
         batch_dims=anchor.batch_dims, precision=scope.precision, epilogue=text.lines,
-        extras=text.extras,
+        extras=text.extras, place=text.place, in_pairs=text.in_pairs,
     )  # fmt: skip
 
 
@@ -374,10 +358,14 @@ class EpilogueText:
     lines: tuple[str, ...] = ()
     extras: tuple[tuple[str, str], ...] = ()
     helpers: frozenset[str] = frozenset()
+    place: str = TILE
+    """Where the elements lie in the result."""
+    in_pairs: bool = False
+    """Whether they are taken in pairs."""
 
 
 def epilogue_text(
-    region: Region, sums: Mapping[Node, str], groups: tuple[tuple[Atom, ...], ...], scope: Scope,
+    region: Region, sums: Mapping[Node, str], groups: Groups, scope: Scope,
     *, batch: str = "batch", reserved: frozenset[str] = frozenset(),
 ) -> EpilogueText:  # fmt: skip
     """The region's text in a tile whose products go by the names in `sums`; `batch` is its batch,
@@ -389,29 +377,43 @@ def epilogue_text(
     lines: list[str] = []
     value = emitter.value(region.stores[0].node, BodyLines(lines, lines))
     lines.append(f"acc = {value.code}")
-    return finished(emitter, lines, scope)
+    return finished(emitter, lines, scope, (groups, region.store_accesses[0].resolved()))
 
 
 def epilogue_emitter(
-    region: Region, sums: Mapping[Node, str], groups: tuple[tuple[Atom, ...], ...], scope: Scope
+    region: Region, sums: Mapping[Node, str], groups: Groups, scope: Scope, cols: str = "cols"
 ) -> EpilogueEmitter:
     """What writes the region's values in a tile whose products go by the names in `sums`."""
     emitter = EpilogueEmitter(
         region, Schedule("tile", 1, 2), scope.symbols, dict(scope.buffers), sums=sums,
-        groups=groups,
+        groups=groups, cols=cols,
     )  # fmt: skip
     emitter.names = Names(
         {*sums.values(), "rows", "cols", "tile", "batch", "M", "N", "K", "row_mask", "col_mask",
          "tile_mask", "split", "plane", "tile_m", "tile_n", "half", "halves", "left", "right",
-         "part", *BOXES}
+         "part", "begin", "pair_cols", "pair_mask", "pairs_mask", *BOXES}
     )  # fmt: skip
     pointers = ("a_ptr", "b_ptr", "out_ptr", "partial_ptr")
     emitter.own_pointers = frozenset((*pointers, *(f"{name}_ptr" for name in sums.values())))
     return emitter
 
 
-def finished(emitter: EpilogueEmitter, lines: Sequence[str], scope: Scope) -> EpilogueText:
-    """The text of `lines` that the emitter wrote, with what they read."""
+def finished(
+    emitter: EpilogueEmitter, lines: Sequence[str], scope: Scope,
+    stored: tuple[Groups, Mapping[Atom, Expr]] | None = None,
+) -> EpilogueText:  # fmt: skip
+    """The text of `lines` that the emitter wrote, with what they read; `stored`: how the result
+    lies, over the atoms of batch, rows and columns."""
+    place = TILE if stored is None or is_plain(*stored) else _place(emitter, *stored)
     extras = [*emitter.pointers.items()]
     extras += [(name, scope.symbols.wrapper(size)) for name, size in emitter.sizes.extra.items()]
-    return EpilogueText(tuple(lines), tuple(extras), frozenset(emitter.helpers))
+    in_pairs = not emitter.takes_all
+    return EpilogueText(
+        tuple(lines), tuple(extras), frozenset(emitter.helpers), place, in_pairs=in_pairs
+    )
+
+
+def _place(emitter: EpilogueEmitter, groups: Groups, strides: Mapping[Atom, Expr]) -> str:
+    """Where the elements of a tile lie in a result that lies otherwise than the product."""
+    emitter.cols = "cols"
+    return " + ".join(emitter.terms(strides, groups))

@@ -23,6 +23,7 @@ from agentkernel.compiler.products.pairs import (
     pair_facts,
     pair_schedules,
 )
+from agentkernel.compiler.products.rotation import rotated_schedules
 from agentkernel.compiler.products.row_parts import (
     RowPartsStep,
     emit_row_parts_step,
@@ -58,7 +59,9 @@ class Product:
 
     def schedules(self, step: ProductStep, setting: Setting) -> Sequence[AnySchedule]:
         """Tiles that fit the target's shared memory."""
-        return _schedules(gemm_facts(step, setting.symbols, setting.precision), setting)
+        facts = gemm_facts(step, setting.symbols, setting.precision)
+        found = _schedules(facts, setting)
+        return rotated_schedules(found, [step.rotation], facts.dtype, setting.target)
 
     def write(
         self, step: ProductStep, schedule: AnySchedule, forward: Forward, outputs: Sequence[Output]
@@ -116,10 +119,8 @@ class RowParts:
     ) -> None:  # fmt: skip
         """Allocate the parts and launch the product."""
         assert isinstance(schedule, dict)
-        _write_several(
-            step, {part: f"{part.name}s" for part in step.parts}, schedule, forward,
-            emit_row_parts_step,
-        )  # fmt: skip
+        wanted = {_contiguous(part): f"{part.name}s" for part in step.parts}
+        _write_several(step, wanted, schedule, forward, emit_row_parts_step)
 
     def work_us(self, step: RowPartsStep, symbols: Symbols) -> float:
         """Its multiplications."""
@@ -138,16 +139,17 @@ class Joined:
     def schedules(self, step: JoinedStep, setting: Setting) -> Sequence[AnySchedule]:
         """Tiles through pointers."""
         facts = joined_facts(step, setting.symbols, setting.precision)
-        return joined_schedules(_schedules(facts, setting))
+        found = joined_schedules(_schedules(facts, setting))
+        rotations = [item.rotation for item in step.products]
+        return rotated_schedules(found, rotations, facts.dtype, setting.target)
 
     def write(
         self, step: JoinedStep, schedule: AnySchedule, forward: Forward, outputs: Sequence[Output]
     ) -> None:
         """Allocate the results and launch all products."""
         assert isinstance(schedule, dict)
-        _write_several(
-            step, {node: node.name for node in step.results}, schedule, forward, emit_joined_step
-        )
+        wanted = {store: store.node.name for store in step.stores}
+        _write_several(step, wanted, schedule, forward, emit_joined_step)
 
     def work_us(self, step: JoinedStep, symbols: Symbols) -> float:
         """Its multiplications."""
@@ -162,15 +164,18 @@ Several = TypeVar("Several", RowPartsStep, JoinedStep)
 
 
 def _write_several(
-    step: Several, wanted: Mapping[Node, str], schedule: GemmSchedule, forward: Forward,
+    step: Several, wanted: Mapping[Store, str], schedule: GemmSchedule, forward: Forward,
     emit: Callable[[Several, GemmSchedule, str, Sequence[str], Scope], KernelCode],
 ) -> None:  # fmt: skip
     """Allocate the results, called as `wanted` or like it, and launch the kernel that makes all."""
-    stores = [Store(node, contiguous_strides(node.shape)) for node in wanted]
-    names = [forward.allocate(store, wanted[store.node]) for store in stores]
+    names = [forward.allocate(store, name) for store, name in wanted.items()]
     kernel = forward.names.unique(f"{step.node.name}_kernel")
     forward.place(emit(step, schedule, kernel, names, scope_of(forward)))
     forward.schedule[kernel] = dict(schedule)
+
+
+def _contiguous(node: Node) -> Store:
+    return Store(node, contiguous_strides(node.shape))
 
 
 Multiplied = TypeVar("Multiplied", ProductStep, PairStep)
@@ -184,7 +189,7 @@ def _write(
     emit: Callable[[Multiplied, GemmSchedule, str, str, Scope], KernelCode],
 ) -> None:
     assert isinstance(schedule, dict)
-    store = Store(step.result, contiguous_strides(step.result.shape))
+    store = step.store if isinstance(step, ProductStep) else _contiguous(step.result)
     forward.write_kernel(
         store, schedule, outputs,
         lambda kernel, name: emit(step, schedule, kernel, name, scope_of(forward)),

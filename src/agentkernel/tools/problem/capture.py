@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.errors import ProblemError, one_line
 from agentkernel.domain.problem import ShapeSet, TensorSpec
-from agentkernel.tools.problem.composite_operators import kept_tables
+from agentkernel.tools.problem.composite_operators import kept_tables, losses_of_samples
 from agentkernel.tools.problem.cumulative_norm import traceable_averages
 from agentkernel.tools.problem.example_call import Example, example_call, real_example
 from agentkernel.tools.problem.loading import LoadedProblem
@@ -383,11 +383,12 @@ def _export(example: Example, *, dynamic: bool) -> ExportedProgram:
         else None
         for value in example.inputs
     )
-    with preserve_attributes(example.module), traceable_averages(example.module):
+    module = example.module
+    with preserve_attributes(module), traceable_averages(module), losses_of_samples():
         program: ExportedProgram = torch.export.export(
-            example.module, example.inputs, dynamic_shapes=shapes if dynamic else None, strict=False
+            module, example.inputs, dynamic_shapes=shapes if dynamic else None, strict=False
         )
-    with kept_tables():
+    with kept_tables(), losses_of_samples():
         functional: ExportedProgram = program.run_decompositions({})
     return functional
 

@@ -121,3 +121,20 @@ def _set_kernels(operator: OpOverload, kernels: Kernels) -> None:
     operator.py_kernels.clear()
     operator.py_kernels.update(kernels)
     operator._dispatch_cache.clear()
+
+
+@contextmanager
+def losses_of_samples() -> Iterator[None]:
+    """Meanwhile, let the shapes of `nll_loss` come from its kernel. torch's Python rule takes the
+    code of the reduction for an argument of the past, and one loss a sample for their mean."""
+    import torch
+    from torch._decomp import decomposition_table
+
+    call = torch.ops.aten.nll_loss.default
+    with _TABLES:
+        rule = decomposition_table.pop(call, None)
+        try:
+            yield
+        finally:
+            if rule is not None:
+                decomposition_table[call] = rule
