@@ -14,7 +14,12 @@ from agentkernel.compiler.axes import Store
 from agentkernel.compiler.drop_in.forward import Forward
 from agentkernel.compiler.expressions import Symbols
 from agentkernel.compiler.fusion import Output
-from agentkernel.compiler.providers.protocol import FLOP_PER_US, LAUNCH_US, AnySchedule, Setting
+from agentkernel.compiler.providers.protocol import (
+    LAUNCH_US,
+    AnySchedule,
+    Setting,
+    flop_per_us,
+)
 
 
 class Attention:
@@ -46,9 +51,8 @@ class Attention:
     def work_us(self, step: AttentionStep, symbols: Symbols) -> float:
         """The multiplications of its two products."""
         facts = attention_facts(step, symbols)
-        return LAUNCH_US + 4 * facts.heads * facts.queries * facts.keys * facts.head_dim / (
-            FLOP_PER_US
-        )
+        flops = 4 * facts.heads * facts.queries * facts.keys * facts.head_dim
+        return LAUNCH_US + flops / flop_per_us(step.node.dtype)
 
     def pattern(self, step: AttentionStep) -> str:
         """Always the same."""

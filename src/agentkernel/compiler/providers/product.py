@@ -44,10 +44,10 @@ from agentkernel.compiler.products.step import (
     scope_of,
 )
 from agentkernel.compiler.providers.protocol import (
-    FLOP_PER_US,
     LAUNCH_US,
     AnySchedule,
     Setting,
+    flop_per_us,
     product_us,
 )
 
@@ -96,7 +96,8 @@ class Pair:
 
     def work_us(self, step: PairStep, symbols: Symbols) -> float:
         """Its multiplications."""
-        return LAUNCH_US + 2 * symbols.hint(step.multiplied) / FLOP_PER_US
+        rate = flop_per_us(step.products[0].node.dtype)
+        return LAUNCH_US + 2 * symbols.hint(step.multiplied) / rate
 
     def pattern(self, step: PairStep) -> str:
         """Always the same."""
@@ -124,7 +125,8 @@ class RowParts:
 
     def work_us(self, step: RowPartsStep, symbols: Symbols) -> float:
         """Its multiplications."""
-        return LAUNCH_US + symbols.hint(step.multiplied) / FLOP_PER_US
+        rate = flop_per_us(step.gathered.product.dtype)
+        return LAUNCH_US + symbols.hint(step.multiplied) / rate
 
     def pattern(self, step: RowPartsStep) -> str:
         """Always the same."""

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+import torch
+
 from agentkernel.compiler.drop_in.forward import Forward
 from agentkernel.compiler.emit import Schedule
 from agentkernel.compiler.expressions import Symbols
@@ -60,6 +62,8 @@ BYTES_PER_US = 4e6
 """About the copy bandwidth of an H100 or H200."""
 FLOP_PER_US = 1e8
 """About what an fp32-accurate product reaches there (SCHEDULES.md)."""
+HALF_FLOP_PER_US = 6.5e8
+"""The same of a product of 16-bit operands."""
 LAUNCH_US = 1.0
 """What a kernel takes at least."""
 
@@ -67,4 +71,9 @@ LAUNCH_US = 1.0
 def product_us(product: Node, symbols: Symbols) -> float:
     """The multiplications of a @ b: two operations for each element of the result and of K."""
     flops = 2 * symbols.hint(numel(product.shape) * product.args[0].shape[-1])
-    return flops / FLOP_PER_US
+    return flops / flop_per_us(product.dtype)
+
+
+def flop_per_us(dtype: torch.dtype) -> float:
+    """About what a product of operands of `dtype` reaches on an H100 or H200 (SCHEDULES.md)."""
+    return HALF_FLOP_PER_US if dtype in (torch.float16, torch.bfloat16) else FLOP_PER_US
