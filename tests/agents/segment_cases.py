@@ -52,7 +52,7 @@ def told(source: str) -> str:
 
 
 class Scaled(nn.Module):
-    """A softmax, which is a kernel, and the largest of it, which the library finds."""
+    """A softmax, which is a kernel, and its elements in order, which the library finds."""
 
     def __init__(self, width: int = 40) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class Scaled(nn.Module):
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         y = torch.softmax(x * self.scale, -1)
-        return y, torch.topk(y, 3)[0]
+        return y, torch.sort(y, -1)[0]
 
 
 class TwoResults(Scaled):
@@ -68,7 +68,7 @@ class TwoResults(Scaled):
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:  # type: ignore[override]
         y = torch.softmax(x * self.scale, -1)
-        return y, y * x, torch.topk(y, 3)[0]
+        return y, y * x, torch.sort(y, -1)[0]
 
 
 @dataclass
@@ -107,7 +107,7 @@ HANGS = ROWS.replace("        if out.numel():\n", "        while True:\n        
 CHEATS = ROWS.replace("        return out\n", "        return torch.softmax(x * scale, -1)\n")
 READS_OUTSIDE = ROWS.replace("(scale + at, mask=inside, other=0.0)", "(scale + at)")
 CLASHES = (
-    ROWS.replace("row_kernel", "topk")
+    ROWS.replace("row_kernel", "sort")
     .replace(
         "    def forward(self, x, scale):",
         "    def forward(self, segment, scale):\n        x = segment",

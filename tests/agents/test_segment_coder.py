@@ -155,7 +155,7 @@ def test_names_that_clash_are_told_apart(box: Sandboxed) -> None:
     turn = Turn(Named(), segment_cases.CLASHES)
     made = turn.whole()
     assert "segment_1 = " not in made.source, "a name is bound once"
-    assert "def segment_1_topk(" in made.source
+    assert "def segment_1_sort(" in made.source
     box.check(made.source, turn.problem.live, (torch.randn(6, 40),))
 
 
@@ -226,10 +226,10 @@ def test_the_next_turn_keeps_what_was_taken_and_drops_what_made_the_whole_slower
     turn = Turn(Scaled(), ROWS, ROWS.replace("row_kernel", "largest_kernel"))
     made = turn.whole()
     both = turn.whole(2, right(made, estimate_us=15.0))
-    assert [item.name for item in both.segments] == ["mul, softmax", "topk"]
+    assert [item.name for item in both.segments] == ["mul, softmax", "sort"]
     turn.model.answers = [told(ROWS)]
     alone = turn.whole(2, right(made, estimate_us=25.0))
-    assert [item.name for item in alone.segments] == ["topk"]
+    assert [item.name for item in alone.segments] == ["sort"]
 
 
 def test_a_refused_whole_is_not_asked_for_again() -> None:

@@ -23,7 +23,7 @@ class Model(nn.Module):
 
     def forward(self, x):
         y = self.norm(self.inner(x))
-        return y, torch.topk(y, 2)[0]
+        return y, torch.sort(y, -1)[0]
 
 
 def get_inputs():
