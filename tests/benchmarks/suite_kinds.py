@@ -29,7 +29,6 @@ LIFTED = (
 """Drafted here from TorchInductor's code, whether a template covers them or not."""
 UNDRAFTED = {
     "sort_rows": "nothing is left to Triton: the library does it all",
-    "topk_values": "nothing is left to Triton: the library does it all",
 }
 """No draft at all: what sorts or selects stays with PyTorch, and nothing is left."""
 
