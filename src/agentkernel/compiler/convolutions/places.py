@@ -26,6 +26,7 @@ from agentkernel.compiler.kernel import (
 )
 from agentkernel.compiler.products.places import Groups, place_by_place
 from agentkernel.compiler.products.step import (
+    FLOATS,
     EpilogueText,
     Scope,
     epilogue_emitter,
@@ -67,7 +68,8 @@ def reduces_places(
     if node not in loads or walks != 1 or node in region.layout.tables:
         return False
     reductions = [item for item in region.nodes if item.kind == "reduce"]
-    if len(reductions) != 1 or reductions[0].op not in NEUTRAL:
+    # Parts are fp32, which holds no large integer.
+    if len(reductions) != 1 or reductions[0].op not in NEUTRAL or reductions[0].dtype not in FLOATS:
         return False
     store = region.stores[0]
     batch, channels, every = groups
