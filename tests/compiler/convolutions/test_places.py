@@ -92,10 +92,12 @@ def test_parts_of_a_large_picture_are_read_in_turns(
 
 
 def test_a_picture_of_many_tiles_compiles() -> None:
-    module = Chain(nn.Conv2d(1, 2, 1), lambda x: x.amax(dim=(2, 3))).eval()
-    compiled, _ = steps_of(module, torch.randn(1, 1, 24, 24))
+    module = Chain(nn.Conv2d(2, 2, 1), lambda x: x.amax(dim=(2, 3))).eval()
+    compiled, (step,) = steps_of(module, torch.randn(1, 2, 24, 24))
+    assert isinstance(step, ConvolutionStep)
+    assert step.reduced == "places"
     text = compiled.write(small(compiled, "looped")).text
-    assert ttir_of(text, [torch.empty(1, 1, 3000, 3000, device="meta")])
+    assert ttir_of(text, [torch.empty(1, 2, 3000, 3000, device="meta")])
 
 
 @pytest.mark.parametrize(
