@@ -9,10 +9,12 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from agentkernel.compiler.convolutions import places
 from agentkernel.compiler.convolutions.schedules import convolution_schedules
 from agentkernel.compiler.convolutions.step import ConvolutionStep, convolution_facts
 from agentkernel.tools.targets import load_targets
 from tests.compiler.convolutions.test_reducing import Chain, steps_of
+from tests.compiler.emitted_ttir import ttir_of
 from tests.compiler.forms import small
 from tests.compiler.sandboxed_drop_in import Sandboxed
 
@@ -80,6 +82,24 @@ def test_nan_is_the_largest(box: Sandboxed) -> None:
     checked(box, module, x)
 
 
+@pytest.mark.parametrize("name", ["mean", "largest", "least"])
+def test_parts_of_a_large_picture_are_read_in_turns(
+    box: Sandboxed, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(places, "MOST_PARTS", 4)
+    layer, end, sizes = ENDS[name]
+    assert ", 4)," in checked(box, Chain(layer, end).eval(), torch.randn(sizes))
+
+
+def test_a_picture_of_many_tiles_compiles() -> None:
+    module = Chain(nn.Conv2d(2, 2, 1), lambda x: x.amax(dim=(2, 3))).eval()
+    compiled, (step,) = steps_of(module, torch.randn(1, 2, 24, 24))
+    assert isinstance(step, ConvolutionStep)
+    assert step.reduced == "places"
+    text = compiled.write(small(compiled, "looped")).text
+    assert ttir_of(text, [torch.empty(1, 2, 3000, 3000, device="meta")])
+
+
 @pytest.mark.parametrize(
     "module",
     [
@@ -88,8 +108,10 @@ def test_nan_is_the_largest(box: Sandboxed) -> None:
         Chain(nn.Conv2d(3, 8, 3), lambda x: x.var(dim=(2, 3))),
         Chain(nn.Conv2d(3, 8, 3), lambda x: x / x.mean(dim=(2, 3), keepdim=True)),
         Chain(nn.Conv2d(3, 8, 3), lambda x: torch.logsumexp(x, dim=(2, 3))),
+        Chain(nn.Conv2d(3, 8, 3), lambda x: (x.long() * 30001).amax(dim=(2, 3))),
+        Chain(nn.Conv2d(3, 8, 3), lambda x: x.double().mean(dim=(2, 3))),
     ],
-    ids=["transposed", "groups", "moments", "stored again", "two sums"],
+    ids=["transposed", "groups", "moments", "stored again", "two sums", "integers", "doubles"],
 )
 def test_what_tiles_do_not_leave_has_a_kernel_of_its_own(module: nn.Module) -> None:
     _, steps = steps_of(module.eval(), torch.randn(2, 3, 30, 30))

@@ -123,6 +123,7 @@ class TwoResults(nn.Module):
         Chain(nn.Conv2d(3, 2 * MOST_CHANNELS, 3), lambda x: x.amax(dim=1)),
         Chain(nn.Conv2d(3, 9, 3, groups=3), lambda x: x.amax(dim=1)),
         Chain(nn.Conv2d(3, 8, 3), lambda x: x.cumsum(dim=1)),
+        Chain(nn.Conv2d(3, 1, 3), lambda x: x.softmax(dim=1)),
     ],
     ids=[
         "returned too",
@@ -132,6 +133,7 @@ class TwoResults(nn.Module):
         "too many",
         "groups",
         "a scan",
+        "one channel",
     ],
 )
 def test_what_no_tile_holds_has_a_kernel_of_its_own(module: nn.Module) -> None:
@@ -139,10 +141,23 @@ def test_what_no_tile_holds_has_a_kernel_of_its_own(module: nn.Module) -> None:
     assert len(steps) > 1
 
 
+def test_a_result_of_one_place_has_a_kernel_of_its_own(box: Sandboxed) -> None:
+    module, x = (
+        Chain(nn.Conv2d(3, 6, 3), lambda x: x.softmax(dim=1)).eval(),
+        torch.randn(1, 3, 3, 3),
+    )
+    compiled, steps = steps_of(module, x)
+    assert len(steps) > 1
+    box.check(compiled.write(small(compiled, "looped")).text, module, [x])
+
+
+@pytest.mark.parametrize("stride", [2, 4, 8])
 @pytest.mark.parametrize("channels", [24, 96, 200, 256])
 @pytest.mark.parametrize("layer", [nn.Conv2d, nn.ConvTranspose2d])
-def test_every_schedule_holds_all_channels(layer: type[nn.Module], channels: int) -> None:
-    made = layer(16, channels, 4, stride=2)  # type: ignore[call-arg, arg-type]
+def test_every_schedule_holds_all_channels(
+    layer: type[nn.Module], channels: int, stride: int
+) -> None:
+    made = layer(16, channels, stride, stride=stride)  # type: ignore[call-arg, arg-type]
     module = Chain(made, lambda x: torch.softmax(x, dim=1)).eval()
     compiled, (step,) = steps_of(module, torch.randn(2, 16, 40, 40))
     assert isinstance(step, ConvolutionStep)

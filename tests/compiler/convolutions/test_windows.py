@@ -92,8 +92,21 @@ def test_narrow_types(box: Sandboxed, dtype: torch.dtype) -> None:
         Chain(nn.ConvTranspose2d(3, 8, 4, stride=2), lambda x: F.max_pool2d(x, 2)),
         Chain(nn.Conv2d(8, 8, 3, groups=8), lambda x: F.max_pool2d(x, 2)),
         Chain(nn.Conv2d(3, 8, 3), lambda x: x.sum() + F.max_pool2d(x, 2)),
+        Chain(nn.Conv2d(3, 8, 3), lambda x: F.max_pool2d(x[:, :5], 2)),
+        Chain(nn.Conv2d(3, 8, 3), lambda x: F.max_pool2d(x[:, :1], 2)),
+        Chain(nn.Conv2d(3, 8, 3), lambda x: F.max_pool2d(x[:1], 2)),
     ],
-    ids=["of 9", "overlap", "of 64", "transposed", "depthwise", "read twice"],
+    ids=[
+        "of 9",
+        "overlap",
+        "of 64",
+        "transposed",
+        "depthwise",
+        "read twice",
+        "some channels",
+        "one channel",
+        "one picture",
+    ],
 )
 def test_what_no_tile_holds_has_a_kernel_of_its_own(module: nn.Module) -> None:
     channels = next(iter(module.children())).in_channels  # type: ignore[union-attr]

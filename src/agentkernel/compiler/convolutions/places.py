@@ -26,6 +26,7 @@ from agentkernel.compiler.kernel import (
 )
 from agentkernel.compiler.products.places import Groups, place_by_place
 from agentkernel.compiler.products.step import (
+    FLOATS,
     EpilogueText,
     Scope,
     epilogue_emitter,
@@ -34,6 +35,7 @@ from agentkernel.compiler.products.step import (
 from agentkernel.compiler.rows_reductions import kernel_docstring, store_lines
 
 NEUTRAL = {"sum": "0.0", "max": 'float("-inf")', "min": 'float("inf")'}
+JOINED = {"sum": "parts + more", "max": "maximum(parts, more)", "min": "minimum(parts, more)"}
 FOLDED = {"sum": "tl.sum({}, axis={}{})", "max": "max_along({}, {}, {})",
           "min": "min_along({}, {}, {})"}  # fmt: skip
 """Reduction -> its text: of what, along which axis, and whether that stays."""
@@ -41,6 +43,8 @@ LEAST_PLACES = 512
 """Of smaller pictures a tile of one would be part empty."""
 ROWS = 4
 """Rows of the second kernel's programs."""
+MOST_PARTS = 512
+"""Parts of a row that such a program reads at once: a large picture has many thousands."""
 
 
 class PlacesEnd(NamedTuple):
@@ -64,7 +68,8 @@ def reduces_places(
     if node not in loads or walks != 1 or node in region.layout.tables:
         return False
     reductions = [item for item in region.nodes if item.kind == "reduce"]
-    if len(reductions) != 1 or reductions[0].op not in NEUTRAL:
+    # Parts are fp32, which holds no large integer.
+    if len(reductions) != 1 or reductions[0].op not in NEUTRAL or reductions[0].dtype not in FLOATS:
         return False
     store = region.stores[0]
     batch, channels, every = groups
@@ -135,18 +140,24 @@ def _finish(
     emitter = Emitter(
         region, form, scope.symbols, dict(scope.buffers), names=kernel_names(region)
     )  # fmt: skip
-    emitter.names.taken |= {"parts", "tile", "tiles", "found"}
+    emitter.names.taken |= {"parts", "more", "first", "tile", "tiles", "found"}
     emitter.own_pointers = frozenset(("parts_ptr",))
     emitter.row_values[reduction] = Text("found")
     emitter.helpers |= _helpers(reduction)
+    if reduction.op != "sum":
+        emitter.helpers.add(f"{reduction.op}imum")
+    neutral = NEUTRAL[reduction.op]
     folded = FOLDED[reduction.op].format("parts", 1, _keep(reduction, True))
     lines = [
         "row = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]",
         f"row_mask = row < {emitter.sizes.text(region.row_count)}",
         *emitter.split_index(region.rows, "row"),
-        "tile = tl.arange(0, TILES)[None, :]",
-        "parts = tl.load(parts_ptr + row * tiles + tile, mask=row_mask & (tile < tiles),"
-        f" other={NEUTRAL[reduction.op]})",
+        f"parts = tl.full((BLOCK_M, TILES), {neutral}, tl.float32)",
+        "for first in range(0, tiles, TILES):",
+        "    tile = first + tl.arange(0, TILES)[None, :]",
+        "    more = tl.load(parts_ptr + row * tiles + tile, mask=row_mask & (tile < tiles),"
+        f" other={neutral})",
+        f"    parts = {JOINED[reduction.op]}",
         f"found = {folded}",
     ]
     lines += store_lines(emitter, BodyLines(lines, lines), rows=True, tiles=False)
@@ -161,7 +172,8 @@ def _finish(
     rows = scope.symbols.wrapper(region.row_count)
     wrapper = scope.symbols.wrapper
     values = [parts, *emitter.pointers.values(), tiles, *(wrapper(value) for _, value in sizes)]
-    values += [f"TILES=triton.next_power_of_2({tiles})", f"BLOCK_M={ROWS}", "num_warps=4"]
+    values += [f"TILES=min(triton.next_power_of_2({tiles}), {MOST_PARTS})", f"BLOCK_M={ROWS}"]
+    values.append("num_warps=4")
     launch = wrapped_call(f"{name}[(triton.cdiv({rows}, {ROWS}),)]", values)
     made = f"{parts} = torch.empty(({wrapper(numel(region.stores[0].node.shape))}) * {tiles},"
     allocation = f"{made} device={names[1]}.device, dtype=torch.float32)"

@@ -36,7 +36,7 @@ def reduces_channels(node: Node, geometry: Geometry, groups: Groups, region: Reg
     one, and it stores one result."""
     if not region.reduces or region.scans or len(region.stores) != 1:
         return False
-    if geometry.groups > 1 or by_sums(geometry) or geometry.outside > MOST_CHANNELS:
+    if geometry.groups > 1 or by_sums(geometry) or not 1 < geometry.outside <= MOST_CHANNELS:
         return False
     loads = region.layout.loads
     walks = sum(access.buffer is node for access in loads.values())
@@ -46,8 +46,10 @@ def reduces_channels(node: Node, geometry: Geometry, groups: Groups, region: Reg
     batch, channels, places = groups
     rows = [atom for axis in region.rows for atom in axis.atoms]
     cols = [atom for axis in region.cols for atom in axis.atoms]
+    # The text of a single row has no index of rows, which a tile always has.
     return (
-        rows == [*batch, *places]
+        bool(rows)
+        and rows == [*batch, *places]
         and cols == [*channels]
         and all(map(same, store.strides, contiguous_strides(store.node.shape)))
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from agentkernel.compiler.convolutions.packing import AS_IT_LIES, AT_ONCE, PACKED, Packing
 from agentkernel.compiler.convolutions.spec import Geometry
-from agentkernel.compiler.convolutions.transposed import WEAVES
+from agentkernel.compiler.convolutions.transposed import LEAST_ROWS, WEAVES
 from agentkernel.compiler.products.schedules import ITEM_BYTES, FloatType
 from agentkernel.compiler.sampling import Point, drawn, powers
 from agentkernel.domain.target import Target
@@ -135,7 +135,8 @@ def _implicit(facts: ConvolutionFacts, target: Target) -> list[dict[str, int]]:
         tiles += [(wide, 128, deep // 2, 4)] if shape.inside <= 16 or read == AT_ONCE else []
         tiles.append((min(wide, 64), 64 * max(1, _phases(shape)), 32, 2))
         tiles.append((wide if facts.whole else 16, 32 * max(1, _phases(shape)), 16, 2))
-        tiles += [(wide, 32 * max(1, _phases(shape)), 16, 1)] if facts.whole else []
+        # The last has the phases apart: of many channels no tile holds them all.
+        tiles += [(wide, 32 * max(1, _phases(shape)), 16, 1), (wide, 32, 16, 1)][: 2 * facts.whole]
         for m, n, k, stages in tiles:
             warps = 8 if m * n >= 128 * 128 else 4
             apart = {"APART": 1} if _apart(facts) else {}
@@ -183,7 +184,8 @@ def _fits(point: Point, facts: ConvolutionFacts, target: Target) -> bool:
     memory fit."""
     item = ITEM_BYTES[facts.dtype]
     m, n, k = point["BLOCK_M"], point["BLOCK_N"], point["BLOCK_K"]
-    if phases := _phases(facts.geometry):
+    phases = _phases(facts.geometry)
+    if phases and n >= LEAST_ROWS * phases:
         operands = (n // phases + m * phases) * k * item * point["num_stages"]
     else:
         operands = (m + n) * k * item * (point["num_stages"] + 1)

@@ -72,12 +72,15 @@ def window_of(value: Node, geometry: Geometry, region: Region) -> Window | None:
 
 
 def _in_windows(value: Node, read: Node, region: Region) -> bool:
-    """True where `read` has the windows of `value` apart, from its first place on."""
+    """True where `read` has the windows of all channels of `value` apart, from its first place
+    on."""
     rank = len(value.shape) - 2
     access, dims = region.layout.loads[read], region.layout.dims[read]
     if len(dims) != 2 + 2 * rank or access.offset != 0 or any(len(leaves(d)) > 1 for d in dims[2:]):
         return False
     if any(not size.is_number for size in read.shape[3::2]):
+        return False
+    if not all(map(same, read.shape[:2], value.shape[:2])):
         return False
     strides, steps = access.resolved(), contiguous_strides(value.shape)
     wanted: list[Expr] = [steps[0], steps[1]]
