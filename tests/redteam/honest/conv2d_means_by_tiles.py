@@ -181,8 +181,11 @@ def mean_of_pictures(
     """GELU and mean over the last 2 dimensions. A program holds BLOCK_M rows in registers."""
     row = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     row_mask = row < n_rows
-    tile = tl.arange(0, TILES)[None, :]
-    parts = tl.load(parts_ptr + row * tiles + tile, mask=row_mask & (tile < tiles), other=0.0)
+    parts = tl.full((BLOCK_M, TILES), 0.0, tl.float32)
+    for first in range(0, tiles, TILES):
+        tile = first + tl.arange(0, TILES)[None, :]
+        more = tl.load(parts_ptr + row * tiles + tile, mask=row_mask & (tile < tiles), other=0.0)
+        parts = parts + more
     found = tl.sum(parts, axis=1, keep_dims=True)
     mean = found / n_cols
     tl.store(output_ptr + row, mean, mask=row_mask)
@@ -310,7 +313,9 @@ class ModelNew(nn.Module):
             triton.cdiv(((-2) + x_dim2) * ((-2) + x_dim3), 32),
             12 * x_dim0,
             4 + ((-2) * x_dim2) + ((-2) * x_dim3) + x_dim2 * x_dim3,
-            TILES=triton.next_power_of_2(triton.cdiv(((-2) + x_dim2) * ((-2) + x_dim3), 32)),
+            TILES=min(
+                triton.next_power_of_2(triton.cdiv(((-2) + x_dim2) * ((-2) + x_dim3), 32)), 512
+            ),
             BLOCK_M=4,
             num_warps=4,
         )
