@@ -58,7 +58,7 @@ class OpCost(Frozen):
     flops: int
     kind: Literal["matmul", "convolution", "attention", "pointwise", "reduction", "copy"]
     channels: int | None = None
-    """Of a convolution: those that come into a group."""
+    """Of a convolution: those that come into a group; 0 where each is a group of its own."""
 
 
 class CompileReport(Frozen):

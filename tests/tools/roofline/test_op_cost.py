@@ -43,8 +43,14 @@ def test_batched_product():
         ((12, 4, 3, 3), [1, 1], False, 2, 2 * (2 * 12 * 16 * 16) * (4 * 3 * 3), 4),
         ((8, 6, 4, 4), [2, 2], True, 1, 2 * (2 * 8 * 16 * 16) * (6 * 4 * 4), 8),
         ((8, 6, 4, 4), [2, 2], True, 4, 2 * (2 * 8 * 16 * 16) * (6 * 4 * 4), 2),
+        ((8, 1, 3, 3), [1, 1], False, 8, 2 * (2 * 8 * 16 * 16) * (3 * 3), 0),
     ],
-    ids=["the taps of its group", "transposed: from its input", "transposed, of a group"],
+    ids=[
+        "the taps of its group",
+        "transposed: from its input",
+        "transposed, of a group",
+        "depthwise",
+    ],
 )
 def test_convolution_counts(weight, stride, transposed, groups, flops, channels):
     given = (None, stride, [1, 1], [1, 1], transposed, [0, 0], groups)
@@ -105,3 +111,9 @@ def test_einsum_multiplies_over_all_its_letters():
 def test_a_loss_counts_what_it_reads():
     found = cost(aten.mse_loss.default, empty(64, 128), empty(64, 128))
     assert (found.flops, found.bytes_moved) == (64 * 128, 4 * (2 * 64 * 128 + 1))
+
+
+def test_one_channel_of_all_groups_is_no_depthwise_convolution():
+    given = (None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1)
+    found = cost(aten.convolution.default, empty(2, 1, 16, 16), empty(8, 1, 3, 3), *given)
+    assert found.channels == 1

@@ -381,7 +381,7 @@ def library_call_us(cost: OpCost, target: Target) -> float:
 def _library_us(cost: OpCost, target: Target, precision: str = "eager") -> float:
     """Time of a library op's operations: its share of the peak where it is a product."""
     if _has_few_channels(cost):
-        share = DEPTHWISE_SHARE if cost.channels == 1 else FEW_CHANNELS_SHARE
+        share = DEPTHWISE_SHARE if cost.channels == 0 else FEW_CHANNELS_SHARE
         return cost.flops / (vector_peak(target).tflops * 1e6) / share
     share = LIBRARY_SHARE if is_matmul(cost) else 1.0
     share = CONVOLUTION_SHARE if cost.kind == "convolution" else share

@@ -228,13 +228,16 @@ def _is_transposed(name: str, args: Sequence[object]) -> bool:
 def _group_channels(
     name: str, args: Sequence[object], inputs: list[torch.Tensor], size_of: SizeOf
 ) -> int:
-    """Channels that come into a group: the weight has [out, in of a group, *taps], a transposed
-    one's [in, out of a group, *taps]."""
+    """Channels that come into a group, 0 where each is a group of its own: the weight has [out, in
+    of a group, *taps], a transposed one's [in, out of a group, *taps]."""
+    channels = size_of(inputs[0].shape[1 - inputs[1].dim()])
     if not _is_transposed(name, args):
-        return size_of(inputs[1].shape[1])
-    place = 8 if name in ("aten.convolution", "aten._convolution") else 6
-    groups = args[place] if len(args) > place else 1
-    return size_of(inputs[1].shape[0]) // (groups if isinstance(groups, int) else 1)
+        own = size_of(inputs[1].shape[1])
+    else:
+        place = 8 if name in ("aten.convolution", "aten._convolution") else 6
+        groups = args[place] if len(args) > place else 1
+        own = channels // (groups if isinstance(groups, int) else 1)
+    return 0 if own == 1 < channels else own
 
 
 def _attention_flops(inputs: list[torch.Tensor], args: Sequence[object], size_of: SizeOf) -> int:
