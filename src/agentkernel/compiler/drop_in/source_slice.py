@@ -114,7 +114,7 @@ class _Slicer:
         self.tree = parse_source(source)
         self.class_name, self.new_name = class_name, new_name
         self.module_classes, self.executed, self.whole = module_classes, executed, whole
-        self.bindings = _bindings(self.tree.body)
+        self.bindings = bindings_of(self.tree.body)
         self.root = self._class_statement()
         self.edits: list[Edit] = list(_annotation_edits(self.tree, self.text, self._plain_names()))
         self.attributes: set[str] = set()
@@ -260,11 +260,11 @@ class _Slicer:
         return self.text.cut(self.text.starts[first - 1], self.text.starts[last] - 1, self.edits)
 
 
-def _bindings(body: Iterable[ast.stmt]) -> dict[str, list[ast.stmt]]:
+def bindings_of(body: Iterable[ast.stmt]) -> dict[str, list[ast.stmt]]:
     """Module-level name -> the statements that bind it, in order."""
     found: dict[str, list[ast.stmt]] = {}
     for item in body:
-        if not _is_main_guard(item):
+        if not is_main_guard(item):
             for name in _bound_names(item):
                 found.setdefault(name, []).append(item)
     return found
@@ -385,7 +385,7 @@ def _import_roots(items: Iterable[ast.stmt]) -> tuple[str, ...]:
 
 def _mutated_names(item: ast.stmt) -> set[str]:
     """Variables that a module-level statement changes in place: `TABLE["a"] = 1`, `x.append(2)`."""
-    if isinstance(item, Function | ast.ClassDef) or _is_main_guard(item):
+    if isinstance(item, Function | ast.ClassDef) or is_main_guard(item):
         return set()
     names: set[str] = set()
     for node in ast.walk(item):
@@ -424,7 +424,7 @@ def _is_star_import(item: ast.stmt) -> bool:
     return isinstance(item, ast.ImportFrom) and item.names[0].name == "*"
 
 
-def _is_main_guard(item: ast.stmt) -> bool:
+def is_main_guard(item: ast.stmt) -> bool:
     return isinstance(item, ast.If) and "__name__" in ast.dump(item.test)
 
 
@@ -444,4 +444,4 @@ def _is_private(name: str) -> bool:
     return name.startswith("__") and not name.endswith("__")
 
 
-__all__ = ["ClassSlice", "slice_class"]
+__all__ = ["ClassSlice", "bindings_of", "is_main_guard", "slice_class"]

@@ -123,7 +123,7 @@ def entered(package: Package, folder: Path) -> Iterator[None]:
 
     Raises ProblemError where its files are gone, or are not those that the problem was read with.
     """
-    root = _root(package)
+    root = package_root(package)
     _check(package, root)
     top = package.name.partition(".")[0]
     before = _entered.get(top)
@@ -280,7 +280,7 @@ def _imported(path: Path, text: str | bytes, top: str, root: Path) -> list[Path]
     return [item for item in found if item.is_relative_to(inside) and item.is_file()]
 
 
-def _root(package: Package) -> Path:
+def package_root(package: Package) -> Path:
     """Where the package lies: in its folder, or where Python finds it by now."""
     folders = package.name.split(".")
     if package.root and Path(package.root).joinpath(*folders).is_dir():

@@ -1,0 +1,178 @@
+"""A user's file and the modules of its own package that it imports, as one source text.
+
+The modules stand in the order in which Python executes them, so that cycles and re-exports mean
+what they did. A name that two modules give to different things gets that of its module in front.
+What is no source of the package (a C extension, a module used as a value) stays an import of the
+package by its full name: a slice that needs it does not stand alone, and says so.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from agentkernel.compiler.drop_in.package_names import (
+    Import,
+    Meaning,
+    Module,
+    PackageNames,
+    absolute,
+    read_module,
+)
+from agentkernel.compiler.drop_in.renaming import Renamer
+from agentkernel.compiler.drop_in.source_slice import is_main_guard
+from agentkernel.domain.problem import Package, Problem
+from agentkernel.tools.problem.packages import package_root, source_bytes
+
+
+@dataclass(frozen=True)
+class OwnCode:
+    """The text; the names in it by (module, name there); the modules by the path of each file.
+
+    `root` is the module of the problem's own file, "" where that is in no package.
+    """
+
+    source: str
+    root: str = ""
+    names: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
+
+    def name_of(self, module: str, qualified: str) -> str:
+        """A qualified name of `module` as the text has it: "norms_Norm.__init__"."""
+        head, dot, rest = qualified.partition(".")
+        return self.names.get((module, head), head) + dot + rest
+
+
+def own_code(problem: Problem) -> OwnCode:
+    """The problem's source with the modules of its own package; the source alone where it imports
+    none, or where the package is an installed one.
+
+    Raises ProblemError where the package is gone.
+    """
+    package = problem.package
+    if package is None or not package.files:
+        return OwnCode(problem.source)
+    path = Path(problem.path)
+    inside = path.name == "__init__.py"
+    root = package.name if inside else f"{package.name}.{path.stem}"
+    modules, files = _read(package)
+    modules[root] = read_module(root, inside, problem.source)
+    for name in list(modules):
+        for above in _packages(name)[:-1]:  # A folder without __init__.py is one too.
+            modules.setdefault(above, read_module(above, True, ""))
+    files[str(path.absolute())] = root
+    hidden: frozenset[Meaning] = frozenset()
+    while True:
+        names = PackageNames(modules, root, problem.class_name, hidden)
+        text = _JointText(names)
+        source = text.of(root)
+        if text.captured <= hidden:
+            return OwnCode(source, root, names.definitions(), files)
+        hidden |= text.captured
+
+
+def _read(package: Package) -> tuple[dict[str, Module], dict[str, str]]:
+    """The modules that the problem was read with, by name, and their names by file."""
+    modules: dict[str, Module] = {}
+    files: dict[str, str] = {}
+    folder = package_root(package)
+    for file in package.files:
+        data = source_bytes(folder / file.path)
+        if hashlib.sha256(data).hexdigest() != file.sha256:
+            continue  # Its imports stay imports then, which no drop-in may have.
+        *parts, last = Path(file.path).with_suffix("").parts
+        name = ".".join(parts if last == "__init__" else [*parts, last])
+        modules[name] = read_module(name, last == "__init__", data.decode("utf-8-sig"))
+        files[str((folder / file.path).absolute())] = name
+    return modules, files
+
+
+class _JointText:
+    """Writes modules one behind the other, each once."""
+
+    def __init__(self, names: PackageNames) -> None:
+        self.names, self.modules = names, names.modules
+        self.captured: set[Meaning] = set()
+        self._objects: dict[str, str] = {}
+        self._started: set[str] = set()
+        self._later: list[str] = []
+        self._pieces: list[str] = []
+
+    def of(self, root: str) -> str:
+        """The module `root` with all that it imports; last what only functions import."""
+        self._module(root)
+        while self._later:
+            self._module(self._later.pop(0))
+        objects = [f"import {module} as {name}" for module, name in self._objects.items()]
+        return "\n".join([*objects, *self._pieces, ""])
+
+    def _module(self, name: str) -> None:
+        for part in _packages(name):
+            if part in self.modules and part not in self._started:
+                self._started.add(part)
+                self._statements(self.modules[part])
+
+    def _statements(self, module: Module) -> None:
+        lines, end = module.text.split("\n"), 0
+        for item in module.tree.body:
+            marks = getattr(item, "decorator_list", [])
+            first = min([item.lineno, *(mark.lineno for mark in marks)])
+            last = item.end_lineno or item.lineno
+            above = lines[end : first - 1]
+            shared = first <= end or any(
+                other is not item and other.lineno == last for other in module.tree.body
+            )
+            end = last
+            if is_main_guard(item) or _is_text(item):
+                continue
+            for target in self._imported(module, item):
+                self._module(target)
+            renamer = Renamer(module.name, self.names)
+            made = renamer.renamed(item)
+            self.captured |= renamer.captured
+            self._objects |= renamer.objects
+            if made == [item] and not shared:
+                self._pieces += [*above, *lines[first - 1 : last]]
+            elif made:
+                self._pieces += [*above, *map(ast.unparse, made)]
+
+    def _imported(self, module: Module, item: ast.stmt) -> Iterator[str]:
+        """The modules that a statement imports while it runs; what functions import comes later."""
+        pending: list[tuple[ast.AST, bool]] = [(item, False)]
+        while pending:
+            node, late = pending.pop(0)
+            if isinstance(node, Import):
+                found = [name for name in _named(node, module.package) if name in self.modules]
+                if late:
+                    self._later += found
+                else:
+                    yield from found
+            late |= isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            late |= isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+            pending += [(child, late) for child in ast.iter_child_nodes(node)]
+
+
+def _named(node: Import, package: str) -> Iterator[str]:
+    """Full names that an import may have modules at."""
+    if isinstance(node, ast.Import):
+        yield from (item.name for item in node.names)
+        return
+    base = absolute(node, package)
+    yield base
+    yield from (f"{base}.{item.name}" for item in node.names)
+
+
+def _packages(name: str) -> list[str]:
+    """ "a.b.c" -> "a", "a.b", "a.b.c"."""
+    parts = name.split(".")
+    return [".".join(parts[: count + 1]) for count in range(len(parts))]
+
+
+def _is_text(item: ast.stmt) -> bool:
+    return isinstance(item, ast.Expr) and isinstance(item.value, ast.Constant)
+
+
+__all__ = ["OwnCode", "own_code"]
