@@ -78,6 +78,20 @@ class ConstructorText:
         return self.expressions[name]
 
     @property
+    def obstacle(self) -> str:
+        """Why the file does not stand alone, and what to do; "" where it does."""
+        if not self.foreign_imports:
+            return ""
+        roots = tuple(root.lstrip(".") for root in self.foreign_imports)
+        lines = [line for line in self.imports if line.split()[1].lstrip(".").startswith(roots)]
+        needs = f"'{lines[0]}'" if lines else ", ".join(self.foreign_imports)
+        return (
+            f"it needs {needs}, which a drop-in may not import. Next: build the module in Python "
+            "and give that to agentkernel.optimize(module, inputs), or keep the import out of the "
+            "constructor"
+        )
+
+    @property
     def text(self) -> str:
         """The pieces in order, as a module that can build `ModelNew` and nothing else."""
         model = f"{self.header}\n{self.body or '    pass'}"

@@ -23,7 +23,7 @@ from agentkernel.compiler.drop_in.package_names import (
     read_module,
 )
 from agentkernel.compiler.drop_in.renaming import Renamer
-from agentkernel.compiler.drop_in.source_slice import is_main_guard
+from agentkernel.compiler.drop_in.source_slice import is_future, is_main_guard
 from agentkernel.domain.problem import Package, Problem
 from agentkernel.tools.problem.packages import package_root, source_bytes
 
@@ -107,7 +107,9 @@ class _JointText:
         while self._later:
             self._module(self._later.pop(0))
         objects = [f"import {module} as {name}" for module, name in self._objects.items()]
-        return "\n".join([*objects, *self._pieces, ""])
+        items = [item for name in self._started for item in self.modules[name].tree.body]
+        future = ["from __future__ import annotations"] if any(map(is_future, items)) else []
+        return "\n".join([*future, *objects, *self._pieces, ""])
 
     def _module(self, name: str) -> None:
         for part in _packages(name):

@@ -77,7 +77,7 @@ class PackageNames:
         for meaning, name in self._first(root, class_name):
             self.name_of(meaning, name)
 
-    def _first(self, root: str, class_name: str) -> Iterator[tuple[Meaning, str]]:
+    def _first(self, root: str, class_name: str) -> Iterator[tuple[Defined | Foreign, str]]:
         """The class, imports that have no other name, then the rest of the problem's own file."""
         found = self.meaning(root, class_name)
         if isinstance(found, Defined):
@@ -90,7 +90,7 @@ class PackageNames:
                         yield Foreign(top, ""), top
         for name in self.modules[root].bindings:
             found = self.meaning(root, name)
-            if found == Defined(root, name):
+            if isinstance(found, Defined) and found == (root, name):
                 yield found, name
 
     def meaning(self, module: str, name: str, seen: frozenset[str] = frozenset()) -> Meaning | None:

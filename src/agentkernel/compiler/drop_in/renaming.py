@@ -197,7 +197,9 @@ class Renamer(ast.NodeTransformer):
     def visit_While(self, node: ast.While) -> ast.AST:
         return self._compound(node)
 
-    def _compound(self, node: ast.If | ast.With | ast.Try | ast.ExceptHandler | ast.For | ast.While) -> ast.AST:
+    def _compound(
+        self, node: ast.If | ast.With | ast.Try | ast.ExceptHandler | ast.For | ast.While
+    ) -> ast.AST:
         self.generic_visit(node)
         node.body = node.body or [ast.Pass()]
         return node
@@ -258,7 +260,9 @@ class Renamer(ast.NodeTransformer):
             return ast.Import(names=[item])
         base = absolute(node, self.names.modules[self.module].package)
         asname = None if local == item.name else local
-        return ast.ImportFrom(module=base, names=[ast.alias(name=item.name, asname=asname)], level=0)
+        return ast.ImportFrom(
+            module=base, names=[ast.alias(name=item.name, asname=asname)], level=0
+        )
 
     def _scope(self, body: list[ast.stmt], given: ast.arguments) -> _Scope:
         arguments = [*given.posonlyargs, *given.args, *given.kwonlyargs]
