@@ -68,7 +68,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (top / "consts.py").write_text(CONSTS)
     monkeypatch.chdir(tmp_path)
     yield top
-    for name in [name for name in sys.modules if name.split(".")[0] == TOP]:
+    for name in [name for name in sys.modules if name.startswith(TOP)]:
         del sys.modules[name]
 
 
@@ -140,7 +140,8 @@ def test_two_names_alike(package: Path) -> None:
     """Each module keeps its own `EPS`, `_fill` and `Norm`, private state under its own name."""
     (package / "other.py").write_text(
         "import torch\nfrom torch import nn\n\nEPS = 5\n\n\n"
-        "def _fill():\n    return torch.rand(EPS)\n\n\nclass Norm(nn.Module):\n    def __init__(self, width):\n        super().__init__()\n"
+        "def _fill():\n    return torch.rand(EPS)\n\n\nclass Norm(nn.Module):\n"
+        "    def __init__(self, width):\n        super().__init__()\n"
         "        self.__scale = nn.Parameter(_fill())\n        self.__more(width)\n\n"
         "    def __more(self, width):\n        self.fill = [EPS for EPS in range(width)]\n"
         '        self.words = f"{EPS} of {width}"\n'
@@ -190,8 +191,9 @@ def test_a_base_class_and_a_settings_object(package: Path) -> None:
         "from typing import TYPE_CHECKING\n\nfrom .consts import EPS\n\n"
         "if TYPE_CHECKING:\n    from .blocks.block import Block\n\n\n"
         "@dataclass(frozen=True)\nclass Settings:\n    block: Block | None = None\n"
-        "    width: int = 8\n    eps: float = EPS\n    sizes: list[int] = field(default_factory=list)\n"
-        "\n    @property\n    def double(self) -> int:\n        return 2 * self.width\n"
+        "    width: int = 8\n    eps: float = EPS\n"
+        "    sizes: list[int] = field(default_factory=list)\n\n    @property\n"
+        "    def double(self) -> int:\n        return 2 * self.width\n"
     )
     (package / "base.py").write_text(
         "from torch import nn\n\nfrom .settings import Settings\n\n\nclass Base(nn.Module):\n"
@@ -240,3 +242,24 @@ def test_the_files_that_come_along_decide_the_problem(package: Path) -> None:
     same_weights(after)
     with pytest.raises(ProblemError, match="has changed"):
         restore_problem(before)
+
+
+@pytest.mark.parametrize("module", [f"{TOP}_norms", TOP])
+def test_files_beside_one_that_is_in_no_package(module: str, package: Path) -> None:
+    """A module in the same folder, which imports another one, and a package there."""
+    folder = package.parent
+    (folder / f"{TOP}_norms.py").write_text(NORMS.replace("from .consts", f"from {TOP}_consts"))
+    (folder / f"{TOP}_consts.py").write_text(CONSTS)
+    (package / "__init__.py").write_text("from .norms import RMSNorm\n")
+    source = BLOCK.format(imports=f"from {module} import RMSNorm", norm="RMSNorm")
+    loaded = loaded_from(folder, source, "block.py")
+    same_weights(loaded)
+    before = loaded.problem.sha256
+    for file in (folder / f"{TOP}_consts.py", package / "consts.py"):
+        file.write_text(CONSTS.replace("2.0", "3.0"))
+    again = loaded_from(folder, source, "block.py")
+    assert again.problem.sha256 != before
+    _, built = same_weights(again)
+    assert built.state_dict()["norm.weight"].mean() > 2.0
+    with pytest.raises(ProblemError, match="has changed"):
+        restore_problem(loaded.problem)

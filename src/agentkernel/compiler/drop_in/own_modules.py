@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from agentkernel.compiler.drop_in.package_names import (
@@ -19,13 +19,12 @@ from agentkernel.compiler.drop_in.package_names import (
     Meaning,
     Module,
     PackageNames,
-    absolute,
     read_module,
 )
 from agentkernel.compiler.drop_in.renaming import Renamer
 from agentkernel.compiler.drop_in.source_slice import is_future, is_main_guard
 from agentkernel.domain.problem import Package, Problem
-from agentkernel.tools.problem.packages import package_root, source_bytes
+from agentkernel.tools.problem.packages import absolute_name, package_root, source_bytes
 
 
 @dataclass(frozen=True)
@@ -57,20 +56,26 @@ def own_code(problem: Problem) -> OwnCode:
         return OwnCode(problem.source)
     path = Path(problem.path)
     inside = path.name == "__init__.py"
-    root = package.name if inside else f"{package.name}.{path.stem}"
+    above = [package.name] if package.name else []
+    root = ".".join(above if inside and above else [*above, path.stem])
     modules, files = _read(package)
     modules[root] = read_module(root, inside, problem.source)
     for name in list(modules):
-        for above in _packages(name)[:-1]:  # A folder without __init__.py is one too.
-            modules.setdefault(above, read_module(above, True, ""))
+        for outer in _packages(name)[:-1]:  # A folder without __init__.py is one too.
+            modules.setdefault(outer, read_module(outer, True, ""))
     files[str(path.absolute())] = root
+    return replace(joint_text(modules, root, problem.class_name), files=files)
+
+
+def joint_text(modules: Mapping[str, Module], root: str, class_name: str) -> OwnCode:
+    """`root` and what it imports of `modules`; the class keeps its name where `root` defines it."""
     hidden: frozenset[Meaning] = frozenset()
     while True:
-        names = PackageNames(modules, root, problem.class_name, hidden)
+        names = PackageNames(modules, root, class_name, hidden)
         text = _JointText(names)
         source = text.of(root)
         if text.captured <= hidden:
-            return OwnCode(source, root, names.definitions(), files)
+            return OwnCode(source, root, names.definitions())
         hidden |= text.captured
 
 
@@ -162,7 +167,7 @@ def _named(node: Import, package: str) -> Iterator[str]:
     if isinstance(node, ast.Import):
         yield from (item.name for item in node.names)
         return
-    base = absolute(node, package)
+    base = absolute_name(node, package)
     yield base
     yield from (f"{base}.{item.name}" for item in node.names)
 
@@ -177,4 +182,4 @@ def _is_text(item: ast.stmt) -> bool:
     return isinstance(item, ast.Expr) and isinstance(item.value, ast.Constant)
 
 
-__all__ = ["OwnCode", "own_code"]
+__all__ = ["OwnCode", "joint_text", "own_code"]

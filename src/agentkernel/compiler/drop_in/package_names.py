@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from agentkernel.compiler.drop_in.source_slice import bindings_of
 from agentkernel.storage.source_text import parse_source
+from agentkernel.tools.problem.packages import absolute_name
 
 Import = ast.Import | ast.ImportFrom
 
@@ -121,7 +122,7 @@ class PackageNames:
                 place = alias.name if alias.asname else name
                 return Whole(place) if place in self.modules else Foreign(place, "")
             assert isinstance(item, ast.ImportFrom)
-            base = absolute(item, self.modules[module].package)
+            base = absolute_name(item, self.modules[module].package)
             found = None
             if base in self.modules and f"{base}:{alias.name}" not in seen:
                 found = self.meaning(base, alias.name, seen)
@@ -133,7 +134,7 @@ class PackageNames:
     def _star_imports(self, own: Module) -> Iterator[str]:
         for item in own.tree.body:
             if isinstance(item, ast.ImportFrom) and item.names[0].name == "*":
-                base = absolute(item, own.package)
+                base = absolute_name(item, own.package)
                 if base in self.modules:
                     yield base
 
@@ -173,15 +174,6 @@ class PackageNames:
         return found
 
 
-def absolute(item: ast.ImportFrom, package: str) -> str:
-    """The full name of the module that `from ... import` names."""
-    if not item.level:
-        return item.module or ""
-    parts = package.split(".")
-    base = parts[: len(parts) - item.level + 1]
-    return ".".join([*base, *([item.module] if item.module else [])])
-
-
 def _identifiers(tree: ast.Module) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Name):
@@ -202,6 +194,5 @@ __all__ = [
     "Module",
     "PackageNames",
     "Whole",
-    "absolute",
     "read_module",
 ]

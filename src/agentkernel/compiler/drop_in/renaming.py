@@ -14,8 +14,8 @@ from agentkernel.compiler.drop_in.package_names import (
     Meaning,
     PackageNames,
     Whole,
-    absolute,
 )
+from agentkernel.tools.problem.packages import absolute_name
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
@@ -208,7 +208,7 @@ class Renamer(ast.NodeTransformer):
         return [made for item in node.names for made in self._import(node, item)]
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.stmt | list[ast.stmt]:
-        base = absolute(node, self.names.modules[self.module].package)
+        base = absolute_name(node, self.names.modules[self.module].package)
         if base == "__future__":
             return []
         if node.names[0].name == "*":
@@ -258,7 +258,7 @@ class Renamer(ast.NodeTransformer):
         """The import of one name, by the full name of its module."""
         if isinstance(node, ast.Import):
             return ast.Import(names=[item])
-        base = absolute(node, self.names.modules[self.module].package)
+        base = absolute_name(node, self.names.modules[self.module].package)
         asname = None if local == item.name else local
         return ast.ImportFrom(
             module=base, names=[ast.alias(name=item.name, asname=asname)], level=0

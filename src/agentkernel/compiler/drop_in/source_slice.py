@@ -440,11 +440,10 @@ def _is_import(item: ast.stmt) -> bool:
 
 
 def is_future(item: ast.stmt) -> bool:
-    return (
-        isinstance(item, ast.ImportFrom)
-        and item.module == "__future__"
-        and (any(alias.name == "annotations" for alias in item.names))
-    )
+    """Whether a statement is `from __future__ import annotations`."""
+    if not isinstance(item, ast.ImportFrom) or item.module != "__future__":
+        return False
+    return any(alias.name == "annotations" for alias in item.names)
 
 
 def _is_star_import(item: ast.stmt) -> bool:
@@ -452,6 +451,7 @@ def _is_star_import(item: ast.stmt) -> bool:
 
 
 def is_main_guard(item: ast.stmt) -> bool:
+    """Whether a statement is `if __name__ == "__main__":`."""
     return isinstance(item, ast.If) and "__name__" in ast.dump(item.test)
 
 
