@@ -128,6 +128,34 @@ def test_an_import_inside_the_constructor(package: Path) -> None:
     same_weights(loaded_from(package, source))
 
 
+def test_a_forward_of_the_package_that_the_constructor_runs(package: Path) -> None:
+    source = BLOCK.format(imports="import torch\nfrom .. import norms", norm="norms.RMSNorm")
+    source = source.replace(
+        "    def forward",
+        "        self.size = self.norm(torch.ones(1, 8)).shape[1]\n\n    def forward",
+    )
+    text, built = same_weights(loaded_from(package, source))
+    assert text.text.count("def forward") == 1
+    assert vars(built)["size"] == 8
+
+
+def test_a_function_that_imports_while_its_module_is_executed(package: Path) -> None:
+    """`lazy` is called at import, and `late` names the problem's own file for a base class."""
+    (package / "lazy.py").write_text(
+        "def width():\n    from .consts import SHIFT\n    return int(SHIFT['by']) * 4\n\n\n"
+        "WIDTH = width()\n\n\ndef child():\n    from .late import Child\n    return Child()\n"
+    )
+    (package / "late.py").write_text(
+        "from torch import nn\nfrom .blocks.block import Base\n\n\nclass Child(Base):\n"
+        "    def __init__(self):\n        super().__init__()\n        self.more = nn.Linear(2, 3)\n"
+    )
+    source = BLOCK.format(
+        imports="from ..lazy import WIDTH, child\n\n\nclass Base(nn.Module):\n    pass\n",
+        norm="(lambda width: (nn.LayerNorm(WIDTH), child())[1])",
+    )
+    same_weights(loaded_from(package, source))
+
+
 def test_a_name_that_a_package_passes_on(package: Path) -> None:
     (package / "__init__.py").write_text("from .norms import RMSNorm as Norm\n")
     (package / "blocks" / "__init__.py").write_text("from .block import Block\n")

@@ -96,21 +96,24 @@ def _read(package: Package) -> tuple[dict[str, Module], dict[str, str]]:
 
 
 class _JointText:
-    """Writes modules one behind the other, each once."""
+    """Writes modules one behind the other, each once.
+
+    What only functions import comes as early as it can, since a function may be called while its
+    module is executed, and never into the middle of a module that it imports itself.
+    """
 
     def __init__(self, names: PackageNames) -> None:
         self.names, self.modules = names, names.modules
         self.captured: set[Meaning] = set()
         self._objects: dict[str, str] = {}
         self._started: set[str] = set()
+        self._open: list[str] = []
         self._later: list[str] = []
         self._pieces: list[str] = []
 
     def of(self, root: str) -> str:
-        """The module `root` with all that it imports; last what only functions import."""
+        """The module `root` with all that it imports."""
         self._module(root)
-        while self._later:
-            self._module(self._later.pop(0))
         objects = [f"import {module} as {name}" for module, name in self._objects.items()]
         items = [item for name in self._started for item in self.modules[name].tree.body]
         future = ["from __future__ import annotations"] if any(map(is_future, items)) else []
@@ -120,7 +123,27 @@ class _JointText:
         for part in _packages(name):
             if part in self.modules and part not in self._started:
                 self._started.add(part)
+                self._open.append(part)
                 self._statements(self.modules[part])
+                self._open.pop()
+                self._write_later()
+
+    def _write_later(self) -> None:
+        for name in [item for item in self._later if not self._reached(item) & {*self._open}]:
+            self._later.remove(name)
+            self._module(name)
+
+    def _reached(self, name: str) -> set[str]:
+        """The modules that importing `name` imports, itself included."""
+        found, waiting = set(), [name]
+        while waiting:
+            place = waiting.pop()
+            if place not in found:
+                found.add(place)
+                own = self.modules[place]
+                pairs = [pair for item in own.tree.body for pair in self._imported(own, item)]
+                waiting += [target for target, late in pairs if not late]
+        return found
 
     def _statements(self, module: Module) -> None:
         lines, end = module.text.split("\n"), 0
@@ -135,8 +158,12 @@ class _JointText:
             end = last
             if is_main_guard(item) or _is_text(item):
                 continue
-            for target in self._imported(module, item):
-                self._module(target)
+            for target, late in list(self._imported(module, item)):
+                if late:
+                    self._later.append(target)
+                else:
+                    self._module(target)
+            self._write_later()
             renamer = Renamer(module.name, self.names)
             made = renamer.renamed(item)
             self.captured |= renamer.captured
@@ -146,17 +173,15 @@ class _JointText:
             elif made:
                 self._pieces += [*above, *map(ast.unparse, made)]
 
-    def _imported(self, module: Module, item: ast.stmt) -> Iterator[str]:
-        """The modules that a statement imports while it runs; what functions import comes later."""
+    def _imported(self, module: Module, item: ast.stmt) -> Iterator[tuple[str, bool]]:
+        """The modules that a statement imports, and whether it does so in a function alone."""
         pending: list[tuple[ast.AST, bool]] = [(item, False)]
         while pending:
             node, late = pending.pop(0)
             if isinstance(node, Import):
-                found = [name for name in _named(node, module.package) if name in self.modules]
-                if late:
-                    self._later += found
-                else:
-                    yield from found
+                for name in _named(node, module.package):
+                    if name in self.modules:
+                        yield name, late
             late |= isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
             late |= isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
             pending += [(child, late) for child in ast.iter_child_nodes(node)]
