@@ -137,8 +137,8 @@ def _partitions(
     constructor = emit_constructor(problem, returned_classes(captured.output_tree))
     if isinstance(constructor, NoTemplate):
         raise UnsupportedOp("constructor", constructor.reason)
-    if constructor.foreign_imports:
-        raise UnsupportedOp("constructor", f"it imports {', '.join(constructor.foreign_imports)}")
+    if constructor.obstacle:
+        raise UnsupportedOp("constructor", constructor.obstacle)
     plain = compile_graph(problem, captured, constructor, precision)
     choices = _with_convolutions(plain, policy) + _with_products(plain, policy)
     if any(op.removeprefix("aten.") in MOVABLE for op in _library(plain)):
@@ -252,7 +252,8 @@ def coverage(problem: LoadedProblem, captured: Captured) -> Coverage:
     try:
         return Coverage(segments_of(partitions(problem, captured, "mixed")[0]))
     except UnsupportedOp as error:
-        return Coverage(obstacle=error.op)
+        of_class = error.op == "constructor"
+        return Coverage(obstacle=f"this constructor: {error.reason}" if of_class else error.op)
 
 
 def _library(compiled: Compiled) -> Iterator[str]:

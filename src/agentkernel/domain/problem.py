@@ -114,7 +114,8 @@ class Package(Frozen):
 
     `name` is dotted; `root` is the folder that holds its top-level package. `files` are those of
     the package that the source needs beside itself; of an installed package, which has a `version`,
-    none are listed.
+    none are listed. A source in no package, which imports its neighbours (`from layers import
+    Norm`), has those of its folder: the name is "".
     """
 
     name: str

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from agentkernel.compiler.drop_in.own_modules import OwnCode, own_code
 from agentkernel.compiler.drop_in.source_slice import ClassSlice, slice_class
 from agentkernel.domain.candidate import NoTemplate
 from agentkernel.domain.errors import ProblemError
@@ -77,6 +78,20 @@ class ConstructorText:
         return self.expressions[name]
 
     @property
+    def obstacle(self) -> str:
+        """Why the file does not stand alone, and what to do; "" where it does."""
+        if not self.foreign_imports:
+            return ""
+        roots = tuple(root.lstrip(".") for root in self.foreign_imports)
+        lines = [line for line in self.imports if line.split()[1].lstrip(".").startswith(roots)]
+        needs = f"'{lines[0]}'" if lines else ", ".join(self.foreign_imports)
+        return (
+            f"it needs {needs}, which a drop-in may not import. Next: build the module in Python "
+            "and give that to agentkernel.optimize(module, inputs), or keep the import out of the "
+            "constructor"
+        )
+
+    @property
     def text(self) -> str:
         """The pieces in order, as a module that can build `ModelNew` and nothing else."""
         model = f"{self.header}\n{self.body or '    pass'}"
@@ -98,19 +113,23 @@ def emit_constructor(
     types = _returned(loaded, returned) if returned else None
     if isinstance(types, NoTemplate):
         return types
+    name = loaded.problem.class_name
     if loaded.live is not None:
         made = _live_constructor(loaded.live, types)
         if isinstance(made, NoTemplate):
             return made
         return replace(made, copies=tuple(item.__name__ for item in returned))
-    module, executed = _build_and_watch(loaded)
-    name = loaded.problem.class_name
-    own = {f"{item.__name__}.forward" for item in loaded.module_class.__mro__}
-    if own & executed and _calls_itself(loaded.module_class, executed):
+    code = own_code(loaded.problem)
+    module, executed = _build_and_watch(loaded, code)
+    if _calls_itself(loaded, code, executed):
         return NoTemplate(reason=f"the constructor of {name} calls its own forward")
-    whole = frozenset(item.__name__ for item in returned)
     cut = slice_class(
-        loaded.problem.source, name, NEW_NAME, _module_classes(loaded), frozenset(executed), whole
+        code.source,
+        code.name_of(code.root, name),
+        NEW_NAME,
+        _module_classes(loaded, code),
+        frozenset(executed),
+        frozenset(code.name_of(code.root, item.__name__) for item in returned),
     )
     return ConstructorText(
         imports=cut.imports,
@@ -209,16 +228,19 @@ def _is_finite(value: object) -> bool:
     return type(value) is float and math.isfinite(value)
 
 
-def _build_and_watch(loaded: LoadedProblem) -> tuple[nn.Module, set[str]]:
-    """Build the reference once and note which functions of the user's file ran meanwhile."""
+def _build_and_watch(loaded: LoadedProblem, code: OwnCode) -> tuple[nn.Module, set[str]]:
+    """Build the reference once and note which functions of the user's files ran meanwhile, by their
+    names in `code`."""
     import torch
 
     beginning = f"<{loaded.namespace.__name__}>" if loaded.namespace else "<>"
     executed: set[str] = set()
 
     def watch(frame: FrameType, event: str, _: object) -> None:
-        if event == "call" and frame.f_code.co_filename.startswith(beginning):
-            executed.add(frame.f_code.co_qualname)
+        file = frame.f_code.co_filename
+        own = code.root if file.startswith(beginning) else code.files.get(file)
+        if event == "call" and own is not None:
+            executed.add(code.name_of(own, frame.f_code.co_qualname))
 
     before = sys.getprofile()
     with torch.random.fork_rng(devices=[]):
@@ -233,22 +255,29 @@ def _build_and_watch(loaded: LoadedProblem) -> tuple[nn.Module, set[str]]:
     return module, executed
 
 
-def _calls_itself(kind: type[nn.Module], executed: set[str]) -> bool:
+def _calls_itself(loaded: LoadedProblem, code: OwnCode, executed: set[str]) -> bool:
     """Did the forward that ran belong to the module itself, not to a child of a shared base?"""
-    return f"{_forward_owner(kind)}.forward" in executed
+    owners = [item for item in loaded.module_class.__mro__ if "forward" in vars(item)]
+    return bool(owners) and _name_in(loaded, code, owners[0]) + ".forward" in executed
 
 
-def _forward_owner(kind: type) -> str:
-    owners = [item for item in kind.__mro__ if "forward" in vars(item)]
-    return owners[0].__qualname__ if owners else kind.__qualname__
+def _name_in(loaded: LoadedProblem, code: OwnCode, kind: type) -> str:
+    """What a class of the user's files is called in `code`."""
+    own = loaded.namespace is not None and kind.__module__ == loaded.namespace.__name__
+    return code.name_of(code.root if own else kind.__module__, kind.__qualname__)
 
 
-def _module_classes(loaded: LoadedProblem) -> frozenset[str]:
+def _module_classes(loaded: LoadedProblem, code: OwnCode) -> frozenset[str]:
+    """The torch modules among the classes at the top of the user's files, by name in `code`."""
     from torch import nn
 
-    values = vars(loaded.namespace).items() if loaded.namespace else ()
+    spaces = [(code.root, loaded.namespace)]
+    spaces += [(name, sys.modules.get(name)) for name in set(code.files.values())]
     return frozenset(
-        name for name, value in values if isinstance(value, type) and issubclass(value, nn.Module)
+        code.name_of(own, name)
+        for own, space in spaces
+        for name, value in (vars(space).items() if space else ())
+        if isinstance(value, type) and issubclass(value, nn.Module)
     )
 
 

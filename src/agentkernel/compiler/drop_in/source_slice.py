@@ -114,9 +114,11 @@ class _Slicer:
         self.tree = parse_source(source)
         self.class_name, self.new_name = class_name, new_name
         self.module_classes, self.executed, self.whole = module_classes, executed, whole
-        self.bindings = _bindings(self.tree.body)
+        self.bindings = bindings_of(self.tree.body)
         self.root = self._class_statement()
         self.edits: list[Edit] = list(_annotation_edits(self.tree, self.text, self._plain_names()))
+        if any(is_future(item) for item in self.tree.body):
+            self.edits += _field_edits(self.tree, self.text, self._own_names())
         self.attributes: set[str] = set()
         self.kept: set[ast.stmt] = set()
 
@@ -165,6 +167,11 @@ class _Slicer:
             if any(_import_roots([item]) == ("torch",) for item in items)
         }
         return frozenset(dir(builtins)) | imported
+
+    def _own_names(self) -> frozenset[str]:
+        """Names that statements other than imports bind."""
+        items = self.bindings.items()
+        return frozenset(name for name, found in items if not all(map(_is_import, found)))
 
     def _needed_names(self) -> set[str]:
         texts = [self._render(item, {}) for item in self.kept if not _is_import(item)]
@@ -260,11 +267,11 @@ class _Slicer:
         return self.text.cut(self.text.starts[first - 1], self.text.starts[last] - 1, self.edits)
 
 
-def _bindings(body: Iterable[ast.stmt]) -> dict[str, list[ast.stmt]]:
+def bindings_of(body: Iterable[ast.stmt]) -> dict[str, list[ast.stmt]]:
     """Module-level name -> the statements that bind it, in order."""
     found: dict[str, list[ast.stmt]] = {}
     for item in body:
-        if not _is_main_guard(item):
+        if not is_main_guard(item):
             for name in _bound_names(item):
                 found.setdefault(name, []).append(item)
     return found
@@ -333,6 +340,18 @@ def _annotation_edits(tree: ast.Module, text: _Text, plain: frozenset[str]) -> I
                     yield text.end(item.target), text.end(item.annotation), ""
 
 
+def _field_edits(tree: ast.Module, text: _Text, own: frozenset[str]) -> Iterator[Edit]:
+    """Make texts of annotations in class bodies that name what the file itself defines, as
+    `from __future__ import annotations`, which no slice keeps, does of all."""
+    classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    for item in (statement for node in classes for statement in node.body):
+        if isinstance(item, ast.AnnAssign):
+            words = [node.id for node in ast.walk(item.annotation) if isinstance(node, ast.Name)]
+            if own.intersection(words):
+                start, end = text.start(item.annotation), text.end(item.annotation)
+                yield start, end, repr(ast.unparse(item.annotation))
+
+
 def _draws(annotation: ast.expr, plain: frozenset[str]) -> bool:
     nodes = list(ast.walk(annotation))
     strings = any(isinstance(n, ast.Constant) and isinstance(n.value, str) for n in nodes)
@@ -385,7 +404,7 @@ def _import_roots(items: Iterable[ast.stmt]) -> tuple[str, ...]:
 
 def _mutated_names(item: ast.stmt) -> set[str]:
     """Variables that a module-level statement changes in place: `TABLE["a"] = 1`, `x.append(2)`."""
-    if isinstance(item, Function | ast.ClassDef) or _is_main_guard(item):
+    if isinstance(item, Function | ast.ClassDef) or is_main_guard(item):
         return set()
     names: set[str] = set()
     for node in ast.walk(item):
@@ -420,11 +439,19 @@ def _is_import(item: ast.stmt) -> bool:
     return isinstance(item, ast.Import | ast.ImportFrom)
 
 
+def is_future(item: ast.stmt) -> bool:
+    """Whether a statement is `from __future__ import annotations`."""
+    if not isinstance(item, ast.ImportFrom) or item.module != "__future__":
+        return False
+    return any(alias.name == "annotations" for alias in item.names)
+
+
 def _is_star_import(item: ast.stmt) -> bool:
     return isinstance(item, ast.ImportFrom) and item.names[0].name == "*"
 
 
-def _is_main_guard(item: ast.stmt) -> bool:
+def is_main_guard(item: ast.stmt) -> bool:
+    """Whether a statement is `if __name__ == "__main__":`."""
     return isinstance(item, ast.If) and "__name__" in ast.dump(item.test)
 
 
@@ -444,4 +471,4 @@ def _is_private(name: str) -> bool:
     return name.startswith("__") and not name.endswith("__")
 
 
-__all__ = ["ClassSlice", "slice_class"]
+__all__ = ["ClassSlice", "bindings_of", "is_future", "is_main_guard", "slice_class"]

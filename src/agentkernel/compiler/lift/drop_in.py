@@ -91,8 +91,8 @@ def lift(
     constructor = emit_constructor(loaded, returned_classes(captured.output_tree))
     if isinstance(constructor, NoTemplate):
         return NotLifted(reason=constructor.reason)
-    if constructor.foreign_imports:
-        return NotLifted(reason=f"the constructor imports {', '.join(constructor.foreign_imports)}")
+    if constructor.obstacle:
+        return NotLifted(reason=f"the constructor: {constructor.obstacle}")
     if len(loaded.problem.shape_sets) > 1:
         return NotLifted(reason="the code holds for one set of shapes, and the problem has several")
     try:

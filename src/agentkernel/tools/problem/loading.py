@@ -517,7 +517,7 @@ def _execute(source: str, path: Path, package: Package | None = None) -> types.M
     module = types.ModuleType(name)
     filename = f"<{name}>"
     module.__file__ = str(path)
-    if package is not None:
+    if package is not None and package.name:
         module.__package__ = package.name
         # Libraries ask of which of their folders a function is.
         filename = "/".join([filename, *package.name.split("."), path.name])
@@ -529,7 +529,8 @@ def _execute(source: str, path: Path, package: Package | None = None) -> types.M
             exec(compile_source(source, filename), module.__dict__)
         except (Exception, SystemExit) as error:
             sys.modules.pop(name, None)
-            run = "it with python" if package is None else f"python -m {package.name}.{path.stem}"
+            named = package.name if package is not None else ""
+            run = f"python -m {named}.{path.stem}" if named else "it with python"
             raise ProblemError(
                 f"{path.name} raised {type(error).__name__} when imported: {one_line(error)}. "
                 f"Expected a file that imports by itself. Next: run {run}."

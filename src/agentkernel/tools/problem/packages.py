@@ -10,10 +10,10 @@ import importlib.util
 import os
 import pkgutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib import metadata
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
@@ -79,12 +79,13 @@ def exported_from(found: ModuleFile, source: str, name: str) -> tuple[str, str] 
         for item in node.names if isinstance(node, ast.ImportFrom) else ():
             if name == (item.asname or item.name):
                 assert isinstance(node, ast.ImportFrom)
-                return _absolute(node, found.package), item.name
+                return absolute_name(node, found.package), item.name
     return None
 
 
 def package_of(path: Path, source: str, name: str = "") -> Package | None:
-    """The package that `source`, the text of `path`, imports from; None where from none.
+    """The package that `source`, the text of `path`, imports from; None where from none. Where that
+    is none, the files of its folder that it imports are one without a name.
 
     `name` is the package's dotted name where it is known; else the folders above the file say it:
     those with an __init__.py, and as many as the dots of its relative imports ask for. Raises
@@ -97,7 +98,8 @@ def package_of(path: Path, source: str, name: str = "") -> Package | None:
     names = [folder.name for folder in folders]
     tops = {item.partition(".")[0] for level, item in imports if level == 0}
     if not dots and (not names or names[0] not in tops):
-        return None
+        files = _own_files(path, source, partial(_is_neighbour, path.parent), path.parent)
+        return Package(name="", root=str(path.parent), files=files) if files else None
     if name and name.split(".") != names:
         raise ProblemError(
             f"The package {name!r} lies in {str(path.parent)!r}, a folder of another name. "
@@ -113,7 +115,8 @@ def package_of(path: Path, source: str, name: str = "") -> Package | None:
     root = folders[0].parent
     if is_installed(path):
         return Package(name=".".join(names), root=str(root), version=version_of(names[0]))
-    files = _own_files(path, source, names, root)
+    start = [root.joinpath(*names[: count + 1]) / "__init__.py" for count in range(len(names))]
+    files = _own_files(path, source, {names[0]}.__contains__, root, start)
     return Package(name=".".join(names), root=str(root), files=files)
 
 
@@ -123,9 +126,37 @@ def entered(package: Package, folder: Path) -> Iterator[None]:
 
     Raises ProblemError where its files are gone, or are not those that the problem was read with.
     """
-    root = _root(package)
+    root = package_root(package)
     _check(package, root)
-    top = package.name.partition(".")[0]
+    fresh = {top for top in _tops(package) if _make_room(top, package, root)}
+    entries = [str(root), str(folder.resolve())]
+    sys.path.insert(0, entries[0])
+    sys.path.append(entries[1])
+    try:
+        if not package.version:
+            _entered.update(dict.fromkeys(fresh, package))
+        importlib.invalidate_caches()
+        try:
+            if package.name:
+                importlib.import_module(package.name)
+        except (Exception, SystemExit) as error:
+            raise ProblemError(
+                f"The package {package.name!r} raised {type(error).__name__} when imported: "
+                f"{one_line(error)}. Expected a package that imports by itself. "
+                f"Next: run python -c 'import {package.name}' in {str(root)!r}."
+            ) from error
+        yield
+    finally:
+        sys.path.remove(entries[0])
+        # From behind: the same folder may stand in front.
+        del sys.path[len(sys.path) - 1 - sys.path[::-1].index(entries[1])]
+
+
+def _make_room(top: str, package: Package, root: Path) -> bool:
+    """Forget modules called `top` of another problem; whether the name is free then.
+
+    Raises ProblemError where a module from elsewhere has it.
+    """
     before = _entered.get(top)
     if before is not None and before != package:
         for key in [key for key in sys.modules if key == top or key.startswith(f"{top}.")]:
@@ -138,26 +169,7 @@ def entered(package: Package, folder: Path) -> Iterator[None]:
             f"from {getattr(known, '__file__', None)!r}. Expected a name of its own. "
             "Next: rename the folder, or import by another name."
         )
-    entries = [str(root), str(folder.resolve())]
-    sys.path.insert(0, entries[0])
-    sys.path.append(entries[1])
-    try:
-        if known is None and not package.version:
-            _entered[top] = package
-        importlib.invalidate_caches()
-        try:
-            importlib.import_module(package.name)
-        except (Exception, SystemExit) as error:
-            raise ProblemError(
-                f"The package {package.name!r} raised {type(error).__name__} when imported: "
-                f"{one_line(error)}. Expected a package that imports by itself. "
-                f"Next: run python -c 'import {package.name}' in {str(root)!r}."
-            ) from error
-        yield
-    finally:
-        sys.path.remove(entries[0])
-        # From behind: the same folder may stand in front.
-        del sys.path[len(sys.path) - 1 - sys.path[::-1].index(entries[1])]
+    return known is None
 
 
 def imports_of(text: str | bytes) -> Sequence[tuple[int, str]]:
@@ -225,7 +237,8 @@ def _no_module(module: str, missing: str, parent: ModuleSpec | None) -> ProblemE
     )
 
 
-def _absolute(node: ast.ImportFrom, package: str) -> str:
+def absolute_name(node: ast.ImportFrom, package: str) -> str:
+    """The full name of the module that `from ... import` in a module of `package` names."""
     if not node.level:
         return node.module or ""
     base = package.split(".")[: len(package.split(".")) - node.level + 1]
@@ -242,11 +255,23 @@ def _package_folders(path: Path, dots: int, known: int) -> list[Path]:
     return folders
 
 
-def _own_files(path: Path, source: str, names: list[str], root: Path) -> tuple[PackageFile, ...]:
-    """The package's other files that `source` imports, and those that these import."""
-    start = [root.joinpath(*names[: count + 1]) / "__init__.py" for count in range(len(names))]
+def _is_neighbour(folder: Path, top: str) -> bool:
+    """Whether `import top` finds a file or folder in `folder`, and not a module known before."""
+    if top in sys.stdlib_module_names or is_installed(folder / top):
+        return False
+    known = sys.modules.get(top)
+    if known is not None and top not in _entered and not _holds(known, folder / top):
+        return False
+    return (folder / f"{top}.py").is_file() or (folder / top).is_dir()
+
+
+def _own_files(
+    path: Path, source: str, is_own: Callable[[str], bool], root: Path, start: Sequence[Path] = ()
+) -> tuple[PackageFile, ...]:
+    """The other files below `root` that `source` imports, and those that these import; `is_own`
+    says of a top-level name whether it is meant."""
     waiting = [item for item in start if item.is_file()]
-    waiting += _imported(path, source, names[0], root)
+    waiting += _imported(path, source, is_own, root)
     found: dict[Path, PackageFile] = {}
     while waiting:
         file = waiting.pop(0)
@@ -256,7 +281,7 @@ def _own_files(path: Path, source: str, names: list[str], root: Path) -> tuple[P
         place = file.relative_to(root).as_posix()
         found[file] = PackageFile(path=place, sha256=hashlib.sha256(text).hexdigest())
         try:
-            waiting += _imported(file, text, names[0], root)
+            waiting += _imported(file, text, is_own, root)
         except SyntaxError as error:
             raise ProblemError(
                 f"{place} line {error.lineno}: {error.msg}. Expected valid Python, since "
@@ -265,23 +290,37 @@ def _own_files(path: Path, source: str, names: list[str], root: Path) -> tuple[P
     return tuple(sorted(found.values(), key=lambda item: item.path))
 
 
-def _imported(path: Path, text: str | bytes, top: str, root: Path) -> list[Path]:
+def _imported(
+    path: Path, text: str | bytes, is_own: Callable[[str], bool], root: Path
+) -> list[Path]:
     """The files that the imports of `path` mean, where they lie in its own package."""
     found: list[Path] = []
     for level, name in imports_of(text):
-        if level == 0 and name.partition(".")[0] != top:
+        if level == 0 and not is_own(name.partition(".")[0]):
             continue
         place = path.parents[level - 1] if level else root
         found.append(place / "__init__.py")
         for part in name.split(".") if name else ():
             place = place / part
             found += [place / "__init__.py", place.with_suffix(".py")]
-    inside = root / top
-    return [item for item in found if item.is_relative_to(inside) and item.is_file()]
+    found = [item for item in found if item.is_relative_to(root) and item.is_file()]
+    return [item for item in found if is_own(_top(item.relative_to(root)))]
 
 
-def _root(package: Package) -> Path:
+def _top(place: Path) -> str:
+    """The top-level module of a file, by its path below the root."""
+    return place.parts[0].removesuffix(".py")
+
+
+def _tops(package: Package) -> set[str]:
+    names = {_top(Path(file.path)) for file in package.files}
+    return {package.name.partition(".")[0]} if package.name else names
+
+
+def package_root(package: Package) -> Path:
     """Where the package lies: in its folder, or where Python finds it by now."""
+    if not package.name:
+        return Path(package.root)
     folders = package.name.split(".")
     if package.root and Path(package.root).joinpath(*folders).is_dir():
         return Path(package.root)
@@ -317,8 +356,11 @@ def _check(package: Package, root: Path) -> None:
 
 
 def _holds(module: object, folder: Path) -> bool:
-    """Whether an imported top-level package has its modules in `folder`."""
+    """Whether an imported top-level module lies in `folder`, or is that file."""
     places = list(getattr(module, "__path__", ()))
+    file = getattr(module, "__file__", None)
+    if not places and file:
+        places = [str(Path(file).with_suffix(""))]
     return any(Path(item).resolve() == folder.resolve() for item in places)
 
 
@@ -351,6 +393,7 @@ def source_bytes(file: Path) -> bytes:
 
 __all__ = [
     "ModuleFile",
+    "absolute_name",
     "entered",
     "exported_from",
     "imports_of",
@@ -358,6 +401,7 @@ __all__ = [
     "is_installed",
     "module_file",
     "package_of",
+    "package_root",
     "source_bytes",
     "version_of",
 ]
