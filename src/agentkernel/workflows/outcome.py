@@ -32,6 +32,8 @@ EARLIER = 0
 """The round of what earlier runs drafted."""
 OUT_OF_TIME = "the time limit was over before it was judged"
 """Why a candidate was left out that a run with more time would judge."""
+CUT = "interrupted while it was at work"
+"""What is said of a candidate that a resumed run goes on with."""
 DISTINGUISHABLE = 1.1
 """Estimated times that are within this factor of each other may as well be the other way round."""
 SURELY_SLOWER = 0.98
@@ -434,6 +436,8 @@ def _why_none(history: Sequence[Attempt], nothing: str) -> str:
     """Why there is no right candidate, from what this run itself did."""
     own = of_this_run(history)
     judged = [(item.candidate, item.verdict) for item in own if item.verdict is not None]
+    if not judged and own and own[-1].aside == CUT:
+        return f"{own[-1].candidate.id} was drafted; interrupted before it was judged"
     if not judged:
         return nothing or ("nothing was judged" if own else "no candidate was drafted")
     broken = next((item.unprofiled for item in reversed(own) if broke_profiling(item)), None)
