@@ -45,5 +45,6 @@ def _mixed(node: Node) -> bool:
     if operator not in PRODUCTS and operator != ATTENTION:
         return False
     operands = node.args[:3] if operator == ATTENTION else (*node.args, *node.kwargs.values())
-    values = [item.meta.get("val") for item in operands if hasattr(item, "meta")]
-    return len({item.dtype for item in values if hasattr(item, "dtype")}) > 1
+    values = [getattr(item, "meta", {}).get("val") for item in operands]
+    dtypes = {getattr(value, "dtype", None) for value in values}
+    return len(dtypes - {None}) > 1
