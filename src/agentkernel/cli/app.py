@@ -44,6 +44,8 @@ def body(path: str) -> Callable[[object], None]:
     def call(flags: object) -> None:
         try:
             with loading(silent=bool(getattr(flags, "as_json", False))), collector_off():
+                if hasattr(flags, "subject"):
+                    of_cli("early:check_early")(flags)
                 found = of_cli(path)
             found(flags)
         except KeyboardInterrupt as stop:  # typer would leave with 130 and without a word
