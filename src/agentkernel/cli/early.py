@@ -6,7 +6,6 @@ from pathlib import Path
 
 from agentkernel.cli.configuration import settings_from, with_checked_models
 from agentkernel.cli.options import (
-    ApplyFlags,
     JudgeFlags,
     OptimizeFlags,
     PlanFlags,
@@ -33,7 +32,7 @@ def check_early(flags: object) -> None:
         settings = settings_from(flags.settings, settings_of(flags))
         target = None if flags.remote or settings.remote else settings.target
         read_source(flags.candidate)
-    if isinstance(flags, ApplyFlags | JudgeFlags | OptimizeFlags | PlanFlags | ProfileFlags):
+    if isinstance(flags, JudgeFlags | OptimizeFlags | PlanFlags | ProfileFlags):
         check_reference(flags.subject.reference)
     if target is not None and target.strip().lower() != LOCAL:
         target_by_name(target)
