@@ -20,21 +20,31 @@ def end(**_: object) -> None:
     os.kill(os.getpid(), getattr(signal, sys.argv[1]))
 
 app.app = end
-app.main(["optimize", "x.py"])
+app.main([sys.argv[2], "x.py"])
 """
 
 
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGINT"])
-def test_a_signal_ends_a_command_as_interrupted(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "command", "kept"),
+    [
+        ("SIGTERM", "optimize", ". What was finished is kept."),
+        ("SIGHUP", "batch", ". What was finished is kept."),
+        ("SIGINT", "plan", ": nothing is kept."),
+        ("SIGINT", "judge", ": nothing is kept."),
+    ],
+)
+def test_a_signal_ends_a_command_as_interrupted(
+    name: str, command: str, kept: str, tmp_path: Path
+) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", CALL, name],
+        [sys.executable, "-c", CALL, name, command],
         capture_output=True,
         text=True,
         cwd=tmp_path,
         check=False,
     )
     assert done.returncode == 130, done.stderr
-    assert done.stderr.startswith("agentkernel: Interrupted. What was finished is kept.")
+    assert done.stderr == f"agentkernel: Interrupted{kept} Next: the same command again.\n"
     assert len(done.stderr.splitlines()) == 1
 
 

@@ -131,3 +131,14 @@ def test_what_was_timed_again_or_never_holds(replayed: bool | None) -> None:
 def test_times_that_nobody_replayed_are_said() -> None:
     found = Replay(certificate="c", signature="valid", times_replayed=False)
     assert _ending(found, 0) == "holds, but its measured times were not replayed"
+
+
+def test_a_certificate_that_hands_nothing_over_says_so() -> None:
+    failed = Replay(certificate="c", signature="valid", status="failed", nothing="none to judge")
+    assert exit_code(failed, known_signer=False) == 3
+    assert _ending(failed, 3) == "untouched, but of a failed run: it hands nothing over"
+    edited = failed.evolve(edited=("status",))
+    assert _ending(edited, exit_code(edited, known_signer=False)) == "does not hold"
+    kept = failed.evolve(status="kept_original")
+    assert exit_code(kept, known_signer=False) == 0
+    assert _ending(kept, 0) == "holds: a baseline was kept, nothing is handed over"

@@ -140,6 +140,16 @@ def test_a_long_text_comes_in_pages(jobs: Jobs) -> None:
         ("torch 2.13.0+cpu, triton 3.9.0", "torch 2.13.0+cpu, triton 3.9.0"),
         ("run mlp-20261129-1.23456789a", "run mlp-20261129-1.23456789a"),
         ("rtol 1.5", "rtol 1.5"),
+        (
+            "  expected: -0.2334121\n  found: -0.2334093",
+            "  expected: -0.233412\n  found: -0.233409",
+        ),
+        (
+            "at x: expected 0.98765432, found 1.25 at [0]",
+            "at x: expected 0.9877, found 1.25 at [0]",
+        ),
+        ("0.12345 expected 1.00001, found 1 at", "0.1235 expected 1.00001, found 1 at"),
+        ("expected float32[33, 256], found 1.23456", "expected float32[33, 256], found 1.235"),
     ],
 )
 def test_figures_have_four_significant_digits(written: str, read: str) -> None:

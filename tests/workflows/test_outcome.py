@@ -148,7 +148,8 @@ def estimated(time_us: float, *, blocks: int = 8192, target: str = "h100-sxm") -
     [
         (7.5, 8192, "h100-sxm", "kept_original"),
         (5.08, 8192, "h100-sxm", "verified"),
-        (7.5, 131, "h100-sxm", "verified"),
+        (5.4, 131, "h100-sxm", "verified"),
+        (7.5, 131, "h100-sxm", "kept_original"),
         (7.5, 132, "h100-sxm", "kept_original"),
         (7.5, 4, "some-gpu", "kept_original"),
     ],

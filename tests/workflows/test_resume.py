@@ -157,6 +157,14 @@ def test_ctrl_c_hands_back_the_best_so_far_and_resume_goes_on(tmp_path: Path) ->
 def test_ctrl_c_before_any_verdict_keeps_the_original(tmp_path: Path) -> None:
     result = interrupted_run(tmp_path, judged_before=0)
     assert (result.status, result.candidate, result.exit_code) == ("kept_original", None, 130)
+    assert result.drafts == 1, "the draft is kept, and resume goes on with it"
+    assert result.reason.endswith("was drafted; interrupted before it was judged")
+    assert list_runs(tmp_path / "runs")[0].status == "interrupted"
+    report = (tmp_path / "runs" / result.run / "report.md").read_text()
+    assert "interrupted while it was at work" in report
+    shop = FakeWorkshop((Script("a", speedup=1.4, compiled=1.3), Script("b", speedup=1.5)))
+    assert not resume("last", runs=tmp_path / "runs", workshop=shop).interrupted
+    assert shop.judged[0].startswith(result.reason.split()[0])
 
 
 def test_a_crash_leaves_the_best_so_far(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from agentkernel.agents.diagnosis import (
     tile_edges,
 )
 from agentkernel.domain.candidate import Candidate
+from agentkernel.domain.formatting import told_apart
 from agentkernel.domain.plan import Analysis
 from agentkernel.domain.profile import KernelResources, Measurement, Profile
 from agentkernel.domain.target import Target
@@ -141,9 +142,10 @@ def refusal_line(candidate: Candidate, verdict: Verdict) -> str:
     failure = verdict.failure
     if isinstance(failure, Mismatch):
         place = f"[{', '.join(map(str, failure.first_index))}] of output {failure.output}"
+        expected, found = told_apart(failure.expected, failure.found)
         return (
-            f"{failure.case}: expected {failure.expected:.6g}, found {failure.found:.6g} at "
-            f"{place}; {failure.wrong_share:.0%} wrong ({failure.pattern})"
+            f"{failure.case}: expected {expected}, found {found} at {place}; "
+            f"{failure.wrong_share:.0%} wrong ({failure.pattern})"
         )
     said = dict(evidence_of(candidate, verdict).facts)
     if isinstance(failure, CompileFailed):
@@ -166,6 +168,7 @@ def _broken(rule: TritonRule | None) -> tuple[tuple[str, str], ...]:
 
 def _values(candidate: Candidate, verdict: Verdict, failure: Mismatch) -> Evidence:
     form, times = error_form(failure), ratio(failure)
+    expected, found = told_apart(failure.expected, failure.found)
     outside = OUTSIDE.search(failure.case)
     line = blamed_line(candidate.source, f"kernel {outside[1]}") if outside else None
     facts = _said(
@@ -174,9 +177,9 @@ def _values(candidate: Candidate, verdict: Verdict, failure: Mismatch) -> Eviden
         ("place", location_text(failure)),
         ("pattern", failure.pattern),
         ("first wrong index", str(list(failure.first_index))),
-        ("expected there", f"{failure.expected:.6g}"),
-        ("found there", f"{failure.found:.6g}"),
-        ("found / expected", "" if times is None else f"{times:.4g}"),
+        ("expected there", expected),
+        ("found there", found),
+        ("found / expected", "" if times is None else told_apart(times, 1.0, 4)[0]),
         ("wrong elements", f"{failure.wrong_share:.2%}"),
         ("error", failure.decisive),
         ("form of the error", f"{form}: {explain_error(failure, form)}"),

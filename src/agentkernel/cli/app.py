@@ -44,6 +44,8 @@ def body(path: str) -> Callable[[object], None]:
     def call(flags: object) -> None:
         try:
             with loading(silent=bool(getattr(flags, "as_json", False))), collector_off():
+                if hasattr(flags, "subject"):
+                    of_cli("early:check_early")(flags)
                 found = of_cli(path)
             found(flags)
         except KeyboardInterrupt as stop:  # typer would leave with 130 and without a word
@@ -121,9 +123,10 @@ PATHS = (
 )
 """What the system says of a path that is wrong or not the user's."""
 SHOWN_PATH = 120
-INTERRUPTED = (
-    "Interrupted. What was finished is kept. Next: the same command again, or 'agentkernel resume'."
-)
+INTERRUPTED = "Interrupted. What was finished is kept. Next: the same command again."
+NOTHING_KEPT = "Interrupted: nothing is kept. Next: the same command again."
+IN_ONE_PIECE = ("apply", "judge", "plan", "profile", "verify")
+"""Commands that are done whole or not at all."""
 
 app = group(
     "agentkernel",
@@ -189,8 +192,13 @@ def run(words: list[str], *, debug: bool = False) -> int:
         print_failure(line, exit_code, type(error).__name__, as_json=as_json)
         return exit_code
     except KeyboardInterrupt:
-        print_failure(INTERRUPTED, EXIT_INTERRUPTED, "KeyboardInterrupt", as_json=as_json)
+        line = _interrupted(words)
+        print_failure(line, EXIT_INTERRUPTED, "KeyboardInterrupt", as_json=as_json)
         return EXIT_INTERRUPTED
+
+
+def _interrupted(words: Sequence[str]) -> str:
+    return NOTHING_KEPT if words and words[0] in IN_ONE_PIECE else INTERRUPTED
 
 
 def explain(error: Exception, words: Sequence[str] = ()) -> tuple[str, int]:
@@ -199,7 +207,7 @@ def explain(error: Exception, words: Sequence[str] = ()) -> tuple[str, int]:
     if isinstance(error, AgentKernelError):
         return str(error), error.exit_code
     if isinstance(error, typer.Abort):
-        return str(error) or INTERRUPTED, EXIT_INTERRUPTED
+        return str(error) or _interrupted(words), EXIT_INTERRUPTED
     if isinstance(error, BrokenPipeError):
         return "The reader of what is said went away.", EXIT_ENVIRONMENT
     if isinstance(error, OSError) and (is_machine_fault(error) or error.errno in PATHS):

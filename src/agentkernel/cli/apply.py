@@ -22,6 +22,7 @@ from agentkernel.domain.formatting import error_text
 from agentkernel.domain.plain_text import plain_line
 from agentkernel.nightly.page.files import JSON_NAME
 from agentkernel.runtime.machine import local_gpu
+from agentkernel.tools.problem.loading import check_reference, load_problem
 from agentkernel.tools.run_store import find_kernel_run
 
 if TYPE_CHECKING:
@@ -73,13 +74,12 @@ class AppliedCheck(Frozen):
 def apply(flags: ApplyFlags) -> None:
     """`agentkernel apply`."""
     refuse_night(flags.run)
+    check_reference(flags.subject.reference)
     folder = find_kernel_run(runs_path(flags.runs, flags.settings), flags.run)
     device = "cuda" if local_gpu() is not None else "cpu"
     if device == "cpu":
+        # Before torch: Triton is an interpreter, or not, from its import on.
         os.environ["TRITON_INTERPRET"] = "1"
-    # After the device is known: Triton is an interpreter, or not, from its import on.
-    from agentkernel.tools.problem.loading import load_problem
-
     subject = flags.subject
     loaded = load_problem(subject.reference, subject.inputs or (), subject.init, subject.kwargs)
     found = check(folder, ProblemModel(loaded), device)

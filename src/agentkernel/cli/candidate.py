@@ -13,14 +13,13 @@ from pathlib import Path
 
 from agentkernel.agents.instruments import Instruments
 from agentkernel.cli.configuration import settings_from
+from agentkernel.cli.early import read_source
 from agentkernel.cli.options import SettingsFlags, Subject
 from agentkernel.cli.terminal import print_plain
 from agentkernel.domain.candidate import Candidate
-from agentkernel.domain.errors import ProblemError
 from agentkernel.domain.profile import Profile, ProfileFailed
 from agentkernel.domain.settings import Settings
 from agentkernel.domain.verdict import Verdict
-from agentkernel.storage import source_text
 from agentkernel.tools.judge.judge import judge as run_judge
 from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.problem.capture import Captured, capture
@@ -102,15 +101,3 @@ def open_candidate(
 def tell(host: str, text: str) -> None:
     """A line on what another machine does."""
     print_plain(f"{host}: {text}", error=True)
-
-
-def read_source(path: Path) -> str:
-    """The candidate's text. Raises ProblemError."""
-    try:
-        return source_text.read_source(path)
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise ProblemError(
-            f"Cannot read the candidate {str(path)!r}: {reason}. "
-            "Expected a Python file that defines ModelNew."
-        ) from error

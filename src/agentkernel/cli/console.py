@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -18,15 +19,27 @@ if TYPE_CHECKING:
     pass
 
 
-PLAIN_WIDTH = 110
-"""Columns where no terminal says how many it has."""
+UNWRAPPED = 100_000
+"""Columns where no terminal has an end of the line: a row of a table is one line for `grep`."""
+PADDING = re.compile(r" +(?=\n)")
+
+
+class PipeConsole(PlainConsole):
+    """A console on a pipe or a file, whose rows end where their text ends."""
+
+    def __init__(self) -> None:
+        super().__init__(highlight=False, width=UNWRAPPED, force_terminal=False, no_color=True)
+
+    def print(self, *objects: object, **style: Any) -> None:
+        """Print the objects, without the spaces that fill a table's last column."""
+        with self.capture() as drawn:
+            super().print(*objects, **style)
+        print(PADDING.sub("", drawn.get()), end="", file=self.file)
 
 
 def console() -> Console:
-    """A console on stdout; plain text of a fixed width where it is not a terminal."""
-    if sys.stdout.isatty():
-        return PlainConsole(highlight=False)
-    return PlainConsole(highlight=False, width=PLAIN_WIDTH, force_terminal=False, no_color=True)
+    """A console on stdout; plain text whose lines are never wrapped where it is not a terminal."""
+    return PlainConsole(highlight=False) if sys.stdout.isatty() else PipeConsole()
 
 
 QUIET_S = 5.0

@@ -10,11 +10,11 @@ import typer
 from agentkernel.cli.candidate import load_subject
 from agentkernel.cli.configuration import model_usage, settings_from, with_checked_models
 from agentkernel.cli.console import console
-from agentkernel.cli.options import OptimizeFlags, settings_of
+from agentkernel.cli.early import optimize_values
+from agentkernel.cli.options import OptimizeFlags
 from agentkernel.cli.rendering.run import approver, follow
 from agentkernel.cli.rendering.search import order_table
 from agentkernel.cli.rendering.stages import stage_table
-from agentkernel.cli.rendering.text import parse_bytes, parse_seconds
 from agentkernel.cli.terminal import loading
 from agentkernel.runtime.stages import process_age_s, recording, stage
 from agentkernel.tools.run_store import read_run
@@ -25,12 +25,7 @@ from agentkernel.workflows.state import OptimizeRequest
 
 def optimize(flags: OptimizeFlags) -> None:
     """`agentkernel optimize`."""
-    values = {
-        **settings_of(flags),
-        "goals.max_memory_bytes": parse_bytes(flags.goals.max_memory),
-        "budget.time_s": parse_seconds(flags.time),
-        "remote": flags.remote,
-    }
+    values = optimize_values(flags)
     with recording() as clock:
         clock.add("load", process_age_s() - clock.wall_s())
         with stage("load"), loading(silent=flags.as_json):

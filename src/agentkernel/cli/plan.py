@@ -18,7 +18,12 @@ from agentkernel.compiler.segments import segment_lines, segment_picture
 from agentkernel.domain.errors import OutputError
 from agentkernel.storage.files import explain_write_failure, write_atomic
 from agentkernel.tools.problem.capture import capture
-from agentkernel.tools.roofline.model import analyse, estimate_eager, slowest_eager_us
+from agentkernel.tools.roofline.model import (
+    analyse,
+    estimate_eager,
+    least_estimate_us,
+    slowest_eager_us,
+)
 from agentkernel.tools.targets import find_target
 
 if TYPE_CHECKING:
@@ -85,8 +90,9 @@ def _draw(path: Path, picture: str) -> None:
 
 
 def headroom(analysis: Analysis, eager: Estimate) -> float:
-    """Share of eager's estimated time that the roofline does not need, 0 to 1."""
-    return max(0.0, 1.0 - analysis.bound_us / eager.time_us) if eager.time_us else 0.0
+    """Share of eager's estimated time that one launch at the roofline does not need, 0 to 1."""
+    least_us = least_estimate_us(analysis)
+    return max(0.0, 1.0 - least_us / eager.time_us) if eager.time_us else 0.0
 
 
 def plan_lines(analysis: Analysis, eager: Estimate, slowest_us: float) -> list[str]:
@@ -99,7 +105,8 @@ def plan_lines(analysis: Analysis, eager: Estimate, slowest_us: float) -> list[s
     return [
         f"bound by     {analysis.roofline}: {show_bytes(analysis.bytes_min)}, "
         f"{analysis.flops / 1e9:.3g} GFLOP at least",
-        f"roofline     {show_us(analysis.bound_us)} (estimated)",
+        f"roofline     {show_us(analysis.bound_us)} (estimated), "
+        f"{show_us(least_estimate_us(analysis))} with one launch",
         f"eager        {time} (estimated), "
         f"headroom at least {show_share(headroom(analysis, eager))}",
         f"operations   {ops}",

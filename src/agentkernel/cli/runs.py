@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -22,7 +23,14 @@ from agentkernel.cli.terminal import print_json, print_plain
 from agentkernel.domain.errors import RunNotFound, cause_of, one_line
 from agentkernel.domain.plain_text import plain, sentence
 from agentkernel.storage.files import read_regular_text
-from agentkernel.tools.run_store import RunStore, WorkAt, list_runs, read_run, work_at
+from agentkernel.tools.run_store import (
+    RunStore,
+    RunSummary,
+    WorkAt,
+    list_runs,
+    read_run,
+    work_at,
+)
 from agentkernel.workflows.models import models_section, recorded_attempts
 from agentkernel.workflows.outcome import Result
 from agentkernel.workflows.report import ModelsSection, diagnosis_cells, usage_rows
@@ -43,18 +51,22 @@ def runs(flags: RunsFlags) -> None:
         print_plain(f"No runs in {str(folder)!r}. Next: agentkernel optimize FILE --target h100")
         return
 
-    table = Table(box=None, pad_edge=False)
-    for heading in ("run", "created", "problem", "target", "status"):
-        table.add_column(heading, overflow="fold")
     corrupt = [item for item in found if item.error is not None]
     left_out = {item.id for item in corrupt[MOST_CORRUPT:]}
-    for item in found:
-        if item.id in left_out:
-            continue
-        table.add_row(item.id, item.created[:19], item.problem, item.target, item.status)
-    console().print(table)
+    console().print(runs_table([item for item in found if item.id not in left_out]))
     if left_out:
         print_plain(f"{len(left_out)} more that cannot be read; --json names them.")
+
+
+def runs_table(found: Sequence[RunSummary]) -> Table:
+    """A row a run, whose id is whole however narrow the terminal is: it is there to be copied."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column("run", no_wrap=True, min_width=max(len(item.id) for item in found))
+    for heading in ("created", "problem", "target", "status"):
+        table.add_column(heading, overflow="fold")
+    for item in found:
+        table.add_row(item.id, item.created[:19], item.problem, item.target, item.status)
+    return table
 
 
 def show(flags: ShowFlags) -> None:
@@ -180,7 +192,7 @@ def candidate_table(store: RunStore) -> Table:
     profiles = {item.candidate: item for item in store.records.profiles()}
     table = Table(box=None, pad_edge=False)
     for heading in ("round", "candidate", "parent", "coder", "strategy", "gate", "error", "time"):
-        table.add_column(heading, overflow="fold")
+        table.add_column(heading, overflow="fold", no_wrap=heading in ("candidate", "parent"))
     for item in store.records.candidates():
         verdict, profile = verdicts.get(item.sha256), profiles.get(item.sha256)
         time = "-"

@@ -1,6 +1,6 @@
 """`agentkernel verify`: the check of a certificate, whose judgement is replayed.
 
-Exits 0 where it holds, else 3; 4 where this machine cannot decide it.
+Exits 0 where it holds, else 3, as for a failed run's; 4 where this machine cannot decide it.
 """
 
 from __future__ import annotations
@@ -43,6 +43,10 @@ def verify(flags: VerifyFlags) -> None:
 
 
 def _ending(found: Replay, code: int) -> str:
+    if found.status == "failed" and found.holds:
+        return "untouched, but of a failed run: it hands nothing over"
+    if code == 0 and found.nothing:
+        return "holds: a baseline was kept, nothing is handed over"
     if code == 0:
         return f"holds, {NOT_TIMED}" if found.times_replayed is False else "holds"
     if code == EXIT_UNDECIDED:
@@ -51,8 +55,8 @@ def _ending(found: Replay, code: int) -> str:
 
 
 def exit_code(found: Replay, *, known_signer: bool) -> int:
-    """3 outweighs 4: what was edited, or has no signature, is so on any machine."""
-    if not found.holds or (known_signer and not found.signer_known):
+    """3 outweighs 4: what was edited, has no signature or failed is so on any machine."""
+    if not found.holds or found.status == "failed" or (known_signer and not found.signer_known):
         return EXIT_BROKEN
     return EXIT_UNDECIDED if found.undecided else 0
 

@@ -92,3 +92,15 @@ def usd_text(cost_usd: float | None, unpriced: int) -> str:
 def microseconds(value: float | None) -> str:
     """`12.3`, or a dash."""
     return DASH if value is None else f"{value:.1f}"
+
+
+MOST_DIGITS = 17
+"""Decimal digits that tell any two fp64 numbers apart."""
+
+
+def told_apart(first: float, second: float, digits: int = 6) -> tuple[str, str]:
+    """Both with `digits` significant digits, or with as many more as tell them apart."""
+    texts = f"{first:.{digits}g}", f"{second:.{digits}g}"
+    if texts[0] != texts[1] or first == second or digits >= MOST_DIGITS:
+        return texts
+    return told_apart(first, second, digits + 1)

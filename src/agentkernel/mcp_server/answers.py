@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import cast
 
+from agentkernel.domain.formatting import told_apart
 from agentkernel.domain.plain_text import plain, plain_line
 from agentkernel.mcp_server.jobs import Job
 
@@ -45,6 +46,10 @@ FACTS = ("round", "node", "candidate", "gate", "accepted", "reason", "text")
 
 
 LONG_FIGURE = re.compile(r"(?<![\w.])\d+\.\d{3,}(?:[eE][-+]?\d+)?(?![\w.]*\w)")
+NUMBER = r"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?"
+EXPECTED_FOUND = re.compile(rf"(expected:? )({NUMBER})(,?\s+found:? )({NUMBER})(?![\w.]*\w)")
+"""The two values of a mismatch, which differ."""
+SHORT_DIGITS = 4
 WHOLE_FROM = 1e4
 """From here on a figure is written without decimals: it has four digits and more before them."""
 AS_WRITTEN = frozenset({"show", "search_knowledge"})
@@ -52,12 +57,22 @@ AS_WRITTEN = frozenset({"show", "search_knowledge"})
 
 
 def short_figures(text: str) -> str:
-    """`text` with its long decimals at four significant digits."""
+    """`text` with its long decimals at four significant digits, what was expected and what was
+    found with as many as tell them apart."""
+    parts, end = [], 0
+    for pair in EXPECTED_FOUND.finditer(text):
+        expected, found = told_apart(float(pair[2]), float(pair[4]), SHORT_DIGITS)
+        parts += [_shortened(text[end : pair.start()]), f"{pair[1]}{expected}{pair[3]}{found}"]
+        end = pair.end()
+    return "".join([*parts, _shortened(text[end:])])
+
+
+def _shortened(text: str) -> str:
     return LONG_FIGURE.sub(lambda found: _short(float(found[0])), text)
 
 
 def _short(value: float) -> str:
-    return f"{value:.0f}" if value >= WHOLE_FROM else f"{value:.4g}"
+    return f"{value:.0f}" if value >= WHOLE_FROM else f"{value:.{SHORT_DIGITS}g}"
 
 
 def clipped(text: str, most: int, how: str) -> str:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import secrets
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
-from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
 
 from agentkernel.mcp_server.handshake import INSTRUCTIONS, NAME
 from agentkernel.mcp_server.jobs import TOKEN_VARIABLE
@@ -26,14 +27,41 @@ from agentkernel.runtime.loopback import (
 from agentkernel.version import __version__
 
 if TYPE_CHECKING:
+    from mcp.types import CallToolResult, InputRequiredResult, Tool
     from starlette.types import ASGIApp
 
 PATH = "/mcp"
+SHOWN = 60
+"""Characters of an unknown argument's name."""
+
+
+class StrictServer(MCPServer):
+    """A server whose tools refuse arguments that they do not know: one that is passed over may
+    have named what was asked for."""
+
+    async def list_tools(self) -> list[Tool]:
+        """All tools, with schemas that admit their own arguments alone."""
+        tools = await super().list_tools()
+        for tool in tools:
+            tool.input_schema = {**tool.input_schema, "additionalProperties": False}
+        return tools
+
+    async def call_tool(
+        self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
+    ) -> CallToolResult | InputRequiredResult:
+        """The tool's answer. Raises ToolError that names an argument which it does not know."""
+        tools = {tool.name: tool.input_schema["properties"] for tool in await self.list_tools()}
+        known = tools.get(name, arguments)
+        for word in arguments:
+            if word not in known:
+                takes = ", ".join(known)
+                raise ToolError(f"{name} takes no argument {word[:SHOWN]!r}. It takes: {takes}.")
+        return await super().call_tool(name, arguments, context)
 
 
 def make_server(workspace: Workspace) -> MCPServer:
     """The server over one workspace."""
-    server = MCPServer(NAME, version=__version__, instructions=INSTRUCTIONS, log_level="ERROR")
+    server = StrictServer(NAME, version=__version__, instructions=INSTRUCTIONS, log_level="ERROR")
     Tools(workspace).register(server)
     Resources(workspace).register(server)
     return server

@@ -171,10 +171,14 @@ class Tools:
             job = self.jobs.start("search_knowledge", ["agentkernel", *command], files)
         return await self._answer(job, ctx, ANSWERED_S)
 
-    async def show(self, ctx: Context, run: Run = "last") -> str:
-        """Show a run: its candidates, their verdicts and times, and its result. Given an id that
-        search_knowledge shows, such as 'kernels/softmax_row': that entry whole."""
+    async def show(self, ctx: Context, run: Run = "", run_id: Run = "") -> str:
+        """Show a run ('last' where none is named): its candidates, their verdicts and times, and
+        its result. Given an id that search_knowledge shows, such as 'kernels/softmax_row': that
+        entry whole. `run_id` is another name of `run`."""
         with clear_errors():
+            if run and run_id:
+                raise ProblemError("Give either `run` or `run_id`.")
+            run = run or run_id or "last"
             if "/" in run:
                 words = ["knowledge", "show", "--", run]
             else:

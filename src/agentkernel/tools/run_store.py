@@ -446,4 +446,6 @@ def _status(path: Path) -> str:
     if found is None:
         return "unfinished"
     early = found.interrupted and found.status != "failed"
+    if early and found.status.startswith("kept"):
+        return "interrupted"
     return f"{found.status} (interrupted)" if early else found.status

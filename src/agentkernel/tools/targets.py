@@ -88,7 +88,7 @@ def find_target(name: str | None) -> ResolvedTarget:
     """
     gpu = local_gpu()
     if name is not None and name.strip().lower() != "local":
-        return resolve(_by_name(name), gpu)
+        return resolve(target_by_name(name), gpu)
     if gpu is None and name is not None:
         raise UnknownTarget(
             "Target 'local' needs a GPU that NVML or torch can see, and there is none. "
@@ -186,7 +186,8 @@ def _is_model(name: str, gpu: LocalGpu) -> bool:
     return pattern is not None and re.search(rf"\b{pattern}", gpu.name) is not None
 
 
-def _by_name(name: str) -> Target:
+def target_by_name(name: str) -> Target:
+    """A target of the table, by its name or an alias of it. Raises UnknownTarget."""
     targets = load_targets()
     wanted = re.sub(r"[\s_]+", "-", name.strip().lower())
     names = {alias: target for target in targets.values() for alias in target.aliases} | targets

@@ -12,11 +12,9 @@ from agentkernel.domain.certificate import Certificate
 from agentkernel.domain.formatting import count, error_text, microseconds
 from agentkernel.domain.verdict import Verdict
 from agentkernel.storage.files import RUNS_FOLDER, read_regular_text
-from agentkernel.workflows.outcome import Result
+from agentkernel.workflows.outcome import DISTINGUISHABLE, Result
 
 CERTIFICATE = "certificate.json"
-DISTINGUISHABLE = 1.1
-"""Estimated times that are within this factor of each other may as well be the other way round."""
 COLOURS = {True: "#1a7f37", False: "#9a6700"}
 
 

@@ -32,6 +32,10 @@ EARLIER = 0
 """The round of what earlier runs drafted."""
 OUT_OF_TIME = "the time limit was over before it was judged"
 """Why a candidate was left out that a run with more time would judge."""
+CUT = "interrupted while it was at work"
+"""What is said of a candidate that a resumed run goes on with."""
+DISTINGUISHABLE = 1.1
+"""Estimated times that are within this factor of each other may as well be the other way round."""
 SURELY_SLOWER = 0.98
 """Estimated speedup over eager below which a candidate is not handed over unmeasured: estimates of
 two programs that move the same bytes agree to a per cent."""
@@ -345,12 +349,15 @@ def estimated_vs_eager(profile: Profile) -> float | None:
 def estimated_slower(profile: Profile) -> bool:
     """True where nothing was measured and the estimate is surely behind eager's.
 
-    Eager is estimated as if each of its kernels filled the GPU: beside it, one whose grid has less
-    blocks than the target has SMs is not surely slower.
+    By more than an estimate's own factor it always is. By less: eager is estimated as if each of
+    its kernels filled the GPU, and beside it one whose grid has less blocks than the target has SMs
+    is not surely slower.
     """
     ratio = estimated_vs_eager(profile)
     if profile.measured or ratio is None or ratio >= SURELY_SLOWER:
         return False
+    if ratio <= 1 / DISTINGUISHABLE:
+        return True
     known = load_targets().get(profile.target)
     blocks = [math.prod(kernel.grid) for kernel in profile.report.kernels] if profile.report else []
     return known is None or min(blocks, default=math.inf) >= known.sm_count.value
@@ -429,6 +436,8 @@ def _why_none(history: Sequence[Attempt], nothing: str) -> str:
     """Why there is no right candidate, from what this run itself did."""
     own = of_this_run(history)
     judged = [(item.candidate, item.verdict) for item in own if item.verdict is not None]
+    if not judged and own and own[-1].aside == CUT:
+        return f"{own[-1].candidate.id} was drafted; interrupted before it was judged"
     if not judged:
         return nothing or ("nothing was judged" if own else "no candidate was drafted")
     broken = next((item.unprofiled for item in reversed(own) if broke_profiling(item)), None)

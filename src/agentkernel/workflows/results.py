@@ -39,6 +39,7 @@ from agentkernel.tools.run_store import RunStore
 from agentkernel.workflows.deps import Context
 from agentkernel.workflows.models import models_section
 from agentkernel.workflows.outcome import (
+    CUT,
     EARLIER,
     Baselines,
     Outcome,
@@ -60,6 +61,8 @@ def conclude(
     context: Context, state: LoopState, *, interrupted: bool = False, crash: str | None = None
 ) -> Result:
     """Decide the outcome of `state` and write all files; the same state gives the same files."""
+    if interrupted:
+        state = with_unfinished(state)
     measured = any(item.profile is not None and item.profile.measured for item in state.history)
     timed = None if measured or interrupted or crash else context.tools.baselines()
     baselines = timed if isinstance(timed, Baselines) else None
@@ -85,6 +88,16 @@ def conclude(
     result = _result(context, state, outcome, paths, figures, interrupted=interrupted)
     write_atomic(context.store.result_path, result.model_dump_json(indent=2) + "\n")
     return result
+
+
+def with_unfinished(state: LoopState) -> LoopState:
+    """`state` with the candidate that was at work in its history: it is kept, and resume goes on
+    with it."""
+    known = {item.candidate.sha256 for item in state.history}
+    if state.candidate is None or state.candidate.sha256 in known:
+        return state
+    cut = Attempt(candidate=state.candidate, verdict=state.verdict, aside=CUT)
+    return state.evolve(history=(*state.history, cut))
 
 
 def report_entry(attempt: Attempt) -> ReportEntry:

@@ -6,10 +6,13 @@ import pytest
 
 from agentkernel.cli.rendering.answer import answer
 from agentkernel.cli.rendering.text import counted
+from agentkernel.cli.rendering.verdict import verdict_lines
+from agentkernel.domain.candidate import Candidate
 from agentkernel.domain.verdict import CaseResult, Verdict
 from agentkernel.workflows.answer import fastest_baseline, holds_for
 from agentkernel.workflows.outcome import Result
 from tests.cli.run_events import result
+from tests.workflows.fakes import mismatch, verdict
 
 MEASURED = {
     "status": "improved",
@@ -136,3 +139,10 @@ def test_it_says_what_a_drop_in_holds_for(changes: dict[str, object], words: str
 
 def test_a_name_stands_once_with_its_count() -> None:
     assert counted(["mm", "add", "mm", "mm"]) == ["mm x 3", "add"]
+
+
+def test_a_mismatch_is_shown_with_as_many_digits_as_tell_the_values_apart() -> None:
+    failure = mismatch().evolve(expected=-1.0431502151653564, found=-1.043148159980774)
+    lines = verdict_lines(verdict(Candidate(source="x", coder="", round=0), failure=failure))
+    assert "  expected: -1.04315" in lines
+    assert "  found: -1.043148" in lines

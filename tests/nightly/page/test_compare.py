@@ -11,7 +11,12 @@ from hypothesis import strategies as st
 
 from agentkernel.domain.nightly import ChangeKind, Comparison, ModelRow, NightlyRun
 from agentkernel.domain.profile import Ratio
-from agentkernel.nightly.page.comparison import compare_nights
+from agentkernel.nightly.page.comparison import (
+    STILL,
+    change_text,
+    compare_nights,
+    headline,
+)
 from agentkernel.nightly.page.figures import SINCE, time_ratio
 from agentkernel.tools.speedup import paired_ratio, summarise
 from tests.nightly.page.runs import (
@@ -56,7 +61,7 @@ def test_what_fails_is_told_every_night_until_it_is_mended() -> None:
     result = compare_nights(found, found)
     assert kinds(result) == ["withdrawn", "failed_to_verify", "model_failed"]
     assert compare_nights(None, found).changes == tuple(
-        item.evolve(before="") for item in result.changes
+        item.evolve(before="", after=item.after.removeprefix(STILL)) for item in result.changes
     )
     assert result.exit_code == 6
     assert kinds(compare_nights(found, night(24)))[:1] != ["withdrawn"]
@@ -213,6 +218,26 @@ def test_outputs_that_are_wrong_and_models_that_raise() -> None:
     raised = with_model(night(), "bert-base", lambda row: row.evolve(error="boom\nat line 3"))
     (change,) = compare_nights(night(), raised).changes
     assert (change.kind, change.after) == ("model_failed", "boom at line 3")
+
+
+def test_a_model_that_fails_as_before_has_not_changed() -> None:
+    def failing(error: str) -> NightlyRun:
+        return with_model(night(), "bert-base", lambda row: row.evolve(error=error))
+
+    first = compare_nights(night(), failing("boom\nat line 3"))
+    assert headline(first) == "1 model failed"
+    again = compare_nights(failing("boom\nat line 3"), failing("boom\nat line 3"))
+    (change,) = again.changes
+    assert change_text(change) == "still failing: boom at line 3"
+    assert (headline(again), again.exit_code) == ("1 model still failing", first.exit_code)
+    (change,) = compare_nights(failing("boom"), failing("bang")).changes
+    assert change_text(change) == "boom → bang"
+
+
+def test_a_region_that_fails_as_before_has_not_changed() -> None:
+    found = with_region(night(), 0, status="failed", reason="wrong values")
+    (change,) = compare_nights(found, found).changes
+    assert change_text(change) == "still failing: wrong values"
 
 
 def test_regions_that_moved() -> None:

@@ -188,7 +188,7 @@ def kernel_table(lines: Sequence[KernelSummary]) -> Table:
     table = Table(box=None, pad_edge=False)
     headings = ("kernel", "problem", "gpu", "torch", "dtype", "speedup", "created", "state")
     for heading in headings:
-        table.add_column(heading, overflow="fold")
+        table.add_column(heading, overflow="fold", no_wrap=heading == "kernel")
     for item in lines:
         key = item.key
         cells = (

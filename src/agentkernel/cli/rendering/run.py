@@ -32,10 +32,10 @@ from agentkernel.cli.rendering.text import (
 from agentkernel.cli.terminal import print_json, print_plain
 from agentkernel.domain.certificate import Certificate
 from agentkernel.domain.profile import CompileReport, Profile, unmeasured_words
-from agentkernel.workflows.answer import DISTINGUISHABLE, certificate_of
+from agentkernel.workflows.answer import certificate_of, relative_path
 from agentkernel.workflows.approval import Approve, PendingApproval
 from agentkernel.workflows.events import Event, Finished, OnEvent, ignore
-from agentkernel.workflows.outcome import Result
+from agentkernel.workflows.outcome import DISTINGUISHABLE, Result
 
 
 def follow(
@@ -273,5 +273,5 @@ def files(result: Result) -> Text:
         ("report", result.report),
     ):
         if path is not None:
-            lines.append(f"{name:<12} {path}")
+            lines.append(f"{name:<12} {relative_path(path)}")
     return Text("\n".join(lines))

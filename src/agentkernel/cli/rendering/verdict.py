@@ -16,6 +16,7 @@ from agentkernel.cli.rendering.text import (
     show_span,
     show_us,
 )
+from agentkernel.domain.formatting import told_apart
 from agentkernel.domain.plain_text import plain
 from agentkernel.domain.profile import Measurement, Profile, unmeasured_words
 
@@ -30,6 +31,8 @@ def verdict_lines(verdict: Verdict) -> list[str]:
         values = verdict.failure.model_dump(exclude={"kind"})
         if verdict.failure.kind == "mismatch":
             lines.append(f"  {verdict.failure.decisive}")
+            pair = told_apart(verdict.failure.expected, verdict.failure.found)
+            values["expected"], values["found"] = pair
         lines += [f"  {key}: {value}" for key, value in values.items() if value is not None]
     if verdict.cases:
         passed = sum(case.passed for case in verdict.cases)

@@ -45,6 +45,8 @@ KINDS: dict[ChangeKind, tuple[str, Tone]] = {
 """Title and tone of each kind of change; what a reader must see first comes first."""
 MOST = 12
 """Changes of one kind that are listed on the page."""
+STILL = "still failing: "
+"""How the words of a failure begin that the night before had too."""
 
 
 def change_groups(
@@ -82,8 +84,10 @@ def headline(comparison: Comparison) -> str:
     broken = kinds.count("withdrawn") + kinds.count("failed_to_verify")
     if broken:
         parts.append(f"{count(broken, 'thing')} did not verify")
-    if failed := kinds.count("model_failed"):
-        parts.append(f"{count(failed, 'model')} failed")
+    failed = [item for item in comparison.changes if item.kind == "model_failed"]
+    if failed:
+        still = all(item.after.startswith(STILL) for item in failed)
+        parts.append(f"{count(len(failed), 'model')} {'still failing' if still else 'failed'}")
     if slower := kinds.count("regression"):
         parts.append(count(slower, "regression"))
     gains = kinds.count("gain")
@@ -128,11 +132,17 @@ def _failures(before: NightlyRun | None, after: NightlyRun) -> Iterator[Change]:
             yield Change(kind="withdrawn", what=region_label(row), after=withdrawn_text(row))
         elif row.status == "failed":
             why = one_line(row.reason) or "it does not verify"
+            old = regions.get(row.signature)
+            if old is not None and (old.status, old.reason) == (row.status, row.reason):
+                was, why = "", f"{STILL}{why}"
             yield Change(kind="failed_to_verify", what=region_label(row), before=was, after=why)
     for model in after.models:
-        was_form = models[model.name].form if model.name in models else ""
+        earlier = models.get(model.name)
+        was_form = _how_it_ran(earlier)
         if model.error is not None:
-            why = one_line(model.error) or "it failed"
+            why = _error_words(model)
+            if earlier is not None and earlier.error == model.error:
+                was_form, why = "", f"{STILL}{why}"
             yield Change(kind="model_failed", what=model.name, before=was_form, after=why)
         elif model.verified is False:
             yield Change(
@@ -141,6 +151,17 @@ def _failures(before: NightlyRun | None, after: NightlyRun) -> Iterator[Change]:
                 before=was_form,
                 after=f"outputs with the regions in: {_errors(model)}",
             )
+
+
+def _how_it_ran(row: ModelRow | None) -> str:
+    """The form in which a model ran; where it failed, its error: then it ran in none."""
+    if row is None:
+        return ""
+    return row.form if row.error is None else _error_words(row)
+
+
+def _error_words(row: ModelRow) -> str:
+    return one_line(row.error or "") or "it failed"
 
 
 def _errors(row: ModelRow) -> str:

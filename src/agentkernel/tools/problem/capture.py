@@ -19,6 +19,7 @@ from agentkernel.tools.problem.composite_operators import kept_tables, losses_of
 from agentkernel.tools.problem.cumulative_norm import traceable_averages
 from agentkernel.tools.problem.example_call import Example, example_call, real_example
 from agentkernel.tools.problem.loading import LoadedProblem
+from agentkernel.tools.problem.operand_dtypes import mixes_dtypes
 from agentkernel.tools.problem.structures import PLAIN, class_label, register_dataclasses
 
 if TYPE_CHECKING:
@@ -188,6 +189,8 @@ def _trace(
 
     example.module.train(training)
     found, asked = _traced(loaded, example, shape_set, "cuda", static=static)
+    if mixes_dtypes(found.graph):
+        _require_run(loaded, shape_set)
     if asked and not torch.cuda.is_available():
         other = _same_on_cpu(loaded, example, shape_set, found, static=static)
         return replace(found, asks_mode=found.asks_mode or other.asks_mode)
@@ -419,12 +422,25 @@ def _export_static(
                 "which a GPU refuses. Expected tensors on the device of the inputs. "
                 "Next: make it with device=x.device, or in the constructor as a buffer."
             ) from error
-        shapes = loaded.problem.shape_sets[shape_set].label
         own = _raised_by_call(example) or error
-        raise ProblemError(
-            f"The forward of {name} raised {_reason(own)} on inputs {shapes}. "
-            "Expected: it runs on them. Next: check shapes and dtypes against the constructor."
-        ) from error
+        raise _does_not_run(loaded, shape_set, own) from error
+
+
+def _does_not_run(loaded: LoadedProblem, shape_set: int, error: BaseException) -> ProblemError:
+    shapes = loaded.problem.shape_sets[shape_set].label
+    return ProblemError(
+        f"The forward of {loaded.problem.class_name} raised {_reason(error)} on inputs {shapes}. "
+        "Expected: it runs on them. Next: check shapes and dtypes against the constructor."
+    )
+
+
+def _require_run(loaded: LoadedProblem, shape_set: int) -> None:
+    """Call the module for real. Raises ProblemError where it raises, as eager would anywhere."""
+    module = loaded.build(seed=0, device="cpu").eval()
+    inputs = loaded.make_inputs(shape_set, seed=0, device="cpu")
+    example = Example(module, inputs)
+    if isinstance(error := _raised_by_call(example), RuntimeError):
+        raise _does_not_run(loaded, shape_set, error)
 
 
 def _raised_by_call(example: Example) -> BaseException | None:

@@ -161,6 +161,12 @@ def load_problem(
     return replace(loaded, problem=packaged)
 
 
+def check_reference(reference: str) -> None:
+    """Raise ProblemError where `reference` names no file that can be read as Python; nothing is
+    executed, and torch is not imported."""
+    _source(reference)
+
+
 @dataclass(frozen=True)
 class _Source:
     """A file's text, and which class of it is meant ("" for the convention's)."""
