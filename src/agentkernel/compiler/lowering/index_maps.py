@@ -221,8 +221,9 @@ class _Reader:
 
 def _operations(value: Node) -> int:
     """Operations down to what is stored; more than any limit where an index is asserted, which
-    holds at the places of the value itself, and where they are the epilogue of a product or a
-    convolution, whose result is not stored for others to compute them again."""
+    holds at the places of the value itself, and where they are the epilogue of a convolution, whose
+    result is not stored for others to compute them again. A product is read where it has to be: an
+    epilogue may rotate its rows."""
     seen: set[Node] = set()
     waiting = [value]
     while waiting:
@@ -240,7 +241,7 @@ def _operations(value: Node) -> int:
 
 def _has_epilogue(node: Node) -> bool:
     call = node.attrs[0] if node.kind == "library" and node.attrs else None
-    return node.op == "product" or (isinstance(call, fx.Node) and convolution_of(call) is not None)
+    return isinstance(call, fx.Node) and convolution_of(call) is not None
 
 
 def _last_group(ours: Sequence[Expr], theirs: Sequence[Expr]) -> tuple[int, int]:

@@ -229,6 +229,10 @@ class EpilogueEmitter(Emitter):
             return "row_mask[:, None]"
         return f"{'col' if self.takes_all else 'pair'}_mask[None, :]" if cols else None
 
+    def walks_tile(self, access: Access) -> tuple[bool, bool]:
+        """As `touches`: the rows of a tile are those of M."""
+        return self.touches(access)
+
     def touches(self, access: Access) -> tuple[bool, bool]:
         """Whether an access varies over M, and over N."""
         strides = access.resolved()
@@ -404,10 +408,10 @@ def finished(
 ) -> EpilogueText:  # fmt: skip
     """The text of `lines` that the emitter wrote, with what they read; `stored`: how the result
     lies, over the atoms of batch, rows and columns."""
+    in_pairs = not emitter.takes_all  # before the place, which is one of single columns
     place = TILE if stored is None or is_plain(*stored) else _place(emitter, *stored)
     extras = [*emitter.pointers.items()]
     extras += [(name, scope.symbols.wrapper(size)) for name, size in emitter.sizes.extra.items()]
-    in_pairs = not emitter.takes_all
     return EpilogueText(
         tuple(lines), tuple(extras), frozenset(emitter.helpers), place, in_pairs=in_pairs
     )
