@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from agentkernel.compiler.axes import contiguous_strides
+from agentkernel.compiler.convolutions.reducing import TileEmitter
 from agentkernel.compiler.convolutions.schedules import by_sums
 from agentkernel.compiler.convolutions.spec import Geometry, factor
-from agentkernel.compiler.emit import BodyLines, Emitter, Schedule
+from agentkernel.compiler.emit import BodyLines, Schedule
 from agentkernel.compiler.expressions import Text
 from agentkernel.compiler.fusion import Region
 from agentkernel.compiler.ir import Node, numel, same
@@ -137,7 +138,7 @@ def _finish(
 ) -> KernelCode:  # fmt: skip
     """The kernel that takes the parts of each row together, its launch, and their allocation."""
     form = Schedule("persistent", 1, ROWS)
-    emitter = Emitter(
+    emitter = TileEmitter(
         region, form, scope.symbols, dict(scope.buffers), names=kernel_names(region)
     )  # fmt: skip
     emitter.names.taken |= {"parts", "more", "first", "tile", "tiles", "found"}

@@ -62,6 +62,11 @@ class TileEmitter(Emitter):
     held: Mapping[Node, str] = field(default_factory=dict)
     """A stored value -> the name of its tile."""
 
+    @property
+    def tiles_rows(self) -> bool:
+        """Never: its rows are those of the other kernel's tile, past the end of any axis."""
+        return False
+
     def _load(self, node: Node, access: Access, body: BodyLines) -> Text:
         return Text(self.held[node]) if node in self.held else super()._load(node, access, body)
 
