@@ -33,6 +33,7 @@ PRINTS = re.compile(
 )
 OWN = {
     "cli/app.py": "the version",
+    "cli/console.py": "rich's own lines, on a pipe",
     "cli/chat/screen.py": "rich's own lines of a screen, and JSON in ASCII",
     "cli/terminal.py": "the one place",
     "cli/runs.py": "a source, which a file or a program gets as it is",

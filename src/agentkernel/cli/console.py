@@ -34,7 +34,7 @@ class PipeConsole(PlainConsole):
         """Print the objects, without the spaces that fill a table's last column."""
         with self.capture() as drawn:
             super().print(*objects, **style)
-        print(PADDING.sub("", drawn.get()), end="", file=self.file)
+        self.file.write(PADDING.sub("", drawn.get()))
 
 
 def console() -> Console:

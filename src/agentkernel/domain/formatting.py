@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from agentkernel.domain.profile import Ratio
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from agentkernel.domain.profile import Ratio
 
 DASH = "–"
 """What stands where there is no value."""
