@@ -216,15 +216,17 @@ class MonoidText:
             combine = f"tl.{combine}"
         return self._noted(f"{combine}({', '.join([*left, *right])})")
 
-    def folded(self, lanes: Sequence[str]) -> list[str]:
-        """All elements of a tile together, one a row: an expression a lane."""
+    def folded(self, lanes: Sequence[str], axis: int | None = None) -> list[str]:
+        """All elements of a tile together, one a row: an expression a lane. Along `axis`, where it
+        is given, which is gone then."""
         named = dict(zip((lane.name for lane in self.monoid.lanes), lanes, strict=True))
-        many = self.emitter.many_rows
+        many = self.emitter.many_rows and axis is None
+        axis = self.emitter.reduce_axis if axis is None else axis
         whole = not self.dtypes[0].is_floating_point
         return [
             self._noted(
                 (lane.whole if whole and lane.whole else lane.fold).format(
-                    **named, axis=self.emitter.reduce_axis, many=many,
+                    **named, axis=axis, many=many,
                     keep=", keep_dims=True" if many else "",
                 )
             )

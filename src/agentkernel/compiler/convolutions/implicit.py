@@ -144,10 +144,7 @@ class Implicit:
         ]
         if not self._end_reads("tile") and not self._end_reads("cols"):
             return lines
-        flat = "out_0"
-        for dim in self.dims[1:]:
-            flat = f"{factor(flat)} * OUT_{dim} + out_{dim}"
-        return [*lines, f"cols = {flat}"]
+        return [*lines, f"cols = {self._flat('out', 'OUT')}"]
 
     def _window_start(self, dim: int) -> str:
         """Where the window of a place begins."""
@@ -241,9 +238,13 @@ class Implicit:
 
     def _offset(self, name: str) -> str:
         """The offset in a plane of a place `name_0`, `name_1`, ..."""
+        return self._flat(name, self._side)
+
+    def _flat(self, name: str, side: str) -> str:
+        """The number of a place `name_0`, `name_1`, ... among those of sizes `side_0`, ..."""
         text = f"{name}_0"
         for dim in self.dims[1:]:
-            text = f"{factor(text)} * {self._side}_{dim} + {name}_{dim}"
+            text = f"{factor(text)} * {side}_{dim} + {name}_{dim}"
         return text
 
     def _moves(self, tap: str) -> list[str]:

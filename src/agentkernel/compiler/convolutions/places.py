@@ -10,14 +10,18 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from agentkernel.compiler.axes import contiguous_strides
-from agentkernel.compiler.convolutions.reducing import TileEmitter
+from agentkernel.compiler.convolutions.reducing import (
+    OF_ONE_NUMBER,
+    TileEmitter,
+    atoms_in,
+    reduces_to_one,
+)
 from agentkernel.compiler.convolutions.schedules import by_sums
 from agentkernel.compiler.convolutions.spec import Geometry, factor
 from agentkernel.compiler.emit import BodyLines, Schedule
 from agentkernel.compiler.expressions import Text
 from agentkernel.compiler.fusion import Region
-from agentkernel.compiler.ir import Node, numel, same
+from agentkernel.compiler.ir import Node, numel
 from agentkernel.compiler.kernel import (
     KernelCode,
     function_text,
@@ -25,7 +29,8 @@ from agentkernel.compiler.kernel import (
     size_parameters,
     wrapped_call,
 )
-from agentkernel.compiler.products.places import Groups, place_by_place
+from agentkernel.compiler.monoid import MonoidText
+from agentkernel.compiler.products.places import Groups, place_by_place, read_of
 from agentkernel.compiler.products.step import (
     FLOATS,
     EpilogueText,
@@ -35,11 +40,6 @@ from agentkernel.compiler.products.step import (
 )
 from agentkernel.compiler.rows_reductions import kernel_docstring, store_lines
 
-NEUTRAL = {"sum": "0.0", "max": 'float("-inf")', "min": 'float("inf")'}
-JOINED = {"sum": "parts + more", "max": "maximum(parts, more)", "min": "minimum(parts, more)"}
-FOLDED = {"sum": "tl.sum({}, axis={}{})", "max": "max_along({}, {}, {})",
-          "min": "min_along({}, {}, {})"}  # fmt: skip
-"""Reduction -> its text: of what, along which axis, and whether that stays."""
 LEAST_PLACES = 512
 """Of smaller pictures a tile of one would be part empty."""
 ROWS = 4
@@ -60,28 +60,21 @@ def reduces_places(
 ) -> bool:
     """True where the region's rows are pictures and channels of the result `node`, whose `places`
     are its columns, it reduces these once and stores one result."""
-    if not region.reduces or region.scans or len(region.stores) != 1 or places < LEAST_PLACES:
+    if places < LEAST_PLACES or not reduces_to_one(region) or read_of(node, region) is not node:
         return False
     if geometry.transposed or geometry.groups > 1 or by_sums(geometry):
         return False
-    loads = region.layout.loads
-    walks = sum(access.buffer is node for access in loads.values())
-    if node not in loads or walks != 1 or node in region.layout.tables:
-        return False
     reductions = [item for item in region.nodes if item.kind == "reduce"]
     # Parts are fp32, which holds no large integer.
-    if len(reductions) != 1 or reductions[0].op not in NEUTRAL or reductions[0].dtype not in FLOATS:
+    one = len(reductions) == 1 and reductions[0].op in OF_ONE_NUMBER
+    if not one or reductions[0].dtype not in FLOATS:
         return False
-    store = region.stores[0]
     batch, channels, every = groups
-    rows = [atom for axis in region.rows for atom in axis.atoms]
-    cols = [atom for axis in region.cols for atom in axis.atoms]
     return (
-        rows == [*batch, *channels]
-        and cols == [*every]
-        and not region.spans(store.node)[1]
+        atoms_in(region.rows) == [*batch, *channels]
+        and atoms_in(region.cols) == [*every]
+        and not region.spans(region.stores[0].node)[1]
         and place_by_place(groups, region)
-        and all(map(same, store.strides, contiguous_strides(store.node.shape)))
     )
 
 
@@ -110,26 +103,15 @@ def _tile(
     emitter.own_pointers |= {"parts_ptr", *(name for name in reserved if name.endswith("_ptr"))}
     lines: list[str] = []
     value = emitter.value(reduction.args[0], BodyLines(lines, lines)).code
-    found = emitter.names.unique("of_tile")
-    kept = f"tl.where(col_mask[None, :], {value}, {NEUTRAL[reduction.op]})"
+    found, text = emitter.names.unique("of_tile"), MonoidText(emitter, reduction)
+    kept = f"tl.where(col_mask[None, :], {value}, {text.neutrals[0]})"
     lines += [
-        f"{found} = {FOLDED[reduction.op].format(kept, 1, _keep(reduction, False))}",
+        f"{found} = {text.folded([kept], axis=1)[0]}",
         "picture = (tile_n // tiles_n).to(tl.int64)",
         f"tl.store(parts_ptr + (picture * M + rows) * tiles_n + tile_n % tiles_n, {found},"
         " mask=row_mask)",
     ]
-    emitter.helpers |= _helpers(reduction)
     return finished(emitter, lines, scope)
-
-
-def _keep(reduction: Node, stays: bool) -> str:
-    if reduction.op == "sum":
-        return ", keep_dims=True" if stays else ""
-    return str(stays)
-
-
-def _helpers(reduction: Node) -> set[str]:
-    return set() if reduction.op == "sum" else {f"{reduction.op}_along"}
 
 
 def _finish(
@@ -144,11 +126,8 @@ def _finish(
     emitter.names.taken |= {"parts", "more", "first", "tile", "tiles", "found"}
     emitter.own_pointers = frozenset(("parts_ptr",))
     emitter.row_values[reduction] = Text("found")
-    emitter.helpers |= _helpers(reduction)
-    if reduction.op != "sum":
-        emitter.helpers.add(f"{reduction.op}imum")
-    neutral = NEUTRAL[reduction.op]
-    folded = FOLDED[reduction.op].format("parts", 1, _keep(reduction, True))
+    text = MonoidText(emitter, reduction)
+    (neutral,), (folded,) = text.neutrals, text.folded(["parts"])
     lines = [
         "row = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]",
         f"row_mask = row < {emitter.sizes.text(region.row_count)}",
@@ -158,7 +137,7 @@ def _finish(
         "    tile = first + tl.arange(0, TILES)[None, :]",
         "    more = tl.load(parts_ptr + row * tiles + tile, mask=row_mask & (tile < tiles),"
         f" other={neutral})",
-        f"    parts = {JOINED[reduction.op]}",
+        f"    parts = {text.joined(['parts'], ['more'])}",
         f"found = {folded}",
     ]
     lines += store_lines(emitter, BodyLines(lines, lines), rows=True, tiles=False)

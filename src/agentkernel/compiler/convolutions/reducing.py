@@ -7,15 +7,15 @@ each, whose columns are the channels: a function that the convolution calls with
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from agentkernel.compiler.axes import Access, contiguous_strides
+from agentkernel.compiler.axes import Access, Atom, contiguous_strides
 from agentkernel.compiler.convolutions.schedules import by_sums
 from agentkernel.compiler.convolutions.spec import Geometry
 from agentkernel.compiler.emit import BodyLines, Emitter, Schedule
 from agentkernel.compiler.expressions import Text
-from agentkernel.compiler.fusion import Region
+from agentkernel.compiler.fusion import Axis, Region
 from agentkernel.compiler.ir import Node, same
 from agentkernel.compiler.kernel import (
     function_text,
@@ -23,36 +23,44 @@ from agentkernel.compiler.kernel import (
     size_parameters,
     wrapped_call,
 )
-from agentkernel.compiler.products.places import Groups
+from agentkernel.compiler.products.places import Groups, read_of
 from agentkernel.compiler.products.step import EpilogueText, Scope
 from agentkernel.compiler.rows_reductions import column_lines, kernel_docstring, persistent_body
 
 MOST_CHANNELS = 256
 """Channels of a place that a tile holds."""
+OF_ONE_NUMBER = ("sum", "max", "min")
+"""Reductions of which a part leaves one number."""
 
 
 def reduces_channels(node: Node, geometry: Geometry, groups: Groups, region: Region) -> bool:
     """True where the region's rows are the places of the result `node`, its columns the channels of
     one, and it stores one result."""
-    if not region.reduces or region.scans or len(region.stores) != 1:
-        return False
     if geometry.groups > 1 or by_sums(geometry) or not 1 < geometry.outside <= MOST_CHANNELS:
         return False
-    loads = region.layout.loads
-    walks = sum(access.buffer is node for access in loads.values())
-    if node not in loads or walks != 1 or node in region.layout.tables:
-        return False
-    store = region.stores[0]
     batch, channels, places = groups
-    rows = [atom for axis in region.rows for atom in axis.atoms]
-    cols = [atom for axis in region.cols for atom in axis.atoms]
+    rows = atoms_in(region.rows)
     # The text of a single row has no index of rows, which a tile always has.
     return (
         bool(rows)
         and rows == [*batch, *places]
-        and cols == [*channels]
-        and all(map(same, store.strides, contiguous_strides(store.node.shape)))
+        and atoms_in(region.cols) == [*channels]
+        and read_of(node, region) is node
+        and reduces_to_one(region)
     )
+
+
+def reduces_to_one(region: Region) -> bool:
+    """True where a region reduces, scans nothing, and stores one result as it lies by default."""
+    if not region.reduces or region.scans or len(region.stores) != 1:
+        return False
+    store = region.stores[0]
+    return all(map(same, store.strides, contiguous_strides(store.node.shape)))
+
+
+def atoms_in(axes: Sequence[Axis]) -> list[Atom]:
+    """The atoms of axes, outermost first."""
+    return [atom for axis in axes for atom in axis.atoms]
 
 
 @dataclass

@@ -14,7 +14,7 @@ from agentkernel.compiler.convolutions.depthwise import emit_depthwise
 from agentkernel.compiler.convolutions.implicit import Implicit
 from agentkernel.compiler.convolutions.packing import PACKED, pack_picture, pack_weights
 from agentkernel.compiler.convolutions.places import places_end, reduces_places
-from agentkernel.compiler.convolutions.reducing import reduces_channels, reducing_end
+from agentkernel.compiler.convolutions.reducing import atoms_in, reduces_channels, reducing_end
 from agentkernel.compiler.convolutions.schedules import ConvolutionFacts, by_sums
 from agentkernel.compiler.convolutions.spec import COPIES, ConvolutionSpec, Geometry
 from agentkernel.compiler.convolutions.transposed import Transposed
@@ -64,8 +64,7 @@ class ConvolutionStep(AnchorStep):
         """What the epilogue reduces."""
         if self.epilogue is None or not self.epilogue.reduces:
             return "nothing"
-        atoms = [atom for axis in self.epilogue.cols for atom in axis.atoms]
-        of_channels = atoms == [*_groups(self.node, self.epilogue)[1]]
+        of_channels = atoms_in(self.epilogue.cols) == [*_groups(self.node, self.epilogue)[1]]
         return "channels" if of_channels else "places"
 
     @property

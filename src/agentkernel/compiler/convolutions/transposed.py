@@ -112,10 +112,7 @@ class Transposed(Implicit):
             "col_mask = place < tl.cast(batches, INDEX) * COUNT",
             *(f"col_mask &= out_{dim} < OUT_{dim}" for dim in self.dims),
         ]
-        flat = "out_0"
-        for dim in self.dims[1:]:
-            flat = f"({flat}) * OUT_{dim} + out_{dim}"
-        return [*lines, f"cols = {flat}"]
+        return [*lines, f"cols = {self._flat('out', 'OUT')}"]
 
     def _steps(self) -> list[str]:
         """Lines of what is read: a step of each phase."""

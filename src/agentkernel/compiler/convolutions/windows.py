@@ -11,19 +11,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from agentkernel.compiler.axes import contiguous_strides, leaves
+from agentkernel.compiler.convolutions.reducing import OF_ONE_NUMBER, atoms_in, reduces_to_one
 from agentkernel.compiler.convolutions.schedules import by_sums
 from agentkernel.compiler.convolutions.spec import Geometry, Pooling
 from agentkernel.compiler.emit import BodyLines
 from agentkernel.compiler.expressions import ATOM, Text
-from agentkernel.compiler.fusion import Region, index_atoms
+from agentkernel.compiler.fusion import Region, index_atoms, topological
 from agentkernel.compiler.ir import Expr, Node, same
 from agentkernel.compiler.kernel import function_text, wrapped_call
-from agentkernel.compiler.products.places import Groups, walks
+from agentkernel.compiler.monoid import MonoidText
+from agentkernel.compiler.products.places import Groups, read_of, walks
 from agentkernel.compiler.products.step import EpilogueText, Scope, epilogue_emitter
 
-POOLED = {"sum": "tl.sum({}, axis=2)", "max": "max_along({}, 2, False)",
-          "min": "min_along({}, 2, False)"}  # fmt: skip
-"""Reduction of a window -> its text, of a tile whose last axis counts the window's places."""
 MOST_TAPS = 16
 
 
@@ -55,17 +54,15 @@ class Window:
 
 def window_of(value: Node, geometry: Geometry, region: Region) -> Window | None:
     """How `region` reduces windows of a convolution's result `value`, where a tile can do that."""
-    if not region.reduces or region.scans or len(region.stores) != 1:
+    read = read_of(value, region)
+    if read is None or geometry.transposed or by_sums(geometry) or not reduces_to_one(region):
         return None
-    if geometry.transposed or by_sums(geometry) or value in region.layout.tables:
-        return None
-    read = [node for node, item in region.layout.loads.items() if item.buffer is value]
     reductions = [node for node in region.nodes if node.kind == "reduce"]
-    if len(read) != 1 or len(reductions) != 1 or reductions[0].op not in POOLED:
+    if len(reductions) != 1 or reductions[0].op not in OF_ONE_NUMBER:
         return None
-    if not _in_windows(value, read[0], region):
+    if not _in_windows(value, read, region):
         return None
-    found = Window(region, read[0], reductions[0])
+    found = Window(region, read, reductions[0])
     taps = math.prod(found.taps)
     fits = 2 <= taps <= MOST_TAPS and taps & (taps - 1) == 0
     return found if fits and _place_by_place(found) else None
@@ -97,13 +94,10 @@ def _place_by_place(window: Window) -> bool:
     """True where the result has a place for each window, and all that is read beside the windows
     goes along with channels before they are reduced, and with windows after that."""
     region, groups = window.region, window.groups
-    store = region.stores[0]
     if any(node.op in ("within", "gather") for node in region.layout.dims):
         return False
-    rows = [atom for axis in region.rows for atom in axis.atoms]
-    whole = rows == [atom for group in groups for atom in group]
-    plain = all(map(same, store.strides, contiguous_strides(store.node.shape)))
-    early = _below(window.reduction)
+    whole = atoms_in(region.rows) == [atom for group in groups for atom in group]
+    early = set(topological(window.reduction.args))
     loads = {node: item for node, item in region.layout.loads.items() if node is not window.read}
     channels = all(
         set(item.resolved()) <= set(groups[1]) for node, item in loads.items() if node in early
@@ -111,17 +105,7 @@ def _place_by_place(window: Window) -> bool:
     walked = [item.resolved() for item in (*loads.values(), *region.store_accesses)]
     walked += index_atoms(region.layout)
     together = all(walks(strides, groups) for strides in walked)
-    return whole and plain and channels and together and not any(n.kind == "iota" for n in early)
-
-
-def _below(node: Node) -> set[Node]:
-    found, waiting = set[Node](), [*node.args]
-    while waiting:
-        item = waiting.pop()
-        if item not in found:
-            found.add(item)
-            waiting += item.args
-    return found
+    return whole and channels and together and not any(n.kind == "iota" for n in early)
 
 
 def pooling_of(window: Window, scope: Scope) -> Pooling:
@@ -143,11 +127,9 @@ def pooling_end(
     lines: list[str] = []
     body = BodyLines(lines, lines)
     before = emitter.value(window.reduction.args[0], body).code
-    if window.reduction.op != "sum":
-        emitter.helpers.add(f"{window.reduction.op}_along")
     tile = f"tl.reshape({before}, (BLOCK_M, BLOCK_N, {taps}))"
     lines += [
-        f"pooled = {POOLED[window.reduction.op].format(tile)}",
+        f"pooled = {MonoidText(emitter, window.reduction).folded([tile], axis=2)[0]}",
         "col_mask = place < batches * N",
         "batch = (place // N).to(tl.int64)",
         "cols = (place % N).to(tl.int32)",

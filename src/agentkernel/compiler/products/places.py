@@ -27,10 +27,8 @@ GPU writes at least."""
 
 def reads_once(value: Node, region: Region) -> bool:
     """True where a region reads `value` at one place for each of its own, and stores one result."""
-    if region.reduces or len(region.stores) != 1 or value not in region.layout.loads:
-        return False
-    walks = sum(access.buffer is value for access in region.layout.loads.values())
-    return walks == 1 and value not in region.layout.tables
+    one = not region.reduces and len(region.stores) == 1
+    return one and read_of(value, region) is value
 
 
 def element_by_element(value: Node, groups: Sequence[Sequence[Atom]], region: Region) -> bool:
