@@ -59,6 +59,21 @@ FP32_WIDE: tuple[Tile, ...] = (
 )  # fmt: skip
 
 
+SDPA = "torch.nn.functional.scaled_dot_product_attention"
+
+
+def sdpa_text(
+    operands: Sequence[str], mask: str | None, scale: str | None, *, causal: bool, grouped: bool
+) -> str:
+    """The library's call on query, key and value, as Python."""
+    arguments = [*operands]
+    arguments += [f"attn_mask={mask}"] if mask is not None else []
+    arguments += ["is_causal=True"] if causal else []
+    arguments += [f"scale={scale}"] if scale is not None else []
+    arguments += ["enable_gqa=True"] if grouped else []
+    return f"{SDPA}({', '.join(arguments)})"
+
+
 @dataclass(frozen=True)
 class AttentionSpec:
     """softmax(scale * q @ k^T [+ mask]) @ v, by online softmax (arXiv 1805.02867, 2205.14135).

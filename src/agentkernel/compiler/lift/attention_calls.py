@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from agentkernel.compiler.attention import AttentionSpec, emit_attention
+from agentkernel.compiler.attention import AttentionSpec, emit_attention, sdpa_text
 from agentkernel.compiler.attention_match import MaskKind
 from agentkernel.compiler.emit import Names
 from agentkernel.compiler.kernel import KernelCode
@@ -19,7 +19,6 @@ OPERATOR = "torch.ops.agentkernel.attention.default"
 """The operator of `attention.py` as TorchInductor's wrapper calls it."""
 OPERANDS = ("query", "key", "value", "mask", "bias")
 """Its tensors, in order."""
-SDPA = "torch.nn.functional.scaled_dot_product_attention"
 SMALL_TILES: Mapping[str, GemmSchedule] = {
     "float32": {"BLOCK_T": 32, "BLOCK_S": 16, "num_warps": 4, "num_stages": 1},
     "float16": {"BLOCK_T": 64, "BLOCK_S": 32, "num_warps": 4, "num_stages": 2},
@@ -52,12 +51,9 @@ def sdpa_call(form: AttentionForm, given: Mapping[str, str]) -> str | None:
     """The library's call on these operands; None where its kernels may give something else."""
     if not form.library:
         return None
-    arguments = [given[name] for name in OPERANDS[:3]]
-    arguments += [f"attn_mask={given['mask']}"] if "mask" in given else []
-    arguments += ["is_causal=True"] if form.causal else []
-    arguments += [f"scale={form.scale!r}"] if form.scale is not None else []
-    arguments += ["enable_gqa=True"] if form.grouped else []
-    return f"{SDPA}({', '.join(arguments)})"
+    operands = [given[name] for name in OPERANDS[:3]]
+    scale = repr(form.scale) if form.scale is not None else None
+    return sdpa_text(operands, given.get("mask"), scale, causal=form.causal, grouped=form.grouped)
 
 
 def own_attention(

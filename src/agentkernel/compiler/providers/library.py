@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import fx
 
-from agentkernel.compiler.attention import scale_text
+from agentkernel.compiler.attention import SDPA, scale_text, sdpa_text
 from agentkernel.compiler.attention_match import ATTENTION_OP, AttentionMatch
 from agentkernel.compiler.drop_in.forward import Forward
 from agentkernel.compiler.expressions import Symbols, tensor_text
@@ -30,7 +30,6 @@ from agentkernel.compiler.providers.protocol import (
     product_us,
 )
 
-SDPA = "torch.nn.functional.scaled_dot_product_attention"
 FUNCTIONS = {
     "aten.conv1d.default": "torch.nn.functional.conv1d",
     "aten.conv2d.default": "torch.nn.functional.conv2d",
@@ -168,19 +167,14 @@ def _attention_call(node: Node, buffers: Mapping[Node, str], symbols: Symbols) -
     match = node.attrs[0]
     assert isinstance(match, AttentionMatch)
     q, k, v, *mask = (tensor_text(arg, buffers, symbols) for arg in node.args)
-    arguments = [q, k, v]
     if mask:
         nan = match.mask_kind == "bool" and match.empty_rows == "nan"
         if match.mask_kind == "drop" or nan or match.bias is not None:
             raise UnsupportedOp(ATTENTION_OP, "SDPA has no mask of this kind")
-        arguments.append(f"attn_mask={mask[0]}")
-    if match.causal:
-        arguments.append("is_causal=True")
-    if match.scale is not None:
-        arguments.append(f"scale={scale_text(match, q, symbols)}")
-    if match.grouped:
-        arguments.append("enable_gqa=True")
-    return f"{SDPA}({', '.join(arguments)})"
+    scale = scale_text(match, q, symbols) if match.scale is not None else None
+    return sdpa_text(
+        (q, k, v), mask[0] if mask else None, scale, causal=match.causal, grouped=match.grouped
+    )
 
 
 @dataclass(frozen=True)
