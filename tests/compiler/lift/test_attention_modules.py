@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from agentkernel.compiler.lift.attention_calls import SDPA
+from agentkernel.compiler.attention import SDPA
 from agentkernel.compiler.lift.drop_in import lifted_drafts
 from agentkernel.compiler.lift.inductor_code import InductorCode, NotLifted, find_variant
 from agentkernel.tools.problem.capture import Captured, capture
