@@ -1,12 +1,14 @@
-"""Memory layouts of inputs: plain, strided, expanded, unaligned, sliced, permuted.
+"""Memory layouts of inputs: plain, strided, expanded, unaligned, sliced, permuted, overlapping.
 
 Expanded inputs have stride 0, unaligned ones lie off the 16-byte boundary, sliced ones are parts
-of wider rows.
+of wider rows, rows of overlapping ones begin within the row before. How wide, how far and how
+often is drawn: a file that takes the usual numbers alone shows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import random
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, cast
 
@@ -14,12 +16,25 @@ if TYPE_CHECKING:
     import torch
 
 Layout = Literal[
-    "contiguous", "strided", "stepped", "expanded", "offset", "sliced", "permuted", "swapped"
+    "contiguous",
+    "strided",
+    "stepped",
+    "expanded",
+    "offset",
+    "sliced",
+    "overlapping",
+    "permuted",
+    "swapped",
 ]
-MARGIN = 5
-"""Elements by which the rows that inputs are slices of are wider."""
+MARGINS = (1, 5, 14, 33)
+"""Elements by which the rows that inputs are slices of may be wider."""
+ALIGNED = 16
+"""Of such elements are the rows a multiple, in every second case."""
 MIDDLE_MARGIN = 2
 """Rows by which dimensions between the first and the last one are longer."""
+STEPS = (2, 3, 5)
+MOST_ROWS_BEFORE = 7
+"""An unaligned input begins within so many rows of its memory."""
 
 
 @dataclass(frozen=True)
@@ -31,26 +46,30 @@ class Placement:
     offset: int
 
 
-def arranged(values: Sequence[object], layout: Layout) -> list[object]:
-    """`values` laid out as asked; "expanded" repeats the first row. Scalars as they are."""
+def arranged(values: Sequence[object], layout: Layout, seed: int = 0) -> list[object]:
+    """`values` laid out as asked, by numbers drawn from `seed`; "expanded" repeats the first row,
+    and rows of "overlapping" ones share values. Scalars as they are."""
+    chance = random.Random(seed)
     if layout == "strided":
-        return strided(values)
+        return strided(values, chance.choice(STEPS))
     if layout == "stepped":
-        return strided(values, turned=True)
+        return strided(values, chance.choice(STEPS), turned=True)
     if layout == "expanded":
         return _each(values, _expanded)
     if layout == "offset":
-        return _each(values, _offset)
+        return _each(values, lambda value: _offset(value, chance))
     if layout == "sliced":
-        return _each(values, _sliced)
+        return _each(values, lambda value: _sliced(value, chance))
+    if layout == "overlapping":
+        return _each(values, lambda value: _overlapping(value, chance))
     if layout in ("permuted", "swapped"):
         return permuted(values, last=layout == "permuted")
     return list(values)
 
 
-def strided(values: Sequence[object], turned: bool = False) -> list[object]:
-    """The same values off their usual places: transposed, and in turns every other element of a
-    larger tensor from its second on, which the first one is where `turned`. Scalars as they
+def strided(values: Sequence[object], step: int = 2, turned: bool = False) -> list[object]:
+    """The same values off their usual places: transposed, and in turns one of every `step` elements
+    of a larger tensor from its second on, which the first one is where `turned`. Scalars as they
     are."""
     found: list[object] = []
     for value in values:
@@ -59,7 +78,7 @@ def strided(values: Sequence[object], turned: bool = False) -> list[object]:
             continue
         tensor = cast("torch.Tensor", value)
         turned = not turned and tensor.ndim > 1
-        found.append(_transposed(tensor) if turned else _every_other(tensor))
+        found.append(_transposed(tensor) if turned else _apart(tensor, step))
     return found
 
 
@@ -120,20 +139,25 @@ def copied(value: torch.Tensor) -> torch.Tensor:
     return placed(whole(value).clone(), placement(value))
 
 
-def _each(values: Sequence[object], change: object) -> list[object]:
-    return [change(value) if hasattr(value, "shape") else value for value in values]  # type: ignore[operator]
+def _each(
+    values: Sequence[object], change: Callable[[torch.Tensor], torch.Tensor]
+) -> list[object]:
+    return [
+        change(cast("torch.Tensor", value)) if hasattr(value, "shape") else value
+        for value in values
+    ]
 
 
 def _transposed(value: torch.Tensor) -> torch.Tensor:
     return value.transpose(-1, -2).contiguous().transpose(-1, -2)
 
 
-def _every_other(value: torch.Tensor) -> torch.Tensor:
+def _apart(value: torch.Tensor, step: int) -> torch.Tensor:
     if value.ndim == 0:
         return value
     *outer, inner = value.shape
-    room = value.new_zeros((*outer, 2 * inner + 1))
-    view = room[..., 1::2]
+    room = value.new_zeros((*outer, step * inner + 1))
+    view = room[..., 1::step]
     view.copy_(value)
     return view
 
@@ -146,24 +170,43 @@ def _expanded(value: torch.Tensor) -> torch.Tensor:
     return value.narrow(long[0], 0, 1).clone().expand(value.shape)
 
 
-def _sliced(value: torch.Tensor) -> torch.Tensor:
+def _sliced(value: torch.Tensor, chance: random.Random) -> torch.Tensor:
     """Of wider rows, and of more of them along every dimension but the first: no one step leads
     from each row to the next."""
     if value.ndim == 0:
         return value
+    margin = chance.choice(MARGINS)
+    wide = value.shape[-1] + margin
+    wide += -wide % ALIGNED if chance.random() < 0.5 else 0
     room = value.new_zeros(
-        [
-            size + (MARGIN if dim == value.ndim - 1 else MIDDLE_MARGIN if dim else 0)
-            for dim, size in enumerate(value.shape)
-        ]
+        [*(size + MIDDLE_MARGIN * (dim > 0) for dim, size in enumerate(value.shape[:-1])), wide]
     )
-    view = room[tuple(slice(size) for size in value.shape)]
+    first = chance.choice((0, margin))
+    view = room[(*(slice(size) for size in value.shape[:-1]), slice(first, first + value.shape[-1]))]
     view.copy_(value)
     return view
 
 
-def _offset(value: torch.Tensor) -> torch.Tensor:
-    room = value.new_zeros(value.numel() + 1)
-    view = room[1:].view(value.shape)
+def _overlapping(value: torch.Tensor, chance: random.Random) -> torch.Tensor:
+    """The windows of one long row: each begins fewer elements behind the one before than it has."""
+    if value.ndim < 2 or value.shape[-1] < 2:
+        return value
+    step = chance.randrange(1, value.shape[-1])
+    steps = [step]
+    for size in reversed(value.shape[1:-1]):
+        steps.insert(0, steps[0] * size)
+    strides = (*steps, 1)
+    length = 1 + sum((size - 1) * by for size, by in zip(value.shape, strides, strict=True))
+    flat = value.reshape(-1)
+    room = flat.new_zeros(max(length, 1))
+    room.copy_(flat[: len(room)])
+    return room.as_strided(value.shape, strides)
+
+
+def _offset(value: torch.Tensor, chance: random.Random) -> torch.Tensor:
+    width = value.shape[-1] if value.ndim else 1
+    first = 2 * chance.randrange(MOST_ROWS_BEFORE * max(width, 1) // 2 + 1) + 1
+    room = value.new_zeros(value.numel() + first)
+    view = room[first:].view(value.shape)
     view.copy_(value)
     return view

@@ -346,6 +346,7 @@ def _laid_out(shape: CaseShape, seed: int) -> list[Case]:
         Case(shape, "normal", seed, layout="strided"),
         Case(shape, "normal", seed + 1, layout="stepped"),
         Case(shape, "normal", seed, layout="expanded"),
+        Case(shape, "normal", seed + 15, layout="overlapping"),
         Case(shape, "uniform", seed, layout="offset", follow_ups=few),
     ]
 

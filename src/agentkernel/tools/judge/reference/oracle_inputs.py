@@ -270,7 +270,7 @@ class OracleInputs:
         if case.edge:
             values = with_edge(values, case.edge, self._indices, seed)
         if case.layout != "contiguous":
-            return arranged(values, case.layout)
+            return arranged(values, case.layout, seed)
         return [
             value if order is None else in_order(cast("torch.Tensor", value), order)
             for value, order in zip(values, self._declared_orders(shape.index), strict=True)
