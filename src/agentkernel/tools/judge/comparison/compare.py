@@ -483,6 +483,15 @@ def check_form(case: Case, answer: Answer, reply: dict[str, JSON]) -> WrongMeta 
         expected, got = _form(leaf, strict), _form_of_reply(leaf, other, strict, own=own)
         if expected != got and not _as_captured(answer, index, other):
             return WrongMeta(case=case.label, output=index, expected=expected, found=got)
+        if not _overlaps(getattr(leaf, "shape", ()), _steps(leaf)) and _overlaps(
+            getattr(leaf, "shape", ()), other.get("stride") if isinstance(other, dict) else None
+        ):
+            return WrongMeta(
+                case=case.label,
+                output=index,
+                expected="an output whose elements lie apart, as the original's",
+                found="several of its elements lie in one place",
+            )
         shares = other.get("shares") if isinstance(other, dict) else None
         if shares and not answer.aliases[index]:
             return WrongMeta(
@@ -507,6 +516,25 @@ def check_form(case: Case, answer: Answer, reply: dict[str, JSON]) -> WrongMeta 
                 found=f"it lies in the memory of output {beside}",
             )
     return None
+
+
+def _steps(leaf: object) -> JSON:
+    import torch
+
+    return list(leaf.stride()) if isinstance(leaf, torch.Tensor) else None
+
+
+def _overlaps(shape: Sequence[int], steps: JSON) -> bool:
+    """Whether a step does not lead past what the smaller ones reach; dimensions of size 1 say
+    nothing."""
+    if not isinstance(steps, list) or 0 in shape:
+        return False
+    reach = 0
+    for step, size in sorted((int(cast("int", x)), n) for x, n in zip(steps, shape, strict=True)):
+        if size > 1 and step <= reach:
+            return True
+        reach += step * (size - 1)
+    return False
 
 
 def _as_captured(answer: Answer, index: int, reply: JSON) -> bool:

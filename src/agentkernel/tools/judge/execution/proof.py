@@ -24,6 +24,7 @@ from agentkernel.domain.verdict import (
 )
 from agentkernel.tools.judge.case_runner import CaseRunner
 from agentkernel.tools.judge.cases.plan import Case, NotApplicable
+from agentkernel.tools.judge.cases.values import Distribution
 from agentkernel.tools.judge.comparison.compare import CaseOutcome
 from agentkernel.tools.judge.execution.tracer import differs, random_state
 from agentkernel.tools.judge.policy.families import DISGUISE, GraphOperators, Work, library_kind
@@ -37,6 +38,10 @@ SEED_STEP = 104_729
 AGAIN_STEP = 15_485_863
 CASES_ABLATED = 3
 """A kernel must change nothing in so many cases of different shapes to be called dead."""
+COPIED_PLACES = 4
+"""Kernels are taken for copies of their first tensors, of so many each by itself."""
+TELLING: tuple[Distribution, ...] = ("large", "nan", "inf")
+"""Values that a clamp and the like, which let normal ones pass, do not leave as they are."""
 FILLS = (False, True)
 """Of unwritten memory in a silenced call: torch's own, then zeros."""
 RULES = ("global-state", "deferred", "side-work")
@@ -103,7 +108,9 @@ def check_execution(
         failure = _draws(seen, runner, cases, labels)
     notes += trace_notes(seen)
     if failure is None and seen.kernels and settings.policy != "any":
-        failure = KernelAblation(worker, runner, settings, notes).find(_tried(cases), seen)
+        computes = any(item.computes for item in originals)
+        ablation = KernelAblation(worker, runner, settings, notes)
+        failure = ablation.find(_tried(cases), seen, computes=computes)
     return failure or runner.observed.raced() or find_race(source)
 
 
@@ -290,11 +297,12 @@ class KernelAblation:
         self._settings = settings
         self._notes = notes
 
-    def find(self, cases: Sequence[Case], seen: Trace) -> Failure | None:
-        """Outputs that nobody writes, and kernels whose absence changes nothing in any of the first
-        cases that launch them."""
+    def find(self, cases: Sequence[Case], seen: Trace, *, computes: bool) -> Failure | None:
+        """Outputs that nobody writes, kernels whose absence changes nothing in any of the first
+        cases that launch them and, where the original `computes`, kernels that only copy."""
         try:
-            return self._find_unwritten(cases) or self._find_dead(cases, seen)
+            wrong = self._find_unwritten(cases) or self._find_dead(cases, seen)
+            return wrong or (self._find_copies(cases) if computes else None)
         finally:
             if self._worker.alive:
                 self._ablate([])
@@ -339,6 +347,27 @@ class KernelAblation:
                 case=needless[0].label,
             )
         return self._confirm({n: suspects[n] for n in open_questions if suspects[n]}, seen)
+
+    def _find_copies(self, cases: Sequence[Case]) -> ExecutionFailed | None:
+        """The outputs are right in every case, and for values that hardly anything leaves as they
+        are, where each launch copies one of its tensors instead: then others have computed them."""
+        special = [dataclasses.replace(cases[-1], distribution=name) for name in TELLING]
+        for place in range(COPIED_PLACES):
+            if all(self._copies(place, case) for case in (*cases, *special)):
+                text = "every kernel of the candidate only copies: the outputs are right where each"
+                return ExecutionFailed(
+                    rule="dead-kernel",
+                    text=f"{text} launch copies its tensor number {place + 1} instead",
+                    case=cases[-1].label,
+                )
+        return None
+
+    def _copies(self, place: int, case: Case) -> bool:
+        outcome = self._run(None, case, copied=place)
+        seen = drain_trace(self._worker, self._settings)  # these calls count for no other case
+        if isinstance(outcome, NotApplicable):
+            return case.distribution != "normal"
+        return outcome.failure is None and self._worker.alive and not isinstance(seen, RunFailed)
 
     def _needless(self, number: int, case: Case) -> bool | None:
         """As `_without` says of one kernel. Scratch that is kept may have its work from a call in
@@ -396,13 +425,20 @@ class KernelAblation:
         return isinstance(wrong, Mismatch) and wrong.output in self._trial.observed.truths
 
     def _run(
-        self, kernels: Sequence[int] | None, case: Case, zeros: bool = False
+        self,
+        kernels: Sequence[int] | None,
+        case: Case,
+        zeros: bool = False,
+        copied: int | None = None,
     ) -> CaseOutcome | NotApplicable:
-        self._ablate(kernels, zeros)
+        self._ablate(kernels, zeros, copied)
         return self._trial.run(case)
 
-    def _ablate(self, kernels: Sequence[int] | None, zeros: bool = False) -> None:
-        payload = {"kernels": None if kernels is None else list(kernels), "zeros": zeros}
+    def _ablate(
+        self, kernels: Sequence[int] | None, zeros: bool = False, copied: int | None = None
+    ) -> None:
+        numbers = None if kernels is None else list(kernels)
+        payload = {"kernels": numbers, "zeros": zeros, "copied": copied}
         self._worker.call(f"{OPS}:ablate", payload, self._settings.time_limit_s)
 
 

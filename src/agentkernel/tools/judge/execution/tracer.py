@@ -51,7 +51,7 @@ class Tracer:
     call: Callable[[Callable[[], CallResult], Mapping[int, str], set[int], int], CallResult]
     inspect: Callable[[Sequence[object]], None]
     drain: Callable[[], dict[str, JSON]]
-    ablate: Callable[[Sequence[int] | None, bool], None]
+    ablate: Callable[[Sequence[int] | None, bool, int | None], None]
     wrote: Callable[[], list[str]]
     forms: Callable[[], dict[str, JSON]]
 
@@ -79,10 +79,11 @@ def forms(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
 
 
 def ablate(payload: Mapping[str, object], state: WorkerState) -> dict[str, JSON]:
-    """Op: from now on launches of these kernels (by number; None for all) do nothing, and with
-    `zeros` fresh memory holds zeros."""
+    """Op: from now on launches of these kernels (by number; None for all) do nothing, or copy the
+    tensor at the place `copied` among their operands, and with `zeros` fresh memory holds zeros."""
     kernels = cast("list[int] | None", payload["kernels"])
-    cast(Tracer, state.memory["witness"]).ablate(kernels, payload["zeros"] is True)
+    copied = cast("int | None", payload.get("copied"))
+    cast(Tracer, state.memory["witness"]).ablate(kernels, payload["zeros"] is True, copied)
     return {}
 
 
@@ -91,7 +92,7 @@ def _make_tracer(state: WorkerState) -> Tracer:
     file = str(state.scratch / CANDIDATE_FILE)
     leftovers = cast("int | None", state.memory.get("leftovers"))
     record = CallRecorder(state.device, state.interpret, file, leftovers)
-    _hook_launches(state, record.launched, record.within, record.form)
+    _hook_launches(state, record.launched, record.copy_instead, record.within, record.form)
     _hook_numbers(record.left_torch)
     watch_events(file, lambda: record.calling, record.note)
     watch_threads(file, record.note)
@@ -113,6 +114,7 @@ def _make_tracer(state: WorkerState) -> Tracer:
 def _hook_launches(
     state: WorkerState,
     launched: Callable[[object], bool],
+    copy_instead: Callable[[Sequence[object]], None],
     within: Callable[[int], int],
     form: Callable[[object, Sequence[object], Mapping[str, object]], bool],
 ) -> None:
@@ -129,6 +131,7 @@ def _hook_launches(
 
     def run(self: object, *args: object, **kwargs: object) -> object:
         if not kwargs.get("warmup") and launched(self):
+            copy_instead([*args, *kwargs.values()])
             return None
         noted = form(self, args, kwargs)
         within(1)
@@ -277,6 +280,7 @@ class CallRecorder:
         self._calls: list[RecordedCall] = []
         self._violations: dict[tuple[str, str], int] = {}
         self._ablated: set[int] | None = set()
+        self._copied: int | None = None
         self._zero = torch.Tensor.zero_
         self._fresh: Fresh | None = UninitializedMemory(device, leftovers).fill
         self._with_uninitialized_memory = operators.with_uninitialized_memory
@@ -492,10 +496,27 @@ class CallRecorder:
         """What of the caller's memory torch's operators wrote to in the last call."""
         return list(self._calls[-1].wrote)
 
-    def ablate(self, which: Sequence[int] | None, zeros: bool) -> None:
-        """Launches of these kernels (None: all) do nothing from now on, and memory that
-        nobody wrote to holds torch's own fill (NaN, True, the largest number); with `zeros`, it
-        holds zeros."""
+    def copy_instead(self, operands: Sequence[object]) -> None:
+        """In the place of a launch: one of its tensors goes to all others of as many elements that
+        are not the caller's, where such copies are asked for."""
+        if self._copied is None or self._current is None:
+            return
+        found = [getattr(item, "base", item) for item in operands]
+        tensors = [item.detach() for item in found if isinstance(item, torch.Tensor)]
+        if self._copied >= len(tensors):
+            return
+        source = tensors.pop(self._copied)
+        for item in tensors:
+            like = (item.dtype, item.numel()) == (source.dtype, source.numel())
+            if like and item.untyped_storage().data_ptr() not in self._current.owners:
+                with contextlib.suppress(RuntimeError), torch.no_grad():
+                    item.copy_(source.reshape(item.shape))
+
+    def ablate(self, which: Sequence[int] | None, zeros: bool, copied: int | None = None) -> None:
+        """Launches of these kernels (None: all) do nothing from now on, or copy the tensor at the
+        place `copied` among their own; memory that nobody wrote to holds torch's own fill (NaN,
+        True, the largest number), with `zeros` zeros."""
+        self._copied = copied
         self._ablated = None if which is None else set(which)
         self._fresh = self._zero if zeros else None
 
