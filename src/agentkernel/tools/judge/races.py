@@ -251,6 +251,9 @@ def _ones(grid: ast.expr) -> set[int]:
 
 
 Places = npt.NDArray[np.uint64]
+Lanes = npt.NDArray[np.int64]
+OF_ANOTHER_PROGRAM = "loads what another program of the launch stores, without an atomic"
+OF_OTHER_LANES = "loads what other lanes of its program store, with no tl.debug_barrier() between"
 FLAGS = 8
 """An atomic on so many addresses may order programs; one on more does work."""
 
@@ -258,12 +261,14 @@ FLAGS = 8
 @dataclass
 class StorageAccesses:
     """One storage of a launch. `last` has the number of the last store to each element, negative
-    where another program had stored there before; None until a kernel stores to it."""
+    where another program had stored there before, `lanes` which of the elements of that store it
+    was; None until a kernel stores to it."""
 
     start: int
     end: int
     size: int
     last: npt.NDArray[np.int32] | None = None
+    lanes: npt.NDArray[np.int32] | None = None
 
 
 @dataclass
@@ -275,6 +280,8 @@ class LaunchAccesses:
     program: int = 0
     first: int = 1
     """The number that the first store of the program at hand has, or will have."""
+    settled: int = 0
+    """The number of its last store that all of its lanes have waited for."""
     programs: list[int] = field(default_factory=lambda: [-1])
     """The program of each store, by its number; stores count from 1."""
     released: dict[int, dict[int, int]] = field(default_factory=dict)
@@ -292,6 +299,11 @@ class LaunchAccesses:
     def begin(self, program: int) -> None:
         """The next program of the launch begins."""
         self.program, self.first = program, len(self.programs)
+        self.settle()
+
+    def settle(self) -> None:
+        """The lanes of the program at hand wait for each other."""
+        self.settled = len(self.programs) - 1
 
     def add(self, start: int, end: int, size: int) -> None:
         """A tensor of the launch, of elements of `size` bytes, lies between these addresses."""
@@ -301,9 +313,10 @@ class LaunchAccesses:
                 return
         self.storages.append(StorageAccesses(start, end, size))
 
-    def store(self, places: Places, size: int) -> int | None:
-        """The program at hand stores elements of `size` bytes at `places`. Gives the address of
-        their storage; None where they lie in none, or in several."""
+    def store(self, places: Places, size: int, lanes: Lanes | None = None) -> int | None:
+        """The program at hand stores elements of `size` bytes at `places`, of which `lanes` says
+        which of the tile's they are, None that they are all. Gives the address of their storage;
+        None where they lie in none, or in several."""
         storage = self._at(places)
         if storage is None or size < storage.size:
             return None if storage is None else storage.start
@@ -311,16 +324,21 @@ class LaunchAccesses:
         self.programs.append(self.program)
         if storage.last is None:
             count = (storage.end - storage.start) // storage.size + 1
-            storage.last = np.zeros(count, dtype=np.int32)
+            storage.last, storage.lanes = np.zeros((2, count), dtype=np.int32)
+        assert storage.lanes is not None
         at = self._elements(storage, places)
         over = self._unordered(storage.last[at])
         storage.last[at] = number
         if over is not None:
             storage.last[at[over]] = -number
+        storage.lanes[at] = np.arange(places.size) if lanes is None else lanes
         return storage.start
 
-    def load(self, places: Places, where: Callable[[], str]) -> None:
-        """The program at hand loads from `places`; `where` says in which line."""
+    def load(
+        self, places: Places, where: Callable[[], str], lanes: Lanes | None = None
+    ) -> None:
+        """The program at hand loads from `places`, by `lanes` as in `store`; `where` says in which
+        line."""
         storage = self._at(places)
         if storage is None:
             return
@@ -328,13 +346,31 @@ class LaunchAccesses:
             self._meet(int(places.flat[0]))
         if storage.last is None:
             return
-        if self._unordered(storage.last[self._elements(storage, places)]) is not None:
-            text = f"{where()}: loads what another program of the launch stores, without an atomic"
-            if text not in self.races:
-                self.races.append(text)
+        at = self._elements(storage, places)
+        if self._unordered(storage.last[at]) is not None:
+            self._race(f"{where()}: {OF_ANOTHER_PROGRAM}")
+        if self._of_other_lanes(storage, at, lanes):
+            self._race(f"{where()}: {OF_OTHER_LANES}")
+
+    def _race(self, text: str) -> None:
+        if text not in self.races:
+            self.races.append(text)
+
+    def _of_other_lanes(
+        self, storage: StorageAccesses, at: npt.NDArray[np.int64], lanes: Lanes | None
+    ) -> bool:
+        """Whether the program at hand has stored some of it by other lanes, which are other
+        threads, and no barrier came since."""
+        assert storage.last is not None and storage.lanes is not None
+        own = np.abs(storage.last[at]) > self.settled
+        if not own.any():
+            return False
+        mine = np.arange(at.size) if lanes is None else lanes
+        return bool((own & (storage.lanes[at] != mine)).any())
 
     def atomic(self, places: Places) -> None:
         """The program at hand comes after those that were here, and before those to come."""
+        self.settle()
         if places.size > FLAGS:
             return
         for place in places.flat:

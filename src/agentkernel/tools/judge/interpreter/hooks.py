@@ -352,6 +352,7 @@ def _hook_memory() -> None:
     builder = builder_class()
     load, store = builder.create_masked_load, builder.create_masked_store  # type: ignore[attr-defined]
     rmw, cas = builder.create_atomic_rmw, builder.create_atomic_cas  # type: ignore[attr-defined]
+    barrier = builder.create_barrier  # type: ignore[attr-defined]
 
     def masked_load(
         self: object, ptrs: object, mask: object, other: object, *a: object, **k: object
@@ -362,11 +363,11 @@ def _hook_memory() -> None:
             wanted = _mask(ptrs, mask)
             if not wanted.all():
                 if len(launch_state.traces.programs) > 1 or launch_state.traces.released:
-                    launch_state.traces.load(_wanted(ptrs, mask), _where)
+                    launch_state.traces.load(_wanted(ptrs, mask), _where, _lanes(ptrs, mask))
                 return _poison(load(self, ptrs, mask, other, *a, **k), ~wanted)
         if inside is None:
             if len(launch_state.traces.programs) > 1 or launch_state.traces.released:
-                launch_state.traces.load(_wanted(ptrs, mask), _where)
+                launch_state.traces.load(_wanted(ptrs, mask), _where, _lanes(ptrs, mask))
             return load(self, ptrs, mask, other, *a, **k)
         launch_state.loads_outside.append(f"{launch_state.kernel} line {candidate_line()}")
         legal = interpreter.TensorHandle(inside & _mask(ptrs, mask), tl.int1)
@@ -394,6 +395,11 @@ def _hook_memory() -> None:
         _note_atomic(ptr, None)
         return cas(self, ptr, *a)
 
+    def create_barrier(self: object) -> object:
+        launch_state.traces.settle()
+        return barrier(self)
+
+    builder.create_barrier = create_barrier  # type: ignore[attr-defined]
     builder.create_masked_load = masked_load  # type: ignore[attr-defined]
     builder.create_masked_store = masked_store  # type: ignore[attr-defined]
     builder.create_atomic_rmw = atomic_rmw  # type: ignore[attr-defined]
@@ -482,6 +488,11 @@ def _wanted(ptrs: object, mask: object) -> npt.NDArray[np.uint64]:
     return addresses
 
 
+def _lanes(ptrs: object, mask: object) -> npt.NDArray[np.int64] | None:
+    """Which elements of the tile the mask leaves; None for all."""
+    return None if mask is None else np.flatnonzero(_mask(ptrs, mask))
+
+
 def _note_store(ptrs: object, value: object, mask: object) -> None:
     size = max(1, ptrs.get_element_ty().primitive_bitwidth // 8)  # type: ignore[attr-defined]
     places = _wanted(ptrs, mask)
@@ -491,7 +502,7 @@ def _note_store(ptrs: object, value: object, mask: object) -> None:
             text = f"{_where()}: lanes of one store write different values to one address"
             if text not in launch_state.traces.races:
                 launch_state.traces.races.append(text)
-    _note_written(launch_state.traces.store(places, size))
+    _note_written(launch_state.traces.store(places, size, _lanes(ptrs, mask)))
 
 
 def _meet(places: npt.NDArray[np.uint64], stored: npt.NDArray[np.generic]) -> bool:
