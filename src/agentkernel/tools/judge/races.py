@@ -334,9 +334,7 @@ class LaunchAccesses:
         storage.lanes[at] = np.arange(places.size) if lanes is None else lanes
         return storage.start
 
-    def load(
-        self, places: Places, where: Callable[[], str], lanes: Lanes | None = None
-    ) -> None:
+    def load(self, places: Places, where: Callable[[], str], lanes: Lanes | None = None) -> None:
         """The program at hand loads from `places`, by `lanes` as in `store`; `where` says in which
         line."""
         storage = self._at(places)
@@ -361,7 +359,8 @@ class LaunchAccesses:
     ) -> bool:
         """Whether the program at hand has stored some of it by other lanes, which are other
         threads, and no barrier came since."""
-        assert storage.last is not None and storage.lanes is not None
+        assert storage.last is not None
+        assert storage.lanes is not None
         own = np.abs(storage.last[at]) > self.settled
         if not own.any():
             return False

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from agentkernel.storage.source_text import parse_source
 from agentkernel.tools.judge.cases.patterns import RowStructure
+from agentkernel.tools.judge.policy.families import is_library
 
 if TYPE_CHECKING:
     import torch
@@ -134,6 +135,7 @@ def row_structure(captured: Captured) -> RowStructure:
     return RowStructure(
         pointwise=all(_is_pointwise(node) for node in calls),
         compared=any(_name(x) in TELLING and len(x.all_input_nodes) > 1 for x in calls),
+        of_any_size=bool(row_wise) and not any(is_library(_name(node)) for node in calls),
         dim=_row_dim(row_wise[0]) if row_wise else -1,
     )
 

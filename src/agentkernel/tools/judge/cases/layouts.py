@@ -139,9 +139,7 @@ def copied(value: torch.Tensor) -> torch.Tensor:
     return placed(whole(value).clone(), placement(value))
 
 
-def _each(
-    values: Sequence[object], change: Callable[[torch.Tensor], torch.Tensor]
-) -> list[object]:
+def _each(values: Sequence[object], change: Callable[[torch.Tensor], torch.Tensor]) -> list[object]:
     return [
         change(cast("torch.Tensor", value)) if hasattr(value, "shape") else value
         for value in values
@@ -182,7 +180,9 @@ def _sliced(value: torch.Tensor, chance: random.Random) -> torch.Tensor:
         [*(size + MIDDLE_MARGIN * (dim > 0) for dim, size in enumerate(value.shape[:-1])), wide]
     )
     first = chance.choice((0, margin))
-    view = room[(*(slice(size) for size in value.shape[:-1]), slice(first, first + value.shape[-1]))]
+    view = room[
+        (*(slice(size) for size in value.shape[:-1]), slice(first, first + value.shape[-1]))
+    ]
     view.copy_(value)
     return view
 

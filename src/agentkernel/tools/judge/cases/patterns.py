@@ -27,6 +27,8 @@ takes probabilities, inverse hyperbolic cosines."""
 EXPONENTS = {"float16": 3.0, "bfloat16": 24.0, "float32": 24.0, "float64": 24.0}
 """Rows of values have sizes from 10 to the minus that to 10 to the plus that: the squares of the
 largest overflow, and those of the smallest are zero."""
+MIDDLE_EXPONENTS = 3.5
+"""The same where rows are normed or summed, and at most half of those above."""
 SPECIAL_SHARE = 32
 """One element in so many is NaN or infinite, at most four of a tensor: most rows stay finite."""
 MEETING = (math.nan, math.inf, -math.inf, 0.0, 1.0)
@@ -38,11 +40,13 @@ NEAR = 8
 @dataclass(frozen=True)
 class RowStructure:
     """What rows are special to a module. `pointwise`: every element is by itself, so that rows may
-    have any size; `compared`: tensors are compared with each other; `dim`: along which a row lies,
+    have any size; `compared`: tensors are compared with each other; `of_any_size`: rows of a single
+    tensor may have any that is not near the ends of the type; `dim`: along which a row lies,
     counted from the last."""
 
     pointwise: bool = False
     compared: bool = False
+    of_any_size: bool = False
     dim: int = -1
 
 
@@ -189,8 +193,8 @@ def moved_into_domain(value: object, domain: Domain) -> object:
 def set_special_rows(
     values: list[object], rows: RowStructure, generator: torch.Generator, seed: int
 ) -> None:
-    """Of normal `values`, by what the module does with rows: each of a size of its own, or one line
-    of the first tensor all -inf; where inputs are compared, one in the form of another is a copy of
+    """Of normal `values`, by what the module does with rows: each of a size of its own, one line of
+    the first tensor all -inf; where inputs are compared, one in the form of another is a copy of
     it but for one element of every other row."""
     import torch
 
@@ -201,8 +205,11 @@ def set_special_rows(
         if isinstance(value, torch.Tensor) and value.dtype.is_floating_point and value.numel()
     ]
     for place, value in floats:
+        most = EXPONENTS.get(str(value.dtype).removeprefix("torch."), 1.0)
         if rows.pointwise:
-            _spread(value, seed)
+            _spread(value, most, seed)
+        elif rows.of_any_size and len(floats) == 1:
+            _spread(value, min(most / 2, MIDDLE_EXPONENTS), seed)
         form = (value.shape, value.dtype)
         if rows.compared and form in first:
             values[place] = _nearly(first[form], value, generator)
@@ -244,12 +251,12 @@ def set_meeting_values(values: Sequence[object], generator: torch.Generator) -> 
                 value[own_place] = (*pair, *(MEETING[int(x)] for x in others))[number]
 
 
-def _spread(value: torch.Tensor, seed: int) -> None:
-    """Give each row a size of its own, in place; as many rows of another tensor get the same."""
+def _spread(value: torch.Tensor, most: float, seed: int) -> None:
+    """Give each row a size of its own, from 10 to the minus `most` to 10 to the `most`, in place;
+    as many rows of another tensor get the same."""
     import torch
 
     rows = value.view(-1, value.shape[-1]) if value.ndim else value.view(1, 1)
-    most = EXPONENTS.get(str(value.dtype).removeprefix("torch."), 1.0)
     generator = torch.Generator(device=value.device).manual_seed(seed)
     order = torch.randperm(len(rows), generator=generator, device=value.device)
     share = torch.rand(len(rows), generator=generator, device=value.device)

@@ -107,6 +107,14 @@ class LaunchState:
 launch_state = LaunchState()
 
 
+class Launched:
+    """What a launch gives where nothing was compiled: on a GPU, the binary."""
+
+    def __getattr__(self, name: str) -> object:
+        text = f"{name} of what a launch gives: nothing was compiled"
+        raise launch_state.refuse(NotCompiled(text))
+
+
 def named_as(original: Callable[..., object], hook: Callable[..., object]) -> Callable[..., object]:
     """`hook`, whose text is that of the method in whose place it stands."""
     hook.__module__, hook.__doc__ = original.__module__, original.__doc__

@@ -20,6 +20,7 @@ import torch
 from agentkernel.tools.judge.execution import operators, process_state
 from agentkernel.tools.judge.execution.launches import (
     CudaGraphs,
+    Launched,
     LaunchForms,
     is_own,
     launch_state,
@@ -132,7 +133,7 @@ def _hook_launches(
     def run(self: object, *args: object, **kwargs: object) -> object:
         if not kwargs.get("warmup") and launched(self):
             copy_instead([*args, *kwargs.values()])
-            return None
+            return Launched()
         noted = form(self, args, kwargs)
         within(1)
         try:

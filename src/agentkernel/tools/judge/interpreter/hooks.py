@@ -13,7 +13,7 @@ import functools
 import inspect
 import random
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,7 @@ from triton.runtime.autotuner import Autotuner
 
 from agentkernel.tools.judge.execution.launches import (
     InterpreterRefused,
+    Launched,
     LaunchRefused,
     LaunchState,
     NotCompiled,
@@ -89,7 +90,8 @@ def _hook_launches() -> None:
         launch_state.patched.clear()
         _heed_assertions(self, kwargs)
         try:
-            return run(self, *args, **kwargs)
+            run(self, *args, **kwargs)
+            return Launched()
         finally:
             launch_state.patched.clear()
 
@@ -209,7 +211,8 @@ def _as_index(value: tl.tensor) -> int:
 def _hook_autotuner() -> None:
     """Nothing can be timed here: the configurations that the candidate leaves after its own pruning
     take turns in no order that it knows, so that each computes some judged output. At the first
-    launch of a key another one runs before on the same memory, as when they are timed."""
+    launch of a key another one runs before on the same memory, as when they are timed, by the
+    candidate's own stopwatch where it has one; its own model of times is asked, too."""
     run = Autotuner.run
     draw = random.SystemRandom()
 
@@ -233,9 +236,15 @@ def _hook_autotuner() -> None:
                 other = next(config for name, config in names.items() if name != chosen)
                 self.configs = [other]  # type: ignore[attr-defined]
                 bound = given | other.all_kwargs()  # type: ignore[attr-defined]
-                self.pre_hook(bound)  # type: ignore[attr-defined]
-                run(self, *args, **kwargs)
-                self.post_hook(bound, exception=None)  # type: ignore[attr-defined]
+
+                def timed() -> None:
+                    self.pre_hook(bound)  # type: ignore[attr-defined]
+                    run(self, *args, **kwargs)
+                    self.post_hook(bound, exception=None)  # type: ignore[attr-defined]
+
+                with contextlib.suppress(Exception):  # it may ask for a GPU
+                    _estimated(self, left, given)
+                _stopwatch(self)(timed)
                 self.pre_hook(bound, reset_only=True)  # type: ignore[attr-defined]
             self.configs = [names[chosen]]  # type: ignore[attr-defined]
             return run(self, *args, **kwargs)
@@ -243,6 +252,21 @@ def _hook_autotuner() -> None:
             self.configs = every  # type: ignore[attr-defined]
 
     Autotuner.run = named_as(run, take_turns)
+
+
+def _estimated(tuner: object, left: Sequence[object], given: dict[str, object]) -> None:
+    """Ask the candidate's model of times, where it has one."""
+    for config in left if tuner.perf_model else ():  # type: ignore[attr-defined]
+        tuner.perf_model(**given | config.all_kwargs())  # type: ignore[attr-defined]
+
+
+def _stopwatch(tuner: object) -> Callable[[Callable[[], None]], object]:
+    """What times a call: the candidate's own function, else the call alone."""
+    own = tuner._do_bench  # type: ignore[attr-defined]
+    file = str(getattr(getattr(own, "__code__", None), "co_filename", ""))
+    if not file.endswith("candidate.py"):
+        return lambda timed: timed()
+    return lambda timed: own(timed, quantiles=(0.5, 0.2, 0.8))
 
 
 def _pruned(

@@ -23,7 +23,6 @@ from agentkernel.tools.judge.policy.expressions import (
     asks_type,
     classes_asked,
     constant_value,
-    is_device_type,
     is_inherited,
     is_matmul,
     is_named_result,
@@ -38,6 +37,7 @@ from agentkernel.tools.judge.policy.expressions import (
     stored,
     strings_given,
     texts_of,
+    told_devices,
 )
 from agentkernel.tools.judge.policy.families import GraphOperators
 from agentkernel.tools.judge.policy.kernel_source import (
@@ -50,8 +50,10 @@ from agentkernel.tools.judge.policy.kernel_source import (
 )
 from agentkernel.tools.judge.policy.launch_form import plain_form
 from agentkernel.tools.judge.policy.names import (
+    ASKED_OF_KERNELS,
     BANNED_ATTRIBUTES,
     COMPUTE_METHODS,
+    DEVICE_QUESTIONS,
     HARMLESS_DUNDERS,
     IMPORTS,
     KERNEL_REFLECTION,
@@ -87,6 +89,8 @@ PLAIN_PATTERNS = {
     "tuple",
 }
 """Classes whose positional pattern is the value itself."""
+ASKING = ("callable", "hasattr", "hash", "id", "isinstance", "len", "type")
+"""Builtins that ask what their first argument is."""
 PLAIN_ANNOTATION = (
     ast.Name,
     ast.Attribute,
@@ -211,7 +215,7 @@ class _Reading:
             allowed = full in IMPORTS or (base in IMPORTS and (module is None or module in KNOWN))
             if not allowed or alias.name == "*" or getattr(node, "level", False):
                 yield self._at(node, "import", f"{full} is not among {', '.join(sorted(IMPORTS))}")
-            elif alias.name in BANNED_ATTRIBUTES | TELLING_QUESTIONS:
+            elif alias.name in BANNED_ATTRIBUTES | TELLING_QUESTIONS | DEVICE_QUESTIONS:
                 yield self._at(node, "banned-attribute", alias.name)
             elif isinstance(node, ast.ImportFrom) or alias.asname:
                 self.modules[alias.asname or alias.name] = full
@@ -272,6 +276,7 @@ class _Reading:
                 for alias in node.names:
                     if alias.name not in LISTED[node.module]:
                         yield self._at(node, "import", f"{alias.name} of {node.module}")
+        yield from self._kernels_asked()
         for kernel in {id(item): item for _, item in self._jit}.values():
             asking = KERNEL_REFLECTION - stored(kernel) - argument_names(kernel.args)
             for node in (x for body in (kernel.args, *kernel.body) for x in ast.walk(body)):
@@ -280,6 +285,21 @@ class _Reading:
                     yield self._at(node, "kernel-reflection", text)
         for use in unbound_uses(self._source, self.tree, noted):
             yield self._at_line(use.line, "unbound-name", f"nothing binds {use.name}")
+
+    def _kernels_asked(self) -> Iterator[PolicyViolation]:
+        """A compiled kernel has other attributes and another type than an interpreted one."""
+        named = self._named_after(self.kernels)
+        for node in ast.walk(self.tree):
+            if id(node) in self._kernel_nodes:
+                continue
+            asked: list[ast.expr] = []
+            if isinstance(node, ast.Attribute) and node.attr not in ASKED_OF_KERNELS:
+                asked = [node.value]
+            elif isinstance(node, ast.Call) and last_word(node.func) in ASKING:
+                asked = node.args[:1]
+            if any(isinstance(item, ast.Name) and item.id in named for item in asked):
+                text = f"{ast.unparse(node)[:60]}: a kernel is launched, and asked for nothing else"
+                yield self._at(node, "kernel-reflection", text)
 
     def _annotations(self, given: set[str]) -> Iterator[PolicyViolation]:
         """Where the file does not put it off, an import evaluates annotations, and the judge does
@@ -322,14 +342,18 @@ class _Reading:
                 continue
             if isinstance(node, ast.Name) and node.id == "__name__":
                 yield self._at(node, "banned-name", "__name__")
-            elif isinstance(node, ast.Attribute) and node.attr == "is_cuda":
-                yield self._at(node, "banned-attribute", "is_cuda: it may decide on a raise alone")
+            elif isinstance(node, ast.Attribute) and (
+                node.attr in DEVICE_QUESTIONS or self._path(node).startswith("torch.version.")
+            ):
+                text = f"{node.attr}: it may decide on a raise alone"
+                yield self._at(node, "banned-attribute", text)
             elif isinstance(node, ast.MatchClass):
                 for name in node.kwd_attrs:
                     if name in BANNED_ATTRIBUTES or is_dunder(name):
                         yield self._at(node, "banned-attribute", name)
-            elif isinstance(node, ast.Compare) and any(map(is_device_type, ast.walk(node))):
-                yield self._at(node, "banned-attribute", "device.type: it may decide on a raise")
+        for node in told_devices(self.tree):
+            if id(node) not in refusing | free:
+                yield self._at(node, "banned-attribute", "a device: it may decide on a raise alone")
 
     def _texts(self) -> Iterator[PolicyViolation]:
         """Attributes that a format string names, and the text of functions and classes, which says
@@ -359,19 +383,25 @@ class _Reading:
         """The file's own functions, classes and kernels, and names that are assigned one."""
         kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
         found = {node.name for node in ast.walk(self.tree) if isinstance(node, kinds)}
-        found |= self.kernels
+        return self._named_after(found | self.kernels, code=True)
+
+    def _named_after(self, found: set[str], *, code: bool = False) -> set[str]:
+        """The names `found` and all that are assigned one of them, with `code` any other code."""
         while True:
             more = {
                 target.id
                 for node in ast.walk(self.tree)
                 if isinstance(node, ast.Assign)
-                and any(self._is_code(item, found) for item in shown_items(node.value))
+                and any(
+                    self._is_code(item, found) if code else reads_name(item, found)
+                    for item in shown_items(node.value)
+                )
                 for target in node.targets
                 if isinstance(target, ast.Name)
             }
             if more <= found:
                 return found
-            found |= more
+            found = found | more
 
     def _is_code(self, node: ast.expr, named: set[str]) -> bool:
         """Whether it is a function, a class or a method, as far as names say."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import string
 from collections.abc import Container, Iterator, Sequence
 from typing import TypeGuard
@@ -157,10 +158,59 @@ def constant_value(node: ast.AST) -> object:
     return node.value if isinstance(node, ast.Constant) else None
 
 
-def is_device_type(node: ast.AST) -> bool:
-    """Whether the node is `x.device.type`."""
-    inner = node.value if isinstance(node, ast.Attribute) and node.attr == "type" else None
-    return isinstance(inner, ast.Attribute) and inner.attr == "device"
+def told_devices(tree: ast.Module) -> Iterator[ast.AST]:
+    """What tells on which device a tensor lies: its device compared with anything but another
+    tensor's, looked up, or turned into text, and the type or number of a device anywhere but among
+    the arguments of a call."""
+    given = {
+        target.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and _is_device(node.value, set())
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    handed = {
+        id(item)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+        for item in (*node.args, *(word.value for word in node.keywords))
+    }
+    for node in ast.walk(tree):
+        asked: list[ast.expr] = []
+        if isinstance(node, ast.Attribute) and node.attr in ("type", "index"):
+            asked = [] if id(node) in handed else [node.value]
+        elif isinstance(node, ast.Compare):
+            asked = [node.left, *node.comparators]
+            equal = all(
+                isinstance(item, ast.Eq | ast.NotEq | ast.Is | ast.IsNot) for item in node.ops
+            )
+            asked = [] if equal and all(_is_device(item, given) for item in asked) else asked
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            asked = node.args if hasattr(builtins, node.func.id) else []
+        elif isinstance(node, ast.Call) and last_word(node.func) == "get" and node.args:
+            table = node.func.value if isinstance(node.func, ast.Attribute) else None
+            asked = node.args[:1] if isinstance(table, ast.Dict) else []
+        elif isinstance(node, ast.Subscript):
+            asked = [node.slice] if isinstance(node.value, ast.Dict) else []
+        elif isinstance(node, ast.FormattedValue):
+            asked = [node.value]
+        elif isinstance(node, ast.Match):
+            asked = [node.subject]
+        if any(_is_device(x, given) for item in asked for x in shown_items(item)):
+            yield node
+
+
+def _is_device(node: ast.AST, named: Container[str]) -> bool:
+    """Whether it is `x.device` of what is no call, or a name that was given such."""
+    if isinstance(node, ast.Name):
+        return node.id in named
+    return isinstance(node, ast.Attribute) and node.attr == "device" and _is_plain(node.value)
+
+
+def _is_plain(node: ast.AST) -> bool:
+    while isinstance(node, ast.Attribute | ast.Subscript):
+        node = node.value
+    return isinstance(node, ast.Name)
 
 
 def places_of_reads(tree: ast.Module) -> dict[str, list[int | None]]:

@@ -99,11 +99,17 @@ def reachable(tree: ast.Module, start: str) -> list[ast.FunctionDef]:
 
 
 def telling_sizes(tree: ast.Module) -> list[int]:
-    """Sizes at which a file may go another way: numbers that its functions, kernels aside, divide
-    by, and both sides of those that they compare with, written out or by the name of a constant."""
+    """Sizes at which a file may go another way: those that leave the remainder which it asks for,
+    in a kernel too, numbers that its functions, kernels aside, divide by, and both sides of those
+    that they compare with, written out or by the name of a constant."""
     named = _constants(tree)
     inside = {id(node) for _, item in kernel_functions(tree) for node in ast.walk(item)}
-    found: list[int] = []
+    found = [
+        size
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Eq | ast.NotEq)
+        for size in _leaving(node.left, node.comparators[0], named)
+    ]
     for node in ast.walk(tree):
         if id(node) in inside:
             continue
@@ -116,6 +122,15 @@ def telling_sizes(tree: ast.Module) -> list[int]:
             ]
             found += [near for size in large for near in (size, size + 1)]
     return list(dict.fromkeys(found))
+
+
+def _leaving(asked: ast.expr, rest: ast.expr, named: Mapping[str, set[int]]) -> list[int]:
+    """The sizes of which `asked`, a remainder or the lowest bits, is `rest`: past one turn."""
+    if not isinstance(asked, ast.BinOp) or not isinstance(asked.op, ast.Mod | ast.BitAnd):
+        return []
+    more = isinstance(asked.op, ast.BitAnd)
+    turns = [number + more for number in _numbers([asked.right], named)]
+    return [turn + left for turn in turns if turn >= LANES for left in _numbers([rest], named)]
 
 
 def largest_tile(tree: ast.Module) -> int:

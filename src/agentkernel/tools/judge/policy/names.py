@@ -296,6 +296,19 @@ TELLING_QUESTIONS = {
     "is_deterministic_algorithms_warn_only_enabled",
 }
 """What torch answers otherwise in the judge's process than in a user's, in constructors too."""
+DEVICE_QUESTIONS = {
+    "device_count",
+    "get_device",
+    "is_available",
+    "is_cpu",
+    "is_cuda",
+    "is_initialized",
+    "is_pinned",
+    "is_xpu",
+}
+"""What torch answers otherwise where kernels are interpreted than on a GPU."""
+ASKED_OF_KERNELS = {"best_config", "run", "warmup"}
+"""Attributes of kernels that a file may read."""
 HARMLESS_DUNDERS = {"__all__", "__init__", "__name__", "__version__"}
 MODULE_QUESTIONS = {
     "buffers",
