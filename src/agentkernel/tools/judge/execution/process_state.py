@@ -358,8 +358,26 @@ PROCESSES = {
     "pty.spawn",
     "subprocess.Popen",
 }
-NATIVE = {"ctypes.dlopen"}
-FRAME_EVENTS = {"gc.get_objects", "gc.get_referents", "gc.get_referrers", "sys._getframe"}
+NATIVE = {
+    "ctypes.cdata",
+    "ctypes.cdata/buffer",
+    "ctypes.dlopen",
+    "ctypes.dlsym",
+    "ctypes.string_at",
+    "ctypes.wstring_at",
+}
+ATTRIBUTE = "object.__getattr__"
+FRAMES = {"ag_frame", "cr_frame", "gi_frame", "tb_frame"}
+"""Attributes that lead to a frame: reading them is an event too."""
+FRAME_EVENTS = {
+    ATTRIBUTE,
+    "gc.get_objects",
+    "gc.get_referents",
+    "gc.get_referrers",
+    "sys._current_exceptions",
+    "sys._current_frames",
+    "sys._getframe",
+}
 TRACING = {"sys.setprofile", "sys.settrace", "sys.addaudithook"}
 EVENTS = PROCESSES | NATIVE | FRAME_EVENTS | TRACING
 STANDARD = (os.path.dirname(os.__file__) + os.sep, "<frozen ")
@@ -377,7 +395,7 @@ def watch_events(file: str, calling: Callable[[], bool], note: Note) -> None:
 
     def hook(event: str, args: tuple[object, ...]) -> None:
         nonlocal busy
-        if busy or event not in EVENTS:
+        if busy or event not in EVENTS or (event == ATTRIBUTE and args[1] not in FRAMES):
             return
         busy = True
         try:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -344,8 +345,10 @@ class CallRecorder:
 
     def left_torch(self, what: str, numbers: int | None = None) -> None:
         """Something computes that torch's operators do not show, or takes `numbers` out of tensors,
-        of which a few are bookkeeping."""
-        if not self.calling or self._inside:
+        of which a few are bookkeeping. Within a launch Triton does so itself."""
+        if not self.calling:
+            return
+        if self._inside and sys._getframe(2).f_code.co_filename != self._file:
             return
         if numbers is not None:
             self._read_numbers += numbers
