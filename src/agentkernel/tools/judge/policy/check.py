@@ -89,6 +89,8 @@ PLAIN_PATTERNS = {
     "tuple",
 }
 """Classes whose positional pattern is the value itself."""
+TORCH_BUILD = ("torch.version.", "torch.__version__")
+"""What says for which devices torch was built."""
 ASKING = ("callable", "hasattr", "hash", "id", "isinstance", "len", "type")
 """Builtins that ask what their first argument is."""
 PLAIN_ANNOTATION = (
@@ -328,6 +330,8 @@ class _Reading:
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Assert) or (isinstance(node, ast.If) and only_raises(node)):
                 refusing |= {id(item) for item in ast.walk(node.test)}
+            elif isinstance(node, ast.Raise):
+                refusing |= {id(item) for item in ast.walk(node)}
             elif isinstance(node, ast.Compare) and "__main__" in map(
                 constant_value, node.comparators
             ):
@@ -343,7 +347,7 @@ class _Reading:
             if isinstance(node, ast.Name) and node.id == "__name__":
                 yield self._at(node, "banned-name", "__name__")
             elif isinstance(node, ast.Attribute) and (
-                node.attr in DEVICE_QUESTIONS or self._path(node).startswith("torch.version.")
+                node.attr in DEVICE_QUESTIONS or self._path(node).startswith(TORCH_BUILD)
             ):
                 text = f"{node.attr}: it may decide on a raise alone"
                 yield self._at(node, "banned-attribute", text)

@@ -104,6 +104,7 @@ def telling_sizes(tree: ast.Module) -> list[int]:
     that they compare with, written out or by the name of a constant."""
     named = _constants(tree)
     inside = {id(node) for _, item in kernel_functions(tree) for node in ast.walk(item)}
+    small: list[int] = []
     found = [
         size
         for node in ast.walk(tree)
@@ -116,12 +117,20 @@ def telling_sizes(tree: ast.Module) -> list[int]:
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod | ast.FloorDiv):
             found += [size for size in _numbers([node.right], named) if size >= LANES]
         elif isinstance(node, ast.Compare):
-            # Fewer are ranks, counts of inputs and the like.
-            large = [
-                size for size in _numbers([node.left, *node.comparators], named) if size > RANKS
-            ]
+            # Fewer are ranks, counts of inputs and the like, but where a size is compared.
+            sides = [node.left, *node.comparators]
+            numbers = _numbers(sides, named)
+            small += [size for size in numbers if 0 < size <= RANKS and any(map(_is_size, sides))]
+            large = [size for size in numbers if size > RANKS]
             found += [near for size in large for near in (size, size + 1)]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys((*found, *small)))
+
+
+def _is_size(node: ast.expr) -> bool:
+    """Whether it is an entry of a shape, or what `size` and the like give."""
+    if isinstance(node, ast.Subscript):
+        return last_word(node.value) == "shape"
+    return isinstance(node, ast.Call) and last_word(node.func) in ("len", "numel", "size")
 
 
 def _leaving(asked: ast.expr, rest: ast.expr, named: Mapping[str, set[int]]) -> list[int]:
