@@ -297,6 +297,7 @@ TELLING_QUESTIONS = {
 }
 """What torch answers otherwise in the judge's process than in a user's, in constructors too."""
 DEVICE_QUESTIONS = {
+    "_is_compiled",
     "device_count",
     "get_device",
     "is_available",
