@@ -38,7 +38,7 @@ from agentkernel.tools.judge.cases.shapes import (
     at_sizes,
     drawn_sizes,
     past_tile,
-    with_empty_size,
+    with_least_sizes,
 )
 from agentkernel.tools.judge.cases.values import Distribution, Sampler, SpecialValues
 from agentkernel.tools.judge.policy.kernel_source import largest_tile, telling_sizes
@@ -57,6 +57,7 @@ from agentkernel.tools.problem.specialise import specialise
 from tests.tools.judge.sources import problem_of
 
 EVERY = set(Distribution.__args__) - {"wide"}
+LAYOUTS = ("offset", "sliced", "stepped")
 WEIGHT = "self.weight = nn.Parameter(torch.ones(100))"
 
 
@@ -75,6 +76,7 @@ def test_a_plan_tries_everything(prepared, sources, plan, monkeypatch):
         "expanded",
         "offset",
         "sliced",
+        "overlapping",
     }
     changes = {follow_up.change for case in required for follow_up in case.follow_ups}
     assert changes >= {"again", "one", "few", "swap", "weights"}
@@ -292,18 +294,33 @@ def test_layouts_lie_as_they_are_called():
     x = torch.randn(6, 8)
     (offset,) = arranged([x], "offset")
     assert torch.equal(offset, x)
-    assert offset.storage_offset() == 1
+    assert offset.storage_offset() % 2
     assert offset.data_ptr() % 16
     (expanded,) = arranged([x], "expanded")
     assert expanded.stride() == (0, 1)
     assert torch.equal(expanded[3], x[0])
-    for layout in ("offset", "expanded", "sliced", "strided"):
+    (overlapping,) = arranged([x], "overlapping")
+    step = overlapping.stride(0)
+    assert 0 < step < 8
+    assert torch.equal(overlapping[1, : 8 - step], overlapping[0, step:])
+    for layout in ("offset", "expanded", "sliced", "strided", "overlapping"):
         (value,) = arranged([x], layout)
         twin = copied(value)
         assert torch.equal(twin, value)
         assert placement(twin) == placement(value)
         assert twin.data_ptr() != value.data_ptr()
         assert torch.equal(placed(whole(value), placement(value)), value)
+
+
+def test_layouts_are_drawn():
+    """No file knows the steps, the margins and the places in memory."""
+    x = torch.randn(6, 8)
+    drawn = [arranged([x], layout, seed)[0] for seed in range(20) for layout in LAYOUTS]
+    assert {value.stride(-1) for value in drawn} >= {2, 3, 5}
+    assert any(value.stride(0) > 8 and value.stride(0) % 16 == 0 for value in drawn)
+    assert any(value.storage_offset() > 4 * 8 for value in drawn)
+    assert len({value.stride() for value in drawn}) > 10
+    assert all(torch.equal(value, x) for value in drawn)
 
 
 @pytest.mark.parametrize(
@@ -376,6 +393,10 @@ def test_the_references_own_rounding_is_known(prepared, sources, monkeypatch):
         ("limit = 3 * 1000\n    long = n > limit", [3000, 3001]),
         ("limit = 1 << 12\n    long = n >= limit - 1", [4095, 4096]),
         ("odd = n % 2 == 1", []),
+        ("other = n % 61 == 7", [68, 61]),
+        ("other = n & 63 == 39", [103, 40, 39]),
+        ("few = x.shape[0] == 5", [5]),
+        ("few = x.dim() == 5", []),
     ],
 )
 def test_sizes_that_a_file_tells_from_others_are_read(sources, line, sizes):
@@ -384,6 +405,13 @@ def test_sizes_that_a_file_tells_from_others_are_read(sources, line, sizes):
     )
     plain = telling_sizes(ast.parse(sources.SOFTMAX))
     assert [size for size in telling_sizes(ast.parse(source)) if size not in plain] == sizes
+
+
+def test_places_and_remainders_that_a_kernel_asks_for_are_read(sources):
+    line = "    e = tl.where((n % 61 == 7) | (cols == 777), 0.0, e)\n"
+    source = sources.SOFTMAX.replace("    tl.store(", f"{line}    tl.store(", 1)
+    assert source != sources.SOFTMAX
+    assert telling_sizes(ast.parse(source))[:2] == [68, 778]
 
 
 def test_such_a_size_is_asked_for(prepared, sources):
@@ -612,7 +640,7 @@ def test_every_tensor_is_asked_turned_and_with_a_step():
     x, y = torch.arange(12.0).reshape(3, 4), torch.arange(8.0).reshape(2, 4)
     turned, stepped = arranged([x, 2.0, y], "strided"), arranged([x, 2.0, y], "stepped")
     assert [item.stride() for item in (turned[0], stepped[2])] == [(1, 3), (1, 2)]
-    assert [item.stride()[-1] for item in (stepped[0], turned[2])] == [2, 2]
+    assert all(item.stride()[-1] > 1 for item in (stepped[0], turned[2]))
     for found in (turned, stepped):
         assert torch.equal(found[0], x)
         assert found[1] == 2.0
@@ -754,8 +782,9 @@ def test_a_size_past_a_tile_and_sizes_of_zero_are_asked(prepared, sources):
     longer = past_tile(inputs, captured, 150_000, 2048, asked)
     assert longer.inputs.tensors[0].shape[-1] == 2049
     assert past_tile(inputs, captured, 150_000, 128, asked) is None
-    empty = [shape.inputs.tensors[0].shape for shape in with_empty_size(inputs, captured)]
+    *empty, single = [x.inputs.tensors[0].shape for x in with_least_sizes(inputs, captured)]
     assert {shape.index(0) for shape in empty} == {0, 1}
+    assert single == (1, 1)
 
 
 def test_a_tensor_of_more_elements_than_a_number_of_the_file_is_asked(prepared, sources):
@@ -770,7 +799,7 @@ def test_a_tensor_of_more_elements_than_a_number_of_the_file_is_asked(prepared, 
     assert largest("i = x & 0x3FFFF") > 1 << 18
     assert largest("i = x & ((1 << 17) - 1)") in range((1 << 17) + 1, (1 << 18) + 1)
     assert largest("i = x % 131072 + (y & 0x3FFFF)") > 1 << 18
-    few = max(x.elements for x in with_empty_size(small.shape.inputs, captured))
+    few = max(x.elements for x in with_least_sizes(small.shape.inputs, captured))
     assert largest("i = x & 0x7FFFFF") == few
     found = end_cases(small, asked, captured, ast.parse("i = x & 0x3FFFF"), 150_000, 4)
     assert max(case.shape.elements for case in found) == few, "no tensor of four rows has as many"

@@ -105,3 +105,31 @@ def test_order_is_handed_on(traces):
 def test_a_store_says_which_storage_it_went_to(traces):
     assert (traces.store(at(0), 4), traces.store(at(0, base=FLAG), 4)) == (START, FLAG)
     assert traces.store(at(0, base=0), 4) is None
+
+
+def test_lanes_that_load_what_others_of_their_program_have_stored_race(traces):
+    traces.store(at(0, 1), 4)
+    traces.load(at(1, 0), where)
+    assert traces.races == [
+        "kernel k line 3: loads what other lanes of its program store, with no tl.debug_barrier() "
+        "between"
+    ]
+
+
+def test_lanes_are_counted_in_the_whole_tile(traces):
+    traces.store(at(0, 1), 4, np.array([2, 3]))
+    traces.load(at(0, 1), where, np.array([2, 3]))
+    assert traces.races == []
+    traces.load(at(0, 1), where)
+    assert len(traces.races) == 1
+
+
+@pytest.mark.parametrize("order", [LaunchAccesses.settle, lambda x: x.atomic(at(0, base=FLAG))])
+def test_a_barrier_and_an_atomic_order_the_lanes_of_a_program(traces, order):
+    traces.store(at(0, 1), 4)
+    order(traces)
+    traces.load(at(1, 0), where)
+    assert traces.races == []
+    traces.store(at(1, 0), 4)
+    traces.load(at(0, 1), where)
+    assert len(traces.races) == 1

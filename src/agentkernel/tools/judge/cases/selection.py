@@ -32,7 +32,7 @@ from agentkernel.tools.judge.cases.shapes import (
     past_tile,
     replace_sizes,
     scaled,
-    with_empty_size,
+    with_least_sizes,
     with_many_elements,
     within,
 )
@@ -212,10 +212,10 @@ def end_cases(
     limit: int,
     rows: int | None = None,
 ) -> list[Case]:
-    """`small` with sizes of zero; with one past the largest tile of the file `tree`, of at most
-    `limit` elements, where none is `asked`; and with a tensor of more elements than the largest of
-    the file's numbers that none of those `asked` has, in at most `rows` rows (where programs run
-    one after the other, thousands take minutes): offsets may be cut to fewer bits."""
+    """`small` with sizes of zero and of one; with one past the largest tile of the file `tree`, of
+    at most `limit` elements, where none is `asked`; and with a tensor of more elements than the
+    largest of the file's numbers that none of those `asked` has, in at most `rows` rows (where
+    programs run one after the other, thousands take minutes): offsets may be cut to fewer bits."""
     inputs = small.shape.inputs
     tile = largest_tile(tree)
     longer = past_tile(inputs, captured, limit, tile, asked) if tile else None
@@ -226,7 +226,7 @@ def end_cases(
         if numbers
         else None
     )
-    found = [*with_empty_size(inputs, captured), longer, full]
+    found = [*with_least_sizes(inputs, captured), longer, full]
     return [dataclasses.replace(small, shape=shape) for shape in found if shape is not None]
 
 

@@ -299,13 +299,13 @@ def at_sizes(
     return tuple(itertools.islice((item for item in found if item is not None), MOST_AT_SIZES))
 
 
-def with_empty_size(inputs: ShapeSet, captured: Captured) -> tuple[CaseShape, ...]:
-    """`inputs` with the first free size zero, and with the last one."""
+def with_least_sizes(inputs: ShapeSet, captured: Captured) -> tuple[CaseShape, ...]:
+    """`inputs` with the first free size zero, with the last one, and with each of them one."""
     sizes = {item.symbol: _size(inputs, item) for item in captured.free_dims}
     ends = list(dict.fromkeys([*list(sizes)[:1], *list(sizes)[-1:]]))
+    least = [*(sizes | {name: 0} for name in ends), *([dict.fromkeys(sizes, 1)] if sizes else [])]
     return tuple(
-        CaseShape(replace_sizes(inputs, captured.free_dims, sizes | {name: 0}), "odd", 0)
-        for name in ends
+        CaseShape(replace_sizes(inputs, captured.free_dims, item), "odd", 0) for item in least
     )
 
 

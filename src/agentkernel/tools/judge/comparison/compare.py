@@ -483,9 +483,9 @@ def check_form(case: Case, answer: Answer, reply: dict[str, JSON]) -> WrongMeta 
         expected, got = _form(leaf, strict), _form_of_reply(leaf, other, strict, own=own)
         if expected != got and not _as_captured(answer, index, other):
             return WrongMeta(case=case.label, output=index, expected=expected, found=got)
-        if not _overlaps(getattr(leaf, "shape", ()), _steps(leaf)) and _overlaps(
-            getattr(leaf, "shape", ()), other.get("stride") if isinstance(other, dict) else None
-        ):
+        sizes = getattr(leaf, "shape", ())
+        theirs_overlap = _overlaps(sizes, other.get("stride") if isinstance(other, dict) else None)
+        if theirs_overlap and not own and not _overlaps(sizes, _steps(leaf)):
             return WrongMeta(
                 case=case.label,
                 output=index,

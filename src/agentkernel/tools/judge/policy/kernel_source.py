@@ -99,9 +99,10 @@ def reachable(tree: ast.Module, start: str) -> list[ast.FunctionDef]:
 
 
 def telling_sizes(tree: ast.Module) -> list[int]:
-    """Sizes at which a file may go another way: those that leave the remainder which it asks for,
-    in a kernel too, numbers that its functions, kernels aside, divide by, and both sides of those
-    that they compare with, written out or by the name of a constant."""
+    """Sizes at which a file may go another way: those that leave the remainder which it asks for
+    and those past a place which it asks for, in kernels too; numbers that its functions, kernels
+    aside, divide by, and both sides of those that they compare with, written out or by the name of
+    a constant."""
     named = _constants(tree)
     inside = {id(node) for _, item in kernel_functions(tree) for node in ast.walk(item)}
     small: list[int] = []
@@ -109,7 +110,10 @@ def telling_sizes(tree: ast.Module) -> list[int]:
         size
         for node in ast.walk(tree)
         if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Eq | ast.NotEq)
-        for size in _leaving(node.left, node.comparators[0], named)
+        for size in (
+            *_leaving(node.left, node.comparators[0], named),
+            *(number + 1 for number in _numbers(node.comparators, named) if number > RANKS),
+        )
     ]
     for node in ast.walk(tree):
         if id(node) in inside:
