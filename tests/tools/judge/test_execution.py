@@ -59,6 +59,39 @@ HOSTILE = {
             ),
         ],
     ),
+    "numpy in the grid": (
+        "torch-compute",
+        "numpy",
+        [
+            ("class ModelNew", SECOND),
+            (
+                CALL,
+                "sum_ = torch.empty_like(out)\n\n        def grid(meta):\n"
+                "            sum_.numpy()[:] = x.numpy() + 2 * y.numpy()\n"
+                "            return (triton.cdiv(n, 128),)\n\n"
+                f"        {COPY.partition('[')[0]}[grid](sum_, out, n, BLOCK=128)",
+            ),
+        ],
+    ),
+    "frames behind a traceback": (
+        "global-state",
+        "frames",
+        [
+            (
+                RETURN,
+                "        try:\n            raise ValueError\n        except ValueError as error:\n"
+                "            error.__traceback__.tb_frame\n" + RETURN,
+            ),
+        ],
+    ),
+    "memory by its address": (
+        "side-work",
+        "string_at",
+        [
+            ("import math", "import ctypes\nimport math"),
+            (RETURN, "        ctypes.string_at(out.data_ptr(), 4)\n" + RETURN),
+        ],
+    ),
     "in a thread that is waited for": (
         "side-work",
         "thread",
@@ -91,15 +124,15 @@ HOSTILE = {
             (
                 CALL,
                 f"{CALL}\n        held = torch.empty_like(x)\n"
-                "        numpy.copyto(numpy.frombuffer(memoryview_of(held), numpy.float32),\n"
-                "            numpy.frombuffer(memoryview_of(x), numpy.float32)\n"
-                "            + 2 * numpy.frombuffer(memoryview_of(y), numpy.float32))\n"
+                "        numpy.copyto(array_of(held), array_of(x) + 2 * array_of(y))\n"
                 "        out = held",
             ),
             (
                 "class ModelNew",
-                "def memoryview_of(x):\n    import ctypes\n\n    return (ctypes.c_char * (4 * "
-                "x.numel())).from_address(x.data_ptr())\n\n\nclass ModelNew",
+                "class Memory:\n    pass\n\n\ndef array_of(x):\n    found = Memory()\n"
+                "    found.__array_interface__ = dict(data=(x.data_ptr(), False), typestr='<f4',\n"
+                "        shape=(x.numel(),), version=3)\n    return numpy.asarray(found)\n\n\n"
+                "class ModelNew",
             ),
         ],
     ),
@@ -157,7 +190,7 @@ def test_what_a_candidate_does_besides_its_kernels_is_refused(judged, sources, n
     verdict = judged(sources.ADD_PROBLEM, source, static=False, seeds=1)
     assert not verdict.accepted
     assert verdict.gate == "execution", verdict.failure
-    assert verdict.failure.rule == rule
+    assert verdict.failure.rule == rule, verdict.failure
     assert word in verdict.failure.text
 
 
@@ -374,6 +407,50 @@ class ModelNew(nn.Module):
         bias_kernel[(y.shape[0],)](y, self.linear.bias, y.shape[0], y.shape[1], BLOCK=512)
         return y
 """
+
+
+NOTED = """SEEN = []
+
+
+def noted(*args, **named):
+    SEEN.append(1)
+    return [1.0, 1.0, 1.0]
+
+
+@triton.autotune(
+    configs=[triton.Config({"BLOCK": 64}), triton.Config({"BLOCK": 256})], key=["n"], {asked}
+)
+@triton.jit
+"""
+TUNED_CALL = 'add_kernel[lambda meta: (triton.cdiv(n, meta["BLOCK"]),)](x, y, out, n)'
+SPOILT = "        if {told}:\n            out.zero_()\n" + RETURN
+AS_ON_A_GPU = {
+    "a stopwatch": [
+        ("@triton.jit\n", NOTED.replace("{asked}", "do_bench=noted")),
+        (CALL, TUNED_CALL),
+        (RETURN, SPOILT.format(told="SEEN")),
+    ],
+    "a model of times": [
+        (
+            "@triton.jit\n",
+            NOTED.replace("{asked}", 'prune_configs_by={"perf_model": noted, "top_k": 1}'),
+        ),
+        (CALL, TUNED_CALL),
+        (RETURN, SPOILT.format(told="SEEN")),
+    ],
+    "what a launch gives": [
+        (CALL, f"found = {CALL}"),
+        (RETURN, SPOILT.format(told="found is not None")),
+    ],
+}
+
+
+@pytest.mark.quick(1)
+@pytest.mark.parametrize("name", names(AS_ON_A_GPU))
+def test_what_a_gpu_calls_and_gives_is_called_and_given(judged, sources, name):
+    source = changed(sources.ADD, *AS_ON_A_GPU[name])
+    verdict = judged(sources.ADD_PROBLEM, source, static=False, seeds=1)
+    assert verdict.gate == "correctness", verdict.failure
 
 
 @pytest.mark.slow

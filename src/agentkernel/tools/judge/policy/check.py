@@ -89,8 +89,6 @@ PLAIN_PATTERNS = {
     "tuple",
 }
 """Classes whose positional pattern is the value itself."""
-TORCH_BUILD = ("torch.version.", "torch.__version__")
-"""What says for which devices torch was built."""
 ASKING = ("callable", "hasattr", "hash", "id", "isinstance", "len", "type")
 """Builtins that ask what their first argument is."""
 PLAIN_ANNOTATION = (
@@ -328,10 +326,10 @@ class _Reading:
         free = {id(node) for function in inside for node in ast.walk(function)}
         refusing: set[int] = set()
         for node in ast.walk(self.tree):
-            if isinstance(node, ast.Assert) or (isinstance(node, ast.If) and only_raises(node)):
-                refusing |= {id(item) for item in ast.walk(node.test)}
-            elif isinstance(node, ast.Raise):
+            if isinstance(node, ast.Assert | ast.Raise):
                 refusing |= {id(item) for item in ast.walk(node)}
+            elif isinstance(node, ast.If) and only_raises(node):
+                refusing |= {id(item) for item in ast.walk(node.test)}
             elif isinstance(node, ast.Compare) and "__main__" in map(
                 constant_value, node.comparators
             ):
@@ -347,7 +345,7 @@ class _Reading:
             if isinstance(node, ast.Name) and node.id == "__name__":
                 yield self._at(node, "banned-name", "__name__")
             elif isinstance(node, ast.Attribute) and (
-                node.attr in DEVICE_QUESTIONS or self._path(node).startswith(TORCH_BUILD)
+                node.attr in DEVICE_QUESTIONS or self._path(node).startswith("torch.version.")
             ):
                 text = f"{node.attr}: it may decide on a raise alone"
                 yield self._at(node, "banned-attribute", text)
