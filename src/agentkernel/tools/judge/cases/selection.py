@@ -103,7 +103,9 @@ def plan_cases(
     if wide_inputs(captured):
         cases.append(wide_case(declared[0], odd, settings.seed))
     shifted = rule_of(settings.rule).shifted
-    return [case for case in cases if shifted or case.distribution != "shifted"]
+    cases = [case for case in cases if shifted or case.distribution != "shifted"]
+    # What a write to rows that overlap leaves depends on the order of the writes.
+    return [case for case in cases if case.layout != "overlapping" or not captured.mutated_inputs]
 
 
 def _stand_in(
