@@ -16,10 +16,7 @@ META = {
     "summary": "fuse leaky relu, hardswish and clamp elementwise chain",
     "patterns": ["pointwise", "activation"],
     "dtypes": ["float32", "float16", "bfloat16"],
-    "architectures": [],
-    "hints": {
-        "pointwise.num_warps": "4",
-    },
+    "hints": {"pointwise.num_warps": "4"},
     "licence": "Apache-2.0",
     "source": "agentkernel",
 }

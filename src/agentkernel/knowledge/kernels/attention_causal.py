@@ -17,9 +17,7 @@ META = {
     "patterns": ["attention", "softmax", "gemm", "causal", "masked"],
     "dtypes": ["float32", "float16", "bfloat16"],
     "architectures": ["ampere", "ada", "hopper", "blackwell"],
-    "hints": {
-        "attention.num_warps@hopper": "8",
-    },
+    "hints": {"attention.num_warps@hopper": "8"},
     "licence": "Apache-2.0",
     "source": "agentkernel",
 }

@@ -18,9 +18,7 @@ META = {
     "patterns": ["attention", "softmax", "gemm", "flash"],
     "dtypes": ["float32", "float16", "bfloat16"],
     "architectures": ["ampere", "ada", "hopper", "blackwell"],
-    "hints": {
-        "attention.num_warps@hopper": "8",
-    },
+    "hints": {"attention.num_warps@hopper": "8"},
     "licence": "Apache-2.0",
     "source": "agentkernel",
 }

@@ -18,10 +18,7 @@ META = {
     "summary": "training-mode batch norm: mean and variance of each channel, two stages",
     "patterns": ["norm", "batch_norm", "reduction", "split"],
     "dtypes": ["float32", "float16", "bfloat16"],
-    "architectures": [],
-    "hints": {
-        "row.num_warps@hopper": "8",
-    },
+    "hints": {"row.num_warps@hopper": "8"},
     "licence": "Apache-2.0",
     "source": "agentkernel",
 }

@@ -16,7 +16,6 @@ META = {
     "summary": "reduce the first dimension of a matrix, strided column reduction",
     "patterns": ["reduction", "column_reduction", "strided", "sum"],
     "dtypes": ["float32", "float16", "bfloat16"],
-    "architectures": [],
     "hints": {},
     "licence": "Apache-2.0",
     "source": "agentkernel",

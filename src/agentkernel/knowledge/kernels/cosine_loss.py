@@ -16,10 +16,7 @@ META = {
     "summary": "cosine similarity or cosine embedding loss between two matrices, mean",
     "patterns": ["loss", "cosine", "row_reduction", "similarity"],
     "dtypes": ["float32", "float16", "bfloat16"],
-    "architectures": [],
-    "hints": {
-        "row.num_warps@hopper": "8",
-    },
+    "hints": {"row.num_warps@hopper": "8"},
     "licence": "Apache-2.0",
     "source": "agentkernel",
 }

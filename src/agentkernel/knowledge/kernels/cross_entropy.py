@@ -17,10 +17,7 @@ META = {
     "summary": "softmax cross entropy loss with class indices, mean over rows",
     "patterns": ["loss", "cross_entropy", "row_reduction", "log_softmax"],
     "dtypes": ["float32", "float16", "bfloat16"],
-    "architectures": [],
-    "hints": {
-        "row.num_warps@hopper": "8",
-    },
+    "hints": {"row.num_warps@hopper": "8"},
     "licence": "Apache-2.0",
     "source": "agentkernel",
 }

@@ -14,7 +14,6 @@ META = {
     "summary": "matrix vector product, memory bound dot product of each row",
     "patterns": ["gemm", "gemv", "matmul", "row_reduction"],
     "dtypes": ["float32", "float16", "bfloat16"],
-    "architectures": [],
     "hints": {},
     "licence": "Apache-2.0",
     "source": "agentkernel",

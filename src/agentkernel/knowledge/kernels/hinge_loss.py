@@ -14,10 +14,7 @@ META = {
     "summary": "hinge margin loss: mean of max(0, 1 - prediction * label)",
     "patterns": ["loss", "hinge", "full_reduction", "pointwise"],
     "dtypes": ["float32", "float16", "bfloat16"],
-    "architectures": [],
-    "hints": {
-        "pointwise.num_warps": "4",
-    },
+    "hints": {"pointwise.num_warps": "4"},
     "licence": "Apache-2.0",
     "source": "agentkernel",
 }

@@ -16,10 +16,7 @@ META = {
     "summary": "huber loss with delta, mean reduction",
     "patterns": ["loss", "huber", "full_reduction", "pointwise"],
     "dtypes": ["float32", "float16", "bfloat16"],
-    "architectures": [],
-    "hints": {
-        "pointwise.num_warps": "4",
-    },
+    "hints": {"pointwise.num_warps": "4"},
     "licence": "Apache-2.0",
     "source": "agentkernel",
 }

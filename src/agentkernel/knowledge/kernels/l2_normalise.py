@@ -15,10 +15,7 @@ META = {
     "summary": "l2 normalise each row, divide by euclidean norm",
     "patterns": ["norm", "row_norm", "reduction", "l2"],
     "dtypes": ["float32", "float16", "bfloat16"],
-    "architectures": [],
-    "hints": {
-        "row.num_warps@hopper": "8",
-    },
+    "hints": {"row.num_warps@hopper": "8"},
     "licence": "Apache-2.0",
     "source": "agentkernel",
 }

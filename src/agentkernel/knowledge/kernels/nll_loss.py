@@ -16,10 +16,7 @@ META = {
     "summary": "nll loss picks the log probability of the class, mean",
     "patterns": ["loss", "nll", "row_reduction"],
     "dtypes": ["float32", "float16", "bfloat16"],
-    "architectures": [],
-    "hints": {
-        "row.num_warps@hopper": "8",
-    },
+    "hints": {"row.num_warps@hopper": "8"},
     "licence": "Apache-2.0",
     "source": "agentkernel",
 }

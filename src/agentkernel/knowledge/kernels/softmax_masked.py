@@ -16,10 +16,7 @@ META = {
     "summary": "softmax of scaled scores under a causal mask",
     "patterns": ["softmax", "row_softmax", "masked"],
     "dtypes": ["float32", "float16", "bfloat16"],
-    "architectures": [],
-    "hints": {
-        "row.num_warps@hopper": "8",
-    },
+    "hints": {"row.num_warps@hopper": "8"},
     "licence": "Apache-2.0",
     "source": "agentkernel",
 }

@@ -15,7 +15,6 @@ META = {
     "summary": "softmax along dim 1 of a [batch, channels, points] tensor, strided columns",
     "patterns": ["softmax", "strided", "column_softmax"],
     "dtypes": ["float32", "float16", "bfloat16"],
-    "architectures": [],
     "hints": {},
     "licence": "Apache-2.0",
     "source": "agentkernel",
