@@ -94,7 +94,3 @@ class ModelNew(Model):
 
 def get_inputs():
     return [torch.randn(2, 2, 40, 24), torch.randn(2, 2, 40, 24), torch.randn(2, 2, 40, 24)]
-
-
-def get_init_inputs():
-    return []

@@ -107,7 +107,3 @@ class ModelNew(Model):
 
 def get_inputs():
     return [torch.randn(3, 5, 9, 11) + 2.0]
-
-
-def get_init_inputs():
-    return []

@@ -59,7 +59,3 @@ class ModelNew(Model):
 
 def get_inputs():
     return [torch.randn(37, 99), torch.rand(37, 99)]
-
-
-def get_init_inputs():
-    return []

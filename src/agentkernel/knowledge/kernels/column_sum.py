@@ -54,7 +54,3 @@ class ModelNew(Model):
 
 def get_inputs():
     return [torch.randn(70, 90)]
-
-
-def get_init_inputs():
-    return []

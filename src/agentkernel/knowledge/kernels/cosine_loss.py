@@ -64,7 +64,3 @@ class ModelNew(Model):
 
 def get_inputs():
     return [torch.randn(17, 99), torch.randn(17, 99)]
-
-
-def get_init_inputs():
-    return []

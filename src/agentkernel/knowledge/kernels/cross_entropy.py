@@ -65,7 +65,3 @@ class ModelNew(Model):
 
 def get_inputs():
     return [torch.randn(17, 99), torch.randint(0, 99, (17,))]
-
-
-def get_init_inputs():
-    return []

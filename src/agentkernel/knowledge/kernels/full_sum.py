@@ -58,7 +58,3 @@ class ModelNew(Model):
 
 def get_inputs():
     return [torch.randn(37, 99)]
-
-
-def get_init_inputs():
-    return []

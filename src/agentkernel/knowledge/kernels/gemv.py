@@ -52,7 +52,3 @@ class ModelNew(Model):
 
 def get_inputs():
     return [torch.randn(45, 300), torch.randn(300)]
-
-
-def get_init_inputs():
-    return []

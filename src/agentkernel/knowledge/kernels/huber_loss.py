@@ -61,7 +61,3 @@ class ModelNew(Model):
 
 def get_inputs():
     return [2.0 * torch.randn(37, 99), torch.randn(37, 99)]
-
-
-def get_init_inputs():
-    return []

@@ -49,7 +49,3 @@ class ModelNew(Model):
 
 def get_inputs():
     return [torch.randn(30, 70), torch.randint(0, 30, (13,))]
-
-
-def get_init_inputs():
-    return []

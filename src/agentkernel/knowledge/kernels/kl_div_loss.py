@@ -60,7 +60,3 @@ class ModelNew(Model):
 
 def get_inputs():
     return [torch.randn(17, 99).log_softmax(-1), torch.randn(17, 99).softmax(-1)]
-
-
-def get_init_inputs():
-    return []

@@ -78,7 +78,3 @@ class ModelNew(Model):
 
 def get_inputs():
     return [torch.randn(2, 3, 17, 21)]
-
-
-def get_init_inputs():
-    return []

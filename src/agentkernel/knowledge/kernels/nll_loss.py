@@ -61,7 +61,3 @@ class ModelNew(Model):
 
 def get_inputs():
     return [torch.randn(17, 99).log_softmax(-1), torch.randint(0, 99, (17,))]
-
-
-def get_init_inputs():
-    return []

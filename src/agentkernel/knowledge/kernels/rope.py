@@ -64,7 +64,3 @@ class ModelNew(Model):
 def get_inputs():
     angle = torch.randn(9, 20)
     return [torch.randn(2, 3, 9, 40), angle.cos(), angle.sin()]
-
-
-def get_init_inputs():
-    return []

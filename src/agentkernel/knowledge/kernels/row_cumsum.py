@@ -48,7 +48,3 @@ class ModelNew(Model):
 
 def get_inputs():
     return [torch.randn(9, 150)]
-
-
-def get_init_inputs():
-    return []

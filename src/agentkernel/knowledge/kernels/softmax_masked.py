@@ -53,7 +53,3 @@ class ModelNew(Model):
 
 def get_inputs():
     return [torch.randn(2, 3, 20, 20)]
-
-
-def get_init_inputs():
-    return []

@@ -60,7 +60,3 @@ class ModelNew(Model):
 
 def get_inputs():
     return [torch.randn(4, 900)]
-
-
-def get_init_inputs():
-    return []

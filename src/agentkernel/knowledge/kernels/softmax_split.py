@@ -95,7 +95,3 @@ class ModelNew(Model):
 
 def get_inputs():
     return [torch.randn(2, 1100)]
-
-
-def get_init_inputs():
-    return []

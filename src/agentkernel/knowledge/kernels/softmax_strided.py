@@ -61,7 +61,3 @@ class ModelNew(Model):
 
 def get_inputs():
     return [torch.randn(3, 21, 70)]
-
-
-def get_init_inputs():
-    return []

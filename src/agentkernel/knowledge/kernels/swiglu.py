@@ -52,7 +52,3 @@ class ModelNew(Model):
 
 def get_inputs():
     return [torch.randn(3, 7, 180)]
-
-
-def get_init_inputs():
-    return []

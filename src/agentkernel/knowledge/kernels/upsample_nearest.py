@@ -51,7 +51,3 @@ class ModelNew(Model):
 
 def get_inputs():
     return [torch.randn(2, 3, 9, 11)]
-
-
-def get_init_inputs():
-    return []
