@@ -62,7 +62,6 @@ from agentkernel.training.data.rows import (
     held_out_problems,
     module_objection,
     permitted_licence,
-    read_rows,
     row_objection,
 )
 from agentkernel.training.data.rows import fingerprint as rows_hash
@@ -396,6 +395,3 @@ def _assert_learnable(row: TrainingRow, settings: DataSettings) -> None:
     assert row.label in RIGHT
     assert row.split == "train"
     assert permitted_licence(row.licence, settings.licences) is not None
-
-
-__all__ = ["held_out_problems", "make_data", "read_rows"]
