@@ -276,14 +276,14 @@ def make_folder(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def hold_file_lock(lock: Path, busy: AgentKernelError, wait_s: float) -> Iterator[None]:
-    """Hold the file `lock`, made where none is, which stays. Raises `busy` where another process
-    still holds it after `wait_s`, OutputError."""
+def hold_file_lock(lock: Path, busy: AgentKernelError, wait_s: float) -> Iterator[IO[bytes]]:
+    """Hold the file `lock`, open to append, made where none is, which stays. Raises `busy` where
+    another process still holds it after `wait_s`, OutputError."""
     with explain_write_failure(lock):
         file = open_append(lock)
     with file:
         lock_open_file(file, busy, wait_s)
-        yield
+        yield file
 
 
 def explain_write_failure(path: Path, flag: str = FLAGS) -> contextlib.AbstractContextManager[None]:

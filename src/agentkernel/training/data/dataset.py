@@ -20,10 +20,9 @@ from agentkernel.knowledge.pairs import MARKS
 from agentkernel.runtime.machine import installed_versions
 from agentkernel.storage.files import (
     explain_write_failure,
-    lock_open_file,
+    hold_file_lock,
     make_folder,
     make_own_folder,
-    open_append,
     open_new,
     write_atomic,
 )
@@ -163,10 +162,7 @@ def _alone(out: Path) -> Iterator[None]:
         f"Another process makes {str(out)!r}. Expected to be the only one. Next: wait for it, or "
         "choose another --out."
     )
-    with explain_write_failure(path):
-        file = open_append(path)
-    with file:
-        lock_open_file(file, busy, BUSY_S)
+    with hold_file_lock(path, busy, BUSY_S):
         try:
             yield
         finally:
