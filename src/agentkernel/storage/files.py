@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import hashlib
 import io
 import os
 import secrets
@@ -199,6 +200,12 @@ def _kind(mode: int) -> str:
         (stat.S_ISFIFO, "it is a named pipe"),
     )
     return next((words for asked, words in kinds if asked(mode)), "it is no regular file")
+
+
+def sha256_of_file(path: Path) -> str:
+    """Hex SHA-256 of a file, which is read in pieces. Raises OSError."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def lock_open_file(

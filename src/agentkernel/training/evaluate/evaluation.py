@@ -42,39 +42,10 @@ FAMILIES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("loss", ("loss", "cross_entropy", "kl_div", "nll")),
     ("pool", ("pool",)),
     ("scan", ("cumsum", "cumprod", "cummax", "sort", "topk")),
-    (
-        "reduction",
-        (
-            ".sum(",
-            ".mean(",
-            ".amax(",
-            ".max(",
-            ".var(",
-            ".std(",
-            ".prod(",
-            "argmax",
-            "argmin",
-            ".amin(",
-            ".min(",
-            ".any(",
-            ".all(",
-        ),
-    ),
-    (
-        "layout",
-        (
-            "transpose",
-            "permute",
-            "torch.cat",
-            "gather",
-            "embedding",
-            "where(",
-            "flip",
-            "roll(",
-            "index_select",
-            "stack(",
-        ),
-    ),
+    ("reduction", (".sum(", ".mean(", ".amax(", ".max(", ".var(", ".std(", ".prod(")),
+    ("reduction", ("argmax", "argmin", ".amin(", ".min(", ".any(", ".all(")),
+    ("layout", ("transpose", "permute", "torch.cat", "gather", "embedding", "where(", "flip")),
+    ("layout", ("roll(", "index_select", "stack(")),
 )
 """The first whose word stands in a module's text says its kind."""
 
