@@ -6,7 +6,6 @@ import gc
 import itertools
 import os
 import re
-import shutil
 import signal
 import sys
 import tempfile
@@ -26,10 +25,6 @@ MISSING_PART = re.compile(
     r"not installed|is not here|no Chromium here|needs tmux|could not import|made with bubblewrap"
 )
 """The reason of a test that is skipped for want of a program or a package."""
-MEMORY = Path("/dev/shm")
-"""A file system in memory: most tests wait for a disk to take what SQLite and fsync ask of it."""
-MEMORY_BYTES = 2 * 2**30
-"""With less room there tests keep their folders on the disk; together they take about 0.2 GiB."""
 NEW_MODULES = 300
 """So many imported modules later the heap is frozen anew."""
 _frozen_modules = [0]
@@ -43,8 +38,6 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if FOLDER in os.environ:
         return
-    if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > MEMORY_BYTES:
-        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
     folder = tempfile.TemporaryDirectory(prefix="agentkernel-tests-")
     os.environ[FOLDER] = folder.name
 

@@ -119,12 +119,11 @@ def fit_file_name(name: str) -> str:
 def read_regular(path: Path, most: int | None = None, *, typed: bool = False) -> bytes:
     """The bytes of a file in a folder that somebody else may have made: no pipe is waited for, no
     device read, and no link followed. Of a path that the user `typed` links are followed, and what
-    a shell hands over below /dev or /proc is read; /dev/shm holds files of users.
+    a shell hands over below /dev or /proc is read.
 
     Raises OSError for what is no regular file, or has more than `most` bytes.
     """
-    below_system = any(path.is_relative_to(folder) for folder in ("/dev", "/proc"))
-    handed_over = typed and below_system and not path.is_relative_to("/dev/shm")
+    handed_over = typed and (path.is_relative_to("/dev") or path.is_relative_to("/proc"))
     opened = path.open("rb") if handed_over else open_regular(path, linked=typed)
     with opened as file:
         size = os.fstat(file.fileno()).st_size
