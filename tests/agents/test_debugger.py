@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -210,9 +209,9 @@ MEMORY_LOG = (
 CANDIDATE = Candidate(source="class ModelNew: ...", coder="compiler", round=1, strategy="s")
 
 
-@pytest.fixture
-def base(tmp_path: Path) -> Iterator[KnowledgeBase]:
-    with open_base(tmp_path) as opened:
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KnowledgeBase]:
+    with open_base(tmp_path_factory.mktemp("knowledge")) as opened:
         opened.refresh()
         yield opened
 

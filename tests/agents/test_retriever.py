@@ -70,8 +70,16 @@ def a_document(name: str, score: float, **hints: str) -> Retrieved:
 GEMM = Structure(ops=("linear",), reduction="contraction", dtypes=("float32",), rank=2)
 
 
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KnowledgeBase]:
+    """For tests that change nothing in it."""
+    with open_base(tmp_path_factory.mktemp("knowledge")) as opened:
+        opened.refresh()
+        yield opened
+
+
 @pytest.fixture
-def base(tmp_path: Path) -> Iterator[KnowledgeBase]:
+def own_base(tmp_path: Path) -> Iterator[KnowledgeBase]:
     with open_base(tmp_path) as opened:
         opened.refresh()
         yield opened
@@ -150,27 +158,27 @@ def test_fixes_are_the_debuggers(base: KnowledgeBase) -> None:
     assert {item.kind for item in found} == {"kernel", "note"}
 
 
-def test_experience_comes_first_where_it_is_wanted(base: KnowledgeBase) -> None:
-    base.remember(experience("a"))
-    found = a_retriever(base, experience=True).retrieve(a_problem(), an_analysis(), a_target())
+def test_experience_comes_first_where_it_is_wanted(own_base: KnowledgeBase) -> None:
+    own_base.remember(experience("a"))
+    found = a_retriever(own_base, experience=True).retrieve(a_problem(), an_analysis(), a_target())
     assert found[0].id == "experience/a"
     assert found[0].won == won()
     assert (found[0].hints, found[0].similarity) == ({}, 1.0)
     assert "class Model: ..." in found[0].text
     assert "library: slower" in found[0].text
-    without = a_retriever(base).retrieve(a_problem(), an_analysis(), a_target())
+    without = a_retriever(own_base).retrieve(a_problem(), an_analysis(), a_target())
     assert "experience" not in {item.kind for item in without}
 
 
-def test_experience_that_was_not_verified_takes_no_place(base: KnowledgeBase) -> None:
-    base.remember(experience("a").evolve(verified="no"))
-    found = a_retriever(base, experience=True).retrieve(a_problem(), an_analysis(), a_target())
+def test_experience_that_was_not_verified_takes_no_place(own_base: KnowledgeBase) -> None:
+    own_base.remember(experience("a").evolve(verified="no"))
+    found = a_retriever(own_base, experience=True).retrieve(a_problem(), an_analysis(), a_target())
     assert "experience" not in {item.kind for item in found}
 
 
-def test_experience_of_another_family_is_not_found(base: KnowledgeBase) -> None:
-    base.remember(experience("a", family="ada"))
-    found = a_retriever(base, experience=True).retrieve(a_problem(), an_analysis(), a_target())
+def test_experience_of_another_family_is_not_found(own_base: KnowledgeBase) -> None:
+    own_base.remember(experience("a", family="ada"))
+    found = a_retriever(own_base, experience=True).retrieve(a_problem(), an_analysis(), a_target())
     assert "experience" not in {item.kind for item in found}
 
 
@@ -215,8 +223,8 @@ def test_advice_that_no_schedule_can_follow_is_left_out() -> None:
     assert found.hints == {"row.num_warps": "8"}
 
 
-def test_removing_the_document_changes_the_recorded_decision(base: KnowledgeBase) -> None:
-    retriever = a_retriever(base)
+def test_removing_the_document_changes_the_recorded_decision(own_base: KnowledgeBase) -> None:
+    retriever = a_retriever(own_base)
 
     def planned() -> Plan:
         found = retriever.retrieve(a_problem(), an_analysis("gemm"), a_target())
@@ -227,7 +235,7 @@ def test_removing_the_document_changes_the_recorded_decision(base: KnowledgeBase
     assert decision.value == "128x128x64"
     assert decision.because in before.retrieved
     while (rests_on := [item for item in planned().decisions if item.key == decision.key]) != []:
-        base.truth.remove(rests_on[0].because, "a test")
+        own_base.truth.remove(rests_on[0].because, "a test")
     after = planned()
     assert after.decision("gemm.fp32.tile") is None
     assert decision.because not in after.retrieved

@@ -3,10 +3,15 @@ import random
 import numpy as np
 import pytest
 
-from agentkernel.knowledge.pairs import MOST_IN_BUCKET, NearDuplicates, likeness, signature_of
+from agentkernel.knowledge.pairs import MOST_IN_BUCKET, NearDuplicates, Signature, signature_of
 from tests.knowledge.kernelbook_rows import make_module, near_copy
 
 CODE = make_module(random.Random(3), "GatedNorm")
+
+
+def likeness(a: Signature, b: Signature) -> float:
+    """Estimated Jaccard similarity, in [0, 1]."""
+    return float((a == b).mean())
 
 
 def test_other_names_comments_and_docstrings_make_no_other_source() -> None:

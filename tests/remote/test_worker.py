@@ -125,7 +125,7 @@ def test_what_a_module_prints_and_what_is_no_line_break_nothing(laptop: Path) ->
         problem=loaded.problem, files=files_of(loaded.problem), target="h100", settings=settings
     )
     about = json.loads(subject.model_dump_json())
-    question = json.loads(wire.MostSampled().model_dump_json())
+    question = json.loads(wire.Plain(kind="most sampled").model_dump_json())
     with worker(laptop) as process:
         said(process)
         ask(process, "noise")

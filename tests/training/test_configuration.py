@@ -45,7 +45,7 @@ def test_a_file_is_read(tmp_path: Path) -> None:
         ("nowhere.yaml", [], "Cannot read"),
         ("tiny", ["sft.epoch=2"], "nearest known one is 'sft.epochs'"),
         ("tiny", ["sft.epochs"], "does not read as key=value"),
-        ("tiny", ["sft.epochs=[1"], "no YAML value"),
+        ("tiny", ["sft.epochs=[1"], "not a YAML value"),
         ("tiny", ["sft.batch=0"], "sft.batch"),
         ("tiny", ["sft.tasks=[sing]"], "sft.tasks"),
         ("tiny", ["model=x/y"], "both"),

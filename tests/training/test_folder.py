@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from agentkernel.domain.errors import TrainingError
+from agentkernel.storage.files import sha256_of_file
 from agentkernel.training import checkpoints, curve, folder
 from agentkernel.training.data.rows import fingerprint
 from agentkernel.training.settings import load_training
@@ -82,7 +83,7 @@ def test_finished_weights_that_changed_are_not_taken_for_those_that_were_trained
 ) -> None:
     weights = tmp_path / "model.safetensors"
     weights.write_bytes(b"w" * 100)
-    hashes = {weights.name: checkpoints.sha256_of(weights)}
+    hashes = {weights.name: sha256_of_file(weights)}
     (tmp_path / checkpoints.MARKER).write_text(json.dumps(hashes))
     folder.check_weights(tmp_path, "steps")
     weights.write_bytes(b"w" * 99 + b"v")

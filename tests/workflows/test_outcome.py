@@ -14,7 +14,7 @@ from agentkernel.workflows.outcome import (
     safe_to_hand_over,
     side_effect_note,
 )
-from agentkernel.workflows.results import _figures
+from agentkernel.workflows.results import _with_figures
 from tests.workflows.fakes import attempt, measurement, mismatch
 
 
@@ -217,11 +217,25 @@ def test_never_below_any_baseline_that_has_a_time(
     assert ("max-autotune is the fastest" in outcome.reason) == (outcome.baseline == "max-autotune")
 
 
+PLAIN = Result(
+    status="improved",
+    reason="",
+    run="r",
+    measured=True,
+    candidate=None,
+    candidate_sha256=None,
+    certificate=None,
+    report=None,
+    problem="p",
+    target="h100",
+)
+
+
 def test_the_results_figures_have_the_third_baseline() -> None:
-    found = _figures(attempt(three(2.0, 1.5, 1.25)), None)
+    found = _with_figures(PLAIN, attempt(three(2.0, 1.5, 1.25)), None)
     assert (found.autotuned_us, found.speedup_vs_autotune) == (12.5, 1.25)
     assert found.speedup_ci95 == (1.24, 1.26), "the interval of the nearest baseline"
-    without = _figures(attempt(three(2.0, 1.5, None)), None)
+    without = _with_figures(PLAIN, attempt(three(2.0, 1.5, None)), None)
     assert (without.autotuned_us, without.speedup_vs_autotune) == (None, None)
 
 

@@ -237,6 +237,3 @@ def _tried(request: DraftRequest) -> set[str]:
 def _with_more(messages: tuple[Message, ...], more: str) -> tuple[Message, ...]:
     last = messages[-1]
     return (*messages[:-1], last.evolve(text=f"{last.text}\n{more}\n"))
-
-
-__all__ = ["ModelCoder", "sources_of"]

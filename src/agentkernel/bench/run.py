@@ -157,19 +157,25 @@ def _problem_row(task: BenchTask, hands: ProblemTools, resolved: ResolvedTarget)
         error = str(failed)
     except Exception as failed:  # noqa: BLE001 - one problem's bug must not cost the others
         error = f"{type(failed).__name__}: {one_line(failed)} ({raised_at(failed)})"
-    return Row(
-        key=task.key,
-        name=task.problem.name,
-        level=task.problem.level,
-        coder=settings.coder,
-        target=resolved.target.name,
-        planned=task.asked.samples,
+    return _bare_row(task, resolved).evolve(
         gpu=gpu_name(resolved),
         versions=installed_versions(),
         samples=tuple(samples),
         times=times,
         error=error,
         seconds=round(sum(item.seconds for item in samples), 3),
+    )
+
+
+def _bare_row(task: BenchTask, resolved: ResolvedTarget) -> Row:
+    """What is known of a problem's row before anything is run."""
+    return Row(
+        key=task.key,
+        name=task.problem.name,
+        level=task.problem.level,
+        coder=task.asked.settings.coder,
+        target=resolved.target.name,
+        planned=task.asked.samples,
     )
 
 
@@ -345,15 +351,6 @@ def _row(ended: JobResult[BenchTask, Row]) -> Row:
         why = "its process ended: it crashed, ran out of memory, or hung far past the budget"
     else:
         why = f"{type(error).__name__}: {one_line(error)}"
-    settings = task.asked.settings
-    resolved = find_target(settings.target)
-    return Row(
-        key=task.key,
-        name=task.problem.name,
-        level=task.problem.level,
-        coder=settings.coder,
-        target=resolved.target.name,
-        planned=task.asked.samples,
-        gpu=None if ended.device == CPU else gpu_name(resolved),
-        error=why,
-    )
+    resolved = find_target(task.asked.settings.target)
+    gpu = None if ended.device == CPU else gpu_name(resolved)
+    return _bare_row(task, resolved).evolve(gpu=gpu, error=why)

@@ -325,11 +325,6 @@ def signature_of(source: str) -> Signature:
     return least
 
 
-def likeness(a: Signature, b: Signature) -> float:
-    """Estimated Jaccard similarity, in [0, 1]."""
-    return float((a == b).mean())
-
-
 def _tokens(source: str) -> list[str]:
     """The source's tokens: ops, keywords, numbers and signs as they are, other names as `N`,
     strings as `S`; no comments, docstrings or line ends."""

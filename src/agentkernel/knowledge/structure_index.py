@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -20,7 +19,7 @@ from agentkernel.knowledge.embedding import Changes, group_of, passing
 from agentkernel.knowledge.store_schema import Removed, Say
 from agentkernel.knowledge.vector_index import Progress
 from agentkernel.knowledge.vector_ledger import keeping
-from agentkernel.storage.files import open_append, read_regular_text
+from agentkernel.storage.files import open_append, read_regular_text, sha256_of_file
 
 Floats = NDArray[np.float32]
 OpVector = Callable[[Structure], NDArray[Any]]
@@ -231,17 +230,12 @@ class StructureIndex:
             "seq": table.seq,
             "ids": table.ids,
             "groups": table.groups,
-            "files": {name: _sha256(self._folder / f"{stem}{name}") for name in PARTS},
+            "files": {name: sha256_of_file(self._folder / f"{stem}{name}") for name in PARTS},
         }
         draft = self._folder / f"{stem}.tmp"
         text["sha256"] = _own_sha256(text)
         draft.write_text(json.dumps(text), encoding="utf-8")
         draft.replace(self._folder / POINTER)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _own_sha256(pointer: Mapping[str, object]) -> str:
@@ -325,7 +319,7 @@ def _read(folder: Path, pointer: dict[str, Any], version: str) -> _Table:
         raise ValueError(f"{POINTER} is not as it was written")
     stem = str(pointer["stem"])
     for name, noted in pointer["files"].items():
-        if _sha256(folder / f"{stem}{name}") != noted:
+        if sha256_of_file(folder / f"{stem}{name}") != noted:
             raise ValueError(f"{stem}{name} is not as it was written")
     ids = [str(name) for name in pointer["ids"]]
     # A plain array over the mapping: numpy.memmap itself makes each small operation slower.

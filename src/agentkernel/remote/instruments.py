@@ -86,11 +86,11 @@ class RemoteInstruments:
 
     def begin(self) -> None:
         """Start what takes long to start there."""
-        self.ask(wire.Begin(), wire.DONE)
+        self.ask(wire.Plain(kind="begin"), wire.DONE)
 
     def ready(self) -> bool:
         """True where a profile would begin at once."""
-        return self.ask(wire.IsReady(), wire.READY)
+        return self.ask(wire.Plain(kind="ready"), wire.READY)
 
     def judge(self, candidate: Candidate, settings: JudgeSettings) -> Verdict:
         """The judge's finding there."""
@@ -102,11 +102,11 @@ class RemoteInstruments:
 
     def baselines(self) -> BaselineTimes | ProfileFailed:
         """Times of the baselines there."""
-        return self.ask(wire.TimeBaselines(), wire.BASELINES)
+        return self.ask(wire.Plain(kind="baselines"), wire.BASELINES)
 
     def quick_times(self) -> QuickTimes | None:
         """Times of few calls of the baselines there."""
-        return self.ask(wire.TimeQuickly(), wire.QUICK)
+        return self.ask(wire.Plain(kind="quick times"), wire.QUICK)
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ class RemoteSearcher:
     @cached_property
     def most_sampled(self) -> int:
         """As the searcher there has it."""
-        return self.instruments.ask(wire.MostSampled(), wire.COUNT)
+        return self.instruments.ask(wire.Plain(kind="most sampled"), wire.COUNT)
 
     def tune(self, spaces: Sequence[Space], target: Target) -> tuple[tuple[TrialResult, ...], ...]:
         """One result a source of each space."""

@@ -50,16 +50,12 @@ class ResolveTarget(Frozen):
     target: str | None
 
 
-class Begin(Frozen):
-    """Start what takes long to start."""
+class Plain(Frozen):
+    """What takes nothing but the subject: start what takes long to start, whether a profile would
+    begin at once, times of the baselines, of few calls of them, and how many sources one search has
+    the time to compile."""
 
-    kind: Literal["begin"] = "begin"
-
-
-class IsReady(Frozen):
-    """Whether a profile would begin at once."""
-
-    kind: Literal["ready"] = "ready"
+    kind: Literal["begin", "ready", "baselines", "quick times", "most sampled"]
 
 
 class Judge(Frozen):
@@ -75,24 +71,6 @@ class TakeProfile(Frozen):
 
     kind: Literal["profile"] = "profile"
     candidate: Candidate
-
-
-class TimeBaselines(Frozen):
-    """Time the baselines alone."""
-
-    kind: Literal["baselines"] = "baselines"
-
-
-class TimeQuickly(Frozen):
-    """Time few calls of the baselines."""
-
-    kind: Literal["quick times"] = "quick times"
-
-
-class MostSampled(Frozen):
-    """How many sources one search has the time to compile."""
-
-    kind: Literal["most sampled"] = "most sampled"
 
 
 class SpaceSent(Frozen):
@@ -125,17 +103,7 @@ class Tune(Frozen):
 
 
 Question = Annotated[
-    ResolveTarget
-    | Begin
-    | IsReady
-    | Judge
-    | TakeProfile
-    | TimeBaselines
-    | TimeQuickly
-    | MostSampled
-    | Rank
-    | Tune,
-    Field(discriminator="kind"),
+    ResolveTarget | Plain | Judge | TakeProfile | Rank | Tune, Field(discriminator="kind")
 ]
 QUESTION: TypeAdapter[Question] = TypeAdapter(Question)
 SUBJECT = TypeAdapter(Subject)

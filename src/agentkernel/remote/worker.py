@@ -270,11 +270,18 @@ class ToolRoom:
         opened = self._opened(subject)
         tools = opened.tools
         match question:
-            case wire.Begin():
+            case wire.Plain(kind="begin"):
                 tools.begin()
                 return None
-            case wire.IsReady():
+            case wire.Plain(kind="ready"):
                 return tools.ready()
+            case wire.Plain(kind="baselines"):
+                with stage("baselines"):
+                    return _json(wire.BASELINES, tools.baselines())
+            case wire.Plain(kind="quick times"):
+                return _json(wire.QUICK, tools.quick_times())
+            case wire.Plain():
+                return tools.searcher.most_sampled
             case wire.Judge():
                 with stage("judge"):
                     found = tools.judge(question.candidate, question.settings)
@@ -282,11 +289,6 @@ class ToolRoom:
             case wire.TakeProfile():
                 with stage("profile"):
                     return _json(wire.PROFILE, tools.profile(question.candidate))
-            case wire.TimeBaselines():
-                with stage("baselines"):
-                    return _json(wire.BASELINES, tools.baselines())
-            case wire.TimeQuickly():
-                return _json(wire.QUICK, tools.quick_times())
             case _:
                 return _search(question, opened)
 
@@ -312,10 +314,8 @@ class ToolRoom:
         return self._open
 
 
-def _search(question: wire.MostSampled | wire.Rank | wire.Tune, opened: OpenSubject) -> JsonValue:
+def _search(question: wire.Rank | wire.Tune, opened: OpenSubject) -> JsonValue:
     searcher = opened.tools.searcher
-    if isinstance(question, wire.MostSampled):
-        return searcher.most_sampled
     with stage("search"):
         if isinstance(question, wire.Rank):
             space = question.space

@@ -102,7 +102,7 @@ def load_settings(
         for key, value in _flatten(_read_yaml(path)):
             _put(tree, key, value, str(path))
     for item in overrides:
-        key, value = _parse_override(item)
+        key, value = parse_override(item, "judge.seeds=3")
         _put(tree, key, value, f"-c {item}")
     for key, given in (flags or {}).items():
         if given is not None:
@@ -152,18 +152,26 @@ def _read_yaml(path: Path) -> dict[str, object]:
     return tree
 
 
-def _parse_override(item: str) -> tuple[str, object]:
+def parse_override(item: str, example: str) -> tuple[str, object]:
+    """The key and the value of a `-c key=value`. Raises SettingError, which names `example`."""
     key, equals, text = item.partition("=")
     if not equals or not key.strip():
-        raise SettingError(
-            f"-c {item!r} does not read as key=value. Expected e.g. 'judge.seeds=3'."
-        )
+        raise SettingError(f"-c {item!r} does not read as key=value. Expected e.g. {example!r}.")
     try:
         return key.strip(), parse_yaml(text)
     except yaml.YAMLError as error:
         raise SettingError(
-            f"-c {item!r}: {text!r} is not a YAML value. Expected e.g. 3."
+            f"-c {item!r}: {text!r} is not a YAML value. Expected e.g. {example.partition('=')[2]}."
         ) from error
+
+
+def require_known(key: str, known: Sequence[str], where: str) -> None:
+    """Raise SettingError, which names the nearest of `known`, where `key` is none of them."""
+    if key not in known:
+        near = [name for name in known if name.rpartition(".")[2] == key]
+        near = near or difflib.get_close_matches(key, known, n=1, cutoff=0.4)
+        hint = f"The nearest known one is {near[0]!r}." if near else f"Known: {', '.join(known)}."
+        raise SettingError(f"Unknown setting {key!r} ({where}). {hint}")
 
 
 def _flatten(tree: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
@@ -176,12 +184,7 @@ def _flatten(tree: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str
 
 
 def _put(tree: dict[str, object], key: str, value: object, where: str) -> None:
-    known = [name for name, _ in _flatten(default_tree())]
-    if key not in known:
-        near = [name for name in known if name.rpartition(".")[2] == key]
-        near = near or difflib.get_close_matches(key, known, n=1, cutoff=0.4)
-        hint = f"The nearest known one is {near[0]!r}." if near else f"Known: {', '.join(known)}."
-        raise SettingError(f"Unknown setting {key!r} ({where}). {hint}")
+    require_known(key, [name for name, _ in _flatten(default_tree())], where)
     *sections, last = key.split(".")
     node: dict[str, object] = tree
     for section in sections:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import hashlib
 import io
 import os
 import secrets
@@ -200,6 +201,12 @@ def _kind(mode: int) -> str:
     return next((words for asked, words in kinds if asked(mode)), "it is no regular file")
 
 
+def sha256_of_file(path: Path) -> str:
+    """Hex SHA-256 of a file, which is read in pieces. Raises OSError."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def lock_open_file(
     file: IO[str] | IO[bytes],
     busy: AgentKernelError,
@@ -275,14 +282,14 @@ def make_folder(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def hold_file_lock(lock: Path, busy: AgentKernelError, wait_s: float) -> Iterator[None]:
-    """Hold the file `lock`, made where none is, which stays. Raises `busy` where another process
-    still holds it after `wait_s`, OutputError."""
+def hold_file_lock(lock: Path, busy: AgentKernelError, wait_s: float) -> Iterator[IO[bytes]]:
+    """Hold the file `lock`, open to append, made where none is, which stays. Raises `busy` where
+    another process still holds it after `wait_s`, OutputError."""
     with explain_write_failure(lock):
         file = open_append(lock)
     with file:
         lock_open_file(file, busy, wait_s)
-        yield
+        yield file
 
 
 def explain_write_failure(path: Path, flag: str = FLAGS) -> contextlib.AbstractContextManager[None]:

@@ -152,16 +152,3 @@ def _refused(error: Exception) -> SyntaxError:
     if isinstance(error, UnicodeError):
         return SyntaxError("it holds a lone surrogate, which no file in UTF-8 can")
     return SyntaxError(str(error))
-
-
-__all__ = [
-    "check_one_reading",
-    "check_size",
-    "compile_source",
-    "describe_syntax_error",
-    "parse_expression",
-    "parse_source",
-    "read_literal",
-    "read_source",
-    "symbol_tables",
-]

@@ -8,7 +8,6 @@ come from anybody, so nothing is loaded that could run code.
 
 from __future__ import annotations
 
-import hashlib
 import io
 import os
 import pickle
@@ -21,7 +20,7 @@ from pydantic import Field, ValidationError
 
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.errors import TrainingError, one_line
-from agentkernel.storage.files import make_folder, read_regular, write_atomic
+from agentkernel.storage.files import make_folder, read_regular, sha256_of_file, write_atomic
 from agentkernel.training.settings import Say
 
 METADATA = ".metadata"
@@ -149,7 +148,7 @@ def changed_file(folder: Path, hashes: Mapping[str, str]) -> str | None:
     """The first file of `folder` that is not as it was written; None: all are."""
     for name, noted in hashes.items():
         try:
-            if sha256_of(folder / name) != noted:
+            if sha256_of_file(folder / name) != noted:
                 return name
         except OSError:
             return name
@@ -220,13 +219,7 @@ def _files(folder: Path) -> Iterator[Path]:
 def _flushed(path: Path) -> str:
     """The hash of a file, once it is on the disk."""
     _flush(path)
-    return sha256_of(path)
-
-
-def sha256_of(path: Path) -> str:
-    """Hex SHA-256 of a file of any size."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return sha256_of_file(path)
 
 
 def _flush(path: Path) -> None:

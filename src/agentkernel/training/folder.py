@@ -6,7 +6,6 @@ loaded. Progress bars and release notes of the libraries are silenced while a tr
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import shutil
@@ -14,7 +13,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import torch
 import yaml
@@ -68,6 +67,8 @@ NEUTRAL = {"sft.dropout": "0.0", "rl.spared": "0.0", "rl.oversample": "1"}
 """Later settings, and the values under which all is as it was before them."""
 Ended = Literal["steps", "minutes", "signal"]
 """All steps are done; the time was up; somebody asked it to end."""
+
+Kept = TypeVar("Kept", bound=Frozen)
 
 
 class Record(Frozen):
@@ -187,9 +188,14 @@ def _flat(tree: Mapping[str, object], prefix: str) -> Iterator[tuple[str, str]]:
 
 
 def read_record(out: Path) -> Record | None:
-    """What training.json says; None where there is none that can be read."""
+    """What training.json says of a fine-tuning; see `read_as`."""
+    return read_as(Record, out)
+
+
+def read_as(kind: type[Kept], out: Path) -> Kept | None:
+    """What training.json says; None where there is none that can be read as `kind`."""
     try:
-        return Record.model_validate_json((out / RECORD).read_text(encoding="utf-8"))
+        return kind.model_validate_json((out / RECORD).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, ValidationError):
         return None
 
@@ -214,7 +220,7 @@ def check_weights(out: Path, ended: Ended) -> None:
     )
 
 
-def write_record(out: Path, record: Record) -> None:
+def write_record(out: Path, record: Frozen) -> None:
     """Write training.json. Raises OutputError."""
     write_atomic(out / RECORD, record.model_dump_json(indent=1))
 
@@ -222,7 +228,7 @@ def write_record(out: Path, record: Record) -> None:
 def card_hash(data: Path) -> str | None:
     """Hex SHA-256 of the data's card; None where it has none."""
     path = data / "card.json"
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
+    return files.sha256_of_file(path) if path.is_file() else None
 
 
 def save_tokenizer(out: Path, tokenizer: PreTrainedTokenizerBase) -> Path:
@@ -259,7 +265,7 @@ def save_weights(
         tokenizer.save_pretrained(str(temporary))
         (temporary / OWN_FILE).write_text(model_file(base, sampling), encoding="utf-8")
         moved = [path for path in sorted(temporary.iterdir()) if path.name != "README.md"]
-        hashes = {path.name: checkpoints.sha256_of(path) for path in moved if path.is_file()}
+        hashes = {path.name: files.sha256_of_file(path) for path in moved if path.is_file()}
         # Weights that are written over others are of no training until their hashes are there.
         (out / checkpoints.MARKER).unlink(missing_ok=True)
         for path in moved:

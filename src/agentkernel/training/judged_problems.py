@@ -94,6 +94,3 @@ def _forget(problem: JudgedProblem) -> None:
     namespace = problem.loaded.namespace
     if namespace is not None and sys.modules.get(namespace.__name__) is namespace:
         del sys.modules[namespace.__name__]
-
-
-__all__ = ["INTERPRETED_ELEMENTS", "POLICY", "JudgedProblem", "JudgedProblems", "Verification"]

@@ -6,7 +6,6 @@ section.key=value` on top. All numbers are finite.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
@@ -20,7 +19,7 @@ from agentkernel.domain.base import Frozen, sha256_text
 from agentkernel.domain.errors import SettingError, one_line
 from agentkernel.domain.exchange import Message
 from agentkernel.domain.verdict import Policy, Verdict
-from agentkernel.storage.configuration import parse_yaml, read_yaml
+from agentkernel.storage.configuration import parse_override, read_yaml, require_known
 
 Task = Literal["write", "optimise", "repair"]
 """Problem -> reasoning -> kernel; kernel -> bottlenecks -> optimisations -> faster kernel; broken
@@ -295,11 +294,8 @@ def load_training(config: str, overrides: Sequence[str] = ()) -> TrainingSetting
     tree = _tree(config)
     known = tuple(known_keys())
     for item in overrides:
-        key, value = _override(item)
-        if key not in known:
-            near = difflib.get_close_matches(key, known, n=1, cutoff=0.4)
-            hint = f"The nearest known one is {near[0]!r}." if near else f"Known: {_list(known)}."
-            raise SettingError(f"Unknown setting {key!r} (-c {item}). {hint}")
+        key, value = parse_override(item, "sft.epochs=2")
+        require_known(key, known, f"-c {item}")
         _put(tree, key, value)
     try:
         found = TrainingSettings.model_validate(tree)
@@ -344,7 +340,7 @@ def _tree(config: str) -> dict[str, object]:
             tree = read_yaml(Path(config))
         else:
             raise SettingError(
-                f"Unknown training {config!r}. Known: {_list(PACKAGED)}. "
+                f"Unknown training {config!r}. Known: {', '.join(PACKAGED)}. "
                 "Next: one of these, or the path of a YAML file."
             )
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
@@ -358,16 +354,6 @@ def _tree(config: str) -> dict[str, object]:
             "as configs/training/small.yaml."
         )
     return tree
-
-
-def _override(item: str) -> tuple[str, object]:
-    key, equals, text = item.partition("=")
-    if not equals or not key.strip():
-        raise SettingError(f"-c {item!r} does not read as key=value. Expected e.g. 'sft.epochs=2'.")
-    try:
-        return key.strip(), parse_yaml(text)
-    except yaml.YAMLError as error:
-        raise SettingError(f"-c {item!r}: {text!r} is no YAML value. Expected e.g. 2.") from error
 
 
 def _put(tree: dict[str, object], key: str, value: object) -> None:
@@ -384,7 +370,3 @@ def _explained(error: ValidationError, config: str) -> str:
     first = error.errors(include_url=False)[0]
     key = ".".join(str(part) for part in first["loc"])
     return f"Setting {key!r} of the training {config!r} is {first['input']!r}. {first['msg']}."
-
-
-def _list(names: Sequence[str]) -> str:
-    return ", ".join(names)

@@ -10,11 +10,10 @@ from pydantic import ValidationError
 
 from agentkernel.agents.evidence import refusal_facts
 from agentkernel.agents.protocols import Attempt
-from agentkernel.domain.base import Frozen
 from agentkernel.domain.certificate import Certificate
 from agentkernel.domain.plain_text import plain
 from agentkernel.domain.problem import Problem
-from agentkernel.domain.profile import MatmulPrecision, ProfileFailed
+from agentkernel.domain.profile import ProfileFailed
 from agentkernel.domain.verdict import Verdict
 from agentkernel.storage.files import (
     explain_write_failure,
@@ -84,8 +83,8 @@ def conclude(
         models=models_section(context.store, state.history),
     )
     paths = _write(context.store, certificate, report, drawing)
-    figures = _figures(outcome.best, baselines)
-    result = _result(context, state, outcome, paths, figures, interrupted=interrupted)
+    plain = _result(context, state, outcome, paths, interrupted=interrupted)
+    result = _with_figures(plain, outcome.best, baselines)
     write_atomic(context.store.result_path, result.model_dump_json(indent=2) + "\n")
     return result
 
@@ -238,7 +237,6 @@ def _result(
     state: LoopState,
     outcome: Outcome,
     paths: _Paths,
-    figures: _Figures,
     *,
     interrupted: bool,
 ) -> Result:
@@ -270,32 +268,21 @@ def _result(
         cost_usd=models.cost_usd,
         unpriced=models.unpriced,
         replayed=manifest.settings.models.replay is not None and models.questions > 0,
-        **figures.model_dump(),
     )
 
 
-class _Figures(Frozen):
-    measured_on: str | None = None
-    speedup_vs_eager: float | None = None
-    speedup_vs_compile: float | None = None
-    speedup_vs_autotune: float | None = None
-    speedup_ci95: tuple[float, float] | None = None
-    roofline_fraction: float | None = None
-    time_us: float | None = None
-    eager_us: float | None = None
-    compiled_us: float | None = None
-    autotuned_us: float | None = None
-    autotune_error: str | None = None
-    baselines_matmul: MatmulPrecision = "highest"
-    estimated_time_us: float | None = None
-    estimated_eager_us: float | None = None
-    estimated_speedup_vs_eager: float | None = None
-
-
-def _figures(best: Attempt | None, baselines: Baselines | None) -> _Figures:
-    """Measured figures of the primary shape set, and the estimates under their own names; of the
-    `baselines` alone where no candidate was measured."""
-    alone = _Figures(**baselines.model_dump()) if baselines is not None else _Figures()
+def _with_figures(result: Result, best: Attempt | None, baselines: Baselines | None) -> Result:
+    """With measured figures of the primary shape set, and the estimates under their own names;
+    those of the `baselines` alone where no candidate was measured."""
+    alone = result
+    if baselines is not None:
+        alone = result.evolve(
+            eager_us=baselines.eager_us,
+            compiled_us=baselines.compiled_us,
+            autotuned_us=baselines.autotuned_us,
+            autotune_error=baselines.autotune_error,
+            baselines_matmul=baselines.baselines_matmul,
+        )
     if best is None or best.profile is None:
         return alone
     profile = best.profile

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING
@@ -176,18 +176,16 @@ class LocalRunFactory:
                 tools = replace(made, warnings=tuple(warnings))
                 yield Deps(make_agents(settings, resolved, coder, captured, desk, known), tools)
 
-    @contextmanager
     def instruments(
         self,
         loaded: LoadedProblem,
         captured: Callable[[], Captured],
         settings: Settings,
         resolved: ResolvedTarget,
-    ) -> Iterator[Instruments]:
+    ) -> AbstractContextManager[Instruments]:
         """What judges, times and searches, put away with the block."""
         chosen = instrument_settings(settings, resolved)
-        with local_instruments(loaded, captured, resolved, chosen) as found:
-            yield found
+        return local_instruments(loaded, captured, resolved, chosen)
 
 
 class RemoteRunFactory(LocalRunFactory):
@@ -200,17 +198,17 @@ class RemoteRunFactory(LocalRunFactory):
         """The target in force, for that machine. Raises UnknownTarget, RemoteUnavailable."""
         return resolve_target(self._line, settings.target)
 
-    @contextmanager
     def instruments(
         self,
         loaded: LoadedProblem,
         captured: Callable[[], Captured],
         settings: Settings,
         resolved: ResolvedTarget,
-    ) -> Iterator[Instruments]:
+    ) -> AbstractContextManager[Instruments]:
         """Those of the other machine."""
         chosen = instrument_settings(settings, resolved)
-        yield RemoteInstruments(self._line, loaded, settings.target, resolved, chosen)
+        made = RemoteInstruments(self._line, loaded, settings.target, resolved, chosen)
+        return nullcontext(made)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.bench.redteam.corpus import JudgedBy, read_corpus
+from agentkernel.bench.redteam.corpus import JudgedBy, read_corpus, undecided_finding
 from agentkernel.bench.redteam.report import (
     BEGIN,
     END,
@@ -15,7 +15,6 @@ from agentkernel.bench.redteam.report import (
     summarise,
     write_table,
 )
-from agentkernel.bench.redteam.runner import undecided_finding
 from agentkernel.domain.errors import OutputError
 from tests.workflows.fakes import VERSIONS
 

@@ -10,9 +10,9 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from agentkernel.training.decoding.llama import (
     Heads,
     KeyValueCache,
-    Operations,
     RotaryTables,
     TokenSampling,
+    TorchOperations,
     sample_tokens,
 )
 
@@ -54,7 +54,7 @@ def close(found: torch.Tensor, wanted: torch.Tensor, tolerance: float) -> None:
 
 
 def attended(
-    operations: Operations,
+    operations: TorchOperations,
     dtype: torch.dtype,
     heads: int,
     key_heads: int,
@@ -89,7 +89,7 @@ def attended(
 
 
 def draws_alike(
-    operations: Operations, width: int, drawing: TokenSampling, rows: int, device: str = "cpu"
+    operations: TorchOperations, width: int, drawing: TokenSampling, rows: int, device: str = "cpu"
 ) -> None:
     """The same tokens as drawing.draw, wherever no rounding can decide between two."""
     torch.manual_seed(width)

@@ -5,9 +5,13 @@ import pytest
 from agentkernel.training.evaluate.evaluation import (
     Interval,
     grouped_interval,
-    mean_interval,
     wilson,
 )
+
+
+def mean_interval(values: list[float], least: float = 0.0) -> Interval | None:
+    """Of values that stand alone."""
+    return grouped_interval([(value,) for value in values], least=least)
 
 
 def test_wilson_is_the_published_interval() -> None:

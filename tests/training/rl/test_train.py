@@ -33,7 +33,7 @@ from agentkernel.training.rl.judge_pool import (
 )
 from agentkernel.training.rl.judge_worker import JudgedTurn, TurnSettings
 from agentkernel.training.rl.rollouts import TurnSample
-from agentkernel.training.rl.train import RlResult, read_rl_record, train_rl
+from agentkernel.training.rl.train import RlRecord, RlResult, train_rl
 from agentkernel.training.rl.trainer import micro_batches
 from agentkernel.training.settings import TrainingSettings, load_training, with_model
 from tests.training.rl.stand_in import (
@@ -218,7 +218,7 @@ def test_the_folder_is_a_model_and_says_how_it_came_about(whole: RlResult) -> No
     own = yaml.safe_load((whole.out / "agentkernel.yaml").read_text())
     assert (own["model"], own["prompt"]) == (".", "taught")
     assert parse_local(f"local:{whole.out}").prompt == "taught"
-    record = read_rl_record(whole.out)
+    record = folder.read_as(RlRecord, whole.out)
     assert record == whole.record
     assert record is not None
     assert (record.steps, record.planned_steps, record.ended) == (6, 6, "steps")

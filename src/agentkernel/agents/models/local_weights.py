@@ -185,6 +185,3 @@ def _check_packages(quantization: Quantization, device: torch.device, adapter: P
             f"Quantization '4bit' needs {without}. Expected a CUDA GPU with bitsandbytes and "
             "accelerate. Next: 'quantization: none', or install them beside a GPU."
         )
-
-
-__all__ = ["CausalModel", "Weights", "best_dtype", "load_weights"]

@@ -262,17 +262,25 @@ def compare_with_expected(
     if verdict.accepted and profile_failed is not None:
         gate = None if profile_failed.side in NOT_THE_CANDIDATES else "timing"
         reason = f"{profile_failed.side}: {profile_failed.reason}"
+    return undecided_finding(entry, reason).evolve(
+        gate=gate,
+        right=is_right(entry, gate),
+        crowded=_crowded(verdict.failure),
+        cases_s=verdict.seconds,
+    )
+
+
+def undecided_finding(entry: CorpusEntry, reason: str) -> CorpusFinding:
+    """A candidate about which nothing could be decided."""
     return CorpusFinding(
         name=entry.name,
         kind=entry.kind,
         problem=entry.problem_name,
         title=entry.title,
         expected=expected_gate(entry),
-        gate=gate,
-        right=is_right(entry, gate),
+        gate=None,
+        right=False,
         reason=reason,
-        crowded=_crowded(verdict.failure),
-        cases_s=verdict.seconds,
     )
 
 

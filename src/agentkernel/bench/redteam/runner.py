@@ -18,7 +18,7 @@ from agentkernel.bench.redteam.corpus import (
     CorpusFinding,
     Journal,
     compare_with_expected,
-    expected_gate,
+    undecided_finding,
 )
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.errors import EnvironmentFailure, UserError, one_line
@@ -162,20 +162,6 @@ def judge_settings(entry: CorpusEntry, settings: CorpusSettings) -> JudgeSetting
         budget_s=settings.budget_s,
         memory_bytes=settings.memory_bytes,
         allow_unsandboxed=settings.allow_unsandboxed,
-    )
-
-
-def undecided_finding(entry: CorpusEntry, reason: str) -> CorpusFinding:
-    """A candidate about which nothing could be decided."""
-    return CorpusFinding(
-        name=entry.name,
-        kind=entry.kind,
-        problem=entry.problem_name,
-        title=entry.title,
-        expected=expected_gate(entry),
-        gate=None,
-        right=False,
-        reason=reason,
     )
 
 

@@ -16,10 +16,7 @@ META = {
     "summary": "fuse leaky relu, hardswish and clamp elementwise chain",
     "patterns": ["pointwise", "activation"],
     "dtypes": ["float32", "float16", "bfloat16"],
-    "architectures": [],
-    "hints": {
-        "pointwise.num_warps": "4",
-    },
+    "hints": {"pointwise.num_warps": "4"},
     "licence": "Apache-2.0",
     "source": "agentkernel",
 }
@@ -52,7 +49,3 @@ class ModelNew(Model):
 
 def get_inputs():
     return [torch.randn(37, 65)]
-
-
-def get_init_inputs():
-    return []

@@ -18,9 +18,7 @@ META = {
     "patterns": ["attention", "softmax", "gemm", "flash"],
     "dtypes": ["float32", "float16", "bfloat16"],
     "architectures": ["ampere", "ada", "hopper", "blackwell"],
-    "hints": {
-        "attention.num_warps@hopper": "8",
-    },
+    "hints": {"attention.num_warps@hopper": "8"},
     "licence": "Apache-2.0",
     "source": "agentkernel",
 }
@@ -97,7 +95,3 @@ class ModelNew(Model):
 
 def get_inputs():
     return [torch.randn(2, 2, 40, 24), torch.randn(2, 2, 70, 24), torch.randn(2, 2, 70, 24)]
-
-
-def get_init_inputs():
-    return []

@@ -17,10 +17,7 @@ META = {
     "summary": "average pooling of images, window mean",
     "patterns": ["pool", "avg_pool2d", "window"],
     "dtypes": ["float32", "float16", "bfloat16"],
-    "architectures": [],
-    "hints": {
-        "pointwise.num_warps": "4",
-    },
+    "hints": {"pointwise.num_warps": "4"},
     "licence": "Apache-2.0",
     "source": "agentkernel",
 }
@@ -82,7 +79,3 @@ class ModelNew(Model):
 
 def get_inputs():
     return [torch.randn(2, 3, 17, 21)]
-
-
-def get_init_inputs():
-    return []

@@ -16,10 +16,7 @@ META = {
     "summary": "batch norm inference: fold running statistics into scale and shift",
     "patterns": ["norm", "batch_norm", "pointwise", "broadcast"],
     "dtypes": ["float32", "float16", "bfloat16"],
-    "architectures": [],
-    "hints": {
-        "pointwise.num_warps": "4",
-    },
+    "hints": {"pointwise.num_warps": "4"},
     "licence": "Apache-2.0",
     "source": "agentkernel",
 }

@@ -18,10 +18,7 @@ META = {
     "summary": "training-mode batch norm: mean and variance of each channel, two stages",
     "patterns": ["norm", "batch_norm", "reduction", "split"],
     "dtypes": ["float32", "float16", "bfloat16"],
-    "architectures": [],
-    "hints": {
-        "row.num_warps@hopper": "8",
-    },
+    "hints": {"row.num_warps@hopper": "8"},
     "licence": "Apache-2.0",
     "source": "agentkernel",
 }
@@ -110,7 +107,3 @@ class ModelNew(Model):
 
 def get_inputs():
     return [torch.randn(3, 5, 9, 11) + 2.0]
-
-
-def get_init_inputs():
-    return []

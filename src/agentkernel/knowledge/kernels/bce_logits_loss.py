@@ -15,10 +15,7 @@ META = {
     "summary": "bce with logits loss, numerically stable, mean",
     "patterns": ["loss", "bce", "full_reduction", "pointwise"],
     "dtypes": ["float32", "float16", "bfloat16"],
-    "architectures": [],
-    "hints": {
-        "pointwise.num_warps": "4",
-    },
+    "hints": {"pointwise.num_warps": "4"},
     "licence": "Apache-2.0",
     "source": "agentkernel",
 }
@@ -62,7 +59,3 @@ class ModelNew(Model):
 
 def get_inputs():
     return [torch.randn(37, 99), torch.rand(37, 99)]
-
-
-def get_init_inputs():
-    return []

@@ -16,7 +16,6 @@ META = {
     "summary": "reduce the first dimension of a matrix, strided column reduction",
     "patterns": ["reduction", "column_reduction", "strided", "sum"],
     "dtypes": ["float32", "float16", "bfloat16"],
-    "architectures": [],
     "hints": {},
     "licence": "Apache-2.0",
     "source": "agentkernel",
@@ -55,7 +54,3 @@ class ModelNew(Model):
 
 def get_inputs():
     return [torch.randn(70, 90)]
-
-
-def get_init_inputs():
-    return []

@@ -16,10 +16,7 @@ META = {
     "summary": "cosine similarity or cosine embedding loss between two matrices, mean",
     "patterns": ["loss", "cosine", "row_reduction", "similarity"],
     "dtypes": ["float32", "float16", "bfloat16"],
-    "architectures": [],
-    "hints": {
-        "row.num_warps@hopper": "8",
-    },
+    "hints": {"row.num_warps@hopper": "8"},
     "licence": "Apache-2.0",
     "source": "agentkernel",
 }
@@ -67,7 +64,3 @@ class ModelNew(Model):
 
 def get_inputs():
     return [torch.randn(17, 99), torch.randn(17, 99)]
-
-
-def get_init_inputs():
-    return []

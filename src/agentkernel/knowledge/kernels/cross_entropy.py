@@ -17,10 +17,7 @@ META = {
     "summary": "softmax cross entropy loss with class indices, mean over rows",
     "patterns": ["loss", "cross_entropy", "row_reduction", "log_softmax"],
     "dtypes": ["float32", "float16", "bfloat16"],
-    "architectures": [],
-    "hints": {
-        "row.num_warps@hopper": "8",
-    },
+    "hints": {"row.num_warps@hopper": "8"},
     "licence": "Apache-2.0",
     "source": "agentkernel",
 }
@@ -68,7 +65,3 @@ class ModelNew(Model):
 
 def get_inputs():
     return [torch.randn(17, 99), torch.randint(0, 99, (17,))]
-
-
-def get_init_inputs():
-    return []

@@ -15,10 +15,7 @@ META = {
     "summary": "int8 dequantisation with a scale per group of columns",
     "patterns": ["dequantise", "quantise", "pointwise", "broadcast"],
     "dtypes": ["float32", "float16", "bfloat16"],
-    "architectures": [],
-    "hints": {
-        "pointwise.num_warps": "4",
-    },
+    "hints": {"pointwise.num_warps": "4"},
     "licence": "Apache-2.0",
     "source": "agentkernel",
 }

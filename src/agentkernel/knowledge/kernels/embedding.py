@@ -16,7 +16,6 @@ META = {
     "summary": "gather rows of an embedding table by token index, plus position add",
     "patterns": ["embedding", "gather", "pointwise"],
     "dtypes": ["float32", "float16", "bfloat16"],
-    "architectures": [],
     "hints": {},
     "licence": "Apache-2.0",
     "source": "agentkernel",

@@ -15,10 +15,7 @@ META = {
     "summary": "reduce a whole tensor to one scalar",
     "patterns": ["reduction", "full_reduction", "sum"],
     "dtypes": ["float32", "float16", "bfloat16"],
-    "architectures": [],
-    "hints": {
-        "pointwise.num_warps": "4",
-    },
+    "hints": {"pointwise.num_warps": "4"},
     "licence": "Apache-2.0",
     "source": "agentkernel",
 }
@@ -61,7 +58,3 @@ class ModelNew(Model):
 
 def get_inputs():
     return [torch.randn(37, 99)]
-
-
-def get_init_inputs():
-    return []

@@ -18,10 +18,7 @@ META = {
     "summary": "add a bias vector to each row then apply gelu",
     "patterns": ["pointwise", "broadcast", "activation"],
     "dtypes": ["float32", "float16", "bfloat16"],
-    "architectures": [],
-    "hints": {
-        "pointwise.num_warps": "4",
-    },
+    "hints": {"pointwise.num_warps": "4"},
     "licence": "Apache-2.0",
     "source": "agentkernel",
 }

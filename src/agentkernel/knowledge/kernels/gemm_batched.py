@@ -85,7 +85,3 @@ class ModelNew(Model):
 
 def get_inputs():
     return [torch.randn(3, 50, 70), torch.randn(3, 70, 40)]
-
-
-def get_init_inputs():
-    return []

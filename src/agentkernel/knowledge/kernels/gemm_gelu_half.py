@@ -17,7 +17,6 @@ META = {
     "summary": "fp16 linear layer fused with bias and gelu epilogue",
     "patterns": ["gemm", "linear", "epilogue", "pointwise", "activation"],
     "dtypes": ["float16", "bfloat16"],
-    "architectures": [],
     "hints": {
         "gemm.fp16.tile@hopper": "128x128x64",
         "gemm.fp16.num_warps@hopper": "4",

@@ -16,7 +16,6 @@ META = {
     "summary": "half precision linear layer with fp32 accumulation",
     "patterns": ["gemm", "linear", "matmul"],
     "dtypes": ["float16", "bfloat16"],
-    "architectures": [],
     "hints": {
         "gemm.fp16.tile@hopper": "128x128x64",
         "gemm.fp16.num_warps@hopper": "4",

@@ -104,7 +104,3 @@ class ModelNew(Model):
 
 def get_inputs():
     return [torch.randn(70, 96), torch.randn(96, 150)]
-
-
-def get_init_inputs():
-    return []

@@ -14,7 +14,6 @@ META = {
     "summary": "matrix vector product, memory bound dot product of each row",
     "patterns": ["gemm", "gemv", "matmul", "row_reduction"],
     "dtypes": ["float32", "float16", "bfloat16"],
-    "architectures": [],
     "hints": {},
     "licence": "Apache-2.0",
     "source": "agentkernel",
@@ -53,7 +52,3 @@ class ModelNew(Model):
 
 def get_inputs():
     return [torch.randn(45, 300), torch.randn(300)]
-
-
-def get_init_inputs():
-    return []

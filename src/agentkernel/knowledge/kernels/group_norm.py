@@ -16,10 +16,7 @@ META = {
     "summary": "group norm of images: statistics over groups of channels",
     "patterns": ["norm", "group_norm"],
     "dtypes": ["float32", "float16", "bfloat16"],
-    "architectures": [],
-    "hints": {
-        "row.num_warps@hopper": "8",
-    },
+    "hints": {"row.num_warps@hopper": "8"},
     "licence": "Apache-2.0",
     "source": "agentkernel",
 }

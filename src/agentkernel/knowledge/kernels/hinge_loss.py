@@ -14,10 +14,7 @@ META = {
     "summary": "hinge margin loss: mean of max(0, 1 - prediction * label)",
     "patterns": ["loss", "hinge", "full_reduction", "pointwise"],
     "dtypes": ["float32", "float16", "bfloat16"],
-    "architectures": [],
-    "hints": {
-        "pointwise.num_warps": "4",
-    },
+    "hints": {"pointwise.num_warps": "4"},
     "licence": "Apache-2.0",
     "source": "agentkernel",
 }
@@ -61,7 +58,3 @@ class ModelNew(Model):
 
 def get_inputs():
     return [torch.randn(37, 99), torch.randn(37, 99).sign()]
-
-
-def get_init_inputs():
-    return []

@@ -16,10 +16,7 @@ META = {
     "summary": "huber loss with delta, mean reduction",
     "patterns": ["loss", "huber", "full_reduction", "pointwise"],
     "dtypes": ["float32", "float16", "bfloat16"],
-    "architectures": [],
-    "hints": {
-        "pointwise.num_warps": "4",
-    },
+    "hints": {"pointwise.num_warps": "4"},
     "licence": "Apache-2.0",
     "source": "agentkernel",
 }
@@ -64,7 +61,3 @@ class ModelNew(Model):
 
 def get_inputs():
     return [2.0 * torch.randn(37, 99), torch.randn(37, 99)]
-
-
-def get_init_inputs():
-    return []

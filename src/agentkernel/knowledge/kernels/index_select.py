@@ -15,10 +15,7 @@ META = {
     "summary": "index select: copy the rows that an index names",
     "patterns": ["gather", "index_select", "layout"],
     "dtypes": ["float32", "float16", "bfloat16"],
-    "architectures": [],
-    "hints": {
-        "pointwise.num_warps": "4",
-    },
+    "hints": {"pointwise.num_warps": "4"},
     "licence": "Apache-2.0",
     "source": "agentkernel",
 }
@@ -52,7 +49,3 @@ class ModelNew(Model):
 
 def get_inputs():
     return [torch.randn(30, 70), torch.randint(0, 30, (13,))]
-
-
-def get_init_inputs():
-    return []

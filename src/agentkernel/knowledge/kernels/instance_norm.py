@@ -14,10 +14,7 @@ META = {
     "summary": "instance norm of images: statistics of every channel plane of each sample",
     "patterns": ["norm", "instance_norm"],
     "dtypes": ["float32", "float16", "bfloat16"],
-    "architectures": [],
-    "hints": {
-        "row.num_warps@hopper": "8",
-    },
+    "hints": {"row.num_warps@hopper": "8"},
     "licence": "Apache-2.0",
     "source": "agentkernel",
 }

@@ -15,10 +15,7 @@ META = {
     "summary": "kl divergence loss between log probabilities and target probabilities, batchmean",
     "patterns": ["loss", "kl", "full_reduction", "pointwise"],
     "dtypes": ["float32", "float16", "bfloat16"],
-    "architectures": [],
-    "hints": {
-        "pointwise.num_warps": "4",
-    },
+    "hints": {"pointwise.num_warps": "4"},
     "licence": "Apache-2.0",
     "source": "agentkernel",
 }
@@ -63,7 +60,3 @@ class ModelNew(Model):
 
 def get_inputs():
     return [torch.randn(17, 99).log_softmax(-1), torch.randn(17, 99).softmax(-1)]
-
-
-def get_init_inputs():
-    return []

@@ -15,10 +15,7 @@ META = {
     "summary": "l2 normalise each row, divide by euclidean norm",
     "patterns": ["norm", "row_norm", "reduction", "l2"],
     "dtypes": ["float32", "float16", "bfloat16"],
-    "architectures": [],
-    "hints": {
-        "row.num_warps@hopper": "8",
-    },
+    "hints": {"row.num_warps@hopper": "8"},
     "licence": "Apache-2.0",
     "source": "agentkernel",
 }
@@ -52,7 +49,3 @@ class ModelNew(Model):
 
 def get_inputs():
     return [torch.randn(9, 150)]
-
-
-def get_init_inputs():
-    return []

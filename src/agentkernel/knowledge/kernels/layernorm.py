@@ -17,11 +17,7 @@ META = {
     "summary": "layer norm over the last dimension with weight and bias, row held in registers",
     "patterns": ["norm", "layernorm", "row_norm"],
     "dtypes": ["float32", "float16", "bfloat16"],
-    "architectures": [],
-    "hints": {
-        "row.num_warps@hopper": "8",
-        "row.persistent_limit@hopper": "32768",
-    },
+    "hints": {"row.num_warps@hopper": "8", "row.persistent_limit@hopper": "32768"},
     "licence": "Apache-2.0",
     "source": "agentkernel",
 }

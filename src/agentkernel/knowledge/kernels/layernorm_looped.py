@@ -16,11 +16,7 @@ META = {
     "summary": "layer norm with a loop over blocks of a very long row",
     "patterns": ["norm", "layernorm", "row_norm", "looped"],
     "dtypes": ["float32", "float16", "bfloat16"],
-    "architectures": [],
-    "hints": {
-        "row.num_warps@hopper": "8",
-        "row.persistent_limit@hopper": "32768",
-    },
+    "hints": {"row.num_warps@hopper": "8", "row.persistent_limit@hopper": "32768"},
     "licence": "Apache-2.0",
     "source": "agentkernel",
 }
@@ -71,14 +67,7 @@ class ModelNew(Model):
         columns = x.shape[-1]
         out = torch.empty_like(x)
         layernorm_looped_kernel[(x.numel() // columns,)](
-            x,
-            self.norm.weight,
-            self.norm.bias,
-            out,
-            columns,
-            self.norm.eps,
-            BLOCK=256,
-            num_warps=8,
+            x, self.norm.weight, self.norm.bias, out, columns, self.norm.eps, BLOCK=256, num_warps=8
         )
         return out
 

@@ -16,10 +16,7 @@ META = {
     "summary": "max pooling of images, window maximum",
     "patterns": ["pool", "max_pool2d", "window"],
     "dtypes": ["float32", "float16", "bfloat16"],
-    "architectures": [],
-    "hints": {
-        "pointwise.num_warps": "4",
-    },
+    "hints": {"pointwise.num_warps": "4"},
     "licence": "Apache-2.0",
     "source": "agentkernel",
 }
@@ -81,7 +78,3 @@ class ModelNew(Model):
 
 def get_inputs():
     return [torch.randn(2, 3, 17, 21)]
-
-
-def get_init_inputs():
-    return []

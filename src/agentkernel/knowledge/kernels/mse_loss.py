@@ -16,10 +16,7 @@ META = {
     "summary": "mse loss between prediction and target, mean reduction",
     "patterns": ["loss", "mse", "full_reduction", "pointwise"],
     "dtypes": ["float32", "float16", "bfloat16"],
-    "architectures": [],
-    "hints": {
-        "pointwise.num_warps": "4",
-    },
+    "hints": {"pointwise.num_warps": "4"},
     "licence": "Apache-2.0",
     "source": "agentkernel",
 }
@@ -63,7 +60,3 @@ class ModelNew(Model):
 
 def get_inputs():
     return [torch.randn(37, 99), torch.randn(37, 99)]
-
-
-def get_init_inputs():
-    return []

@@ -16,10 +16,7 @@ META = {
     "summary": "nll loss picks the log probability of the class, mean",
     "patterns": ["loss", "nll", "row_reduction"],
     "dtypes": ["float32", "float16", "bfloat16"],
-    "architectures": [],
-    "hints": {
-        "row.num_warps@hopper": "8",
-    },
+    "hints": {"row.num_warps@hopper": "8"},
     "licence": "Apache-2.0",
     "source": "agentkernel",
 }
@@ -64,7 +61,3 @@ class ModelNew(Model):
 
 def get_inputs():
     return [torch.randn(17, 99).log_softmax(-1), torch.randint(0, 99, (17,))]
-
-
-def get_init_inputs():
-    return []

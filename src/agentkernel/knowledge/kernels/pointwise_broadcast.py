@@ -16,10 +16,7 @@ META = {
     "summary": "elementwise multiply add with a channel vector broadcast over rows",
     "patterns": ["pointwise", "broadcast"],
     "dtypes": ["float32", "float16", "bfloat16"],
-    "architectures": [],
-    "hints": {
-        "pointwise.num_warps": "4",
-    },
+    "hints": {"pointwise.num_warps": "4"},
     "licence": "Apache-2.0",
     "source": "agentkernel",
 }

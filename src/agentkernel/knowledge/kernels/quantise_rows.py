@@ -16,10 +16,7 @@ META = {
     "summary": "dynamic int8 quantisation with one scale a row",
     "patterns": ["quantise", "row_reduction", "pointwise"],
     "dtypes": ["float32", "float16", "bfloat16"],
-    "architectures": [],
-    "hints": {
-        "row.num_warps@hopper": "8",
-    },
+    "hints": {"row.num_warps@hopper": "8"},
     "licence": "Apache-2.0",
     "source": "agentkernel",
 }
@@ -58,7 +55,3 @@ class ModelNew(Model):
 
 def get_inputs():
     return [torch.randn(9, 150)]
-
-
-def get_init_inputs():
-    return []

@@ -16,10 +16,7 @@ META = {
     "summary": "add the residual stream then rms norm, returning both results",
     "patterns": ["norm", "rmsnorm", "row_norm", "residual", "pointwise"],
     "dtypes": ["float32", "float16", "bfloat16"],
-    "architectures": [],
-    "hints": {
-        "row.num_warps@hopper": "8",
-    },
+    "hints": {"row.num_warps@hopper": "8"},
     "licence": "Apache-2.0",
     "source": "agentkernel",
 }

@@ -15,10 +15,7 @@ META = {
     "summary": "root mean square norm of each row with a weight",
     "patterns": ["norm", "rmsnorm", "row_norm"],
     "dtypes": ["float32", "float16", "bfloat16"],
-    "architectures": [],
-    "hints": {
-        "row.num_warps@hopper": "8",
-    },
+    "hints": {"row.num_warps@hopper": "8"},
     "licence": "Apache-2.0",
     "source": "agentkernel",
 }
@@ -50,13 +47,7 @@ class ModelNew(Model):
         columns = x.shape[-1]
         out = torch.empty_like(x)
         rmsnorm_kernel[(x.numel() // columns,)](
-            x,
-            self.weight,
-            out,
-            columns,
-            1e-6,
-            BLOCK=triton.next_power_of_2(columns),
-            num_warps=8,
+            x, self.weight, out, columns, 1e-6, BLOCK=triton.next_power_of_2(columns), num_warps=8
         )
         return out
 

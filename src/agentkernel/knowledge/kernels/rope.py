@@ -16,10 +16,7 @@ META = {
     "summary": "rope: rotate halves of query or key vectors by position dependent angles",
     "patterns": ["rope", "rotary", "pointwise", "broadcast"],
     "dtypes": ["float32", "float16", "bfloat16"],
-    "architectures": [],
-    "hints": {
-        "pointwise.num_warps": "4",
-    },
+    "hints": {"pointwise.num_warps": "4"},
     "licence": "Apache-2.0",
     "source": "agentkernel",
 }
@@ -67,7 +64,3 @@ class ModelNew(Model):
 def get_inputs():
     angle = torch.randn(9, 20)
     return [torch.randn(2, 3, 9, 40), angle.cos(), angle.sin()]
-
-
-def get_init_inputs():
-    return []

@@ -16,10 +16,7 @@ META = {
     "summary": "softmax of scaled scores under a causal mask",
     "patterns": ["softmax", "row_softmax", "masked"],
     "dtypes": ["float32", "float16", "bfloat16"],
-    "architectures": [],
-    "hints": {
-        "row.num_warps@hopper": "8",
-    },
+    "hints": {"row.num_warps@hopper": "8"},
     "licence": "Apache-2.0",
     "source": "agentkernel",
 }
@@ -56,7 +53,3 @@ class ModelNew(Model):
 
 def get_inputs():
     return [torch.randn(2, 3, 20, 20)]
-
-
-def get_init_inputs():
-    return []

@@ -16,11 +16,7 @@ META = {
     "summary": "online softmax with running maximum and sum for very long rows",
     "patterns": ["softmax", "row_softmax", "looped", "online"],
     "dtypes": ["float32", "float16", "bfloat16"],
-    "architectures": [],
-    "hints": {
-        "row.num_warps@hopper": "8",
-        "row.persistent_limit@hopper": "32768",
-    },
+    "hints": {"row.num_warps@hopper": "8", "row.persistent_limit@hopper": "32768"},
     "licence": "Apache-2.0",
     "source": "agentkernel",
 }
@@ -64,7 +60,3 @@ class ModelNew(Model):
 
 def get_inputs():
     return [torch.randn(4, 900)]
-
-
-def get_init_inputs():
-    return []

@@ -14,11 +14,7 @@ META = {
     "summary": "softmax of the last dimension, row in registers",
     "patterns": ["softmax", "row_softmax"],
     "dtypes": ["float32", "float16", "bfloat16"],
-    "architectures": [],
-    "hints": {
-        "row.num_warps@hopper": "8",
-        "row.persistent_limit@hopper": "32768",
-    },
+    "hints": {"row.num_warps@hopper": "8", "row.persistent_limit@hopper": "32768"},
     "licence": "Apache-2.0",
     "source": "agentkernel",
 }
@@ -53,7 +49,3 @@ class ModelNew(Model):
 
 def get_inputs():
     return [torch.randn(9, 150)]
-
-
-def get_init_inputs():
-    return []

@@ -17,10 +17,7 @@ META = {
     "summary": "softmax with every row split over several programs, two launches",
     "patterns": ["softmax", "row_softmax", "split"],
     "dtypes": ["float32", "float16", "bfloat16"],
-    "architectures": [],
-    "hints": {
-        "row.num_warps@hopper": "8",
-    },
+    "hints": {"row.num_warps@hopper": "8"},
     "licence": "Apache-2.0",
     "source": "agentkernel",
 }
@@ -98,7 +95,3 @@ class ModelNew(Model):
 
 def get_inputs():
     return [torch.randn(2, 1100)]
-
-
-def get_init_inputs():
-    return []

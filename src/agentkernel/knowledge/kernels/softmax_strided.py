@@ -15,7 +15,6 @@ META = {
     "summary": "softmax along dim 1 of a [batch, channels, points] tensor, strided columns",
     "patterns": ["softmax", "strided", "column_softmax"],
     "dtypes": ["float32", "float16", "bfloat16"],
-    "architectures": [],
     "hints": {},
     "licence": "Apache-2.0",
     "source": "agentkernel",
@@ -62,7 +61,3 @@ class ModelNew(Model):
 
 def get_inputs():
     return [torch.randn(3, 21, 70)]
-
-
-def get_init_inputs():
-    return []

@@ -17,10 +17,7 @@ META = {
     "summary": "gated unit: silu of one half times the other half",
     "patterns": ["gated", "pointwise", "activation"],
     "dtypes": ["float32", "float16", "bfloat16"],
-    "architectures": [],
-    "hints": {
-        "pointwise.num_warps": "4",
-    },
+    "hints": {"pointwise.num_warps": "4"},
     "licence": "Apache-2.0",
     "source": "agentkernel",
 }
@@ -55,7 +52,3 @@ class ModelNew(Model):
 
 def get_inputs():
     return [torch.randn(3, 7, 180)]
-
-
-def get_init_inputs():
-    return []

@@ -15,10 +15,7 @@ META = {
     "summary": "transposing copy of a matrix in tiles, permute to contiguous",
     "patterns": ["transpose", "layout", "permute"],
     "dtypes": ["float32", "float16", "bfloat16"],
-    "architectures": [],
-    "hints": {
-        "pointwise.num_warps": "4",
-    },
+    "hints": {"pointwise.num_warps": "4"},
     "licence": "Apache-2.0",
     "source": "agentkernel",
 }
@@ -51,7 +48,3 @@ class ModelNew(Model):
 
 def get_inputs():
     return [torch.randn(45, 83)]
-
-
-def get_init_inputs():
-    return []

@@ -16,10 +16,7 @@ META = {
     "summary": "upsample images by nearest neighbour, repeat pixels",
     "patterns": ["upsample", "gather", "pointwise"],
     "dtypes": ["float32", "float16", "bfloat16"],
-    "architectures": [],
-    "hints": {
-        "pointwise.num_warps": "4",
-    },
+    "hints": {"pointwise.num_warps": "4"},
     "licence": "Apache-2.0",
     "source": "agentkernel",
 }
@@ -54,7 +51,3 @@ class ModelNew(Model):
 
 def get_inputs():
     return [torch.randn(2, 3, 9, 11)]
-
-
-def get_init_inputs():
-    return []

@@ -20,10 +20,9 @@ from agentkernel.knowledge.pairs import MARKS
 from agentkernel.runtime.machine import installed_versions
 from agentkernel.storage.files import (
     explain_write_failure,
-    lock_open_file,
+    hold_file_lock,
     make_folder,
     make_own_folder,
-    open_append,
     open_new,
     write_atomic,
 )
@@ -62,7 +61,6 @@ from agentkernel.training.data.rows import (
     held_out_problems,
     module_objection,
     permitted_licence,
-    read_rows,
     row_objection,
 )
 from agentkernel.training.data.rows import fingerprint as rows_hash
@@ -164,10 +162,7 @@ def _alone(out: Path) -> Iterator[None]:
         f"Another process makes {str(out)!r}. Expected to be the only one. Next: wait for it, or "
         "choose another --out."
     )
-    with explain_write_failure(path):
-        file = open_append(path)
-    with file:
-        lock_open_file(file, busy, BUSY_S)
+    with hold_file_lock(path, busy, BUSY_S):
         try:
             yield
         finally:
@@ -396,6 +391,3 @@ def _assert_learnable(row: TrainingRow, settings: DataSettings) -> None:
     assert row.label in RIGHT
     assert row.split == "train"
     assert permitted_licence(row.licence, settings.licences) is not None
-
-
-__all__ = ["held_out_problems", "make_data", "read_rows"]

@@ -32,9 +32,8 @@ from agentkernel.domain.exchange import Exchange, Reply
 from agentkernel.domain.target import Target
 from agentkernel.storage.files import (
     explain_write_failure,
-    lock_open_file,
+    hold_file_lock,
     make_folder,
-    open_append,
 )
 from agentkernel.storage.records import Records
 from agentkernel.tools.targets import find_target
@@ -137,10 +136,7 @@ def review_file(path: Path) -> Iterator[ReviewFile]:
         f"Another process writes {str(path)!r}. Expected to be the only one. Next: wait for it, or "
         "choose another --out."
     )
-    with explain_write_failure(path):
-        file = open_append(path)
-    with file:
-        lock_open_file(file, busy, BUSY_S)
+    with hold_file_lock(path, busy, BUSY_S) as file:
         with explain_write_failure(path):
             known = _healed(file, path)
         yield ReviewFile(path, known, file)

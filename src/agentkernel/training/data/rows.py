@@ -25,6 +25,7 @@ from agentkernel.domain.base import Frozen, sha256_text
 from agentkernel.domain.errors import TrainingError, one_line
 from agentkernel.domain.exchange import Message
 from agentkernel.domain.verdict import Policy
+from agentkernel.storage.files import sha256_of_file
 from agentkernel.storage.source_text import parse_source
 from agentkernel.tools.judge.policy.check import check_policy
 from agentkernel.tools.judge.policy.names import BANNED_ATTRIBUTES, HARMLESS_DUNDERS, is_banned
@@ -142,7 +143,7 @@ def _dunder(name: str) -> bool:
     return name.startswith("__") and name not in HARMLESS_DUNDERS
 
 
-RIGHT = ("gpu", "interpreter")
+RIGHT: tuple[Label, ...] = ("gpu", "interpreter")
 """Labels of kernels that the judge accepted."""
 
 
@@ -198,8 +199,6 @@ def module_objection(problem: str) -> str | None:
 
 FILES: dict[Split, str] = {"train": "train.jsonl.gz", "held-out": "held-out.jsonl.gz"}
 HELD_OUT = Path("problems") / "held-out"
-LEARNED: tuple[Label, ...] = ("gpu", "interpreter")
-"""Labels of kernels that the judge accepted."""
 FENCE = re.compile(r"^(`{3,})python\n(.*?)^\1[ \t]*$", re.M | re.S)
 
 
@@ -237,8 +236,7 @@ def fingerprint(folder: Path) -> str:
     none, or others than those that the folder's card was written beside."""
     path = folder / FILES["train"]
     try:
-        with path.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
+        found = sha256_of_file(path)
     except OSError as error:
         raise TrainingError(
             f"{str(folder)!r} holds no training data: {one_line(error)}. Expected a folder with "
@@ -305,7 +303,7 @@ def admitted(
                 f"Row {row.id[:12]} ({row.task}, problem {row.problem_sha256[:12]}) may not be "
                 f"learned from: {why}. Next: leave it out, or make the data again."
             )
-        assert row.label in LEARNED
+        assert row.label in RIGHT
         assert row.split == "train"
         assert permitted_licence(row.licence, licences) is not None
         if row.task in tasks:
@@ -320,8 +318,8 @@ def is_held_back(problem_sha256: str, share: float) -> bool:
 
 def row_refusal(row: TrainingRow, licences: Sequence[str]) -> str | None:
     """Why nobody may learn from `row`; None where one may."""
-    if row.label not in LEARNED:
-        return f"its kernel is labelled {row.label!r}, expected {' or '.join(LEARNED)}"
+    if row.label not in RIGHT:
+        return f"its kernel is labelled {row.label!r}, expected {' or '.join(RIGHT)}"
     if row.split != "train":
         return f"it belongs to the split {row.split!r}, expected 'train'"
     if permitted_licence(row.licence, licences) is None:

@@ -22,7 +22,6 @@ from agentkernel.training.decoding.llama import (
     Heads,
     KeyValueCache,
     Llama,
-    Operations,
     RotaryTables,
     TokenSampling,
     TorchOperations,
@@ -185,7 +184,7 @@ class Decoder:
         *,
         count: int,
         pace: DecodePacing | None = None,
-        operations: Operations | None = None,
+        operations: TorchOperations | None = None,
     ) -> None:
         self._llama, self._drawing = llama, drawing
         on_gpu = llama.device.type == "cuda"
@@ -344,7 +343,7 @@ class _Graphs:
         return graph
 
 
-def operations_for(device: torch.device) -> Operations:
+def operations_for(device: torch.device) -> TorchOperations:
     """Kernels of our own on a GPU."""
     if device.type != "cuda":
         return TorchOperations()

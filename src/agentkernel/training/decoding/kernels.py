@@ -16,6 +16,7 @@ from agentkernel.training.decoding.llama import (
     KeyValueCache,
     RotaryTables,
     TokenSampling,
+    TorchOperations,
     sample_tokens,
 )
 
@@ -219,8 +220,8 @@ BITS = 30
 """Halvings until a threshold among the floats from 0 to 1, 0x3F800000 bit patterns, is exact."""
 
 
-class TritonOperations:
-    """See Operations: the same, in one launch each."""
+class TritonOperations(TorchOperations):
+    """The same, in one launch each."""
 
     def add_norm(
         self,

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -102,8 +102,8 @@ class RotaryTables(NamedTuple):
     sines: torch.Tensor
 
 
-class Operations(Protocol):
-    """In torch, or by kernels of our own."""
+class TorchOperations:
+    """What a step computes beside its matrix products, in torch."""
 
     def add_norm(
         self,
@@ -114,11 +114,15 @@ class Operations(Protocol):
         dtype: torch.dtype,
     ) -> torch.Tensor:
         """`residual` [tokens, hidden] becomes the sum; gives its RMS norm in `dtype`."""
-        ...
+        if added is not None:
+            residual += added
+        wide = residual.float()
+        wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + epsilon)
+        return (weight * wide.to(residual.dtype)).to(dtype)
 
     def gated(self, gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
         """silu(gate) * up, [tokens, intermediate]."""
-        ...
+        return silu(gate) * up
 
     def attend(
         self,
@@ -131,43 +135,6 @@ class Operations(Protocol):
         """One new token a row: its key and value, turned, go to place `lengths[slot]` of its slot,
         and it sees all up to there. `slots` [rows] are different ones, `lengths` [slots]; gives
         [rows, heads * size]."""
-        ...
-
-    def draw(
-        self, logits: torch.Tensor, uniforms: torch.Tensor, drawing: TokenSampling
-    ) -> torch.Tensor:
-        """See drawing.draw."""
-        ...
-
-
-class TorchOperations:
-    """The plain ones."""
-
-    def add_norm(
-        self,
-        residual: torch.Tensor,
-        added: torch.Tensor | None,
-        weight: torch.Tensor,
-        epsilon: float,
-        dtype: torch.dtype,
-    ) -> torch.Tensor:
-        if added is not None:
-            residual += added
-        wide = residual.float()
-        wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + epsilon)
-        return (weight * wide.to(residual.dtype)).to(dtype)
-
-    def gated(self, gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
-        return silu(gate) * up
-
-    def attend(
-        self,
-        heads: Heads,
-        kept: KeyValueCache,
-        turns: RotaryTables,
-        slots: torch.Tensor,
-        lengths: torch.Tensor,
-    ) -> torch.Tensor:
         size = kept.keys.shape[-1]
         places = lengths[slots].long()
         by_row = RotaryTables(turns.cosines[places], turns.sines[places])
@@ -189,6 +156,7 @@ class TorchOperations:
     def draw(
         self, logits: torch.Tensor, uniforms: torch.Tensor, drawing: TokenSampling
     ) -> torch.Tensor:
+        """See sample_tokens."""
         return sample_tokens(logits, uniforms, drawing)
 
 
@@ -365,7 +333,7 @@ class Llama:
     def logits(
         self,
         tokens: torch.Tensor,
-        operations: Operations,
+        operations: TorchOperations,
         attend: Attend,
         chosen: torch.Tensor | None = None,
     ) -> torch.Tensor:

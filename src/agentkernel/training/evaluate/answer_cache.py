@@ -29,7 +29,7 @@ from agentkernel.agents.models.local_weights import CausalModel, Weights, best_d
 from agentkernel.domain.base import Frozen, sha256_text
 from agentkernel.domain.errors import SettingError, TrainingError, one_line
 from agentkernel.domain.exchange import Finish, Message
-from agentkernel.storage.files import make_folder, write_atomic
+from agentkernel.storage.files import make_folder, sha256_of_file, write_atomic
 from agentkernel.training.data.rows import FENCE, fingerprint, kernel_of
 from agentkernel.training.decoding import OnAnswer
 from agentkernel.training.evaluate.evaluation import Writer
@@ -258,10 +258,7 @@ def _hash_of_files(folder: Path) -> str:
     files = {item for pattern in WANTED for item in folder.glob(pattern)}
     digest = hashlib.sha256()
     for file in sorted(item for item in files if item.name not in (RECORD, BEGUN)):
-        with file.open("rb") as content:
-            digest.update(
-                f"{file.name} {hashlib.file_digest(content, 'sha256').hexdigest()}\n".encode()
-            )
+        digest.update(f"{file.name} {sha256_of_file(file)}\n".encode())
     return digest.hexdigest()
 
 

@@ -42,39 +42,10 @@ FAMILIES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("loss", ("loss", "cross_entropy", "kl_div", "nll")),
     ("pool", ("pool",)),
     ("scan", ("cumsum", "cumprod", "cummax", "sort", "topk")),
-    (
-        "reduction",
-        (
-            ".sum(",
-            ".mean(",
-            ".amax(",
-            ".max(",
-            ".var(",
-            ".std(",
-            ".prod(",
-            "argmax",
-            "argmin",
-            ".amin(",
-            ".min(",
-            ".any(",
-            ".all(",
-        ),
-    ),
-    (
-        "layout",
-        (
-            "transpose",
-            "permute",
-            "torch.cat",
-            "gather",
-            "embedding",
-            "where(",
-            "flip",
-            "roll(",
-            "index_select",
-            "stack(",
-        ),
-    ),
+    ("reduction", (".sum(", ".mean(", ".amax(", ".max(", ".var(", ".std(", ".prod(")),
+    ("reduction", ("argmax", "argmin", ".amin(", ".min(", ".any(", ".all(")),
+    ("layout", ("transpose", "permute", "torch.cat", "gather", "embedding", "where(", "flip")),
+    ("layout", ("roll(", "index_select", "stack(")),
 )
 """The first whose word stands in a module's text says its kind."""
 
@@ -123,19 +94,12 @@ def wilson(hits: int, total: int) -> Interval:
     return Interval(value=share, low=max(min(low, share), 0.0), high=min(max(high, share), 1.0))
 
 
-def mean_interval(
-    values: Sequence[float], seed: int = 0, *, least: float = 0.0, most: float = 1.0
-) -> Interval | None:
-    """The mean with its percentile bootstrap interval over `values` (Efron 1979), which lie between
-    `least` and `most`; None for none."""
-    return grouped_interval([(value,) for value in values], seed, least=least, most=most)
-
-
 def grouped_interval(
     groups: Sequence[Sequence[float]], seed: int = 0, *, least: float = 0.0, most: float = 1.0
 ) -> Interval | None:
-    """The mean of all values, with the bootstrap interval where whole groups are drawn: values of
-    one group may hang together (the cluster bootstrap: Davison and Hinkley 1997, section 3.8).
+    """The mean of all values, which lie between `least` and `most`, with its percentile bootstrap
+    interval (Efron 1979); None for none. Whole groups are drawn: values of one group may hang
+    together (the cluster bootstrap: Davison and Hinkley 1997, section 3.8).
 
     Where all values are the same nothing can be drawn from them. Then `n` groups leave room for a
     share of others that Wilson's interval has for 0 in `n`, at the far ends of the scale.

@@ -16,14 +16,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import ValidationError
-
 from agentkernel.agents.models.local_presets import LocalPreset, model_folder, parse_local
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.certificate import Versions
 from agentkernel.domain.errors import TrainingError
 from agentkernel.runtime.machine import installed_versions
-from agentkernel.storage.files import write_atomic
 from agentkernel.training import checkpoints, folder
 from agentkernel.training.curve import RlPoint, draw_curve, drop_points_after, read_points
 from agentkernel.training.data.rows import RlProblem, chosen_at, fingerprint, training_problems
@@ -177,19 +174,6 @@ class RlRecord(Frozen):
         return self.ended == "steps"
 
 
-def read_rl_record(out: Path) -> RlRecord | None:
-    """What training.json says; None where there is none that can be read."""
-    try:
-        return RlRecord.model_validate_json((out / folder.RECORD).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, ValidationError):
-        return None
-
-
-def write_rl_record(out: Path, record: RlRecord) -> None:
-    """Write training.json. Raises OutputError."""
-    write_atomic(out / folder.RECORD, record.model_dump_json(indent=1))
-
-
 def means(points: Sequence[RlPoint]) -> Means | None:
     """Over some steps; None where there are none."""
     if not points:
@@ -270,7 +254,7 @@ def train_rl(
     check_held_back(preset, data_hash, settings)
     with folder.exclusive(out):
         folder.claim(out, rl_run_identity(settings, asked, data_hash, weights_hash))
-        record = read_rl_record(out)
+        record = folder.read_as(RlRecord, out)
         if record is not None:
             folder.check_weights(out, record.ended)
         if record is not None and (record.finished or _used_up(record, settings)):
@@ -289,7 +273,7 @@ def train_rl(
             data=str(data),
             data_sha256=data_hash,
         )
-        write_rl_record(out, record)
+        folder.write_record(out, record)
         draw_curve(out, rl_title(record), RlPoint)
         if record.finished:
             drop_checkpoints(out)

@@ -269,14 +269,3 @@ class RlCallback(TrainingCallback):
             f"reward {point.reward:.3f}, right {point.correct:.0%}, cheats {point.hack_rate:.1%}"
         )
         self._show(state.global_step, state.max_steps, words)
-
-
-__all__ = [
-    "PREFIX",
-    "Play",
-    "RlCallback",
-    "TrainingRound",
-    "TurnTrainer",
-    "arguments",
-    "micro_batches",
-]

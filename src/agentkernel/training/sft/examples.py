@@ -21,7 +21,7 @@ from agentkernel.domain.errors import TrainingError, one_line
 from agentkernel.training import folder
 from agentkernel.training.data.card import NearDuplicates, code_structure
 from agentkernel.training.data.rows import (
-    LEARNED,
+    RIGHT,
     admitted,
     held_out_keys,
     held_out_problems,
@@ -323,6 +323,6 @@ def _held_out(data: Path, settings: TrainingSettings) -> tuple[TrainingRow, ...]
     found = (
         row
         for row in read_rows(data, "held-out")
-        if row.label in LEARNED and row.task in settings.sft.tasks
+        if row.label in RIGHT and row.task in settings.sft.tasks
     )
     return tuple(row for _, row in zip(range(HELD_OUT_ROWS), found, strict=False))
