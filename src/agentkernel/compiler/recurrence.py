@@ -365,18 +365,19 @@ class _Text:
         yield "place = rows * UNITS + units"
         if form.cell == "lstm":
             slot = "slot * plane + " if form.slots > 1 else ""
-            yield from _by_lanes("total", ("enter", "forget", "candidate", "leave"))
+            yield from _by_lanes("total", third="candidate")
+            yield from _by_lanes("sigmoid(total)", "enter", "forget", fourth="leave")
             yield f"cells = cells_ptr + {slot}place"
-            yield "cell = sigmoid(forget) * tl.load(cells, mask=mask, other=0.0)"
-            yield "cell += sigmoid(enter) * tanh(candidate)"
+            yield "cell = forget * tl.load(cells, mask=mask, other=0.0) + enter * tanh(candidate)"
             yield "tl.store(cells, cell, mask=mask)"
-            yield "state = sigmoid(leave) * tanh(cell)"
+            yield "state = leave * tanh(cell)"
         elif form.cell == "gru":
-            yield from _by_lanes("total", ("reset", "update", "candidate", "unused"))
-            yield from _by_lanes("own_total", ("own_reset", "own_update", "own_candidate", "unused"))
+            yield from _by_lanes("total", third="candidate")
+            yield from _by_lanes("own_total", third="own_candidate")
+            yield from _by_lanes("sigmoid(total + own_total)", "reset", "update")
             yield "old = tl.load(before + place, mask=mask, other=0.0).to(tl.float32)"
-            yield "candidate = tanh(candidate + sigmoid(reset + own_reset) * own_candidate)"
-            yield "state = candidate + sigmoid(update + own_update) * (old - candidate)"
+            yield "candidate = tanh(candidate + reset * own_candidate)"
+            yield "state = candidate + update * (old - candidate)"
         elif form.cell == "tanh":
             yield "state = tanh(total)"
         else:
@@ -405,12 +406,15 @@ class _Text:
         yield f"{inner}tl.store(outputs, state, mask=mask)"
 
 
-def _by_lanes(total: str, names: Sequence[str]) -> Iterator[str]:
-    """Lines that take the four columns of each unit apart."""
-    first, second, third, fourth = names
+def _by_lanes(
+    total: str, first: str = "_", second: str = "_", third: str = "_", fourth: str = "_"
+) -> Iterator[str]:
+    """Lines that name the wanted ones of the four columns of each unit."""
     yield f"even, odd = tl.split(tl.reshape({total}, (BLOCK_B, BLOCK_H, 2, 2)))"
-    yield f"{first}, {third} = tl.split(even)"
-    yield f"{second}, {fourth} = tl.split(odd)"
+    if (first, third) != ("_", "_"):
+        yield f"{first}, {third} = tl.split(even)"
+    if (second, fourth) != ("_", "_"):
+        yield f"{second}, {fourth} = tl.split(odd)"
 
 
 def _picked(names: Sequence[str], first: int, count: int) -> Iterator[str]:
