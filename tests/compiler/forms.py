@@ -15,6 +15,7 @@ from agentkernel.compiler.products.joined import JoinedStep
 from agentkernel.compiler.products.pairs import PairStep
 from agentkernel.compiler.products.step import ProductStep
 from agentkernel.compiler.providers.rows import power_of_two, splittable
+from agentkernel.compiler.recurrence import RecurrenceStep
 from agentkernel.tools.judge.judge import judge
 from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.problem.capture import Captured, capture
@@ -33,6 +34,7 @@ TILE = {"BLOCK_M": 16, "BLOCK_N": 16, "BLOCK_K": 16, "GROUP_M": 4, "SPLIT_K": 1,
 
 WINDOWS = {"READ": 2, "BLOCK_M": 16, "BLOCK_N": 32, "BLOCK_K": 16, "num_warps": 4,
            "num_stages": 2}  # fmt: skip
+STEP = {"BLOCK_B": 16, "BLOCK_H": 16, "BLOCK_K": 16, "num_warps": 4, "num_stages": 2}
 SUMS = {"ROWS": 2, "BLOCK_C": 2, "BLOCK_X": 32, "num_warps": 2}
 
 
@@ -72,6 +74,8 @@ def small(compiled: Compiled, form: str) -> dict[object, AnySchedule]:
     for step in compiled.partition.steps:
         if isinstance(step, ProductStep | PairStep | JoinedStep):
             chosen[step] = TILE
+        elif isinstance(step, RecurrenceStep):
+            chosen[step] = STEP
         elif isinstance(step, ConvolutionStep):
             chosen[step] = SUMS if by_sums(step.geometry) else _windows(step)
         elif isinstance(step, Region):

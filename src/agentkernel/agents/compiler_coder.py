@@ -564,6 +564,7 @@ REASONS = {
     "convolution": "windows read in place of a stored copy of them, the epilogue in registers",
     "fused": "one pass over memory for each fused chain: rows in registers, looped or split",
     "gemm": "the product's epilogue in registers: its result is written once",
+    "recurrence": "one launch a step for all layers, whose gates stay in registers",
     "library": "the library's product, with everything around it in one kernel",
     LIFTED: "TorchInductor's code under settings that few try, the fastest lifted into a file",
 }

@@ -29,6 +29,7 @@ from agentkernel.compiler.products.row_parts import RowPartsStep
 from agentkernel.compiler.products.step import ProductStep
 from agentkernel.compiler.providers import AnySchedule, provider_of
 from agentkernel.compiler.providers.linear import LinearStep
+from agentkernel.compiler.recurrence import RecurrenceStep
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.problem import DType, Problem, ShapeSet, TensorSpec
 from agentkernel.domain.profile import OpCost
@@ -39,7 +40,7 @@ from agentkernel.tools.search.store import StepKey
 
 AnyStep = (
     Region | ProductStep | PairStep | JoinedStep | RowPartsStep | ConvolutionStep
-    | AttentionStep | LibraryStep | LinearStep
+    | AttentionStep | RecurrenceStep | LibraryStep | LinearStep
 )  # fmt: skip
 
 
@@ -185,6 +186,8 @@ def _outputs(compiled: Compiled, step: AnyStep) -> tuple[Output, ...]:
         return tuple(Output(item.node, item.node.name, item.strides) for item in step.stores)
     if isinstance(step, RowPartsStep):
         return tuple(Output(x, x.name, contiguous_strides(x.shape)) for x in step.parts)
+    if isinstance(step, RecurrenceStep):
+        return tuple(Output(x, x.name, step.strides(x)) for x in step.parts)
     node = step.node if isinstance(step, LibraryStep) else step.result
     given = {output.node: output.strides for output in compiled.partition.outputs}
     own = step.strides if isinstance(step, AttentionStep) else contiguous_strides(node.shape)

@@ -27,6 +27,7 @@ from agentkernel.compiler.products.step import ProductStep
 from agentkernel.compiler.providers import provider_of
 from agentkernel.compiler.providers.library import FUNCTIONS, refusal
 from agentkernel.compiler.providers.linear import LinearStep
+from agentkernel.compiler.recurrence import RECURRENT, RecurrenceStep
 from agentkernel.compiler.segments import Segment, segments_of
 from agentkernel.domain.candidate import NoTemplate
 from agentkernel.domain.verdict import Policy, Precision
@@ -149,6 +150,9 @@ def _partitions(
     if any(map(written_out, plain.partition.steps)):
         sums = compile_graph(problem, captured, constructor, precision, convolutions="written_out")
         choices = (_with_convolutions(sums, policy) or _with_products(sums, policy)[:1]) + choices
+    if any(op in RECURRENT for op in _library(plain)):
+        steps = compile_graph(problem, captured, constructor, precision, stepped=True)
+        choices = _with_products(steps, policy)[:1] + choices
     if find_steps(plain.partition.steps):
         choices += _written_out(problem, captured, constructor, precision, policy)
     kept = [item for item in choices if allowed(item, policy)]
@@ -241,6 +245,8 @@ def structure(compiled: Compiled) -> str:
         return "attention"
     if any(isinstance(step, ConvolutionStep) for step in steps):
         return "convolution"
+    if any(isinstance(step, RecurrenceStep) for step in steps):
+        return "recurrence"
     if any(isinstance(step, ProductStep | PairStep | JoinedStep | RowPartsStep) for step in steps):
         return "gemm"
     calls = any(_is_product(step) or isinstance(step, LinearStep) for step in steps)

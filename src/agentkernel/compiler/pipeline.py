@@ -27,6 +27,7 @@ from agentkernel.compiler.products.row_parts import with_row_parts, with_row_par
 from agentkernel.compiler.products.step import with_product_steps
 from agentkernel.compiler.providers import AnySchedule, provider_of
 from agentkernel.compiler.providers.linear import with_linear_steps
+from agentkernel.compiler.recurrence import with_recurrences
 from agentkernel.compiler.row_algebra import with_row_algebra
 from agentkernel.domain.verdict import Precision
 from agentkernel.tools.problem.capture import Captured
@@ -76,7 +77,7 @@ class Compiled:
         graph = replace(self.graph, outputs=outputs)
         stored = _outputs(self.captured, graph)
         try:
-            parts = with_attention(partition(stored, self.symbols.hint))
+            parts = with_recurrences(with_attention(partition(stored, self.symbols.hint)))
         except IncompatibleAxes:
             return self
         return replace(self, graph=graph, partition=parts)
@@ -107,18 +108,21 @@ def compile_graph(
     attention: bool = True,
     halved: bool = False,
     convolutions: ConvolutionForm = "whole",
+    stepped: bool = False,
 ) -> Compiled:
     """Lower and partition, `attention` as one kernel or as it is written out, `convolutions` in one
-    of their forms; `halved`, no kernel spans both halves of the graph.
+    of their forms, recurrent layers `stepped` through by our kernels or as calls; `halved`, no
+    kernel spans both halves of the graph.
 
     Raises UnsupportedOp for what has neither template nor library form.
     """
-    graph = lower(captured, attention, convolutions=convolutions)
+    graph = lower(captured, attention, convolutions=convolutions, stepped=stepped)
     graph = replace(graph, outputs=with_parted_bias(with_row_algebra(graph.outputs)))
     symbols = symbols_of(captured)
     outputs = _outputs(captured, graph)
     try:
         parts = with_attention(partition(outputs, symbols.hint, halved=halved))
+        parts = with_recurrences(parts)
     except IncompatibleAxes as error:
         raise UnsupportedOp("layout", str(error)) from error
     return Compiled(loaded, captured, constructor, graph, parts, symbols, precision, halved)

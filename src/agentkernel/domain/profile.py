@@ -59,6 +59,8 @@ class OpCost(Frozen):
     kind: Literal["matmul", "convolution", "attention", "pointwise", "reduction", "copy"]
     channels: int | None = None
     """Of a convolution: those that come into a group; 0 where each is a group of its own."""
+    steps: int | None = None
+    """Of a recurrent layer: those through time, one after the other."""
 
 
 class CompileReport(Frozen):

@@ -1,6 +1,7 @@
 """Capture sees what the module computes, and names what it cannot take."""
 
 import inspect
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -23,6 +24,7 @@ from agentkernel.domain.problem import ShapeSet, TensorSpec
 from agentkernel.tools.problem.capture import FreeDim, capture
 from agentkernel.tools.problem.composite_operators import kept_tables
 from agentkernel.tools.problem.loading import load_problem, problem_from_module
+from agentkernel.tools.problem.specialise import specialise
 
 
 class Norm(nn.Module):
@@ -374,3 +376,41 @@ def test_losses_of_samples_have_a_shape_with_free_sizes() -> None:
     assert viewed.meta["val"].ndim == 2
     assert captured.free_dims
     assert dict(decomposition_table) == table
+
+
+class Recurrent(nn.Module):
+    """All results of a recurrent layer."""
+
+    def __init__(self, layer: nn.RNNBase) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: torch.Tensor) -> object:
+        return self.layer(x)
+
+
+@pytest.mark.parametrize("batch_first", [False, True])
+@pytest.mark.parametrize("both", [False, True])
+@pytest.mark.parametrize("cell", [nn.LSTM, nn.GRU, nn.RNN])
+def test_a_recurrent_layer_is_traced_by_the_shapes_of_its_results(
+    cell: type[nn.RNNBase], both: bool, batch_first: bool
+) -> None:
+    module = Recurrent(cell(6, 4, 2, batch_first=batch_first, bidirectional=both)).eval()
+    x = torch.randn(3, 5, 6)
+    captured = capture(problem_from_module(module, [x]))
+    assert len(captured.free_dims) == 2
+    fixed = {node.name: node.meta.get("val") for node in specialise(captured).graph.graph.nodes}
+    eager = torch.utils._pytree.tree_leaves(module(x))
+    for name, theirs in zip(captured.outputs, eager, strict=True):
+        ours = fixed[name]
+        assert (ours.shape, ours.stride(), ours.dtype) == (
+            theirs.shape, theirs.stride(), theirs.dtype
+        )  # fmt: skip
+
+
+def test_a_trace_of_a_recurrent_layer_takes_no_longer_for_more_steps() -> None:
+    module = Recurrent(nn.LSTM(8, 8, 6)).eval()
+    begin = time.monotonic()
+    capture(problem_from_module(module, [torch.randn(2000, 2, 8)]))
+    assert time.monotonic() - begin < 30  # stepping through takes minutes
+    assert torch.ops.aten.lstm.input.py_kernels, "what torch has of its own is back"

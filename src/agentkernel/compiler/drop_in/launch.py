@@ -33,6 +33,8 @@ REPLAY_US = 20.0
 recorded."""
 COPY_US = 5.0
 """Of one copy into or out of the graph's memory."""
+LOOPED = 16
+"""Turns of a loop over launches, of which there are as many as steps through time: some do."""
 COPIED_GB_PER_S = 2000.0
 """Bytes that a copy moves in a second: it reads and writes each, at 4.3 TB/s together (H200)."""
 
@@ -104,7 +106,8 @@ def _bytes(tensor: torch.Tensor) -> int:
 
 
 def launch_count(text: str) -> int:
-    """Launches in the forward of a drop-in's `ModelNew`: its kernels, and calls of a library."""
+    """Launches in the forward of a drop-in's `ModelNew`: its kernels, and calls of a library; those
+    in a loop count LOOPED times."""
     models = (x for x in parse_source(text).body if isinstance(x, ast.ClassDef))
     forwards = (
         method
@@ -113,8 +116,15 @@ def launch_count(text: str) -> int:
         for method in model.body
         if isinstance(method, ast.FunctionDef) and method.name == "forward"
     )
-    calls = [x for forward in forwards for x in ast.walk(forward) if isinstance(x, ast.Call)]
-    return sum(isinstance(call.func, ast.Subscript) or _is_library(call.func) for call in calls)
+    return sum(map(_launches, forwards))
+
+
+def _launches(node: ast.AST) -> int:
+    own = isinstance(node, ast.Call) and (
+        isinstance(node.func, ast.Subscript) or _is_library(node.func)
+    )
+    inside = sum(map(_launches, ast.iter_child_nodes(node)))
+    return own + inside * (LOOPED if isinstance(node, ast.For) else 1)
 
 
 def _is_library(function: ast.expr) -> bool:

@@ -196,7 +196,7 @@ def _reads(value: Node, place: Node) -> bool:
 def _cat(state: Lowering, pieces: Sequence[Node], dim: int = 0) -> Lowered:
     rank = len(state.shape)
     same_rank = [piece for piece in pieces if len(piece.shape) == rank]  # an empty vector may join
-    return _joined(state, same_rank, dim % max(rank, 1))
+    return joined(state, same_rank, dim % max(rank, 1), state.shape)
 
 
 @lowers("stack.default")
@@ -205,12 +205,12 @@ def _stack(state: Lowering, pieces: Sequence[Node], dim: int = 0) -> Lowered:
     thin = (
         state.b.reshape(piece, (*piece.shape[:dim], ONE, *piece.shape[dim:])) for piece in pieces
     )
-    return _joined(state, list(thin), dim)
+    return joined(state, list(thin), dim, state.shape)
 
 
-def _joined(state: Lowering, pieces: Sequence[Node], dim: int) -> Node:
-    """The pieces behind each other along `dim`."""
-    b, shape = state.b, state.shape
+def joined(state: Lowering, pieces: Sequence[Node], dim: int, shape: Shape) -> Node:
+    """The pieces behind each other along `dim`, which makes `shape`."""
+    b = state.b
     place = dim_index(b, shape, dim)
     parts: list[tuple[Node, Node]] = []
     start: Expr = sympy.Integer(0)
@@ -233,7 +233,7 @@ def _joined(state: Lowering, pieces: Sequence[Node], dim: int) -> Node:
     result = parts[-1][1]
     for before, value in reversed(parts[:-1]):
         result = _chosen(state, before, value, result)
-    return _whole(state, result)
+    return b.expand(leading(state, result, shape), shape)
 
 
 def _chosen(state: Lowering, condition: Node, x: Node, y: Node) -> Node:

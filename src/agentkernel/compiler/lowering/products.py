@@ -177,7 +177,8 @@ def _refuse(call: str) -> UnsupportedOp:
 
 
 @lowers("linear.default")
-def _linear(state: Lowering, x: Node, weight: Node, bias: Node | None = None) -> Lowered:
+def linear(state: Lowering, x: Node, weight: Node, bias: Node | None = None) -> Node:
+    """x @ weight^T + bias. Raises UnsupportedOp."""
     if not _plain(x, weight) or len(weight.shape) != 2:
         raise _refuse("aten.linear")
     result = product(state, x, state.b.permute(weight, (1, 0)), rounded=bias is None)

@@ -72,6 +72,8 @@ class Lowering:
     values: dict[fx.Node, object] = field(default_factory=dict)
     call: fx.Node | None = None
     convolutions: ConvolutionForm = "whole"
+    stepped: bool = False
+    """Whether recurrent layers are kernels of ours."""
     depth: int = 0
     """Calls around the one in work, of which it is a part."""
 
@@ -185,13 +187,15 @@ class LoweredGraph:
 
 
 def lower(
-    captured: Captured, attention: bool = True, *, convolutions: ConvolutionForm = "whole"
-) -> LoweredGraph:
+    captured: Captured, attention: bool = True, *, convolutions: ConvolutionForm = "whole",
+    stepped: bool = False,
+) -> LoweredGraph:  # fmt: skip
     """Turn the captured graph into IR. Raises UnsupportedOp for what has no form here.
 
-    With `attention`, attention is one node; without, it stays as it is written out.
+    With `attention`, attention is one node; without, it stays as it is written out. `stepped`,
+    recurrent layers are steps through time; else calls.
     """
-    state = Lowering(captured, convolutions=convolutions)
+    state = Lowering(captured, convolutions=convolutions, stepped=stepped)
     calls = served_attention(captured.graph.graph) if attention else AttentionCalls({}, frozenset())
     inputs: dict[str, Node] = {}
     free = {item.symbol for item in captured.free_dims}

@@ -17,9 +17,11 @@ from agentkernel.compiler.providers.library import Library
 from agentkernel.compiler.providers.linear import Linear, LinearStep
 from agentkernel.compiler.providers.product import Joined, Pair, Product, RowParts
 from agentkernel.compiler.providers.protocol import Provider
+from agentkernel.compiler.providers.recurrence import Recurrent
 from agentkernel.compiler.providers.rows import Rows
 from agentkernel.compiler.providers.scan import Scan
 from agentkernel.compiler.providers.written import Written, WrittenStep
+from agentkernel.compiler.recurrence import RecurrenceStep
 
 PROVIDERS: dict[type, object] = {
     Region: Rows(),
@@ -29,6 +31,7 @@ PROVIDERS: dict[type, object] = {
     JoinedStep: Joined(),
     RowPartsStep: RowParts(),
     AttentionStep: Attention(),
+    RecurrenceStep: Recurrent(),
     LibraryStep: Library(),
     LinearStep: Linear(),
     WrittenStep: Written(),

@@ -15,7 +15,11 @@ from typing import TYPE_CHECKING
 from agentkernel.domain.base import sha256_text
 from agentkernel.domain.errors import ProblemError, one_line
 from agentkernel.domain.problem import ShapeSet, TensorSpec
-from agentkernel.tools.problem.composite_operators import kept_tables, losses_of_samples
+from agentkernel.tools.problem.composite_operators import (
+    kept_tables,
+    losses_of_samples,
+    recurrences_by_shape,
+)
 from agentkernel.tools.problem.cumulative_norm import traceable_averages
 from agentkernel.tools.problem.example_call import Example, example_call, real_example
 from agentkernel.tools.problem.loading import LoadedProblem
@@ -387,13 +391,19 @@ def _export(example: Example, *, dynamic: bool) -> ExportedProgram:
         for value in example.inputs
     )
     module = example.module
-    with preserve_attributes(module), traceable_averages(module), losses_of_samples():
+    with preserve_attributes(module), traceable_averages(module), _by_shape():
         program: ExportedProgram = torch.export.export(
             module, example.inputs, dynamic_shapes=shapes if dynamic else None, strict=False
         )
-    with kept_tables(), losses_of_samples():
+    with kept_tables(), _by_shape():
         functional: ExportedProgram = program.run_decompositions({})
     return functional
+
+
+@contextmanager
+def _by_shape() -> Iterator[None]:
+    with losses_of_samples(), recurrences_by_shape():
+        yield
 
 
 def _export_static(

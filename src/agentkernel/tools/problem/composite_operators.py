@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from torch._C import DispatchKey
     from torch._ops import OpOverload
+    from torch import Tensor
 
 
 KNOWN_TORCH = ("2.11", "2.12", "2.13")
@@ -138,3 +139,41 @@ def losses_of_samples() -> Iterator[None]:
         finally:
             if rule is not None:
                 decomposition_table[call] = rule
+
+
+@contextmanager
+def recurrences_by_shape() -> Iterator[None]:
+    """Meanwhile, recurrent layers say of their results no more than shapes: torch's own rule steps
+    through time, a minute for 512 steps of six layers."""
+    import torch
+    from torch._decomp import decomposition_table
+
+    aten = torch.ops.aten
+    calls = (aten.lstm.input, aten.gru.input, aten.rnn_tanh.input, aten.rnn_relu.input)
+    with _TABLES:
+        rules = {call: decomposition_table[call] for call in calls}
+        before = {call: call.py_kernels.copy() for call in calls}
+        try:
+            for call in calls:
+                decomposition_table[call] = _results_of_recurrence
+                _set_kernels(call, dict.fromkeys(before[call], _results_of_recurrence))
+            yield
+        finally:
+            decomposition_table.update(rules)
+            for call in calls:
+                _set_kernels(call, before[call])
+
+
+def _results_of_recurrence(
+    x: Tensor, begin: Tensor | Sequence[Tensor], weights: Sequence[Tensor], biased: bool,
+    layers: int, dropout: float, train: bool, bidirectional: bool, batch_first: bool,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """Empty tensors of the shapes, strides and dtype of what the operator returns."""
+    import torch
+
+    states = (begin,) if isinstance(begin, torch.Tensor) else tuple(begin)
+    steps, batch = (x.shape[1], x.shape[0]) if batch_first else x.shape[:2]
+    wide = states[0].shape[2] * (2 if bidirectional else 1)
+    output = x.new_empty((steps, batch, wide))
+    last = (x.new_empty(tuple(item.shape)) for item in states)
+    return (output.transpose(0, 1) if batch_first else output, *last)

@@ -130,9 +130,20 @@ def op_cost(op: object, args: Sequence[object], out: object, size_of: SizeOf) ->
         moved += sum(stored_bytes(item, size_of) for item in inputs)
     flops = _flops(name, kind, args, inputs, outputs, size_of)
     channels = _group_channels(name, args, inputs, size_of) if kind == "convolution" else None
+    steps = _recurrent_steps(args, size_of) if name in RECURRENT else None
     return OpCost(
-        op=name, dtype=dtype, bytes_moved=moved, flops=flops, kind=kind, channels=channels
-    )
+        op=name, dtype=dtype, bytes_moved=moved, flops=flops, kind=kind, channels=channels,
+        steps=steps,
+    )  # fmt: skip
+
+
+def _recurrent_steps(args: Sequence[object], size_of: SizeOf) -> int:
+    """Steps one after the other of a recurrent layer's call: those through time of each layer in
+    both directions, and of a stack in one direction those of its diagonals."""
+    *_, layers, _, _, bidirectional, batch_first = args
+    assert isinstance(layers, int)
+    steps = size_of(next(_tensors(args)).shape[1 if batch_first else 0])
+    return steps * layers if bidirectional else steps + layers - 1
 
 
 def numel(tensor: torch.Tensor, size_of: SizeOf) -> int:

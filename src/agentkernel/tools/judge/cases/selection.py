@@ -28,6 +28,7 @@ from agentkernel.tools.judge.cases.shapes import (
     CaseShape,
     at_sizes,
     count_elements,
+    count_rows,
     odd_shapes,
     past_tile,
     replace_sizes,
@@ -59,6 +60,10 @@ for a few would take minutes for many."""
 INTERPRETED_ODD_ROWS = 2_500
 """So many rows has an odd set in the interpreter: a program a row takes a millisecond, also where a
 row has five elements."""
+RECURRENT = ("aten.lstm.input", "aten.gru.input", "aten.rnn_tanh.input", "aten.rnn_relu.input")
+INTERPRETED_STEPS = 16
+"""So many steps of all its sequences has a graph with a recurrent layer in the interpreter: one
+depends on the one before, and the programs of one take seconds."""
 ODD_ELEMENTS = 1 << 24
 LARGER_ELEMENTS = 1 << 28
 """On a GPU a set past the declared sizes may have so many elements."""
@@ -85,7 +90,9 @@ def plan_cases(
     """The cases of one judgement, in order. `fits` says of a shape whether whole copies in fp64
     have room."""
     interpret = settings.device == "cpu"
-    limit = INTERPRETED_ELEMENTS if interpret else UNLIMITED
+    limit = UNLIMITED
+    if interpret:
+        limit = _interpreted(loaded.problem.shape_sets[0], captured, INTERPRETED_ELEMENTS)
     declared: list[CaseShape] = [
         scaled(inputs, captured, limit, index)
         for index, inputs in enumerate(loaded.problem.shape_sets)
@@ -147,7 +154,15 @@ def _odd_shapes(
         larger = _larger(settings)
         return odd_shapes(first, captured, ODD_ELEMENTS, larger, seed=settings.seed)
     few = min(INTERPRETED_ODD_ELEMENTS, max(ODD_FLOOR, ODD_FACTOR * count_elements(first)))
+    few = _interpreted(first, captured, few)
     return odd_shapes(first, captured, few, few, INTERPRETED_ODD_ROWS, settings.seed)
+
+
+def _interpreted(inputs: ShapeSet, captured: Captured, most: int) -> int:
+    """Elements of a set in the interpreter, at most `most`."""
+    if not any(str(node.target) in RECURRENT for node in captured.graph.graph.nodes):
+        return most
+    return min(most, INTERPRETED_STEPS * count_elements(inputs) // count_rows(inputs))
 
 
 def at_constants(
