@@ -107,7 +107,7 @@ def _dims(captured: Captured) -> tuple[tuple[str, ...], ...] | None:
         shape: Sequence[object] = value.shape if isinstance(value, torch.Tensor) else ()
         own = [free.get((index, dim), "") for dim in range(len(shape))]
         for name, size in zip(own, shape, strict=True):
-            if not name and getattr(named(size), "free_symbols", ()):
+            if not name and getattr(named(size), "free_symbols", None):
                 return None
         found.append(tuple(own))
     return tuple(found)

@@ -135,7 +135,8 @@ def _is_cast(node: torch.fx.Node) -> bool:
     """Whether autocast has a rule for what this node calls."""
     if not isinstance(node.target, torch._ops.OpOverload):
         return False
-    return torch._C._dispatch_has_kernel_for_dispatch_key(node.target.name(), "AutocastCUDA")
+    name: str = node.target.name()  # type: ignore[no-untyped-call]
+    return torch._C._dispatch_has_kernel_for_dispatch_key(name, "AutocastCUDA")
 
 
 def _changes(node: torch.fx.Node, dtype: torch.dtype) -> bool:

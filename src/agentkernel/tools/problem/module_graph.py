@@ -120,7 +120,7 @@ def assumptions(captured: Captured) -> tuple[sympy.Basic, ...]:
     ) is not None:
         guards = [guard.xreplace(dict([pair])) for guard in guards]
     found = map(named, guards)
-    return tuple(item for item in dict.fromkeys(found) if item != sympy.true)  # type: ignore[misc]
+    return tuple(item for item in dict.fromkeys(found) if item != sympy.true)
 
 
 def _given(guard: sympy.Basic, known: Mapping[str, str]) -> tuple[sympy.Basic, sympy.Basic] | None:
