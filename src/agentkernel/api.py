@@ -158,38 +158,47 @@ def apply(
     *,
     parameters: Mapping[str, tuple[str, ...]] | None = None,
     name: str | None = None,
+    declared_sizes: bool = False,
 ) -> Applied:
     """Let `model` run verified kernels inside, behind a guard; it stays the same object otherwise.
 
     `what` is the result of `optimize` or the folder of its run, for `model` itself; the folder of a
     night (`name` says which of its models this is); or kernels by path with the uses' own
     `parameters`. Each module is compared with the verified one: graph, constants and tensors. A
-    result or night that kept a baseline changes nothing. Raises AgentKernelError subclasses with
-    one clear line that names what differs; the model is unchanged then.
+    kernel runs at other sizes too where its certificate and the module's graph hold for them, with
+    `declared_sizes` only at those that it was timed at, as a night's kernels always do. A result or
+    night that kept a baseline changes nothing. Raises AgentKernelError subclasses with one clear
+    line that names what differs; the model is unchanged then.
     """
     if isinstance(what, Result) or _is_run(what):
         kernel = _kernel_of(what)
         if kernel is None:
             return apply_equal(model, {})
-        return apply_whole(model, kernel, kernel.certificate.problem.class_name)
+        name = kernel.certificate.problem.class_name
+        return apply_whole(model, kernel, name, declared_sizes=declared_sizes)
     if isinstance(what, str | Path):
         chosen = kernels_of_night(Path(what), name)
-        return apply_equal(model, chosen.kernels, chosen.parameters)
-    return apply_equal(model, what, parameters)
+        # The whole model was checked and timed with them at these sizes alone.
+        return apply_equal(model, chosen.kernels, chosen.parameters, declared_sizes=True)
+    return apply_equal(model, what, parameters, declared_sizes=declared_sizes)
 
 
-def apply_all(model: nn.Module, what: Result | str | Path) -> Applied:
+def apply_all(
+    model: nn.Module, what: Result | str | Path, *, declared_sizes: bool = False
+) -> Applied:
     """Put the kernel of a run on every module inside of `model`, itself included, that computes
     what was verified.
 
     `what` is the result of `optimize`, or the folder of its run. `Applied.paths` are the modules
-    that got it; `Applied.refused` says of every other module of the same class what differs. A
-    result that kept a baseline changes nothing. Raises AgentKernelError subclasses with one line.
+    that got it; `Applied.refused` says of every other module of the same class what differs;
+    `declared_sizes` is that of `apply`. A result that kept a baseline changes nothing. Raises
+    AgentKernelError subclasses with one line.
     """
     kernel = _kernel_of(what)
     if kernel is None:
         return apply_kernels(model, {})
-    return apply_everywhere(model, kernel, kernel.certificate.problem.class_name)
+    name = kernel.certificate.problem.class_name
+    return apply_everywhere(model, kernel, name, declared_sizes=declared_sizes)
 
 
 def _is_run(what: object) -> TypeGuard[str | Path]:

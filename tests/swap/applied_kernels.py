@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 
 import torch
@@ -12,10 +12,10 @@ from agentkernel.domain.base import sha256_text
 from agentkernel.domain.certificate import Certificate, ModuleGraph, Versions
 from agentkernel.domain.errors import ProblemError
 from agentkernel.domain.region import Kernel, KernelKey
-from agentkernel.domain.verdict import Verdict
+from agentkernel.domain.verdict import CaseResult, Verdict
 from agentkernel.tools.problem.capture import capture
-from agentkernel.tools.problem.graph_identity import problem_graph
 from agentkernel.tools.problem.loading import LoadedProblem, problem_from_module
+from agentkernel.tools.problem.module_graph import problem_graph
 
 VERSIONS = Versions(agentkernel="0", python="3", torch="2", triton="3", platform="linux")
 
@@ -146,6 +146,13 @@ def _graph_of(make: Callable[[], nn.Module]) -> ModuleGraph | None:
     return _graph(problem_from_module(make(), (example(),)))
 
 
+def _case(shapes: str) -> CaseResult:
+    return CaseResult(
+        label=shapes, seed=0, distribution="normal", shapes=shapes, norm_error=0.0,
+        eager_norm_error=0.0, element_error=0.0, eager_element_error=0.0, passed=True,
+    )  # fmt: skip
+
+
 def make_kernel(
     source: str,
     module: nn.Module,
@@ -153,16 +160,17 @@ def make_kernel(
     graph: ModuleGraph | None = None,
     parameters: tuple[str, ...] | None = None,
     signature: str = "0123456789abcdef",
+    judged: Sequence[str] = (),
     **more: object,
 ) -> Kernel:
     """A kernel that the judge would have accepted for `module` on `inputs`; `graph` is that of the
-    module where it is known."""
+    module where it is known, `judged` the shapes that the judge asked it at."""
     loaded = problem_from_module(module, inputs or (example(),))
     problem = loaded.problem
     sha = sha256_text(source)
     verdict = Verdict(
         candidate=sha, problem=problem.sha256, accepted=True, interpreted=True, device="cpu",
-        gate="accepted",
+        gate="accepted", cases=tuple(map(_case, judged)),
     )  # fmt: skip
     certificate = Certificate(
         run="run-1", created="2026-01-01T00:00:00Z", status="verified", reason="accepted",

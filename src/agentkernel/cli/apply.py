@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -69,6 +70,9 @@ class AppliedCheck(Frozen):
     eager_error: float | None = None
     kernel_calls: int = 0
     fallbacks: int = 0
+    declared_sizes: bool = False
+    note: str = ""
+    """That the kernel runs at sizes at which it was not timed; "" where it does not."""
 
 
 def apply(flags: ApplyFlags) -> None:
@@ -82,7 +86,7 @@ def apply(flags: ApplyFlags) -> None:
         os.environ["TRITON_INTERPRET"] = "1"
     subject = flags.subject
     loaded = load_problem(subject.reference, subject.inputs or (), subject.init, subject.kwargs)
-    found = check(folder, ProblemModel(loaded), device)
+    found = check(folder, ProblemModel(loaded), device, declared_sizes=flags.declared_sizes)
     if flags.as_json:
         print_json(found)
     else:
@@ -101,19 +105,23 @@ def refuse_night(run: str) -> None:
         )
 
 
-def check(folder: Path, model: ProblemModel, device: str) -> AppliedCheck:
+def check(
+    folder: Path, model: ProblemModel, device: str, *, declared_sizes: bool = False
+) -> AppliedCheck:
     """Put the kernel of a run on every module of the model that computes what was verified, and
     compare the whole model's outputs on `device` with fp64. Raises KernelRefused, RunNotFound."""
     from agentkernel.swap.end_to_end import Oracle, check_end_to_end
     from agentkernel.swap.kernel import kernel_of_run
-    from agentkernel.swap.swap import apply_all
+    from agentkernel.swap.swap import apply_all, apply_equal
 
     kernel = kernel_of_run(folder / "certificate.json")
-    applied = apply_all(model.build(device), kernel, kernel.certificate.problem.class_name)
+    name = kernel.certificate.problem.class_name
+    applied = apply_all(model.build(device), kernel, name, declared_sizes=declared_sizes)
     found: EndToEndVerdict | None = None
     if applied.paths:
         kernels = dict.fromkeys(applied.paths, kernel)
-        found = check_end_to_end(Oracle(model, device), kernels, seeds=SEEDS)
+        put_in = partial(apply_equal, declared_sizes=declared_sizes)
+        found = check_end_to_end(Oracle(model, device), kernels, seeds=SEEDS, put_in=put_in)
     none = f"no module of the model computes what run {folder.name} verified"
     return AppliedCheck(
         accepted=found is not None and found.accepted,
@@ -125,6 +133,8 @@ def check(folder: Path, model: ProblemModel, device: str) -> AppliedCheck:
         eager_error=found.eager_error if found else None,
         kernel_calls=found.kernel_calls if found else 0,
         fallbacks=found.fallbacks if found else 0,
+        declared_sizes=declared_sizes,
+        note=applied.note,
     )
 
 
@@ -142,6 +152,8 @@ def check_lines(found: AppliedCheck) -> list[str]:
         f"error against fp64: {error_text(found.error)} with the kernel, "
         f"{error_text(found.eager_error)} without",
         f"calls: {found.kernel_calls} of the kernel, {found.fallbacks} of the original",
+        *([found.note] if found.note else []),
     ]
-    use = f"in your program: agentkernel.apply_all(model, {found.folder!r})"
+    more = ", declared_sizes=True" if found.declared_sizes else ""
+    use = f"in your program: agentkernel.apply_all(model, {found.folder!r}{more})"
     return [*lines, use] if found.accepted else lines

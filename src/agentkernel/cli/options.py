@@ -428,6 +428,12 @@ class ApplyFlags:
             help="A run's name or folder; 'last' is the newest with a kernel.",
         ),
     ] = "last"
+    declared_sizes: Annotated[
+        bool,
+        typer.Option(
+            "--declared-sizes", help="The kernel runs at the sizes that it was timed at only."
+        ),
+    ] = False
     runs: Runs = None
     settings: SettingsFlags = SettingsFlags()
     as_json: AsJson = False

@@ -41,6 +41,23 @@ class Signature(Frozen):
     """The signature, 64 bytes."""
 
 
+class FreeSizes(Frozen):
+    """For which other sizes of the inputs the graph is the same.
+
+    `signature`: the first 16 hex digits of the SHA-256 of its text with names, `s0` and so on, in
+    place of the sizes that may change from call to call, and of what holds of them. Each is 2 or
+    more; `ones` are the names of those of which one at a time may be 1.
+    """
+
+    signature: str
+    ones: tuple[str, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """For people: `0123456789abcdef, s0 may be 1`."""
+        return ", ".join([self.signature, *(f"{name} may be 1" for name in self.ones)])
+
+
 class ModuleGraph(Frozen):
     """What the verified module computes, so that another one can be compared with it.
 
@@ -55,6 +72,16 @@ class ModuleGraph(Frozen):
     parameters: tuple[str, ...] = ()
     parameter_strides: tuple[tuple[int, ...], ...] = ()
     input_strides: tuple[tuple[int, ...] | None, ...] = ()
+    free: FreeSizes | None = None
+    """None where no size is free, and in records from before this was kept."""
+
+    @model_serializer(mode="wrap")
+    def _without_none(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
+        """One without free sizes reads, and is signed, as ever."""
+        found: dict[str, object] = handler(self)
+        if self.free is None:
+            del found["free"]
+        return found
 
 
 class Certificate(Frozen):

@@ -17,7 +17,7 @@ from agentkernel.domain.nightly import Form
 from agentkernel.domain.region import Kernel
 from agentkernel.domain.verdict import Mismatch
 from agentkernel.runtime import gpu_lock
-from agentkernel.swap.swap import CallCounts, apply, counts
+from agentkernel.swap.swap import Applied, CallCounts, apply, counts
 from agentkernel.tools.judge.comparison.compare import OutputValues, compare_output
 from agentkernel.tools.judge.comparison.errors import Leeway
 from agentkernel.tools.judge.reference.oracle import Answer, PerturbedOracle, call_reference
@@ -139,9 +139,10 @@ def check_end_to_end(
     *,
     form: Form = "regions",
     seeds: Sequence[int] = SEEDS,
+    put_in: Callable[..., Applied] = apply,
 ) -> EndToEndVerdict:
-    """Compare the outputs of the oracle's model with the kernels in to those in fp64, under the
-    judge's strict rule.
+    """Compare the outputs of the oracle's model with the kernels in, by `put_in`, to those in fp64,
+    under the judge's strict rule.
 
     `form` "regions+torch.compile" compiles the model with the kernels in; their calls are not
     counted then. Needs memory for three models and one in fp64; a model that does not run or fit in
@@ -149,7 +150,7 @@ def check_end_to_end(
     """
     with gpu_lock.shared():
         swapped = oracle.loaded.build(oracle.device)
-        apply(swapped, kernels, parameters)
+        put_in(swapped, kernels, parameters)
         compiled = form == "regions+torch.compile"
         seen = _ErrorsSoFar()
         run = torch.compile(swapped) if compiled else swapped

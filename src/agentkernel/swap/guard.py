@@ -24,7 +24,14 @@ from torch.utils._device import DeviceContext
 from agentkernel.domain.errors import KernelRefused, ProblemError
 from agentkernel.domain.problem import DataStructure, ScalarSpec
 from agentkernel.domain.region import Kernel
-from agentkernel.swap.kernel import Form, Operand, contiguous_strides
+from agentkernel.swap.free_sizes import FreeForms
+from agentkernel.swap.kernel import (
+    Form,
+    Operand,
+    contiguous_strides,
+    dense_strides,
+    same_places,
+)
 from agentkernel.tools.problem.attributes import (
     INTERNAL,
     MISSING,
@@ -67,6 +74,7 @@ class Arguments:
     `open`: forward takes keywords that it does not name, and None under one counts as not given.
     `nested`: how the inputs lie in positional arguments and keywords, where they are not all of
     them. `returns`: how the outputs lie in what is returned, with the `values` of its texts.
+    `free`: other sizes than the declared ones at which the kernel stands for the module.
     """
 
     inputs: tuple[Form | str, ...]
@@ -76,6 +84,7 @@ class Arguments:
     nested: Nested | None = None
     returns: DataStructure | None = None
     values: Mapping[str, object] = field(default_factory=dict)
+    free: FreeForms | None = None
 
     def bind(self, args: Sequence[object], kwargs: Mapping[str, object]) -> Sequence[object] | None:
         """The kernel's inputs in order; None where the call has others."""
@@ -90,6 +99,12 @@ class Arguments:
             return found
         outputs = found if isinstance(found, tuple) else (found,)
         return unflatten_data(self.returns, outputs, self.values)
+
+    def declared(self, given: Sequence[object]) -> bool:
+        """Whether the kernel's inputs have the declared shapes."""
+        pairs = zip(self.inputs, given, strict=True)
+        tensors = [(form, value) for form, value in pairs if isinstance(value, torch.Tensor)]
+        return all(value.shape == getattr(form, "shape", None) for form, value in tensors)
 
     def _values(
         self,
@@ -168,7 +183,7 @@ class WatchedModule:
         return None
 
 
-def arguments_of(kernel: Kernel, module: nn.Module) -> Arguments:
+def arguments_of(kernel: Kernel, module: nn.Module, free: FreeForms | None = None) -> Arguments:
     """The inputs of the kernel's problem, and how `module`'s forward names them."""
     specs = kernel.certificate.problem.shape_sets[0].inputs
     strides = kernel.input_strides or (None,) * len(specs)
@@ -177,13 +192,18 @@ def arguments_of(kernel: Kernel, module: nn.Module) -> Arguments:
             f"Kernel {kernel.sha256[:10]!r} has {len(specs)} inputs and strides for "
             f"{len(strides)}. Expected one entry an input, or none. Next: cut the model again."
         )
+    names = free.dims if free is not None else ((),) * len(specs)
     inputs: list[Form | str] = []
-    for spec, stride in zip(specs, strides, strict=True):
+    for spec, stride, dims in zip(specs, strides, names, strict=True):
         if isinstance(spec, ScalarSpec):
             inputs.append(spec.literal)
             continue
         dtype = getattr(torch, spec.dtype)
-        inputs.append(Form(dtype, spec.shape, stride or contiguous_strides(spec.shape)))
+        inputs.append(Form(dtype, spec.shape, stride or contiguous_strides(spec.shape), dims))
+    forms = [item for item in inputs if isinstance(item, Form)]
+    if not all(same_places(item, dense_strides(item.shape, item.stride)) for item in forms):
+        # Nothing says how a tensor with gaps lies at other sizes.
+        free = None
     kinds = inspect.Parameter
     positional, keywords, beyond = [], {}, False
     for item in inspect.signature(module.forward).parameters.values():
@@ -201,6 +221,7 @@ def arguments_of(kernel: Kernel, module: nn.Module) -> Arguments:
         _nested(kernel),
         kernel.returns,
         _values(kernel),
+        free,
     )
 
 
@@ -277,9 +298,14 @@ def _function_modes() -> list[object]:
 
 
 def inputs_refusal(
-    inputs: Sequence[Form | str], values: Sequence[Any], device: torch.device, grad: bool
+    inputs: Sequence[Form | str],
+    values: Sequence[Any],
+    device: torch.device,
+    grad: bool,
+    free: FreeForms | None = None,
 ) -> str | None:
-    """In which respect the inputs differ from what was verified."""
+    """In which respect the inputs differ from what was verified, at the sizes of `free` too."""
+    sizes: dict[str, int] = {}
     for form, value in zip(inputs, values, strict=True):
         if isinstance(form, str):
             if repr(value) != form:
@@ -287,14 +313,15 @@ def inputs_refusal(
             continue
         if type(value) not in PLAIN_TENSORS:
             return "type"
-        refusal = form.refusal(value)
+        here = form if free is None else form.at(value.shape, sizes)
+        refusal = "shape" if here is None else here.refusal(value)
         if refusal is not None:
             return refusal
         if value.device != device:
             return "device"
         if grad and value.requires_grad:
             return "grad"
-    return None
+    return None if free is None or free.admits(sizes) else "shape"
 
 
 def operands_refusal(operands: Sequence[Operand], device: torch.device, grad: bool) -> str | None:

@@ -11,9 +11,9 @@ import re
 import sys
 import types
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import torch
 
@@ -29,17 +29,18 @@ from agentkernel.domain.plain_text import sentence
 from agentkernel.domain.problem import ScalarSpec
 from agentkernel.domain.region import Kernel, KernelKey
 from agentkernel.storage.source_text import check_one_reading, compile_source, read_literal
+from agentkernel.swap.free_sizes import FreeForms, free_forms
 from agentkernel.tools.certificate.record import hash_errors, read_certificate
 from agentkernel.tools.problem.arguments import called_flat, identifiers
 from agentkernel.tools.problem.call_arguments import BoundCall, describe
 from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.problem.graph_identity import (
     graph_difference,
-    problem_graph,
-    signed_modules,
+    signed_module,
     state_forms,
 )
 from agentkernel.tools.problem.loading import restore_problem
+from agentkernel.tools.problem.module_graph import problem_graph
 
 if TYPE_CHECKING:
     from torch import nn
@@ -52,11 +53,26 @@ Tensors = dict[str, "torch.Tensor | None"]
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What a kernel was compiled and judged for. Strides in elements."""
+    """What a kernel was compiled and judged for. Strides in elements. `free` has the name of each
+    size that may be another, "" for the others; empty where none may."""
 
     dtype: torch.dtype
     shape: tuple[int, ...]
     stride: tuple[int, ...]
+    free: tuple[str, ...] = ()
+
+    def at(self, shape: Sequence[int], sizes: dict[str, int]) -> Form | None:
+        """The form for a tensor of this shape, whose free sizes go into `sizes`; None where one of
+        them is another there, or a size is not free."""
+        names = self.free or ("",) * len(self.shape)
+        if len(shape) != len(names):
+            return None
+        for name, declared, size in zip(names, self.shape, shape, strict=True):
+            if size != (sizes.setdefault(name, size) if name else declared):
+                return None
+        if tuple(shape) == self.shape:
+            return self
+        return replace(self, shape=tuple(shape), stride=dense_strides(shape, self.stride))
 
     def refusal(self, value: torch.Tensor) -> str | None:
         """In which respect `value` differs: "dtype", "shape", "layout" or "stride"."""
@@ -107,6 +123,14 @@ def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
         found.append(step)
         step *= max(size, 1)
     return tuple(reversed(found))
+
+
+def dense_strides(shape: Sequence[int], like: Sequence[int]) -> tuple[int, ...]:
+    """Strides without gaps of `shape`, whose dimensions lie in memory in the order of those with
+    the strides `like`."""
+    order = sorted(range(len(shape)), key=lambda dim: (-like[dim], dim))
+    found = dict(zip(order, contiguous_strides([shape[dim] for dim in order]), strict=True))
+    return tuple(found[dim] for dim in range(len(shape)))
 
 
 def same_places(form: Form, stride: Sequence[int]) -> bool:
@@ -232,8 +256,16 @@ def _operand(module: nn.Module, source: str, group: _Group, form: Form, kernel: 
 NEXT_OPTIMIZE_MODULE = "Next: optimize this module itself."
 
 
-def matching_parameters(module: nn.Module, kernel: Kernel) -> tuple[str, ...]:
-    """The state_dict names of `module` in the order of `kernel.parameters`.
+class Match(NamedTuple):
+    """The state_dict names of a module in the order of `Kernel.parameters`, and the other sizes at
+    which the kernel stands for it."""
+
+    parameters: tuple[str, ...]
+    free: FreeForms | None
+
+
+def match_module(module: nn.Module, kernel: Kernel, *, declared_sizes: bool = False) -> Match:
+    """What ties `kernel` to `module`; with `declared_sizes` it has no other sizes.
 
     Raises KernelRefused, with the difference named, where `module` computes something else than
     what the kernel was verified for, on the inputs that it was verified for.
@@ -241,7 +273,9 @@ def matching_parameters(module: nn.Module, kernel: Kernel) -> tuple[str, ...]:
     name = f"Kernel {kernel.sha256[:10]!r} cannot stand for this {type(module).__name__}"
     modes = {item: item.training for item in module.modules()}
     try:
-        flat, region = signed_modules(module, _bound(kernel))
+        signed = signed_module(module, _bound(kernel))
+        verified = graph_of(kernel.certificate)
+        free = None if declared_sizes else free_forms(kernel, verified, signed, module)
     except (ProblemError, RuntimeError, TypeError, ValueError) as error:
         # Its next step is for who optimizes the module.
         why = cause_of(str(error))
@@ -252,16 +286,15 @@ def matching_parameters(module: nn.Module, kernel: Kernel) -> tuple[str, ...]:
     finally:
         for item, training in modes.items():
             item.training = training
-    verified = graph_of(kernel.certificate)
-    if verified is None and region.signature != kernel.key.signature:
+    if verified is None and signed.region.signature != kernel.key.signature:
         raise KernelRefused(
-            f"{name}: its graph is {region.signature!r}, verified for {kernel.key.signature!r}, "
-            f"and the record says no more. {NEXT_OPTIMIZE_MODULE}"
+            f"{name}: its graph is {signed.region.signature!r}, verified for "
+            f"{kernel.key.signature!r}, and the record says no more. {NEXT_OPTIMIZE_MODULE}"
         )
-    words = graph_difference(flat, verified) if verified is not None else None
+    words = graph_difference(signed.flat, verified) if verified is not None else None
     if words is not None:
         raise KernelRefused(f"{name}: {words}. {NEXT_OPTIMIZE_MODULE}")
-    return flat.parameters
+    return Match(signed.flat.parameters, free)
 
 
 def _bound(kernel: Kernel) -> BoundCall:

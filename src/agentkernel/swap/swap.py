@@ -26,6 +26,7 @@ from torch import nn
 
 from agentkernel.domain.errors import KernelRefused, ProblemError, one_line
 from agentkernel.domain.region import Kernel
+from agentkernel.swap.free_sizes import FreeForms
 from agentkernel.swap.guard import (
     STATE,
     AcceptedCall,
@@ -44,7 +45,7 @@ from agentkernel.swap.kernel import (
     build_kernel,
     check_kernel,
     keeps_gradients,
-    matching_parameters,
+    match_module,
     needs_triton,
     tensor_forms,
     tensor_forms_of,
@@ -59,9 +60,15 @@ KERNEL = "_agentkernel_kernel"
 MOST_NAMED = 6
 """Modules that a refusal names."""
 MOST_RAISED = 3
+MOST_SIZES = 16
+"""Sets of sizes whose last call that the guard let through is kept."""
 NO_GPU = (
     "No GPU in this process: the original modules run, not the kernels. Expected CUDA or ROCm. "
     "Next: run it where there is one; agentkernel.counts(model) says what ran."
+)
+UNTIMED = (
+    "The kernels run at other sizes too, where they were judged and not timed: {sizes}. "
+    "Next: time the sizes that you use; declared_sizes=True keeps to the declared ones."
 )
 NEW_OBJECT: object = vars(copyreg)["__newobj__"]
 NO_DEVICE = torch.device("meta")
@@ -72,7 +79,9 @@ class Swap:
     """A module's kernel and what became of its calls. `off` says why it is not used any more;
     `remember_call` is the last call that the guard let through, `traced` what torch.compile reads;
     where there is none, it traces the guard itself, if that is `traceable`. `gradients`: the
-    kernel's were judged, and a call that requires some runs it."""
+    kernel's were judged, and a call that requires some runs it. `by_sizes` are such calls by the
+    shapes of their inputs, where sizes are free; `raised_elsewhere` counts calls at other sizes
+    than the declared ones."""
 
     kernel: Kernel
     names: tuple[str, ...]
@@ -88,6 +97,8 @@ class Swap:
     off: str | None = None
     passed: AcceptedCall | None = None
     traced: Traced | None = None
+    by_sizes: dict[tuple[object, ...], AcceptedCall] = field(default_factory=dict)
+    raised_elsewhere: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
 
     def inputs(
@@ -103,6 +114,11 @@ class Swap:
             return "arguments"
         if self.passed is not None and self.passed.holds(given):
             return given
+        free = self.arguments.free
+        sizes = () if free is None else _shapes(given)
+        if sizes in self.by_sizes and self.by_sizes[sizes].holds(given):
+            self.passed = self.by_sizes[sizes]
+            return given
         device = self._device(given)
         if device.type == "cuda":
             if device.index != torch.cuda.current_device():
@@ -111,18 +127,23 @@ class Swap:
             return "device"
         refusal = (
             process_state_refusal(device.type, len(self.watched) > 1)
-            or self._refusal(given, device)
+            or self._refusal(given, device, free)
             or lazy_refusal(given, self.operands)
         )
         if refusal is not None:
             return refusal
         self.passed = remember_call(self.watched, self.operands, given, device, self.gradients)
+        if free is not None and self.passed is not None:
+            if len(self.by_sizes) >= MOST_SIZES:
+                self.by_sizes.clear()
+            self.by_sizes[sizes] = self.passed
         return given
 
     def traced_inputs(
         self, args: Sequence[object], kwargs: Mapping[str, object]
     ) -> Sequence[object] | None:
-        """As `inputs`, in the words that torch.compile can trace; it guards what is read here."""
+        """As `inputs`, at the declared sizes, in the words that torch.compile can trace; it guards
+        what is read here."""
         asked = self.off is None and self.traceable
         given = self.arguments.bind(args, kwargs) if asked else None
         if given is None:
@@ -141,13 +162,16 @@ class Swap:
         tensors = (*given, *(item.current() for item in self.operands))
         return any(isinstance(item, torch.Tensor) and item.requires_grad for item in tensors)
 
-    def _refusal(self, given: Sequence[object], device: torch.device) -> str | None:
+    def _refusal(
+        self, given: Sequence[object], device: torch.device, free: FreeForms | None = None
+    ) -> str | None:
         for item in self.watched:
             refusal = item.refusal()
             if refusal is not None:
                 return refusal
         grad = torch.is_grad_enabled() and not self.gradients
-        return inputs_refusal(self.arguments.inputs, given, device, grad) or operands_refusal(
+        inputs = self.arguments.inputs
+        return inputs_refusal(inputs, given, device, grad, free) or operands_refusal(
             self.operands, device, grad
         )
 
@@ -162,17 +186,31 @@ class Swap:
         """The original runs: count why."""
         self.reasons[reason] += 1
 
-    def failed(self, error: Exception) -> None:
-        """The kernel raised; after `MOST_RAISED` times it is not asked again."""
+    def failed(self, error: Exception, given: Sequence[object]) -> None:
+        """The kernel raised; after `MOST_RAISED` times it is not asked again, or not at other sizes
+        than the declared ones where it raised at those."""
         self.reasons["raised"] += 1
+        if not self.arguments.declared(given):
+            self.raised_elsewhere += 1
+            if self.raised_elsewhere >= MOST_RAISED:
+                self.arguments = replace(self.arguments, free=None)
+                self.passed = None
+            return
         self.raised += 1
         if self.raised >= MOST_RAISED:
             self.traced = None
             self.off = f"raised {self.raised} times: {type(error).__name__}: {one_line(error, 200)}"
 
 
-def make_swap(module: nn.Module, kernel: Kernel, names: Sequence[str]) -> Swap:
-    """All that `module` needs to run `kernel`; the module itself is not changed.
+def _shapes(given: Sequence[object]) -> tuple[object, ...]:
+    return tuple(item.shape for item in given if isinstance(item, torch.Tensor))
+
+
+def make_swap(
+    module: nn.Module, kernel: Kernel, names: Sequence[str], free: FreeForms | None = None
+) -> Swap:
+    """All that `module` needs to run `kernel`, at the sizes of `free` too; the module itself is not
+    changed.
 
     Raises KernelRefused where text, certificate, arguments or tensors do not fit.
     """
@@ -183,7 +221,7 @@ def make_swap(module: nn.Module, kernel: Kernel, names: Sequence[str]) -> Swap:
             "Expected a module whose class has the forward. Next: leave it out."
         )
     new = build_kernel(kernel)
-    arguments, watched = arguments_of(kernel, module), watch_modules(module)
+    arguments, watched = arguments_of(kernel, module, free), watch_modules(module)
     operands = tie_operands(module, new, kernel, names)
     on_cpu = not needs_triton(kernel.source) or _interpreted()
     return Swap(
@@ -272,7 +310,7 @@ def _forward_of(original: type[nn.Module], sha256: str) -> object:
         try:
             found = swap.arguments.returned(swap.new.forward(*given))
         except Exception as error:  # noqa: BLE001 - whatever a kernel raises, the original answers
-            swap.failed(error)
+            swap.failed(error, given)
             return plain(self, *args, **kwargs)
         swap.called += 1
         return found
@@ -304,7 +342,7 @@ def _deepcopy(self: nn.Module, memo: dict[int, object]) -> nn.Module:
     if swap is not None and not any(item.changed() for item in swap.watched):
         # A copy of another kind (on meta, in another dtype) has no place for the kernel.
         with contextlib.suppress(KernelRefused):
-            swap_in(made, make_swap(made, swap.kernel, swap.names))
+            swap_in(made, make_swap(made, swap.kernel, swap.names, swap.arguments.free))
     return made
 
 
@@ -332,7 +370,8 @@ class Applied:
     """What `apply` did: the paths that now run a kernel, and the kernels' SHA-256 by path.
 
     `refused`: by path, why a module of the verified class did not get the kernel of `apply_all`.
-    `note`: one line where the kernels cannot run in this process, so that the originals do.
+    `note`: one line where the kernels cannot run in this process, so that the originals do, or
+    where they run at sizes at which nobody timed them.
     """
 
     kernels: Mapping[str, str]
@@ -360,16 +399,17 @@ def apply(
     model: nn.Module,
     kernels: Mapping[str, Kernel],
     parameters: Mapping[str, tuple[str, ...]] | None = None,
+    free: Mapping[str, FreeForms] | None = None,
 ) -> Applied:
     """Swap `kernels` in at their paths, all of them or none. Of the modules nothing is compared but
     arguments and tensors: they are those that were cut and verified, or `apply_equal` compares.
 
     `parameters` gives, by path, this use's own names in the order of `Kernel.parameters`, which
-    stand where it says nothing. A kernel that is at a path already is replaced; others stay. Raises
-    ProblemError for a path that the model does not have, KernelRefused for a kernel that may not
-    run there.
+    stand where it says nothing; `free` the other sizes than the declared ones at which a kernel
+    runs. A kernel that is at a path already is replaced; others stay. Raises ProblemError for a
+    path that the model does not have, KernelRefused for a kernel that may not run there.
     """
-    own = parameters or {}
+    own, sizes = parameters or {}, free or {}
     planned: list[tuple[nn.Module, Swap]] = []
     taken: dict[int, str] = {}
     for path, kernel in kernels.items():
@@ -380,19 +420,27 @@ def apply(
                 f"{path!r} is the same module as {first!r}. Expected one kernel for it. "
                 "Next: give one of the two paths."
             )
-        planned.append((module, make_swap(module, kernel, own.get(path, kernel.parameters))))
+        names = own.get(path, kernel.parameters)
+        planned.append((module, make_swap(module, kernel, names, sizes.get(path))))
     for module, swap in planned:
         swap_in(module, swap)
-    note = "" if all(swap.on_cpu for _, swap in planned) else _note_without_gpu()
+    note = _note([swap for _, swap in planned])
+    if note:
+        _warn_once(note)
     return Applied({path: kernel.sha256 for path, kernel in kernels.items()}, note=note)
 
 
-def _note_without_gpu() -> str:
-    """What is said where nothing in this process can run a Triton kernel; logged once."""
-    if torch.cuda.is_available():
-        return ""
-    _warn_once(NO_GPU)
-    return NO_GPU
+def _note(swaps: Sequence[Swap]) -> str:
+    """`Applied.note`."""
+    if not all(swap.on_cpu for swap in swaps) and not torch.cuda.is_available():
+        return NO_GPU
+    timed = {
+        f"{swap.kernel.basis} at {item.label}"
+        for swap in swaps
+        if swap.arguments.free is not None
+        for item in swap.kernel.certificate.problem.shape_sets
+    }
+    return UNTIMED.format(sizes=", ".join(sorted(timed))) if timed else ""
 
 
 @cache
@@ -404,41 +452,53 @@ def apply_equal(
     model: nn.Module,
     kernels: Mapping[str, Kernel],
     parameters: Mapping[str, tuple[str, ...]] | None = None,
+    *,
+    declared_sizes: bool = False,
 ) -> Applied:
-    """As `apply`, on modules that compute what was verified: the same graph and constants.
+    """As `apply`, on modules that compute what was verified: the same graph and constants. Where
+    the certificate and the module's graph say the same for other sizes, the kernels run at those
+    too, unless `declared_sizes`.
 
     Where `parameters` says nothing, a module's names are those that its own graph gives. Raises
     what `apply` raises, and KernelRefused with the difference in words.
     """
-    own = dict(parameters or {})
+    own, free = dict(parameters or {}), {}
     for path, kernel in kernels.items():
         check_kernel(kernel)
-        names = matching_parameters(_submodule(model, path), kernel)
-        own.setdefault(path, names)
-    return apply(model, kernels, own)
+        match = match_module(_submodule(model, path), kernel, declared_sizes=declared_sizes)
+        own.setdefault(path, match.parameters)
+        if match.free is not None:
+            free[path] = match.free
+    return apply(model, kernels, own, free)
 
 
-def apply_all(model: nn.Module, kernel: Kernel, class_name: str) -> Applied:
-    """Swap `kernel` in at every module of `model` that computes what was verified.
+def apply_all(
+    model: nn.Module, kernel: Kernel, class_name: str, *, declared_sizes: bool = False
+) -> Applied:
+    """Swap `kernel` in at every module of `model` that computes what was verified; `declared_sizes`
+    is that of `apply_equal`.
 
     Modules with other tensors than the verified one are passed over, those of `class_name` with a
     reason in `Applied.refused`. Nothing is looked for inside of a module that got the kernel.
     Raises KernelRefused where nothing proves the kernel's text.
     """
     check_kernel(kernel)
-    found = _equal_modules(model, kernel, class_name)
+    found = _equal_modules(model, kernel, class_name, declared_sizes=declared_sizes)
     kernels = dict.fromkeys(found.parameters, kernel)
-    return replace(apply(model, kernels, found.parameters), refused=found.refused)
+    applied = apply(model, kernels, found.parameters, found.free)
+    return replace(applied, refused=found.refused)
 
 
-def apply_whole(model: nn.Module, kernel: Kernel, class_name: str) -> Applied:
+def apply_whole(
+    model: nn.Module, kernel: Kernel, class_name: str, *, declared_sizes: bool = False
+) -> Applied:
     """As `apply_equal` with `kernel` for `model` itself; where that computes something else, the
     refusal names the equal modules inside, which `apply_all` takes."""
     check_kernel(kernel)
     try:
-        return apply_equal(model, {"": kernel})
+        return apply_equal(model, {"": kernel}, declared_sizes=declared_sizes)
     except KernelRefused as error:
-        inside = tuple(_equal_modules(model, kernel, class_name).parameters)
+        inside = tuple(_equal_modules(model, kernel, class_name, declared_sizes=True).parameters)
         if not inside:
             raise
         more = f" and {len(inside) - MOST_NAMED} more" if len(inside) > MOST_NAMED else ""
@@ -450,30 +510,35 @@ def apply_whole(model: nn.Module, kernel: Kernel, class_name: str) -> Applied:
 
 
 class _EqualModules(NamedTuple):
-    """Tensor names by path of those that compute what was verified, and why others do not."""
+    """Tensor names and free sizes by path of those that compute what was verified, and why others
+    do not."""
 
     parameters: dict[str, tuple[str, ...]]
+    free: dict[str, FreeForms]
     refused: dict[str, str]
 
 
-def _equal_modules(model: nn.Module, kernel: Kernel, class_name: str) -> _EqualModules:
+def _equal_modules(
+    model: nn.Module, kernel: Kernel, class_name: str, *, declared_sizes: bool
+) -> _EqualModules:
     forms = tensor_forms(kernel)
-    parameters: dict[str, tuple[str, ...]] = {}
-    refused: dict[str, str] = {}
+    found = _EqualModules({}, {}, {})
     for path, module in model.named_modules():
-        inside = any(path.startswith(f"{above}." if above else "") for above in parameters)
+        inside = any(path.startswith(f"{above}." if above else "") for above in found.parameters)
         named = original_class(module).__name__ == class_name
         if inside or not (named or tensor_forms_of(module) == forms):
             continue
         try:
-            names = matching_parameters(module, kernel)
-            make_swap(module, kernel, names)
+            match = match_module(module, kernel, declared_sizes=declared_sizes)
+            make_swap(module, kernel, match.parameters)
         except KernelRefused as error:
             if named:
-                refused[path] = one_line(error)
+                found.refused[path] = one_line(error)
             continue
-        parameters[path] = names
-    return _EqualModules(parameters, refused)
+        found.parameters[path] = match.parameters
+        if match.free is not None:
+            found.free[path] = match.free
+    return found
 
 
 def restore(model: nn.Module) -> int:

@@ -60,8 +60,8 @@ from agentkernel.tools.judge.settings import (
     keyed_seed,
 )
 from agentkernel.tools.problem.capture import Captured, capture
-from agentkernel.tools.problem.graph_identity import problem_graph
 from agentkernel.tools.problem.loading import LoadedProblem
+from agentkernel.tools.problem.module_graph import problem_graph
 from agentkernel.tools.profiler import ProfileSettings
 from agentkernel.tools.roofline.model import analyse
 from agentkernel.tools.search.space import Forms, Space

@@ -131,7 +131,7 @@ def test_more_launches_and_fewer_bytes_never_speak_against_it(launches, copies, 
         assert worthwhile(launches + 1, copies, moved)
         assert worthwhile(launches, copies - 1, moved)
         assert worthwhile(launches, copies, moved // 2)
-        assert moved / 2e12 < launches * 8e-6
+        assert moved / 2e12 < launches * 14e-6
 
 
 def test_a_label_is_found_again():

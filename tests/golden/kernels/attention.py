@@ -144,6 +144,11 @@ class ModelNew(nn.Module):
             or v.shape[2] != k.shape[2]
         ):
             raise ValueError(f"v is {v.dtype}{list(v.shape)}; {VERIFIED}")
+        if torch.is_autocast_enabled("cuda" if q.is_cuda else "cpu"):
+            raise ValueError(
+                "under torch.autocast the original has other dtypes than this drop-in: "
+                "call it outside of autocast, or use the original module"
+            )
         if torch.is_grad_enabled():
             tensors = (q, k, v)
             if any(tensor.requires_grad for tensor in tensors):

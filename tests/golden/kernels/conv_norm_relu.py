@@ -71,8 +71,8 @@ def relu_kernel_last(
 
 @triton.jit
 def relu_kernel(
-    x_ptr, weight_ptr, out_ptr, running_mean_ptr, running_var_ptr, weight_1_ptr, bias_1_ptr,
-    batches, IN_0: tl.constexpr, IN_1: tl.constexpr, OUT_0: tl.constexpr,
+    x_ptr, weight_ptr, out_ptr, running_mean_ptr, running_var_ptr, norm_weight_ptr,
+    bias_1_ptr, batches, IN_0: tl.constexpr, IN_1: tl.constexpr, OUT_0: tl.constexpr,
     OUT_1: tl.constexpr, INDEX: tl.constexpr, TF32: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):
@@ -117,15 +117,15 @@ def relu_kernel(
             acc = tl.dot(x, w, acc, input_precision="tf32x3")
     acc = tl.trans(acc)
 
-    tile_mask = row_mask[:, None] & col_mask[None, :]
     batch = batch.to(tl.int64)
+    tile_mask = row_mask[:, None] & col_mask[None, :]
     tile = (batch[None, :] * M + rows[:, None]) * N + cols[None, :]
     running_mean = tl.load(running_mean_ptr + rows[:, None], mask=row_mask[:, None], other=0.0)
     running_var = tl.load(running_var_ptr + rows[:, None], mask=row_mask[:, None], other=0.0)
     rstd = tl.rsqrt(running_var + 1e-05)
-    weight = tl.load(weight_1_ptr + rows[:, None], mask=row_mask[:, None], other=0.0)
+    norm_weight = tl.load(norm_weight_ptr + rows[:, None], mask=row_mask[:, None], other=0.0)
     bias_1 = tl.load(bias_1_ptr + rows[:, None], mask=row_mask[:, None], other=0.0)
-    native_batch_norm_legit_no_training = (acc - running_mean) * rstd * weight + bias_1
+    native_batch_norm_legit_no_training = (acc - running_mean) * rstd * norm_weight + bias_1
     relu = tl.where(native_batch_norm_legit_no_training < 0.0, 0.0, native_batch_norm_legit_no_training)
     acc = relu
     tl.store(out_ptr + tile, acc.to(out_ptr.dtype.element_ty), mask=tile_mask)
@@ -195,13 +195,35 @@ class ModelNew(nn.Module):
             )
         if x.dtype != torch.float32 or x.ndim != 4 or x.shape[1] != 128:
             raise ValueError(f"x is {x.dtype}{list(x.shape)}; {VERIFIED}")
-        if torch.is_grad_enabled():
-            tensors = (
-                x, self.conv.weight, self.norm.weight, self.norm.bias, self.norm.running_mean,
-                self.norm.running_var,
+        conv_weight = self.conv.weight
+        norm_weight = self.norm.weight
+        bias = self.norm.bias
+        running_mean = self.norm.running_mean
+        running_var = self.norm.running_var
+        if conv_weight.dtype != torch.float32 or conv_weight.shape != (128, 128, 3, 3):
+            raise ValueError(f"conv.weight is no longer float32[128, 128, 3, 3]; {VERIFIED}")
+        if norm_weight.dtype != torch.float32 or norm_weight.shape != (128,):
+            raise ValueError(f"norm.weight is no longer float32[128]; {VERIFIED}")
+        if bias.dtype != torch.float32 or bias.shape != (128,):
+            raise ValueError(f"norm.bias is no longer float32[128]; {VERIFIED}")
+        if running_mean.dtype != torch.float32 or running_mean.shape != (128,):
+            raise ValueError(f"norm.running_mean is no longer float32[128]; {VERIFIED}")
+        if running_var.dtype != torch.float32 or running_var.shape != (128,):
+            raise ValueError(f"norm.running_var is no longer float32[128]; {VERIFIED}")
+        if torch.is_autocast_enabled("cuda" if x.is_cuda else "cpu"):
+            raise ValueError(
+                "under torch.autocast the original has other dtypes than this drop-in: "
+                "call it outside of autocast, or use the original module"
             )
+        if torch.is_grad_enabled():
+            tensors = (x, conv_weight, norm_weight, bias, running_mean, running_var)
             if any(tensor.requires_grad for tensor in tensors):
                 return Differentiable.apply(self, *tensors)
+        conv_weight = conv_weight.contiguous()
+        norm_weight = norm_weight.contiguous()
+        bias = bias.contiguous()
+        running_mean = running_mean.contiguous()
+        running_var = running_var.contiguous()
         x = x.contiguous()
         x_dim0 = x.shape[0]
         x_dim2 = x.shape[2]
@@ -211,7 +233,7 @@ class ModelNew(nn.Module):
         output = torch.empty((x_dim0, 128, x_dim2, x_dim3), device=x.device, dtype=torch.float32)
         relu_kernel_weight = torch.empty(147456, device=x.device, dtype=x.dtype)
         relu_kernel_pack[(144,)](
-            self.conv.weight.contiguous(), relu_kernel_weight,
+            conv_weight, relu_kernel_weight,
             TF32=torch.backends.cudnn.conv.fp32_precision == "tf32", BLOCK=1024,
         )
         relu_kernel_picture = torch.empty(x_dim0 * (x_dim2 + 2) * (x_dim3 + 2) * 128, device=x.device, dtype=x.dtype)
@@ -221,8 +243,8 @@ class ModelNew(nn.Module):
             TF32=torch.backends.cudnn.conv.fp32_precision == "tf32", PLACES=128, CHANNELS=32,
         )
         relu_kernel[(triton.cdiv(x_dim0 * x_dim2 * x_dim3, 128) * 1,)](
-            relu_kernel_picture, relu_kernel_weight, output, self.norm.running_mean,
-            self.norm.running_var, self.norm.weight, self.norm.bias, x_dim0,
+            relu_kernel_picture, relu_kernel_weight, output, running_mean, running_var, norm_weight,
+            bias, x_dim0,
             IN_0=x_dim2, IN_1=x_dim3, OUT_0=x_dim2, OUT_1=x_dim3,
             INDEX=tl.int64 if max(relu_kernel_picture.numel(), output.numel()) > 2147418112 else tl.int32,
             TF32=torch.backends.cudnn.conv.fp32_precision == "tf32", BLOCK_M=128, BLOCK_N=128,

@@ -95,17 +95,21 @@ class ModelNew(nn.Module):
     def forward(self, x):
         if x.dtype != torch.float32 or x.ndim != 2 or x.shape[1] != 8192:
             raise ValueError(f"x is {x.dtype}{list(x.shape)}; {VERIFIED}")
+        bias = self.bias
+        if bias.dtype != torch.float32 or bias.shape != (8192,):
+            raise ValueError(f"bias is no longer float32[8192]; {VERIFIED}")
         if torch.is_grad_enabled():
-            tensors = (x, self.bias)
+            tensors = (x, bias)
             if any(tensor.requires_grad for tensor in tensors):
                 return Differentiable.apply(self, *tensors)
+        bias = bias.contiguous()
         x = x.contiguous()
         x_dim0 = x.shape[0]
         if x_dim0 == 0:
             return torch.empty((x_dim0, 8192), device=x.device, dtype=torch.float32)
         output = torch.empty((x_dim0, 8192), device=x.device, dtype=torch.float32)
         gelu_kernel[(-(-(8192*x_dim0) // 1024),)](
-            x, self.bias, output, 8192*x_dim0,
+            x, bias, output, 8192*x_dim0,
             INDEX=tl.int64 if 8192*x_dim0 > 2147418112 else tl.int32, BLOCK_N=1024,
             num_warps=4,
         )

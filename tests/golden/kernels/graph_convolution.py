@@ -237,12 +237,27 @@ class ModelNew(nn.Module):
             raise ValueError(
                 f"destination is {destination.dtype}{list(destination.shape)}; {VERIFIED}"
             )
-        if torch.is_grad_enabled():
-            tensors = (
-                x, source, destination, self.own.weight, self.own.bias, self.other.weight,
+        own_weight = self.own.weight
+        bias = self.own.bias
+        other_weight = self.other.weight
+        if own_weight.dtype != torch.float32 or own_weight.shape != (256, 128):
+            raise ValueError(f"own.weight is no longer float32[256, 128]; {VERIFIED}")
+        if bias.dtype != torch.float32 or bias.shape != (256,):
+            raise ValueError(f"own.bias is no longer float32[256]; {VERIFIED}")
+        if other_weight.dtype != torch.float32 or other_weight.shape != (256, 128):
+            raise ValueError(f"other.weight is no longer float32[256, 128]; {VERIFIED}")
+        if torch.is_autocast_enabled("cuda" if x.is_cuda else "cpu"):
+            raise ValueError(
+                "under torch.autocast the original has other dtypes than this drop-in: "
+                "call it outside of autocast, or use the original module"
             )
+        if torch.is_grad_enabled():
+            tensors = (x, source, destination, own_weight, bias, other_weight)
             if any(tensor.requires_grad for tensor in tensors):
                 return Differentiable.apply(self, *tensors)
+        own_weight = own_weight.contiguous()
+        bias = bias.contiguous()
+        other_weight = other_weight.contiguous()
         x = x.contiguous()
         source = source.contiguous()
         destination = destination.contiguous()
@@ -269,14 +284,13 @@ class ModelNew(nn.Module):
         )
         linear = torch.empty((x_dim0, 256), device=x.device, dtype=torch.float32)
         linear_kernel[(-(-x_dim0 // 128) * -(-256 // 64),)](
-            div, self.other.weight, linear, x_dim0, div.stride(-2), self.other.weight.stride(-2),
+            div, other_weight, linear, x_dim0, div.stride(-2), other_weight.stride(-2),
             N=256, K=128, EVEN_K=True, BLOCK_M=128, BLOCK_N=64, BLOCK_K=64, GROUP_M=8, num_warps=8,
             num_stages=3,
         )
         output = torch.empty((x_dim0, 256), device=x.device, dtype=torch.float32)
         relu_kernel[(-(-x_dim0 // 128) * -(-256 // 64),)](
-            x, self.own.weight, output, self.own.bias, linear, x_dim0, x.stride(-2),
-            self.own.weight.stride(-2),
+            x, own_weight, output, bias, linear, x_dim0, x.stride(-2), own_weight.stride(-2),
             N=256, K=128, EVEN_K=True, BLOCK_M=128, BLOCK_N=64, BLOCK_K=64, GROUP_M=8, num_warps=8,
             num_stages=3,
         )

@@ -183,10 +183,23 @@ class ModelNew(nn.Module):
     def forward(self, x):
         if x.dtype != torch.float32 or x.ndim != 4 or x.shape[1] != 3:
             raise ValueError(f"x is {x.dtype}{list(x.shape)}; {VERIFIED}")
+        weight = self.conv.weight
+        bias = self.conv.bias
+        if weight.dtype != torch.float32 or weight.shape != (12, 3, 3, 3):
+            raise ValueError(f"conv.weight is no longer float32[12, 3, 3, 3]; {VERIFIED}")
+        if bias.dtype != torch.float32 or bias.shape != (12,):
+            raise ValueError(f"conv.bias is no longer float32[12]; {VERIFIED}")
+        if torch.is_autocast_enabled("cuda" if x.is_cuda else "cpu"):
+            raise ValueError(
+                "under torch.autocast the original has other dtypes than this drop-in: "
+                "call it outside of autocast, or use the original module"
+            )
         if torch.is_grad_enabled():
-            tensors = (x, self.conv.weight, self.conv.bias)
+            tensors = (x, weight, bias)
             if any(tensor.requires_grad for tensor in tensors):
                 return Differentiable.apply(self, *tensors)
+        weight = weight.contiguous()
+        bias = bias.contiguous()
         x = x.contiguous()
         x_dim0 = x.shape[0]
         x_dim2 = x.shape[2]
@@ -199,11 +212,11 @@ class ModelNew(nn.Module):
         mean_parts = torch.empty((12*x_dim0) * triton.cdiv(((-2) + x_dim2) * ((-2) + x_dim3), 128), device=output.device, dtype=torch.float32)
         mean_kernel_weight = torch.empty(384, device=x.device, dtype=x.dtype)
         mean_kernel_pack[(1,)](
-            self.conv.weight.contiguous(), mean_kernel_weight,
+            weight, mean_kernel_weight,
             TF32=torch.backends.cudnn.conv.fp32_precision == "tf32", BLOCK=1024,
         )
         mean_kernel[(x_dim0 * triton.cdiv(((-2) + x_dim2) * ((-2) + x_dim3), 128) * 1,)](
-            x, mean_kernel_weight, self.conv.bias, output, mean_parts, x_dim0,
+            x, mean_kernel_weight, bias, output, mean_parts, x_dim0,
             IN_0=x_dim2, IN_1=x_dim3, OUT_0=(-2) + x_dim2, OUT_1=(-2) + x_dim3,
             INDEX=tl.int64 if max(x.numel(), output.numel(), x_dim0 * ((-2) + x_dim2) * ((-2) + x_dim3)) > 2147418112 else tl.int32,
             TF32=torch.backends.cudnn.conv.fp32_precision == "tf32", BLOCK_M=16, BLOCK_N=128,

@@ -16,10 +16,11 @@ VERIFIED = (
 
 @triton.jit
 def linear_kernel(
-    a_ptr, b_0_ptr, b_1_ptr, b_2_ptr, out_ptr, out_1_ptr, out_2_ptr, bias_ptr, bias_1_ptr,
-    M, stride_a, stride_b_0, stride_b_1, stride_b_2, N_0: tl.constexpr, N_1: tl.constexpr,
-    N_2: tl.constexpr, K: tl.constexpr, EVEN_K: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    a_ptr, b_0_ptr, b_1_ptr, b_2_ptr, out_ptr, out_1_ptr, out_2_ptr, layers_0_bias_ptr,
+    layers_2_bias_ptr, M, stride_a, stride_b_0, stride_b_1, stride_b_2, N_0: tl.constexpr,
+    N_1: tl.constexpr, N_2: tl.constexpr, K: tl.constexpr, EVEN_K: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
 ):
     """C[M, N] = A[M, K] @ each of 3 B[N, K]^T and its epilogue, one tile a program."""
     tiles_m = tl.cdiv(M, BLOCK_M)
@@ -69,12 +70,12 @@ def linear_kernel(
     if share == 0:
         tl.store(out_ptr + tile, acc.to(out_ptr.dtype.element_ty), mask=tile_mask)
     if share == 1:
-        bias = tl.load(bias_ptr + cols[None, :], mask=col_mask[None, :], other=0.0)
-        linear = acc + bias
+        layers_0_bias = tl.load(layers_0_bias_ptr + cols[None, :], mask=col_mask[None, :], other=0.0)
+        linear = acc + layers_0_bias
         tl.store(out_1_ptr + tile, linear.to(out_1_ptr.dtype.element_ty), mask=tile_mask)
     if share == 2:
-        bias = tl.load(bias_1_ptr + cols[None, :], mask=col_mask[None, :], other=0.0)
-        linear = acc + bias
+        layers_2_bias = tl.load(layers_2_bias_ptr + cols[None, :], mask=col_mask[None, :], other=0.0)
+        linear = acc + layers_2_bias
         tl.store(out_2_ptr + tile, linear.to(out_2_ptr.dtype.element_ty), mask=tile_mask)
 
 
@@ -142,14 +143,39 @@ class ModelNew(nn.Module):
     def forward(self, x):
         if x.dtype != torch.float32 or x.ndim != 2 or x.shape[1] != 24:
             raise ValueError(f"x is {x.dtype}{list(x.shape)}; {VERIFIED}")
+        layers_0_weight = self.layers[0].weight
+        layers_0_bias = self.layers[0].bias
+        layers_1_weight = self.layers[1].weight
+        layers_2_weight = self.layers[2].weight
+        layers_2_bias = self.layers[2].bias
+        if layers_0_weight.dtype != torch.float32 or layers_0_weight.shape != (64, 24):
+            raise ValueError(f"layers.0.weight is no longer float32[64, 24]; {VERIFIED}")
+        if layers_0_bias.dtype != torch.float32 or layers_0_bias.shape != (64,):
+            raise ValueError(f"layers.0.bias is no longer float32[64]; {VERIFIED}")
+        if layers_1_weight.dtype != torch.float32 or layers_1_weight.shape != (24, 24):
+            raise ValueError(f"layers.1.weight is no longer float32[24, 24]; {VERIFIED}")
+        if layers_2_weight.dtype != torch.float32 or layers_2_weight.shape != (24, 24):
+            raise ValueError(f"layers.2.weight is no longer float32[24, 24]; {VERIFIED}")
+        if layers_2_bias.dtype != torch.float32 or layers_2_bias.shape != (24,):
+            raise ValueError(f"layers.2.bias is no longer float32[24]; {VERIFIED}")
+        if torch.is_autocast_enabled("cuda" if x.is_cuda else "cpu"):
+            raise ValueError(
+                "under torch.autocast the original has other dtypes than this drop-in: "
+                "call it outside of autocast, or use the original module"
+            )
         if torch.is_grad_enabled():
             tensors = (
-                x, self.layers[0].weight, self.layers[0].bias, self.layers[1].weight,
-                self.layers[2].weight, self.layers[2].bias,
+                x, layers_0_weight, layers_0_bias, layers_1_weight, layers_2_weight,
+                layers_2_bias,
             )
             if any(tensor.requires_grad for tensor in tensors):
                 outputs = Differentiable.apply(self, *tensors)
                 return (outputs[0], outputs[1], outputs[2])
+        layers_0_weight = layers_0_weight.contiguous()
+        layers_0_bias = layers_0_bias.contiguous()
+        layers_1_weight = layers_1_weight.contiguous()
+        layers_2_weight = layers_2_weight.contiguous()
+        layers_2_bias = layers_2_bias.contiguous()
         x = x.contiguous()
         x_dim0 = x.shape[0]
         if x_dim0 == 0:
@@ -162,10 +188,9 @@ class ModelNew(nn.Module):
         linear_1 = torch.empty((x_dim0, 64), device=x.device, dtype=torch.float32)
         linear_2 = torch.empty((x_dim0, 24), device=x.device, dtype=torch.float32)
         linear_kernel[(-(-x_dim0 // 128) * (-(-24 // 64) + -(-64 // 64) + -(-24 // 64)),)](
-            x, self.layers[1].weight, self.layers[0].weight, self.layers[2].weight, linear,
-            linear_1, linear_2, self.layers[0].bias, self.layers[2].bias, x_dim0, x.stride(-2),
-            self.layers[1].weight.stride(-2), self.layers[0].weight.stride(-2),
-            self.layers[2].weight.stride(-2),
+            x, layers_1_weight, layers_0_weight, layers_2_weight, linear, linear_1, linear_2,
+            layers_0_bias, layers_2_bias, x_dim0, x.stride(-2), layers_1_weight.stride(-2),
+            layers_0_weight.stride(-2), layers_2_weight.stride(-2),
             N_0=24, N_1=64, N_2=24, K=24, EVEN_K=False, BLOCK_M=128, BLOCK_N=64, BLOCK_K=32,
             GROUP_M=8, num_warps=4, num_stages=3,
         )

@@ -111,17 +111,24 @@ class ModelNew(nn.Module):
     def forward(self, x):
         if x.dtype != torch.float32 or x.ndim != 2 or x.shape[1] != 8192:
             raise ValueError(f"x is {x.dtype}{list(x.shape)}; {VERIFIED}")
+        weight = self.ln.weight
+        bias = self.ln.bias
+        if weight.dtype != torch.float32 or weight.shape != (8192,):
+            raise ValueError(f"ln.weight is no longer float32[8192]; {VERIFIED}")
+        if bias.dtype != torch.float32 or bias.shape != (8192,):
+            raise ValueError(f"ln.bias is no longer float32[8192]; {VERIFIED}")
         if torch.is_grad_enabled():
-            tensors = (x, self.ln.weight, self.ln.bias)
+            tensors = (x, weight, bias)
             if any(tensor.requires_grad for tensor in tensors):
                 return Differentiable.apply(self, *tensors)
+        weight = weight.contiguous()
+        bias = bias.contiguous()
         x = x.contiguous()
         x_dim0 = x.shape[0]
         if x_dim0 == 0:
             return torch.empty((x_dim0, 8192), device=x.device, dtype=torch.float32)
         output = torch.empty((x_dim0, 8192), device=x.device, dtype=torch.float32)
         layer_norm_kernel[(x_dim0,)](
-            x, self.ln.weight, self.ln.bias, output, n_cols=8192, BLOCK_N=4096,
-            num_warps=16,
+            x, weight, bias, output, n_cols=8192, BLOCK_N=4096, num_warps=16,
         )
         return output

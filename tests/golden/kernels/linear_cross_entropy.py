@@ -231,10 +231,19 @@ class ModelNew(nn.Module):
             raise ValueError(f"x is {x.dtype}{list(x.shape)}; {VERIFIED}")
         if target.dtype != torch.int64 or target.ndim != 1 or target.shape[0] != x.shape[0]:
             raise ValueError(f"target is {target.dtype}{list(target.shape)}; {VERIFIED}")
+        weight = self.head.weight
+        if weight.dtype != torch.bfloat16 or weight.shape != (32000, 1024):
+            raise ValueError(f"head.weight is no longer bfloat16[32000, 1024]; {VERIFIED}")
+        if torch.is_autocast_enabled("cuda" if x.is_cuda else "cpu"):
+            raise ValueError(
+                "under torch.autocast the original has other dtypes than this drop-in: "
+                "call it outside of autocast, or use the original module"
+            )
         if torch.is_grad_enabled():
-            tensors = (x, target, self.head.weight)
+            tensors = (x, target, weight)
             if any(tensor.requires_grad for tensor in tensors):
                 return Differentiable.apply(self, *tensors)
+        weight = weight.contiguous()
         x = x.contiguous()
         target = target.contiguous()
         x_dim0 = x.shape[0]
@@ -245,10 +254,9 @@ class ModelNew(nn.Module):
         totals = torch.empty((250, x_dim0, 1), device=x.device, dtype=torch.float32)
         triton.set_allocator(scratch)
         row_parts_kernel[(min(132, -(-x_dim0 // 128) * -(-32000 // 256)),)](
-            x, self.head.weight, parts, target, tops, totals, x_dim0, x.stride(-2),
-            self.head.weight.stride(-2),
+            x, weight, parts, target, tops, totals, x_dim0, x.stride(-2), weight.stride(-2),
             N=32000, K=1024, EVEN_K=True, BLOCK_M=128, BLOCK_N=256, BLOCK_K=64, GROUP_M=8,
-            num_warps=8, num_stages=3, PROGRAMS=132, DESCRIBED=described(x, self.head.weight),
+            num_warps=8, num_stages=3, PROGRAMS=132, DESCRIBED=described(x, weight),
         )
         row_loss = torch.empty((x_dim0,), device=x.device, dtype=torch.float32)
         cross_entropy_loss = torch.empty((x_dim0,), device=x.device, dtype=torch.float32)

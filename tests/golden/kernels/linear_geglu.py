@@ -178,21 +178,33 @@ class ModelNew(nn.Module):
     def forward(self, x):
         if x.dtype != torch.float16 or x.ndim != 2 or x.shape[1] != 768:
             raise ValueError(f"x is {x.dtype}{list(x.shape)}; {VERIFIED}")
+        weight = self.linear.weight
+        bias = self.linear.bias
+        if weight.dtype != torch.float16 or weight.shape != (6144, 768):
+            raise ValueError(f"linear.weight is no longer float16[6144, 768]; {VERIFIED}")
+        if bias.dtype != torch.float16 or bias.shape != (6144,):
+            raise ValueError(f"linear.bias is no longer float16[6144]; {VERIFIED}")
+        if torch.is_autocast_enabled("cuda" if x.is_cuda else "cpu"):
+            raise ValueError(
+                "under torch.autocast the original has other dtypes than this drop-in: "
+                "call it outside of autocast, or use the original module"
+            )
         if torch.is_grad_enabled():
-            tensors = (x, self.linear.weight, self.linear.bias)
+            tensors = (x, weight, bias)
             if any(tensor.requires_grad for tensor in tensors):
                 return Differentiable.apply(self, *tensors)
+        weight = weight.contiguous()
+        bias = bias.contiguous()
         x = x.contiguous()
         x_dim0 = x.shape[0]
         if x_dim0 == 0:
             return torch.empty((x_dim0, 3072), device=x.device, dtype=torch.float16)
         output = torch.empty((x_dim0, 3072), device=x.device, dtype=torch.float16)
-        columns = self.linear.weight[0:3072]
-        columns_1 = self.linear.weight[3072:6144]
+        columns = weight[0:3072]
+        columns_1 = weight[3072:6144]
         triton.set_allocator(scratch)
         mul_kernel[(min(132, -(-x_dim0 // 128) * -(-3072 // 128)),)](
-            x, columns, columns_1, output, self.linear.bias, x_dim0, x.stride(-2),
-            columns.stride(-2),
+            x, columns, columns_1, output, bias, x_dim0, x.stride(-2), columns.stride(-2),
             N=3072, K=768, EVEN_K=True, BLOCK_M=128, BLOCK_N=128, BLOCK_K=64, GROUP_M=8,
             num_warps=8, num_stages=3, PROGRAMS=132, DESCRIBED=described(x, columns, columns_1),
             DESCRIBED_OUT=True,

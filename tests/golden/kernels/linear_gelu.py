@@ -222,10 +222,23 @@ class ModelNew(nn.Module):
     def forward(self, x):
         if x.dtype != torch.float32 or x.ndim != 2 or x.shape[1] != 4096:
             raise ValueError(f"x is {x.dtype}{list(x.shape)}; {VERIFIED}")
+        weight = self.proj.weight
+        bias = self.proj.bias
+        if weight.dtype != torch.float32 or weight.shape != (4096, 4096):
+            raise ValueError(f"proj.weight is no longer float32[4096, 4096]; {VERIFIED}")
+        if bias.dtype != torch.float32 or bias.shape != (4096,):
+            raise ValueError(f"proj.bias is no longer float32[4096]; {VERIFIED}")
+        if torch.is_autocast_enabled("cuda" if x.is_cuda else "cpu"):
+            raise ValueError(
+                "under torch.autocast the original has other dtypes than this drop-in: "
+                "call it outside of autocast, or use the original module"
+            )
         if torch.is_grad_enabled():
-            tensors = (x, self.proj.weight, self.proj.bias)
+            tensors = (x, weight, bias)
             if any(tensor.requires_grad for tensor in tensors):
                 return Differentiable.apply(self, *tensors)
+        weight = weight.contiguous()
+        bias = bias.contiguous()
         x = x.contiguous()
         x_dim0 = x.shape[0]
         if x_dim0 == 0:
@@ -239,19 +252,18 @@ class ModelNew(nn.Module):
             x, gelu_kernel_a_planes, gelu_kernel_a_scale, x_dim0, 4096, x.stride(-2), 1, 0, 0,
             K_INSIDE=True, num_warps=8,
         )
-        gelu_kernel_b_planes = torch.empty((2, 1, 32 * 128, 32 * 128), device=self.proj.weight.device, dtype=torch.float16)
+        gelu_kernel_b_planes = torch.empty((2, 1, 32 * 128, 32 * 128), device=weight.device, dtype=torch.float16)
         gelu_kernel_b_scale = torch.empty(
-            (1, 32, 32), device=self.proj.weight.device, dtype=torch.float32
+            (1, 32, 32), device=weight.device, dtype=torch.float32
         )
         gelu_kernel_split[(32 * 32 * 1,)](
-            self.proj.weight, gelu_kernel_b_planes, gelu_kernel_b_scale, 4096, 4096,
-            self.proj.weight.stride(-2), 1, 0, 0,
+            weight, gelu_kernel_b_planes, gelu_kernel_b_scale, 4096, 4096, weight.stride(-2), 1, 0,
+            0,
             K_INSIDE=True, num_warps=8,
         )
         gelu_kernel[(-(-x_dim0 // 128) * -(-4096 // 128),)](
-            x, self.proj.weight, output, self.proj.bias, x_dim0, x.stride(-2),
-            self.proj.weight.stride(-2), gelu_kernel_a_planes, gelu_kernel_a_scale,
-            gelu_kernel_b_planes, gelu_kernel_b_scale,
+            x, weight, output, bias, x_dim0, x.stride(-2), weight.stride(-2), gelu_kernel_a_planes,
+            gelu_kernel_a_scale, gelu_kernel_b_planes, gelu_kernel_b_scale,
             N=4096, K=4096, EVEN_K=True, BLOCK_M=128, BLOCK_N=128, BLOCK_K=64, GROUP_M=8,
             num_warps=8, num_stages=3, DEEP=32,
         )

@@ -95,17 +95,30 @@ class ModelNew(nn.Module):
     def forward(self, x):
         if x.dtype != torch.bfloat16 or x.ndim != 2 or x.shape[1] != 1024:
             raise ValueError(f"x is {x.dtype}{list(x.shape)}; {VERIFIED}")
+        gain = self.gain
+        weight = self.project.weight
+        if gain.dtype != torch.bfloat16 or gain.shape != (1024,):
+            raise ValueError(f"gain is no longer bfloat16[1024]; {VERIFIED}")
+        if weight.dtype != torch.bfloat16 or weight.shape != (3072, 1024):
+            raise ValueError(f"project.weight is no longer bfloat16[3072, 1024]; {VERIFIED}")
+        if torch.is_autocast_enabled("cuda" if x.is_cuda else "cpu"):
+            raise ValueError(
+                "under torch.autocast the original has other dtypes than this drop-in: "
+                "call it outside of autocast, or use the original module"
+            )
         if torch.is_grad_enabled():
-            tensors = (x, self.gain, self.project.weight)
+            tensors = (x, gain, weight)
             if any(tensor.requires_grad for tensor in tensors):
                 outputs = Differentiable.apply(self, *tensors)
                 return (outputs[0], outputs[1], outputs[2])
+        gain = gain.contiguous()
+        weight = weight.contiguous()
         x = x.contiguous()
         x_dim0 = x.shape[0]
         if x_dim0 == 0:
             whole = torch.empty((x_dim0, 3072), device=x.device, dtype=torch.bfloat16)
             return (whole[:, :1024], whole[:, 1024:2048], whole[:, 2048:3072])
         mul = torch.empty((x_dim0, 1024), device=x.device, dtype=torch.bfloat16)
-        mul_kernel[(x_dim0,)](x, self.gain, mul, n_cols=1024, BLOCK_N=1024, num_warps=2)
-        linear = torch.matmul(mul, self.project.weight.permute(1, 0))
+        mul_kernel[(x_dim0,)](x, gain, mul, n_cols=1024, BLOCK_N=1024, num_warps=2)
+        linear = torch.matmul(mul, weight.permute(1, 0))
         return (linear[:, :1024], linear[:, 1024:2048], linear[:, 2048:3072])

@@ -347,14 +347,28 @@ class ModelNew(nn.Module):
             or sin.shape[1] != 32
         ):
             raise ValueError(f"sin is {sin.dtype}{list(sin.shape)}; {VERIFIED}")
-        if torch.is_grad_enabled():
-            tensors = (
-                x, cos, sin, self.layers[0].weight, self.layers[1].weight,
-                self.layers[2].weight,
+        layers_0_weight = self.layers[0].weight
+        layers_1_weight = self.layers[1].weight
+        layers_2_weight = self.layers[2].weight
+        if layers_0_weight.dtype != torch.bfloat16 or layers_0_weight.shape != (128, 24):
+            raise ValueError(f"layers.0.weight is no longer bfloat16[128, 24]; {VERIFIED}")
+        if layers_1_weight.dtype != torch.bfloat16 or layers_1_weight.shape != (64, 24):
+            raise ValueError(f"layers.1.weight is no longer bfloat16[64, 24]; {VERIFIED}")
+        if layers_2_weight.dtype != torch.bfloat16 or layers_2_weight.shape != (64, 24):
+            raise ValueError(f"layers.2.weight is no longer bfloat16[64, 24]; {VERIFIED}")
+        if torch.is_autocast_enabled("cuda" if x.is_cuda else "cpu"):
+            raise ValueError(
+                "under torch.autocast the original has other dtypes than this drop-in: "
+                "call it outside of autocast, or use the original module"
             )
+        if torch.is_grad_enabled():
+            tensors = (x, cos, sin, layers_0_weight, layers_1_weight, layers_2_weight)
             if any(tensor.requires_grad for tensor in tensors):
                 outputs = Differentiable.apply(self, *tensors)
                 return [outputs[0], outputs[1], outputs[2]]
+        layers_0_weight = layers_0_weight.contiguous()
+        layers_1_weight = layers_1_weight.contiguous()
+        layers_2_weight = layers_2_weight.contiguous()
         x = x.contiguous()
         cos = cos.contiguous()
         sin = sin.contiguous()
@@ -368,12 +382,12 @@ class ModelNew(nn.Module):
         add_1 = torch.empty((x_dim0, x_dim1, 2, 32), device=x.device, dtype=torch.bfloat16)
         triton.set_allocator(scratch)
         linear_kernel[(min(132, -(-(x_dim0*x_dim1) // 16) * (-(-64 // 64) + -(-128 // 64) + -(-64 // 64))),)](
-            x, self.layers[2].weight, self.layers[0].weight, self.layers[1].weight, linear, add,
-            add_1, cos, sin, x_dim1, x_dim0*x_dim1, x.stride(-2), self.layers[2].weight.stride(-2),
-            self.layers[0].weight.stride(-2), self.layers[1].weight.stride(-2),
+            x, layers_2_weight, layers_0_weight, layers_1_weight, linear, add, add_1, cos, sin,
+            x_dim1, x_dim0*x_dim1, x.stride(-2), layers_2_weight.stride(-2),
+            layers_0_weight.stride(-2), layers_1_weight.stride(-2),
             N_0=64, N_1=128, N_2=64, K=24, EVEN_K=False, BLOCK_M=16, BLOCK_N=64, BLOCK_K=16,
             GROUP_M=4, num_warps=4, num_stages=2, PROGRAMS=132,
-            DESCRIBED=described(x, self.layers[2].weight, self.layers[0].weight, self.layers[1].weight),
+            DESCRIBED=described(x, layers_2_weight, layers_0_weight, layers_1_weight),
             DESCRIBED_OUT=True,
         )
         return [add, add_1, linear.view(x_dim0, x_dim1, 2, 32)]

@@ -62,7 +62,7 @@ def split_with_sizes_softplus_cumsum_combine(left, right):
 
 @triton.jit
 def split_with_sizes_softplus_cumsum_kernel(
-    project_bias_ptr, mm_ptr, rate_ptr, x_ptr, cumsum_ptr, cumsum_1_ptr, XBLOCK: tl.constexpr,
+    bias_ptr, mm_ptr, rate_ptr, x_ptr, cumsum_ptr, cumsum_1_ptr, XBLOCK: tl.constexpr,
 ):
     """Fused: add, reshape, split_with_sizes, gt, exp, log1p, where, mul, cumsum, neg."""
     R0_BLOCK: tl.constexpr = 16
@@ -75,7 +75,7 @@ def split_with_sizes_softplus_cumsum_kernel(
     x0 = xindex % 64
     x4 = xindex // 4 % 16
     x3 = xindex % 4
-    project_bias = tl.load(project_bias_ptr + 0)
+    bias = tl.load(bias_ptr + 0)
     mm = tl.load(
         mm_ptr + (9 * r0_index + 108 * x1), r0_mask & xmask, eviction_policy="evict_last",
         other=0.0,
@@ -85,15 +85,15 @@ def split_with_sizes_softplus_cumsum_kernel(
         x_ptr + (x4 + 16 * r0_index + 192 * x1), r0_mask & xmask, eviction_policy="evict_last",
         other=0.0,
     )
-    project_bias_2 = tl.load(project_bias_ptr + (1 + x3), xmask, eviction_policy="evict_last")
+    bias_2 = tl.load(bias_ptr + (1 + x3), xmask, eviction_policy="evict_last")
     mm_2 = tl.load(
         mm_ptr + (1 + x3 + 9 * r0_index + 108 * x1), r0_mask & xmask,
         eviction_policy="evict_last", other=0.0,
     )
-    value = softplus(project_bias + mm)
+    value = softplus(bias + mm)
     product = (value * rate).to(tl.float32)
     running, = tl.associative_scan((product,), 1, split_with_sizes_softplus_cumsum_combine)
-    product_2 = value * x * (project_bias_2 + mm_2) * exp(--running)
+    product_2 = value * x * (bias_2 + mm_2) * exp(--running)
     value_2 = product_2.to(tl.float32)
     wide = tl.broadcast_to(value_2, [XBLOCK, R0_BLOCK])
     running_2, = tl.associative_scan((wide,), 1, split_with_sizes_softplus_cumsum_combine)
@@ -103,7 +103,7 @@ def split_with_sizes_softplus_cumsum_kernel(
 
 @triton.jit
 def split_with_sizes_exp_silu_kernel(
-    cumsum_ptr, cumsum_1_ptr, project_bias_ptr, mm_ptr, x_ptr, output_ptr, XBLOCK: tl.constexpr,
+    cumsum_ptr, cumsum_1_ptr, bias_ptr, mm_ptr, x_ptr, output_ptr, XBLOCK: tl.constexpr,
 ):
     """Fused: add, reshape, split_with_sizes, neg, exp, mul, sum, div."""
     xoffset = tl.program_id(0) * XBLOCK
@@ -112,26 +112,26 @@ def split_with_sizes_exp_silu_kernel(
     x1 = xindex // 16
     cumsum = tl.load(cumsum_ptr + 4 * xindex, xmask, eviction_policy="evict_last")
     cumsum_1 = tl.load(cumsum_1_ptr + 4 * xindex, xmask, eviction_policy="evict_last")
-    project_bias = tl.load(project_bias_ptr + 5)
+    bias = tl.load(bias_ptr + 5)
     mm = tl.load(mm_ptr + (5 + 9 * x1), xmask, eviction_policy="evict_last")
     cumsum_2 = tl.load(cumsum_ptr + (1 + 4 * xindex), xmask, eviction_policy="evict_last")
     cumsum_1_2 = tl.load(cumsum_1_ptr + (1 + 4 * xindex), xmask, eviction_policy="evict_last")
-    project_bias_2 = tl.load(project_bias_ptr + 6)
+    bias_2 = tl.load(bias_ptr + 6)
     mm_2 = tl.load(mm_ptr + (6 + 9 * x1), xmask, eviction_policy="evict_last")
     cumsum_3 = tl.load(cumsum_ptr + (2 + 4 * xindex), xmask, eviction_policy="evict_last")
     cumsum_1_3 = tl.load(cumsum_1_ptr + (2 + 4 * xindex), xmask, eviction_policy="evict_last")
-    project_bias_3 = tl.load(project_bias_ptr + 7)
+    bias_3 = tl.load(bias_ptr + 7)
     mm_3 = tl.load(mm_ptr + (7 + 9 * x1), xmask, eviction_policy="evict_last")
     cumsum_4 = tl.load(cumsum_ptr + (3 + 4 * xindex), xmask, eviction_policy="evict_last")
     cumsum_1_4 = tl.load(cumsum_1_ptr + (3 + 4 * xindex), xmask, eviction_policy="evict_last")
-    project_bias_4 = tl.load(project_bias_ptr + 8)
+    bias_4 = tl.load(bias_ptr + 8)
     mm_4 = tl.load(mm_ptr + (8 + 9 * x1), xmask, eviction_policy="evict_last")
     x = tl.load(x_ptr + xindex, xmask)
-    total = tl.broadcast_to(project_bias, [XBLOCK]) + mm
-    total_2 = tl.broadcast_to(project_bias_2, [XBLOCK]) + mm_2
+    total = tl.broadcast_to(bias, [XBLOCK]) + mm
+    total_2 = tl.broadcast_to(bias_2, [XBLOCK]) + mm_2
     total_3 = exp(-cumsum) * cumsum_1 * total + exp(-cumsum_2) * cumsum_1_2 * total_2
-    total_4 = tl.broadcast_to(project_bias_3, [XBLOCK]) + mm_3
-    total_5 = tl.broadcast_to(project_bias_4, [XBLOCK]) + mm_4
+    total_4 = tl.broadcast_to(bias_3, [XBLOCK]) + mm_3
+    total_5 = tl.broadcast_to(bias_4, [XBLOCK]) + mm_4
     product = exp(-cumsum_4) * cumsum_1_4 * total_5
     value = silu(x)
     product_2 = (total_3 + exp(-cumsum_3) * cumsum_1_3 * total_4 + product) * value
@@ -219,21 +219,36 @@ class ModelNew(nn.Module):
             or x.shape[2] != 16
         ):
             raise ValueError(f"x is {x.dtype}{list(x.shape)}; {VERIFIED}")
+        rate = self.rate
+        weight = self.project.weight
+        bias = self.project.bias
+        if rate.dtype != torch.float32 or rate.shape != (16, 4):
+            raise ValueError(f"rate is no longer float32[16, 4]; {VERIFIED}")
+        if weight.dtype != torch.float32 or weight.shape != (9, 16):
+            raise ValueError(f"project.weight is no longer float32[9, 16]; {VERIFIED}")
+        if bias.dtype != torch.float32 or bias.shape != (9,):
+            raise ValueError(f"project.bias is no longer float32[9]; {VERIFIED}")
+        if torch.is_autocast_enabled("cuda" if x.is_cuda else "cpu"):
+            raise ValueError(
+                "under torch.autocast the original has other dtypes than this drop-in: "
+                "call it outside of autocast, or use the original module"
+            )
         if torch.is_grad_enabled():
-            tensors = (x, self.rate, self.project.weight, self.project.bias)
+            tensors = (x, rate, weight, bias)
             if any(tensor.requires_grad for tensor in tensors):
                 return Differentiable.apply(self, *tensors)
+        rate = rate.contiguous()
+        weight = weight.contiguous()
+        bias = bias.contiguous()
         x = x.contiguous()
-        mm = torch.mm(x.view(24, 16), self.project.weight.t())
+        mm = torch.mm(x.view(24, 16), weight.t())
         cumsum = torch.empty((2, 12, 16, 4), device=x.device, dtype=torch.float32)
         cumsum_1 = torch.empty((2, 12, 16, 4), device=x.device, dtype=torch.float32)
         split_with_sizes_softplus_cumsum_kernel[(128,)](
-            self.project.bias, mm, self.rate, x, cumsum, cumsum_1, XBLOCK=1, num_warps=2,
-            num_stages=1,
+            bias, mm, rate, x, cumsum, cumsum_1, XBLOCK=1, num_warps=2, num_stages=1,
         )
         output = torch.empty((2, 12, 16), device=x.device, dtype=torch.float32)
         split_with_sizes_exp_silu_kernel[(-(-384 // 256),)](
-            cumsum, cumsum_1, self.project.bias, mm, x, output, XBLOCK=256, num_warps=4,
-            num_stages=1,
+            cumsum, cumsum_1, bias, mm, x, output, XBLOCK=256, num_warps=4, num_stages=1,
         )
         return output

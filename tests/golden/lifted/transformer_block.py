@@ -208,21 +208,72 @@ class ModelNew(nn.Module):
             or x.shape[2] != 32
         ):
             raise ValueError(f"x is {x.dtype}{list(x.shape)}; {VERIFIED}")
+        norm1_weight = self.norm1.weight
+        norm1_bias = self.norm1.bias
+        qkv_weight = self.qkv.weight
+        qkv_bias = self.qkv.bias
+        out_weight = self.out.weight
+        out_bias = self.out.bias
+        norm2_weight = self.norm2.weight
+        norm2_bias = self.norm2.bias
+        up_weight = self.up.weight
+        up_bias = self.up.bias
+        down_weight = self.down.weight
+        down_bias = self.down.bias
+        if norm1_weight.dtype != torch.float32 or norm1_weight.shape != (32,):
+            raise ValueError(f"norm1.weight is no longer float32[32]; {VERIFIED}")
+        if norm1_bias.dtype != torch.float32 or norm1_bias.shape != (32,):
+            raise ValueError(f"norm1.bias is no longer float32[32]; {VERIFIED}")
+        if qkv_weight.dtype != torch.float32 or qkv_weight.shape != (96, 32):
+            raise ValueError(f"qkv.weight is no longer float32[96, 32]; {VERIFIED}")
+        if qkv_bias.dtype != torch.float32 or qkv_bias.shape != (96,):
+            raise ValueError(f"qkv.bias is no longer float32[96]; {VERIFIED}")
+        if out_weight.dtype != torch.float32 or out_weight.shape != (32, 32):
+            raise ValueError(f"out.weight is no longer float32[32, 32]; {VERIFIED}")
+        if out_bias.dtype != torch.float32 or out_bias.shape != (32,):
+            raise ValueError(f"out.bias is no longer float32[32]; {VERIFIED}")
+        if norm2_weight.dtype != torch.float32 or norm2_weight.shape != (32,):
+            raise ValueError(f"norm2.weight is no longer float32[32]; {VERIFIED}")
+        if norm2_bias.dtype != torch.float32 or norm2_bias.shape != (32,):
+            raise ValueError(f"norm2.bias is no longer float32[32]; {VERIFIED}")
+        if up_weight.dtype != torch.float32 or up_weight.shape != (128, 32):
+            raise ValueError(f"up.weight is no longer float32[128, 32]; {VERIFIED}")
+        if up_bias.dtype != torch.float32 or up_bias.shape != (128,):
+            raise ValueError(f"up.bias is no longer float32[128]; {VERIFIED}")
+        if down_weight.dtype != torch.float32 or down_weight.shape != (32, 128):
+            raise ValueError(f"down.weight is no longer float32[32, 128]; {VERIFIED}")
+        if down_bias.dtype != torch.float32 or down_bias.shape != (32,):
+            raise ValueError(f"down.bias is no longer float32[32]; {VERIFIED}")
+        if torch.is_autocast_enabled("cuda" if x.is_cuda else "cpu"):
+            raise ValueError(
+                "under torch.autocast the original has other dtypes than this drop-in: "
+                "call it outside of autocast, or use the original module"
+            )
         if torch.is_grad_enabled():
             tensors = (
-                x, self.norm1.weight, self.norm1.bias, self.qkv.weight, self.qkv.bias,
-                self.out.weight, self.out.bias, self.norm2.weight, self.norm2.bias,
-                self.up.weight, self.up.bias, self.down.weight, self.down.bias,
+                x, norm1_weight, norm1_bias, qkv_weight, qkv_bias, out_weight, out_bias,
+                norm2_weight, norm2_bias, up_weight, up_bias, down_weight, down_bias,
             )
             if any(tensor.requires_grad for tensor in tensors):
                 return Differentiable.apply(self, *tensors)
+        norm1_weight = norm1_weight.contiguous()
+        norm1_bias = norm1_bias.contiguous()
+        qkv_weight = qkv_weight.contiguous()
+        qkv_bias = qkv_bias.contiguous()
+        out_weight = out_weight.contiguous()
+        out_bias = out_bias.contiguous()
+        norm2_weight = norm2_weight.contiguous()
+        norm2_bias = norm2_bias.contiguous()
+        up_weight = up_weight.contiguous()
+        up_bias = up_bias.contiguous()
+        down_weight = down_weight.contiguous()
+        down_bias = down_bias.contiguous()
         x = x.contiguous()
         layer_norm = torch.empty((2, 16, 32), device=x.device, dtype=torch.float32)
         layer_norm_kernel[(32,)](
-            x, self.norm1.weight, self.norm1.bias, layer_norm, XBLOCK=1, num_warps=2,
-            num_stages=1,
+            x, norm1_weight, norm1_bias, layer_norm, XBLOCK=1, num_warps=2, num_stages=1,
         )
-        addmm = torch.addmm(self.qkv.bias, layer_norm.view(32, 32), self.qkv.weight.t())
+        addmm = torch.addmm(qkv_bias, layer_norm.view(32, 32), qkv_weight.t())
         del layer_norm
         attended = torch.nn.functional.scaled_dot_product_attention(
             torch.as_strided(addmm, (2, 2, 16, 16), (1536, 16, 96, 1)),
@@ -235,25 +286,24 @@ class ModelNew(nn.Module):
         )
         del addmm
         attended = attended.permute(0, 2, 1, 3).contiguous().permute(0, 2, 1, 3)
-        mm = torch.mm(torch.as_strided(attended, (32, 32), (32, 1)), self.out.weight.t())
+        mm = torch.mm(torch.as_strided(attended, (32, 32), (32, 1)), out_weight.t())
         del attended
         layer_norm_1 = torch.empty((2, 16, 32), device=x.device, dtype=torch.float32)
         layer_norm_kernel_1[(32,)](
-            x, self.out.bias, mm, self.norm2.weight, self.norm2.bias, layer_norm_1, XBLOCK=1,
-            num_warps=2, num_stages=1,
+            x, out_bias, mm, norm2_weight, norm2_bias, layer_norm_1, XBLOCK=1, num_warps=2,
+            num_stages=1,
         )
-        mm_1 = torch.mm(layer_norm_1.view(32, 32), self.up.weight.t())
+        mm_1 = torch.mm(layer_norm_1.view(32, 32), up_weight.t())
         del layer_norm_1
         gelu_value = torch.empty((2, 16, 128), device=x.device, dtype=torch.float32)
         gelu_kernel[(-(-4096 // 256),)](
-            self.up.bias, mm_1, gelu_value, XBLOCK=256, num_warps=4, num_stages=1,
+            up_bias, mm_1, gelu_value, XBLOCK=256, num_warps=4, num_stages=1,
         )
         del mm_1
-        mm_2 = torch.mm(gelu_value.view(32, 128), self.down.weight.t())
+        mm_2 = torch.mm(gelu_value.view(32, 128), down_weight.t())
         del gelu_value
         output = torch.empty((2, 16, 32), device=x.device, dtype=torch.float32)
         addmm_add_kernel[(-(-1024 // 256),)](
-            x, self.out.bias, mm, self.down.bias, mm_2, output, XBLOCK=256, num_warps=4,
-            num_stages=1,
+            x, out_bias, mm, down_bias, mm_2, output, XBLOCK=256, num_warps=4, num_stages=1,
         )
         return output

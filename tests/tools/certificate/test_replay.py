@@ -31,8 +31,8 @@ from agentkernel.tools.judge.judge import judge
 from agentkernel.tools.judge.settings import JudgeSettings, judge_sha256
 from agentkernel.tools.own_files import write_live
 from agentkernel.tools.problem.capture import capture
-from agentkernel.tools.problem.graph_identity import problem_graph
 from agentkernel.tools.problem.loading import problem_from_module
+from agentkernel.tools.problem.module_graph import problem_graph
 from agentkernel.tools.run_store import Manifest
 from tests.tools.certificate.certificates import write_certificate
 from tests.workflows.fakes import VERSIONS, measurement, profile, settings, small_problem, verdict

@@ -234,8 +234,6 @@ def emit_convolution_step(
         operand_text(arg, word, scope, lines)
         for arg, word in zip(step.node.args, wanted, strict=False)
     ]
-    # A weight may become channels-last after the drop-in was made, with the rest of its model.
-    operands[1] += ".contiguous()"
     text, function, second = _end_of(step, schedule, (name, out), scope)
     sizes = [
         tuple(scope.symbols.wrapper(size) for size in node.shape[2:])

@@ -28,6 +28,7 @@ from agentkernel.domain.problem import ScalarSpec, ShapeSet, TensorSpec
 from agentkernel.storage.source_text import read_literal
 from agentkernel.tools.problem.capture import Captured, capture
 from agentkernel.tools.problem.loading import LoadedProblem
+from agentkernel.tools.problem.module_graph import resized
 from agentkernel.version import __version__
 
 SAMPLED = 300
@@ -143,7 +144,7 @@ def _unmet_by(
         if sizes[symbol] not in span and (sizes[symbol] or symbol not in empty):
             yield _span_text(symbol, span, symbols, empty)
     for condition in limits.conditions:
-        if not _test(condition, tuple(sizes))(sizes):
+        if not size_test(condition, tuple(sizes))(sizes):
             yield _condition(condition, symbols)
 
 
@@ -195,7 +196,7 @@ def _sizes(captured: Captured) -> tuple[dict[str, SizeRange], tuple[sympy.Basic,
         for guard in dict.fromkeys(map(whole_sizes, captured.guards))
         if {str(item) for item in guard.free_symbols} <= set(hints)
     ]
-    tests = {guard: _test(guard, tuple(hints)) for guard in guards}
+    tests = {guard: size_test(guard, tuple(hints)) for guard in guards}
     spans = {name: SizeRange() for name in hints}
     for name in hints:
         own = [guard for guard in guards if {str(x) for x in guard.free_symbols} == {name}]
@@ -207,10 +208,11 @@ def _sizes(captured: Captured) -> tuple[dict[str, SizeRange], tuple[sympy.Basic,
     return spans, tuple(_telling(tests, hints, spans))
 
 
-Test = Callable[[Mapping[str, int]], bool]
+SizeTest = Callable[[Mapping[str, int]], bool]
 
 
-def _test(guard: sympy.Basic, names: Sequence[str]) -> Test:
+def size_test(guard: sympy.Basic, names: Sequence[str]) -> SizeTest:
+    """Whether `guard` holds for the values of these names."""
     symbols = {str(item): item for item in guard.free_symbols}
     given = [symbols.get(name, sympy.Symbol(name)) for name in names]
     call = sympy.lambdify(given, guard, modules=[{"math": math}, "math"], printer=PRINTER)
@@ -224,7 +226,7 @@ def _test(guard: sympy.Basic, names: Sequence[str]) -> Test:
     return holds
 
 
-def _span(hints: Mapping[str, int], name: str, tests: Sequence[Test]) -> SizeRange | None:
+def _span(hints: Mapping[str, int], name: str, tests: Sequence[SizeTest]) -> SizeRange | None:
     """The span that says the same as `tests` about one symbol; None where none does."""
     if not tests:
         return SizeRange()
@@ -241,7 +243,7 @@ def _span(hints: Mapping[str, int], name: str, tests: Sequence[Test]) -> SizeRan
 
 
 def _telling(
-    tests: Mapping[sympy.Basic, Test], hints: Mapping[str, int], spans: Mapping[str, SizeRange]
+    tests: Mapping[sympy.Basic, SizeTest], hints: Mapping[str, int], spans: Mapping[str, SizeRange]
 ) -> Iterator[sympy.Basic]:
     """Of assumptions among sizes those that rule something out which shorter ones do not."""
     small = [
@@ -276,7 +278,7 @@ def _holds_for_one(
     try:
         if not captured.admits(sizes):
             return False
-        other = capture(_resized(loaded, captured, sizes))
+        other = capture(resized(loaded, captured, sizes))
     except (ProblemError, ZeroDivisionError):  # of an assumption that has no value at these sizes
         return False
     return _same_graph(captured, other, sizes)
@@ -328,23 +330,10 @@ def _holds_for_none(loaded: LoadedProblem, captured: Captured, name: str) -> boo
     """Whether the graph is the same where this size is 0."""
     sizes = {item.symbol: item.size for item in captured.free_dims} | {name: 0}
     try:
-        other = capture(_resized(loaded, captured, sizes))
+        other = capture(resized(loaded, captured, sizes))
     except (ProblemError, ZeroDivisionError):
         return False
     return _same_graph(captured, other, sizes)
-
-
-def _resized(loaded: LoadedProblem, captured: Captured, sizes: Mapping[str, int]) -> LoadedProblem:
-    specs = list(loaded.problem.shape_sets[0].inputs)
-    for item in captured.free_dims:
-        spec = specs[item.input_index]
-        assert isinstance(spec, TensorSpec)
-        shape = list(spec.shape)
-        shape[item.dim] = sizes[item.symbol]
-        specs[item.input_index] = spec.evolve(shape=tuple(shape))
-    sets = (ShapeSet(inputs=tuple(specs)),)
-    return replace(loaded, problem=loaded.problem.evolve(shape_sets=sets),
-                   live_inputs=())  # fmt: skip
 
 
 def _same_graph(left: Captured, right: Captured, sizes: Mapping[str, int]) -> bool:
@@ -530,7 +519,8 @@ def refusal(unmet: Sequence[str], given: str, constant: str) -> list[str]:
     text = f'f"{given}; {{{constant}}}"'
     if len(text) <= 68:
         return [*head, f"    raise ValueError({text})"]
-    return [*head, "    raise ValueError(", f"        {text}", "    )"]
+    texts = [text] if len(text) <= 84 else [f'f"{given}; "', f'f"{{{constant}}}"']
+    return [*head, "    raise ValueError(", *(f"        {item}" for item in texts), "    )"]
 
 
 def differs(name: str, value: object) -> str:

@@ -27,6 +27,8 @@ class Forward:
     names: Names
     arguments: list[str] = field(default_factory=list)
     placeholders: dict[str, str] = field(default_factory=dict)
+    state: dict[str, str] = field(default_factory=dict)
+    """Placeholder -> the variable of a parameter, buffer or constant."""
     given: dict[str, str] = field(default_factory=dict)
     """Placeholder -> the variable of an input that forward changes, as it was given."""
     buffers: dict[Node, str] = field(default_factory=dict)

@@ -28,6 +28,7 @@ from agentkernel.compiler.drop_in.interface import (
     returned_text,
     signature_of,
 )
+from agentkernel.compiler.drop_in.module_state import state_text
 from agentkernel.compiler.emit import Names
 from agentkernel.compiler.expressions import symbols_of
 from agentkernel.compiler.fusion import Output, Partition
@@ -64,7 +65,11 @@ def write(
     signature = _arguments(forward, expected)
     limits = limits_of(loaded, captured)
     checked = envelope(loaded, captured, limits, forward.symbols, forward.placeholders, expected)
-    forward.lines += [*signature.lines, *checked.arguments]
+    state = state_text(
+        captured, forward.names, forward.placeholders, constructor.expressions, expected
+    )
+    forward.state.update(state.names)
+    forward.lines += [*signature.lines, *checked.arguments, *state.lines]
     gradients = gradient_text(
         loaded, captured, forward.names, partial(_read, forward), partial(return_text, captured)
     )
@@ -100,9 +105,8 @@ def _arguments(forward: Forward, constant: str) -> Signature:
 
 
 def _begin(forward: Forward, inputs: Mapping[str, Node]) -> None:
-    """Name parameters, make inputs contiguous, read the free sizes."""
+    """Make inputs and the module's tensors contiguous, read the free sizes."""
     captured = forward.captured
-    values = {node.name: node.meta.get("val") for node in captured.graph.graph.nodes}
     forward.device = next(
         (f"{forward.placeholders[name]}.device" for name in inputs if name in forward.placeholders),
         "",
@@ -121,9 +125,8 @@ def _begin(forward: Forward, inputs: Mapping[str, Node]) -> None:
         elif _used(captured, placeholder):
             expression = _read(forward, placeholder)
             path = captured.parameters.get(placeholder) or captured.constants[placeholder]
-            value = values[placeholder]
-            if isinstance(value, torch.Tensor) and not value.is_contiguous():
-                expression = f"{expression}.contiguous()"
+            if node.shape and placeholder in forward.state:
+                forward.lines.append(f"{expression} = {expression}.contiguous()")
             if path in captured.literals:
                 expression = forward.names.unique("constant")
                 made = constant_text(captured.literals[path], forward.device)
@@ -139,6 +142,8 @@ def _read(forward: Forward, placeholder: str) -> str:
     """The Python that reads an input as it came, or a parameter, buffer or constant."""
     if placeholder in forward.placeholders:
         return forward.placeholders[placeholder]
+    if placeholder in forward.state:
+        return forward.state[placeholder]
     captured = forward.captured
     path = captured.parameters.get(placeholder) or captured.constants[placeholder]
     return forward.constructor.expressions.get(path, f"self.{path}")

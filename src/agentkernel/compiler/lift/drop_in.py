@@ -31,6 +31,7 @@ from agentkernel.compiler.drop_in.interface import (
     returned_text,
     signature_of,
 )
+from agentkernel.compiler.drop_in.module_state import state_text
 from agentkernel.compiler.drop_in.wrapper import (
     DropInSource,
     constant_text,
@@ -127,22 +128,25 @@ def _write(
     symbols = symbols_of(fixed, arguments)
     checked = envelope(loaded, fixed, limits, symbols, arguments, expected)
     forward = Forward(wrapper, options, names, "", own_attention=own_attention)
+    state = state_text(fixed, names, arguments, constructor.expressions, expected)
+    known = {**arguments, **state.names}
     gradients = gradient_text(
         loaded,
         captured,
         names,
-        lambda item: _read(item, fixed, constructor, arguments),
+        lambda item: _read(item, fixed, constructor, known),
         partial(return_text, fixed),
     )
-    lines = [*signature.lines, *checked.arguments, *gradients.lines]
+    lines = [*signature.lines, *checked.arguments, *state.lines, *gradients.lines]
     given = {item: names.unique(f"{arguments[item]}_given") for item in fixed.mutated_inputs}
     lines += [f"{name} = {arguments[item]}" for item, name in given.items()]
     start = len(lines)
-    lines += _begin(forward, fixed, code, constructor, arguments)
+    lines += _begin(forward, fixed, code, constructor, known)
     results = _results(wrapper, fixed)
     _name_outputs(forward, results, fixed)
     forward.run()
-    new, returned = _returned(forward, results, fixed, given)
+    own = set(state.names.values())
+    new, returned = _returned(forward, results, fixed, given, own)
     layouts = layout_text(output_layouts(loaded, captured), fixed, names, arguments, returned)
     lines[start:start] = layouts.first
     lines += [*forward.lines, *layouts.last, *written_back(fixed, constructor, given, new)]
@@ -162,11 +166,11 @@ class _File:
 
 
 def _read(
-    placeholder: str, fixed: Captured, constructor: ConstructorText, arguments: Mapping[str, str]
+    placeholder: str, fixed: Captured, constructor: ConstructorText, known: Mapping[str, str]
 ) -> str:
     """The Python that reads an input as it came, or a parameter, buffer or constant."""
-    if placeholder in arguments:
-        return arguments[placeholder]
+    if placeholder in known:
+        return known[placeholder]
     path = {**fixed.constants, **fixed.parameters}[placeholder]
     return constructor.expressions.get(path, f"self.{path}")
 
@@ -176,9 +180,10 @@ def _begin(
     fixed: Captured,
     code: InductorCode,
     constructor: ConstructorText,
-    arguments: Mapping[str, str],
+    known: Mapping[str, str],
 ) -> list[str]:
-    """Lines that bring the inputs into the layout that the code was written for."""
+    """Lines that bring inputs and the module's tensors, whose variables are `known`, into the
+    layout that the code was written for."""
     tensors = _tensors(fixed)
     lines = []
     late: list[tuple[str, str, tuple[int, ...], tuple[int, ...]]] = []
@@ -190,22 +195,19 @@ def _begin(
     for variable, placeholder in zip(forward.wrapper.arguments, code.inputs, strict=True):
         value = tensors[placeholder]
         shape, strides = tuple(value.shape), tuple(value.stride())
-        if placeholder in arguments:
-            text = arguments[placeholder]
+        text = _read(placeholder, fixed, constructor, known)
+        if placeholder in fixed.user_inputs:
             forward.device = forward.device or f"{text}.device"
-            if shape and variable in read:
-                stored = ForwardTensor(text, shape, strides, own=False)
-                lines.append(f"{text} = {with_strides(stored, strides)}")
         else:
             path = {**fixed.constants, **fixed.parameters}[placeholder]
-            text = _read(placeholder, fixed, constructor, arguments)
             if path in fixed.literals and variable in read:
                 late.append((variable, path, shape, strides))
                 continue
             if path.startswith("lifted_tensor") and variable in read:
                 raise Unliftable("forward makes a tensor of numbers, too many to write out")
-            if not value.is_contiguous() and variable in read:
-                text = with_strides(ForwardTensor(text, shape, strides, own=False), strides)
+        if placeholder in known and shape and variable in read:
+            stored = ForwardTensor(text, shape, strides, own=False)
+            lines.append(f"{text} = {with_strides(stored, strides)}")
         forward.values[variable] = ForwardTensor(text, shape, strides, own=False)
     if not forward.device:
         first = next(iter(forward.values.values()), None)
@@ -256,9 +258,14 @@ def _name_outputs(forward: Forward, results: Return, fixed: Captured) -> None:
 
 
 def _returned(
-    forward: Forward, results: Return, fixed: Captured, given: Mapping[str, str]
+    forward: Forward,
+    results: Return,
+    fixed: Captured,
+    given: Mapping[str, str],
+    own: Collection[str],
 ) -> tuple[list[str], list[str]]:
-    """The variables of what the module writes to buffers and inputs, and of what it returns."""
+    """The variables of what the module writes to buffers and inputs, and of what it returns; `own`
+    are those of the module's tensors."""
     values = list(results.values)
     new = [forward.text(values.pop(0)) for _ in fixed.written]
     same = fixed.returned_inputs or (None,) * len(fixed.outputs)
@@ -275,7 +282,7 @@ def _returned(
             continue
         if not same_layout(tuple(wanted.shape), stored.strides, tuple(wanted.stride())):
             raise Unliftable(f"an output has strides {stored.strides}, not {wanted.stride()}")
-        if not forward.made(stored) and stored.text.isidentifier():
+        if not forward.made(stored) and stored.text.isidentifier() and stored.text not in own:
             raise Unliftable("an output is an input as it came")
         texts.append(stored.text)
     return new, texts

@@ -21,8 +21,8 @@ from agentkernel.tools.certificate.signing import SignatureState, is_known, is_o
 from agentkernel.tools.judge.settings import NEWEST, JudgeSettings, fresh_seed, judge_sha256
 from agentkernel.tools.own_files import LIVE, read_live, sha256_of
 from agentkernel.tools.problem.capture import capture
-from agentkernel.tools.problem.graph_identity import problem_graph
 from agentkernel.tools.problem.loading import declared_problem, restore_problem
+from agentkernel.tools.problem.module_graph import problem_graph
 from agentkernel.tools.profiler import ProfileSettings, profile
 from agentkernel.tools.targets import find_target
 
@@ -292,6 +292,9 @@ def record_differences(
             return found
         same = certificate.versions.torch == now.torch
         found += _changed("graph", certificate.graph.signature, graph.signature, decisive=same)
+        if certificate.graph.free is not None:
+            here = graph.free.label if graph.free is not None else "none"
+            found += _changed("free sizes", certificate.graph.free.label, here)
     return found
 
 

@@ -216,7 +216,7 @@ def describe_tensor(value: torch.Tensor) -> str:
     return layout(value.dtype, tuple(value.shape), value.stride())
 
 
-def layout(dtype: torch.dtype, shape: Sequence[int], strides: Sequence[int]) -> str:
+def layout(dtype: torch.dtype, shape: Sequence[object], strides: Sequence[object]) -> str:
     """`float32[2,8]:8,1` of these."""
     steps = [1 if size == 1 else step for size, step in zip(shape, strides, strict=True)]
     name = str(dtype).removeprefix("torch.")

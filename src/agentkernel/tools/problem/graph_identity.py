@@ -9,20 +9,17 @@ import copy
 import hashlib
 import operator
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from agentkernel.domain.certificate import ModuleGraph
 from agentkernel.domain.errors import ProblemError
-from agentkernel.domain.problem import ScalarSpec
-from agentkernel.storage.source_text import read_literal
 from agentkernel.tools.problem.call_arguments import (
     BoundCall,
     describe,
     flat_module,
     layout,
-    without_values,
 )
 from agentkernel.tools.problem.capture import Captured, capture
 from agentkernel.tools.problem.loading import LoadedProblem, problem_from_module
@@ -110,10 +107,21 @@ def _device_ops(captured: Captured) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
+def graph_text(captured: Captured, module: nn.Module, size_of: Callable[[object], object]) -> str:
+    """The canonical text of the graph with each size as `size_of` has it, inputs' sizes too."""
+    writer = _Writer(captured, module, size_of)
+    return "\n".join([*writer.input_lines(), *writer.graph_lines(), *writer.parameter_lines()])
+
+
 class _Writer:
     """The canonical text of one graph; parameters are numbered in the order of use."""
 
-    def __init__(self, captured: Captured, module: nn.Module) -> None:
+    def __init__(
+        self,
+        captured: Captured,
+        module: nn.Module,
+        size_of: Callable[[object], object] | None = None,
+    ) -> None:
         self._captured = captured
         self._module = module
         self._state: dict[str, torch.Tensor] = {
@@ -121,13 +129,18 @@ class _Writer:
             for name, value in module.state_dict(keep_vars=True).items()
             if hasattr(value, "stride")
         }
-        self._size_of = sizes_of(captured)
+        self._size_of = size_of or sizes_of(captured)
         self._used: dict[str, str] = {}
 
     @property
     def parameters(self) -> tuple[str, ...]:
         """State_dict names, those that the graph uses first."""
         return (*self._used, *self._unused())
+
+    def input_lines(self) -> list[str]:
+        """Dtypes, shapes and strides of the inputs as the graph has them."""
+        values = {node.name: node.meta.get("val") for node in self._captured.graph.graph.nodes}
+        return [f"input: {self._text(values.get(name))}" for name in self._captured.user_inputs]
 
     def graph_lines(self) -> list[str]:
         """One line an op that an output depends on, and one for what is returned."""
@@ -287,30 +300,22 @@ SHOWN = 60
 """Characters of a value that a difference shows."""
 
 
-def problem_graph(loaded: LoadedProblem, captured: Captured) -> ModuleGraph:
-    """What `loaded`, whose graph is `captured`, computes on its first shape set.
+class SignedModule(NamedTuple):
+    """What a module computes, as a flat problem and as a region; `graph` is that of the problem
+    `loaded`, a copy of it."""
 
-    Raises ProblemError where the graph holds something that has no canonical form.
-    """
-    names = tuple(spec.name for spec in loaded.problem.shape_sets[0].inputs)
-    bound = BoundCall(_inputs(loaded), names)
-    if loaded.live is not None:
-        return _graph(captured, loaded.live, bound)
-    try:
-        return _graph(captured, loaded.build(seed=0, device="meta"), bound)
-    except (ProblemError, NotImplementedError):  # a constant's value is part of the text
-        return _graph(captured, loaded.build(seed=0), bound)
+    flat: GraphSignature
+    region: GraphSignature
+    loaded: LoadedProblem
+    graph: Captured
 
 
-def signed_modules(module: nn.Module, bound: BoundCall) -> tuple[GraphSignature, GraphSignature]:
-    """What `module` computes on the tensors of `bound`: as a flat problem, and as a region.
-
-    The module itself is neither called nor changed. Raises ProblemError where it has no graph.
-    """
-    captured = _captured(module, bound)
-    return sign_graph(captured, module, BoundCall(bound.inputs, bound.names)), sign_graph(
-        captured, module, bound
-    )
+def signed_module(module: nn.Module, bound: BoundCall) -> SignedModule:
+    """What `module` computes on the tensors of `bound`. The module itself is neither called nor
+    changed. Raises ProblemError where it has no graph."""
+    loaded, captured = _captured(module, bound)
+    flat = sign_graph(captured, module, BoundCall(bound.inputs, bound.names))
+    return SignedModule(flat, sign_graph(captured, module, bound), loaded, captured)
 
 
 def graph_difference(found: GraphSignature, verified: ModuleGraph) -> str | None:
@@ -337,46 +342,17 @@ def state_forms(text: str) -> tuple[str, ...]:
     return tuple(sorted(form for form in found if " is " not in form))
 
 
-def _graph(captured: Captured, module: nn.Module, bound: BoundCall) -> ModuleGraph:
-    import torch
-
-    signed = sign_graph(captured, module, bound)
-    state = module.state_dict(keep_vars=True)
-    return ModuleGraph(
-        signature=signed.signature,
-        text=signed.text,
-        parameters=signed.parameters,
-        parameter_strides=tuple(tuple(state[name].stride()) for name in signed.parameters),
-        input_strides=tuple(
-            tuple(x.stride()) if isinstance(x, torch.Tensor) else None for x in bound.inputs
-        ),
-    )
-
-
-def _inputs(loaded: LoadedProblem) -> tuple[object, ...]:
-    """The first call's inputs without their values."""
-    import torch
-
-    if loaded.live_inputs:
-        return tuple(map(without_values, loaded.live_inputs))
-    return tuple(
-        read_literal(spec.literal)
-        if isinstance(spec, ScalarSpec)
-        else torch.empty(spec.shape, dtype=getattr(torch, spec.dtype), device="meta")
-        for spec in loaded.problem.shape_sets[0].inputs
-    )
-
-
-def _captured(module: nn.Module, bound: BoundCall) -> Captured:
-    """The graph of a copy: without memory where its forward reads no tensor's value."""
+def _captured(module: nn.Module, bound: BoundCall) -> tuple[LoadedProblem, Captured]:
+    """A copy as a problem, and its graph: without memory where forward reads no tensor's value."""
     try:
         return _trace(_hollow(module), bound)
     except (ProblemError, NotImplementedError, RuntimeError):
         return _trace(copy.deepcopy(module).to("cpu"), bound)
 
 
-def _trace(own: nn.Module, bound: BoundCall) -> Captured:
-    return capture(problem_from_module(flat_module(own, bound), bound.inputs))
+def _trace(own: nn.Module, bound: BoundCall) -> tuple[LoadedProblem, Captured]:
+    loaded = problem_from_module(flat_module(own, bound), bound.inputs)
+    return loaded, capture(loaded)
 
 
 def _hollow(module: nn.Module) -> nn.Module:

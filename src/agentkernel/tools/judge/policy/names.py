@@ -353,6 +353,7 @@ TORCH_PLAIN = {
     "full_like",
     "get_device_module",
     "iinfo",
+    "is_autocast_enabled",
     "is_grad_enabled",
     "is_tensor",
     "movedim",
