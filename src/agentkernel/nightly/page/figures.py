@@ -172,7 +172,8 @@ def dropped_text(row: ModelRow) -> Iterator[str]:
         yield f"{count(len(names), 'kernel')} left out for the outputs: {why}"
     slow = unhelpful(row)
     if slow:
-        yield f"{count(len(slow), 'kernel')} dropped: no help end to end"
+        why = "the whole is one region" if row.form == "whole" else "no help end to end"
+        yield f"{count(len(slow), 'kernel')} dropped: {why}"
 
 
 def dtypes_of(texts: Iterable[str]) -> tuple[str, ...]:

@@ -32,6 +32,7 @@ from agentkernel.domain.plain_text import plain
 from agentkernel.domain.region import Basis, Kernel
 from agentkernel.nightly.page.comparison import change_groups, change_text, headline
 from agentkernel.nightly.page.figures import (
+    BASELINES,
     MergedRegions,
     ModelCost,
     caption,
@@ -46,6 +47,7 @@ from agentkernel.nightly.page.figures import (
 )
 from agentkernel.nightly.page.pages import budget_words, night_page, render
 from agentkernel.nightly.page.tables import models_csv, region_order, regions_csv, shown_kernels
+from agentkernel.nightly.scheduler.region_outcomes import placements, uses_by_model
 from agentkernel.storage.files import make_folder, read_regular_text, write_atomic
 from agentkernel.tools.certificate.signing import signature_state
 from agentkernel.tools.own_files import is_json_with, require_all_generated, require_generated
@@ -107,17 +109,21 @@ def kernels_of_night(folder: Path, model: str | None = None) -> NightKernels:
     record = read_night_file(folder)
     written = _certificates(folder)
     row = _row(record.night, model)
+    found = {
+        region.signature: region.sha256
+        for region in record.night.regions
+        if region.status not in UNUSED and region.sha256 is not None
+    }
+    uses = uses_by_model(record.night.regions).get(row.name, [])
     kernels: dict[str, Kernel] = {}
     parameters: dict[str, tuple[str, ...]] = {}
-    for region in record.night.regions if row.form.startswith("regions") else ():
-        if region.status in UNUSED or region.sha256 is None or region.signature in row.dropped:
+    for use, signature in placements([item for item in uses if item.signature in found]):
+        in_parts = row.form == "whole" and use.path != ""
+        if row.form in BASELINES or signature in row.dropped or in_parts:
             continue
-        for use in region.uses:
-            if use.model == row.name:
-                kernel = _kernel(record, region.sha256, folder)
-                _require_signed(kernel, written.get(region.sha256), folder)
-                kernels[use.path] = kernel
-                parameters[use.path] = use.parameters
+        kernels[use.path] = _kernel(record, found[signature], folder)
+        _require_signed(kernels[use.path], written.get(found[signature]), folder)
+        parameters[use.path] = use.parameters
     return NightKernels(kernels, parameters)
 
 

@@ -353,15 +353,16 @@ def _outputs(row: ModelRow) -> Cell | None:
 
 
 def _note(row: ModelRow) -> str:
-    """Why a form has no time, and what was taken out again."""
+    """Whether the whole is one region and why, why a form has no time, what was taken out again."""
     forms: dict[str, list[str]] = {}
     for form, why in row.failed.items():
-        forms.setdefault(one_line(why, 120), []).append(form)
+        if not row.why.endswith(why):
+            forms.setdefault(one_line(why, 120), []).append(form)
     parts = [
         why if set(names) == WITH_REGIONS else f"no time for {' and '.join(names)}: {why}"
         for why, names in forms.items()
     ]
-    return "; ".join([*parts, *dropped_text(row)])
+    return "; ".join(filter(None, [one_line(row.why), *parts, *dropped_text(row)]))
 
 
 def _region(number: int, row: RegionRow, chain: Sequence[str]) -> tuple[Cell | None, ...]:

@@ -1,7 +1,8 @@
 """Ranking of regions by share of time and headroom, over all models of a zoo.
 
-Regions with one signature are merged over models. Of nested regions only one is worked on; the
-order is kept up to date answer by answer, and each region gets its part of the budget.
+Regions with one signature are merged over models. Of nested regions only one is worked on, but for
+a whole model, which is worked on beside its parts; the order is kept up to date answer by answer,
+and each region gets its part of the budget.
 """
 
 from __future__ import annotations
@@ -69,8 +70,8 @@ def _merged(regions: Sequence[Region]) -> Region:
 
 
 def ancestors(path: str) -> Iterator[str]:
-    """Paths that `path` lies in, the nearest first, the model itself ("") last."""
-    while path:
+    """Submodules that `path` lies in, the nearest first; the model itself ("") is none of them."""
+    while "." in path:
         path = path.rpartition(".")[0]
         yield path
 
@@ -81,10 +82,10 @@ def nearest(path: str, among: Collection[str]) -> str | None:
 
 
 def heaviest(weights: Mapping[str, float]) -> float:
-    """The largest sum of weights over paths of which none lies in another."""
+    """The largest sum of weights over submodules of which none lies in another."""
     inside: dict[str, float] = {}
     total = 0.0
-    for path in sorted(weights, key=lambda item: item.count(".") + bool(item), reverse=True):
+    for path in sorted(filter(None, weights), key=lambda item: item.count("."), reverse=True):
         best = max(weights[path], inside.get(path, 0.0))
         parent = nearest(path, weights)
         if parent is None:
@@ -131,7 +132,8 @@ def chosen_regions(
 
     In each model's tree a region goes before its parts, unless it is too small or too large, has
     no headroom, or `done[signature]` is False: nothing was found for it, so its parts come in. What
-    `done` says True of stays chosen: it is where the kernels go.
+    `done` says True of stays chosen: it is where the kernels go. The model itself is chosen beside
+    what lies in it.
     """
     viable = {
         region.signature
@@ -186,7 +188,8 @@ def is_worth_it(region: Region, least_share: float = LEAST_SHARE) -> bool:
 
 def is_viable(region: Region, least_share: float = LEAST_SHARE) -> bool:
     """True where a search may pay for the region in one piece."""
-    in_one = region.device_ops <= MOST_OPS_AT_ONCE or not region.parts
+    whole = any(not use.path for use in region.uses)
+    in_one = whole or region.device_ops <= MOST_OPS_AT_ONCE or not region.parts
     return in_one and is_worth_it(region, least_share)
 
 

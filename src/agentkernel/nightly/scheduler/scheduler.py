@@ -40,6 +40,7 @@ from agentkernel.nightly.scheduler.region_outcomes import (
     Placement,
     RegionOutcome,
     is_as_signed,
+    missing_whole,
     outcome_of,
     placements,
     uses_by_model,
@@ -326,7 +327,10 @@ class Scheduler:
     def _end_to_end_job(self, part: ZooPart) -> EndToEndJob:
         kernels: dict[str, Kernel] = {}
         parameters: dict[str, tuple[str, ...]] = {}
-        for use, signature in placements(self._uses.get(part.model.name, ()), self.decided):
+        uses, cut = self._uses.get(part.model.name, []), self.cuts[part.model.name]
+        outcomes = ((item, self.decided.get(item.signature)) for item in uses)
+        able = [item for item, found in outcomes if found is not None and found.sha256 is not None]
+        for use, signature in placements(able):
             found = self.decided[signature]
             kernel = self._kernel(found.job, signature, found.sha256)
             if kernel is not None:
@@ -335,9 +339,10 @@ class Scheduler:
             night=self.question.night,
             part=part,
             target=self.question.settings.target,
-            cut=self.cuts[part.model.name],
+            cut=cut,
             kernels=kernels,
             parameters=parameters,
+            no_whole=missing_whole(cut, uses, self.decided),
         )
 
     # How an answer is taken in.
