@@ -57,7 +57,7 @@ class Clock:
         if kernels.keys() - {""}:
             us["regions"] = 95.0 - 10.0 * len(kernels.keys() - {""})
         if "" in kernels:
-            us["whole"] = self.whole_us
+            us["one-region"] = self.whole_us
         medians = {form: [value * noise for noise in STEADY] for form, value in us.items()}
         return FormTimes(
             timings={form: summarise(values) for form, values in medians.items()},
@@ -133,12 +133,12 @@ def test_the_whole_as_one_region_is_handed_over_where_it_is_faster_than_its_regi
     clock = Clock()
     row = checked_row(job(BOTH), Oracle(Source()), clock)
     assert clock.asked == [{"norm", "mlp", ""}]
-    assert (row.form, row.swapped, row.verified, row.shapes) == ("whole", 1, True, "f32")
+    assert (row.form, row.swapped, row.verified, row.shapes) == ("one-region", 1, True, "f32")
     assert row.dropped == ("a" * 16, "b" * 16)
     assert row.vs_eager is not None
     assert row.vs_eager.value == pytest.approx(2.0, rel=0.01)
     assert row.why == "as one region 1.50× (1.50 to 1.50) as fast as regions"
-    assert set(row.timings) == {"eager", "torch.compile", "regions", "whole"}
+    assert set(row.timings) == {"eager", "torch.compile", "regions", "one-region"}
 
 
 def test_its_regions_are_where_they_are_faster() -> None:
@@ -167,7 +167,7 @@ def test_a_whole_with_wrong_outputs_costs_itself_alone() -> None:
     row = checked_row(job({"norm": NORM, "": wrong}), Oracle(Source()), clock)
     assert clock.asked == [{"norm"}]
     assert (row.form, row.verified, row.dropped) == ("regions", True, ("e" * 16,))
-    assert row.failed["whole"].startswith("the outputs are not right: seed 0")
+    assert row.failed["one-region"].startswith("the outputs are not right: seed 0")
     assert row.why == f"not as one region: {row.failed['whole']}"
     assert set(row.left_out) == {"e" * 16}
 
@@ -194,8 +194,13 @@ def row_estimated(
 
 def test_without_a_gpu_the_better_estimate_is_handed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     row = row_estimated(monkeypatch, norm_us=10.0, whole_us=40.0)
-    assert (row.basis, row.form, row.estimated_us, row.swapped) == ("estimated", "whole", 40.0, 1)
-    assert row.estimated_forms_us == {"regions": 70.0, "whole": 40.0}
+    assert (row.basis, row.form, row.estimated_us, row.swapped) == (
+        "estimated",
+        "one-region",
+        40.0,
+        1,
+    )
+    assert row.estimated_forms_us == {"regions": 70.0, "one-region": 40.0}
     assert row.why == "estimated to be faster as one region than in regions"
     assert row.dropped == ("a" * 16,)
     other = row_estimated(monkeypatch, norm_us=10.0, whole_us=75.0)
@@ -207,4 +212,4 @@ def test_without_a_gpu_wrong_outputs_leave_the_other(monkeypatch: pytest.MonkeyP
     row = row_estimated(monkeypatch, norm_us=10.0, whole_us=40.0, wrong="whole")
     assert (row.form, row.verified, row.estimated_us) == ("regions", True, 70.0)
     assert row.left_out == {"d" * 16: "far off"}
-    assert row.failed == {"whole": "the outputs are not right: far off"}
+    assert row.failed == {"one-region": "the outputs are not right: far off"}

@@ -35,7 +35,7 @@ def times(noise: Sequence[float] = STEADY, **us: float) -> FormTimes:
         "eager": "eager",
         "compiled": "torch.compile",
         "regions": "regions",
-        "whole": "whole",
+        "whole": "one-region",
         "both": "regions+torch.compile",
     }
     turned = (*noise[1:], noise[0])
@@ -70,9 +70,9 @@ WILD = (0.7, 1.4, 0.9, 1.3, 0.8, 1.2, 0.75, 1.35)
         ({"eager": 100, "compiled": 80, "regions": 70, "both": 70}, STEADY, "regions"),
         ({"eager": 100, "compiled": 80, "regions": 90, "both": 60}, STEADY,
             "regions+torch.compile"),
-        ({"eager": 100, "compiled": 80, "regions": 70, "whole": 60}, STEADY, "whole"),
+        ({"eager": 100, "compiled": 80, "regions": 70, "whole": 60}, STEADY, "one-region"),
         ({"eager": 100, "compiled": 80, "regions": 70, "whole": 70}, STEADY, "regions"),
-        ({"eager": 100, "compiled": 80, "both": 60, "whole": 60}, STEADY, "whole"),
+        ({"eager": 100, "compiled": 80, "both": 60, "whole": 60}, STEADY, "one-region"),
         ({"eager": 100, "compiled": 80, "whole": 90}, STEADY, "torch.compile"),
         ({"eager": 100, "compiled": 99, "regions": 98}, WILD, "torch.compile"),
         ({"compiled": 80}, STEADY, "torch.compile"),
@@ -116,7 +116,7 @@ def test_the_whole_is_timed_beside_its_regions_and_not_with_them_in() -> None:
             return self.models[-1]
 
     kernels = {"norm": norm_kernel(), "": block_kernel()}
-    forms: tuple[Form, ...] = ("eager", "regions", "whole")
+    forms: tuple[Form, ...] = ("eager", "regions", "one-region")
     source = Watched()
     found = time_forms(source, kernels, device="cpu", forms=forms, pace=QUICK)  # type: ignore[arg-type]
     assert (set(found.timings), found.failed) == (set(forms), {})

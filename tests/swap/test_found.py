@@ -179,7 +179,7 @@ def test_a_whole_and_its_regions_are_never_both_put_in(tmp_path: Path) -> None:
     file = write_night(tmp_path) / "night.json"
     record = json.loads(file.read_text())
     (norm,) = record["night"]["regions"]
-    record["night"]["models"][0] |= {"form": "whole", "dropped": ["a" * 16]}
+    record["night"]["models"][0] |= {"form": "one-region", "dropped": ["a" * 16]}
     record["night"]["regions"] += [
         norm | {"signature": name, "uses": [{"model": "one", "path": path}]}
         for name, path in (("a" * 16, "mlp"), ("b" * 16, ""), ("c" * 16, "mlp.up"))

@@ -11,7 +11,7 @@ from agentkernel.domain.certificate import Versions
 from agentkernel.domain.profile import Ratio, Timing
 from agentkernel.domain.region import Basis, RegionUse
 
-Form = Literal["eager", "torch.compile", "regions", "whole", "regions+torch.compile"]
+Form = Literal["eager", "torch.compile", "regions", "one-region", "regions+torch.compile"]
 """How a model runs at its best: as it is, compiled by torch, with the verified regions swapped in,
 as one verified region, or compiled by torch with the regions in."""
 RegionStatus = Literal["new", "reused", "retuned", "kept", "failed", "withdrawn", "unreached"]

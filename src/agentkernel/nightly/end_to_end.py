@@ -93,10 +93,10 @@ def checked_row(job: EndToEndJob, oracle: Oracle, timed: Timed) -> ModelRow:
     verdict = None if chosen is None else chosen.verdict
     left_out = {} if chosen is None else dict(chosen.left_out)
     failed = refused_form("regions", verdict)
-    as_whole = check_outputs(oracle, whole, job, "whole") if whole else None
+    as_whole = check_outputs(oracle, whole, job, "one-region") if whole else None
     if as_whole is not None and not as_whole.accepted:
         left_out |= dict.fromkeys(signatures_of(whole), as_whole.reason)
-        failed |= refused_form("whole", as_whole)
+        failed |= refused_form("one-region", as_whole)
         whole = {}
     fit = {} if chosen is None else chosen.kernels
     found = select_faster(fit, lambda some: timed({**some, **whole}))
@@ -116,7 +116,7 @@ def checked_row(job: EndToEndJob, oracle: Oracle, timed: Timed) -> ModelRow:
     return row.evolve(
         basis="measured",
         form=form,
-        why=measured_choice(took, job.no_whole or failed.get("whole")),
+        why=measured_choice(took, job.no_whole or failed.get("one-region")),
         timings=took.timings,
         failed=failed,
         vs_eager=SAME if form == "eager" else took.ratio(form, "eager"),
@@ -139,7 +139,7 @@ def measured_choice(took: FormTimes, no_whole: str | None) -> str:
     """How the model as a single region compares with the best of the other forms; else why it has
     no time."""
     other = best_form(took, IN_PARTS)
-    ratio = took.ratio("whole", other)
+    ratio = took.ratio("one-region", other)
     if ratio is not None:
         return f"as one region {times(ratio.value)} ({interval(ratio)}) as fast as {other}"
     return f"not as one region: {no_whole}" if no_whole else ""
@@ -183,7 +183,7 @@ def estimated_row(job: EndToEndJob) -> ModelRow:
     interpreter."""
     saved, eager_us = savings(job), job.cut.time_us
     helpful = with_signatures(job.kernels, [name for name, value in saved.items() if value > 0])
-    choices: dict[Form, Kernels] = {"regions": parts_of(helpful), "whole": whole_of(helpful)}
+    choices: dict[Form, Kernels] = {"regions": parts_of(helpful), "one-region": whole_of(helpful)}
     forms_us: dict[Form, float] = {
         form: max(eager_us - sum(saved[name] for name in signatures_of(some)), 0.0)
         for form, some in choices.items()
@@ -217,11 +217,11 @@ def estimated_row(job: EndToEndJob) -> ModelRow:
 
 def estimated_choice(forms_us: Mapping[Form, float], no_whole: str) -> str:
     """Whether the model is estimated to run faster as a single region; else why it does not."""
-    if "whole" not in forms_us:
+    if "one-region" not in forms_us:
         return f"not as one region: {no_whole or 'its kernel is estimated to save nothing'}"
     if "regions" not in forms_us:
         return "estimated as one region: no kernel of its regions saves anything"
-    faster = forms_us["whole"] < forms_us["regions"]
+    faster = forms_us["one-region"] < forms_us["regions"]
     return f"estimated to be {'faster' if faster else 'no faster'} as one region than in regions"
 
 

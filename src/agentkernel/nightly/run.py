@@ -113,6 +113,7 @@ def _row(region: Region, decided: RegionOutcome) -> RegionRow:
         time_us=decided.time_us,
         speedup=decided.speedup,
         speedup_low=decided.speedup_low,
+        speedup_high=decided.speedup_high,
         spent_s=round(decided.seconds, 3),
     )
 

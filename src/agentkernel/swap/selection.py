@@ -36,12 +36,18 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-PLAINEST: tuple[Form, ...] = ("eager", "torch.compile", "regions", "whole", "regions+torch.compile")
+PLAINEST: tuple[Form, ...] = (
+    "eager",
+    "torch.compile",
+    "regions",
+    "one-region",
+    "regions+torch.compile",
+)
 """Of two forms that are equally fast the one that comes first is handed over."""
 BASELINES: tuple[Form, ...] = ("eager", "torch.compile")
 IN_PARTS: tuple[Form, ...] = ("regions", "regions+torch.compile")
 """With the kernels of the model's regions in, not the one for the whole."""
-AS_WHOLE: tuple[Form, ...] = ("whole",)
+AS_WHOLE: tuple[Form, ...] = ("one-region",)
 L2_MB = 60.0
 """Room for the largest L2 of the targets with one (H200: 50 MB)."""
 WARM_CALLS = 3
@@ -107,8 +113,8 @@ def time_forms(
 ) -> FormTimes:
     """Time one forward in each of `forms`, cold L2, in shuffled, interleaved rounds.
 
-    `kernels` at "" stands for the whole model, in the form "whole"; without it there is no such
-    form. A form that raises stands in `failed`, and so does one in parts where no other kernel is.
+    `kernels` at "" stands for the whole model, in the form "one-region", which there is not without
+    it. A form that raises stands in `failed`, and so does one in parts where no other kernel is.
     On "cpu" the processor's clock stands in, for tests. Raises what `apply` raises.
     """
     kind = cast("Device", device.partition(":")[0])
@@ -262,7 +268,7 @@ Timed = Callable[[Mapping[str, Kernel]], FormTimes]
 @dataclass(frozen=True)
 class FasterKernels:
     """The kernels that are kept by path (none where a baseline is handed over), the signatures of
-    those that are not, the form to hand over (never "whole") and the times that it rests on."""
+    those that are not, the form to hand over (never "one-region") and the times it rests on."""
 
     kernels: Mapping[str, Kernel]
     dropped: tuple[str, ...]

@@ -63,7 +63,7 @@ REFRESH_S = 0.5
 SAID = {
     ("region", "kept"): "eager kept",
     ("model", "regions"): "runs with its regions' kernels",
-    ("model", "whole"): "runs as one region's kernel",
+    ("model", "one-region"): "runs as one region's kernel",
 }
 """Statuses in more words for people, by kind of event."""
 

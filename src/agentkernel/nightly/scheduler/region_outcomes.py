@@ -22,7 +22,7 @@ from agentkernel.nightly.library.rows import (
     OTHER_SIGNATURE,
     OTHER_SOURCE,
 )
-from agentkernel.nightly.page.figures import SINCE
+from agentkernel.nightly.page.figures import SINCE, kernel_ratio
 from agentkernel.nightly.scheduler.jobs import (
     CutDone,
     CutJob,
@@ -49,6 +49,7 @@ class RegionOutcome:
     time_us: float | None = None
     speedup: float | None = None
     speedup_low: float | None = None
+    speedup_high: float | None = None
     job: str = ""
     parent: str | None = None
     run: str | None = None
@@ -95,6 +96,7 @@ class FailedKernels:
 def outcome_of(job: KernelJob, answer: KernelDone) -> RegionOutcome:
     """What an answer makes of its region."""
     kernel = answer.kernel
+    ratio = kernel_ratio(kernel) if kernel is not None and kernel.speedup is not None else None
     return RegionOutcome(
         status=answer.status,
         reason=answer.reason,
@@ -102,6 +104,7 @@ def outcome_of(job: KernelJob, answer: KernelDone) -> RegionOutcome:
         time_us=kernel.time_us if kernel else None,
         speedup=kernel.speedup if kernel else None,
         speedup_low=kernel.speedup_low if kernel else None,
+        speedup_high=ratio.high if ratio else None,
         job=job.key,
         parent=None if answer.status == "reused" else job.parent,
         run=answer.run,
