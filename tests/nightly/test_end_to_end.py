@@ -168,7 +168,7 @@ def test_a_whole_with_wrong_outputs_costs_itself_alone() -> None:
     assert clock.asked == [{"norm"}]
     assert (row.form, row.verified, row.dropped) == ("regions", True, ("e" * 16,))
     assert row.failed["one-region"].startswith("the outputs are not right: seed 0")
-    assert row.why == f"not as one region: {row.failed['whole']}"
+    assert row.why == f"not as one region: {row.failed['one-region']}"
     assert set(row.left_out) == {"e" * 16}
 
 

@@ -396,7 +396,7 @@ def more_than(folder: Path, jobs: int) -> bool:
     return sum(begun(folder).values()) > jobs
 
 
-def wait_until(true: Callable[[], bool], seconds: float = 60.0) -> None:
+def wait_until(true: Callable[[], bool], seconds: float = 240.0) -> None:
     end = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < end
