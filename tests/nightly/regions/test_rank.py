@@ -13,12 +13,11 @@ from agentkernel.nightly.regions.ranking import (
     WorkOrder,
     ancestors,
     budget_of,
-    chosen_regions,
     heaviest,
     least_share,
     merge_cuts,
-    order_of_work,
 )
+from tests.nightly.regions.plain_order import chosen_regions, order_of_work
 
 
 def region(key, uses, eager_us=10.0, bound_us=5.0, parts=(), device_ops=0):

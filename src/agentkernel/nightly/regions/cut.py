@@ -14,7 +14,6 @@ from agentkernel.domain.region import Basis, ModelCut, Refused, Region, RegionUs
 from agentkernel.domain.target import Target
 from agentkernel.nightly.regions.ranking import ancestors, by_score, headroom, heaviest, nearest
 from agentkernel.nightly.regions.recording import (
-    ModelSource,
     Recording,
     measure,
     record,
@@ -51,6 +50,8 @@ from agentkernel.tools.roofline.model import (
 
 if TYPE_CHECKING:
     from torch import nn
+
+    from agentkernel.nightly.regions.recording import ModelSource
 
 
 MOST_OPS = 64

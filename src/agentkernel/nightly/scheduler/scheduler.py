@@ -7,7 +7,6 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from pydantic import ValidationError
 
 from agentkernel.domain.nightly import LostJob, ModelRow
 from agentkernel.domain.region import Kernel, KernelKey, ModelCut, Region, RegionUse
+from agentkernel.nightly.library.library import now
 from agentkernel.nightly.regions.ranking import WaitingRegions
 from agentkernel.nightly.scheduler.jobs import (
     Answer,
@@ -385,7 +385,7 @@ class Scheduler:
     def _take_in(self, job: KernelJob, answer: KernelDone) -> None:
         """What a region's job found goes into the library; all of it may be done twice."""
         if answer.status == "reused" and answer.kernel is not None:
-            self.kernel_store.verified(answer.kernel.sha256, _now())
+            self.kernel_store.verified(answer.kernel.sha256, now())
         elif answer.kernel is not None and answer.status in ("new", "retuned"):
             live = Path(job.runs) / answer.kernel.run / LIVE
             self.kernel_store.put(
@@ -395,7 +395,7 @@ class Scheduler:
             self._withdraw(job, answer)
             return
         elif answer.status == "kept":
-            self._known.remember(job, answer, _now())
+            self._known.remember(job, answer, now())
         self._decide(job.region, outcome_of(job, answer))
 
     def _withdraw(self, job: KernelJob, answer: KernelDone) -> None:
@@ -428,7 +428,3 @@ def _use_for(region: Region, known: Kernel | None) -> RegionUse | None:
     if known is None:
         return region.uses[0]
     return next((use for use in region.uses if use.parameters == known.parameters), None)
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
