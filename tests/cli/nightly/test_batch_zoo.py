@@ -167,6 +167,7 @@ def break_kernel() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_a_killed_night_is_finished_and_the_next_one_finds_what_broke(zoo: Path, cli: Cli) -> None:
     finished_after(zoo, (1,), cli)
     break_kernel()
@@ -178,6 +179,7 @@ def test_a_killed_night_is_finished_and_the_next_one_finds_what_broke(zoo: Path,
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_a_zoo_from_its_models_to_its_exit_codes(zoo: Path, cli: Cli) -> None:
     night = finished_after(zoo, (1, 3), cli)
 
@@ -287,6 +289,7 @@ def tiny(zoo: Path) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_the_packaged_tiny_zoo(tiny: Path, cli: Cli) -> None:
     for jobs in (1, 4):
         kill_after(tiny, jobs)
