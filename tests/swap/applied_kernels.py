@@ -197,3 +197,24 @@ def norm_kernel(source: str = NORM, **more: object) -> Kernel:
 
 def mlp_kernel(**more: object) -> Kernel:
     return make_kernel(MLP, Mlp(), graph=_graph_of(Mlp), **more)  # type: ignore[arg-type]
+
+
+BLOCK = (
+    HEAD
+    + """        self.norm = nn.LayerNorm(8)
+        self.mlp = nn.Module()
+        self.mlp.up = nn.Linear(8, 16)
+        self.mlp.down = nn.Linear(16, 8)
+        self.last = nn.LayerNorm(8)
+
+    def forward(self, x):
+        inner = torch.nn.functional.gelu(self.mlp.up(self.norm(x)))
+        return self.last(x + self.mlp.down(inner))
+"""
+)
+WRONG_BLOCK = BLOCK.replace("return self", "return 0.25 + self")
+
+
+def block_kernel(source: str = BLOCK, **more: object) -> Kernel:
+    """For the whole model."""
+    return make_kernel(source, Block(), graph=_graph_of(Block), **more)  # type: ignore[arg-type]

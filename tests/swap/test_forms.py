@@ -7,9 +7,10 @@ import pytest
 from agentkernel.domain.nightly import Form
 from agentkernel.domain.region import Kernel
 from agentkernel.swap.selection import FormTimes, best_form, select_faster, time_forms, times_of
+from agentkernel.swap.swap import counts
 from agentkernel.tools.profiler.rounds import Pace
 from agentkernel.tools.speedup import summarise
-from tests.swap.applied_kernels import block, example, mlp_kernel, norm_kernel
+from tests.swap.applied_kernels import block, block_kernel, example, mlp_kernel, norm_kernel
 
 QUICK = Pace(seconds=0.2, min_rounds=4, max_rounds=6, block_ms=1.0, max_calls=5)
 STEADY = (1.0, 1.002, 0.998, 1.001, 0.999, 1.0, 1.003, 0.997)
@@ -34,6 +35,7 @@ def times(noise: Sequence[float] = STEADY, **us: float) -> FormTimes:
         "eager": "eager",
         "compiled": "torch.compile",
         "regions": "regions",
+        "whole": "one-region",
         "both": "regions+torch.compile",
     }
     turned = (*noise[1:], noise[0])
@@ -68,6 +70,10 @@ WILD = (0.7, 1.4, 0.9, 1.3, 0.8, 1.2, 0.75, 1.35)
         ({"eager": 100, "compiled": 80, "regions": 70, "both": 70}, STEADY, "regions"),
         ({"eager": 100, "compiled": 80, "regions": 90, "both": 60}, STEADY,
             "regions+torch.compile"),
+        ({"eager": 100, "compiled": 80, "regions": 70, "whole": 60}, STEADY, "one-region"),
+        ({"eager": 100, "compiled": 80, "regions": 70, "whole": 70}, STEADY, "regions"),
+        ({"eager": 100, "compiled": 80, "both": 60, "whole": 60}, STEADY, "one-region"),
+        ({"eager": 100, "compiled": 80, "whole": 90}, STEADY, "torch.compile"),
         ({"eager": 100, "compiled": 99, "regions": 98}, WILD, "torch.compile"),
         ({"compiled": 80}, STEADY, "torch.compile"),
     ],
@@ -98,6 +104,24 @@ def test_forms_are_timed_in_pairs_on_the_processor() -> None:
     assert ratio.value == pytest.approx(1 / back.value)
     assert found.ratio("regions", "torch.compile") is None
     assert FormTimes.model_validate_json(found.model_dump_json()) == found
+
+
+def test_the_whole_is_timed_beside_its_regions_and_not_with_them_in() -> None:
+    class Watched(Source):
+        def __init__(self) -> None:
+            self.models: list[object] = []
+
+        def build(self, device: str = "cpu") -> object:
+            self.models.append(super().build(device))
+            return self.models[-1]
+
+    kernels = {"norm": norm_kernel(), "": block_kernel()}
+    forms: tuple[Form, ...] = ("eager", "regions", "one-region")
+    source = Watched()
+    found = time_forms(source, kernels, device="cpu", forms=forms, pace=QUICK)  # type: ignore[arg-type]
+    assert (set(found.timings), found.failed) == (set(forms), {})
+    in_models = [list(counts(model)) for model in source.models]  # type: ignore[arg-type]
+    assert in_models == [[], ["norm"], [""]]
 
 
 def test_forms_without_kernels_or_that_raise_say_why(monkeypatch: pytest.MonkeyPatch) -> None:

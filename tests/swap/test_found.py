@@ -174,6 +174,28 @@ def test_what_was_not_handed_over_is_not_put_in(
     assert kernels_of_night(write_night(tmp_path, form, status, dropped), "one").kernels == {}
 
 
+def test_a_whole_and_its_regions_are_never_both_put_in(tmp_path: Path) -> None:
+    """Nor a region within another, whether or not it was dropped."""
+    file = write_night(tmp_path) / "night.json"
+    record = json.loads(file.read_text())
+    (norm,) = record["night"]["regions"]
+    record["night"]["models"][0] |= {"form": "one-region", "dropped": ["a" * 16]}
+    record["night"]["regions"] += [
+        norm | {"signature": name, "uses": [{"model": "one", "path": path}]}
+        for name, path in (("a" * 16, "mlp"), ("b" * 16, ""), ("c" * 16, "mlp.up"))
+    ]
+    file.write_text(json.dumps(record))
+    assert list(kernels_of_night(tmp_path, "one").kernels) == [""]
+    for form, dropped, paths in (
+        ("regions", ["b" * 16], ["mlp", "norm"]),
+        ("regions", ["a" * 16, "b" * 16], ["norm"]),
+        ("torch.compile", ["a" * 16], []),
+    ):
+        record["night"]["models"][0] |= {"form": form, "dropped": dropped}
+        file.write_text(json.dumps(record))
+        assert list(kernels_of_night(tmp_path, "one").kernels) == paths
+
+
 def test_what_came_in_the_place_of_a_withdrawn_kernel_is_put_in(tmp_path: Path) -> None:
     found = kernels_of_night(write_night(tmp_path, "regions", "withdrawn"), "one")
     assert list(found.kernels) == ["norm"]

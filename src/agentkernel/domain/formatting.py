@@ -46,6 +46,12 @@ def interval(ratio: Ratio | None) -> str:
     return f"{ratio.low:.2f} to {ratio.high:.2f}"
 
 
+def ratio_text(ratio: Ratio | None) -> str:
+    """`1.31× (1.28 to 1.34)`, value and 95% interval; the value alone where there is none."""
+    around = interval(ratio)
+    return times(ratio.value if ratio else None) + (f" ({around})" if around else "")
+
+
 def with_interval(ratio: Ratio | None, digits: int = 2, unit: str = "x") -> str:
     """`1.31x [1.28, 1.34]`, value and 95% interval; a dash for none."""
     if ratio is None:

@@ -11,9 +11,9 @@ from agentkernel.domain.certificate import Versions
 from agentkernel.domain.profile import Ratio, Timing
 from agentkernel.domain.region import Basis, RegionUse
 
-Form = Literal["eager", "torch.compile", "regions", "regions+torch.compile"]
-"""How a model runs at its best: as it is, compiled whole, with the verified regions swapped in, or
-both."""
+Form = Literal["eager", "torch.compile", "regions", "one-region", "regions+torch.compile"]
+"""How a model runs at its best: as it is, compiled by torch, with the verified regions swapped in,
+as one verified region, or compiled by torch with the regions in."""
 RegionStatus = Literal["new", "reused", "retuned", "kept", "failed", "withdrawn", "unreached"]
 """`kept`: the baseline stays; `withdrawn`: a known kernel does not verify any more; `unreached`:
 the budget was spent before it."""
@@ -22,31 +22,36 @@ the budget was spent before it."""
 class ModelRow(Frozen):
     """One model's end-to-end figures.
 
-    `form` is what is handed over; ratios are baseline time / time in that form. `timings` has every
-    form that was timed, `failed` why another has no time. `worst_error` is the norm-wise error of
-    the outputs against fp64 with the regions in, `eager_error` that of eager itself. Without a GPU
-    `basis` is "estimated" and the ratios are None: `estimated_speedup` is arithmetic alone.
+    `form` is what is handed over, `why` says why the whole as one region is, or is not; ratios are
+    baseline time / time in that form. `timings` has every form that was timed, `failed` why another
+    has no time. `worst_error` is the norm-wise error of the outputs against fp64 with the kernels
+    in, `eager_error` that of eager itself. Without a GPU `basis` is "estimated" and the ratios are
+    None: `estimated_speedup` is arithmetic alone. `shapes` are those of the inputs.
     """
 
     name: str
     weight: float = 1.0
     basis: Basis
     form: Form = "eager"
+    why: str = ""
     timings: dict[Form, Timing] = Field(default_factory=dict)
     failed: dict[Form, str] = Field(default_factory=dict)
     vs_eager: Ratio | None = None
     vs_compile: Ratio | None = None
     estimated_eager_us: float | None = None
     estimated_us: float | None = None
+    estimated_forms_us: dict[Form, float] = Field(default_factory=dict)
+    """Of the forms with kernels that were compared."""
     estimated_speedup: float | None = None
     verified: bool | None = None
-    """Whole-model outputs with the regions in keep the strict rule; None where none are in."""
+    """Whole-model outputs with the kernels in keep the strict rule; None where none are in."""
     worst_error: float | None = None
     eager_error: float | None = None
     swapped: int = 0
     """Submodules that run a verified kernel in the form that is handed over."""
     dropped: tuple[str, ...] = ()
-    """Signatures of kernels that did not help end to end, and are not in."""
+    """Signatures of kernels that are not in: they did not help end to end, or the whole model as
+    one region does more than they do, or they more than it."""
     left_out: dict[str, str] = Field(default_factory=dict)
     """Those of `dropped` with which the outputs are not right, and why."""
     time_in_regions: float = 0.0
@@ -54,6 +59,7 @@ class ModelRow(Frozen):
     error: str | None = None
     dtype: str = ""
     """What the module was cast to; "" where it runs as it was built."""
+    shapes: str = ""
 
 
 class RegionRow(Frozen):
@@ -78,6 +84,7 @@ class RegionRow(Frozen):
     time_us: float | None = None
     speedup: float | None = None
     speedup_low: float | None = None
+    speedup_high: float | None = None
     spent_s: float = 0.0
     flops: int | None = None
     bytes_min: int | None = None

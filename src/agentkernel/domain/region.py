@@ -70,13 +70,14 @@ class Refused(Frozen):
 
 class ModelCut(Frozen):
     """What one model's forward was cut into. `time_us`: one eager forward; the regions of it may
-    lie in one another (`Region.parts`)."""
+    lie in one another (`Region.parts`). `shapes` are those of the model's inputs."""
 
     model: str
     basis: Basis
     time_us: float
     regions: tuple[Region, ...]
     refused: tuple[Refused, ...] = ()
+    shapes: str = ""
 
 
 class KernelKey(Frozen):

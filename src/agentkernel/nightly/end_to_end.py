@@ -1,7 +1,9 @@
 """End-to-end jobs: outputs and speed of a whole model with its kernels.
 
-Measured where the target's GPU is here, else estimated. Without a GPU the outputs are checked
-in Triton's interpreter, in a process of its own that has had it from the beginning.
+The kernels of a model's regions and the one for the model as a single region are tried beside each
+other; the faster of the two is handed over, never both. Measured where the target's GPU is here,
+else estimated. Without a GPU the outputs are checked in Triton's interpreter, in a process of its
+own that has had it from the beginning.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter
 
+from agentkernel.domain.formatting import interval, times
 from agentkernel.domain.nightly import Form, ModelRow
 from agentkernel.domain.profile import Ratio
 from agentkernel.domain.region import Kernel
@@ -20,7 +23,16 @@ from agentkernel.nightly.scheduler.jobs import EndToEndDone, EndToEndJob
 from agentkernel.nightly.zoo.loader import flat_outputs, load_model
 from agentkernel.runtime.worker import Worker, WorkerFailed, serve
 from agentkernel.swap.end_to_end import EndToEndVerdict, Oracle, check_end_to_end
-from agentkernel.swap.selection import best_form, select_correct, select_faster, time_forms
+from agentkernel.swap.selection import (
+    AS_WHOLE,
+    IN_PARTS,
+    best_form,
+    select_correct,
+    select_faster,
+    signatures_of,
+    time_forms,
+    with_signatures,
+)
 from agentkernel.tools.targets import ResolvedTarget, find_target
 
 if TYPE_CHECKING:
@@ -76,38 +88,77 @@ def checked_row(job: EndToEndJob, oracle: Oracle, timed: Timed) -> ModelRow:
     def judged(some: Kernels) -> EndToEndVerdict:
         return check_outputs(oracle, some, job)
 
-    chosen = select_correct(job.kernels, judged) if job.kernels else None
-    fit = {} if chosen is None else chosen.kernels
+    parts, whole = parts_of(job.kernels), whole_of(job.kernels)
+    chosen = select_correct(parts, judged) if parts else None
     verdict = None if chosen is None else chosen.verdict
     left_out = {} if chosen is None else dict(chosen.left_out)
-    found = select_faster(fit, timed)
-    times, form = found.times, found.form
+    failed = refused_form("regions", verdict)
+    as_whole = check_outputs(oracle, whole, job, "one-region") if whole else None
+    if as_whole is not None and not as_whole.accepted:
+        left_out |= dict.fromkeys(signatures_of(whole), as_whole.reason)
+        failed |= refused_form("one-region", as_whole)
+        whole = {}
+    fit = {} if chosen is None else chosen.kernels
+    found = select_faster(fit, lambda some: timed({**some, **whole}))
+    took, form = found.times, best_form(found.times)
     compared = ("regions", len(fit))
-    while form.startswith("regions") and (form, len(found.kernels)) != compared:
+    while form in IN_PARTS and (form, len(found.kernels)) != compared:
         # What is handed over is what was compared: these kernels, in this form.
         again = check_outputs(oracle, found.kernels, job, form)
         if again.accepted:
             verdict = again
             break
-        times = without_form(times, form, again.reason)
-        form = best_form(times)
-    swapped = found.kernels if form.startswith("regions") else {}
-    return ModelRow(
-        name=job.part.model.name,
-        weight=job.part.model.weight,
-        dtype=job.part.model.dtype or "",
+        took = without_form(took, form, again.reason)
+        form = best_form(took)
+    swapped = found.kernels if form in IN_PARTS else whole if form in AS_WHOLE else {}
+    failed = {**took.failed, **failed}
+    row = described_row(job, swapped, as_whole if form in AS_WHOLE else verdict or as_whole)
+    return row.evolve(
         basis="measured",
         form=form,
-        timings=times.timings,
-        failed=form_failures(times.failed, verdict),
-        vs_eager=SAME if form == "eager" else times.ratio(form, "eager"),
-        vs_compile=SAME if form == "torch.compile" else times.ratio(form, "torch.compile"),
+        why=measured_choice(took, job.no_whole or failed.get("one-region")),
+        timings=took.timings,
+        failed=failed,
+        vs_eager=SAME if form == "eager" else took.ratio(form, "eager"),
+        vs_compile=SAME if form == "torch.compile" else took.ratio(form, "torch.compile"),
+        left_out=left_out,
+    )
+
+
+def parts_of(kernels: Kernels) -> Kernels:
+    """Those for regions of the model."""
+    return {path: kernel for path, kernel in kernels.items() if path}
+
+
+def whole_of(kernels: Kernels) -> Kernels:
+    """The one for the model as a single region, where there is one."""
+    return {path: kernel for path, kernel in kernels.items() if not path}
+
+
+def measured_choice(took: FormTimes, no_whole: str | None) -> str:
+    """How the model as a single region compares with the best of the other forms; else why it has
+    no time."""
+    other = best_form(took, IN_PARTS)
+    ratio = took.ratio("one-region", other)
+    if ratio is not None:
+        return f"as one region {times(ratio.value)} ({interval(ratio)}) as fast as {other}"
+    return f"not as one region: {no_whole}" if no_whole else ""
+
+
+def described_row(job: EndToEndJob, swapped: Kernels, verdict: EndToEndVerdict | None) -> ModelRow:
+    """The model, the kernels that are in, and the `verdict` on its outputs with them."""
+    model = job.part.model
+    return ModelRow(
+        name=model.name,
+        weight=model.weight,
+        dtype=model.dtype or "",
+        shapes=job.cut.shapes,
+        basis=job.cut.basis,
         verified=verdict.accepted if verdict is not None else None,
         worst_error=verdict.worst_error if verdict is not None else None,
         eager_error=verdict.eager_error if verdict is not None else None,
         swapped=len(swapped),
-        dropped=tuple(sorted({*found.dropped, *left_out})),
-        left_out=left_out,
+        dropped=tuple(sorted(signatures_of(job.kernels) - signatures_of(swapped))),
         time_in_regions=time_share(job, swapped),
     )
 
@@ -127,37 +178,51 @@ def without_form(times: FormTimes, form: Form, why: str) -> FormTimes:
 
 
 def estimated_row(job: EndToEndJob) -> ModelRow:
-    """Arithmetic: eager's estimate less what each kernel is estimated to save. The outputs are
-    compared in Triton's interpreter."""
-    saved = savings(job)
-    kept = {path: kernel for path, kernel in job.kernels.items() if saved[kernel.key.signature] > 0}
-    dropped = tuple(sorted(name for name, value in saved.items() if value <= 0))
-    verdict = interpreted_outputs(job.evolve(kernels=kept)) if kept else None
-    told = None if isinstance(verdict, str) else verdict
-    failed: dict[Form, str] = form_failures({}, told)
-    if isinstance(verdict, str):
-        failed["regions"] = verdict
-    used = kept if told is None or told.accepted else {}
-    eager_us = job.cut.time_us
-    gained = sum(value for name, value in saved.items() if value > 0) if used else 0.0
-    time_us = max(eager_us - gained, 0.0)
-    return ModelRow(
-        name=job.part.model.name,
-        weight=job.part.model.weight,
-        dtype=job.part.model.dtype or "",
+    """Arithmetic: eager's estimate less what the kernels are estimated to save, those of the
+    regions or that of the whole, whichever saves more. The outputs are compared in Triton's
+    interpreter."""
+    saved, eager_us = savings(job), job.cut.time_us
+    helpful = with_signatures(job.kernels, [name for name, value in saved.items() if value > 0])
+    choices: dict[Form, Kernels] = {"regions": parts_of(helpful), "one-region": whole_of(helpful)}
+    forms_us: dict[Form, float] = {
+        form: max(eager_us - sum(saved[name] for name in signatures_of(some)), 0.0)
+        for form, some in choices.items()
+        if some
+    }
+    form: Form = "eager"
+    verdict: EndToEndVerdict | None = None
+    failed: dict[Form, str] = {}
+    left_out: dict[str, str] = {}
+    for faster in sorted(forms_us, key=lambda name: forms_us[name]):
+        found = interpreted_outputs(job.evolve(kernels=dict(choices[faster])))
+        verdict = None if isinstance(found, str) else found
+        failed |= {faster: found} if isinstance(found, str) else refused_form(faster, found)
+        if verdict is None or verdict.accepted:
+            form = faster
+            break
+        left_out |= dict.fromkeys(signatures_of(choices[faster]), verdict.reason)
+    time_us = forms_us.get(form, eager_us)
+    return described_row(job, choices.get(form, {}), verdict).evolve(
         basis="estimated",
-        form="regions" if used else "eager",
+        form=form,
+        why=estimated_choice(forms_us, job.no_whole),
         failed=failed,
         estimated_eager_us=eager_us,
         estimated_us=time_us,
+        estimated_forms_us=forms_us,
         estimated_speedup=eager_us / time_us if time_us > 0 else None,
-        verified=told.accepted if told is not None else None,
-        worst_error=told.worst_error if told is not None else None,
-        eager_error=told.eager_error if told is not None else None,
-        swapped=len(used),
-        dropped=dropped,
-        time_in_regions=time_share(job, used),
+        left_out=left_out,
     )
+
+
+def estimated_choice(forms_us: Mapping[Form, float], no_whole: str) -> str:
+    """Whether the model is estimated to run faster as a single region; else why it does not."""
+    if "one-region" not in forms_us:
+        return f"not as one region: {no_whole or 'its kernel is estimated to save nothing'}"
+    if "regions" not in forms_us:
+        return "estimated as one region: no kernel of its regions saves anything"
+    faster = forms_us["one-region"] < forms_us["regions"]
+    return f"estimated to be {'faster' if faster else 'no faster'} as one region than in regions"
 
 
 def savings(job: EndToEndJob) -> dict[str, float]:
@@ -189,11 +254,11 @@ def operand_names(kernels: Kernels, job: EndToEndJob) -> dict[str, tuple[str, ..
     return {path: job.parameters[path] for path in kernels}
 
 
-def form_failures(failed: Mapping[Form, str], verdict: EndToEndVerdict | None) -> dict[Form, str]:
-    """Why a form has no time: what refused it, or that the outputs were wrong."""
+def refused_form(form: Form, verdict: EndToEndVerdict | None) -> dict[Form, str]:
+    """Why `form` has no time, where the outputs were wrong."""
     if verdict is None or verdict.accepted:
-        return dict(failed)
-    return {**failed, "regions": f"the outputs are not right: {verdict.reason}"}
+        return {}
+    return {form: f"the outputs are not right: {verdict.reason}"}
 
 
 def interpreted_outputs(job: EndToEndJob) -> EndToEndVerdict | str:

@@ -11,8 +11,9 @@ from agentkernel.domain.errors import ProblemError
 from agentkernel.domain.nightly import RegionStatus
 from agentkernel.domain.region import Kernel
 from agentkernel.domain.verdict import LoadFailed, RunFailed, Verdict
+from agentkernel.nightly.library.library import now
 from agentkernel.nightly.regions import region_problem
-from agentkernel.nightly.scheduler.engine import device_of, gpu_of, now
+from agentkernel.nightly.scheduler.engine import device_of, gpu_of
 from agentkernel.nightly.scheduler.jobs import KernelDone, KernelJob
 from agentkernel.nightly.zoo.loader import load_model
 from agentkernel.storage.files import make_folder

@@ -19,6 +19,7 @@ from agentkernel.domain.errors import RunBusy
 from agentkernel.domain.nightly import LostJob, ModelRow, NightlyRun, RegionRow, Zoo
 from agentkernel.domain.region import Basis, Region
 from agentkernel.domain.settings import Settings
+from agentkernel.nightly.library.library import now
 from agentkernel.nightly.scheduler.engine import Engine, Work
 from agentkernel.nightly.scheduler.jobs import (
     KernelStore,
@@ -113,6 +114,7 @@ def _row(region: Region, decided: RegionOutcome) -> RegionRow:
         time_us=decided.time_us,
         speedup=decided.speedup,
         speedup_low=decided.speedup_low,
+        speedup_high=decided.speedup_high,
         spent_s=round(decided.seconds, 3),
     )
 
@@ -199,13 +201,13 @@ def run_night(
 
         def note(finished: bool = False) -> None:
             running = {job.key: job.name for job in scheduler.running.values()}
-            now = opened.evolve(
+            marker = opened.evolve(
                 wall_s=round(scheduler.wall_s, 3),
                 running=running,
                 lost=tuple(scheduler.lost_jobs),
                 finished=finished,
             )
-            night_store.save_job(_marker(wanted), OPENED, now.model_dump_json())
+            night_store.save_job(_marker(wanted), OPENED, marker.model_dump_json())
 
         def changed() -> None:
             note()
@@ -219,7 +221,7 @@ def run_night(
             zoo=wanted.zoo.name,
             zoo_sha256=wanted.zoo_sha256,
             started=opened.started,
-            finished=_now(),
+            finished=now(),
             versions=wanted.versions,
         )
         night_store.save_night(night.evolve(finished=None))
@@ -290,7 +292,3 @@ def _alone(wanted: NightOptions) -> Iterator[None]:
                 "nobody does. Next: wait for it, or end it; the same command then goes on."
             ) from error
         yield
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,7 +1,7 @@
 """Selection of the kernels that stay in a model: right outputs, and faster than both baselines.
 
-The model is timed in each form (eager, compiled, with kernels, both), cold L2, in interleaved
-rounds.
+The model is timed in each form (eager, compiled, with its regions' kernels, as one kernel, regions
+compiled), cold L2, in interleaved rounds.
 """
 
 from __future__ import annotations
@@ -36,9 +36,18 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-PLAINEST: tuple[Form, ...] = ("eager", "torch.compile", "regions", "regions+torch.compile")
+PLAINEST: tuple[Form, ...] = (
+    "eager",
+    "torch.compile",
+    "regions",
+    "one-region",
+    "regions+torch.compile",
+)
 """Of two forms that are equally fast the one that comes first is handed over."""
 BASELINES: tuple[Form, ...] = ("eager", "torch.compile")
+IN_PARTS: tuple[Form, ...] = ("regions", "regions+torch.compile")
+"""With the kernels of the model's regions in, not the one for the whole."""
+AS_WHOLE: tuple[Form, ...] = ("one-region",)
 L2_MB = 60.0
 """Room for the largest L2 of the targets with one (H200: 50 MB)."""
 WARM_CALLS = 3
@@ -104,7 +113,8 @@ def time_forms(
 ) -> FormTimes:
     """Time one forward in each of `forms`, cold L2, in shuffled, interleaved rounds.
 
-    A form that raises stands in `failed`, and so does one with kernels where `kernels` is empty.
+    `kernels` at "" stands for the whole model, in the form "one-region", which there is not without
+    it. A form that raises stands in `failed`, and so does one in parts where no other kernel is.
     On "cpu" the processor's clock stands in, for tests. Raises what `apply` raises.
     """
     kind = cast("Device", device.partition(":")[0])
@@ -131,14 +141,19 @@ def times_of(medians_us: Mapping[Form, Sequence[float]]) -> dict[Form, dict[Form
     }
 
 
-def best_form(times: FormTimes) -> Form:
-    """What to hand over: the faster of eager and torch.compile, or kernels where they are surely
-    (95% interval) faster than both; the plainer of two that are not surely different."""
+def best_form(times: FormTimes, forms: Sequence[Form] = PLAINEST) -> Form:
+    """What to hand over: the faster of eager and torch.compile, or kernels (in one of `forms`)
+    where they are surely (95% interval) faster than both; the plainer of two that are not surely
+    different."""
     base = _baseline(times)
     best = base
-    for form in PLAINEST[2:]:
-        if form not in times.timings or not all(
-            _surely_faster(times, form, other) for other in BASELINES if other in times.timings
+    for form in forms:
+        if (
+            form in BASELINES
+            or form not in times.timings
+            or not all(
+                _surely_faster(times, form, other) for other in BASELINES if other in times.timings
+            )
         ):
             continue
         if best == base or _surely_faster(times, form, best):
@@ -184,15 +199,19 @@ def _calls(
     torch.compiler.reset()
     plain = loaded.build(device)
     given = loaded.make_call(device, 0)
-    swapped: nn.Module | None = None
-    if kernels and any(form not in BASELINES for form in forms):
-        swapped = loaded.build(device)
-        apply(swapped, kernels, parameters)
+    models: dict[Form, nn.Module] = dict.fromkeys(BASELINES, plain)
+    for kind, whole in ((IN_PARTS, False), (AS_WHOLE, True)):
+        some = {path: kernel for path, kernel in kernels.items() if whole is not bool(path)}
+        if some and not set(kind).isdisjoint(forms):
+            swapped = loaded.build(device)
+            apply(swapped, some, parameters)
+            models |= dict.fromkeys(kind, swapped)
     found: dict[Form, Callable[[], object]] = {}
     for form in forms:
-        model = plain if form in BASELINES else swapped
+        model = models.get(form)
         if model is None:
-            failed[form] = "no kernel to put in"
+            if form not in AS_WHOLE:
+                failed[form] = "no kernel to put in"
             continue
         run = torch.compile(model) if form.endswith("torch.compile") else model
         call = _bound(run, tuple(given.args), dict(given.kwargs))
@@ -249,7 +268,7 @@ Timed = Callable[[Mapping[str, Kernel]], FormTimes]
 @dataclass(frozen=True)
 class FasterKernels:
     """The kernels that are kept by path (none where a baseline is handed over), the signatures of
-    those that are not, the form to hand over and the times that it rests on."""
+    those that are not, the form to hand over (never "one-region") and the times it rests on."""
 
     kernels: Mapping[str, Kernel]
     dropped: tuple[str, ...]
@@ -275,7 +294,7 @@ def select_faster(
     for name in reversed(search.names):
         if search.open:
             search.better(tuple(other for other in search.names if other != name))
-    form = best_form(search.times)
+    form = best_form(search.times, IN_PARTS)
     kept = {} if form in BASELINES else with_signatures(kernels, search.names)
     dropped = tuple(name for name in sorted(names) if name not in signatures_of(kept))
     return FasterKernels(kept, dropped, form, search.times, search.tries)
@@ -297,7 +316,7 @@ class _UsefulSearch:
     def open(self) -> bool:
         """Whether fewer may be better, and may be asked for."""
         few = len(self.names) < 2 or self.tries >= self.most
-        return not few and best_form(self.times) in BASELINES
+        return not few and best_form(self.times, IN_PARTS) in BASELINES
 
     def better(self, names: tuple[str, ...]) -> bool:
         """Time the model with these alone; they are the choice where it is faster."""
@@ -306,7 +325,8 @@ class _UsefulSearch:
         self.asked.add(frozenset(names))
         self.tries += 1
         times = self.timed(with_signatures(self.kernels, names))
-        found = best_form(times) not in BASELINES or _gain(times) > _gain(self.times)
+        kept = best_form(times, IN_PARTS) not in BASELINES
+        found = kept or _gain(times) > _gain(self.times)
         if found:
             self.names, self.times = names, times
         return found
@@ -329,11 +349,11 @@ def strongest_first(kernels: Mapping[str, Kernel]) -> list[str]:
 
 
 def _gain(times: FormTimes) -> float:
-    """The best form with kernels against the faster baseline; 0 where none has a time."""
+    """The best form in parts against the faster baseline; 0 where none has a time."""
     found = [
         min((ratio.value for other, ratio in ratios.items() if other in BASELINES), default=0.0)
         for form, ratios in times.ratios.items()
-        if form not in BASELINES
+        if form in IN_PARTS
     ]
     return max(found, default=0.0)
 

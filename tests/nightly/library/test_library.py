@@ -276,21 +276,6 @@ def test_the_last_night_is_one_that_finished_and_the_green_one_had_no_failure(
     assert name("last-green", zoo="tiny", other_than="green") is None
 
 
-def test_the_trend_has_geometric_means_and_reads_no_json(library: Library) -> None:
-    library.save_night(night("n2", started="2026-11-21", models=()))
-    models = (model("a", 1.0), model("b", 4.0), model("c", None))
-    library.save_night(night("n1", models=models, regions=(region(),)))
-    edit(library, "update nights set value = 'broken'")
-    first, second = library.trend("tiny")
-    assert (first.id, first.green, first.vs_eager, first.estimated) == ("n1", True, 2.0, None)
-    assert [(item.name, item.vs_compile) for item in first.models] == [
-        ("a", 1.0),
-        ("b", 4.0),
-        ("c", None),
-    ]
-    assert (second.id, second.models, second.vs_eager) == ("n2", (), None)
-
-
 def test_a_job_is_known_once_it_is_done(library: Library) -> None:
     assert library.job("n1/cut/bert") is None
     library.save_job("n1/cut/bert", "cut", '{"regions": 3}', worker="host:17")

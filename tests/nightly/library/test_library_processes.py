@@ -229,8 +229,8 @@ def test_a_file_of_version_1_becomes_one_of_today(tmp_path: Path) -> None:
         (measured,) = library.measurements(found.sha256)
         assert (measured.gpu, measured.time_us, measured.speedup) == (H200, 10.0, 2.0)
         assert [item.withdrawn for item in library.lines()] == [None, "wrong at 3 x 5"]
-        assert [item.id for item in library.nights("tiny")] == ["n1"]
-        assert library.trend("tiny")[0].vs_eager == 2.0
+        (old,) = library.nights("tiny")
+        assert (old.id, old.models[0].vs_eager.value) == ("n1", 2.0)
         assert library.job("cut/bert") == '{"regions": 3}'
         library.put(kernel(9))
     connection = sqlite3.connect(path)

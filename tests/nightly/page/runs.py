@@ -134,6 +134,7 @@ def region(number: int, *, basis: Basis = "measured", **more: object) -> RegionR
         time_us=time_us,
         speedup=speedup if basis == "measured" else None,
         speedup_low=speedup * 0.985 if speedup and basis == "measured" else None,
+        speedup_high=speedup * 1.015 if speedup and basis == "measured" else None,
         spent_s=0.0 if status == "unreached" else 22.0 + 61.0 * scale * (1 + number % 4),
         flops=int(flops),
         bytes_min=int(size),

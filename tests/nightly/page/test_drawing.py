@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 import pytest
@@ -14,15 +15,18 @@ from agentkernel.nightly.page.elements import lineages, source_lines
 from agentkernel.nightly.page.figures import (
     MergedRegions,
     lost_text,
+    mean_ratio,
     mean_speedup,
     merged_regions,
     model_costs,
     seconds_per_percent,
     speedup,
+    speedup_ratio,
 )
 from agentkernel.nightly.page.pages import budget_bars
 from agentkernel.nightly.page.tables import region_order
 from agentkernel.tools.charts.svg import Frame, chart_svg
+from agentkernel.tools.speedup import Z_95, Z_99
 from tests.nightly.page.runs import (
     estimated_model,
     history,
@@ -90,6 +94,29 @@ def test_mean_is_weighted_and_baselines_count_as_one() -> None:
     assert [speedup(row) for row in rows] == [1.0, 1.5]
     assert mean_speedup(rows, "measured") == pytest.approx(1.5**0.75)
     assert mean_speedup(rows, "estimated") is None
+
+
+def test_the_mean_has_an_interval_and_the_trend_draws_them() -> None:
+    rows = (model("a", 100.0, 1.2, 1.0), model("b", 100.0, 1.2, 1.5, weight=3.0))
+    mean, own = mean_ratio(rows, "measured"), speedup_ratio(rows[1])
+    assert mean is not None
+    assert own is not None
+    wanted = 0.75 * math.log(own.high99 / own.low99) / 2 / Z_99 * Z_95
+    assert math.log(mean.high / mean.value) == pytest.approx(wanted, rel=1e-6)
+    exact = mean_ratio(rows[:1], "measured")
+    assert exact is not None
+    assert (exact.low, exact.value, exact.high) == (1.0, 1.0, 1.0)
+    found = trend_figure(history(), tonight(), "measured")
+    assert found is not None
+    bert = next(item for item in found.chart.series if item.label == "bert-base")
+    assert [place for place, _, _ in bert.bars] == [place for place, _ in bert.points]
+    assert all(
+        low < value < high
+        for (_, low, high), (_, value) in zip(bert.bars, bert.points, strict=True)
+    )
+    assert chart_svg(found.chart, found.wide, "wide").count('class="bar ') > 10
+    assert "(1.30 to 1.32)" in bert.name
+    assert bert.figure == "1.31× ±1.0%"
 
 
 def test_dots_lie_at_the_rate_that_was_reached() -> None:

@@ -22,6 +22,7 @@ from tests.nightly.page.runs import (
     model,
     night,
     region,
+    timing,
     tonight,
 )
 
@@ -222,6 +223,46 @@ def test_every_figure_stands_beside_machine_dtypes_and_versions(folder: Path) ->
         assert "NVIDIA H200 (driver 580.95.05)" in item
         assert "bfloat16, float16, float32" in item
         assert f"torch {VERSIONS.torch}, triton {VERSIONS.triton}" in item
+
+
+def test_every_measured_ratio_stands_with_its_interval() -> None:
+    found = night()
+    before = history()
+    text = render(night_page(found, compare_nights(before[-1], found), before, kernels()))
+    shown = re.sub(r"<(script|style|pre)>.*?</\1>|<svg.*?(?=<title>)", "", text, flags=re.S)
+    words = re.sub(r"<[^>]*>", " ", shown)
+    around = r"\s*\(?\d+\.\d\d to \d+\.\d\d| ±\d"
+    bare = [
+        words[match.start() - 40 : match.end() + 30]
+        for match in re.finditer(rf"(?!1\.00)\b\d+\.\d\d×(?!{around})", words)
+    ]
+    assert bare == []
+    assert len(re.findall(rf"\d×(?={around})", words)) > 60
+
+
+def test_a_row_of_before_has_the_lower_end_alone() -> None:
+    found = night(regions=(region(0, speedup_high=None),))
+    text = render(night_page(found, compare_nights(None, found), (), {}))
+    assert f"at least {region(0).speedup_low:.2f}" in text
+
+
+def test_the_page_says_whether_the_whole_is_one_region_and_why() -> None:
+    whole = model("one", 100.0, 1.2, 1.5, form="one-region", shapes="float32[8, 64]")
+    whole = whole.evolve(
+        timings={**whole.timings, "one-region": timing(50.0)},
+        why="as one region 1.20× (1.18 to 1.22) as fast as regions",
+        dropped=("0" * 16,),
+    )
+    refused = model("two", 100.0, 1.2, 1.5, why="not as one region: it runs 80 ops")
+    guess = estimated_model("three", 100.0, 1.2, estimated_forms_us={"regions": 83.3})
+    found = night(models=(whole, refused, guess.evolve(form="one-region")))
+    text = render(night_page(found, compare_nights(None, found), (), kernels()))
+    assert (
+        "as one region 1.20× (1.18 to 1.22) as fast as regions; 1 kernel dropped: the whole" in text
+    )
+    assert "not as one region: it runs 80 ops" in text
+    assert "eager ≈ 100 µs\nregions ≈ 83.3 µs" in text
+    assert "float32[8, 64]" in text
 
 
 def test_a_page_needs_nothing_from_outside(folder: Path) -> None:

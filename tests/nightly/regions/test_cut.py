@@ -30,7 +30,8 @@ def paths(region):
 
 def test_equal_submodules_are_one_region_of_many_uses(tower):
     found = named(tower)
-    assert set(found) == {"Mlp", "Gate", "Linear", "LayerNorm"}
+    assert set(found) == {"Tower", "Mlp", "Gate", "Linear", "LayerNorm"}
+    assert paths(found["Tower"]) == [""]
     assert paths(found["Mlp"]) == [f"layers.{index}.mlp" for index in range(3)]
     assert len(paths(found["LayerNorm"])) == 7
     assert found["Mlp"].uses[0].parameters == (
@@ -55,7 +56,7 @@ def test_each_graph_is_captured_once(monkeypatch):
 
     monkeypatch.setattr(candidates, "capture", counting)
     cut_model(loaded(Tower), H100)
-    assert sorted(seen) == ["Gate", "LayerNorm", "Linear", "Linear", "Mlp"]
+    assert sorted(seen) == ["Gate", "LayerNorm", "Linear", "Linear", "Mlp", "Tower"]
 
 
 def test_parts_lie_next_below(tower):
@@ -82,6 +83,9 @@ def test_the_whole_takes_all_ops_and_the_outermost_regions_no_more(tower):
     outer = found["Mlp"].share + found["Gate"].share + found["LayerNorm"].uses[-1].share
     assert outer == pytest.approx(1.0, abs=0.02)
     assert outer <= 1.0
+    whole = found["Tower"]
+    assert (whole.share, whole.parts, whole.device_ops) == (1.0, (), 28)
+    assert tower.shapes == whole.shapes == "float32[2, 4, 16]"
 
 
 def test_what_cannot_stand_says_why(tower):
@@ -127,7 +131,9 @@ class Writes(nn.Module):
 )
 def test_side_effects_are_refused(what, reason):
     cut = cut_model(loaded(lambda: nn.Sequential(Writes(what))), H100)
-    assert [(item.path, item.reason) for item in cut.refused] == [("0", reason)]
+    own, whole = cut.refused
+    assert (own.path, own.reason) == ("0", reason)
+    assert (whole.path, whole.reason.split(" with ")[0][:8]) == ("", reason[:8])
     assert cut.regions == ()
 
 
@@ -139,7 +145,9 @@ class Branch(nn.Module):
 def test_a_branch_on_values_is_refused_and_its_neighbour_is_not():
     cut = cut_model(loaded(lambda: nn.Sequential(nn.Linear(WIDTH, WIDTH), Branch())), H100)
     assert [region.name for region in cut.regions] == ["Linear"]
-    assert "change with the values" in cut.refused[0].reason or "branch" in cut.refused[0].reason
+    assert [item.path for item in cut.refused] == ["1", ""]
+    for item in cut.refused:
+        assert "change with the values" in item.reason or "branch" in item.reason
 
 
 def test_a_stack_of_layers_is_left_to_the_layer():
@@ -151,7 +159,8 @@ def test_a_stack_of_layers_is_left_to_the_layer():
 def test_a_long_forward_is_left_to_its_parts(monkeypatch):
     monkeypatch.setattr(candidates, "MOST_OPS", 3)
     cut = cut_model(loaded(lambda: nn.Sequential(Mlp())), H100)
-    assert cut.refused[0].reason.startswith("it runs 6 ops, more than the 3")
+    assert [item.path for item in cut.refused] == ["0", ""]
+    assert all(item.reason.startswith("it runs 6 ops, more than the 3") for item in cut.refused)
     assert "Linear" in named(cut)
 
 
@@ -185,8 +194,9 @@ def test_a_signature_picks_among_shapes():
             return self.norm(x) + self.norm(x[:1])
 
     source = loaded(Two)
-    regions = cut_model(source, H100).regions
-    assert len(regions) == 2
+    found = cut_model(source, H100).regions
+    regions = [region for region in found if region.name == "LayerNorm"]
+    assert (len(found), len(regions)) == (3, 2)
     for region in regions:
         call = region_problem(source, "norm", signature=region.signature)
         assert call.problem.problem.shape_sets[0].label.endswith(region.shapes.split("float32")[1])

@@ -13,12 +13,11 @@ from agentkernel.nightly.regions.ranking import (
     WorkOrder,
     ancestors,
     budget_of,
-    chosen_regions,
     heaviest,
     least_share,
     merge_cuts,
-    order_of_work,
 )
+from tests.nightly.regions.plain_order import chosen_regions, order_of_work
 
 
 def region(key, uses, eager_us=10.0, bound_us=5.0, parts=(), device_ops=0):
@@ -114,6 +113,16 @@ def test_a_region_of_many_ops_is_left_to_its_parts():
     assert order_of_work((small, part)) == (small,)
 
 
+def test_a_whole_model_is_worked_on_beside_its_parts_however_large():
+    whole = region(1, [("m", "", 1.0), ("other", "0", 0.2)], parts=(2,), device_ops=50)
+    part = region(2, [("m", "0", 0.5), ("m", "0.a", 0.2)], device_ops=3)
+    for work in (order_of_work((whole, part)), WorkOrder((whole, part)).regions):
+        assert names(work) == ["R1", "R2"]
+        assert [use.path for use in work[1].uses] == ["0"]
+    order = WorkOrder((whole, part))
+    assert order.answered(whole.signature, True) == order.answered(part.signature, True) == ()
+
+
 def test_in_a_large_zoo_a_region_may_have_less_of_the_time():
     assert least_share(1) == least_share(10) == LEAST_SHARE
     assert least_share(2000) == LEAST_SHARE / 200
@@ -122,7 +131,7 @@ def test_in_a_large_zoo_a_region_may_have_less_of_the_time():
     assert not WorkOrder((small,), least_share(10)).regions
 
 
-PATHS = ("0", "0.a", "0.a.x", "0.b", "1", "1.a", "10", "10.a")
+PATHS = ("", "0", "0.a", "0.a.x", "0.b", "1", "1.a", "10", "10.a")
 
 
 @st.composite
@@ -153,7 +162,8 @@ def test_no_submodule_is_in_two_chosen_regions(regions, answers):
     assert len(places) == len(set(places))
     for model, path in places:
         assert not any((model, above) in places for above in ancestors(path))
-    assert sum(item.share for item in chosen) <= 1 + 1e-9
+    inside = (use.share for item in chosen for use in item.uses if use.path)
+    assert sum(inside) <= 1 + 1e-9
     work = order_of_work(regions, done)
     assert {item.signature for item in work}.isdisjoint(done)
     assert len({item.signature for item in work}) == len(work)

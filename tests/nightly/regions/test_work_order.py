@@ -3,7 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentkernel.nightly.regions.ranking import LEAST_SHARE, WorkOrder, order_of_work
+from agentkernel.nightly.regions.ranking import LEAST_SHARE, WorkOrder
+from tests.nightly.regions.plain_order import order_of_work
 from tests.nightly.regions.test_rank import LAYER, NORM, TREE, names, region, zoos
 
 

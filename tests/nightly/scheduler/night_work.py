@@ -71,6 +71,7 @@ def answered(job: Job) -> Answer:
                 weight=job.part.model.weight,
                 basis="estimated",
                 form="regions" if job.kernels else "eager",
+                why=job.no_whole,
                 estimated_eager_us=job.cut.time_us,
                 estimated_us=job.cut.time_us - saved,
                 estimated_speedup=job.cut.time_us / (job.cut.time_us - saved),
@@ -104,12 +105,14 @@ def kernel(key: KernelKey, source: str) -> Kernel:
 
 
 def cut_of(model: ZooModel) -> ModelCut:
-    """Its regions are named by `init["regions"]`, one word each; `outer(inner)` has a part."""
+    """Its regions are named by `init["regions"]`, one word each; `outer(inner)` has a part, and
+    `@name` is the model as a whole."""
     words = str(model.init.get("regions", "")).split()
     regions: list[Region] = []
     for index, word in enumerate(words):
         outer, _, inner = word.rstrip(")").partition("(")
-        path = f"layer{index}"
+        path = "" if outer.startswith("@") else f"layer{index}"
+        outer = outer.removeprefix("@")
         parts: tuple[str, ...] = ()
         if inner:
             part = region_of(model.name, inner, f"{path}.inner", index + 10)

@@ -101,6 +101,16 @@ def test_a_night_from_models_to_their_rows(tmp_path: Path) -> None:
         assert library.nights("made-up") == (night,)
 
 
+def test_a_whole_model_is_one_more_region_and_what_it_lacks_is_said(tmp_path: Path) -> None:
+    night = go(tmp_path, zoo_of(tmp_path, a="one @all", b="one @nothing", c="one"))
+    assert statuses(night) == {"one": "new", "all": "new", "nothing": "kept"}
+    assert {row.name: (row.swapped, row.why) for row in night.models} == {
+        "a": (2, ""),
+        "b": (1, "kept: nothing is faster"),
+        "c": (1, "one of its submodules computes the same"),
+    }
+
+
 @pytest.mark.slow
 def test_parts_are_left_alone_where_the_parent_found_something(tmp_path: Path) -> None:
     night = go(tmp_path, zoo_of(tmp_path, a="good(inside)"))
@@ -396,7 +406,7 @@ def more_than(folder: Path, jobs: int) -> bool:
     return sum(begun(folder).values()) > jobs
 
 
-def wait_until(true: Callable[[], bool], seconds: float = 60.0) -> None:
+def wait_until(true: Callable[[], bool], seconds: float = 240.0) -> None:
     end = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < end

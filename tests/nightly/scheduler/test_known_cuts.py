@@ -1,4 +1,4 @@
-"""Is a model that did not change cut once, and one that changed again?"""
+"""Is a model cut anew where it changed, and which of its regions get a kernel?"""
 
 from __future__ import annotations
 
@@ -6,9 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from agentkernel.domain.region import ModelCut, Refused, RegionUse
 from agentkernel.nightly.library import Library
 from agentkernel.nightly.scheduler.jobs import CutDone, CutJob, NightRequest
-from agentkernel.nightly.scheduler.region_outcomes import KnownCuts
+from agentkernel.nightly.scheduler.region_outcomes import (
+    KnownCuts,
+    Placement,
+    RegionOutcome,
+    missing_whole,
+    placements,
+)
 from tests.nightly.scheduler.night_work import cut_of
 from tests.nightly.scheduler.test_engine import wanted, zoo_of
 
@@ -71,3 +78,23 @@ def test_an_estimated_cut_is_made_anew(tmp_path: Path) -> None:
     with Library(tmp_path / "library.sqlite") as library:
         KnownCuts(first, library).keep(job(first), estimated)
         assert KnownCuts(first, library).known(job(first)) is None
+
+
+def test_a_kernel_within_another_is_not_placed_and_the_whole_comes_beside_them() -> None:
+    paths = ("a.b", "a", "", "ab", "a.b.c")
+    able = [Placement(RegionUse(model="m", path=path), path) for path in paths]
+    assert [item.signature for item in placements(able)] == ["", "a", "ab"]
+
+
+def test_why_a_whole_has_no_kernel() -> None:
+    refused = (
+        Refused(model="m", path="a", reason="not this"),
+        Refused(model="m", path="", reason="it runs 80 ops"),
+    )
+    cut = ModelCut(model="m", basis="estimated", time_us=1.0, regions=(), refused=refused)
+    whole = [Placement(RegionUse(model="m", path=""), "s")]
+    found = RegionOutcome(status="new", sha256="0")
+    assert missing_whole(cut, [], {}) == "it runs 80 ops"
+    assert missing_whole(cut, whole, {}) == "it takes too little of the time, or has no headroom"
+    assert missing_whole(cut, whole, {"s": found}) == ""
+    assert missing_whole(cut, whole, {"s": RegionOutcome("failed", "hung")}) == "failed: hung"

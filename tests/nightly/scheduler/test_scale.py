@@ -23,7 +23,10 @@ from agentkernel.nightly.scheduler.engine import JobSource, Work
 from agentkernel.nightly.scheduler.scheduler import Scheduler
 from agentkernel.storage.configuration import load_settings
 
-OWN = ("/workflows/nights/", "/tools/regions/", "/cli/batch_zoo")
+OWN = tuple(
+    f"/agentkernel/{place}"
+    for place in ("nightly/run.py", "nightly/scheduler/", "nightly/regions/", "cli/nightly/zoo.py")
+)
 """The code whose steps are counted; what a certificate takes would hide them."""
 BLOCKS = 2
 """Ten regions a model."""
@@ -96,7 +99,7 @@ def calls_a_job(folder: Path, models: int) -> float:
 @pytest.mark.slow
 def test_a_job_takes_as_many_steps_in_a_larger_zoo(tmp_path: Path) -> None:
     small, large = (calls_a_job(tmp_path / str(models), models) for models in (8, 32))
-    assert large < 1.1 * small
+    assert 0 < large < 1.1 * small
 
 
 def test_the_screen_says_each_thing_once(

@@ -9,19 +9,17 @@ from pathlib import Path
 import cloudpickle
 import pytest
 import torch
-from torch import nn
 from transformers import DynamicCache
 from transformers.modeling_outputs import BaseModelOutput
 
 from agentkernel.domain.errors import ProblemError
 from agentkernel.domain.nightly import Zoo, ZooModel
 from agentkernel.nightly.zoo.loader import (
-    ForwardCall,
     LoadedModel,
     flat_outputs,
     load_model,
-    run_call,
 )
+from tests.nightly.zoo.calls import run_call
 
 NET = """
 import torch
@@ -202,35 +200,6 @@ def test_make_inputs_that_gives_something_else_is_one_line(
     with pytest.raises(ProblemError) as caught:
         load(inputs=[], make_inputs=f"net.py:{maker}").make_call()
     assert line in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("inputs", "line"),
-    [
-        (
-            ["y=f32[2,4]"],
-            "do not fit Net.forward: missing a required argument: 'x'. It takes: x, m",
-        ),
-        (["x=f32[2,4]", "y=1"], "got an unexpected keyword argument 'y'"),
-        (["x=f32[2,5]"], "raised RuntimeError: mat1 and mat2 shapes"),
-    ],
-)
-def test_inputs_that_do_not_fit_are_one_line(load: Load, inputs: list[str], line: str) -> None:
-    loaded = load(inputs=inputs)
-    with pytest.raises(ProblemError) as caught:
-        run_call(loaded.build(), loaded.make_call())
-    assert line in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-class Full(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        raise torch.OutOfMemoryError("no memory left")
-
-
-def test_what_the_gpu_raises_passes_through() -> None:
-    with pytest.raises(torch.OutOfMemoryError):
-        run_call(Full(), ForwardCall((torch.ones(1),)))
 
 
 def test_the_hash_covers_what_would_change_the_model(load: Load, folder: Path) -> None:

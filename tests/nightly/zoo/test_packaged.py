@@ -7,8 +7,9 @@ import torch
 from torch import nn
 
 from agentkernel.domain.nightly import Zoo, ZooModel
-from agentkernel.nightly.zoo.loader import LoadedModel, flat_outputs, load_model, run_call
+from agentkernel.nightly.zoo.loader import LoadedModel, flat_outputs, load_model
 from agentkernel.nightly.zoo.reader import read_zoo
+from tests.nightly.zoo.calls import run_call
 
 MILLIONS = {
     "bert": 109.5,

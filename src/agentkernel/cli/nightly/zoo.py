@@ -60,7 +60,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 SHOWN_REGIONS = 12
 REFRESH_S = 0.5
-SAID = {("region", "kept"): "eager kept", ("model", "regions"): "runs with its regions' kernels"}
+SAID = {
+    ("region", "kept"): "eager kept",
+    ("model", "regions"): "runs with its regions' kernels",
+    ("model", "one-region"): "runs as one region's kernel",
+}
 """Statuses in more words for people, by kind of event."""
 
 
@@ -270,7 +274,7 @@ def print_summary(
 
 def use_line(night: NightlyRun, folder: Path) -> str:
     """How the kernels get into a model in Python; "" where no model runs with any."""
-    names = [row.name for row in night.models if row.form.startswith("regions")]
+    names = [row.name for row in night.models if row.swapped]
     if not names:
         return ""
     others = f"  # or {', '.join(map(repr, names[1:]))}" if len(names) > 1 else ""

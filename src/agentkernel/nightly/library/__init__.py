@@ -9,7 +9,7 @@ from agentkernel.nightly.library.library import (
     PruneResult,
     PruneRule,
 )
-from agentkernel.nightly.library.rows import KernelSummary, ModelSummary, NightSummary, StoredKernel
+from agentkernel.nightly.library.rows import KernelSummary, StoredKernel
 
 __all__ = [
     "LAST",
@@ -17,8 +17,6 @@ __all__ = [
     "KernelMeasurement",
     "KernelSummary",
     "Library",
-    "ModelSummary",
-    "NightSummary",
     "PruneResult",
     "PruneRule",
     "StoredKernel",

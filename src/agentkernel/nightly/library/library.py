@@ -24,12 +24,10 @@ from agentkernel.nightly.library.rows import (
     LINE_QUERY,
     Cell,
     KernelSummary,
-    NightSummary,
     StoredKernel,
     certificate_text,
     key_values,
     read_nights,
-    read_trend,
     to_checked_line,
     to_line,
     to_row,
@@ -377,7 +375,7 @@ class Library:
             write_night(db, night, exit_code)
 
     def nights(self, zoo: str | None = None) -> tuple[NightlyRun, ...]:
-        """Whole nights, oldest first; for their speedups alone ask `trend`."""
+        """Whole nights, oldest first."""
         return self._nights(zoo)
 
     def history(self, zoo: str) -> tuple[NightlyRun, ...]:
@@ -404,11 +402,6 @@ class Library:
                 (zoo, other_than),
             ).fetchone()
             return None if row is None else next(read_nights(db, [str(row["id"])]))
-
-    def trend(self, zoo: str) -> tuple[NightSummary, ...]:
-        """The speedups of all nights over a zoo, oldest first, without loading their regions."""
-        with self._snapshot() as db:
-            return read_trend(db, zoo)
 
     def job(self, key: str) -> str | None:
         """What the finished job with that key left, as JSON; None: it is not done."""

@@ -1,16 +1,12 @@
-"""Rows of the library: kernels, checked against their signed certificates, and nightly runs.
-
-A nightly run is written so that its trend is read without its regions.
-"""
+"""Rows of the library: kernels, checked against their signed certificates, and nightly runs."""
 
 from __future__ import annotations
 
 import json
 import math
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
 from typing import NamedTuple
 
 from pydantic import ValidationError
@@ -146,32 +142,6 @@ def _other_figures(kernel: Kernel) -> list[str]:
     return wrong
 
 
-@dataclass(frozen=True)
-class ModelSummary:
-    """One model's speedups in one night; `estimated` is arithmetic alone."""
-
-    name: str
-    vs_eager: float | None
-    vs_compile: float | None
-    estimated: float | None
-
-
-@dataclass(frozen=True)
-class NightSummary:
-    """One night of a trend. The speedups are geometric means over the models that have one, None
-    where none has; `finished` None: it was killed, or still runs."""
-
-    id: str
-    started: str
-    finished: str | None
-    green: bool
-    basis: Basis
-    vs_eager: float | None
-    vs_compile: float | None
-    estimated: float | None
-    models: tuple[ModelSummary, ...]
-
-
 def is_green(night: NightlyRun, exit_code: int | None) -> bool:
     """It ended, with `exit_code` 0; without one: no model failed, nothing was withdrawn."""
     if night.finished is None:
@@ -248,43 +218,6 @@ def read_nights(
                 "that this version wrote. Next: read it with the version that did."
             ) from error
         yield head.evolve(models=models, regions=regions)
-
-
-def read_trend(db: sqlite3.Connection, zoo: str) -> tuple[NightSummary, ...]:
-    """Oldest first; reads no JSON."""
-    rows = db.execute(
-        """select n.id, n.started, n.finished, n.green, n.basis, m.name, m.vs_eager, m.vs_compile,
-           m.estimated from nights n left join night_models m on m.night = n.id
-           where n.zoo = ? order by n.started, n.id, m.number""",
-        (zoo,),
-    )
-    return tuple(_line(list(group)) for _, group in groupby(rows, key=lambda row: row["id"]))
-
-
-def geometric_mean(values: Iterable[float | None]) -> float | None:
-    """Of those that are there and positive; None where none is."""
-    logs = [math.log(value) for value in values if value is not None and value > 0]
-    return math.exp(math.fsum(logs) / len(logs)) if logs else None
-
-
-def _line(rows: Sequence[sqlite3.Row]) -> NightSummary:
-    first = rows[0]
-    models = tuple(
-        ModelSummary(str(row["name"]), row["vs_eager"], row["vs_compile"], row["estimated"])
-        for row in rows
-        if row["name"] is not None
-    )
-    return NightSummary(
-        id=str(first["id"]),
-        started=str(first["started"]),
-        finished=first["finished"],
-        green=bool(first["green"]),
-        basis="measured" if first["basis"] == "measured" else "estimated",
-        vs_eager=geometric_mean(item.vs_eager for item in models),
-        vs_compile=geometric_mean(item.vs_compile for item in models),
-        estimated=geometric_mean(item.estimated for item in models),
-        models=models,
-    )
 
 
 def _values(

@@ -10,14 +10,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from agentkernel.domain.errors import AgentKernelError
-from agentkernel.domain.formatting import count, times, us
+from agentkernel.domain.formatting import count, interval, ratio_text, times, us
 from agentkernel.domain.nightly import NightlyRun, RegionRow
+from agentkernel.domain.profile import Ratio
 from agentkernel.domain.region import Basis, Kernel
 from agentkernel.nightly.page.elements import PlotFigure
-from agentkernel.nightly.page.figures import caption, dtypes_of, mean_speedup, same_devices, speedup
+from agentkernel.nightly.page.figures import (
+    caption,
+    dtypes_of,
+    mean_ratio,
+    same_devices,
+    speedup_ratio,
+)
 from agentkernel.tools.charts.chart import Axis, Chart, Limit, Series, Tick, tick_label
 from agentkernel.tools.charts.svg import Frame
 from agentkernel.tools.roofline.chart import DOT, LEAST_INTENSITY, Roof, roofline_axes
+from agentkernel.tools.speedup import half_width
 from agentkernel.tools.targets import find_target
 
 WIDE, NARROW = Frame(600, 370), Frame(370, 340, left=50, right=10)
@@ -175,13 +183,13 @@ def trend_figure(
     first = next((place for place, table in enumerate(tables) if table), 0)
     nights, tables = nights[first:], tables[first:]
     names = sorted(tables[-1], key=lambda name: -tables[-1][name].weight)[:LINES]
-    lines = [(GEOMEAN, [mean_speedup(table.values(), basis) for table in tables])]
+    lines = [(GEOMEAN, [mean_ratio(table.values(), basis) for table in tables])]
     for name in names:
-        values = [speedup(table[name]) if name in table else None for table in tables]
-        lines += [(name, values)] if any(values) else []
+        ratios = [speedup_ratio(table[name]) if name in table else None for table in tables]
+        lines += [(name, ratios)] if any(ratios) else []
     if len(lines) < 2 or len(nights) < 2:
         return None
-    known = [value for _, values in lines for value in values if value]
+    known = [ratio.value for _, ratios in lines for ratio in ratios if ratio]
     dates = tuple(Tick(place, item.started[5:10]) for place, item in enumerate(nights))
     base = "the faster of eager and torch.compile" if basis == "measured" else "eager"
     chart = Chart(
@@ -196,7 +204,8 @@ def trend_figure(
             if nights[place].versions != nights[place - 1].versions
         ),
     )
-    notes = ["A dashed line: versions changed before that night."] if chart.changed else []
+    notes = ["Bars and ±: the 95% intervals."] if basis == "measured" else []
+    notes += ["A dashed line: versions changed before that night."] if chart.changed else []
     if left_out := len(before) - len(fit):
         other = "another GPU" if basis == "measured" else "another target"
         notes.append(f"{count(left_out, 'night')} on {other} left out.")
@@ -206,15 +215,21 @@ def trend_figure(
     )
 
 
-def _line(number: int, name: str, values: Sequence[float | None]) -> Series:
-    """One model's line; the first ones have name and last figure at its end."""
+def _line(number: int, name: str, ratios: Sequence[Ratio | None]) -> Series:
+    """One model's line; the first ones have name and last figure at its end, and the intervals as
+    bars."""
     kind = "mean" if number == 0 else f"c{number}" if number <= COLOURS else "rest"
+    known = [(place, ratio) for place, ratio in enumerate(ratios) if ratio]
+    last = ratios[-1]
+    around = f" ±{half_width(last):.1%}" if last and interval(last) else ""
+    bars = [(place, item.low, item.high) for place, item in known if 0 < item.low < item.high]
     return Series(
-        f"{name}: {', '.join(times(value) for value in values)}",
+        f"{name}: {', '.join(ratio_text(ratio) for ratio in ratios)}",
         kind,
-        tuple((place, value) for place, value in enumerate(values) if value),
+        tuple((place, ratio.value) for place, ratio in known),
         line=True,
         radius=3,
-        label=name if values[-1] and number <= LABELLED else "",
-        figure=times(values[-1]),
+        label=name if last and number <= LABELLED else "",
+        figure=f"{times(last.value)}{around}" if last else "",
+        bars=tuple(bars) if number <= LABELLED else (),
     )

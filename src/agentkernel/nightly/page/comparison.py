@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from agentkernel.domain.certificate import Versions
 from agentkernel.domain.errors import one_line
-from agentkernel.domain.formatting import count, interval, times, us
+from agentkernel.domain.formatting import count, ratio_text, us
 from agentkernel.domain.nightly import (
     Change,
     ChangeKind,
@@ -70,10 +70,7 @@ def change_groups(
 def change_text(change: Change) -> str:
     """`2.10 ms in regions → 2.40 ms in eager: 0.88× (0.87 to 0.89)`."""
     text = " → ".join(item for item in (change.before, change.after) if item)
-    if change.ratio is None:
-        return text
-    around = interval(change.ratio)
-    return f"{text}: {times(change.ratio.value)}{f' ({around})' if around else ''}"
+    return text if change.ratio is None else f"{text}: {ratio_text(change.ratio)}"
 
 
 def headline(comparison: Comparison) -> str:

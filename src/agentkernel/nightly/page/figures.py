@@ -8,11 +8,12 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.errors import one_line
-from agentkernel.domain.formatting import count, percent, span
+from agentkernel.domain.formatting import count, interval, percent, span
 from agentkernel.domain.nightly import Form, LostJob, ModelRow, NightlyRun, RegionRow
 from agentkernel.domain.profile import Ratio, Timing
-from agentkernel.domain.region import Basis
+from agentkernel.domain.region import Basis, Kernel
 from agentkernel.tools.speedup import MARGIN, Z_95, Z_99, classify
+from agentkernel.workflows.outcome import ratio_against
 
 BASELINES: frozenset[Form] = frozenset({"eager", "torch.compile"})
 Z_90TH = 1.281552
@@ -38,31 +39,59 @@ def nearest(row: ModelRow) -> Ratio | None:
     return min(found, key=lambda item: item.value, default=None)
 
 
-def speedup(row: ModelRow) -> float | None:
-    """`nearest` as a number, or the estimated one on an estimated row; 1 where a timed baseline is
-    handed over; None where the model failed or nothing is known."""
+def speedup_ratio(row: ModelRow) -> Ratio | None:
+    """`nearest`, or the estimated one on an estimated row; 1 where a timed baseline is handed over,
+    both without an interval; None where the model failed or nothing is known."""
     if row.error is not None:
         return None
     if row.basis == "estimated":
-        return row.estimated_speedup
+        return _exactly(row.estimated_speedup)
     if row.form in BASELINES:
-        return 1.0 if row.form in row.timings else None
-    found = nearest(row)
+        return _exactly(1.0 if row.form in row.timings else None)
+    return nearest(row)
+
+
+def speedup(row: ModelRow) -> float | None:
+    """`speedup_ratio` as a number."""
+    found = speedup_ratio(row)
     return found.value if found is not None else None
 
 
-def mean_speedup(rows: Iterable[ModelRow], basis: Basis) -> float | None:
-    """Geometric mean of `speedup` over the rows of one basis, by the models' weights; those without
-    one are left out."""
+def mean_ratio(rows: Iterable[ModelRow], basis: Basis) -> Ratio | None:
+    """Geometric mean of `speedup_ratio` over the rows of one basis, by the models' weights; those
+    without one are left out. Its interval takes the models' own as independent."""
     known = [
-        (row.weight, value)
+        (row.weight, ratio)
         for row in rows
-        if row.basis == basis and (value := speedup(row)) is not None and value > 0
+        if row.basis == basis and (ratio := speedup_ratio(row)) is not None and ratio.value > 0
     ]
     total = sum(weight for weight, _ in known)
     if not total:
         return None
-    return math.exp(sum(weight * math.log(value) for weight, value in known) / total)
+    value = math.exp(sum(weight * math.log(ratio.value) for weight, ratio in known) / total)
+    return time_ratio(value, 1.0, *(weight / total * _of_ratio(ratio) for weight, ratio in known))
+
+
+def mean_speedup(rows: Iterable[ModelRow], basis: Basis) -> float | None:
+    """`mean_ratio` as a number."""
+    found = mean_ratio(rows, basis)
+    return found.value if found is not None else None
+
+
+def kernel_ratio(kernel: Kernel) -> Ratio | None:
+    """The measured speedup of a kernel by itself over its fastest baseline, of its certificate."""
+    profile = kernel.certificate.profile
+    measured = profile is not None and profile.measurements
+    return ratio_against(profile.measurements[0], "best") if profile and measured else None
+
+
+def region_interval(row: RegionRow) -> str:
+    """The 95% interval of a region's speedup; its lower end alone in rows that have no other."""
+    if row.speedup is None or row.speedup_low is None:
+        return ""
+    if row.speedup_high is None:
+        return f"at least {row.speedup_low:.2f}"
+    return interval(Ratio(value=row.speedup, low=row.speedup_low, high=row.speedup_high))
 
 
 def is_faster(row: ModelRow) -> bool:
@@ -98,6 +127,10 @@ def same_devices(before: NightlyRun, after: NightlyRun, basis: Basis) -> bool:
     if basis == "estimated":
         return before.target == after.target
     return before.gpu is not None and before.gpu == after.gpu
+
+
+def _exactly(value: float | None) -> Ratio | None:
+    return None if value is None else time_ratio(value, 1.0)
 
 
 def _around(value: float, half: float) -> tuple[float, float]:
@@ -172,7 +205,8 @@ def dropped_text(row: ModelRow) -> Iterator[str]:
         yield f"{count(len(names), 'kernel')} left out for the outputs: {why}"
     slow = unhelpful(row)
     if slow:
-        yield f"{count(len(slow), 'kernel')} dropped: no help end to end"
+        why = "the whole is one region" if row.form == "one-region" else "no help end to end"
+        yield f"{count(len(slow), 'kernel')} dropped: {why}"
 
 
 def dtypes_of(texts: Iterable[str]) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from pydantic import ConfigDict, Field, ValidationError
 from agentkernel.domain.base import Frozen
 from agentkernel.domain.certificate import Certificate
 from agentkernel.domain.errors import KernelRefused, RunNotFound, one_line
-from agentkernel.domain.formatting import DASH, count, interval, times, us
+from agentkernel.domain.formatting import DASH, count, ratio_text, us
 from agentkernel.domain.nightly import (
     Change,
     ChangeKind,
@@ -32,20 +32,21 @@ from agentkernel.domain.plain_text import plain
 from agentkernel.domain.region import Basis, Kernel
 from agentkernel.nightly.page.comparison import change_groups, change_text, headline
 from agentkernel.nightly.page.figures import (
+    BASELINES,
     MergedRegions,
     ModelCost,
     caption,
     dropped_text,
     form_time_us,
-    mean_speedup,
+    mean_ratio,
     merged_regions,
     model_costs,
-    nearest,
     region_label,
-    speedup,
+    speedup_ratio,
 )
 from agentkernel.nightly.page.pages import budget_words, night_page, render
 from agentkernel.nightly.page.tables import models_csv, region_order, regions_csv, shown_kernels
+from agentkernel.nightly.scheduler.region_outcomes import placements, uses_by_model
 from agentkernel.storage.files import make_folder, read_regular_text, write_atomic
 from agentkernel.tools.certificate.signing import signature_state
 from agentkernel.tools.own_files import is_json_with, require_all_generated, require_generated
@@ -107,17 +108,21 @@ def kernels_of_night(folder: Path, model: str | None = None) -> NightKernels:
     record = read_night_file(folder)
     written = _certificates(folder)
     row = _row(record.night, model)
+    found = {
+        region.signature: region.sha256
+        for region in record.night.regions
+        if region.status not in UNUSED and region.sha256 is not None
+    }
+    uses = uses_by_model(record.night.regions).get(row.name, [])
     kernels: dict[str, Kernel] = {}
     parameters: dict[str, tuple[str, ...]] = {}
-    for region in record.night.regions if row.form.startswith("regions") else ():
-        if region.status in UNUSED or region.sha256 is None or region.signature in row.dropped:
+    for use, signature in placements([item for item in uses if item.signature in found]):
+        in_parts = row.form == "one-region" and use.path != ""
+        if row.form in BASELINES or signature in row.dropped or in_parts:
             continue
-        for use in region.uses:
-            if use.model == row.name:
-                kernel = _kernel(record, region.sha256, folder)
-                _require_signed(kernel, written.get(region.sha256), folder)
-                kernels[use.path] = kernel
-                parameters[use.path] = use.parameters
+        kernels[use.path] = _kernel(record, found[signature], folder)
+        _require_signed(kernels[use.path], written.get(found[signature]), folder)
+        parameters[use.path] = use.parameters
     return NightKernels(kernels, parameters)
 
 
@@ -193,10 +198,7 @@ def junit_xml(night: NightlyRun, comparison: Comparison) -> str:
     found: dict[str, list[Change]] = {}
     for change in comparison.changes:
         found.setdefault(change.what, []).append(change)
-    models = [
-        _Case(row.name, f"{row.form}, {us(form_time_us(row))}, {times(speedup(row))} ({row.basis})")
-        for row in night.models
-    ]
+    models = [_Case(row.name, _model_text(row)) for row in night.models]
     regions = [
         _Case(region_label(row), _region_text(row), row.spent_s, row.status == "unreached")
         for row in region_order(night)
@@ -232,6 +234,11 @@ def _told(case: Element, changes: Iterable[Change]) -> None:
             words = " ".join(text.split())[:300]
             SubElement(case, tag, type=change.kind, message=words).text = text
             return
+
+
+def _model_text(row: ModelRow) -> str:
+    gained = ratio_text(speedup_ratio(row))
+    return f"{row.form}, {us(form_time_us(row))}, {gained} ({row.basis})"
 
 
 def _region_text(row: RegionRow) -> str:
@@ -272,21 +279,22 @@ def _models(night: NightlyRun, basis: Basis) -> Iterator[str]:
     rows = [row for row in night.models if row.basis == basis]
     if not rows:
         return
-    mean = mean_speedup(rows, basis)
+    mean = ratio_text(mean_ratio(rows, basis))
     over = "the faster of eager and torch.compile" if basis == "measured" else "eager"
     mark = "" if basis == "measured" else " (estimated)"
-    yield f"{cell(caption(night, basis))}. Geometric mean {times(mean)} over {over}{mark}."
+    yield f"{cell(caption(night, basis))}. Geometric mean {mean} over {over}{mark}."
     yield ""
     headings = ("model", "runs as", f"over {over}{mark}", f"time{mark}", f"cost of 1%{mark}")
     costs = model_costs(night)
     cells = [_cells(row, costs.get(row.name)) for row in rows[:MOST_MODELS]]
     yield from table((*headings, "outputs"), cells)
     yield ""
-    for row in rows[:MOST_MODELS]:
-        if row.left_out:
-            yield f"- {cell(row.name)}: {cell('; '.join(dropped_text(row)))}"
-    if any(row.left_out for row in rows[:MOST_MODELS]):
-        yield ""
+    notes = [
+        f"- {cell(row.name)}: {cell('; '.join([*filter(None, [row.why]), *dropped_text(row)]))}"
+        for row in rows[:MOST_MODELS]
+        if row.left_out or row.form == "one-region"
+    ]
+    yield from ((*notes, "") if notes else ())
     if len(rows) > MOST_MODELS:
         yield from (f"And {count(len(rows) - MOST_MODELS, 'more model')} in models.csv.", "")
 
@@ -294,13 +302,11 @@ def _models(night: NightlyRun, basis: Basis) -> Iterator[str]:
 def _cells(row: ModelRow, cost: ModelCost | None) -> tuple[str, ...]:
     if row.error is not None:
         return (cell(row.name), "failed", DASH, DASH, DASH, cell(row.error)[:120])
-    around = interval(nearest(row)) if row.basis == "measured" else ""
-    value = speedup(row)
     outputs = {True: "verified", False: "wrong", None: DASH}[row.verified]
     return (
         cell(row.name),
         row.form,
-        f"{times(value)} ({around})" if around else times(value),
+        ratio_text(speedup_ratio(row)),
         us(form_time_us(row)),
         cost.text if cost is not None else DASH,
         outputs,

@@ -17,6 +17,7 @@ from agentkernel.domain.formatting import (
     error_text,
     interval,
     percent,
+    ratio_text,
     span,
     times,
     us,
@@ -48,10 +49,12 @@ from agentkernel.nightly.page.figures import (
     is_faster,
     is_replaced,
     lost_text,
-    mean_speedup,
+    mean_ratio,
     night_dtypes,
+    region_interval,
     seconds_per_percent,
     speedup,
+    speedup_ratio,
 )
 from agentkernel.nightly.page.tables import (
     MOST_KERNELS,
@@ -117,7 +120,7 @@ def budget_words(night: NightlyRun) -> str:
 
 def _came_out(row: RegionRow) -> str:
     if row.speedup is not None and row.time_us is not None:
-        return f"{row.status}, {times(row.speedup)}"
+        return f"{row.status}, {times(row.speedup)} ({region_interval(row)})".removesuffix(" ()")
     if row.time_us is not None:
         return f"{row.status}, ≈ {us(row.time_us)} for eager's ≈ {us(row.eager_us)} (estimated)"
     return row.status
@@ -199,7 +202,7 @@ def _facts(night: NightlyRun) -> Iterator[str]:
 def _tiles(night: NightlyRun, comparison: Comparison) -> Iterator[Tile]:
     yield _worse(comparison)
     for basis in BASES:
-        mean = mean_speedup(night.models, basis)
+        mean = mean_ratio(night.models, basis)
         if mean is not None:
             rows = [row for row in night.models if row.basis == basis]
             faster = [row for row in rows if is_faster(row)]
@@ -210,9 +213,9 @@ def _tiles(night: NightlyRun, comparison: Comparison) -> Iterator[Tile]:
             )
             yield Tile(
                 "geometric mean",
-                times(mean) if basis == "measured" else f"≈ {times(mean)}",
-                over,
-                "good" if mean > 1.01 else "",
+                times(mean.value) if basis == "measured" else f"≈ {times(mean.value)}",
+                ", ".join(filter(None, (interval(mean), over))),
+                "good" if mean.low > 1.01 else "",
                 estimated=basis == "estimated",
             )
             yield Tile(
@@ -252,7 +255,7 @@ def _worse(comparison: Comparison) -> Tile:
 def _fastest(rows: Sequence[ModelRow], basis: Basis) -> str:
     best = sorted(rows, key=lambda row: -(speedup(row) or 0.0))
     mark = "" if basis == "measured" else "≈ "
-    told = [f"{row.name} {mark}{times(speedup(row))}" for row in best[:SHOWN_FASTEST]]
+    told = [f"{row.name} {mark}{ratio_text(speedup_ratio(row))}" for row in best[:SHOWN_FASTEST]]
     return ", ".join(told) + (" …" if len(best) > SHOWN_FASTEST else "")
 
 

@@ -14,6 +14,7 @@ from agentkernel.domain.formatting import (
     error_text,
     interval,
     percent,
+    ratio_text,
     span,
     times,
     us,
@@ -49,9 +50,11 @@ from agentkernel.nightly.page.figures import (
     form_time_us,
     is_faster,
     is_replaced,
+    kernel_ratio,
     merged_regions,
     model_costs,
     nearest,
+    region_interval,
     speedup,
     unhelpful,
     withdrawn_text,
@@ -259,7 +262,8 @@ def _model_dtypes(night: NightlyRun) -> dict[str, str]:
 
 def _model(row: ModelRow, dtype: str, cost: ModelCost | None, moved: Ratio | None) -> Row:
     weight = f"weight {row.weight:g}" if row.weight != 1 else ""
-    name = Cell(row.name, row.name, ", ".join(item for item in (dtype, weight) if item))
+    about = ", ".join(item for item in (dtype, row.shapes, weight) if item)
+    name = Cell(row.name, row.name, about)
     cells: tuple[Cell | None, ...]
     price, beside = _cost(cost), _moved(moved)
     if row.basis == "measured":
@@ -287,14 +291,14 @@ def _speedup(row: ModelRow) -> Cell | None:
 
 
 def _ratio(row: ModelRow, ratio: Ratio | None, baseline: Form) -> Cell | None:
-    """The ratio, and the baseline's own time below it."""
+    """The ratio, its interval and the baseline's own time below it."""
     timing = row.timings.get(baseline)
     if row.error is not None or (ratio is None and timing is None):
         return None
     took = us(timing.median_us) if timing is not None else ""
     if ratio is None:
         return Cell("1.00×", 1.0, took) if row.form == baseline else Cell(DASH, None, took)
-    return Cell(times(ratio.value), ratio.value, took)
+    return Cell(times(ratio.value), ratio.value, "\n".join(filter(None, (interval(ratio), took))))
 
 
 def _time(row: ModelRow) -> Cell | None:
@@ -320,14 +324,16 @@ def _guess(row: ModelRow) -> Cell | None:
 def _guessed_time(row: ModelRow) -> Cell | None:
     if row.estimated_us is None:
         return None
-    more = f"eager ≈ {us(row.estimated_eager_us)}" if row.estimated_eager_us else ""
-    return Cell(f"≈ {us(row.estimated_us)}", row.estimated_us, more)
+    others = {"eager": row.estimated_eager_us, **row.estimated_forms_us}
+    more = [f"{form} ≈ {us(value)}" for form, value in others.items() if form != row.form and value]
+    return Cell(f"≈ {us(row.estimated_us)}", row.estimated_us, "\n".join(more))
 
 
 def _moved(ratio: Ratio | None) -> Cell | None:
     if ratio is None:
         return None
-    return Cell(times(ratio.value), ratio.value, tone="good" if ratio.value > 1 else "bad")
+    tone: Tone = "good" if ratio.value > 1 else "bad"
+    return Cell(times(ratio.value), ratio.value, interval(ratio), tone)
 
 
 def _regions(row: ModelRow) -> Cell | None:
@@ -353,15 +359,16 @@ def _outputs(row: ModelRow) -> Cell | None:
 
 
 def _note(row: ModelRow) -> str:
-    """Why a form has no time, and what was taken out again."""
+    """Whether the whole is one region and why, why a form has no time, what was taken out again."""
     forms: dict[str, list[str]] = {}
     for form, why in row.failed.items():
-        forms.setdefault(one_line(why, 120), []).append(form)
+        if not row.why.endswith(why):
+            forms.setdefault(one_line(why, 120), []).append(form)
     parts = [
         why if set(names) == WITH_REGIONS else f"no time for {' and '.join(names)}: {why}"
         for why, names in forms.items()
     ]
-    return "; ".join([*parts, *dropped_text(row)])
+    return "; ".join(filter(None, [one_line(row.why), *parts, *dropped_text(row)]))
 
 
 def _region(number: int, row: RegionRow, chain: Sequence[str]) -> tuple[Cell | None, ...]:
@@ -372,9 +379,8 @@ def _region(number: int, row: RegionRow, chain: Sequence[str]) -> tuple[Cell | N
     kernel = Cell(us(row.time_us), row.time_us) if row.time_us is not None else None
     faster = None
     if row.speedup is not None:
-        low = f"at least {row.speedup_low:.2f}" if row.speedup_low is not None else ""
-        faster = Cell(times(row.speedup), row.speedup, low)
-    models = sorted({use.model for use in row.uses})
+        faster = Cell(times(row.speedup), row.speedup, region_interval(row))
+    models = sorted({f"{use.model}{'' if use.path else ' (whole)'}" for use in row.uses})
     calls = sum(use.calls for use in row.uses)
     return (
         Cell(str(number), number),
@@ -520,9 +526,8 @@ def _facts(row: RegionRow, kernel: Kernel) -> Iterator[tuple[str, str]]:
     yield "kernel", kernel.sha256
     yield "region", f"{row.signature}: {' '.join(row.ops)}, {row.shapes}"
     yield "holds for", _holds_for(kernel)
-    if kernel.basis == "measured" and kernel.speedup is not None:
-        low = "" if kernel.speedup_low is None else f", at least {kernel.speedup_low:.2f}×"
-        yield "speedup", f"{times(kernel.speedup)} over the faster baseline{low} (measured)"
+    if (ratio := kernel_ratio(kernel)) is not None:
+        yield "speedup", f"{ratio_text(ratio)} over the fastest baseline (measured)"
     if kernel.time_us is not None:
         beside = f", baseline {us(kernel.baseline_us)}" if kernel.baseline_us else ""
         yield "time", f"{us(kernel.time_us)}{beside} ({kernel.basis})"

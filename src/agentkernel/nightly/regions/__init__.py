@@ -5,10 +5,8 @@ from agentkernel.nightly.regions.ranking import (
     WaitingRegions,
     WorkOrder,
     budget_of,
-    chosen_regions,
     least_share,
     merge_cuts,
-    order_of_work,
 )
 
 __all__ = [
@@ -16,10 +14,8 @@ __all__ = [
     "WaitingRegions",
     "WorkOrder",
     "budget_of",
-    "chosen_regions",
     "cut_model",
     "least_share",
     "merge_cuts",
-    "order_of_work",
     "region_problem",
 ]

@@ -14,7 +14,6 @@ from agentkernel.domain.region import Basis, ModelCut, Refused, Region, RegionUs
 from agentkernel.domain.target import Target
 from agentkernel.nightly.regions.ranking import ancestors, by_score, headroom, heaviest, nearest
 from agentkernel.nightly.regions.recording import (
-    ModelSource,
     Recording,
     measure,
     record,
@@ -52,6 +51,8 @@ from agentkernel.tools.roofline.model import (
 if TYPE_CHECKING:
     from torch import nn
 
+    from agentkernel.nightly.regions.recording import ModelSource
+
 
 MOST_OPS = 64
 """A region of more device ops takes minutes to capture, and no one kernel stands for it."""
@@ -83,8 +84,6 @@ def costed_calls(
     children = dict(module.named_modules())
     for call in recording.calls:
         child = children[call.path]
-        if not call.path and len(children) > 1:
-            continue
         found: CostedCall | str | None = call.refused or _too_large(call, recording, children)
         if found is None:
             found = _costed(child, call, target, known)
@@ -235,7 +234,8 @@ class RegionMember:
 
 
 def cut_model(loaded: ModelSource, target: Target, *, device: str = "cpu") -> ModelCut:
-    """Every submodule of `loaded` that a kernel could stand for, with its share of the forward.
+    """Every submodule of `loaded` that a kernel could stand for, with its share of the forward, and
+    the model itself ("") unless it is too large or computes what one of its submodules does.
 
     On "cpu" times are estimated on the roofline of `target`; on a GPU eager's are measured with
     torch.profiler, and `bound_us` is the target's. Raises ProblemError where the model's forward
@@ -259,12 +259,19 @@ def cut_model(loaded: ModelSource, target: Target, *, device: str = "cpu") -> Mo
         ]
         whole_us = max(timeline.device_us, _heaviest(members))
         time_us = max(timeline.wall_us, whole_us)
+    # Of the model itself the estimate may count what its forward does not run.
+    members = [replace(item, total_us=min(item.total_us, whole_us)) for item in members]
     regions = build_regions(loaded.spec.name, members, whole_us, basis)
     reasons = tuple(
         Refused(model=loaded.spec.name, path=path, reason=reason) for path, reason in refused
     )
     return ModelCut(
-        model=loaded.spec.name, basis=basis, time_us=time_us, regions=regions, refused=reasons
+        model=loaded.spec.name,
+        basis=basis,
+        time_us=time_us,
+        regions=regions,
+        refused=reasons,
+        shapes=next((label_call(call.bound) for call in recording.calls if not call.path), ""),
     )
 
 
@@ -314,14 +321,13 @@ def build_regions(
     paths: dict[str, set[str]] = {}
     for member in members:
         paths.setdefault(member.costed.signed.signature, set()).add(member.path)
-    outer = [
-        member
-        for member in members
-        if nearest(member.path, paths[member.costed.signed.signature]) is None
-    ]
+    outer: list[RegionMember] = []
     grouped: dict[str, list[RegionMember]] = {}
-    for member in outer:
-        grouped.setdefault(member.costed.signed.signature, []).append(member)
+    for member in members:
+        same = paths[member.costed.signed.signature]
+        if nearest(member.path, same) is None and (member.path or len(same) == 1):
+            outer.append(member)
+            grouped.setdefault(member.costed.signed.signature, []).append(member)
     parts = _parts(outer)
     return by_score(
         [

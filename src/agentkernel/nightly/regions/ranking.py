@@ -1,13 +1,13 @@
 """Ranking of regions by share of time and headroom, over all models of a zoo.
 
-Regions with one signature are merged over models. Of nested regions only one is worked on; the
-order is kept up to date answer by answer, and each region gets its part of the budget.
+Regions with one signature are merged over models. Of nested regions only one is worked on, but for
+a whole model, which is worked on beside its parts; the order is kept up to date answer by answer,
+and each region gets its part of the budget.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from types import MappingProxyType
 from typing import NamedTuple
 
 from agentkernel.domain.region import ModelCut, Region, RegionUse
@@ -69,8 +69,8 @@ def _merged(regions: Sequence[Region]) -> Region:
 
 
 def ancestors(path: str) -> Iterator[str]:
-    """Paths that `path` lies in, the nearest first, the model itself ("") last."""
-    while path:
+    """Submodules that `path` lies in, the nearest first; the model itself ("") is none of them."""
+    while "." in path:
         path = path.rpartition(".")[0]
         yield path
 
@@ -81,10 +81,10 @@ def nearest(path: str, among: Collection[str]) -> str | None:
 
 
 def heaviest(weights: Mapping[str, float]) -> float:
-    """The largest sum of weights over paths of which none lies in another."""
+    """The largest sum of weights over submodules of which none lies in another."""
     inside: dict[str, float] = {}
     total = 0.0
-    for path in sorted(weights, key=lambda item: item.count(".") + bool(item), reverse=True):
+    for path in sorted(filter(None, weights), key=lambda item: item.count("."), reverse=True):
         best = max(weights[path], inside.get(path, 0.0))
         parent = nearest(path, weights)
         if parent is None:
@@ -106,7 +106,6 @@ LEAST_SECONDS = 20.0
 """What one draft and its judgement need."""
 MOST_OF_THE_REST = 1 / 3
 """No region takes more of what is left of the budget."""
-NOTHING_DONE: Mapping[str, bool] = MappingProxyType({})
 
 
 class WaitingRegions(NamedTuple):
@@ -119,52 +118,6 @@ class WaitingRegions(NamedTuple):
 def least_share(models: int) -> float:
     """The floor on a region's share of all time in a zoo of so many models."""
     return LEAST_SHARE * min(1.0, FEW_MODELS / max(models, 1))
-
-
-def chosen_regions(
-    regions: Sequence[Region],
-    done: Mapping[str, bool] = NOTHING_DONE,
-    least_share: float = LEAST_SHARE,
-) -> tuple[Region, ...]:
-    """Regions of which no submodule lies in another's, by falling score, each with the uses for
-    which it is chosen.
-
-    In each model's tree a region goes before its parts, unless it is too small or too large, has
-    no headroom, or `done[signature]` is False: nothing was found for it, so its parts come in. What
-    `done` says True of stays chosen: it is where the kernels go.
-    """
-    viable = {
-        region.signature
-        for region in regions
-        if done.get(region.signature, is_viable(region, least_share))
-    }
-    at: dict[tuple[str, str], Region] = {}
-    for region in by_score(regions)[::-1]:
-        if region.signature in viable:
-            at |= {(use.model, use.path): region for use in region.uses}
-    chosen: list[Region] = []
-    for region in regions:
-        uses = [use for use in region.uses if _is_chosen(region, use, at)]
-        if uses:
-            chosen.append(restricted(region, uses))
-    return by_score(chosen)
-
-
-def order_of_work(
-    regions: Sequence[Region],
-    done: Mapping[str, bool] = NOTHING_DONE,
-    least_share: float = LEAST_SHARE,
-) -> tuple[Region, ...]:
-    """What to work on next, the best first: the chosen regions that are not `done` yet.
-
-    Where only some uses of a region are chosen (its others lie in a chosen one), its share is that
-    of these, and it is left out where that is below `least_share`. `WorkOrder` keeps the same
-    order from answer to answer.
-    """
-    chosen = chosen_regions(regions, done, least_share)
-    return tuple(
-        item for item in chosen if item.signature not in done and is_worth_it(item, least_share)
-    )
 
 
 def budget_of(region: Region, rest: WaitingRegions, seconds_left: float) -> float:
@@ -186,7 +139,8 @@ def is_worth_it(region: Region, least_share: float = LEAST_SHARE) -> bool:
 
 def is_viable(region: Region, least_share: float = LEAST_SHARE) -> bool:
     """True where a search may pay for the region in one piece."""
-    in_one = region.device_ops <= MOST_OPS_AT_ONCE or not region.parts
+    whole = any(not use.path for use in region.uses)
+    in_one = whole or region.device_ops <= MOST_OPS_AT_ONCE or not region.parts
     return in_one and is_worth_it(region, least_share)
 
 
@@ -199,14 +153,6 @@ def restricted(region: Region, uses: Sequence[RegionUse]) -> Region:
     part = sum(use.calls for use in uses) / sum(use.calls for use in region.uses)
     shared = [use.evolve(share=region.share * part / len(uses)) for use in uses]
     return with_uses(region, shared)
-
-
-def _is_chosen(region: Region, use: RegionUse, at: Mapping[tuple[str, str], Region]) -> bool:
-    """The best viable region at its path, and no viable one around it."""
-    best = at.get((use.model, use.path))
-    if best is None or best.signature != region.signature:
-        return False
-    return not any((use.model, path) in at for path in ancestors(use.path))
 
 
 class _At(NamedTuple):
@@ -224,10 +170,15 @@ class _Use(NamedTuple):
 
 
 class WorkOrder:
-    """What `order_of_work(regions, done)` gives, where each answer costs only what it changes.
+    """Regions of which no submodule lies in another's, by falling score, each with the uses for
+    which it is chosen.
 
-    An answer takes time in the uses of its region and in the regions that come in for it, not in
-    the size of the zoo.
+    In each model's tree a region goes before its parts, unless it is too small or too large, has
+    no headroom, or nothing was found for it: then its parts come in. The model itself is chosen
+    beside what lies in it. Where only some uses of a region are chosen (its others lie in a chosen
+    one), its share is that of these, and it is left out where that is below `least_share`. An
+    answer takes time in the uses of its region and in the regions that come in for it, not in the
+    size of the zoo.
     """
 
     def __init__(self, regions: Sequence[Region], least_share: float = LEAST_SHARE) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from agentkernel.domain.errors import ProblemError, one_line
+from agentkernel.domain.nightly import ZooModel
 from agentkernel.domain.profile import OpCost
 from agentkernel.tools.problem.call_arguments import (
     BoundCall,
@@ -29,45 +30,14 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
+    from agentkernel.swap.end_to_end import Call as ModelCall
+    from agentkernel.swap.end_to_end import ModelSource as BuiltModel
 
-class NamedSpec(Protocol):
-    """The zoo's entry, as far as a cut needs it."""
+    class ModelSource(BuiltModel, Protocol):
+        """A model that can be built and called again and again, by its entry in the zoo."""
 
-    @property
-    def name(self) -> str:
-        """Unique in its zoo."""
-        ...
-
-
-class ModelCall(Protocol):
-    """The arguments of one forward."""
-
-    @property
-    def args(self) -> tuple[object, ...]:
-        """Positional arguments."""
-        ...
-
-    @property
-    def kwargs(self) -> Mapping[str, object]:
-        """Keyword arguments."""
-        ...
-
-
-class ModelSource(Protocol):
-    """A model that can be built and called again and again with the same weights and shapes."""
-
-    @property
-    def spec(self) -> NamedSpec:
-        """The zoo's entry."""
-        ...
-
-    def build(self, device: str = "cpu") -> nn.Module:
-        """The module in eval mode, without gradients."""
-        ...
-
-    def make_call(self, device: str = "cpu", seed: int = 0) -> ModelCall:
-        """Arguments with the values that `seed` draws."""
-        ...
+        @property
+        def spec(self) -> ZooModel: ...
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,6 @@ from contextlib import (
     suppress,
 )
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
@@ -311,8 +310,3 @@ def described(resolved: ResolvedTarget) -> Target:
 def exclusive_on(resolved: ResolvedTarget) -> AbstractContextManager[None]:
     """Around what times a model."""
     return nullcontext() if gpu_of(resolved) is None else gpu_lock.exclusive()
-
-
-def now() -> str:
-    """The time in ISO 8601, UTC."""
-    return datetime.now(UTC).isoformat(timespec="seconds")

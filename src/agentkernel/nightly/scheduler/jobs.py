@@ -88,7 +88,8 @@ class KernelJob(Frozen):
 class EndToEndJob(Frozen):
     """Put the kernels into a model, check its outputs and time its forms.
 
-    `kernels` and `parameters` are by the submodule's path. A `target` of None is the local GPU.
+    `kernels` and `parameters` are by the submodule's path; the kernel at "" stands for the whole
+    model, `no_whole` says why there is none. A `target` of None is the local GPU.
     """
 
     kind: Literal["whole"] = "whole"
@@ -99,6 +100,7 @@ class EndToEndJob(Frozen):
 
     kernels: dict[str, Kernel] = Field(default_factory=dict)
     parameters: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    no_whole: str = ""
 
     @property
     def name(self) -> str:

@@ -14,15 +14,15 @@ from typing import NamedTuple
 from pydantic import ValidationError
 
 from agentkernel.domain.base import Frozen, sha256_text
-from agentkernel.domain.nightly import RegionStatus
-from agentkernel.domain.region import Kernel, KernelKey, Region, RegionUse
+from agentkernel.domain.nightly import RegionRow, RegionStatus
+from agentkernel.domain.region import Kernel, KernelKey, ModelCut, Region, RegionUse
 from agentkernel.nightly.library.rows import (
     OTHER_CERTIFICATE,
     OTHER_FIGURES,
     OTHER_SIGNATURE,
     OTHER_SOURCE,
 )
-from agentkernel.nightly.page.figures import SINCE
+from agentkernel.nightly.page.figures import SINCE, kernel_ratio
 from agentkernel.nightly.scheduler.jobs import (
     CutDone,
     CutJob,
@@ -49,6 +49,7 @@ class RegionOutcome:
     time_us: float | None = None
     speedup: float | None = None
     speedup_low: float | None = None
+    speedup_high: float | None = None
     job: str = ""
     parent: str | None = None
     run: str | None = None
@@ -95,6 +96,7 @@ class FailedKernels:
 def outcome_of(job: KernelJob, answer: KernelDone) -> RegionOutcome:
     """What an answer makes of its region."""
     kernel = answer.kernel
+    ratio = kernel_ratio(kernel) if kernel is not None and kernel.speedup is not None else None
     return RegionOutcome(
         status=answer.status,
         reason=answer.reason,
@@ -102,6 +104,7 @@ def outcome_of(job: KernelJob, answer: KernelDone) -> RegionOutcome:
         time_us=kernel.time_us if kernel else None,
         speedup=kernel.speedup if kernel else None,
         speedup_low=kernel.speedup_low if kernel else None,
+        speedup_high=ratio.high if ratio else None,
         job=job.key,
         parent=None if answer.status == "reused" else job.parent,
         run=answer.run,
@@ -109,7 +112,7 @@ def outcome_of(job: KernelJob, answer: KernelDone) -> RegionOutcome:
     )
 
 
-def uses_by_model(regions: Sequence[Region]) -> dict[str, list[Placement]]:
+def uses_by_model(regions: Sequence[Region | RegionRow]) -> dict[str, list[Placement]]:
     """All uses of each model, in the order of `regions`."""
     found: dict[str, list[Placement]] = {}
     for region in regions:
@@ -118,16 +121,9 @@ def uses_by_model(regions: Sequence[Region]) -> dict[str, list[Placement]]:
     return found
 
 
-def placements(
-    uses: Sequence[Placement], decided: Mapping[str, RegionOutcome]
-) -> tuple[Placement, ...]:
-    """Which submodule of one model, whose `uses` these are, gets a kernel: none within another
-    that has one."""
-    able = [
-        item
-        for item in uses
-        if (found := decided.get(item.signature)) is not None and found.sha256 is not None
-    ]
+def placements(able: Sequence[Placement]) -> tuple[Placement, ...]:
+    """Which submodules of one model, for all of which there is a kernel, get it: none within
+    another. The model itself ("") comes beside them: one or the other is handed over."""
     chosen: list[Placement] = []
     for item in sorted(able, key=lambda one: (one.use.path.count("."), one.use.path)):
         if not any(are_nested(item.use.path, other.use.path) for other in chosen):
@@ -137,9 +133,21 @@ def placements(
 
 def are_nested(one: str, other: str) -> bool:
     """True where one of two submodules lies in the other, or they are the same."""
-    if "" in (one, other) or one == other:
-        return True
-    return one.startswith(f"{other}.") or other.startswith(f"{one}.")
+    return f"{one}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one}.")
+
+
+def missing_whole(
+    cut: ModelCut, uses: Sequence[Placement], decided: Mapping[str, RegionOutcome]
+) -> str:
+    """Why there is no kernel for a whole model, whose `uses` these are; "" where there is one."""
+    whole = next((item.signature for item in uses if not item.use.path), None)
+    found = decided.get(whole or "")
+    if found is not None:
+        return "" if found.sha256 is not None else f"{found.status}: {found.reason}"
+    if whole is not None:
+        return "it takes too little of the time, or has no headroom"
+    refused = (item.reason for item in cut.refused if not item.path)
+    return next(refused, "one of its submodules computes the same")
 
 
 def is_as_signed(kernel: Kernel, answer_json: str) -> bool:

@@ -7,7 +7,6 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from pydantic import ValidationError
 
 from agentkernel.domain.nightly import LostJob, ModelRow
 from agentkernel.domain.region import Kernel, KernelKey, ModelCut, Region, RegionUse
+from agentkernel.nightly.library.library import now
 from agentkernel.nightly.regions.ranking import WaitingRegions
 from agentkernel.nightly.scheduler.jobs import (
     Answer,
@@ -40,6 +40,7 @@ from agentkernel.nightly.scheduler.region_outcomes import (
     Placement,
     RegionOutcome,
     is_as_signed,
+    missing_whole,
     outcome_of,
     placements,
     uses_by_model,
@@ -326,7 +327,10 @@ class Scheduler:
     def _end_to_end_job(self, part: ZooPart) -> EndToEndJob:
         kernels: dict[str, Kernel] = {}
         parameters: dict[str, tuple[str, ...]] = {}
-        for use, signature in placements(self._uses.get(part.model.name, ()), self.decided):
+        uses, cut = self._uses.get(part.model.name, []), self.cuts[part.model.name]
+        outcomes = ((item, self.decided.get(item.signature)) for item in uses)
+        able = [item for item, found in outcomes if found is not None and found.sha256 is not None]
+        for use, signature in placements(able):
             found = self.decided[signature]
             kernel = self._kernel(found.job, signature, found.sha256)
             if kernel is not None:
@@ -335,9 +339,10 @@ class Scheduler:
             night=self.question.night,
             part=part,
             target=self.question.settings.target,
-            cut=self.cuts[part.model.name],
+            cut=cut,
             kernels=kernels,
             parameters=parameters,
+            no_whole=missing_whole(cut, uses, self.decided),
         )
 
     # How an answer is taken in.
@@ -380,7 +385,7 @@ class Scheduler:
     def _take_in(self, job: KernelJob, answer: KernelDone) -> None:
         """What a region's job found goes into the library; all of it may be done twice."""
         if answer.status == "reused" and answer.kernel is not None:
-            self.kernel_store.verified(answer.kernel.sha256, _now())
+            self.kernel_store.verified(answer.kernel.sha256, now())
         elif answer.kernel is not None and answer.status in ("new", "retuned"):
             live = Path(job.runs) / answer.kernel.run / LIVE
             self.kernel_store.put(
@@ -390,7 +395,7 @@ class Scheduler:
             self._withdraw(job, answer)
             return
         elif answer.status == "kept":
-            self._known.remember(job, answer, _now())
+            self._known.remember(job, answer, now())
         self._decide(job.region, outcome_of(job, answer))
 
     def _withdraw(self, job: KernelJob, answer: KernelDone) -> None:
@@ -423,7 +428,3 @@ def _use_for(region: Region, known: Kernel | None) -> RegionUse | None:
     if known is None:
         return region.uses[0]
     return next((use for use in region.uses if use.parameters == known.parameters), None)
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -12,7 +12,6 @@ import difflib
 import hashlib
 import importlib
 import importlib.util
-import inspect
 import json
 import os
 import random
@@ -25,7 +24,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from agentkernel.domain.errors import AgentKernelError, ProblemError, one_line, raised_at
+from agentkernel.domain.errors import ProblemError, one_line, raised_at
 from agentkernel.domain.nightly import Zoo, ZooModel
 from agentkernel.domain.problem import TensorSpec
 from agentkernel.storage.source_text import describe_syntax_error, parse_source
@@ -471,45 +470,6 @@ def _check_class(model: ZooModel, found: type) -> None:
         )
 
 
-def run_call(module: nn.Module, call: ForwardCall) -> object:
-    """What `module` returns, without gradients.
-
-    Raises ProblemError where the inputs do not fit its forward, or forward raises on them; what
-    the GPU raises (memory, a broken kernel) passes through as it is.
-    """
-    import torch
-
-    with torch.no_grad():
-        try:
-            return module(*call.args, **call.kwargs)
-        except (AgentKernelError, torch.OutOfMemoryError, torch.AcceleratorError):
-            raise
-        except Exception as error:
-            raise _unfit(module, call, error) from error
-
-
-def _unfit(module: nn.Module, call: ForwardCall, error: Exception) -> ProblemError:
-    name = type(module).__name__
-    try:
-        inspect.signature(module.forward).bind(*call.args, **call.kwargs)
-    except TypeError as mismatch:
-        takes = ", ".join(inspect.signature(module.forward).parameters) or "nothing"
-        return ProblemError(
-            f"The inputs do not fit {name}.forward: {one_line(mismatch)}. It takes: {takes}. "
-            "Next: name the inputs as forward does."
-        )
-    except ValueError:
-        pass
-    shapes = ", ".join(
-        [*map(_shown, call.args), *(f"{key}={_shown(item)}" for key, item in call.kwargs.items())]
-    )
-    return ProblemError(
-        f"The forward of {name} raised {type(error).__name__}: {one_line(error)} "
-        f"({raised_at(error)}) on {shapes}. Expected: it runs on them. "
-        "Next: check shapes and dtypes against the constructor's arguments."
-    )
-
-
 def flat_outputs(output: object) -> tuple[torch.Tensor, ...]:
     """The tensors of what forward returned, in the order in which it holds them.
 
@@ -558,11 +518,3 @@ def _seed(seed: int) -> None:
 
 def _label(init: Mapping[str, object]) -> str:
     return f"({', '.join(f'{key}={one_line(repr(value), 40)}' for key, value in init.items())})"
-
-
-def _shown(value: object) -> str:
-    import torch
-
-    if isinstance(value, torch.Tensor):
-        return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
-    return one_line(repr(value), 40)

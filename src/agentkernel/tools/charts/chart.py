@@ -83,6 +83,8 @@ class Series(NamedTuple):
     figure: str = ""
     """Behind the label, never shortened."""
     href: str = ""
+    bars: tuple[tuple[float, float, float], ...] = ()
+    """Intervals of its points, as (x, low, high)."""
 
 
 class Limit(NamedTuple):

@@ -100,6 +100,11 @@ def _drawn(chart: Chart, frame: Frame) -> list[str]:
     for series in chart.series[::-1]:  # the first lies on top
         places = [_place(chart, frame, point) for point in series.points]
         was = [_place(chart, frame, (series.points[0][0], y)) for y in [series.before] if y]
+        ends = [
+            (_place(chart, frame, (x, low)), _place(chart, frame, (x, high)))
+            for x, low, high in series.bars
+        ]
+        parts += [_line(*low, *high, f"bar {series.kind}") for low, high in ends]
         parts += _series(series, places, was)
         if not series.line:
             taken += [square_around(*place, series.radius + 1) for place in places]
