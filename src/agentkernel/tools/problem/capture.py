@@ -400,7 +400,7 @@ def _export_static(
     loaded: LoadedProblem, example: Example, shape_set: int, seen: _Seen
 ) -> ExportedProgram:
     try:
-        return _export(example, dynamic=False)
+        return _export(_unmarked(example), dynamic=False)
     except (Exception, SystemExit) as error:
         name = loaded.problem.class_name
         text = f"{type(error).__name__}: {one_line(error, 200)}"
@@ -424,6 +424,15 @@ def _export_static(
             ) from error
         own = _raised_by_call(example) or error
         raise _does_not_run(loaded, shape_set, own) from error
+
+
+def _unmarked(example: Example) -> Example:
+    """The same call with tensors of its own: an export that failed leaves marks on those that it
+    was given, by which the next one takes their sizes for free as well."""
+    import torch
+
+    inputs = (item.detach() if isinstance(item, torch.Tensor) else item for item in example.inputs)
+    return example._replace(inputs=tuple(inputs))
 
 
 def _does_not_run(loaded: LoadedProblem, shape_set: int, error: BaseException) -> ProblemError:
