@@ -5,8 +5,8 @@ of each dimension but the last, and all of the last one where they fit, so that 
 stored together; what it reads of the picture is then added to every phase that a tap reaches from
 there.
 
-With stride s, dilation d, padding p and g = gcd(s, d), tap k brings x[i] to place i s + k d - p, and
-place n s + r is reached where g divides r + p: by taps k = first + j s/g from i = n - j d/g +
+With stride s, dilation d, padding p and g = gcd(s, d), tap k brings x[i] to place i s + k d - p.
+Place n s + r is reached where g divides r + p: by taps k = first + j s/g from i = n - j d/g +
 (r + p - first d)/s, where first = (r + p)/g inverse(d/g) mod s/g.
 """
 
