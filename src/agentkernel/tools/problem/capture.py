@@ -34,7 +34,7 @@ LIFTED = "lifted_tensor"
 """What export calls a tensor that forward makes of plain numbers."""
 MOST_LITERALS = 256
 """Numbers in such a tensor that a drop-in may write out."""
-TWO_DEVICES = ("is not on the expected device meta", "two different devices")
+TWO_DEVICES = ("is not on the expected device meta", "two different devices", "two devices, ")
 """What torch says of an operator that is given tensors of two devices."""
 DATA_DEPENDENT = ("GuardOnDataDependentSymNode", "DataDependentOutputException", "data-dependent")
 
