@@ -16,6 +16,8 @@ from agentkernel.tools.judge.judge import judge
 from agentkernel.tools.judge.settings import JudgeSettings
 from agentkernel.tools.problem.capture import capture
 from agentkernel.tools.problem.loading import problem_from_module
+from tests.compiler.forms import small
+from tests.compiler.sandboxed_drop_in import Sandboxed
 
 TILE = {"BLOCK_T": 16, "BLOCK_S": 32, "num_warps": 4, "num_stages": 2}
 PRODUCT = {"BLOCK_M": 32, "BLOCK_N": 32, "BLOCK_K": 32, "GROUP_M": 4, "SPLIT_K": 1,
@@ -169,6 +171,25 @@ def test_every_form_of_attention_passes_the_judge(name: str) -> None:
     settings = JudgeSettings(seed=0, policy="triton", seeds=1, budget_s=2.0)
     verdict = judge(loaded, captured, source.text, settings)
     assert verdict.accepted, f"{verdict.failure}\n{source.text}"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "options"),
+    [
+        (torch.float32, {"is_causal": True}),
+        (torch.float16, {}),
+        (torch.bfloat16, {"scale": 0.1}),
+    ],
+)
+def test_heads_too_wide_for_one_kernel_have_two_products(
+    box: Sandboxed, dtype: torch.dtype, options: dict[str, object]
+) -> None:
+    module, wide = Named(**options), (1, 2, 9, 260)
+    inputs = tuple(heads(wide, wide, wide, dtype=dtype))
+    loaded = problem_from_module(module, inputs)
+    apart = partitions(loaded, capture(loaded), "mixed")[-1]
+    assert not find_steps(apart.partition.steps)
+    box.check(apart.write(small(apart, "looped")).text, module, inputs)
 
 
 def test_the_written_form_has_a_rival() -> None:

@@ -35,6 +35,7 @@ FUNCTIONS: dict[str, Function] = {
     "exclusive": lambda x: torch.cumsum(x, -1) - x,
     "backwards": lambda x: torch.cumsum(x.exp().flip(-1), -1).flip(-1) + x,
     "backwards_columns": lambda x: torch.logcumsumexp(x.flip(0), 0).flip(0),
+    "cut": lambda x: torch.cumsum(torch.cat([torch.zeros_like(x[:, :1]), x], -1)[:, :-1], -1),
     "later": lambda x: torch.cat([torch.zeros_like(x[:, :2]), x.cumsum(-1)[:, :-2]], -1),
     "padded": lambda x: F.pad(x.cumsum(-1), (1, 0)),
     "padded_twice": lambda x: F.pad(x.cumsum(-1), (3, 2)),

@@ -48,7 +48,7 @@ def geometries(draw: st.DrawFn) -> tuple[Geometry, tuple[int, ...], tuple[int, .
     kernel = every([1, 2, 3, 5] if rank < 3 else [1, 2, 3])
     stride = every([1, 2, 3, 4] if transposed else [1, 1, 2, 3])
     plain = transposed and all(step == 1 for step in stride)
-    dilation = every([1, 2]) if not transposed or plain else (1,) * rank
+    dilation = every([1, 2] if not transposed or plain else [1, 1, 2, 3, 4])
     reach = tuple(d * (k - 1) for d, k in zip(dilation, kernel, strict=True))
     padding = tuple(draw(st.integers(0, min(most, 3))) for most in reach)
     groups = draw(st.sampled_from([1, 1, 2, 3]))

@@ -49,6 +49,7 @@ DENSE = Geometry((3, 3), (1, 1), (1, 1), (1, 1), (1, 1), 1, 64, 128)
 STEM = Geometry((7, 7), (2, 2), (3, 3), (3, 3), (1, 1), 1, 3, 64)
 DEPTHWISE = Geometry((7, 7), (1, 1), (3, 3), (3, 3), (1, 1), 192, 1, 1)
 UPWARDS = Geometry((4, 4), (2, 2), (1, 1), (1, 1), (1, 1), 1, 128, 64, transposed=True)
+SPREAD = Geometry((3, 5), (2, 3), (1, 2), (1, 2), (2, 1), 4, 32, 16, transposed=True)
 POINT = Geometry((1, 1), (1, 1), (0, 0), (0, 0), (1, 1), 1, 256, 128)
 
 
@@ -114,7 +115,7 @@ def test_every_drawn_schedule_is_another_and_fits() -> None:
 FAR = Geometry((8, 8), (8, 8), (0, 0), (0, 0), (1, 1), 1, 64, 64, transposed=True)
 
 
-@pytest.mark.parametrize("shape", [DENSE, STEM, DEPTHWISE, UPWARDS, POINT, FAR])
+@pytest.mark.parametrize("shape", [DENSE, STEM, DEPTHWISE, UPWARDS, SPREAD, POINT, FAR])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_every_card_has_a_schedule(shape: Geometry, dtype: str) -> None:
     for target in load_targets().values():
@@ -199,10 +200,17 @@ def test_a_transposed_one_of_stride_1_is_a_plain_one(tmp_path: Path) -> None:
     assert step.geometry.padding == (3, 3)
 
 
+def test_a_transposed_one_may_have_a_stride_and_a_dilation(tmp_path: Path) -> None:
+    made = "self.conv = nn.ConvTranspose1d(8, 24, 3, stride=2, dilation=2)"
+    (step,) = steps_of(own(tmp_path, "torch.sin(self.conv(x))", made, "torch.randn(2, 8, 14)"))
+    assert isinstance(step, ConvolutionStep)
+    assert step.geometry.transposed
+    assert step.epilogue is not None
+
+
 @pytest.mark.parametrize(
     ("made", "x"),
     [
-        ("self.conv = nn.ConvTranspose1d(8, 24, 3, stride=2, dilation=2)", "torch.randn(2, 8, 14)"),
         ("self.conv = nn.ConvTranspose1d(8, 24, 3, padding=3)", "torch.randn(2, 8, 14)"),
         ("self.conv = nn.Conv1d(8, 24, 3, dtype=torch.float64)",
          "torch.randn(2, 8, 14, dtype=torch.float64)"),

@@ -64,6 +64,19 @@ class Head(nn.Module):
         return self.linear(nn.functional.max_pool2d(x, 2).flatten(1))
 
 
+class Pooled(nn.Module):
+    """The head of a small MobileNet, whose sizes torch cannot solve for: what pooling leaves is one
+    place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(3, 4, 3, 4, 1), nn.AvgPool2d(7))
+        self.head = nn.Linear(4, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.body(x).view(x.shape[0], -1))
+
+
 class Statistics(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -85,6 +98,12 @@ def test_a_norm_stays_whole_functional_and_its_batch_stays_free() -> None:
     (free,) = captured.free_dims
     assert free == FreeDim(free.symbol, 0, 0, 4)
     assert captured.static_reason is None
+
+
+def test_a_failed_trace_of_free_sizes_leaves_nothing_to_that_of_the_declared_ones() -> None:
+    captured = capture(problem_from_module(Pooled(), (torch.randn(2, 3, 28, 28),)))
+    assert captured.static_reason is not None
+    assert captured.free_dims == ()
 
 
 def test_values_carry_no_memory() -> None:

@@ -71,7 +71,7 @@ class Packing:
         shape = self.geometry
         if not shape.transposed:
             return shape.padding[dim]
-        return -(-shape.kernel[dim] // shape.stride[dim]) - 1
+        return (shape.kernel[dim] - 1) * shape.dilation[dim] // shape.stride[dim]
 
     def width(self, dim: int) -> str:
         """Places of a dimension with its padding, as Python over IN and OUT."""

@@ -37,8 +37,8 @@ COPIES = ("weight", "pack", "picture", "last")
 class Geometry:
     """A convolution's constants, one entry a spatial dimension; PyTorch's definition of each.
 
-    `padding` and `after` are the zeros at either end, of a `transposed` one what is cut off; such
-    have a dilation of 1. `inside` and `outside` are the channels in and out of one group.
+    `padding` and `after` are the zeros at either end, of a `transposed` one what is cut off.
+    `inside` and `outside` are the channels in and out of one group.
 
     `turned`: the weight lies as that of a transposed convolution, taps from last to first, which
     is what a transposed convolution of stride 1 comes to.

@@ -110,11 +110,9 @@ def geometry_of(node: Node) -> Geometry | None:
         found.kernel, found.stride, found.before, found.after, found.dilation, groups, inside,
         outside, found.transposed,
     )  # fmt: skip
-    if not found.transposed:
-        return plain
-    if all(step == 1 for step in found.stride):
+    if found.transposed and all(step == 1 for step in found.stride):
         return _turned(plain, found.extra)
-    return plain if all(item == 1 for item in found.dilation) else None
+    return plain
 
 
 def _turned(shape: Geometry, extra: tuple[int, ...]) -> Geometry | None:

@@ -4,10 +4,15 @@ A phase is the residue of a place modulo the stride: it has taps of its own. A p
 of each dimension but the last, and all of the last one where they fit, so that neighbours are
 stored together; what it reads of the picture is then added to every phase that a tap reaches from
 there.
+
+With stride s, dilation d, padding p and g = gcd(s, d), tap k brings x[i] to place i s + k d - p.
+Place n s + r is reached where g divides r + p: by taps k = first + j s/g from i = n - j d/g +
+(r + p - first d)/s, where first = (r + p)/g inverse(d/g) mod s/g.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from agentkernel.compiler.convolutions.implicit import Implicit
@@ -80,7 +85,7 @@ class Transposed(Implicit):
 
     def _shifts(self) -> list[str]:
         """Lines of the phase of a program: it has the places `step * stride + shift`, which tap
-        `first` reaches, and each `stride`-th from there on."""
+        `first` reaches, and each `_every`-th from there on."""
         shape, rest = self.shape, "phase"
         lines: list[str] = []
         for dim in reversed(self._apart):
@@ -90,12 +95,28 @@ class Transposed(Implicit):
             lines.append(f"shift_{dim} = {rest} % {shape.stride[dim]}")
             rest = f"{rest} // {shape.stride[dim]}"
         for dim in self._apart:
-            s, p, k = shape.stride[dim], shape.padding[dim], shape.kernel[dim]
-            lines += [
-                f"first_{dim} = (shift_{dim} + {p}) % {s}",
-                f"taps_{dim} = ({k + s - 1} - first_{dim}) // {s}",
-            ]
+            s, d, every = shape.stride[dim], shape.dilation[dim], self._every(dim)
+            common, reached = s // every, f"shift_{dim} + {shape.padding[dim]}"
+            turn = pow(d // common, -1, every)
+            first = f"({reached})" + (f" // {common}" if common > 1 else "")
+            first += f" * {turn}" if turn > 1 else ""
+            taps = f"({shape.kernel[dim] + every - 1} - first_{dim}) // {every}"
+            if common > 1:
+                taps = f"tl.where(({reached}) % {common} == 0, {taps}, 0)"
+            lines += [f"first_{dim} = {first} % {every}", f"taps_{dim} = {taps}"]
         return lines
+
+    def _every(self, dim: int) -> int:
+        """How far apart the taps are that reach the same place."""
+        return self.shape.stride[dim] // math.gcd(self.shape.stride[dim], self.shape.dilation[dim])
+
+    def _lead_of(self, dim: int) -> str:
+        """How much later than a step its first tap reads."""
+        shape = self.shape
+        later = f"shift_{dim} + {shape.padding[dim]}"
+        if shape.dilation[dim] > 1:
+            later += f" - first_{dim} * {shape.dilation[dim]}"
+        return f"({later}) // {shape.stride[dim]}"
 
     def _woven_places(self) -> list[str]:
         """Lines of the places that are stored, those of the last dimension's phases in turn."""
@@ -125,8 +146,7 @@ class Transposed(Implicit):
             f"step = (step % ({count})).to(tl.int32)",
             *self._split("step", "step", [f"STEPS_{dim}" for dim in self.dims]),
             *(
-                f"at_{dim} = step_{dim} + (shift_{dim} + {self.shape.padding[dim]})"
-                f" // {self.shape.stride[dim]}{self._low(dim)}"
+                f"at_{dim} = step_{dim} + {self._lead_of(dim)}{self._low(dim)}"
                 for dim in self._apart
             ),
         ]
@@ -135,7 +155,8 @@ class Transposed(Implicit):
         return f"taps_{dim}"
 
     def _move(self, dim: int) -> str:
-        return f"-tap_{dim}"
+        far = self.shape.dilation[dim] * self._every(dim) // self.shape.stride[dim]
+        return f"-tap_{dim}" if far == 1 else f"-tap_{dim} * {far}"
 
     @property
     def _edges(self) -> list[int]:
@@ -153,9 +174,9 @@ class Transposed(Implicit):
     def _number(self) -> list[str]:
         """The line of a phase's tap's number in the whole window."""
         shape = self.shape
-        number = f"first_0 + tap_0 * {shape.stride[0]}"
+        number = f"first_0 + tap_0 * {self._every(0)}"
         for dim in self.dims[1:]:
-            own = f"first_{dim} + tap_{dim} * {shape.stride[dim]}"
+            own = f"first_{dim} + tap_{dim} * {self._every(dim)}"
             number = f"({number}) * {shape.kernel[dim]} + {own}"
         return [f"tap = {number}"]
 
@@ -184,12 +205,14 @@ class Transposed(Implicit):
 
     def _neighbours(self) -> dict[int, list[tuple[int, int]]]:
         """How far from a step along the last dimension X is read -> the (phase, tap) that do."""
-        s, p, k = (item[-1] for item in (self.shape.stride, self.shape.padding, self.shape.kernel))
+        shape = self.shape
+        s, p, d = shape.stride[-1], shape.padding[-1], shape.dilation[-1]
         found: dict[int, list[tuple[int, int]]] = {}
         for shift in range(s):
-            first, lead = (shift + p) % s, (shift + p) // s
-            for place, tap in enumerate(range(first, k, s)):
-                found.setdefault(lead - place, []).append((shift, tap))
+            for tap in range(shape.kernel[-1]):
+                offset, rest = divmod(shift + p - tap * d, s)
+                if rest == 0:
+                    found.setdefault(offset, []).append((shift, tap))
         return found
 
     def _woven_loop(self, taps: list[tuple[int, int]]) -> list[str]:
@@ -201,9 +224,9 @@ class Transposed(Implicit):
         for dim in reversed(self._apart):
             body.append(f"tap_{dim} = {rest}" + (f" % taps_{dim}" if dim else ""))
             rest = f"{rest} // taps_{dim}"
-            body.append(f"move_{dim} = -tap_{dim}")
+            body.append(f"move_{dim} = {self._move(dim)}")
         for dim in self._apart:
-            own = f"first_{dim} + tap_{dim} * {shape.stride[dim]}"
+            own = f"first_{dim} + tap_{dim} * {self._every(dim)}"
             number = f"({number}) * {shape.kernel[dim]} + {own}" if dim else own
         body += [f"move_{last} = 0", f"number = ({number}) * {shape.kernel[-1]}"]
         body += self._packed_read() if self.packing.read == PACKED else self._read_as_it_lies()

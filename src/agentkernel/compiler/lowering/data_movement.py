@@ -36,6 +36,7 @@ from agentkernel.compiler.lowering.index_maps import (
     int_or_expr,
     leading,
     linear_index,
+    moves,
     mul_index,
     read_at,
 )
@@ -393,7 +394,8 @@ def _slice(
     length = state.shape[dim]
     if length == x.shape[dim] and step == 1:
         return x
-    if x.root.kind == "constant" or of_places(x.root, math.inf):
+    moved = x.kind == "pointwise" and moves(x) and state.readers(x) == [state.call]
+    if moved or x.root.kind == "constant" or of_places(x.root, math.inf):
         # Stored nowhere, so that there is nothing to cut: it is worked out at the places asked.
         places = all_indices(state.b, state.shape)
         places[dim] = add_index(state.b, mul_index(state.b, places[dim], step), first)

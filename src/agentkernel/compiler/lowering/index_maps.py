@@ -93,7 +93,8 @@ class _Reader:
             return self._view(value, places)
         if value.kind == "scan" and (moved := self._scan(value, places)) is not None:
             return moved
-        if value.kind == "pointwise" and _operations(value) <= self.most:
+        computed = _computed(value) if value.kind == "pointwise" else None
+        if computed is not None and len(computed) <= self.most:
             return self._pointwise(value, places)
         return self.b.gather(value, linear_index(self.b, places, value.shape), self.guard)
 
@@ -219,24 +220,32 @@ class _Reader:
         return self.b.constant(0, torch.int64)
 
 
-def _operations(value: Node) -> int:
-    """Operations down to what is stored; more than any limit where an index is asserted, which
-    holds at the places of the value itself, and where they are the epilogue of a convolution, whose
-    result is not stored for others to compute them again. A product is read where it has to be: an
-    epilogue may rotate its rows."""
+def moves(value: Node) -> bool:
+    """Whether `value` is read from other places, by so few operations that it may be read at others
+    still: a cat, a pad, a roll."""
+    found = _computed(value)
+    return found is not None and any(node.op == "gather" for node in found)
+
+
+def _computed(value: Node) -> set[Node] | None:
+    """The operations down to what is stored, of which there are at most MAX_OPERATIONS; None where
+    there are more, where an index is asserted, which holds at the places of the value itself, and
+    where they are the epilogue of a convolution, whose result is not stored for others to compute
+    them again. A product is read where it has to be: an epilogue may rotate its rows."""
     seen: set[Node] = set()
     waiting = [value]
     while waiting:
         node = waiting.pop()
         if _has_epilogue(node):
-            return MAX_OPERATIONS + 1
+            return None
         if node in seen or node.kind not in ("pointwise", "view"):
             continue
         if node.op == "within":
-            return MAX_OPERATIONS + 1
+            return None
         seen.add(node)
         waiting += node.operands
-    return sum(node.kind == "pointwise" for node in seen)
+    found = {node for node in seen if node.kind == "pointwise"}
+    return found if len(found) <= MAX_OPERATIONS else None
 
 
 def _has_epilogue(node: Node) -> bool:

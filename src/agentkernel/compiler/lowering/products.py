@@ -8,6 +8,8 @@ reads is an expression of its own and need not be stored.
 
 from __future__ import annotations
 
+import math
+
 import sympy
 import torch
 
@@ -22,8 +24,11 @@ from agentkernel.compiler.ir import (
     same,
 )
 from agentkernel.compiler.lowering.pointwise import scaled_node
+from agentkernel.compiler.lowering.reductions import softmax_over
 from agentkernel.compiler.lowering.registry import Lowered, Lowering, lowers
 
+WIDEST_HEAD = 256
+"""Wider heads have no kernel of flash attention; ours holds a row of the result in registers."""
 MAX_RECOMPUTED = 2
 """Longest dimension that is cut by computing a part again instead of storing the whole."""
 
@@ -247,6 +252,35 @@ def batched(state: Lowering, x: Node, y: Node) -> tuple[Node, Node]:
         return b.expand(whole, (*lead, *value.shape[-2:]))
 
     return spread(x), spread(y)
+
+
+@lowers("scaled_dot_product_attention.default")
+def _wide_attention(
+    state: Lowering, query: Node, key: Node, value: Node, mask: Node | None = None,
+    dropout: Scalar = 0.0, causal: bool = False, scale: Scalar | None = None,
+    enable_gqa: bool = False,
+) -> Lowered:  # fmt: skip
+    """Attention of heads too wide for one kernel as two products with a softmax between them. In
+    fp16 the query is scaled, not the scores: these might go past its range."""
+    b, wide = state.b, state.hint(query.shape[-1]) > WIDEST_HEAD
+    if not wide or mask is not None or dropout or enable_gqa or not multiplied(query, key):
+        raise _refuse("aten.scaled_dot_product_attention")
+    rank = len(key.shape)
+    turned = b.permute(key, (*range(rank - 2), rank - 1, rank - 2))
+    if not (_plain(query, turned) and multiplied(query, value)):
+        raise _refuse("aten.scaled_dot_product_attention")
+    root = b.pointwise("sqrt", b.pointwise("mul", b.size(query.shape[-1]), 1.0))
+    how, by = ("div", root) if scale is None else ("mul", b.constant(float(scale)))
+    early = query.dtype == torch.float16
+    if early:
+        query = state.cast(b.pointwise(how, state.compute(query), by), query.dtype)
+    scores = state.compute(product(state, query, turned))
+    scores = scores if early else b.pointwise(how, scores, by)
+    if causal:
+        row, column = b.iota(scores.shape, rank - 2), b.iota(scores.shape, rank - 1)
+        scores = b.pointwise("where", b.pointwise("le", column, row), scores, -math.inf)
+    weights = state.cast(softmax_over(state, scores, (rank - 1,)), query.dtype)
+    return product(state, weights, value)
 
 
 @lowers("addmv.default")

@@ -206,11 +206,14 @@ def log_sum_exp(state: Lowering, x: Node, dims: tuple[int, ...]) -> Node:
 
 @lowers("softmax.int", "_softmax.default", "_safe_softmax.default")
 def _softmax(state: Lowering, x: Node, dim: int, *_: object, **__: object) -> Lowered:
-    b = state.b
     if "_safe" in str(getattr(state.call, "target", "")):
         raise UnsupportedOp("aten._safe_softmax", "rows that are masked out entirely")
-    x = state.compute(x)
-    dims = dims_of(dim, len(x.shape))
+    return softmax_over(state, state.compute(x), dims_of(dim, len(x.shape)))
+
+
+def softmax_over(state: Lowering, x: Node, dims: tuple[int, ...]) -> Node:
+    """exp(x - max) / sum(exp(x - max))."""
+    b = state.b
     both = b.reduce("expsum", x, dims, "expsum")
     top, total = b.field(both, 0, "row_max"), b.field(both, 1, "row_sum")
     weight = b.pointwise("exp", b.pointwise("sub", x, top, name="shifted"), name="numerator")

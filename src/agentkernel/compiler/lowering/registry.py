@@ -24,7 +24,7 @@ from torch.utils._sympy.functions import (
 )
 
 from agentkernel.compiler.attention_match import AttentionCalls, attention_node, served_attention
-from agentkernel.compiler.expressions import ROUNDINGS, TRITON_TYPES
+from agentkernel.compiler.expressions import ROUNDINGS, TRITON_TYPES, symbols_of
 from agentkernel.compiler.ir import (
     Expr,
     GraphBuilder,
@@ -86,6 +86,16 @@ class Lowering:
     def shape(self) -> Shape:
         """The shape of the (first) result of the call in work."""
         return shape_of(_first_value(self.call))
+
+    def hint(self, size: Expr) -> int:
+        """A size of the call that was captured."""
+        return symbols_of(self.captured).hint(size)
+
+    def readers(self, value: Node) -> list[fx.Node]:
+        """The calls that read `value`, without those that yield it as it is."""
+        same_value = [node for node, item in self.values.items() if item is value]
+        users = dict.fromkeys(user for node in same_value for user in node.users)
+        return [user for user in users if self.values.get(user) is not value]
 
     def cast(self, node: Node, dtype: torch.dtype) -> Node:
         """`node` as `dtype`; between floats of one compute type it only names the stored type."""

@@ -38,7 +38,7 @@ LIFTED = "lifted_tensor"
 """What export calls a tensor that forward makes of plain numbers."""
 MOST_LITERALS = 256
 """Numbers in such a tensor that a drop-in may write out."""
-TWO_DEVICES = ("is not on the expected device meta", "two different devices")
+TWO_DEVICES = ("is not on the expected device meta", "two different devices", "two devices, ")
 """What torch says of an operator that is given tensors of two devices."""
 DATA_DEPENDENT = ("GuardOnDataDependentSymNode", "DataDependentOutputException", "data-dependent")
 
@@ -410,7 +410,7 @@ def _export_static(
     loaded: LoadedProblem, example: Example, shape_set: int, seen: _Seen
 ) -> ExportedProgram:
     try:
-        return _export(example, dynamic=False)
+        return _export(_unmarked(example), dynamic=False)
     except (Exception, SystemExit) as error:
         name = loaded.problem.class_name
         text = f"{type(error).__name__}: {one_line(error, 200)}"
@@ -434,6 +434,15 @@ def _export_static(
             ) from error
         own = _raised_by_call(example) or error
         raise _does_not_run(loaded, shape_set, own) from error
+
+
+def _unmarked(example: Example) -> Example:
+    """The same call with tensors of its own: an export that failed leaves marks on those that it
+    was given, by which the next one takes their sizes for free as well."""
+    import torch
+
+    inputs = (item.detach() if isinstance(item, torch.Tensor) else item for item in example.inputs)
+    return example._replace(inputs=tuple(inputs))
 
 
 def _does_not_run(loaded: LoadedProblem, shape_set: int, error: BaseException) -> ProblemError:
